@@ -1,0 +1,47 @@
+# src/{support,graph,loops,codegen,cache} -> libtorchbolt_core.so, and its friends bolt-opt and bolt_tests.
+
+include(LLVM)
+find_package(Threads REQUIRED)
+
+# Only codegen/cpu sees LLVM's headers: any other folder that includes one fails to compile.
+bolt_sources(core_sources src/support src/graph src/loops src/codegen/cuda src/cache)
+bolt_sources(cpu_sources src/codegen/cpu)
+add_library(bolt_core SHARED ${core_sources} ${cpu_sources})
+bolt_target(bolt_core)
+set_source_files_properties(${cpu_sources} PROPERTIES INCLUDE_DIRECTORIES "${BOLT_LLVM_INCLUDE}")
+target_compile_options(bolt_core PRIVATE -ffunction-sections -fdata-sections -fno-semantic-interposition
+                                         -fvisibility-inlines-hidden)
+target_include_directories(bolt_core INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(bolt_core PRIVATE ${BOLT_LLVM_LIBS} Threads::Threads ${CMAKE_DL_LIBS})
+# The version script keeps every symbol but `bolt::*` out of the export table: another LLVM in the same process
+# (Triton, numba) never meets ours. The build id names this exact library in cache keys.
+target_link_options(bolt_core PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/core.map
+                    -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-Bsymbolic-functions -Wl,-z,defs)
+set_target_properties(bolt_core PROPERTIES OUTPUT_NAME torchbolt_core INSTALL_RPATH "$ORIGIN"
+                      LIBRARY_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}
+                      LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/core.map)
+install(TARGETS bolt_core LIBRARY DESTINATION torchbolt COMPONENT python)
+
+set(bolt_opt_source ${PROJECT_SOURCE_DIR}/tools/bolt-opt.cpp)
+if(EXISTS ${bolt_opt_source})
+  add_executable(bolt-opt ${bolt_opt_source})
+  bolt_target(bolt-opt)
+  target_link_libraries(bolt-opt PRIVATE bolt_core)
+  set_target_properties(bolt-opt PROPERTIES INSTALL_RPATH "$ORIGIN/.."
+                        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  install(TARGETS bolt-opt RUNTIME DESTINATION torchbolt/bin COMPONENT python)
+endif()
+
+file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*_test.cpp)
+if(BOLT_TESTS AND test_sources)
+  find_package(GTest REQUIRED)
+  enable_testing()
+  add_executable(bolt_tests ${test_sources})
+  bolt_target(bolt_tests)
+  target_include_directories(bolt_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  # Tests read their text-form files from here.
+  target_compile_definitions(bolt_tests PRIVATE BOLT_TEST_DIR="${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(bolt_tests PRIVATE bolt_core GTest::gtest GTest::gtest_main)
+  set_target_properties(bolt_tests PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  add_test(NAME bolt_tests COMMAND bolt_tests)
+endif()

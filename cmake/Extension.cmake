@@ -1,0 +1,45 @@
+# src/{interp,guard,record,autograd,program}, compile.cpp, module.cpp -> torchbolt/_C, against the installed torch.
+
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+
+# torch is asked directly: its CMake package wants the CUDA toolkit wherever torch was built with CUDA.
+execute_process(
+  COMMAND ${Python_EXECUTABLE} -c "import torch, pathlib
+print(torch.__version__, pathlib.Path(torch.__file__).parent, int(torch._C._GLIBCXX_USE_CXX11_ABI), sep=';')"
+  OUTPUT_VARIABLE torch_facts OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE torch_failed)
+if(torch_failed)
+  message(FATAL_ERROR "${Python_EXECUTABLE} cannot import torch; install it first (`make build` does)")
+endif()
+list(GET torch_facts 0 BOLT_TORCH_VERSION)
+list(GET torch_facts 1 torch_dir)
+list(GET torch_facts 2 torch_cxx11_abi)
+message(STATUS "torch ${BOLT_TORCH_VERSION} in ${torch_dir}, Python ${Python_VERSION}")
+if(BOLT_TORCH_VERSION VERSION_LESS 2.11 OR NOT torch_cxx11_abi)
+  message(FATAL_ERROR "torchbolt needs torch 2.11 or newer with the C++11 ABI")
+endif()
+
+bolt_sources(ext_sources src/interp src/guard src/record src/autograd src/program)
+file(GLOB top_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cpp)
+Python_add_library(_C MODULE WITH_SOABI ${ext_sources} ${top_sources})
+bolt_target(_C)
+target_compile_options(_C PRIVATE -fvisibility=hidden)
+target_compile_definitions(_C PRIVATE BOLT_TORCH_VERSION="${BOLT_TORCH_VERSION}")
+target_include_directories(_C SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+foreach(lib torch torch_cpu torch_python c10)
+  target_link_libraries(_C PRIVATE ${torch_dir}/lib/lib${lib}.so)
+endforeach()
+target_link_libraries(_C PRIVATE bolt_core)
+set_target_properties(_C PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}
+                      BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib")
+install(TARGETS _C LIBRARY DESTINATION torchbolt COMPONENT python)
+
+# The importable package in the build tree: links to the Python files, and what this build was made for.
+file(GLOB_RECURSE python_files RELATIVE ${PROJECT_SOURCE_DIR}/torchbolt CONFIGURE_DEPENDS
+     ${PROJECT_SOURCE_DIR}/torchbolt/*.py ${PROJECT_SOURCE_DIR}/torchbolt/*.pyi)
+foreach(file ${python_files})
+  cmake_path(GET file PARENT_PATH folder)
+  file(MAKE_DIRECTORY ${BOLT_PACKAGE_DIR}/${folder})
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/torchbolt/${file} ${BOLT_PACKAGE_DIR}/${file} SYMBOLIC)
+endforeach()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/_build.py.in ${BOLT_PACKAGE_DIR}/_build.py @ONLY)
+install(FILES ${BOLT_PACKAGE_DIR}/_build.py DESTINATION torchbolt COMPONENT python)

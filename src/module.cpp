@@ -1,0 +1,17 @@
+// src/module.cpp: the Python module torchbolt._C.
+//
+// Each stage that Python can reach adds its functions here; nothing else happens in this file.
+
+#include <Python.h>
+
+namespace {
+
+PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT, "torchbolt._C", "Torchbolt's compiler.", -1,
+    nullptr,               nullptr,        nullptr,                 nullptr,
+    nullptr,
+};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&module_definition); }

@@ -1,0 +1,8 @@
+// src/support/version.cpp: the version the build was configured with.
+#include "support/version.h"
+
+namespace bolt {
+
+const char* version() { return BOLT_VERSION; }
+
+}  // namespace bolt
