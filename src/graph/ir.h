@@ -1,0 +1,186 @@
+// graph/ir.h
+// The Graph IR: what a region computes, as a list of functional tensor operations.
+//
+//   graph @forward(%x: f32[2, 128, 256], %w: f32[256, 256] param) {
+//     %0: f32[2, 128, 256] = linear(%x, %w)                    # model.py:12
+//     %1: f32[2, 128, 256] = gelu(%0) {approximate="tanh"}
+//     return %1
+//     write %x <- %1                                            # an input the region changed in place
+//   }
+//
+// Values are tensors and nothing is ever mutated: aliasing and in-place writes were removed on the way in
+// (autograd/functionalize), and what the caller must see changed is written back by `write` outputs. Nodes stand in
+// execution order. Which operations exist, and every fact about them, is ops.def; semantics that could surprise
+// (NaN, rounding, integer division, broadcasting) are written there on the row.
+//
+// Rules that verify.h checks: operands are defined before use; each type is what the op's shape and dtype rule say;
+// pointwise operands broadcast by NumPy's rule but are already of one compute dtype (promotion happened on the way in,
+// as explicit `cast` nodes); a Type's strides say how the value lies in memory IF it is ever stored: a view op's
+// strides are advisory, the planner decides whether a view is free.
+//
+// An operation the table does not know is one `extern` node: it is run as one call of ATen, whatever it is. Its
+// arguments that are not tensors live outside the core, in a table the node's `call` attribute indexes.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "support/dtype.h"
+#include "support/export.h"
+#include "support/sym.h"
+
+namespace bolt::graph {
+
+enum class DeviceKind : uint8_t { CPU, CUDA, Other };
+struct Device {
+  DeviceKind kind = DeviceKind::CPU;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+struct BOLT_API Type {
+  DType dtype = DType::F32;
+  Device device;
+  std::vector<Sym> sizes;
+  std::vector<Sym> strides;  // in elements; one per size
+
+  int rank() const { return static_cast<int>(sizes.size()); }
+  Sym numel() const { return product(sizes); }
+  bool is_contiguous() const;
+  std::string str() const;  // f32[2, 8], f32[2, 8]{1, 2} when not contiguous, " cuda:0" when not on the CPU
+  bool operator==(const Type&) const = default;
+};
+BOLT_API std::vector<Sym> contiguous_strides(const std::vector<Sym>& sizes);
+/// Strides of a dense tensor of `sizes` whose dimensions, outermost first in memory, are `order`.
+BOLT_API std::vector<Sym> strides_in_order(const std::vector<Sym>& sizes, const std::vector<int>& order);
+
+enum class Op : uint16_t {
+#define BOLT_OP(name, ...) name,
+#include "graph/ops.def"
+#undef BOLT_OP
+  kCount
+};
+
+enum class OpKind : uint8_t {
+  Pointwise,  // each output element from the same-index (broadcast) elements of the operands
+  Reduce,     // over `dims`, keepdim as attribute
+  View,       // the same elements under other indices; never computes
+  Create,     // no operands: full, iota
+  Index,      // pointwise with computed or conditional indices: cat, pad, embedding, gather, slice_scatter
+  Composite,  // has a decomposition into the above, kept whole while a library or a pattern may want it whole
+  Library,    // contraction: matmul, linear, convolution, attention
+  Extern      // one opaque call of ATen
+};
+
+struct OpInfo {
+  std::string_view name;
+  OpKind kind;
+  int min_operands, max_operands;  // max -1: any
+  // further columns (shape rule, dtype rule, expansion) are private to ops.cpp
+};
+BOLT_API const OpInfo& op_info(Op op);
+BOLT_API const Op* op_from_name(std::string_view name);
+
+using Attr = std::variant<int64_t, double, bool, std::string, DType, std::vector<Sym>, std::vector<double>>;
+/// Few per node, kept sorted by name so that printing and hashing are deterministic.
+using Attrs = std::map<std::string, Attr, std::less<>>;
+
+struct Loc {
+  std::string file;  // as the user's code object names it
+  int line = 0;
+  std::string function;
+};
+
+struct Node;
+struct Value {
+  Node* def = nullptr;  // nullptr: a graph input
+  int index = 0;        // which output of def, or which input of the graph
+  int id = -1;          // its number in the text form
+  Type type;
+  std::string name;     // inputs only: what the user calls it, for reports
+};
+
+struct BOLT_API Node {
+  Op op;
+  std::vector<Value*> operands;
+  Attrs attrs;
+  std::vector<std::unique_ptr<Value>> outputs;
+  Loc loc;
+
+  Value* out(int i = 0) const { return outputs[i].get(); }
+  template <typename T>
+  const T& attr(std::string_view name) const;
+  template <typename T>
+  T attr_or(std::string_view name, T fallback) const;
+  bool has_attr(std::string_view name) const { return attrs.find(name) != attrs.end(); }
+};
+
+enum class InputKind : uint8_t {
+  Arg,    // differs from call to call
+  Param,  // a parameter or buffer: the same tensor every call until its version says otherwise; may be folded
+  Const   // data captured at compile time (torch.tensor([..]) in forward)
+};
+
+struct Input {
+  std::unique_ptr<Value> value;
+  InputKind kind = InputKind::Arg;
+};
+
+struct Output {
+  Value* value = nullptr;
+  int write_to = -1;  // >= 0: copied into that graph input (mutation); else returned
+};
+
+class BOLT_API Graph {
+ public:
+  std::string name = "region";
+  std::vector<Input> inputs;
+  std::list<std::unique_ptr<Node>> nodes;  // execution order
+  std::vector<Output> outputs;
+
+  Value* add_input(Type type, InputKind kind, std::string name = "");
+  /// Appends (or inserts before `before`) a node whose output types come from the op's shape and dtype rules.
+  Node* make(Op op, std::vector<Value*> operands, Attrs attrs = {}, Loc loc = {}, Node* before = nullptr);
+  /// The same with the types given (extern nodes, recorded layouts). The verifier still compares where a rule exists.
+  Node* make_typed(Op op, std::vector<Value*> operands, Attrs attrs, std::vector<Type> types, Loc loc = {},
+                   Node* before = nullptr);
+  /// Every use of `from`, outputs included, becomes `to`.
+  void replace_uses(Value* from, Value* to);
+  void erase(Node* node);  // must have no uses
+  /// Uses per value id after renumber(); outputs count.
+  std::vector<int> use_counts() const;
+  void renumber();
+  size_t op_count() const { return nodes.size(); }
+};
+
+BOLT_API std::string print(const Graph& g);
+/// Throws Error(User) with the line number and the text at fault.
+BOLT_API std::unique_ptr<Graph> parse(std::string_view text);
+BOLT_API std::unique_ptr<Graph> clone(const Graph& g);
+
+// ---- inline parts ----
+namespace detail {
+[[noreturn]] BOLT_API void missing_attr(const Node& node, std::string_view name);
+}
+template <typename T>
+const T& Node::attr(std::string_view name) const {
+  auto it = attrs.find(name);
+  if (it == attrs.end()) detail::missing_attr(*this, name);
+  const T* v = std::get_if<T>(&it->second);
+  if (!v) detail::missing_attr(*this, name);
+  return *v;
+}
+template <typename T>
+T Node::attr_or(std::string_view name, T fallback) const {
+  auto it = attrs.find(name);
+  if (it == attrs.end()) return fallback;
+  const T* v = std::get_if<T>(&it->second);
+  return v ? *v : fallback;
+}
+
+}  // namespace bolt::graph

@@ -1,0 +1,72 @@
+// loops/plan.h
+// Graph -> Plan: the fused kernels, the calls that stay with libraries, their order, and where every byte lives.
+//
+// `plan` is the last stage that looks at the graph. It groups nodes into kernels (fuse.h), builds each kernel's
+// expressions (build.h), turns the rest into library steps, orders the steps, and lays temporaries into one arena by
+// their lifetimes (arena.h). The result is plain data with a text form: program/ executes it, codegen/ compiles its kernels, reports count it.
+//
+// Memory: a buffer is an input (the caller's memory, any strides), an output (allocated for each call, given away),
+// a temporary (a range of the arena, or owned by the library call that makes it), a fold (computed once from
+// parameters and constants and kept until a parameter's version changes) or an alias of another buffer at an offset.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/ir.h"
+#include "loops/kernel.h"
+#include "support/export.h"
+
+namespace bolt::loops {
+
+enum class BufferKind : uint8_t { Input, Output, Temp, Fold, Alias };
+
+struct PlanBuffer {
+  graph::Type type;         // strides as it lies in memory
+  BufferKind kind = BufferKind::Temp;
+  int source = -1;          // Input: graph input index. Output: graph output index. Alias: the buffer it is a view of
+  Sym offset;               // Alias: elements from the source's first element
+  bool owned_by_step = false;  // the step that makes it returns freshly allocated memory (a functional ATen call)
+  Sym arena_offset;         // Temp that is not owned_by_step: bytes
+  int first_step = -1, last_step = -1;  // lifetime, inclusive
+};
+
+enum class StepKind : uint8_t {
+  Kernel,   // kernels[kernel], buffers in the kernel's order
+  Library,  // node: a contraction or composite that ATen (or our own packed kernel) runs; buffers: operands then results
+  Extern,   // node: one opaque ATen call; buffers: tensor operands in order, then results
+  Copy,     // buffers[0] -> buffers[1], any strides (write-back into a mutated input)
+};
+
+struct Step {
+  StepKind kind;
+  int kernel = -1;
+  const graph::Node* node = nullptr;   // Library, Extern: lives in Plan::graph
+  std::string library;                 // Library: which implementation: "mkldnn_linear", "aten", "sdpa_flash", "bolt_gemm", ...
+  std::vector<int> buffers;
+  int operand_count = 0;               // how many of `buffers` are read
+  graph::Loc loc;
+};
+
+struct Plan {
+  std::unique_ptr<graph::Graph> graph;  // owns the nodes that steps point to
+  std::vector<PlanBuffer> buffers;
+  std::vector<Kernel> kernels;
+  std::vector<Step> fold_steps;         // run once for an instance of the parameters
+  std::vector<Step> steps;              // run every call
+  std::vector<int> output_buffers;      // per graph output; an Input or Alias buffer where nothing is computed
+  Sym arena_bytes;
+  int kernels_before_fusion = 0;        // nodes that would each have been a kernel
+};
+
+struct PlanOptions {
+  bool fuse = true;
+  int fuel = -1;             // >= 0: at most so many fusions, to bisect a bug
+  bool fold_params = true;
+};
+
+BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);
+BOLT_API std::string print(const Plan& p);
+
+}  // namespace bolt::loops
