@@ -1,0 +1,136 @@
+// src/interp/compat.h
+// CPython's headers -> one set of names for every version we run on.
+//
+// Why internal headers: our frames *are* CPython frames. Each Python function we run uses CPython's own
+// `_PyInterpreterFrame` record, linked into the thread's frame chain. So `sys._getframe`, `locals()`, `super()`,
+// `warnings.warn(stacklevel=)`, `traceback`, `exec` and the garbage collector see exactly what they would see had
+// CPython run the function itself, and a suspended generator can be resumed by either interpreter.
+//
+// Every difference between CPython versions that is not an opcode (those are in opcodes_311.def, opcodes_312.def)
+// lives in this file, and nowhere else. A new version is one more `#if` island here plus one more table.
+#pragma once
+
+#ifndef PY_SSIZE_T_CLEAN
+#define PY_SSIZE_T_CLEAN
+#endif
+#include <Python.h>
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
+#error "the interpreter has tables for CPython 3.11 and 3.12 only"
+#endif
+
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE
+#define BOLT_UNDEF_BUILD_CORE
+#endif
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+#ifdef BOLT_UNDEF_BUILD_CORE
+#undef Py_BUILD_CORE
+#undef BOLT_UNDEF_BUILD_CORE
+#endif
+#include <frameobject.h>
+#include <structmember.h>
+
+#define BOLT_PY312 (PY_VERSION_HEX >= 0x030C0000)
+
+namespace bolt::interp {
+
+/// CPython's own frame record; `Frame::raw` points to one.
+using RawFrame = _PyInterpreterFrame;
+using CodeUnit = _Py_CODEUNIT;
+
+inline PyThreadState* thread_state() { return _PyThreadState_UncheckedGet(); }
+
+/// The innermost frame record of a thread, ours or CPython's.
+inline RawFrame*& current_raw(PyThreadState* thread) { return thread->cframe->current_frame; }
+
+inline PyFunctionObject* raw_function(const RawFrame* raw) {
+#if BOLT_PY312
+  return reinterpret_cast<PyFunctionObject*>(raw->f_funcobj);
+#else
+  return raw->f_func;
+#endif
+}
+
+inline void set_raw_function(RawFrame* raw, PyFunctionObject* function) {
+#if BOLT_PY312
+  raw->f_funcobj = reinterpret_cast<PyObject*>(function);
+  raw->return_offset = 0;
+#else
+  raw->f_func = function;
+  raw->is_entry = false;
+#endif
+}
+
+/// How many more Python calls the recursion limit allows on this thread.
+inline int& python_calls_left(PyThreadState* thread) {
+#if BOLT_PY312
+  return thread->py_recursion_remaining;
+#else
+  return thread->recursion_remaining;
+#endif
+}
+
+/// True while a debugger, profiler or coverage tool watches this thread: such a call is left to CPython, because
+/// only its loop emits their events.
+inline bool thread_is_traced(PyThreadState* thread) {
+#if BOLT_PY312
+  return thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;
+#else
+  return thread->cframe->use_tracing != 0;
+#endif
+}
+
+/// The exception being raised on this thread, normalised; the thread's error is cleared. New reference.
+inline PyObject* take_raised() {
+#if BOLT_PY312
+  return PyErr_GetRaisedException();
+#else
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  if (!type) return nullptr;
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace) PyException_SetTraceback(value, trace);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  return value;
+#endif
+}
+
+/// Raises `exception` (stolen) as it is, with the traceback it carries.
+inline void set_raised(PyObject* exception) {
+#if BOLT_PY312
+  PyErr_SetRaisedException(exception);
+#else
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))), exception,
+                PyException_GetTraceback(exception));
+#endif
+}
+
+inline bool is_raised() { return PyErr_Occurred() != nullptr; }
+
+/// CPython's per-code-object slot for extensions.
+inline Py_ssize_t request_code_slot(freefunc release) {
+#if BOLT_PY312
+  return PyUnstable_Eval_RequestCodeExtraIndex(release);
+#else
+  return _PyEval_RequestCodeExtraIndex(release);
+#endif
+}
+inline int get_code_slot(PyObject* code, Py_ssize_t index, void** value) {
+#if BOLT_PY312
+  return PyUnstable_Code_GetExtra(code, index, value);
+#else
+  return _PyCode_GetExtra(code, index, value);
+#endif
+}
+inline int set_code_slot(PyObject* code, Py_ssize_t index, void* value) {
+#if BOLT_PY312
+  return PyUnstable_Code_SetExtra(code, index, value);
+#else
+  return _PyCode_SetExtra(code, index, value);
+#endif
+}
+
+}  // namespace bolt::interp

@@ -1,0 +1,113 @@
+// src/interp/frame.h
+// A Python function call being run by us: Frame.
+//
+// The state of a call is (function, pc, locals + cells, value stack); handled exceptions are on the value stack, as in
+// CPython. All of it lives in CPython's own frame record `raw` (see compat.h for why); Frame adds what our loop needs
+// beside it. Frames live on the heap, linked by `back`; a Python-to-Python call does not recurse on the C stack.
+//
+// Invariants, whenever control is outside the loop (inside a Semantics method, hence inside any native call):
+// - `pc()` is the instruction in progress, and its operands are still on the value stack [stack_base(), sp);
+// - `raw` is linked into the thread's frame chain, so CPython's introspection sees the call;
+// - nothing has been popped or stored yet by that instruction (unless its Semantics method did it).
+// So an observer may copy the whole stack of frames in the middle of a native call and later resume before that
+// instruction (run_frame from its pc) or after it (`complete_instruction` with the result, then run_frame).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "interp/code.h"
+#include "interp/compat.h"
+
+namespace bolt::interp {
+
+class Semantics;
+
+/// What happens with a frame's return value.
+enum class ReturnTo : uint8_t {
+  caller,         ///< the caller's instruction completes with it (back frame, same loop)
+  init_instance,  ///< an `__init__`: must be None; the caller's instruction completes with `Frame::instance`
+  entry,          ///< run_frame returns it to its C++ caller; such a frame's C++ continuation is not resumable
+};
+
+struct Frame {
+  RawFrame* raw = nullptr;           ///< CPython's record: function, code, globals, locals, value stack
+  const Code* prepared = nullptr;    ///< decoded code of raw->f_code
+  PyObject** sp = nullptr;           ///< one past the top of the value stack
+  Frame* back = nullptr;             ///< the next older frame of ours on this thread, whatever lies between
+  PyObject* kw_names = nullptr;      ///< borrowed: keyword names set by KW_NAMES for the next CALL
+  PyObject* instance = nullptr;      ///< owned: the object under construction (ReturnTo::init_instance)
+  PyObject* generator = nullptr;     ///< borrowed: the generator whose body this is, or null
+  void* observer = nullptr;          ///< free for the Semantics in force; null at enter_frame
+  ReturnTo return_to = ReturnTo::entry;
+
+  PyFunctionObject* func() const { return raw_function(raw); }
+  PyCodeObject* code() const { return raw->f_code; }
+  PyObject* globals() const { return raw->f_globals; }
+  PyObject* builtins() const { return raw->f_builtins; }
+  PyObject* closure() const { return func()->func_closure; }
+  /// The namespace of a class body or module; null in a function.
+  PyObject* namespace_dict() const { return raw->f_locals; }
+
+  /// Index of the instruction in progress, in code units (CPython's f_lasti / 2); -1 before the first.
+  int pc() const { return static_cast<int>(raw->prev_instr - _PyCode_CODE(raw->f_code)); }
+  void set_pc(int index) { raw->prev_instr = _PyCode_CODE(raw->f_code) + index; }
+  const Instr& instr() const { return prepared->instrs[static_cast<size_t>(pc())]; }
+  int lineno() const { return PyCode_Addr2Line(raw->f_code, pc() * static_cast<int>(sizeof(CodeUnit))); }
+
+  /// Locals, then cells, then free variables; a slot may be null (unbound).
+  PyObject** locals() const { return raw->localsplus; }
+  int local_count() const { return prepared->nlocalsplus; }
+  PyObject** stack_base() const { return raw->localsplus + prepared->nlocalsplus; }
+  int stack_depth() const { return static_cast<int>(sp - stack_base()); }
+  /// 1 = top of stack. An entry may be null (PUSH_NULL).
+  PyObject* peek(int from_top) const { return sp[-from_top]; }
+};
+
+/// The innermost frame run by us on this thread, or null.
+Frame* current_frame();
+
+/// The rules in force on this thread (those of the innermost run_frame), or null.
+Semantics* current_semantics();
+
+/// Makes a frame that is about to run `function` from its first instruction. `locals` holds nlocalsplus references
+/// that are stolen (null = unbound), as bind_arguments fills them. Null with an exception set on no memory.
+Frame* new_frame(PyFunctionObject* function, const Code* prepared);
+
+/// Drops a frame that never ran, or whose run has ended: releases what it owns.
+void discard_frame(Frame* frame);
+
+/// A copy of one frame's state that owns its references: what a region that ends in the middle of a call keeps.
+struct FrameState {
+  PyObject* function = nullptr;       ///< owned
+  PyObject* namespace_dict = nullptr; ///< owned or null
+  PyObject* instance = nullptr;       ///< owned or null
+  PyObject* kw_names = nullptr;       ///< owned or null
+  std::vector<PyObject*> locals;      ///< owned, entries may be null
+  std::vector<PyObject*> stack;       ///< owned, entries may be null
+  int pc = -1;
+  ReturnTo return_to = ReturnTo::entry;
+
+  FrameState() = default;
+  FrameState(FrameState&& other) noexcept { swap(other); }
+  FrameState& operator=(FrameState&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~FrameState();
+  void swap(FrameState& other) noexcept;
+};
+
+/// Copies `frame` as it is now (see the invariants above). Generator bodies cannot be copied: they stay in their object.
+FrameState capture(const Frame& frame);
+
+/// A new frame with the state of `state`, called by `back` (null: an entry frame). Resume it with run_frame.
+Frame* restore(const FrameState& state, Frame* back);
+
+/// Finishes the instruction in progress of `frame` as if it had produced `result` (stolen): pops its operands, pushes
+/// the result, moves pc to the next instruction. For instructions whose outcome is one pushed value or nothing
+/// (calls, attribute and item access, operators, stores); false with SystemError for others (jumps, unpacking).
+bool complete_instruction(Frame& frame, PyObject* result);
+
+}  // namespace bolt::interp
