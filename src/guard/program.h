@@ -1,0 +1,76 @@
+// guard/program.h
+// SourceTree -> Program: "does everything the recording rested on still hold?", in microseconds.
+//
+// The slow way walks the tree from the roots, re-reading everything. While it does so it notes the machine
+// words that, as long as they keep their values, prove the same result again: the version tag of every dict
+// that was read, the type and dict pointer of every object, the items of lists, the version tags of classes.
+// The fast way compares those words, and nothing else, in the order of the walk: a parent's words come before
+// its children's, so memory is only touched through objects that are known to be alive. At the first
+// difference the slow way runs and renews the words.
+//
+// Words are remembered per instance of a root (80 equal layers share a program and have 80 memories) and
+// apart for what hangs below constants. Dict version tags are unique in the process, so a tag proves the
+// dict, not only its state. A pointer found in a list or tuple proves less (the object may have died and
+// another taken its place): what is below it is compared word by word again, and leaves are kept alive by the
+// memory.
+//
+// Tensors are compared in one packed pass afterwards (tensors.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "guard/source.h"
+#include "guard/tensors.h"
+
+namespace bolt::guard {
+
+/// What a successful check found. Everything is borrowed: valid while the roots are, until the next check.
+struct Found {
+  std::vector<PyObject*> objects;         ///< by register
+  std::vector<c10::TensorImpl*> tensors;  ///< by input slot
+  uint64_t instance = 0;                  ///< names the memory that was used: the same instance of the roots
+};
+
+class Program {
+ public:
+  /// Takes over what a recording assumed.
+  Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadState thread);
+  ~Program();
+
+  /// True if everything holds for these roots. Never raises; needs the GIL.
+  bool check(PyObject* const* roots, size_t nroots, Found& found);
+
+  /// Why check says no: "self.training == True (now False)". Walks everything; empty if it would say yes.
+  std::string explain_failure(PyObject* const* roots, size_t nroots);
+
+  /// The program writes into these inputs: from now on no other input may share memory with them unless it
+  /// did in the recorded run.
+  void forbid_new_overlap(const std::vector<int>& written_slots);
+
+  /// Every guard as a line of text, for `explain` and the tests.
+  std::vector<std::string> describe() const;
+
+  size_t tensor_count() const { return tensors_.size(); }
+  const SourceTree& tree() const { return *tree_; }
+
+  struct Memory;
+
+ private:
+  struct Walk;
+  bool check_group(size_t group, PyObject* top, Found& found);
+  Memory* remembered(size_t group, PyObject* top);
+
+  std::unique_ptr<SourceTree> tree_;
+  TensorTable tensors_;
+  ThreadState thread_;
+  struct Group;
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<std::pair<int, int>> same_, different_;  ///< registers, across groups
+  std::string failure_;
+};
+
+}  // namespace bolt::guard

@@ -1,0 +1,36 @@
+// guard/py_ref.h
+// PyRef: an owned reference to a Python object. Everything here needs the GIL, destruction included.
+#pragma once
+
+#ifndef PY_SSIZE_T_CLEAN
+#define PY_SSIZE_T_CLEAN
+#endif
+#include <Python.h>
+
+#include <utility>
+
+namespace bolt {
+
+class PyRef {
+ public:
+  PyRef() = default;
+  static PyRef steal(PyObject* object) { return PyRef(object); }
+  static PyRef share(PyObject* object) { return PyRef(Py_XNewRef(object)); }
+  PyRef(const PyRef& other) : object_(Py_XNewRef(other.object_)) {}
+  PyRef(PyRef&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  PyRef& operator=(PyRef other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~PyRef() { Py_XDECREF(object_); }
+
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  explicit PyRef(PyObject* object) : object_(object) {}
+  PyObject* object_ = nullptr;
+};
+
+}  // namespace bolt

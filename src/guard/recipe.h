@@ -1,0 +1,103 @@
+// guard/recipe.h
+// Recipe: how to make, on a later call, the Python objects that the recorded run made, and to repeat what it
+// did to objects that were there before.
+//
+// A flat list of steps over numbered values. First every value is made (identity is kept: an object that
+// occurs twice is made once; cycles are closed by filling containers after all are made), then the effects
+// are applied in the order given. So a value that is re-read from a source shows the state before the
+// effects, as guards saw it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "guard/py_ref.h"
+
+namespace bolt::guard {
+
+enum class Make : uint8_t {
+  constant,  ///< `object`
+  source,    ///< object in register `number` of the check
+  tensor,    ///< output `number` of the program
+  tuple,     ///< of parts; with `object`: that tuple subclass (named tuples, torch.Size, struct sequences)
+  list,      ///< with `object`: that list subclass
+  dict,      ///< filled by `fill`; with `object`: that dict subclass
+  set,       ///< with `object`: that set type
+  frozenset,
+  deque,  ///< `number`: maxlen or -1
+  slice,
+  function,  ///< parts: code, globals, name, qualname, defaults, kwdefaults, closure, dict
+  method,    ///< parts: function, self
+  cell,      ///< filled by fill
+  partial,   ///< parts: func, args, keywords
+  instance,  ///< object.__new__(object), then filled
+  call,      ///< parts[0](*parts[1:])
+};
+
+enum class Fill : uint8_t {
+  append,     ///< list.append(container, value)
+  item,       ///< container[key] = value (dict and subclasses: the dict item)
+  add,        ///< set.add
+  cell,       ///< contents
+  attribute,  ///< into the instance dict
+  field,      ///< slot at byte offset `number`
+};
+
+enum class Effect : uint8_t {
+  set_item,      ///< dict (or instance dict, or globals): target[key] = value
+  delete_item,   ///< del target[key]
+  extend,        ///< list: append each of the parts
+  replace,       ///< list, set, deque: contents become the parts
+  set_cell,      ///< value -1: emptied
+  set_field,     ///< slot at byte offset `number`
+  replace_dict,  ///< dict contents become the parts (key, value, ...), in that order
+  move_to_end,
+};
+
+struct MakeStep {
+  Make make;
+  PyRef object;
+  Py_ssize_t number = 0;
+  std::vector<int> parts;  ///< values; -1: null
+};
+struct FillStep {
+  Fill fill;
+  int container = -1, key = -1, value = -1;
+  Py_ssize_t number = 0;
+};
+struct EffectStep {
+  Effect effect;
+  int target = -1, key = -1, value = -1;
+  Py_ssize_t number = 0;
+  std::vector<int> parts;
+};
+
+/// A suspended Python frame, as values. Innermost last.
+struct FrameRecipe {
+  int function = -1;
+  int instance = -1, namespace_dict = -1, kw_names = -1;
+  int pc = 0;
+  uint8_t return_to = 0;
+  std::vector<int> locals, stack;  ///< -1: unbound
+};
+
+struct Recipe {
+  std::vector<MakeStep> makes;
+  std::vector<FillStep> fills;
+  std::vector<EffectStep> effects;
+  int result = -1;                  ///< value returned
+  std::vector<FrameRecipe> frames;  ///< region ended inside a call: where to go on
+
+  /// Makes everything, applies the effects. `objects` are Found::objects, `tensors` the program's outputs as
+  /// Python tensors (both borrowed). On success `values` holds one reference each and true is returned; false
+  /// leaves an exception set and no effect applied.
+  bool run(PyObject* const* objects, PyObject* const* tensors, std::vector<PyRef>& values) const;
+
+  /// run, and the result: new reference or null with an exception.
+  PyObject* run_result(PyObject* const* objects, PyObject* const* tensors) const;
+
+  std::vector<std::string> describe() const;
+};
+
+}  // namespace bolt::guard

@@ -1,0 +1,139 @@
+// guard/source.h
+// Where an object of the recorded run came from, and what the run took for granted about it: SourceTree.
+//
+// A source is one step from a parent: "item 'training' of the instance dict of root 0". Sources are interned,
+// so the tree holds each place once, and whatever was assumed about a place hangs on its node. Checking a
+// tree (program.h) is walking it: read the child from the parent's object, check its assumptions, go on to
+// its children. So a path is read once however many guards lie below it, and nothing below a wrong object is
+// ever touched.
+//
+//        root 0 (TypeIs Net)
+//          `- instance dict
+//               |- item 'training'   Equals False
+//               `- item '_modules'   TypeIs dict
+//                    `- item 'fc'    TypeIs Linear
+//                         `- instance dict
+//                              `- item '_parameters' ...  Tensor #1
+//
+// Two kinds of tops: `root i` is the i-th object handed to the check (callable, arguments, frame slots);
+// `constant` is an object pinned by identity: a function, class, module, their dicts and cells. Everything
+// below a constant is the same for every instance of the roots. User objects are never constants.
+//
+// Invariants: an assumption is added in the same statement as the read it protects; `read` returns a borrowed
+// reference that is owned by the parent's object, so no step may create objects.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "guard/py_ref.h"
+
+namespace bolt::guard {
+
+/// The step from the parent's object.
+enum class Access : uint8_t {
+  root,           ///< objects[index] of the check
+  constant,       ///< `key` itself, pinned
+  instance_dict,  ///< the object's __dict__
+  dict_item,      ///< dict[key]
+  dict_key,       ///< the index-th key of a dict, in order
+  list_item,      ///< list[index]
+  tuple_item,     ///< tuple[index]
+  deque_item,     ///< collections.deque, index-th element
+  cell,           ///< contents of a cell
+  field,          ///< the PyObject* `index` bytes into the object; `key` is its name. For slots and C members
+  type_attr,      ///< `key` found along the method resolution order of a class
+  super_attr,     ///< the same, starting after class `start`
+  tensor_grad,    ///< .grad of a tensor
+};
+
+enum class Check : uint8_t {
+  type_is,   ///< type(object) is value
+  is,        ///< object is value
+  is_bound,  ///< a built-in method of the same C function and self as value
+  equals,    ///< equal to the leaf `value` (leaf.h), of the same type
+  length,    ///< len == number
+  keys,      ///< keys (dict) or elements (set) in order are those of the tuple `value`
+  missing,   ///< dict has no key `value`; class has no attribute `value`
+  no_dict,   ///< the object has no instance dict yet
+  tensor,    ///< as entry `number` of the tensor table
+  same_as,   ///< the very object found at `other`
+  not_same_as,
+  unbound,  ///< an empty cell or slot (the object itself is absent)
+};
+
+struct Source;
+
+struct Assumption {
+  Check check;
+  PyRef value;
+  Source* other = nullptr;
+  Py_ssize_t number = 0;
+};
+
+struct Source {
+  Source* parent = nullptr;
+  Access access = Access::root;
+  PyRef key;
+  Py_ssize_t index = 0;
+  PyObject* start = nullptr;  ///< super_attr: borrowed, pinned by the tree
+  std::vector<Assumption> assumptions;
+  std::vector<Source*> children;
+  int reg = -1;  ///< register that keeps the object found here for recipes and alias checks; -1: none
+
+  /// The top of its chain is a constant: the same for every instance.
+  bool is_static() const {
+    const Source* top = this;
+    while (top->parent) top = top->parent;
+    return top->access == Access::constant;
+  }
+  bool has(Check check) const;
+  /// Adds an assumption unless the same one is there.
+  void assume(Check check, PyObject* value = nullptr, Py_ssize_t number = 0, Source* other = nullptr);
+  /// The object found here, given the parent's object; borrowed, null when absent. No exception is left set.
+  PyObject* read(PyObject* parent_object) const;
+  /// As Python would write it: `self.layers[3].weight`. `root_names` may be shorter than the roots.
+  std::string str(const std::vector<std::string>& root_names = {}) const;
+};
+
+class SourceTree {
+ public:
+  Source* root(Py_ssize_t index);
+  Source* constant(PyObject* object);
+  Source* child(Source* parent, Access access, PyObject* key = nullptr, Py_ssize_t index = 0,
+                PyObject* start = nullptr);
+  /// Gives `source` a register.
+  int keep(Source* source);
+
+  const std::vector<Source*>& tops() const { return tops_; }
+  int registers() const { return registers_; }
+  const std::vector<std::unique_ptr<Source>>& all() const { return all_; }
+  std::vector<std::string> root_names;
+
+ private:
+  struct Id {
+    Source* parent;
+    PyObject* key;
+    Py_ssize_t index;
+    PyObject* start;
+    Access access;
+    bool operator==(const Id&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Id& id) const;
+  };
+  Source* intern(const Id& id);
+
+  std::vector<std::unique_ptr<Source>> all_;
+  std::vector<Source*> tops_;
+  std::unordered_map<Id, Source*, Hash> index_;
+  int registers_ = 0;
+};
+
+/// The place of an object's __dict__ pointer, made if needed; null for objects without one.
+PyObject** instance_dict_slot(PyObject* object);
+
+}  // namespace bolt::guard

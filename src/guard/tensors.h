@@ -1,0 +1,64 @@
+// guard/tensors.h
+// The two things guards must ask torch: what a tensor is, and the state of the thread. (Only tensors.cpp
+// includes torch's headers.)
+//
+// A tensor input is pinned by dtype, device, key set (which covers layout, subclass dispatch, conj and
+// negative bits, inference), sizes, strides and requires_grad; its values and its address never are. Inputs
+// that shared a storage in the recorded run must share it again, at the same distance.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "guard/py_ref.h"
+
+namespace c10 {
+struct TensorImpl;
+}
+
+namespace bolt::guard {
+
+bool is_tensor(PyObject* object);
+/// torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme: immutable, compared by ==.
+bool is_torch_leaf(PyObject* object);
+c10::TensorImpl* tensor_impl(PyObject* tensor);
+/// .grad of a tensor, borrowed, null when None.
+PyObject* tensor_grad(PyObject* tensor);
+
+class TensorTable {
+ public:
+  TensorTable();
+  TensorTable(TensorTable&&) noexcept;
+  ~TensorTable();
+
+  /// Adds what `tensor` is now; returns its slot.
+  int add(PyObject* tensor);
+  size_t size() const;
+  /// Compares all; the slot of the first that differs, or -1. `impls` receives the implementations.
+  int first_difference(PyObject* const* tensors, c10::TensorImpl** impls) const;
+  /// The written inputs must not overlap others; see Program::forbid_new_overlap.
+  void forbid_new_overlap(const std::vector<int>& written_slots);
+  /// "float32[2, 3] (now float32[2, 4])".
+  std::string explain(int slot, PyObject* tensor) const;
+  std::string describe(int slot) const;
+
+ private:
+  struct Data;
+  std::unique_ptr<Data> data_;
+};
+
+/// Everything of the thread that operators and torch's Python read.
+struct ThreadState {
+  uint64_t flags = 0;  ///< grad mode, inference mode, autocast, deterministic algorithms, ...
+  uint64_t types = 0;  ///< default dtype, autocast dtypes
+  uint64_t modes = 0;  ///< active torch function and dispatch modes
+  int threads = 0;
+  bool operator==(const ThreadState&) const = default;
+
+  static ThreadState now();
+  std::string explain(const ThreadState& current) const;
+};
+
+}  // namespace bolt::guard

@@ -1,0 +1,75 @@
+// interp/observe/observation.h
+// observe_call: run a callable for real under the recording interpreter -> Observation: its guards, how to
+// rebuild its result, and what it did to the world.
+//
+// The roots of the guards are, in order: the callable itself, the positional arguments, the keyword
+// arguments' values. How many there were and the keywords' names are the caller's key (they say which program
+// to try).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "guard/program.h"
+#include "guard/recipe.h"
+
+namespace bolt::observe {
+
+/// What the observer and the recorder of tensor operators tell each other.
+class RecorderHooks {
+ public:
+  virtual ~RecorderHooks() = default;
+  /// `tensor` was read from outside and will be input `slot` (guard::Found::tensors) of later calls. Called
+  /// before the first operator that can see it.
+  virtual void input(PyObject* tensor, int slot) = 0;
+  /// `tensor` is part of the result, of an effect or of a frame, and is not an input: the index it gets among
+  /// the program's outputs; -1 if the recorder does not know it (the observation then ends as not cacheable).
+  /// Called once per tensor, when the region has ended.
+  virtual int output(PyObject* tensor) = 0;
+  /// A Python instruction that may run operators begins. If the recorder wants the region to end because of
+  /// one of them, that operator and everything since this call are not part of the region.
+  virtual void instruction(const char* file, const char* function, int line) = 0;
+  /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
+  /// why.
+  virtual const char* wants_end() = 0;
+  /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.
+  virtual void end_region(bool before_instruction) = 0;
+};
+
+/// One line of Python, outermost frame first in BreakReason::stack.
+struct SourceLine {
+  std::string file, function;
+  int line = 0;
+};
+
+struct BreakReason {
+  std::string what;
+  std::vector<SourceLine> stack;
+};
+
+enum class End : uint8_t {
+  returned,  ///< the region is the whole call
+  raised,    ///< the call raised; nothing to cache
+  broke,     ///< the region ended inside; `recipe.frames` says where, later calls go on from there
+};
+
+struct Observation {
+  End end = End::raised;
+  std::unique_ptr<guard::Program> guards;
+  guard::Recipe recipe;
+  std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
+  std::string unsound;              ///< not empty: must not be cached, and why
+  bool cacheable() const { return end != End::raised && unsound.empty(); }
+};
+
+/// Calls `callable` for real. *result is the call's own result (new), or null with its exception set: that is
+/// what the user gets, whatever becomes of the recording.
+std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* args, size_t nargs,
+                                          PyObject* kwnames, RecorderHooks& hooks, PyObject** result);
+
+/// Readies the tables; once, when the extension is loaded (after interp::init_calls). -1 with an exception
+/// set.
+int init_observe();
+
+}  // namespace bolt::observe
