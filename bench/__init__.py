@@ -1,0 +1,1 @@
+"""Benchmarks, the models they run, and the demo."""
