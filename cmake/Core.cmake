@@ -3,20 +3,26 @@
 include(LLVM)
 find_package(Threads REQUIRED)
 
-# Only codegen/cpu sees LLVM's headers: any other folder that includes one fails to compile.
 bolt_sources(core_sources src/support src/graph src/loops src/codegen/cuda src/cache)
-bolt_sources(cpu_sources src/codegen/cpu)
-add_library(bolt_core SHARED ${core_sources} ${cpu_sources})
-bolt_target(bolt_core)
-set_source_files_properties(${cpu_sources} PROPERTIES INCLUDE_DIRECTORIES "${BOLT_LLVM_INCLUDE}")
-target_compile_options(bolt_core PRIVATE -ffunction-sections -fdata-sections -fno-semantic-interposition
-                                         -fvisibility-inlines-hidden)
+add_library(bolt_core SHARED ${core_sources})
 target_include_directories(bolt_core INTERFACE ${PROJECT_SOURCE_DIR}/src)
-target_link_libraries(bolt_core PRIVATE ${BOLT_LLVM_LIBS} Threads::Threads ${CMAKE_DL_LIBS})
+bolt_target(bolt_core)
+
+# Only codegen/cpu sees LLVM's headers: any other folder that includes one fails to compile.
+bolt_sources(cpu_sources src/codegen/cpu)
+if(cpu_sources)
+  add_library(bolt_codegen_cpu OBJECT ${cpu_sources})
+  bolt_target(bolt_codegen_cpu)
+  target_include_directories(bolt_codegen_cpu SYSTEM PRIVATE ${BOLT_LLVM_INCLUDE})
+  target_link_libraries(bolt_core PRIVATE bolt_codegen_cpu ${BOLT_LLVM_LIBS})
+endif()
+target_link_libraries(bolt_core PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+
 # The version script keeps every symbol but `bolt::*` out of the export table: another LLVM in the same process
 # (Triton, numba) never meets ours. The build id names this exact library in cache keys.
-target_link_options(bolt_core PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/core.map
-                    -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-Bsymbolic-functions -Wl,-z,defs)
+target_link_options(bolt_core PRIVATE ${BOLT_LLVM_LINKER} -Wl,--gc-sections
+                    -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/core.map
+                    -Wl,--build-id=sha1 -Wl,-Bsymbolic-functions -Wl,-z,defs)
 set_target_properties(bolt_core PROPERTIES OUTPUT_NAME torchbolt_core INSTALL_RPATH "$ORIGIN"
                       LIBRARY_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}
                       LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/core.map)
