@@ -11,18 +11,18 @@
 namespace bolt {
 
 // name in text form, bytes, is floating, is signed integer
-#define BOLT_FOR_EACH_DTYPE(X) \
-  X(Bool, "b8", 1, false, false) \
-  X(U8, "u8", 1, false, false)   \
-  X(I8, "i8", 1, false, true)    \
-  X(I16, "i16", 2, false, true)  \
-  X(I32, "i32", 4, false, true)  \
-  X(I64, "i64", 8, false, true)  \
-  X(F16, "f16", 2, true, false)  \
+#define BOLT_FOR_EACH_DTYPE(X)    \
+  X(Bool, "b8", 1, false, false)  \
+  X(U8, "u8", 1, false, false)    \
+  X(I8, "i8", 1, false, true)     \
+  X(I16, "i16", 2, false, true)   \
+  X(I32, "i32", 4, false, true)   \
+  X(I64, "i64", 8, false, true)   \
+  X(F16, "f16", 2, true, false)   \
   X(BF16, "bf16", 2, true, false) \
-  X(F32, "f32", 4, true, false)  \
-  X(F64, "f64", 8, true, false)  \
-  X(C64, "c64", 8, false, false) \
+  X(F32, "f32", 4, true, false)   \
+  X(F64, "f64", 8, true, false)   \
+  X(C64, "c64", 8, false, false)  \
   X(C128, "c128", 16, false, false)
 
 enum class DType : uint8_t {

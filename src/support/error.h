@@ -2,8 +2,9 @@
 // The three families of failure, so that every catch site knows what to tell the user.
 //
 //   UserError    the caller did something wrong: becomes a Python exception at once.
-//   Unsupported  this cannot be compiled; not a bug. The region runs eagerly, the reason is counted and shown.
-//   Internal     one of our invariants is broken. The region falls back to eager with one warning that says how to
+//   Unsupported  this cannot be compiled; not a bug. The region runs eagerly, the reason is counted and
+//   shown. Internal     one of our invariants is broken. The region falls back to eager with one warning that
+//   says how to
 //                report it; under TORCHBOLT_STRICT=1 it is raised.
 //
 // Nothing in the core aborts: a broken compiler must never take the user's process with it.
@@ -36,7 +37,8 @@ std::string concat(const Parts&... parts) {
   (out << ... << parts);
   return out.str();
 }
-[[noreturn]] BOLT_API void throw_internal(const char* file, int line, const char* condition, const std::string& message);
+[[noreturn]] BOLT_API void throw_internal(const char* file, int line, const char* condition,
+                                          const std::string& message);
 }  // namespace detail
 
 template <typename... Parts>
@@ -49,9 +51,9 @@ template <typename... Parts>
 }
 
 // The message is built only when the condition fails.
-#define BOLT_CHECK(condition, ...)                                                                      \
-  do {                                                                                                  \
-    if (__builtin_expect(!(condition), 0))                                                              \
+#define BOLT_CHECK(condition, ...)                                                                         \
+  do {                                                                                                     \
+    if (__builtin_expect(!(condition), 0))                                                                 \
       ::bolt::detail::throw_internal(__FILE__, __LINE__, #condition, ::bolt::detail::concat(__VA_ARGS__)); \
   } while (0)
 

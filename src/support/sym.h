@@ -1,14 +1,15 @@
 // support/sym.h
 // Sizes, strides and index arithmetic: an integer that is either known now or a symbol known at each call.
 //
-// A Sym is a constant or a pointer to an interned expression node; equal expressions are the same node, so == is
-// structural equality and cheap. The constructors simplify on the way in (constants fold, sums and products are kept
-// in one canonical order, x*1, x+0, (a*c)//c, (a*c)%c vanish), so most questions a pass asks have a plain answer.
-// Every stage computes sizes with Sym; nothing may assume that a Sym is constant without asking. Symbols are
-// non-negative (they are sizes, strides and loop variables); that is what the floor-division rules rest on.
+// A Sym is a constant or a pointer to an interned expression node; equal expressions are the same node, so ==
+// is structural equality and cheap. The constructors simplify on the way in (constants fold, sums and
+// products are kept in one canonical order, x*1, x+0, (a*c)//c, (a*c)%c vanish), so most questions a pass
+// asks have a plain answer. Every stage computes sizes with Sym; nothing may assume that a Sym is constant
+// without asking. Symbols are non-negative (they are sizes, strides and loop variables); that is what the
+// floor-division rules rest on.
 //
-// Nodes live as long as the process: they are few (bounded by the distinct sizes of the programs compiled) and shared
-// by compile threads under one lock.
+// Nodes live as long as the process: they are few (bounded by the distinct sizes of the programs compiled)
+// and shared by compile threads under one lock.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct SymNode;
 class BOLT_API Sym {
  public:
   Sym(int64_t value = 0) : value_(value) {}  // implicit: sizes are written as plain numbers
-  /// The symbol of this name; `upper` (exclusive, 0 = unknown) helps x//c and x%c to vanish.
+  /// The symbol of this name; `upper` (exclusive, 0 = unknown) helps x//c and x%c to vanish. Name and bound
+  /// together are its identity: d0 below 8 and d0 below 16 are two symbols.
   static Sym symbol(std::string_view name, int64_t upper = 0);
 
   bool is_const() const { return node_ == nullptr; }
@@ -59,8 +61,9 @@ struct SymNode {
   SymOp op;
   std::string name;       // Symbol only
   std::vector<Sym> args;  // Add and Mul: two or more, canonical order, the constant last; others: two
-  uint64_t id;            // order of creation; canonical order of operands
+  uint64_t id;            // order of creation, unique
   int64_t upper;          // exclusive bound if known, else 0
+  int64_t lower;          // inclusive bound if known, else INT64_MIN
 };
 
 BOLT_API Sym floordiv(Sym a, Sym b);
@@ -71,6 +74,8 @@ inline Sym ceildiv(Sym a, Sym b) { return floordiv(a + b - Sym(1), b); }
 BOLT_API Sym product(const std::vector<Sym>& xs);
 /// Exclusive upper bound of a (0 = unknown).
 BOLT_API int64_t upper_bound(Sym a);
+/// Inclusive lower bound of a (INT64_MIN = unknown).
+BOLT_API int64_t lower_bound(Sym a);
 /// Is a certainly a multiple of c?
 BOLT_API bool divisible(Sym a, int64_t c);
 /// a as sum of coef*term + constant, where no term is itself a sum or has a constant factor.
