@@ -1,4 +1,4 @@
-# src/{support,graph,loops,codegen,cache} -> libtorchbolt_core.so, and its friends bolt-opt and bolt_tests.
+# src/{support,graph,loops,codegen,cache} -> libtorchbolt_core.so, bolt-opt, bolt_tests, and the packed core.
 
 include(LLVM)
 find_package(Threads REQUIRED)
@@ -27,15 +27,17 @@ set_target_properties(bolt_core PROPERTIES OUTPUT_NAME torchbolt_core INSTALL_RP
                       LIBRARY_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}
                       LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/core.map)
 install(TARGETS bolt_core LIBRARY DESTINATION torchbolt COMPONENT python)
+install(TARGETS bolt_core LIBRARY DESTINATION . COMPONENT core)
 
-set(bolt_opt_source ${PROJECT_SOURCE_DIR}/tools/bolt-opt.cpp)
-if(EXISTS ${bolt_opt_source})
+file(GLOB bolt_opt_source CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/bolt-opt.cpp)
+if(bolt_opt_source)
   add_executable(bolt-opt ${bolt_opt_source})
   bolt_target(bolt-opt)
   target_link_libraries(bolt-opt PRIVATE bolt_core)
   set_target_properties(bolt-opt PROPERTIES INSTALL_RPATH "$ORIGIN/.."
                         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   install(TARGETS bolt-opt RUNTIME DESTINATION torchbolt/bin COMPONENT python)
+  install(TARGETS bolt-opt RUNTIME DESTINATION bin COMPONENT core)
 endif()
 
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*_test.cpp)
@@ -51,3 +53,13 @@ if(BOLT_TESTS AND test_sources)
   set_target_properties(bolt_tests PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   add_test(NAME bolt_tests COMMAND bolt_tests)
 endif()
+
+# `make core-dist`: the library and bolt-opt (above), the headers _C needs, and what PrebuiltCore.cmake reads.
+foreach(folder support graph loops codegen cache)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder} DESTINATION include COMPONENT core OPTIONAL
+          FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
+endforeach()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/torchbolt_core.cmake.in torchbolt_core.cmake @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/torchbolt_core.cmake DESTINATION . COMPONENT core)
+
+include(Tidy)

@@ -2,20 +2,21 @@
 
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 
-# torch is asked directly: its CMake package wants the CUDA toolkit wherever torch was built with CUDA.
+# torch is found without its CMake package, which wants the CUDA toolkit wherever torch was built with CUDA, and
+# without importing it, which takes seconds.
 execute_process(
-  COMMAND ${Python_EXECUTABLE} -c "import torch, pathlib
-print(torch.__version__, pathlib.Path(torch.__file__).parent, int(torch._C._GLIBCXX_USE_CXX11_ABI), sep=';')"
-  OUTPUT_VARIABLE torch_facts OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE torch_failed)
-if(torch_failed)
-  message(FATAL_ERROR "${Python_EXECUTABLE} cannot import torch; install it first (`make build` does)")
+  COMMAND ${Python_EXECUTABLE} -c "import importlib.util, pathlib, runpy
+folder = pathlib.Path(importlib.util.find_spec('torch').origin).parent
+print(runpy.run_path(str(folder / 'version.py'))['__version__'], folder, sep=';')"
+  OUTPUT_VARIABLE torch_facts OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE torch_missing)
+if(torch_missing)
+  message(FATAL_ERROR "${Python_EXECUTABLE} has no torch; install it first (`make build` does)")
 endif()
 list(GET torch_facts 0 BOLT_TORCH_VERSION)
 list(GET torch_facts 1 torch_dir)
-list(GET torch_facts 2 torch_cxx11_abi)
 message(STATUS "torch ${BOLT_TORCH_VERSION} in ${torch_dir}, Python ${Python_VERSION}")
-if(BOLT_TORCH_VERSION VERSION_LESS 2.11 OR NOT torch_cxx11_abi)
-  message(FATAL_ERROR "torchbolt needs torch 2.11 or newer with the C++11 ABI")
+if(BOLT_TORCH_VERSION VERSION_LESS 2.11)
+  message(FATAL_ERROR "torchbolt needs torch 2.11 or newer")
 endif()
 
 bolt_sources(ext_sources src/interp src/guard src/record src/autograd src/program)
@@ -24,6 +25,7 @@ Python_add_library(_C MODULE WITH_SOABI ${ext_sources} ${top_sources})
 bolt_target(_C)
 target_compile_options(_C PRIVATE -fvisibility=hidden)
 target_compile_definitions(_C PRIVATE BOLT_TORCH_VERSION="${BOLT_TORCH_VERSION}")
+target_include_directories(_C BEFORE PRIVATE ${BOLT_CORE_INCLUDE})
 target_include_directories(_C SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
 foreach(lib torch torch_cpu torch_python c10)
   target_link_libraries(_C PRIVATE ${torch_dir}/lib/lib${lib}.so)
@@ -43,3 +45,6 @@ foreach(file ${python_files})
 endforeach()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/_build.py.in ${BOLT_PACKAGE_DIR}/_build.py @ONLY)
 install(FILES ${BOLT_PACKAGE_DIR}/_build.py DESTINATION torchbolt COMPONENT python)
+
+# What `pip install` builds: the tests stay out.
+add_custom_target(torchbolt_package DEPENDS _C $<$<TARGET_EXISTS:bolt-opt>:bolt-opt>)

@@ -1,5 +1,5 @@
 # A core made by `make core-dist` (packed or unpacked) -> target bolt_core, so that neither LLVM nor
-# the minutes it takes are needed. Its own headers are used, before those of this source tree.
+# the minutes it takes are needed. The headers packed with it (BOLT_CORE_INCLUDE) go before this source tree's.
 
 if(IS_DIRECTORY ${BOLT_CORE_PREBUILT})
   set(core_dir ${BOLT_CORE_PREBUILT})
@@ -7,6 +7,7 @@ else()
   set(core_dir ${PROJECT_BINARY_DIR}/core)
   file(REMOVE_RECURSE ${core_dir})
   file(ARCHIVE_EXTRACT INPUT ${BOLT_CORE_PREBUILT} DESTINATION ${core_dir})
+  string(APPEND core_dir /torchbolt-core)
 endif()
 include(${core_dir}/torchbolt_core.cmake)
 message(STATUS "prebuilt core ${TORCHBOLT_CORE_VERSION} in ${core_dir}")
@@ -17,6 +18,6 @@ endif()
 file(COPY ${core_dir}/libtorchbolt_core.so DESTINATION ${BOLT_PACKAGE_DIR})
 add_library(bolt_core SHARED IMPORTED)
 set_target_properties(bolt_core PROPERTIES IMPORTED_LOCATION ${BOLT_PACKAGE_DIR}/libtorchbolt_core.so
-                      IMPORTED_SONAME libtorchbolt_core.so
-                      INTERFACE_INCLUDE_DIRECTORIES ${core_dir}/include)
+                      IMPORTED_SONAME libtorchbolt_core.so)
+set(BOLT_CORE_INCLUDE ${core_dir}/include)
 install(FILES ${core_dir}/libtorchbolt_core.so DESTINATION torchbolt COMPONENT python)

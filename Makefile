@@ -1,0 +1,43 @@
+# What can be done with this repository. Each target is one script in scripts/; set-up happens on demand.
+#
+#   make build      set-up (system packages, .venv, torch) and install torchbolt into .venv
+#   make test       build, then every test
+#   make demo       build, then compile a transformer and a CNN and show what it gained
+#   make bench      build, then measure against torch.compile, OpenVINO and ONNX Runtime
+#   make lint       formatting, layering, ruff, clang-tidy
+#   make format     rewrite files the way `make lint` wants them
+#   make core-dist  pack the torch-free core for machines without LLVM
+#   make ext CORE=  build only the extension against such a core, into build-ext/python
+
+.PHONY: build test demo bench lint format core-dist ext clean
+
+build:
+	@scripts/setup.sh
+
+test:
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+demo:
+	@scripts/setup.sh demo
+	@.venv/bin/python -m bench.demo
+
+bench:
+	@scripts/setup.sh bench
+	@.venv/bin/python -m bench.cpu
+
+lint:
+	@scripts/setup.sh lint
+	@scripts/lint.sh
+
+format:
+	@scripts/lint.sh --fix
+
+core-dist:
+	@scripts/core_dist.sh
+
+ext:
+	@scripts/ext.sh "$(CORE)"
+
+clean:
+	rm -rf build build-* dist .venv out

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# scripts/lint.sh [--fix]: formatting (clang-format, ruff), layering, clang-tidy on the torch-free core.
+# clang-tidy runs as a build target, so that a second run looks only at what changed.
+source "$(dirname "$0")/common.sh"
+
+mapfile -t cxx < <(git ls-files --cached --others --exclude-standard -- 'src/*' 'tools/*' 'tests/*' 'bench/*' |
+  grep -E '\.(cpp|h|cu)$' | while read -r file; do [[ -e $file ]] && echo "$file"; done)
+
+if [[ ${1:-} == --fix ]]; then
+  clang-format-19 -i "${cxx[@]}"
+  .venv/bin/ruff check -q --fix .
+  .venv/bin/ruff format -q .
+  exit
+fi
+
+step "clang-format (${#cxx[@]} files)"
+printf '%s\0' "${cxx[@]}" | xargs -0 -n 20 -P "$(nproc)" clang-format-19 --dry-run -Werror
+step "ruff"
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+step "layering"
+.venv/bin/python scripts/check_layers.py
+step "clang-tidy on the core"
+PATH="$PWD/.venv/bin:$PATH"
+cmake -G Ninja -B build-lint -DBOLT_EXTENSION=OFF --log-level=WARNING
+cmake --build build-lint --target tidy --parallel "$(nproc)"
+step "lint is clean"

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# scripts/test.sh [pytest arguments]: every test, strictly: a failure inside the compiler fails the test instead of
+# falling back to eager. Expects what scripts/setup.sh test prepares.
+source "$(dirname "$0")/common.sh"
+
+export TORCHBOLT_STRICT=1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export TORCHBOLT_CACHE_DIR=$scratch/cache
+
+step "building the C++ tests"
+.venv/bin/cmake --build build --target bolt_tests --parallel "$(build_jobs)"
+step "C++ tests"
+build/bin/bolt_tests --gtest_brief=1
+step "Python tests"
+.venv/bin/python -m pytest -q "$@"
+step "all tests passed"
