@@ -13,32 +13,33 @@ packages=(g++ python3-dev python3-venv llvm-19-dev lld-19 libzstd-dev zlib1g-dev
 [[ $purpose == lint ]] && packages+=(clang-format-19 clang-tidy-19)
 
 system_packages() {
-  local missing=() package
+  local installed missing=() package
+  installed=$(dpkg-query -W -f='${Package} ${Status}\n' 2> /dev/null | sed -n 's/ install ok installed$//p' || true)
   for package in "${packages[@]}"; do
-    have_package "$package" || missing+=("$package")
+    grep -qx "$package" <<< "$installed" || present_otherwise "$package" || missing+=("$package")
   done
-  [[ ${#missing[@]} == 0 ]] && return
-  have_package ccache || missing+=(ccache)
+  ((${#missing[@]})) || return 0
 
-  local install="apt-get install -y --no-install-recommends ${missing[*]}"
+  command -v ccache > /dev/null || missing+=(ccache)
+  local install=(apt-get install -y --no-install-recommends "${missing[@]}")
   command -v apt-get > /dev/null || fail "missing packages (Debian's names): ${missing[*]}"
   local as_root=()
-  if [[ $(id -u) != 0 ]]; then
-    sudo -n true 2> /dev/null || fail "missing system packages; run: sudo $install"
+  if ((EUID != 0)); then
+    sudo -n true 2> /dev/null || fail "missing system packages; run: sudo ${install[*]}"
     as_root=(sudo)
   fi
   step "system packages: ${missing[*]}"
   "${as_root[@]}" apt-get update -q
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $install
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"
 }
 
-# A Python of one's own (pyenv, conda) brings its headers and venv along: then the distribution's are not needed.
-have_package() {
+# A compiler or a Python of one's own (pyenv, conda) does as well as the distribution's.
+present_otherwise() {
   case $1 in
-    python3-dev | python3-venv) "$(find_python)" -c "$python_is_whole" 2> /dev/null && return ;;
-    g++) command -v g++ > /dev/null && return ;;
+    g++) command -v g++ > /dev/null ;;
+    python3-dev | python3-venv) "$(find_python)" -c "$python_is_whole" 2> /dev/null ;;
+    *) return 1 ;;
   esac
-  dpkg-query -W -f='${Status}' "$1" 2> /dev/null | grep -q 'ok installed'
 }
 python_is_whole='
 import ensurepip, os, sysconfig, venv
@@ -48,26 +49,27 @@ assert os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")
 find_python() {
   local candidate
   for candidate in ${PYTHON:-} python3 python3.12 python3.11; do
-    if "$candidate" -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 12)' 2> /dev/null; then
-      command -v "$candidate"
-      return
-    fi
+    "$candidate" -c 'import sys
+assert (3, 11) <= sys.version_info[:2] <= (3, 12)
+print(sys.executable)' 2> /dev/null && return
   done
   return 1
 }
+
+# has_torch PYTHON: looks for torch's folder, which is a hundred times faster than importing it.
+has_torch() { "$1" -c 'import importlib.util as u; assert u.find_spec("torch")' 2> /dev/null; }
 
 virtual_environment() {
   [[ -x .venv/bin/python ]] && return
   step "virtual environment .venv ($("$python" --version))"
   # A torch that is already installed is used: it shows through to the environment.
   local share=()
-  "$python" -c 'import torch' 2> /dev/null && share=(--system-site-packages)
+  has_torch "$python" && share=(--system-site-packages)
   "$python" -m venv "${share[@]}" .venv
 }
 
-torch() {
-  # Looking for the folder is enough, and a hundred times faster than importing it.
-  .venv/bin/python -c 'import importlib.util as u; assert u.find_spec("torch")' 2> /dev/null && return
+install_torch() {
+  has_torch .venv/bin/python && return
   step "torch $torch_version"
   .venv/bin/python -m pip install "torch==$torch_version"
 }
@@ -84,7 +86,7 @@ print(*extras.get(sys.argv[1], []), sep="\n")
 PYTHON
   if ! cmp -s "$list" "$list.new"; then
     step "Python packages for $1"
-    .venv/bin/python -m pip install -r "$list.new"
+    .venv/bin/python -m pip install -r "$list.new" || return 1
     mv "$list.new" "$list"
   fi
 }
@@ -114,7 +116,8 @@ requirements build
 if [[ $purpose == lint ]]; then
   requirements lint
 else
-  torch
+  install_torch
   install_package
   [[ $purpose == build ]] || requirements "$purpose"
+  [[ $purpose != bench ]] || requirements peers || step "not every peer could be installed; measuring without"
 fi
