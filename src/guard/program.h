@@ -28,11 +28,11 @@
 
 namespace bolt::guard {
 
-/// What a successful check found. Everything is borrowed: valid while the roots are, until the next check.
+/// What a successful check found.
 struct Found {
-  std::vector<PyObject*> objects;         ///< by register
-  std::vector<c10::TensorImpl*> tensors;  ///< by input slot
-  uint64_t instance = 0;                  ///< names the memory that was used: the same instance of the roots
+  std::vector<PyRef> objects;             ///< by register: what recipes re-read
+  std::vector<c10::TensorImpl*> tensors;  ///< by input slot; borrowed from the roots
+  uint64_t instance = 0;                  ///< equal for calls that met the same instances of the roots
 };
 
 class Program {
@@ -60,17 +60,25 @@ class Program {
   struct Memory;
 
  private:
+  struct Group;
   struct Walk;
-  bool check_group(size_t group, PyObject* top, Found& found);
-  Memory* remembered(size_t group, PyObject* top);
+  bool check_group(Group& group, PyObject* top);
+  bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why) const;
+  void use(Group& group, const Memory& memory);
+  bool check_aliases(bool all, std::string* why) const;
 
   std::unique_ptr<SourceTree> tree_;
   TensorTable tensors_;
   ThreadState thread_;
-  struct Group;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::vector<std::pair<int, int>> same_, different_;  ///< registers, across groups
-  std::string failure_;
+  struct Alias {
+    const Source *a, *b;
+    bool same;
+    bool across;  ///< in different groups: no single memory proves it
+  };
+  std::vector<Alias> aliases_;
+  std::vector<PyObject*> tensor_objects_;  ///< by slot, of the memories last used
+  std::vector<PyObject*> objects_;         ///< by register, of the memories last used
 };
 
 }  // namespace bolt::guard

@@ -52,7 +52,6 @@ enum class Effect : uint8_t {
   set_cell,      ///< value -1: emptied
   set_field,     ///< slot at byte offset `number`
   replace_dict,  ///< dict contents become the parts (key, value, ...), in that order
-  move_to_end,
 };
 
 struct MakeStep {
@@ -92,10 +91,10 @@ struct Recipe {
   /// Makes everything, applies the effects. `objects` are Found::objects, `tensors` the program's outputs as
   /// Python tensors (both borrowed). On success `values` holds one reference each and true is returned; false
   /// leaves an exception set and no effect applied.
-  bool run(PyObject* const* objects, PyObject* const* tensors, std::vector<PyRef>& values) const;
+  bool run(const std::vector<PyRef>& objects, PyObject* const* tensors, std::vector<PyRef>& values) const;
 
   /// run, and the result: new reference or null with an exception.
-  PyObject* run_result(PyObject* const* objects, PyObject* const* tensors) const;
+  PyObject* run_result(const std::vector<PyRef>& objects, PyObject* const* tensors) const;
 
   std::vector<std::string> describe() const;
 };

@@ -1,0 +1,132 @@
+// guard/leaf.cpp: see leaf.h.
+#include "guard/leaf.h"
+
+#include <cstring>
+
+#include "guard/tensors.h"
+
+namespace bolt::guard {
+namespace {
+
+PyObject* enum_metaclass() {
+  static PyObject* const metaclass = [] {
+    PyRef module = PyRef::steal(PyImport_ImportModule("enum"));
+    PyObject* found = module ? PyObject_GetAttrString(module.get(), "EnumMeta") : nullptr;
+    if (!found) PyErr_Clear();
+    return found;
+  }();
+  return metaclass;
+}
+
+PyTypeObject* pattern_type() {
+  static PyTypeObject* const type = [] {
+    PyRef module = PyRef::steal(PyImport_ImportModule("re"));
+    PyObject* found = module ? PyObject_GetAttrString(module.get(), "Pattern") : nullptr;
+    if (!found) PyErr_Clear();
+    return reinterpret_cast<PyTypeObject*>(found);
+  }();
+  return type;
+}
+
+bool is_enum_member(PyObject* object) {
+  PyTypeObject* metaclass = Py_TYPE(Py_TYPE(object));
+  return metaclass != &PyType_Type && enum_metaclass() &&
+         PyType_IsSubtype(metaclass, reinterpret_cast<PyTypeObject*>(enum_metaclass()));
+}
+
+bool all_leaves(PyObject* tuple) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
+    if (!is_leaf(PyTuple_GET_ITEM(tuple, i))) return false;
+  return true;
+}
+
+bool set_of_leaves(PyObject* set) {
+  Py_ssize_t position = 0;
+  PyObject* item;
+  Py_hash_t hash;
+  while (_PySet_NextEntry(set, &position, &item, &hash))
+    if (!is_leaf(item)) return false;
+  return true;
+}
+
+bool same_tuple(PyObject* a, PyObject* b) {
+  if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+    if (!same_leaf(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  return true;
+}
+
+/// Sets that are equal may still differ in the order of their elements, which a loop over them shows.
+bool same_set(PyObject* a, PyObject* b) {
+  if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
+  Py_ssize_t at_a = 0, at_b = 0;
+  PyObject *item_a, *item_b;
+  Py_hash_t hash;
+  while (_PySet_NextEntry(a, &at_a, &item_a, &hash) && _PySet_NextEntry(b, &at_b, &item_b, &hash))
+    if (!same_leaf(item_a, item_b)) return false;
+  return true;
+}
+
+bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+bool equal(PyObject* a, PyObject* b) {
+  int result = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (result < 0) PyErr_Clear();
+  return result == 1;
+}
+
+}  // namespace
+
+bool is_leaf(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (object == Py_None || type == &PyBool_Type || type == &PyLong_Type || type == &PyUnicode_Type ||
+      type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type || type == &PyEllipsis_Type ||
+      type == &PyRange_Type || type == &PyBaseObject_Type || type == &PyCode_Type ||
+      object == Py_NotImplemented)
+    return true;
+  if (type == &PyTuple_Type) return all_leaves(object);
+  if (type == &PySlice_Type) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    return is_leaf(slice->start) && is_leaf(slice->stop) && is_leaf(slice->step);
+  }
+  if (type == &PyFrozenSet_Type) return set_of_leaves(object);
+  return is_torch_leaf(object) || is_enum_member(object) || type == pattern_type();
+}
+
+bool same_leaf(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  PyTypeObject* type = Py_TYPE(a);
+  if (type != Py_TYPE(b)) return false;
+  if (type == &PyFloat_Type) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+  if (type == &PyComplex_Type) {
+    Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+    return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
+  }
+  if (PyTuple_Check(a)) return same_tuple(a, b);
+  if (type == &PyFrozenSet_Type) return same_set(a, b);
+  if (type == &PySlice_Type) {
+    auto *x = reinterpret_cast<PySliceObject*>(a), *y = reinterpret_cast<PySliceObject*>(b);
+    return same_leaf(x->start, y->start) && same_leaf(x->stop, y->stop) && same_leaf(x->step, y->step);
+  }
+  if (type == &PyBool_Type || type == &PyBaseObject_Type || type == &PyCode_Type || is_enum_member(a))
+    return false;
+  return equal(a, b);
+}
+
+std::string short_repr(PyObject* object) {
+  if (!object) return "<missing>";
+  // Running a user's __repr__ or printing a tensor has effects of its own.
+  if (is_tensor(object) || !(is_leaf(object) || PyType_Check(object) || PyCFunction_Check(object)))
+    return std::string("<") + Py_TYPE(object)->tp_name + ">";
+  if (PyType_Check(object)) return reinterpret_cast<PyTypeObject*>(object)->tp_name;
+  PyRef text = PyRef::steal(PyObject_Repr(object));
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (!utf8) {
+    PyErr_Clear();
+    return std::string("<") + Py_TYPE(object)->tp_name + ">";
+  }
+  std::string result = utf8;
+  return result.size() <= 80 ? result : result.substr(0, 77) + "...";
+}
+
+}  // namespace bolt::guard

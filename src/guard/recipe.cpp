@@ -1,0 +1,239 @@
+// guard/recipe.cpp: see recipe.h.
+#include "guard/recipe.h"
+
+#include <cstddef>
+
+#include "guard/leaf.h"
+#include "guard/source.h"
+
+namespace bolt::guard {
+namespace {
+
+/// The values made so far.
+struct Kitchen {
+  const Recipe& recipe;
+  const std::vector<PyRef>& objects;
+  PyObject* const* tensors;
+  std::vector<PyRef>& values;
+
+  PyObject* at(int value) const { return value < 0 ? nullptr : values[static_cast<size_t>(value)].get(); }
+
+  PyObject* tuple_of(const std::vector<int>& parts, size_t from = 0) const {
+    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(parts.size() - from));
+    for (size_t i = from; tuple && i < parts.size(); ++i)
+      PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i - from), Py_NewRef(at(parts[i])));
+    return tuple;
+  }
+
+  PyObject* list_of(const std::vector<int>& parts) const {
+    PyRef tuple = PyRef::steal(tuple_of(parts));
+    return tuple ? PySequence_List(tuple.get()) : nullptr;
+  }
+
+  /// A bare instance of a built-in type's subclass: the built-in's own __new__, no user code.
+  static PyObject* bare(PyObject* cls, PyTypeObject* base, PyObject* args) {
+    PyRef none = PyRef::steal(args ? Py_NewRef(args) : PyTuple_New(0));
+    return none ? base->tp_new(reinterpret_cast<PyTypeObject*>(cls), none.get(), nullptr) : nullptr;
+  }
+
+  static PyTypeObject* dict_base(PyObject* cls) {
+    bool ordered = PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), &PyODict_Type);
+    return ordered ? &PyODict_Type
+           : reinterpret_cast<PyTypeObject*>(cls)->tp_new == PyDict_Type.tp_new
+               ? &PyDict_Type
+               : reinterpret_cast<PyTypeObject*>(cls);
+  }
+
+  PyObject* make_tuple(const MakeStep& step) const {
+    PyRef plain = PyRef::steal(tuple_of(step.parts));
+    if (!plain || !step.object) return plain.release();
+    auto* cls = reinterpret_cast<PyTypeObject*>(step.object.get());
+    PyRef args = PyRef::steal(PyTuple_Pack(1, plain.get()));
+    if (!args) return nullptr;
+    bool python_class = cls->tp_flags & Py_TPFLAGS_HEAPTYPE && PyType_IsSubtype(cls, &PyTuple_Type) &&
+                        cls->tp_base && cls->tp_new != PyTuple_Type.tp_new && cls->tp_base == &PyTuple_Type;
+    return python_class ? PyTuple_Type.tp_new(cls, args.get(), nullptr)
+                        : cls->tp_new(cls, args.get(), nullptr);
+  }
+
+  PyObject* make_deque(const MakeStep& step) const {
+    PyRef module = PyRef::steal(PyImport_ImportModule("collections"));
+    PyRef items = PyRef::steal(list_of(step.parts));
+    if (!module || !items) return nullptr;
+    if (step.number < 0) return PyObject_CallMethod(module.get(), "deque", "O", items.get());
+    return PyObject_CallMethod(module.get(), "deque", "On", items.get(), step.number);
+  }
+
+  PyObject* make_function(const MakeStep& step) const {
+    PyObject* made = PyFunction_NewWithQualName(at(step.parts[0]), at(step.parts[1]), at(step.parts[3]));
+    if (!made) return nullptr;
+    auto* function = reinterpret_cast<PyFunctionObject*>(made);
+    Py_XSETREF(function->func_name, Py_NewRef(at(step.parts[2])));
+    if (at(step.parts[4])) PyFunction_SetDefaults(made, at(step.parts[4]));
+    if (at(step.parts[5])) PyFunction_SetKwDefaults(made, at(step.parts[5]));
+    if (at(step.parts[6])) PyFunction_SetClosure(made, at(step.parts[6]));
+    if (at(step.parts[7])) Py_XSETREF(function->func_dict, Py_NewRef(at(step.parts[7])));
+    return made;
+  }
+
+  PyObject* make_partial(const MakeStep& step) const {
+    PyRef module = PyRef::steal(PyImport_ImportModule("functools"));
+    PyRef partial = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "partial") : nullptr);
+    PyRef args = PyRef::steal(
+        PySequence_Concat(PyRef::steal(PyTuple_Pack(1, at(step.parts[0]))).get(), at(step.parts[1])));
+    return partial && args ? PyObject_Call(partial.get(), args.get(), at(step.parts[2])) : nullptr;
+  }
+
+  PyObject* make(const MakeStep& step) const {
+    PyObject* cls = step.object.get();
+    switch (step.make) {
+      case Make::constant: return Py_NewRef(cls);
+      case Make::source: return Py_XNewRef(objects[static_cast<size_t>(step.number)].get());
+      case Make::tensor: return Py_XNewRef(tensors[step.number]);
+      case Make::tuple: return make_tuple(step);
+      case Make::list: return cls ? bare(cls, &PyList_Type, nullptr) : PyList_New(0);
+      case Make::dict: return cls ? bare(cls, dict_base(cls), nullptr) : PyDict_New();
+      case Make::set: return cls ? bare(cls, &PySet_Type, nullptr) : PySet_New(nullptr);
+      case Make::frozenset: {
+        PyRef items = PyRef::steal(tuple_of(step.parts));
+        return items ? PyFrozenSet_New(items.get()) : nullptr;
+      }
+      case Make::deque: return make_deque(step);
+      case Make::slice: return PySlice_New(at(step.parts[0]), at(step.parts[1]), at(step.parts[2]));
+      case Make::function: return make_function(step);
+      case Make::method: return PyMethod_New(at(step.parts[0]), at(step.parts[1]));
+      case Make::cell: return PyCell_New(nullptr);
+      case Make::partial: return make_partial(step);
+      case Make::instance: return bare(cls, &PyBaseObject_Type, nullptr);
+      case Make::call: {
+        PyRef args = PyRef::steal(tuple_of(step.parts, 1));
+        return args ? PyObject_Call(at(step.parts[0]), args.get(), nullptr) : nullptr;
+      }
+    }
+    return nullptr;
+  }
+
+  bool fill(const FillStep& step) const {
+    PyObject *container = at(step.container), *key = at(step.key), *value = at(step.value);
+    switch (step.fill) {
+      case Fill::append: return PyList_Append(container, value) == 0;
+      case Fill::item:
+        // An OrderedDict keeps its order only through its own setter; other subclasses must not run user
+        // code.
+        return (PyODict_Check(container) ? PyODict_SetItem(container, key, value)
+                                         : PyDict_SetItem(container, key, value)) == 0;
+      case Fill::add: return PySet_Add(container, value) == 0;
+      case Fill::cell: return PyCell_Set(container, value) == 0;
+      case Fill::attribute: {
+        PyObject** slot = instance_dict_slot(container);
+        return slot && PyDict_SetItem(*slot, key, value) == 0;
+      }
+      case Fill::field: return set_field(container, step.number, value);
+    }
+    return false;
+  }
+
+  static bool set_field(PyObject* object, Py_ssize_t offset, PyObject* value) {
+    PyObject** place = reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+    PyObject* old = std::exchange(*place, Py_XNewRef(value));
+    Py_XDECREF(old);
+    return true;
+  }
+
+  static int set_item(PyObject* dict, PyObject* key, PyObject* value) {
+    return PyODict_Check(dict) ? PyODict_SetItem(dict, key, value) : PyDict_SetItem(dict, key, value);
+  }
+
+  bool replace(PyObject* target, const std::vector<int>& parts) const {
+    PyRef items = PyRef::steal(list_of(parts));
+    if (!items) return false;
+    if (PyList_Check(target)) return PyList_SetSlice(target, 0, PyList_GET_SIZE(target), items.get()) == 0;
+    if (PySet_Check(target)) return PySet_Clear(target) == 0 && _PySet_Update(target, items.get()) == 0;
+    PyRef cleared = PyRef::steal(PyObject_CallMethod(target, "clear", nullptr));
+    PyRef extended =
+        PyRef::steal(cleared ? PyObject_CallMethod(target, "extend", "O", items.get()) : nullptr);
+    return static_cast<bool>(extended);
+  }
+
+  bool replace_dict(PyObject* target, const std::vector<int>& parts) const {
+    if (PyODict_Check(target)) {
+      PyRef cleared = PyRef::steal(PyObject_CallMethod(target, "clear", nullptr));
+      if (!cleared) return false;
+    } else {
+      PyDict_Clear(target);
+    }
+    for (size_t i = 0; i + 1 < parts.size(); i += 2)
+      if (set_item(target, at(parts[i]), at(parts[i + 1])) < 0) return false;
+    return true;
+  }
+
+  bool apply(const EffectStep& step) const {
+    PyObject *target = at(step.target), *key = at(step.key), *value = at(step.value);
+    switch (step.effect) {
+      case Effect::set_item: return set_item(target, key, value) == 0;
+      case Effect::delete_item:
+        return (PyODict_Check(target) ? PyODict_DelItem(target, key) : PyDict_DelItem(target, key)) == 0;
+      case Effect::extend:
+        for (int part : step.parts)
+          if (PyList_Append(target, at(part)) < 0) return false;
+        return true;
+      case Effect::replace: return replace(target, step.parts);
+      case Effect::set_cell: return PyCell_Set(target, value) == 0;
+      case Effect::set_field: return set_field(target, step.number, value);
+      case Effect::replace_dict: return replace_dict(target, step.parts);
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
+                 std::vector<PyRef>& values) const {
+  values.clear();
+  values.resize(makes.size());
+  Kitchen kitchen{*this, objects, tensors, values};
+  for (size_t i = 0; i < makes.size(); ++i) {
+    values[i] = PyRef::steal(kitchen.make(makes[i]));
+    if (values[i]) continue;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "torchbolt: a recipe's ingredient is missing");
+    return false;
+  }
+  for (const FillStep& step : fills)
+    if (!kitchen.fill(step)) return false;
+  for (const EffectStep& step : effects)
+    if (!kitchen.apply(step)) return false;
+  return true;
+}
+
+PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const* tensors) const {
+  std::vector<PyRef> values;
+  if (!run(objects, tensors, values) || result < 0) return nullptr;
+  return Py_NewRef(values[static_cast<size_t>(result)].get());
+}
+
+std::vector<std::string> Recipe::describe() const {
+  static const char* const make_names[] = {"constant", "source",    "tensor",   "tuple", "list",     "dict",
+                                           "set",      "frozenset", "deque",    "slice", "function", "method",
+                                           "cell",     "partial",   "instance", "call"};
+  static const char* const effect_names[] = {"set_item", "delete_item", "extend",      "replace",
+                                             "set_cell", "set_field",   "replace_dict"};
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < makes.size(); ++i) {
+    std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];
+    if (makes[i].object) line += " " + short_repr(makes[i].object.get());
+    if (makes[i].make == Make::source || makes[i].make == Make::tensor)
+      line += " " + std::to_string(makes[i].number);
+    for (int part : makes[i].parts) line += " v" + std::to_string(part);
+    lines.push_back(std::move(line));
+  }
+  for (const FillStep& step : fills)
+    lines.push_back("fill v" + std::to_string(step.container) + " with v" + std::to_string(step.value));
+  for (const EffectStep& step : effects)
+    lines.push_back(std::string("effect ") + effect_names[static_cast<int>(step.effect)] + " on v" +
+                    std::to_string(step.target));
+  if (result >= 0) lines.push_back("return v" + std::to_string(result));
+  return lines;
+}
+
+}  // namespace bolt::guard

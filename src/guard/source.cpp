@@ -1,0 +1,193 @@
+// guard/source.cpp: see source.h.
+#include "guard/source.h"
+
+#include "guard/leaf.h"
+#include "guard/tensors.h"
+
+namespace bolt::guard {
+namespace {
+
+PyObject* borrowed(PyObject* fresh) {
+  Py_XDECREF(fresh);
+  if (!fresh) PyErr_Clear();
+  return fresh;
+}
+
+PyObject* dict_item(PyObject* dict, PyObject* key) {
+  PyObject* found = PyDict_GetItemWithError(dict, key);
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+PyObject* dict_key(PyObject* dict, Py_ssize_t index) {
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value))
+    if (index-- == 0) return key;
+  return nullptr;
+}
+
+PyObject* super_attr(PyObject* type, PyObject* start, PyObject* name) {
+  PyObject* mro = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
+  bool after = false;
+  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
+    PyObject* cls = PyTuple_GET_ITEM(mro, i);
+    if (after) {
+      PyObject* found = dict_item(reinterpret_cast<PyTypeObject*>(cls)->tp_dict, name);
+      if (found) return found;
+    }
+    after |= cls == start;
+  }
+  return nullptr;
+}
+
+std::string constant_name(PyObject* object) {
+  if (PyDict_Check(object)) {
+    PyObject* name = PyDict_GetItemString(object, "__name__");
+    return name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "<dict>";
+  }
+  if (PyModule_Check(object)) return PyModule_GetName(object) ? PyModule_GetName(object) : "<module>";
+  if (PyFunction_Check(object))
+    return PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+  return short_repr(object);
+}
+
+std::string text_of(PyObject* key) { return PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : short_repr(key); }
+
+/// nn.Module keeps these three dicts; their items are attributes to its user.
+bool is_module_dict(const Source* source) {
+  if (source->access != Access::dict_item || source->parent->access != Access::instance_dict) return false;
+  std::string name = text_of(source->key.get());
+  return name == "_modules" || name == "_parameters" || name == "_buffers";
+}
+
+std::string item_text(const Source& source, const std::vector<std::string>& names) {
+  const Source* parent = source.parent;
+  if (parent->access == Access::instance_dict)
+    return parent->parent->str(names) + "." + text_of(source.key.get());
+  if (parent->access == Access::constant) return parent->str(names) + "." + text_of(source.key.get());
+  if (is_module_dict(parent)) {
+    std::string name = text_of(source.key.get()), owner = parent->parent->parent->str(names);
+    bool number = !name.empty() && name[0] >= '0' && name[0] <= '9';
+    return number ? owner + "[" + name + "]" : owner + "." + name;
+  }
+  return parent->str(names) + "[" + short_repr(source.key.get()) + "]";
+}
+
+}  // namespace
+
+bool Source::has(Check check) const {
+  for (const Assumption& assumption : assumptions)
+    if (assumption.check == check) return true;
+  return false;
+}
+
+void Source::assume(Check check, PyObject* value, Py_ssize_t number, Source* other) {
+  for (const Assumption& known : assumptions)
+    if (known.check == check && known.value.get() == value && known.number == number && known.other == other)
+      return;
+  assumptions.push_back({check, PyRef::share(value), other, number});
+}
+
+PyObject* Source::read(PyObject* object) const {
+  switch (access) {
+    case Access::root: return object;
+    case Access::constant: return key.get();
+    case Access::instance_dict: {
+      PyObject** slot = instance_dict_slot(object);
+      return slot ? *slot : nullptr;
+    }
+    case Access::dict_item: return PyDict_Check(object) ? dict_item(object, key.get()) : nullptr;
+    case Access::dict_key: return PyDict_Check(object) ? dict_key(object, index) : nullptr;
+    case Access::list_item:
+      return PyList_Check(object) && index < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, index)
+                                                                     : nullptr;
+    case Access::tuple_item:
+      return PyTuple_Check(object) && index < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, index)
+                                                                       : nullptr;
+    case Access::deque_item: return borrowed(PySequence_GetItem(object, index));
+    case Access::cell: return PyCell_Check(object) ? PyCell_GET(object) : nullptr;
+    case Access::field: return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + index);
+    case Access::type_attr: return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(object), key.get());
+    case Access::super_attr: return super_attr(object, start, key.get());
+    case Access::tensor_grad: return tensor_grad(object);
+  }
+  return nullptr;
+}
+
+std::string Source::str(const std::vector<std::string>& names) const {
+  switch (access) {
+    case Access::root: {
+      size_t at = static_cast<size_t>(index);
+      return at < names.size() && !names[at].empty() ? names[at] : "argument " + std::to_string(index);
+    }
+    case Access::constant: return constant_name(key.get());
+    case Access::instance_dict: return parent->str(names) + ".__dict__";
+    case Access::dict_item: return item_text(*this, names);
+    case Access::dict_key: return "key " + std::to_string(index) + " of " + parent->str(names);
+    case Access::list_item:
+    case Access::tuple_item:
+    case Access::deque_item: return parent->str(names) + "[" + std::to_string(index) + "]";
+    case Access::cell: return parent->str(names) + ".cell_contents";
+    case Access::field:
+    case Access::type_attr: return parent->str(names) + "." + text_of(key.get());
+    case Access::super_attr: return "super(" + parent->str(names) + ")." + text_of(key.get());
+    case Access::tensor_grad: return parent->str(names) + ".grad";
+  }
+  return {};
+}
+
+size_t SourceTree::Hash::operator()(const Id& id) const {
+  auto bits = [](const void* p) { return reinterpret_cast<size_t>(p) >> 4; };
+  size_t h = bits(id.parent) * 0x9E3779B97F4A7C15u + bits(id.key);
+  h = h * 0x9E3779B97F4A7C15u + static_cast<size_t>(id.index);
+  h = h * 0x9E3779B97F4A7C15u + bits(id.start) + static_cast<size_t>(id.access);
+  return h ^ (h >> 29);
+}
+
+Source* SourceTree::intern(const Id& id) {
+  auto [place, fresh] = index_.try_emplace(id, nullptr);
+  if (!fresh) return place->second;
+  auto source = std::make_unique<Source>();
+  source->parent = id.parent;
+  source->access = id.access;
+  source->key = PyRef::share(id.key);
+  source->index = id.index;
+  source->start = id.start;
+  (id.parent ? id.parent->children : tops_).push_back(source.get());
+  place->second = source.get();
+  all_.push_back(std::move(source));
+  return place->second;
+}
+
+Source* SourceTree::root(Py_ssize_t index) {
+  return intern({nullptr, nullptr, index, nullptr, Access::root});
+}
+
+Source* SourceTree::constant(PyObject* object) {
+  return intern({nullptr, object, 0, nullptr, Access::constant});
+}
+
+Source* SourceTree::child(Source* parent, Access access, PyObject* key, Py_ssize_t index, PyObject* start) {
+  if (start) constant(start);  // keeps it alive
+  return intern({parent, key, index, start, access});
+}
+
+int SourceTree::keep(Source* source) {
+  if (source->reg < 0) source->reg = registers_++;
+  return source->reg;
+}
+
+PyObject** instance_dict_slot(PyObject* object) {
+  PyObject** slot = _PyObject_GetDictPtr(object);
+  if (!slot) return nullptr;
+  if (!*slot && !PyType_Check(object)) {
+    PyObject* made = PyObject_GenericGetDict(object, nullptr);
+    if (!made) PyErr_Clear();
+    Py_XDECREF(made);
+    slot = _PyObject_GetDictPtr(object);
+  }
+  return slot;
+}
+
+}  // namespace bolt::guard

@@ -1,0 +1,220 @@
+// guard/tensors.cpp: see tensors.h.
+#include "guard/tensors.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/QScheme.h>
+#include <torch/csrc/Size.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+#include <sstream>
+
+namespace bolt::guard {
+namespace {
+
+struct Facts {
+  uint64_t keys = 0;
+  at::ScalarType dtype = at::kFloat;
+  c10::Device device = c10::kCPU;
+  bool requires_grad = false;
+  std::vector<int64_t> sizes, strides;
+  int shares_with = -1;  ///< an earlier slot with the same storage
+  int64_t distance = 0;  ///< storage offset minus that slot's
+};
+
+Facts facts_of(const c10::TensorImpl& impl) {
+  Facts facts;
+  facts.keys = impl.key_set().raw_repr();
+  facts.dtype = c10::typeMetaToScalarType(impl.dtype());
+  facts.device = impl.device();
+  facts.requires_grad = impl.requires_grad();
+  if (impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides()) {
+    facts.sizes = impl.sizes().vec();
+    facts.strides = impl.strides().vec();
+  }
+  return facts;
+}
+
+template <typename List>
+bool same(const std::vector<int64_t>& a, const List& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(int64_t)) == 0;
+}
+
+bool matches(const Facts& facts, const c10::TensorImpl& impl) {
+  if (impl.key_set().raw_repr() != facts.keys) return false;
+  if (c10::typeMetaToScalarType(impl.dtype()) != facts.dtype) return false;
+  if (impl.device() != facts.device || impl.requires_grad() != facts.requires_grad) return false;
+  if (impl.layout() != c10::kStrided) return true;
+  return same(facts.sizes, impl.sizes()) && same(facts.strides, impl.strides());
+}
+
+const void* storage_of(const c10::TensorImpl& impl) {
+  return impl.has_storage() ? impl.unsafe_storage().unsafeGetStorageImpl() : nullptr;
+}
+
+std::string text_of(const Facts& facts) {
+  std::ostringstream out;
+  out << c10::toString(facts.dtype) << "[";
+  for (size_t i = 0; i < facts.sizes.size(); ++i) out << (i ? ", " : "") << facts.sizes[i];
+  out << "] strides (";
+  for (size_t i = 0; i < facts.strides.size(); ++i) out << (i ? ", " : "") << facts.strides[i];
+  out << ") on " << facts.device << (facts.requires_grad ? " requiring grad" : "");
+  return out.str();
+}
+
+}  // namespace
+
+struct TensorTable::Data {
+  std::vector<Facts> facts;
+  std::vector<const void*> storages;  ///< as recorded; only compared while recording
+  std::vector<int64_t> offsets;
+  std::vector<int> sharing;  ///< slots with shares_with >= 0
+  std::vector<int> written;
+};
+
+bool is_tensor(PyObject* object) { return THPVariable_Check(object); }
+
+bool is_torch_leaf(PyObject* object) {
+  return THPDtype_Check(object) || THPDevice_Check(object) || THPLayout_Check(object) ||
+         THPMemoryFormat_Check(object) || THPQScheme_Check(object) || THPSize_Check(object);
+}
+
+c10::TensorImpl* tensor_impl(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
+
+PyObject* tensor_grad(PyObject* tensor) {
+  const at::Tensor& grad = THPVariable_Unpack(tensor).grad();
+  if (!grad.defined()) return nullptr;
+  PyObject* wrapped = THPVariable_Wrap(grad);  // the tensor keeps it alive
+  Py_DECREF(wrapped);
+  return wrapped;
+}
+
+TensorTable::TensorTable() : data_(std::make_unique<Data>()) {}
+TensorTable::TensorTable(TensorTable&&) noexcept = default;
+TensorTable::~TensorTable() = default;
+
+int TensorTable::add(PyObject* tensor) {
+  const c10::TensorImpl& impl = *tensor_impl(tensor);
+  Facts facts = facts_of(impl);
+  const void* storage = storage_of(impl);
+  int slot = static_cast<int>(data_->facts.size());
+  int64_t offset = storage ? impl.storage_offset() : 0;
+  for (size_t i = 0; storage && i < data_->storages.size(); ++i)
+    if (data_->storages[i] == storage) {
+      facts.shares_with = static_cast<int>(i);
+      facts.distance = offset - data_->offsets[i];
+      data_->sharing.push_back(slot);
+      break;
+    }
+  data_->facts.push_back(std::move(facts));
+  data_->storages.push_back(storage);
+  data_->offsets.push_back(offset);
+  return slot;
+}
+
+size_t TensorTable::size() const { return data_->facts.size(); }
+
+int TensorTable::first_difference(PyObject* const* tensors, c10::TensorImpl** impls) const {
+  const Data& data = *data_;
+  for (size_t i = 0; i < data.facts.size(); ++i) {
+    impls[i] = tensor_impl(tensors[i]);
+    if (!matches(data.facts[i], *impls[i])) return static_cast<int>(i);
+  }
+  for (int slot : data.sharing) {
+    const Facts& facts = data.facts[static_cast<size_t>(slot)];
+    const c10::TensorImpl &a = *impls[slot], &b = *impls[facts.shares_with];
+    if (storage_of(a) != storage_of(b) || a.storage_offset() - b.storage_offset() != facts.distance)
+      return slot;
+  }
+  auto family = [&](size_t slot) {
+    int first = data.facts[slot].shares_with;
+    return first >= 0 ? static_cast<size_t>(first) : slot;
+  };
+  for (int slot : data.written)
+    for (size_t i = 0; i < data.facts.size(); ++i)
+      if (family(i) != family(static_cast<size_t>(slot)) && storage_of(*impls[i]) &&
+          storage_of(*impls[i]) == storage_of(*impls[slot]))
+        return slot;
+  return -1;
+}
+
+void TensorTable::forbid_new_overlap(const std::vector<int>& written_slots) {
+  data_->written = written_slots;
+}
+
+std::string TensorTable::explain(int slot, PyObject* tensor) const {
+  return describe(slot) + " (now " + text_of(facts_of(*tensor_impl(tensor))) + ")";
+}
+
+std::string TensorTable::describe(int slot) const {
+  const Facts& facts = data_->facts[static_cast<size_t>(slot)];
+  std::string text = text_of(facts);
+  if (facts.shares_with >= 0) text += ", sharing memory with input " + std::to_string(facts.shares_with);
+  return text;
+}
+
+ThreadState ThreadState::now() {
+  ThreadState state;
+  auto& context = at::globalContext();
+  bool bits[] = {c10::GradMode::is_enabled(),
+                 c10::InferenceMode::is_enabled(),
+                 at::autocast::is_autocast_enabled(at::kCPU),
+                 at::autocast::is_autocast_enabled(at::kCUDA),
+                 at::autocast::is_autocast_cache_enabled(),
+                 context.deterministicAlgorithms(),
+                 context.deterministicFillUninitializedMemory(),
+                 context.userEnabledMkldnn(),
+                 context.userEnabledFlashSDP(),
+                 context.userEnabledMathSDP(),
+                 context.userEnabledMemEfficientSDP(),
+                 context.benchmarkCuDNN(),
+                 at::impl::PythonTorchFunctionTLS::get_disabled_state() !=
+                     at::impl::TorchFunctionDisabledState::ENABLED};
+  for (bool bit : bits) state.flags = state.flags << 1 | (bit ? 1 : 0);
+  state.types = static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())) |
+                static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU)) << 8 |
+                static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCUDA)) << 16 |
+                static_cast<uint64_t>(context.float32MatmulPrecision()) << 24;
+  state.modes = static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::stack_len()) << 16 |
+                static_cast<uint64_t>(c10::impl::TorchDispatchModeTLS::stack_len());
+  state.threads = 0;
+  return state;
+}
+
+std::string ThreadState::explain(const ThreadState& current) const {
+  static const char* const names[] = {"grad mode",
+                                      "inference mode",
+                                      "autocast on cpu",
+                                      "autocast on cuda",
+                                      "autocast cache",
+                                      "deterministic algorithms",
+                                      "fill uninitialized memory",
+                                      "oneDNN enabled",
+                                      "flash attention enabled",
+                                      "math attention enabled",
+                                      "memory-efficient attention enabled",
+                                      "cudnn benchmark",
+                                      "torch functions disabled"};
+  constexpr size_t count = sizeof(names) / sizeof(*names);
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t bit = uint64_t{1} << (count - 1 - i);
+    if ((flags ^ current.flags) & bit)
+      return std::string(names[i]) + (flags & bit ? " is on (now off)" : " is off (now on)");
+  }
+  if (types != current.types) return "default dtype or precision is as recorded (now changed)";
+  if (modes != current.modes) return "torch function and dispatch modes are as recorded (now changed)";
+  return {};
+}
+
+}  // namespace bolt::guard
