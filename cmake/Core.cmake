@@ -34,8 +34,8 @@ if(bolt_opt_source)
   add_executable(bolt-opt ${bolt_opt_source})
   bolt_target(bolt-opt)
   target_link_libraries(bolt-opt PRIVATE bolt_core)
-  set_target_properties(bolt-opt PROPERTIES INSTALL_RPATH "$ORIGIN/.."
-                        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  set_target_properties(bolt-opt PROPERTIES INSTALL_RPATH "$ORIGIN/.." BUILD_WITH_INSTALL_RPATH ON
+                        RUNTIME_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}/bin)
   install(TARGETS bolt-opt RUNTIME DESTINATION torchbolt/bin COMPONENT python)
   install(TARGETS bolt-opt RUNTIME DESTINATION bin COMPONENT core)
 endif()

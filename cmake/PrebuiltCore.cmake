@@ -21,3 +21,7 @@ set_target_properties(bolt_core PROPERTIES IMPORTED_LOCATION ${BOLT_PACKAGE_DIR}
                       IMPORTED_SONAME libtorchbolt_core.so)
 set(BOLT_CORE_INCLUDE ${core_dir}/include)
 install(FILES ${core_dir}/libtorchbolt_core.so DESTINATION torchbolt COMPONENT python)
+if(EXISTS ${core_dir}/bin/bolt-opt)
+  file(COPY ${core_dir}/bin/bolt-opt DESTINATION ${BOLT_PACKAGE_DIR}/bin)
+  install(PROGRAMS ${core_dir}/bin/bolt-opt DESTINATION torchbolt/bin COMPONENT python)
+endif()

@@ -11,7 +11,7 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 try:
     from torchbolt import _build
 except ImportError as error:
-    raise ImportError("torchbolt's compiled part is missing: run `make build` and use .venv/bin/python") from error
+    raise ImportError("torchbolt is not built: run `make build` and use .venv/bin/python") from error
 
 # torch's C++ interface changes with every release: a foreign build would fail with unreadable symbol errors.
 if torch.__version__ != _build.torch_version:
@@ -20,6 +20,6 @@ if torch.__version__ != _build.torch_version:
         "run `make build` (or `pip install --no-build-isolation .`) again"
     )
 
-from torchbolt import _C  # noqa: E402, F401
+from torchbolt import _C  # noqa: F401
 
 __version__ = _build.version
