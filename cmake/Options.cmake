@@ -31,8 +31,8 @@ endfunction()
 
 # bolt_target(TARGET): our own code is compiled with the full set of warnings.
 function(bolt_target target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -fno-gnu-unique -ffunction-sections
-                                            -fdata-sections -fvisibility-inlines-hidden)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -ffunction-sections -fdata-sections
+                                            -fvisibility-inlines-hidden)
   target_compile_definitions(${target} PRIVATE BOLT_VERSION="${PROJECT_VERSION}")
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
