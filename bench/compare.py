@@ -1,9 +1,10 @@
 """bench/compare.py: two results of one call -> how they differ: in form, and in error against float64.
 
-"As close as eager": float32 and bfloat16 results differ from the exact ones by rounding, and a compiler may
-round elsewhere than eager does. Both are compared with the same model run in float64, and the compiled
-error may be at most twice eager's. `rounding_floor` is added: where eager's result happens to be exact to
-the last bit (a tiny model, a lucky sum), twice its error would forbid even the rounding of the result.
+"As close as eager": float32 and bfloat16 results differ from the exact ones by rounding, and a compiler
+may round elsewhere than eager does. Both are compared with the same model run in float64, and the
+compiled error may be at most twice eager's. `rounding_floor` is added: where eager's result happens to
+be exact to the last bit (a tiny model, a lucky sum), twice its error would forbid even the rounding of
+the result.
 
 Does not: decide what passes; the tests and the benchmark do.
 """
