@@ -31,9 +31,11 @@ lint:
 	@scripts/lint.sh
 
 format:
+	@scripts/setup.sh lint
 	@scripts/lint.sh --fix
 
 core-dist:
+	@scripts/setup.sh tools
 	@scripts/core_dist.sh
 
 ext:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# scripts/setup.sh [test|demo|bench|lint]: a bare machine -> .venv with torchbolt installed.
+# scripts/setup.sh [test|demo|bench|lint|tools]: a bare machine -> .venv with torchbolt installed.
 #
 # Every step looks first and does nothing when its result is there, so running it again costs about a second.
-# With `lint`, only the tools are prepared and nothing is built.
+# With `lint` or `tools` (what the core needs), neither torch is installed nor anything built.
 source "$(dirname "$0")/common.sh"
 purpose=${1:-build}
 
@@ -113,11 +113,13 @@ system_packages
 python=$(find_python) || fail "Python 3.11 or 3.12 is needed; set PYTHON=/path/to/python3"
 virtual_environment
 requirements build
-if [[ $purpose == lint ]]; then
-  requirements lint
-else
-  install_torch
-  install_package
-  [[ $purpose == build ]] || requirements "$purpose"
-  [[ $purpose != bench ]] || requirements peers || step "not every peer could be installed; measuring without"
-fi
+case $purpose in
+  tools) ;;
+  lint) requirements lint ;;
+  *)
+    install_torch
+    install_package
+    [[ $purpose == build ]] || requirements "$purpose"
+    [[ $purpose != bench ]] || requirements peers || step "not every peer could be installed; measuring without"
+    ;;
+esac
