@@ -23,6 +23,7 @@ bolt_sources(ext_sources src/interp src/guard src/record src/autograd src/progra
 file(GLOB top_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cpp)
 Python_add_library(_C MODULE WITH_SOABI ${ext_sources} ${top_sources})
 bolt_target(_C)
+# No precompiled header: one with Tensor.h and library.h takes 12 s and saves 0 to 3 s a file, and ccache does less.
 target_compile_options(_C PRIVATE -fvisibility=hidden)
 target_compile_definitions(_C PRIVATE BOLT_TORCH_VERSION="${BOLT_TORCH_VERSION}")
 target_include_directories(_C BEFORE PRIVATE ${BOLT_CORE_INCLUDE})

@@ -1,6 +1,6 @@
-"""Checks that a stage includes only earlier stages and `support`, and that the core stays free of torch and Python.
+"""Checks that a stage includes only earlier stages, and that the core knows neither torch nor Python.
 
-The order below is the order of the stages in docs/architecture.md. CMake already keeps LLVM's headers to codegen/cpu.
+The stages are in the order of docs/architecture.md. CMake already keeps LLVM's headers to codegen/cpu.
 """
 
 import re
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 CORE = ["support", "graph", "loops", "codegen/cpu", "codegen/cuda", "cache"]
-# interp/observe is the part of the interpreter that notes sources and guards; the rest of interp knows neither.
+# interp/observe is the part of the interpreter that notes sources; the rest of interp knows nothing of them.
 EXTENSION = ["interp", "guard", "interp/observe", "record", "autograd", "program"]
 # Both code generators come after loops, but neither may know the other.
 FORBIDDEN = {"codegen/cpu": {"codegen/cuda"}, "codegen/cuda": {"codegen/cpu"}}
