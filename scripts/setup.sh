@@ -95,7 +95,7 @@ PYTHON
 install_package() {
   local stamp=.venv/installed log=build/install.log
   local sources=(src cmake tools torchbolt CMakeLists.txt pyproject.toml)
-  if [[ -e $stamp && -z $(find "${sources[@]}" -type f -newer "$stamp" ! -name '*.pyc' -print -quit) ]]; then
+  if [[ -e $stamp && -z $(find "${sources[@]}" -type f -newer "$stamp" ! -name '*.pyc' -print -quit 2> /dev/null) ]]; then
     return
   fi
   step "building and installing torchbolt ($(build_jobs) compilers at once)"

@@ -3,13 +3,14 @@
 # falling back to eager. Expects what scripts/setup.sh test prepares.
 source "$(dirname "$0")/common.sh"
 
+PATH="$PWD/.venv/bin:$PATH"
 export TORCHBOLT_STRICT=1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export TORCHBOLT_CACHE_DIR=$scratch/cache
 
 step "building the C++ tests"
-.venv/bin/cmake --build build --target bolt_tests --parallel "$(build_jobs)"
+cmake --build build --target bolt_tests --parallel "$(build_jobs)"
 step "C++ tests"
 build/bin/bolt_tests --gtest_brief=1
 step "Python tests"
