@@ -2,7 +2,7 @@
 //
 // Each stage that Python can reach adds its functions here; nothing else happens in this file.
 
-#include <Python.h>
+#include "interp/module.h"
 
 namespace {
 
@@ -14,4 +14,8 @@ PyModuleDef module_definition = {
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&module_definition); }
+PyMODINIT_FUNC PyInit__C() {
+  PyObject* module = PyModule_Create(&module_definition);
+  if (module && bolt::interp::add_interp_functions(module) < 0) Py_CLEAR(module);
+  return module;
+}

@@ -1,8 +1,9 @@
 // src/interp/call.h
 // (callable, arguments) -> a frame ready to run, or a finished value.
 //
-// Argument binding follows CPython's rules and error texts exactly. The proxy type lets Python functions that are
-// handed to C code (`sorted(key=f)`, `map(f, ...)`, `functools.reduce(f, ...)`) come back into this interpreter.
+// Argument binding follows CPython's rules and error texts exactly. The proxy type lets Python functions that
+// are handed to C code (`sorted(key=f)`, `map(f, ...)`, `functools.reduce(f, ...)`) come back into this
+// interpreter.
 #pragma once
 
 #include "interp/frame.h"
@@ -16,21 +17,20 @@ bool is_our_function(PyObject* callable);
 /// Binds arguments to a new frame of `function`; null with CPython's TypeError set.
 Frame* bind_call(PyFunctionObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames);
 
-/// The same with an argument tuple and a keyword dict (may be null).
-Frame* bind_call_ex(PyFunctionObject* function, PyObject* args, PyObject* kwargs);
-
 /// Unfolds and starts a call by the base rules (what Semantics::start_call does).
-CallStart start_call(Semantics& semantics, Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                     PyObject* kwnames);
+CallStart start_call(Semantics& semantics, Frame& frame, PyObject* callable, PyObject* const* args,
+                     size_t nargs, PyObject* kwnames);
 
-/// A callable that stands for `function` towards C code: calling it enters this interpreter under the rules in force
-/// on the thread (CPython when there are none); every attribute is the function's. New reference.
+/// A callable that stands for `function` towards C code: calling it enters this interpreter under the rules
+/// in force on the thread (CPython when there are none); every attribute is the function's. New reference.
 PyObject* make_interpreted_function(PyObject* function);
 
 /// The function behind such a proxy, borrowed; null for anything else.
 PyObject* interpreted_function_target(PyObject* object);
 
-/// Readies the types of this module; call once when the extension is loaded. -1 with an exception set.
+/// Readies what this file's functions need, and the proxy type; call once when the extension is loaded. -1 on
+/// error.
 int init_calls();
+int init_function_proxy();
 
 }  // namespace bolt::interp

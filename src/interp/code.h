@@ -1,12 +1,13 @@
 // src/interp/code.h
 // PyCodeObject -> Code: the bytecode decoded once into an array our loop can run.
 //
-// One `Instr` per code unit of CPython's bytecode, so an index here is CPython's own instruction offset / 2 and the
-// two pcs convert by a subtraction. EXTENDED_ARG prefixes are folded into the instruction they extend (they stay in
-// place and run as no-ops); inline-cache units stay in place too and are never reached. The exception table is
-// decoded into sorted ranges.
+// One `Instr` per code unit of CPython's bytecode, so an index here is CPython's own instruction offset / 2
+// and the two pcs convert by a subtraction. EXTENDED_ARG prefixes are folded into the instruction they extend
+// (they stay in place and run as no-ops); inline-cache units stay in place too and are never reached. The
+// exception table is decoded into sorted ranges.
 //
-// A Code lives in CPython's per-code extra slot and dies with the code object: nothing here keeps a user's code alive.
+// A Code lives in CPython's per-code extra slot and dies with the code object: nothing here keeps a user's
+// code alive.
 #pragma once
 
 #include <cstdint>
@@ -37,15 +38,16 @@ struct Code {
   std::vector<ExceptionRange> handlers;  ///< sorted by start, disjoint
   int nlocalsplus = 0;                   ///< locals + cells + free variables
   int stack_size = 0;                    ///< slots of value stack needed
-  int first_traceable = 0;               ///< index of the first RESUME: before it a frame is not visible to Python
-  bool makes_generator = false;          ///< generator, coroutine or async generator
-  bool makes_plain_generator = false;    ///< a generator only
+  int first_traceable = 0;       ///< index of the first RESUME: before it a frame is not visible to Python
+  bool makes_generator = false;  ///< generator, coroutine or async generator
+  bool makes_plain_generator = false;  ///< a generator only
 
   /// The handler that covers the instruction at `pc`, or null.
   const ExceptionRange* find_handler(int pc) const;
 };
 
-/// The decoded form of `code`, made on first use; valid while `code` lives. Null with an exception set on no memory.
+/// The decoded form of `code`, made on first use; valid while `code` lives. Null with an exception set on no
+/// memory.
 const Code* prepare(PyCodeObject* code);
 
 /// "LOAD_FAST", or "<unknown>" for a number that this Python version does not define.
@@ -55,11 +57,7 @@ const char* opcode_name(int op);
 namespace op {
 enum : int {
 #define OPCODE(name, number, caches) name = number,
-#if BOLT_PY312
-#include "interp/opcodes_312.def"
-#else
-#include "interp/opcodes_311.def"
-#endif
+#include "interp/opcodes.def"
 #undef OPCODE
 };
 }  // namespace op

@@ -2,12 +2,14 @@
 // CPython's headers -> one set of names for every version we run on.
 //
 // Why internal headers: our frames *are* CPython frames. Each Python function we run uses CPython's own
-// `_PyInterpreterFrame` record, linked into the thread's frame chain. So `sys._getframe`, `locals()`, `super()`,
-// `warnings.warn(stacklevel=)`, `traceback`, `exec` and the garbage collector see exactly what they would see had
-// CPython run the function itself, and a suspended generator can be resumed by either interpreter.
+// `_PyInterpreterFrame` record, linked into the thread's frame chain. So `sys._getframe`, `locals()`,
+// `super()`, `warnings.warn(stacklevel=)`, `traceback`, `exec` and the garbage collector see exactly what
+// they would see had CPython run the function itself, and a suspended generator can be resumed by either
+// interpreter.
 //
-// Every difference between CPython versions that is not an opcode (those are in opcodes_311.def, opcodes_312.def)
-// lives in this file, and nowhere else. A new version is one more `#if` island here plus one more table.
+// Every difference between CPython versions that is not an opcode (those are in opcodes_311.def,
+// opcodes_312.def) lives in this file, and nowhere else. A new version is one more `#if` island here plus one
+// more table.
 #pragma once
 
 #ifndef PY_SSIZE_T_CLEAN
@@ -25,6 +27,7 @@
 #endif
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>
+#include <internal/pycore_function.h>
 #ifdef BOLT_UNDEF_BUILD_CORE
 #undef Py_BUILD_CORE
 #undef BOLT_UNDEF_BUILD_CORE
@@ -63,17 +66,40 @@ inline void set_raw_function(RawFrame* raw, PyFunctionObject* function) {
 #endif
 }
 
-/// How many more Python calls the recursion limit allows on this thread.
-inline int& python_calls_left(PyThreadState* thread) {
+/// Counts a Python call against the recursion limit; false with RecursionError set.
+inline bool count_python_call(PyThreadState* thread) {
 #if BOLT_PY312
-  return thread->py_recursion_remaining;
+  if (thread->py_recursion_remaining-- > 0 || thread->recursion_headroom) return true;
+  ++thread->py_recursion_remaining;
+  ++thread->recursion_headroom;
+  PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded");
+  --thread->recursion_headroom;
+  return false;
 #else
-  return thread->recursion_remaining;
+  if (--thread->recursion_remaining >= 0) return true;
+  ++thread->recursion_remaining;
+  return Py_EnterRecursiveCall("") == 0;
+#endif
+}
+inline void uncount_python_call(PyThreadState* thread) {
+#if BOLT_PY312
+  ++thread->py_recursion_remaining;
+#else
+  ++thread->recursion_remaining;
 #endif
 }
 
-/// True while a debugger, profiler or coverage tool watches this thread: such a call is left to CPython, because
-/// only its loop emits their events.
+/// True if the recursion limit allows at least `n` more Python calls.
+inline bool has_calls_left(PyThreadState* thread, int n) {
+#if BOLT_PY312
+  return thread->py_recursion_remaining >= n;
+#else
+  return thread->recursion_remaining >= n;
+#endif
+}
+
+/// True while a debugger, profiler or coverage tool watches this thread: such a call is left to CPython,
+/// because only its loop emits their events.
 inline bool thread_is_traced(PyThreadState* thread) {
 #if BOLT_PY312
   return thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;
@@ -132,5 +158,28 @@ inline int set_code_slot(PyObject* code, Py_ssize_t index, void* value) {
   return _PyCode_SetExtra(code, index, value);
 #endif
 }
+
+/// A one-digit int: its value fits a long with room to multiply two of them.
+inline bool is_small_int(PyObject* value) {
+#if BOLT_PY312
+  return PyUnstable_Long_IsCompact(reinterpret_cast<PyLongObject*>(value));
+#else
+  return static_cast<size_t>(Py_SIZE(value) + 1) <= 2;
+#endif
+}
+inline long small_int_value(PyObject* value) {
+#if BOLT_PY312
+  return static_cast<long>(PyUnstable_Long_CompactValue(reinterpret_cast<PyLongObject*>(value)));
+#else
+  return static_cast<long>(Py_SIZE(value)) *
+         static_cast<long>(reinterpret_cast<PyLongObject*>(value)->ob_digit[0]);
+#endif
+}
+
+/// Which comparison COMPARE_OP's argument means.
+constexpr int compare_operator(int arg) { return BOLT_PY312 ? arg >> 4 : arg; }
+
+/// FOR_ITER's jump when exhausted: 3.12 also steps over the END_FOR that stands at its target.
+constexpr int for_iter_skip = BOLT_PY312 ? 1 : 0;
 
 }  // namespace bolt::interp

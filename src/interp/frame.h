@@ -1,16 +1,19 @@
 // src/interp/frame.h
 // A Python function call being run by us: Frame.
 //
-// The state of a call is (function, pc, locals + cells, value stack); handled exceptions are on the value stack, as in
-// CPython. All of it lives in CPython's own frame record `raw` (see compat.h for why); Frame adds what our loop needs
-// beside it. Frames live on the heap, linked by `back`; a Python-to-Python call does not recurse on the C stack.
+// The state of a call is (function, pc, locals + cells, value stack); handled exceptions are on the value
+// stack, as in CPython. All of it lives in CPython's own frame record `raw` (see compat.h for why); Frame
+// adds what our loop needs beside it. Frames live on the heap, linked by `back`; a Python-to-Python call does
+// not recurse on the C stack.
 //
 // Invariants, whenever control is outside the loop (inside a Semantics method, hence inside any native call):
 // - `pc()` is the instruction in progress, and its operands are still on the value stack [stack_base(), sp);
 // - `raw` is linked into the thread's frame chain, so CPython's introspection sees the call;
-// - nothing has been popped or stored yet by that instruction (unless its Semantics method did it).
-// So an observer may copy the whole stack of frames in the middle of a native call and later resume before that
-// instruction (run_frame from its pc) or after it (`complete_instruction` with the result, then run_frame).
+// - nothing has been popped or stored yet by that instruction (unless its Semantics method did it);
+// - a frame whose call runs in a younger frame of the same loop has `call_started` set: its operands moved
+// there. So an observer may copy the whole stack of frames in the middle of a native call and later resume
+// before that instruction (run_frame from its pc) or after it (`complete_instruction` with the result, then
+// run_frame).
 #pragma once
 
 #include <cstddef>
@@ -26,21 +29,24 @@ class Semantics;
 
 /// What happens with a frame's return value.
 enum class ReturnTo : uint8_t {
-  caller,         ///< the caller's instruction completes with it (back frame, same loop)
-  init_instance,  ///< an `__init__`: must be None; the caller's instruction completes with `Frame::instance`
-  entry,          ///< run_frame returns it to its C++ caller; such a frame's C++ continuation is not resumable
+  entry,   ///< run_frame returns it to its C++ caller; what that would do with it cannot be captured
+  caller,  ///< the instruction in progress of the `back` frame completes with it, in the same loop
 };
 
 struct Frame {
-  RawFrame* raw = nullptr;           ///< CPython's record: function, code, globals, locals, value stack
-  const Code* prepared = nullptr;    ///< decoded code of raw->f_code
-  PyObject** sp = nullptr;           ///< one past the top of the value stack
-  Frame* back = nullptr;             ///< the next older frame of ours on this thread, whatever lies between
-  PyObject* kw_names = nullptr;      ///< borrowed: keyword names set by KW_NAMES for the next CALL
-  PyObject* instance = nullptr;      ///< owned: the object under construction (ReturnTo::init_instance)
-  PyObject* generator = nullptr;     ///< borrowed: the generator whose body this is, or null
-  void* observer = nullptr;          ///< free for the Semantics in force; null at enter_frame
+  RawFrame* raw = nullptr;         ///< CPython's record: function, code, globals, locals, value stack
+  const Code* prepared = nullptr;  ///< decoded code of raw->f_code
+  PyObject** sp = nullptr;         ///< one past the top of the value stack
+  Frame* back = nullptr;           ///< the next older frame of ours on this thread, whatever lies between
+  PyObject* kw_names = nullptr;    ///< borrowed: keyword names set by KW_NAMES for the next CALL
+  PyObject* instance =
+      nullptr;  ///< owned: this is its `__init__`; the call's result is the instance, not None
+  PyObject* generator = nullptr;  ///< borrowed: the generator whose body this is, or null
+  void* observer = nullptr;       ///< free for the Semantics in force; null at enter_frame
   ReturnTo return_to = ReturnTo::entry;
+  /// The instruction in progress is a call that has handed its operands to a younger frame (they are off the
+  /// stack).
+  bool call_started = false;
 
   PyFunctionObject* func() const { return raw_function(raw); }
   PyCodeObject* code() const { return raw->f_code; }
@@ -71,23 +77,32 @@ Frame* current_frame();
 /// The rules in force on this thread (those of the innermost run_frame), or null.
 Semantics* current_semantics();
 
-/// Makes a frame that is about to run `function` from its first instruction. `locals` holds nlocalsplus references
-/// that are stolen (null = unbound), as bind_arguments fills them. Null with an exception set on no memory.
+/// Makes a frame that is about to run `function` from its first instruction, with all locals unbound (fill
+/// locals() with owned references). Null with an exception set on no memory.
 Frame* new_frame(PyFunctionObject* function, const Code* prepared);
+
+/// A frame for one resumption of `generator`, whose body's record stays inside the generator.
+Frame* new_generator_frame(PyObject* generator, const Code* prepared);
 
 /// Drops a frame that never ran, or whose run has ended: releases what it owns.
 void discard_frame(Frame* frame);
 
-/// A copy of one frame's state that owns its references: what a region that ends in the middle of a call keeps.
+/// Releases what a frame record owns, or moves it into its frame object if Python holds that. Its stacktop
+/// must be set.
+void release_raw(RawFrame* raw);
+
+/// A copy of one frame's state that owns its references: what a region that ends in the middle of a call
+/// keeps.
 struct FrameState {
-  PyObject* function = nullptr;       ///< owned
-  PyObject* namespace_dict = nullptr; ///< owned or null
-  PyObject* instance = nullptr;       ///< owned or null
-  PyObject* kw_names = nullptr;       ///< owned or null
-  std::vector<PyObject*> locals;      ///< owned, entries may be null
-  std::vector<PyObject*> stack;       ///< owned, entries may be null
+  PyObject* function = nullptr;        ///< owned
+  PyObject* namespace_dict = nullptr;  ///< owned or null
+  PyObject* instance = nullptr;        ///< owned or null
+  PyObject* kw_names = nullptr;        ///< owned or null
+  std::vector<PyObject*> locals;       ///< owned, entries may be null
+  std::vector<PyObject*> stack;        ///< owned, entries may be null
   int pc = -1;
   ReturnTo return_to = ReturnTo::entry;
+  bool call_started = false;
 
   FrameState() = default;
   FrameState(FrameState&& other) noexcept { swap(other); }
@@ -99,15 +114,17 @@ struct FrameState {
   void swap(FrameState& other) noexcept;
 };
 
-/// Copies `frame` as it is now (see the invariants above). Generator bodies cannot be copied: they stay in their object.
+/// Copies `frame` as it is now (see the invariants above). Generator bodies cannot be copied: they stay in
+/// their object.
 FrameState capture(const Frame& frame);
 
 /// A new frame with the state of `state`, called by `back` (null: an entry frame). Resume it with run_frame.
 Frame* restore(const FrameState& state, Frame* back);
 
-/// Finishes the instruction in progress of `frame` as if it had produced `result` (stolen): pops its operands, pushes
-/// the result, moves pc to the next instruction. For instructions whose outcome is one pushed value or nothing
-/// (calls, attribute and item access, operators, stores); false with SystemError for others (jumps, unpacking).
+/// Finishes the instruction in progress of `frame` as if it had produced `result` (stolen): pops its
+/// operands, pushes the result, moves pc to the next instruction. For instructions whose outcome is one
+/// pushed value or nothing (calls, attribute and item access, operators, stores); false with SystemError for
+/// others (jumps, unpacking).
 bool complete_instruction(Frame& frame, PyObject* result);
 
 }  // namespace bolt::interp

@@ -1,18 +1,18 @@
 // src/interp/semantics.h
 // What the interpreter asks of the outside world: Semantics.
 //
-// The loop moves values between stack, locals and constants by itself; whatever can read, change or call something
-// outside goes through a method here. The base class simply does it, as CPython would, with this addition: a special
-// method written in Python (`__add__`, `__getattr__`, a property's getter, `__init__`, ...) that the operation
-// needs is run by this interpreter, not by CPython. A recording subclass overrides a method, calls the base, and
-// notes what was read, changed or called.
+// The loop moves values between stack, locals and constants by itself; whatever can read, change or call
+// something outside goes through a method here. The base class simply does it, as CPython would, with this
+// addition: a special method written in Python (`__add__`, `__getattr__`, a property's getter, `__init__`,
+// ...) that the operation needs is run by this interpreter, not by CPython. A recording subclass overrides a
+// method, calls the base, and notes what was read, changed or called.
 //
-// Conventions: arguments are borrowed. A PyObject* result is a new reference, or null with a Python exception set,
-// exactly as CPython would set it; int results are -1 with an exception set. The frame is at the instruction in
-// progress, its operands still on the value stack (frame.h).
+// Conventions: arguments are borrowed. A PyObject* result is a new reference, or null with a Python exception
+// set, exactly as CPython would set it; int results are -1 with an exception set. The frame is at the
+// instruction in progress, its operands still on the value stack (frame.h).
 //
-// Plain execution is compiled apart (PlainSemantics is final, so its calls are direct and inlined); the loop's source
-// is the same for both.
+// Plain execution is compiled apart (PlainSemantics is final, so its calls are direct and inlined); the
+// loop's source is the same for both.
 #pragma once
 
 #include "interp/compat.h"
@@ -22,9 +22,20 @@ namespace bolt::interp {
 
 enum class Unary : uint8_t { negative, positive, invert, logical_not };
 
+/// BINARY_OP's argument: `Binary::add`, or `Binary::add + Binary::inplace` for `+=`.
+namespace Binary {
+enum : int {
+#define BINARY(name, cpython_name, number, stem, function, slot, symbol) name = number,
+#include "interp/binary_ops.def"
+#undef BINARY
+  inplace = 13,
+};
+}  // namespace Binary
+
 enum class Build : uint8_t { tuple, list, set, map, const_key_map, string, slice };
 
-/// The outcome of starting a call: a finished value, or a frame for the loop to run, or neither (exception set).
+/// The outcome of starting a call: a finished value, or a frame for the loop to run, or neither (exception
+/// set).
 struct CallStart {
   PyObject* value = nullptr;  ///< owned
   Frame* frame = nullptr;     ///< return_to tells what becomes of its result
@@ -35,7 +46,8 @@ class Semantics {
  public:
   virtual ~Semantics() = default;
 
-  // -- Names -------------------------------------------------------------------------------------------------------
+  // -- Names
+  // -------------------------------------------------------------------------------------------------------
   virtual PyObject* load_global(Frame& frame, PyObject* name);
   virtual int store_global(Frame& frame, PyObject* name, PyObject* value);
   virtual int delete_global(Frame& frame, PyObject* name);
@@ -53,26 +65,31 @@ class Semantics {
   virtual PyObject* load_from_dict_or_globals(Frame& frame, PyObject* space, PyObject* name);
   virtual PyObject* load_build_class(Frame& frame);
 
-  // -- Attributes --------------------------------------------------------------------------------------------------
+  // -- Attributes
+  // --------------------------------------------------------------------------------------------------
   virtual PyObject* get_attr(Frame& frame, PyObject* object, PyObject* name);
   virtual int set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject* value);
   virtual int delete_attr(Frame& frame, PyObject* object, PyObject* name);
-  /// LOAD_METHOD. 1: *method is an unbound method to be called with `object` first; 0: *method is the attribute;
-  /// -1: exception set.
+  /// LOAD_METHOD. 1: *method is an unbound method to be called with `object` first; 0: *method is the
+  /// attribute; -1: exception set.
   virtual int get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method);
-  /// super().name (3.12 LOAD_SUPER_ATTR, `super_type` being whatever `super` names). As get_method, when `method`.
-  virtual int get_super_attr(Frame& frame, PyObject* super_type, PyObject* cls, PyObject* self, PyObject* name,
-                             bool method, bool implicit, PyObject** result);
-  /// `__enter__`, `__exit__`, ...: looked up on the type. As get_method, and 2: there is none (no exception set).
+  /// super().name (3.12 LOAD_SUPER_ATTR, `super_type` being whatever `super` names). As get_method, when
+  /// `method`.
+  virtual int get_super_attr(Frame& frame, PyObject* super_type, PyObject* cls, PyObject* self,
+                             PyObject* name, bool method, bool implicit, PyObject** result);
+  /// `__enter__`, `__exit__`, ...: looked up on the type, bound to the object. 1 found, 0 there is none, -1
+  /// error.
   virtual int get_special(Frame& frame, PyObject* object, PyObject* name, PyObject** method);
 
-  // -- Items -------------------------------------------------------------------------------------------------------
+  // -- Items
+  // -------------------------------------------------------------------------------------------------------
   virtual PyObject* get_item(Frame& frame, PyObject* container, PyObject* key);
   virtual int set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value);
   virtual int delete_item(Frame& frame, PyObject* container, PyObject* key);
 
-  // -- Operators ---------------------------------------------------------------------------------------------------
-  /// `op`: the argument of BINARY_OP (NB_ADD..., in-place ones from 13 on).
+  // -- Operators
+  // ---------------------------------------------------------------------------------------------------
+  /// `op`: see Binary above.
   virtual PyObject* binary_op(Frame& frame, int op, PyObject* left, PyObject* right);
   virtual PyObject* unary_op(Frame& frame, Unary op, PyObject* value);
   /// `op`: Py_LT ... Py_GE.
@@ -84,7 +101,8 @@ class Semantics {
   /// `except cls`: the raised exception against a class or tuple of classes.
   virtual int exception_matches(Frame& frame, PyObject* exception, PyObject* cls);
 
-  // -- Iteration ---------------------------------------------------------------------------------------------------
+  // -- Iteration
+  // ---------------------------------------------------------------------------------------------------
   virtual PyObject* get_iter(Frame& frame, PyObject* object);
   /// Null without an exception: exhausted.
   virtual PyObject* iter_next(Frame& frame, PyObject* iterator);
@@ -93,7 +111,8 @@ class Semantics {
   /// `a, *b, c = sequence`: out[0..before), the list, out[before + 1 .. before + after].
   virtual int unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out);
 
-  // -- Containers --------------------------------------------------------------------------------------------------
+  // -- Containers
+  // --------------------------------------------------------------------------------------------------
   /// A new container of `n` items as they lie on the stack (a map: key, value, key, value ...).
   virtual PyObject* build(Frame& frame, Build kind, PyObject* const* items, Py_ssize_t n);
   virtual int list_append(Frame& frame, PyObject* list, PyObject* value);
@@ -110,7 +129,8 @@ class Semantics {
   /// `f(**mapping)`: the keyword dict.
   virtual PyObject* star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping);
 
-  // -- Text, imports, functions --------------------------------------------------------------------------------------
+  // -- Text, imports, functions
+  // --------------------------------------------------------------------------------------
   /// `conversion`: 0 none, 1 str, 2 repr, 3 ascii; `spec` may be null.
   virtual PyObject* format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec);
   virtual PyObject* import_name(Frame& frame, PyObject* name, PyObject* fromlist, PyObject* level);
@@ -119,24 +139,28 @@ class Semantics {
   /// `flags` as MAKE_FUNCTION's argument; `extras` are its operands in stack order, without the code object.
   virtual PyObject* make_function(Frame& frame, PyObject* code, int flags, PyObject* const* extras);
 
-  // -- Matching ----------------------------------------------------------------------------------------------------
+  // -- Matching
+  // ----------------------------------------------------------------------------------------------------
   /// Tuple of attribute values, None when `subject` does not match.
   virtual PyObject* match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t positional,
                                 PyObject* names);
   /// Tuple of values, None when a key is missing.
   virtual PyObject* match_keys(Frame& frame, PyObject* subject, PyObject* keys);
 
-  // -- Generators and await ------------------------------------------------------------------------------------------
+  // -- Generators and await
+  // ------------------------------------------------------------------------------------------
   /// Resumes `receiver` with `value` (None: next). PYGEN_RETURN, PYGEN_NEXT or PYGEN_ERROR; *result is new.
   virtual PySendResult send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result);
   virtual PyObject* get_awaitable(Frame& frame, PyObject* object);
   virtual PyObject* get_async_iter(Frame& frame, PyObject* object);
   virtual PyObject* get_async_next(Frame& frame, PyObject* iterator);
-  /// A call of a generator function, coroutine function or async generator function makes its object through this.
-  virtual PyObject* make_generator(Frame& frame, PyFunctionObject* function, PyObject* const* args, size_t nargs,
-                                   PyObject* kwnames);
+  /// A call of a generator function, coroutine function or async generator function makes its object through
+  /// this.
+  virtual PyObject* make_generator(Frame& frame, PyFunctionObject* function, PyObject* const* args,
+                                   size_t nargs, PyObject* kwnames);
 
-  // -- Calls -------------------------------------------------------------------------------------------------------
+  // -- Calls
+  // -------------------------------------------------------------------------------------------------------
   /// Decides what a call is. A Python function: its arguments are bound to a new frame. Bound methods,
   /// functools.partial, classes with `__new__`/`__init__` in Python and objects with `__call__` in Python are
   /// unfolded to that. Anything else: call_native. `kwnames` (a tuple or null) names the last arguments.
@@ -148,7 +172,8 @@ class Semantics {
   /// start_call, run to its end.
   PyObject* call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
 
-  // -- Events ------------------------------------------------------------------------------------------------------
+  // -- Events
+  // ------------------------------------------------------------------------------------------------------
   /// The frame is linked and about to run its first instruction (or resumes: a generator).
   virtual void enter_frame(Frame& frame);
   /// The frame has returned `result`, yielded it (frame.generator, still suspended), or raised (null).
@@ -167,9 +192,9 @@ class PlainSemantics final : public Semantics {
   bool is_plain() const override { return true; }
 };
 
-/// Runs `frame` (and the Python calls it makes) from its pc until the entry frame at the bottom of its `back` chain
-/// (return_to == entry) returns: that value, or null with the exception set. All those frames are discarded. Used
-/// for a first entry (new_frame) and for resumption (restore).
+/// Runs `frame` (and the Python calls it makes) from its pc until the entry frame at the bottom of its `back`
+/// chain (return_to == entry) returns: that value, or null with the exception set. All those frames are
+/// discarded. Used for a first entry (new_frame) and for resumption (restore).
 PyObject* run_frame(Frame& frame, Semantics& semantics);
 
 /// Calls any Python callable under `semantics`: the way in from outside.

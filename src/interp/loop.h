@@ -1,0 +1,149 @@
+// src/interp/loop.h
+// Frame -> its result: the dispatch loop.
+//
+// One jump per instruction through a table of labels made from the version's opcode table; a handler that is
+// missing does not compile. A Python-to-Python call switches the registers to the callee's frame and goes on
+// in the same loop; only calls through native code recurse on the C stack.
+//
+// The loop ends when the frame that run_frame entered with (return_to == entry) ends. On an exception the
+// frames are left one by one until a handler is found; each adds its traceback entry.
+#pragma once
+
+#include "interp/errors.h"
+#include "interp/machine.h"
+#include "interp/opcodes/all.h"
+
+namespace bolt::interp {
+
+/// Links `frame` as the innermost one and counts it against the recursion limit. False with RecursionError
+/// set.
+template <class S>
+bool enter(S& semantics, PyThreadState* tstate, Thread& thread, Frame* frame) {
+  if (!count_python_call(tstate)) [[unlikely]]
+    return false;
+  RawFrame* raw = frame->raw;
+  raw->previous = current_raw(tstate);
+  raw->stacktop = -1;  // a generator's record: the garbage collector must not look at a stack in motion
+  current_raw(tstate) = raw;
+  thread.frame = frame;
+  if constexpr (!Machine<S>::plain) semantics.enter_frame(*frame);
+  return true;
+}
+
+/// Unlinks the innermost frame and releases it. Its result: `result` (stolen), or what replaces it.
+template <class S>
+PyObject* leave(Machine<S>& m, Frame* frame, PyObject* result) {
+  frame->sp = m.sp;
+  if constexpr (!Machine<S>::plain) m.s.leave_frame(*frame, result);
+  uncount_python_call(m.tstate);
+  current_raw(m.tstate) = frame->raw->previous;
+  m.thread.frame = frame->back;
+  if (frame->instance) result = instance_result(*frame, result);
+  if (frame->generator) {
+    frame->raw->stacktop = static_cast<int>(frame->sp - frame->raw->localsplus);
+    frame->raw->previous = nullptr;
+  }
+  discard_frame(frame);
+  return result;
+}
+
+/// Unwinds the value stack for the raised exception and sets ip to its handler in this frame; false: there is
+/// none.
+template <class S>
+[[gnu::always_inline]] inline bool find_handler(Machine<S>& m) {
+  const ExceptionRange* range = m.frame->prepared->find_handler(m.ip_index());
+  PyObject** target = m.frame->stack_base() + (range ? range->depth : 0);
+  while (m.sp > target) Py_XDECREF(m.pop());
+  if (!range) return false;
+  if (range->push_lasti) m.push(PyLong_FromLong(m.frame->pc()));
+  PyObject* exception = take_raised();
+  m.push(exception);
+  m.ip = m.frame->prepared->instrs.data() + range->target;
+  return true;
+}
+
+template <class S>
+PyObject* run_loop(Frame* first, S& semantics, Thread& thread, bool throwing) {
+  static void* labels[256];
+  if (!labels[0]) [[unlikely]] {
+    for (void*& label : labels) label = &&unknown_opcode;
+#define OPCODE(name, number, caches) labels[number] = &&label_##name;
+#include "interp/opcodes.def"
+#undef OPCODE
+  }
+
+  Machine<S> m{semantics, thread_state(), thread};
+  m.load(first);
+  if (throwing) goto error;
+
+#define DISPATCH()                                                    \
+  do {                                                                \
+    m.store_pc();                                                     \
+    if constexpr (!Machine<S>::plain) {                               \
+      if (m.s.watch_instructions) m.s.before_instruction(m.synced()); \
+    }                                                                 \
+    goto* labels[m.ip->op];                                           \
+  } while (0)
+
+  DISPATCH();
+
+#define OPCODE(name, number, caches)       \
+  label_##name : {                         \
+    const Next next = ops::name(m);        \
+    if (next == Next::step) {              \
+      m.ip += 1 + (caches);                \
+      DISPATCH();                          \
+    }                                      \
+    if (next == Next::jumped) DISPATCH();  \
+    if (next == Next::error) goto error;   \
+    if (next == Next::unwind) goto unwind; \
+    if (next == Next::called) goto called; \
+    goto returned;                         \
+  }
+#include "interp/opcodes.def"
+#undef OPCODE
+
+called: {
+  Frame* callee = m.callee;
+  m.frame->sp = m.sp;
+  callee->back = m.frame;
+  callee->return_to = ReturnTo::caller;
+  m.frame->call_started = true;
+  if (!enter(m.s, m.tstate, thread, callee)) {
+    discard_frame(callee);
+    goto error;
+  }
+  m.load(callee);
+  DISPATCH();
+}
+
+returned: {
+  Frame* caller = m.frame->return_to == ReturnTo::caller ? m.frame->back : nullptr;
+  PyObject* result = leave(m, m.frame, m.result);
+  if (!caller) return result;
+  m.load(caller);
+  if (!result) goto error;
+  caller->call_started = false;
+  m.push(result);
+  m.ip += m.ip->length;
+  if (m.pending_failed()) goto error;
+  DISPATCH();
+}
+
+error:
+  add_traceback(m.frame->raw);
+
+unwind:
+  m.frame->call_started = false;
+  m.frame->kw_names = nullptr;
+  if (find_handler(m)) DISPATCH();
+  m.result = nullptr;
+  goto returned;
+
+unknown_opcode:
+  PyErr_Format(PyExc_SystemError, "torchbolt: unknown opcode %d", m.ip->op);
+  goto error;
+#undef DISPATCH
+}
+
+}  // namespace bolt::interp

@@ -1,0 +1,56 @@
+// src/interp/module.cpp
+// The interpreter's Python functions; see module.h.
+
+#include "interp/module.h"
+
+#include "interp/call.h"
+#include "interp/generator.h"
+
+namespace bolt::interp {
+
+namespace {
+
+PlainSemantics plain;
+Semantics observed;  // the base class as it is: takes the observing loop, for tests of that loop
+
+PyObject* run_under(Semantics& semantics, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (nargs < 1) {
+    PyErr_SetString(PyExc_TypeError, "_interp_run() needs a callable");
+    return nullptr;
+  }
+  return call_function(args[0], args + 1, static_cast<size_t>(nargs - 1), kwnames, semantics);
+}
+
+PyObject* interp_run(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return run_under(plain, args, nargs, kwnames);
+}
+
+PyObject* interp_run_observed(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return run_under(observed, args, nargs, kwnames);
+}
+
+PyObject* interp_wrap(PyObject*, PyObject* function) { return make_interpreted_function(function); }
+
+template <class F>
+PyCFunction as_method(F function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+}
+
+PyMethodDef methods[] = {
+    {"_interp_run", as_method(interp_run), METH_FASTCALL | METH_KEYWORDS,
+     "_interp_run(f, *args, **kwargs): f(*args, **kwargs), run by torchbolt's interpreter."},
+    {"_interp_run_observed", as_method(interp_run_observed), METH_FASTCALL | METH_KEYWORDS,
+     "As _interp_run, through the loop that recording uses."},
+    {"_interp_wrap", interp_wrap, METH_O,
+     "_interp_wrap(f): a stand-in for f that C code may call and that comes back into the interpreter."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+int add_interp_functions(PyObject* module) {
+  if (init_calls() < 0 || init_generators() < 0 || init_function_proxy() < 0) return -1;
+  return PyModule_AddFunctions(module, methods);
+}
+
+}  // namespace bolt::interp

@@ -1,0 +1,47 @@
+// src/interp/opcodes/attributes.h
+// Opcodes that read, write and delete attributes and items.
+#pragma once
+
+#include "interp/machine.h"
+
+namespace bolt::interp::ops {
+
+/// Pushes what a method call needs: [method, self] or [null, attribute].
+template <class S>
+[[gnu::always_inline]] inline Next push_method(Machine<S>& m, int found, PyObject* method, int operands) {
+  if (found < 0) [[unlikely]]
+    return Next::error;
+  PyObject* self = found ? Py_NewRef(m.peek(operands)) : nullptr;
+  m.drop(operands);
+  m.push(self ? method : nullptr);
+  m.push(self ? self : method);
+  return Next::step;
+}
+
+template <class S>
+[[gnu::always_inline]] inline Next load_method(Machine<S>& m, PyObject* name) {
+  PyObject* method = nullptr;
+  PyObject* object = m.top();
+  const int found = m.s.get_method(m.synced(), object, name, &method);
+  if (found < 0) [[unlikely]]
+    return Next::error;
+  if (found) {
+    m.top() = method;
+    m.push(object);
+  } else {
+    m.top() = nullptr;
+    m.push(method);
+    Py_DECREF(object);
+  }
+  return Next::step;
+}
+
+BOLT_OP(STORE_ATTR) { return m.done(2, m.s.set_attr(m.synced(), m.top(), m.name(m.arg()), m.peek(2))); }
+BOLT_OP(DELETE_ATTR) { return m.done(1, m.s.delete_attr(m.synced(), m.top(), m.name(m.arg()))); }
+
+BOLT_OP(STORE_SUBSCR) { return m.done(3, m.s.set_item(m.synced(), m.peek(2), m.top(), m.peek(3))); }
+BOLT_OP(DELETE_SUBSCR) { return m.done(2, m.s.delete_item(m.synced(), m.peek(2), m.top())); }
+
+BOLT_OP(BINARY_SUBSCR) { return m.finish(2, m.s.get_item(m.synced(), m.peek(2), m.top())); }
+
+}  // namespace bolt::interp::ops

@@ -1,0 +1,29 @@
+// src/interp/thread.h
+// What the interpreter keeps per thread: its frame stack, the rules in force, and two limits.
+#pragma once
+
+#include "interp/frame.h"
+
+namespace bolt::interp {
+
+struct Thread {
+  Frame* frame = nullptr;          ///< innermost frame of ours
+  Semantics* semantics = nullptr;  ///< of the innermost run_frame
+  int budget = 0;                  ///< jumps and calls until pending work is looked at again
+  char* stack_limit = nullptr;     ///< lowest address our C recursion may reach
+};
+
+Thread& this_thread();
+
+/// After this many backward jumps and calls we let CPython handle what is pending.
+constexpr int kPendingInterval = 64;
+
+/// Signals, pending calls, other threads' wish for the GIL, asynchronous exceptions, scheduled garbage
+/// collection: all that CPython's loop does when its eval breaker is set. -1 with an exception set
+/// (KeyboardInterrupt, ...).
+int handle_pending(Thread& thread);
+
+/// -1 with RecursionError set if the C stack is nearly used up.
+int check_c_stack(Thread& thread);
+
+}  // namespace bolt::interp

@@ -1,0 +1,143 @@
+"""CPython's own Lib/test under our interpreter -> a table of tests whose outcome differs from plain CPython's.
+
+    python tests/interp/run_cpython_suite.py [--mode plain|observed] [--list] [module ...]
+
+Each module runs in a process of its own, once with every test method called by CPython and once by our interpreter
+(everything a method calls in Python then runs in our loop too, except what C code calls back). Outcomes are compared
+test by test: a test that CPython fails as well (missing resources, ...) does not count against us. Exit status 1 if
+fewer than 99% agree, or if a test differs that EXPECTED does not list with its reason.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+MODULES = """
+test_grammar test_generators test_genexps test_coroutines test_asyncgen test_with test_exceptions test_exception_group
+test_except_star test_raise test_scope test_funcattrs test_extcall test_keywordonlyarg test_positional_only_arg
+test_unpack test_unpack_ex test_named_expressions test_patma test_fstring test_super test_descr test_property
+test_contextlib test_functools test_itertools test_dict test_list test_set test_iter test_class test_call test_compare
+test_richcmp test_binop test_augassign test_bool test_listcomps test_setcomps test_dictcomps test_enumerate
+test_decorators test_metaclass test_types test_opcodes test_yield_from test_traceback test_frame test_slice test_tuple
+test_string test_userdict test_userlist test_collections test_dataclasses test_enum test_global test_dynamic
+test_index test_int test_float test_complex test_range test_sort test_weakref test_copy test_operator test_builtin
+""".split()
+
+# Test id -> why its outcome differs.
+EXPECTED = {}
+
+AGREEMENT = 0.99
+
+
+def child(module, mode, output):
+    """Runs one module's tests and writes {test id: outcome}."""
+    import unittest
+
+    if mode != "cpython":
+        interp = _module()
+        run = interp._interp_run if mode == "plain" else interp._interp_run_observed
+
+        def call_test_method(self, method):
+            run(method)
+
+        unittest.TestCase._callTestMethod = call_test_method
+
+    outcomes = {}
+
+    class Result(unittest.TestResult):
+        def addSuccess(self, test):
+            outcomes.setdefault(test.id(), "ok")
+
+        def addError(self, test, error):
+            outcomes[test.id()] = f"error: {error[0].__name__}: {str(error[1])[:300]}"
+
+        def addFailure(self, test, error):
+            outcomes[test.id()] = f"failure: {str(error[1])[:300]}"
+
+        def addSkip(self, test, reason):
+            outcomes[test.id()] = "skipped"
+
+        def addSubTest(self, test, subtest, error):
+            if error:
+                outcomes[test.id()] = f"subtest {error[0].__name__}: {str(error[1])[:300]}"
+
+        def startTest(self, test):
+            super().startTest(test)
+            with open(output + ".last", "w") as file:
+                file.write(test.id())
+
+    suite = unittest.defaultTestLoader.loadTestsFromName("test." + module)
+    suite.run(Result())
+    with open(output, "w") as file:
+        json.dump(outcomes, file)
+
+
+def _module():
+    folder = os.environ.get("BOLT_INTERP_DIR")
+    if folder:
+        sys.path.insert(0, folder)
+        import _interp
+
+        return _interp
+    import torchbolt._C
+
+    return torchbolt._C
+
+
+def run_child(module, mode):
+    with tempfile.TemporaryDirectory() as folder:
+        output = os.path.join(folder, "outcomes.json")
+        command = [sys.executable, os.path.abspath(__file__), "--child", module, mode, output]
+        try:
+            process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
+            status = process.returncode
+        except subprocess.TimeoutExpired:
+            status = "timeout"
+        if os.path.exists(output):
+            with open(output) as file:
+                return json.load(file)
+        last = open(output + ".last").read() if os.path.exists(output + ".last") else "before the first test"
+        return {"*": f"process ended with {status} in {last}"}
+
+
+def compare(module, mode):
+    expected = run_child(module, "cpython")
+    got = run_child(module, mode)
+    if "*" in got:
+        got = {test: got["*"] for test in expected}
+    differing = {}
+    for test, outcome in expected.items():
+        ours = got.get(test, "not run")
+        if ours.split(":")[0] != outcome.split(":")[0]:
+            differing[test] = (outcome, ours)
+    return len(expected), differing
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mode", default="plain", choices=["plain", "observed"])
+    parser.add_argument("modules", nargs="*", default=MODULES)
+    options = parser.parse_args()
+    total = differ = unlisted = 0
+    for module in options.modules:
+        count, differing = compare(module, options.mode)
+        total += count
+        differ += len(differing)
+        print(f"{module:28} {count - len(differing):5} of {count:5} agree", flush=True)
+        for test, (theirs, ours) in differing.items():
+            reason = EXPECTED.get(test)
+            unlisted += reason is None
+            print(f"    {test}\n        CPython: {theirs}\n        ours:    {ours}" + (f"\n        known: {reason}" if reason else ""))
+    agree = (total - differ) / max(total, 1)
+    print(f"{total - differ} of {total} tests agree ({agree:.2%}); {unlisted} differ without a listed reason")
+    return int(agree < AGREEMENT or unlisted > 0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:5])
+    else:
+        sys.exit(main())
