@@ -10,8 +10,8 @@ For each model, dtype and thread count, one group:
 Then the small measurements of micro.py, taking turns in the same way.
 
 Every measurement is a line of results.jsonl at once. Started again, the run goes on where it stopped; a
-finished group is not measured again. Another machine, torch or size starts anew (the old file is kept
-beside it).
+finished group is not measured again, but for the backends that `--again` names. Another machine, torch or
+size starts anew (the old file is kept beside it).
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ KERNELS = ("clone", "copy_", "pointwise chain", "softmax", "layer norm", "row su
 class Results:
     """results.jsonl: a header line, then a line a measurement."""
 
-    def __init__(self, file: pathlib.Path, header: dict):
+    def __init__(self, file: pathlib.Path, header: dict, forget: list[str]):
         self.file, self.lines = file, []
         if file.exists():
             old = [json.loads(line) for line in file.read_text().splitlines()]
             if old and old[0] == header:
-                self.lines = old[1:]
+                self.lines = [line for line in old[1:] if line["backend"] not in forget]
             else:
                 file.rename(file.with_suffix(f".{time.strftime('%Y%m%d-%H%M%S')}.jsonl"))
-        if not self.lines:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(header) + "\n")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(json.dumps(line) + "\n" for line in (header, *self.lines)))
 
     def add(self, **line) -> None:
         """Writes one measurement."""
@@ -70,6 +69,7 @@ class Group:
         self.run, self.key = run, {"model": model, "dtype": dtype, "threads": threads}
         self.folder = run.folder / "work" / f"{model}-{dtype}-{threads}"
         self.workers: dict[str, Process] = {}
+        self.failed: set[str] = set()
 
     def measure(self) -> None:
         wanted = [
@@ -89,8 +89,7 @@ class Group:
                 self._second(backend)
             self._rounds()
             for backend in list(self.workers):
-                self._ask(backend, "error")
-                self._ask(backend, "facts")
+                self._report(backend)
         finally:
             for worker in self.workers.values():
                 worker.close()
@@ -122,49 +121,59 @@ class Group:
         try:
             worker = self._start(backend, "cold")
         except Failed as error:
-            self.run.results.add(what="failed", phase="cold", backend=backend, reason=str(error), **self.key)
+            self._fail(backend, "cold", error)
             return
         self.run.results.add(what="start", phase="cold", backend=backend, **worker.first, **self.key)
         worker.close()
 
     def _second(self, backend: str) -> None:
-        if self.run.results.has(what="failed", phase="cold", backend=backend, **self.key):
+        if backend in self.failed:
             return
         self.run.progress(self.key, f"{backend}: first call, filled cache")
         try:
             self.workers[backend] = self._start(backend, "second")
         except Failed as error:
-            self.run.results.add(
-                what="failed", phase="second", backend=backend, reason=str(error), **self.key
-            )
+            self._fail(backend, "second", error)
             return
         first = self.workers[backend].first
         self.run.results.add(what="start", phase="second", backend=backend, **first, **self.key)
 
     def _rounds(self) -> None:
-        if "eager" not in self.workers:
-            raise Failed("eager does not run this model here")
         rounds: dict[str, list[float]] = {b: [] for b in self.workers}
         for i in range(self.run.args.rounds):
             self.run.progress(self.key, f"steady state, round {i + 1} of {self.run.args.rounds}")
-            for backend, worker in self.workers.items():
-                rounds[backend].append(statistics.median(worker.ask(f"time {self.run.args.seconds}")["ms"]))
-        for backend, ms in rounds.items():
+            for backend in list(self.workers):
+                reply = self._ask(backend, f"time {self.run.args.seconds}", "steady")
+                rounds[backend].append(statistics.median(reply["ms"]) if reply else 0.0)
+        if "eager" not in self.workers:
+            raise Failed("eager does not run this model here")
+        for backend in self.workers:
+            ms = rounds[backend]
             speed = statistics.median(e / t for e, t in zip(rounds["eager"], ms, strict=True))
-            middle = statistics.median(ms)
-            self.run.results.add(
-                what="steady", backend=backend, ms=middle, rounds_ms=ms, speed=speed, **self.key
-            )
+            found = {"ms": statistics.median(ms), "rounds_ms": ms, "speed": speed}
+            self.run.results.add(what="steady", backend=backend, **found, **self.key)
 
-    def _ask(self, backend: str, command: str) -> None:
-        self.run.progress(self.key, f"{backend}: {command}")
+    def _report(self, backend: str) -> None:
+        """What the backend says of its result and of its work."""
+        for command in ("error", "facts"):
+            self.run.progress(self.key, f"{backend}: {command}")
+            reply = self._ask(backend, command, command)
+            if reply is None:
+                return
+            self.run.results.add(what=command, backend=backend, **reply, **self.key)
+
+    def _ask(self, backend: str, command: str, phase: str) -> dict | None:
+        """The worker's reply; None, and the worker is out, where it failed."""
         try:
-            self.run.results.add(
-                what=command, backend=backend, **self.workers[backend].ask(command), **self.key
-            )
+            return self.workers[backend].ask(command)
         except Failed as error:
-            self.run.results.add(what="failed", phase=command, backend=backend, reason=str(error), **self.key)
             self.workers.pop(backend).close()
+            self._fail(backend, phase, error)
+            return None
+
+    def _fail(self, backend: str, phase: str, error: Failed) -> None:
+        self.failed.add(backend)
+        self.run.results.add(what="failed", phase=phase, backend=backend, reason=str(error), **self.key)
 
 
 class Run:
@@ -172,7 +181,7 @@ class Run:
 
     def __init__(self, args: argparse.Namespace):
         self.args, self.folder = args, args.out
-        self.results = Results(self.folder / "results.jsonl", header(args))
+        self.results = Results(self.folder / "results.jsonl", header(args), args.again)
         self.began, self.at, self.total = time.monotonic(), 0, 1
 
     def progress(self, key: dict, text: str) -> None:
@@ -275,6 +284,7 @@ def parse(argv=None) -> argparse.Namespace:
     p.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
     p.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     p.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
+    p.add_argument("--again", nargs="+", default=[], choices=BACKENDS, help="measure these backends anew")
     p.add_argument("--size", default="bench", choices=["bench", "test"])
     p.add_argument("--rounds", type=int, default=7, help="turns in steady state")
     p.add_argument("--seconds", type=float, default=1.0, help="length of a turn")

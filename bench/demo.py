@@ -87,9 +87,9 @@ def measure(folder: pathlib.Path, models: list[str], size: str) -> summary.Measu
     """Measures both backends afresh."""
     shutil.rmtree(folder, ignore_errors=True)
     threads = str(os.cpu_count() or 1)
-    what = ["--models", *models, "--dtypes", "float32", "--threads", threads, "--size", size, "--no-micro"]
-    how = ["--backends", "eager", "torchbolt", "--rounds", "5", "--seconds", "0.4", "--out", str(folder)]
-    cpu.Run(cpu.parse(what + how)).measure()
+    argv = f"--threads {threads} --size {size} --rounds 5 --seconds 0.4 --no-micro --dtypes float32".split()
+    argv += ["--models", *models, "--backends", "eager", "torchbolt", "--out", str(folder)]
+    cpu.Run(cpu.parse(argv)).measure()
     return summary.Measured(folder / "results.jsonl")
 
 
