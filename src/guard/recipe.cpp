@@ -129,6 +129,10 @@ struct Kitchen {
         return slot && PyDict_SetItem(*slot, key, value) == 0;
       }
       case Fill::field: return set_field(container, step.number, value);
+      case Fill::state: {
+        PyRef done = PyRef::steal(PyObject_CallMethod(container, "__setstate__", "O", value));
+        return static_cast<bool>(done);
+      }
     }
     return false;
   }

@@ -42,6 +42,7 @@ enum class Fill : uint8_t {
   cell,       ///< contents
   attribute,  ///< into the instance dict
   field,      ///< slot at byte offset `number`
+  state,      ///< container.__setstate__(value): a built-in iterator's position
 };
 
 enum class Effect : uint8_t {

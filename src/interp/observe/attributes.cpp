@@ -1,0 +1,278 @@
+// interp/observe/attributes.cpp
+// Recording of attribute access: CPython's lookup order with a guard at each step.
+//
+//   type(obj).name on the mro -> data descriptor? -> obj.__dict__[name] -> other descriptor or class value ->
+//   __getattr__
+
+#include "interp/observe/recording.h"
+#include "interp/special.h"
+
+namespace bolt::observe {
+
+using interp::names_of;
+using interp::python_slots;
+using interp::Semantics;
+
+namespace {
+
+bool same_text(PyObject* name, const char* text) { return PyUnicode_CompareWithASCIIString(name, text) == 0; }
+
+bool is_instance_of(PyObject* object, PyTypeObject* type) { return Py_IS_TYPE(object, type); }
+
+/// `__slots__` and C members that hold an object.
+const PyMemberDef* object_member(PyObject* descriptor) {
+  if (!is_instance_of(descriptor, &PyMemberDescr_Type)) return nullptr;
+  const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+  return member->type == T_OBJECT || member->type == T_OBJECT_EX ? member : nullptr;
+}
+
+/// super()'s three fields (CPython keeps the struct private).
+struct SuperObject {
+  PyObject_HEAD PyTypeObject* type;
+  PyObject* obj;
+  PyTypeObject* obj_type;
+};
+
+bool is_generic_getattribute(PyObject* method) {
+  return !method || (is_instance_of(method, &PyWrapperDescr_Type) &&
+                     reinterpret_cast<PyWrapperDescrObject*>(method)->d_wrapped ==
+                         reinterpret_cast<void*>(PyObject_GenericGetAttr));
+}
+
+}  // namespace
+
+/// What a class attribute gives for an instance (null: for the class itself). New reference.
+PyObject* Recording::bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type) {
+  descrgetfunc get = Py_TYPE(descriptor)->tp_descr_get;
+  if (!get) return Py_NewRef(descriptor);
+  if (object && interp::getter_is_python(descriptor)) {
+    if (PyObject* getter = interp::property_getter(descriptor)) world.pin(getter);
+    note_special(descriptor, names_of.get_);
+    return interp::run_getter(*this, frame, descriptor, object);
+  }
+  PyObject* value = get(descriptor, object, reinterpret_cast<PyObject*>(type));
+  if (!value || value == descriptor || !world.find(descriptor)) return value;
+  // Functions inside classmethod and staticmethod objects hang on the pinned descriptor.
+  PyObject* function = PyMethod_Check(value) ? PyMethod_GET_FUNCTION(value) : value;
+  if (PyFunction_Check(function) && !world.find(function)) world.pin(function);
+  return value;
+}
+
+/// A C property of something that is not a tensor.
+PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name) {
+  if (same_text(name, "__dict__")) {
+    if (PyObject* dict = world.instance_dict(object)) return Py_NewRef(dict);
+  } else if (PyFunction_Check(object)) {
+    world.note_function(object);
+  } else if (!guard::is_leaf(object) && world.find(object) && !is_understood_container(object) &&
+             !same_text(name, "__class__") && !same_text(name, "__name__") &&
+             !same_text(name, "__qualname__") && !same_text(name, "__doc__") &&
+             !same_text(name, "__self__") && !same_text(name, "__module__") &&
+             !same_text(name, "__text_signature__") && !same_text(name, "__isabstractmethod__")) {
+    end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
+                        Py_TYPE(object)->tp_name + " from outside is read");
+  }
+  return Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+}
+
+PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name) {
+  if (same_text(name, "__dict__")) {
+    if (PyObject* dict = world.instance_dict(tensor)) return Py_NewRef(dict);
+  }
+  if (same_text(name, "grad")) {
+    PyObject* grad = world.tensor_grad(tensor);
+    return Py_NewRef(grad ? grad : Py_None);
+  }
+  if (same_text(name, "data")) {
+    // A tensor of its own on the same memory that the dispatcher does not see made; detach is that, and is
+    // seen.
+    mark(frame);
+    return PyObject_CallMethodNoArgs(tensor, PyRef::steal(PyUnicode_InternFromString("detach")).get());
+  }
+  switch (tensor_attribute(PyUnicode_AsUTF8(name))) {
+    case TensorAttribute::described: break;
+    case TensorAttribute::computed: mark(frame); break;
+    case TensorAttribute::unknown:
+      end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a tensor is read");
+  }
+  PyObject* value =
+      Py_TYPE(descriptor)->tp_descr_get(descriptor, tensor, reinterpret_cast<PyObject*>(Py_TYPE(tensor)));
+  end_if_wanted(frame);
+  return value;
+}
+
+PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  PyRef descriptor = PyRef::share(world.type_attr(type, name));
+  PyObject* found = descriptor.get();
+  if (found && PyDescr_IsData(found)) {
+    if (const PyMemberDef* member = object_member(found)) {
+      PyObject* value = world.field(object, member->offset, name);
+      if (value) return Py_NewRef(value);
+      if (member->type == T_OBJECT) Py_RETURN_NONE;
+      return PyObject_GenericGetAttr(object, name);
+    }
+    if (is_instance_of(found, &PyGetSetDescr_Type))
+      return guard::is_tensor(object) ? tensor_getset(frame, object, found, name)
+                                      : getset(frame, object, found, name);
+    return bind(frame, found, object, type);
+  }
+  if (PyObject* dict = world.instance_dict(object)) {
+    PyObject* value = world.dict_get(dict, name);
+    if (value) return Py_NewRef(value);
+    if (PyErr_Occurred()) return nullptr;
+  }
+  if (found) return bind(frame, found, object, type);
+  return PyObject_GenericGetAttr(object, name);  // for its error
+}
+
+PyObject* Recording::getattribute(Frame& frame, PyObject* object, PyObject* name) {
+  PyObject* method = world.type_attr(Py_TYPE(object), names_of.getattribute_);
+  if (PyType_Check(object)) return class_get(frame, object, name);
+  if (is_generic_getattribute(method)) return generic_get(frame, object, name);
+  return interp::call_required(*this, frame, object, names_of.getattribute_, {name});
+}
+
+PyObject* Recording::module_get(Frame& frame, PyObject* module, PyObject* name) {
+  PyObject* value = generic_get(frame, module, name);
+  if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
+  PyErr_Clear();
+  PyObject* hook = world.dict_get(world.instance_dict(module), names_of.getattr_);
+  if (!hook || !PyFunction_Check(hook)) return PyObject_GetAttr(module, name);
+  PyRef held = PyRef::share(hook);
+  return call(frame, hook, &name, 1, nullptr);
+}
+
+PyObject* Recording::class_get(Frame& frame, PyObject* object, PyObject* name) {
+  auto* cls = reinterpret_cast<PyTypeObject*>(object);
+  PyTypeObject* meta = Py_TYPE(cls);
+  PyRef of_meta = PyRef::share(world.type_attr(meta, name));
+  if (of_meta && PyDescr_IsData(of_meta.get())) {
+    if (same_text(name, "__dict__")) end_here(frame, "the __dict__ of a class is read");
+    return bind(frame, of_meta.get(), object, meta);
+  }
+  PyRef own = PyRef::share(world.type_attr(cls, name));
+  if (own) {
+    note_special(own.get(), names_of.get_);
+    return bind(frame, own.get(), nullptr, cls);
+  }
+  if (of_meta) return bind(frame, of_meta.get(), object, meta);
+  return PyType_Type.tp_getattro(object, name);  // for its error
+}
+
+PyObject* Recording::super_get(Frame& frame, PyObject* object, PyObject* name) {
+  auto* super = reinterpret_cast<SuperObject*>(object);
+  if (!super->obj_type || same_text(name, "__class__")) return PyObject_GetAttr(object, name);
+  PyRef found = PyRef::share(world.super_attr(super->obj_type, super->type, name));
+  if (!found) return PyObject_GetAttr(object, name);
+  bool on_class = reinterpret_cast<PyObject*>(super->obj_type) == super->obj;
+  return bind(frame, found.get(), on_class ? nullptr : super->obj, super->obj_type);
+}
+
+PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
+  if (!on) return Semantics::get_attr(frame, object, name);
+  getattrofunc get = Py_TYPE(object)->tp_getattro;
+  if (get == PyObject_GenericGetAttr) return generic_get(frame, object, name);
+  if (get == python_slots.get_attr) return getattribute(frame, object, name);
+  if (get == python_slots.get_attr_hook) {
+    PyObject* value = getattribute(frame, object, name);
+    if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
+    if (!world.type_attr(Py_TYPE(object), names_of.getattr_)) return nullptr;
+    PyErr_Clear();
+    return interp::call_required(*this, frame, object, names_of.getattr_, {name});
+  }
+  if (get == PyModule_Type.tp_getattro) return module_get(frame, object, name);
+  if (get == PyType_Type.tp_getattro) return class_get(frame, object, name);
+  if (get == PySuper_Type.tp_getattro) return super_get(frame, object, name);
+  if (PyMethod_Check(object)) {
+    PyObject* function = world.field(object, offsetof(PyMethodObject, im_func), interp::names_of.get_);
+    if (!same_text(name, "__self__") && !same_text(name, "__func__")) return get_attr(frame, function, name);
+  }
+  touch(frame, object);
+  return Semantics::get_attr(frame, object, name);
+}
+
+int Recording::get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) {
+  if (!on) return Semantics::get_method(frame, object, name, method);
+  if (Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr) {
+    PyObject* found = world.type_attr(Py_TYPE(object), name);
+    if (found && PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+      PyObject* dict = world.instance_dict(object);
+      PyObject* own = dict ? world.dict_get(dict, name) : nullptr;
+      *method = Py_NewRef(own ? own : found);
+      return own ? 0 : 1;
+    }
+  }
+  *method = get_attr(frame, object, name);
+  return *method ? 0 : -1;
+}
+
+int Recording::get_special(Frame& frame, PyObject* object, PyObject* name, PyObject** method) {
+  if (on) note_special(object, name);
+  return Semantics::get_special(frame, object, name, method);
+}
+
+int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value) {
+  PyObject* found = world.type_attr(Py_TYPE(object), name);
+  if (found && Py_TYPE(found)->tp_descr_set) {
+    const PyMemberDef* member = object_member(found);
+    if (member)
+      world.about_to_write_field(object, member->offset, name);
+    else if (is_instance_of(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
+      end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
+                          Py_TYPE(object)->tp_name + " is set");
+    else if (PyObject* setter = Py_TYPE(found)->tp_descr_set == python_slots.property_set
+                                    ? interp::property_setter(found)
+                                    : nullptr)
+      world.pin(setter);
+    return Semantics::set_attr(frame, object, name, value);
+  }
+  if (PyObject* dict = world.instance_dict(object)) {
+    if (!value) world.dict_get(dict, name);
+    world.about_to_write(dict);
+  }
+  return PyObject_GenericSetAttr(object, name, value);
+}
+
+int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject* value) {
+  if (!on) return Semantics::set_attr(frame, object, name, value);
+  setattrofunc set = Py_TYPE(object)->tp_setattro;
+  if (set == python_slots.set_attr) {
+    PyObject* method = world.type_attr(Py_TYPE(object), names_of.setattr_);
+    bool generic = method && is_instance_of(method, &PyWrapperDescr_Type);
+    if (generic && !PyType_Check(object)) return generic_set(frame, object, name, value);
+    return Semantics::set_attr(frame, object, name, value);
+  }
+  if (set == PyObject_GenericSetAttr && !PyType_Check(object)) {
+    PyObject* found = world.type_attr(Py_TYPE(object), name);
+    descrsetfunc store = found ? Py_TYPE(found)->tp_descr_set : nullptr;
+    if (store && store == python_slots.descr_set) {
+      note_special(found, names_of.set_);
+      return Semantics::set_attr(frame, object, name, value);
+    }
+    return generic_set(frame, object, name, value);
+  }
+  end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name + " is set");
+  return Semantics::set_attr(frame, object, name, value);
+}
+
+int Recording::delete_attr(Frame& frame, PyObject* object, PyObject* name) {
+  if (!on) return Semantics::delete_attr(frame, object, name);
+  setattrofunc set = Py_TYPE(object)->tp_setattro;
+  if (set == python_slots.set_attr) {
+    PyObject* method = world.type_attr(Py_TYPE(object), names_of.delattr_);
+    if (method && PyFunction_Check(method)) return Semantics::delete_attr(frame, object, name);
+  } else if (set != PyObject_GenericSetAttr) {
+    end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name + " is deleted");
+    return Semantics::delete_attr(frame, object, name);
+  }
+  PyObject* found = world.type_attr(Py_TYPE(object), name);
+  if (found && Py_TYPE(found)->tp_descr_set) end_here(frame, "a descriptor deletes an attribute");
+  if (PyObject* dict = world.instance_dict(object)) {
+    world.dict_get(dict, name);
+    if (on) world.about_to_write(dict);
+  }
+  return PyObject_GenericSetAttr(object, name, nullptr);
+}
+
+}  // namespace bolt::observe

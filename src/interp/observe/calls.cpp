@@ -1,0 +1,212 @@
+// interp/observe/calls.cpp
+// Recording of calls: what a callable is made of is guarded, native ones are treated by their row in the
+// table.
+
+#include "interp/call.h"
+
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "interp/observe/recording.h"
+#include "interp/special.h"
+
+namespace bolt::observe {
+
+using interp::CallStart;
+using interp::names_of;
+using interp::python_slots;
+using interp::Semantics;
+
+namespace {
+
+/// functools.partial's fields (CPython keeps the struct private).
+struct PartialObject {
+  PyObject_HEAD PyObject* function;
+  PyObject *args, *keywords;
+};
+
+bool is_partial(PyObject* object) { return std::string(Py_TYPE(object)->tp_name) == "functools.partial"; }
+
+bool is_cached_function(PyObject* object) {
+  return std::string(Py_TYPE(object)->tp_name) == "functools._lru_cache_wrapper";
+}
+
+/// Field names live as long as the process.
+PyObject* interned(const char* text) {
+  static std::unordered_map<const char*, PyObject*> made;
+  PyObject*& name = made[text];
+  return name ? name : name = PyUnicode_InternFromString(text);
+}
+
+/// Natives that loop over their arguments, so that a Python `__iter__` there can be run by us beforehand.
+bool loops_over_arguments(const CFunction& row) {
+  static const std::unordered_set<std::string> names = {"builtins.all",
+                                                        "builtins.any",
+                                                        "builtins.sum",
+                                                        "builtins.min",
+                                                        "builtins.max",
+                                                        "builtins.sorted",
+                                                        "list",
+                                                        "tuple",
+                                                        "set",
+                                                        "frozenset",
+                                                        "enumerate",
+                                                        "zip",
+                                                        "map",
+                                                        "filter",
+                                                        "collections.deque",
+                                                        "itertools.chain",
+                                                        "itertools.islice",
+                                                        "itertools.product",
+                                                        "itertools.accumulate",
+                                                        "itertools.zip_longest",
+                                                        "itertools.pairwise",
+                                                        "list.extend",
+                                                        "set.update",
+                                                        "str.join",
+                                                        "_functools.reduce"};
+  return names.count(row.name) != 0;
+}
+
+// -- Python code that CPython runs while a native call lasts
+// ----------------------------------------------------------
+
+thread_local std::string* watched = nullptr;
+
+bool is_harmless(PyCodeObject* code) {
+  std::string name = PyUnicode_AsUTF8(code->co_name), file = PyUnicode_AsUTF8(code->co_filename);
+  auto ends_with = [&](const char* tail) {
+    std::string suffix = tail;
+    return file.size() >= suffix.size() &&
+           file.compare(file.size() - suffix.size(), suffix.size(), suffix) == 0;
+  };
+  // Finalisers, caches of weak references, abstract base classes: state that no region depends on.
+  return name == "__del__" || ends_with("weakref.py") || ends_with("_weakrefset.py") || ends_with("abc.py") ||
+         file == "<frozen abc>" || ends_with("enum.py");
+}
+
+PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  if (watched && watched->empty() && !is_harmless(frame->f_code)) {
+    *watched = std::string(PyUnicode_AsUTF8(frame->f_code->co_filename)) + ":" +
+               PyUnicode_AsUTF8(frame->f_code->co_name);
+  }
+  return _PyEval_EvalFrameDefault(thread, frame, throwing);
+}
+
+}  // namespace
+
+NativeWatch::NativeWatch() {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  previous_ = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
+  static thread_local std::string seen;
+  seen.clear();
+  watched = &seen;
+}
+
+NativeWatch::~NativeWatch() {
+  watched = nullptr;
+  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), previous_);
+}
+
+const std::string& NativeWatch::seen() const { return *watched; }
+
+// -- What a callable is made of
+// ----------------------------------------------------------------------------------------
+
+void Recording::note_class(PyTypeObject* cls) {
+  if (interp::is_heap_type(Py_TYPE(cls))) world.type_attr(Py_TYPE(cls), names_of.call_);
+  if (!interp::is_heap_type(cls)) return;
+  world.type_attr(cls, names_of.new_);
+  world.type_attr(cls, names_of.init_);
+}
+
+void Recording::note_callable(PyObject* callable) {
+  if (PyFunction_Check(callable)) return world.note_function(callable);
+  if (PyMethod_Check(callable)) {
+    if (!world.find(callable)) return;
+    world.field(callable, offsetof(PyMethodObject, im_func), interned("__func__"));
+    world.field(callable, offsetof(PyMethodObject, im_self), interned("__self__"));
+  } else if (PyType_Check(callable)) {
+    note_class(reinterpret_cast<PyTypeObject*>(callable));
+  } else if (is_partial(callable)) {
+    world.field(callable, offsetof(PartialObject, function), interned("func"));
+    world.read_whole(world.field(callable, offsetof(PartialObject, args), interned("args")));
+    world.read_whole(world.field(callable, offsetof(PartialObject, keywords), interned("keywords")));
+  } else if (interp::is_heap_type(Py_TYPE(callable))) {
+    world.type_attr(Py_TYPE(callable), names_of.call_);
+  }
+}
+
+CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                PyObject* kwnames) {
+  if (on) note_callable(callable);
+  return interp::start_call(*this, frame, callable, args, nargs, kwnames);
+}
+
+// -- Native calls
+// ------------------------------------------------------------------------------------------------------
+
+PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  NativeWatch watch;
+  PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  if (!watch.seen().empty()) world.distrust("CPython ran " + watch.seen() + " during a native call");
+  return result;
+}
+
+PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                 PyObject* kwnames) {
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  // A cached function's result depends on its arguments only: that is what its author says. Its body may run
+  // natively.
+  if (is_cached_function(callable)) {
+    for (size_t i = 0; i < total; ++i) touch(frame, args[i], true);
+    return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  }
+  PyObject* self;
+  const CFunction& row = find_cfunction(callable, &self);
+  std::vector<PyObject*> all;  // with self first
+  if (self) all.push_back(self);
+  all.insert(all.end(), args, args + total);
+  if (row.kind == Kind::special) {
+    bool handled = false;
+    PyObject* result =
+        call_specially(*this, frame, row, all.data(), nargs + (self ? 1 : 0), kwnames, &handled);
+    if (handled || !on)
+      return handled ? result : Semantics::call_native(frame, callable, args, nargs, kwnames);
+  }
+  if (row.kind == Kind::ends || row.kind == Kind::unknown) {
+    end_here(frame,
+             (row.kind == Kind::ends ? "calls " : "calls a C function that is not known: ") + row.name);
+    return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  }
+  bool deep = row.kind == Kind::deep || row.kind == Kind::tensor;
+  bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
+  for (size_t i = writes || row.kind == Kind::special ? 1 : 0; on && i < all.size(); ++i)
+    touch(frame, all[i], deep);
+  if (on && writes && !all.empty()) world.about_to_write(all[0], row.kind == Kind::appends);
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+
+  // C code must not meet Python functions and Python iterables as they are: it would have CPython run them.
+  std::vector<PyRef> replaced;
+  std::vector<PyObject*> passed(args, args + total);
+  for (PyObject*& arg : passed) {
+    PyRef stand_in;
+    if (row.callbacks && interp::is_our_function(arg))
+      stand_in = PyRef::steal(interp::make_interpreted_function(arg));
+    else if (Py_TYPE(arg)->tp_iter == python_slots.iter && loops_over_arguments(row))
+      stand_in = PyRef::steal(get_iter(frame, arg));
+    if (PyErr_Occurred()) return nullptr;
+    if (!stand_in) continue;
+    arg = stand_in.get();
+    replaced.push_back(std::move(stand_in));
+  }
+  mark(frame);
+  PyObject* result = run_native(callable, passed.data(), nargs, kwnames);
+  end_if_wanted(frame);
+  return result;
+}
+
+}  // namespace bolt::observe

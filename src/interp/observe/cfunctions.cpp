@@ -1,0 +1,123 @@
+// interp/observe/cfunctions.cpp: see cfunctions.h.
+#include "interp/observe/cfunctions.h"
+
+#include <cstring>
+#include <sstream>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace bolt::observe {
+namespace {
+
+struct WrapperObject {  // CPython's method-wrapper, private to descrobject.c
+  PyObject_HEAD PyWrapperDescrObject* descr;
+  PyObject* self;
+};
+
+using Table = std::unordered_map<std::string, CFunction>;
+
+void add(Table& table, const std::string& owner, Kind kind, bool callbacks, const char* names) {
+  std::istringstream in(names);
+  for (std::string name; in >> name;) {
+    CFunction row;
+    row.kind = kind;
+    row.callbacks = callbacks;
+    table[owner + "." + name] = row;
+  }
+}
+
+const Table& table() {
+  static const Table rows = [] {
+    Table made;
+#define CF(owner, kind, names) add(made, owner, Kind::kind, false, names);
+#define CF_CALLS(owner, kind, names) add(made, owner, Kind::kind, true, names);
+#define CF_TYPE(kind, names) add(made, "class", Kind::kind, false, names);
+#define CF_TYPE_CALLS(kind, names) add(made, "class", Kind::kind, true, names);
+#include "interp/observe/cfunctions.def"
+#undef CF
+#undef CF_CALLS
+#undef CF_TYPE
+#undef CF_TYPE_CALLS
+    return made;
+  }();
+  return rows;
+}
+
+CFunction look_up(const std::string& owner, const std::string& method) {
+  auto at = table().find(owner + "." + method);
+  if (at == table().end()) at = table().find(owner + ".*");
+  CFunction row = at == table().end() ? CFunction() : at->second;
+  row.method = method;
+  row.name = owner == "class" ? method : owner + "." + method;
+  return row;
+}
+
+/// Rows are looked up by name once per function.
+const CFunction& remembered(const void* identity, const std::string& owner, const char* method) {
+  static std::unordered_map<const void*, CFunction> found;
+  auto at = found.find(identity);
+  if (at == found.end()) at = found.emplace(identity, look_up(owner, method)).first;
+  return at->second;
+}
+
+std::string builtin_owner(PyCFunctionObject* function, PyObject** self) {
+  PyObject* bound = function->m_self;
+  if (bound && PyModule_Check(bound)) return PyModule_GetName(bound) ? PyModule_GetName(bound) : "";
+  if (bound && PyType_Check(bound)) return reinterpret_cast<PyTypeObject*>(bound)->tp_name;
+  // pybind11 binds its functions to a record of its own.
+  bool pybind = bound && std::strncmp(Py_TYPE(bound)->tp_name, "pybind11_", 9) == 0;
+  if (!bound || PyCapsule_CheckExact(bound) || pybind)
+    return function->m_module && PyUnicode_Check(function->m_module) ? PyUnicode_AsUTF8(function->m_module)
+                                                                     : "";
+  *self = bound;
+  PyRef name = PyRef::steal(PyUnicode_FromString(function->m_ml->ml_name));
+  PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(bound), name.get()) : nullptr;
+  if (descriptor && Py_IS_TYPE(descriptor, &PyMethodDescr_Type)) return PyDescr_TYPE(descriptor)->tp_name;
+  return Py_TYPE(bound)->tp_name;
+}
+
+}  // namespace
+
+const CFunction& find_cfunction(PyObject* callable, PyObject** self) {
+  *self = nullptr;
+  PyTypeObject* type = Py_TYPE(callable);
+  if (PyCFunction_Check(callable)) {
+    auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
+    std::string owner = builtin_owner(function, self);
+    return remembered(function->m_ml, owner, function->m_ml->ml_name);
+  }
+  if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type) {
+    auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(callable);
+    return remembered(descriptor->d_method, PyDescr_TYPE(callable)->tp_name, descriptor->d_method->ml_name);
+  }
+  if (type == &PyWrapperDescr_Type)
+    return remembered(callable, PyDescr_TYPE(callable)->tp_name, PyUnicode_AsUTF8(PyDescr_NAME(callable)));
+  if (type == &_PyMethodWrapper_Type) {
+    auto* wrapper = reinterpret_cast<WrapperObject*>(callable);
+    *self = wrapper->self;
+    PyObject* descriptor = reinterpret_cast<PyObject*>(wrapper->descr);
+    return remembered(descriptor, PyDescr_TYPE(descriptor)->tp_name,
+                      PyUnicode_AsUTF8(PyDescr_NAME(descriptor)));
+  }
+  // Exceptions that are not Python classes only keep their arguments.
+  if (PyExceptionClass_Check(callable) &&
+      !(reinterpret_cast<PyTypeObject*>(callable)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    return remembered(PyExc_BaseException, "BaseException", "__new__");
+  if (PyType_Check(callable))
+    return remembered(callable, "class", reinterpret_cast<PyTypeObject*>(callable)->tp_name);
+  return remembered(type, "call", type->tp_name);
+}
+
+TensorAttribute tensor_attribute(const char* name) {
+  static const std::unordered_set<std::string> described = {
+      "shape",     "dtype",     "device",    "layout",        "ndim",      "requires_grad",
+      "is_leaf",   "names",     "itemsize",  "nbytes",        "is_cuda",   "is_cpu",
+      "is_xla",    "is_mps",    "is_xpu",    "is_hpu",        "is_ipu",    "is_mtia",
+      "is_maia",   "is_meta",   "is_sparse", "is_sparse_csr", "is_mkldnn", "is_quantized",
+      "is_nested", "is_vulkan", "is_ort",    "output_nr",     "__class__"};
+  static const std::unordered_set<std::string> computed = {"T", "mT", "H", "mH", "real", "imag"};
+  if (described.count(name)) return TensorAttribute::described;
+  return computed.count(name) ? TensorAttribute::computed : TensorAttribute::unknown;
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,156 @@
+// interp/observe/module.cpp
+// Observation and guards as Python functions; see module.h. The recorder here only collects tensors.
+
+#include "interp/observe/module.h"
+
+#include <chrono>
+
+#include "interp/observe/observation.h"
+
+namespace bolt::observe {
+
+namespace {
+
+struct Collector final : RecorderHooks {
+  std::vector<PyRef> outputs;
+  bool ended = false;
+  void input(PyObject*, int) override {}
+  int output(PyObject* tensor) override {
+    outputs.push_back(PyRef::share(tensor));
+    return static_cast<int>(outputs.size()) - 1;
+  }
+  void instruction(const char*, const char*, int) override {}
+  const char* wants_end() override { return nullptr; }
+  void end_region(bool) override { ended = true; }
+};
+
+struct Kept {
+  Collector hooks;
+  std::unique_ptr<Observation> observation;
+};
+
+void drop(PyObject* capsule) { delete static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation")); }
+
+/// (callable, args, kwargs) as roots.
+struct Roots {
+  std::vector<PyObject*> all;
+  PyRef names;
+  size_t nargs;
+  Roots(PyObject* callable, PyObject* args, PyObject* kwargs)
+      : nargs(static_cast<size_t>(PyTuple_GET_SIZE(args))) {
+    all.push_back(callable);
+    for (size_t i = 0; i < nargs; ++i) all.push_back(PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(i)));
+    if (!PyDict_GET_SIZE(kwargs)) return;
+    PyRef keys = PyRef::steal(PyDict_Keys(kwargs));
+    names = PyRef::steal(PyList_AsTuple(keys.get()));
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(kwargs, &position, &key, &value)) all.push_back(value);
+  }
+};
+
+struct Arguments {
+  PyObject *capsule = nullptr, *callable = nullptr, *args = nullptr, *kwargs = nullptr;
+  int repeat = 1;
+  Kept* kept() const { return static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation")); }
+  bool parse(PyObject* tuple) {
+    return PyArg_ParseTuple(tuple, "OOO!O!|i", &capsule, &callable, &PyTuple_Type, &args, &PyDict_Type,
+                            &kwargs, &repeat);
+  }
+};
+
+PyObject* observe_(PyObject*, PyObject* tuple) {
+  PyObject *callable, *args, *kwargs;
+  if (!PyArg_ParseTuple(tuple, "OO!O!", &callable, &PyTuple_Type, &args, &PyDict_Type, &kwargs))
+    return nullptr;
+  Roots roots(callable, args, kwargs);
+  auto* kept = new Kept;
+  PyObject* result = nullptr;
+  kept->observation =
+      observe_call(callable, roots.all.data() + 1, roots.nargs, roots.names.get(), kept->hooks, &result);
+  PyRef capsule = PyRef::steal(PyCapsule_New(kept, "observation", drop));
+  return result ? Py_BuildValue("NN", result, capsule.release()) : nullptr;
+}
+
+PyObject* check(PyObject*, PyObject* tuple) {
+  Arguments a;
+  if (!a.parse(tuple)) return nullptr;
+  Roots roots(a.callable, a.args, a.kwargs);
+  guard::Found found;
+  return PyBool_FromLong(a.kept()->observation->guards->check(roots.all.data(), roots.all.size(), found));
+}
+
+PyObject* explain(PyObject*, PyObject* tuple) {
+  Arguments a;
+  if (!a.parse(tuple)) return nullptr;
+  Roots roots(a.callable, a.args, a.kwargs);
+  return PyUnicode_FromString(
+      a.kept()->observation->guards->explain_failure(roots.all.data(), roots.all.size()).c_str());
+}
+
+PyObject* rebuild(PyObject*, PyObject* tuple) {
+  Arguments a;
+  if (!a.parse(tuple)) return nullptr;
+  Roots roots(a.callable, a.args, a.kwargs);
+  guard::Found found;
+  if (!a.kept()->observation->guards->check(roots.all.data(), roots.all.size(), found)) {
+    PyErr_SetString(PyExc_AssertionError, "the guards do not hold");
+    return nullptr;
+  }
+  std::vector<PyObject*> tensors;
+  for (PyRef& tensor : a.kept()->hooks.outputs) tensors.push_back(tensor.get());
+  return a.kept()->observation->recipe.run_result(found.objects, tensors.data());
+}
+
+PyObject* list_of(const std::vector<std::string>& lines) {
+  PyObject* list = PyList_New(0);
+  for (const std::string& line : lines) {
+    PyRef text = PyRef::steal(PyUnicode_FromString(line.c_str()));
+    PyList_Append(list, text.get());
+  }
+  return list;
+}
+
+PyObject* facts(PyObject*, PyObject* capsule) {
+  auto* kept = static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation"));
+  if (!kept) return nullptr;
+  const Observation& seen = *kept->observation;
+  static const char* const ends[] = {"returned", "raised", "broke"};
+  std::vector<std::string> breaks;
+  for (const BreakReason& reason : seen.breaks) breaks.push_back(reason.what);
+  return Py_BuildValue("{sssssNsNsNsn}", "end", ends[static_cast<int>(seen.end)], "unsound",
+                       seen.unsound.c_str(), "breaks", list_of(breaks), "guards",
+                       list_of(seen.guards ? seen.guards->describe() : std::vector<std::string>()), "recipe",
+                       list_of(seen.recipe.describe()), "tensors",
+                       static_cast<Py_ssize_t>(seen.guards ? seen.guards->tensor_count() : 0));
+}
+
+PyObject* time_check(PyObject*, PyObject* tuple) {
+  Arguments a;
+  if (!a.parse(tuple)) return nullptr;
+  Roots roots(a.callable, a.args, a.kwargs);
+  guard::Found found;
+  auto start = std::chrono::steady_clock::now();
+  bool ok = true;
+  for (int i = 0; i < a.repeat; ++i)
+    ok &= a.kept()->observation->guards->check(roots.all.data(), roots.all.size(), found);
+  std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  return ok ? PyFloat_FromDouble(spent.count() / a.repeat) : Py_NewRef(Py_None);
+}
+
+PyMethodDef methods[] = {{"_observe", observe_, METH_VARARGS, nullptr},
+                         {"_observe_check", check, METH_VARARGS, nullptr},
+                         {"_observe_explain", explain, METH_VARARGS, nullptr},
+                         {"_observe_rebuild", rebuild, METH_VARARGS, nullptr},
+                         {"_observe_facts", facts, METH_O, nullptr},
+                         {"_observe_time", time_check, METH_VARARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+int add_observe_functions(PyObject* module) {
+  if (init_observe() < 0) return -1;
+  return PyModule_AddFunctions(module, methods);
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,291 @@
+// interp/observe/operators.cpp
+// Recording of items, operators, comparison and iteration: guard what the operands show, then let the base do
+// it.
+
+#include "interp/generator.h"
+#include "interp/observe/recording.h"
+#include "interp/special.h"
+
+namespace bolt::observe {
+
+using interp::names_of;
+using interp::python_slots;
+using interp::Semantics;
+
+void Recording::note_special(PyObject* object, PyObject* name) {
+  if (interp::is_heap_type(Py_TYPE(object))) world.type_attr(Py_TYPE(object), name);
+}
+
+void Recording::mark(Frame& frame) {
+  PyCodeObject* code = frame.code();
+  hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), frame.lineno());
+}
+
+void Recording::touch(Frame& frame, PyObject* object, bool deep) {
+  if (guard::is_leaf(object) || guard::is_tensor(object) || !world.find(object)) return;
+  if (is_understood_container(object)) {
+    deep ? world.read_deep(object) : world.read_whole(object);
+    return;
+  }
+  PyTypeObject* type = Py_TYPE(object);
+  // Objects of Python classes are read through their special methods, functions and classes are pinned.
+  if (interp::is_heap_type(type) || PyType_Check(object) || PyModule_Check(object) ||
+      PyFunction_Check(object) || PyMethod_Check(object) || PyCFunction_Check(object) || type->tp_call ||
+      type->tp_descr_get)
+    return;
+  end_here(frame, std::string("a ") + type->tp_name + " from outside is read");
+}
+
+PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) {
+  if (!on) return Semantics::get_item(frame, container, key);
+  PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
+  bool python = mapping && mapping->mp_subscript == python_slots.get_item;
+  if (python) {
+    note_special(container, names_of.getitem_);
+  } else if (PyDict_Check(container)) {
+    PyObject* value = world.dict_get(container, key);
+    if (value) return Py_NewRef(value);
+    PyErr_Clear();
+    if (!PyDict_CheckExact(container)) {
+      note_special(container, PyRef::steal(PyUnicode_InternFromString("__missing__")).get());
+      world.about_to_write(container);  // a defaultdict inserts
+    }
+  } else if ((PyList_Check(container) || PyTuple_Check(container)) && PyLong_CheckExact(key)) {
+    Py_ssize_t index = PyLong_AsSsize_t(key);
+    if (PyObject* value = PyErr_Occurred() ? nullptr : world.sequence_item(container, index))
+      return Py_NewRef(value);
+    PyErr_Clear();
+  } else {
+    touch(frame, container);
+    touch(frame, key, true);
+  }
+  mark(frame);
+  PyObject* value = Semantics::get_item(frame, container, key);
+  end_if_wanted(frame);
+  return value;
+}
+
+int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
+  if (on) {
+    note_special(container, names_of.setitem_);
+    touch(frame, key, true);
+    if (is_understood_container(container))
+      world.about_to_write(container);
+    else
+      touch(frame, container);
+    mark(frame);
+  }
+  int status = Semantics::set_item(frame, container, key, value);
+  end_if_wanted(frame);
+  return status;
+}
+
+int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
+  if (on) {
+    note_special(container, names_of.delitem_);
+    touch(frame, key, true);
+    if (PyDict_Check(container)) world.dict_get(container, key);
+    if (is_understood_container(container))
+      world.about_to_write(container);
+    else
+      touch(frame, container);
+  }
+  return Semantics::delete_item(frame, container, key);
+}
+
+PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
+  if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
+    return Semantics::binary_op(frame, op, left, right);
+  const int kind = op % 13;
+  note_special(left, names_of.binary[kind]);
+  if (op >= 13) note_special(left, names_of.inplace[kind]);
+  note_special(right, names_of.reflected[kind]);
+  touch(frame, right);
+  if (op >= 13 && is_understood_container(left) && !PyTuple_Check(left))
+    world.about_to_write(left, true);
+  else
+    touch(frame, left);
+  mark(frame);
+  PyObject* value = Semantics::binary_op(frame, op, left, right);
+  end_if_wanted(frame);
+  return value;
+}
+
+PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
+  if (!on || guard::is_leaf(value)) return Semantics::unary_op(frame, op, value);
+  if (op == interp::Unary::logical_not) {
+    int status = truth(frame, value);
+    return status < 0 ? nullptr : Py_NewRef(status ? Py_False : Py_True);
+  }
+  note_special(value, op == interp::Unary::negative   ? names_of.neg_
+                      : op == interp::Unary::positive ? names_of.pos_
+                                                      : names_of.invert_);
+  mark(frame);
+  PyObject* result = Semantics::unary_op(frame, op, value);
+  end_if_wanted(frame);
+  return result;
+}
+
+PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* right) {
+  if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
+    return Semantics::compare(frame, op, left, right);
+  note_special(left, names_of.compare[op]);
+  note_special(right, names_of.compare[op]);
+  touch(frame, left, true);
+  touch(frame, right, true);
+  world.compared(left, right);
+  mark(frame);
+  PyObject* value = Semantics::compare(frame, op, left, right);
+  end_if_wanted(frame);
+  return value;
+}
+
+int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
+  if (on) {
+    note_special(container, names_of.contains_);
+    touch(frame, value, true);
+    if (PyDict_Check(container))
+      world.dict_get(container, value);
+    else
+      touch(frame, container, true);
+    PyErr_Clear();
+    mark(frame);
+  }
+  int status = Semantics::contains(frame, container, value);
+  end_if_wanted(frame);
+  return status;
+}
+
+bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
+  if (on) world.compared(left, right);
+  return Semantics::is_same(frame, left, right);
+}
+
+int Recording::truth(Frame& frame, PyObject* value) {
+  if (!on || guard::is_leaf(value)) return Semantics::truth(frame, value);
+  if (is_understood_container(value)) {
+    note_special(value, names_of.len_);
+    world.read_length(value);
+  } else {
+    note_special(value, names_of.bool_);
+    note_special(value, names_of.len_);
+    touch(frame, value);
+  }
+  mark(frame);
+  int status = Semantics::truth(frame, value);
+  end_if_wanted(frame);
+  return status;
+}
+
+Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
+  if (on) {
+    note_special(value, names_of.len_);
+    if (is_understood_container(value))
+      world.read_length(value);
+    else
+      touch(frame, value);
+  }
+  return Semantics::length(frame, value);
+}
+
+PyObject* Recording::get_iter(Frame& frame, PyObject* object) {
+  if (on) {
+    note_special(object, names_of.iter_);
+    touch(frame, object);
+    mark(frame);
+  }
+  PyObject* iterator = Semantics::get_iter(frame, object);
+  end_if_wanted(frame);
+  return iterator;
+}
+
+PyObject* Recording::iter_next(Frame& frame, PyObject* iterator) {
+  if (on) {
+    note_special(iterator, names_of.next_);
+    if (world.find(iterator) && !interp::is_heap_type(Py_TYPE(iterator)))
+      end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
+  }
+  return Semantics::iter_next(frame, iterator);
+}
+
+int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) {
+  if (on) {
+    note_special(sequence, names_of.iter_);
+    touch(frame, sequence);
+    mark(frame);
+  }
+  int status = Semantics::unpack_sequence(frame, sequence, n, out);
+  end_if_wanted(frame);
+  return status;
+}
+
+int Recording::unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) {
+  if (on) {
+    note_special(sequence, names_of.iter_);
+    touch(frame, sequence);
+    mark(frame);
+  }
+  return Semantics::unpack_ex(frame, sequence, before, after, out);
+}
+
+int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
+  if (on) touch(frame, iterable);
+  return Semantics::list_extend(frame, list, iterable);
+}
+
+int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
+  if (on) touch(frame, iterable);
+  return Semantics::set_update(frame, set, iterable);
+}
+
+int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
+  if (on) touch(frame, mapping);
+  return Semantics::dict_update(frame, dict, mapping);
+}
+
+int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) {
+  if (on) touch(frame, mapping);
+  return Semantics::dict_merge(frame, dict, mapping, callable);
+}
+
+PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* iterable) {
+  if (on) touch(frame, iterable);
+  return Semantics::star_args(frame, callable, iterable);
+}
+
+PyObject* Recording::star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) {
+  if (on) touch(frame, mapping);
+  return Semantics::star_kwargs(frame, callable, mapping);
+}
+
+PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
+  if (on && !guard::is_leaf(value)) {
+    note_special(value, names_of.format_);
+    note_special(value, names_of.str_);
+    note_special(value, names_of.repr_);
+    touch(frame, value, true);
+    mark(frame);
+  }
+  PyObject* text = Semantics::format_value(frame, value, conversion, spec);
+  end_if_wanted(frame);
+  return text;
+}
+
+PyObject* Recording::match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t n,
+                                 PyObject* names) {
+  if (on && world.find(subject) && !guard::is_leaf(subject))
+    end_here(frame, "an object from outside is matched");
+  return Semantics::match_class(frame, subject, cls, n, names);
+}
+
+PyObject* Recording::match_keys(Frame& frame, PyObject* subject, PyObject* keys) {
+  if (on) touch(frame, subject);
+  return Semantics::match_keys(frame, subject, keys);
+}
+
+PySendResult Recording::send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) {
+  if (on && world.find(receiver)) end_here(frame, "a generator from outside is advanced");
+  return Semantics::send(frame, receiver, value, result);
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,314 @@
+// interp/observe/rebuild.cpp: see rebuild.h.
+#include "interp/observe/rebuild.h"
+
+#include <structmember.h>
+
+#include "interp/special.h"
+
+namespace bolt::observe {
+
+using guard::Effect;
+using guard::Fill;
+using guard::Make;
+
+namespace {
+
+/// Made while a tuple's parts are being made: meeting it again means a cycle no recipe can close.
+constexpr int kInProgress = -2;
+
+bool is_instance_of(PyObject* object, const char* type_name) {
+  return std::string(Py_TYPE(object)->tp_name) == type_name;
+}
+
+bool is_struct_sequence(PyTypeObject* type) {
+  return type->tp_base == &PyTuple_Type && type->tp_new != PyTuple_Type.tp_new &&
+         PyDict_GetItemString(type->tp_dict, "n_sequence_fields");
+}
+
+/// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
+bool is_plain_class(PyTypeObject* type) {
+  while (interp::is_heap_type(type)) type = type->tp_base;
+  return type == &PyBaseObject_Type;
+}
+
+bool is_builtin_iterator(PyObject* object) {
+  static const char* const names[] = {"list_iterator", "tuple_iterator",       "range_iterator", "enumerate",
+                                      "zip",           "list_reverseiterator", "reversed"};
+  for (const char* name : names)
+    if (is_instance_of(object, name)) return true;
+  return false;
+}
+
+}  // namespace
+
+int Rebuilder::add(Make make, PyObject* object, Py_ssize_t number, std::vector<int> parts) {
+  recipe.makes.push_back({make, PyRef::share(object), number, std::move(parts)});
+  return static_cast<int>(recipe.makes.size()) - 1;
+}
+
+int Rebuilder::fail(PyObject* object, const char* why) {
+  if (failure.empty()) failure = std::string("a ") + Py_TYPE(object)->tp_name + " " + why;
+  return -1;
+}
+
+std::vector<int> Rebuilder::items(PyObject* sequence) {
+  std::vector<int> values;
+  for (Py_ssize_t i = 0; i < Py_SIZE(sequence); ++i)
+    values.push_back(
+        value(PyList_Check(sequence) ? PyList_GET_ITEM(sequence, i) : PyTuple_GET_ITEM(sequence, i)));
+  return values;
+}
+
+int Rebuilder::value(PyObject* object) {
+  if (!object) return -1;
+  auto at = made_.find(object);
+  if (at != made_.end()) return at->second == kInProgress ? fail(object, "contains itself") : at->second;
+  held_.push_back(PyRef::share(object));
+  made_[object] = kInProgress;
+  Known* known = world_.find(object);
+  int made = known ? known_value(object, *known)
+             : guard::is_leaf(object) || PyType_Check(object) || PyModule_Check(object)
+                 ? add(Make::constant, object)
+                 : fresh_value(object);
+  made_[object] = made;
+  return made;
+}
+
+int Rebuilder::known_value(PyObject* object, Known& known) {
+  if (known.source->access == Access::constant) return add(Make::constant, object);
+  return add(Make::source, nullptr, world_.tree->keep(known.source));
+}
+
+int Rebuilder::tensor_value(PyObject* object) {
+  int output = hooks_.output(object);
+  if (output < 0) return fail(object, "did not come from the region's operators");
+  int made = add(Make::tensor, nullptr, output);
+  fill_attributes(made, object);
+  return made;
+}
+
+int Rebuilder::fresh_value(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  auto* cls = reinterpret_cast<PyObject*>(type);
+  if (guard::is_tensor(object)) return tensor_value(object);
+  if (PyTuple_Check(object)) {
+    bool exact = PyTuple_CheckExact(object);
+    if (!exact && !is_struct_sequence(type) && type->tp_base != &PyTuple_Type)
+      return fail(object, "made by the region cannot be made again");
+    return add(Make::tuple, exact ? nullptr : cls, 0, items(object));
+  }
+  if (PyList_Check(object)) return list_value(object);
+  if (PyDict_Check(object)) return dict_value(object);
+  if (PyAnySet_Check(object)) return set_value(object);
+  if (is_deque(object)) {
+    PyRef list = PyRef::steal(PySequence_List(object));
+    PyRef limit = PyRef::steal(PyObject_GetAttrString(object, "maxlen"));
+    Py_ssize_t maxlen = limit && limit.get() != Py_None ? PyLong_AsSsize_t(limit.get()) : -1;
+    return add(Make::deque, nullptr, maxlen, items(list.get()));
+  }
+  if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    return add(Make::slice, nullptr, 0, {value(slice->start), value(slice->stop), value(slice->step)});
+  }
+  if (PyFunction_Check(object)) return function_value(object);
+  if (PyCell_Check(object)) return cell_value(object);
+  if (PyMethod_Check(object))
+    return add(Make::method, nullptr, 0,
+               {value(PyMethod_GET_FUNCTION(object)), value(PyMethod_GET_SELF(object))});
+  if (is_instance_of(object, "functools.partial")) {
+    auto part = [&](const char* name) {
+      PyRef held = PyRef::steal(PyObject_GetAttrString(object, name));
+      return value(held.get());
+    };
+    return add(Make::partial, nullptr, 0, {part("func"), part("args"), part("keywords")});
+  }
+  if (PyCFunction_Check(object) && !reinterpret_cast<PyCFunctionObject*>(object)->m_self)
+    return add(Make::constant, object);
+  if (PyCFunction_Check(object) && PyModule_Check(reinterpret_cast<PyCFunctionObject*>(object)->m_self))
+    return add(Make::constant, object);
+  if (is_builtin_iterator(object)) return iterator_value(object);
+  if (is_plain_class(type)) return instance_value(object);
+  return fail(object, "made by the region cannot be made again");
+}
+
+int Rebuilder::list_value(PyObject* object) {
+  bool exact = PyList_CheckExact(object);
+  int made = made_[object] = add(Make::list, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  for (int part : items(object)) recipe.fills.push_back({Fill::append, made, -1, part, 0});
+  if (!exact) fill_attributes(made, object);
+  return made;
+}
+
+int Rebuilder::dict_value(PyObject* object) {
+  int made;
+  if (is_instance_of(object, "collections.defaultdict")) {
+    PyRef factory = PyRef::steal(PyObject_GetAttrString(object, "default_factory"));
+    made = add(Make::call, nullptr, 0,
+               {value(reinterpret_cast<PyObject*>(Py_TYPE(object))), value(factory.get())});
+  } else {
+    bool exact = PyDict_CheckExact(object);
+    made = add(Make::dict, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  }
+  made_[object] = made;
+  PyRef keys = PyRef::steal(PyODict_Check(object) ? PyODict_Type.tp_iter(object) : nullptr);
+  PyRef list = PyRef::steal(keys ? PySequence_List(keys.get()) : PyDict_Keys(object));
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(list.get(), i);
+    int key_value = value(key), item = value(PyDict_GetItemWithError(object, key));
+    recipe.fills.push_back({Fill::item, made, key_value, item, 0});
+  }
+  if (!PyDict_CheckExact(object)) fill_attributes(made, object);
+  return made;
+}
+
+int Rebuilder::set_value(PyObject* object) {
+  PyRef list = PyRef::steal(PySequence_List(object));
+  if (PyFrozenSet_CheckExact(object)) return add(Make::frozenset, nullptr, 0, items(list.get()));
+  bool exact = PySet_CheckExact(object);
+  int made = made_[object] = add(Make::set, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  for (int part : items(list.get())) recipe.fills.push_back({Fill::add, made, -1, part, 0});
+  return made;
+}
+
+int Rebuilder::function_value(PyObject* object) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  return add(Make::function, nullptr, 0,
+             {value(function->func_code),
+              value(reinterpret_cast<PyObject*>(world_.pin(function->func_globals).object.get())),
+              value(function->func_name), value(function->func_qualname), value(function->func_defaults),
+              value(function->func_kwdefaults), value(function->func_closure), value(function->func_dict)});
+}
+
+int Rebuilder::cell_value(PyObject* object) {
+  int made = made_[object] = add(Make::cell);
+  if (PyObject* contents = PyCell_GET(object)) {
+    int inside = value(contents);
+    recipe.fills.push_back({Fill::cell, made, -1, inside, 0});
+  }
+  return made;
+}
+
+/// Built-in iterators describe themselves: (iter, (what is left,)[, position]).
+int Rebuilder::iterator_value(PyObject* object) {
+  PyRef state = PyRef::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+  if (!state || !PyTuple_Check(state.get()) || PyTuple_GET_SIZE(state.get()) < 2) {
+    PyErr_Clear();
+    return fail(object, "cannot be made again");
+  }
+  std::vector<int> parts = {value(PyTuple_GET_ITEM(state.get(), 0))};
+  PyObject* args = PyTuple_GET_ITEM(state.get(), 1);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) parts.push_back(value(PyTuple_GET_ITEM(args, i)));
+  int made = add(Make::call, nullptr, 0, std::move(parts));
+  if (PyTuple_GET_SIZE(state.get()) > 2) {
+    int position = value(PyTuple_GET_ITEM(state.get(), 2));
+    recipe.fills.push_back({Fill::state, made, -1, position, 0});
+  }
+  return made;
+}
+
+int Rebuilder::instance_value(PyObject* object) {
+  int made = made_[object] = add(Make::instance, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  fill_attributes(made, object);
+  PyObject* mro = Py_TYPE(object)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    PyMemberDef* member = interp::is_heap_type(type) ? type->tp_members : nullptr;
+    if (!member) continue;
+    for (; member->name; ++member) {
+      if (member->type != T_OBJECT_EX) continue;
+      PyObject* slot = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + member->offset);
+      if (!slot) continue;
+      int inside = value(slot);
+      recipe.fills.push_back({Fill::field, made, -1, inside, member->offset});
+    }
+  }
+  return made;
+}
+
+void Rebuilder::fill_attributes(int made, PyObject* object) {
+  made_[object] = made;
+  PyObject** slot = _PyObject_GetDictPtr(object);
+  if (!slot || !*slot) return;
+  Py_ssize_t position = 0;
+  PyObject *key, *item;
+  while (PyDict_Next(*slot, &position, &key, &item)) {
+    int name = value(key), inside = value(item);
+    recipe.fills.push_back({Fill::attribute, made, name, inside, 0});
+  }
+}
+
+void Rebuilder::dict_effect(int target, PyObject* before, PyObject* now) {
+  Py_ssize_t position = 0;
+  PyObject *key, *item;
+  while (PyDict_Next(before, &position, &key, &item))
+    if (!PyDict_GetItemWithError(now, key))
+      recipe.effects.push_back({Effect::delete_item, target, value(key), -1, 0, {}});
+  position = 0;
+  while (PyDict_Next(now, &position, &key, &item)) {
+    if (PyDict_GetItemWithError(before, key) == item) continue;
+    int name = value(key), inside = value(item);
+    recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
+  }
+}
+
+void Rebuilder::effect_on(PyObject* container, Known& known) {
+  PyObject* before = known.before.get();
+  int target = value(container);
+  if (PyODict_Check(container)) {  // its order is part of its value
+    world_.read_whole(container);
+    std::vector<int> parts;
+    PyRef keys = PyRef::steal(PySequence_List(container));
+    for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
+      PyObject* key = PyList_GET_ITEM(keys.get(), i);
+      parts.push_back(value(key));
+      parts.push_back(value(PyDict_GetItemWithError(container, key)));
+    }
+    recipe.effects.push_back({Effect::replace_dict, target, -1, -1, 0, std::move(parts)});
+  } else if (PyDict_Check(container)) {
+    dict_effect(target, before, container);
+  } else if (PyCell_Check(container)) {
+    PyObject* contents = PyCell_GET(container);
+    PyObject* old = PyTuple_GET_SIZE(before) ? PyTuple_GET_ITEM(before, 0) : nullptr;
+    if (contents != old) recipe.effects.push_back({Effect::set_cell, target, -1, value(contents), 0, {}});
+  } else {
+    PyRef now = PyRef::steal(PySequence_List(container));
+    Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
+    bool extended = PyList_Check(container) && old_size >= 0 && PyList_GET_SIZE(now.get()) >= old_size;
+    for (Py_ssize_t i = 0; extended && i < old_size; ++i)
+      extended = PyList_GET_ITEM(before, i) == PyList_GET_ITEM(now.get(), i);
+    std::vector<int> parts;
+    for (Py_ssize_t i = extended ? old_size : 0; i < PyList_GET_SIZE(now.get()); ++i)
+      parts.push_back(value(PyList_GET_ITEM(now.get(), i)));
+    if (extended && parts.empty()) return;
+    recipe.effects.push_back(
+        {extended ? Effect::extend : Effect::replace, target, -1, -1, 0, std::move(parts)});
+  }
+}
+
+void Rebuilder::effects() {
+  for (size_t i = 0; i < world_.written.size(); ++i)
+    effect_on(world_.written[i], *world_.find(world_.written[i]));
+  for (const WrittenField& written : world_.written_fields) {
+    PyObject* object = written.object.get();
+    PyObject* now = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + written.offset);
+    if (now == written.before.get()) continue;
+    int target = value(object), inside = value(now);
+    recipe.effects.push_back({Effect::set_field, target, -1, inside, written.offset, {}});
+  }
+}
+
+void Rebuilder::frame(const interp::Frame& frame) {
+  guard::FrameRecipe made;
+  if (frame.generator) fail(frame.generator, "is running where the region ends");
+  made.function = value(reinterpret_cast<PyObject*>(frame.func()));
+  made.instance = value(frame.instance);
+  made.namespace_dict = value(frame.namespace_dict());
+  made.kw_names = value(frame.kw_names);
+  made.pc = frame.pc();
+  made.return_to = static_cast<uint8_t>(frame.return_to);
+  for (int i = 0; i < frame.local_count(); ++i) made.locals.push_back(value(frame.locals()[i]));
+  for (PyObject** at = frame.stack_base(); at < frame.sp; ++at) made.stack.push_back(value(*at));
+  recipe.frames.push_back(std::move(made));
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,54 @@
+// interp/observe/rebuild.h
+// Live Python objects at the end of a region -> a Recipe that makes them again.
+//
+// Known objects are re-read from their source, leaves and pinned objects are constants, tensors made by the
+// region are outputs, and what the run built around them is built again, each object once.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "interp/frame.h"
+#include "interp/observe/world.h"
+
+namespace bolt::observe {
+
+class Rebuilder {
+ public:
+  Rebuilder(World& world, RecorderHooks& hooks) : world_(world), hooks_(hooks) {}
+
+  /// The value that makes `object` (null: -1). On failure `failure` is set and -1 returned.
+  int value(PyObject* object);
+  /// Everything the run changed outside.
+  void effects();
+  /// A suspended frame.
+  void frame(const interp::Frame& frame);
+
+  guard::Recipe recipe;
+  std::string failure;
+
+ private:
+  int add(guard::Make make, PyObject* object = nullptr, Py_ssize_t number = 0, std::vector<int> parts = {});
+  int fail(PyObject* object, const char* why);
+  std::vector<int> items(PyObject* sequence);
+  int known_value(PyObject* object, Known& known);
+  int fresh_value(PyObject* object);
+  int tensor_value(PyObject* object);
+  int dict_value(PyObject* object);
+  int list_value(PyObject* object);
+  int set_value(PyObject* object);
+  int function_value(PyObject* object);
+  int cell_value(PyObject* object);
+  int iterator_value(PyObject* object);
+  int instance_value(PyObject* object);
+  void fill_attributes(int made, PyObject* object);
+  void dict_effect(int target, PyObject* before, PyObject* now);
+  void effect_on(PyObject* container, Known& known);
+
+  World& world_;
+  RecorderHooks& hooks_;
+  std::unordered_map<PyObject*, int> made_;
+  std::vector<PyRef> held_;  ///< objects in made_: addresses must not be reused meanwhile
+};
+
+}  // namespace bolt::observe

@@ -1,0 +1,135 @@
+// interp/observe/recording.h
+// Semantics that does every operation for real and notes what it read, changed and called: Recording.
+//
+// Each method follows one pattern: touch the operands (guards for what the operation will read, a copy of
+// what it will write), then let the base class do the work, special methods in Python included. Where the
+// base would read something outside without asking (attributes, function fields), the read is done here,
+// through World.
+//
+// The region ends at the first thing that must not be repeated from a recording: an unknown C function,
+// tensor data given to Python. Then the frames are described as recipes, and from there on every method is
+// the base's.
+#pragma once
+
+#include "interp/observe/cfunctions.h"
+#include "interp/observe/observation.h"
+#include "interp/observe/world.h"
+#include "interp/semantics.h"
+
+namespace bolt::observe {
+
+using interp::Frame;
+
+class Recording final : public interp::Semantics {
+ public:
+  explicit Recording(RecorderHooks& hooks) : world(hooks), hooks_(hooks) {}
+
+  World world;
+  bool on = true;
+  std::vector<BreakReason> breaks;
+  std::unique_ptr<guard::Recipe> broken_off;  ///< set when the region ended inside
+  const Frame* entry = nullptr;               ///< the outermost frame, once entered
+
+  /// Ends the region before the instruction in progress.
+  void end_here(Frame& frame, const std::string& why, bool drop_instruction = true);
+  /// As end_here, with the recorder's reason, if it has one.
+  void end_if_wanted(Frame& frame);
+
+  // names.cpp, of Semantics
+  PyObject* load_global(Frame& frame, PyObject* name) override;
+  int store_global(Frame& frame, PyObject* name, PyObject* value) override;
+  int delete_global(Frame& frame, PyObject* name) override;
+  PyObject* load_name(Frame& frame, PyObject* name) override;
+  PyObject* load_deref(Frame& frame, int index) override;
+  int store_deref(Frame& frame, int index, PyObject* value) override;
+  int delete_deref(Frame& frame, int index) override;
+  PyObject* load_build_class(Frame& frame) override;
+  PyObject* import_name(Frame& frame, PyObject* name, PyObject* fromlist, PyObject* level) override;
+  PyObject* import_from(Frame& frame, PyObject* module, PyObject* name) override;
+  int import_star(Frame& frame, PyObject* module) override;
+
+  // attributes.cpp
+  PyObject* get_attr(Frame& frame, PyObject* object, PyObject* name) override;
+  int set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject* value) override;
+  int delete_attr(Frame& frame, PyObject* object, PyObject* name) override;
+  int get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) override;
+  int get_special(Frame& frame, PyObject* object, PyObject* name, PyObject** method) override;
+  /// object.__getattribute__ and object.__setattr__, with notes. `value` null: delete.
+  PyObject* generic_get(Frame& frame, PyObject* object, PyObject* name);
+  int generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value);
+
+  // operators.cpp
+  PyObject* get_item(Frame& frame, PyObject* container, PyObject* key) override;
+  int set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) override;
+  int delete_item(Frame& frame, PyObject* container, PyObject* key) override;
+  PyObject* binary_op(Frame& frame, int op, PyObject* left, PyObject* right) override;
+  PyObject* unary_op(Frame& frame, interp::Unary op, PyObject* value) override;
+  PyObject* compare(Frame& frame, int op, PyObject* left, PyObject* right) override;
+  int contains(Frame& frame, PyObject* container, PyObject* value) override;
+  bool is_same(Frame& frame, PyObject* left, PyObject* right) override;
+  int truth(Frame& frame, PyObject* value) override;
+  Py_ssize_t length(Frame& frame, PyObject* value) override;
+  PyObject* get_iter(Frame& frame, PyObject* object) override;
+  PyObject* iter_next(Frame& frame, PyObject* iterator) override;
+  int unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) override;
+  int unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) override;
+  int list_extend(Frame& frame, PyObject* list, PyObject* iterable) override;
+  int set_update(Frame& frame, PyObject* set, PyObject* iterable) override;
+  int dict_update(Frame& frame, PyObject* dict, PyObject* mapping) override;
+  int dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) override;
+  PyObject* star_args(Frame& frame, PyObject* callable, PyObject* iterable) override;
+  PyObject* star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) override;
+  PyObject* format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec) override;
+  PyObject* match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t n,
+                        PyObject* names) override;
+  PyObject* match_keys(Frame& frame, PyObject* subject, PyObject* keys) override;
+  PySendResult send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) override;
+
+  void enter_frame(Frame& frame) override;
+
+  // calls.cpp
+  interp::CallStart start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                               PyObject* kwnames) override;
+  PyObject* call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                        PyObject* kwnames) override;
+  /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
+  PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
+
+  /// A class's special method is about to be used: its being (or not being) there is guarded.
+  void note_special(PyObject* object, PyObject* name);
+  /// The contents of an operand are about to be read in C. Ends the region if we do not understand its type.
+  void touch(Frame& frame, PyObject* object, bool deep = false);
+  /// A native operation that may run tensor operators begins.
+  void mark(Frame& frame);
+
+ private:
+  PyObject* tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name);
+  PyObject* module_get(Frame& frame, PyObject* module, PyObject* name);
+  PyObject* class_get(Frame& frame, PyObject* cls, PyObject* name);
+  PyObject* super_get(Frame& frame, PyObject* super, PyObject* name);
+  PyObject* getattribute(Frame& frame, PyObject* object, PyObject* name);
+  PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
+  PyObject* getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name);
+  void note_callable(PyObject* callable);
+  void note_class(PyTypeObject* cls);
+
+  RecorderHooks& hooks_;
+};
+
+/// Special calls that are operations of Semantics in disguise (getattr, len, isinstance, dict.get, ...).
+/// Sets *handled; the result is then the call's.
+PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
+                         size_t nargs, PyObject* kwnames, bool* handled);
+
+/// Python code that CPython ran behind our back since the last call, or null: its name.
+class NativeWatch {
+ public:
+  NativeWatch();
+  ~NativeWatch();
+  const std::string& seen() const;
+
+ private:
+  _PyFrameEvalFunction previous_;
+};
+
+}  // namespace bolt::observe

@@ -1,0 +1,241 @@
+// interp/observe/special_calls.cpp
+// Calls of built-ins that are operations of Semantics in disguise: getattr, len, isinstance, dict.get, ...
+
+#include <unordered_map>
+
+#include "interp/observe/recording.h"
+#include "interp/special.h"
+
+namespace bolt::observe {
+namespace {
+
+using interp::names_of;
+
+struct Call {
+  Recording& recording;
+  Frame& frame;
+  PyObject* const* args;
+  size_t nargs;
+  PyObject* kwnames;
+};
+
+/// A handler gives the result, or null without an exception: let the native function do it.
+using Handler = PyObject* (*)(const Call&);
+
+PyObject* none_if(int status) { return status < 0 ? nullptr : Py_NewRef(Py_None); }
+PyObject* boolean(int status) { return status < 0 ? nullptr : Py_NewRef(status ? Py_True : Py_False); }
+
+PyObject* get_attribute(const Call& c) {
+  if (c.nargs < 2 || !PyUnicode_Check(c.args[1])) return nullptr;
+  PyObject* value = c.recording.get_attr(c.frame, c.args[0], c.args[1]);
+  if (value || c.nargs < 3 || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
+  PyErr_Clear();
+  return Py_NewRef(c.args[2]);
+}
+
+PyObject* has_attribute(const Call& c) {
+  if (c.nargs != 2 || !PyUnicode_Check(c.args[1])) return nullptr;
+  PyRef value = PyRef::steal(c.recording.get_attr(c.frame, c.args[0], c.args[1]));
+  if (value) Py_RETURN_TRUE;
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
+  PyErr_Clear();
+  Py_RETURN_FALSE;
+}
+
+PyObject* set_attribute(const Call& c) {
+  return c.nargs == 3 ? none_if(c.recording.set_attr(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
+}
+
+PyObject* delete_attribute(const Call& c) {
+  return c.nargs == 2 ? none_if(c.recording.delete_attr(c.frame, c.args[0], c.args[1])) : nullptr;
+}
+
+PyObject* generic_get(const Call& c) {
+  return c.nargs == 2 ? c.recording.generic_get(c.frame, c.args[0], c.args[1]) : nullptr;
+}
+
+PyObject* generic_set(const Call& c) {
+  return c.nargs == 3 ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
+}
+
+PyObject* generic_delete(const Call& c) {
+  return c.nargs == 2 ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], nullptr)) : nullptr;
+}
+
+PyObject* check_class(const Call& c, const char* hook_name) {
+  if (c.nargs != 2) return nullptr;
+  PyRef name = PyRef::steal(PyUnicode_InternFromString(hook_name));
+  PyObject* cls = c.args[1];
+  if (PyTuple_Check(cls)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cls); ++i) {
+      PyObject* pair[] = {c.args[0], PyTuple_GET_ITEM(cls, i)};
+      PyRef one = PyRef::steal(check_class({c.recording, c.frame, pair, 2, nullptr}, hook_name));
+      if (!one && !PyErr_Occurred()) one = PyRef::steal(boolean(PyObject_IsInstance(pair[0], pair[1])));
+      if (!one || one.get() == Py_True) return one.release();
+    }
+    Py_RETURN_FALSE;
+  }
+  PyObject* hook = c.recording.world.type_attr(Py_TYPE(cls), name.get());
+  if (reinterpret_cast<PyObject*>(Py_TYPE(c.args[0])) == cls && hook_name[2] == 'i') Py_RETURN_TRUE;
+  if (!hook || !PyFunction_Check(hook)) return nullptr;
+  PyRef answer = PyRef::steal(interp::call_required(c.recording, c.frame, cls, name.get(), {c.args[0]}));
+  return answer ? boolean(c.recording.truth(c.frame, answer.get())) : nullptr;
+}
+
+PyObject* is_instance(const Call& c) {
+  PyObject* answer = check_class(c, "__instancecheck__");
+  if (answer || PyErr_Occurred() || c.nargs != 2) return answer;
+  NativeWatch watch;
+  answer = boolean(PyObject_IsInstance(c.args[0], c.args[1]));
+  if (!watch.seen().empty()) c.recording.world.distrust("CPython ran " + watch.seen() + " in isinstance()");
+  return answer;
+}
+
+PyObject* is_subclass(const Call& c) { return check_class(c, "__subclasscheck__"); }
+
+PyObject* length(const Call& c) {
+  if (c.nargs != 1) return nullptr;
+  Py_ssize_t n = c.recording.length(c.frame, c.args[0]);
+  return n < 0 ? nullptr : PyLong_FromSsize_t(n);
+}
+
+PyObject* iterate(const Call& c) { return c.nargs == 1 ? c.recording.get_iter(c.frame, c.args[0]) : nullptr; }
+
+PyObject* next_item(const Call& c) {
+  if (c.nargs < 1 || !Py_TYPE(c.args[0])->tp_iternext) return nullptr;
+  PyObject* value = c.recording.iter_next(c.frame, c.args[0]);
+  if (value || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration))) return value;
+  if (c.nargs > 1) {
+    PyErr_Clear();
+    return Py_NewRef(c.args[1]);
+  }
+  if (!PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
+  return nullptr;
+}
+
+PyObject* text(const Call& c) {
+  if (c.nargs != 1 || c.kwnames) return nullptr;
+  return c.recording.format_value(c.frame, c.args[0], 1, nullptr);
+}
+
+PyObject* representation(const Call& c) {
+  return c.nargs == 1 ? c.recording.format_value(c.frame, c.args[0], 2, nullptr) : nullptr;
+}
+
+PyObject* formatted(const Call& c) {
+  return c.nargs ? c.recording.format_value(c.frame, c.args[0], 0, c.nargs > 1 ? c.args[1] : nullptr)
+                 : nullptr;
+}
+
+PyObject* class_of(const Call& c) {
+  return c.nargs == 1 ? Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(c.args[0]))) : nullptr;
+}
+
+PyObject* hash_of(const Call& c) {
+  if (c.nargs != 1) return nullptr;
+  PyObject* method = c.recording.world.type_attr(Py_TYPE(c.args[0]),
+                                                 PyRef::steal(PyUnicode_InternFromString("__hash__")).get());
+  if (method && PyFunction_Check(method)) {
+    PyRef name = PyRef::steal(PyUnicode_InternFromString("__hash__"));
+    return interp::call_required(c.recording, c.frame, c.args[0], name.get(), {});
+  }
+  c.recording.touch(c.frame, c.args[0], true);
+  Py_hash_t hash = PyObject_Hash(c.args[0]);
+  return hash == -1 ? nullptr : PyLong_FromSsize_t(hash);
+}
+
+PyObject* compare_identity(const Call& c) {
+  if (c.nargs == 2) c.recording.world.compared(c.args[0], c.args[1]);
+  return nullptr;
+}
+
+PyObject* nothing_read(const Call&) { return nullptr; }
+
+PyObject* dict_get(const Call& c) {
+  if (c.nargs < 2 || !PyDict_Check(c.args[0])) return nullptr;
+  PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
+  if (!value && PyErr_Occurred()) return nullptr;
+  return Py_NewRef(value ? value : c.nargs > 2 ? c.args[2] : Py_None);
+}
+
+PyObject* dict_contains(const Call& c) {
+  if (c.nargs != 2 || !PyDict_Check(c.args[0])) return nullptr;
+  PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
+  return PyErr_Occurred() ? nullptr : boolean(value != nullptr);
+}
+
+PyObject* dict_subscript(const Call& c) {
+  if (c.nargs == 2 && PyDict_Check(c.args[0])) c.recording.world.dict_get(c.args[0], c.args[1]);
+  PyErr_Clear();
+  return nullptr;
+}
+
+/// pop and setdefault: a read of the key, then maybe a write.
+PyObject* dict_read_write(const Call& c) {
+  if (c.nargs < 2 || !PyDict_Check(c.args[0])) return nullptr;
+  c.recording.world.dict_get(c.args[0], c.args[1]);
+  PyErr_Clear();
+  c.recording.world.about_to_write(c.args[0]);
+  return nullptr;
+}
+
+/// Thread state that a region leaves as it found it needs no guard of its own (see ThreadState).
+PyObject* set_state(const Call& c) {
+  c.recording.mark(c.frame);
+  return nullptr;
+}
+
+const std::unordered_map<std::string, Handler> handlers = {
+    {"builtins.getattr", get_attribute},
+    {"builtins.hasattr", has_attribute},
+    {"builtins.setattr", set_attribute},
+    {"builtins.delattr", delete_attribute},
+    {"builtins.isinstance", is_instance},
+    {"builtins.issubclass", is_subclass},
+    {"builtins.len", length},
+    {"builtins.iter", iterate},
+    {"builtins.next", next_item},
+    {"builtins.repr", representation},
+    {"builtins.format", formatted},
+    {"builtins.hash", hash_of},
+    {"builtins.__import__", nothing_read},
+    {"type", class_of},
+    {"str", text},
+    {"object.__getattribute__", generic_get},
+    {"object.__setattr__", generic_set},
+    {"object.__delattr__", generic_delete},
+    {"module.__getattribute__", generic_get},
+    {"module.__setattr__", generic_set},
+    {"method.__getattribute__", get_attribute},
+    {"torch._C.TensorBase.__setattr__", generic_set},
+    {"torch._C.TensorBase.__getattribute__", generic_get},
+    {"object.__eq__", compare_identity},
+    {"object.__ne__", compare_identity},
+    {"object.__hash__", nothing_read},
+    {"object.__repr__", nothing_read},
+    {"object.__str__", representation},
+    {"object.__format__", formatted},
+    {"dict.get", dict_get},
+    {"dict.__contains__", dict_contains},
+    {"dict.__getitem__", dict_subscript},
+    {"dict.pop", dict_read_write},
+    {"dict.setdefault", dict_read_write},
+    {"collections.OrderedDict.get", dict_get},
+    {"collections.OrderedDict.__contains__", dict_contains},
+    {"collections.OrderedDict.__getitem__", dict_subscript},
+    {"collections.OrderedDict.pop", dict_read_write},
+    {"collections.OrderedDict.setdefault", dict_read_write},
+};
+
+}  // namespace
+
+PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
+                         size_t nargs, PyObject* kwnames, bool* handled) {
+  auto at = handlers.find(row.name);
+  Call call{recording, frame, args, nargs, kwnames};
+  PyObject* result = (at == handlers.end() ? set_state : at->second)(call);
+  *handled = result || PyErr_Occurred();
+  return result;
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,354 @@
+// interp/observe/world.cpp: see world.h.
+#include "interp/observe/world.h"
+
+#include <structmember.h>
+
+#include <cstddef>
+
+namespace bolt::observe {
+namespace {
+
+/// Strings that are equal become one object, so that they intern to one source.
+PyRef canonical_key(PyObject* key) {
+  PyObject* owned = Py_NewRef(key);
+  if (PyUnicode_CheckExact(owned)) PyUnicode_InternInPlace(&owned);
+  return PyRef::steal(owned);
+}
+
+bool is_identity_key(PyObject* key) {
+  return PyType_Check(key) || PyFunction_Check(key) || PyCFunction_Check(key) || PyModule_Check(key);
+}
+
+bool is_key(PyObject* key) { return guard::is_leaf(key) || is_identity_key(key); }
+
+PyTypeObject* collections_type(const char* module_name, const char* name) {
+  PyRef module = PyRef::steal(PyImport_ImportModule(module_name));
+  PyObject* type = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+  if (!type) PyErr_Clear();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+PyObject* copy_contents(PyObject* object) {
+  if (PyDict_Check(object)) return PyDict_Copy(object);
+  if (PyList_Check(object) || is_deque(object)) return PySequence_List(object);
+  if (PyAnySet_Check(object)) return PySet_New(object);
+  if (PyCell_Check(object)) {
+    PyObject* contents = PyCell_GET(object);
+    return contents ? PyTuple_Pack(1, contents) : PyTuple_New(0);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool is_deque(PyObject* object) {
+  static PyTypeObject* const type = collections_type("collections", "deque");
+  return type && PyObject_TypeCheck(object, type);
+}
+
+bool is_understood_container(PyObject* object) {
+  return PyList_Check(object) || PyTuple_Check(object) || PyDict_Check(object) || PyAnySet_Check(object) ||
+         is_deque(object);
+}
+
+World::World(RecorderHooks& hooks) : tree(std::make_unique<guard::SourceTree>()), hooks_(hooks) {}
+
+Known* World::find(PyObject* object) {
+  auto at = known_.find(object);
+  return at == known_.end() ? nullptr : at->second.get();
+}
+
+Known& World::know(PyObject* object, Source* source) {
+  auto& known = known_[object];
+  if (!known) {
+    known = std::make_unique<Known>();
+    known->source = source;
+    known->object = PyRef::share(object);
+  }
+  return *known;
+}
+
+Known& World::pin(PyObject* object) { return know(object, tree->constant(object)); }
+
+/// Classes and modules are constants wherever they turn up.
+Source* World::source_for(PyObject* object) {
+  if (Known* known = find(object)) return known->source;
+  if (PyType_Check(object) || PyModule_Check(object)) return pin(object).source;
+  return nullptr;
+}
+
+bool World::is_pinned(PyObject* object, const Source* source) const {
+  if (PyType_Check(object) || PyModule_Check(object)) return true;
+  bool from_constant = source->is_static();
+  if (PyFunction_Check(object)) return from_constant;
+  // A descriptor found on a class; a built-in function found in a module.
+  if (source->access == Access::type_attr || source->access == Access::super_attr)
+    return Py_TYPE(object)->tp_descr_get || PyCFunction_Check(object);
+  if (PyCFunction_Check(object) || PyCapsule_CheckExact(object)) return from_constant;
+  PyTypeObject* type = Py_TYPE(object);
+  bool native = !(type->tp_flags & Py_TPFLAGS_HEAPTYPE);
+  return native && from_constant && type->tp_call && !is_understood_container(object);
+}
+
+void World::reached(PyObject* object, Source* source) {
+  if (guard::is_leaf(object)) return source->assume(Check::equals, object);
+  if (is_pinned(object, source)) {
+    source->assume(Check::is, object);
+    pin(object);
+    return;
+  }
+  if (PyCFunction_Check(object)) {
+    source->assume(Check::is_bound, object);
+    pin(object);
+    return;
+  }
+  if (Known* known = find(object)) {
+    if (known->source == source) return;
+    if (known->source->access == Access::constant)
+      source->assume(Check::is, object);
+    else
+      source->assume(Check::same_as, nullptr, 0, known->source);
+    return;
+  }
+  source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  know(object, source);
+  if (guard::is_tensor(object)) {
+    int slot = tensors.add(object);
+    source->assume(Check::tensor, nullptr, slot);
+    hooks_.input(object, slot);
+  }
+}
+
+PyObject* World::dict_get(PyObject* dict, PyObject* key) {
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (!value && PyErr_Occurred()) return nullptr;
+  Known* known = find(dict);
+  if (!known) return value;
+  if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
+  if (!is_key(key)) {
+    distrust("a dictionary is read by a key that is an object");
+    return value;
+  }
+  PyRef name = canonical_key(key);
+  if (value)
+    reached(value, tree->child(known->source, Access::dict_item, name.get()));
+  else
+    known->source->assume(Check::missing, name.get());
+  return value;
+}
+
+PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
+  PyObject* found = _PyType_Lookup(type, name);
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    // Static types cannot change; what they hold is as good as a constant.
+    if (found && !guard::is_leaf(found)) pin(found);
+    return found;
+  }
+  Source* owner = source_for(reinterpret_cast<PyObject*>(type));
+  Source* place = tree->child(owner, Access::type_attr, name);
+  if (found)
+    reached(found, place);
+  else
+    owner->assume(Check::missing, name);
+  return found;
+}
+
+PyObject* World::super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* name) {
+  Source* owner = source_for(reinterpret_cast<PyObject*>(type));
+  Source* place = tree->child(owner, Access::super_attr, name, 0, reinterpret_cast<PyObject*>(start));
+  PyObject* found = place->read(reinterpret_cast<PyObject*>(type));
+  if (found)
+    reached(found, place);
+  else
+    place->assume(Check::unbound);
+  return found;
+}
+
+PyObject* World::instance_dict(PyObject* object) {
+  PyObject** slot = guard::instance_dict_slot(object);
+  if (!slot || !*slot) return nullptr;
+  Source* owner = source_for(object);
+  if (owner && !find(*slot)) know(*slot, tree->child(owner, Access::instance_dict));
+  return *slot;
+}
+
+PyObject* World::sequence_item(PyObject* sequence, Py_ssize_t index) {
+  Py_ssize_t size = Py_SIZE(sequence);
+  Known* known = find(sequence);
+  bool list = PyList_Check(sequence);
+  if (known && known->before) {
+    read_whole(sequence);
+    known = nullptr;
+  }
+  if (known && (index < 0 || index >= size)) read_length(sequence);
+  if (index < 0) index += size;
+  if (index < 0 || index >= size) return nullptr;
+  PyObject* item = list ? PyList_GET_ITEM(sequence, index) : PyTuple_GET_ITEM(sequence, index);
+  if (known)
+    reached(item, tree->child(known->source, list ? Access::list_item : Access::tuple_item, nullptr, index));
+  return item;
+}
+
+PyObject* World::cell_get(PyObject* cell) {
+  PyObject* value = PyCell_GET(cell);
+  Known* known = find(cell);
+  if (!known) return value;
+  if (known->before) {
+    PyObject* old =
+        PyTuple_GET_SIZE(known->before.get()) ? PyTuple_GET_ITEM(known->before.get(), 0) : nullptr;
+    if (old != value) return value;
+  }
+  Source* place = tree->child(known->source, Access::cell);
+  if (value)
+    reached(value, place);
+  else
+    place->assume(Check::unbound);
+  return value;
+}
+
+PyObject* World::field(PyObject* object, Py_ssize_t offset, PyObject* name) {
+  PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+  Source* owner = source_for(object);
+  if (!owner) return value;
+  for (const WrittenField& written : written_fields)
+    if (written.object.get() == object && written.offset == offset && written.before.get() != value)
+      return value;
+  Source* place = tree->child(owner, Access::field, name, offset);
+  if (value)
+    reached(value, place);
+  else
+    place->assume(Check::unbound);
+  return value;
+}
+
+PyObject* World::tensor_grad(PyObject* tensor) {
+  PyObject* value = guard::tensor_grad(tensor);
+  Known* known = find(tensor);
+  if (!known) return value;
+  Source* place = tree->child(known->source, Access::tensor_grad);
+  if (value)
+    reached(value, place);
+  else
+    place->assume(Check::unbound);
+  return value;
+}
+
+void World::read_length(PyObject* object) {
+  Known* known = find(object);
+  if (!known) return;
+  PyObject* contents = known->before ? known->before.get() : object;
+  if (known->source->access == Access::constant && PyTuple_Check(object)) return;
+  known->source->assume(Check::length, nullptr, PyObject_Length(contents));
+}
+
+void World::guard_whole(PyObject* contents, Known& known) {
+  Source* source = known.source;
+  if (PyDict_Check(contents) || PyAnySet_Check(contents)) {
+    // An OrderedDict's order is its own; the copy of a written one was made in dict order, as is its guard.
+    PyRef keys = PyRef::steal(PySequence_Tuple(contents));
+    if (!keys) return PyErr_Clear(), distrust("a container's keys cannot be listed");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); ++i)
+      if (!is_key(PyTuple_GET_ITEM(keys.get(), i))) return distrust("a container has objects as keys");
+    source->assume(Check::keys, keys.get());
+    for (Py_ssize_t i = 0; PyDict_Check(contents) && i < PyTuple_GET_SIZE(keys.get()); ++i) {
+      PyRef key = canonical_key(PyTuple_GET_ITEM(keys.get(), i));
+      PyObject* value = PyDict_GetItemWithError(contents, key.get());
+      if (value) reached(value, tree->child(source, Access::dict_item, key.get()));
+    }
+    return;
+  }
+  source->assume(Check::length, nullptr, Py_SIZE(contents));
+  Access step = PyTuple_Check(contents) ? Access::tuple_item : Access::list_item;
+  if (is_deque(known.object.get())) step = Access::deque_item;
+  for (Py_ssize_t i = 0; i < Py_SIZE(contents); ++i) {
+    PyRef item = PyRef::steal(PySequence_GetItem(contents, i));
+    if (item) reached(item.get(), tree->child(source, step, nullptr, i));
+  }
+}
+
+void World::read_whole(PyObject* object) {
+  Known* known = find(object);
+  if (!known || known->read_whole || !is_understood_container(object)) return;
+  known->read_whole = true;
+  PyRef contents = PyRef::share(known->before ? known->before.get() : object);
+  guard_whole(contents.get(), *known);
+}
+
+void World::read_deep(PyObject* object, int depth) {
+  if (guard::is_leaf(object) || guard::is_tensor(object) || depth == 0) return;
+  if (!is_understood_container(object)) return;
+  read_whole(object);
+  if (PyDict_Check(object)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(object, &position, &key, &value)) read_deep(value, depth - 1);
+  } else if (PyList_Check(object) || PyTuple_Check(object)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
+      read_deep(PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i), depth - 1);
+  }
+}
+
+void World::note_function(PyObject* object) {
+  Known* known = find(object);
+  if (!known || known->noted) return;
+  known->noted = true;
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  auto part = [&](Py_ssize_t offset, const char* name) {
+    PyRef text = PyRef::steal(PyUnicode_InternFromString(name));
+    return field(object, offset, text.get());
+  };
+  Source* source = known->source;
+  part(offsetof(PyFunctionObject, func_code), "__code__");
+  if (source->access != Access::constant) {
+    PyRef text = PyRef::steal(PyUnicode_InternFromString("__globals__"));
+    tree->child(source, Access::field, text.get(), offsetof(PyFunctionObject, func_globals))
+        ->assume(Check::is, function->func_globals);
+  }
+  pin(function->func_globals);
+  if (PyObject* defaults = part(offsetof(PyFunctionObject, func_defaults), "__defaults__"))
+    read_whole(defaults);
+  if (PyObject* keywords = part(offsetof(PyFunctionObject, func_kwdefaults), "__kwdefaults__"))
+    read_whole(keywords);
+  if (function->func_closure && PyTuple_GET_SIZE(function->func_closure)) {
+    if (source->access == Access::constant) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i)
+        pin(PyTuple_GET_ITEM(function->func_closure, i));
+    } else {
+      read_whole(part(offsetof(PyFunctionObject, func_closure), "__closure__"));
+    }
+  }
+}
+
+void World::compared(PyObject* a, PyObject* b) {
+  if (a == b || guard::is_leaf(a) || guard::is_leaf(b)) return;
+  Known *x = find(a), *y = find(b);
+  if (!x || !y || (x->source->access == Access::constant && y->source->access == Access::constant)) return;
+  if (Py_TYPE(a) != Py_TYPE(b)) return;
+  x->source->assume(Check::not_same_as, nullptr, 0, y->source);
+}
+
+void World::about_to_write(PyObject* container, bool appends) {
+  Known* known = find(container);
+  if (!known) return;
+  if (PyType_Check(container)) return distrust("a class attribute is written");
+  if (!known->before) {
+    known->before = PyRef::steal(copy_contents(container));
+    if (!known->before) {
+      PyErr_Clear();
+      return distrust(std::string("a ") + Py_TYPE(container)->tp_name + " from outside is written");
+    }
+    written.push_back(container);
+  }
+  if (PyDict_Check(container) || PyCell_Check(container) || (appends && PyList_Check(container))) return;
+  read_whole(container);
+}
+
+void World::about_to_write_field(PyObject* object, Py_ssize_t offset, PyObject* name) {
+  if (!find(object)) return;
+  for (const WrittenField& written : written_fields)
+    if (written.object.get() == object && written.offset == offset) return;
+  PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+  written_fields.push_back({PyRef::share(object), PyRef::share(name), offset, PyRef::share(value)});
+}
+
+}  // namespace bolt::observe

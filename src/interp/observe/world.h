@@ -1,0 +1,107 @@
+// interp/observe/world.h
+// What a recording knows about the objects it meets: World.
+//
+// An object is *known* when the recording can say where it comes from: its source. Everything else is fresh:
+// made by the recorded run itself, so a function of what was guarded, and free to be read. Every read of a
+// known object goes through here and leaves its guard in the same step; what is found becomes known in turn,
+// or is a leaf and guarded by value. A known object that is about to be written is copied first (shallow):
+// from then on a difference from the copy is the run's own doing and needs no guard, the rest still does; at
+// the end the same difference is the effect to repeat.
+//
+// Known objects are held: their address is the key. Fresh ones are not.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "guard/leaf.h"
+#include "guard/source.h"
+#include "guard/tensors.h"
+#include "interp/observe/observation.h"
+
+namespace bolt::observe {
+
+using guard::Access;
+using guard::Check;
+using guard::Source;
+
+struct Known {
+  Source* source = nullptr;
+  PyRef object;
+  PyRef before;             ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
+  bool read_whole = false;  ///< length, keys and items are guarded
+  bool noted = false;       ///< a function whose fields are guarded
+};
+
+/// A slot (`__slots__`, C member) of a known object that the run wrote.
+struct WrittenField {
+  PyRef object;
+  PyRef name;
+  Py_ssize_t offset;
+  PyRef before;  ///< may be null
+};
+
+class World {
+ public:
+  explicit World(RecorderHooks& hooks);
+
+  Known* find(PyObject* object);
+  /// Makes `object` known without a guard: the caller has one that implies it.
+  Known& know(PyObject* object, Source* source);
+  /// A function, class, module or dict of one that hangs on something pinned.
+  Known& pin(PyObject* object);
+
+  /// `object` was found at `source`: guards it, remembers it.
+  void reached(PyObject* object, Source* source);
+
+  // -- Reads. Results are borrowed; null means absent (guarded) without an exception.
+  // ----------------------------
+  PyObject* dict_get(PyObject* dict, PyObject* key);
+  PyObject* type_attr(PyTypeObject* type, PyObject* name);
+  PyObject* super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* name);
+  PyObject* instance_dict(PyObject* object);
+  PyObject* sequence_item(PyObject* sequence, Py_ssize_t index);
+  PyObject* cell_get(PyObject* cell);
+  PyObject* field(PyObject* object, Py_ssize_t offset, PyObject* name);
+  PyObject* tensor_grad(PyObject* tensor);
+  void read_length(PyObject* object);
+  /// Length or keys, and every item; fresh containers have nothing to guard.
+  void read_whole(PyObject* object);
+  /// The same through nested containers.
+  void read_deep(PyObject* object, int depth = 8);
+  void note_function(PyObject* function);
+  void compared(PyObject* a, PyObject* b);
+
+  // -- Writes
+  // ------------------------------------------------------------------------------------------------------
+  /// `appends`: the write only adds at the end of a list.
+  void about_to_write(PyObject* container, bool appends = false);
+  void about_to_write_field(PyObject* object, Py_ssize_t offset, PyObject* name);
+
+  /// The recording cannot be trusted: it must not be cached.
+  void distrust(const std::string& why) {
+    if (unsound.empty()) unsound = why;
+  }
+
+  std::unique_ptr<guard::SourceTree> tree;
+  guard::TensorTable tensors;
+  std::string unsound;
+  std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
+  std::vector<WrittenField> written_fields;
+
+ private:
+  bool is_pinned(PyObject* object, const Source* source) const;
+  Source* source_for(PyObject* object);
+  void guard_whole(PyObject* contents, Known& known);
+
+  RecorderHooks& hooks_;
+  std::unordered_map<PyObject*, std::unique_ptr<Known>> known_;
+};
+
+/// True for containers whose contents `read_whole` understands.
+bool is_understood_container(PyObject* object);
+bool is_deque(PyObject* object);
+
+}  // namespace bolt::observe

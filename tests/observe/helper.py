@@ -1,0 +1,31 @@
+"""Observe a call, then ask its guards about other worlds."""
+
+from torchbolt import _C
+
+
+class Seen:
+    def __init__(self, fn, *args, **kwargs):
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.result, self.observation = _C._observe(fn, args, kwargs)
+        self.facts = _C._observe_facts(self.observation)
+
+    def sound(self):
+        assert self.facts["end"] == "returned", self.facts["breaks"]
+        assert self.facts["unsound"] == "", self.facts["unsound"]
+        return self
+
+    def holds(self, *args, **kwargs):
+        fn = kwargs.pop("fn", self.fn)
+        return _C._observe_check(self.observation, fn, args, kwargs)
+
+    def again(self):
+        return self.holds(*self.args, **self.kwargs)
+
+    def why(self, *args, **kwargs):
+        return _C._observe_explain(self.observation, self.fn, args, kwargs)
+
+    def rebuild(self, *args, **kwargs):
+        return _C._observe_rebuild(self.observation, self.fn, args, kwargs)
+
+    def guarded(self, text):
+        return any(text in line for line in self.facts["guards"])

@@ -1,0 +1,142 @@
+"""What a run did to objects from outside is done again by its recipe; what it made is made again."""
+
+import collections
+import functools
+
+import torch
+from helper import Seen
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+class Counter:
+    def __init__(self):
+        self.last = None
+        self.seen = []
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+
+def test_attribute_write():
+    def run(c):
+        c.last = 5
+        return c.last
+
+    seen = Seen(run, Counter()).sound()
+    fresh = Counter()
+    assert seen.rebuild(fresh) == 5
+    assert fresh.last == 5
+
+
+def test_append_needs_no_length():
+    def run(c):
+        c.seen.append("x")
+
+    seen = Seen(run, Counter()).sound()
+    fresh = Counter()
+    fresh.seen += [1, 2, 3]
+    assert seen.rebuild(fresh) is None
+    assert fresh.seen == [1, 2, 3, "x"]
+
+
+def test_insert_replaces_the_contents():
+    def run(items):
+        items.insert(0, 9)
+        return len(items)
+
+    seen = Seen(run, [1, 2]).sound()
+    items = [1, 2]
+    assert seen.rebuild(items) == 3
+    assert items == [9, 1, 2]
+    assert not seen.holds([1])
+
+
+def test_dict_writes_and_deletes():
+    def run(table):
+        table["n"] = table.pop("a") + 1
+        del table["b"]
+
+    seen = Seen(run, {"a": 1, "b": 2, "c": 3}).sound()
+    table = {"a": 1, "b": 7, "c": 8}
+    assert not seen.holds(table)
+    table["b"] = 2
+    seen.rebuild(table)
+    assert table == {"c": 8, "n": 2}
+
+
+def test_slots_and_cells():
+    n = 0
+
+    def run(s):
+        nonlocal n
+        n = n + 1
+        s.value = n
+
+    seen = Seen(run, Slotted()).sound()
+    assert n == 1
+    assert not seen.holds(Slotted()), "n was read as 0"
+    n = 0
+    fresh = Slotted()
+    seen.rebuild(fresh)
+    assert n == 1 and fresh.value == 1
+
+
+def test_written_then_read_is_not_guarded():
+    def run(c):
+        c.last = 3
+        return c.last + 1
+
+    seen = Seen(run, Counter()).sound()
+    other = Counter()
+    other.last = "something else"
+    assert seen.holds(other)
+
+
+def test_results_are_rebuilt_with_their_classes_and_identities():
+    def run(x):
+        shared = [x, x + 1]
+        od = collections.OrderedDict(p=shared, q=(shared, {1, 2}))
+        return Pair(shared, {"od": od, "s": slice(1, 2), "size": x.shape, "d": collections.deque([1], maxlen=3)})
+
+    x = torch.ones(2)
+    seen = Seen(run, x).sound()
+    y = torch.ones(2)
+    made = seen.rebuild(y)
+    assert type(made) is Pair
+    assert made.left[0] is y
+    assert type(made.right["od"]) is collections.OrderedDict
+    assert made.right["od"]["p"] is made.left and made.right["od"]["q"][0] is made.left
+    assert made.right["size"] == torch.Size([2]) and made.right["d"].maxlen == 3
+
+
+def test_cycles_close():
+    def run():
+        items = [1]
+        items.append(items)
+        return items
+
+    made = Seen(run).sound().rebuild()
+    assert made[1] is made
+
+
+def test_closures_and_partials():
+    def run(x):
+        def inner(y):
+            return x + y
+
+        return inner, functools.partial(inner, 2)
+
+    inner, partial = Seen(run, 3).sound().rebuild(3)
+    assert inner(4) == 7 and partial() == 5
+
+
+def test_user_objects():
+    def run():
+        c = Counter()
+        c.last = (1, c)
+        return c
+
+    made = Seen(run).sound().rebuild()
+    assert type(made) is Counter and made.last[1] is made and made.seen == []
