@@ -3,6 +3,7 @@
 // Each stage that Python can reach adds its functions here; nothing else happens in this file.
 
 #include "interp/module.h"
+#include "interp/observe/module.h"
 
 namespace {
 
@@ -17,5 +18,6 @@ PyModuleDef module_definition = {
 PyMODINIT_FUNC PyInit__C() {
   PyObject* module = PyModule_Create(&module_definition);
   if (module && bolt::interp::add_interp_functions(module) < 0) Py_CLEAR(module);
+  if (module && bolt::observe::add_observe_functions(module) < 0) Py_CLEAR(module);
   return module;
 }
