@@ -19,6 +19,7 @@ from collections.abc import Sequence
 COLOURS = {
     "eager": "#9aa3ad",
     "torchbolt": "#e4572e",
+    "torchbolt, filled cache": "#f4a58a",
     "torch.compile": "#3f6fb5",
     "openvino": "#7b5ea7",
     "onnxruntime": "#2a9d8f",
