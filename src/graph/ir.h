@@ -9,24 +9,26 @@
 //   }
 //
 // Values are tensors and nothing is ever mutated: aliasing and in-place writes were removed on the way in
-// (autograd/functionalize), and what the caller must see changed is written back by `write` outputs. Nodes stand in
-// execution order. Which operations exist, and every fact about them, is ops.def; semantics that could surprise
-// (NaN, rounding, integer division, broadcasting) are written there on the row.
+// (autograd/functionalize), and what the caller must see changed is written back by `write` outputs. Nodes
+// stand in execution order. Which operations exist, and every fact about them, is ops.def; semantics that
+// could surprise (NaN, rounding, integer division, broadcasting) are written there on the row.
 //
-// Rules that verify.h checks: operands are defined before use; each type is what the op's shape and dtype rule say;
-// pointwise operands broadcast by NumPy's rule but are already of one compute dtype (promotion happened on the way in,
-// as explicit `cast` nodes); a Type's strides say how the value lies in memory IF it is ever stored: a view op's
-// strides are advisory, the planner decides whether a view is free.
+// Rules that verify.h checks: operands are defined before use; each type is what the op's shape and dtype
+// rule say; pointwise operands broadcast by NumPy's rule but are already of one compute dtype (promotion
+// happened on the way in, as explicit `cast` nodes); a Type's strides say how the value lies in memory IF it
+// is ever stored: a view op's strides are advisory, the planner decides whether a view is free.
 //
-// An operation the table does not know is one `extern` node: it is run as one call of ATen, whatever it is. Its
-// arguments that are not tensors live outside the core, in a table the node's `call` attribute indexes.
+// An operation the table does not know is one `extern` node: it is run as one call of ATen, whatever it is.
+// Its arguments that are not tensors live outside the core, in a table the node's `call` attribute indexes.
 #pragma once
 
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -81,14 +83,25 @@ struct OpInfo {
   std::string_view name;
   OpKind kind;
   int min_operands, max_operands;  // max -1: any
-  // further columns (shape rule, dtype rule, expansion) are private to ops.cpp
+  // further columns (shape rule, dtype rule) are private to op_rules.h
 };
 BOLT_API const OpInfo& op_info(Op op);
+
+enum class AttrType : uint8_t { Int, Float, Bool, Str, Dtype, Number, Ints, Floats, Sym };
 BOLT_API const Op* op_from_name(std::string_view name);
 
 using Attr = std::variant<int64_t, double, bool, std::string, DType, std::vector<Sym>, std::vector<double>>;
 /// Few per node, kept sorted by name so that printing and hashing are deterministic.
 using Attrs = std::map<std::string, Attr, std::less<>>;
+
+/// One attribute of an operation, from its row in ops.def.
+struct AttrSpec {
+  std::string name;
+  AttrType type;
+  bool required;
+  std::optional<Attr> fallback;
+};
+BOLT_API const std::vector<AttrSpec>& op_attrs(Op op);
 
 struct Loc {
   std::string file;  // as the user's code object names it
@@ -102,7 +115,7 @@ struct Value {
   int index = 0;        // which output of def, or which input of the graph
   int id = -1;          // its number in the text form
   Type type;
-  std::string name;     // inputs only: what the user calls it, for reports
+  std::string name;  // inputs only: what the user calls it, for reports
 };
 
 struct BOLT_API Node {
@@ -118,6 +131,12 @@ struct BOLT_API Node {
   template <typename T>
   T attr_or(std::string_view name, T fallback) const;
   bool has_attr(std::string_view name) const { return attrs.find(name) != attrs.end(); }
+  /// An attribute of type `sym` (or int).
+  Sym sym(std::string_view name) const;
+  /// Elements of an `ints` attribute that must be known numbers: dims, kernel, stride, ...
+  std::vector<int64_t> ints(std::string_view name) const;
+
+  std::list<std::unique_ptr<Node>>::iterator position;  // in Graph::nodes; kept by Graph
 };
 
 enum class InputKind : uint8_t {
@@ -146,11 +165,14 @@ class BOLT_API Graph {
   Value* add_input(Type type, InputKind kind, std::string name = "");
   /// Appends (or inserts before `before`) a node whose output types come from the op's shape and dtype rules.
   Node* make(Op op, std::vector<Value*> operands, Attrs attrs = {}, Loc loc = {}, Node* before = nullptr);
-  /// The same with the types given (extern nodes, recorded layouts). The verifier still compares where a rule exists.
+  /// The same with the types given (extern nodes, recorded layouts). The verifier still compares where a rule
+  /// exists.
   Node* make_typed(Op op, std::vector<Value*> operands, Attrs attrs, std::vector<Type> types, Loc loc = {},
                    Node* before = nullptr);
-  /// Every use of `from`, outputs included, becomes `to`.
+  /// Every use of `from`, outputs included, becomes `to`. One walk over the graph: to replace many, collect
+  /// them in a map.
   void replace_uses(Value* from, Value* to);
+  void replace_uses(const std::unordered_map<Value*, Value*>& with);
   void erase(Node* node);  // must have no uses
   /// Uses per value id after renumber(); outputs count.
   std::vector<int> use_counts() const;

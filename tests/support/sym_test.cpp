@@ -107,7 +107,7 @@ TEST(Sym, Text) {
   EXPECT_EQ((floordiv(s0(), 4) * Sym(4)).str(), "4*(s0//4)");
   EXPECT_EQ(min(s0(), s1() * Sym(2)).str(), "min(s0, 2*s1)");
   for (const char* text : {"512*d0 + d1", "(s0 + 1)//2", "4*(s0//4)", "min(s0, 2*s1)", "-s0", "s0*s1 - 3",
-                           "-7", "(s0%4)*(s1//3) + max(s0, 3)", "s0//s1", "(s0*s1)%(s0 + 1)"})
+                           "-7", "(s1//3)*(s0%4) + max(s0, 3)", "s0//s1", "(s0*s1)%(s0 + 1)"})
     EXPECT_EQ(read(text).str(), text);
 }
 

@@ -1,0 +1,252 @@
+// graph/passes/canonicalize.cpp
+// Algebra on single nodes, as one table of rules: operation -> functions that give a simpler value or
+// nothing.
+//
+// A rule must be exact: it may change neither a rounding nor the sign of a zero nor what happens to NaN. (So
+// x + 0.0 stays, -0.0 + 0.0 being 0.0; x - 0.0 goes.) It looks at the node and the makers of its operands
+// only, and what it makes is not visited again in the same walk; walks repeat until nothing changes, a few
+// times at most.
+#include <cmath>
+
+#include "graph/op_rules.h"
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+
+namespace bolt::graph {
+namespace {
+
+using Sizes = std::vector<Sym>;
+constexpr int kMaxWalks = 4;
+
+Value* operand_of(const Value* v) { return v->def->operands[0]; }
+bool same_shape(const Value* a, const Node* n) {
+  return a->type.sizes == n->out()->type.sizes && a->type.dtype == n->out()->type.dtype;
+}
+
+// ---- casts ----
+
+// Every value of `from` is a value of `to`.
+bool exact(DType from, DType to) {
+  if (from == to || from == DType::Bool) return true;
+  int a = dtype_bytes(from), b = dtype_bytes(to);
+  if (is_complex(from) || is_complex(to) || to == DType::Bool) return false;
+  if (is_float(from)) return is_float(to) && b > a;
+  if (is_float(to))
+    return (a == 1 && b >= 2 && to != DType::BF16) || (a == 2 && b >= 4) || (a == 4 && b == 8);
+  return b > a && (is_signed_int(to) || !is_signed_int(from));
+}
+
+// cast to what it is; cast(cast(x)) where the inner one loses nothing
+Value* cast(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  DType to = n->attr<DType>("dtype");
+  if (x->type.dtype == to) return x;
+  if (!is_op(x, Op::cast)) return nullptr;
+  Value* origin = operand_of(x);
+  if (!exact(origin->type.dtype, x->type.dtype)) return nullptr;
+  return m.cast(origin, to);
+}
+
+// ---- arithmetic ----
+
+bool is_number(const Value* v, double x) {
+  std::optional<double> s = scalar_of(v);
+  return s && *s == x && std::signbit(*s) == std::signbit(x);
+}
+
+// x * 1, 1 * x
+Value* mul(const Maker&, Node* n) {
+  for (int side = 0; side < 2; ++side)
+    if (is_number(n->operands[1 - side], 1) && same_shape(n->operands[side], n)) return n->operands[side];
+  return nullptr;
+}
+
+// x + 0 on integers
+Value* add(const Maker&, Node* n) {
+  if (is_float(n->out()->type.dtype)) return nullptr;
+  for (int side = 0; side < 2; ++side)
+    if (is_number(n->operands[1 - side], 0) && same_shape(n->operands[side], n)) return n->operands[side];
+  return nullptr;
+}
+
+// x - 0
+Value* sub(const Maker&, Node* n) {
+  return is_number(n->operands[1], 0) && same_shape(n->operands[0], n) ? n->operands[0] : nullptr;
+}
+
+// x / 1; x / 2^k -> x * 2^-k
+Value* div(const Maker& m, Node* n) {
+  if (is_number(n->operands[1], 1) && same_shape(n->operands[0], n)) return n->operands[0];
+  std::optional<double> by = scalar_of(n->operands[1]);
+  int exponent = 0;
+  if (!by || !is_float(n->out()->type.dtype) || std::fabs(std::frexp(*by, &exponent)) != 0.5) return nullptr;
+  if (std::abs(exponent) > 12) return nullptr;  // far from where a reciprocal could overflow, in f16 too
+  return m.mul(n->operands[0], m.scalar(n->out()->type.dtype, 1 / *by));
+}
+
+// x^1, x^2, x^3, x^0.5: as ATen computes them
+Value* pow(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  std::optional<double> e = scalar_of(n->operands[1]);
+  if (!e || !same_shape(x, n)) return nullptr;
+  if (*e == 1) return x;
+  if (*e == 2) return m.mul(x, x);
+  if (*e == 3) return m.mul(m.mul(x, x), x);
+  if (*e == 0.5 && is_float(x->type.dtype)) return m.make(Op::sqrt, {x});
+  return nullptr;
+}
+
+// -(-x), !(!x), ~(~x)
+Value* involution(const Maker&, Node* n) {
+  Value* x = n->operands[0];
+  return is_op(x, n->op) && same_shape(operand_of(x), n) ? operand_of(x) : nullptr;
+}
+
+// relu(relu(x)), abs(abs(x)), floor(floor(x)), ...
+Value* idempotent(const Maker&, Node* n) { return is_op(n->operands[0], n->op) ? n->operands[0] : nullptr; }
+
+// ---- views ----
+
+Value* reshape(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  if (x->type.sizes == n->out()->type.sizes) return x;
+  return is_op(x, Op::reshape) ? m.reshape(operand_of(x), n->out()->type.sizes) : nullptr;
+}
+
+Value* permute(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  Sizes dims = n->attr<Sizes>("dims");
+  bool inner = is_op(x, Op::permute);
+  if (inner)
+    for (Sym& d : dims) d = x->def->attr<Sizes>("dims")[d.value()];
+  bool identity = true;
+  for (size_t i = 0; i < dims.size(); ++i) identity &= dims[i].is_const(static_cast<int64_t>(i));
+  if (identity) return inner ? operand_of(x) : x;
+  return inner ? m.make(Op::permute, {operand_of(x)}, {{"dims", dims}}) : nullptr;
+}
+
+Value* expand(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  if (x->type.sizes == n->out()->type.sizes) return x;
+  return is_op(x, Op::expand) ? m.make(Op::expand, {operand_of(x)}, {{"sizes", n->out()->type.sizes}})
+                              : nullptr;
+}
+
+// A slice of one piece of a cat is a slice of that piece.
+Value* slice_of_cat(const Maker& m, Node* n) {
+  const Node* cat = n->operands[0]->def;
+  int64_t dim = n->attr<int64_t>("dim");
+  Sym start = n->sym("start"), length = n->sym("length");
+  if (cat->attr<int64_t>("dim") != dim || !start.is_const() || !length.is_const() || length.is_const(0))
+    return nullptr;
+  int64_t first = start.value(), last = first + (length.value() - 1) * n->attr<int64_t>("step"), begin = 0;
+  for (Value* piece : cat->operands) {
+    Sym size = piece->type.sizes[dim];
+    if (!size.is_const()) return nullptr;
+    int64_t end = begin + size.value();
+    if (first >= begin && last < end) {
+      Attrs attrs = n->attrs;
+      attrs["start"] = Sizes{first - begin};
+      return m.make(Op::slice, {piece}, attrs);
+    }
+    begin = end;
+  }
+  return nullptr;
+}
+
+Value* slice(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  int64_t dim = n->attr<int64_t>("dim"), step = n->attr<int64_t>("step");
+  if (step == 1 && n->sym("start").is_const(0) && x->type.sizes == n->out()->type.sizes) return x;
+  if (is_op(x, Op::cat)) return slice_of_cat(m, n);
+  if (!is_op(x, Op::slice) || x->def->attr<int64_t>("dim") != dim) return nullptr;
+  int64_t inner = x->def->attr<int64_t>("step");
+  Attrs attrs = n->attrs;
+  attrs["start"] = Sizes{x->def->sym("start") + n->sym("start") * Sym(inner)};
+  attrs["step"] = inner * step;
+  return m.make(Op::slice, {operand_of(x)}, attrs);
+}
+
+Value* cat(const Maker&, Node* n) { return n->operands.size() == 1 ? n->operands[0] : nullptr; }
+
+// A reduction over dimensions of size one.
+Value* reduce(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  for (Sym d : n->attr<Sizes>("dims"))
+    if (!x->type.sizes[d.value()].is_const(1)) return nullptr;
+  return x->type.dtype == n->out()->type.dtype ? m.reshape(x, n->out()->type.sizes) : nullptr;
+}
+
+// Pointwise operations broadcast by themselves: an operand need not be expanded first.
+Value* without_expand(const Maker& m, Node* n) {
+  std::vector<Value*> operands = n->operands;
+  bool changed = false;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (!is_op(operands[i], Op::expand)) continue;
+    Value* whole = operands[i];
+    operands[i] = operand_of(whole);
+    Sizes sizes;
+    for (Value* v : operands) sizes = broadcast(sizes, v->type.sizes);
+    if (sizes == n->out()->type.sizes) {
+      changed = true;
+    } else {
+      operands[i] = whole;
+    }
+  }
+  return changed ? m.make(n->op, operands, n->attrs) : nullptr;
+}
+
+using Rule = Value* (*)(const Maker&, Node*);
+struct Row {
+  Op op;
+  Rule rule;
+};
+constexpr Row kRules[] = {
+    {Op::cast, cast},
+    {Op::mul, mul},
+    {Op::add, add},
+    {Op::sub, sub},
+    {Op::div, div},
+    {Op::pow, pow},
+    {Op::neg, involution},
+    {Op::bitwise_not, involution},
+    {Op::logical_not, involution},
+    {Op::relu, idempotent},
+    {Op::abs, idempotent},
+    {Op::floor, idempotent},
+    {Op::ceil, idempotent},
+    {Op::trunc, idempotent},
+    {Op::round, idempotent},
+    {Op::sign, idempotent},
+    {Op::reshape, reshape},
+    {Op::permute, permute},
+    {Op::expand, expand},
+    {Op::slice, slice},
+    {Op::cat, cat},
+    {Op::sum, reduce},
+    {Op::prod, reduce},
+    {Op::amax, reduce},
+    {Op::amin, reduce},
+};
+
+Value* simplified(Graph& g, Node* n) {
+  Maker m(g, n);
+  for (const Row& row : kRules)
+    if (row.op == n->op)
+      if (Value* v = row.rule(m, n)) return v;
+  if (op_info(n->op).kind == OpKind::Pointwise && n->operands.size() > 1) return without_expand(m, n);
+  return nullptr;
+}
+
+}  // namespace
+
+bool canonicalize(Graph& g) {
+  bool changed = false;
+  for (int walk = 0; walk < kMaxWalks; ++walk) {
+    if (!rewrite(g, [&](Node* n) { return simplified(g, n); })) break;
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace bolt::graph

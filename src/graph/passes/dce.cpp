@@ -1,0 +1,28 @@
+// graph/passes/dce.cpp
+// Removes nodes whose results nobody uses, last to first. An extern_call stays when it says so (`effect` =
+// true): what ATen does besides giving results is known to the extension only.
+#include <unordered_set>
+
+#include "graph/passes/passes.h"
+
+namespace bolt::graph {
+
+bool dce(Graph& g) {
+  std::unordered_set<const Value*> used;
+  for (const Output& out : g.outputs) used.insert(out.value);
+  size_t before = g.nodes.size();
+  for (auto it = g.nodes.end(); it != g.nodes.begin();) {
+    --it;
+    const Node& node = **it;
+    bool keep = node.attr_or<bool>("effect", false);
+    for (const auto& out : node.outputs) keep = keep || used.count(out.get());
+    if (keep) {
+      used.insert(node.operands.begin(), node.operands.end());
+    } else {
+      it = g.nodes.erase(it);
+    }
+  }
+  return g.nodes.size() != before;
+}
+
+}  // namespace bolt::graph

@@ -1,0 +1,58 @@
+// graph/passes/fuse_linear.cpp
+// Contractions with a weight become `linear`, the form that libraries pack and finish with an epilogue:
+//
+//   matmul(x, permute(w))        -> linear(x, w)             w[N, K]
+//   matmul(x, w), w a parameter  -> linear(x, permute(w))    the transposed weight is made once
+//   add(linear(x, w), b)         -> linear(x, w, b)          b[N], the linear has no other use
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+
+namespace bolt::graph {
+namespace {
+
+bool is_transpose(const Value* v) {
+  return is_op(v, Op::permute) && v->type.rank() == 2 && v->def->ints("dims") == std::vector<int64_t>{1, 0};
+}
+
+Value* from_matmul(Graph& g, Node* node, const std::vector<bool>& fixed) {
+  Value *x = node->operands[0], *w = node->operands[1];
+  if (w->type.rank() != 2 || !is_float(w->type.dtype)) return nullptr;
+  Maker m(g, node);
+  if (is_transpose(w)) return m.make(Op::linear, {x, w->def->operands[0]});
+  if (w->id < 0 || !fixed[w->id]) return nullptr;
+  return m.make(Op::linear, {x, m.make(Op::permute, {w}, {{"dims", std::vector<Sym>{1, 0}}})});
+}
+
+bool is_bias(const Value* v, const Value* result) {
+  return v->type.rank() == 1 && v->type.sizes[0] == result->type.sizes.back();
+}
+
+Value* with_bias(Graph& g, Node* node, std::unordered_map<const Value*, int>& uses) {
+  for (int side = 0; side < 2; ++side) {
+    Value *product = node->operands[side], *bias = node->operands[1 - side];
+    if (!is_op(product, Op::linear) || product->def->operands.size() != 2 || uses[product] != 1) continue;
+    if (!is_bias(bias, product) || product->type.sizes != node->out()->type.sizes) continue;
+    return Maker(g, node).make(Op::linear, {product->def->operands[0], product->def->operands[1], bias});
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool fuse_linear(Graph& g) {
+  std::vector<bool> fixed = static_values(g);
+  // Counted by value, since a new linear takes over the uses of its matmul.
+  std::unordered_map<const Value*, int> uses;
+  for (const auto& node : g.nodes)
+    for (const Value* v : node->operands) ++uses[v];
+  for (const Output& out : g.outputs) ++uses[out.value];
+  return rewrite(g, [&](Node* node) -> Value* {
+    if (node->op == Op::add) return with_bias(g, node, uses);
+    if (node->op != Op::matmul) return nullptr;
+    Value* made = from_matmul(g, node, fixed);
+    if (made) uses[made] = uses[node->out()];
+    return made;
+  });
+}
+
+}  // namespace bolt::graph

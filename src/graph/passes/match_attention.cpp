@@ -1,0 +1,103 @@
+// graph/passes/match_attention.cpp
+// softmax(q @ kT * scale + mask) @ v, written out by hand, -> sdpa(q, permute(kT), v, mask) {scale}
+//
+// Scale (a multiplication or division by a number) and mask are optional; scores and weights have no other
+// use. The transposed key becomes a permute, which meets the one that made it in canonicalize. Softmax
+// computed in f32 between casts from and to bf16 or f16 matches too: sdpa does the same inside. Before
+// decompose, which would take softmax apart.
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+
+namespace bolt::graph {
+namespace {
+
+class Matcher {
+ public:
+  explicit Matcher(Graph& g) : g_(g) {
+    for (const auto& node : g.nodes)
+      for (const Value* v : node->operands) ++uses_[v];
+    for (const Output& out : g.outputs) ++uses_[out.value];
+  }
+
+  Value* match(Node* node) {
+    if (node->op != Op::matmul || !is_float(node->out()->type.dtype)) return nullptr;
+    Value* weights = skip_casts(node->operands[0]);
+    int rank = node->operands[0]->type.rank();
+    if (!weights || !is_op(weights, Op::softmax) || uses_[weights] != 1 || rank < 3) return nullptr;
+    if (weights->def->attr<int64_t>("dim") != rank - 1) return nullptr;
+    Value* scores = skip_casts(weights->def->operands[0]);
+    Value* mask = scores ? take_mask(scores) : nullptr;
+    double scale = 1;
+    if (scores) scores = take_scale(scores, &scale);
+    if (!scores || !is_op(scores, Op::matmul) || uses_[scores] != 1) return nullptr;
+    return build(node, scores->def, mask, scale);
+  }
+
+ private:
+  bool single(const Value* v) { return v->def && uses_[v] == 1; }
+
+  // Widening and narrowing around the softmax; every value on the way has one use.
+  Value* skip_casts(Value* v) {
+    while (is_op(v, Op::cast) && single(v) && is_float(v->def->operands[0]->type.dtype))
+      v = v->def->operands[0];
+    return v;
+  }
+
+  Value* take_mask(Value*& scores) {
+    if (!is_op(scores, Op::add) || !single(scores)) return nullptr;
+    for (int side = 0; side < 2; ++side) {
+      Value *product = scores->def->operands[side], *mask = scores->def->operands[1 - side];
+      if (product->type.sizes != scores->type.sizes || !leads_to_matmul(product)) continue;
+      scores = product;
+      return mask;
+    }
+    return nullptr;
+  }
+  bool leads_to_matmul(const Value* v) {
+    if (is_op(v, Op::mul) || is_op(v, Op::div)) v = v->def->operands[scalar_of(v->def->operands[0]) ? 1 : 0];
+    return is_op(v, Op::matmul);
+  }
+
+  Value* take_scale(Value* v, double* scale) {
+    bool product = is_op(v, Op::mul), quotient = is_op(v, Op::div);
+    if ((!product && !quotient) || !single(v)) return v;
+    const std::vector<Value*>& operands = v->def->operands;
+    for (size_t side = 0; side < (product ? 2u : 1u); ++side)
+      if (std::optional<double> by = scalar_of(operands[1 - side])) {
+        *scale = product ? *by : 1 / *by;
+        return operands[side];
+      }
+    return v;
+  }
+
+  Value* build(Node* node, const Node* scores, Value* mask, double scale) {
+    Value *q = scores->operands[0], *kt = scores->operands[1], *v = node->operands[1];
+    size_t rank = node->out()->type.sizes.size();
+    if (q->type.sizes.size() != rank || kt->type.sizes.size() != rank || v->type.sizes.size() != rank)
+      return nullptr;
+    DType t = node->out()->type.dtype;
+    if (q->type.dtype != t || kt->type.dtype != t || v->type.dtype != t) return nullptr;
+    for (size_t d = 0; d + 2 < rank; ++d)  // batch dimensions that broadcast are left to matmul
+      if (q->type.sizes[d] != kt->type.sizes[d] || q->type.sizes[d] != v->type.sizes[d]) return nullptr;
+    if (mask && (mask->type.rank() < 2 || mask->type.rank() > static_cast<int>(rank))) return nullptr;
+    Maker m(g_, node);
+    std::vector<Sym> dims;
+    for (size_t d = 0; d < rank; ++d) dims.push_back(static_cast<int64_t>(d));
+    std::swap(dims[rank - 1], dims[rank - 2]);
+    std::vector<Value*> operands{q, m.make(Op::permute, {kt}, {{"dims", dims}}), v};
+    if (mask) operands.push_back(m.cast(mask, t));
+    return m.make(Op::sdpa, operands, {{"scale", scale}});
+  }
+
+  Graph& g_;
+  std::unordered_map<const Value*, int> uses_;
+};
+
+}  // namespace
+
+bool match_attention(Graph& g) {
+  Matcher matcher(g);
+  return rewrite(g, [&](Node* node) { return matcher.match(node); });
+}
+
+}  // namespace bolt::graph

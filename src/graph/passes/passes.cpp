@@ -1,0 +1,89 @@
+// graph/passes/passes.cpp: the table of passes, their order, timers and dumps.
+#include "graph/passes/passes.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "graph/verify.h"
+#include "support/dump.h"
+#include "support/error.h"
+#include "support/knobs.h"
+
+namespace bolt::graph {
+
+const std::vector<Pass>& passes() {
+  static const std::vector<Pass> table = {
+      {"dce", dce, "remove nodes whose results nobody uses"},
+      {"cse", cse, "compute equal expressions once"},
+      {"canonicalize", canonicalize, "algebra on single nodes: casts, views, powers, neutral elements"},
+      {"constant_fold", constant_fold, "pointwise operations on numbers become numbers"},
+      {"fold_batch_norm", fold_batch_norm,
+       "conv or linear + inference batch norm: folded into weight and bias"},
+      {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
+      {"fuse_linear", fuse_linear, "matmul with a weight: linear; linear + bias: its third operand"},
+      {"decompose", decompose, "composites become pointwise operations and reductions"},
+  };
+  return table;
+}
+
+// Batch norm is folded and attention matched before decompose takes both apart; canonicalize runs again to
+// clean up after it.
+const std::vector<std::string_view>& standard_passes() {
+  static const std::vector<std::string_view> order = {
+      "canonicalize",    "constant_fold", "cse",       "fold_batch_norm",
+      "match_attention", "fuse_linear",   "decompose", "canonicalize",
+      "constant_fold",   "cse",           "dce"};
+  return order;
+}
+
+const Pass* find_pass(std::string_view name) {
+  for (const Pass& p : passes())
+    if (p.name == name) return &p;
+  return nullptr;
+}
+
+std::vector<PassTime> run_passes(Graph& g, const std::vector<std::string_view>& names, bool verify_each) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<PassTime> times;
+  for (std::string_view name : names) {
+    const Pass* pass = find_pass(name);
+    if (!pass) throw_user("no pass is called '", name, "'");
+    Clock::time_point start = Clock::now();
+    bool changed = pass->run(g);
+    times.push_back({pass->name, std::chrono::duration<double>(Clock::now() - start).count(), changed});
+    if (verify_each) {
+      try {
+        verify(g);
+      } catch (const Error& e) {
+        throw Error(ErrorKind::Internal, "after the pass " + std::string(name) + ": " + e.what());
+      }
+    }
+    if (changed && dump_wanted("graph", name, g.name)) dump("graph", name, g.name, print(g));
+  }
+  g.renumber();
+  return times;
+}
+
+std::vector<PassTime> optimize(Graph& g) {
+  std::vector<std::string_view> names;
+  for (std::string_view name : standard_passes())
+    if (!knob_has("TORCHBOLT_DISABLE_PASSES", name)) names.push_back(name);
+  if (dump_wanted("graph", "input", g.name)) dump("graph", "input", g.name, print(g));
+  return run_passes(g, names, knob_bool("TORCHBOLT_VERIFY"));
+}
+
+std::vector<bool> static_values(Graph& g) {
+  g.renumber();
+  size_t count = g.inputs.size();
+  for (const auto& node : g.nodes) count += node->outputs.size();
+  std::vector<bool> fixed(count);
+  for (const Input& in : g.inputs) fixed[in.value->id] = in.kind != InputKind::Arg;
+  for (const auto& node : g.nodes) {
+    bool all = node->op != Op::extern_call;
+    for (const Value* v : node->operands) all = all && fixed[v->id];
+    for (const auto& out : node->outputs) fixed[out->id] = all;
+  }
+  return fixed;
+}
+
+}  // namespace bolt::graph

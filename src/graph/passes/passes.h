@@ -1,0 +1,53 @@
+// graph/passes/passes.h
+// Graph -> Graph: the passes, the table that names them, and the order in which they run.
+//
+// A pass is a function from Graph to "did anything change", in the file of its name; its contract heads that
+// file. Passes keep what the graph computes (up to rounding, where the file says so) and leave a graph that
+// verify() accepts.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace bolt::graph {
+
+struct Pass {
+  std::string_view name;
+  bool (*run)(Graph&);
+  std::string_view summary;
+};
+/// Every pass there is, each once.
+BOLT_API const std::vector<Pass>& passes();
+/// nullptr when there is none of this name.
+BOLT_API const Pass* find_pass(std::string_view name);
+
+struct PassTime {
+  std::string_view name;
+  double seconds;
+  bool changed;
+};
+/// Runs the named passes; the verifier after each where `verify_each`, and dumps on request
+/// (TORCHBOLT_DUMP=graph:name).
+BOLT_API std::vector<PassTime> run_passes(Graph& g, const std::vector<std::string_view>& names,
+                                          bool verify_each);
+/// The standard order, less what TORCHBOLT_DISABLE_PASSES names.
+BOLT_API std::vector<PassTime> optimize(Graph& g);
+BOLT_API const std::vector<std::string_view>& standard_passes();
+
+BOLT_API bool dce(Graph& g);
+BOLT_API bool cse(Graph& g);
+BOLT_API bool canonicalize(Graph& g);
+BOLT_API bool constant_fold(Graph& g);
+BOLT_API bool decompose(Graph& g);
+BOLT_API bool fold_batch_norm(Graph& g);
+BOLT_API bool fuse_linear(Graph& g);
+BOLT_API bool match_attention(Graph& g);
+
+/// By value id (the graph is renumbered): does the value depend on parameters and constants alone? Such nodes
+/// are computed once per instance of the parameters.
+BOLT_API std::vector<bool> static_values(Graph& g);
+
+}  // namespace bolt::graph

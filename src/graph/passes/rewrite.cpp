@@ -1,0 +1,41 @@
+// graph/passes/rewrite.cpp
+#include "graph/passes/rewrite.h"
+
+#include "graph/passes/passes.h"
+#include "graph/verify.h"
+#include "support/error.h"
+
+namespace bolt::graph {
+
+bool rewrite(Graph& g, const std::function<Value*(Node*)>& rule) {
+  std::unordered_map<Value*, Value*> with;
+  for (auto it = g.nodes.begin(); it != g.nodes.end(); ++it) {
+    Node* node = it->get();
+    // A replacement stands before this node and was itself visited, so one step is enough.
+    if (!with.empty())
+      for (Value*& operand : node->operands)
+        if (auto found = with.find(operand); found != with.end()) operand = found->second;
+    Value* v = rule(node);
+    if (!v || v == node->out()) continue;
+    const Type &from = node->out()->type, &to = v->type;
+    BOLT_CHECK(from.sizes == to.sizes && from.dtype == to.dtype, "a rewrite gives ", to.str(), " for ",
+               describe(*node));
+    with[node->out()] = v;
+  }
+  if (with.empty()) return false;
+  for (Output& out : g.outputs)
+    if (auto found = with.find(out.value); found != with.end()) out.value = found->second;
+  dce(g);
+  return true;
+}
+
+std::optional<double> scalar_of(const Value* v) {
+  if (!is_op(v, Op::scalar)) return std::nullopt;
+  const Attr& a = v->def->attrs.find("value")->second;
+  if (const double* d = std::get_if<double>(&a)) return *d;
+  if (const int64_t* i = std::get_if<int64_t>(&a)) return static_cast<double>(*i);
+  if (const bool* b = std::get_if<bool>(&a)) return *b;
+  return std::nullopt;
+}
+
+}  // namespace bolt::graph

@@ -1,0 +1,55 @@
+// graph/passes/rewrite.h
+// What passes are written with: one ordered walk that replaces values, and short names for making nodes.
+#pragma once
+
+#include <functional>
+
+#include "graph/ir.h"
+
+namespace bolt::graph {
+
+/// Makes nodes before `at`, with its source line.
+class Maker {
+ public:
+  Maker(Graph& g, Node* at) : g_(g), at_(at) {}
+
+  Value* make(Op op, std::vector<Value*> operands, Attrs attrs = {}) const {
+    return g_.make(op, std::move(operands), std::move(attrs), at_->loc, at_)->out();
+  }
+  Value* scalar(DType t, double v) const {
+    Attr value = is_float(t) ? Attr(v) : Attr(static_cast<int64_t>(v));
+    return make(Op::scalar, {}, {{"value", value}, {"dtype", t}});
+  }
+  Value* size(DType t, Sym v) const {
+    if (v.is_const()) return scalar(t, static_cast<double>(v.value()));
+    return make(Op::scalar, {}, {{"value", std::vector<Sym>{v}}, {"dtype", t}});
+  }
+  Value* cast(Value* v, DType t) const {
+    return v->type.dtype == t ? v : make(Op::cast, {v}, {{"dtype", t}});
+  }
+  Value* reshape(Value* v, std::vector<Sym> sizes) const {
+    return v->type.sizes == sizes ? v : make(Op::reshape, {v}, {{"sizes", std::move(sizes)}});
+  }
+  Value* reduce(Op op, Value* v, std::vector<Sym> dims, bool keepdim) const {
+    return make(op, {v}, {{"dims", std::move(dims)}, {"keepdim", keepdim}});
+  }
+  Value* add(Value* a, Value* b) const { return make(Op::add, {a, b}); }
+  Value* sub(Value* a, Value* b) const { return make(Op::sub, {a, b}); }
+  Value* mul(Value* a, Value* b) const { return make(Op::mul, {a, b}); }
+  Value* div(Value* a, Value* b) const { return make(Op::div, {a, b}); }
+
+ private:
+  Graph& g_;
+  Node* at_;
+};
+
+/// Gives the rule every node in order, its operands already replaced. A value that it returns (of the same
+/// sizes and element type) takes the place of the node's only result; nullptr keeps the node. Nodes made on
+/// the way are not visited. Nodes without uses are removed at the end. True when anything was replaced.
+bool rewrite(Graph& g, const std::function<Value*(Node*)>& rule);
+
+/// The number in a `scalar` node; nothing for anything else and for unknown sizes.
+std::optional<double> scalar_of(const Value* v);
+inline bool is_op(const Value* v, Op op) { return v->def && v->def->op == op; }
+
+}  // namespace bolt::graph
