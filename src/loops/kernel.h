@@ -1,6 +1,7 @@
 // loops/kernel.h
-// The Loops IR: one fused kernel as tensor expressions over one iteration space. What it computes, never how: vector
-// lanes, threads, registers and sweeps are the Schedule's (loops/schedule.h), machine code is codegen's.
+// The Loops IR: one fused kernel as tensor expressions over one iteration space. What it computes, never how:
+// vector lanes, threads, registers and sweeps are the Schedule's (loops/schedule.h), machine code is
+// codegen's.
 //
 //   kernel @softmax_0 (in %b0: f32, out %b1: f32) space [4096 d0, 512 d1 reduce] {
 //     %0 = load b0[512*d0 + d1]
@@ -12,20 +13,22 @@
 //     store b1[512*d0 + d1] = %5
 //   }
 //
-// One list of SSA expressions, in order. Every expression varies over a set of dimensions (a bit mask): a load over the
-// dimensions in its index, an operation over the union of its operands', a reduce over its operand's less the reduced
-// ones. A store of a value that varies over fewer dimensions than its index writes once per index. A value that
-// is used after a reduction over the same dimension, as %0 above, is either computed again or kept: the schedule's choice.
-// A dimension marked `reduce` is one some reduction runs over; it may also be an index of stores (softmax).
+// One list of SSA expressions, in order. Every expression varies over a set of dimensions (a bit mask): a
+// load over the dimensions in its index, an operation over the union of its operands', a reduce over its
+// operand's less the reduced ones. A store of a value that varies over fewer dimensions than its index writes
+// once per index. A value that is used after a reduction over the same dimension, as %0 above, is either
+// computed again or kept: the schedule's choice. A dimension marked `reduce` is one some reduction runs over;
+// it may also be an index of stores (softmax).
 //
-// Views, broadcasts, transposes, slices and reshapes are already index arithmetic here. Sizes and index coefficients
-// are Sym: constants or symbols that the program passes at each call, so one kernel can serve all sizes.
-// Loads with `mask` read only where mask is true and give `fill` elsewhere (pad, cat, tails): an address out of bounds
-// is never touched. Indirect loads (embedding, gather) carry computed index terms: coef * value (an i64 expression);
-// negative ones were wrapped and bounds are the program's promise (an explicit check op `assert_bounds` raises).
+// Views, broadcasts, transposes, slices and reshapes are already index arithmetic here. Sizes and index
+// coefficients are Sym: constants or symbols that the program passes at each call, so one kernel can serve
+// all sizes. Loads with `mask` read only where mask is true and give `fill` elsewhere (pad, cat, tails): an
+// address out of bounds is never touched. Indirect loads (embedding, gather) carry computed index terms: coef
+// * value (an i64 expression); negative ones were wrapped and bounds are the program's promise (an explicit
+// check op `assert_bounds` raises).
 //
-// Dtypes: load gives the buffer's dtype; arithmetic is in compute types only (bf16/f16 are cast to f32 right after the
-// load and rounded once before the store). b8 values are truth values.
+// Dtypes: load gives the buffer's dtype; arithmetic is in compute types only (bf16/f16 are cast to f32 right
+// after the load and rounded once before the store). b8 values are truth values.
 #pragma once
 
 #include <string>
@@ -42,15 +45,17 @@ using ExprId = int;
 constexpr ExprId kNone = -1;
 
 /// One row per scalar operation: name, operand count. Pointwise rows of graph/ops.def map one to one.
-#define BOLT_FOR_EACH_SCALAR_OP(X)                                                                                 \
-  X(neg, 1) X(abs, 1) X(sign, 1) X(floor, 1) X(ceil, 1) X(trunc, 1) X(round, 1) X(sqrt, 1) X(rsqrt, 1)             \
-  X(reciprocal, 1) X(exp, 1) X(exp2, 1) X(expm1, 1) X(log, 1) X(log2, 1) X(log10, 1) X(log1p, 1) X(sin, 1)         \
-  X(cos, 1) X(tan, 1) X(asin, 1) X(acos, 1) X(atan, 1) X(sinh, 1) X(cosh, 1) X(tanh, 1) X(erf, 1) X(erfc, 1)       \
-  X(sigmoid, 1) X(isnan, 1) X(isinf, 1) X(logical_not, 1) X(bitwise_not, 1)                                        \
-  X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(floor_div, 2) X(trunc_div, 2) X(remainder, 2) X(fmod, 2) X(pow, 2)     \
-  X(atan2, 2) X(maximum, 2) X(minimum, 2) X(fmax, 2) X(fmin, 2) X(copysign, 2) X(eq, 2) X(ne, 2) X(lt, 2) X(le, 2) \
-  X(gt, 2) X(ge, 2) X(bitwise_and, 2) X(bitwise_or, 2) X(bitwise_xor, 2) X(shift_left, 2) X(shift_right, 2)        \
-  X(where, 3) X(fma, 3)
+#define BOLT_FOR_EACH_SCALAR_OP(X)                                                                           \
+  X(neg, 1)                                                                                                  \
+  X(abs, 1) X(sign, 1) X(floor, 1) X(ceil, 1) X(trunc, 1) X(round, 1) X(sqrt, 1) X(rsqrt, 1)                 \
+      X(reciprocal, 1) X(exp, 1) X(exp2, 1) X(expm1, 1) X(log, 1) X(log2, 1) X(log10, 1) X(log1p, 1)         \
+          X(sin, 1) X(cos, 1) X(tan, 1) X(asin, 1) X(acos, 1) X(atan, 1) X(sinh, 1) X(cosh, 1) X(tanh, 1)    \
+              X(erf, 1) X(erfc, 1) X(sigmoid, 1) X(isnan, 1) X(isinf, 1) X(logical_not, 1) X(bitwise_not, 1) \
+                  X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(floor_div, 2) X(trunc_div, 2) X(remainder, 2)    \
+                      X(fmod, 2) X(pow, 2) X(atan2, 2) X(maximum, 2) X(minimum, 2) X(fmax, 2) X(fmin, 2)     \
+                          X(copysign, 2) X(eq, 2) X(ne, 2) X(lt, 2) X(le, 2) X(gt, 2) X(ge, 2)               \
+                              X(bitwise_and, 2) X(bitwise_or, 2) X(bitwise_xor, 2) X(shift_left, 2)          \
+                                  X(shift_right, 2) X(where, 3) X(fma, 3)
 
 enum class ScalarOp : uint8_t {
 #define X(name, n) name,
@@ -66,7 +71,8 @@ enum class ExprKind : uint8_t {
   Load,    // buffer[index + sum gather] under mask
   Op,      // scalar
   Cast,    // args[0] to dtype
-  Reduce,  // reduce_op over `reduce_dims` of args[0]; Arg*: gives the i64 position along the single reduced dim
+  Reduce,  // reduce_op over `reduce_dims` of args[0]; Arg*: gives the i64 position along the single reduced
+           // dim
   Acc      // the accumulator of a contraction tile (GEMM and convolution epilogues only), at (row, col)
 };
 
@@ -77,19 +83,19 @@ struct GatherTerm {
 
 struct Expr {
   ExprKind kind;
-  DType dtype;                 // of the result
+  DType dtype;  // of the result
   ScalarOp op = ScalarOp::add;
   ReduceOp reduce_op = ReduceOp::Sum;
-  std::vector<ExprId> args;    // Op, Cast, Reduce
-  double value = 0;            // Const of floating dtype
-  int64_t ivalue = 0;          // Const of integer dtype or bool
-  int buffer = -1;             // Load
-  Sym index;                   // Load, Index: in elements; its symbols are loop variables dim(i) and size symbols
+  std::vector<ExprId> args;  // Op, Cast, Reduce
+  double value = 0;          // Const of floating dtype
+  int64_t ivalue = 0;        // Const of integer dtype or bool
+  int buffer = -1;           // Load
+  Sym index;  // Load, Index: in elements; its symbols are loop variables dim(i) and size symbols
   std::vector<GatherTerm> gather;
-  ExprId mask = kNone;         // Load: b8 expression
-  double fill = 0;             // Load under a false mask
-  uint32_t reduce_dims = 0;    // Reduce: bit per dim
-  uint32_t dims = 0;           // over which dimensions it varies; kept by Kernel::add
+  ExprId mask = kNone;       // Load: b8 expression
+  double fill = 0;           // Load under a false mask
+  uint32_t reduce_dims = 0;  // Reduce: bit per dim
+  uint32_t dims = 0;         // over which dimensions it varies; kept by Kernel::add
 };
 
 struct Dim {
@@ -107,22 +113,22 @@ struct Buffer {
 struct Store {
   int buffer;
   Sym index;
-  ExprId value;                 // of the buffer's dtype
+  ExprId value;  // of the buffer's dtype
   std::vector<GatherTerm> gather;
-  ExprId mask = kNone;          // store only where true
+  ExprId mask = kNone;  // store only where true
 };
 
 struct BOLT_API Kernel {
-  std::string name;             // readable and unique in its program: "add_layer_norm_3"
-  std::vector<Dim> dims;        // outermost first, in the order of the output's memory
+  std::string name;       // readable and unique in its program: "add_layer_norm_3"
+  std::vector<Dim> dims;  // outermost first, in the order of the output's memory
   std::vector<Buffer> buffers;
-  std::vector<Expr> exprs;      // SSA order
+  std::vector<Expr> exprs;  // SSA order
   std::vector<Store> stores;
-  std::vector<Sym> symbols;     // size symbols passed at run time, in the order of the ABI's `syms`
+  std::vector<Sym> symbols;          // size symbols passed at run time, in the order of the ABI's `syms`
   std::vector<std::string> sources;  // user lines it came from, for reports and errors
 
-  static Sym dim(int i);        // the loop variable of dimension i; symbol named "d<i>"
-  ExprId add(Expr e);           // computes `dims`; hash-conses equal pure expressions
+  static Sym dim(int i);  // the loop variable of dimension i; symbol named "d<i>"
+  ExprId add(Expr e);     // computes `dims`; hash-conses equal pure expressions
   uint32_t varies(Sym index) const;
 };
 
@@ -130,7 +136,8 @@ BOLT_API std::string print(const Kernel& k);
 BOLT_API Kernel parse_kernel(std::string_view text);
 /// Throws Error(Internal) naming the expression. The list of invariants heads verify_kernel.cpp.
 BOLT_API void verify(const Kernel& k);
-/// Runs a kernel the slow and obvious way, in double (integers exactly): the oracle of every code generator's tests.
+/// Runs a kernel the slow and obvious way, in double (integers exactly): the oracle of every code generator's
+/// tests.
 BOLT_API void run_reference(const Kernel& k, void* const* buffers, const int64_t* syms);
 /// Bytes read and written once each, and scalar operations: what the cost model and the reports count.
 struct Traffic {

@@ -1,15 +1,19 @@
 // loops/plan.h
-// Graph -> Plan: the fused kernels, the calls that stay with libraries, their order, and where every byte lives.
+// Graph -> Plan: the fused kernels, the calls that stay with libraries, their order, and where every byte
+// lives.
 //
-// `plan` is the last stage that looks at the graph. It groups nodes into kernels (fuse.h), builds each kernel's
-// expressions (build.h), turns the rest into library steps, orders the steps, and lays temporaries into one arena by
-// their lifetimes (arena.h). The result is plain data with a text form: program/ executes it, codegen/ compiles its kernels, reports count it.
+// `plan` is the last stage that looks at the graph. It groups nodes into kernels (fuse.h), builds each
+// kernel's expressions (build.h), turns the rest into library steps, orders the steps, and lays temporaries
+// into one arena by their lifetimes (arena.h). The result is plain data with a text form: program/ executes
+// it, codegen/ compiles its kernels, reports count it.
 //
-// Memory: a buffer is an input (the caller's memory, any strides), an output (allocated for each call, given away),
-// a temporary (a range of the arena, or owned by the library call that makes it), a fold (computed once from
-// parameters and constants and kept until a parameter's version changes) or an alias of another buffer at an offset.
+// Memory: a buffer is an input (the caller's memory, any strides), an output (allocated for each call, given
+// away), a temporary (a range of the arena, or owned by the library call that makes it), a fold (computed
+// once from parameters and constants and kept until a parameter's version changes) or an alias of another
+// buffer at an offset.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,18 +27,23 @@ namespace bolt::loops {
 enum class BufferKind : uint8_t { Input, Output, Temp, Fold, Alias };
 
 struct PlanBuffer {
-  graph::Type type;         // strides as it lies in memory
+  graph::Type type;  // strides as it lies in memory
   BufferKind kind = BufferKind::Temp;
-  int source = -1;          // Input: graph input index. Output: graph output index. Alias: the buffer it is a view of
-  Sym offset;               // Alias: elements from the source's first element
-  bool owned_by_step = false;  // the step that makes it returns freshly allocated memory (a functional ATen call)
-  Sym arena_offset;         // Temp that is not owned_by_step: bytes
-  int first_step = -1, last_step = -1;  // lifetime, inclusive
+  int source = -1;  // Input: graph input index. Output: the first graph output it serves. Alias: the buffer
+                    // it is a view of
+  Sym offset;       // Alias: elements from the source's first element
+  bool owned_by_step =
+      false;         // the step that makes it returns freshly allocated memory (a functional ATen call)
+  Sym arena_offset;  // Temp that is not owned_by_step: bytes
+  /// Lifetime in `steps`, inclusive, aliases counted. A Fold buffer with last_step -1 is read by fold steps
+  /// only and can go when these have run.
+  int first_step = -1, last_step = -1;
 };
 
 enum class StepKind : uint8_t {
   Kernel,   // kernels[kernel], buffers in the kernel's order
-  Library,  // node: a contraction or composite that ATen (or our own packed kernel) runs; buffers: operands then results
+  Library,  // node: a contraction or composite that ATen (or our own packed kernel) runs; buffers: operands
+            // then results
   Extern,   // node: one opaque ATen call; buffers: tensor operands in order, then results
   Copy,     // buffers[0] -> buffers[1], any strides (write-back into a mutated input)
 };
@@ -42,10 +51,16 @@ enum class StepKind : uint8_t {
 struct Step {
   StepKind kind;
   int kernel = -1;
-  const graph::Node* node = nullptr;   // Library, Extern: lives in Plan::graph
-  std::string library;                 // Library: which implementation: "mkldnn_linear", "aten", "sdpa_flash", "bolt_gemm", ...
+  const graph::Node* node = nullptr;  // Library, Extern: lives in Plan::graph
+  std::string
+      library;  // Library: which implementation: "mkldnn_linear", "aten", "sdpa_flash", "bolt_gemm", ...
   std::vector<int> buffers;
-  int operand_count = 0;               // how many of `buffers` are read
+  int operand_count = 0;  // how many of `buffers` are read
+  /// Library: kernels[epilogue] finishes the result while it is in registers. Its one `acc` is the call's
+  /// result, which is then stored nowhere; buffers[operand_count ...] are the epilogue's, in its order. The
+  /// epilogue's last dimension is the column (last dimension of the result, channel of a convolution), the
+  /// others are the rows, in order.
+  int epilogue = -1;
   graph::Loc loc;
 };
 
@@ -53,17 +68,19 @@ struct Plan {
   std::unique_ptr<graph::Graph> graph;  // owns the nodes that steps point to
   std::vector<PlanBuffer> buffers;
   std::vector<Kernel> kernels;
-  std::vector<Step> fold_steps;         // run once for an instance of the parameters
-  std::vector<Step> steps;              // run every call
-  std::vector<int> output_buffers;      // per graph output; an Input or Alias buffer where nothing is computed
+  std::vector<Step> fold_steps;     // run once for an instance of the parameters
+  std::vector<Step> steps;          // run every call
+  std::vector<int> output_buffers;  // per graph output; an Input or Alias buffer where nothing is computed
   Sym arena_bytes;
-  int kernels_before_fusion = 0;        // nodes that would each have been a kernel
+  int kernels_before_fusion = 0;  // nodes that would each have been a kernel
 };
 
 struct PlanOptions {
   bool fuse = true;
-  int fuel = -1;             // >= 0: at most so many fusions, to bisect a bug
+  int fuel = -1;  // >= 0: at most so many fusions, to bisect a bug
   bool fold_params = true;
+  /// Asked for each contraction that could take the pointwise work behind it as its epilogue. Unset: never.
+  std::function<bool(const graph::Node& call, const Kernel& epilogue)> accepts_epilogue;
 };
 
 BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);

@@ -1,0 +1,112 @@
+// loops/analysis.cpp
+#include "loops/analysis.h"
+
+#include <algorithm>
+
+namespace bolt::loops {
+namespace {
+
+bool contains(Sym s, Sym variable) {
+  if (s.is_const()) return false;
+  if (s == variable) return true;
+  const auto& args = s.node()->args;
+  return std::any_of(args.begin(), args.end(), [&](Sym a) { return contains(a, variable); });
+}
+
+/// The factor in one term of a sum.
+std::optional<Sym> term_coefficient(Sym term, Sym variable) {
+  if (term == variable) return Sym(1);
+  if (!contains(term, variable)) return Sym(0);
+  if (term.node()->op != SymOp::Mul) return std::nullopt;
+  Sym rest = 1;
+  int found = 0;
+  for (Sym f : term.node()->args) {
+    if (f == variable)
+      ++found;
+    else if (contains(f, variable))
+      return std::nullopt;
+    else
+      rest *= f;
+  }
+  if (found != 1) return std::nullopt;
+  return rest;
+}
+
+}  // namespace
+
+std::optional<Sym> coefficient(Sym index, Sym variable) {
+  if (index.is_const() || index.node()->op != SymOp::Add)
+    return index.is_const() ? Sym(0) : term_coefficient(index, variable);
+  Sym total = 0;
+  for (Sym t : index.node()->args) {
+    std::optional<Sym> c = t.is_const() ? Sym(0) : term_coefficient(t, variable);
+    if (!c) return std::nullopt;
+    total += *c;
+  }
+  return total;
+}
+
+std::vector<Access> accesses(const Kernel& k) {
+  std::vector<Access> out;
+  auto add = [&](Access a, Sym index, const std::vector<GatherTerm>& gather, ExprId mask) {
+    for (size_t i = 0; i < k.dims.size(); ++i)
+      a.strides.push_back(coefficient(index, Kernel::dim(static_cast<int>(i))));
+    for (const GatherTerm& g : gather) a.computed_dims |= k.exprs[g.value].dims;
+    if (mask != kNone) a.computed_dims |= k.exprs[mask].dims;
+    a.gather = !gather.empty();
+    a.masked = mask != kNone;
+    out.push_back(std::move(a));
+  };
+  for (size_t i = 0; i < k.exprs.size(); ++i) {
+    const Expr& e = k.exprs[i];
+    if (e.kind == ExprKind::Load) add({e.buffer, static_cast<ExprId>(i), -1, {}}, e.index, e.gather, e.mask);
+  }
+  for (size_t i = 0; i < k.stores.size(); ++i) {
+    const Store& s = k.stores[i];
+    add({s.buffer, kNone, static_cast<int>(i), {}}, s.index, s.gather, s.mask);
+  }
+  return out;
+}
+
+namespace {
+template <typename F>
+void each_operand(const Expr& e, F&& f) {
+  for (ExprId a : e.args) f(a);
+  for (const GatherTerm& g : e.gather) f(g.value);
+  if (e.mask != kNone) f(e.mask);
+}
+template <typename F>
+void each_operand(const Store& s, F&& f) {
+  f(s.value);
+  for (const GatherTerm& g : s.gather) f(g.value);
+  if (s.mask != kNone) f(s.mask);
+}
+}  // namespace
+
+std::vector<int> reduction_levels(const Kernel& k) {
+  std::vector<int> level(k.exprs.size(), 0);
+  for (size_t i = 0; i < k.exprs.size(); ++i) {
+    each_operand(k.exprs[i], [&](ExprId a) { level[i] = std::max(level[i], level[a]); });
+    if (k.exprs[i].kind == ExprKind::Reduce) ++level[i];
+  }
+  return level;
+}
+
+std::vector<bool> used_across_reduction(const Kernel& k) {
+  uint32_t reduced = 0;
+  for (const Expr& e : k.exprs) reduced |= e.reduce_dims;
+  std::vector<int> level = reduction_levels(k);
+  std::vector<bool> across(k.exprs.size(), false);
+  auto use = [&](ExprId a, int user_level) {
+    if ((k.exprs[a].dims & reduced) && level[a] < user_level) across[a] = true;
+  };
+  for (size_t i = 0; i < k.exprs.size(); ++i) {
+    const Expr& e = k.exprs[i];
+    int at = e.kind == ExprKind::Reduce ? level[i] - 1
+                                        : level[i];  // a reduction reads in the sweep before its result
+    each_operand(e, [&](ExprId a) { use(a, at); });
+  }
+  return across;
+}
+
+}  // namespace bolt::loops

@@ -1,0 +1,37 @@
+// loops/analysis.h
+// What a schedule asks of a kernel: how addresses move along each dimension, and what must be known before
+// what.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "loops/kernel.h"
+
+namespace bolt::loops {
+
+/// The factor of `variable` in `index` when the index is linear in it; nothing when it stands inside a
+/// division.
+BOLT_API std::optional<Sym> coefficient(Sym index, Sym variable);
+
+struct Access {
+  int buffer;
+  ExprId load = kNone;                      // the expression, or
+  int store = -1;                           // the position in Kernel::stores
+  std::vector<std::optional<Sym>> strides;  // per dimension; computed index terms apart
+  uint32_t computed_dims = 0;               // dimensions that the gather terms and the mask vary over
+  bool gather = false, masked = false;
+};
+/// All loads, then all stores.
+BOLT_API std::vector<Access> accesses(const Kernel& k);
+
+/// How many reductions in a row each expression waits for: 0 before any, 1 for the first reduction's result
+/// and what uses it, and so on. A schedule that keeps nothing needs one sweep over the reduced dimensions for
+/// each level.
+BOLT_API std::vector<int> reduction_levels(const Kernel& k);
+
+/// Per expression: is it used by an expression or store that must wait for a reduction which it itself does
+/// not wait for (the loads of softmax)? Those are kept for the row or computed again.
+BOLT_API std::vector<bool> used_across_reduction(const Kernel& k);
+
+}  // namespace bolt::loops

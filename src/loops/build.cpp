@@ -1,0 +1,507 @@
+// loops/build.cpp
+#include "loops/build.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "loops/finish.h"
+#include "loops/scalar.h"
+#include "support/error.h"
+
+namespace bolt::loops {
+namespace {
+
+using graph::Node;
+using graph::Op;
+using graph::OpKind;
+using graph::Value;
+using S = ScalarOp;
+
+constexpr int kMaxRebuilds = 12;
+
+ReduceOp reduce_op_of(Op op) {
+  switch (op) {
+    case Op::sum: return ReduceOp::Sum;
+    case Op::prod: return ReduceOp::Prod;
+    case Op::amax: return ReduceOp::Max;
+    case Op::amin: return ReduceOp::Min;
+    case Op::any: return ReduceOp::Any;
+    case Op::all: return ReduceOp::All;
+    case Op::argmax: return ReduceOp::ArgMax;
+    case Op::argmin: return ReduceOp::ArgMin;
+    default: BOLT_CHECK(false, graph::op_info(op).name, " is no reduction");
+  }
+  return ReduceOp::Sum;
+}
+
+/// Computed index terms stand in an Index as symbols "g<expression>"; they are taken out when an address is
+/// made.
+Sym computed_symbol(ExprId id) { return Sym::symbol("g" + std::to_string(id)); }
+ExprId computed_id(Sym s) {
+  if (s.is_const() || s.node()->op != SymOp::Symbol || s.node()->name[0] != 'g') return kNone;
+  return std::atoi(s.node()->name.c_str() + 1);
+}
+bool has_computed(Sym s) {
+  if (s.is_const()) return false;
+  if (computed_id(s) != kNone) return true;
+  const auto& args = s.node()->args;
+  return std::any_of(args.begin(), args.end(), has_computed);
+}
+
+class Builder {
+ public:
+  Builder(const BuildInput& in, const Group& group, Space& space)
+      : in_(in), group_(group), space_(space), list_(space) {
+    for (const Node* n : group.nodes) member_[n->out()->id] = true;
+  }
+
+  /// One try. True: `split` says which atom to split before the next one.
+  bool wants_split() const { return split_.has_value(); }
+  Space::Split split() const { return *split_; }
+  bool failed() const { return failed_; }
+
+  Draft run() {
+    Draft d;
+    for (const Value* v : group_.stored) {
+      const Index index = *space_.find(v);
+      ExprId value = list_.cast(v->type.dtype, eval(v, index, kNone));
+      Address at = address(v, index);
+      d.stores.push_back({buffer(v, true), at.index, value, at.gather, kNone});
+    }
+    d.exprs = list_.all();
+    d.buffers = std::move(buffers_);
+    d.values = std::move(values_);
+    return d;
+  }
+
+ private:
+  struct Address {
+    Sym index;
+    std::vector<GatherTerm> gather;
+  };
+  struct Known {
+    Index index;
+    ExprId mask, id;
+  };
+
+  // ---- values ----
+
+  ExprId eval(const Value* v, const Index& index, ExprId mask) {
+    auto& known = memo_[v->id];
+    for (const Known& k : known)
+      if (k.mask == mask && k.index == index) return k.id;
+    ExprId id = compute(v, index, mask);
+    memo_[v->id].push_back({index, mask, id});
+    return id;
+  }
+
+  ExprId compute(const Value* v, const Index& index, ExprId mask) {
+    if (v == in_.acc) return accumulator(v, index, mask);
+    bool mine = v->def && member_.count(v->def->out()->id);
+    if (!mine && (!v->def || in_.usage.materialized[v->id])) return load(v, index, mask);
+    const Node& n = *v->def;
+    bool free = in_.usage.role_of(&n) == Role::Free;
+    BOLT_CHECK(mine || free, "kernel reads %", v->id, " (", graph::op_info(n.op).name,
+               "), which is stored nowhere");
+    switch (graph::op_info(n.op).kind) {
+      case OpKind::View: return eval(n.operands[0], view_up(n, index), mask);
+      case OpKind::Pointwise: return pointwise(n, index, mask);
+      case OpKind::Create: return create(n, index);
+      case OpKind::Reduce: return reduce(n, index);
+      case OpKind::Index: return indexed(n, index, mask);
+      default: BOLT_CHECK(false, graph::op_info(n.op).name, " in a kernel");
+    }
+    return kNone;
+  }
+
+  ExprId pointwise(const Node& n, const Index& index, ExprId mask) {
+    std::vector<ExprId> args;
+    for (const Value* o : n.operands) args.push_back(eval(o, broadcast_up(o->type, index), mask));
+    return expand_pointwise(list_, n, args);
+  }
+
+  ExprId accumulator(const Value* v, const Index& index, ExprId mask) {
+    const Index* place = space_.find(v);
+    if (!place || *place != index || mask != kNone) failed_ = true;
+    Expr e{};
+    e.kind = ExprKind::Acc;
+    e.dtype = compute_type(v->type.dtype);
+    return list_.add(e);
+  }
+
+  ExprId load(const Value* v, const Index& index, ExprId mask) {
+    Address at = address(v, index);
+    Expr e{};
+    e.kind = ExprKind::Load;
+    e.dtype = v->type.dtype;
+    e.buffer = buffer(v, false);
+    e.index = at.index;
+    e.gather = std::move(at.gather);
+    e.mask = mask != kNone && may_leave(v, index) ? mask : kNone;
+    return list_.cast(compute_type(v->type.dtype), list_.add(std::move(e)));
+  }
+
+  /// Can the index lie outside of the value where the mask is false? A bias under a pad need no mask.
+  static bool may_leave(const Value* v, const Index& index) {
+    for (size_t i = 0; i < index.size(); ++i) {
+      if (index[i].is_const() && v->type.sizes[i].is_const()) {
+        if (index[i].value() >= 0 && index[i].value() < v->type.sizes[i].value()) continue;
+        return true;
+      }
+      int64_t upper = upper_bound(index[i]);
+      bool inside = v->type.sizes[i].is_const() && upper > 0 && upper <= v->type.sizes[i].value();
+      if (!inside || lower_bound(index[i]) < 0) return true;
+    }
+    return false;
+  }
+
+  ExprId reduce(const Node& n, const Index& index) {
+    const Index* place = space_.find(n.out());
+    const Index* operand = space_.find(n.operands[0]);
+    if (!place || !operand || *place != index) {
+      failed_ = true;  // used at another place than where this kernel computes it
+      return constant(n.out()->type.dtype, 0);
+    }
+    ReduceOp op = reduce_op_of(n.op);
+    ExprId x = eval(n.operands[0], Index(*operand), kNone);
+    if (op == ReduceOp::Any || op == ReduceOp::All) x = list_.cast(DType::Bool, x);
+    uint32_t over = list_[x].dims & space_.reduced;
+    if (over == 0) return constant_over(op, x, space_.reduced);
+    Expr e{};
+    e.kind = ExprKind::Reduce;
+    e.reduce_op = op;
+    e.args = {x};
+    e.reduce_dims = over;
+    bool arg = op == ReduceOp::ArgMax || op == ReduceOp::ArgMin;
+    e.dtype = arg ? DType::I64 : list_[x].dtype;
+    return constant_over(op, list_.add(std::move(e)), space_.reduced & ~over);
+  }
+
+  /// The reduction of x over atoms it does not vary over.
+  ExprId constant_over(ReduceOp op, ExprId x, uint32_t atoms) {
+    if (!atoms) return x;
+    Sym count = 1;
+    for (size_t i = 0; i < space_.atoms.size(); ++i)
+      if (atoms >> i & 1) count *= space_.atoms[i].size;
+    DType t = list_[x].dtype;
+    switch (op) {
+      case ReduceOp::Sum: return list_.op(S::mul, {x, list_.cast(t, list_.index(count))});
+      case ReduceOp::Prod: return list_.op(S::pow, {x, list_.cast(t, list_.index(count))});
+      case ReduceOp::ArgMax:
+      case ReduceOp::ArgMin: return list_.integer(DType::I64, 0);
+      default: return x;
+    }
+  }
+
+  // ---- creation ----
+
+  ExprId constant(DType t, double v) {
+    t = compute_type(t);
+    return is_float(t) ? list_.real(t, v) : list_.integer(t, static_cast<int64_t>(v));
+  }
+
+  ExprId number(const Node& n, std::string_view name, DType t) {
+    const graph::Attr& a = n.attrs.find(name)->second;
+    DType c = compute_type(t);
+    if (const double* v = std::get_if<double>(&a)) return constant(t, *v);
+    if (const bool* v = std::get_if<bool>(&a)) return constant(t, *v);
+    Sym s = sym_attr(n, name);
+    if (!s.is_const()) return list_.cast(c, list_.index(s));
+    return is_float(c) ? list_.real(c, static_cast<double>(s.value())) : list_.integer(c, s.value());
+  }
+
+  ExprId create(const Node& n, const Index& index) {
+    DType t = n.out()->type.dtype;
+    if (n.op != Op::iota) return number(n, "value", t);
+    bool fraction = std::holds_alternative<double>(n.attrs.find("start")->second) ||
+                    std::holds_alternative<double>(n.attrs.find("step")->second);
+    DType c = compute_type(t);
+    if (!fraction) {
+      Sym at = sym_attr(n, "start") + index[0] * sym_attr(n, "step", 1);
+      return list_.cast(c, index_value(at));
+    }
+    // As ATen: in double, rounded once.
+    ExprId i = list_.cast(DType::F64, index_value(index[0]));
+    ExprId scaled = list_.op(S::mul, {i, number(n, "step", DType::F64)});
+    return list_.cast(c, list_.op(S::add, {scaled, number(n, "start", DType::F64)}));
+  }
+
+  // ---- computed and conditional indices ----
+
+  ExprId indexed(const Node& n, const Index& index, ExprId mask) {
+    switch (n.op) {
+      case Op::cat: return cat(n, index, mask);
+      case Op::pad: return pad(n, index, mask);
+      case Op::slice_scatter: return slice_scatter(n, index, mask);
+      case Op::embedding: return embedding(n, index, mask);
+      case Op::gather: {
+        int dim = static_cast<int>(sym_attr(n, "dim").value());
+        return select(n.operands[0], dim, eval(n.operands[1], index, mask), index, mask);
+      }
+      case Op::index_select: {
+        int dim = static_cast<int>(sym_attr(n, "dim").value());
+        return select(n.operands[0], dim, eval(n.operands[1], {index[dim]}, mask), index, mask);
+      }
+      case Op::upsample_nearest: return upsample(n, index, mask);
+      default: throw_unsupported("no kernel form of ", graph::op_info(n.op).name);
+    }
+  }
+
+  /// b8: a < b, or kNone where that is certain. A split index is compared by its outer part alone.
+  ExprId less(Sym a, Sym b) {
+    Sym d = b - a;
+    if (lower_bound(d) > 0) return kNone;
+    if (upper_bound(d) != 0 && upper_bound(d) <= 1) return list_.integer(DType::Bool, 0);
+    if (b.is_const() && !a.is_const()) {
+      int64_t shift = 0;
+      std::vector<SymTerm> terms = sum_terms(a, &shift);
+      int64_t bound = b.value() - shift;
+      for (const SymTerm& t : terms) {
+        // a = coef * (a // coef) + a % coef, and bound is a multiple of coef.
+        if (t.coef <= 1 || bound % t.coef) continue;
+        return list_.op(S::lt, {index_value(floordiv(a - Sym(shift), t.coef)),
+                                list_.integer(DType::I64, bound / t.coef)});
+      }
+      return list_.op(S::lt, {index_value(a - Sym(shift)), list_.integer(DType::I64, bound)});
+    }
+    return list_.op(S::lt, {index_value(a), index_value(b)});
+  }
+  ExprId not_less(Sym a, Sym b) {
+    ExprId lt = less(a, b);
+    if (lt == kNone) return list_.integer(DType::Bool, 0);
+    if (is_false(lt)) return kNone;
+    return list_.op(S::logical_not, {lt});
+  }
+  bool is_false(ExprId id) const {
+    return id != kNone && list_[id].kind == ExprKind::Const && list_[id].ivalue == 0;
+  }
+  ExprId choose(ExprId condition, ExprId yes, ExprId no) {
+    return condition == kNone ? yes : list_.op(S::where, {condition, yes, no});
+  }
+
+  ExprId cat(const Node& n, const Index& index, ExprId mask) {
+    int dim = static_cast<int>(sym_attr(n, "dim").value());
+    split_at_pieces(n, dim, index[dim]);
+    std::vector<Sym> start = {0};
+    for (const Value* o : n.operands) start.push_back(start.back() + o->type.sizes[dim]);
+    ExprId result = kNone;
+    for (size_t i = n.operands.size(); i-- > 0;) {
+      ExprId below_end = i + 1 == n.operands.size() ? kNone : less(index[dim], start[i + 1]);
+      ExprId from_start = i == 0 ? kNone : not_less(index[dim], start[i]);
+      if (is_false(below_end) || is_false(from_start)) continue;
+      Index at = index;
+      at[dim] = index[dim] - start[i];
+      ExprId piece_mask = list_.land(mask, list_.land(below_end, from_start));
+      ExprId piece = eval(n.operands[i], at, piece_mask);
+      result = result == kNone ? piece : choose(below_end, piece, result);
+    }
+    return result == kNone ? constant(n.out()->type.dtype, 0) : result;
+  }
+
+  /// rotate_half: cut the loop where the pieces meet, so that which piece it is does not change in the inner
+  /// part.
+  void split_at_pieces(const Node& n, int dim, Sym at) {
+    int64_t inner = 0;
+    for (const Value* o : n.operands) {
+      if (!o->type.sizes[dim].is_const()) return;
+      inner = std::gcd(inner, o->type.sizes[dim].value());
+    }
+    for (size_t i = 0; i < space_.atoms.size(); ++i) {
+      const Atom& a = space_.atoms[i];
+      bool cuts = a.symbol == at && a.size.is_const() && inner >= 8 && inner < a.size.value();
+      if (cuts && a.size.value() % inner == 0 && !a.locked) want({static_cast<int>(i), inner});
+    }
+  }
+
+  ExprId pad(const Node& n, const Index& index, ExprId mask) {
+    const auto& low = n.attr<std::vector<Sym>>("low");
+    const graph::Type& type = n.operands[0]->type;
+    Index at = index;
+    ExprId inside = kNone;
+    for (size_t d = 0; d < index.size(); ++d) {
+      at[d] = index[d] - low[d];
+      if (at[d] == index[d] && n.out()->type.sizes[d] == type.sizes[d]) continue;
+      inside = list_.land(inside, not_less(at[d], 0));
+      inside = list_.land(inside, less(at[d], type.sizes[d]));
+    }
+    ExprId fill = number(n, "value", n.out()->type.dtype);
+    if (is_false(inside)) return fill;
+    return choose(inside, eval(n.operands[0], at, list_.land(mask, inside)), fill);
+  }
+
+  ExprId slice_scatter(const Node& n, const Index& index, ExprId mask) {
+    int dim = static_cast<int>(sym_attr(n, "dim").value());
+    Sym start = sym_attr(n, "start"), step = sym_attr(n, "step", 1);
+    Sym length = n.operands[1]->type.sizes[dim];
+    Sym off = index[dim] - start;
+    ExprId inside = list_.land(not_less(off, 0), less(off, length * step));
+    Index at = index;
+    at[dim] = step.is_const(1) ? off : floordiv(off, step);
+    if (!step.is_const(1)) {
+      ExprId hit = list_.op(S::eq, {index_value(mod(off, step)), list_.integer(DType::I64, 0)});
+      inside = list_.land(inside, hit);
+    }
+    if (is_false(inside)) return eval(n.operands[0], index, mask);
+    ExprId written = eval(n.operands[1], at, list_.land(mask, inside));
+    return inside == kNone ? written : choose(inside, written, eval(n.operands[0], index, mask));
+  }
+
+  ExprId embedding(const Node& n, const Index& index, ExprId mask) {
+    const graph::Type& ids = n.operands[1]->type;
+    Index id_index(index.begin(), index.begin() + ids.rank());
+    Index row(index.begin() + ids.rank() - 1, index.end());  // [0] is replaced by the row
+    if (ids.rank() == 0) {
+      row.assign(1, Sym(0));
+      row.insert(row.end(), index.begin(), index.end());
+    }
+    return select(n.operands[0], 0, eval(n.operands[1], id_index, mask), row, mask);
+  }
+
+  /// x at `index` with entry `dim` replaced by a computed number. It is clamped: no address outside is ever
+  /// touched.
+  ExprId select(const Value* x, int dim, ExprId number, Index index, ExprId mask) {
+    ExprId id = list_.cast(DType::I64, number);
+    ExprId top = index_value(x->type.sizes[dim] - 1);
+    id = list_.op(S::maximum, {id, list_.integer(DType::I64, 0)});
+    id = list_.op(S::minimum, {id, top});
+    index[dim] = computed_symbol(id);
+    return eval(x, index, mask);
+  }
+
+  ExprId upsample(const Node& n, const Index& index, ExprId mask) {
+    const graph::Type& from = n.operands[0]->type;
+    const graph::Type& to = n.out()->type;
+    const auto* scales = n.has_attr("scales") ? &n.attr<std::vector<double>>("scales") : nullptr;
+    Index at = index;
+    size_t first = index.size() - (scales ? scales->size() : n.attr<std::vector<Sym>>("sizes").size());
+    for (size_t d = first; d < index.size(); ++d) {
+      bool known = from.sizes[d].is_const() && to.sizes[d].is_const();
+      double scale = scales ? (*scales)[d - first] : 0;
+      if (scale <= 0 && known)
+        scale = static_cast<double>(from.sizes[d].value()) / static_cast<double>(to.sizes[d].value());
+      int64_t ratio = scale > 0 ? static_cast<int64_t>(1 / scale + 0.5) : 0;
+      if (scale == 1) continue;
+      if (ratio > 0 && scale * static_cast<double>(ratio) == 1) {
+        at[d] = min_size(floordiv(index[d], ratio), from.sizes[d]);
+        continue;
+      }
+      if (scale <= 0) throw_unsupported("upsample_nearest of unknown scale");
+      ExprId i = list_.cast(DType::F32, index_value(index[d]));
+      ExprId source =
+          list_.op(S::floor, {list_.op(S::mul, {i, list_.real(DType::F32, static_cast<float>(scale))})});
+      ExprId clamped = list_.op(S::minimum, {list_.cast(DType::I64, source), index_value(from.sizes[d] - 1)});
+      at[d] = computed_symbol(clamped);
+    }
+    return eval(n.operands[0], at, mask);
+  }
+  static Sym min_size(Sym at, Sym size) {
+    int64_t upper = upper_bound(at);
+    if (size.is_const() && upper > 0 && upper <= size.value()) return at;
+    return min(at, size - 1);
+  }
+
+  // ---- addresses ----
+
+  int buffer(const Value* v, bool written) {
+    for (size_t i = 0; i < values_.size(); ++i)
+      if (values_[i] == v && (buffers_[i].role == BufferRole::Out) == written) return static_cast<int>(i);
+    values_.push_back(v);
+    buffers_.push_back({v->type.dtype, written ? BufferRole::Out : BufferRole::In, v->name});
+    return static_cast<int>(values_.size()) - 1;
+  }
+
+  Address address(const Value* v, const Index& index) {
+    const std::vector<Sym>& strides = in_.strides[v->id];
+    BOLT_CHECK(strides.size() == index.size(), "no memory layout for %", v->id);
+    Sym at = 0;
+    for (size_t i = 0; i < index.size(); ++i)
+      if (!index[i].is_const(0)) at += index[i] * strides[i];
+    return lower(at);
+  }
+
+  Address lower(Sym at) {
+    if (!split_)
+      if (auto s = space_.find_split(at)) want(*s);
+    if (!has_computed(at)) return {at, {}};
+    Address out{0, {}};
+    int64_t constant = 0;
+    for (const SymTerm& t : sum_terms(at, &constant)) {
+      if (!has_computed(t.term)) {
+        out.index += t.term * Sym(t.coef);
+        continue;
+      }
+      // One computed factor times sizes; anything else (a division of a computed number) becomes arithmetic.
+      Sym rest = t.coef;
+      ExprId id = kNone;
+      bool simple = true;
+      std::vector<Sym> factors =
+          t.term.node()->op == SymOp::Mul ? t.term.node()->args : std::vector<Sym>{t.term};
+      for (Sym f : factors) {
+        if (!has_computed(f))
+          rest *= f;
+        else if (id != kNone || computed_id(f) == kNone)
+          simple = false;
+        else
+          id = computed_id(f);
+      }
+      if (simple && space_.mask(rest) == 0)
+        out.gather.push_back({id, rest});
+      else
+        out.gather.push_back({arithmetic(t.term), t.coef});
+    }
+    out.index += constant;
+    return out;
+  }
+
+  /// The number an index is, as an i64 expression.
+  ExprId index_value(Sym s) {
+    if (!split_)
+      if (auto split = space_.find_split(s)) want(*split);
+    return has_computed(s) ? arithmetic(s) : list_.index(s);
+  }
+
+  ExprId arithmetic(Sym s) {
+    if (!has_computed(s)) return list_.index(s);
+    if (ExprId id = computed_id(s); id != kNone) return id;
+    const SymNode& n = *s.node();
+    static constexpr S ops[] = {S::add, S::add, S::mul, S::floor_div, S::remainder, S::minimum, S::maximum};
+    ExprId r = arithmetic(n.args[0]);
+    for (size_t i = 1; i < n.args.size(); ++i)
+      r = list_.op(ops[static_cast<int>(n.op)], {r, arithmetic(n.args[i])});
+    return r;
+  }
+
+  void want(Space::Split s) {
+    if (!split_) split_ = s;
+  }
+
+  const BuildInput& in_;
+  const Group& group_;
+  Space& space_;
+  ExprList list_;
+  std::unordered_map<int, bool> member_;
+  std::unordered_map<int, std::vector<Known>> memo_;
+  std::vector<Buffer> buffers_;
+  std::vector<const Value*> values_;
+  std::optional<Space::Split> split_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+std::optional<Built> build_kernel(const BuildInput& in, const Group& group) {
+  std::optional<Space> space = align(in.usage, group);
+  if (!space) return std::nullopt;
+  for (int round = 0;; ++round) {
+    Builder b(in, group, *space);
+    Draft draft = b.run();
+    if (b.wants_split() && round < kMaxRebuilds && space->atoms.size() < 24) {
+      space->split(b.split());
+      continue;
+    }
+    if (b.failed()) return std::nullopt;
+    return finish(std::move(*space), std::move(draft), in, group);
+  }
+}
+
+}  // namespace bolt::loops

@@ -1,0 +1,492 @@
+// loops/fuse.cpp
+#include "loops/fuse.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "loops/build.h"
+#include "loops/roles.h"
+#include "support/error.h"
+
+namespace bolt::loops {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Op;
+using graph::OpKind;
+using graph::Value;
+
+// A kernel's operands live in registers as addresses, and its expressions in one function: past these the
+// code spills and compiling takes longer than it saves.
+constexpr size_t kMaxNodes = 96;
+constexpr size_t kMaxOperands = 24;
+constexpr size_t kMaxStored = 8;
+// Rows of a reduction that is not over the innermost memory are swept several times with strided reads.
+constexpr int64_t kMaxStridedRow = 4096;
+constexpr int kHeavyFlops = 6;
+constexpr size_t kMaxNeighbours = 16;
+constexpr size_t kMaxEpilogue = 8;
+constexpr int kMaxRounds = 3;
+
+OpKind kind_of(const Node* n) { return graph::op_info(n->op).kind; }
+
+/// Roughly how many instructions a vector of results takes.
+int flops(const Node* n) {
+  switch (n->op) {
+    case Op::exp:
+    case Op::log:
+    case Op::sin:
+    case Op::cos:
+    case Op::tanh:
+    case Op::erf:
+    case Op::pow:
+    case Op::gelu:
+    case Op::silu:
+    case Op::sigmoid:
+    case Op::mish:
+    case Op::softplus:
+    case Op::elu:
+    case Op::log_sigmoid:
+    case Op::log1p:
+    case Op::expm1:
+    case Op::exp2:
+    case Op::embedding:
+    case Op::gather:
+    case Op::index_select:
+    case Op::atan2:
+    case Op::fmod:
+    case Op::remainder: return 12;
+    case Op::sqrt:
+    case Op::rsqrt:
+    case Op::div:
+    case Op::reciprocal: return 4;
+    default: return 1;
+  }
+}
+
+class Fuser {
+ public:
+  Fuser(const Graph& g, const PlanOptions& options) : g_(g), options_(options), fuel_(options.fuel) {
+    Roles r = assign_roles(g, options);
+    f_ = std::move(r.fusion);
+    wanted_ = std::move(r.wanted);
+  }
+
+  Fusion run() {
+    make_units();
+    link();
+    if (options_.fuse) {
+      epilogues();
+      // A value with several readers can join only once these are one unit: again while that helps.
+      for (int round = 0; round < kMaxRounds && into_consumers(); ++round) {
+      }
+      siblings();
+      neighbours();
+    }
+    return collect();
+  }
+
+ private:
+  struct Part {
+    std::vector<const Node*> nodes;
+    const Node* call = nullptr;
+    bool fold = false, alive = true;
+    bool reduces = false;
+  };
+
+  // ---- units and their links ----
+
+  void make_units() {
+    unit_of_.assign(f_.usage.role.size(), -1);
+    for (const auto& n : g_.nodes) {
+      Role role = f_.usage.role_of(n.get());
+      if (role == Role::Free) continue;
+      int id = static_cast<int>(parts_.size());
+      Part p;
+      if (role == Role::Library)
+        p.call = n.get();
+      else
+        p.nodes = {n.get()}, ++f_.kernels_before;
+      p.reduces = kind_of(n.get()) == OpKind::Reduce;
+      p.fold = !n->outputs.empty() && f_.constant[n->out()->id];
+      for (const auto& v : n->outputs) unit_of_[v->id] = id;
+      place_.push_back(static_cast<int>(order_.size()));
+      order_.push_back(id);
+      parts_.push_back(std::move(p));
+      of_node_.push_back(n.get());
+    }
+    readers_.resize(f_.usage.role.size());
+    sources_.resize(f_.usage.role.size());
+  }
+
+  /// For each value that lies in memory or is computed by a unit: the units' nodes that read it, views and
+  /// other free nodes in between left out. And for each node the values it so reads.
+  void link() {
+    for (const Node* n : of_node_) {
+      std::vector<const Value*> found;
+      for (const Value* o : n->operands) trace(o, &found);
+      for (const Value* v : found) readers_[v->id].push_back(n);
+      if (!n->outputs.empty()) sources_[n->out()->id] = std::move(found);
+    }
+  }
+  void trace(const Value* v, std::vector<const Value*>* found) {
+    bool source = !v->def || unit_of_[v->id] >= 0;
+    if (source) {
+      if (std::find(found->begin(), found->end(), v) == found->end()) found->push_back(v);
+      return;
+    }
+    for (const Value* o : v->def->operands) trace(o, found);
+  }
+  const std::vector<const Value*>& sources(const Node* n) const { return sources_[n->out()->id]; }
+  int unit(const Node* n) const { return n->outputs.empty() ? -1 : unit_of_[n->out()->id]; }
+
+  // ---- merging ----
+
+  bool into_consumers() {
+    bool any = false;
+    for (const Node* n : of_node_) {
+      if (f_.usage.role_of(n) != Role::Fused) continue;
+      std::vector<const Value*> from;
+      for (const Value* v : sources(n))
+        if (v->def && f_.usage.role_of(v->def) == Role::Fused) from.push_back(v);
+      std::stable_sort(from.begin(), from.end(), [](const Value* a, const Value* b) {
+        return estimate(a->type.numel()) > estimate(b->type.numel());
+      });
+      for (const Value* v : from)
+        if (unit(v->def) != unit(n) && pays(v, n)) any |= try_merge(unit(v->def), unit(n));
+    }
+    return any;
+  }
+
+  /// Reading `v` in registers is a gain unless work is repeated for it.
+  bool pays(const Value* v, const Node* n) const {
+    const Part& p = parts_[unit(v->def)];
+    int work = 0;
+    for (const Node* m : p.nodes) work += flops(m);
+    if (p.reduces || work < kHeavyFlops) return true;
+    int64_t here = estimate(v->type.numel()), there = estimate(n->out()->type.numel());
+    if (kind_of(n) == OpKind::Reduce) there = estimate(n->operands[0]->type.numel());
+    if (there < 2 * here) return true;
+    return here == 1 || broadcast_inside(v, n);
+  }
+
+  /// Is `v` the same all along the innermost dimension of n's result? Then each row computes it once.
+  bool broadcast_inside(const Value* v, const Node* n) const {
+    for (const Value* o : n->operands) {
+      if (!reaches(o, v)) continue;
+      bool constant = false;
+      for (const Value* x = o;; x = x->def->operands[0]) {
+        constant |= x->type.rank() == 0 || x->type.sizes.back().is_const(1);
+        if (constant || x == v || !x->def || kind_of(x->def) != OpKind::View) break;
+      }
+      if (!constant) return false;
+    }
+    return true;
+  }
+  bool reaches(const Value* from, const Value* v) const {
+    if (from == v) return true;
+    if (!from->def || unit_of_[from->id] >= 0) return false;
+    return std::any_of(from->def->operands.begin(), from->def->operands.end(),
+                       [&](const Value* o) { return reaches(o, v); });
+  }
+
+  /// Neighbours in the order over one shape are merged too, if they are small: one start instead of two.
+  void neighbours() {
+    for (size_t i = 0; i + 1 < order_.size(); ++i) {
+      int a = order_[i];
+      if (!parts_[a].alive || parts_[a].call) continue;
+      size_t j = i + 1;
+      while (j < order_.size() && !parts_[order_[j]].alive) ++j;
+      if (j == order_.size() || parts_[order_[j]].call) continue;
+      int b = order_[j];
+      if (parts_[a].nodes.size() + parts_[b].nodes.size() <= kMaxNeighbours && same_extent(a, b))
+        try_merge(a, b);
+    }
+  }
+
+  void siblings() {
+    for (size_t id = 0; id < readers_.size(); ++id) {
+      const auto& readers = readers_[id];
+      for (size_t i = 0; i + 1 < readers.size(); ++i) {
+        for (size_t j = i + 1; j < readers.size() && j < i + 4; ++j) {
+          int a = unit(readers[i]), b = unit(readers[j]);
+          if (a < 0 || b < 0 || a == b || parts_[a].call || parts_[b].call) continue;
+          if (same_extent(a, b) && std::abs(place_[a] - place_[b]) < 24) try_merge(a, b);
+        }
+      }
+    }
+  }
+  bool same_extent(int a, int b) const { return extent(parts_[a]) == extent(parts_[b]); }
+  static Sym extent(const Part& p) {
+    Sym most = 0;
+    for (const Node* n : p.nodes) {
+      Sym here = (kind_of(n) == OpKind::Reduce ? n->operands[0] : n->out())->type.numel();
+      if (estimate(here) > estimate(most)) most = here;
+    }
+    return most;
+  }
+
+  bool try_merge(int a, int b) {
+    if (place_[a] > place_[b]) std::swap(a, b);
+    if (fuel_ == 0 || parts_[a].call || parts_[b].call || parts_[a].fold != parts_[b].fold) return false;
+    if (parts_[a].nodes.size() + parts_[b].nodes.size() > kMaxNodes) return false;
+    Group g = united(a, b);
+    if (g.stored.size() > kMaxStored || operand_count(g) > kMaxOperands) return false;
+    std::vector<int> after;
+    if (!acyclic(a, b, &after) || !one_space(g, parts_[a].reduces || parts_[b].reduces)) return false;
+    merge(a, b, std::move(g), after);
+    if (fuel_ > 0) --fuel_;
+    return true;
+  }
+
+  Group united(int a, int b) const {
+    Group g;
+    // Unit ids follow execution order only at first; the nodes are put in order by their value's number.
+    g.nodes = parts_[a].nodes;
+    g.nodes.insert(g.nodes.end(), parts_[b].nodes.begin(), parts_[b].nodes.end());
+    std::sort(g.nodes.begin(), g.nodes.end(),
+              [](const Node* x, const Node* y) { return x->out()->id < y->out()->id; });
+    g.stored = stored_of(g.nodes, [&](int u) { return u == a || u == b; });
+    return g;
+  }
+
+  template <typename Inside>
+  std::vector<const Value*> stored_of(const std::vector<const Node*>& nodes, Inside inside) const {
+    std::vector<const Value*> stored;
+    for (const Node* n : nodes) {
+      const Value* v = n->out();
+      bool outside = wanted_[v->id] != 0;
+      for (const Node* r : readers_[v->id]) outside |= !inside(unit(r));
+      if (outside) stored.push_back(v);
+    }
+    return stored;
+  }
+
+  size_t operand_count(const Group& g) const {
+    std::vector<const Value*> read;
+    for (const Node* n : g.nodes)
+      for (const Value* v : sources(n)) {
+        bool inside = v->def && std::find(g.nodes.begin(), g.nodes.end(), v->def) != g.nodes.end();
+        if (!inside && std::find(read.begin(), read.end(), v) == read.end()) read.push_back(v);
+      }
+    return read.size() + g.stored.size();
+  }
+
+  bool one_space(const Group& g, bool reduces) {
+    if (g.stored.empty()) return false;
+    // A single result of pointwise work takes everything below it in, whatever the views between.
+    if (!reduces && g.stored.size() == 1 && g.stored[0] == g.nodes.back()->out()) return true;
+    std::optional<Space> space = align(f_.usage, g);
+    if (!space) return false;
+    if (!reduces) return true;
+    return sweeps_well(*space, g) && reductions_in_place(g);
+  }
+
+  /// Reading whole rows again after a reduction is cheap only along memory, or when the rows are short.
+  bool sweeps_well(const Space& space, const Group& g) const {
+    bool again = std::any_of(g.stored.begin(), g.stored.end(),
+                             [&](const Value* v) { return space.mask(*space.find(v)) & space.reduced; });
+    if (!again || space.reductions.empty()) return true;
+    const Value* x = space.reductions[0]->operands[0];
+    int64_t row = 1;
+    for (size_t i = 0; i < space.atoms.size(); ++i)
+      if (space.reduced >> i & 1) row *= estimate(space.atoms[i].size);
+    return row <= kMaxStridedRow || reduces_innermost(space, x);
+  }
+  static bool reduces_innermost(const Space& space, const Value* x) {
+    const Index& index = *space.find(x);
+    int best = -1;
+    for (int i = 0; i < x->type.rank(); ++i) {
+      if (x->type.sizes[i].is_const(1)) continue;
+      if (best < 0 || estimate(x->type.strides[i]) <= estimate(x->type.strides[best])) best = i;
+    }
+    return best < 0 || (space.mask(index[best]) & space.reduced);
+  }
+
+  /// Slices and computed indices can ask for a reduction's result at another place than where it is made:
+  /// only building the kernel tells.
+  bool reductions_in_place(const Group& g) {
+    bool doubtful = false;
+    for (const Node* n : g.nodes) {
+      doubtful |= kind_of(n) == OpKind::Index;
+      for (const Value* o : n->operands) doubtful |= crosses_odd_view(o);
+    }
+    if (!doubtful) return true;
+    return try_build(g, nullptr, -1).has_value();
+  }
+  bool crosses_odd_view(const Value* v) const {
+    for (; v->def && f_.usage.role_of(v->def) == Role::Free && kind_of(v->def) == OpKind::View;
+         v = v->def->operands[0])
+      if (v->def->op == Op::slice || v->def->op == Op::as_strided || v->def->op == Op::flip ||
+          v->def->op == Op::permute)
+        return true;
+    return false;
+  }
+
+  // ---- epilogues ----
+
+  /// Pointwise work behind a contraction is done on its result while that is in registers. The call moves to
+  /// where the last of that work stood: nothing else reads it.
+  void epilogues() {
+    if (!options_.accepts_epilogue) return;
+    std::vector<char> returned(f_.usage.role.size(), 0);
+    for (const graph::Output& o : g_.outputs) returned[view_base(o.value)->id] = 1;
+    for (const Node* n : of_node_)
+      if (is_contraction(n) && !returned[n->out()->id]) attach(n, chain_behind(n));
+  }
+  static bool is_contraction(const Node* n) {
+    return n->op == Op::linear || n->op == Op::matmul || n->op == Op::conv;
+  }
+  std::vector<const Node*> chain_behind(const Node* call) const {
+    std::vector<const Node*> chain;
+    for (const Value* v = call->out(); chain.size() < kMaxEpilogue; v = chain.back()->out()) {
+      const auto& readers = readers_[v->id];
+      if (readers.size() != 1 || wanted_[v->id]) break;
+      const Node* n = readers[0];
+      bool fits = f_.usage.role_of(n) == Role::Fused && kind_of(n) == OpKind::Pointwise &&
+                  n->out()->type.numel() == call->out()->type.numel();
+      if (!fits || parts_[unit(n)].call || parts_[unit(n)].fold != parts_[unit(call)].fold) break;
+      chain.push_back(n);
+    }
+    return chain;
+  }
+  void attach(const Node* call, std::vector<const Node*> chain) {
+    for (; !chain.empty(); chain.pop_back()) {
+      std::optional<Built> built =
+          try_build({chain, {chain.back()->out()}}, call->out(), accumulator_column(*call));
+      if (built && options_.accepts_epilogue(*call, built->kernel)) return join(call, chain);
+    }
+  }
+  void join(const Node* call, const std::vector<const Node*>& chain) {
+    int u = unit(call), to = place_[unit(chain.back())];
+    for (int i = place_[u]; i < to; ++i) order_[i] = order_[i + 1], place_[order_[i]] = i;
+    order_[to] = u, place_[u] = to;
+    for (const Node* n : chain) {
+      Part& old = parts_[unit(n)];
+      old.alive = false;
+      old.nodes.clear();
+      unit_of_[n->out()->id] = u;
+    }
+    parts_[u].nodes = chain;
+  }
+
+  /// Builds a group as if everything that any unit computes lay in memory.
+  std::optional<Built> try_build(const Group& g, const Value* acc, int column) {
+    std::vector<char> materialized = f_.usage.materialized;
+    for (size_t id = 0; id < unit_of_.size(); ++id) f_.usage.materialized[id] |= unit_of_[id] >= 0;
+    if (trial_strides_.empty()) {
+      trial_strides_ = f_.strides;
+      for (const auto& n : g_.nodes)
+        for (const auto& v : n->outputs)
+          if (trial_strides_[v->id].empty()) trial_strides_[v->id] = memory_of(v.get());
+    }
+    std::optional<Built> built = build_kernel({f_.usage, trial_strides_, acc, column}, g);
+    f_.usage.materialized = std::move(materialized);
+    return built;
+  }
+  static std::vector<Sym> memory_of(const Value* v) {
+    return is_dense(v->type) ? v->type.strides : graph::contiguous_strides(v->type.sizes);
+  }
+
+  // ---- order ----
+
+  template <typename F>
+  void each_successor(int u, F&& f) const {
+    const Part& p = parts_[u];
+    auto visit = [&](const Node* n) {
+      for (const auto& v : n->outputs)
+        for (const Node* r : readers_[v->id]) f(unit(r));
+    };
+    if (p.call) visit(p.call);
+    for (const Node* n : p.nodes) visit(n);
+  }
+
+  /// Is there no way from a to b but the direct one? `after`: what lies between them and depends on a.
+  bool acyclic(int a, int b, std::vector<int>* after) {
+    if (stamp_.size() < parts_.size()) stamp_.resize(parts_.size(), 0);
+    ++now_;
+    std::vector<int> stack = {a};
+    bool through = false;
+    while (!stack.empty() && !through) {
+      int u = stack.back();
+      stack.pop_back();
+      each_successor(u, [&](int s) {
+        if (s < 0 || s == a) return;
+        if (s == b)
+          through |= u != a;
+        else if (place_[s] < place_[b] && stamp_[s] != now_)
+          stamp_[s] = now_, stack.push_back(s), after->push_back(s);
+      });
+    }
+    return !through;
+  }
+
+  void merge(int a, int b, Group g, const std::vector<int>& after) {
+    // The stretch [a .. b] becomes: what does not depend on a, the merged unit, what does.
+    std::vector<int> before, later;
+    for (int i = place_[a] + 1; i < place_[b]; ++i) {
+      bool depends = std::find(after.begin(), after.end(), order_[i]) != after.end();
+      (depends ? later : before).push_back(order_[i]);
+    }
+    int at = place_[a];
+    auto put = [&](int u) { order_[at] = u, place_[u] = at, ++at; };
+    for (int u : before) put(u);
+    put(b);
+    for (int u : later) put(u);
+    order_[at] = a, place_[a] = at;  // a dead slot keeps the places dense
+    parts_[b].nodes = std::move(g.nodes);
+    parts_[b].reduces |= parts_[a].reduces;
+    parts_[a].alive = false;
+    parts_[a].nodes.clear();
+    for (const Node* n : parts_[b].nodes) unit_of_[n->out()->id] = b;
+  }
+
+  // ---- the result ----
+
+  Fusion collect() {
+    for (int u : order_) {
+      Part& p = parts_[u];
+      if (!p.alive) continue;
+      Unit unit;
+      unit.call = p.call;
+      unit.fold = p.fold;
+      if (!p.nodes.empty()) {
+        unit.group.nodes = p.nodes;
+        unit.group.stored = stored_of(p.nodes, [&](int x) { return x == u; });
+        if (unit.group.stored.empty()) continue;  // nobody reads it
+        for (const Value* v : unit.group.stored) store(v);
+      }
+      f_.units.push_back(std::move(unit));
+    }
+    return std::move(f_);
+  }
+  void store(const Value* v) {
+    f_.usage.materialized[v->id] = 1;
+    if (!f_.strides[v->id].empty()) return;
+    f_.strides[v->id] = memory_of(v);
+  }
+
+  const Graph& g_;
+  const PlanOptions& options_;
+  Fusion f_;
+  std::vector<char> wanted_;
+  std::vector<Part> parts_;
+  std::vector<const Node*> of_node_;               // of each unit as it began, in execution order
+  std::vector<int> unit_of_;                       // by value id; -1: free or an input
+  std::vector<int> order_, place_;                 // units in a topological order, and where each stands
+  std::vector<std::vector<const Node*>> readers_;  // by value id
+  std::vector<std::vector<const Value*>> sources_;
+  std::vector<std::vector<Sym>> trial_strides_;
+  std::vector<int> stamp_;
+  int now_ = 0;
+  int fuel_;
+};
+
+}  // namespace
+
+int accumulator_column(const Node& call) { return call.op == Op::conv ? 1 : call.out()->type.rank() - 1; }
+
+Fusion fuse(const Graph& graph, const PlanOptions& options) { return Fuser(graph, options).run(); }
+
+}  // namespace bolt::loops

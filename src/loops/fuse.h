@@ -1,0 +1,48 @@
+// loops/fuse.h
+// Graph -> groups: which nodes become one kernel, in an order that runs.
+//
+// 1. Roles. Contractions, composites and externs are library calls. Views and constants are free: each kernel
+// repeats
+//    them as index arithmetic. So is pointwise work that is cheaper done again than stored (a cast of an
+//    input that several kernels read). A view that somebody needs in memory and that strides cannot express
+//    is a copy, and fused like any other node. The rest starts as one group per node.
+// 2. Into consumers. In execution order each node's group is merged with the groups it reads from, largest
+// value
+//    first. What only the group reads is not stored. A merge is legal when it makes no cycle, keeps within
+//    the limits, keeps fold work (of parameters alone) apart from the rest, and the union still has one
+//    iteration space (space.h); it pays unless it repeats heavy work for each row of a larger result.
+// 3. Siblings. Groups over one shape that read the same large value are merged, so that it is read once.
+//
+// Groups and calls stand in one topological order throughout; a merge is tested by searching the stretch of
+// the order between the two, and the stretch is reordered around the merged group.
+#pragma once
+
+#include <vector>
+
+#include "loops/plan.h"
+#include "loops/space.h"
+
+namespace bolt::loops {
+
+/// One step to be: a group, or a call of a library.
+struct Unit {
+  Group group;                        // empty for a call
+  const graph::Node* call = nullptr;  // with a group too: the group is the epilogue of the call
+  bool fold = false;                  // depends on parameters and constants only
+};
+
+struct Fusion {
+  Usage usage;
+  std::vector<Unit> units;                // in execution order
+  std::vector<std::vector<Sym>> strides;  // by value id: memory of materialized values, else empty
+  std::vector<char> constant;             // by value id: depends on parameters and constants only
+  int kernels_before = 0;
+};
+
+/// Which dimension of a contraction's result is the column of its tiles: the last, or a convolution's
+/// channels.
+int accumulator_column(const graph::Node& call);
+
+Fusion fuse(const graph::Graph& graph, const PlanOptions& options);
+
+}  // namespace bolt::loops

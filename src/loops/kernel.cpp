@@ -1,0 +1,103 @@
+// loops/kernel.cpp
+// Building kernels: the dimension mask of each expression, sharing of equal expressions, and what a kernel
+// costs.
+#include "loops/kernel.h"
+
+#include <bit>
+
+#include "loops/kernel_ops.h"
+
+namespace bolt::loops {
+namespace {
+
+/// Bits of NaN compare too, so that two `nan` constants are one expression.
+bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+
+bool same_gather(const std::vector<GatherTerm>& a, const std::vector<GatherTerm>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].value != b[i].value || a[i].coef != b[i].coef) return false;
+  return true;
+}
+
+bool same_expr(const Expr& a, const Expr& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.dims == b.dims && a.args == b.args &&
+         a.buffer == b.buffer && a.index == b.index && a.reduce_op == b.reduce_op &&
+         a.reduce_dims == b.reduce_dims && a.ivalue == b.ivalue && same_bits(a.value, b.value) &&
+         a.mask == b.mask && same_bits(a.fill, b.fill) && same_gather(a.gather, b.gather);
+}
+
+/// Product of the sizes of the dimensions in `mask`.
+Sym points(const Kernel& k, uint32_t mask) {
+  Sym n = 1;
+  for (size_t i = 0; i < k.dims.size(); ++i)
+    if (mask >> i & 1) n *= k.dims[i].size;
+  return n;
+}
+
+}  // namespace
+
+Sym Kernel::dim(int i) {
+  // Asked for at every turn: the symbols are kept.
+  static const std::vector<Sym> known = [] {
+    std::vector<Sym> v;
+    for (int k = 0; k < 32; ++k) v.push_back(Sym::symbol("d" + std::to_string(k)));
+    return v;
+  }();
+  return known[i];
+}
+
+uint32_t Kernel::varies(Sym index) const {
+  std::vector<Sym> symbols;
+  collect_symbols(index, &symbols);
+  uint32_t mask = 0;
+  for (Sym s : symbols)
+    for (size_t i = 0; i < dims.size(); ++i)
+      if (s == dim(static_cast<int>(i))) mask |= 1u << i;
+  return mask;
+}
+
+uint32_t dims_of(const Kernel& k, const Expr& e) {
+  uint32_t mask = 0;
+  switch (e.kind) {
+    case ExprKind::Const: break;
+    case ExprKind::Index: mask = k.varies(e.index); break;
+    case ExprKind::Load:
+      mask = k.varies(e.index);
+      for (const GatherTerm& g : e.gather) mask |= k.exprs[g.value].dims;
+      if (e.mask != kNone) mask |= k.exprs[e.mask].dims;
+      break;
+    case ExprKind::Acc: mask = (1u << k.dims.size()) - 1; break;
+    case ExprKind::Op:
+    case ExprKind::Cast:
+    case ExprKind::Reduce:
+      for (ExprId a : e.args) mask |= k.exprs[a].dims;
+      mask &= ~e.reduce_dims;
+      break;
+  }
+  return mask;
+}
+
+ExprId Kernel::add(Expr e) {
+  e.dims = dims_of(*this, e);
+  for (size_t i = exprs.size(); i-- > 0;)
+    if (same_expr(exprs[i], e)) return static_cast<ExprId>(i);
+  exprs.push_back(std::move(e));
+  return static_cast<ExprId>(exprs.size()) - 1;
+}
+
+Traffic traffic(const Kernel& k) {
+  Traffic t{0, 0};
+  for (const Expr& e : k.exprs) {
+    if (e.kind == ExprKind::Load) t.bytes += points(k, e.dims) * dtype_bytes(e.dtype);
+    if (e.kind == ExprKind::Op) t.flops += points(k, e.dims);
+    if (e.kind == ExprKind::Reduce) t.flops += points(k, k.exprs[e.args[0]].dims);
+  }
+  for (const Store& s : k.stores) {
+    uint32_t mask = k.varies(s.index) | k.exprs[s.value].dims;
+    t.bytes += points(k, mask) * dtype_bytes(k.buffers[s.buffer].dtype);
+  }
+  return t;
+}
+
+}  // namespace bolt::loops

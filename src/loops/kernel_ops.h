@@ -1,0 +1,26 @@
+// loops/kernel_ops.h
+// Facts about the scalar operations of a kernel: names, operand counts, result types.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "loops/kernel.h"
+
+namespace bolt::loops {
+
+BOLT_API std::string_view scalar_op_name(ScalarOp op);
+BOLT_API std::optional<ScalarOp> scalar_op_from_name(std::string_view name);
+BOLT_API int scalar_op_arity(ScalarOp op);
+BOLT_API std::string_view reduce_op_name(ReduceOp op);
+BOLT_API std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
+/// Comparisons and tests give b8, `where` the type of its choices, everything else the type of its operands.
+BOLT_API DType op_result_dtype(ScalarOp op, const std::vector<DType>& operands);
+BOLT_API DType reduce_result_dtype(ReduceOp op, DType operand);
+inline bool is_arg_reduce(ReduceOp op) { return op == ReduceOp::ArgMax || op == ReduceOp::ArgMin; }
+bool gives_bool(ScalarOp op);
+/// Over which dimensions `e`, whose operands are already in `k`, varies.
+uint32_t dims_of(const Kernel& k, const Expr& e);
+
+}  // namespace bolt::loops

@@ -1,0 +1,470 @@
+// loops/reference_kernel.cpp
+// Runs a kernel the slow and obvious way: every expression becomes an array over the dimensions it varies
+// over, filled in SSA order; stores come last, so an `inout` buffer is read as it was before.
+//
+// Floating values are doubles and are rounded only where the kernel says so: by a cast and by a store.
+// Integers are exact and wrap at their width. Integer division by zero gives 0 (no trap).
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "loops/kernel.h"
+#include "loops/kernel_ops.h"
+#include "support/error.h"
+
+namespace bolt::loops {
+namespace {
+
+float bf16_to_float(uint16_t h) { return std::bit_cast<float>(static_cast<uint32_t>(h) << 16); }
+
+uint16_t float_to_bf16(float v) {
+  uint32_t bits = std::bit_cast<uint32_t>(v);
+  if (std::isnan(v)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+double f16_to_double(uint16_t h) {
+  int exponent = h >> 10 & 31;
+  double fraction = h & 1023;
+  double v = exponent == 31  ? (fraction != 0 ? std::nan("") : std::numeric_limits<double>::infinity())
+             : exponent == 0 ? std::ldexp(fraction, -24)
+                             : std::ldexp(1024 + fraction, exponent - 25);
+  return h & 0x8000 ? -v : v;
+}
+
+uint16_t double_to_f16(double v) {
+  uint16_t sign = std::signbit(v) ? 0x8000 : 0;
+  if (std::isnan(v)) return sign | 0x7e00;
+  double a = std::fabs(v);
+  if (a >= 65520) return sign | 0x7c00;
+  int exponent = a < std::ldexp(1.0, -14) ? -14 : std::ilogb(a);
+  // nearbyint rounds to even; a carry into the exponent is right because the fields adjoin.
+  auto mantissa = static_cast<uint32_t>(std::nearbyint(std::ldexp(a, 10 - exponent)));
+  if (exponent == -14) return sign | static_cast<uint16_t>(mantissa);
+  return sign | static_cast<uint16_t>(((exponent + 14) << 10) + mantissa);
+}
+
+double round_to(DType t, double v) {
+  switch (t) {
+    case DType::F32: return static_cast<float>(v);
+    case DType::BF16: return bf16_to_float(float_to_bf16(static_cast<float>(v)));
+    case DType::F16: return f16_to_double(double_to_f16(static_cast<float>(v)));
+    default: return v;
+  }
+}
+
+int64_t wrap(DType t, int64_t v) {
+  switch (t) {
+    case DType::Bool: return v != 0;
+    case DType::U8: return static_cast<uint8_t>(v);
+    case DType::I8: return static_cast<int8_t>(v);
+    case DType::I16: return static_cast<int16_t>(v);
+    case DType::I32: return static_cast<int32_t>(v);
+    default: return v;
+  }
+}
+
+/// One value of any dtype: `f` for floating ones, `i` for integers and b8.
+struct Cell {
+  double f = 0;
+  int64_t i = 0;
+};
+
+template <typename T>
+T read(const void* base, int64_t at) {
+  T v;
+  std::memcpy(&v, static_cast<const char*>(base) + at * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return v;
+}
+template <typename T>
+void write(void* base, int64_t at, T v) {
+  std::memcpy(static_cast<char*>(base) + at * static_cast<int64_t>(sizeof(T)), &v, sizeof(T));
+}
+
+Cell load_cell(DType t, const void* base, int64_t at) {
+  switch (t) {
+    case DType::Bool: return {0, read<uint8_t>(base, at) != 0};
+    case DType::U8: return {0, read<uint8_t>(base, at)};
+    case DType::I8: return {0, read<int8_t>(base, at)};
+    case DType::I16: return {0, read<int16_t>(base, at)};
+    case DType::I32: return {0, read<int32_t>(base, at)};
+    case DType::I64: return {0, read<int64_t>(base, at)};
+    case DType::F16: return {f16_to_double(read<uint16_t>(base, at)), 0};
+    case DType::BF16: return {bf16_to_float(read<uint16_t>(base, at)), 0};
+    case DType::F32: return {read<float>(base, at), 0};
+    case DType::F64: return {read<double>(base, at), 0};
+    default: throw_unsupported("complex numbers in a kernel");
+  }
+}
+
+void store_cell(DType t, void* base, int64_t at, Cell c) {
+  switch (t) {
+    case DType::Bool: return write<uint8_t>(base, at, c.i != 0);
+    case DType::U8:
+    case DType::I8: return write<int8_t>(base, at, static_cast<int8_t>(c.i));
+    case DType::I16: return write<int16_t>(base, at, static_cast<int16_t>(c.i));
+    case DType::I32: return write<int32_t>(base, at, static_cast<int32_t>(c.i));
+    case DType::I64: return write<int64_t>(base, at, c.i);
+    case DType::F16: return write<uint16_t>(base, at, double_to_f16(static_cast<float>(c.f)));
+    case DType::BF16: return write<uint16_t>(base, at, float_to_bf16(static_cast<float>(c.f)));
+    case DType::F32: return write<float>(base, at, static_cast<float>(c.f));
+    case DType::F64: return write<double>(base, at, c.f);
+    default: throw_unsupported("complex numbers in a kernel");
+  }
+}
+
+double sign_of(double x) { return std::isnan(x) ? x : (x > 0) - (x < 0); }
+double nan_max(double a, double b) { return std::isnan(a) || std::isnan(b) ? std::nan("") : std::fmax(a, b); }
+double nan_min(double a, double b) { return std::isnan(a) || std::isnan(b) ? std::nan("") : std::fmin(a, b); }
+
+double python_remainder(double a, double b) {
+  double r = std::fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+double float_op(ScalarOp op, double a, double b, double c) {
+  switch (op) {
+    case ScalarOp::neg: return -a;
+    case ScalarOp::abs: return std::fabs(a);
+    case ScalarOp::sign: return sign_of(a);
+    case ScalarOp::floor: return std::floor(a);
+    case ScalarOp::ceil: return std::ceil(a);
+    case ScalarOp::trunc: return std::trunc(a);
+    case ScalarOp::round: return std::nearbyint(a);
+    case ScalarOp::sqrt: return std::sqrt(a);
+    case ScalarOp::rsqrt: return 1 / std::sqrt(a);
+    case ScalarOp::reciprocal: return 1 / a;
+    case ScalarOp::exp: return std::exp(a);
+    case ScalarOp::exp2: return std::exp2(a);
+    case ScalarOp::expm1: return std::expm1(a);
+    case ScalarOp::log: return std::log(a);
+    case ScalarOp::log2: return std::log2(a);
+    case ScalarOp::log10: return std::log10(a);
+    case ScalarOp::log1p: return std::log1p(a);
+    case ScalarOp::sin: return std::sin(a);
+    case ScalarOp::cos: return std::cos(a);
+    case ScalarOp::tan: return std::tan(a);
+    case ScalarOp::asin: return std::asin(a);
+    case ScalarOp::acos: return std::acos(a);
+    case ScalarOp::atan: return std::atan(a);
+    case ScalarOp::sinh: return std::sinh(a);
+    case ScalarOp::cosh: return std::cosh(a);
+    case ScalarOp::tanh: return std::tanh(a);
+    case ScalarOp::erf: return std::erf(a);
+    case ScalarOp::erfc: return std::erfc(a);
+    case ScalarOp::sigmoid: return 1 / (1 + std::exp(-a));
+    case ScalarOp::add: return a + b;
+    case ScalarOp::sub: return a - b;
+    case ScalarOp::mul: return a * b;
+    case ScalarOp::div: return a / b;
+    case ScalarOp::floor_div: return std::floor(a / b);
+    case ScalarOp::trunc_div: return std::trunc(a / b);
+    case ScalarOp::remainder: return python_remainder(a, b);
+    case ScalarOp::fmod: return std::fmod(a, b);
+    case ScalarOp::pow: return std::pow(a, b);
+    case ScalarOp::atan2: return std::atan2(a, b);
+    case ScalarOp::maximum: return nan_max(a, b);
+    case ScalarOp::minimum: return nan_min(a, b);
+    case ScalarOp::fmax: return std::fmax(a, b);
+    case ScalarOp::fmin: return std::fmin(a, b);
+    case ScalarOp::copysign: return std::copysign(a, b);
+    case ScalarOp::fma: return a * b + c;
+    default: BOLT_CHECK(false, scalar_op_name(op), " of floating values");
+  }
+  return 0;
+}
+
+int64_t floor_div_int(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1)
+    return static_cast<int64_t>(-static_cast<uint64_t>(a));  // the smallest integer has no positive twin
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+int64_t int_pow(int64_t a, int64_t n) {
+  if (n < 0) return a == 1 ? 1 : a == -1 ? (n % 2 ? -1 : 1) : 0;
+  uint64_t result = 1, base = static_cast<uint64_t>(a);
+  for (; n; n >>= 1, base *= base)
+    if (n & 1) result *= base;
+  return static_cast<int64_t>(result);
+}
+
+int64_t int_op(ScalarOp op, DType t, int64_t a, int64_t b, int64_t c) {
+  auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
+  switch (op) {
+    case ScalarOp::neg: return static_cast<int64_t>(-u(a));
+    case ScalarOp::abs: return a < 0 ? static_cast<int64_t>(-u(a)) : a;
+    case ScalarOp::sign: return (a > 0) - (a < 0);
+    case ScalarOp::floor:
+    case ScalarOp::ceil:
+    case ScalarOp::trunc:
+    case ScalarOp::round: return a;
+    case ScalarOp::bitwise_not: return t == DType::Bool ? !a : ~a;
+    case ScalarOp::add: return static_cast<int64_t>(u(a) + u(b));
+    case ScalarOp::sub: return static_cast<int64_t>(u(a) - u(b));
+    case ScalarOp::mul: return static_cast<int64_t>(u(a) * u(b));
+    case ScalarOp::fma: return static_cast<int64_t>(u(a) * u(b) + u(c));
+    case ScalarOp::floor_div: return floor_div_int(a, b);
+    case ScalarOp::trunc_div: return b == 0 ? 0 : b == -1 ? static_cast<int64_t>(-u(a)) : a / b;
+    case ScalarOp::remainder: return b == 0 || b == -1 ? 0 : a - floor_div_int(a, b) * b;
+    case ScalarOp::fmod: return b == 0 || b == -1 ? 0 : a % b;
+    case ScalarOp::pow: return int_pow(a, b);
+    case ScalarOp::maximum:
+    case ScalarOp::fmax: return std::max(a, b);
+    case ScalarOp::minimum:
+    case ScalarOp::fmin: return std::min(a, b);
+    case ScalarOp::bitwise_and: return a & b;
+    case ScalarOp::bitwise_or: return a | b;
+    case ScalarOp::bitwise_xor: return a ^ b;
+    case ScalarOp::shift_left: return b < 0 || b > 63 ? 0 : static_cast<int64_t>(u(a) << b);
+    case ScalarOp::shift_right: return a >> (b < 0 || b > 63 ? 63 : b);
+    default: BOLT_CHECK(false, scalar_op_name(op), " of integers");
+  }
+  return 0;
+}
+
+template <typename T>
+bool compare(ScalarOp op, T a, T b) {
+  switch (op) {
+    case ScalarOp::eq: return a == b;
+    case ScalarOp::ne: return a != b;
+    case ScalarOp::lt: return a < b;
+    case ScalarOp::le: return a <= b;
+    case ScalarOp::gt: return a > b;
+    default: return a >= b;
+  }
+}
+
+Cell apply(ScalarOp op, DType t, const Cell* x) {
+  bool fp = is_float(t);
+  switch (op) {
+    case ScalarOp::where: return x[0].i ? x[1] : x[2];
+    case ScalarOp::isnan: return {0, fp && std::isnan(x[0].f)};
+    case ScalarOp::isinf: return {0, fp && std::isinf(x[0].f)};
+    case ScalarOp::logical_not: return {0, fp ? x[0].f == 0 : x[0].i == 0};
+    case ScalarOp::eq:
+    case ScalarOp::ne:
+    case ScalarOp::lt:
+    case ScalarOp::le:
+    case ScalarOp::gt:
+    case ScalarOp::ge: return {0, fp ? compare(op, x[0].f, x[1].f) : compare(op, x[0].i, x[1].i)};
+    default: break;
+  }
+  if (fp) return {float_op(op, x[0].f, x[1].f, x[2].f), 0};
+  return {0, wrap(t, int_op(op, t, x[0].i, x[1].i, x[2].i))};
+}
+
+Cell cast_cell(DType from, DType to, Cell c) {
+  if (to == DType::Bool) return {0, is_float(from) ? c.f != 0 : c.i != 0};
+  if (is_float(to)) return {round_to(to, is_float(from) ? c.f : static_cast<double>(c.i)), 0};
+  if (!is_float(from)) return {0, wrap(to, c.i)};
+  bool fits = std::fabs(c.f) < 9.2e18;  // beyond it, and for NaN, C++ leaves the result open
+  return {0, wrap(to, fits ? static_cast<int64_t>(c.f) : std::numeric_limits<int64_t>::min())};
+}
+
+/// A Sym over loop variables with all size symbols known: affine where it can be, which is nearly always.
+class IndexFn {
+ public:
+  IndexFn(const Kernel& k, Sym index, const int64_t* syms) {
+    index_ = substitute(index, [&](Sym s) {
+      for (size_t i = 0; i < k.symbols.size(); ++i)
+        if (k.symbols[i] == s) return Sym(syms[i]);
+      return s;
+    });
+    for (const SymTerm& t : sum_terms(index_, &constant_)) {
+      int dim = -1;
+      for (size_t i = 0; i < k.dims.size(); ++i)
+        if (t.term == Kernel::dim(static_cast<int>(i))) dim = static_cast<int>(i);
+      if (dim < 0) affine_ = false;
+      terms_.push_back({dim, t.coef});
+    }
+  }
+  int64_t at(const std::vector<int64_t>& point) const {
+    if (!affine_)
+      return evaluate(index_, [&](const SymNode& n) { return point[std::atoi(n.name.c_str() + 1)]; });
+    int64_t v = constant_;
+    for (const Term& t : terms_) v += t.coef * point[t.dim];
+    return v;
+  }
+
+ private:
+  struct Term {
+    int dim;
+    int64_t coef;
+  };
+  Sym index_;
+  int64_t constant_ = 0;
+  std::vector<Term> terms_;
+  bool affine_ = true;
+};
+
+class Runner {
+ public:
+  Runner(const Kernel& k, void* const* buffers, const int64_t* syms) : k_(k), buffers_(buffers), syms_(syms) {
+    for (const Dim& d : k.dims) sizes_.push_back(size(d.size));
+    values_.resize(k.exprs.size());
+  }
+
+  void run() {
+    for (size_t i = 0; i < k_.exprs.size(); ++i) expr(static_cast<ExprId>(i));
+    for (const Store& s : k_.stores) store(s);
+  }
+
+ private:
+  int64_t size(Sym s) const {
+    return evaluate(s, [&](const SymNode& n) {
+      for (size_t i = 0; i < k_.symbols.size(); ++i)
+        if (k_.symbols[i].node() == &n) return syms_[i];
+      BOLT_CHECK(false, "size symbol ", n.name, " is not passed");
+      return int64_t{0};
+    });
+  }
+
+  /// Where the point lies in an array over the dimensions of `mask`.
+  int64_t offset(uint32_t mask, const std::vector<int64_t>& point) const {
+    int64_t at = 0;
+    for (size_t i = 0; i < sizes_.size(); ++i)
+      if (mask >> i & 1) at = at * sizes_[i] + point[i];
+    return at;
+  }
+  int64_t count(uint32_t mask) const {
+    int64_t n = 1;
+    for (size_t i = 0; i < sizes_.size(); ++i)
+      if (mask >> i & 1) n *= sizes_[i];
+    return n;
+  }
+  template <typename F>
+  void each(uint32_t mask, F&& body) const {
+    if (count(mask) == 0) return;
+    std::vector<int64_t> point(sizes_.size(), 0);
+    while (true) {
+      body(point);
+      int i = static_cast<int>(sizes_.size()) - 1;
+      for (; i >= 0; --i) {
+        if (!(mask >> i & 1)) continue;
+        if (++point[i] < sizes_[i]) break;
+        point[i] = 0;
+      }
+      if (i < 0) return;
+    }
+  }
+  Cell value(ExprId id, const std::vector<int64_t>& point) const {
+    return values_[id][offset(k_.exprs[id].dims, point)];
+  }
+
+  void expr(ExprId id) {
+    const Expr& e = k_.exprs[id];
+    if (e.kind == ExprKind::Reduce) return reduce(id);
+    std::vector<Cell>& out = values_[id];
+    out.reserve(count(e.dims));
+    IndexFn index(k_, e.index, syms_);
+    each(e.dims, [&](const std::vector<int64_t>& p) { out.push_back(point(e, index, p)); });
+  }
+
+  Cell point(const Expr& e, const IndexFn& index, const std::vector<int64_t>& p) const {
+    switch (e.kind) {
+      case ExprKind::Const: return {e.value, e.ivalue};
+      case ExprKind::Index: return {0, index.at(p)};
+      case ExprKind::Load: {
+        if (e.mask != kNone && !value(e.mask, p).i)
+          return is_float(e.dtype) ? Cell{e.fill, 0} : Cell{0, static_cast<int64_t>(e.fill)};
+        return load_cell(e.dtype, buffers_[e.buffer], address(index, e.gather, p));
+      }
+      case ExprKind::Op: {
+        Cell args[3];
+        for (size_t i = 0; i < e.args.size(); ++i) args[i] = value(e.args[i], p);
+        return apply(e.op, k_.exprs[e.args.back()].dtype, args);
+      }
+      case ExprKind::Cast: return cast_cell(k_.exprs[e.args[0]].dtype, e.dtype, value(e.args[0], p));
+      default: BOLT_CHECK(false, "an accumulator cannot be run alone");
+    }
+    return {};
+  }
+
+  int64_t address(const IndexFn& index, const std::vector<GatherTerm>& gather,
+                  const std::vector<int64_t>& p) const {
+    int64_t at = index.at(p);
+    for (const GatherTerm& g : gather) at += size(g.coef) * value(g.value, p).i;
+    return at;
+  }
+
+  static Cell start(ReduceOp op, DType t) {
+    double inf = std::numeric_limits<double>::infinity();
+    int64_t low = t == DType::Bool || t == DType::U8 ? 0 : std::numeric_limits<int64_t>::min();
+    switch (op) {
+      case ReduceOp::Prod:
+      case ReduceOp::All: return {1, 1};
+      case ReduceOp::Max: return {-inf, low};
+      case ReduceOp::Min: return {inf, std::numeric_limits<int64_t>::max()};
+      default: return {0, 0};
+    }
+  }
+  static Cell combine(ReduceOp op, DType t, Cell a, Cell b) {
+    switch (op) {
+      case ReduceOp::Sum: return {a.f + b.f, wrap(t, a.i + b.i)};
+      case ReduceOp::Prod: return {a.f * b.f, wrap(t, a.i * b.i)};
+      case ReduceOp::Max: return {nan_max(a.f, b.f), std::max(a.i, b.i)};
+      case ReduceOp::Min: return {nan_min(a.f, b.f), std::min(a.i, b.i)};
+      case ReduceOp::Any: return {0, a.i || b.i};
+      default: return {0, a.i && b.i};
+    }
+  }
+  /// Is `b` to be taken in place of the best so far? The first of equals wins, NaN beats all.
+  static bool better(ReduceOp op, DType t, Cell best, Cell b) {
+    if (!is_float(t)) return op == ReduceOp::ArgMax ? b.i > best.i : b.i < best.i;
+    if (std::isnan(best.f)) return false;
+    return std::isnan(b.f) || (op == ReduceOp::ArgMax ? b.f > best.f : b.f < best.f);
+  }
+
+  void reduce(ExprId id) {
+    const Expr& e = k_.exprs[id];
+    const Expr& x = k_.exprs[e.args[0]];
+    std::vector<Cell>& out = values_[id];
+    if (is_arg_reduce(e.reduce_op)) return arg_reduce(e, x, &out);
+    DType t = x.dtype;
+    out.assign(count(e.dims), start(e.reduce_op, t));
+    each(x.dims, [&](const std::vector<int64_t>& p) {
+      Cell& c = out[offset(e.dims, p)];
+      c = combine(e.reduce_op, t, c, value(e.args[0], p));
+    });
+  }
+  void arg_reduce(const Expr& e, const Expr& x, std::vector<Cell>* out) {
+    int dim = std::countr_zero(e.reduce_dims);
+    std::vector<Cell> best(count(e.dims));
+    out->assign(best.size(), {0, -1});
+    each(x.dims, [&](const std::vector<int64_t>& p) {
+      int64_t at = offset(e.dims, p);
+      Cell v = value(e.args[0], p);
+      if ((*out)[at].i >= 0 && !better(e.reduce_op, x.dtype, best[at], v)) return;
+      best[at] = v;
+      (*out)[at].i = p[dim];
+    });
+  }
+
+  void store(const Store& s) {
+    uint32_t mask = k_.varies(s.index) | k_.exprs[s.value].dims;
+    for (const GatherTerm& g : s.gather) mask |= k_.exprs[g.value].dims;
+    if (s.mask != kNone) mask |= k_.exprs[s.mask].dims;
+    IndexFn index(k_, s.index, syms_);
+    each(mask, [&](const std::vector<int64_t>& p) {
+      if (s.mask != kNone && !value(s.mask, p).i) return;
+      store_cell(k_.buffers[s.buffer].dtype, buffers_[s.buffer], address(index, s.gather, p),
+                 value(s.value, p));
+    });
+  }
+
+  const Kernel& k_;
+  void* const* buffers_;
+  const int64_t* syms_;
+  std::vector<int64_t> sizes_;
+  std::vector<std::vector<Cell>> values_;
+};
+
+}  // namespace
+
+void run_reference(const Kernel& k, void* const* buffers, const int64_t* syms) {
+  Runner(k, buffers, syms).run();
+}
+
+}  // namespace bolt::loops

@@ -1,0 +1,206 @@
+// loops/roles.cpp
+#include "loops/roles.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/error.h"
+
+namespace bolt::loops {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Op;
+using graph::OpKind;
+using graph::Value;
+
+OpKind kind_of(const Node* n) { return graph::op_info(n->op).kind; }
+bool is_call(const Node* n) {
+  OpKind k = kind_of(n);
+  return k == OpKind::Library || k == OpKind::Extern || k == OpKind::Composite;
+}
+bool is_view(const Value* v) { return v->def && kind_of(v->def) == OpKind::View; }
+
+class Assigner {
+ public:
+  Assigner(const Graph& g, const PlanOptions& options) : g_(g), options_(options) {}
+
+  Roles run() {
+    size_t count = 0;
+    for (const auto& in : g_.inputs) count = std::max<size_t>(count, in.value->id + 1);
+    for (const auto& n : g_.nodes)
+      for (const auto& v : n->outputs) count = std::max<size_t>(count, v->id + 1);
+    f_.usage.users.resize(count);
+    f_.usage.role.assign(count, Role::Free);
+    f_.usage.materialized.assign(count, 0);
+    f_.strides.resize(count);
+    f_.constant.assign(count, 0);
+    r_.wanted.assign(count, 0);
+    find_users();
+    find_constants();
+    first_roles();
+    want_memory();
+    repeat_cheap_work();
+    return std::move(r_);
+  }
+
+ private:
+  void find_users() {
+    for (const auto& n : g_.nodes)
+      for (const Value* o : n->operands) {
+        auto& users = f_.usage.users[o->id];
+        if (users.empty() || users.back() != n.get()) users.push_back(n.get());
+      }
+  }
+
+  void find_constants() {
+    for (const auto& in : g_.inputs)
+      f_.constant[in.value->id] = options_.fold_params && in.kind != graph::InputKind::Arg;
+    for (const auto& n : g_.nodes) {
+      // An extern may be random or have effects; only what we know is folded.
+      bool constant = options_.fold_params && kind_of(n.get()) != OpKind::Extern;
+      for (const Value* o : n->operands) constant &= f_.constant[o->id] != 0;
+      for (const auto& v : n->outputs) f_.constant[v->id] = constant && sizes_known(v->type);
+    }
+  }
+  static bool sizes_known(const graph::Type& t) {
+    return std::all_of(t.sizes.begin(), t.sizes.end(), [](Sym s) { return s.is_const(); });
+  }
+
+  void first_roles() {
+    for (const auto& in : g_.inputs) in_memory(in.value.get(), in.value->type.strides);
+    for (const auto& n : g_.nodes) {
+      if (n->outputs.empty()) continue;
+      Role& role = f_.usage.role[n->out()->id];
+      OpKind k = kind_of(n.get());
+      role = is_call(n.get())                           ? Role::Library
+             : k == OpKind::View || k == OpKind::Create ? Role::Free
+                                                        : Role::Fused;
+      if (role == Role::Library)
+        for (const auto& v : n->outputs) in_memory(v.get(), v->type.strides);
+    }
+  }
+  void in_memory(const Value* v, const std::vector<Sym>& strides) {
+    f_.usage.materialized[v->id] = 1;
+    f_.strides[v->id] = strides;
+  }
+
+  // ---- what must lie in memory ----
+
+  void want_memory() {
+    std::vector<const Value*> operands;
+    for (const auto& n : g_.nodes)
+      if (is_call(n.get())) operands.insert(operands.end(), n->operands.begin(), n->operands.end());
+    // Outputs first: they fix the layout of what they are, and others may look at their memory.
+    for (const graph::Output& o : g_.outputs) want_output(o);
+    // Values themselves before views of them: then the views know whether their base is there.
+    for (const Value* v : operands)
+      if (!is_view(v)) want(v);
+    for (const Value* v : operands)
+      if (is_view(v)) want_view(v);
+  }
+
+  void want(const Value* v) {
+    if (f_.usage.materialized[v->id] || r_.wanted[v->id]) return;
+    r_.wanted[v->id] = 1;
+    f_.usage.role[v->id] = Role::Fused;
+    if (f_.strides[v->id].empty()) f_.strides[v->id] = layout(v);
+  }
+
+  /// As the recorded run had it when that is dense (channels-last stays so), else row-major.
+  static std::vector<Sym> layout(const Value* v) {
+    if (!is_view(v) && is_dense(v->type)) return v->type.strides;
+    return graph::contiguous_strides(v->type.sizes);
+  }
+
+  void want_output(const graph::Output& o) {
+    const Value* v = o.value;
+    const Value* base = view_base(v);
+    if (o.write_to >= 0 && !is_view(v)) return want(v);
+    bool there = f_.usage.materialized[base->id] || r_.wanted[base->id];
+    if (there) {
+      auto view = over_base(v, f_.strides[base->id]);
+      if (view && (view->strides == v->type.strides || o.write_to >= 0)) return;
+    }
+    // Overlapping elements (an expanded result) cannot be stored: the base is, and shown through strides.
+    if (is_view(v) && !is_dense(v->type) && over_base(v, layout(base))) return want(base);
+    bool fresh = !f_.usage.materialized[v->id] && !r_.wanted[v->id];
+    if (fresh && o.write_to < 0) f_.strides[v->id] = v->type.strides;
+    want(v);
+  }
+
+  void want_view(const Value* v) {
+    const Value* base = view_base(v);
+    bool there = f_.usage.materialized[base->id] || r_.wanted[base->id];
+    std::vector<Sym> memory = there ? f_.strides[base->id] : layout(base);
+    auto view = over_base(v, memory);
+    if (!view) return want(v);
+    if (!there) want(base);
+  }
+
+  // ---- cheap work is repeated ----
+
+  /// One cheap operation on one value in memory (and numbers), read by several nodes.
+  bool is_cheap(const Node& n) const {
+    static constexpr Op ops[] = {Op::cast, Op::neg, Op::add, Op::sub, Op::mul, Op::logical_not, Op::eq,
+                                 Op::ne,   Op::lt,  Op::le,  Op::gt,  Op::ge,  Op::abs};
+    if (std::find(std::begin(ops), std::end(ops), n.op) == std::end(ops)) return false;
+    int sources = 0;
+    for (const Value* o : n.operands) {
+      const Value* base = view_base(o);
+      if (base->def && kind_of(base->def) == OpKind::Create && base->type.numel().is_const(1)) continue;
+      if (!f_.usage.materialized[base->id] || base->type.numel() != n.out()->type.numel()) return false;
+      ++sources;
+    }
+    return sources <= 1;
+  }
+
+  void repeat_cheap_work() {
+    for (const auto& n : g_.nodes) {
+      if (n->outputs.size() != 1) continue;
+      const Value* v = n->out();
+      bool several = f_.usage.users_of(v).size() > 1;
+      if (kind_of(n.get()) == OpKind::Pointwise && !r_.wanted[v->id] && several && !f_.constant[v->id] &&
+          is_cheap(*n))
+        f_.usage.role[v->id] = Role::Free;
+    }
+  }
+
+  const Graph& g_;
+  const PlanOptions& options_;
+  Roles r_;
+  Fusion& f_ = r_.fusion;
+};
+
+}  // namespace
+
+const Value* view_base(const Value* v) {
+  while (is_view(v)) v = v->def->operands[0];
+  return v;
+}
+
+std::optional<StridedView> over_base(const Value* v, const std::vector<Sym>& base) {
+  if (!is_view(v)) return StridedView{base, 0};
+  auto operand = over_base(v->def->operands[0], base);
+  if (!operand) return std::nullopt;
+  return view_strides(*v->def, *operand);
+}
+
+bool is_dense(const graph::Type& type) {
+  std::vector<int> order(type.sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::erase_if(order, [&](int i) { return type.sizes[i].is_const(1); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return estimate(type.strides[a]) > estimate(type.strides[b]); });
+  Sym run = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    if (type.strides[order[i]] != run) return false;
+    run *= type.sizes[order[i]];
+  }
+  return true;
+}
+
+Roles assign_roles(const Graph& graph, const PlanOptions& options) { return Assigner(graph, options).run(); }
+
+}  // namespace bolt::loops

@@ -1,0 +1,26 @@
+// loops/roles.h
+// The first step of fusion: what becomes of each node, and how every value that will lie in memory lies
+// there.
+#pragma once
+
+#include "loops/fuse.h"
+
+namespace bolt::loops {
+
+/// Fills usage (users, role), strides and constant. `wanted`, by value id: values that calls or the caller
+/// need in memory under their own name (not as strides over another).
+struct Roles {
+  Fusion fusion;
+  std::vector<char> wanted;
+};
+Roles assign_roles(const graph::Graph& graph, const PlanOptions& options);
+
+/// Follows views back to the value whose memory they show.
+const graph::Value* view_base(const graph::Value* v);
+/// Strides and offset of `v` over the memory of view_base(v), laid out as `base`; nothing if a copy is
+/// needed.
+std::optional<StridedView> over_base(const graph::Value* v, const std::vector<Sym>& base);
+/// Do the strides put every element in its own place without gaps?
+bool is_dense(const graph::Type& type);
+
+}  // namespace bolt::loops

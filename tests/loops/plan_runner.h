@@ -1,0 +1,168 @@
+// tests/loops/plan_runner.h
+// Runs a Plan on host memory: kernels by their reference execution, calls by the graph's. Temporaries lie in
+// one arena filled with rubbish, so that a wrong lifetime or a missing store shows in the results.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "graph/reference.h"
+#include "loops/plan.h"
+#include "support/error.h"
+
+namespace bolt::loops::testing {
+
+using graph::HostTensor;
+
+class PlanRunner {
+ public:
+  PlanRunner(const Plan& plan, const std::vector<HostTensor>& inputs) : p_(plan), inputs_(inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      for (size_t d = 0; d < inputs[i].sizes.size(); ++d) {
+        Sym s = plan.graph->inputs[i].value->type.sizes[d];
+        if (!s.is_const() && s.node()->op == SymOp::Symbol) sizes_[s.node()->name] = inputs[i].sizes[d];
+      }
+  }
+
+  /// One tensor per graph output; a write-back's is what the input holds afterwards.
+  std::vector<HostTensor> run() {
+    allocate();
+    for (const Step& s : p_.fold_steps) step(s);
+    for (const Step& s : p_.steps) step(s);
+    std::vector<HostTensor> out;
+    for (int b : p_.output_buffers) out.push_back(load(b));
+    return out;
+  }
+
+ private:
+  int64_t value(Sym s) const {
+    return evaluate(s, [&](const SymNode& n) { return sizes_.at(n.name); });
+  }
+  std::vector<int64_t> values(const std::vector<Sym>& xs) const {
+    std::vector<int64_t> out;
+    for (Sym s : xs) out.push_back(value(s));
+    return out;
+  }
+
+  char* rubbish(int64_t bytes) {
+    memory_.push_back(std::make_unique<char[]>(static_cast<size_t>(bytes) + 1));
+    std::memset(memory_.back().get(), 0x7b, static_cast<size_t>(bytes));
+    return memory_.back().get();
+  }
+
+  void allocate() {
+    char* arena = rubbish(value(p_.arena_bytes));
+    for (const PlanBuffer& b : p_.buffers) {
+      std::vector<int64_t> sizes = values(b.type.sizes), strides = values(b.type.strides);
+      int64_t span = 1;
+      for (size_t i = 0; i < sizes.size(); ++i) span += (sizes[i] - 1) * strides[i];
+      for (int64_t n : sizes)
+        if (n == 0) span = 0;
+      int64_t bytes = span * dtype_bytes(b.type.dtype);
+      if (b.kind == BufferKind::Alias) {
+        base_.push_back(base_[b.source] + value(b.offset) * dtype_bytes(b.type.dtype));
+      } else if (b.kind == BufferKind::Temp && !b.owned_by_step) {
+        base_.push_back(arena + value(b.arena_offset));
+      } else {
+        base_.push_back(rubbish(bytes));
+      }
+      if (b.kind == BufferKind::Input) store_tensor(inputs_[b.source], strides, base_.back());
+    }
+  }
+
+  HostTensor load(int buffer) const {
+    const graph::Type& t = p_.buffers[buffer].type;
+    return graph::load_tensor(t.dtype, values(t.sizes), values(t.strides), base_[buffer]);
+  }
+  void store(int buffer, const HostTensor& x) {
+    graph::store_tensor(x, values(p_.buffers[buffer].type.strides), base_[buffer]);
+  }
+
+  void step(const Step& s) {
+    switch (s.kind) {
+      case StepKind::Kernel: return kernel(p_.kernels[s.kernel], s.buffers, 0);
+      case StepKind::Copy: return store(s.buffers[1], load(s.buffers[0]));
+      case StepKind::Library: return call(s);
+      case StepKind::Extern: BOLT_CHECK(false, "an extern cannot be run here");
+    }
+  }
+
+  void kernel(const Kernel& k, const std::vector<int>& buffers, size_t from) {
+    verify(k);
+    std::vector<void*> bases;
+    for (size_t i = from; i < buffers.size(); ++i) bases.push_back(base_[buffers[i]]);
+    std::vector<int64_t> syms = values(k.symbols);
+    run_reference(k, bases.data(), syms.data());
+  }
+
+  /// A graph of the one node.
+  void call(const Step& s) {
+    graph::Graph g;
+    std::vector<graph::Value*> operands;
+    std::vector<HostTensor> args;
+    for (int i = 0; i < s.operand_count; ++i) {
+      args.push_back(load(s.buffers[i]));
+      graph::Type t{args.back().dtype, {}, {}, {}};
+      for (int64_t n : args.back().sizes) t.sizes.push_back(n);
+      t.strides = graph::contiguous_strides(t.sizes);
+      operands.push_back(g.add_input(t, graph::InputKind::Arg));
+    }
+    graph::Node* n = g.make(s.node->op, operands, s.node->attrs);
+    g.outputs.push_back({n->out(), -1});
+    g.renumber();
+    HostTensor result = graph::run_reference(g, args)[0];
+    if (s.epilogue < 0) return store(s.buffers[s.operand_count], result);
+    finish(s, result);
+  }
+
+  /// The epilogue on a stored result: `acc` becomes a load of a row-major copy of it.
+  void finish(const Step& s, const HostTensor& result) {
+    Kernel k = p_.kernels[s.epilogue];
+    verify(k);
+    Sym at = 0, stride = 1;
+    for (size_t i = k.dims.size(); i-- > 0;) {
+      at += Kernel::dim(static_cast<int>(i)) * stride;
+      stride *= k.dims[i].size;
+    }
+    // Rows in order, the column last: a convolution's channels move behind the pixels.
+    HostTensor acc = result;
+    if (s.node->op == graph::Op::conv) acc = channels_last(result);
+    std::vector<int64_t> dense(acc.sizes.size(), 1);
+    for (size_t i = dense.size(); i-- > 1;) dense[i - 1] = dense[i] * acc.sizes[i];
+    std::vector<void*> bases;
+    for (size_t i = s.operand_count; i < s.buffers.size(); ++i) bases.push_back(base_[s.buffers[i]]);
+    for (Expr& e : k.exprs) {
+      if (e.kind != ExprKind::Acc) continue;
+      e.kind = ExprKind::Load;
+      e.buffer = static_cast<int>(k.buffers.size());
+      e.index = at;
+    }
+    k.buffers.push_back({DType::F32, BufferRole::In, "acc"});
+    acc.dtype = DType::F32;
+    char* copy = rubbish(acc.numel() * 4);
+    graph::store_tensor(acc, dense, copy);
+    bases.push_back(copy);
+    std::vector<int64_t> syms = values(k.symbols);
+    run_reference(k, bases.data(), syms.data());
+  }
+  static HostTensor channels_last(const HostTensor& x) {
+    int64_t pixels = 1, channels = x.sizes[1];
+    for (size_t i = 2; i < x.sizes.size(); ++i) pixels *= x.sizes[i];
+    HostTensor out = graph::make_tensor(x.dtype, {x.sizes[0], pixels, channels});
+    for (int64_t n = 0; n < x.sizes[0]; ++n)
+      for (int64_t c = 0; c < channels; ++c)
+        for (int64_t p = 0; p < pixels; ++p)
+          out.cells[(n * pixels + p) * channels + c] = x.cells[(n * channels + c) * pixels + p];
+    return out;
+  }
+
+  const Plan& p_;
+  const std::vector<HostTensor>& inputs_;
+  std::map<std::string, int64_t> sizes_;
+  std::vector<std::unique_ptr<char[]>> memory_;
+  std::vector<char*> base_;
+};
+
+}  // namespace bolt::loops::testing

@@ -1,0 +1,166 @@
+// tests/loops/plan_test.cpp
+// The files tests/loops/*.ir: a graph, what its plan must look like, and the plan's results against the
+// graph's.
+//
+//   ; kernels: 2           kernels of the plan, all together
+//   ; fold: 1              steps of the fold part
+//   ; epilogues            contractions take the pointwise work behind them
+//   ; s0 = 5               a symbol's value for the run
+//   ; ints: 7              integer inputs are below this (3 if not said)
+//   ; tolerance: 1e-2
+//   ; check: text          the plan's text holds this, ; never: text   and does not hold this
+//   graph @name(...) { ... }
+//
+// Each graph is planned with and without fusion, and run both ways.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "loops/arena.h"
+#include "plan_runner.h"
+
+namespace bolt::loops {
+namespace {
+
+using graph::Graph;
+using graph::HostTensor;
+
+struct Case {
+  int kernels = -1, fold = -1;
+  bool epilogues = false;
+  int64_t ints = 3;
+  double tolerance = 1e-5;
+  std::map<std::string, int64_t> sizes;
+  std::vector<std::string> check, never;
+  std::string text;
+};
+
+Case read_case(const std::filesystem::path& path) {
+  Case c;
+  std::ifstream in(path);
+  std::string line;
+  while (std::getline(in, line)) {
+    c.text += line + "\n";
+    if (line.rfind("; ", 0) != 0) continue;
+    std::string rest = line.substr(2);
+    size_t colon = rest.find(": ");
+    std::string key = rest.substr(0, colon), value = colon == std::string::npos ? "" : rest.substr(colon + 2);
+    if (key == "kernels")
+      c.kernels = std::stoi(value);
+    else if (key == "fold")
+      c.fold = std::stoi(value);
+    else if (key == "epilogues")
+      c.epilogues = true;
+    else if (key == "ints")
+      c.ints = std::stoll(value);
+    else if (key == "tolerance")
+      c.tolerance = std::stod(value);
+    else if (key == "check")
+      c.check.push_back(value);
+    else if (key == "never")
+      c.never.push_back(value);
+    else if (size_t eq = rest.find(" = "); eq != std::string::npos && rest.find(' ') == eq)
+      c.sizes[rest.substr(0, eq)] = std::stoll(rest.substr(eq + 3));
+  }
+  return c;
+}
+
+std::vector<HostTensor> random_inputs(const Graph& g, const Case& c) {
+  std::mt19937 rng(7);
+  std::vector<HostTensor> out;
+  for (const graph::Input& in : g.inputs) {
+    std::vector<int64_t> sizes;
+    for (Sym s : in.value->type.sizes)
+      sizes.push_back(evaluate(s, [&](const SymNode& n) { return c.sizes.at(n.name); }));
+    HostTensor t = graph::make_tensor(in.value->type.dtype, sizes);
+    for (auto& cell : t.cells) {
+      // Multiples of 1/64 below 2 are exact in every floating type.
+      if (t.is_real())
+        cell.real = static_cast<double>(rng() % 256) / 64 - 2;
+      else
+        cell.whole = static_cast<int64_t>(rng() % (t.dtype == DType::Bool ? 2 : c.ints));
+    }
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+void run_and_compare(const Case& c, const PlanOptions& options, const std::vector<HostTensor>& inputs,
+                     const std::vector<HostTensor>& expected) {
+  Plan p = plan(graph::parse(c.text), options);
+  SCOPED_TRACE(print(p));
+  std::vector<HostTensor> got = testing::PlanRunner(p, inputs).run();
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_LE(graph::difference(got[i], expected[i]), c.tolerance) << "output " << i;
+  if (!options.fuse) return;
+  if (c.kernels >= 0) EXPECT_EQ(static_cast<int>(p.kernels.size()), c.kernels);
+  if (c.fold >= 0) EXPECT_EQ(static_cast<int>(p.fold_steps.size()), c.fold);
+  std::string text = print(p);
+  for (const std::string& s : c.check) EXPECT_NE(text.find(s), std::string::npos) << "missing: " << s;
+  for (const std::string& s : c.never) EXPECT_EQ(text.find(s), std::string::npos) << "not wanted: " << s;
+}
+
+class PlanFile : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PlanFile, RunsAsTheGraph) {
+  Case c = read_case(std::string(BOLT_TEST_DIR) + "/loops/" + GetParam() + ".ir");
+  std::unique_ptr<Graph> g = graph::parse(c.text);
+  std::vector<HostTensor> inputs = random_inputs(*g, c);
+  std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
+  PlanOptions options;
+  if (c.epilogues) options.accepts_epilogue = [](const graph::Node&, const Kernel&) { return true; };
+  run_and_compare(c, options, inputs, expected);
+  options.fuse = false;
+  run_and_compare(c, options, inputs, expected);
+}
+
+std::vector<std::string> files() {
+  std::vector<std::string> names;
+  for (const auto& e : std::filesystem::directory_iterator(std::string(BOLT_TEST_DIR) + "/loops"))
+    if (e.path().extension() == ".ir") names.push_back(e.path().stem());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, PlanFile, ::testing::ValuesIn(files()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Arena, NeighboursInTimeNeverShareBytes) {
+  std::mt19937 rng(3);
+  std::vector<ArenaRequest> requests;
+  for (int i = 0; i < 60; ++i) {
+    int first = static_cast<int>(rng() % 40);
+    requests.push_back({static_cast<int64_t>(rng() % 1000 + 1), first, first + static_cast<int>(rng() % 6)});
+  }
+  ArenaLayout l = lay_out(requests);
+  int64_t sum = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    sum += requests[i].bytes.value();
+    EXPECT_EQ(l.offsets[i].value() % 64, 0);
+    EXPECT_LE(l.offsets[i].value() + requests[i].bytes.value(), l.bytes.value());
+    for (size_t j = 0; j < i; ++j) {
+      bool together =
+          requests[i].first_step <= requests[j].last_step && requests[j].first_step <= requests[i].last_step;
+      bool apart = l.offsets[i].value() + requests[i].bytes.value() <= l.offsets[j].value() ||
+                   l.offsets[j].value() + requests[j].bytes.value() <= l.offsets[i].value();
+      EXPECT_TRUE(!together || apart);
+    }
+  }
+  EXPECT_LT(l.bytes.value(), sum);
+}
+
+TEST(Arena, SymbolicSlotsAreUsedAgain) {
+  Sym n = Sym::symbol("s0") * Sym(4);
+  ArenaLayout l = lay_out({{n, 0, 1}, {n, 1, 2}, {n, 2, 3}, {100, 0, 3}});
+  EXPECT_EQ(l.offsets[0], l.offsets[2]);
+  EXPECT_NE(l.offsets[0], l.offsets[1]);
+  EXPECT_EQ(l.offsets[3], Sym(0));
+}
+
+}  // namespace
+}  // namespace bolt::loops
