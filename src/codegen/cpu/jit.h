@@ -5,12 +5,13 @@
 //
 //   void kernel(void* const* buffers, const int64_t* syms, int64_t begin, int64_t end)
 //
-// buffers: base pointers in the kernel's order (each already at the tensor's first element); syms: the kernel's size
-// symbols; [begin, end): a part of [0, work(syms)). Ranges may run at the same time on any threads. Who splits
-// the range (at::parallel_for) and how finely (`grain`) is the caller's business: `grain` is the fewest work items
-// worth a thread. No allocation, no exceptions, no calls into libraries inside.
+// buffers: base pointers in the kernel's order (each already at the tensor's first element); syms: the
+// kernel's size symbols; [begin, end): a part of [0, work(syms)). Ranges may run at the same time on any
+// threads. Who splits the range (at::parallel_for) and how finely (`grain`) is the caller's business: `grain`
+// is the fewest work items worth a thread. No allocation, no exceptions, no calls into libraries inside.
 //
-// Compiling needs no GIL and is safe from several threads. Objects come from and go to the disk cache by content.
+// Compiling needs no GIL and is safe from several threads. Objects come from and go to the disk cache by
+// content.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +29,13 @@ using KernelFn = void (*)(void* const* buffers, const int64_t* syms, int64_t beg
 struct CompiledKernel {
   std::string name;
   KernelFn fn = nullptr;
-  Sym work;              // number of parallel work items, over the kernel's symbols
-  int64_t grain = 1;     // fewest work items worth a thread
-  int64_t scratch = 0;   // unused unless a schedule needs partial results between two phases
+  Sym work;             // number of parallel work items, over the kernel's symbols
+  int64_t grain = 1;    // fewest work items worth a thread
+  int64_t scratch = 0;  // unused unless a schedule needs partial results between two phases
   /// A reduction split over threads has a second phase: run after the first over its own range.
   KernelFn second_fn = nullptr;
   Sym second_work;
-  Sym scratch_bytes;     // shared scratch both phases get as one more pointer after the kernel's buffers
+  Sym scratch_bytes;  // shared scratch both phases get as one more pointer after the kernel's buffers
 };
 
 /// What the emitter may use; the default is the machine's, tests ask for less.
@@ -42,7 +43,7 @@ struct Target {
   enum class Isa : uint8_t { Scalar, Avx2, Avx512 } isa;
   bool avx512_bf16 = false, avx512_fp16 = false, f16c = false;
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
-  std::string key() const;  // enters the cache key
+  std::string key() const;      // enters the cache key
   static const Target& host();  // TORCHBOLT_ISA=avx2|scalar lowers it
 };
 
@@ -55,7 +56,8 @@ class BOLT_API Module {
   virtual bool from_cache() const = 0;
 };
 
-BOLT_API std::unique_ptr<Module> compile(const std::vector<loops::Kernel>& kernels, const Target& target = Target::host());
+BOLT_API std::unique_ptr<Module> compile(const std::vector<loops::Kernel>& kernels,
+                                         const Target& target = Target::host());
 /// LLVM IR text (stage "llvm" of the dumps), before or after optimisation.
 BOLT_API std::string emit_text(const loops::Kernel& kernel, const Target& target, bool optimised);
 BOLT_API std::string disassemble(const loops::Kernel& kernel, const Target& target);

@@ -1,0 +1,52 @@
+// cache/disk_cache.h
+// Key text -> bytes, on disk, shared by any number of processes.
+//
+// One file per entry, named by a 128-bit hash of the key (which holds all content that decides the bytes: IR,
+// target, build id, knobs). A file is written under a name of its own and renamed into place, so a reader
+// sees a whole file or none; what it reads is checked by length and checksum, and a damaged or foreign file
+// counts as absent, is reported once and is rewritten. Reading touches the file's time; when the folder grows
+// over its limit the oldest files go. Nothing here ever throws: without a writable folder there is simply no
+// cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "support/export.h"
+
+namespace bolt::cache {
+
+struct Hash128 {
+  uint64_t hi = 0, lo = 0;
+  std::string hex() const;
+  friend bool operator==(const Hash128&, const Hash128&) = default;
+};
+BOLT_API Hash128 hash128(std::string_view bytes);
+
+class BOLT_API DiskCache {
+ public:
+  /// An empty folder name: the cache is off.
+  DiskCache(std::string folder, int64_t limit_bytes);
+  /// Of TORCHBOLT_CACHE_DIR and TORCHBOLT_CACHE_LIMIT_MB, read at the first call.
+  static DiskCache& global();
+
+  std::optional<std::string> read(std::string_view key) const;
+  void write(std::string_view key, std::string_view bytes) const;
+  std::string path(std::string_view key) const;
+  const std::string& folder() const { return folder_; }
+
+ private:
+  void trim() const;
+  void warn(const std::string& what) const;
+  std::string folder_;
+  int64_t limit_;
+};
+
+/// Where warnings go (one per process): the extension turns it into a Python warning. Default: standard
+/// error.
+BOLT_API void on_warning(std::function<void(const std::string&)> handler);
+
+}  // namespace bolt::cache

@@ -1,0 +1,205 @@
+// codegen/cpu/emit_memory.cpp
+// Loads and stores of the emitter: contiguous vectors, broadcast scalars, gathers, squares turned in
+// registers; under the tail's lane mask and the kernel's own masks. An address under a false mask is never
+// touched.
+
+#include <algorithm>
+
+#include "codegen/cpu/emitter.h"
+
+namespace bolt::codegen::cpu {
+
+// The pointer for sub-vector (0, 0), shared by all; the others are at constant distances where the index is
+// linear.
+Emitter::Placed Emitter::base_pointer(int buffer, Sym position, Sub s) {
+  const Key key{KeyKind::Pointer, position.node(), position.is_const() ? position.value() : 0, s.v,
+                s.t | buffer << 16};
+  if (auto known = find(key)) return *known;
+  Placed i = index(position, s, false);
+  at(i.depth);
+  const DType t = k_.buffers[static_cast<size_t>(buffer)].dtype;
+  Value p = b_.CreateInBoundsGEP(ops_.memory_type(t, 1), buffers_[static_cast<size_t>(buffer)], i.value);
+  return remember(key, p, i.depth);
+}
+
+Emitter::Placed Emitter::gather_sum(const std::vector<loops::GatherTerm>& gather, Sub s, bool want_wide) {
+  Placed sum{want_wide ? ops_.splat(constant(0), static_cast<unsigned>(s_.lanes)) : constant(0), 0};
+  for (const loops::GatherTerm& g : gather) {
+    Placed v = eval(g.value, s), c = index(g.coef, s, false);
+    if (want_wide) v = wide(v, s_.lanes), c = wide(c, s_.lanes);
+    const int d = std::max({sum.depth, v.depth, c.depth});
+    at(d);
+    sum = {b_.CreateAdd(sum.value, b_.CreateMul(v.value, c.value)), d};
+  }
+  return sum;
+}
+
+Emitter::Address Emitter::address(int buffer, Sym position, const std::vector<loops::GatherTerm>& gather,
+                                  Sub s, bool vector) {
+  llvm::Type* element = ops_.memory_type(k_.buffers[static_cast<size_t>(buffer)].dtype, 1);
+  const LinearIn along = s_.vec_dim >= 0 ? linear_in(position, loops::Kernel::dim(s_.vec_dim)) : LinearIn{};
+  const bool gathered_lanes = std::any_of(gather.begin(), gather.end(), [&](const loops::GatherTerm& g) {
+    return is_vector(expr(g.value).dims);
+  });
+  if (vector && (gathered_lanes || !along.linear || !along.coef.is_const(1))) {
+    Placed i = wide(index(position, s, true), s_.lanes), g = gather_sum(gather, s, true);
+    const int d = std::max(i.depth, g.depth);
+    at(d);
+    return {b_.CreateGEP(element, buffers_[static_cast<size_t>(buffer)], b_.CreateAdd(i.value, g.value)), d,
+            true};
+  }
+  int64_t offset = 0;
+  Sub base = s;
+  if (s.v && along.linear && along.coef.is_const()) {
+    offset += along.coef.value() * s.v * s_.lanes;
+    base.v = 0;
+  }
+  if (s.t) {
+    const LinearIn across = linear_in(position, loops::Kernel::dim(tile_dim_));
+    if (across.linear && across.coef.is_const()) offset += across.coef.value() * s.t, base.t = 0;
+  }
+  Placed p = base_pointer(buffer, position, normal(dims_of(position), base));
+  if (!gather.empty()) {
+    Placed g = gather_sum(gather, s, false);
+    p.depth = std::max(p.depth, g.depth);
+    at(p.depth);
+    p.value = b_.CreateInBoundsGEP(element, p.value, g.value);
+  }
+  at(p.depth);
+  if (offset) p.value = b_.CreateInBoundsGEP(element, p.value, constant(offset));
+  return {p.value, p.depth, false};
+}
+
+Emitter::Placed Emitter::load(const loops::Expr& e, Sub s) {
+  const bool vector = is_vector(e.dims);
+  Placed mask;
+  if (e.mask != loops::kNone) mask = eval(e.mask, s);
+  Address a = address(e.buffer, e.index, e.gather, s, vector);
+  a.depth = std::max(a.depth, mask.depth);
+  Placed p = vector ? load_vector(e, a, mask, s) : load_scalar(e, a, mask);
+  at(p.depth);
+  p.value = ops_.from_memory(p.value, e.dtype);
+  return p;
+}
+
+// Under a mask the address is replaced by that of a constant on the stack: no branch, and nothing foreign is
+// read.
+Emitter::Placed Emitter::load_scalar(const loops::Expr& e, const Address& a, Placed mask) {
+  llvm::Type* type = ops_.memory_type(e.dtype, 1);
+  Value pointer = a.pointer;
+  if (mask.value) {
+    llvm::AllocaInst* fill = slot(type);
+    at(0);
+    b_.CreateStore(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype),
+                   fill);
+    at(a.depth);
+    pointer = b_.CreateSelect(mask.value, pointer, fill);
+  }
+  at(a.depth);
+  return {b_.CreateAlignedLoad(type, pointer, alignment(e.dtype)), a.depth};
+}
+
+Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s) {
+  const unsigned lanes = static_cast<unsigned>(s_.lanes);
+  llvm::Type* type = ops_.memory_type(e.dtype, lanes);
+  const int d = std::max(a.depth, open_[static_cast<size_t>(s_.vec_dim)].depth);
+  Value wanted = mask_of(s);
+  if (mask.value) {
+    Value m = wide(mask, s_.lanes).value;
+    at(d);
+    wanted = wanted ? b_.CreateAnd(wanted, m) : m;
+  }
+  at(d);
+  Value fill = llvm::Constant::getNullValue(type);
+  if (mask.value)
+    fill = ops_.splat(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype),
+                      lanes);
+  if (a.scattered) {
+    if (!wanted) wanted = llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes));
+    return {b_.CreateMaskedGather(type, a.pointer, alignment(e.dtype), wanted, fill), d};
+  }
+  if (wanted) return {b_.CreateMaskedLoad(type, a.pointer, alignment(e.dtype), wanted, fill), d};
+  return {b_.CreateAlignedLoad(type, a.pointer, alignment(e.dtype)), d};
+}
+
+namespace {
+
+/// Rows of a square -> its columns: for each bit of the index, swap the off-diagonal blocks of that size.
+void turn(Builder& b, std::vector<llvm::Value*>& rows) {
+  const int n = static_cast<int>(rows.size());
+  for (int half = n / 2; half >= 1; half /= 2) {
+    llvm::SmallVector<int, 64> upper, lower;
+    for (int k = 0; k < n; ++k) {
+      upper.push_back(k & half ? n + k - half : k);
+      lower.push_back(k & half ? n + k : k + half);
+    }
+    for (int i = 0; i < n; ++i) {
+      if (i & half) continue;
+      llvm::Value *x = rows[static_cast<size_t>(i)], *y = rows[static_cast<size_t>(i + half)];
+      rows[static_cast<size_t>(i)] = b.CreateShuffleVector(x, y, upper);
+      rows[static_cast<size_t>(i + half)] = b.CreateShuffleVector(x, y, lower);
+    }
+  }
+}
+
+}  // namespace
+
+// Contiguous along the tile, strided along the lanes: one vector per lane, then turned. Rows beyond the tail
+// repeat the last one inside.
+bool Emitter::load_square(ExprId id) {
+  const loops::Expr& e = expr(id);
+  if (tile_dim_ < 0 || !is_vector(e.dims) || !e.gather.empty() || e.mask != loops::kNone) return false;
+  const Open& vec = open_[static_cast<size_t>(s_.vec_dim)];
+  if (open_[static_cast<size_t>(tile_dim_)].count != s_.lanes || vec.count != 1) return false;
+  const LinearIn along = linear_in(e.index, loops::Kernel::dim(s_.vec_dim));
+  const LinearIn across = linear_in(e.index, loops::Kernel::dim(tile_dim_));
+  if (!along.linear || along.coef.is_const(1) || !across.linear || !across.coef.is_const(1)) return false;
+  Placed base = base_pointer(e.buffer, e.index, {}), stride = index(along.coef, {}, false);
+  const int d = std::max({base.depth, stride.depth, vec.depth, open_[static_cast<size_t>(tile_dim_)].depth});
+  at(d);
+  llvm::Type* element = ops_.memory_type(e.dtype, 1);
+  llvm::Type* row_type = ops_.memory_type(e.dtype, static_cast<unsigned>(s_.lanes));
+  std::vector<Value> rows;
+  for (int i = 0; i < s_.lanes; ++i) {
+    Value lane = constant(i);
+    if (vec.last_lane) lane = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, lane, vec.last_lane);
+    Value row = b_.CreateInBoundsGEP(element, base.value, b_.CreateMul(lane, stride.value));
+    rows.push_back(b_.CreateAlignedLoad(row_type, row, alignment(e.dtype)));
+  }
+  turn(b_, rows);
+  for (int t = 0; t < s_.lanes; ++t)
+    remember({KeyKind::Expr, nullptr, id, 0, t}, ops_.from_memory(rows[static_cast<size_t>(t)], e.dtype), d);
+  return true;
+}
+
+void Emitter::store(const loops::Store& st, Sub s) {
+  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
+  uint32_t dims = dims_of(st.index);
+  for (const loops::GatherTerm& g : st.gather) dims |= expr(g.value).dims;
+  if (st.mask != loops::kNone) dims |= expr(st.mask).dims;
+  const bool vector = is_vector(dims);
+  const int lanes = vector ? s_.lanes : 1;
+  Value value = wide(eval(st.value, s), lanes).value;
+  Value mask = vector ? mask_of(s) : nullptr;
+  Value own = st.mask == loops::kNone ? nullptr : wide(eval(st.mask, s), lanes).value;
+  const Address a = address(st.buffer, st.index, st.gather, s, vector);
+  at_current();
+  if (own) mask = mask ? b_.CreateAnd(mask, own) : own;
+  value = ops_.to_memory(value, t);
+  if (!vector) {
+    if (mask) {  // elsewhere goes to a scratch slot
+      llvm::AllocaInst* nowhere = slot(value->getType());
+      b_.CreateAlignedStore(value, b_.CreateSelect(mask, a.pointer, nowhere), alignment(t));
+      return;
+    }
+    b_.CreateAlignedStore(value, a.pointer, alignment(t));
+  } else if (a.scattered) {
+    b_.CreateMaskedScatter(value, a.pointer, alignment(t), mask);
+  } else if (mask) {
+    b_.CreateMaskedStore(value, a.pointer, alignment(t), mask);
+  } else {
+    b_.CreateAlignedStore(value, a.pointer, alignment(t));
+  }
+}
+
+}  // namespace bolt::codegen::cpu

@@ -1,0 +1,185 @@
+// codegen/cpu/emitter.h
+// The emitter's state, shared by its files: emit.cpp (function, work items, sweeps), emit_loop.cpp (scopes
+// and loops), emit_index.cpp (index arithmetic), emit_memory.cpp (loads and stores), emit_reduce.cpp
+// (reductions).
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "codegen/cpu/emit.h"
+#include "codegen/cpu/ops.h"
+#include "support/error.h"
+
+namespace bolt::codegen::cpu {
+
+class Emitter {
+ public:
+  using Value = llvm::Value*;
+  using ExprId = loops::ExprId;
+  Emitter(const loops::Kernel& kernel, const Schedule& schedule, const Machine& machine, llvm::Module& module,
+          const std::string& name);
+  void run();
+
+ private:
+  // ---- scopes and loops (emit_loop.cpp)
+  /// Which of the vectors (v) and tile indices (t) in flight.
+  struct Sub {
+    int v = 0, t = 0;
+    auto operator<=>(const Sub&) const = default;
+  };
+  enum class KeyKind : uint8_t { Expr, Index, WideIndex, Pointer };
+  struct Key {
+    KeyKind kind;
+    const void* node;  // of a Sym
+    int64_t id;        // expression or buffer
+    int v, t;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Scope {
+    llvm::Instruction* at;  // insert before this
+    std::map<Key, Value> values;
+  };
+  /// A value and the depth of the scope it lives in.
+  struct Placed {
+    Value value = nullptr;
+    int depth = 0;
+  };
+  /// How a dimension is open: its index in sub-vector 0, and how many of them there are.
+  struct Open {
+    Value index = nullptr;  // i64, null: not open
+    int depth = 0;
+    int count = 1;               // vectors (vec_dim) or indices (tile)
+    bool lanes = false;          // index stands for `lanes` consecutive ones
+    std::vector<Value> masks{};  // per vector, null where full; empty: all full
+    Value last_lane = nullptr;   // i64, the last lane inside; null: all are
+  };
+  using Body = std::function<void()>;
+  int depth() const { return static_cast<int>(scopes_.size()) - 1; }
+  void at(int depth) { b_.SetInsertPoint(scopes_[static_cast<size_t>(depth)].at); }
+  void at_current() { at(depth()); }
+  std::optional<Placed> find(const Key& key) const;
+  Placed remember(const Key& key, Value value, int depth);
+  /// One loop with a scope of its own; `body` gets the index. Bounds are i64 in the current scope.
+  void loop(Value begin, Value end, int64_t step, const std::function<void(Value)>& body);
+  /// From `begin`, `whole` steps' worth by `step`, then the rest by `rest_step`: the split is decided here
+  /// when known.
+  void split_loop(Value begin, Value count, int64_t step, int64_t rest_step,
+                  const std::function<void(Value)>& main, const std::function<void(Value, Value)>& rest);
+  /// Opens vec_dim over [begin, begin + count): whole steps of unroll vectors, then single masked ones.
+  void vector_loop(Value begin, Value count, const Body& body);
+  /// Opens `dim` over [begin, begin + count) in steps of `step`, then one by one.
+  void scalar_loop(int dim, Value begin, Value count, int step, const Body& body);
+  void open_whole_row();
+  void with_open(int dim, Open open, const Body& body);
+  Value lane_mask(Value remaining);
+  int lanes_now() const;  // lanes of values that vary over vec_dim
+  bool varies(uint32_t dims, int dim) const { return dim >= 0 && (dims >> dim & 1); }
+  bool is_vector(uint32_t dims) const;  // over vec_dim while it is open as lanes
+  Sub normal(uint32_t dims, Sub s) const;
+  std::vector<Sub> subs(uint32_t dims) const;
+  Value mask_of(Sub s) const;  // null: all lanes
+
+  // ---- index arithmetic (emit_index.cpp)
+  Value constant(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
+  uint32_t dims_of(Sym index) const;
+  /// Value of an index at a sub-vector; a vector of lanes when it varies over them and `wide`.
+  Placed index(Sym s, Sub sub, bool wide);
+  Placed index_sum(Sym s, Sub sub, bool wide);
+  Placed index_node(Sym s, Sub sub, bool wide);
+  Placed symbol(Sym s, Sub sub, bool wide);
+  Placed divide(SymOp op, Sym a, Sym b, Sub sub, bool wide);
+  Value size(int dim);
+
+  // ---- expressions
+  Placed eval(ExprId id, Sub s);
+  Placed compute(ExprId id, Sub s);
+  Placed wide(Placed p, int lanes);  // splat when scalar
+  const loops::Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
+  Value kept_address(ExprId id, Sub s);
+  Placed load_kept(ExprId id, Sub s);
+  void store_kept(ExprId id, Sub s, Value value);
+  bool is_kept(ExprId id) const;
+
+  // ---- memory (emit_memory.cpp)
+  struct Address {
+    Value pointer = nullptr;  // of lane 0, or per lane when `scattered`
+    int depth = 0;
+    bool scattered = false;
+  };
+  Address address(int buffer, Sym index, const std::vector<loops::GatherTerm>& gather, Sub s, bool vector);
+  Placed base_pointer(int buffer, Sym index, Sub s);
+  Placed gather_sum(const std::vector<loops::GatherTerm>& gather, Sub s, bool want_wide);
+  Placed load(const loops::Expr& e, Sub s);
+  Placed load_scalar(const loops::Expr& e, const Address& a, Placed mask);
+  Placed load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s);
+  bool load_square(ExprId id);
+  void store(const loops::Store& st, Sub s);
+  llvm::Align alignment(DType t) const { return llvm::Align(static_cast<uint64_t>(dtype_bytes(t))); }
+
+  // ---- reductions (emit_reduce.cpp)
+  struct Accumulator {
+    ExprId id;
+    int lanes = 1;  // of each slot
+    std::map<Sub, llvm::AllocaInst*> slots, totals, positions;
+  };
+  Placed reduce(ExprId id, Sub s);
+  void ancestors(ExprId id, std::vector<ExprId>* reduces) const;
+  std::vector<ExprId> siblings(ExprId id, int depth);
+  int reduce_depth(ExprId id);
+  void emit_group(const std::vector<ExprId>& ids, int depth);
+  Accumulator make_accumulator(ExprId id);
+  void reduce_loops(const std::vector<int>& dims, size_t level, std::vector<Accumulator>& accs);
+  void innermost(int dim, std::vector<Accumulator>& accs);
+  void accumulate(std::vector<Accumulator>& accs);
+  void accumulate_one(Accumulator& acc, Sub s);
+  void accumulate_position(Accumulator& acc, Sub s, Value x);
+  void flush(std::vector<Accumulator>& accs);
+  void finish(Accumulator& acc);
+  struct Pair {
+    Value value, position;
+  };
+  Pair better(const loops::Expr& e, Pair a, Pair b);
+  Pair fold_lanes(const loops::Expr& e, Pair p);
+  bool needs_blocks(const std::vector<ExprId>& ids) const;
+  int accumulators_per_vector(int dim) const;
+  llvm::AllocaInst* slot(llvm::Type* type);
+
+  // ---- function and work items (emit.cpp)
+  struct Range {
+    int dim = -1;
+    Value begin = nullptr, count = nullptr;
+  };
+  using Stores = std::vector<const loops::Store*>;
+  void emit_item(Value item);
+  Range open_outer(const OuterDim& outer, Value index, bool single);
+  void open_ranges(const Range& vector, const Range& tile);
+  void emit_body();
+  uint32_t dims_of(const loops::Store& st) const;
+  void store_loops(const std::vector<int>& dims, size_t level, const Stores& stores);
+  void emit_stores(const Stores& stores);
+  std::vector<int> loop_order(uint32_t dims) const;  // vec_dim last
+
+  const loops::Kernel& k_;
+  const Schedule& s_;
+  llvm::LLVMContext& context_;
+  llvm::Function* fn_;
+  Builder b_;
+  Ops ops_;
+  std::vector<Scope> scopes_;
+  std::vector<Open> open_;  // per dimension
+  std::vector<Value> buffers_;
+  std::map<const SymNode*, Value> symbols_;
+  enum class Row : uint8_t { Empty, Filling, Full };
+  std::map<ExprId, std::pair<llvm::AllocaInst*, Row>> rows_;  // row buffers of kept values
+  int tile_dim_ = -1;  // the one in use: the schedule's, or a reduction's innermost
+  uint32_t reduced_ = 0;
+  bool block_sums_ = false;
+};
+
+}  // namespace bolt::codegen::cpu

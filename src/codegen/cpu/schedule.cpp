@@ -1,0 +1,288 @@
+// codegen/cpu/schedule.cpp
+// See schedule.h. The choice is by counting: which dimension most accesses run along contiguously (weighted
+// by what a strided one costs), how many operations a vector carries, how long the row is.
+
+#include "codegen/cpu/schedule.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "support/error.h"
+
+namespace bolt::codegen::cpu {
+namespace {
+
+using loops::Expr;
+using loops::ExprKind;
+using loops::Kernel;
+using loops::ScalarOp;
+
+constexpr int64_t kItemElements = 4096;     // of a pointwise work item: 16 KiB of floats, half an L1
+constexpr int64_t kItemsPerThread = 32768;  // elements worth waking a thread (~10 us)
+constexpr int kWholeRowVectors = 8;
+constexpr int64_t kRowBufferBytes = 256 << 10;
+
+int vector_bytes(const Target& t) {
+  switch (t.isa) {
+    case Target::Isa::Avx512: return 64;
+    case Target::Isa::Avx2: return 32;
+    case Target::Isa::Scalar: return 0;
+  }
+  return 0;
+}
+
+int64_t power_of_two_at_least(int64_t n) {
+  int64_t p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+double cost(const Expr& e) {
+  if (e.kind == ExprKind::Load) return e.gather.empty() ? 1 : 4;
+  if (e.kind != ExprKind::Op) return 0.5;
+  switch (e.op) {
+    case ScalarOp::exp:
+    case ScalarOp::exp2:
+    case ScalarOp::sigmoid: return 12;
+    case ScalarOp::tanh:
+    case ScalarOp::erf:
+    case ScalarOp::log:
+    case ScalarOp::sin:
+    case ScalarOp::cos:
+    case ScalarOp::expm1:
+    case ScalarOp::log1p: return 24;
+    case ScalarOp::log2:
+    case ScalarOp::log10:
+    case ScalarOp::tan:
+    case ScalarOp::asin:
+    case ScalarOp::acos:
+    case ScalarOp::atan:
+    case ScalarOp::atan2:
+    case ScalarOp::sinh:
+    case ScalarOp::cosh:
+    case ScalarOp::erfc:
+    case ScalarOp::pow: return 60;
+    case ScalarOp::div:
+    case ScalarOp::sqrt:
+    case ScalarOp::rsqrt:
+    case ScalarOp::reciprocal: return 4;
+    default: return 0.5;
+  }
+}
+
+class Chooser {
+ public:
+  Chooser(const Kernel& k, const Target& t) : k_(k), t_(t) {
+    for (const Expr& e : k.exprs) reduced_ |= e.reduce_dims;
+  }
+
+  Schedule choose() {
+    choose_lanes();
+    choose_vector();
+    choose_tile();
+    choose_unroll();
+    choose_outer();
+    choose_kept();
+    choose_grain();
+    return std::move(s_);
+  }
+
+ private:
+  bool is_reduced(int d) const { return reduced_ >> d & 1; }
+  Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
+
+  // As many lanes as the widest value type of the arithmetic fills a register with.
+  void choose_lanes() {
+    int widest = 1;
+    bool floating = false;
+    for (const Expr& e : k_.exprs) {
+      if (e.kind == ExprKind::Index || e.kind == ExprKind::Const || e.dtype == DType::Bool) continue;
+      const int bytes = dtype_bytes(compute_type(e.dtype));
+      if (is_float(e.dtype) && !floating) widest = 1;
+      if (is_float(e.dtype)) floating = true;
+      if (is_float(e.dtype) == floating) widest = std::max(widest, bytes);
+    }
+    const int bytes = vector_bytes(t_);
+    s_.lanes = bytes ? std::min(bytes / widest, 32) : 1;
+  }
+
+  // Contiguous accesses gain, strided ones lose; a short dimension fills few lanes.
+  double score(int d) const {
+    const Sym dim = Kernel::dim(d);
+    double total = 0;
+    auto access = [&](Sym index, double weight, bool gathered) {
+      const LinearIn l = linear_in(index, dim);
+      if (!l.linear || gathered)
+        total -= 2 * weight;
+      else if (l.coef.is_const(1))
+        total += weight;
+      else if (!l.coef.is_const(0))
+        total -= weight;
+    };
+    auto gathers_along = [&](const std::vector<loops::GatherTerm>& terms) {
+      return std::any_of(terms.begin(), terms.end(), [&](const loops::GatherTerm& g) {
+        return k_.exprs[static_cast<size_t>(g.value)].dims >> d & 1;
+      });
+    };
+    for (const Expr& e : k_.exprs)
+      if (e.kind == ExprKind::Load) access(e.index, 1, gathers_along(e.gather));
+    for (const loops::Store& st : k_.stores) access(st.index, 1.5, gathers_along(st.gather));
+    const int64_t n = size(d).value_or(1 << 20);
+    const double filled = static_cast<double>(std::min<int64_t>(n, s_.lanes)) / s_.lanes;
+    return total > 0 ? total * filled : total - (1 - filled);
+  }
+
+  void choose_vector() {
+    if (s_.lanes == 1) {
+      s_.vec_dim = static_cast<int>(k_.dims.size()) - 1;
+      return;
+    }
+    double best = -1e30;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+      const double value = score(d) + 1e-3 * d;
+      if (value > best) best = value, s_.vec_dim = d;
+    }
+    if (s_.vec_dim < 0) return;
+    const int64_t n = size(s_.vec_dim).value_or(1 << 20);
+    s_.lanes = static_cast<int>(std::min<int64_t>(s_.lanes, power_of_two_at_least(n)));
+  }
+
+  // A load that is contiguous along another parallel dimension and strided along the vector's: turn it in
+  // registers.
+  void choose_tile() {
+    if (s_.lanes < 4 || reduced_ || s_.vec_dim < 0) return;
+    for (const Expr& e : k_.exprs) {
+      if (e.kind != ExprKind::Load || !e.gather.empty() || e.mask != loops::kNone) continue;
+      const LinearIn along = linear_in(e.index, Kernel::dim(s_.vec_dim));
+      if (!along.linear || along.coef.is_const(0) || along.coef.is_const(1)) continue;
+      for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+        const LinearIn across = linear_in(e.index, Kernel::dim(d));
+        const bool fits = size(d).value_or(1 << 20) >= s_.lanes;
+        if (d != s_.vec_dim && fits && across.linear && across.coef.is_const(1)) {
+          s_.tile_dim = d;
+          s_.tile = s_.lanes;
+          return;
+        }
+      }
+    }
+  }
+
+  double operations() const {
+    double total = 0;
+    for (const Expr& e : k_.exprs) total += cost(e);
+    return total;
+  }
+
+  void choose_unroll() {
+    if (s_.vec_dim < 0 || s_.tile_dim >= 0) return;
+    const int64_t n = size(s_.vec_dim).value_or(1 << 20);
+    const int64_t vectors = (n + s_.lanes - 1) / s_.lanes;
+    const double ops = operations();
+    int most = ops > 80 ? 1 : ops > 16 ? 2 : 4;
+    if (is_reduced(s_.vec_dim)) {
+      const int whole = ops > 40 ? kWholeRowVectors / 2 : kWholeRowVectors;
+      s_.whole_row = size(s_.vec_dim).is_const() && vectors <= whole && s_.lanes > 1;
+      if (s_.whole_row) most = whole;
+    } else if (reduced_) {
+      most = 4;
+    }
+    const int64_t full = s_.whole_row ? vectors : n / s_.lanes;  // those without a tail's mask
+    s_.unroll = static_cast<int>(std::clamp<int64_t>(full, 1, most));
+  }
+
+  void choose_outer() {
+    s_.work = Sym(1);
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+      if (is_reduced(d)) continue;
+      Sym block(1);
+      if (d == s_.tile_dim) block = Sym(64);
+      if (d == s_.vec_dim) block = vector_block(d);
+      s_.outer.push_back({d, block});
+      s_.work = s_.work * ceildiv(size(d), block);
+    }
+  }
+
+  Sym vector_block(int d) const {
+    const int64_t step = static_cast<int64_t>(s_.lanes) * s_.unroll;
+    if (s_.tile_dim >= 0) return Sym(std::max<int64_t>(64, s_.lanes));
+    if (reduced_) return Sym(step);
+    if (size(d).is_const() && size(d).value() <= kItemElements) return size(d);
+    return Sym(kItemElements / step * step);
+  }
+
+  // Values over a long row that are dear to compute and used by more than one sweep. The row's length must be
+  // known.
+  void choose_kept() {
+    if (s_.vec_dim < 0 || !is_reduced(s_.vec_dim) || s_.whole_row) return;
+    Sym elements(1);
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (is_reduced(d)) elements = elements * size(d);
+    if (!elements.is_const()) return;
+    const uint32_t row = reduced_;
+    std::vector<int> depth(k_.exprs.size(), 0);
+    std::vector<double> work(k_.exprs.size(), 0);
+    for (size_t i = 0; i < k_.exprs.size(); ++i) {
+      const Expr& e = k_.exprs[i];
+      work[i] = cost(e);
+      for (loops::ExprId a : e.args) {
+        depth[i] = std::max(depth[i], depth[static_cast<size_t>(a)]);
+        if (k_.exprs[static_cast<size_t>(a)].dims & row) work[i] += work[static_cast<size_t>(a)];
+      }
+      if (e.kind == ExprKind::Reduce) ++depth[i], work[i] = 0;
+    }
+    // Sweeps a value is used in: the depth of the reductions that take it, or the last for stores.
+    std::vector<uint64_t> used(k_.exprs.size(), 0);
+    auto use = [&](loops::ExprId id, uint64_t sweeps) { used[static_cast<size_t>(id)] |= sweeps; };
+    for (const loops::Store& st : k_.stores) use(st.value, uint64_t{1} << 63);
+    int64_t bytes = 0;
+    for (size_t i = k_.exprs.size(); i-- > 0;) {
+      const Expr& e = k_.exprs[i];
+      const bool in_row = (e.dims & row) == row && e.kind != ExprKind::Reduce;
+      const bool repeated = (used[i] & (used[i] - 1)) != 0;
+      const int64_t size_bytes = elements.value() * dtype_bytes(e.dtype == DType::Bool ? DType::I8 : e.dtype);
+      if (in_row && repeated && work[i] >= 6 && bytes + size_bytes <= kRowBufferBytes && is_float(e.dtype) &&
+          dtype_bytes(e.dtype) >= 4) {
+        s_.kept.push_back(static_cast<loops::ExprId>(i));
+        bytes += size_bytes;
+        used[i] &= ~used[i] + 1;  // from now on only its first sweep computes its operands
+      }
+      const uint64_t passed = e.kind == ExprKind::Reduce ? uint64_t{1} << std::min(depth[i], 62) : used[i];
+      for (loops::ExprId a : e.args) use(a, passed);
+      if (e.mask != loops::kNone) use(e.mask, passed);
+      for (const loops::GatherTerm& g : e.gather) use(g.value, passed);
+    }
+    if (!s_.kept.empty()) s_.row_elements = elements;
+  }
+
+  void choose_grain() {
+    double per_item = std::max(1.0, operations() / 8);
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (is_reduced(d)) per_item *= static_cast<double>(size(d).value_or(256));
+    for (const OuterDim& o : s_.outer) per_item *= static_cast<double>(o.block.value_or(256));
+    s_.grain = std::max<int64_t>(1, static_cast<int64_t>(kItemsPerThread / per_item));
+  }
+
+  const Kernel& k_;
+  const Target& t_;
+  uint32_t reduced_ = 0;
+  Schedule s_;
+};
+
+}  // namespace
+
+Schedule schedule(const Kernel& kernel, const Target& target) { return Chooser(kernel, target).choose(); }
+
+std::string print(const Schedule& s) {
+  std::ostringstream out;
+  out << "outer [";
+  for (size_t i = 0; i < s.outer.size(); ++i)
+    out << (i ? ", " : "") << "d" << s.outer[i].dim << "/" << s.outer[i].block.str();
+  out << "] vector d" << s.vec_dim << " x" << s.lanes << " unroll " << s.unroll;
+  if (s.tile_dim >= 0) out << " tile d" << s.tile_dim << " x" << s.tile;
+  if (s.whole_row) out << " whole-row";
+  for (loops::ExprId id : s.kept) out << " keep %" << id;
+  out << " work " << s.work.str() << " grain " << s.grain << "\n";
+  return out.str();
+}
+
+}  // namespace bolt::codegen::cpu

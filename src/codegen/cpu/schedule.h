@@ -1,0 +1,63 @@
+// codegen/cpu/schedule.h
+// Kernel -> Schedule: how the iteration space maps to work items, vectors and registers. Data only; the
+// emitter takes (kernel, schedule) and adds nothing of its own.
+//
+//   work item    one point of `outer`: the parallel dimensions, those in registers cut into blocks
+//   vector       `lanes` consecutive indices of vec_dim; `unroll` vectors are in flight at once
+//   tile         a second dimension in registers: `tile` consecutive indices of tile_dim. With a transposing
+//   access the
+//                lanes x tile square is turned in registers; in a reduction it gives more accumulators.
+//   whole_row    vec_dim fits into unroll * lanes: it has no loop, and every value of the row stays in
+//   registers from
+//                one reduction to the next
+//   kept         values of a long row that a later sweep reads from a row buffer in L1/L2 instead of
+//   computing again
+//
+// Reductions over vec_dim are row reductions (accumulators are folded across lanes at the end), over others
+// column reductions (each lane has its own result). Both may occur in one kernel with any number of loops.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/cpu/jit.h"
+#include "loops/kernel.h"
+
+namespace bolt::codegen::cpu {
+
+struct OuterDim {
+  int dim;
+  Sym block;  // indices per work item; 1 for plain dimensions
+};
+
+struct Schedule {
+  std::vector<OuterDim> outer;  // outermost first
+  int vec_dim = -1;
+  int lanes = 1;
+  int unroll = 1;
+  int tile_dim = -1;
+  int tile = 1;
+  bool whole_row = false;
+  std::vector<loops::ExprId> kept;
+  Sym row_elements;  // size of one kept value's row buffer
+  Sym work;
+  int64_t grain = 1;
+};
+
+BOLT_API Schedule schedule(const loops::Kernel& kernel, const Target& target);
+BOLT_API std::string print(const Schedule& s);
+
+/// The same kernel with dimensions of size 1 dropped and neighbours that always run together merged: a
+/// contiguous tensor becomes one long row whatever its rank. Content that does not change the code (names) is
+/// normalised.
+BOLT_API loops::Kernel normalise(const loops::Kernel& kernel);
+
+/// index = coef * dim + rest, when it is so.
+struct LinearIn {
+  bool linear = false;
+  Sym coef, rest;
+};
+BOLT_API LinearIn linear_in(Sym index, Sym dim);
+bool mentions(Sym index, Sym symbol);
+
+}  // namespace bolt::codegen::cpu

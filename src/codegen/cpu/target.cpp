@@ -1,0 +1,56 @@
+// codegen/cpu/target.cpp
+// The machine we run on -> Target. Asked once; TORCHBOLT_ISA lowers it so that tests and users can try the
+// smaller ones.
+
+#include <llvm/ADT/StringMap.h>
+#include <llvm/TargetParser/Host.h>
+#include <unistd.h>
+
+#include "codegen/cpu/jit.h"
+#include "support/knobs.h"
+
+namespace bolt::codegen::cpu {
+namespace {
+
+int64_t cache_bytes(int name, int64_t fallback) {
+  long bytes = sysconf(name);
+  return bytes > 0 ? bytes : fallback;
+}
+
+Target detect() {
+  const llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+  auto has = [&](const char* feature) { return features.lookup(feature); };
+  Target t{.isa = Target::Isa::Scalar};
+  if (has("avx2") && has("fma") && has("bmi2")) t.isa = Target::Isa::Avx2;
+  if (t.isa == Target::Isa::Avx2 && has("avx512f") && has("avx512vl") && has("avx512bw") && has("avx512dq"))
+    t.isa = Target::Isa::Avx512;
+
+  const std::string isa = knob("TORCHBOLT_ISA");
+  if (isa == "scalar") t.isa = Target::Isa::Scalar;
+  if (isa == "avx2" && t.isa == Target::Isa::Avx512) t.isa = Target::Isa::Avx2;
+
+  t.f16c = t.isa != Target::Isa::Scalar && has("f16c");
+  t.avx512_bf16 = t.isa == Target::Isa::Avx512 && has("avx512bf16");
+  t.avx512_fp16 = t.isa == Target::Isa::Avx512 && has("avx512fp16");
+  t.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
+  t.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
+  return t;
+}
+
+}  // namespace
+
+const Target& Target::host() {
+  static const Target target = detect();
+  return target;
+}
+
+std::string Target::key() const {
+  static constexpr const char* kNames[] = {"scalar", "avx2", "avx512"};
+  std::string key = kNames[static_cast<int>(isa)];
+  if (f16c) key += "+f16c";
+  if (avx512_bf16) key += "+bf16";
+  if (avx512_fp16) key += "+fp16";
+  return key + " l1=" + std::to_string(l1_bytes) + " l2=" + std::to_string(l2_bytes);
+}
+
+}  // namespace bolt::codegen::cpu

@@ -1,0 +1,130 @@
+// tests/cache/disk_cache_test.cpp
+// What is written is read back by any process; what is damaged counts as absent and is replaced; the limit
+// holds.
+
+#include "cache/disk_cache.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace bolt::cache {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "bolt-cache-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+void overwrite(const std::string& file, const std::string& bytes) {
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+std::string contents(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(DiskCache, GivesBackWhatWasWritten) {
+  Folder folder;
+  const DiskCache cache(folder.path(), 1 << 20);
+  EXPECT_FALSE(cache.read("key"));
+  cache.write("key", "bytes");
+  EXPECT_EQ(DiskCache(folder.path(), 1 << 20).read("key"), "bytes");
+  EXPECT_FALSE(cache.read("other key"));
+}
+
+TEST(DiskCache, IgnoresDamagedFilesAndWritesThemAgain) {
+  Folder folder;
+  const DiskCache cache(folder.path(), 1 << 20);
+  int warnings = 0;
+  on_warning([&](const std::string&) { ++warnings; });
+  cache.write("key", "some bytes that matter");
+  const std::string file = cache.path("key"), good = contents(file);
+  std::string flipped = good;
+  flipped.back() ^= 1;
+  for (const std::string& bad :
+       {std::string(), good.substr(0, 10), good.substr(0, good.size() - 1), flipped, good + "x",
+        std::string("#!/bin/sh\nnot ours at all, and long enough for a head\n")}) {
+    overwrite(file, bad);
+    EXPECT_FALSE(cache.read("key"));
+  }
+  fs::copy_file(cache.path("key"), cache.path("third"));
+  overwrite(cache.path("third"), good);  // whole, but of another key
+  EXPECT_FALSE(cache.read("third"));
+  cache.write("key", "some bytes that matter");
+  EXPECT_EQ(cache.read("key"), "some bytes that matter");
+  EXPECT_EQ(warnings, 1);
+  on_warning(nullptr);
+}
+
+TEST(DiskCache, KeepsTheMostRecentlyUsedUnderItsLimit) {
+  Folder folder;
+  const DiskCache cache(folder.path(), 10000);
+  for (int i = 0; i < 8; ++i) {
+    cache.write("key" + std::to_string(i), std::string(1100, 'x'));
+    // File times must differ for an order to exist.
+    fs::last_write_time(cache.path("key" + std::to_string(i)),
+                        fs::file_time_type::clock::now() - std::chrono::hours(8 - i));
+  }
+  EXPECT_TRUE(cache.read("key0"));  // now the most recent
+  cache.write("one more", std::string(2000, 'y'));
+  EXPECT_TRUE(cache.read("key0"));
+  EXPECT_TRUE(cache.read("one more"));
+  EXPECT_FALSE(cache.read("key1"));
+  int64_t total = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path()))
+    total += static_cast<int64_t>(entry.file_size());
+  EXPECT_LE(total, 10000);
+}
+
+TEST(DiskCache, ManyProcessesWriteAtOnce) {
+  Folder folder;
+  std::vector<pid_t> children;
+  for (int c = 0; c < 6; ++c) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const DiskCache cache(folder.path(), 200000);
+      bool good = true;
+      for (int i = 0; i < 200; ++i) {
+        const std::string key = "key" + std::to_string(i % 17), value(500 + static_cast<size_t>(i % 17), 'v');
+        if (auto found = cache.read(key)) good = good && *found == value;
+        cache.write(key, value);
+      }
+      _exit(good ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  for (const auto& entry : fs::directory_iterator(folder.path()))
+    EXPECT_EQ(entry.path().extension(), ".bolt");
+}
+
+TEST(DiskCache, WithoutAFolderThereIsNone) {
+  const DiskCache cache("/proc/no/such/folder", 1 << 20);
+  cache.write("key", "bytes");
+  EXPECT_FALSE(cache.read("key"));
+}
+
+}  // namespace
+}  // namespace bolt::cache

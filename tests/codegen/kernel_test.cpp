@@ -1,0 +1,267 @@
+// tests/codegen/kernel_test.cpp
+// Every form of kernel that codegen/cpu knows, on every instruction set this machine has, against the
+// reference.
+
+#include "tests/codegen/run_kernel.h"
+
+namespace bolt::codegen::cpu::testing {
+namespace {
+
+struct Named {
+  const char* name;
+  Case c;
+};
+
+const Named kCases[] = {
+    {"pointwise",
+     {R"(kernel @p (in %b0: f32, in %b1: f32, out %b2: f32) space [7 d0, 133 d1] {
+  %0 = load b0[133*d0 + d1]
+  %1 = load b1[d1]
+  %2 = add %0, %1
+  %3 = exp %2
+  %4 = const f32 1.5
+  %5 = mul %3, %4
+  store b2[133*d0 + d1] = %5
+})",
+      {}}},
+    {"symbolic",
+     {R"(kernel @s (in %b0: f32, out %b1: f32) space [s0 d0, s1 d1] syms [s0, s1] {
+  %0 = load b0[s1*d0 + d1]
+  %1 = mul %0, %0
+  store b1[s1*d0 + d1] = %1
+})",
+      {5, 77}}},
+    {"softmax_long",
+     {R"(kernel @softmax (in %b0: f32, out %b1: f32) space [5 d0, 1000 d1 reduce] {
+  %0 = load b0[1000*d0 + d1]
+  %1 = reduce max %0 over d1
+  %2 = sub %0, %1
+  %3 = exp %2
+  %4 = reduce sum %3 over d1
+  %5 = div %3, %4
+  store b1[1000*d0 + d1] = %5
+})",
+      {}}},
+    {"softmax_short",
+     {R"(kernel @softmax (in %b0: f32, out %b1: f32) space [9 d0, 37 d1 reduce] {
+  %0 = load b0[37*d0 + d1]
+  %1 = reduce max %0 over d1
+  %2 = sub %0, %1
+  %3 = exp %2
+  %4 = reduce sum %3 over d1
+  %5 = div %3, %4
+  store b1[37*d0 + d1] = %5
+})",
+      {}}},
+    {"softmax_columns",
+     {R"(kernel @softmax (in %b0: f32, out %b1: f32) space [3 d0, 13 d1 reduce, 50 d2] {
+  %0 = load b0[650*d0 + 50*d1 + d2]
+  %1 = reduce max %0 over d1
+  %2 = sub %0, %1
+  %3 = exp %2
+  %4 = reduce sum %3 over d1
+  %5 = div %3, %4
+  store b1[650*d0 + 50*d1 + d2] = %5
+})",
+      {}}},
+    {"layer_norm",
+     {R"(kernel @ln (in %b0: f32, in %b1: f32, out %b2: f32) space [4 d0, 768 d1 reduce] {
+  %0 = load b0[768*d0 + d1]
+  %1 = reduce sum %0 over d1
+  %2 = const f32 0.0013020833333333333
+  %3 = mul %1, %2
+  %4 = sub %0, %3
+  %5 = mul %4, %4
+  %6 = reduce sum %5 over d1
+  %7 = mul %6, %2
+  %8 = const f32 1.0000000000000001e-05
+  %9 = add %7, %8
+  %10 = rsqrt %9
+  %11 = mul %4, %10
+  %12 = load b1[d1]
+  %13 = mul %11, %12
+  store b2[768*d0 + d1] = %13
+})",
+      {}}},
+    {"row_sum_symbolic",
+     {R"(kernel @rs (in %b0: f32, out %b1: f32) space [s0 d0, s1 d1 reduce] syms [s0, s1] {
+  %0 = load b0[s1*d0 + d1]
+  %1 = reduce sum %0 over d1
+  store b1[d0] = %1
+})",
+      {3, 5001}}},
+    {"column_sum",
+     {R"(kernel @cs (in %b0: f32, out %b1: f32) space [301 d0 reduce, 219 d1] {
+  %0 = load b0[219*d0 + d1]
+  %1 = reduce sum %0 over d0
+  store b1[d1] = %1
+})",
+      {}}},
+    {"group_norm_sums",
+     {R"(kernel @g (in %b0: f32, out %b1: f32, out %b2: f32) space [3 d0, 4 d1 reduce, 49 d2 reduce] {
+  %0 = load b0[200*d0 + 50*d1 + d2]
+  %1 = mul %0, %0
+  %2 = reduce sum %0 over d1, d2
+  %3 = reduce max %1 over d1, d2
+  store b1[d0] = %2
+  store b2[d0] = %3
+})",
+      {}}},
+    {"transpose",
+     {R"(kernel @t (in %b0: f32, in %b1: f32, out %b2: f32) space [70 d0, 85 d1] {
+  %0 = load b0[70*d1 + d0]
+  %1 = load b1[85*d0 + d1]
+  %2 = add %0, %1
+  store b2[85*d0 + d1] = %2
+})",
+      {}}},
+    {"strided",
+     {R"(kernel @st (in %b0: f32, out %b1: f32) space [5 d0, 40 d1] {
+  %0 = load b0[120*d0 + 3*d1 + 2]
+  %1 = neg %0
+  store b1[80*d0 + 2*d1] = %1
+})",
+      {}}},
+    {"pad",
+     {R"(kernel @pad (in %b0: f32, out %b1: f32) space [6 d0, 41 d1] {
+  %0 = index d1
+  %1 = const i64 3
+  %2 = ge %0, %1
+  %3 = const i64 30
+  %4 = lt %0, %3
+  %5 = bitwise_and %2, %4
+  %6 = load b0[27*d0 + d1 - 3] if %5 else 2.5
+  store b1[41*d0 + d1] = %6
+})",
+      {}}},
+    {"embedding",
+     {R"(kernel @emb (in %b0: f32, in %b1: i64, out %b2: f32) space [9 d0, 50 d1] {
+  %0 = load b1[d0]
+  %1 = load b0[d1; %0 * 50]
+  store b2[50*d0 + d1] = %1
+})",
+      {}}},
+    {"gather",
+     {R"(kernel @gather (in %b0: f32, in %b1: i64, out %b2: f32) space [9 d0, 50 d1] {
+  %0 = load b1[50*d0 + d1]
+  %1 = load b0[8*d0; %0 * 1]
+  store b2[50*d0 + d1] = %1
+})",
+      {}}},
+    {"argmax_rows",
+     {R"(kernel @am (in %b0: f32, out %b1: i64) space [6 d0, 517 d1 reduce] {
+  %0 = load b0[517*d0 + d1]
+  %1 = reduce argmax %0 over d1
+  store b1[d0] = %1
+})",
+      {}}},
+    {"argmin_columns",
+     {R"(kernel @am (in %b0: i32, out %b1: i64) space [37 d0 reduce, 45 d1] {
+  %0 = load b0[45*d0 + d1]
+  %1 = reduce argmin %0 over d0
+  store b1[d1] = %1
+})",
+      {}}},
+    {"bf16",
+     {R"(kernel @bf (in %b0: bf16, in %b1: bf16, out %b2: bf16) space [3 d0, 91 d1] {
+  %0 = load b0[91*d0 + d1]
+  %1 = cast f32 %0
+  %2 = load b1[d1]
+  %3 = cast f32 %2
+  %4 = mul %1, %3
+  %5 = tanh %4
+  %6 = cast bf16 %5
+  store b2[91*d0 + d1] = %6
+})",
+      {}}},
+    {"f16_sum",
+     {R"(kernel @h (in %b0: f16, out %b1: f16) space [5 d0, 83 d1 reduce] {
+  %0 = load b0[83*d0 + d1]
+  %1 = cast f32 %0
+  %2 = reduce sum %1 over d1
+  %3 = cast f16 %2
+  store b1[d0] = %3
+})",
+      {}}},
+    {"f64",
+     {R"(kernel @d (in %b0: f64, out %b1: f64) space [3 d0, 65 d1] {
+  %0 = load b0[65*d0 + d1]
+  %1 = sin %0
+  %2 = sigmoid %1
+  store b1[65*d0 + d1] = %2
+})",
+      {}}},
+    {"integers",
+     {R"(kernel @i (in %b0: i32, in %b1: i32, out %b2: i32, out %b3: b8) space [200 d0] {
+  %0 = load b0[d0]
+  %1 = load b1[d0]
+  %2 = const i32 -5
+  %3 = add %0, %2
+  %4 = floor_div %3, %1
+  %5 = remainder %3, %1
+  %6 = mul %4, %5
+  %7 = lt %4, %5
+  store b2[d0] = %6
+  store b3[d0] = %7
+})",
+      {}}},
+    {"bytes",
+     {R"(kernel @u (in %b0: u8, in %b1: b8, out %b2: u8, out %b3: b8) space [3 d0, 77 d1] {
+  %0 = load b0[77*d0 + d1]
+  %1 = load b1[77*d0 + d1]
+  %2 = const u8 3
+  %3 = add %0, %2
+  %4 = where %1, %3, %0
+  %5 = reduce any %1 over d0
+  %6 = logical_not %5
+  store b2[77*d0 + d1] = %4
+  store b3[d1] = %6
+})",
+      {}}},
+    {"two_axes",
+     {R"(kernel @two (in %b0: f32, out %b1: f32) space [5 d0, 6 d1 reduce, 40 d2] {
+  %0 = load b0[240*d0 + 40*d1 + d2]
+  %1 = reduce prod %0 over d1
+  store b1[40*d0 + d2] = %1
+})",
+      {},
+      -1.5,
+      1.5}},
+    {"divided_index",
+     {R"(kernel @div (in %b0: f32, out %b1: f32) space [60 d0] {
+  %0 = load b0[d0 // 3 + 20*(d0 % 3)]
+  store b1[d0] = %0
+})",
+      {}}},
+    {"full_sum",
+     {R"(kernel @full (in %b0: f32, out %b1: f32) space [3000 d0 reduce] {
+  %0 = load b0[d0]
+  %1 = reduce sum %0 over d0
+  store b1[0] = %1
+})",
+      {}}},
+};
+
+class Kernels : public ::testing::TestWithParam<Named> {};
+TEST_P(Kernels, EqualTheReference) { check(GetParam().c); }
+INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Jit, SharesEqualKernels) {
+  loops::Kernel a = loops::parse_kernel(kCases[0].c.text), b = a;
+  b.name = "other";
+  auto module = compile({a, b});
+  ASSERT_EQ(module->kernels().size(), 2u);
+  EXPECT_EQ(module->kernels()[0].fn, module->kernels()[1].fn);
+  EXPECT_EQ(module->kernels()[1].name, "other");
+}
+
+TEST(Jit, MergesContiguousDimensions) {
+  const loops::Kernel k = normalise(loops::parse_kernel(kCases[0].c.text));
+  EXPECT_EQ(k.dims.size(), 2u);  // the broadcast load keeps the rows apart
+  const loops::Kernel s = normalise(loops::parse_kernel(kCases[1].c.text));
+  EXPECT_EQ(s.dims.size(), 1u);
+}
+
+}  // namespace
+}  // namespace bolt::codegen::cpu::testing
