@@ -1,15 +1,15 @@
 // record/tape.h
 // What a recorded region did: its operators in order, as seen at the dispatcher above autograd.
 //
-// A tape can be replayed: calling every entry's operator again on other tensors, under the recorded thread state, is
-// exactly eager's computation. That is what runs when gradients are needed (ATen's own autograd then differentiates
-// the real operators) and what every compiled result is compared with.
+// A tape can be replayed: calling every entry's operator again on other tensors, under the recorded thread
+// state, is exactly eager's computation. That is what runs when gradients are needed (ATen's own autograd
+// then differentiates the real operators) and what every compiled result is compared with.
 //
-// The real run has told us everything static about every tensor: dtype, sizes, strides, and which tensors share a
-// storage and where in it they lie. So views, in-place operators and writes through views need no rules per operator
-// later: functionalize (autograd/) reads them off `storage` and `offset` and the schema's alias annotations.
-// Tensors are identified by TensorImpl while alive; the tape holds them weakly (a freed intermediate stays freed,
-// peak memory is eager's) and a reused address gets a new id.
+// The real run has told us everything static about every tensor: dtype, sizes, strides, and which tensors
+// share a storage and where in it they lie. So views, in-place operators and writes through views need no
+// rules per operator later: functionalize (autograd/) reads them off `storage` and `offset` and the schema's
+// alias annotations. Tensors are identified by TensorImpl while alive; the tape holds them weakly (a freed
+// intermediate stays freed, peak memory is eager's) and a reused address gets a new id.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -37,18 +37,25 @@ struct TensorInfo {
 
 /// An argument: an IValue in which tensors are replaced by ids.
 struct Arg {
-  enum class Kind : uint8_t { Value, Tensor, TensorList, OptionalTensorList } kind = Kind::Value;
-  c10::IValue value;             // Value: numbers, lists, strings, dtypes, generators...
-  std::vector<TensorId> tensors; // -1: undefined or None
+  enum class Kind : uint8_t {
+    Value,
+    Tensor,
+    TensorList,
+    OptionalTensorList,
+    WrappedNumber
+  } kind = Kind::Value;
+  c10::IValue value;  // Value: numbers, lists, strings, dtypes, generators... WrappedNumber: the number
+                      // (Python's 2 in x * 2, which does not take part in promotion as a tensor would)
+  std::vector<TensorId> tensors;  // -1: undefined or None
 };
 
 struct Entry {
   c10::OperatorHandle op;
-  std::vector<Arg> args;         // one per schema argument
-  std::vector<Arg> results;      // one per schema return (Tensor, TensorList or Value)
+  std::vector<Arg> args;     // one per schema argument
+  std::vector<Arg> results;  // one per schema return (Tensor, TensorList or Value)
   bool grad_mode = true;
   bool inference_mode = false;
-  int loc = -1;                  // index into Tape::locs
+  int loc = -1;  // index into Tape::locs
 };
 
 struct SourceLine {
@@ -59,7 +66,7 @@ struct SourceLine {
 
 struct Tape {
   std::vector<TensorInfo> tensors;
-  std::vector<TensorId> inputs;   // from outside, in order of first use
+  std::vector<TensorId> inputs;  // from outside, in order of first use
   std::vector<Entry> entries;
   std::vector<SourceLine> locs;
 };

@@ -1,0 +1,468 @@
+// autograd/functionalize.cpp
+#include "autograd/functionalize.h"
+
+#include <ATen/core/function_schema.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "autograd/lowering.h"
+#include "record/convert.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using graph::Graph;
+using graph::InputKind;
+using graph::Type;
+using record::Arg;
+using record::Entry;
+using record::Tape;
+using record::TensorId;
+using record::TensorInfo;
+
+Type type_of(const TensorInfo& info) {
+  auto dtype = record::to_bolt(info.dtype);
+  if (!dtype) throw_unsupported("element type ", c10::toString(info.dtype));
+  Type t;
+  t.dtype = *dtype;
+  t.device = record::to_bolt(info.device);
+  t.sizes.assign(info.sizes.begin(), info.sizes.end());
+  t.strides.assign(info.strides.begin(), info.strides.end());
+  return t;
+}
+
+class Functionalizer {
+ public:
+  Functionalizer(const Tape& tape, const LowerOptions& options)
+      : tape_(tape), options_(options), state_(tape.tensors.size()), storages_(storage_count(tape)) {
+    out_.graph = std::make_unique<Graph>();
+  }
+
+  Lowered run(const std::vector<TensorId>& wanted) {
+    for (const TensorInfo& t : tape_.tensors)
+      if (!t.plain) throw_unsupported("a tensor that is not plain strided memory");
+    find_shared_inputs();
+    for (const Entry& e : tape_.entries) lower(e);
+    outputs(wanted);
+    write_back();
+    out_.constants = options_.constants;
+    out_.graph->renumber();
+    return std::move(out_);
+  }
+
+ private:
+  // How a tensor's value is found: the root of its storage holds a value; others hang on a parent by view
+  // steps.
+  struct TensorState {
+    bool known = false;
+    TensorId parent = -1;         // -1: root
+    std::vector<ViewStep> steps;  // from the parent
+    bool opaque = false;          // steps cannot express it: only the value at `version` is known
+    Value* value = nullptr;       // as of `version` of the storage
+    int version = -1;
+  };
+  struct StorageState {
+    TensorId root = -1;
+    int version = 0;
+    int input = -1;       // tape input that owns it
+    bool shared = false;  // by several inputs
+  };
+
+  static size_t storage_count(const Tape& tape) {
+    int n = 0;
+    for (const TensorInfo& t : tape.tensors) n = std::max(n, t.storage + 1);
+    return static_cast<size_t>(n);
+  }
+
+  StorageState& storage(TensorId id) { return storages_[tape_.tensors[id].storage]; }
+
+  // Two inputs on one storage: harmless while nobody writes it.
+  void find_shared_inputs() {
+    for (TensorId id : tape_.inputs) {
+      StorageState& s = storage(id);
+      if (s.input >= 0) s.shared = true;
+      s.input = tape_.tensors[id].input;
+    }
+  }
+
+  Value* input_value(TensorId id) {
+    const TensorInfo& info = tape_.tensors[id];
+    auto kind = InputKind::Arg;
+    if (options_.constants.count(info.input))
+      kind = InputKind::Const;
+    else if (info.input < static_cast<int>(options_.is_param.size()) && options_.is_param[info.input])
+      kind = InputKind::Param;
+    out_.inputs.push_back(info.input);
+    return out_.graph->add_input(type_of(info), kind);
+  }
+
+  Value* read(TensorId id) {
+    TensorState& t = state_[id];
+    StorageState& s = storage(id);
+    if (!t.known) {  // an input at its first use
+      BOLT_CHECK(tape_.tensors[id].input >= 0, "tensor ", id, " is read before it is made");
+      if (s.version > 0) throw_unsupported("an input that overlaps another input which was written");
+      t.known = true;
+      t.value = input_value(id);
+      t.version = 0;
+      if (s.root < 0) s.root = id;
+      return t.value;
+    }
+    if (t.version == s.version) return t.value;
+    if (t.opaque) throw_unsupported("a view whose base was written later");
+    BOLT_CHECK(t.parent >= 0, "the root of a storage is always current");
+    t.value = apply(t.steps, read(t.parent));
+    t.version = s.version;
+    return t.value;
+  }
+
+  Value* apply(const std::vector<ViewStep>& steps, Value* v) {
+    for (const ViewStep& step : steps) v = out_.graph->make(step.op, {v}, step.attrs, loc_)->out();
+    return v;
+  }
+
+  void write(TensorId id, Value* value) {
+    TensorState& t = state_[id];
+    if (!t.known) read(id);
+    StorageState& s = storage(id);
+    if (s.shared) throw_unsupported("a write to an input whose memory another input shares");
+    if (t.opaque) throw_unsupported("a write through a view that has no inverse");
+    if (t.parent >= 0) {
+      // Values on the way down, so that each step can be inverted against what it looked at.
+      std::vector<Value*> chain{read(t.parent)};
+      for (const ViewStep& step : t.steps)
+        chain.push_back(out_.graph->make(step.op, {chain.back()}, step.attrs, loc_)->out());
+      Value* v = value;
+      for (size_t i = t.steps.size(); i-- > 0;) v = invert(t.steps[i], chain[i], v);
+      write(t.parent, v);
+    } else {
+      s.root = id;
+      ++s.version;
+    }
+    t.value = value;
+    t.version = s.version;
+  }
+
+  // The operand of `step` after its result became `v`.
+  Value* invert(const ViewStep& step, Value* before, Value* v) {
+    auto attr = [&](const char* name) { return step.attrs.find(name)->second; };
+    switch (step.op) {
+      case Op::reshape:
+        return out_.graph->make(Op::reshape, {v}, {{"sizes", before->type.sizes}}, loc_)->out();
+      case Op::permute: {
+        auto dims = std::get<std::vector<Sym>>(attr("dims"));
+        std::vector<Sym> inverse(dims.size());
+        for (size_t i = 0; i < dims.size(); ++i) inverse[dims[i].value()] = static_cast<int64_t>(i);
+        return out_.graph->make(Op::permute, {v}, {{"dims", inverse}}, loc_)->out();
+      }
+      case Op::slice:
+        return out_.graph
+            ->make(Op::slice_scatter, {before, v},
+                   {{"dim", attr("dim")}, {"start", attr("start")}, {"step", attr("step")}}, loc_)
+            ->out();
+      case Op::flip: return out_.graph->make(Op::flip, {v}, step.attrs, loc_)->out();
+      default: throw_unsupported("a write through a view made by ", graph::op_info(step.op).name);
+    }
+  }
+
+  void define_root(TensorId id, Value* v) {
+    TensorState& t = state_[id];
+    t.known = true;
+    t.value = v;
+    t.version = 0;
+    StorageState& s = storage(id);
+    s.root = id;
+    s.version = 0;
+    // The layout eager chose; the value may be laid out otherwise while it is only used inside.
+    if (v->def && v->type.sizes == type_of(tape_.tensors[id]).sizes)
+      v->type.strides = type_of(tape_.tensors[id]).strides;
+  }
+
+  void define_view(TensorId id, TensorId parent, std::vector<ViewStep> steps) {
+    TensorState& t = state_[id];
+    t.known = true;
+    t.parent = parent;
+    t.steps = std::move(steps);
+    t.value = apply(t.steps, read(parent));
+    t.version = storage(id).version;
+  }
+
+  void lower(const Entry& e) {
+    loc_ = {};
+    if (e.loc >= 0) loc_ = {tape_.locs[e.loc].file, tape_.locs[e.loc].line, tape_.locs[e.loc].function};
+    const std::vector<TensorId> ids = results(e);
+    if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || state_[r].known; }) &&
+        written_args(e).empty() && !ids.empty() && !has_effects(e))
+      return;  // gave back what it was given (contiguous, to, dropout in eval mode)
+    std::string name = e.op.operator_name().name;
+    if (!e.op.operator_name().overload_name.empty()) name += "." + e.op.operator_name().overload_name;
+    const auto& table = lowerings();
+    if (auto it = table.find(name); it != table.end() && lower_by_row(e, it->second)) return;
+    if (auto row = functional_row(e)) {
+      if (lower_in_place(e, *row)) return;
+    }
+    lower_extern(e);
+  }
+
+  static bool has_effects(const Entry& e) {
+    return e.op.schema().name().find("aten::") != 0 ||
+           (e.op.hasSchema() && std::any_of(e.op.getTags().begin(), e.op.getTags().end(),
+                                            [](at::Tag t) { return t == at::Tag::nondeterministic_seeded; }));
+  }
+
+  std::vector<TensorId> results(const Entry& e) const {
+    std::vector<TensorId> out;
+    for (const Arg& r : e.results) out.insert(out.end(), r.tensors.begin(), r.tensors.end());
+    return out;
+  }
+
+  static std::vector<int> written_args(const Entry& e) {
+    std::vector<int> out;
+    const auto& args = e.op.schema().arguments();
+    for (size_t i = 0; i < args.size(); ++i)
+      if (args[i].alias_info() && args[i].alias_info()->isWrite()) out.push_back(static_cast<int>(i));
+    return out;
+  }
+
+  Call call(const Entry& e) {
+    std::vector<std::vector<Value*>> values;
+    for (const Arg& a : e.args) {
+      values.emplace_back();
+      for (TensorId id : a.tensors) values.back().push_back(id < 0 ? nullptr : read(id));
+    }
+    return Call(*out_.graph, tape_, e, std::move(values));
+  }
+
+  static bool compilable(const Entry& e, const Tape& tape) {
+    for (const auto* list : {&e.args, &e.results})
+      for (const Arg& a : *list)
+        for (TensorId id : a.tensors)
+          if (id >= 0 && c10::isComplexType(tape.tensors[id].dtype)) return false;
+    return true;
+  }
+
+  bool lower_by_row(const Entry& e, const Lowering& row) {
+    if (!compilable(e, tape_)) return false;
+    Call c = call(e);
+    auto ids = results(e);
+    if (row.view) {
+      auto steps = row.view(c);
+      if (!steps) return false;
+      TensorId parent = first_tensor(e);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] < 0 || state_[ids[i]].known) continue;
+        // The run has shown whether this was a view or a copy (reshape, to, contiguous are either).
+        if (tape_.tensors[ids[i]].storage == tape_.tensors[parent].storage)
+          define_view(ids[i], parent, (*steps)[i]);
+        else
+          define_root(ids[i], converted(apply((*steps)[i], read(parent)), ids[i]));
+      }
+      return true;
+    }
+    auto values = row.build(c);
+    if (values.empty()) return false;
+    BOLT_CHECK(values.size() == ids.size(), "the row of ", c.name(), " gave ", values.size(),
+               " results, not ", ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || state_[ids[i]].known) continue;
+      check_shape(c, values[i], ids[i]);
+      define_root(ids[i], values[i]);
+    }
+    return true;
+  }
+
+  void check_shape(const Call& c, Value* v, TensorId id) {
+    Type want = type_of(tape_.tensors[id]);
+    BOLT_CHECK(v->type.sizes == want.sizes && v->type.dtype == want.dtype, "the row of ", c.name(), " gave ",
+               v->type.str(), " where eager gave ", want.str());
+  }
+
+  // A copy may change the dtype (to) on the way.
+  Value* converted(Value* v, TensorId id) {
+    Type want = type_of(tape_.tensors[id]);
+    if (v->type.dtype != want.dtype)
+      v = out_.graph->make(Op::cast, {v}, {{"dtype", want.dtype}}, loc_)->out();
+    BOLT_CHECK(v->type.sizes == want.sizes, "a view row gave ", v->type.str(), " where eager gave ",
+               want.str());
+    return v;
+  }
+
+  static TensorId first_tensor(const Entry& e) {
+    for (const Arg& a : e.args)
+      if (!a.tensors.empty()) return a.tensors[0];
+    return -1;
+  }
+
+  // The row of add for add_, with the same overload.
+  const Lowering* functional_row(const Entry& e) const {
+    const auto& name = e.op.operator_name();
+    if (name.name.empty() || name.name.back() != '_') return nullptr;
+    std::string base = name.name.substr(0, name.name.size() - 1);
+    if (!name.overload_name.empty()) base += "." + name.overload_name;
+    auto it = lowerings().find(base);
+    return it != lowerings().end() && it->second.build ? &it->second : nullptr;
+  }
+
+  bool lower_in_place(const Entry& e, const Lowering& row) {
+    auto written = written_args(e);
+    if (written.size() != 1 || written[0] != 0 || e.args[0].kind != Arg::Kind::Tensor) return false;
+    TensorId self = e.args[0].tensors[0];
+    auto ids = results(e);
+    if (ids.size() != 1 || ids[0] != self) return false;  // changed its own geometry (unsqueeze_)
+    if (!compilable(e, tape_)) return false;
+    Call c = call(e);
+    auto values = row.build(c);
+    if (values.size() != 1) return false;
+    write(self, fitted(values[0], self));
+    return true;
+  }
+
+  // What an in-place operator stores: cast to the destination's dtype and broadcast to its sizes.
+  Value* fitted(Value* v, TensorId id) {
+    Type want = type_of(tape_.tensors[id]);
+    if (v->type.dtype != want.dtype)
+      v = out_.graph->make(Op::cast, {v}, {{"dtype", want.dtype}}, loc_)->out();
+    if (v->type.sizes != want.sizes)
+      v = out_.graph->make(Op::expand, {v}, {{"sizes", want.sizes}}, loc_)->out();
+    return v;
+  }
+
+  void lower_extern(const Entry& e) {
+    ExternCall x{e.op, e.args, written_args(e), false};
+    std::vector<Value*> operands;
+    for (Arg& a : x.args)
+      for (TensorId& id : a.tensors) {
+        if (id < 0) continue;
+        operands.push_back(read(id));
+        id = static_cast<int>(operands.size()) - 1;
+      }
+    std::set<int> operand_storages;
+    for (const Arg& a : e.args)
+      for (TensorId id : a.tensors)
+        if (id >= 0) operand_storages.insert(tape_.tensors[id].storage);
+
+    std::vector<Type> types;
+    std::vector<TensorId> fresh;  // results that become values of this node
+    for (TensorId id : results(e)) {
+      if (id < 0) throw_unsupported(c10::toString(e.op.operator_name()), " returned an undefined tensor");
+      types.push_back(type_of(tape_.tensors[id]));
+      fresh.push_back(id);
+      if (operand_storages.count(tape_.tensors[id].storage)) x.clone_results = true;
+    }
+    for (int w : x.written)
+      for (TensorId id : e.args[w].tensors)
+        if (id >= 0) types.push_back(type_of(tape_.tensors[id]));
+    for (const Arg& r : e.results)
+      if (r.kind == Arg::Kind::Value && r.value.isTensorList()) throw_unsupported("results of unknown kind");
+
+    Attrs attrs{{"call", static_cast<int64_t>(out_.calls.size())},
+                {"name", c10::toString(e.op.operator_name())},
+                {"effect", has_effects(e)}};
+    if (x.clone_results)  // independent copies are dense whatever the view was
+      for (Type& t : types) t.strides = graph::contiguous_strides(t.sizes);
+    graph::Node* node = out_.graph->make_typed(Op::extern_call, operands, attrs, types, loc_);
+    out_.calls.push_back(std::move(x));
+
+    size_t k = fresh.size();
+    for (int w : out_.calls.back().written)
+      for (TensorId id : e.args[w].tensors)
+        if (id >= 0) write(id, node->out(static_cast<int>(k++)));
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      TensorId id = fresh[i];
+      TensorState& t = state_[id];
+      if (t.known) continue;  // the written argument itself
+      if (operand_storages.count(tape_.tensors[id].storage)) {
+        t.known = t.opaque = true;
+        t.value = node->out(static_cast<int>(i));
+        t.version = storage(id).version;
+      } else {
+        define_root(id, node->out(static_cast<int>(i)));
+      }
+    }
+  }
+
+  // Outputs that share a storage must share it again: the storage's root is made whole and they are views of
+  // it. One alone is made as it is, however large the storage it had in eager.
+  void outputs(const std::vector<TensorId>& wanted) {
+    std::map<int, std::set<TensorId>> users;
+    for (TensorId id : wanted) users[tape_.tensors[id].storage].insert(id);
+    out_.outputs.resize(wanted.size());
+    std::map<int, int> roots;  // storage -> its TensorOut
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      TensorId id = wanted[i];
+      const TensorInfo& info = tape_.tensors[id];
+      const StorageState& s = storage(id);
+      TensorOut o;
+      o.sizes = info.sizes;
+      o.strides = info.strides;
+      if (info.input >= 0) {
+        o.kind = TensorOut::Kind::Input;
+        o.index = info.input;
+      } else if (s.input >= 0) {
+        o.kind = TensorOut::Kind::InputView;
+        o.index = s.input;
+        o.offset = info.offset - tape_.tensors[tape_.inputs[s.input]].offset;
+      } else if (users[info.storage].size() == 1) {
+        auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(i));
+        o = first ? fresh_output(id, o) : out_.outputs[it->second];
+      } else {
+        auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(out_.outputs.size()));
+        const TensorInfo& root = tape_.tensors[s.root];
+        if (first) {
+          TensorOut whole;
+          whole.sizes = root.sizes;
+          whole.strides = root.strides;
+          out_.outputs.push_back(fresh_output(s.root, whole));
+        }
+        o.kind = TensorOut::Kind::OutputView;
+        o.index = it->second;
+        o.offset = info.offset - root.offset;
+      }
+      out_.outputs[i] = o;
+    }
+  }
+
+  TensorOut fresh_output(TensorId id, TensorOut o) {
+    o.kind = TensorOut::Kind::Fresh;
+    o.index = static_cast<int>(out_.graph->outputs.size());
+    Value* v = read(id);
+    Type want = type_of(tape_.tensors[id]);
+    // A value that is an input, a view or already an output with other strides needs memory of its own.
+    bool own = v->def && graph::op_info(v->def->op).kind != graph::OpKind::View && v->type == want;
+    for (const auto& existing : out_.graph->outputs) own = own && existing.value != v;
+    if (!own) v = out_.graph->make_typed(Op::cast, {v}, {{"dtype", want.dtype}}, {want}, loc_)->out();
+    out_.graph->outputs.push_back({v, -1});
+    return o;
+  }
+
+  void write_back() {
+    for (TensorId id : tape_.inputs) {
+      const StorageState& s = storage(id);
+      if (s.version == 0) continue;
+      if (s.root != id) continue;
+      int graph_input = -1;
+      for (size_t i = 0; i < out_.inputs.size(); ++i)
+        if (out_.inputs[i] == tape_.tensors[id].input) graph_input = static_cast<int>(i);
+      out_.graph->inputs[graph_input].kind = InputKind::Arg;  // changes from call to call by itself
+      out_.graph->outputs.push_back({state_[id].value, graph_input});
+    }
+  }
+
+  const Tape& tape_;
+  const LowerOptions& options_;
+  std::vector<TensorState> state_;
+  std::vector<StorageState> storages_;
+  Lowered out_;
+  graph::Loc loc_;
+};
+
+}  // namespace
+
+Lowered functionalize(const Tape& tape, const std::vector<TensorId>& wanted, const LowerOptions& options) {
+  return Functionalizer(tape, options).run(wanted);
+}
+
+}  // namespace bolt::autograd

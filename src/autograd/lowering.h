@@ -1,0 +1,103 @@
+// autograd/lowering.h
+// The table from operator to graph nodes, and what a row may ask.
+//
+// A row is (schema name with overload, builder). Builders see the operator's arguments by name and the
+// recorded facts of its results; they return one value per result, of the recorded sizes and dtype. An
+// in-place operator uses the row of its functional form. View rows give view steps instead, so that they can
+// be replayed and inverted. An operator without a row becomes an extern_call: a row is an optimisation, never
+// needed for correctness.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "autograd/functionalize.h"
+#include "graph/ir.h"
+
+namespace bolt::autograd {
+
+using graph::Attrs;
+using graph::Op;
+using graph::Value;
+
+struct ViewStep {
+  Op op;
+  Attrs attrs;
+};
+
+/// One operator call being lowered.
+class Call {
+ public:
+  Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry,
+       std::vector<std::vector<Value*>> values);
+
+  graph::Graph& g;
+  graph::Loc loc;
+
+  bool has(std::string_view name) const;  // the schema has it and it is not None
+  int64_t integer(std::string_view name) const;
+  double number(std::string_view name) const;
+  bool flag(std::string_view name) const;
+  std::string text(std::string_view name) const;
+  std::vector<int64_t> integers(std::string_view name) const;
+  c10::Scalar scalar(std::string_view name) const;
+  c10::ScalarType scalar_type(std::string_view name) const;
+  Value* tensor(std::string_view name) const;  // nullptr when None
+  std::vector<Value*> tensors(std::string_view name) const;
+  bool is_tensor(std::string_view name) const;  // given as a real tensor, not as a number
+  const record::TensorInfo& info(std::string_view name) const;
+  /// Recorded facts of result i (flattened over lists).
+  const record::TensorInfo& result(int i = 0) const;
+  int result_count() const { return static_cast<int>(results_.size()); }
+  std::string_view name() const;
+
+  /// The operand as a value of dtype t: a tensor is cast, a number becomes a scalar.
+  Value* operand(std::string_view name, DType t) const;
+  Value* scalar_value(const c10::Scalar& s, DType t) const;
+  Value* cast(Value* v, DType t) const;
+  Value* make(Op op, std::vector<Value*> operands, Attrs attrs = {}) const;
+  Value* reshape(Value* v, const std::vector<int64_t>& sizes) const;
+  /// ATen's promotion over the named arguments.
+  c10::ScalarType promote(const std::vector<std::string_view>& names) const;
+  DType result_dtype(int i = 0) const;
+  /// dim normalised for a tensor of this rank.
+  static int64_t wrap(int64_t dim, int64_t rank) { return dim < 0 ? dim + std::max<int64_t>(rank, 1) : dim; }
+  static std::vector<Sym> syms(const std::vector<int64_t>& xs) { return {xs.begin(), xs.end()}; }
+
+ private:
+  int index_of(std::string_view name) const;
+  const record::Arg* find(std::string_view name) const;
+  const record::Tape& tape_;
+  const record::Entry& entry_;
+  std::vector<std::vector<Value*>> values_;  // per argument
+  std::vector<const record::TensorInfo*> results_;
+};
+
+/// One value per result; an empty vector refuses this call, which then stays extern.
+using Builder = std::vector<Value*> (*)(Call&);
+/// Per result, the steps from the operator's first tensor argument; nullopt refuses.
+using Viewer = std::optional<std::vector<std::vector<ViewStep>>> (*)(Call&);
+
+struct Lowering {
+  Builder build = nullptr;
+  Viewer view = nullptr;
+};
+
+using Table = std::unordered_map<std::string, Lowering>;
+/// All rows, by "aten::name" or "aten::name.overload".
+const Table& lowerings();
+
+// One file per family adds its rows.
+void add_pointwise(Table& t);
+void add_views(Table& t);
+void add_reductions(Table& t);
+void add_creation(Table& t);
+void add_indexing(Table& t);
+void add_nn(Table& t);
+
+}  // namespace bolt::autograd

@@ -1,0 +1,84 @@
+// autograd/lowerings/creation.cpp
+// Rows for tensors made from numbers.
+#include "autograd/lowering.h"
+#include "record/convert.h"
+
+namespace bolt::autograd {
+namespace {
+
+std::vector<Value*> filled(Call& c, const c10::Scalar& s) {
+  DType t = c.result_dtype();
+  graph::Attr value;
+  if (is_float(t))
+    value = s.toDouble();
+  else
+    value = s.isFloatingPoint() ? static_cast<int64_t>(s.toDouble()) : s.toLong();
+  return {c.make(Op::full, {}, {{"value", value}, {"dtype", t}, {"sizes", Call::syms(c.result().sizes)}})};
+}
+bool on_cpu(Call& c) { return c.result().device.is_cpu() && !is_complex(c.result_dtype()); }
+
+std::vector<Value*> zeros(Call& c) { return on_cpu(c) ? filled(c, 0) : std::vector<Value*>{}; }
+std::vector<Value*> ones(Call& c) { return on_cpu(c) ? filled(c, 1) : std::vector<Value*>{}; }
+std::vector<Value*> full(Call& c) {
+  return on_cpu(c) ? filled(c, c.scalar("fill_value")) : std::vector<Value*>{};
+}
+std::vector<Value*> scalar_tensor(Call& c) {
+  return on_cpu(c) ? filled(c, c.scalar("s")) : std::vector<Value*>{};
+}
+
+std::vector<Value*> arange(Call& c) {
+  if (!on_cpu(c)) return {};
+  DType t = c.result_dtype();
+  c10::Scalar start = c.has("start") ? c.scalar("start") : c10::Scalar(0);
+  c10::Scalar step = c.has("step") ? c.scalar("step") : c10::Scalar(1);
+  Attrs attrs{{"size", std::vector<Sym>{c.result().sizes[0]}}, {"dtype", t}};
+  if (is_float(t)) {
+    attrs["start"] = start.toDouble();
+    attrs["step"] = step.toDouble();
+  } else {
+    if (start.isFloatingPoint() || step.isFloatingPoint()) return {};
+    attrs["start"] = start.toLong();
+    attrs["step"] = step.toLong();
+  }
+  return {c.make(Op::iota, {}, std::move(attrs))};
+}
+
+// Row index against column index.
+std::vector<Value*> triangle(Call& c, Op keep) {
+  Value* x = c.tensor("self");
+  int rank = x->type.rank();
+  if (rank < 2) return {};
+  auto positions = [&](Sym size, std::vector<Sym> shape) {
+    Value* i = c.make(Op::iota, {},
+                      {{"size", std::vector<Sym>{size}},
+                       {"dtype", DType::I64},
+                       {"start", int64_t{0}},
+                       {"step", int64_t{1}}});
+    return c.make(Op::reshape, {i}, {{"sizes", shape}});
+  };
+  Sym rows = x->type.sizes[rank - 2], cols = x->type.sizes[rank - 1];
+  Value* r = positions(rows, {rows, 1});
+  Value* col = positions(cols, {1, cols});
+  Value* shifted = c.make(Op::sub, {col, c.scalar_value(c.integer("diagonal"), DType::I64)});
+  Value* inside = c.make(keep, {shifted, r});
+  return {c.make(Op::where, {inside, x, c.scalar_value(0, x->type.dtype)})};
+}
+std::vector<Value*> tril(Call& c) { return triangle(c, Op::le); }
+std::vector<Value*> triu(Call& c) { return triangle(c, Op::ge); }
+
+}  // namespace
+
+void add_creation(Table& t) {
+  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
+    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
+  };
+  row(zeros, {"zeros", "zeros_like", "new_zeros"});
+  row(ones, {"ones", "ones_like", "new_ones"});
+  row(full, {"full", "full_like", "new_full"});
+  row(scalar_tensor, {"scalar_tensor"});
+  row(arange, {"arange", "arange.start", "arange.start_step"});
+  row(tril, {"tril"});
+  row(triu, {"triu"});
+}
+
+}  // namespace bolt::autograd

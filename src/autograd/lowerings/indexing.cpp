@@ -1,0 +1,156 @@
+// autograd/lowerings/indexing.cpp
+// Rows for joining, padding and reading at computed positions.
+//
+// Eager checks indices and raises IndexError; a kernel must not read out of bounds nor change that: loops/
+// loads under an in-range mask and reports the first bad index, which the program raises as eager does.
+#include "autograd/lowering.h"
+#include "record/convert.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::to_bolt;
+
+std::vector<Value*> cat(Call& c) {
+  DType t = c.result_dtype();
+  std::vector<Value*> parts;
+  for (Value* v : c.tensors("tensors")) {
+    // ATen skips the legacy empty 1-d tensor
+    if (v->type.rank() == 1 && v->type.sizes[0].is_const(0) && c.result().sizes.size() != 1) continue;
+    parts.push_back(c.cast(v, t));
+  }
+  int64_t dim = Call::wrap(c.integer("dim"), static_cast<int64_t>(c.result().sizes.size()));
+  if (parts.size() == 1) return {parts[0]};
+  return {c.make(Op::cat, parts, {{"dim", dim}})};
+}
+
+std::vector<Value*> stack(Call& c) {
+  DType t = c.result_dtype();
+  int64_t dim = Call::wrap(c.integer("dim"), static_cast<int64_t>(c.result().sizes.size()));
+  std::vector<int64_t> sizes = c.result().sizes;
+  sizes[dim] = 1;
+  std::vector<Value*> parts;
+  for (Value* v : c.tensors("tensors")) parts.push_back(c.reshape(c.cast(v, t), sizes));
+  if (parts.size() == 1) return {parts[0]};
+  return {c.make(Op::cat, parts, {{"dim", dim}})};
+}
+
+std::vector<Value*> pad(Call& c) {
+  if (c.has("mode") && c.text("mode") != "constant") return {};
+  Value* x = c.tensor("self");
+  auto amounts = c.integers("pad");
+  int rank = x->type.rank();
+  std::vector<Sym> low(rank, 0), high(rank, 0);
+  for (size_t i = 0; i + 1 < amounts.size(); i += 2) {
+    low[rank - 1 - i / 2] = amounts[i];
+    high[rank - 1 - i / 2] = amounts[i + 1];
+  }
+  double value = c.has("value") ? c.number("value") : 0.0;
+  return {c.make(Op::pad, {x}, {{"low", low}, {"high", high}, {"value", value}})};
+}
+
+std::vector<Value*> embedding(Call& c) {
+  return {c.make(Op::embedding, {c.tensor("weight"), c.tensor("indices")})};
+}
+std::vector<Value*> index_select(Call& c) {
+  Value* x = c.tensor("self");
+  if (x->type.rank() == 0 || c.tensor("index")->type.rank() != 1) return {};
+  return {c.make(Op::index_select, {x, c.tensor("index")},
+                 {{"dim", Call::wrap(c.integer("dim"), x->type.rank())}})};
+}
+std::vector<Value*> gather(Call& c) {
+  Value* x = c.tensor("self");
+  if (x->type.rank() == 0 || x->type.rank() != c.tensor("index")->type.rank()) return {};
+  return {
+      c.make(Op::gather, {x, c.tensor("index")}, {{"dim", Call::wrap(c.integer("dim"), x->type.rank())}})};
+}
+
+// x[index] with one integer index along the first dimensions: an embedding.
+std::vector<Value*> index(Call& c) {
+  Value* x = c.tensor("self");
+  auto indices = c.tensors("indices");
+  if (indices.size() != 1 || !indices[0] || !is_int(indices[0]->type.dtype)) return {};
+  if (indices[0]->type.dtype == DType::U8) return {};
+  return {c.make(Op::embedding, {x, indices[0]})};
+}
+
+std::vector<Value*> repeat(Call& c) {
+  Value* x = c.tensor("self");
+  auto times = c.integers("repeats");
+  int extra = static_cast<int>(times.size()) - x->type.rank();
+  std::vector<Sym> split, wide, final;
+  for (size_t i = 0; i < times.size(); ++i) {
+    Sym size = static_cast<int>(i) < extra ? Sym(1) : x->type.sizes[i - extra];
+    split.insert(split.end(), {Sym(1), size});
+    wide.insert(wide.end(), {Sym(times[i]), size});
+    final.push_back(Sym(times[i]) * size);
+  }
+  Value* v = c.make(Op::reshape, {x}, {{"sizes", split}});
+  v = c.make(Op::expand, {v}, {{"sizes", wide}});
+  return {c.make(Op::reshape, {v}, {{"sizes", final}})};
+}
+
+std::vector<Value*> repeat_interleave(Call& c) {  // by one number
+  Value* x = c.tensor("self");
+  if (!c.has("dim")) return {};
+  int64_t dim = Call::wrap(c.integer("dim"), x->type.rank());
+  std::vector<Sym> split = x->type.sizes, wide;
+  split.insert(split.begin() + dim + 1, 1);
+  wide = split;
+  wide[dim + 1] = c.integer("repeats");
+  Value* v = c.make(Op::reshape, {x}, {{"sizes", split}});
+  v = c.make(Op::expand, {v}, {{"sizes", wide}});
+  return {c.reshape(v, c.result().sizes)};
+}
+
+std::vector<Value*> roll(Call& c) {
+  Value* x = c.tensor("self");
+  auto shifts = c.integers("shifts"), dims = c.integers("dims");
+  if (dims.size() != shifts.size() || dims.empty()) return {};
+  for (size_t i = 0; i < dims.size(); ++i) {
+    int64_t dim = Call::wrap(dims[i], x->type.rank()), n = c.result().sizes[dim];
+    if (n == 0) return {};
+    int64_t by = ((shifts[i] % n) + n) % n;
+    if (by == 0) continue;
+    auto part = [&](int64_t start, int64_t length) {
+      return c.make(Op::slice, {x},
+                    {{"dim", dim},
+                     {"start", std::vector<Sym>{start}},
+                     {"length", std::vector<Sym>{length}},
+                     {"step", int64_t{1}}});
+    };
+    x = c.make(Op::cat, {part(n - by, by), part(0, n - by)}, {{"dim", dim}});
+  }
+  return {x};
+}
+
+std::vector<Value*> slice_scatter(Call& c) {
+  Value* x = c.tensor("self");
+  int64_t dim = Call::wrap(c.integer("dim"), x->type.rank()), size = c.info("self").sizes[dim];
+  int64_t start = c.has("start") ? c.integer("start") : 0;
+  if (start < 0) start += size;
+  start = std::clamp<int64_t>(start, 0, size);
+  return {c.make(Op::slice_scatter, {x, c.tensor("src")},
+                 {{"dim", dim}, {"start", std::vector<Sym>{start}}, {"step", c.integer("step")}})};
+}
+
+}  // namespace
+
+void add_indexing(Table& t) {
+  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
+    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
+  };
+  row(cat, {"cat", "concat", "concatenate"});
+  row(stack, {"stack"});
+  row(pad, {"pad", "constant_pad_nd"});
+  row(embedding, {"embedding"});
+  row(index_select, {"index_select"});
+  row(gather, {"gather"});
+  row(index, {"index.Tensor"});
+  row(repeat, {"repeat"});
+  row(repeat_interleave, {"repeat_interleave.self_int"});
+  row(roll, {"roll"});
+  row(slice_scatter, {"slice_scatter"});
+}
+
+}  // namespace bolt::autograd

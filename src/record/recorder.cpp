@@ -1,0 +1,219 @@
+// record/recorder.cpp
+#include "record/recorder.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace bolt::record {
+namespace {
+
+constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+thread_local Recorder* active = nullptr;
+
+// Operators whose result a Python program can branch on, or whose output sizes are data. Eager waits for the
+// data here; so do we.
+constexpr std::array<std::string_view, 17> kDataOperators = {"aten::_local_scalar_dense",
+                                                             "aten::item",
+                                                             "aten::is_nonzero",
+                                                             "aten::equal",
+                                                             "aten::allclose",
+                                                             "aten::nonzero",
+                                                             "aten::nonzero_numpy",
+                                                             "aten::argwhere",
+                                                             "aten::masked_select",
+                                                             "aten::_unique",
+                                                             "aten::_unique2",
+                                                             "aten::unique_dim",
+                                                             "aten::unique_consecutive",
+                                                             "aten::unique_dim_consecutive",
+                                                             "aten::bincount",
+                                                             "aten::repeat_interleave",
+                                                             "aten::combinations"};
+
+bool gives_data(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return std::find(kDataOperators.begin(), kDataOperators.end(), name) != kDataOperators.end();
+}
+
+c10::DispatchKeySet below_our_key(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+}
+
+bool autocast_takes(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+  for (auto key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+    if (keys.has(key) && op.hasKernelForDispatchKey(key)) return true;
+  return false;
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  active->run(op, keys, stack);
+}
+
+// Strided memory that our program can describe as pointer, sizes and strides.
+bool is_plain(const at::Tensor& t) {
+  auto* impl = t.unsafeGetTensorImpl();
+  if (impl->layout() != c10::kStrided || impl->is_python_dispatch() || t.is_quantized() || !t.has_storage())
+    return false;
+  auto keys = impl->key_set();
+  return !keys.has_any(
+      c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                           c10::DispatchKey::ZeroTensor, c10::DispatchKey::FuncTorchBatched,
+                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize}));
+}
+
+}  // namespace
+
+Recorder* Recorder::current() { return active; }
+
+void Recorder::stop(bool drop) {
+  stopped_ = true;
+  if (drop) tape_.entries.erase(tape_.entries.begin() + mark_, tape_.entries.end());
+}
+
+Recorder::Scope::Scope(Recorder& recorder) : previous_(active), include_(kKey) { active = &recorder; }
+Recorder::Scope::~Scope() { active = previous_; }
+
+bool Recorder::matches(const TensorInfo& info, const at::Tensor& t) const {
+  if (info.dtype != t.scalar_type() || t.sizes() != info.sizes) return false;
+  if (!info.plain) return true;
+  if (t.strides() != info.strides || t.storage_offset() != info.offset) return false;
+  auto it = storages_.find(t.storage().unsafeGetStorageImpl());
+  return it != storages_.end() && it->second == info.storage;
+}
+
+std::optional<TensorId> Recorder::find(const at::Tensor& t) const {
+  auto it = ids_.find(t.unsafeGetTensorImpl());
+  if (it == ids_.end() || !matches(tape_.tensors[it->second], t)) return std::nullopt;
+  return it->second;
+}
+
+int Recorder::storage_id(const at::Tensor& t) {
+  auto* impl = t.storage().unsafeGetStorageImpl();
+  auto [it, inserted] = storages_.try_emplace(impl, static_cast<int>(storages_.size()));
+  if (inserted)
+    keep_storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl));
+  return it->second;
+}
+
+TensorId Recorder::add_tensor(const at::Tensor& t, int entry) {
+  TensorInfo info;
+  info.dtype = t.scalar_type();
+  info.device = t.device();
+  info.plain = is_plain(t);
+  info.sizes = t.sizes().vec();
+  info.requires_grad = t.requires_grad();
+  info.producer = entry;
+  if (info.plain) {
+    info.strides = t.strides().vec();
+    info.offset = t.storage_offset();
+    info.storage = storage_id(t);
+  } else if (obstacle_.empty()) {
+    obstacle_ = std::string("a tensor that is not plain strided memory (") + t.toString() + ")";
+  }
+  TensorId id = static_cast<TensorId>(tape_.tensors.size());
+  auto* impl = t.unsafeGetTensorImpl();
+  ids_[impl] = id;
+  keep_impls_.emplace_back(t.getIntrusivePtr());
+  if (entry < 0) {
+    info.input = static_cast<int>(inputs_.size());
+    inputs_.push_back(t);
+    tape_.inputs.push_back(id);
+  }
+  tape_.tensors.push_back(std::move(info));
+  return id;
+}
+
+TensorId Recorder::input_id(const at::Tensor& t) {
+  if (auto id = find(t)) return *id;
+  return add_tensor(t, -1);
+}
+
+TensorId Recorder::tensor_id(const at::Tensor& t, bool is_result, int entry) {
+  if (!t.defined()) return -1;
+  if (auto id = find(t)) return *id;
+  return add_tensor(t, is_result ? entry : -1);
+}
+
+Arg Recorder::take(const c10::IValue& v, bool is_result, int entry) {
+  Arg arg;
+  if (v.isTensor()) {
+    const at::Tensor& t = v.toTensor();
+    // A Python number given where a tensor is expected: a constant of the program, and its weak type matters.
+    if (t.defined() && !is_result && t.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) {
+      at::NoGradGuard no_grad;
+      c10::impl::ExcludeDispatchKeyGuard off(kKey);
+      arg.kind = Arg::Kind::WrappedNumber;
+      arg.value = t.item();
+      return arg;
+    }
+    arg.kind = Arg::Kind::Tensor;
+    arg.tensors.push_back(tensor_id(t, is_result, entry));
+  } else if (v.isTensorList()) {
+    arg.kind = Arg::Kind::TensorList;
+    for (const at::Tensor& t : v.toTensorVector()) arg.tensors.push_back(tensor_id(t, is_result, entry));
+  } else if (v.isOptionalTensorList()) {
+    arg.kind = Arg::Kind::OptionalTensorList;
+    for (const std::optional<at::Tensor> t : v.toOptionalTensorList())
+      arg.tensors.push_back(t ? tensor_id(*t, is_result, entry) : -1);
+  } else {
+    arg.value = v;
+  }
+  return arg;
+}
+
+int Recorder::line_id() {
+  SourceLine line{file_, function_, line_};
+  if (!tape_.locs.empty() && tape_.locs.back() == line) return static_cast<int>(tape_.locs.size()) - 1;
+  tape_.locs.push_back(std::move(line));
+  return static_cast<int>(tape_.locs.size()) - 1;
+}
+
+void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (autocast_takes(op, keys)) {
+    op.redispatchBoxed(below_our_key(keys), stack);
+    return;
+  }
+  if (!stopped_ && escaped_.empty() && gives_data(op)) escaped_ = op.operator_name().name;
+  if (stopped_) {
+    c10::impl::ExcludeDispatchKeyGuard off(kKey);
+    op.callBoxed(stack);
+    return;
+  }
+
+  const auto& schema = op.schema();
+  const size_t begin = stack->size() - schema.arguments().size();
+  const int index = static_cast<int>(tape_.entries.size());
+  Entry entry{op, {}, {}};
+  entry.grad_mode = c10::GradMode::is_enabled();
+  entry.inference_mode = c10::InferenceMode::is_enabled();
+  entry.loc = line_id();
+  entry.args.reserve(schema.arguments().size());
+  for (size_t i = begin; i < stack->size(); ++i) entry.args.push_back(take((*stack)[i], false, index));
+  // torch.tensor([...]) builds its tensor unseen and announces it here: its contents are a constant of the
+  // program.
+  if (op.operator_name().name == "aten::lift_fresh" && entry.args[0].kind == Arg::Kind::Tensor) {
+    const TensorInfo& info = tape_.tensors[entry.args[0].tensors[0]];
+    c10::impl::ExcludeDispatchKeyGuard off(kKey);
+    if (info.input >= 0) constants_.try_emplace(info.input, inputs_[info.input].detach().clone());
+  }
+  {
+    c10::impl::ExcludeDispatchKeyGuard off(kKey);
+    op.callBoxed(stack);  // may throw: then the entry never happened and the exception is the user's
+  }
+  if (stopped_) return;
+  for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
+    entry.results.push_back(take((*stack)[i], true, index));
+  tape_.entries.push_back(std::move(entry));
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+}  // namespace bolt::record

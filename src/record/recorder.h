@@ -1,0 +1,105 @@
+// record/recorder.h
+// A real run -> Tape: sees every operator of the thread through one boxed fallback on a mode dispatch key.
+//
+// The key sits above autocast and autograd, so composite operators (linear, layer_norm, attention) arrive
+// whole and ATen's own decompositions below are not seen. An operator autocast has a kernel for is let
+// through to autocast with our key still on: the casts and the inner call it makes are what gets recorded, so
+// nothing later knows about autocast.
+//
+// Tensors are named by their TensorImpl. The recorder keeps weak references only: data of intermediates is
+// freed when eager frees it, and because a weakly held impl keeps its address, no address is ever two
+// tensors. Inputs are held strongly.
+//
+// One recording per thread at a time; recordings on different threads do not meet.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "record/tape.h"
+
+namespace bolt::record {
+
+class Recorder {
+ public:
+  Recorder() = default;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// While alive, operators of this thread are recorded.
+  class Scope {
+   public:
+    explicit Scope(Recorder& recorder);
+    ~Scope();
+
+   private:
+    Recorder* previous_;
+    c10::impl::IncludeDispatchKeyGuard include_;
+  };
+  /// A Python instruction begins: the line operators are said to come from until the next one. The texts must
+  /// live that long. Called for every instruction, so it only stores.
+  void instruction(const char* file, const char* function, int line) {
+    file_ = file;
+    function_ = function;
+    line_ = line;
+    mark_ = tape_.entries.size();
+    escaped_.clear();
+  }
+  /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if
+  /// none.
+  const std::string& escaped() const { return escaped_; }
+  /// Stops taking entries; operators run on unseen. `drop`: entries since `instruction` are taken back.
+  void stop(bool drop);
+  bool stopped() const { return stopped_; }
+
+  Tape& tape() { return tape_; }
+  /// Tape inputs in order, alive.
+  const std::vector<at::Tensor>& inputs() const { return inputs_; }
+  /// The id of a tensor as it is now, or nullopt if no recorded operator touched it.
+  std::optional<TensorId> find(const at::Tensor& t) const;
+  /// Its id; a tensor not seen before becomes an input.
+  TensorId input_id(const at::Tensor& t);
+  /// Constants made inside the run from Python data (torch.tensor(...)): their contents when made. By input
+  /// index.
+  const std::unordered_map<int, at::Tensor>& constants() const { return constants_; }
+  /// Why the tape cannot be compiled although it can be replayed ("" = it can).
+  const std::string& obstacle() const { return obstacle_; }
+
+  static Recorder* current();
+  void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+           torch::jit::Stack* stack);  // the fallback
+
+ private:
+  Arg take(const c10::IValue& v, bool is_result, int entry);
+  TensorId tensor_id(const at::Tensor& t, bool is_result, int entry);
+  TensorId add_tensor(const at::Tensor& t, int entry);
+  bool matches(const TensorInfo& info, const at::Tensor& t) const;
+  int storage_id(const at::Tensor& t);
+  int line_id();
+
+  Tape tape_;
+  const char* file_ = "";
+  const char* function_ = "";
+  int line_ = 0;
+  size_t mark_ = 0;
+  std::string escaped_;
+  bool stopped_ = false;
+  std::string obstacle_;
+  std::vector<at::Tensor> inputs_;
+  std::unordered_map<int, at::Tensor> constants_;
+  std::unordered_map<c10::TensorImpl*, TensorId> ids_;
+  std::unordered_map<c10::StorageImpl*, int> storages_;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> keep_impls_;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> keep_storages_;
+};
+
+/// Calls every entry again: eager's computation on other inputs, differentiable. Gives the tensors asked for.
+std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
+                               const std::vector<TensorId>& wanted);
+
+}  // namespace bolt::record

@@ -1,0 +1,104 @@
+// record/replay.cpp
+// Tape + inputs -> tensors, by calling every operator again under its recorded thread state.
+#include <ATen/ScalarOps.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include "record/recorder.h"
+#include "support/error.h"
+
+namespace bolt::record {
+namespace {
+
+class Replay {
+ public:
+  Replay(const Tape& tape, const std::vector<at::Tensor>& inputs)
+      : tape_(tape), tensors_(tape.tensors.size()) {
+    BOLT_CHECK(inputs.size() == tape.inputs.size(), "replay got ", inputs.size(), " of ", tape.inputs.size(),
+               " inputs");
+    for (size_t i = 0; i < inputs.size(); ++i) tensors_[tape.inputs[i]] = inputs[i];
+  }
+
+  void run(const std::vector<int>& last_use) {
+    torch::jit::Stack stack;
+    for (size_t i = 0; i < tape_.entries.size(); ++i) {
+      const Entry& entry = tape_.entries[i];
+      at::AutoGradMode grad(entry.grad_mode);
+      stack.clear();
+      for (const Arg& arg : entry.args) stack.push_back(give(arg));
+      entry.op.callBoxed(&stack);
+      for (size_t r = 0; r < entry.results.size(); ++r) keep(entry.results[r], stack[r]);
+      for (const Arg& arg : entry.args) release(arg, last_use, static_cast<int>(i));
+      for (const Arg& arg : entry.results) release(arg, last_use, static_cast<int>(i));
+    }
+  }
+
+  const at::Tensor& tensor(TensorId id) const { return tensors_[id]; }
+
+ private:
+  c10::IValue give(const Arg& arg) const {
+    switch (arg.kind) {
+      case Arg::Kind::Value: return arg.value;
+      case Arg::Kind::WrappedNumber: {
+        at::Tensor t = c10::scalar_to_tensor(arg.value.toScalar());
+        t.unsafeGetTensorImpl()->set_wrapped_number(true);
+        return t;
+      }
+      case Arg::Kind::Tensor: return get(arg.tensors[0]);
+      case Arg::Kind::TensorList: {
+        c10::List<at::Tensor> list;
+        for (TensorId id : arg.tensors) list.push_back(get(id));
+        return list;
+      }
+      case Arg::Kind::OptionalTensorList: {
+        c10::List<std::optional<at::Tensor>> list;
+        for (TensorId id : arg.tensors) list.push_back(id < 0 ? std::nullopt : std::optional(tensors_[id]));
+        return list;
+      }
+    }
+    return {};
+  }
+  at::Tensor get(TensorId id) const { return id < 0 ? at::Tensor() : tensors_[id]; }
+
+  void keep(const Arg& result, const c10::IValue& v) {
+    if (result.kind == Arg::Kind::Tensor) {
+      if (result.tensors[0] >= 0) tensors_[result.tensors[0]] = v.toTensor();
+    } else if (result.kind == Arg::Kind::TensorList) {
+      auto list = v.toTensorVector();
+      for (size_t i = 0; i < result.tensors.size(); ++i)
+        if (result.tensors[i] >= 0) tensors_[result.tensors[i]] = list[i];
+    }
+  }
+  void release(const Arg& arg, const std::vector<int>& last_use, int entry) {
+    for (TensorId id : arg.tensors)
+      if (id >= 0 && last_use[id] == entry) tensors_[id].reset();
+  }
+
+  const Tape& tape_;
+  std::vector<at::Tensor> tensors_;
+};
+
+std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted) {
+  std::vector<int> last(tape.tensors.size(), -1);
+  for (size_t i = 0; i < tape.entries.size(); ++i)
+    for (const auto* args : {&tape.entries[i].args, &tape.entries[i].results})
+      for (const Arg& arg : *args)
+        for (TensorId id : arg.tensors)
+          if (id >= 0) last[id] = static_cast<int>(i);
+  for (TensorId id : wanted)
+    if (id >= 0) last[id] = static_cast<int>(tape.entries.size());
+  return last;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
+                               const std::vector<TensorId>& wanted) {
+  Replay run(tape, inputs);
+  run.run(last_uses(tape, wanted));
+  std::vector<at::Tensor> out;
+  for (TensorId id : wanted) out.push_back(id < 0 ? at::Tensor() : run.tensor(id));
+  return out;
+}
+
+}  // namespace bolt::record
