@@ -4,12 +4,13 @@
 #   make test       build, then every test
 #   make demo       build, then compile a transformer and a CNN and show what it gained
 #   make bench      build, then measure against torch.compile, OpenVINO and ONNX Runtime
-#   make lint       formatting, layering, ruff, clang-tidy
+#   make lint       formatting, layering, ruff
+#   make tidy       clang-tidy on the core
 #   make format     rewrite files the way `make lint` wants them
 #   make core-dist  pack the torch-free core for machines without LLVM
 #   make ext CORE=  build only the extension against such a core, into build-ext/python
 
-.PHONY: build test demo bench lint format core-dist ext clean
+.PHONY: build test demo bench lint tidy format core-dist ext clean
 
 build:
 	@scripts/setup.sh
@@ -29,6 +30,10 @@ bench:
 lint:
 	@scripts/setup.sh lint
 	@scripts/lint.sh
+
+tidy:
+	@scripts/setup.sh lint
+	@scripts/tidy.sh
 
 format:
 	@scripts/setup.sh lint

@@ -72,9 +72,7 @@ class Group:
         self.failed: set[str] = set()
 
     def measure(self) -> None:
-        wanted = [
-            b for b in self.run.args.backends if not self.run.results.has(what="done", backend=b, **self.key)
-        ]
+        wanted = [b for b in self.run.args.backends if not self.run.results.has(what="done", backend=b, **self.key)]
         if not wanted:
             return
         # Speed is relative to eager in the same rounds, so eager runs along.
@@ -290,9 +288,7 @@ def parse(argv=None) -> argparse.Namespace:
     p.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     p.add_argument("--calls", type=int, default=1_000_000, help="calls of the memory measurement")
     p.add_argument("--no-micro", dest="micro", action="store_false", help="models only")
-    p.add_argument(
-        "--quick", action="store_true", help="short turns, one thread, float32: a first impression"
-    )
+    p.add_argument("--quick", action="store_true", help="short turns, one thread, float32: a first impression")
     p.add_argument("--out", type=pathlib.Path, default=ROOT / "out" / "bench")
     args = p.parse_args(argv)
     if args.quick:
@@ -308,9 +304,7 @@ def main() -> None:
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         sys.exit(130)
-    print(
-        f"\n{(args.out / 'report.md').read_text()}\nwritten: {args.out}/report.md, report.html, summary.json"
-    )
+    print(f"\n{(args.out / 'report.md').read_text()}\nwritten: {args.out}/report.md, report.html, summary.json")
 
 
 if __name__ == "__main__":

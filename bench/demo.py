@@ -39,9 +39,7 @@ def rows_of(m: summary.Measured, case: tuple) -> list[tuple[str, str, str, str]]
         return f"{(first - eager_ms) / 1e3:.2f} s{OVER}"
 
     steady, errors = both("steady", "ms"), both("error", "error")
-    before, after = (
-        m.get("facts", f, case, backend="torchbolt") for f in ("kernels_before_fusion", "kernels")
-    )
+    before, after = (m.get("facts", f, case, backend="torchbolt") for f in ("kernels_before_fusion", "kernels"))
     return [
         ("first call, empty cache", ms(eager_ms), ms(cold), over(cold)),
         ("first call, filled cache", ms(eager_ms), ms(second), over(second)),
@@ -76,9 +74,7 @@ def sections(m: summary.Measured, tables: dict[str, list]) -> list:
     starts = {
         "eager": [m.get("start", "eager_ms", c, backend="torchbolt", phase="cold") for c in cases],
         "torchbolt": [m.get("start", "first_ms", c, backend="torchbolt", phase="cold") for c in cases],
-        "torchbolt, filled cache": [
-            m.get("start", "first_ms", c, backend="torchbolt", phase="second") for c in cases
-        ],
+        "torchbolt, filled cache": [m.get("start", "first_ms", c, backend="torchbolt", phase="second") for c in cases],
     }
     names = [c[0] for c in cases]
     charts = [
@@ -115,9 +111,7 @@ def main() -> None:
         print(terminal(title, rows))
     h = m.header
     machine = f"{h['cpu']}, {h['cores']} cores, {h['isa']}; torch {h['torch']}, Python {h['python']}"
-    page = report.write(
-        args.out / "report.html", "Torchbolt against eager PyTorch", machine, sections(m, tables)
-    )
+    page = report.write(args.out / "report.html", "Torchbolt against eager PyTorch", machine, sections(m, tables))
     print(f"\n  The same as a page with charts: {page}")
 
 

@@ -113,9 +113,7 @@ class Micro:
 
     def encoder(self, seconds: str) -> dict:
         layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-        model = (
-            torch.nn.TransformerEncoder(layer, 80, enable_nested_tensor=False).eval().requires_grad_(False)
-        )
+        model = torch.nn.TransformerEncoder(layer, 80, enable_nested_tensor=False).eval().requires_grad_(False)
         x = torch.randn(1, 8, 32)
         fn = self.compile(model)
         result = {"ms": milliseconds(lambda: fn(x), float(seconds))}

@@ -29,9 +29,7 @@ class Measured:
 
     def __init__(self, file: pathlib.Path):
         self.header, *self.lines = [json.loads(line) for line in file.read_text().splitlines()]
-        self.cases = list(
-            dict.fromkeys((x["model"], x["dtype"], x["threads"]) for x in self.lines if "model" in x)
-        )
+        self.cases = list(dict.fromkeys((x["model"], x["dtype"], x["threads"]) for x in self.lines if "model" in x))
 
     def get(self, what: str, field: str, case: tuple | None = None, **key):
         """The latest value of `field` on a line of that kind; None if there is none."""
@@ -169,8 +167,7 @@ def bars(m: Measured) -> list[tuple[str, float | None, float, str]]:
     gained = m.get("micro", "gained_mb", backend="torchbolt", name="memory")
     call = [m.get("micro", "us", backend=b, name="call") for b in ("torchbolt", "eager")]
     kernels = [
-        bandwidth(m, k, "torchbolt")
-        for k in ("pointwise chain", "softmax", "layer norm", "row sum", "column sum")
+        bandwidth(m, k, "torchbolt") for k in ("pointwise chain", "softmax", "layer norm", "row sum", "column sum")
     ]
     rows = [
         ("largest error over eager's", worst(max, errors), 2.0, "<="),
@@ -258,9 +255,7 @@ def headline(m: Measured) -> Cards:
         "speed over eager, worst": ("x", "eager's speed, worst model"),
     }
     values = {what: value for what, value, _, _ in bars(m)}
-    return Cards(
-        [(text(values[k], unit), says) for k, (unit, says) in picks.items() if values[k] is not None]
-    )
+    return Cards([(text(values[k], unit), says) for k, (unit, says) in picks.items() if values[k] is not None])
 
 
 def write(results: pathlib.Path, folder: pathlib.Path) -> None:

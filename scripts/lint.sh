@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# scripts/lint.sh [--fix]: formatting (clang-format, ruff), layering, clang-tidy on the torch-free core.
-# clang-tidy runs as a build target, so that a second run looks only at what changed.
+# scripts/lint.sh [--fix]: formatting (clang-format, ruff) and layering. scripts/tidy.sh runs clang-tidy.
 source "$(dirname "$0")/common.sh"
 
 mapfile -t cxx < <(git ls-files --cached --others --exclude-standard -- 'src/*' 'tools/*' 'tests/*' 'bench/*' |
@@ -20,8 +19,4 @@ step "ruff"
 .venv/bin/ruff format --check .
 step "layering"
 .venv/bin/python scripts/check_layers.py
-step "clang-tidy on the core"
-PATH="$PWD/.venv/bin:$PATH"
-cmake -G Ninja -B build-lint -DBOLT_EXTENSION=OFF -DBOLT_TESTS=OFF --log-level=WARNING
-cmake --build build-lint --target tidy --parallel "$(nproc)"
 step "lint is clean"

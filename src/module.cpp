@@ -4,12 +4,19 @@
 
 #include "interp/module.h"
 #include "interp/observe/module.h"
+#include "program/callable.h"
 
 namespace {
 
 PyModuleDef module_definition = {
-    PyModuleDef_HEAD_INIT, "torchbolt._C", "Torchbolt's compiler.", -1,
-    nullptr,               nullptr,        nullptr,                 nullptr,
+    PyModuleDef_HEAD_INIT,
+    "torchbolt._C",
+    "Torchbolt's compiler.",
+    -1,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
     nullptr,
 };
 
@@ -19,5 +26,6 @@ PyMODINIT_FUNC PyInit__C() {
   PyObject* module = PyModule_Create(&module_definition);
   if (module && bolt::interp::add_interp_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::observe::add_observe_functions(module) < 0) Py_CLEAR(module);
+  if (module && bolt::program::add_callable(module) < 0) Py_CLEAR(module);
   return module;
 }

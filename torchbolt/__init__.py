@@ -20,6 +20,11 @@ if torch.__version__ != _build.torch_version:
         "run `make build` (or `pip install --no-build-isolation .`) again"
     )
 
-from torchbolt import _C  # noqa: F401
+from torchbolt import _C, exc  # noqa: F401
+from torchbolt.api import compile, reset, stats, wait
+from torchbolt.exc import GraphBreak
+from torchbolt.explanation import explain
 
 __version__ = _build.version
+
+__all__ = ["GraphBreak", "compile", "exc", "explain", "reset", "stats", "wait"]

@@ -116,12 +116,8 @@ def svg(bars: Bars, width: int = 860) -> str:
     out += _legend(bars, left)
     for tick in scale.ticks():
         x = left + scale.at(tick)
-        out.append(
-            f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{bottom}" stroke="currentColor" opacity=".13"/>'
-        )
-        out.append(
-            f'<text x="{x:.1f}" y="{bottom + 17}" text-anchor="middle" opacity=".65">{short(tick)}</text>'
-        )
+        out.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{bottom}" stroke="currentColor" opacity=".13"/>')
+        out.append(f'<text x="{x:.1f}" y="{bottom + 17}" text-anchor="middle" opacity=".65">{short(tick)}</text>')
     if bars.line is not None:
         x = left + scale.at(bars.line)
         out.append(f'<line x1="{x:.1f}" y1="{top - 4}" x2="{x:.1f}" y2="{bottom}" stroke="currentColor" '
@@ -138,14 +134,11 @@ def svg(bars: Bars, width: int = 860) -> str:
 
 def _bar(scale, left, y, height, value, fill, unit) -> list[str]:
     if value is None:
-        return [
-            f'<text x="{left + 4}" y="{y + height - 1:.1f}" opacity=".45" font-size="10">no result</text>'
-        ]
+        return [f'<text x="{left + 4}" y="{y + height - 1:.1f}" opacity=".45" font-size="10">no result</text>']
     length = max(scale.at(value), 1.5)
     return [
         f'<rect x="{left}" y="{y:.1f}" width="{length:.1f}" height="{height}" rx="2" fill="{fill}"/>',
-        f'<text x="{left + length + 5:.1f}" y="{y + height - 1:.1f}" font-size="11">'
-        f"{short(value, unit)}</text>",
+        f'<text x="{left + length + 5:.1f}" y="{y + height - 1:.1f}" font-size="11">{short(value, unit)}</text>',
     ]
 
 
@@ -165,8 +158,7 @@ def _table(table: Table) -> str:
 
     head = "".join(f"<th>{html.escape(h)}</th>" for h in table.head)
     rows = "\n".join(
-        "<tr>" + "".join(cell(r, c, text) for c, text in enumerate(row)) + "</tr>"
-        for r, row in enumerate(table.rows)
+        "<tr>" + "".join(cell(r, c, text) for c, text in enumerate(row)) + "</tr>" for r, row in enumerate(table.rows)
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 

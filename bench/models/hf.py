@@ -40,9 +40,7 @@ def bert(hidden, layers, heads, tokens):
 
 
 def distilbert(hidden, layers, heads, tokens):
-    config = tf.DistilBertConfig(
-        vocab_size=VOCAB, dim=hidden, n_layers=layers, n_heads=heads, hidden_dim=4 * hidden
-    )
+    config = tf.DistilBertConfig(vocab_size=VOCAB, dim=hidden, n_layers=layers, n_heads=heads, hidden_dim=4 * hidden)
     return tf.DistilBertForSequenceClassification(config), (), {"input_ids": _ids(tokens)}
 
 
@@ -168,9 +166,7 @@ def convnext(widths, depths, image):
 
 
 def resnet50(widths, depths, stem, image):
-    config = tf.ResNetConfig(
-        embedding_size=stem, hidden_sizes=list(widths), depths=list(depths), num_labels=100
-    )
+    config = tf.ResNetConfig(embedding_size=stem, hidden_sizes=list(widths), depths=list(depths), num_labels=100)
     return tf.ResNetForImageClassification(config), (), {"pixel_values": _image(image)}
 
 
@@ -217,9 +213,7 @@ def whisper(hidden, layers, heads, frames):
 
 
 def clip(hidden, layers, heads, tokens, image, patch):
-    shape = dict(
-        hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * hidden
-    )
+    shape = dict(hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * hidden)
     text = dict(shape, vocab_size=VOCAB, max_position_embeddings=tokens, bos_token_id=0, eos_token_id=2)
     config = tf.CLIPConfig(
         text_config=text, vision_config=dict(shape, image_size=image, patch_size=patch), projection_dim=hidden

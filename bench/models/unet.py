@@ -24,9 +24,7 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width * 2**i for i in range(depth)]
         self.down = nn.ModuleList(DoubleConv(a, b) for a, b in zip([3, *widths], widths, strict=False))
-        self.up = nn.ModuleList(
-            DoubleConv(a + b, a) for a, b in zip(widths[-2::-1], widths[:0:-1], strict=True)
-        )
+        self.up = nn.ModuleList(DoubleConv(a + b, a) for a, b in zip(widths[-2::-1], widths[:0:-1], strict=True))
         self.head = nn.Conv2d(width, classes, 1)
 
     def forward(self, x):

@@ -147,7 +147,7 @@ PyObject* import_from_error(PyObject* module, PyObject* name, PyObject* package)
     message = PyUnicode_FromFormat("cannot import name %R from %R (%S)", name, shown, path);
   }
 #if BOLT_PY312
-  if (message) _PyErr_SetImportErrorWithNameFrom(message, shown, path, name);
+  if (message) PyErr_SetImportError(message, shown, path);
 #else
   if (message) PyErr_SetImportError(message, shown, path);
 #endif

@@ -36,7 +36,7 @@ def outcome(call):
 
     try:
         return ("value", call())
-    except BaseException as error:  # noqa: BLE001  (KeyboardInterrupt and SystemExit are outcomes too)
+    except BaseException as error:
         lines = [(f.name, f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
         lines = [entry for entry in lines if entry[0] not in ("<lambda>", "call")]
         chain = (type(error.__cause__), type(error.__context__))

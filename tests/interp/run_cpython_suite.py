@@ -15,16 +15,76 @@ import subprocess
 import sys
 import tempfile
 
-MODULES = """
-test_grammar test_generators test_genexps test_coroutines test_asyncgen test_with test_exceptions test_exception_group
-test_except_star test_raise test_scope test_funcattrs test_extcall test_keywordonlyarg test_positional_only_arg
-test_unpack test_unpack_ex test_named_expressions test_patma test_fstring test_super test_descr test_property
-test_contextlib test_functools test_itertools test_dict test_list test_set test_iter test_class test_call test_compare
-test_richcmp test_binop test_augassign test_bool test_listcomps test_setcomps test_dictcomps test_enumerate
-test_decorators test_metaclass test_types test_opcodes test_yield_from test_traceback test_frame test_slice test_tuple
-test_string test_userdict test_userlist test_collections test_dataclasses test_enum test_global test_dynamic
-test_index test_int test_float test_complex test_range test_sort test_weakref test_copy test_operator test_builtin
-""".split()
+MODULES = [
+    "test_grammar",
+    "test_generators",
+    "test_genexps",
+    "test_coroutines",
+    "test_asyncgen",
+    "test_with",
+    "test_exceptions",
+    "test_exception_group",
+    "test_except_star",
+    "test_raise",
+    "test_scope",
+    "test_funcattrs",
+    "test_extcall",
+    "test_keywordonlyarg",
+    "test_positional_only_arg",
+    "test_unpack",
+    "test_unpack_ex",
+    "test_named_expressions",
+    "test_patma",
+    "test_fstring",
+    "test_super",
+    "test_descr",
+    "test_property",
+    "test_contextlib",
+    "test_functools",
+    "test_itertools",
+    "test_dict",
+    "test_list",
+    "test_set",
+    "test_iter",
+    "test_class",
+    "test_call",
+    "test_compare",
+    "test_richcmp",
+    "test_binop",
+    "test_augassign",
+    "test_bool",
+    "test_listcomps",
+    "test_setcomps",
+    "test_dictcomps",
+    "test_enumerate",
+    "test_decorators",
+    "test_metaclass",
+    "test_types",
+    "test_opcodes",
+    "test_yield_from",
+    "test_traceback",
+    "test_frame",
+    "test_slice",
+    "test_tuple",
+    "test_string",
+    "test_userdict",
+    "test_userlist",
+    "test_collections",
+    "test_dataclasses",
+    "test_enum",
+    "test_global",
+    "test_dynamic",
+    "test_index",
+    "test_int",
+    "test_float",
+    "test_complex",
+    "test_range",
+    "test_sort",
+    "test_weakref",
+    "test_copy",
+    "test_operator",
+    "test_builtin",
+]
 
 # Test id -> why its outcome differs.
 EXPECTED = {}
@@ -107,7 +167,7 @@ def compare(module, mode):
     expected = run_child(module, "cpython")
     got = run_child(module, mode)
     if "*" in got:
-        got = {test: got["*"] for test in expected}
+        got = dict.fromkeys(expected, got["*"])
     differing = {}
     for test, outcome in expected.items():
         ours = got.get(test, "not run")
@@ -130,7 +190,10 @@ def main():
         for test, (theirs, ours) in differing.items():
             reason = EXPECTED.get(test)
             unlisted += reason is None
-            print(f"    {test}\n        CPython: {theirs}\n        ours:    {ours}" + (f"\n        known: {reason}" if reason else ""))
+            print(
+                f"    {test}\n        CPython: {theirs}\n        ours:    {ours}"
+                + (f"\n        known: {reason}" if reason else "")
+            )
     agree = (total - differ) / max(total, 1)
     print(f"{total - differ} of {total} tests agree ({agree:.2%}); {unlisted} differ without a listed reason")
     return int(agree < AGREEMENT or unlisted > 0)

@@ -82,7 +82,7 @@ def consumers():
         max(count(4)),
         ",".join(str(x) for x in count(3)),
         list(itertools.islice(itertools.chain(count(2), count(2)), 3)),
-        {**{k: 1 for k in count(2)}},
+        {**dict.fromkeys(count(2), 1)},
     )
 
 
@@ -95,7 +95,11 @@ def attributes():
     states = [inspect.getgeneratorstate(generator)]
     next(generator)
     states.append(inspect.getgeneratorstate(generator))
-    facts = isinstance(generator, types.GeneratorType), generator.gi_code.co_name, generator.gi_frame.f_locals["i"]
+    facts = (
+        isinstance(generator, types.GeneratorType),
+        generator.gi_code.co_name,
+        generator.gi_frame.f_locals["i"],
+    )
     outer = delegate(1)
     next(outer)
     facts += (outer.gi_yieldfrom.__name__, generator.__name__, generator.__qualname__, generator.gi_running)

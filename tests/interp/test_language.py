@@ -71,7 +71,13 @@ def test_argument_binding(same):
     same(call, 1, 2, d=4)
     same(call, 1, b=2, d=4, f=6)
     same(call, 1, 2, 3, 4, 5, d=6, a=7)
-    for arguments, named in [((), {}), ((1,), {}), ((1, 2), {}), ((1, 2), {"d": 1, "b": 2}), ((1, 2, 3), {"e": 1})]:
+    for arguments, named in [
+        ((), {}),
+        ((1,), {}),
+        ((1, 2), {}),
+        ((1, 2), {"d": 1, "b": 2}),
+        ((1, 2, 3), {"e": 1}),
+    ]:
         same(call, *arguments, **named)
 
 
@@ -301,7 +307,16 @@ def classes():
         BLUE = 2
 
     a, note = A()
-    return A.tag, a.get(), note, repr(D(1)), D(1) == D(1, []), Color.RED.value, Color(2).name, A.__annotations__
+    return (
+        A.tag,
+        a.get(),
+        note,
+        repr(D(1)),
+        D(1) == D(1, []),
+        Color.RED.value,
+        Color(2).name,
+        A.__annotations__,
+    )
 
 
 def test_classes(same):
@@ -334,7 +349,7 @@ def test_match(same, x):
 
 
 def formatting(x):
-    return f"{x}{x!r:>10}{x!s}{x!a} {1.5:.{2}f} {x=}", "%s-%d" % (x, 3), "{:>4}".format(7)
+    return f"{x}{x!r:>10}{x!s}{x!a} {1.5:.{2}f} {x=}", "%s-%d" % (x, 3), f"{7:>4}"
 
 
 def test_formatting(same):
@@ -359,7 +374,14 @@ def test_imports(same):
 def introspection(a, b=2):
     c = a + b
     frame = sys._getframe()
-    return sorted(locals()), frame.f_code.co_name, frame.f_lineno, frame.f_locals["c"], eval("a + c"), sorted(dir())[:3]
+    return (
+        sorted(locals()),
+        frame.f_code.co_name,
+        frame.f_lineno,
+        frame.f_locals["c"],
+        eval("a + c"),
+        sorted(dir())[:3],
+    )
 
 
 def test_frames_are_real(same):

@@ -13,9 +13,7 @@ KEY = dict(zip(("model", "dtype", "threads"), CASE, strict=True))
 
 
 def start(backend, phase, first_ms):
-    return dict(
-        what="start", backend=backend, phase=phase, eager_ms=20.0, first_ms=first_ms, peak_rss_mb=500.0, **KEY
-    )
+    return dict(what="start", backend=backend, phase=phase, eager_ms=20.0, first_ms=first_ms, peak_rss_mb=500.0, **KEY)
 
 
 LINES = [

@@ -1,0 +1,101 @@
+// compile.cpp
+// Recorded -> Region: the map. Each line is a stage; each stage is a folder.
+#include "compile.h"
+
+#include <chrono>
+
+#include "autograd/functionalize.h"
+#include "codegen/cpu/jit.h"
+#include "graph/passes/passes.h"
+#include "graph/verify.h"
+#include "loops/plan.h"
+#include "program/stats.h"
+#include "support/error.h"
+
+namespace bolt {
+namespace {
+
+/// Names the stage that is running and how long each took.
+class Stages {
+ public:
+  void enter(const char* name) {
+    finish();
+    name_ = name;
+    begin_ = Clock::now();
+  }
+  void finish() {
+    if (!name_) return;
+    seconds.emplace_back(name_, std::chrono::duration<double>(Clock::now() - begin_).count());
+    name_ = nullptr;
+  }
+  std::vector<std::pair<std::string, double>> seconds;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const char* name_ = nullptr;
+  Clock::time_point begin_;
+};
+
+// With gradients wanted the region runs eager's own operators, which ATen differentiates.
+bool needs_gradients(const record::Tape& tape) {
+  for (const auto& t : tape.tensors)
+    if (t.input < 0 && t.requires_grad) return true;
+  return false;
+}
+
+bool on_cpu(const record::Tape& tape) {
+  for (const auto& t : tape.tensors)
+    if (!t.device.is_cpu()) return false;
+  return true;
+}
+
+std::string obstacle(const Recorded& r) {
+  if (!r.obstacle.empty()) return r.obstacle;
+  if (needs_gradients(r.tape)) return "gradients are needed";
+  if (!on_cpu(r.tape)) return "a tensor is not on the CPU";
+  return "";
+}
+
+}  // namespace
+
+std::shared_ptr<program::Region> compile(Recorded recorded) {
+  auto& stats = program::Stats::get();
+  auto replayed = [&](const std::string& why) {
+    return std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why);
+  };
+  if (std::string why = obstacle(recorded); !why.empty()) return replayed(why);
+
+  auto begin = std::chrono::steady_clock::now();
+  Stages stages;
+  try {
+    stages.enter("functionalize");
+    auto lowered =
+        autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants});
+    graph::verify(*lowered.graph);
+    stages.enter("graph");
+    graph::optimize(*lowered.graph);
+    std::string graph_text = graph::print(*lowered.graph);
+    stages.enter("loops");
+    auto plan = loops::plan(std::move(lowered.graph), {});
+    std::string plan_text = loops::print(plan);
+    stages.enter("codegen");
+    auto code = codegen::cpu::compile(plan.kernels);
+    ++(code->from_cache() ? stats.cache_hits : stats.cache_misses);
+    stages.enter("program");
+    auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted),
+                                                    std::move(lowered), std::move(plan), std::move(code));
+    stages.finish();
+    region->facts.graph_text = std::move(graph_text);
+    region->facts.plan_text = std::move(plan_text);
+    region->facts.stage_seconds = std::move(stages.seconds);
+    stats.compile_nanoseconds +=
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin)
+            .count();
+    return region;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Unsupported) throw;
+    return replayed(error.what());
+  }
+}
+
+}  // namespace bolt

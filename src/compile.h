@@ -1,0 +1,27 @@
+// compile.h
+// The whole road, from a recorded run to something that runs: see compile.cpp.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "program/region.h"
+#include "record/tape.h"
+
+namespace bolt {
+
+/// A finished recording and what is known about its inputs.
+struct Recorded {
+  record::Tape tape;
+  std::vector<record::TensorId> wanted;  // tensors that must exist afterwards
+  std::vector<bool> is_param;            // per tape input
+  std::unordered_map<int, at::Tensor> constants;
+  std::string obstacle;  // why it can only be replayed; "" = compile
+};
+
+/// Never throws for what cannot be compiled: the region then replays its tape and says why. Internal failures
+/// are thrown. Needs no GIL.
+std::shared_ptr<program::Region> compile(Recorded recorded);
+
+}  // namespace bolt

@@ -1,0 +1,227 @@
+// program/library.cpp
+#include "program/library.h"
+
+#include <ATen/ops/_adaptive_avg_pool2d.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/adaptive_avg_pool1d.h>
+#include <ATen/ops/adaptive_avg_pool3d.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/avg_pool1d.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/avg_pool3d.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/group_norm.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/max_pool1d.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/max_pool3d.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/var.h>
+
+#include <unordered_map>
+
+#include "support/error.h"
+
+namespace bolt::program {
+namespace {
+
+using graph::Node;
+using graph::Op;
+using Tensors = std::vector<at::Tensor>;
+using std::optional;
+
+std::vector<int64_t> ints(const Node& n, const char* name) {
+  std::vector<int64_t> out;
+  for (const Sym& s : n.attr<std::vector<Sym>>(name)) out.push_back(s.value());
+  return out;
+}
+
+// Optional weight and bias follow the `skip` leading operands, as the has_* attributes say.
+std::pair<at::Tensor, at::Tensor> affine(const Node& n, const Tensors& in, size_t skip) {
+  std::pair<at::Tensor, at::Tensor> out;
+  if (n.attr_or<bool>("has_weight", false)) out.first = in[skip++];
+  if (n.attr_or<bool>("has_bias", false)) out.second = in[skip++];
+  return out;
+}
+std::vector<int64_t> normalized_shape(const Node& n, const at::Tensor& x) {
+  auto sizes = x.sizes();
+  return sizes.slice(sizes.size() - n.attr<int64_t>("normalized_rank")).vec();
+}
+
+Tensors linear(const Node&, const Tensors& in) {
+  return {at::linear(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt)};
+}
+Tensors matmul(const Node&, const Tensors& in) { return {at::matmul(in[0], in[1])}; }
+Tensors conv(const Node& n, const Tensors& in) {
+  return {at::convolution(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt, ints(n, "stride"),
+                          ints(n, "padding"), ints(n, "dilation"), n.attr<bool>("transposed"),
+                          ints(n, "output_padding"), n.attr<int64_t>("groups"))};
+}
+Tensors sdpa(const Node& n, const Tensors& in) {
+  optional<double> scale;
+  if (n.has_attr("scale")) scale = n.attr<double>("scale");
+  return {at::scaled_dot_product_attention(
+      in[0], in[1], in[2], in.size() > 3 ? optional(in[3]) : std::nullopt, 0.0, n.attr<bool>("causal"), scale,
+      n.attr_or<bool>("enable_gqa", false))};
+}
+Tensors softmax(const Node& n, const Tensors& in) { return {at::softmax(in[0], n.attr<int64_t>("dim"))}; }
+Tensors log_softmax(const Node& n, const Tensors& in) {
+  return {at::log_softmax(in[0], n.attr<int64_t>("dim"))};
+}
+Tensors layer_norm(const Node& n, const Tensors& in) {
+  auto [w, b] = affine(n, in, 1);
+  return {at::layer_norm(in[0], normalized_shape(n, in[0]), w, b, n.attr<double>("eps"))};
+}
+Tensors rms_norm(const Node& n, const Tensors& in) {
+  return {at::rms_norm(in[0], normalized_shape(n, in[0]), in.size() > 1 ? optional(in[1]) : std::nullopt,
+                       n.attr<double>("eps"))};
+}
+Tensors group_norm(const Node& n, const Tensors& in) {
+  auto [w, b] = affine(n, in, 1);
+  return {at::group_norm(in[0], n.attr<int64_t>("groups"), w, b, n.attr<double>("eps"))};
+}
+Tensors batch_norm(const Node& n, const Tensors& in) {
+  auto [w, b] = affine(n, in, 3);
+  return {at::batch_norm(in[0], w, b, in[1], in[2], false, 0.0, n.attr<double>("eps"), false)};
+}
+Tensors mean(const Node& n, const Tensors& in) {
+  return {at::mean(in[0], ints(n, "dims"), n.attr<bool>("keepdim"))};
+}
+Tensors logsumexp(const Node& n, const Tensors& in) {
+  return {at::logsumexp(in[0], ints(n, "dims"), n.attr<bool>("keepdim"))};
+}
+Tensors var(const Node& n, const Tensors& in) {
+  return {at::var(in[0], ints(n, "dims"), optional<at::Scalar>(n.attr<double>("correction")),
+                  n.attr<bool>("keepdim"))};
+}
+Tensors max_pool(const Node& n, const Tensors& in) {
+  auto k = ints(n, "kernel"), s = ints(n, "stride"), p = ints(n, "padding"), d = ints(n, "dilation");
+  bool ceil = n.attr<bool>("ceil");
+  if (k.size() == 1) return {at::max_pool1d(in[0], k, s, p, d, ceil)};
+  if (k.size() == 2) return {at::max_pool2d(in[0], k, s, p, d, ceil)};
+  return {at::max_pool3d(in[0], k, s, p, d, ceil)};
+}
+Tensors avg_pool(const Node& n, const Tensors& in) {
+  auto k = ints(n, "kernel"), s = ints(n, "stride"), p = ints(n, "padding");
+  bool ceil = n.attr<bool>("ceil"), pad = n.attr<bool>("count_include_pad");
+  if (k.size() == 1) return {at::avg_pool1d(in[0], k, s, p, ceil, pad)};
+  if (k.size() == 2) return {at::avg_pool2d(in[0], k, s, p, ceil, pad)};
+  return {at::avg_pool3d(in[0], k, s, p, ceil, pad)};
+}
+Tensors adaptive_avg_pool(const Node& n, const Tensors& in) {
+  auto sizes = ints(n, "sizes");
+  if (sizes.size() == 1) return {at::adaptive_avg_pool1d(in[0], sizes)};
+  if (sizes.size() == 2) return {at::_adaptive_avg_pool2d(in[0], sizes)};
+  return {at::adaptive_avg_pool3d(in[0], sizes)};
+}
+Tensors embedding(const Node&, const Tensors& in) { return {at::embedding(in[0], in[1])}; }
+Tensors cat(const Node& n, const Tensors& in) { return {at::cat(in, n.attr<int64_t>("dim"))}; }
+Tensors gather(const Node& n, const Tensors& in) {
+  return {at::gather(in[0], n.attr<int64_t>("dim"), in[1])};
+}
+Tensors index_select(const Node& n, const Tensors& in) {
+  return {at::index_select(in[0], n.attr<int64_t>("dim"), in[1])};
+}
+Tensors as_strided(const Node& n, const Tensors& in) {
+  at::Tensor x = in[0].contiguous();
+  return {at::as_strided(x, ints(n, "sizes"), ints(n, "strides"), x.storage_offset() + ints(n, "offset")[0])
+              .clone()};
+}
+
+constexpr std::pair<Op, LibraryFn> kTable[] = {
+    {Op::linear, linear},
+    {Op::matmul, matmul},
+    {Op::conv, conv},
+    {Op::sdpa, sdpa},
+    {Op::softmax, softmax},
+    {Op::log_softmax, log_softmax},
+    {Op::layer_norm, layer_norm},
+    {Op::rms_norm, rms_norm},
+    {Op::group_norm, group_norm},
+    {Op::batch_norm, batch_norm},
+    {Op::mean, mean},
+    {Op::logsumexp, logsumexp},
+    {Op::var, var},
+    {Op::max_pool, max_pool},
+    {Op::avg_pool, avg_pool},
+    {Op::adaptive_avg_pool, adaptive_avg_pool},
+    {Op::embedding, embedding},
+    {Op::cat, cat},
+    {Op::gather, gather},
+    {Op::index_select, index_select},
+    {Op::as_strided, as_strided},
+};
+
+c10::IValue argument(const record::Arg& arg, const Tensors& operands, bool copy) {
+  using Kind = record::Arg::Kind;
+  auto get = [&](int i) { return i < 0 ? at::Tensor() : copy ? operands[i].clone() : operands[i]; };
+  switch (arg.kind) {
+    case Kind::Value: return arg.value;
+    case Kind::WrappedNumber: {
+      at::Tensor t = at::scalar_tensor(arg.value.toScalar());
+      t.unsafeGetTensorImpl()->set_wrapped_number(true);
+      return t;
+    }
+    case Kind::Tensor: return get(arg.tensors[0]);
+    case Kind::TensorList: {
+      c10::List<at::Tensor> list;
+      for (int id : arg.tensors) list.push_back(get(id));
+      return list;
+    }
+    case Kind::OptionalTensorList: {
+      c10::List<optional<at::Tensor>> list;
+      for (int id : arg.tensors) list.push_back(id < 0 ? std::nullopt : optional(get(id)));
+      return list;
+    }
+  }
+  return {};
+}
+
+void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
+  auto add = [&](const at::Tensor& t) { out.push_back(clone ? t.clone(at::MemoryFormat::Contiguous) : t); };
+  if (v.isTensor())
+    add(v.toTensor());
+  else if (v.isTensorList())
+    for (const at::Tensor& t : v.toTensorVector()) add(t);
+}
+
+}  // namespace
+
+LibraryFn find_library(const graph::Node& node, const std::string& implementation) {
+  (void)implementation;
+  for (const auto& [op, fn] : kTable)
+    if (op == node.op) return fn;
+  throw Error(ErrorKind::Internal, detail::concat("no library function for ", graph::op_info(node.op).name));
+}
+
+std::vector<at::Tensor> run_extern(const autograd::ExternCall& call,
+                                   const std::vector<at::Tensor>& operands) {
+  torch::jit::Stack stack;
+  std::vector<c10::IValue> written;
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    bool copy =
+        std::find(call.written.begin(), call.written.end(), static_cast<int>(i)) != call.written.end();
+    stack.push_back(argument(call.args[i], operands, copy));
+    if (copy) written.push_back(stack.back());
+  }
+  call.op.callBoxed(&stack);
+  std::vector<at::Tensor> out;
+  for (const c10::IValue& v : stack) append_tensors(v, call.clone_results, out);
+  for (const c10::IValue& v : written) append_tensors(v, false, out);
+  return out;
+}
+
+}  // namespace bolt::program

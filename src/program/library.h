@@ -1,0 +1,27 @@
+// program/library.h
+// One library step: a contraction or composite of the graph, run by ATen.
+//
+// The table goes from graph op to a function over tensors. ATen's kernels allocate their results; the step's
+// buffers then own them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "autograd/functionalize.h"
+#include "graph/ir.h"
+
+namespace bolt::program {
+
+using LibraryFn = std::vector<at::Tensor> (*)(const graph::Node& node,
+                                              const std::vector<at::Tensor>& operands);
+
+/// The function for a node, chosen once when the program is built; `implementation` is the planner's wish
+/// ("aten", ...).
+LibraryFn find_library(const graph::Node& node, const std::string& implementation);
+
+std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::vector<at::Tensor>& operands);
+
+}  // namespace bolt::program

@@ -1,0 +1,362 @@
+// program/region.cpp
+#include "program/region.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+
+#include "record/convert.h"
+#include "record/recorder.h"
+#include "support/error.h"
+
+namespace bolt::program {
+namespace {
+
+using autograd::TensorOut;
+using loops::BufferKind;
+using loops::PlanBuffer;
+using loops::Step;
+using loops::StepKind;
+
+std::vector<int64_t> values(const std::vector<Sym>& xs) {
+  std::vector<int64_t> out;
+  for (const Sym& x : xs) out.push_back(x.value());
+  return out;
+}
+
+at::TensorOptions options_of(const graph::Type& t) {
+  return at::TensorOptions().dtype(record::to_torch(t.dtype)).device(c10::kCPU);
+}
+
+}  // namespace
+
+/// One step with everything decided that can be decided before the call.
+struct Region::PreparedStep {
+  const Step* step;
+  const codegen::cpu::CompiledKernel* kernel = nullptr;
+  LibraryFn library = nullptr;
+  const autograd::ExternCall* call = nullptr;
+  int64_t work = 0, second_work = 0, scratch = 0;
+};
+
+/// The state of one call. `tensor` may be made lazily from `data`; `data` is always there once the buffer is
+/// defined.
+struct Region::Context {
+  struct Slot {
+    void* data = nullptr;
+    at::Tensor tensor;
+  };
+  std::vector<Slot> slots;
+  at::Tensor arena;
+  std::vector<void*> pointers;  // scratch for kernel arguments
+  std::vector<at::Tensor> operands;
+};
+
+/// Results of the fold steps for one set of parameters.
+struct Region::Folded {
+  struct Key {
+    c10::weak_intrusive_ptr<c10::TensorImpl> impl;  // held so that the address is not given to another tensor
+    const c10::TensorImpl* address;
+    const void* data;
+    uint32_t version;
+  };
+  std::vector<Key> keys;
+  std::vector<std::pair<int, Context::Slot>> buffers;
+
+  bool matches(const std::vector<at::Tensor>& inputs) const {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const c10::TensorImpl* impl = inputs[i].unsafeGetTensorImpl();
+      if (impl != keys[i].address || impl->data() != keys[i].data ||
+          impl->version_counter().current_version() != keys[i].version)
+        return false;
+    }
+    return true;
+  }
+};
+
+Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why)
+    : tape_(std::move(tape)), wanted_(std::move(wanted)), replay_(true) {
+  facts.ops = static_cast<int>(tape_.entries.size());
+  facts.why_replayed = std::move(why);
+}
+
+Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd::Lowered lowered,
+               loops::Plan plan, std::unique_ptr<codegen::cpu::Module> code)
+    : tape_(std::move(tape)),
+      wanted_(std::move(wanted)),
+      lowered_(std::move(lowered)),
+      plan_(std::move(plan)),
+      code_(std::move(code)) {
+  prepare();
+}
+
+Region::~Region() = default;
+
+std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs) {
+  return replay_ ? record::replay(tape_, inputs, wanted_) : run_plan(inputs);
+}
+
+std::vector<int> Region::written_inputs() const {
+  std::vector<int> out;
+  if (replay_) return out;
+  for (const auto& o : plan_.graph->outputs)
+    if (o.write_to >= 0) out.push_back(lowered_.inputs[o.write_to]);
+  return out;
+}
+
+void Region::prepare() {
+  auto prepare_list = [&](const std::vector<Step>& from, std::vector<PreparedStep>& to) {
+    for (const Step& s : from) {
+      PreparedStep p{&s};
+      if (s.kind == StepKind::Kernel) {
+        p.kernel = &code_->kernels()[s.kernel];
+        p.work = p.kernel->work.value();
+        p.second_work = p.kernel->second_fn ? p.kernel->second_work.value() : 0;
+        p.scratch = p.kernel->scratch_bytes.value();
+      } else if (s.kind == StepKind::Library) {
+        p.library = find_library(*s.node, s.library);
+      } else if (s.kind == StepKind::Extern) {
+        p.call = &lowered_.calls[s.node->attr<int64_t>("call")];
+      }
+      to.push_back(p);
+    }
+  };
+  prepare_list(plan_.steps, steps_);
+  prepare_list(plan_.fold_steps, fold_steps_);
+  for (const Step& s : plan_.fold_steps)
+    for (int i = 0; i < s.operand_count; ++i) {
+      int b = s.buffers[i];
+      while (plan_.buffers[b].kind == BufferKind::Alias) b = plan_.buffers[b].source;
+      if (plan_.buffers[b].kind == BufferKind::Input) fold_inputs_.push_back(plan_.buffers[b].source);
+    }
+  std::sort(fold_inputs_.begin(), fold_inputs_.end());
+  fold_inputs_.erase(std::unique(fold_inputs_.begin(), fold_inputs_.end()), fold_inputs_.end());
+
+  facts.ops = static_cast<int>(tape_.entries.size());
+  facts.compiled = true;
+  facts.kernels_before_fusion = plan_.kernels_before_fusion;
+  facts.from_cache = code_ && code_->from_cache();
+  for (const Step& s : plan_.steps) {
+    facts.kernels += s.kind == StepKind::Kernel || s.kind == StepKind::Copy;
+    facts.library_calls += s.kind == StepKind::Library;
+    facts.extern_calls += s.kind == StepKind::Extern;
+    if (s.kind == StepKind::Kernel)
+      facts.bytes_moved += loops::traffic(plan_.kernels[s.kernel]).bytes.value_or(0);
+  }
+  // Giving the GIL away and taking it back costs as much as a tiny kernel.
+  releases_gil_ = facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > (64 << 10);
+}
+
+std::unique_ptr<Region::Context> Region::take_context() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!contexts_.empty()) {
+      auto c = std::move(contexts_.back());
+      contexts_.pop_back();
+      return c;
+    }
+  }
+  auto c = std::make_unique<Context>();
+  c->slots.resize(plan_.buffers.size());
+  int64_t bytes = plan_.arena_bytes.value();
+  if (bytes > 0) c->arena = at::empty({bytes + 64}, at::TensorOptions().dtype(c10::kByte));
+  char* base = bytes > 0 ? static_cast<char*>(c->arena.data_ptr()) : nullptr;
+  base = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(base) + 63) & ~uintptr_t{63});
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    if (b.kind == BufferKind::Temp && !b.owned_by_step) c->slots[i].data = base + b.arena_offset.value();
+  }
+  return c;
+}
+
+void Region::give_context(std::unique_ptr<Context> c) {
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    if (b.kind == BufferKind::Temp && !b.owned_by_step) continue;  // its memory and tensor stay valid
+    c->slots[i] = {};
+  }
+  c->operands.clear();
+  std::lock_guard lock(mutex_);
+  if (contexts_.size() < 2) contexts_.push_back(std::move(c));
+}
+
+const at::Tensor& Region::tensor_of(Context& c, int buffer) {
+  auto& slot = c.slots[buffer];
+  if (slot.tensor.defined()) return slot.tensor;
+  const PlanBuffer& b = plan_.buffers[buffer];
+  if (b.kind == BufferKind::Alias) {
+    const at::Tensor& base = tensor_of(c, b.source);
+    slot.tensor = base.as_strided(values(b.type.sizes), values(b.type.strides),
+                                  base.storage_offset() + b.offset.value());
+  } else {
+    BOLT_CHECK(slot.data, "buffer ", buffer, " is used before it is made");
+    slot.tensor = at::from_blob(slot.data, values(b.type.sizes), values(b.type.strides), options_of(b.type));
+  }
+  slot.data = slot.tensor.data_ptr();
+  return slot.tensor;
+}
+
+void Region::bind_inputs(Context& c, const std::vector<at::Tensor>& inputs) {
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    if (b.kind == BufferKind::Input) {
+      c.slots[i].tensor = inputs[b.source];
+      c.slots[i].data = inputs[b.source].data_ptr();
+    } else if (b.kind == BufferKind::Output) {
+      c.slots[i].tensor = at::empty_strided(values(b.type.sizes), values(b.type.strides), options_of(b.type));
+      c.slots[i].data = c.slots[i].tensor.data_ptr();
+    }
+  }
+}
+
+void Region::run_steps(Context& c, const std::vector<PreparedStep>& steps) {
+  for (const PreparedStep& s : steps) run_step(c, s);
+}
+
+void Region::run_step(Context& c, const PreparedStep& p) {
+  const Step& s = *p.step;
+  auto pointer = [&](int b) -> void* {
+    auto& slot = c.slots[b];
+    return slot.data ? slot.data : tensor_of(c, b).data_ptr();
+  };
+  switch (s.kind) {
+    case StepKind::Kernel: {
+      c.pointers.clear();
+      for (int b : s.buffers) c.pointers.push_back(pointer(b));
+      at::Tensor scratch;
+      if (p.scratch > 0) {
+        scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
+        c.pointers.push_back(scratch.data_ptr());
+      }
+      auto launch = [&](codegen::cpu::KernelFn fn, int64_t work) {
+        if (work <= p.kernel->grain || at::get_num_threads() == 1)
+          fn(c.pointers.data(), nullptr, 0, work);
+        else
+          at::parallel_for(0, work, p.kernel->grain,
+                           [&](int64_t begin, int64_t end) { fn(c.pointers.data(), nullptr, begin, end); });
+      };
+      launch(p.kernel->fn, p.work);
+      if (p.kernel->second_fn) launch(p.kernel->second_fn, p.second_work);
+      return;
+    }
+    case StepKind::Library:
+    case StepKind::Extern: {
+      c.operands.clear();
+      for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
+      auto results = p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands);
+      for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i) {
+        auto& slot = c.slots[s.buffers[s.operand_count + i]];
+        const PlanBuffer& b = plan_.buffers[s.buffers[s.operand_count + i]];
+        if (b.owned_by_step || b.kind == BufferKind::Fold) {
+          // The planner indexed this memory by the strides it expected.
+          auto want = values(b.type.strides);
+          slot.tensor =
+              results[i].strides() == want || results[i].numel() == 0
+                  ? results[i]
+                  : at::empty_strided(values(b.type.sizes), want, results[i].options()).copy_(results[i]);
+          slot.data = slot.tensor.data_ptr();
+        } else {
+          tensor_of(c, s.buffers[s.operand_count + i]).copy_(results[i]);
+        }
+      }
+      return;
+    }
+    case StepKind::Copy: tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0])); return;
+  }
+}
+
+std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> params;
+  for (int i : fold_inputs_) params.push_back(inputs[i]);
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& f : folds_)
+      if (f->matches(params)) return f;
+  }
+  auto f = std::make_shared<Folded>();
+  for (const at::Tensor& t : params) {
+    auto* impl = t.unsafeGetTensorImpl();
+    f->keys.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(t.getIntrusivePtr()), impl, impl->data(),
+                       impl->version_counter().current_version()});
+  }
+  Context c;
+  c.slots.resize(plan_.buffers.size());
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    if (b.kind == BufferKind::Input &&
+        std::binary_search(fold_inputs_.begin(), fold_inputs_.end(), b.source)) {
+      c.slots[i].tensor = inputs[b.source];
+      c.slots[i].data = inputs[b.source].data_ptr();
+    } else if (b.kind == BufferKind::Fold || b.kind == BufferKind::Temp) {
+      // Written by kernels; steps that own their result replace it.
+      if (b.owned_by_step) continue;
+      c.slots[i].tensor = at::empty_strided(values(b.type.sizes), values(b.type.strides), options_of(b.type));
+      c.slots[i].data = c.slots[i].tensor.data_ptr();
+    }
+  }
+  run_steps(c, fold_steps_);
+  for (size_t i = 0; i < plan_.buffers.size(); ++i)
+    if (plan_.buffers[i].kind == BufferKind::Fold) f->buffers.emplace_back(static_cast<int>(i), c.slots[i]);
+  std::lock_guard lock(mutex_);
+  if (folds_.size() >= 8) folds_.erase(folds_.begin());  // the oldest instance
+  folds_.push_back(f);
+  return f;
+}
+
+std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inputs) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(lowered_.inputs.size());
+  for (int i : lowered_.inputs) {
+    auto constant = lowered_.constants.find(i);
+    inputs.push_back(constant == lowered_.constants.end() ? tape_inputs[i] : constant->second);
+  }
+  auto c = take_context();
+  bind_inputs(*c, inputs);
+  std::shared_ptr<Folded> f;
+  if (!fold_steps_.empty()) {
+    f = folded(inputs);
+    for (auto& [buffer, slot] : f->buffers) c->slots[buffer] = slot;
+  }
+  run_steps(*c, steps_);
+  auto out = collect(*c, tape_inputs);
+  for (const auto& o : plan_.graph->outputs)
+    if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
+  give_context(std::move(c));
+  return out;
+}
+
+std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> out(lowered_.outputs.size());
+  auto view = [](const at::Tensor& base, const TensorOut& o) {
+    return base.as_strided(o.sizes, o.strides, base.storage_offset() + o.offset);
+  };
+  std::vector<int> given(plan_.buffers.size(), 0);  // a result's memory belongs to one output
+  for (size_t i = 0; i < out.size(); ++i) {
+    const TensorOut& o = lowered_.outputs[i];
+    if (o.kind == TensorOut::Kind::Input) out[i] = inputs[o.index];
+    if (o.kind == TensorOut::Kind::InputView) out[i] = view(inputs[o.index], o);
+    if (o.kind != TensorOut::Kind::Fresh) continue;
+    int b = plan_.output_buffers[o.index];
+    const PlanBuffer& buffer = plan_.buffers[b];
+    bool ours =
+        buffer.kind == BufferKind::Output || (buffer.kind == BufferKind::Temp && buffer.owned_by_step);
+    at::Tensor t = tensor_of(c, b);
+    if (!ours || given[b]++ || t.strides() != o.strides || t.sizes() != o.sizes)
+      t = at::empty_strided(o.sizes, o.strides, t.options()).copy_(t);
+    out[i] = std::move(t);
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    const TensorOut& o = lowered_.outputs[i];
+    if (o.kind == TensorOut::Kind::OutputView) out[i] = view(out[o.index], o);
+  }
+  out.resize(wanted_.size());
+  return out;
+}
+
+}  // namespace bolt::program

@@ -1,0 +1,93 @@
+// program/region.h
+// Plan + machine code -> one call: tensors in, tensors out.
+//
+// A region runs in one of two ways, decided when it is built. Compiled: the plan's steps, a flat list over
+// numbered buffers. Replayed: the tape, through the dispatcher; that is exact for gradients and never fails
+// for lack of a kernel.
+//
+// Memory: temporaries share one arena that stays with the region between calls (a call on another thread at
+// the same time gets its own); outputs are allocated for each call. What depends on parameters only is
+// computed once for each set of parameter tensors and again when one of them changed: their identity, memory
+// and version counters are compared at each call.
+//
+// A region is immutable after `build` apart from those caches, and may run on several threads at once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "autograd/functionalize.h"
+#include "codegen/cpu/jit.h"
+#include "loops/plan.h"
+#include "program/library.h"
+#include "record/tape.h"
+
+namespace bolt::program {
+
+class Region {
+ public:
+  /// What happened on the way, for reports.
+  struct Facts {
+    int ops = 0, kernels = 0, kernels_before_fusion = 0, library_calls = 0, extern_calls = 0;
+    int64_t bytes_moved = 0;
+    bool compiled = false;
+    bool from_cache = false;
+    std::string why_replayed;
+    std::string graph_text, plan_text;
+    std::vector<std::pair<std::string, double>> stage_seconds;
+  };
+
+  /// Replays the tape.
+  Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why);
+  /// Runs the plan. `plan.graph` and `lowered` (its graph moved away) must belong together.
+  Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd::Lowered lowered, loops::Plan plan,
+         std::unique_ptr<codegen::cpu::Module> code);
+  ~Region();
+
+  /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
+  /// wanted. Raises what an operator raises.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
+
+  /// Long enough to let other threads have the interpreter meanwhile.
+  bool releases_gil() const { return releases_gil_; }
+  const record::Tape& tape() const { return tape_; }
+  const std::vector<record::TensorId>& wanted() const { return wanted_; }
+  /// Tape inputs whose memory the region writes.
+  std::vector<int> written_inputs() const;
+  Facts facts;
+
+ private:
+  struct Context;
+  struct Folded;
+  struct PreparedStep;
+  std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs);
+  void prepare();
+  void run_steps(Context& c, const std::vector<PreparedStep>& steps);
+  void run_step(Context& c, const PreparedStep& step);
+  void bind_inputs(Context& c, const std::vector<at::Tensor>& inputs);
+  std::shared_ptr<Folded> folded(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> collect(Context& c, const std::vector<at::Tensor>& inputs);
+  const at::Tensor& tensor_of(Context& c, int buffer);
+  std::unique_ptr<Context> take_context();
+  void give_context(std::unique_ptr<Context> c);
+
+  record::Tape tape_;
+  std::vector<record::TensorId> wanted_;
+  bool replay_ = false;
+  bool releases_gil_ = true;
+  autograd::Lowered lowered_;
+  loops::Plan plan_;
+  std::unique_ptr<codegen::cpu::Module> code_;
+  std::vector<PreparedStep> steps_, fold_steps_;
+  std::vector<int> fold_inputs_;  // graph inputs the fold steps read
+  std::mutex mutex_;              // guards the two caches below
+  std::vector<std::unique_ptr<Context>> contexts_;
+  std::vector<std::shared_ptr<Folded>> folds_;
+};
+
+}  // namespace bolt::program

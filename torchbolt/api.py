@@ -1,0 +1,163 @@
+"""compile(): functions, methods and modules to compiled ones. The work is in torchbolt._C; here is only the shape."""
+
+from __future__ import annotations
+
+import copy
+import types
+import weakref
+
+import torch
+
+from torchbolt import _C, options
+
+# Compiled objects alive, so that reset() reaches them.
+_all: weakref.WeakSet = weakref.WeakSet()
+# (module class, options) -> its compiled subclass: instances of one class share programs.
+_classes: dict[tuple, type] = {}
+
+
+def compile(
+    model=None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend="torchbolt",
+    mode: str | None = None,
+    options: dict | None = None,
+    disable: bool = False,
+    background: bool = False,
+    recompile_limit: int | None = None,
+    name: str | None = None,
+):
+    """A compiled `model`: same arguments, same results, same errors.
+
+    Takes a function, a bound method or an nn.Module; without one, gives a decorator. The first call runs the model for
+    real and records it; later calls run what was compiled from the recording as long as nothing it rested on changed.
+
+    fullgraph: raise GraphBreak where a region would end. dynamic: None, True or False as in torch.compile.
+    background: compile on another thread; until that is done calls run eagerly. disable: give `model` back.
+    recompile_limit: how many recordings are kept for one target (8).
+    """
+    if model is None:
+        return lambda fn: compile(
+            fn,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+            background=background,
+            recompile_limit=recompile_limit,
+            name=name,
+        )
+    checked = _check(
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        backend=backend,
+        mode=mode,
+        options=options,
+        background=background,
+        recompile_limit=recompile_limit,
+    )
+    if disable:
+        return model
+    if isinstance(model, torch.nn.Module):
+        return _compile_module(model, checked)
+    if isinstance(model, type):
+        raise TypeError(f"torchbolt.compile: {model.__name__} is a class; compile an instance of it or its methods")
+    if isinstance(model, types.MethodType):
+        return types.MethodType(_compiled(model.__func__, checked), model.__self__)
+    if not callable(model):
+        raise TypeError(f"torchbolt.compile: {type(model).__name__} is not callable")
+    return _compiled(model, checked)
+
+
+_check = options.check
+
+
+def _compiled(target, opts):
+    compiled = _C.Compiled(
+        target, fullgraph=opts.fullgraph, background=opts.background, recompile_limit=opts.recompile_limit
+    )
+    _all.add(compiled)
+    return compiled
+
+
+def _rebuild(model, opts):
+    return _compile_module(model, opts)
+
+
+def _compile_module(model, opts):
+    cls = type(model)
+    if hasattr(cls, "_torchbolt_options"):  # compiled before: compile what is inside anew
+        model, cls = _original(model), cls._torchbolt_class
+    key = (cls, opts)
+    sub = _classes.get(key)
+    if sub is None:
+        sub = _classes[key] = _compiled_class(cls, opts)
+    # One state, two objects: the compiled module is the original seen through a subclass whose __call__ is compiled.
+    wrapper = object.__new__(sub)
+    object.__setattr__(wrapper, "__dict__", model.__dict__)
+    return wrapper
+
+
+def _original(wrapper):
+    model = object.__new__(type(wrapper)._torchbolt_class)
+    object.__setattr__(model, "__dict__", wrapper.__dict__)
+    return model
+
+
+def _compiled_class(cls, opts):
+    def reduce_ex(self, protocol):
+        return _rebuild, (_original(self), opts)
+
+    def deepcopy(self, memo):
+        return _compile_module(copy.deepcopy(_original(self), memo), opts)
+
+    def copy_(self):
+        return _compile_module(copy.copy(_original(self)), opts)
+
+    return type(
+        cls.__name__,
+        (cls,),
+        {
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+            "__call__": _compiled(cls.__call__, opts),
+            "__reduce_ex__": reduce_ex,
+            "__deepcopy__": deepcopy,
+            "__copy__": copy_,
+            "_torchbolt_options": opts,
+            "_torchbolt_class": cls,
+        },
+    )
+
+
+def reset() -> None:
+    """Forgets everything compiled in this process; the disk cache stays."""
+    _C.wait()
+    for compiled in list(_all):
+        compiled._clear()
+    _C.reset_stats()
+
+
+def stats() -> dict:
+    """What happened in this process so far: regions, graph_breaks, recompiles, eager_fallbacks, cache hits, times."""
+    return _C.stats()
+
+
+def wait() -> None:
+    """Returns when no background compilation is running."""
+    _C.wait()
+
+
+def compiled_of(target):
+    """The torchbolt._C.Compiled behind something compile() returned."""
+    if isinstance(target, _C.Compiled):
+        return target
+    if isinstance(target, types.MethodType) and isinstance(target.__func__, _C.Compiled):
+        return target.__func__
+    call = type(target).__dict__.get("__call__")
+    return call if isinstance(call, _C.Compiled) else None

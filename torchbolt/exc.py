@@ -1,0 +1,24 @@
+"""Exceptions torchbolt raises, under the names users of torch.compile know."""
+
+
+class TorchboltError(RuntimeError):
+    """Base of everything torchbolt raises itself."""
+
+
+class GraphBreak(TorchboltError):
+    """A region ended although fullgraph=True asked for one: says where, why, and what to do."""
+
+
+Unsupported = GraphBreak
+
+
+class BackendCompilerFailed(TorchboltError):
+    """A custom backend raised."""
+
+
+class InvalidBackend(TorchboltError):
+    """No backend of that name is registered."""
+
+
+class FailOnRecompileLimitHit(TorchboltError):
+    """The recompile limit was reached where that is an error."""

@@ -1,0 +1,94 @@
+"""explain(): what compile() would do with a call, counted from what really happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torchbolt import api
+
+
+@dataclass
+class BreakReason:
+    """Why a region ended: the reason and the user's lines, innermost last."""
+
+    reason: str
+    user_stack: list
+
+    def __str__(self) -> str:
+        lines = [f"    {file}:{line} in {function}" for file, line, function in self.user_stack]
+        return "\n".join([self.reason, *lines])
+
+
+@dataclass
+class Explanation:
+    """One explained call. The first block of fields has torch's names and meaning, the second is ours."""
+
+    graphs: list = field(default_factory=list)
+    graph_count: int = 0
+    graph_break_count: int = 0
+    break_reasons: list = field(default_factory=list)
+    op_count: int = 0
+    ops_per_graph: list = field(default_factory=list)
+    out_guards: list = field(default_factory=list)
+    compile_times: str = ""
+
+    kernels: int = 0
+    kernels_before_fusion: int = 0
+    library_calls: int = 0
+    extern_calls: int = 0
+    bytes_moved: int = 0
+    eager_regions: list = field(default_factory=list)
+    stage_times: dict = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        out = [
+            f"Graph Count: {self.graph_count}",
+            f"Graph Break Count: {self.graph_break_count}",
+            f"Op Count: {self.op_count}",
+            f"Kernels: {self.kernels} (before fusion {self.kernels_before_fusion}), "
+            f"library calls: {self.library_calls}, other ATen calls: {self.extern_calls}",
+            f"Bytes moved by kernels: {self.bytes_moved}",
+            f"Guards: {len(self.out_guards)}",
+        ]
+        for i, reason in enumerate(self.break_reasons, 1):
+            out.append(f"Break {i}: {reason}")
+        for why in self.eager_regions:
+            out.append(f"Runs eagerly: {why}")
+        out.append(f"Compile Times: {self.compile_times}")
+        return "\n".join(out)
+
+
+def _collect(regions) -> Explanation:
+    e = Explanation()
+    for r in regions:
+        e.out_guards += r["guards"]
+        e.break_reasons += [BreakReason(b["reason"], b["user_stack"]) for b in r["breaks"]]
+        if "ops" not in r:
+            continue
+        e.graphs.append(r["graph"])
+        e.ops_per_graph.append(r["ops"])
+        e.op_count += r["ops"]
+        for name in ("kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved"):
+            setattr(e, name, getattr(e, name) + r[name])
+        if not r["compiled"]:
+            e.eager_regions.append(r["why_replayed"])
+        for stage, seconds in r["stage_seconds"].items():
+            e.stage_times[stage] = e.stage_times.get(stage, 0.0) + seconds
+    e.graph_count = len(e.graphs)
+    e.graph_break_count = len(e.break_reasons)
+    e.compile_times = ", ".join(f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in e.stage_times.items())
+    return e
+
+
+def explain(fn):
+    """explain(fn)(*args, **kwargs): calls fn once, compiled anew, and tells what was made of it."""
+
+    def run(*args, **kwargs):
+        compiled = api.compile(fn)
+        inner = api.compiled_of(compiled)
+        before = len(inner._regions())
+        compiled(*args, **kwargs)
+        api.wait()
+        return _collect(inner._regions()[before:] or inner._regions())
+
+    return run
