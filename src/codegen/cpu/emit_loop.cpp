@@ -79,7 +79,7 @@ void Emitter::loop(Value begin, Value end, int64_t step, const std::function<voi
   b_.SetInsertPoint(last);
   Value next = b_.CreateAdd(index, constant(step), "next", /*HasNUW=*/true, /*HasNSW=*/true);
   b_.CreateCondBr(b_.CreateICmpSLT(next, end), header, exit);
-  index->addIncoming(begin, before);
+  index->addIncoming(begin, guard->getParent());  // what was hoisted may have split the block in front
   index->addIncoming(next, last);
   at_current();
 }
