@@ -41,6 +41,14 @@ Math::Split Math::two_prod(Value a, Value b) const {
   return {p, fms(a, b, p)};
 }
 
+// a / (hi + lo), rounded about once: the residual of the rounded quotient is divided as well.
+Math::Value Math::ratio(Value a, const Split& d) const {
+  Value inverse = b_.CreateFDiv(constant(a, 1), d.hi);
+  Value q = b_.CreateFMul(a, inverse);
+  Value residual = fnma(q, d.lo, fnma(q, d.hi, a));
+  return fma(residual, inverse, q);
+}
+
 Math::Value Math::in_double(std::initializer_list<Value> args,
                             const std::function<Value(std::span<const Value>)>& f) const {
   llvm::Type* narrow = (*args.begin())->getType();
@@ -113,7 +121,7 @@ Math::Value Math::sigmoid(Value x) const {
   Value one = constant(x, 1);
   Value e = exp(b_.CreateFNeg(abs(x)));
   Value num = b_.CreateSelect(b_.CreateFCmpOGE(x, constant(x, 0)), one, e);
-  return b_.CreateFDiv(num, b_.CreateFAdd(one, e));
+  return ratio(num, fast_two_sum(one, e));
 }
 
 // ---- logarithms: x = 2^e (1 + f)
@@ -437,13 +445,13 @@ Math::Value Math::tanh(Value x) const {
   Value a = abs(x), two = constant(x, 2);
   if (is_double(x)) {  // t / (t + 2), t = e^2a - 1
     Value t = expm1(clamp(b_, b_.CreateFAdd(a, a), 0, 44));
-    return copysign(b_.CreateFDiv(t, b_.CreateFAdd(t, two)), x);
+    return copysign(ratio(t, two_sum(t, two)), x);
   }
   Value z = b_.CreateFMul(x, x);
   Value near = fma(b_.CreateFMul(x, z), poly(z, kTanh32), x);
   Value e = exp(b_.CreateFAdd(a, a));
   Value far = b_.CreateFSub(constant(x, 1), b_.CreateFDiv(two, b_.CreateFAdd(e, constant(x, 1))));
-  return b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.625)), near, copysign(far, x));
+  return copysign(b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.625)), near, far), x);
 }
 
 // ---- error function
@@ -471,8 +479,7 @@ Math::Value Math::erfc_scaled(Value a) const {
   Value e = exp_reduced(r);
   e = fnma(e, b_.CreateFSub(square.lo, r.lo), e);
   Split d = fast_two_sum(one, b_.CreateFAdd(limited, limited));
-  Value ratio = b_.CreateFDiv(p, d.hi);
-  return scale(b_.CreateFMul(e, ratio), r.n);
+  return scale(b_.CreateFMul(e, ratio(p, d)), r.n);
 }
 
 Math::Value Math::erfc(Value x) const {
