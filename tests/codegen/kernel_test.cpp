@@ -206,7 +206,7 @@ const Named kCases[] = {
 })",
       {}}},
     {"bytes",
-     {R"(kernel @u (in %b0: u8, in %b1: b8, out %b2: u8, out %b3: b8) space [3 d0, 77 d1] {
+     {R"(kernel @u (in %b0: u8, in %b1: b8, out %b2: u8, out %b3: b8) space [3 d0 reduce, 77 d1] {
   %0 = load b0[77*d0 + d1]
   %1 = load b1[77*d0 + d1]
   %2 = const u8 3
