@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-CORE = ["support", "graph", "loops", "codegen/cpu", "codegen/cuda", "cache"]
+CORE = ["support", "cache", "graph", "loops", "codegen/cpu", "codegen/cuda"]
 # interp/observe is the part of the interpreter that notes sources; the rest of interp knows nothing of them.
 EXTENSION = ["interp", "guard", "interp/observe", "record", "autograd", "program"]
 # Both code generators come after loops, but neither may know the other.
