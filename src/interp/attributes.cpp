@@ -44,8 +44,13 @@ PyObject* run_getattribute(Semantics& s, Frame& frame, PyObject* object, PyObjec
 PyObject* hooked_get(Semantics& s, Frame& frame, PyObject* object, PyObject* name) {
   PyObject* value = run_getattribute(s, frame, object, name);
   if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
-  if (!_PyType_Lookup(Py_TYPE(object), names_of.getattr_)) return nullptr;
-  PyErr_Clear();
+  // CPython's lookup takes an exception that is pending for its own: put it aside.
+  PyObject* missing = take_raised();
+  if (!_PyType_Lookup(Py_TYPE(object), names_of.getattr_)) {
+    set_raised(missing);
+    return nullptr;
+  }
+  Py_DECREF(missing);
   return call_required(s, frame, object, names_of.getattr_, {name});
 }
 

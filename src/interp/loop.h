@@ -131,6 +131,8 @@ returned: {
 }
 
 error:
+  if (!PyErr_Occurred()) [[unlikely]]
+    PyErr_Format(PyExc_SystemError, "torchbolt: opcode %d failed without an exception", m.ip->op);
   add_traceback(m.frame->raw);
 
 unwind:

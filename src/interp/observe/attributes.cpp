@@ -177,8 +177,13 @@ PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (get == python_slots.get_attr_hook) {
     PyObject* value = getattribute(frame, object, name);
     if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
-    if (!world.type_attr(Py_TYPE(object), names_of.getattr_)) return nullptr;
-    PyErr_Clear();
+    // CPython's lookup takes an exception that is pending for its own: put it aside.
+    PyObject* missing = interp::take_raised();
+    if (!world.type_attr(Py_TYPE(object), names_of.getattr_)) {
+      interp::set_raised(missing);
+      return nullptr;
+    }
+    Py_DECREF(missing);
     return interp::call_required(*this, frame, object, names_of.getattr_, {name});
   }
   if (get == PyModule_Type.tp_getattro) return module_get(frame, object, name);

@@ -100,17 +100,14 @@ NativeWatch::NativeWatch() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   previous_ = _PyInterpreterState_GetEvalFrameFunc(interpreter);
   _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
-  static thread_local std::string seen;
-  seen.clear();
-  watched = &seen;
+  outer_ = watched;
+  watched = &seen_;
 }
 
 NativeWatch::~NativeWatch() {
-  watched = nullptr;
+  watched = outer_;
   _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), previous_);
 }
-
-const std::string& NativeWatch::seen() const { return *watched; }
 
 // -- What a callable is made of
 // ----------------------------------------------------------------------------------------

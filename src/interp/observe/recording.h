@@ -121,15 +121,20 @@ class Recording final : public interp::Semantics {
 PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
                          size_t nargs, PyObject* kwnames, bool* handled);
 
-/// Python code that CPython ran behind our back since the last call, or null: its name.
+/// While it lives: notes Python code that CPython runs behind our back. They nest: a native call may lead to
+/// code of ours (a generator's body, a callback) that makes native calls of its own.
 class NativeWatch {
  public:
   NativeWatch();
   ~NativeWatch();
-  const std::string& seen() const;
+  NativeWatch(const NativeWatch&) = delete;
+  /// The first such function, or "".
+  const std::string& seen() const { return seen_; }
 
  private:
   _PyFrameEvalFunction previous_;
+  std::string* outer_;
+  std::string seen_;
 };
 
 }  // namespace bolt::observe
