@@ -134,12 +134,21 @@ std::string now(const Assumption& assumption, PyObject* object) {
 
 }  // namespace
 
+/// A step that leaves no word to compare: it is taken again. What was found is held, since words may point
+/// into it.
+struct Reread {
+  const Source* step;
+  PyObject* parent;
+  PyRef found;
+};
+
 struct Program::Memory {
   std::vector<Word> words;
   std::vector<HalfWord> type_tags;
   std::vector<std::pair<const Source*, PyObject*>> always;  ///< places no word can vouch for
   std::vector<std::pair<int, PyObject*>> tensors, objects;  ///< by slot, by register
   std::vector<PyRef> held;                                  ///< leaves whose address is a word's value
+  std::vector<Reread> rereads;
   uint64_t id = 0;
   bool valid = false;
 
@@ -151,9 +160,9 @@ struct Program::Memory {
     for (auto& [source, object] : always) {
       for (const Assumption& assumption : source->assumptions)
         if (!holds(assumption, object)) return false;
-      for (const Source* child : source->children)
-        if (child->access == Access::tensor_grad || child->access == Access::deque_item) return false;
     }
+    for (const Reread& again : rereads)
+      if (again.step->read(again.parent) != again.found.get()) return false;
     return true;
   }
 };
@@ -276,8 +285,9 @@ struct Program::Walk {
         break;
       case Access::cell: word(&reinterpret_cast<PyCellObject*>(parent)->ob_ref, found); break;
       case Access::field: word(reinterpret_cast<char*>(parent) + child.index, found); break;
-      case Access::tensor_grad:
-      case Access::deque_item: memory.valid = false; break;
+      case Access::deque_item:
+      case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
+      case Access::tensor_grad: memory.valid = false; break;  // holding a gradient would keep its memory
       default: break;
     }
   }

@@ -185,6 +185,7 @@ struct Kitchen {
       case Effect::set_cell: return PyCell_Set(target, value) == 0;
       case Effect::set_field: return set_field(target, step.number, value);
       case Effect::replace_dict: return replace_dict(target, step.parts);
+      case Effect::set_context: return static_cast<bool>(PyRef::steal(PyContextVar_Set(target, value)));
     }
     return false;
   }
@@ -221,7 +222,7 @@ std::vector<std::string> Recipe::describe() const {
                                            "set",      "frozenset", "deque",    "slice", "function", "method",
                                            "cell",     "partial",   "instance", "call"};
   static const char* const effect_names[] = {"set_item", "delete_item", "extend",      "replace",
-                                             "set_cell", "set_field",   "replace_dict"};
+                                             "set_cell", "set_field",   "replace_dict", "set_context"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

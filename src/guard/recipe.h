@@ -53,6 +53,7 @@ enum class Effect : uint8_t {
   set_cell,      ///< value -1: emptied
   set_field,     ///< slot at byte offset `number`
   replace_dict,  ///< dict contents become the parts (key, value, ...), in that order
+  set_context,   ///< ContextVar.set
 };
 
 struct MakeStep {

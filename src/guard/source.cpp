@@ -76,6 +76,13 @@ std::string item_text(const Source& source, const std::vector<std::string>& name
 
 }  // namespace
 
+PyObject* context_value(PyObject* variable) {
+  PyObject* value = nullptr;
+  if (!PyContextVar_CheckExact(variable) || PyContextVar_Get(variable, nullptr, &value) < 0) PyErr_Clear();
+  Py_XDECREF(value);  // the context or the variable's default keeps it
+  return value;
+}
+
 bool Source::has(Check check) const {
   for (const Assumption& assumption : assumptions)
     if (assumption.check == check) return true;
@@ -111,6 +118,7 @@ PyObject* Source::read(PyObject* object) const {
     case Access::type_attr: return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(object), key.get());
     case Access::super_attr: return super_attr(object, start, key.get());
     case Access::tensor_grad: return tensor_grad(object);
+    case Access::context_var: return context_value(object);
   }
   return nullptr;
 }
@@ -133,6 +141,7 @@ std::string Source::str(const std::vector<std::string>& names) const {
     case Access::type_attr: return parent->str(names) + "." + text_of(key.get());
     case Access::super_attr: return "super(" + parent->str(names) + ")." + text_of(key.get());
     case Access::tensor_grad: return parent->str(names) + ".grad";
+    case Access::context_var: return parent->str(names) + ".get()";
   }
   return {};
 }

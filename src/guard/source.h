@@ -48,6 +48,7 @@ enum class Access : uint8_t {
   type_attr,      ///< `key` found along the method resolution order of a class
   super_attr,     ///< the same, starting after class `start`
   tensor_grad,    ///< .grad of a tensor
+  context_var,    ///< value of a contextvars.ContextVar in the current context
 };
 
 enum class Check : uint8_t {
@@ -132,6 +133,9 @@ class SourceTree {
   std::unordered_map<Id, Source*, Hash> index_;
   int registers_ = 0;
 };
+
+/// What a ContextVar holds now; borrowed, null when it is not set and has no default.
+PyObject* context_value(PyObject* variable);
 
 /// The place of an object's __dict__ pointer, made if needed; null for objects without one.
 PyObject** instance_dict_slot(PyObject* object);

@@ -72,7 +72,7 @@ bool loops_over_arguments(const CFunction& row) {
 // -- Python code that CPython runs while a native call lasts
 // ----------------------------------------------------------
 
-thread_local std::string* watched = nullptr;
+thread_local NativeWatch* watched = nullptr;
 
 bool is_harmless(PyCodeObject* code) {
   std::string name = PyUnicode_AsUTF8(code->co_name), file = PyUnicode_AsUTF8(code->co_filename);
@@ -82,31 +82,36 @@ bool is_harmless(PyCodeObject* code) {
            file.compare(file.size() - suffix.size(), suffix.size(), suffix) == 0;
   };
   // Finalisers, caches of weak references, abstract base classes: state that no region depends on.
-  return name == "__del__" || ends_with("weakref.py") || ends_with("_weakrefset.py") || ends_with("abc.py") ||
+  // And imports: a module's body runs once in a process.
+  return name == "__del__" || name == "<module>" || file.rfind("<frozen importlib", 0) == 0 ||
+         ends_with("weakref.py") || ends_with("_weakrefset.py") || ends_with("abc.py") ||
          file == "<frozen abc>" || ends_with("enum.py");
 }
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  if (watched && watched->empty() && !is_harmless(frame->f_code)) {
-    *watched = std::string(PyUnicode_AsUTF8(frame->f_code->co_filename)) + ":" +
-               PyUnicode_AsUTF8(frame->f_code->co_name);
-  }
+  if (watched) watched->entered(frame->f_code);
   return _PyEval_EvalFrameDefault(thread, frame, throwing);
 }
 
 }  // namespace
 
-NativeWatch::NativeWatch() {
+NativeWatch::NativeWatch() : frame_(interp::current_frame()) {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   previous_ = _PyInterpreterState_GetEvalFrameFunc(interpreter);
   _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
   outer_ = watched;
-  watched = &seen_;
+  watched = this;
 }
 
 NativeWatch::~NativeWatch() {
   watched = outer_;
   _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), previous_);
+}
+
+void NativeWatch::entered(PyCodeObject* code) {
+  // Called by the native function itself, or by code of ours that it led to? The latter has its own watches.
+  if (!seen_.empty() || interp::current_frame() != frame_ || is_harmless(code)) return;
+  seen_ = std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + PyUnicode_AsUTF8(code->co_name);
 }
 
 // -- What a callable is made of

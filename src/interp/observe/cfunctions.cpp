@@ -70,9 +70,15 @@ std::string builtin_owner(PyCFunctionObject* function, PyObject** self) {
     return function->m_module && PyUnicode_Check(function->m_module) ? PyUnicode_AsUTF8(function->m_module)
                                                                      : "";
   *self = bound;
-  PyRef name = PyRef::steal(PyUnicode_FromString(function->m_ml->ml_name));
-  PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(bound), name.get()) : nullptr;
-  if (descriptor && Py_IS_TYPE(descriptor, &PyMethodDescr_Type)) return PyDescr_TYPE(descriptor)->tp_name;
+  // The class that defines it; a subclass may have an attribute of that name of its own (`super().get(k)`).
+  PyObject* mro = Py_TYPE(bound)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    PyObject* descriptor = PyDict_GetItemString(type->tp_dict, function->m_ml->ml_name);
+    if (descriptor && Py_IS_TYPE(descriptor, &PyMethodDescr_Type) &&
+        reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method == function->m_ml)
+      return type->tp_name;
+  }
   return Py_TYPE(bound)->tp_name;
 }
 

@@ -63,6 +63,7 @@ int Rebuilder::value(PyObject* object) {
   if (!object) return -1;
   auto at = made_.find(object);
   if (at != made_.end()) return at->second == kInProgress ? fail(object, "contains itself") : at->second;
+  if (PyLong_CheckExact(object) && world_.is_identity(object)) return fail(object, "from id() is kept");
   held_.push_back(PyRef::share(object));
   made_[object] = kInProgress;
   Known* known = world_.find(object);
@@ -294,6 +295,13 @@ void Rebuilder::effects() {
     if (now == written.before.get()) continue;
     int target = value(object), inside = value(now);
     recipe.effects.push_back({Effect::set_field, target, -1, inside, written.offset, {}});
+  }
+  for (const auto& [variable, before] : world_.written_context) {
+    PyObject* now = guard::context_value(variable.get());
+    if (now == before.get()) continue;
+    if (!now) fail(variable.get(), "is left unset by the region");
+    int target = value(variable.get()), inside = value(now);
+    recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
   }
 }
 

@@ -128,12 +128,15 @@ class NativeWatch {
   NativeWatch();
   ~NativeWatch();
   NativeWatch(const NativeWatch&) = delete;
+  /// CPython is about to run `code`.
+  void entered(PyCodeObject* code);
   /// The first such function, or "".
   const std::string& seen() const { return seen_; }
 
  private:
   _PyFrameEvalFunction previous_;
-  std::string* outer_;
+  NativeWatch* outer_;
+  const Frame* frame_;
   std::string seen_;
 };
 

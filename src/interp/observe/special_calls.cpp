@@ -144,6 +144,15 @@ PyObject* hash_of(const Call& c) {
   return hash == -1 ? nullptr : PyLong_FromSsize_t(hash);
 }
 
+/// An identity is good for comparing and as a key of a memo; that is all the recording allows for (see
+/// World::identified).
+PyObject* identity_of(const Call& c) {
+  if (c.nargs != 1) return nullptr;
+  PyObject* id = PyLong_FromVoidPtr(c.args[0]);
+  if (id) c.recording.world.identified(c.args[0], id);
+  return id;
+}
+
 PyObject* compare_identity(const Call& c) {
   if (c.nargs == 2) c.recording.world.compared(c.args[0], c.args[1]);
   return nullptr;
@@ -185,6 +194,17 @@ PyObject* set_state(const Call& c) {
   return nullptr;
 }
 
+PyObject* context_get(const Call& c) {
+  if (!c.nargs || !PyContextVar_CheckExact(c.args[0])) return nullptr;
+  return Py_XNewRef(c.recording.world.context_value(c.args[0]));
+}
+
+/// Unset again by the end of the region (`try: token = v.set(x) ... finally: v.reset(token)`), it is no effect.
+PyObject* context_set(const Call& c) {
+  if (c.nargs && PyContextVar_CheckExact(c.args[0])) c.recording.world.about_to_set_context(c.args[0]);
+  return nullptr;
+}
+
 const std::unordered_map<std::string, Handler> handlers = {
     {"builtins.getattr", get_attribute},
     {"builtins.hasattr", has_attribute},
@@ -198,6 +218,7 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"builtins.repr", representation},
     {"builtins.format", formatted},
     {"builtins.hash", hash_of},
+    {"builtins.id", identity_of},
     {"builtins.__import__", nothing_read},
     {"type", class_of},
     {"str", text},
@@ -225,6 +246,9 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"collections.OrderedDict.__getitem__", dict_subscript},
     {"collections.OrderedDict.pop", dict_read_write},
     {"collections.OrderedDict.setdefault", dict_read_write},
+    {"_contextvars.ContextVar.get", context_get},
+    {"_contextvars.ContextVar.set", context_set},
+    {"_contextvars.ContextVar.reset", context_set},
 };
 
 }  // namespace

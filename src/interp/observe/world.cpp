@@ -233,6 +233,20 @@ PyObject* World::tensor_grad(PyObject* tensor) {
   return value;
 }
 
+PyObject* World::context_value(PyObject* variable) {
+  PyObject* value = guard::context_value(variable);
+  Known* known = find(variable);
+  if (!known) return value;
+  for (const auto& [written, before] : written_context)
+    if (written.get() == variable && before.get() != value) return value;
+  Source* place = tree->child(known->source, Access::context_var);
+  if (value)
+    reached(value, place);
+  else
+    place->assume(Check::unbound);
+  return value;
+}
+
 void World::read_length(PyObject* object) {
   Known* known = find(object);
   if (!known) return;
@@ -327,6 +341,22 @@ void World::compared(PyObject* a, PyObject* b) {
   x->source->assume(Check::not_same_as, nullptr, 0, y->source);
 }
 
+void World::identified(PyObject* object, PyObject* id) {
+  Known* known = find(object);
+  if (known && known->source->access == Access::constant) return;
+  for (const auto& [other, number] : identified_) {
+    if (other == object) return;
+    if (find(other)) compared(object, other);
+  }
+  identified_.emplace_back(object, PyRef::share(id));
+}
+
+bool World::is_identity(PyObject* number) const {
+  for (const auto& [object, id] : identified_)
+    if (PyObject_RichCompareBool(id.get(), number, Py_EQ) == 1) return true;
+  return false;
+}
+
 void World::about_to_write(PyObject* container, bool appends) {
   Known* known = find(container);
   if (!known) return;
@@ -341,6 +371,12 @@ void World::about_to_write(PyObject* container, bool appends) {
   }
   if (PyDict_Check(container) || PyCell_Check(container) || (appends && PyList_Check(container))) return;
   read_whole(container);
+}
+
+void World::about_to_set_context(PyObject* variable) {
+  for (const auto& written : written_context)
+    if (written.first.get() == variable) return;
+  written_context.emplace_back(PyRef::share(variable), PyRef::share(guard::context_value(variable)));
 }
 
 void World::about_to_write_field(PyObject* object, Py_ssize_t offset, PyObject* name) {

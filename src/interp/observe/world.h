@@ -66,6 +66,7 @@ class World {
   PyObject* cell_get(PyObject* cell);
   PyObject* field(PyObject* object, Py_ssize_t offset, PyObject* name);
   PyObject* tensor_grad(PyObject* tensor);
+  PyObject* context_value(PyObject* variable);
   void read_length(PyObject* object);
   /// Length or keys, and every item; fresh containers have nothing to guard.
   void read_whole(PyObject* object);
@@ -73,12 +74,17 @@ class World {
   void read_deep(PyObject* object, int depth = 8);
   void note_function(PyObject* function);
   void compared(PyObject* a, PyObject* b);
+  /// id(object) was taken. Later calls may meet other objects: which of them are one is guarded, and the
+  /// number itself must not leave the region.
+  void identified(PyObject* object, PyObject* id);
+  bool is_identity(PyObject* number) const;
 
   // -- Writes
   // ------------------------------------------------------------------------------------------------------
   /// `appends`: the write only adds at the end of a list.
   void about_to_write(PyObject* container, bool appends = false);
   void about_to_write_field(PyObject* object, Py_ssize_t offset, PyObject* name);
+  void about_to_set_context(PyObject* variable);
 
   /// The recording cannot be trusted: it must not be cached.
   void distrust(const std::string& why) {
@@ -90,6 +96,7 @@ class World {
   std::string unsound;
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
+  std::vector<std::pair<PyRef, PyRef>> written_context;  ///< variable, value before (may be null)
 
  private:
   bool is_pinned(PyObject* object, const Source* source) const;
@@ -98,6 +105,7 @@ class World {
 
   RecorderHooks& hooks_;
   std::unordered_map<PyObject*, std::unique_ptr<Known>> known_;
+  std::vector<std::pair<PyObject*, PyRef>> identified_;  ///< object (an address only), its id
 };
 
 /// True for containers whose contents `read_whole` understands.
