@@ -247,6 +247,7 @@ def mamba(hidden, layers, tokens):
         num_hidden_layers=layers,
         state_size=8,
         use_cache=False,
+        use_associative_scan=False,  # the plain recurrence, also where torch.compile would be offered the operator
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=2,

@@ -41,20 +41,26 @@ bool Call::has(std::string_view name) const {
   if (a->kind == Arg::Kind::Tensor) return a->tensors[0] >= 0;
   return a->kind != Arg::Kind::Value || !a->value.isNone();
 }
-int64_t Call::integer(std::string_view name) const { return find(name)->value.toInt(); }
-double Call::number(std::string_view name) const { return find(name)->value.toScalar().toDouble(); }
-bool Call::flag(std::string_view name) const { return find(name)->value.toBool(); }
-std::string Call::text(std::string_view name) const { return find(name)->value.toStringRef(); }
+const Arg& Call::required(std::string_view name) const {
+  const Arg* a = find(name);
+  BOLT_CHECK(a, "the row of ", this->name(), " asks for an argument '", name, "' that it does not have");
+  return *a;
+}
+int64_t Call::integer(std::string_view name) const { return required(name).value.toInt(); }
+double Call::number(std::string_view name) const { return required(name).value.toScalar().toDouble(); }
+bool Call::flag(std::string_view name) const { return required(name).value.toBool(); }
+std::string Call::text(std::string_view name) const { return required(name).value.toStringRef(); }
 std::vector<int64_t> Call::integers(std::string_view name) const {
-  const auto& v = find(name)->value;
+  const auto& v = required(name).value;
   if (v.isInt()) return {v.toInt()};
   return v.toIntVector();
 }
-c10::Scalar Call::scalar(std::string_view name) const { return find(name)->value.toScalar(); }
-c10::ScalarType Call::scalar_type(std::string_view name) const { return find(name)->value.toScalarType(); }
+c10::Scalar Call::scalar(std::string_view name) const { return required(name).value.toScalar(); }
+c10::ScalarType Call::scalar_type(std::string_view name) const { return required(name).value.toScalarType(); }
 Value* Call::tensor(std::string_view name) const {
-  int i = index_of(name);
-  return i < 0 || values_[i].empty() ? nullptr : values_[i][0];
+  required(name);
+  const auto& values = values_[index_of(name)];
+  return values.empty() ? nullptr : values[0];
 }
 std::vector<Value*> Call::tensors(std::string_view name) const { return values_[index_of(name)]; }
 bool Call::is_tensor(std::string_view name) const {
@@ -62,7 +68,7 @@ bool Call::is_tensor(std::string_view name) const {
   return a && a->kind == Arg::Kind::Tensor && a->tensors[0] >= 0;
 }
 const record::TensorInfo& Call::info(std::string_view name) const {
-  return tape_.tensors[find(name)->tensors[0]];
+  return tape_.tensors[required(name).tensors[0]];
 }
 const record::TensorInfo& Call::result(int i) const { return *results_[i]; }
 DType Call::result_dtype(int i) const { return *to_bolt(results_[i]->dtype); }

@@ -72,6 +72,8 @@ class Call {
  private:
   int index_of(std::string_view name) const;
   const record::Arg* find(std::string_view name) const;
+  /// Throws when the schema has no such argument: the row is wrong.
+  const record::Arg& required(std::string_view name) const;
   const record::Tape& tape_;
   const record::Entry& entry_;
   std::vector<std::vector<Value*>> values_;  // per argument

@@ -319,7 +319,7 @@ std::vector<Value*> zero(Call& c) {
 }
 std::vector<Value*> dropout(Call& c) {
   if (c.flag("train") && c.number("p") > 0) return {};  // draws random numbers: stays ATen's
-  return {c.tensor("input")};
+  return {c.tensor(c.is_tensor("input") ? "input" : "self")};  // dropout_ names it otherwise
 }
 
 }  // namespace

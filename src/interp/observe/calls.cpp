@@ -141,19 +141,38 @@ void Recording::note_callable(PyObject* callable) {
   }
 }
 
+namespace {
+
+/// torch's own question whether it is being compiled: models take their traceable branches on "yes".
+bool asks_whether_compiling(PyObject* callable) {
+  if (!PyFunction_Check(callable)) return false;
+  auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+  if (!function->func_module || !PyUnicode_Check(function->func_module)) return false;
+  auto is = [](PyObject* text, const char* wanted) { return PyUnicode_CompareWithASCIIString(text, wanted) == 0; };
+  if (!is(function->func_name, "is_compiling") && !is(function->func_name, "is_dynamo_compiling")) return false;
+  return is(function->func_module, "torch.compiler") ||
+         is(function->func_module, "torch._dynamo.external_utils");
+}
+
+}  // namespace
+
 CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
-  if (on) note_callable(callable);
+  if (on) {
+    note_callable(callable);
+    if (asks_whether_compiling(callable)) return {Py_NewRef(Py_True), nullptr};
+  }
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
 }
 
 // -- Native calls
 // ------------------------------------------------------------------------------------------------------
 
-PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
+                                const std::string& name) {
   NativeWatch watch;
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
-  if (!watch.seen().empty()) world.distrust("CPython ran " + watch.seen() + " during a native call");
+  if (!watch.seen().empty()) world.distrust("CPython ran " + watch.seen() + " during a call of " + name);
   return result;
 }
 
@@ -206,7 +225,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     replaced.push_back(std::move(stand_in));
   }
   mark(frame);
-  PyObject* result = run_native(callable, passed.data(), nargs, kwnames);
+  PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row.name);
   end_if_wanted(frame);
   return result;
 }

@@ -46,6 +46,7 @@ const Table& table() {
 CFunction look_up(const std::string& owner, const std::string& method) {
   auto at = table().find(owner + "." + method);
   if (at == table().end()) at = table().find(owner + ".*");
+  if (at == table().end()) at = table().find(owner.substr(0, owner.rfind('.')) + ".*.*");
   CFunction row = at == table().end() ? CFunction() : at->second;
   row.method = method;
   row.name = owner == "class" ? method : owner + "." + method;
@@ -60,26 +61,34 @@ const CFunction& remembered(const void* identity, const std::string& owner, cons
   return at->second;
 }
 
+/// The class on the mro whose method descriptor is `method`. By identity: a subclass may have an attribute of
+/// that name of its own (`super().get(k)`).
+PyTypeObject* defining_class(PyTypeObject* type, PyMethodDef* method) {
+  for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    PyObject* descriptor = PyDict_GetItemString(base->tp_dict, method->ml_name);
+    bool is_method = descriptor && (Py_IS_TYPE(descriptor, &PyMethodDescr_Type) ||
+                                    Py_IS_TYPE(descriptor, &PyClassMethodDescr_Type));
+    if (is_method && reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method == method) return base;
+  }
+  return nullptr;
+}
+
 std::string builtin_owner(PyCFunctionObject* function, PyObject** self) {
   PyObject* bound = function->m_self;
   if (bound && PyModule_Check(bound)) return PyModule_GetName(bound) ? PyModule_GetName(bound) : "";
-  if (bound && PyType_Check(bound)) return reinterpret_cast<PyTypeObject*>(bound)->tp_name;
   // pybind11 binds its functions to a record of its own.
   bool pybind = bound && std::strncmp(Py_TYPE(bound)->tp_name, "pybind11_", 9) == 0;
   if (!bound || PyCapsule_CheckExact(bound) || pybind)
     return function->m_module && PyUnicode_Check(function->m_module) ? PyUnicode_AsUTF8(function->m_module)
                                                                      : "";
   *self = bound;
-  // The class that defines it; a subclass may have an attribute of that name of its own (`super().get(k)`).
-  PyObject* mro = Py_TYPE(bound)->tp_mro;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
-    auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    PyObject* descriptor = PyDict_GetItemString(type->tp_dict, function->m_ml->ml_name);
-    if (descriptor && Py_IS_TYPE(descriptor, &PyMethodDescr_Type) &&
-        reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method == function->m_ml)
-      return type->tp_name;
-  }
-  return Py_TYPE(bound)->tp_name;
+  if (PyTypeObject* owner = defining_class(Py_TYPE(bound), function->m_ml)) return owner->tp_name;
+  if (!PyType_Check(bound)) return Py_TYPE(bound)->tp_name;
+  *self = nullptr;  // a class method: the class is no argument
+  auto* cls = reinterpret_cast<PyTypeObject*>(bound);
+  PyTypeObject* owner = defining_class(cls, function->m_ml);
+  return (owner ? owner : cls)->tp_name;
 }
 
 }  // namespace
@@ -111,6 +120,7 @@ const CFunction& find_cfunction(PyObject* callable, PyObject** self) {
     return remembered(PyExc_BaseException, "BaseException", "__new__");
   if (PyType_Check(callable))
     return remembered(callable, "class", reinterpret_cast<PyTypeObject*>(callable)->tp_name);
+  *self = callable;
   return remembered(type, "call", type->tp_name);
 }
 

@@ -93,7 +93,8 @@ class Recording final : public interp::Semantics {
   PyObject* call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                         PyObject* kwnames) override;
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
-  PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
+                       const std::string& name);
 
   /// A class's special method is about to be used: its being (or not being) there is guarded.
   void note_special(PyObject* object, PyObject* name);

@@ -194,6 +194,46 @@ PyObject* set_state(const Call& c) {
   return nullptr;
 }
 
+/// object.__reduce_ex__ of an instance whose class leaves everything to the default (copy.copy and deepcopy ask
+/// for it): the answer is made of the instance's own dict, whose reads are then guarded like any.
+PyObject* reduce_plain_instance(const Call& c) {
+  if (c.nargs != 2 || !PyLong_Check(c.args[1]) || PyLong_AsLong(c.args[1]) < 2) return PyErr_Clear(), nullptr;
+  PyObject* object = c.args[0];
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject** dict_slot = _PyObject_GetDictPtr(object);
+  if (!interp::is_heap_type(type) || type->tp_itemsize || !dict_slot) return nullptr;
+  if (PyList_Check(object) || PyDict_Check(object)) return nullptr;
+  static PyTypeObject* const plain = [] {  // dict and weak references, nothing else
+    PyObject* made = PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "Plain");
+    return reinterpret_cast<PyTypeObject*>(made);
+  }();
+  if (!plain || type->tp_basicsize != plain->tp_basicsize) return nullptr;
+  for (const char* hook : {"__getnewargs__", "__getnewargs_ex__", "__reduce__", "__getstate__"}) {
+    PyRef name = PyRef::steal(PyUnicode_InternFromString(hook));
+    PyObject* found = c.recording.world.type_attr(type, name.get());
+    if (found && found != PyDict_GetItem(PyBaseObject_Type.tp_dict, name.get())) return nullptr;
+  }
+  PyRef registry = PyRef::steal(PyImport_ImportModule("copyreg"));
+  PyRef make = PyRef::steal(registry ? PyObject_GetAttrString(registry.get(), "__newobj__") : nullptr);
+  if (!make) return nullptr;
+  c.recording.world.pin(make.get());
+  PyObject* dict = c.recording.world.instance_dict(object);
+  return Py_BuildValue("O(O)OOO", make.get(), type, dict ? dict : Py_None, Py_None, Py_None);
+}
+
+PyObject* reduce(const Call& c) {
+  PyObject* parts = reduce_plain_instance(c);
+  if (!parts && !PyErr_Occurred() && c.nargs && c.recording.world.find(c.args[0]))
+    c.recording.end_here(c.frame, std::string("a ") + Py_TYPE(c.args[0])->tp_name + " from outside is reduced");
+  return parts;
+}
+
+PyObject* referent(const Call& c) {
+  if (c.nargs != 1 || !PyWeakref_Check(c.args[0])) return nullptr;
+  PyRef name = PyRef::steal(PyUnicode_InternFromString("referent"));
+  return Py_XNewRef(c.recording.world.field(c.args[0], offsetof(PyWeakReference, wr_object), name.get()));
+}
+
 PyObject* context_get(const Call& c) {
   if (!c.nargs || !PyContextVar_CheckExact(c.args[0])) return nullptr;
   return Py_XNewRef(c.recording.world.context_value(c.args[0]));
@@ -235,6 +275,7 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"object.__hash__", nothing_read},
     {"object.__repr__", nothing_read},
     {"object.__str__", representation},
+    {"object.__reduce_ex__", reduce},
     {"object.__format__", formatted},
     {"dict.get", dict_get},
     {"dict.__contains__", dict_contains},
@@ -247,6 +288,8 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"collections.OrderedDict.pop", dict_read_write},
     {"collections.OrderedDict.setdefault", dict_read_write},
     {"_contextvars.ContextVar.get", context_get},
+    {"call.weakref.ReferenceType", referent},
+    {"call.weakref.KeyedRef", referent},
     {"_contextvars.ContextVar.set", context_set},
     {"_contextvars.ContextVar.reset", context_set},
 };
