@@ -343,11 +343,13 @@ std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor
     if (o.kind == TensorOut::Kind::InputView) out[i] = view(inputs[o.index], o);
     if (o.kind != TensorOut::Kind::Fresh) continue;
     int b = plan_.output_buffers[o.index];
-    const PlanBuffer& buffer = plan_.buffers[b];
+    int owner = b;
+    while (plan_.buffers[owner].kind == BufferKind::Alias) owner = plan_.buffers[owner].source;
+    const PlanBuffer& memory = plan_.buffers[owner];
     bool ours =
-        buffer.kind == BufferKind::Output || (buffer.kind == BufferKind::Temp && buffer.owned_by_step);
+        memory.kind == BufferKind::Output || (memory.kind == BufferKind::Temp && memory.owned_by_step);
     at::Tensor t = tensor_of(c, b);
-    if (!ours || given[b]++ || t.strides() != o.strides || t.sizes() != o.sizes)
+    if (!ours || given[owner]++ || t.strides() != o.strides || t.sizes() != o.sizes)
       t = at::empty_strided(o.sizes, o.strides, t.options()).copy_(t);
     out[i] = std::move(t);
   }
