@@ -228,6 +228,8 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     case StepKind::Kernel: {
       c.pointers.clear();
       for (int b : s.buffers) c.pointers.push_back(pointer(b));
+      int64_t report = 0;
+      if (p.kernel->reports) c.pointers.push_back(&report);
       at::Tensor scratch;
       if (p.scratch > 0) {
         scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
@@ -242,6 +244,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       };
       launch(p.kernel->fn, p.work);
       if (p.kernel->second_fn) launch(p.kernel->second_fn, p.second_work);
+      if (report) throw IndexOutOfRange();  // write-backs are the last steps, so none has run
       return;
     }
     case StepKind::Library:
