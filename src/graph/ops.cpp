@@ -83,8 +83,14 @@ bool adapt(AttrType type, Attr& a) {
     case AttrType::Bool: return std::holds_alternative<bool>(a);
     case AttrType::Str: return std::holds_alternative<std::string>(a);
     case AttrType::Dtype: return std::holds_alternative<DType>(a);
-    case AttrType::Number:
+    case AttrType::Number: {
+      if (const auto* size = std::get_if<std::vector<Sym>>(&a)) {
+        if (size->size() != 1) return false;
+        if (size->front().is_const()) a = size->front().value();
+        return true;
+      }
       return integer || std::holds_alternative<double>(a) || std::holds_alternative<bool>(a);
+    }
     case AttrType::Ints: return std::holds_alternative<std::vector<Sym>>(a);
     case AttrType::Floats: return std::holds_alternative<std::vector<double>>(a);
     case AttrType::Sym: {

@@ -357,13 +357,19 @@ class Builder {
     return select(n.operands[0], 0, eval(n.operands[1], id_index, mask), row, mask);
   }
 
-  /// x at `index` with entry `dim` replaced by a computed number. It is clamped: no address outside is ever
-  /// touched.
+  /// x at `index` with entry `dim` replaced by a computed number, which is checked: no address outside is
+  /// ever touched, and the program learns of it. Only what is asked for is checked: an index that a slice
+  /// drops or nobody reads is not looked at, where eager looks at all of them.
   ExprId select(const Value* x, int dim, ExprId number, Index index, ExprId mask) {
-    ExprId id = list_.cast(DType::I64, number);
-    ExprId top = index_value(x->type.sizes[dim] - 1);
-    id = list_.op(S::maximum, {id, list_.integer(DType::I64, 0)});
-    id = list_.op(S::minimum, {id, top});
+    Sym size = x->type.sizes[dim];
+    if (size.is_const(0)) throw_unsupported("an index into a dimension of size 0");
+    Expr e{};
+    e.kind = ExprKind::Check;
+    e.dtype = DType::I64;
+    e.args = {list_.cast(DType::I64, number),
+              size.is_const() ? list_.integer(DType::I64, size.value()) : index_value(size)};
+    e.mask = mask;
+    ExprId id = list_.add(std::move(e));
     index[dim] = computed_symbol(id);
     return eval(x, index, mask);
   }

@@ -25,6 +25,9 @@ constexpr size_t kMaxStored = 8;
 // Rows of a reduction that is not over the innermost memory are swept several times with strided reads.
 constexpr int64_t kMaxStridedRow = 4096;
 constexpr int kHeavyFlops = 6;
+// A step of its own costs about as much as this many vector instructions.
+constexpr int64_t kStepFlops = 1024;
+constexpr int64_t kLanes = 8;
 constexpr size_t kMaxNeighbours = 16;
 constexpr size_t kMaxEpilogue = 8;
 constexpr int kMaxRounds = 3;
@@ -167,7 +170,7 @@ class Fuser {
     if (p.reduces || work < kHeavyFlops) return true;
     int64_t here = estimate(v->type.numel()), there = estimate(n->out()->type.numel());
     if (kind_of(n) == OpKind::Reduce) there = estimate(n->operands[0]->type.numel());
-    if (there < 2 * here) return true;
+    if (there < 2 * here || (there - here) * work <= kStepFlops * kLanes) return true;
     return here == 1 || broadcast_inside(v, n);
   }
 

@@ -3,6 +3,7 @@
 // costs.
 #include "loops/kernel.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "loops/kernel_ops.h"
@@ -57,6 +58,10 @@ uint32_t Kernel::varies(Sym index) const {
   return mask;
 }
 
+bool Kernel::has_checks() const {
+  return std::any_of(exprs.begin(), exprs.end(), [](const Expr& e) { return e.kind == ExprKind::Check; });
+}
+
 uint32_t dims_of(const Kernel& k, const Expr& e) {
   uint32_t mask = 0;
   switch (e.kind) {
@@ -70,8 +75,10 @@ uint32_t dims_of(const Kernel& k, const Expr& e) {
     case ExprKind::Acc: mask = (1u << k.dims.size()) - 1; break;
     case ExprKind::Op:
     case ExprKind::Cast:
+    case ExprKind::Check:
     case ExprKind::Reduce:
       for (ExprId a : e.args) mask |= k.exprs[a].dims;
+      if (e.mask != kNone) mask |= k.exprs[e.mask].dims;
       mask &= ~e.reduce_dims;
       break;
   }

@@ -24,8 +24,12 @@
 // coefficients are Sym: constants or symbols that the program passes at each call, so one kernel can serve
 // all sizes. Loads with `mask` read only where mask is true and give `fill` elsewhere (pad, cat, tails): an
 // address out of bounds is never touched. Indirect loads (embedding, gather) carry computed index terms: coef
-// * value (an i64 expression); negative ones were wrapped and bounds are the program's promise (an explicit
-// check op `assert_bounds` raises).
+// * value (an i64 expression). An index that came from the user goes through `check %index below %size`: the
+// index itself where it lies in [0, size), else some number that does (size is at least 1), and the kernel
+// reports it. Where a check's mask is false nothing is reported.
+//
+// Reports: a kernel with checks gets one more pointer after its buffers, to an int64 that it sets to 1 when
+// any check failed and leaves alone otherwise. Who runs the kernel raises; results are then meaningless.
 //
 // Dtypes: load gives the buffer's dtype; arithmetic is in compute types only (bf16/f16 are cast to f32 right
 // after the load and rounded once before the store). b8 values are truth values.
@@ -75,6 +79,7 @@ enum class ExprKind : uint8_t {
   Cast,    // args[0] to dtype
   Reduce,  // reduce_op over `reduce_dims` of args[0]; Arg*: gives the i64 position along the single reduced
            // dim
+  Check,   // args[0] checked to lie below args[1]; both i64
   Acc      // the accumulator of a contraction tile (GEMM and convolution epilogues only), at (row, col)
 };
 
@@ -94,7 +99,7 @@ struct Expr {
   int buffer = -1;           // Load
   Sym index;  // Load, Index: in elements; its symbols are loop variables dim(i) and size symbols
   std::vector<GatherTerm> gather;
-  ExprId mask = kNone;       // Load: b8 expression
+  ExprId mask = kNone;       // Load, Check: b8 expression
   double fill = 0;           // Load under a false mask
   uint32_t reduce_dims = 0;  // Reduce: bit per dim
   uint32_t dims = 0;         // over which dimensions it varies; kept by Kernel::add
@@ -132,6 +137,7 @@ struct BOLT_API Kernel {
   static Sym dim(int i);  // the loop variable of dimension i; symbol named "d<i>"
   ExprId add(Expr e);     // computes `dims`; hash-conses equal pure expressions
   uint32_t varies(Sym index) const;
+  bool has_checks() const;
 };
 
 BOLT_API std::string print(const Kernel& k);
@@ -139,7 +145,7 @@ BOLT_API Kernel parse_kernel(std::string_view text);
 /// Throws Error(Internal) naming the expression. The list of invariants heads verify_kernel.cpp.
 BOLT_API void verify(const Kernel& k);
 /// Runs a kernel the slow and obvious way, in double (integers exactly): the oracle of every code generator's
-/// tests.
+/// tests. `buffers` ends with the report's address when the kernel has checks.
 BOLT_API void run_reference(const Kernel& k, void* const* buffers, const int64_t* syms);
 /// Bytes read and written once each, and scalar operations: what the cost model and the reports count.
 struct Traffic {

@@ -10,6 +10,7 @@
 //     %5 = cast f32 %2
 //     %6 = reduce sum %5 over d0, d1
 //     %7 = acc f32
+//     %8 = check %1 below %4 if %3            the mask is optional
 //     store b1[d0; %1 * 8] = %2 if %3
 //   }
 //
@@ -111,6 +112,10 @@ class Printer {
           first = false;
         }
         return s;
+      }
+      case ExprKind::Check: {
+        std::string s = "check " + ref(e.args[0]) + " below " + ref(e.args[1]);
+        return e.mask == kNone ? s : s + " if " + ref(e.mask);
       }
       case ExprKind::Acc: return "acc " + dtype;
     }
@@ -311,6 +316,8 @@ class Parser {
       e.kind = ExprKind::Cast, e.dtype = dtype(), e.args = {ref()};
     else if (what == "reduce")
       reduce(&e);
+    else if (what == "check")
+      bounds_check(&e);
     else if (what == "acc")
       e.kind = ExprKind::Acc, e.dtype = dtype();
     else
@@ -338,6 +345,14 @@ class Parser {
       expect("else");
       e->fill = real();
     }
+  }
+  void bounds_check(Expr* e) {
+    e->kind = ExprKind::Check;
+    e->dtype = DType::I64;
+    e->args = {ref()};
+    expect("below");
+    e->args.push_back(ref());
+    if (accept("if")) e->mask = ref();
   }
   void reduce(Expr* e) {
     e->kind = ExprKind::Reduce;

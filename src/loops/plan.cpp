@@ -93,7 +93,9 @@ class Planner {
     BOLT_CHECK(view, "%", v->id, " is no strided view of %", base->id);
     PlanBuffer b;
     b.type = v->type;
-    b.type.strides = view->strides;
+    // Where a dimension has size 1 the type's own stride stays: the caller sees what eager would show.
+    for (int i = 0; i < b.type.rank(); ++i)
+      if (!b.type.sizes[i].is_const(1)) b.type.strides[i] = view->strides[i];
     b.kind = BufferKind::Alias;
     b.source = source;
     b.offset = view->offset;

@@ -376,6 +376,12 @@ class Runner {
         for (size_t i = 0; i < e.args.size(); ++i) args[i] = value(e.args[i], p);
         return apply(e.op, k_.exprs[e.args.back()].dtype, args);
       }
+      case ExprKind::Check: {
+        Cell i = value(e.args[0], p), size = value(e.args[1], p);
+        if (i.i >= 0 && i.i < size.i) return i;
+        if (e.mask == kNone || value(e.mask, p).i) write<int64_t>(buffers_[k_.buffers.size()], 0, 1);
+        return {};
+      }
       case ExprKind::Cast: return cast_cell(k_.exprs[e.args[0]].dtype, e.dtype, value(e.args[0], p));
       default: BOLT_CHECK(false, "an accumulator cannot be run alone");
     }

@@ -121,13 +121,20 @@ class Assigner {
     bool there = f_.usage.materialized[base->id] || r_.wanted[base->id];
     if (there) {
       auto view = over_base(v, f_.strides[base->id]);
-      if (view && (view->strides == v->type.strides || o.write_to >= 0)) return;
+      if (view && (same_memory(v->type, view->strides) || o.write_to >= 0)) return;
     }
     // Overlapping elements (an expanded result) cannot be stored: the base is, and shown through strides.
     if (is_view(v) && !is_dense(v->type) && over_base(v, layout(base))) return want(base);
     bool fresh = !f_.usage.materialized[v->id] && !r_.wanted[v->id];
     if (fresh && o.write_to < 0) f_.strides[v->id] = v->type.strides;
     want(v);
+  }
+
+  /// The stride of a dimension of size 1 says nothing.
+  static bool same_memory(const graph::Type& t, const std::vector<Sym>& strides) {
+    for (int i = 0; i < t.rank(); ++i)
+      if (t.strides[i] != strides[i] && !t.sizes[i].is_const(1)) return false;
+    return true;
   }
 
   void want_view(const Value* v) {

@@ -15,6 +15,7 @@
 //   values).
 //   8. Each `out` buffer is stored to. `Expr::dims` is what the operands say. At most 31 dimensions.
 //   9. `acc` only where nothing is reduced.
+//  10. A check is of an i64 against an i64 that does not vary.
 //
 // Not checked: that addresses lie in their buffers, and that two points never store to one address.
 #include <algorithm>
@@ -76,9 +77,12 @@ class Verifier {
       check(k_.exprs[g.value].dtype == DType::I64, "gather term %", g.value, " is not i64");
       symbols(g.coef, "a gather coefficient", false);
     }
-    if (mask == kNone) return;
-    operand(mask, "mask");
-    check(k_.exprs[mask].dtype == DType::Bool, "mask %", mask, " is not b8");
+    this->mask(mask);
+  }
+  void mask(ExprId id) {
+    if (id == kNone) return;
+    operand(id, "mask");
+    check(k_.exprs[id].dtype == DType::Bool, "mask %", id, " is not b8");
   }
 
   void expr(const Expr& e) {
@@ -96,6 +100,7 @@ class Verifier {
       case ExprKind::Op: operation(e); break;
       case ExprKind::Cast: check(e.args.size() == 1, "cast takes one operand"); break;
       case ExprKind::Reduce: reduction(e); break;
+      case ExprKind::Check: bounds_check(e); break;
       case ExprKind::Acc: has_acc_ = true; break;
     }
     check(e.dims == dims_of(k_, e), "wrong dimension mask");
@@ -112,6 +117,13 @@ class Verifier {
       check(compute_type(types[i]) == types[i] && !is_complex(types[i]), "arithmetic in a storage dtype");
     }
     check(e.dtype == op_result_dtype(e.op, types), "result dtype does not follow from the operands");
+  }
+
+  void bounds_check(const Expr& e) {
+    check(e.args.size() == 2, "check takes an index and a size");
+    for (ExprId a : e.args) check(k_.exprs[a].dtype == DType::I64, "%", a, " of a check is not i64");
+    check(k_.exprs[e.args[1]].dims == 0, "the size of a check varies");
+    mask(e.mask);
   }
 
   void reduction(const Expr& e) {

@@ -331,7 +331,11 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
     if (!entry->guards->check(roots, total + 1, *self->found)) continue;
     if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
     if (i > 0) std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
-    return run_entry(*entry, *self->found);
+    try {
+      return run_entry(*entry, *self->found);
+    } catch (const IndexOutOfRange&) {
+      return call_target(self, args, nargs, kwnames);
+    }
   }
   if (static_cast<Py_ssize_t>(entries.size()) >= self->options.recompile_limit) {
     ++Stats::get().eager_fallbacks;

@@ -228,6 +228,8 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     case StepKind::Kernel: {
       c.pointers.clear();
       for (int b : s.buffers) c.pointers.push_back(pointer(b));
+      int64_t report = 0;
+      if (p.kernel->reports) c.pointers.push_back(&report);
       at::Tensor scratch;
       if (p.scratch > 0) {
         scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
@@ -242,6 +244,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       };
       launch(p.kernel->fn, p.work);
       if (p.kernel->second_fn) launch(p.kernel->second_fn, p.second_work);
+      if (report) throw IndexOutOfRange();  // write-backs are the last steps, so none has run
       return;
     }
     case StepKind::Library:
@@ -343,11 +346,13 @@ std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor
     if (o.kind == TensorOut::Kind::InputView) out[i] = view(inputs[o.index], o);
     if (o.kind != TensorOut::Kind::Fresh) continue;
     int b = plan_.output_buffers[o.index];
-    const PlanBuffer& buffer = plan_.buffers[b];
+    int owner = b;
+    while (plan_.buffers[owner].kind == BufferKind::Alias) owner = plan_.buffers[owner].source;
+    const PlanBuffer& memory = plan_.buffers[owner];
     bool ours =
-        buffer.kind == BufferKind::Output || (buffer.kind == BufferKind::Temp && buffer.owned_by_step);
+        memory.kind == BufferKind::Output || (memory.kind == BufferKind::Temp && memory.owned_by_step);
     at::Tensor t = tensor_of(c, b);
-    if (!ours || given[b]++ || t.strides() != o.strides || t.sizes() != o.sizes)
+    if (!ours || given[owner]++ || t.strides() != o.strides || t.sizes() != o.sizes)
       t = at::empty_strided(o.sizes, o.strides, t.options()).copy_(t);
     out[i] = std::move(t);
   }

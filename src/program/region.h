@@ -29,6 +29,11 @@
 
 namespace bolt::program {
 
+/// Thrown by Region::run when a kernel met an index out of range. Nothing that the caller can see has been
+/// written: running the same call eagerly raises what eager raises, at the user's line. No std::exception, so
+/// that torch's HANDLE_TH_ERRORS lets it through.
+struct IndexOutOfRange {};
+
 class Region {
  public:
   /// What happened on the way, for reports.
@@ -50,7 +55,7 @@ class Region {
   ~Region();
 
   /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
-  /// wanted. Raises what an operator raises.
+  /// wanted. Raises what an operator raises, or IndexOutOfRange.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
   /// Long enough to let other threads have the interpreter meanwhile.

@@ -404,6 +404,33 @@ Poly divided(Poly p, int64_t g) {
   return p;
 }
 
+/// r = step*whole + part with 0 <= part < step and step a divisor of c: what reshaping over several
+/// dimensions leaves.
+struct Peeled {
+  int64_t step;
+  Sym whole, part;
+};
+std::optional<Peeled> peel(Sym r, int64_t c) {
+  Poly p = to_poly(r);
+  std::vector<int64_t> steps;
+  for (const SymTerm& t : p.terms)
+    if (int64_t g = std::gcd(t.coef, c); g > 1) steps.push_back(g);
+  std::sort(steps.begin(), steps.end(), std::greater<>());
+  for (int64_t g : steps) {
+    Poly whole, part;
+    for (const SymTerm& t : p.terms)
+      if (t.coef % g == 0)
+        whole.terms.push_back({t.coef / g, t.term});
+      else
+        part.terms.push_back(t);
+    whole.constant = floor_quotient(p.constant, g);
+    part.constant = floor_remainder(p.constant, g);
+    Sym rest = from_poly(std::move(part));
+    if (in_range(rest, g)) return Peeled{g, from_poly(std::move(whole)), rest};
+  }
+  return std::nullopt;
+}
+
 Sym floordiv_rest(Sym r, int64_t c) {
   if (r.is_const() || in_range(r, c)) return r.is_const() ? Sym(floor_quotient(r.value(), c)) : Sym(0);
   const SymNode& n = *r.node();
@@ -411,6 +438,8 @@ Sym floordiv_rest(Sym r, int64_t c) {
     return floordiv(n.args[0], wrap_mul(n.args[1].value(), c));
   if (n.op == SymOp::Mod && n.args[1].is_const() && n.args[1].value() % c == 0)
     return mod(floordiv(n.args[0], c), n.args[1].value() / c);
+  // (g*q + k) // (g*c) = q // c for 0 <= k < g
+  if (std::optional<Peeled> p = peel(r, c)) return floordiv(p->whole, c / p->step);
   return intern(SymOp::FloorDiv, {r, c});
 }
 
@@ -419,6 +448,8 @@ Sym mod_rest(Sym r, int64_t c) {
   if (in_range(r, c)) return r;
   const SymNode& n = *r.node();
   if (n.op == SymOp::Mod && n.args[1].is_const() && n.args[1].value() % c == 0) return mod(n.args[0], c);
+  // (g*q + k) % (g*c) = g*(q % c) + k for 0 <= k < g
+  if (std::optional<Peeled> p = peel(r, c)) return mod(p->whole, c / p->step) * Sym(p->step) + p->part;
   return intern(SymOp::Mod, {r, c});
 }
 
@@ -500,9 +531,10 @@ Sym mod(Sym a, Sym b) {
 namespace {
 Sym extremum(SymOp op, Sym a, Sym b) {
   if (a == b) return a;
-  Bounds difference = bounds_of(a - b);
-  bool a_larger = difference.has_lower() && difference.lower >= 0;
-  bool b_larger = difference.has_upper() && difference.upper <= 1;
+  // Both ways by the lower bound: an upper bound cannot say that a difference is at most -1.
+  Bounds over = bounds_of(a - b), under = bounds_of(b - a);
+  bool a_larger = over.has_lower() && over.lower >= 0;
+  bool b_larger = under.has_lower() && under.lower >= 0;
   if (a_larger) return op == SymOp::Max ? a : b;
   if (b_larger) return op == SymOp::Max ? b : a;
   if (before(b, a)) std::swap(a, b);

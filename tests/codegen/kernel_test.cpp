@@ -141,6 +141,89 @@ const Named kCases[] = {
   store b2[50*d0 + d1] = %1
 })",
       {}}},
+    {"checked_rows",
+     {R"(kernel @rows (in %b0: f32, in %b1: i64, out %b2: f32) space [9 d0, 50 d1] {
+  %0 = load b1[d0]
+  %1 = const i64 8
+  %2 = check %0 below %1
+  %3 = load b0[d1; %2 * 50]
+  store b2[50*d0 + d1] = %3
+})",
+      {},
+      -4,
+      4,
+      8}},
+    {"checked_rows_bad",
+     {R"(kernel @rows (in %b0: f32, in %b1: i64, out %b2: f32) space [9 d0, 50 d1] {
+  %0 = load b1[d0]
+  %1 = const i64 8
+  %2 = check %0 below %1
+  %3 = load b0[d1; %2 * 50]
+  store b2[50*d0 + d1] = %3
+})",
+      {},
+      -4,
+      4,
+      12,
+      true}},
+    {"checked_lanes",
+     {R"(kernel @lanes (in %b0: f32, in %b1: i64, out %b2: f32) space [53 d0] {
+  %0 = load b1[d0]
+  %1 = const i64 8
+  %2 = check %0 below %1
+  %3 = load b0[0; %2 * 1]
+  store b2[d0] = %3
+})",
+      {},
+      -4,
+      4,
+      8}},
+    {"checked_lanes_bad",
+     {R"(kernel @lanes (in %b0: f32, in %b1: i64, out %b2: f32) space [53 d0] {
+  %0 = load b1[d0]
+  %1 = const i64 8
+  %2 = check %0 below %1
+  %3 = load b0[0; %2 * 1]
+  store b2[d0] = %3
+})",
+      {},
+      -4,
+      4,
+      9,
+      true}},
+    // Lanes behind the end and under a false mask are not looked at.
+    {"checked_tail",
+     {R"(kernel @tail (in %b0: f32, out %b1: f32) space [53 d0] {
+  %0 = index d0
+  %1 = const i64 53
+  %2 = check %0 below %1
+  %3 = load b0[0; %2 * 1]
+  store b1[d0] = %3
+})",
+      {}}},
+    {"checked_under_mask",
+     {R"(kernel @mask (in %b0: f32, out %b1: f32) space [s0 d0] syms [s0] {
+  %0 = index d0
+  %1 = index s0 - 10
+  %2 = lt %0, %1
+  %3 = check %0 below %1 if %2
+  %4 = load b0[0; %3 * 1] if %2 else 2
+  store b1[d0] = %4
+})",
+      {53}}},
+    {"checked_negative",
+     {R"(kernel @negative (in %b0: f32, out %b1: f32) space [53 d0] {
+  %0 = index d0 - 1
+  %1 = const i64 53
+  %2 = check %0 below %1
+  %3 = load b0[0; %2 * 1]
+  store b1[d0] = %3
+})",
+      {},
+      -4,
+      4,
+      8,
+      true}},
     {"gather",
      {R"(kernel @gather (in %b0: f32, in %b1: i64, out %b2: f32) space [9 d0, 50 d1] {
   %0 = load b1[50*d0 + d1]

@@ -93,8 +93,11 @@ class PlanRunner {
     verify(k);
     std::vector<void*> bases;
     for (size_t i = from; i < buffers.size(); ++i) bases.push_back(base_[buffers[i]]);
+    int64_t report = 0;
+    bases.push_back(&report);
     std::vector<int64_t> syms = values(k.symbols);
     run_reference(k, bases.data(), syms.data());
+    BOLT_CHECK(!report, "kernel @", k.name, " met an index out of range");
   }
 
   /// A graph of the one node.

@@ -184,7 +184,9 @@ TEST(Sym, RandomExpressionsKeepTheirValue) {
     RandomExpressions random(seed);
     Both e = random.make(4);
     ASSERT_EQ(random.evaluate_again(e.sym), e.value) << "seed " << seed << ": " << e.sym.str();
-    if (upper_bound(e.sym)) ASSERT_LT(e.value, upper_bound(e.sym)) << "seed " << seed << ": " << e.sym.str();
+    if (upper_bound(e.sym)) {
+      ASSERT_LT(e.value, upper_bound(e.sym)) << "seed " << seed << ": " << e.sym.str();
+    }
     ASSERT_GE(e.value, lower_bound(e.sym)) << "seed " << seed << ": " << e.sym.str();
     Sym back = read(e.sym.str());
     ASSERT_EQ(random.evaluate_again(back), e.value) << "seed " << seed << ": " << e.sym.str();

@@ -1,8 +1,8 @@
 // autograd/lowerings/indexing.cpp
 // Rows for joining, padding and reading at computed positions.
 //
-// Eager checks indices and raises IndexError; a kernel must not read out of bounds nor change that: loops/
-// loads under an in-range mask and reports the first bad index, which the program raises as eager does.
+// Eager checks indices and raises; a kernel must not read out of bounds nor change that: it reports a bad
+// index (loops/kernel.h), and the call is run again by eager, which raises.
 #include "autograd/lowering.h"
 #include "record/convert.h"
 
@@ -65,13 +65,20 @@ std::vector<Value*> gather(Call& c) {
       c.make(Op::gather, {x, c.tensor("index")}, {{"dim", Call::wrap(c.integer("dim"), x->type.rank())}})};
 }
 
-// x[index] with one integer index along the first dimensions: an embedding.
+// x[index] with one integer index along the first dimension: an embedding, negative indices counted from the
+// end.
 std::vector<Value*> index(Call& c) {
   Value* x = c.tensor("self");
   auto indices = c.tensors("indices");
   if (indices.size() != 1 || !indices[0] || !is_int(indices[0]->type.dtype)) return {};
   if (indices[0]->type.dtype == DType::U8) return {};
-  return {c.make(Op::embedding, {x, indices[0]})};
+  auto number = [&](Sym v) {
+    return c.make(Op::scalar, {}, {{"value", std::vector<Sym>{v}}, {"dtype", DType::I64}});
+  };
+  Value* i = c.cast(indices[0], DType::I64);
+  Value* from_end = c.make(Op::add, {i, number(x->type.sizes[0])});
+  i = c.make(Op::where, {c.make(Op::lt, {i, number(0)}), from_end, i});
+  return {c.make(Op::embedding, {x, i})};
 }
 
 std::vector<Value*> repeat(Call& c) {

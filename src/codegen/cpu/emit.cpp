@@ -48,6 +48,7 @@ void Emitter::run() {
     rows_[id] = {row, Row::Empty};
   }
   loop(argument(2), argument(3), 1, [&](Value item) { emit_item(item); });
+  report_misses();
 }
 
 // ---- work items
@@ -181,6 +182,7 @@ Emitter::Placed Emitter::compute(ExprId id, Sub s) {
     case ExprKind::Const: return {ops_.constant(e.dtype, e.value, e.ivalue), 0};
     case ExprKind::Index: return wide(index(e.index, s, lanes > 1), lanes);
     case ExprKind::Load: return load(e, s);
+    case ExprKind::Check: return check(e, s);
     case ExprKind::Acc: BOLT_CHECK(false, "an accumulator outside a contraction's epilogue");
     default: break;
   }

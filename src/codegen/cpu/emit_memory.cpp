@@ -70,6 +70,51 @@ Emitter::Address Emitter::address(int buffer, Sym position, const std::vector<lo
   return {p.value, p.depth, false};
 }
 
+// The smaller of the index and the last one, unsigned, is always inside and differs from the index just when
+// that is not: one operation to be safe, two to note it, no branch. What is noted is reported once at the
+// end.
+Emitter::Placed Emitter::check(const loops::Expr& e, Sub s) {
+  const bool vector = is_vector(e.dims);
+  const int lanes = vector ? s_.lanes : 1;
+  Placed value = eval(e.args[0], s), size = eval(e.args[1], s), mask;
+  if (e.mask != loops::kNone) mask = eval(e.mask, s);
+  const int deepest = vector ? open_[static_cast<size_t>(s_.vec_dim)].depth : 0;
+  const int d = std::max({value.depth, size.depth, mask.depth, deepest});
+  value = wide(value, lanes), size = wide(size, lanes);
+  if (mask.value) mask = wide(mask, lanes);
+  auto it = misses_.find(lanes);
+  llvm::Type* type = ops_.type(DType::I64, static_cast<unsigned>(lanes));
+  if (it == misses_.end()) {
+    it = misses_.emplace(lanes, slot(type)).first;
+    at(0);
+    b_.CreateStore(llvm::Constant::getNullValue(type), it->second);
+  }
+  at(d);
+  Value last = b_.CreateAdd(size.value, llvm::Constant::getAllOnesValue(type));
+  Value inside = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, value.value, last);
+  Value miss = b_.CreateXor(value.value, inside);
+  Value counted = vector ? mask_of(s) : nullptr;
+  if (mask.value) counted = counted ? b_.CreateAnd(counted, mask.value) : mask.value;
+  if (counted) miss = b_.CreateSelect(counted, miss, llvm::Constant::getNullValue(type));
+  b_.CreateStore(b_.CreateOr(b_.CreateLoad(type, it->second), miss), it->second);
+  return {inside, d};
+}
+
+// Several threads may set the report at once, all to the same value.
+void Emitter::report_misses() {
+  if (misses_.empty()) return;
+  at_current();
+  Value any = constant(0);
+  for (auto [lanes, cell] : misses_) {
+    Value noted = b_.CreateLoad(cell->getAllocatedType(), cell);
+    any = b_.CreateOr(any, lanes > 1 ? b_.CreateOrReduce(noted) : noted);
+  }
+  Value report = b_.CreateLoad(
+      b_.getPtrTy(), b_.CreateConstInBoundsGEP1_64(b_.getPtrTy(), fn_->getArg(0), k_.buffers.size()));
+  Value place = b_.CreateSelect(b_.CreateICmpNE(any, constant(0)), report, slot(b_.getInt64Ty()));
+  b_.CreateAlignedStore(constant(1), place, llvm::Align(8))->setAtomic(llvm::AtomicOrdering::Monotonic);
+}
+
 Emitter::Placed Emitter::load(const loops::Expr& e, Sub s) {
   const bool vector = is_vector(e.dims);
   Placed mask;

@@ -115,6 +115,8 @@ class Emitter {
   Address address(int buffer, Sym index, const std::vector<loops::GatherTerm>& gather, Sub s, bool vector);
   Placed base_pointer(int buffer, Sym index, Sub s);
   Placed gather_sum(const std::vector<loops::GatherTerm>& gather, Sub s, bool want_wide);
+  Placed check(const loops::Expr& e, Sub s);
+  void report_misses();
   Placed load(const loops::Expr& e, Sub s);
   Placed load_scalar(const loops::Expr& e, const Address& a, Placed mask);
   Placed load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s);
@@ -175,6 +177,7 @@ class Emitter {
   std::vector<Open> open_;  // per dimension
   std::vector<Value> buffers_;
   std::map<const SymNode*, Value> symbols_;
+  std::map<int, llvm::AllocaInst*> misses_;  // by lanes: bits of indices out of range, or'ed
   enum class Row : uint8_t { Empty, Filling, Full };
   std::map<ExprId, std::pair<llvm::AllocaInst*, Row>> rows_;  // row buffers of kept values
   int tile_dim_ = -1;  // the one in use: the schedule's, or a reduction's innermost

@@ -246,6 +246,7 @@ std::unique_ptr<Module> compile(const std::vector<loops::Kernel>& kernels, const
     compiled.fn = u.fn;
     compiled.work = u.schedule.work;
     compiled.grain = u.schedule.grain;
+    compiled.reports = kernels[i].has_checks();
     module->kernels_.push_back(std::move(compiled));
   }
   return module;

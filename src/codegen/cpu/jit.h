@@ -5,7 +5,8 @@
 //
 //   void kernel(void* const* buffers, const int64_t* syms, int64_t begin, int64_t end)
 //
-// buffers: base pointers in the kernel's order (each already at the tensor's first element); syms: the
+// buffers: base pointers in the kernel's order (each already at the tensor's first element), then the address
+// of the report where the kernel has checks (loops/kernel.h), then that of the scratch; syms: the
 // kernel's size symbols; [begin, end): a part of [0, work(syms)). Ranges may run at the same time on any
 // threads. Who splits the range (at::parallel_for) and how finely (`grain`) is the caller's business: `grain`
 // is the fewest work items worth a thread. No allocation, no exceptions, no calls into libraries inside.
@@ -29,9 +30,10 @@ using KernelFn = void (*)(void* const* buffers, const int64_t* syms, int64_t beg
 struct CompiledKernel {
   std::string name;
   KernelFn fn = nullptr;
-  Sym work;             // number of parallel work items, over the kernel's symbols
-  int64_t grain = 1;    // fewest work items worth a thread
-  int64_t scratch = 0;  // unused unless a schedule needs partial results between two phases
+  Sym work;              // number of parallel work items, over the kernel's symbols
+  bool reports = false;  // gets an address for its checks to report to
+  int64_t grain = 1;     // fewest work items worth a thread
+  int64_t scratch = 0;   // unused unless a schedule needs partial results between two phases
   /// A reduction split over threads has a second phase: run after the first over its own range.
   KernelFn second_fn = nullptr;
   Sym second_work;

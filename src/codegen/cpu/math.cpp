@@ -41,11 +41,12 @@ Math::Split Math::two_prod(Value a, Value b) const {
   return {p, fms(a, b, p)};
 }
 
-// a / (hi + lo), rounded about once: the residual of the rounded quotient is divided as well.
-Math::Value Math::ratio(Value a, const Split& d) const {
-  Value inverse = b_.CreateFDiv(constant(a, 1), d.hi);
-  Value q = b_.CreateFMul(a, inverse);
-  Value residual = fnma(q, d.lo, fnma(q, d.hi, a));
+// n / d, rounded about once: the residual of the rounded quotient is divided as well. n.lo may be null: zero.
+Math::Value Math::ratio(const Split& n, const Split& d) const {
+  Value inverse = b_.CreateFDiv(constant(n.hi, 1), d.hi);
+  Value q = b_.CreateFMul(n.hi, inverse);
+  Value residual = fnma(q, d.lo, fnma(q, d.hi, n.hi));
+  if (n.lo) residual = b_.CreateFAdd(residual, n.lo);
   return fma(residual, inverse, q);
 }
 
@@ -121,7 +122,7 @@ Math::Value Math::sigmoid(Value x) const {
   Value one = constant(x, 1);
   Value e = exp(b_.CreateFNeg(abs(x)));
   Value num = b_.CreateSelect(b_.CreateFCmpOGE(x, constant(x, 0)), one, e);
-  return ratio(num, fast_two_sum(one, e));
+  return ratio({num, nullptr}, fast_two_sum(one, e));
 }
 
 // ---- logarithms: x = 2^e (1 + f)
@@ -445,7 +446,7 @@ Math::Value Math::tanh(Value x) const {
   Value a = abs(x), two = constant(x, 2);
   if (is_double(x)) {  // t / (t + 2), t = e^2a - 1
     Value t = expm1(clamp(b_, b_.CreateFAdd(a, a), 0, 44));
-    return copysign(ratio(t, two_sum(t, two)), x);
+    return copysign(ratio({t, nullptr}, two_sum(t, two)), x);
   }
   Value z = b_.CreateFMul(x, x);
   Value near = fma(b_.CreateFMul(x, z), poly(z, kTanh32), x);
@@ -467,19 +468,22 @@ Math::Value Math::erf(Value x) const {
   return b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.92)), near, far);
 }
 
-// erfc(a) = e^-a^2 P((a-4)/(a+4)) / (1+2a); the square's rounding error goes into the exponential.
+// erfc(a) = e^-a^2 P((a-4)/(a+4)) / (1+2a). The square's rounding error goes into the exponential; the
+// exponential, P and their product keep what their last rounding lost, or three roundings add up to 3 ulp.
 Math::Value Math::erfc_scaled(Value a) const {
   Value limited = b_.CreateSelect(b_.CreateFCmpOGT(a, constant(a, 28)), constant(a, 28), a);
-  Value four = constant(a, 4), one = constant(a, 1);
-  Value den = b_.CreateFAdd(limited, four);
-  Value q = b_.CreateFDiv(b_.CreateFSub(limited, four), den);
-  Value p = poly(q, kErfc64);
+  Value four = constant(a, 4), one = constant(a, 1), first = constant(a, kErfc64[0]);
+  Value q = b_.CreateFDiv(b_.CreateFSub(limited, four), b_.CreateFAdd(limited, four));
+  Value rest = poly(q, std::span(kErfc64).subspan(1));
+  Split p{fma(q, rest, first), nullptr};
+  p.lo = fma(q, rest, b_.CreateFSub(first, p.hi));
   Split square = two_prod(limited, limited);
   Reduced r = reduce_ln2(b_.CreateFNeg(square.hi));
-  Value e = exp_reduced(r);
-  e = fnma(e, b_.CreateFSub(square.lo, r.lo), e);
-  Split d = fast_two_sum(one, b_.CreateFAdd(limited, limited));
-  return scale(b_.CreateFMul(e, ratio(p, d)), r.n);
+  Split e = fast_two_sum(one, fma(b_.CreateFMul(r.hi, r.hi), exp_tail(r.hi), r.hi));
+  e.lo = fnma(e.hi, b_.CreateFSub(square.lo, r.lo), e.lo);
+  Split n = two_prod(e.hi, p.hi);
+  n.lo = fma(e.hi, p.lo, fma(e.lo, p.hi, n.lo));
+  return scale(ratio(n, fast_two_sum(one, b_.CreateFAdd(limited, limited))), r.n);
 }
 
 Math::Value Math::erfc(Value x) const {

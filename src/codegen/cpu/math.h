@@ -118,7 +118,7 @@ class Math : public Arithmetic {
   Split two_sum(Value a, Value b) const;
   Split fast_two_sum(Value a, Value b) const;
   Split two_prod(Value a, Value b) const;
-  Value ratio(Value a, const Split& d) const;
+  Value ratio(const Split& n, const Split& d) const;
   Value in_double(std::initializer_list<Value> args,
                   const std::function<Value(std::span<const Value>)>& f) const;
 };

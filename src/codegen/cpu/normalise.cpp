@@ -19,7 +19,8 @@ bool mentions(Sym index, Sym symbol) {
 }
 
 LinearIn linear_in(Sym index, Sym dim) {
-  LinearIn result{.linear = true};
+  LinearIn result;
+  result.linear = true;
   int64_t constant = 0;
   const std::vector<SymTerm> terms = sum_terms(index, &constant);
   result.rest = Sym(constant);
@@ -139,7 +140,7 @@ bool merge_pair(Kernel& k) {
 
 Kernel normalise(const Kernel& kernel) {
   Kernel k = kernel;
-  k.name = "k";
+  k.name = std::string("k");  // g++ 12 warns of an overlap in the assignment of a literal
   k.sources.clear();
   for (loops::Buffer& b : k.buffers) b.name.clear();
   while (drop_unit_dim(k) || merge_pair(k)) {
