@@ -14,5 +14,5 @@ cmake --build build --target bolt_tests --parallel "$(build_jobs)"
 step "C++ tests"
 build/bin/bolt_tests --gtest_brief=1
 step "Python tests"
-.venv/bin/python -m pytest -q tests/interp tests/end_to_end "$@"
+.venv/bin/python -m pytest -q tests "$@"
 step "all tests passed"

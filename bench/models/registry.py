@@ -158,7 +158,7 @@ def build(name: str, size: str = "test", dtype: torch.dtype = torch.float32) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         model, args, kwargs = row.build(**getattr(row, size))
-        _untidy(model)
+        _untidy(model, args, kwargs)
     return Case(model.eval().requires_grad_(False), args, kwargs).to(dtype)
 
 
@@ -173,11 +173,23 @@ def _cast(value, dtype):
 
 
 @torch.no_grad()
-def _untidy(model: nn.Module) -> None:
+def _untidy(model: nn.Module, args: tuple, kwargs: dict) -> None:
     for p in model.parameters():
         if p.is_floating_point() and p.numel() > 1 and bool((p == p.flatten()[0]).all()):
             p.add_(torch.randn_like(p), alpha=0.1)
-    for m in model.modules():
-        if isinstance(m, nn.modules.batchnorm._BatchNorm):
-            m.running_mean.normal_(0.0, 0.1)
-            m.running_var.uniform_(0.5, 1.5)
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return
+    # Statistics of what really arrives at each norm: with made-up ones, deep nets forget their input.
+    for m in norms:
+        m.momentum = 1.0
+    batch = [_batch_like(a) for a in args]
+    model.train()(*batch, **{k: _batch_like(v) for k, v in kwargs.items()})
+    for m in norms:
+        m.running_mean.add_(torch.randn_like(m.running_mean) * m.running_var.sqrt(), alpha=0.1)
+        m.running_var.mul_(torch.rand_like(m.running_var) + 0.5)
+
+
+def _batch_like(value):
+    floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return torch.randn(8, *value.shape[1:]) if floating else value

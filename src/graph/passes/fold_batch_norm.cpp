@@ -31,7 +31,8 @@ bool foldable(const Node* norm, const std::vector<bool>& fixed, const std::vecto
 Value* folded(Graph& g, Node* norm) {
   Maker m(g, norm);
   const Node* source = norm->operands[0]->def;
-  DType stored = norm->out()->type.dtype, type = compute_type(stored);
+  // In double: it is computed once, and each weight is then rounded once, as a weight is.
+  DType stored = norm->out()->type.dtype, type = DType::F64;
   auto operand = [&](const Node* n, size_t i) { return m.cast(n->operands[i], type); };
 
   Value* scale = m.make(Op::rsqrt, {m.add(operand(norm, 2), m.scalar(type, norm->attr<double>("eps")))});
