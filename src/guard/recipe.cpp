@@ -221,7 +221,7 @@ std::vector<std::string> Recipe::describe() const {
   static const char* const make_names[] = {"constant", "source",    "tensor",   "tuple", "list",     "dict",
                                            "set",      "frozenset", "deque",    "slice", "function", "method",
                                            "cell",     "partial",   "instance", "call"};
-  static const char* const effect_names[] = {"set_item", "delete_item", "extend",      "replace",
+  static const char* const effect_names[] = {"set_item", "delete_item", "extend",       "replace",
                                              "set_cell", "set_field",   "replace_dict", "set_context"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {

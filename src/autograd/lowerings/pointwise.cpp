@@ -318,7 +318,7 @@ std::vector<Value*> zero(Call& c) {
       c.make(Op::expand, {c.scalar_value(0, c.result_dtype())}, {{"sizes", Call::syms(c.result().sizes)}})};
 }
 std::vector<Value*> dropout(Call& c) {
-  if (c.flag("train") && c.number("p") > 0) return {};  // draws random numbers: stays ATen's
+  if (c.flag("train") && c.number("p") > 0) return {};         // draws random numbers: stays ATen's
   return {c.tensor(c.is_tensor("input") ? "input" : "self")};  // dropout_ names it otherwise
 }
 

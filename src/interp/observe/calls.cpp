@@ -148,8 +148,11 @@ bool asks_whether_compiling(PyObject* callable) {
   if (!PyFunction_Check(callable)) return false;
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
   if (!function->func_module || !PyUnicode_Check(function->func_module)) return false;
-  auto is = [](PyObject* text, const char* wanted) { return PyUnicode_CompareWithASCIIString(text, wanted) == 0; };
-  if (!is(function->func_name, "is_compiling") && !is(function->func_name, "is_dynamo_compiling")) return false;
+  auto is = [](PyObject* text, const char* wanted) {
+    return PyUnicode_CompareWithASCIIString(text, wanted) == 0;
+  };
+  if (!is(function->func_name, "is_compiling") && !is(function->func_name, "is_dynamo_compiling"))
+    return false;
   return is(function->func_module, "torch.compiler") ||
          is(function->func_module, "torch._dynamo.external_utils");
 }

@@ -194,8 +194,8 @@ PyObject* set_state(const Call& c) {
   return nullptr;
 }
 
-/// object.__reduce_ex__ of an instance whose class leaves everything to the default (copy.copy and deepcopy ask
-/// for it): the answer is made of the instance's own dict, whose reads are then guarded like any.
+/// object.__reduce_ex__ of an instance whose class leaves everything to the default (copy.copy and deepcopy
+/// ask for it): the answer is made of the instance's own dict, whose reads are then guarded like any.
 PyObject* reduce_plain_instance(const Call& c) {
   if (c.nargs != 2 || !PyLong_Check(c.args[1]) || PyLong_AsLong(c.args[1]) < 2) return PyErr_Clear(), nullptr;
   PyObject* object = c.args[0];
@@ -224,7 +224,8 @@ PyObject* reduce_plain_instance(const Call& c) {
 PyObject* reduce(const Call& c) {
   PyObject* parts = reduce_plain_instance(c);
   if (!parts && !PyErr_Occurred() && c.nargs && c.recording.world.find(c.args[0]))
-    c.recording.end_here(c.frame, std::string("a ") + Py_TYPE(c.args[0])->tp_name + " from outside is reduced");
+    c.recording.end_here(c.frame,
+                         std::string("a ") + Py_TYPE(c.args[0])->tp_name + " from outside is reduced");
   return parts;
 }
 
@@ -239,7 +240,8 @@ PyObject* context_get(const Call& c) {
   return Py_XNewRef(c.recording.world.context_value(c.args[0]));
 }
 
-/// Unset again by the end of the region (`try: token = v.set(x) ... finally: v.reset(token)`), it is no effect.
+/// Unset again by the end of the region (`try: token = v.set(x) ... finally: v.reset(token)`), it is no
+/// effect.
 PyObject* context_set(const Call& c) {
   if (c.nargs && PyContextVar_CheckExact(c.args[0])) c.recording.world.about_to_set_context(c.args[0]);
   return nullptr;
