@@ -109,6 +109,7 @@ struct Kitchen {
         PyRef args = PyRef::steal(tuple_of(step.parts, 1));
         return args ? PyObject_Call(at(step.parts[0]), args.get(), nullptr) : nullptr;
       }
+      case Make::set_context: return PyContextVar_Set(at(step.parts[0]), at(step.parts[1]));
     }
     return nullptr;
   }
@@ -220,7 +221,7 @@ PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const*
 std::vector<std::string> Recipe::describe() const {
   static const char* const make_names[] = {"constant", "source",    "tensor",   "tuple", "list",     "dict",
                                            "set",      "frozenset", "deque",    "slice", "function", "method",
-                                           "cell",     "partial",   "instance", "call"};
+                                           "cell",     "partial",   "instance", "call",  "set_context"};
   static const char* const effect_names[] = {"set_item", "delete_item", "extend",       "replace",
                                              "set_cell", "set_field",   "replace_dict", "set_context"};
   std::vector<std::string> lines;

@@ -33,6 +33,7 @@ enum class Make : uint8_t {
   partial,   ///< parts: func, args, keywords
   instance,  ///< object.__new__(object), then filled
   call,      ///< parts[0](*parts[1:])
+  set_context,  ///< the token of setting the ContextVar parts[0] to parts[1]
 };
 
 enum class Fill : uint8_t {

@@ -192,6 +192,17 @@ ThreadState ThreadState::now() {
   return state;
 }
 
+// Grad mode is the one thing that code around a region's end sets and resets by value; autocast counts its
+// nesting, the rest is never left changed in practice.
+constexpr uint64_t kGradMode = uint64_t{1} << 12;
+
+bool ThreadState::can_follow(const ThreadState& before) const {
+  return ((flags ^ before.flags) & ~kGradMode) == 0 && types == before.types && modes == before.modes &&
+         threads == before.threads;
+}
+
+void ThreadState::enter() const { c10::GradMode::set_enabled((flags & kGradMode) != 0); }
+
 std::string ThreadState::explain(const ThreadState& current) const {
   static const char* const names[] = {"grad mode",
                                       "inference mode",

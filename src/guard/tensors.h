@@ -58,6 +58,9 @@ struct ThreadState {
   bool operator==(const ThreadState&) const = default;
 
   static ThreadState now();
+  /// A region that began in `before` may leave this behind: `enter` can bring it about.
+  bool can_follow(const ThreadState& before) const;
+  void enter() const;
   std::string explain(const ThreadState& current) const;
 };
 

@@ -237,7 +237,7 @@ PyObject* Semantics::make_generator(Frame&, PyFunctionObject* function, PyObject
 
 void Semantics::enter_frame(Frame&) {}
 void Semantics::leave_frame(Frame&, PyObject*) {}
-void Semantics::before_instruction(Frame&) {}
+bool Semantics::before_instruction(Frame&) { return true; }
 
 // -- f(*args, **kwargs)
 // -----------------------------------------------------------------------------------------------

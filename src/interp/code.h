@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "interp/compat.h"
@@ -41,6 +42,8 @@ struct Code {
   int first_traceable = 0;       ///< index of the first RESUME: before it a frame is not visible to Python
   bool makes_generator = false;  ///< generator, coroutine or async generator
   bool makes_plain_generator = false;  ///< a generator only
+
+  mutable std::map<int, std::vector<bool>> live;  ///< liveness.h's answers so far
 
   /// The handler that covers the instruction at `pc`, or null.
   const ExceptionRange* find_handler(int pc) const;

@@ -155,6 +155,20 @@ void discard_frame(Frame* frame) {
   Py_XDECREF(instance);
 }
 
+const Frame* bottom_of(const Frame& frame) {
+  const Frame* at = &frame;
+  while (at->return_to == ReturnTo::caller && at->back) at = at->back;
+  return at;
+}
+
+void discard_run(Frame* innermost) {
+  for (Frame* frame = innermost; frame;) {
+    Frame* back = frame->return_to == ReturnTo::caller ? frame->back : nullptr;
+    discard_frame(frame);
+    frame = back;
+  }
+}
+
 // -- Copies
 // -----------------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,12 @@ FrameState capture(const Frame& frame);
 /// A new frame with the state of `state`, called by `back` (null: an entry frame). Resume it with run_frame.
 Frame* restore(const FrameState& state, Frame* back);
 
+/// The frame at the bottom of `frame`'s run: the one that run_frame was entered with.
+const Frame* bottom_of(const Frame& frame);
+
+/// Drops a suspended run: its frames, innermost first.
+void discard_run(Frame* innermost);
+
 /// Finishes the instruction in progress of `frame` as if it had produced `result` (stolen): pops its
 /// operands, pushes the result, moves pc to the next instruction. For instructions whose outcome is one
 /// pushed value or nothing (calls, attribute and item access, operators, stores); false with SystemError for

@@ -7,6 +7,9 @@
 //
 // The loop ends when the frame that run_frame entered with (return_to == entry) ends. On an exception the
 // frames are left one by one until a handler is found; each adds its traceback entry.
+//
+// A Semantics that watches instructions may also stop the loop between two of them: the frames are then taken
+// off the thread, whole, and `suspended` names the innermost. run_frame goes on from there.
 #pragma once
 
 #include "interp/errors.h"
@@ -62,6 +65,17 @@ template <class S>
   return true;
 }
 
+/// Takes the frames of this run off the thread again, as they are.
+template <class S>
+void suspend(Machine<S>& m) {
+  for (Frame* frame = m.frame;; frame = frame->back) {
+    uncount_python_call(m.tstate);
+    current_raw(m.tstate) = frame->raw->previous;
+    m.thread.frame = frame->back;
+    if (frame->return_to == ReturnTo::entry) return;
+  }
+}
+
 template <class S>
 PyObject* run_loop(Frame* first, S& semantics, Thread& thread, bool throwing) {
   static void* labels[256];
@@ -80,7 +94,7 @@ PyObject* run_loop(Frame* first, S& semantics, Thread& thread, bool throwing) {
   do {                                                                \
     m.store_pc();                                                     \
     if constexpr (!Machine<S>::plain) {                               \
-      if (m.s.watch_instructions) m.s.before_instruction(m.synced()); \
+      if (m.s.watch_instructions && !m.s.before_instruction(m.synced())) goto suspended; \
     }                                                                 \
     goto* labels[m.ip->op];                                           \
   } while (0)
@@ -141,6 +155,12 @@ unwind:
   if (find_handler(m)) DISPATCH();
   m.result = nullptr;
   goto returned;
+
+suspended:
+  __attribute__((unused));  // plain runs do not stop
+  m.s.suspended = m.frame;
+  suspend(m);
+  return nullptr;
 
 unknown_opcode:
   PyErr_Format(PyExc_SystemError, "torchbolt: unknown opcode %d", m.ip->op);

@@ -178,9 +178,12 @@ class Semantics {
   virtual void enter_frame(Frame& frame);
   /// The frame has returned `result`, yielded it (frame.generator, still suspended), or raised (null).
   virtual void leave_frame(Frame& frame, PyObject* result);
-  /// Called before each instruction while `watch_instructions` is set.
-  virtual void before_instruction(Frame& frame);
+  /// Called before each instruction while `watch_instructions` is set. False: the run stops here; run_frame
+  /// returns null without an exception and `suspended` is the innermost frame. Only for frames of the
+  /// outermost run: native code that called back into us waits for its result.
+  virtual bool before_instruction(Frame& frame);
   bool watch_instructions = false;
+  Frame* suspended = nullptr;
 
   /// True for PlainSemantics: the loop that was compiled for it is used.
   virtual bool is_plain() const { return false; }

@@ -1,4 +1,4 @@
-// program/callable.cpp
+// program/callable.cpp: see compiled.h. A call from the first guard to the result, and the Python type.
 #include "program/callable.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -7,260 +7,23 @@
 #include <structmember.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <vector>
 
-#include "compile.h"
-#include "guard/py_ref.h"
-#include "interp/observe/observation.h"
 #include "program/background.h"
+#include "program/compiled.h"
 #include "program/stats.h"
 #include "record/recorder.h"
-#include "support/error.h"
-#include "support/knobs.h"
 
 namespace bolt::program {
 namespace {
 
-struct Options {
-  bool fullgraph = false;
-  bool background = false;
-  Py_ssize_t recompile_limit = 8;
-};
-
-/// One recorded way through the target.
-struct Entry {
-  std::unique_ptr<guard::Program> guards;
-  guard::Recipe recipe;
-  std::shared_ptr<Region> region;  // null until a background compilation is done
-  size_t nargs = 0;
-  PyRef kwnames;
-  std::vector<int> tape_input_slot;  // per tape input: the slot among the guarded tensors; -1: a constant
-  std::vector<observe::BreakReason> breaks;
-};
-
-struct Compiled {
-  PyObject_HEAD vectorcallfunc vectorcall;
-  PyObject* target;
-  PyObject* weakrefs;
-  Options options;
-  std::vector<std::shared_ptr<Entry>>* entries;
-  guard::Found* found;  // scratch of the check
-  Py_ssize_t recompiles;
-  bool warned_limit, warned_failure;
-};
-
 Compiled* self_of(PyObject* o) { return reinterpret_cast<Compiled*>(o); }
-
-// ---- recording
-// ----------------------------------------------------------------------------------------------
-
-/// Joins the observer of Python with the recorder of operators.
-class Bridge final : public observe::RecorderHooks {
- public:
-  void input(PyObject* tensor, int slot) override {
-    slots_[THPVariable_Unpack(tensor).unsafeGetTensorImpl()] = slot;
-  }
-  int output(PyObject* tensor) override {
-    auto id = recorder.find(THPVariable_Unpack(tensor));
-    if (!id) return -1;
-    wanted.push_back(*id);
-    return static_cast<int>(wanted.size()) - 1;
-  }
-  void instruction(const char* file, const char* function, int line) override {
-    recorder.instruction(file, function, line);
-  }
-  const char* wants_end() override {
-    return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
-  }
-  void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
-
-  int slot_of(const at::Tensor& t) const {
-    auto it = slots_.find(t.unsafeGetTensorImpl());
-    return it == slots_.end() ? -1 : it->second;
-  }
-
-  record::Recorder recorder;
-  std::vector<record::TensorId> wanted;
-
- private:
-  std::unordered_map<c10::TensorImpl*, int> slots_;
-};
-
-std::vector<bool> used_inputs(const record::Tape& tape, const std::vector<record::TensorId>& wanted) {
-  std::vector<bool> used(tape.inputs.size(), false);
-  auto mark = [&](record::TensorId id) {
-    if (id >= 0 && tape.tensors[id].input >= 0) used[tape.tensors[id].input] = true;
-  };
-  for (const auto& e : tape.entries)
-    for (const auto& a : e.args)
-      for (auto id : a.tensors) mark(id);
-  for (auto id : wanted) mark(id);
-  return used;
-}
-
-// A tensor found on an object (a module's parameter or buffer, a global) rather than among the arguments: it
-// is the same at every call, most likely.
-std::vector<bool> slots_on_objects(const guard::Program& guards) {
-  std::vector<bool> out(guards.tensor_count(), false);
-  for (const auto& source : guards.tree().all())
-    for (const auto& a : source->assumptions) {
-      if (a.check != guard::Check::tensor) continue;
-      bool on_object = source->is_static();
-      for (const guard::Source* s = source.get(); s; s = s->parent)
-        on_object |= s->access == guard::Access::instance_dict;
-      out[a.number] = on_object;
-    }
-  return out;
-}
-
-void warn(PyObject* category, const std::string& text) {
-  if (PyErr_WarnEx(category, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
-}
-
-PyObject* torchbolt_exception(const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
-  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
-}
-
-std::string describe_break(const observe::BreakReason& reason) {
-  std::string text = reason.what;
-  for (auto line = reason.stack.rbegin(); line != reason.stack.rend(); ++line)
-    text += "\n  at " + line->file + ":" + std::to_string(line->line) + " in " + line->function;
-  return text;
-}
-
-void raise_graph_break(const std::string& text) {
-  PyRef type = PyRef::steal(torchbolt_exception("GraphBreak"));
-  if (!type) return;
-  PyErr_SetString(type.get(), text.c_str());
-}
-
-bool strict() { return knob_bool("TORCHBOLT_STRICT"); }
-
-// A failure of ours: the user already has eager's result. Loud once, then eager; raised in strict mode.
-bool report_failure(Compiled* self, const std::string& what) {
-  ++Stats::get().eager_fallbacks;
-  if (strict()) {
-    PyErr_SetString(PyExc_RuntimeError, ("torchbolt: " + what).c_str());
-    return false;
-  }
-  if (!self->warned_failure) {
-    self->warned_failure = true;
-    warn(PyExc_RuntimeWarning, "torchbolt could not compile a region and runs it eagerly: " + what +
-                                   "\nPlease report this, with the output of TORCHBOLT_LOGS=+all.");
-  }
-  return true;
-}
 
 PyObject* call_target(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   return PyObject_Vectorcall(self->target, args, nargs, kwnames);
 }
-
-/// False with an exception only in strict mode or for fullgraph.
-bool add_entry(Compiled* self, std::unique_ptr<observe::Observation> seen, Bridge& bridge, size_t nargs,
-               PyObject* kwnames) {
-  auto& stats = Stats::get();
-  for (const auto& b : seen->breaks) stats.count_break(b.what);
-  if (self->options.fullgraph && (seen->end == observe::End::broke || !seen->unsound.empty())) {
-    raise_graph_break(seen->breaks.empty() ? seen->unsound : describe_break(seen->breaks[0]));
-    return false;
-  }
-  if (seen->end == observe::End::raised) return true;
-  if (!seen->cacheable()) return report_failure(self, seen->unsound);
-  if (seen->end == observe::End::broke) {
-    ++stats.eager_fallbacks;
-    return true;
-  }
-
-  auto entry = std::make_shared<Entry>();
-  entry->guards = std::move(seen->guards);
-  entry->recipe = std::move(seen->recipe);
-  entry->breaks = std::move(seen->breaks);
-  entry->nargs = nargs;
-  entry->kwnames = PyRef::share(kwnames);
-
-  record::Recorder& recorder = bridge.recorder;
-  Recorded recorded;
-  recorded.obstacle = recorder.obstacle();
-  auto used = used_inputs(recorder.tape(), bridge.wanted);
-  auto on_objects = slots_on_objects(*entry->guards);
-  for (size_t i = 0; i < recorder.inputs().size(); ++i) {
-    int slot = bridge.slot_of(recorder.inputs()[i]);
-    auto constant = recorder.constants().find(static_cast<int>(i));
-    if (slot < 0 && used[i]) {
-      if (constant == recorder.constants().end())
-        return report_failure(self,
-                              "an operator used a tensor that came from nowhere the recording knows (input " +
-                                  std::to_string(i) + ")");
-      recorded.constants.insert(*constant);
-    }
-    entry->tape_input_slot.push_back(slot);
-    recorded.is_param.push_back(slot >= 0 && on_objects[slot]);
-  }
-  recorded.wanted = bridge.wanted;
-  recorded.tape = std::move(recorder.tape());
-
-  auto build = [](Recorded r) { return compile(std::move(r)); };
-  auto& entries = *self->entries;
-  if (self->options.background) {
-    std::weak_ptr<Entry> target = entry;
-    run_in_background([build, target, recorded = std::make_shared<Recorded>(std::move(recorded))] {
-      auto region = build(std::move(*recorded));
-      PyGILState_STATE gil = PyGILState_Ensure();
-      if (auto e = target.lock()) e->region = std::move(region);
-      PyGILState_Release(gil);
-    });
-  } else {
-    std::exception_ptr failure;
-    Py_BEGIN_ALLOW_THREADS try { entry->region = build(std::move(recorded)); } catch (...) {
-      failure = std::current_exception();
-    }
-    Py_END_ALLOW_THREADS if (failure) {
-      try {
-        std::rethrow_exception(failure);
-      } catch (const std::exception& e) {
-        return report_failure(self, e.what());
-      }
-    }
-    if (!entry->region->facts.compiled && entry->region->facts.why_replayed != "gradients are needed")
-      ++stats.eager_fallbacks;
-    entry->guards->forbid_new_overlap([&] {
-      std::vector<int> slots;
-      for (int i : entry->region->written_inputs())
-        if (entry->tape_input_slot[i] >= 0) slots.push_back(entry->tape_input_slot[i]);
-      return slots;
-    }());
-  }
-  ++stats.regions;
-  if (!entries.empty()) ++stats.recompiles;
-  entries.insert(entries.begin(), std::move(entry));
-  return true;
-}
-
-PyObject* record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  Bridge bridge;
-  PyObject* result = nullptr;
-  std::unique_ptr<observe::Observation> seen;
-  try {
-    record::Recorder::Scope scope(bridge.recorder);
-    seen = observe::observe_call(self->target, args, nargs, kwnames, bridge, &result);
-  } catch (const std::exception& e) {
-    if (!result && !PyErr_Occurred()) result = call_target(self, args, nargs, kwnames);
-    if (result && !report_failure(self, e.what())) Py_CLEAR(result);
-    return result;
-  }
-  if (!result) return nullptr;
-  try {
-    if (!add_entry(self, std::move(seen), bridge, nargs, kwnames)) Py_CLEAR(result);
-  } catch (const std::exception& e) {
-    if (!report_failure(self, e.what())) Py_CLEAR(result);
-  }
-  return result;
-}
-
-// ---- calling
-// ------------------------------------------------------------------------------------------------
 
 bool same_keywords(PyObject* a, PyObject* b) {
   if (a == b) return true;
@@ -268,42 +31,133 @@ bool same_keywords(PyObject* a, PyObject* b) {
   return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
-PyObject* run_entry(const Entry& entry, const guard::Found& found) {
-  HANDLE_TH_ERRORS
-  std::vector<at::Tensor> inputs;
-  inputs.reserve(entry.tape_input_slot.size());
-  for (int slot : entry.tape_input_slot)
-    inputs.push_back(slot < 0 ? at::Tensor()
-                              : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
-                                    found.tensors[slot])));
-  // Another call may use `found` while the GIL is away.
-  const std::vector<PyRef> objects = found.objects;
-  std::vector<at::Tensor> outputs;
-  if (entry.region->releases_gil()) {
-    pybind11::gil_scoped_release no_gil;
-    outputs = entry.region->run(inputs);
-  } else {
-    outputs = entry.region->run(inputs);
+/// The frames of a recipe as a run that stands at the instruction which ended the region.
+interp::Frame* suspended_run(const guard::Recipe& recipe, const std::vector<PyRef>& values) {
+  auto value = [&](int at) { return at < 0 ? nullptr : Py_NewRef(values[static_cast<size_t>(at)].get()); };
+  interp::Frame* innermost = nullptr;
+  for (const guard::FrameRecipe& made : recipe.frames) {
+    interp::FrameState state;
+    state.function = value(made.function);
+    state.namespace_dict = value(made.namespace_dict);
+    state.instance = value(made.instance);
+    state.kw_names = value(made.kw_names);
+    for (int at : made.locals) state.locals.push_back(value(at));
+    for (int at : made.stack) state.stack.push_back(value(at));
+    state.pc = made.pc;
+    state.return_to = innermost ? interp::ReturnTo::caller : interp::ReturnTo::entry;
+    state.call_started = &made != &recipe.frames.back();
+    interp::Frame* frame = interp::restore(state, innermost);
+    if (!frame) {
+      if (innermost) interp::discard_run(innermost);
+      return nullptr;
+    }
+    innermost = frame;
   }
-  std::vector<PyRef> tensors;
-  std::vector<PyObject*> borrowed;
-  for (at::Tensor& t : outputs) {
-    tensors.push_back(PyRef::steal(THPVariable_Wrap(std::move(t))));
-    borrowed.push_back(tensors.back().get());
-  }
-  return entry.recipe.run_result(objects, borrowed.data());
-  END_HANDLE_TH_ERRORS
+  return innermost;
 }
 
-std::string limit_message(Compiled* self, PyObject* const* roots, size_t nroots) {
-  PyRef name = PyRef::steal(PyObject_GetAttrString(self->target, "__qualname__"));
-  if (!name) PyErr_Clear();
-  const char* text = name ? PyUnicode_AsUTF8(name.get()) : "a function";
-  return std::string("torchbolt: ") + text + " was compiled " + std::to_string(self->entries->size()) +
-         " times (recompile_limit) and now runs eagerly where none of them fits. The last guard that "
-         "failed: " +
-         self->entries->front()->guards->explain_failure(roots, nroots) +
-         "\nIf this value changes often, pass it as a tensor, or raise recompile_limit.";
+/// Runs an entry whose guards have just held. Throws IndexOutOfRange before anything can be seen of it.
+Outcome run_entry(const Entry& entry, const guard::Found& found) {
+  Outcome outcome;
+  auto run = [&]() -> PyObject* {
+    HANDLE_TH_ERRORS
+    std::vector<at::Tensor> inputs;
+    inputs.reserve(entry.tape_input_slot.size());
+    for (int slot : entry.tape_input_slot)
+      inputs.push_back(slot < 0 ? at::Tensor()
+                                : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
+                                      found.tensors[slot])));
+    // Another call may use `found` while the GIL is away.
+    const std::vector<PyRef> objects = found.objects;
+    std::vector<at::Tensor> outputs;
+    if (entry.region->releases_gil()) {
+      pybind11::gil_scoped_release no_gil;
+      outputs = entry.region->run(inputs);
+    } else {
+      outputs = entry.region->run(inputs);
+    }
+    std::vector<PyRef> tensors;
+    std::vector<PyObject*> borrowed;
+    for (at::Tensor& t : outputs) {
+      tensors.push_back(PyRef::steal(THPVariable_Wrap(std::move(t))));
+      borrowed.push_back(tensors.back().get());
+    }
+    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data());
+    std::vector<PyRef> values;
+    if (!entry.recipe.run(objects, borrowed.data(), values)) return nullptr;
+    entry.after.enter();
+    outcome.frames = suspended_run(entry.recipe, values);
+    return nullptr;
+    END_HANDLE_TH_ERRORS
+  };
+  outcome.result = run();
+  return outcome;
+}
+
+/// The entry of `site` that fits, moved to the front; `self->state->found` is then what its guards found.
+std::shared_ptr<Entry> find_entry(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs,
+                                  PyObject* kwnames) {
+  auto& entries = site.entries;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::shared_ptr<Entry> entry = entries[i];
+    if (entry->nargs != nargs || !same_keywords(entry->kwnames.get(), kwnames)) continue;
+    if (!entry->guards->check(roots, count, self->state->found)) continue;
+    if (i > 0) std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
+    return entry;
+  }
+  return nullptr;
+}
+
+PyObject* run_plainly(interp::Frame* innermost) {
+  static interp::PlainSemantics plain;
+  return interp::run_frame(*innermost, plain);
+}
+
+/// So many instructions in the interpreter.
+Outcome step(interp::Frame* innermost, int64_t instructions) {
+  observe::Step steps(instructions);
+  PyObject* result = interp::run_frame(*innermost, steps);
+  return {result, steps.suspended};
+}
+
+Outcome step_into(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames, int64_t instructions) {
+  observe::Step steps(instructions);
+  PyObject* result = interp::call_function(self->target, args, nargs, kwnames, steps);
+  return {result, steps.suspended};
+}
+
+/// How far to run plainly at a site that takes no more entries: past its region, or to the end.
+int64_t length_of(const Site& site) {
+  int64_t length = site.entries.empty() ? 0 : site.entries.front()->instructions;
+  return length > 0 ? length : std::numeric_limits<int64_t>::max();
+}
+
+/// Takes a run that stands after the instruction that ended a region to its result, region by region.
+PyObject* go_on(Compiled* self, Outcome at) {
+  while (at.frames) {
+    interp::Frame* innermost = at.frames;
+    Site& site = self->state->sites[observe::place_of(*innermost)];
+    if (site.plain_instructions) {
+      at = step(innermost, site.plain_instructions);
+      continue;
+    }
+    const std::vector<PyObject*> roots = observe::roots_of(*innermost);
+    if (auto entry = find_entry(self, site, roots.data(), roots.size(), 0, nullptr)) {
+      if (!entry->region) return run_plainly(innermost);  // still being compiled
+      try {
+        at = run_entry(*entry, self->state->found);
+      } catch (const IndexOutOfRange&) {
+        return run_plainly(innermost);
+      }
+      interp::discard_run(innermost);
+      if (at.frames) at = step(at.frames, 1);
+    } else if (is_full(self, site, roots.data(), roots.size())) {
+      at = step(innermost, length_of(site));
+    } else {
+      at = record_frames(self, site, innermost);
+    }
+  }
+  return at.result;
 }
 
 PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
@@ -324,28 +178,22 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   roots[0] = self->target;
   std::copy(args, args + total, roots + 1);
 
-  auto& entries = *self->entries;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const std::shared_ptr<Entry> entry = entries[i];
-    if (entry->nargs != nargs || !same_keywords(entry->kwnames.get(), kwnames)) continue;
-    if (!entry->guards->check(roots, total + 1, *self->found)) continue;
+  Site& site = self->state->start;
+  if (site.plain_instructions) return go_on(self, step_into(self, args, nargs, kwnames, site.plain_instructions));
+  if (auto entry = find_entry(self, site, roots, total + 1, nargs, kwnames)) {
     if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
-    if (i > 0) std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
     try {
-      return run_entry(*entry, *self->found);
+      Outcome outcome = run_entry(*entry, self->state->found);
+      return outcome.frames ? go_on(self, step(outcome.frames, 1)) : outcome.result;
     } catch (const IndexOutOfRange&) {
       return call_target(self, args, nargs, kwnames);
     }
   }
-  if (static_cast<Py_ssize_t>(entries.size()) >= self->options.recompile_limit) {
-    ++Stats::get().eager_fallbacks;
-    if (!self->warned_limit) {
-      self->warned_limit = true;
-      warn(PyExc_RuntimeWarning, limit_message(self, roots, total + 1));
-    }
-    return call_target(self, args, nargs, kwnames);
+  if (is_full(self, site, roots, total + 1)) {
+    if (self->state->sites.empty()) return call_target(self, args, nargs, kwnames);
+    return go_on(self, step_into(self, args, nargs, kwnames, length_of(site)));
   }
-  return record_call(self, args, nargs, kwnames);
+  return go_on(self, record_call(self, args, nargs, kwnames));
 }
 
 // ---- the type
@@ -364,9 +212,16 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
   self->options = {fullgraph != 0, background != 0, limit};
-  self->entries = new std::vector<std::shared_ptr<Entry>>();
-  self->found = new guard::Found();
+  self->state = new Compiled::State();
   return reinterpret_cast<PyObject*>(self);
+}
+
+// Swapped out first: what dies with an entry may run Python code that calls us.
+void forget(Compiled::State& state) {
+  Compiled::State old;
+  std::swap(old.start, state.start);
+  std::swap(old.sites, state.sites);
+  state.warned_failure = false;
 }
 
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
@@ -375,15 +230,14 @@ int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
 }
 int compiled_clear(PyObject* o) {
   Py_CLEAR(self_of(o)->target);
-  if (self_of(o)->entries) self_of(o)->entries->clear();
+  if (self_of(o)->state) forget(*self_of(o)->state);
   return 0;
 }
 void compiled_dealloc(PyObject* o) {
   PyObject_GC_UnTrack(o);
   if (self_of(o)->weakrefs) PyObject_ClearWeakRefs(o);
   compiled_clear(o);
-  delete self_of(o)->entries;
-  delete self_of(o)->found;
+  delete self_of(o)->state;
   Py_TYPE(o)->tp_free(o);
 }
 
@@ -391,71 +245,25 @@ PyObject* compiled_get(PyObject* self, PyObject* object, PyObject*) {
   return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
 }
 
-PyObject* text(const std::string& s) {
-  return PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace");
-}
-void set(PyObject* dict, const char* key, PyObject* value) {
-  if (value) PyDict_SetItemString(dict, key, value);
-  Py_XDECREF(value);
-}
-
-PyObject* break_dicts(const std::vector<observe::BreakReason>& breaks) {
-  PyObject* list = PyList_New(0);
-  for (const auto& b : breaks) {
-    PyRef d = PyRef::steal(PyDict_New());
-    set(d.get(), "reason", text(b.what));
-    PyObject* stack = PyList_New(0);
-    for (const auto& line : b.stack) {
-      PyRef item = PyRef::steal(Py_BuildValue("(sis)", line.file.c_str(), line.line, line.function.c_str()));
-      PyList_Append(stack, item.get());
-    }
-    set(d.get(), "user_stack", stack);
-    PyList_Append(list, d.get());
-  }
-  return list;
-}
-
-PyObject* region_dict(const Entry& entry) {
-  PyObject* d = PyDict_New();
-  PyObject* guards = PyList_New(0);
-  for (const auto& g : entry.guards->describe()) {
-    PyRef line = PyRef::steal(text(g));
-    PyList_Append(guards, line.get());
-  }
-  set(d, "guards", guards);
-  set(d, "breaks", break_dicts(entry.breaks));
-  if (!entry.region) return d;
-  const auto& f = entry.region->facts;
-  set(d, "ops", PyLong_FromLong(f.ops));
-  set(d, "kernels", PyLong_FromLong(f.kernels));
-  set(d, "kernels_before_fusion", PyLong_FromLong(f.kernels_before_fusion));
-  set(d, "library_calls", PyLong_FromLong(f.library_calls));
-  set(d, "extern_calls", PyLong_FromLong(f.extern_calls));
-  set(d, "bytes_moved", PyLong_FromLongLong(f.bytes_moved));
-  set(d, "compiled", PyBool_FromLong(f.compiled));
-  set(d, "from_cache", PyBool_FromLong(f.from_cache));
-  set(d, "why_replayed", text(f.why_replayed));
-  set(d, "graph", text(f.graph_text));
-  set(d, "plan", text(f.plan_text));
-  PyObject* times = PyDict_New();
-  for (const auto& [name, seconds] : f.stage_seconds) set(times, name.c_str(), PyFloat_FromDouble(seconds));
-  set(d, "stage_seconds", times);
-  return d;
-}
-
 PyObject* compiled_regions(PyObject* o, PyObject*) {
   PyObject* list = PyList_New(0);
-  auto entries = *self_of(o)->entries;
-  for (auto it = entries.rbegin(); it != entries.rend(); ++it) {  // oldest first
-    PyRef d = PyRef::steal(region_dict(**it));
-    PyList_Append(list, d.get());
-  }
+  auto add = [&](const Site& site) {
+    if (site.plain_instructions) {
+      PyRef d = PyRef::steal(Py_BuildValue("{s:[],s:N}", "guards", "breaks", describe_breaks(site.plain_breaks)));
+      PyList_Append(list, d.get());
+    }
+    for (auto it = site.entries.rbegin(); it != site.entries.rend(); ++it) {  // oldest first
+      PyRef d = PyRef::steal(describe(**it));
+      PyList_Append(list, d.get());
+    }
+  };
+  add(self_of(o)->state->start);
+  for (const auto& [place, site] : self_of(o)->state->sites) add(site);
   return list;
 }
 
 PyObject* compiled_clear_entries(PyObject* o, PyObject*) {
-  self_of(o)->entries->clear();
-  self_of(o)->warned_limit = self_of(o)->warned_failure = false;
+  forget(*self_of(o)->state);
   Py_RETURN_NONE;
 }
 
@@ -497,22 +305,6 @@ PyTypeObject compiled_type = [] {
   return t;
 }();
 
-PyObject* stats_dict(PyObject*, PyObject*) {
-  auto& s = Stats::get();
-  PyObject* d = PyDict_New();
-  set(d, "regions", PyLong_FromLongLong(s.regions));
-  set(d, "graph_breaks", PyLong_FromLongLong(s.graph_breaks));
-  PyObject* reasons = PyDict_New();
-  for (const auto& [reason, count] : s.break_reasons())
-    set(reasons, reason.c_str(), PyLong_FromLongLong(count));
-  set(d, "break_reasons", reasons);
-  set(d, "recompiles", PyLong_FromLongLong(s.recompiles));
-  set(d, "eager_fallbacks", PyLong_FromLongLong(s.eager_fallbacks));
-  set(d, "cache_hits", PyLong_FromLongLong(s.cache_hits));
-  set(d, "cache_misses", PyLong_FromLongLong(s.cache_misses));
-  set(d, "compile_seconds", PyFloat_FromDouble(s.compile_nanoseconds * 1e-9));
-  return d;
-}
 PyObject* reset_stats(PyObject*, PyObject*) {
   Stats::get().reset();
   Py_RETURN_NONE;

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "interp/observe/observation.h"
+#include "interp/semantics.h"
 
 namespace bolt::observe {
 
@@ -65,9 +66,11 @@ PyObject* observe_(PyObject*, PyObject* tuple) {
     return nullptr;
   Roots roots(callable, args, kwargs);
   auto* kept = new Kept;
-  PyObject* result = nullptr;
+  Ran ran;
   kept->observation =
-      observe_call(callable, roots.all.data() + 1, roots.nargs, roots.names.get(), kept->hooks, &result);
+      observe_call(callable, roots.all.data() + 1, roots.nargs, roots.names.get(), kept->hooks, ran);
+  interp::PlainSemantics plain;
+  PyObject* result = ran.suspended ? interp::run_frame(*ran.suspended, plain) : ran.result;
   PyRef capsule = PyRef::steal(PyCapsule_New(kept, "observation", drop));
   return result ? Py_BuildValue("NN", result, capsule.release()) : nullptr;
 }

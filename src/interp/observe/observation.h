@@ -14,6 +14,10 @@
 #include "guard/program.h"
 #include "guard/recipe.h"
 
+namespace bolt::interp {
+struct Frame;
+}
+
 namespace bolt::observe {
 
 /// What the observer and the recorder of tensor operators tell each other.
@@ -60,13 +64,23 @@ struct Observation {
   guard::Recipe recipe;
   std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
   std::string unsound;              ///< not empty: must not be cached, and why
+  guard::ThreadState after;         ///< where the region ended inside: what it left the thread in
+  int64_t instructions = 0;         ///< and how many were run, the one that ended it included
   bool cacheable() const { return end != End::raised && unsound.empty(); }
 };
 
-/// Calls `callable` for real. *result is the call's own result (new), or null with its exception set: that is
-/// what the user gets, whatever becomes of the recording.
+/// What a recorded run came to: the user gets it, whatever becomes of the recording.
+struct Ran {
+  PyObject* result = nullptr;          ///< new; null: an exception is set, or
+  interp::Frame* suspended = nullptr;  ///< the region ended inside and the run stands after that instruction
+};
+
+/// Calls `callable` for real.
 std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* args, size_t nargs,
-                                          PyObject* kwnames, RecorderHooks& hooks, PyObject** result);
+                                          PyObject* kwnames, RecorderHooks& hooks, Ran& ran);
+
+/// Goes on with a suspended run. The roots of the guards are roots_of(innermost).
+std::unique_ptr<Observation> observe_frames(interp::Frame& innermost, RecorderHooks& hooks, Ran& ran);
 
 /// Readies the tables; once, when the extension is loaded (after interp::init_calls). -1 with an exception
 /// set.

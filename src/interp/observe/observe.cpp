@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "interp/frame.h"
+#include "interp/observe/frames.h"
 #include "interp/observe/rebuild.h"
 #include "interp/observe/recording.h"
 
@@ -72,68 +73,109 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop_instruc
   hooks_.end_region(true);
   breaks.push_back({why, stack_of(&frame)});
   Rebuilder rebuilder(world, hooks_);
-  std::vector<const Frame*> frames;
-  const Frame* at = &frame;
-  while (at->return_to != interp::ReturnTo::entry && at->back) {
-    frames.push_back(at);
-    at = at->back;
-  }
-  frames.push_back(at);
-  if (at != entry) world.distrust("the region ends inside Python code called from C: " + why);
-  std::reverse(frames.begin(), frames.end());
-  for (const Frame* each : frames) rebuilder.frame(*each);
+  if (interp::bottom_of(frame) != entry)
+    world.distrust("the region ends inside Python code called from C: " + why);
+  if (interp::thread_state()->exc_info->exc_value != handled_)
+    world.distrust("the region ends while an exception is handled: " + why);
+  for (const Frame* each : frames_of(frame)) rebuilder.frame(*each, live_locals_of(*each, each == &frame));
   rebuilder.effects();
   if (!rebuilder.failure.empty()) world.distrust(rebuilder.failure + " where the region ends: " + why);
   on = false;
+  after = guard::ThreadState::now();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
+  resumable &= world.unsound.empty();
+  watch_instructions = resumable;
 }
 
 void Recording::enter_frame(Frame& frame) {
   if (!entry) entry = &frame;
 }
 
-std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* args, size_t nargs,
-                                          PyObject* kwnames, RecorderHooks& hooks, PyObject** result) {
+// Once the region has ended, the instruction that ended it is run, then the run stands still.
+bool Recording::before_instruction(Frame& frame) {
+  if (!on) return interp::bottom_of(frame) != entry;
+  ++instructions;
+  return true;
+}
+
+namespace {
+
+/// What was recorded, once the run has returned or stands still.
+std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadState& before,
+                                    const std::vector<PyObject*>& roots, Ran& ran) {
   auto observation = std::make_unique<Observation>();
-  size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  World& world = recording.world;
+  RecorderHooks& hooks = recording.hooks();
+  ran.suspended = recording.suspended;
+  Raised raised;
+  if (recording.broken_off) {
+    observation->end = End::broke;
+    observation->recipe = std::move(*recording.broken_off);
+    observation->after = recording.after;
+    observation->instructions = recording.instructions;
+    if (!recording.after.can_follow(before)) world.distrust("thread state is left changed where the region ends");
+  } else {
+    hooks.end_region(false);
+    observation->end = ran.result ? End::returned : End::raised;
+    if (ran.result) {
+      Rebuilder rebuilder(world, hooks);
+      rebuilder.recipe.result = rebuilder.value(ran.result);
+      rebuilder.effects();
+      if (!rebuilder.failure.empty()) world.distrust(rebuilder.failure);
+      observation->recipe = std::move(rebuilder.recipe);
+    }
+    if (!(guard::ThreadState::now() == before)) world.distrust("thread state is left changed");
+  }
+  observation->breaks = std::move(recording.breaks);
+  observation->unsound = world.unsound;
+  if (observation->end == End::raised) return observation;
+  observation->guards =
+      std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
+  if (observation->end == End::returned && observation->recipe.effects.empty() &&
+      observation->unsound.empty() && !roots.empty()) {
+    std::string why = observation->guards->explain_failure(roots.data(), roots.size());
+    if (!why.empty()) observation->unsound = "what was read changed during the run: " + why;
+  }
+  return observation;
+}
+
+}  // namespace
+
+std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* args, size_t nargs,
+                                          PyObject* kwnames, RecorderHooks& hooks, Ran& ran) {
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   Recording recording(hooks);
   World& world = recording.world;
   guard::ThreadState thread = guard::ThreadState::now();
   world.tree->root_names = root_names(callable, nargs, kwnames);
   world.reached(callable, world.tree->root(0));
   for (size_t i = 0; i < total; ++i) world.reached(args[i], world.tree->root(static_cast<Py_ssize_t>(i + 1)));
+  // A class's call does more after its Python frame than the frame tells.
+  recording.resumable = !PyType_Check(callable);
+  ran.result = interp::call_function(callable, args, nargs, kwnames, recording);
+  std::vector<PyObject*> roots = {callable};
+  roots.insert(roots.end(), args, args + total);
+  return finish(recording, thread, roots, ran);
+}
 
-  *result = interp::call_function(callable, args, nargs, kwnames, recording);
-
-  Raised raised;
-  if (recording.broken_off) {
-    observation->end = End::broke;
-    observation->recipe = std::move(*recording.broken_off);
-  } else {
-    hooks.end_region(false);
-    observation->end = *result ? End::returned : End::raised;
-    if (*result) {
-      Rebuilder rebuilder(world, hooks);
-      rebuilder.recipe.result = rebuilder.value(*result);
-      rebuilder.effects();
-      if (!rebuilder.failure.empty()) world.distrust(rebuilder.failure);
-      observation->recipe = std::move(rebuilder.recipe);
-    }
-    if (!(guard::ThreadState::now() == thread)) world.distrust("thread state is left changed");
+std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hooks, Ran& ran) {
+  Recording recording(hooks);
+  World& world = recording.world;
+  guard::ThreadState thread = guard::ThreadState::now();
+  world.tree->root_names = root_names_of(innermost);
+  Py_ssize_t index = 0;
+  for (PyObject* object : roots_of(innermost)) {
+    guard::Source* root = world.tree->root(index++);
+    if (object)
+      world.reached(object, root);
+    else
+      root->assume(guard::Check::unbound);
   }
-  observation->breaks = std::move(recording.breaks);
-  observation->unsound = world.unsound;
-  if (observation->end == End::raised) return observation;
-  observation->guards =
-      std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), thread);
-  if (observation->end == End::returned && observation->recipe.effects.empty() &&
-      observation->unsound.empty()) {
-    std::vector<PyObject*> roots = {callable};
-    roots.insert(roots.end(), args, args + total);
-    std::string why = observation->guards->explain_failure(roots.data(), roots.size());
-    if (!why.empty()) observation->unsound = "what was read changed during the run: " + why;
-  }
-  return observation;
+  // What a frame reads without asking: its function's globals, defaults and cells.
+  for (const Frame* frame : frames_of(innermost))
+    world.note_function(reinterpret_cast<PyObject*>(frame->func()));
+  ran.result = interp::run_frame(innermost, recording);
+  return finish(recording, thread, {}, ran);  // the roots are gone
 }
 
 int init_observe() { return 0; }

@@ -128,7 +128,23 @@ int Rebuilder::fresh_value(PyObject* object) {
   if (PyCFunction_Check(object) && PyModule_Check(reinterpret_cast<PyCFunctionObject*>(object)->m_self))
     return add(Make::constant, object);
   if (is_builtin_iterator(object)) return iterator_value(object);
+  if (PyContextToken_CheckExact(object)) return token_value(object);
   if (is_plain_class(type)) return instance_value(object);
+  return fail(object, "made by the region cannot be made again");
+}
+
+/// A token comes from setting its variable: making it again sets the variable again.
+int Rebuilder::token_value(PyObject* object) {
+  PyRef variable = PyRef::steal(PyObject_GetAttrString(object, "var"));
+  PyRef old = PyRef::steal(PyObject_GetAttrString(object, "old_value"));
+  PyObject* now = variable ? guard::context_value(variable.get()) : nullptr;
+  for (const auto& [written, before] : world_.written_context) {
+    bool last = old.get() == before.get() || (!before && old);  // Token.MISSING
+    if (written.get() != variable.get() || !now || now == before.get() || !last) continue;
+    tokens_.insert(variable.get());
+    int target = value(variable.get()), inside = value(now);
+    return add(Make::set_context, nullptr, 0, {target, inside});
+  }
   return fail(object, "made by the region cannot be made again");
 }
 
@@ -298,14 +314,14 @@ void Rebuilder::effects() {
   }
   for (const auto& [variable, before] : world_.written_context) {
     PyObject* now = guard::context_value(variable.get());
-    if (now == before.get()) continue;
+    if (now == before.get() || tokens_.count(variable.get())) continue;
     if (!now) fail(variable.get(), "is left unset by the region");
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
   }
 }
 
-void Rebuilder::frame(const interp::Frame& frame) {
+void Rebuilder::frame(const interp::Frame& frame, const std::vector<bool>& live) {
   guard::FrameRecipe made;
   if (frame.generator) fail(frame.generator, "is running where the region ends");
   made.function = value(reinterpret_cast<PyObject*>(frame.func()));
@@ -314,7 +330,8 @@ void Rebuilder::frame(const interp::Frame& frame) {
   made.kw_names = value(frame.kw_names);
   made.pc = frame.pc();
   made.return_to = static_cast<uint8_t>(frame.return_to);
-  for (int i = 0; i < frame.local_count(); ++i) made.locals.push_back(value(frame.locals()[i]));
+  for (int i = 0; i < frame.local_count(); ++i)
+    made.locals.push_back(live[static_cast<size_t>(i)] ? value(frame.locals()[i]) : -1);
   for (PyObject** at = frame.stack_base(); at < frame.sp; ++at) made.stack.push_back(value(*at));
   recipe.frames.push_back(std::move(made));
 }

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "interp/frame.h"
 #include "interp/observe/world.h"
@@ -21,8 +22,8 @@ class Rebuilder {
   int value(PyObject* object);
   /// Everything the run changed outside.
   void effects();
-  /// A suspended frame.
-  void frame(const interp::Frame& frame);
+  /// A suspended frame, without the locals that are not read any more.
+  void frame(const interp::Frame& frame, const std::vector<bool>& live);
 
   guard::Recipe recipe;
   std::string failure;
@@ -40,6 +41,7 @@ class Rebuilder {
   int function_value(PyObject* object);
   int cell_value(PyObject* object);
   int iterator_value(PyObject* object);
+  int token_value(PyObject* object);
   int instance_value(PyObject* object);
   void fill_attributes(int made, PyObject* object);
   void dict_effect(int target, PyObject* before, PyObject* now);
@@ -48,6 +50,7 @@ class Rebuilder {
   World& world_;
   RecorderHooks& hooks_;
   std::unordered_map<PyObject*, int> made_;
+  std::unordered_set<PyObject*> tokens_;  ///< context variables whose token is made
   std::vector<PyRef> held_;  ///< objects in made_: addresses must not be reused meanwhile
 };
 

@@ -22,13 +22,16 @@ using interp::Frame;
 
 class Recording final : public interp::Semantics {
  public:
-  explicit Recording(RecorderHooks& hooks) : world(hooks), hooks_(hooks) {}
+  explicit Recording(RecorderHooks& hooks) : world(hooks), hooks_(hooks) { watch_instructions = true; }
 
   World world;
   bool on = true;
   std::vector<BreakReason> breaks;
   std::unique_ptr<guard::Recipe> broken_off;  ///< set when the region ended inside
   const Frame* entry = nullptr;               ///< the outermost frame, once entered
+  guard::ThreadState after;                   ///< when the region ended inside
+  int64_t instructions = 0;                   ///< of the region so far
+  bool resumable = true;                      ///< the run may be suspended where the region ends
 
   /// Ends the region before the instruction in progress.
   void end_here(Frame& frame, const std::string& why, bool drop_instruction = true);
@@ -86,6 +89,7 @@ class Recording final : public interp::Semantics {
   PySendResult send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) override;
 
   void enter_frame(Frame& frame) override;
+  bool before_instruction(Frame& frame) override;
 
   // calls.cpp
   interp::CallStart start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
@@ -98,6 +102,7 @@ class Recording final : public interp::Semantics {
 
   /// A class's special method is about to be used: its being (or not being) there is guarded.
   void note_special(PyObject* object, PyObject* name);
+  RecorderHooks& hooks() { return hooks_; }
   /// The contents of an operand are about to be read in C. Ends the region if we do not understand its type.
   void touch(Frame& frame, PyObject* object, bool deep = false);
   /// A native operation that may run tensor operators begins.
@@ -115,6 +120,7 @@ class Recording final : public interp::Semantics {
   void note_class(PyTypeObject* cls);
 
   RecorderHooks& hooks_;
+  const PyObject* handled_ = interp::thread_state()->exc_info->exc_value;  ///< `except` block in progress
 };
 
 /// Special calls that are operations of Semantics in disguise (getattr, len, isinstance, dict.get, ...).

@@ -1,0 +1,109 @@
+// src/interp/liveness.cpp
+// Backward data flow over the decoded bytecode, to a fixed point. Jumps are told by the opcodes' names, so the
+// tables of the versions need nothing of their own here.
+
+#include "interp/liveness.h"
+
+#include <cstring>
+#include <string_view>
+
+namespace bolt::interp {
+
+namespace {
+
+struct Flow {
+  bool falls_through = true;
+  int jump = -1;  ///< target, or -1
+};
+
+bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  for (std::string_view each : names)
+    if (name == each) return true;
+  return false;
+}
+
+Flow flow_of(const Instr& instr, int pc) {
+  std::string_view name = opcode_name(instr.op);
+  Flow flow;
+  const int next = pc + instr.length;
+  if (is_any_of(name, {"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"})) flow.falls_through = false;
+  const bool jumps = name.find("JUMP") != name.npos || name == "FOR_ITER" || name == "SEND";
+  if (!jumps) return flow;
+  flow.jump = name.find("BACKWARD") != name.npos ? next - instr.arg : next + instr.arg;
+  if (is_any_of(name, {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})) flow.falls_through = false;
+  return flow;
+}
+
+/// Code that looks at its own locals by name reads them all.
+bool asks_for_locals(PyCodeObject* code) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
+    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
+    if (name && is_any_of(name, {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})) return true;
+  }
+  return false;
+}
+
+// co_localspluskinds; CPython keeps the names internal.
+constexpr int kCell = 0x40, kFree = 0x80;
+
+using Set = std::vector<bool>;
+
+bool add(Set& to, const Set& from) {
+  bool changed = false;
+  for (size_t i = 0; i < to.size(); ++i)
+    if (from[i] && !to[i]) changed = to[i] = true;
+  return changed;
+}
+
+/// live_in of one instruction from its live_out.
+void apply(const Instr& instr, Set& live) {
+  std::string_view name = opcode_name(instr.op);
+  const size_t slot = static_cast<size_t>(instr.arg);
+  if (slot >= live.size()) return;
+  if (name == "STORE_FAST") live[slot] = false;
+  // LOAD_FAST_AND_CLEAR saves what a comprehension's variable hides: the old value is read.
+  if (is_any_of(name, {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})) live[slot] = true;
+}
+
+}  // namespace
+
+namespace {
+
+Set find_live(PyCodeObject* code, const Code& prepared, int pc, bool after) {
+  const size_t slots = static_cast<size_t>(prepared.nlocalsplus);
+  const int count = static_cast<int>(prepared.instrs.size());
+  if (asks_for_locals(code)) return Set(slots, true);
+  std::vector<Set> in(static_cast<size_t>(count), Set(slots, false));
+  auto out_of = [&](int at) {
+    Set live(slots, false);
+    const Flow flow = flow_of(prepared.instrs[static_cast<size_t>(at)], at);
+    const int next = at + prepared.instrs[static_cast<size_t>(at)].length;
+    if (flow.falls_through && next < count) add(live, in[static_cast<size_t>(next)]);
+    if (flow.jump >= 0 && flow.jump < count) add(live, in[static_cast<size_t>(flow.jump)]);
+    if (const ExceptionRange* range = prepared.find_handler(at)) add(live, in[static_cast<size_t>(range->target)]);
+    return live;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int at = count - 1; at >= 0; --at) {
+      Set live = out_of(at);
+      apply(prepared.instrs[static_cast<size_t>(at)], live);
+      changed |= add(in[static_cast<size_t>(at)], live);
+    }
+  }
+  Set live = after ? out_of(pc) : in[static_cast<size_t>(pc)];
+  for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(code->co_localspluskinds); ++i)
+    if (PyBytes_AS_STRING(code->co_localspluskinds)[i] & (kCell | kFree)) live[static_cast<size_t>(i)] = true;
+  return live;
+}
+
+}  // namespace
+
+const std::vector<bool>& live_locals(PyCodeObject* code, const Code& prepared, int pc, bool after) {
+  if (pc < 0) pc = 0;
+  auto [at, fresh] = prepared.live.try_emplace(2 * pc + after);
+  if (fresh) at->second = find_live(code, prepared, pc, after);
+  return at->second;
+}
+
+}  // namespace bolt::interp

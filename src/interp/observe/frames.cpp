@@ -1,0 +1,68 @@
+// interp/observe/frames.cpp: see frames.h.
+#include "interp/observe/frames.h"
+
+#include <algorithm>
+
+#include "interp/liveness.h"
+
+namespace bolt::observe {
+
+using interp::Frame;
+
+std::vector<const Frame*> frames_of(const Frame& innermost) {
+  std::vector<const Frame*> frames = {&innermost};
+  while (frames.back()->return_to == interp::ReturnTo::caller && frames.back()->back)
+    frames.push_back(frames.back()->back);
+  std::reverse(frames.begin(), frames.end());
+  return frames;
+}
+
+const std::vector<bool>& live_locals_of(const Frame& frame, bool innermost) {
+  return interp::live_locals(frame.code(), *frame.prepared, frame.pc(), !innermost);
+}
+
+Place place_of(const Frame& innermost) {
+  Place place;
+  for (const Frame* frame : frames_of(innermost)) {
+    auto* code = reinterpret_cast<PyObject*>(frame->code());
+    place.key.insert(place.key.end(), {reinterpret_cast<uintptr_t>(code), static_cast<uintptr_t>(frame->pc()),
+                                       static_cast<uintptr_t>(frame->stack_depth()),
+                                       static_cast<uintptr_t>(frame->instance != nullptr)});
+    place.code.push_back(PyRef::share(code));
+  }
+  return place;
+}
+
+namespace {
+
+/// Calls visit(object or null, name) for each root.
+template <class Visit>
+void visit_roots(const Frame& innermost, Visit visit) {
+  for (const Frame* frame : frames_of(innermost)) {
+    visit(reinterpret_cast<PyObject*>(frame->func()), [&] { return PyUnicode_AsUTF8(frame->code()->co_name); });
+    visit(frame->instance, [] { return "self"; });
+    const std::vector<bool>& live = live_locals_of(*frame, frame == &innermost);
+    for (int i = 0; i < frame->local_count(); ++i) {
+      PyObject* names = frame->code()->co_localsplusnames;
+      visit(live[static_cast<size_t>(i)] ? frame->locals()[i] : nullptr,
+            [&] { return PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i)); });
+    }
+    for (PyObject** at = frame->stack_base(); at < frame->sp; ++at) visit(*at, [] { return "a temporary"; });
+  }
+}
+
+}  // namespace
+
+std::vector<PyObject*> roots_of(const Frame& innermost) {
+  std::vector<PyObject*> roots;
+  visit_roots(innermost, [&](PyObject* object, auto) { roots.push_back(object); });
+  return roots;
+}
+
+std::vector<std::string> root_names_of(const Frame& innermost) {
+  std::vector<std::string> names;
+  visit_roots(innermost, [&](PyObject*, auto name) { names.emplace_back(name()); });
+  return names;
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,54 @@
+// interp/observe/frames.h
+// A run that stands still between two instructions, as the start of a region: where it stands, and what can
+// be read from there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "guard/py_ref.h"
+#include "interp/frame.h"
+#include "interp/semantics.h"
+
+namespace bolt::observe {
+
+/// Where a suspended run stands: the code and instruction of each of its frames. Two runs at one place have
+/// the same number of roots.
+struct Place {
+  std::vector<uintptr_t> key;
+  std::vector<PyRef> code;  ///< keeps the addresses in `key` from being used again
+  bool operator<(const Place& other) const { return key < other.key; }
+};
+Place place_of(const interp::Frame& innermost);
+
+/// Everything that code running on from there can reach, oldest frame first: each frame's function, the
+/// instance it initialises, its live locals, its value stack. Null: unbound, or never read again. Borrowed.
+std::vector<PyObject*> roots_of(const interp::Frame& innermost);
+/// Names for messages, in the same order.
+std::vector<std::string> root_names_of(const interp::Frame& innermost);
+
+/// The frames of a run, oldest first.
+std::vector<const interp::Frame*> frames_of(const interp::Frame& innermost);
+/// Every slot of frame.locals(): can it still be read?
+const std::vector<bool>& live_locals_of(const interp::Frame& frame, bool innermost);
+
+/// Runs so many instructions plainly and then stops.
+class Step final : public interp::Semantics {
+ public:
+  explicit Step(int64_t instructions) : left_(instructions) { watch_instructions = true; }
+  void enter_frame(interp::Frame& frame) override {
+    if (!bottom_) bottom_ = &frame;
+  }
+  bool before_instruction(interp::Frame& frame) override {
+    // Native code that calls back into Python runs to its end first.
+    return left_-- > 0 || interp::bottom_of(frame) != bottom_;
+  }
+
+ private:
+  const interp::Frame* bottom_ = nullptr;
+  int64_t left_;
+};
+
+}  // namespace bolt::observe

@@ -1,0 +1,92 @@
+// program/compiled.h
+// What a compiled callable remembers: the ways through it that were recorded, by the place they start at.
+//
+//   Site    a place where a region may start: the call itself, or two frames deep in a loop after a print()
+//   Entry   one recorded way on from there: guards, program, and what comes out of it (a result, or the frames
+//           of a run that stands at the instruction which ended the region)
+//
+// A call looks for an entry of its first site, runs it, and if it ended inside, runs that one instruction in
+// the interpreter and looks among the entries of the site it has got to, and so on until there is a result.
+// Where no entry fits, the run is recorded from there.
+#pragma once
+
+#include <Python.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "guard/program.h"
+#include "guard/recipe.h"
+#include "interp/observe/frames.h"
+#include "interp/observe/observation.h"
+#include "program/region.h"
+
+namespace bolt::program {
+
+struct Options {
+  bool fullgraph = false;
+  bool background = false;
+  Py_ssize_t recompile_limit = 8;
+};
+
+struct Entry {
+  std::unique_ptr<guard::Program> guards;
+  guard::Recipe recipe;
+  guard::ThreadState after;  ///< of a recipe with frames
+  int64_t instructions = 0;  ///< of a recipe with frames: how many the interpreter would run to get there
+  std::shared_ptr<Region> region;  ///< null until a background compilation is done
+  size_t nargs = 0;
+  PyRef kwnames;
+  std::vector<int> tape_input_slot;  ///< per tape input: the slot among the guarded tensors; -1: a constant
+  std::vector<observe::BreakReason> breaks;
+};
+
+struct Site {
+  std::vector<std::shared_ptr<Entry>> entries;  ///< last hit first
+  int hopeless = 0;                             ///< recordings that could not be kept
+  /// From here the run comes to a region's end after so many instructions, without an operator on the way:
+  /// nothing to compile, and guards would only tie the run to values that do not matter. 0: not so.
+  int64_t plain_instructions = 0;
+  std::vector<observe::BreakReason> plain_breaks;  ///< why it ends there
+  bool warned = false;
+};
+
+struct Compiled {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject* target;
+  PyObject* weakrefs;
+  Options options;
+  struct State {
+    Site start;
+    std::map<observe::Place, Site> sites;
+    guard::Found found;  ///< scratch of the check
+    bool warned_failure = false;
+  };
+  State* state;
+};
+
+/// How a region, or a recorded run, came out: one of the two, or neither (an exception is set).
+struct Outcome {
+  PyObject* result = nullptr;        ///< new
+  interp::Frame* frames = nullptr;   ///< a suspended run, owned
+};
+
+// -- recording.cpp
+
+/// Calls the target for real and makes an entry of it.
+Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
+/// Goes on with a suspended run for real and makes an entry of `site` of it.
+Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
+/// True when `site` shall not be recorded any more; says so once. `roots` are those that no entry fitted.
+bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count);
+
+// -- report.cpp
+
+/// One entry as a dict for explain(); all counters as a dict for stats().
+PyObject* describe(const Entry& entry);
+PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks);
+PyObject* stats_dict(PyObject*, PyObject*);
+
+}  // namespace bolt::program

@@ -1,0 +1,79 @@
+// program/report.cpp
+// Entries and counters as Python dicts.
+#include "program/compiled.h"
+#include "program/stats.h"
+
+namespace bolt::program {
+namespace {
+
+PyObject* text(const std::string& s) {
+  return PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace");
+}
+void set(PyObject* dict, const char* key, PyObject* value) {
+  if (value) PyDict_SetItemString(dict, key, value);
+  Py_XDECREF(value);
+}
+
+}  // namespace
+
+PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks) {
+  PyObject* list = PyList_New(0);
+  for (const auto& b : breaks) {
+    PyRef d = PyRef::steal(PyDict_New());
+    set(d.get(), "reason", text(b.what));
+    PyObject* stack = PyList_New(0);
+    for (const auto& line : b.stack) {
+      PyRef item = PyRef::steal(Py_BuildValue("(sis)", line.file.c_str(), line.line, line.function.c_str()));
+      PyList_Append(stack, item.get());
+    }
+    set(d.get(), "user_stack", stack);
+    PyList_Append(list, d.get());
+  }
+  return list;
+}
+
+PyObject* describe(const Entry& entry) {
+  PyObject* d = PyDict_New();
+  PyObject* guards = PyList_New(0);
+  for (const auto& g : entry.guards->describe()) {
+    PyRef line = PyRef::steal(text(g));
+    PyList_Append(guards, line.get());
+  }
+  set(d, "guards", guards);
+  set(d, "breaks", describe_breaks(entry.breaks));
+  if (!entry.region) return d;
+  const auto& f = entry.region->facts;
+  set(d, "ops", PyLong_FromLong(f.ops));
+  set(d, "kernels", PyLong_FromLong(f.kernels));
+  set(d, "kernels_before_fusion", PyLong_FromLong(f.kernels_before_fusion));
+  set(d, "library_calls", PyLong_FromLong(f.library_calls));
+  set(d, "extern_calls", PyLong_FromLong(f.extern_calls));
+  set(d, "bytes_moved", PyLong_FromLongLong(f.bytes_moved));
+  set(d, "compiled", PyBool_FromLong(f.compiled));
+  set(d, "from_cache", PyBool_FromLong(f.from_cache));
+  set(d, "why_replayed", text(f.why_replayed));
+  set(d, "graph", text(f.graph_text));
+  set(d, "plan", text(f.plan_text));
+  PyObject* times = PyDict_New();
+  for (const auto& [name, seconds] : f.stage_seconds) set(times, name.c_str(), PyFloat_FromDouble(seconds));
+  set(d, "stage_seconds", times);
+  return d;
+}
+
+PyObject* stats_dict(PyObject*, PyObject*) {
+  auto& s = Stats::get();
+  PyObject* d = PyDict_New();
+  set(d, "regions", PyLong_FromLongLong(s.regions));
+  set(d, "graph_breaks", PyLong_FromLongLong(s.graph_breaks));
+  PyObject* reasons = PyDict_New();
+  for (const auto& [reason, count] : s.break_reasons())
+    set(reasons, reason.c_str(), PyLong_FromLongLong(count));
+  set(d, "break_reasons", reasons);
+  set(d, "recompiles", PyLong_FromLongLong(s.recompiles));
+  set(d, "eager_fallbacks", PyLong_FromLongLong(s.eager_fallbacks));
+  set(d, "cache_hits", PyLong_FromLongLong(s.cache_hits));
+  set(d, "cache_misses", PyLong_FromLongLong(s.cache_misses));
+  set(d, "compile_seconds", PyFloat_FromDouble(s.compile_nanoseconds * 1e-9));
+  return d;
+}
+}  // namespace bolt::program
