@@ -48,7 +48,7 @@ void* bench_gemm(int64_t m, int64_t n, int64_t k, int flags, const int64_t* tile
   if (tile[5] >= 0) s.col_block = tile[5];
   h->compiled = compile_gemm(g, epilogue(flags), Isa::Avx512, &s);
   // w is a linear layer's weight, [n, k]
-  h->weights = pack(h->compiled, w, {1, k});
+  h->weights = pack(h->compiled, w, {k, 1});
   return finish(h);
 }
 

@@ -96,7 +96,7 @@ void check(const std::string& text, double tolerance = 2e-6, int threads = 1) {
     gemm.a = {0, kDepth, 1, false};
     gemm.b = {1, 0, 0, true};
     const Compiled compiled = compile_one({gemm, epilogue, 2}, isa, nullptr);
-    std::vector<float> packed = pack(compiled, b.data(), {kColumns, 1});
+    std::vector<float> packed = pack(compiled, b.data(), {1, kColumns});
     auto mine = got;
     std::vector<void*> buffers = {const_cast<float*>(a.data()), packed.data()};
     for (auto& buffer : mine) buffers.push_back(buffer.data());

@@ -70,7 +70,7 @@ void check(GemmCase c) {
   Compiled compiled = compile_gemm(kernel, c.epilogue, c.isa, c.schedule);
   std::vector<float> b_used = b;
   if (kernel.b.packed) {
-    b_used = pack(compiled, b.data(), {kernel.n, 1});
+    b_used = pack(compiled, b.data(), {1, kernel.n});
   }
   void* buffers[] = {const_cast<float*>(a.data()), b_used.data(), result.data() + kGuard,
                      const_cast<float*>(bias.data()), const_cast<float*>(residual.data())};

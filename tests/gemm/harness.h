@@ -150,7 +150,7 @@ inline Compiled compile_conv(const ConvKernel& kernel, const SimpleEpilogue& e, 
   return compile_one({kernel, EpilogueBuilder(rows, kernel.out_channels).build(e)}, isa, schedule);
 }
 
-/// Weights as a layer holds them, contiguous: [k, n] of a product or [out, in / groups, kh, kw] of a
+/// Weights as a layer holds them, contiguous: [n, k] of a linear layer or [out, in / groups, kh, kw] of a
 /// convolution.
 inline std::vector<float> pack(const Compiled& compiled, const float* weights, std::vector<int64_t> strides) {
   const Contraction& c = compiled.item.contraction;

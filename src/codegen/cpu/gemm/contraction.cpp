@@ -2,34 +2,15 @@
 // contraction + epilogue -> machine code; see contraction.h
 #include "codegen/cpu/gemm/contraction.h"
 
-#include <llvm/IR/Module.h>
-
+#include "codegen/cpu/batch.h"
 #include "codegen/cpu/gemm/emit_conv.h"
 #include "codegen/cpu/gemm/emit_depthwise.h"
 #include "codegen/cpu/gemm/loops_epilogue.h"
 #include "codegen/cpu/gemm/pack.h"
-#include "codegen/cpu/machine.h"
 #include "support/error.h"
 
 namespace bolt::codegen::cpu::gemm {
 namespace {
-
-/// One compiled module and its kernels.
-class ContractionModule final : public Module {
- public:
-  ContractionModule(std::unique_ptr<Code> code, std::vector<CompiledKernel> kernels)
-      : code_(std::move(code)), kernels_(std::move(kernels)) {
-    for (CompiledKernel& kernel : kernels_)
-      kernel.fn = reinterpret_cast<KernelFn>(code_->address(kernel.name));
-  }
-  const std::vector<CompiledKernel>& kernels() const override { return kernels_; }
-  size_t code_bytes() const override { return code_->bytes(); }
-  bool from_cache() const override { return false; }
-
- private:
-  std::unique_ptr<Code> code_;
-  std::vector<CompiledKernel> kernels_;
-};
 
 const ConvKernel* conv_of(const Contraction& c) { return std::get_if<ConvKernel>(&c.shape); }
 
@@ -39,34 +20,37 @@ std::optional<GemmKernel> gemm_of(const Contraction& c) {
   return std::get<GemmKernel>(c.shape);
 }
 
-/// The epilogue's space must be the result's: all rows, then one dimension of columns.
-void check_space(const Contraction& c) {
-  Sym rows, columns;
-  if (const ConvKernel* conv = conv_of(c)) {
-    rows = conv->images * Sym(conv->out_height() * conv->out_width());
-    columns = conv->out_channels;
-  } else {
-    const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
-    rows = gemm.m;
-    for (const BatchDim& dim : gemm.batch) rows *= Sym(dim.size);
-    columns = gemm.n;
-  }
-  Sym epilogue_rows = 1;
-  for (size_t d = 0; d + 1 < c.epilogue.dims.size(); ++d) epilogue_rows *= c.epilogue.dims[d].size;
-  if (c.epilogue.dims.empty() || c.epilogue.dims.back().size != columns || epilogue_rows != rows)
-    throw_unsupported("epilogue ", c.epilogue.name, " is not over the rows and columns of its contraction");
+Launch launch(const ScheduledContraction& item) {
+  const Contraction& c = item.contraction;
+  if (const std::optional<GemmKernel> gemm = gemm_of(c)) return launch_gemm(*gemm, item.schedule);
+  const ConvKernel& conv = *conv_of(c);
+  return conv.depthwise() ? launch_depthwise(conv) : launch_conv(conv, item.schedule);
 }
 
-Emitted emit(llvm::Module& module, const ScheduledContraction& item, const Target& target) {
+void emit(llvm::Module& module, const ScheduledContraction& item, const std::string& symbol,
+          const Target& target) {
   const Contraction& c = item.contraction;
-  check_space(c);
   const Epilogue epilogue = make_epilogue(c.epilogue, c.first_buffer, target);
   const SizeEmitter size = make_size_emitter(c.epilogue.symbols);
-  if (const std::optional<GemmKernel> gemm = gemm_of(c))
+  if (std::optional<GemmKernel> gemm = gemm_of(c)) {
+    gemm->name = symbol;
     return emit_gemm(module, *gemm, item.schedule, epilogue, size);
-  const ConvKernel& conv = *conv_of(c);
+  }
+  ConvKernel conv = *conv_of(c);
+  conv.name = symbol;
   if (conv.depthwise()) return emit_depthwise(module, conv, item.schedule.lanes, epilogue);
-  return emit_conv(module, conv, item.schedule, epilogue, size);
+  emit_conv(module, conv, item.schedule, epilogue, size);
+}
+
+/// The text that decides the code: without names.
+std::string key_of(ScheduledContraction item) {
+  std::visit([](auto& shape) { shape.name = "contraction"; }, item.contraction.shape);
+  loops::Kernel& epilogue = item.contraction.epilogue;
+  epilogue.name = "epilogue";
+  epilogue.sources.clear();
+  for (loops::Buffer& b : epilogue.buffers) b.name.clear();
+  return print(item.contraction) + print(item.schedule) + " buffers from " +
+         std::to_string(item.contraction.first_buffer) + "\n";
 }
 
 }  // namespace
@@ -85,6 +69,22 @@ std::optional<GemmKernel> as_gemm(const ConvKernel& c) {
   gemm.a = {c.x, c.x_col, 1, false};
   gemm.b = {c.w, 0, 0, true};
   return gemm;
+}
+
+bool fits(const Contraction& c) {
+  Sym rows, columns;
+  if (const ConvKernel* conv = conv_of(c)) {
+    rows = conv->images * Sym(conv->out_height() * conv->out_width());
+    columns = conv->out_channels;
+  } else {
+    const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
+    rows = gemm.m;
+    for (const BatchDim& dim : gemm.batch) rows *= Sym(dim.size);
+    columns = gemm.n;
+  }
+  Sym epilogue_rows = 1;
+  for (size_t d = 0; d + 1 < c.epilogue.dims.size(); ++d) epilogue_rows *= c.epilogue.dims[d].size;
+  return !c.epilogue.dims.empty() && c.epilogue.dims.back().size == columns && epilogue_rows == rows;
 }
 
 std::string print(const Contraction& c) {
@@ -122,24 +122,29 @@ void pack_weights(const Contraction& c, const Schedule& schedule, const float* w
   }
   const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
   BOLT_CHECK(strides.size() == 2, print(gemm), ": weights need two strides");
-  pack_matrix(w, gemm.k, gemm.n, strides[0], strides[1], schedule.width(), packed);
+  pack_matrix(w, gemm.k, gemm.n, strides[1], strides[0], schedule.width(), packed);
+}
+
+Job contraction_job(const ScheduledContraction& item) {
+  if (!fits(item.contraction))
+    throw_unsupported("the epilogue is not over the contraction's rows and columns: ",
+                      print(item.contraction));
+  const Launch start = launch(item);
+  Job job;
+  job.name = std::visit([](const auto& shape) { return shape.name; }, item.contraction.shape);
+  job.key = key_of(item);
+  job.emit = [item](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+    emit(module, item, symbol, machine.target());
+  };
+  job.work = start.work;
+  job.grain = start.grain;
+  return job;
 }
 
 std::unique_ptr<Module> compile(const std::vector<ScheduledContraction>& contractions, const Target& target) {
-  const Machine machine(target);
-  // The context must outlive the module, and compile_module consumes the module.
-  llvm::LLVMContext context;
-  std::unique_ptr<llvm::Module> module = machine.make_module(context, "contractions");
-  std::vector<CompiledKernel> kernels;
-  for (const ScheduledContraction& item : contractions) {
-    const Emitted emitted = emit(*module, item, target);
-    CompiledKernel kernel;
-    kernel.name = std::visit([](const auto& shape) { return shape.name; }, item.contraction.shape);
-    kernel.work = emitted.work;
-    kernel.grain = emitted.grain;
-    kernels.push_back(std::move(kernel));
-  }
-  return std::make_unique<ContractionModule>(compile_module(std::move(module), target), std::move(kernels));
+  std::vector<Job> jobs;
+  for (const ScheduledContraction& item : contractions) jobs.push_back(contraction_job(item));
+  return compile(jobs, target);
 }
 
 }  // namespace bolt::codegen::cpu::gemm

@@ -22,6 +22,10 @@
 #include "loops/kernel.h"
 #include "support/export.h"
 
+namespace bolt::codegen::cpu {
+struct Job;
+}
+
 namespace bolt::codegen::cpu::gemm {
 
 struct Contraction {
@@ -38,14 +42,19 @@ struct ScheduledContraction {
 /// A convolution with a 1 x 1 kernel that is a plain matrix product over all pixels; nothing when it is not.
 BOLT_API std::optional<GemmKernel> as_gemm(const ConvKernel& conv);
 
+/// Is the epilogue over the result's space: all rows in any number of dimensions, then one of columns?
+BOLT_API bool fits(const Contraction& contraction);
+
 BOLT_API std::string print(const Contraction& contraction);
 /// `m_hint` stands for a symbolic number of rows. Throws Error(Unsupported) for what these kernels cannot do.
 BOLT_API Schedule choose_schedule(const Contraction& contraction, const Target& target, int64_t m_hint = 128);
 BOLT_API int64_t packed_floats(const Contraction& contraction, const Schedule& schedule);
-/// `w`: of a product, B[k, n] with strides (k, n); of a convolution [out, in / groups, kh, kw] with four
-/// strides.
+/// `w`: as layers hold it, any strides: [n, k] of a linear layer, [out, in / groups, kh, kw] of a
+/// convolution.
 BOLT_API void pack_weights(const Contraction& contraction, const Schedule& schedule, const float* w,
                            const std::vector<int64_t>& strides, float* packed);
+/// For a batch with other kernels (codegen/cpu/batch.h).
+Job contraction_job(const ScheduledContraction& item);
 BOLT_API std::unique_ptr<Module> compile(const std::vector<ScheduledContraction>& contractions,
                                          const Target& target);
 

@@ -23,7 +23,7 @@ class ConvEmitter {
     group_panels_ = (group_out() + s_.width() - 1) / s_.width();
   }
 
-  Emitted emit() {
+  void emit() {
     make_tiles();
     args_ = begin_kernel(module_, b_, c_.name);
     x_ = load_buffer(b_, args_.buffers, c_.x);
@@ -38,7 +38,6 @@ class ConvEmitter {
     }
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task); });
     b_.CreateRetVoid();
-    return {c_.images * Sym(strips() * col_blocks()), 1};
   }
 
  private:
@@ -233,10 +232,10 @@ class ConvEmitter {
 
 }  // namespace
 
-Emitted emit_conv(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
-                  const Epilogue& epilogue, const SizeEmitter&) {
+void emit_conv(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
+               const Epilogue& epilogue, const SizeEmitter&) {
   verify(kernel);
-  return ConvEmitter(module, kernel, schedule, epilogue).emit();
+  ConvEmitter(module, kernel, schedule, epilogue).emit();
 }
 
 }  // namespace bolt::codegen::cpu::gemm

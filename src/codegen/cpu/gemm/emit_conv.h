@@ -20,7 +20,7 @@
 
 namespace bolt::codegen::cpu::gemm {
 
-Emitted emit_conv(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
-                  const Epilogue& epilogue, const SizeEmitter& size);
+void emit_conv(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
+               const Epilogue& epilogue, const SizeEmitter& size);
 
 }  // namespace bolt::codegen::cpu::gemm

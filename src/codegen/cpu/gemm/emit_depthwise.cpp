@@ -39,7 +39,7 @@ class DepthwiseEmitter {
         padded_channels_(round_up(kernel.in_channels, lanes)),
         whole_channels_(kernel.in_channels / lanes * lanes) {}
 
-  Emitted emit() {
+  void emit() {
     find_runs();
     for (size_t i = 0; i < runs_.size(); ++i) {
       const std::string name = c_.name + ".columns" + std::to_string(i);
@@ -51,16 +51,9 @@ class DepthwiseEmitter {
     w_ = load_buffer(b_, args_.buffers, c_.w);
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_row(task); });
     b_.CreateRetVoid();
-    return {c_.images * Sym(c_.out_height()), grain()};
   }
 
  private:
-  /// Rows that make a task of about 10 us.
-  int64_t grain() const {
-    const int64_t multiplies = c_.out_width() * c_.in_channels * c_.kernel_h * c_.kernel_w;
-    return std::max<int64_t>(1, 200000 / std::max<int64_t>(1, multiplies));
-  }
-
   void find_runs() {
     const int64_t step = depthwise_columns(c_);
     for (int64_t first = 0; first < c_.out_width(); first += step) {
@@ -219,11 +212,11 @@ class DepthwiseEmitter {
 
 }  // namespace
 
-Emitted emit_depthwise(llvm::Module& module, const ConvKernel& kernel, int lanes, const Epilogue& epilogue) {
+void emit_depthwise(llvm::Module& module, const ConvKernel& kernel, int lanes, const Epilogue& epilogue) {
   verify(kernel);
   BOLT_CHECK(kernel.depthwise() && kernel.x_channel == 1, print(kernel),
              ": not depthwise over channels-last");
-  return DepthwiseEmitter(module, kernel, lanes, epilogue).emit();
+  DepthwiseEmitter(module, kernel, lanes, epilogue).emit();
 }
 
 }  // namespace bolt::codegen::cpu::gemm

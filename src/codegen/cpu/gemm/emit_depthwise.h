@@ -19,6 +19,6 @@
 namespace bolt::codegen::cpu::gemm {
 
 /// Needs channels-last input. Throws Error(Unsupported) when the edges take too many different tiles.
-Emitted emit_depthwise(llvm::Module& module, const ConvKernel& kernel, int lanes, const Epilogue& epilogue);
+void emit_depthwise(llvm::Module& module, const ConvKernel& kernel, int lanes, const Epilogue& epilogue);
 
 }  // namespace bolt::codegen::cpu::gemm

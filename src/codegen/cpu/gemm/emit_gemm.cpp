@@ -24,11 +24,11 @@ class GemmEmitter {
         size_(size),
         b_(module.getContext()) {}
 
-  Emitted emit() {
+  void emit() {
     make_tiles();
     args_ = begin_kernel(module_, b_, kernel_.name);
     rows_ = size_(b_, args_.syms, kernel_.m);
-    row_tiles_ = tiles(kernel_.m);
+    row_tiles_ = count_tiles(kernel_.m, s_.rows);
     col_blocks_ = (panels() + s_.col_block - 1) / s_.col_block;
     Value* row_blocks = b_.CreateUDiv(
         b_.CreateAdd(size_(b_, args_.syms, row_tiles_), i64(b_, s_.row_block - 1)), i64(b_, s_.row_block));
@@ -38,7 +38,6 @@ class GemmEmitter {
     if (packs_b()) b_scratch_ = reserve(kernel_.k * s_.width());
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task, row_blocks); });
     b_.CreateRetVoid();
-    return {Sym(batch_size()) * ceildiv(row_tiles_, s_.row_block) * Sym(col_blocks_), 1};
   }
 
  private:
@@ -48,16 +47,6 @@ class GemmEmitter {
   }
   int64_t panels() const { return (kernel_.n + s_.width() - 1) / s_.width(); }
   bool masked() const { return kernel_.n % s_.width() != 0; }
-
-  int64_t batch_size() const {
-    int64_t size = 1;
-    for (const BatchDim& dim : kernel_.batch) size *= dim.size;
-    return size;
-  }
-
-  Sym tiles(Sym rows) const {
-    return rows.is_const() ? Sym(cut_rows(rows.value(), s_.rows).tiles) : ceildiv(rows, s_.rows);
-  }
 
   llvm::Function* tile_of(int64_t rows) {
     TileShape shape;
@@ -232,10 +221,10 @@ class GemmEmitter {
 
 }  // namespace
 
-Emitted emit_gemm(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
-                  const Epilogue& epilogue, const SizeEmitter& size) {
+void emit_gemm(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
+               const Epilogue& epilogue, const SizeEmitter& size) {
   verify(kernel);
-  return GemmEmitter(module, kernel, schedule, epilogue, size).emit();
+  GemmEmitter(module, kernel, schedule, epilogue, size).emit();
 }
 
 }  // namespace bolt::codegen::cpu::gemm

@@ -19,13 +19,7 @@ namespace bolt::codegen::cpu::gemm {
 /// The value of a size in a kernel, from its `syms`.
 using SizeEmitter = std::function<llvm::Value*(llvm::IRBuilder<>& b, llvm::Value* syms, Sym size)>;
 
-/// What the caller needs to run a kernel that was emitted.
-struct Emitted {
-  Sym work = 1;
-  int64_t grain = 1;
-};
-
-Emitted emit_gemm(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
-                  const Epilogue& epilogue, const SizeEmitter& size);
+void emit_gemm(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
+               const Epilogue& epilogue, const SizeEmitter& size);
 
 }  // namespace bolt::codegen::cpu::gemm

@@ -57,6 +57,18 @@ BOLT_API std::string print(const Schedule& schedule);
 BOLT_API Schedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, int64_t m_hint);
 BOLT_API Schedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine);
 
+/// Work items of a kernel, and the fewest that are worth a thread.
+struct Launch {
+  Sym work = 1;
+  int64_t grain = 1;
+};
+BOLT_API Launch launch_gemm(const GemmKernel& kernel, const Schedule& schedule);
+BOLT_API Launch launch_conv(const ConvKernel& kernel, const Schedule& schedule);
+BOLT_API Launch launch_depthwise(const ConvKernel& kernel);
+
+/// Tiles that `rows` rows of a product are cut into.
+Sym count_tiles(Sym rows, int most);
+
 /// Convolution: columns of output a depthwise tile computes.
 BOLT_API int depthwise_columns(const ConvKernel& kernel);
 
