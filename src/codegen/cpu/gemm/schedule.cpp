@@ -64,6 +64,9 @@ int64_t tiles_in_l2(int64_t tile_bytes, int64_t panel_bytes, const MachineFacts&
   return std::max<int64_t>(1, (machine.l2_bytes * 3 / 4 - panel_bytes) / tile_bytes);
 }
 
+/// The same number of blocks, of nearly equal length: threads get equal numbers of them.
+int64_t evened(int64_t length, int64_t block) { return ceil_div(length, ceil_div(length, block)); }
+
 /// Halves the blocks until there is work for several threads, unless tasks would get too small to be worth
 /// one.
 void split_tasks(Schedule& s, int64_t batch, int64_t row_tiles, int64_t panels, double cycles) {
@@ -74,9 +77,11 @@ void split_tasks(Schedule& s, int64_t batch, int64_t row_tiles, int64_t panels, 
     } else if (s.row_block > 1) {
       s.row_block = ceil_div(s.row_block, 2);
     } else {
-      return;
+      break;
     }
   }
+  s.row_block = evened(row_tiles, s.row_block);
+  s.col_block = evened(panels, s.col_block);
 }
 
 }  // namespace
