@@ -89,8 +89,8 @@ class DepthwiseEmitter {
       std::vector<Value*> sums =
           emit_taps(run, float_at(b_, function->getArg(0), channel),
                     float_at(b_, function->getArg(1), channel), function->getArg(4), mask);
-      EpilogueSite site{function->getArg(2), function->getArg(3), function->getArg(5), channel, nullptr};
-      emit_epilogue(b_, epilogue_, sums, 1, site, left);
+      emit_epilogue(b_, epilogue_, sums, 1,
+                    {function->getArg(2), function->getArg(3), function->getArg(5), channel, left});
     });
     b_.CreateRetVoid();
     return function;

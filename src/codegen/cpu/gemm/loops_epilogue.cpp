@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "codegen/cpu/gemm/emit_util.h"
@@ -87,42 +88,91 @@ Value* emit_index(llvm::IRBuilder<>& b, Sym s, const std::function<Value*(Sym)>&
   return total;
 }
 
-/// The epilogue at one site: values of all expressions, then the stores.
-class SiteEmitter {
+/// The epilogue of one tile.
+///
+/// What does not depend on the row is emitted once per vector of columns, in front of everything else (its
+/// loads may move there: an epilogue writes nothing that it reads, InOut buffers apart). An index that moves
+/// evenly with rows and columns is a constant displacement from one address per tile.
+class TileEmitter final : public TileEpilogue {
  public:
-  SiteEmitter(llvm::IRBuilder<>& b, const Kernel& kernel, int first_buffer, const Target& target, Value* sums,
-              const EpilogueSite& site)
+  TileEmitter(llvm::IRBuilder<>& b, const Kernel& kernel, int first_buffer, const Target& target, int lanes,
+              const TileSite& site)
       : b_(b),
         k_(kernel),
         first_buffer_(first_buffer),
         ops_(b, target),
-        sums_(sums),
         site_(site),
-        lanes_(llvm::cast<llvm::FixedVectorType>(sums->getType())->getNumElements()),
-        column_(Kernel::dim(static_cast<int>(kernel.dims.size()) - 1)),
-        sizes_(make_size_emitter(kernel.symbols)) {}
+        lanes_(static_cast<unsigned>(lanes)),
+        column_dim_(static_cast<int>(kernel.dims.size()) - 1),
+        column_(Kernel::dim(column_dim_)),
+        sizes_(make_size_emitter(kernel.symbols)) {
+    auto* rows = llvm::BasicBlock::Create(b.getContext(), "epilogue", b.GetInsertBlock()->getParent());
+    common_ = b.CreateBr(rows);
+    b.SetInsertPoint(rows);
+    for (const Expr& e : k_.exprs) is_common_.push_back(find_common(e));
+  }
 
-  void emit() {
-    for (const Expr& e : k_.exprs) values_.push_back(value_of(e));
+  void finish(Value* sums, Value* row, int vector) override {
+    // Math functions may split the block at the insertion point for their cold paths, so it needs an end to
+    // split off.
+    llvm::Instruction* end = b_.CreateUnreachable();
+    b_.SetInsertPoint(end);
+    if (row != row_) of_row_.clear(), row_ = row, row_number_ = nullptr;
+    sums_ = sums;
+    vector_ = vector;
+    of_vector_.clear();
     for (const loops::Store& store : k_.stores) emit_store(store);
+    b_.SetInsertPoint(end->getParent());
+    end->eraseFromParent();
   }
 
  private:
-  Value* value_of(const Expr& e) {
+  // ---- values, each where it is known first
+
+  bool varies_by_column(uint32_t dims) const { return (dims >> column_dim_ & 1) != 0; }
+  bool varies_by_row(uint32_t dims) const { return (dims & ~(1u << column_dim_)) != 0; }
+
+  /// May it be emitted in front of the rows?
+  bool find_common(const Expr& e) const {
+    auto common = [&](ExprId id) { return id == loops::kNone || is_common_[static_cast<size_t>(id)]; };
+    if (e.kind == ExprKind::Acc || varies_by_row(e.dims)) return false;
+    if (e.kind == ExprKind::Load && k_.buffers[static_cast<size_t>(e.buffer)].role != loops::BufferRole::In)
+      return false;
+    return std::all_of(e.args.begin(), e.args.end(), common) && common(e.mask) &&
+           std::all_of(e.gather.begin(), e.gather.end(),
+                       [&](const loops::GatherTerm& g) { return common(g.value); });
+  }
+
+  Value* value(ExprId id) {
+    const Expr& e = k_.exprs[static_cast<size_t>(id)];
+    if (e.kind == ExprKind::Acc) return sums_;
+    if (e.kind == ExprKind::Const) return ops_.constant(e.dtype, e.value, e.ivalue);
+    const bool column = varies_by_column(e.dims);
+    const bool common = is_common_[static_cast<size_t>(id)];
+    auto& known = common ? of_tile_ : column ? of_vector_ : of_row_;
+    Value*& slot = known[{id, column ? vector_ : -1}];
+    if (!slot) slot = common ? in_front([&] { return compute(e); }) : compute(e);
+    return slot;
+  }
+
+  template <class Emit>
+  Value* in_front(const Emit& emit) {
+    llvm::IRBuilderBase::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(common_);
+    return emit();
+  }
+
+  Value* compute(const Expr& e) {
     switch (e.kind) {
-      case ExprKind::Acc: return sums_;
-      case ExprKind::Const: return ops_.constant(e.dtype, e.value, e.ivalue);
       case ExprKind::Index: return index(e.index);
       case ExprKind::Load: return load(e);
       case ExprKind::Cast:
         return ops_.cast(value(e.args[0]), k_.exprs[static_cast<size_t>(e.args[0])].dtype, e.dtype);
       case ExprKind::Op: return apply(e);
-      case ExprKind::Reduce: break;
+      default: throw_unsupported("reduction in the epilogue ", k_.name);
     }
-    throw_unsupported("reduction in the epilogue ", k_.name);
   }
 
-  Value* value(ExprId id) const { return values_[static_cast<size_t>(id)]; }
   static bool is_vector(Value* v) { return v->getType()->isVectorTy(); }
   Value* widen(Value* v) { return is_vector(v) ? v : ops_.splat(v, lanes_); }
 
@@ -135,81 +185,92 @@ class SiteEmitter {
     return ops_.apply(e.op, k_.exprs[static_cast<size_t>(e.args.back())].dtype, args);
   }
 
-  /// A scalar where the index does not depend on the column, else a value per lane.
-  Value* index(Sym s) { return emit_offset(s, true); }
+  // ---- index arithmetic
 
-  Value* symbol_value(Sym symbol, bool per_lane) {
-    if (symbol == column_) {
-      if (!per_lane) return site_.col;
+  int64_t first_lane() const { return int64_t{vector_} * lanes_; }
+  Value* column_number() { return b_.CreateAdd(site_.col, i64(b_, first_lane())); }
+  Value* row_number() {
+    if (!row_number_) row_number_ = b_.CreateAdd(site_.row, row_);
+    return row_number_;
+  }
+
+  /// A scalar where the index does not depend on the column, else a value per lane.
+  Value* index(Sym s) {
+    return emit_index(b_, s, [this](Sym symbol) -> Value* {
+      if (symbol != column_) return row_symbol(symbol);
       llvm::SmallVector<llvm::Constant*, 16> numbers;
       for (unsigned lane = 0; lane < lanes_; ++lane) numbers.push_back(b_.getInt64(lane));
-      return b_.CreateAdd(b_.CreateVectorSplat(lanes_, site_.col), llvm::ConstantVector::get(numbers));
-    }
-    for (size_t d = 0; d + 1 < k_.dims.size(); ++d) {
-      if (symbol == Kernel::dim(static_cast<int>(d))) return row_part(d);
+      return b_.CreateAdd(b_.CreateVectorSplat(lanes_, column_number()), llvm::ConstantVector::get(numbers));
+    });
+  }
+
+  /// A row dimension or a size.
+  Value* row_symbol(Sym symbol) {
+    for (int d = 0; d < column_dim_; ++d) {
+      if (symbol == Kernel::dim(d)) return row_part(d);
     }
     return sizes_(b_, site_.syms, symbol);
   }
 
   /// Index along dimension `d` of the row that row's number stands for.
-  Value* row_part(size_t d) {
-    Value* rest = site_.row;
-    for (size_t inner = k_.dims.size() - 2; inner > d; --inner) {
-      rest = b_.CreateUDiv(rest, sizes_(b_, site_.syms, k_.dims[inner].size));
+  Value* row_part(int d) {
+    Value* rest = row_number();
+    for (int inner = column_dim_ - 1; inner > d; --inner) {
+      rest = b_.CreateUDiv(rest, sizes_(b_, site_.syms, k_.dims[static_cast<size_t>(inner)].size));
     }
-    return d == 0 ? rest : b_.CreateURem(rest, sizes_(b_, site_.syms, k_.dims[d].size));
+    return d == 0 ? rest : b_.CreateURem(rest, sizes_(b_, site_.syms, k_.dims[static_cast<size_t>(d)].size));
   }
 
-  /// `s` with its row dimensions replaced by a multiple of the row's number, where they lie densely.
-  Value* emit_offset(Sym s, bool per_lane) {
-    struct RowDim {
-      Sym symbol, size;
-      int64_t step;
-    };
-    std::vector<RowDim> rows;  // dimensions of size 1 are always at index 0
-    for (size_t d = 0; d + 1 < k_.dims.size(); ++d) {
-      if (!k_.dims[d].size.is_const(1))
-        rows.push_back({Kernel::dim(static_cast<int>(d)), k_.dims[d].size, 0});
-    }
-    Sym others = 0;
-    int64_t constant = 0;
+  /// How an index moves: rest + row_step * row + column_step * column, as far as it does so evenly.
+  struct Motion {
+    std::optional<int64_t> row_step, column_step;
+    Sym rest = 0;
+  };
+
+  Motion motion(Sym s) const {
+    int64_t constant = 0, column = 0;
+    std::vector<int64_t> steps(static_cast<size_t>(column_dim_), 0);
+    Motion m;
+    m.row_step = 0;
+    m.column_step = 0;
     for (const SymTerm& term : sum_terms(s, &constant)) {
-      auto row =
-          std::find_if(rows.begin(), rows.end(), [&](const RowDim& r) { return r.symbol == term.term; });
-      if (row != rows.end()) {
-        row->step += term.coef;
-      } else {
-        others += Sym(term.coef) * term.term;
-      }
+      const uint32_t dims = k_.varies(term.term);
+      bool plain = term.term == column_;
+      if (plain) column += term.coef;
+      for (int d = 0; d < column_dim_; ++d)
+        if (term.term == Kernel::dim(d)) steps[static_cast<size_t>(d)] += term.coef, plain = true;
+      if (plain) continue;
+      if (varies_by_column(dims)) m.column_step.reset();
+      if (varies_by_row(dims)) m.row_step.reset();
+      m.rest += Sym(term.coef) * term.term;
     }
-    for (size_t d = 0; d + 1 < rows.size(); ++d) {
-      if (Sym(rows[d + 1].step) * rows[d + 1].size != Sym(rows[d].step))
-        return emit_index(b_, s, symbols(per_lane));
-    }
-    Value* rest = emit_index(b_, others + Sym(constant), symbols(per_lane));
-    if (rows.empty() || rows.back().step == 0) return rest;
-    Value* row = b_.CreateMul(site_.row, i64(b_, rows.back().step));
-    return b_.CreateAdd(is_vector(rest) ? widen(row) : row, rest);
+    m.rest += Sym(constant);
+    if (m.column_step) m.column_step = column;
+    if (m.row_step) m.row_step = even_step(steps);
+    return m;
   }
 
-  std::function<Value*(Sym)> symbols(bool per_lane) {
-    return [this, per_lane](Sym symbol) { return symbol_value(symbol, per_lane); };
+  /// One step for the row's number, if the row dimensions lie densely; those of size 1 are always at 0.
+  std::optional<int64_t> even_step(const std::vector<int64_t>& steps) const {
+    int64_t inner = 0;
+    Sym expected = 0;
+    bool first = true;
+    for (int d = column_dim_ - 1; d >= 0; --d) {
+      const Sym size = k_.dims[static_cast<size_t>(d)].size;
+      if (size.is_const(1)) continue;
+      const int64_t step = steps[static_cast<size_t>(d)];
+      if (first) {
+        inner = step;
+      } else if (Sym(step) != expected) {
+        return std::nullopt;
+      }
+      first = false;
+      expected = Sym(step) * size;
+    }
+    return inner;
   }
 
-  /// How many elements apart neighbouring columns lie; nothing when that is not one number.
-  std::optional<int64_t> column_step(Sym s) const {
-    int64_t constant = 0, step = 0;
-    for (const SymTerm& term : sum_terms(s, &constant)) {
-      if (term.term == column_) {
-        step += term.coef;
-        continue;
-      }
-      std::vector<Sym> symbols;
-      collect_symbols(term.term, &symbols);
-      if (std::find(symbols.begin(), symbols.end(), column_) != symbols.end()) return std::nullopt;
-    }
-    return step;
-  }
+  // ---- addresses
 
   struct Address {
     Value* pointer;  // of the first lane, or one per lane
@@ -217,37 +278,76 @@ class SiteEmitter {
   };
 
   Address address(int buffer, Sym s, const std::vector<loops::GatherTerm>& gather) {
-    Value* base = load_buffer(b_, site_.buffers, first_buffer_ + buffer);
     llvm::Type* element = ops_.memory_type(k_.buffers[static_cast<size_t>(buffer)].dtype, 1);
-    const std::optional<int64_t> step = column_step(s);
-    const bool gathers_lanes = std::any_of(gather.begin(), gather.end(), [&](const loops::GatherTerm& term) {
-      return is_vector(value(term.value));
-    });
-    const bool simple = step && (*step == 0 || *step == 1) && !gathers_lanes;
-    Value* offset = emit_offset(s, !simple);
-    if (!simple) offset = widen(offset);
-    for (const loops::GatherTerm& term : gather) {
-      Value* part = value(term.value);
-      Value* scale = emit_index(b_, term.coef, symbols(false));
-      if (!simple) part = widen(part), scale = widen(scale);
-      offset = b_.CreateAdd(offset, b_.CreateMul(part, scale));
-    }
-    return {b_.CreateGEP(element, base, offset), !simple ? Address::Scattered
-                                                 : *step ? Address::Row
-                                                         : Address::Same};
+    const Motion m = motion(s);
+    if (!gather.empty() || !m.column_step) return scattered(buffer, element, s, gather);
+    Value* pointer = m.row_step ? even_rows(buffer, element, s, m) : uneven_rows(buffer, element, s);
+    const int64_t step = *m.column_step;
+    if (step == 0) return {pointer, Address::Same};
+    pointer = b_.CreateGEP(element, pointer, i64(b_, step * first_lane()));
+    if (step == 1) return {pointer, Address::Row};
+    llvm::SmallVector<llvm::Constant*, 16> lanes;
+    for (unsigned lane = 0; lane < lanes_; ++lane)
+      lanes.push_back(b_.getInt64(static_cast<uint64_t>(step * static_cast<int64_t>(lane))));
+    return {b_.CreateGEP(element, pointer, llvm::ConstantVector::get(lanes)), Address::Scattered};
   }
 
+  /// One address for the tile, the row a displacement.
+  Value* even_rows(int buffer, llvm::Type* element, Sym s, const Motion& m) {
+    Value*& base = bases_[{buffer, s.str()}];
+    if (!base) {
+      base = in_front([&] {
+        Value* offset = emit_index(b_, m.rest, [&](Sym size) { return sizes_(b_, site_.syms, size); });
+        offset = b_.CreateAdd(offset, b_.CreateMul(site_.row, i64(b_, *m.row_step)));
+        offset = b_.CreateAdd(offset, b_.CreateMul(site_.col, i64(b_, *m.column_step)));
+        return b_.CreateGEP(element, load_buffer(b_, site_.buffers, first_buffer_ + buffer), offset);
+      });
+    }
+    return b_.CreateGEP(element, base, b_.CreateMul(row_, i64(b_, *m.row_step)));
+  }
+
+  /// An address for each row.
+  Value* uneven_rows(int buffer, llvm::Type* element, Sym s) {
+    Value* offset = emit_index(
+        b_, s, [this](Sym symbol) -> Value* { return symbol == column_ ? site_.col : row_symbol(symbol); });
+    return b_.CreateGEP(element, load_buffer(b_, site_.buffers, first_buffer_ + buffer), offset);
+  }
+
+  Address scattered(int buffer, llvm::Type* element, Sym s, const std::vector<loops::GatherTerm>& gather) {
+    Value* offset = widen(index(s));
+    for (const loops::GatherTerm& term : gather) {
+      Value* scale = widen(index(term.coef));
+      offset = b_.CreateAdd(offset, b_.CreateMul(widen(value(term.value)), scale));
+    }
+    Value* base = load_buffer(b_, site_.buffers, first_buffer_ + buffer);
+    return {b_.CreateGEP(element, base, offset), Address::Scattered};
+  }
+
+  // ---- memory
+
+  /// Lanes of this vector that are columns; null: all.
+  Value* lanes_mask() {
+    if (!site_.columns_left) return nullptr;
+    Value*& mask = masks_[vector_];
+    if (!mask)
+      mask = in_front([&] {
+        return lane_mask(b_, static_cast<int>(lanes_),
+                         b_.CreateSub(site_.columns_left, i64(b_, first_lane())));
+      });
+    return mask;
+  }
   /// Lanes that exist and that `condition` allows; null: all.
   Value* mask(ExprId condition) {
-    if (condition == loops::kNone) return site_.mask;
+    Value* exists = lanes_mask();
+    if (condition == loops::kNone) return exists;
     Value* wanted = widen(value(condition));
-    return site_.mask ? b_.CreateAnd(site_.mask, wanted) : wanted;
+    return exists ? b_.CreateAnd(exists, wanted) : wanted;
   }
 
   Value* load(const Expr& e) {
     const Address at = address(e.buffer, e.index, e.gather);
     const llvm::Align align(static_cast<uint64_t>(dtype_bytes(e.dtype)));
-    if (at.kind == Address::Same && (e.mask == loops::kNone)) {
+    if (at.kind == Address::Same && e.mask == loops::kNone) {
       return ops_.from_memory(b_.CreateAlignedLoad(ops_.memory_type(e.dtype, 1), at.pointer, align), e.dtype);
     }
     llvm::Type* type = ops_.memory_type(e.dtype, lanes_);
@@ -278,16 +378,27 @@ class SiteEmitter {
     }
   }
 
+  using Known = std::map<std::pair<ExprId, int>, Value*>;  // by expression and vector (-1: the same for all)
+
   llvm::IRBuilder<>& b_;
   const Kernel& k_;
   const int first_buffer_;
   Ops ops_;
-  Value* sums_;
-  EpilogueSite site_;
-  unsigned lanes_;
-  Sym column_;
+  const TileSite site_;
+  const unsigned lanes_;
+  const int column_dim_;
+  const Sym column_;
   SizeEmitter sizes_;
-  std::vector<Value*> values_;
+  std::vector<bool> is_common_;
+  llvm::Instruction* common_;  // what the tile has in common is emitted before this
+  Known of_tile_, of_row_, of_vector_;
+  std::map<std::pair<int, std::string>, Value*> bases_;
+  std::map<int, Value*> masks_;
+  // of the vector being finished
+  Value* sums_ = nullptr;
+  Value* row_ = nullptr;
+  Value* row_number_ = nullptr;
+  int vector_ = 0;
 };
 
 }  // namespace
@@ -307,15 +418,8 @@ SizeEmitter make_size_emitter(const std::vector<Sym>& symbols) {
 Epilogue make_epilogue(const Kernel& kernel, int first_buffer, const Target& target) {
   Epilogue epilogue;
   epilogue.cost = cost_of(kernel);
-  epilogue.emit = [&kernel, first_buffer, &target](llvm::IRBuilder<>& b, Value* sums,
-                                                   const EpilogueSite& site) {
-    // Math functions may split the block at the insertion point for their cold paths, so it needs an end to
-    // split off.
-    llvm::Instruction* end = b.CreateUnreachable();
-    b.SetInsertPoint(end);
-    SiteEmitter(b, kernel, first_buffer, target, sums, site).emit();
-    b.SetInsertPoint(end->getParent());
-    end->eraseFromParent();
+  epilogue.begin = [&kernel, first_buffer, &target](llvm::IRBuilder<>& b, int lanes, const TileSite& site) {
+    return std::make_unique<TileEmitter>(b, kernel, first_buffer, target, lanes, site);
   };
   return epilogue;
 }

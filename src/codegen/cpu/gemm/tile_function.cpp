@@ -43,9 +43,9 @@ llvm::Function* emit_tile_function(llvm::Module& module, const std::string& name
   llvm::Function* function =
       begin_tile(module, b, name, {pointer, pointer, pointer, pointer, integer, integer, integer});
   std::vector<llvm::Value*> sums = emit_tile_product(b, shape, function->getArg(0), function->getArg(1));
-  const EpilogueSite site{function->getArg(2), function->getArg(3), function->getArg(4), function->getArg(5),
-                          nullptr};
-  emit_epilogue(b, epilogue, sums, shape.vectors, site, masked ? function->getArg(6) : nullptr);
+  emit_epilogue(b, epilogue, sums, shape.vectors,
+                {function->getArg(2), function->getArg(3), function->getArg(4), function->getArg(5),
+                 masked ? function->getArg(6) : nullptr});
   b.CreateRetVoid();
   return function;
 }
