@@ -57,7 +57,8 @@ bool set_rows(GemmKernel* gemm, const Type& x) {
 std::optional<GemmKernel> linear_of(const loops::Call& call) {
   const Type& x = call.operands[0];
   const Type& w = call.operands[1];
-  if (!all_known(w.sizes) || x.rank() == 0 || !x.strides.back().is_const(1)) return std::nullopt;
+  if (!all_known(w.sizes) || x.rank() == 0) return std::nullopt;
+  if (!x.strides.back().is_const(1) && !x.sizes.back().is_const(1)) return std::nullopt;
   GemmKernel gemm;
   gemm.name = "linear";
   gemm.n = w.sizes[0].value();
