@@ -54,6 +54,12 @@ if(BOLT_TESTS AND test_sources)
   add_test(NAME bolt_tests COMMAND bolt_tests)
 endif()
 
+# Times contraction kernels beside torch's: `ninja gemm_bench`, then bench/micro/gemm.py <its path>.
+add_library(gemm_bench MODULE EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/micro/gemm_bench.cpp)
+bolt_target(gemm_bench)
+target_include_directories(gemm_bench PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(gemm_bench PRIVATE bolt_core)
+
 # `make core-dist`: the library and bolt-opt (above), the headers _C needs, and what PrebuiltCore.cmake reads.
 foreach(folder support graph loops codegen cache)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder} DESTINATION include COMPONENT core OPTIONAL

@@ -32,6 +32,16 @@ foreach(lib torch torch_cpu torch_python c10)
   target_link_libraries(_C PRIVATE ${torch_dir}/lib/lib${lib}.so)
 endforeach()
 target_link_libraries(_C PRIVATE bolt_core)
+# Without OpenMP at compile time at::parallel_for is a plain loop. The runtime must be the one torch brings: a second
+# one would have threads of its own.
+target_compile_options(_C PRIVATE -fopenmp)
+file(GLOB torch_openmp ${torch_dir}/lib/libgomp*.so* ${torch_dir}/lib/libomp*.so* ${torch_dir}/lib/libiomp*.so*)
+if(torch_openmp)
+  target_link_libraries(_C PRIVATE ${torch_openmp})
+else()
+  find_package(OpenMP REQUIRED)
+  target_link_libraries(_C PRIVATE OpenMP::OpenMP_CXX)
+endif()
 set_target_properties(_C PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}
                       BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib")
 install(TARGETS _C LIBRARY DESTINATION torchbolt COMPONENT python)

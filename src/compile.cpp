@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "autograd/functionalize.h"
-#include "codegen/cpu/jit.h"
+#include "codegen/cpu/compile_plan.h"
 #include "graph/passes/passes.h"
 #include "graph/verify.h"
 #include "loops/plan.h"
@@ -76,11 +76,11 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
     graph::optimize(*lowered.graph);
     std::string graph_text = graph::print(*lowered.graph);
     stages.enter("loops");
-    auto plan = loops::plan(std::move(lowered.graph), {});
+    auto plan = loops::plan(std::move(lowered.graph), codegen::cpu::plan_options());
     std::string plan_text = loops::print(plan);
     stages.enter("codegen");
-    auto code = codegen::cpu::compile(plan.kernels);
-    ++(code->from_cache() ? stats.cache_hits : stats.cache_misses);
+    auto code = codegen::cpu::compile(plan);
+    ++(code.module->from_cache() ? stats.cache_hits : stats.cache_misses);
     stages.enter("program");
     auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted),
                                                     std::move(lowered), std::move(plan), std::move(code));

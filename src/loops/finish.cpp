@@ -67,7 +67,7 @@ class Finisher {
   bool mergeable(size_t outer, size_t inner) const {
     const Atom &a = space_.atoms[outer], &b = space_.atoms[inner];
     if (a.locked || b.locked || (space_.reduced >> outer & 1) != (space_.reduced >> inner & 1)) return false;
-    if (in_.acc && (is_column(a.symbol) || is_column(b.symbol))) return false;
+    if (in_.acc && is_column(a.symbol) != is_column(b.symbol)) return false;
     for (size_t i = 0; i < factors_.size(); ++i) {
       const auto &fa = factors_[i][outer], &fb = factors_[i][inner];
       // The dimensions of acc count as rows in their order, not as addresses.

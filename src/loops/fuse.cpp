@@ -96,6 +96,7 @@ class Fuser {
     const Node* call = nullptr;
     bool fold = false, alive = true;
     bool reduces = false;
+    std::optional<int64_t> packed;
   };
 
   // ---- units and their links ----
@@ -107,10 +108,13 @@ class Fuser {
       if (role == Role::Free) continue;
       int id = static_cast<int>(parts_.size());
       Part p;
-      if (role == Role::Library)
+      if (role == Role::Library) {
         p.call = n.get();
-      else
+        if (options_.generates && is_contraction(n.get()))
+          p.packed = options_.generates(describe_call(f_, *n));
+      } else {
         p.nodes = {n.get()}, ++f_.kernels_before;
+      }
       p.reduces = kind_of(n.get()) == OpKind::Reduce;
       p.fold = !n->outputs.empty() && f_.constant[n->out()->id];
       for (const auto& v : n->outputs) unit_of_[v->id] = id;
@@ -336,7 +340,8 @@ class Fuser {
     std::vector<char> returned(f_.usage.role.size(), 0);
     for (const graph::Output& o : g_.outputs) returned[view_base(o.value)->id] = 1;
     for (const Node* n : of_node_)
-      if (is_contraction(n) && !returned[n->out()->id]) attach(n, chain_behind(n));
+      if (f_.usage.role_of(n) == Role::Library && parts_[unit(n)].packed && !returned[n->out()->id])
+        attach(n, chain_behind(n));
   }
   static bool is_contraction(const Node* n) {
     return n->op == Op::linear || n->op == Op::matmul || n->op == Op::conv;
@@ -358,7 +363,8 @@ class Fuser {
     for (; !chain.empty(); chain.pop_back()) {
       std::optional<Built> built =
           try_build({chain, {chain.back()->out()}}, call->out(), accumulator_column(*call));
-      if (built && options_.accepts_epilogue(*call, built->kernel)) return join(call, chain);
+      if (built && options_.accepts_epilogue(describe_call(f_, *call), built->kernel))
+        return join(call, chain);
     }
   }
   void join(const Node* call, const std::vector<const Node*>& chain) {
@@ -454,6 +460,7 @@ class Fuser {
       Unit unit;
       unit.call = p.call;
       unit.fold = p.fold;
+      unit.packed = p.packed;
       if (!p.nodes.empty()) {
         unit.group.nodes = p.nodes;
         unit.group.stored = stored_of(p.nodes, [&](int x) { return x == u; });
@@ -489,6 +496,21 @@ class Fuser {
 }  // namespace
 
 int accumulator_column(const Node& call) { return call.op == Op::conv ? 1 : call.out()->type.rank() - 1; }
+
+Call describe_call(const Fusion& f, const Node& node) {
+  Call call{node, {}, {}};
+  for (const Value* v : node.operands) {
+    graph::Type type = v->type;
+    const Value* base = view_base(v);
+    if (!f.strides[v->id].empty())
+      type.strides = f.strides[v->id];
+    else if (auto view = over_base(v, f.strides[base->id]))
+      type.strides = view->strides;
+    call.operands.push_back(std::move(type));
+    call.constant.push_back(f.constant[v->id]);
+  }
+  return call;
+}
 
 Fusion fuse(const Graph& graph, const PlanOptions& options) { return Fuser(graph, options).run(); }
 

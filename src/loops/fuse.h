@@ -17,6 +17,7 @@
 // the order between the two, and the stretch is reordered around the merged group.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "loops/plan.h"
@@ -29,6 +30,7 @@ struct Unit {
   Group group;                        // empty for a call
   const graph::Node* call = nullptr;  // with a group too: the group is the epilogue of the call
   bool fold = false;                  // depends on parameters and constants only
+  std::optional<int64_t> packed;      // a call that the code generator computes: floats of its packed weights
 };
 
 struct Fusion {
@@ -42,6 +44,9 @@ struct Fusion {
 /// Which dimension of a contraction's result is the column of its tiles: the last, or a convolution's
 /// channels.
 int accumulator_column(const graph::Node& call);
+
+/// The operands of a call and how they lie in memory.
+Call describe_call(const Fusion& f, const graph::Node& node);
 
 Fusion fuse(const graph::Graph& graph, const PlanOptions& options);
 

@@ -139,6 +139,7 @@ class Planner {
   }
 
   void call(const Unit& u) {
+    if (u.packed) return contraction(u);
     const Node& n = *u.call;
     Step s{};
     s.kind = graph::op_info(n.op).kind == OpKind::Extern ? StepKind::Extern : StepKind::Library;
@@ -147,23 +148,53 @@ class Planner {
     if (s.kind == StepKind::Library) s.library = "aten";
     for (const Value* o : n.operands) s.buffers.push_back(show(o));
     s.operand_count = static_cast<int>(s.buffers.size());
-    if (!u.group.nodes.empty() && finish_call(u, &s)) return push(std::move(s), u.fold);
     for (const auto& v : n.outputs) s.buffers.push_back(define(v.get(), u.fold, true));
     push(std::move(s), u.fold);
-    if (!u.group.nodes.empty()) kernels(u);
   }
 
-  /// The epilogue as a kernel on the accumulator; false: the call stores its result and a kernel follows.
-  bool finish_call(const Unit& u, Step* s) {
-    BuildInput in{fusion_.usage, fusion_.strides, u.call->out(), accumulator_column(*u.call)};
-    std::optional<Built> built = build_kernel(in, u.group);
-    if (!built) return false;
-    s->epilogue = add_kernel(std::move(built->kernel));
+  /// A contraction of our own: its weights are packed once, its epilogue stores the result.
+  void contraction(const Unit& u) {
+    const Node& n = *u.call;
+    const Group plain{{}, {n.out()}};
+    std::optional<Built> built = build_epilogue(u, u.group.nodes.empty() ? plain : u.group);
+    bool separate = !built;  // together they are no kernel after all: the sums are stored, a kernel follows
+    if (separate) built = build_epilogue(u, plain);
+    BOLT_CHECK(built, graph::op_info(n.op).name, " has no epilogue");
+    built->kernel.name = std::string(graph::op_info(n.op).name) +
+                         (u.group.nodes.empty() || separate ? "" : "_" + built->kernel.name);
+    Step s{};
+    s.kind = StepKind::Contraction;
+    s.node = &n;
+    s.loc = n.loc;
+    s.epilogue = add_kernel(std::move(built->kernel));
+    for (size_t i = 0; i < n.operands.size(); ++i)
+      s.buffers.push_back(i == 1 ? pack(n, *u.packed, s.epilogue) : show(n.operands[i]));
+    s.operand_count = static_cast<int>(s.buffers.size());
     for (size_t i = 0; i < built->buffers.size(); ++i) {
-      bool read = plan_.kernels[s->epilogue].buffers[i].role == BufferRole::In;
-      s->buffers.push_back(read ? show(built->buffers[i]) : define(built->buffers[i], u.fold, false));
+      bool read = plan_.kernels[s.epilogue].buffers[i].role == BufferRole::In;
+      s.buffers.push_back(read ? show(built->buffers[i]) : define(built->buffers[i], u.fold, false));
     }
-    return true;
+    push(std::move(s), u.fold);
+    if (separate) kernels(u);
+  }
+  std::optional<Built> build_epilogue(const Unit& u, const Group& group) {
+    return build_kernel({fusion_.usage, fusion_.strides, u.call->out(), accumulator_column(*u.call)}, group);
+  }
+
+  int pack(const Node& n, int64_t floats, int epilogue) {
+    PlanBuffer b;
+    b.type = {DType::F32, n.out()->type.device, {floats}, {1}};
+    b.kind = BufferKind::Fold;
+    Step s{};
+    s.kind = StepKind::Pack;
+    s.node = &n;
+    s.loc = n.loc;
+    s.epilogue = epilogue;
+    s.buffers = {show(n.operands[1]), add_buffer(b)};
+    s.operand_count = 1;
+    int packed = s.buffers[1];
+    push(std::move(s), true);
+    return packed;
   }
   int add_kernel(Kernel k) {
     int id = static_cast<int>(plan_.kernels.size());

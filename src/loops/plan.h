@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,25 +42,27 @@ struct PlanBuffer {
 };
 
 enum class StepKind : uint8_t {
-  Kernel,   // kernels[kernel], buffers in the kernel's order
-  Library,  // node: a contraction or composite that ATen (or our own packed kernel) runs; buffers: operands
-            // then results
-  Extern,   // node: one opaque ATen call; buffers: tensor operands in order, then results
-  Copy,     // buffers[0] -> buffers[1], any strides (write-back into a mutated input)
+  Kernel,       // kernels[kernel], buffers in the kernel's order
+  Contraction,  // node: a contraction that the code generator computes; buffers: its operands, the weights
+                // packed, then those of kernels[epilogue]
+  Pack,         // fold only: buffers[0], the weights of the contraction that ends in kernels[epilogue] ->
+                // buffers[1] in the order its code reads them
+  Library,      // node: a contraction or composite that ATen runs; buffers: operands then results
+  Extern,       // node: one opaque ATen call; buffers: tensor operands in order, then results
+  Copy,         // buffers[0] -> buffers[1], any strides (write-back into a mutated input)
 };
 
 struct Step {
   StepKind kind;
   int kernel = -1;
-  const graph::Node* node = nullptr;  // Library, Extern: lives in Plan::graph
-  std::string
-      library;  // Library: which implementation: "mkldnn_linear", "aten", "sdpa_flash", "bolt_gemm", ...
+  const graph::Node* node = nullptr;  // Contraction, Pack, Library, Extern: lives in Plan::graph
+  std::string library;                // Library: which implementation: "aten", "sdpa_flash", ...
   std::vector<int> buffers;
   int operand_count = 0;  // how many of `buffers` are read
-  /// Library: kernels[epilogue] finishes the result while it is in registers. Its one `acc` is the call's
-  /// result, which is then stored nowhere; buffers[operand_count ...] are the epilogue's, in its order. The
-  /// epilogue's last dimension is the column (last dimension of the result, channel of a convolution), the
-  /// others are the rows, in order.
+  /// Contraction: kernels[epilogue] finishes and stores the result while it is in registers. Its `acc` is the
+  /// call's result; buffers[operand_count ...] are the epilogue's, in its order. The epilogue's last
+  /// dimension is the column (last dimension of the result, channel of a convolution), the others are the
+  /// rows, in order.
   int epilogue = -1;
   graph::Loc loc;
 };
@@ -75,12 +78,22 @@ struct Plan {
   int kernels_before_fusion = 0;  // nodes that would each have been a kernel
 };
 
+/// A contraction, and what the planner knows of its operands.
+struct Call {
+  const graph::Node& node;
+  std::vector<graph::Type> operands;  // as they lie in memory
+  std::vector<char> constant;         // by operand: depends on parameters only
+};
+
 struct PlanOptions {
   bool fuse = true;
   int fuel = -1;  // >= 0: at most so many fusions, to bisect a bug
   bool fold_params = true;
-  /// Asked for each contraction that could take the pointwise work behind it as its epilogue. Unset: never.
-  std::function<bool(const graph::Node& call, const Kernel& epilogue)> accepts_epilogue;
+  /// Asked for each contraction: when the code generator computes it, the floats that its weights (operand 1,
+  /// constant) take when packed; nothing: a library does. Unset: always a library.
+  std::function<std::optional<int64_t>(const Call&)> generates;
+  /// Asked for each generated contraction whether it can end in this pointwise work. Unset: never.
+  std::function<bool(const Call&, const Kernel& epilogue)> accepts_epilogue;
 };
 
 BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);

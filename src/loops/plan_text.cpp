@@ -8,9 +8,10 @@
 //   fold:
 //     kernel @cast_0 (b1) -> (b2)
 //   run:
-//     0: library linear aten (b0, b2) -> (b3)
-//     1: kernel @add_norm_1 (b3, b0) -> (b5)
-//     2: copy b5 -> b0
+//     0: library matmul aten (b0, b2) -> (b3)
+//     1: contraction linear with @linear_gelu_0 (b0, b2) -> (b3)
+//     2: kernel @add_norm_1 (b3, b0) -> (b5)
+//     3: copy b5 -> b0
 //   return b5
 //   <the kernels' own text>
 #include "loops/plan.h"
@@ -41,14 +42,14 @@ std::string buffer_text(const PlanBuffer& b) {
 
 std::string step_text(const Plan& p, const Step& s) {
   size_t reads = static_cast<size_t>(s.operand_count), all = s.buffers.size();
+  std::string op = s.node ? std::string(graph::op_info(s.node->op).name) : "";
   std::string args = list(s, 0, reads) + " -> " + list(s, reads, all);
   switch (s.kind) {
     case StepKind::Kernel: return "kernel @" + p.kernels[s.kernel].name + " " + args;
-    case StepKind::Library: {
-      std::string head = "library " + std::string(graph::op_info(s.node->op).name) + " " + s.library;
-      if (s.epilogue >= 0) head += " with @" + p.kernels[s.epilogue].name;
-      return head + " " + args;
-    }
+    case StepKind::Contraction:
+      return "contraction " + op + " with @" + p.kernels[s.epilogue].name + " " + args;
+    case StepKind::Pack: return "pack for @" + p.kernels[s.epilogue].name + " " + args;
+    case StepKind::Library: return "library " + op + " " + s.library + " " + args;
     case StepKind::Extern: return "extern " + s.node->attr_or<std::string>("name", "?") + " " + args;
     case StepKind::Copy:
       return "copy b" + std::to_string(s.buffers[0]) + " -> b" + std::to_string(s.buffers[1]);

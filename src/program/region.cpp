@@ -86,7 +86,7 @@ Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, std::str
 }
 
 Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd::Lowered lowered,
-               loops::Plan plan, std::unique_ptr<codegen::cpu::Module> code)
+               loops::Plan plan, codegen::cpu::PlanCode code)
     : tape_(std::move(tape)),
       wanted_(std::move(wanted)),
       lowered_(std::move(lowered)),
@@ -113,8 +113,8 @@ void Region::prepare() {
   auto prepare_list = [&](const std::vector<Step>& from, std::vector<PreparedStep>& to) {
     for (const Step& s : from) {
       PreparedStep p{&s};
-      if (s.kind == StepKind::Kernel) {
-        p.kernel = &code_->kernels()[s.kernel];
+      if (s.kind == StepKind::Kernel || s.kind == StepKind::Contraction) {
+        p.kernel = &code_.module->kernels()[s.kind == StepKind::Kernel ? s.kernel : s.epilogue];
         p.work = p.kernel->work.value();
         p.second_work = p.kernel->second_fn ? p.kernel->second_work.value() : 0;
         p.scratch = p.kernel->scratch_bytes.value();
@@ -140,16 +140,20 @@ void Region::prepare() {
   facts.ops = static_cast<int>(tape_.entries.size());
   facts.compiled = true;
   facts.kernels_before_fusion = plan_.kernels_before_fusion;
-  facts.from_cache = code_ && code_->from_cache();
+  facts.from_cache = code_.module->from_cache();
+  bool contracts = false;
   for (const Step& s : plan_.steps) {
-    facts.kernels += s.kind == StepKind::Kernel || s.kind == StepKind::Copy;
+    contracts |= s.kind == StepKind::Contraction;
+    facts.kernels +=
+        s.kind == StepKind::Kernel || s.kind == StepKind::Contraction || s.kind == StepKind::Copy;
     facts.library_calls += s.kind == StepKind::Library;
     facts.extern_calls += s.kind == StepKind::Extern;
-    if (s.kind == StepKind::Kernel)
-      facts.bytes_moved += loops::traffic(plan_.kernels[s.kernel]).bytes.value_or(0);
+    if (s.kind == StepKind::Kernel || s.kind == StepKind::Contraction)
+      facts.bytes_moved +=
+          loops::traffic(plan_.kernels[s.kind == StepKind::Kernel ? s.kernel : s.epilogue]).bytes.value_or(0);
   }
   // Giving the GIL away and taking it back costs as much as a tiny kernel.
-  releases_gil_ = facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > (64 << 10);
+  releases_gil_ = contracts || facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > (64 << 10);
 }
 
 std::unique_ptr<Region::Context> Region::take_context() {
@@ -225,7 +229,8 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     return slot.data ? slot.data : tensor_of(c, b).data_ptr();
   };
   switch (s.kind) {
-    case StepKind::Kernel: {
+    case StepKind::Kernel:
+    case StepKind::Contraction: {
       c.pointers.clear();
       for (int b : s.buffers) c.pointers.push_back(pointer(b));
       int64_t report = 0;
@@ -269,6 +274,13 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       }
       return;
     }
+    case StepKind::Pack: {
+      const auto& item = *code_.contractions[s.epilogue];
+      codegen::cpu::gemm::pack_weights(
+          item.contraction, item.schedule, static_cast<const float*>(pointer(s.buffers[0])),
+          values(plan_.buffers[s.buffers[0]].type.strides), static_cast<float*>(pointer(s.buffers[1])));
+      return;
+    }
     case StepKind::Copy: tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0])); return;
   }
 }
@@ -304,7 +316,8 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
   }
   run_steps(c, fold_steps_);
   for (size_t i = 0; i < plan_.buffers.size(); ++i)
-    if (plan_.buffers[i].kind == BufferKind::Fold) f->buffers.emplace_back(static_cast<int>(i), c.slots[i]);
+    if (plan_.buffers[i].kind == BufferKind::Fold && plan_.buffers[i].first_step >= 0)
+      f->buffers.emplace_back(static_cast<int>(i), c.slots[i]);
   std::lock_guard lock(mutex_);
   if (folds_.size() >= 8) folds_.erase(folds_.begin());  // the oldest instance
   folds_.push_back(f);

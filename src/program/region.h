@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "autograd/functionalize.h"
-#include "codegen/cpu/jit.h"
+#include "codegen/cpu/compile_plan.h"
 #include "loops/plan.h"
 #include "program/library.h"
 #include "record/tape.h"
@@ -51,7 +51,7 @@ class Region {
   Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why);
   /// Runs the plan. `plan.graph` and `lowered` (its graph moved away) must belong together.
   Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd::Lowered lowered, loops::Plan plan,
-         std::unique_ptr<codegen::cpu::Module> code);
+         codegen::cpu::PlanCode code);
   ~Region();
 
   /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
@@ -87,7 +87,7 @@ class Region {
   bool releases_gil_ = true;
   autograd::Lowered lowered_;
   loops::Plan plan_;
-  std::unique_ptr<codegen::cpu::Module> code_;
+  codegen::cpu::PlanCode code_;
   std::vector<PreparedStep> steps_, fold_steps_;
   std::vector<int> fold_inputs_;  // graph inputs the fold steps read
   std::mutex mutex_;              // guards the two caches below

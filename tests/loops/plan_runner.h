@@ -84,7 +84,9 @@ class PlanRunner {
     switch (s.kind) {
       case StepKind::Kernel: return kernel(p_.kernels[s.kernel], s.buffers, 0);
       case StepKind::Copy: return store(s.buffers[1], load(s.buffers[0]));
+      case StepKind::Contraction:
       case StepKind::Library: return call(s);
+      case StepKind::Pack: return pack(s);
       case StepKind::Extern: BOLT_CHECK(false, "an extern cannot be run here");
     }
   }
@@ -100,13 +102,29 @@ class PlanRunner {
     BOLT_CHECK(!report, "kernel @", k.name, " met an index out of range");
   }
 
+  /// Here the packed form is the row-major one.
+  void pack(const Step& s) {
+    HostTensor weights = load(s.buffers[0]);
+    graph::store_tensor(weights, dense_strides(weights.sizes), base_[s.buffers[1]]);
+  }
+  static std::vector<int64_t> dense_strides(const std::vector<int64_t>& sizes) {
+    std::vector<int64_t> dense(sizes.size(), 1);
+    for (size_t i = dense.size(); i-- > 1;) dense[i - 1] = dense[i] * sizes[i];
+    return dense;
+  }
+  HostTensor operand(const Step& s, int i) const {
+    if (s.kind != StepKind::Contraction || i != 1) return load(s.buffers[i]);
+    std::vector<int64_t> sizes = values(s.node->operands[1]->type.sizes);
+    return graph::load_tensor(DType::F32, sizes, dense_strides(sizes), base_[s.buffers[i]]);
+  }
+
   /// A graph of the one node.
   void call(const Step& s) {
     graph::Graph g;
     std::vector<graph::Value*> operands;
     std::vector<HostTensor> args;
     for (int i = 0; i < s.operand_count; ++i) {
-      args.push_back(load(s.buffers[i]));
+      args.push_back(operand(s, i));
       graph::Type t{args.back().dtype, {}, {}, {}};
       for (int64_t n : args.back().sizes) t.sizes.push_back(n);
       t.strides = graph::contiguous_strides(t.sizes);
@@ -132,8 +150,7 @@ class PlanRunner {
     // Rows in order, the column last: a convolution's channels move behind the pixels.
     HostTensor acc = result;
     if (s.node->op == graph::Op::conv) acc = channels_last(result);
-    std::vector<int64_t> dense(acc.sizes.size(), 1);
-    for (size_t i = dense.size(); i-- > 1;) dense[i - 1] = dense[i] * acc.sizes[i];
+    std::vector<int64_t> dense = dense_strides(acc.sizes);
     std::vector<void*> bases;
     for (size_t i = s.operand_count; i < s.buffers.size(); ++i) bases.push_back(base_[s.buffers[i]]);
     for (Expr& e : k.exprs) {

@@ -4,7 +4,7 @@
 //
 //   ; kernels: 2           kernels of the plan, all together
 //   ; fold: 1              steps of the fold part
-//   ; epilogues            contractions take the pointwise work behind them
+//   ; epilogues            contractions with weights are generated and take the pointwise work behind them
 //   ; s0 = 5               a symbol's value for the run
 //   ; ints: 7              integer inputs are below this (3 if not said)
 //   ; tolerance: 1e-2
@@ -120,7 +120,13 @@ TEST_P(PlanFile, RunsAsTheGraph) {
   std::vector<HostTensor> inputs = random_inputs(*g, c);
   std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
   PlanOptions options;
-  if (c.epilogues) options.accepts_epilogue = [](const graph::Node&, const Kernel&) { return true; };
+  if (c.epilogues) {
+    options.generates = [](const Call& call) {
+      Sym floats = call.operands[1].numel();
+      return call.constant[1] ? std::optional(floats.value()) : std::nullopt;
+    };
+    options.accepts_epilogue = [](const Call&, const Kernel&) { return true; };
+  }
   run_and_compare(c, options, inputs, expected);
   options.fuse = false;
   run_and_compare(c, options, inputs, expected);

@@ -252,6 +252,14 @@ Ops::Value Ops::integral(ScalarOp op, DType t, llvm::ArrayRef<Value> a) const {
 
 namespace {
 
+/// A constant other than NaN, in every lane.
+bool is_number(llvm::Value* v) {
+  auto* constant = llvm::dyn_cast<llvm::Constant>(v);
+  if (constant && constant->getType()->isVectorTy()) constant = constant->getSplatValue();
+  auto* number = llvm::dyn_cast_or_null<llvm::ConstantFP>(constant);
+  return number && !number->isNaN();
+}
+
 bool is_compare(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }
 
 /// fmod with the divisor's sign.
@@ -329,9 +337,13 @@ Ops::Value Ops::floating(ScalarOp op, llvm::ArrayRef<Value> a) const {
     case ScalarOp::pow: return m.pow(x, y);
     case ScalarOp::atan2: return m.atan2(x, y);
     case ScalarOp::copysign: return m.copysign(x, y);
-    // One compare, true also for a NaN in the operand that must win.
-    case ScalarOp::maximum: return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOGT(x, y), m.is_nan(x)), x, y);
-    case ScalarOp::minimum: return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOLT(x, y), m.is_nan(x)), x, y);
+    // True also for a NaN in the operand that must win; beside a number that is one compare.
+    case ScalarOp::maximum:
+      if (is_number(y)) return b_.CreateSelect(b_.CreateFCmpUGT(x, y), x, y);
+      return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOGT(x, y), m.is_nan(x)), x, y);
+    case ScalarOp::minimum:
+      if (is_number(y)) return b_.CreateSelect(b_.CreateFCmpULT(x, y), x, y);
+      return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOLT(x, y), m.is_nan(x)), x, y);
     case ScalarOp::fmax: return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOGT(x, y), m.is_nan(y)), x, y);
     case ScalarOp::fmin: return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOLT(x, y), m.is_nan(y)), x, y);
     default: BOLT_CHECK(false, "scalar operation ", static_cast<int>(op), " on floating values");

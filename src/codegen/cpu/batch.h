@@ -1,0 +1,30 @@
+// codegen/cpu/batch.h
+// A batch of jobs, each of which emits one function -> a Module: what kernels and contractions share.
+//
+// Equal jobs are compiled once, also across the batches of this process; the rest is looked up on disk as one
+// file, and what is not there is compiled on several threads, one object per thread.
+#pragma once
+
+#include <functional>
+
+#include "codegen/cpu/machine.h"
+
+namespace bolt::codegen::cpu {
+
+struct Job {
+  std::string name;  // for reports
+  std::string key;   // all that the code depends on but the target: equal keys are one function
+  /// Adds function `symbol` to the module. Runs on any thread, at most once.
+  std::function<void(const Machine& machine, llvm::Module& module, const std::string& symbol)> emit;
+  Sym work;
+  int64_t grain = 1;
+  bool reports = false;  // CompiledKernel::reports
+};
+
+/// One kernel per job, in their order.
+std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& target);
+
+/// The job of a kernel.
+Job kernel_job(const loops::Kernel& kernel, const Target& target);
+
+}  // namespace bolt::codegen::cpu

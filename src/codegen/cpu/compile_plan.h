@@ -1,0 +1,21 @@
+// codegen/cpu/compile_plan.h
+// Plan -> machine code: every kernel and every contraction of a plan in one batch.
+#pragma once
+
+#include "codegen/cpu/gemm/contraction.h"
+#include "loops/plan.h"
+
+namespace bolt::codegen::cpu {
+
+struct PlanCode {
+  /// kernels()[i] is the plan's kernel i; of an epilogue, the contraction that ends in it.
+  std::unique_ptr<Module> module;
+  /// By kernel of the plan, set for epilogues: how Pack steps fill the contraction's weights.
+  std::vector<std::optional<gemm::ScheduledContraction>> contractions;
+};
+
+BOLT_API PlanCode compile(const loops::Plan& plan, const Target& target = Target::host());
+/// The planner's questions, answered for `target`.
+BOLT_API loops::PlanOptions plan_options(const Target& target = Target::host());
+
+}  // namespace bolt::codegen::cpu

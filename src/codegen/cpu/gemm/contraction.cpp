@@ -1,0 +1,150 @@
+// src/codegen/cpu/gemm/contraction.cpp
+// contraction + epilogue -> machine code; see contraction.h
+#include "codegen/cpu/gemm/contraction.h"
+
+#include "codegen/cpu/batch.h"
+#include "codegen/cpu/gemm/emit_conv.h"
+#include "codegen/cpu/gemm/emit_depthwise.h"
+#include "codegen/cpu/gemm/loops_epilogue.h"
+#include "codegen/cpu/gemm/pack.h"
+#include "support/error.h"
+
+namespace bolt::codegen::cpu::gemm {
+namespace {
+
+const ConvKernel* conv_of(const Contraction& c) { return std::get_if<ConvKernel>(&c.shape); }
+
+/// The product that a contraction really is, when it is one.
+std::optional<GemmKernel> gemm_of(const Contraction& c) {
+  if (const ConvKernel* conv = conv_of(c)) return as_gemm(*conv);
+  return std::get<GemmKernel>(c.shape);
+}
+
+Launch launch(const ScheduledContraction& item) {
+  const Contraction& c = item.contraction;
+  if (const std::optional<GemmKernel> gemm = gemm_of(c)) return launch_gemm(*gemm, item.schedule);
+  const ConvKernel& conv = *conv_of(c);
+  return conv.depthwise() ? launch_depthwise(conv) : launch_conv(conv, item.schedule);
+}
+
+void emit(llvm::Module& module, const ScheduledContraction& item, const std::string& symbol,
+          const Target& target) {
+  const Contraction& c = item.contraction;
+  const Epilogue epilogue = make_epilogue(c.epilogue, c.first_buffer, target);
+  const SizeEmitter size = make_size_emitter(c.epilogue.symbols);
+  if (std::optional<GemmKernel> gemm = gemm_of(c)) {
+    gemm->name = symbol;
+    return emit_gemm(module, *gemm, item.schedule, epilogue, size);
+  }
+  ConvKernel conv = *conv_of(c);
+  conv.name = symbol;
+  if (conv.depthwise()) return emit_depthwise(module, conv, item.schedule.lanes, epilogue);
+  emit_conv(module, conv, item.schedule, epilogue, size);
+}
+
+/// The text that decides the code: without names.
+std::string key_of(ScheduledContraction item) {
+  std::visit([](auto& shape) { shape.name = "contraction"; }, item.contraction.shape);
+  loops::Kernel& epilogue = item.contraction.epilogue;
+  epilogue.name = "epilogue";
+  epilogue.sources.clear();
+  for (loops::Buffer& b : epilogue.buffers) b.name.clear();
+  return print(item.contraction) + print(item.schedule) + " buffers from " +
+         std::to_string(item.contraction.first_buffer) + "\n";
+}
+
+}  // namespace
+
+std::optional<GemmKernel> as_gemm(const ConvKernel& c) {
+  const bool pointwise = c.kernel_h == 1 && c.kernel_w == 1 && c.stride_h == 1 && c.stride_w == 1 &&
+                         c.pad_h == 0 && c.pad_w == 0 && c.groups == 1;
+  const bool dense = c.x_channel == 1 && c.x_row == c.width * c.x_col &&
+                     (c.images.is_const(1) || c.x_image == c.height * c.x_row);
+  if (!pointwise || !dense) return std::nullopt;
+  GemmKernel gemm;
+  gemm.name = c.name;
+  gemm.m = c.images * Sym(c.height * c.width);
+  gemm.n = c.out_channels;
+  gemm.k = c.in_channels;
+  gemm.a = {c.x, c.x_col, 1, false};
+  gemm.b = {c.w, 0, 0, true};
+  return gemm;
+}
+
+bool fits(const Contraction& c) {
+  Sym rows, columns;
+  if (const ConvKernel* conv = conv_of(c)) {
+    rows = conv->images * Sym(conv->out_height() * conv->out_width());
+    columns = conv->out_channels;
+  } else {
+    const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
+    rows = gemm.m;
+    for (const BatchDim& dim : gemm.batch) rows *= Sym(dim.size);
+    columns = gemm.n;
+  }
+  Sym epilogue_rows = 1;
+  for (size_t d = 0; d + 1 < c.epilogue.dims.size(); ++d) epilogue_rows *= c.epilogue.dims[d].size;
+  return !c.epilogue.dims.empty() && c.epilogue.dims.back().size == columns && epilogue_rows == rows;
+}
+
+std::string print(const Contraction& c) {
+  const ConvKernel* conv = conv_of(c);
+  return (conv ? print(*conv) : print(std::get<GemmKernel>(c.shape))) + "\n" + loops::print(c.epilogue);
+}
+
+Schedule choose_schedule(const Contraction& c, const Target& target, int64_t m_hint) {
+  const MachineFacts machine = machine_facts(target);
+  if (const std::optional<GemmKernel> gemm = gemm_of(c)) return schedule_gemm(*gemm, machine, m_hint);
+  const ConvKernel& conv = *conv_of(c);
+  if (!conv.depthwise()) return schedule_conv(conv, machine);
+  if (conv.x_channel != 1) throw_unsupported("depthwise convolution of channels-first input: ", print(conv));
+  Schedule schedule;
+  schedule.lanes = machine.lanes;
+  return schedule;
+}
+
+int64_t packed_floats(const Contraction& c, const Schedule& schedule) {
+  if (const ConvKernel* conv = conv_of(c)) {
+    return conv->depthwise() ? packed_depthwise_size(*conv, schedule.lanes)
+                             : packed_size(*conv, schedule.width());
+  }
+  const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
+  return gemm.b.packed ? packed_size(gemm.k, gemm.n, schedule.width()) : 0;
+}
+
+void pack_weights(const Contraction& c, const Schedule& schedule, const float* w,
+                  const std::vector<int64_t>& strides, float* packed) {
+  if (const ConvKernel* conv = conv_of(c)) {
+    BOLT_CHECK(strides.size() == 4, print(*conv), ": weights need four strides");
+    const int64_t four[4] = {strides[0], strides[1], strides[2], strides[3]};
+    if (conv->depthwise()) return pack_depthwise(*conv, w, four, schedule.lanes, packed);
+    return pack_conv(*conv, w, four, schedule.width(), packed);
+  }
+  const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
+  BOLT_CHECK(strides.size() == 2, print(gemm), ": weights need two strides");
+  pack_matrix(w, gemm.k, gemm.n, strides[1], strides[0], schedule.width(), packed);
+}
+
+Job contraction_job(const ScheduledContraction& item) {
+  if (!fits(item.contraction))
+    throw_unsupported("the epilogue is not over the contraction's rows and columns: ",
+                      print(item.contraction));
+  const Launch start = launch(item);
+  Job job;
+  job.name = std::visit([](const auto& shape) { return shape.name; }, item.contraction.shape);
+  job.key = key_of(item);
+  job.emit = [item](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+    emit(module, item, symbol, machine.target());
+  };
+  job.work = start.work;
+  job.grain = start.grain;
+  return job;
+}
+
+std::unique_ptr<Module> compile(const std::vector<ScheduledContraction>& contractions, const Target& target) {
+  std::vector<Job> jobs;
+  for (const ScheduledContraction& item : contractions) jobs.push_back(contraction_job(item));
+  return compile(jobs, target);
+}
+
+}  // namespace bolt::codegen::cpu::gemm

@@ -1,0 +1,241 @@
+// src/codegen/cpu/gemm/emit_conv.cpp
+// ConvKernel -> LLVM IR; see emit_conv.h
+#include "codegen/cpu/gemm/emit_conv.h"
+
+#include "codegen/cpu/gemm/emit_util.h"
+#include "codegen/cpu/gemm/pack.h"
+#include "codegen/cpu/gemm/tile_function.h"
+
+namespace bolt::codegen::cpu::gemm {
+namespace {
+
+using llvm::Value;
+
+class ConvEmitter {
+ public:
+  ConvEmitter(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
+              const Epilogue& epilogue)
+      : module_(module), c_(kernel), s_(schedule), epilogue_(epilogue), b_(module.getContext()) {
+    strip_ = strip_floats(c_, s_) > 0;
+    col_pitch_ = strip_ ? c_.in_channels : c_.x_col;
+    row_pitch_ = strip_ ? (c_.width + 2 * c_.pad_w) * c_.in_channels : c_.x_row;
+    bands_ = (c_.out_height() + s_.bands - 1) / s_.bands;
+    group_panels_ = (group_out() + s_.width() - 1) / s_.width();
+  }
+
+  void emit() {
+    make_tiles();
+    args_ = begin_kernel(module_, b_, c_.name);
+    x_ = load_buffer(b_, args_.buffers, c_.x);
+    w_ = load_buffer(b_, args_.buffers, c_.w);
+    if (strip_) {
+      llvm::AllocaInst* slot =
+          b_.CreateAlloca(llvm::ArrayType::get(b_.getFloatTy(), static_cast<uint64_t>(strip_floats(c_, s_))));
+      slot->setAlignment(llvm::Align(64));
+      scratch_ = slot;
+      copied_ = b_.CreateAlloca(b_.getInt64Ty());
+      b_.CreateStore(i64(b_, -1), copied_);
+    }
+    emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task); });
+    b_.CreateRetVoid();
+  }
+
+ private:
+  int64_t group_in() const { return c_.in_channels / c_.groups; }
+  int64_t group_out() const { return c_.out_channels / c_.groups; }
+  int64_t panels() const { return c_.groups * group_panels_; }
+  int64_t strips() const { return (bands_ + s_.row_block - 1) / s_.row_block; }
+  int64_t col_blocks() const { return (panels() + s_.col_block - 1) / s_.col_block; }
+  int64_t k() const { return c_.kernel_h * c_.kernel_w * group_in(); }
+  bool masked() const { return group_out() % s_.width() != 0; }
+
+  /// The nest over (kh, kw, ci), with loops joined where A's addresses follow each other.
+  std::vector<KLevel> k_nest() const {
+    std::vector<KLevel> nest;
+    auto add = [&](int64_t count, int64_t step) {
+      if (count == 1) return;
+      nest.push_back({count, step});
+    };
+    add(c_.kernel_h, c_.dilation_h * row_pitch_);
+    add(c_.kernel_w, c_.dilation_w * col_pitch_);
+    add(group_in(), 1);
+    for (size_t i = nest.size(); i-- > 1;) {
+      if (nest[i - 1].a_step != nest[i].count * nest[i].a_step) continue;
+      nest[i - 1] = {nest[i - 1].count * nest[i].count, nest[i].a_step};
+      nest.erase(nest.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return nest;
+  }
+
+  llvm::Function* tile_of(int64_t bands, int64_t columns) {
+    TileShape shape;
+    shape.vectors = s_.vectors;
+    shape.lanes = s_.lanes;
+    shape.prefetch = s_.prefetch;
+    shape.k = k_nest();
+    shape.b_step = s_.width();
+    for (int64_t y = 0; y < bands; ++y) {
+      for (int64_t x = 0; x < columns; ++x) {
+        shape.row_offsets.push_back(y * c_.stride_h * row_pitch_ + x * c_.stride_w * col_pitch_);
+      }
+    }
+    const std::string name = c_.name + ".tile" + std::to_string(bands) + "x" + std::to_string(columns);
+    return emit_tile_function(module_, name, shape, epilogue_, masked());
+  }
+
+  void make_tiles() {
+    cut_ = cut_rows(c_.out_width(), s_.bands > 1 ? c_.out_width() : s_.rows);
+    tile_ = tile_of(s_.bands, cut_.height);
+    if (cut_.longer) longer_tile_ = tile_of(s_.bands, cut_.height + 1);
+    if (c_.out_height() % s_.bands) last_tile_ = tile_of(c_.out_height() % s_.bands, cut_.height);
+  }
+
+  void emit_task(Value* task) {
+    Value* col_block = b_.CreateURem(task, i64(b_, col_blocks()));
+    Value* rest = b_.CreateUDiv(task, i64(b_, col_blocks()));
+    Value* strip = b_.CreateURem(rest, i64(b_, strips()));
+    image_ = b_.CreateUDiv(rest, i64(b_, strips()));
+    Value* first_band = b_.CreateMul(strip, i64(b_, s_.row_block));
+    Value* last_band = minimum(b_.CreateAdd(first_band, i64(b_, s_.row_block)), bands_);
+    Value* first_panel = b_.CreateMul(col_block, i64(b_, s_.col_block));
+    Value* last_panel = minimum(b_.CreateAdd(first_panel, i64(b_, s_.col_block)), panels());
+    first_row_ = b_.CreateMul(first_band, i64(b_, s_.bands));
+    x_image_ = float_at(b_, x_, b_.CreateMul(image_, i64(b_, c_.x_image)));
+    if (strip_) {
+      // Tasks of one strip follow each other: it is copied for the first of them that this range holds.
+      emit_if(b_, b_.CreateICmpNE(rest, b_.CreateLoad(b_.getInt64Ty(), copied_)), [&] {
+        copy_strip(minimum(b_.CreateMul(last_band, i64(b_, s_.bands)), c_.out_height()));
+        b_.CreateStore(rest, copied_);
+      });
+    }
+    if (s_.rows_inside) {
+      emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) {
+        emit_pixels(first_band, last_band,
+                    [&](llvm::Function* tile, Value* y, Value* x) { emit_tile(tile, y, x, panel); });
+      });
+    } else {
+      emit_pixels(first_band, last_band, [&](llvm::Function* tile, Value* y, Value* x) {
+        emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) { emit_tile(tile, y, x, panel); });
+      });
+    }
+  }
+
+  using TileBody = std::function<void(llvm::Function*, Value* y, Value* x)>;
+
+  /// body(tile function, output row, output column) over the tiles of bands [first, last).
+  void emit_pixels(Value* first, Value* last, const TileBody& body) {
+    Value* whole = last_tile_ ? minimum(last, bands_ - 1) : last;
+    emit_for(b_, first, whole, 1,
+             [&](Value* band) { emit_band(b_.CreateMul(band, i64(b_, s_.bands)), body); });
+    if (!last_tile_) return;
+    emit_if(b_, b_.CreateICmpSLT(whole, last),
+            [&] { body(last_tile_, i64(b_, (bands_ - 1) * s_.bands), i64(b_, 0)); });
+  }
+
+  void emit_band(Value* y, const TileBody& body) {
+    if (cut_.tiles == 1) return body(tile_, y, i64(b_, 0));
+    if (cut_.longer) {
+      emit_for(b_, i64(b_, 0), i64(b_, cut_.longer * (cut_.height + 1)), cut_.height + 1,
+               [&](Value* x) { body(longer_tile_, y, x); });
+    }
+    emit_for(b_, i64(b_, cut_.longer * (cut_.height + 1)), i64(b_, c_.out_width()), cut_.height,
+             [&](Value* x) { body(tile_, y, x); });
+  }
+
+  void emit_tile(llvm::Function* tile, Value* y, Value* x, Value* panel) {
+    Value* a = strip_ ? scratch_ : x_image_;
+    Value* a_row = strip_ ? b_.CreateSub(y, first_row_) : y;
+    a = float_at(b_, a, b_.CreateMul(a_row, i64(b_, c_.stride_h * row_pitch_)));
+    a = float_at(b_, a, b_.CreateMul(x, i64(b_, c_.stride_w * col_pitch_)));
+    Value* col = b_.CreateMul(panel, i64(b_, s_.width()));
+    Value* left = b_.CreateSub(i64(b_, group_out()), col);
+    if (c_.groups > 1) {
+      Value* group = b_.CreateUDiv(panel, i64(b_, group_panels_));
+      Value* in_group = b_.CreateMul(b_.CreateURem(panel, i64(b_, group_panels_)), i64(b_, s_.width()));
+      a = float_at(b_, a, b_.CreateMul(group, i64(b_, group_in())));
+      col = b_.CreateAdd(b_.CreateMul(group, i64(b_, group_out())), in_group);
+      left = b_.CreateSub(i64(b_, group_out()), in_group);
+    }
+    Value* weights = float_at(b_, w_, b_.CreateMul(panel, i64(b_, k() * s_.width())));
+    Value* image_row = b_.CreateAdd(b_.CreateMul(image_, i64(b_, c_.out_height())), y);
+    Value* row = b_.CreateAdd(b_.CreateMul(image_row, i64(b_, c_.out_width())), x);
+    call_tile(b_, tile, args_, {a, weights, row, col, left});
+  }
+
+  /// Input rows that output rows [first_row_, last_row) need, with zeros around the image.
+  void copy_strip(Value* last_row) {
+    Value* rows = b_.CreateSub(last_row, first_row_);
+    Value* count = b_.CreateAdd(b_.CreateMul(b_.CreateSub(rows, i64(b_, 1)), i64(b_, c_.stride_h)),
+                                i64(b_, (c_.kernel_h - 1) * c_.dilation_h + 1));
+    Value* first = b_.CreateSub(b_.CreateMul(first_row_, i64(b_, c_.stride_h)), i64(b_, c_.pad_h));
+    emit_for(b_, i64(b_, 0), count, 1, [&](Value* row) {
+      Value* to = float_at(b_, scratch_, b_.CreateMul(row, i64(b_, row_pitch_)));
+      Value* y = b_.CreateAdd(first, row);
+      // One unsigned comparison: negative rows are huge.
+      emit_if(
+          b_, b_.CreateICmpULT(y, i64(b_, c_.height)), [&] { copy_row(to, y); },
+          [&] { emit_copy(b_, s_.lanes, to, nullptr, i64(b_, row_pitch_)); });
+    });
+  }
+
+  void copy_row(Value* to, Value* y) {
+    const int64_t border = c_.pad_w * c_.in_channels;
+    Value* from = float_at(b_, x_image_, b_.CreateMul(y, i64(b_, c_.x_row)));
+    Value* inside = float_at(b_, to, border);
+    if (border) {
+      emit_copy(b_, s_.lanes, to, nullptr, i64(b_, border));
+      emit_copy(b_, s_.lanes, float_at(b_, inside, c_.width * c_.in_channels), nullptr, i64(b_, border));
+    }
+    if (c_.x_channel == 1 && c_.x_col == c_.in_channels) {
+      emit_copy(b_, s_.lanes, inside, from, i64(b_, c_.width * c_.in_channels));
+      return;
+    }
+    emit_for(b_, i64(b_, 0), i64(b_, c_.in_channels), 1, [&](Value* channel) {
+      Value* plane = float_at(b_, from, b_.CreateMul(channel, i64(b_, c_.x_channel)));
+      emit_for(b_, i64(b_, 0), i64(b_, c_.width), 1, [&](Value* x) {
+        Value* number =
+            b_.CreateLoad(b_.getFloatTy(), float_at(b_, plane, b_.CreateMul(x, i64(b_, c_.x_col))));
+        b_.CreateStore(number,
+                       float_at(b_, inside, b_.CreateAdd(b_.CreateMul(x, i64(b_, c_.in_channels)), channel)));
+      });
+    });
+  }
+
+  Value* minimum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); }
+  Value* minimum(Value* x, int64_t y) { return minimum(x, i64(b_, y)); }
+
+  llvm::Module& module_;
+  const ConvKernel& c_;
+  const Schedule& s_;
+  const Epilogue& epilogue_;
+  llvm::IRBuilder<> b_;
+
+  bool strip_ = false;     // input rows are copied first
+  int64_t col_pitch_ = 0;  // elements between two input pixels as the tiles see them
+  int64_t row_pitch_ = 0;
+  int64_t bands_ = 0;  // of tiles, in an image
+  int64_t group_panels_ = 0;
+  RowCut cut_;  // of an output row
+  llvm::Function* tile_ = nullptr;
+  llvm::Function* longer_tile_ = nullptr;
+  llvm::Function* last_tile_ = nullptr;  // the last band, when it has fewer rows
+  KernelArgs args_{};
+  Value* x_ = nullptr;
+  Value* w_ = nullptr;
+  Value* scratch_ = nullptr;
+  llvm::AllocaInst* copied_ = nullptr;  // which strip of which image scratch_ holds
+  // of the task being emitted
+  Value* image_ = nullptr;
+  Value* x_image_ = nullptr;
+  Value* first_row_ = nullptr;
+};
+
+}  // namespace
+
+void emit_conv(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
+               const Epilogue& epilogue, const SizeEmitter&) {
+  verify(kernel);
+  ConvEmitter(module, kernel, schedule, epilogue).emit();
+}
+
+}  // namespace bolt::codegen::cpu::gemm

@@ -1,0 +1,230 @@
+// src/codegen/cpu/gemm/emit_gemm.cpp
+// GemmKernel -> LLVM IR; see emit_gemm.h for the order of the work
+#include "codegen/cpu/gemm/emit_gemm.h"
+
+#include <algorithm>
+
+#include "codegen/cpu/gemm/emit_util.h"
+#include "codegen/cpu/gemm/pack_emit.h"
+#include "codegen/cpu/gemm/tile_function.h"
+
+namespace bolt::codegen::cpu::gemm {
+namespace {
+
+using llvm::Value;
+
+class GemmEmitter {
+ public:
+  GemmEmitter(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
+              const Epilogue& epilogue, const SizeEmitter& size)
+      : module_(module),
+        kernel_(kernel),
+        s_(schedule),
+        epilogue_(epilogue),
+        size_(size),
+        b_(module.getContext()) {}
+
+  void emit() {
+    make_tiles();
+    args_ = begin_kernel(module_, b_, kernel_.name);
+    rows_ = size_(b_, args_.syms, kernel_.m);
+    row_tiles_ = count_tiles(kernel_.m, s_.rows);
+    col_blocks_ = (panels() + s_.col_block - 1) / s_.col_block;
+    Value* row_blocks = b_.CreateUDiv(
+        b_.CreateAdd(size_(b_, args_.syms, row_tiles_), i64(b_, s_.row_block - 1)), i64(b_, s_.row_block));
+    a_base_ = load_buffer(b_, args_.buffers, kernel_.a.buffer);
+    b_base_ = load_buffer(b_, args_.buffers, kernel_.b.buffer);
+    if (packs_a()) a_scratch_ = reserve(s_.row_block * s_.rows * kernel_.k);
+    if (packs_b()) b_scratch_ = reserve(kernel_.k * s_.width());
+    emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task, row_blocks); });
+    b_.CreateRetVoid();
+  }
+
+ private:
+  bool packs_a() const { return kernel_.a.col_stride != 1; }
+  bool packs_b() const {
+    return !kernel_.b.packed && (kernel_.b.col_stride != 1 || kernel_.n % s_.width() != 0);
+  }
+  int64_t panels() const { return (kernel_.n + s_.width() - 1) / s_.width(); }
+  bool masked() const { return kernel_.n % s_.width() != 0; }
+
+  llvm::Function* tile_of(int64_t rows) {
+    TileShape shape;
+    shape.vectors = s_.vectors;
+    shape.lanes = s_.lanes;
+    shape.prefetch = kernel_.b.packed ? s_.prefetch : 0;
+    shape.k = {{kernel_.k, 1}};
+    shape.b_step = kernel_.b.packed || packs_b() ? s_.width() : kernel_.b.row_stride;
+    const int64_t row_stride = packs_a() ? kernel_.k : kernel_.a.row_stride;
+    for (int64_t r = 0; r < rows; ++r) shape.row_offsets.push_back(r * row_stride);
+    return emit_tile_function(module_, kernel_.name + ".tile" + std::to_string(rows), shape, epilogue_,
+                              masked());
+  }
+
+  void make_tiles() {
+    if (kernel_.m.is_const()) {
+      cut_ = cut_rows(kernel_.m.value(), s_.rows);
+      if (cut_.longer) longer_tile_ = tile_of(cut_.height + 1);
+      tile_ = tile_of(cut_.height);
+      return;
+    }
+    tile_ = tile_of(s_.rows);
+    for (int64_t rows : {16, 8, 4, 2, 1}) {
+      if (rows < s_.rows) tail_tiles_.push_back({rows, tile_of(rows)});
+    }
+  }
+
+  Value* reserve(int64_t floats) {
+    llvm::AllocaInst* slot =
+        b_.CreateAlloca(llvm::ArrayType::get(b_.getFloatTy(), static_cast<uint64_t>(floats)));
+    slot->setAlignment(llvm::Align(64));
+    return slot;
+  }
+
+  void emit_task(Value* task, Value* row_blocks) {
+    Value* col_block = b_.CreateURem(task, i64(b_, col_blocks_));
+    Value* rest = b_.CreateUDiv(task, i64(b_, col_blocks_));
+    Value* row_block = b_.CreateURem(rest, row_blocks);
+    batch_ = b_.CreateUDiv(rest, row_blocks);
+    Value* first_tile = b_.CreateMul(row_block, i64(b_, s_.row_block));
+    Value* last_tile =
+        minimum(b_.CreateAdd(first_tile, i64(b_, s_.row_block)), size_(b_, args_.syms, row_tiles_));
+    Value* first_panel = b_.CreateMul(col_block, i64(b_, s_.col_block));
+    Value* last_panel = minimum(b_.CreateAdd(first_panel, i64(b_, s_.col_block)), i64(b_, panels()));
+    locate_batch();
+    if (packs_a()) pack_rows(first_tile, last_tile);
+    if (s_.rows_inside) {
+      emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) {
+        Value* b_panel = panel_pointer(panel);
+        emit_rows(first_tile, last_tile,
+                  [&](llvm::Function* tile, Value* row) { emit_tile(tile, row, panel, b_panel); });
+      });
+    } else {
+      emit_rows(first_tile, last_tile, [&](llvm::Function* tile, Value* row) {
+        emit_for(b_, first_panel, last_panel, 1,
+                 [&](Value* panel) { emit_tile(tile, row, panel, panel_pointer(panel)); });
+      });
+    }
+  }
+
+  /// Pointers of this batch item's matrices.
+  void locate_batch() {
+    a_ = a_base_;
+    b_matrix_ = b_base_;
+    Value* rest = batch_;
+    for (auto dim = kernel_.batch.rbegin(); dim != kernel_.batch.rend(); ++dim) {
+      Value* index = b_.CreateURem(rest, i64(b_, dim->size));
+      rest = b_.CreateUDiv(rest, i64(b_, dim->size));
+      a_ = float_at(b_, a_, b_.CreateMul(index, i64(b_, dim->a_stride)));
+      b_matrix_ = float_at(b_, b_matrix_, b_.CreateMul(index, i64(b_, dim->b_stride)));
+    }
+  }
+
+  /// body(tile function, first row) over the rows of tiles [first, last).
+  void emit_rows(Value* first, Value* last, const std::function<void(llvm::Function*, Value*)>& body) {
+    if (!kernel_.m.is_const()) return emit_dynamic_rows(first, last, body);
+    Value* longer = i64(b_, cut_.longer);
+    if (cut_.longer) {
+      emit_for(b_, first, minimum(last, longer), 1,
+               [&](Value* t) { body(longer_tile_, b_.CreateMul(t, i64(b_, cut_.height + 1))); });
+    }
+    emit_for(b_, cut_.longer ? maximum(first, longer) : first, last, 1,
+             [&](Value* t) { body(tile_, b_.CreateAdd(b_.CreateMul(t, i64(b_, cut_.height)), longer)); });
+  }
+
+  void emit_dynamic_rows(Value* first, Value* last,
+                         const std::function<void(llvm::Function*, Value*)>& body) {
+    Value* whole = b_.CreateUDiv(rows_, i64(b_, s_.rows));
+    emit_for(b_, first, minimum(last, whole), 1,
+             [&](Value* t) { body(tile_, b_.CreateMul(t, i64(b_, s_.rows))); });
+    emit_if(b_, b_.CreateICmpSLT(whole, last), [&] {
+      Value* row = b_.CreateMul(whole, i64(b_, s_.rows));
+      Value* left = b_.CreateSub(rows_, row);
+      for (const auto& [rows, tile] : tail_tiles_) {
+        Value* part = b_.CreateAnd(left, i64(b_, rows));
+        emit_if(b_, b_.CreateICmpNE(part, i64(b_, 0)), [&, tile = tile] { body(tile, row); });
+        row = b_.CreateAdd(row, part);
+      }
+    });
+  }
+
+  void emit_tile(llvm::Function* tile, Value* row, Value* panel, Value* b_panel) {
+    Value* col = b_.CreateMul(panel, i64(b_, s_.width()));
+    Value* a_row = packs_a() ? b_.CreateMul(b_.CreateSub(row, scratch_row_), i64(b_, kernel_.k))
+                             : b_.CreateMul(row, i64(b_, kernel_.a.row_stride));
+    Value* result_row = kernel_.batch.empty() ? row : b_.CreateAdd(b_.CreateMul(batch_, rows_), row);
+    call_tile(b_, tile, args_,
+              {float_at(b_, packs_a() ? a_scratch_ : a_, a_row), b_panel, result_row, col,
+               b_.CreateSub(i64(b_, kernel_.n), col)});
+  }
+
+  Value* panel_pointer(Value* panel) {
+    if (kernel_.b.packed)
+      return float_at(b_, b_matrix_, b_.CreateMul(panel, i64(b_, kernel_.k * s_.width())));
+    Value* col = b_.CreateMul(panel, i64(b_, s_.width()));
+    Value* from = float_at(b_, b_matrix_, b_.CreateMul(col, i64(b_, kernel_.b.col_stride)));
+    if (!packs_b()) return from;
+    emit_pack_panel(b_, {from, kernel_.b.row_stride, kernel_.b.col_stride}, kernel_.k, s_.lanes, s_.vectors,
+                    masked() ? b_.CreateSub(i64(b_, kernel_.n), col) : nullptr, b_scratch_);
+    return b_scratch_;
+  }
+
+  /// Copies the task's rows of a transposed A into rows that follow each other.
+  void pack_rows(Value* first, Value* last) {
+    scratch_row_ = row_of(first);
+    Value* end = row_of(last);
+    emit_for(b_, scratch_row_, end, 1, [&](Value* row) {
+      Value* from = float_at(b_, a_, b_.CreateMul(row, i64(b_, kernel_.a.row_stride)));
+      Value* to = float_at(b_, a_scratch_, b_.CreateMul(b_.CreateSub(row, scratch_row_), i64(b_, kernel_.k)));
+      emit_for(b_, i64(b_, 0), i64(b_, kernel_.k), 1, [&](Value* k) {
+        Value* number = b_.CreateLoad(b_.getFloatTy(),
+                                      float_at(b_, from, b_.CreateMul(k, i64(b_, kernel_.a.col_stride))));
+        b_.CreateStore(number, float_at(b_, to, k));
+      });
+    });
+  }
+
+  /// First row of a tile; of the tile after the last: the number of rows.
+  Value* row_of(Value* tile) {
+    if (!kernel_.m.is_const()) return minimum(b_.CreateMul(tile, i64(b_, s_.rows)), rows_);
+    return b_.CreateAdd(b_.CreateMul(tile, i64(b_, cut_.height)), minimum(tile, i64(b_, cut_.longer)));
+  }
+
+  Value* minimum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); }
+  Value* maximum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y); }
+
+  llvm::Module& module_;
+  const GemmKernel& kernel_;
+  const Schedule& s_;
+  const Epilogue& epilogue_;
+  const SizeEmitter& size_;
+  llvm::IRBuilder<> b_;
+
+  RowCut cut_;  // constant m
+  llvm::Function* tile_ = nullptr;
+  llvm::Function* longer_tile_ = nullptr;                        // constant m
+  std::vector<std::pair<int64_t, llvm::Function*>> tail_tiles_;  // symbolic m
+  KernelArgs args_{};
+  Sym row_tiles_;
+  int64_t col_blocks_ = 1;
+  Value* rows_ = nullptr;
+  Value* a_base_ = nullptr;
+  Value* b_base_ = nullptr;
+  Value* a_scratch_ = nullptr;
+  Value* b_scratch_ = nullptr;
+  // of the task being emitted
+  Value* batch_ = nullptr;
+  Value* a_ = nullptr;
+  Value* b_matrix_ = nullptr;
+  Value* scratch_row_ = nullptr;
+};
+
+}  // namespace
+
+void emit_gemm(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
+               const Epilogue& epilogue, const SizeEmitter& size) {
+  verify(kernel);
+  GemmEmitter(module, kernel, schedule, epilogue, size).emit();
+}
+
+}  // namespace bolt::codegen::cpu::gemm

@@ -1,0 +1,37 @@
+// src/codegen/cpu/gemm/emit_util.h
+// small pieces of IR that every contraction emitter needs: loops, addresses, masks, row copies
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <functional>
+
+namespace bolt::codegen::cpu::gemm {
+
+/// for (i = low; i < high; i += step) body(i). The body may make blocks of its own.
+void emit_for(llvm::IRBuilder<>& b, llvm::Value* low, llvm::Value* high, int64_t step,
+              const std::function<void(llvm::Value*)>& body);
+
+/// if (condition) then() else otherwise().
+void emit_if(llvm::IRBuilder<>& b, llvm::Value* condition, const std::function<void()>& then,
+             const std::function<void()>& otherwise = nullptr);
+
+/// base + elements floats.
+llvm::Value* float_at(llvm::IRBuilder<>& b, llvm::Value* base, llvm::Value* elements);
+llvm::Value* float_at(llvm::IRBuilder<>& b, llvm::Value* base, int64_t elements);
+
+/// Lanes below `count`.
+llvm::Value* lane_mask(llvm::IRBuilder<>& b, int lanes, llvm::Value* count);
+
+/// buffers[index] as a pointer.
+llvm::Value* load_buffer(llvm::IRBuilder<>& b, llvm::Value* buffers, int index);
+
+/// Copies or zeroes `count` floats; `from` null: zeros.
+void emit_copy(llvm::IRBuilder<>& b, int lanes, llvm::Value* to, llvm::Value* from, llvm::Value* count);
+
+/// An i64 expression's shorthands: constants fold on the way.
+inline llvm::ConstantInt* i64(llvm::IRBuilder<>& b, int64_t v) {
+  return b.getInt64(static_cast<uint64_t>(v));
+}
+
+}  // namespace bolt::codegen::cpu::gemm

@@ -1,0 +1,27 @@
+// src/codegen/cpu/gemm/from_plan.h
+// a contraction of the plan -> the Contraction we emit for it; and the rule which ones we take
+//
+// The planner asks twice (loops/plan.h): `generates` for each contraction, `accepts_epilogue` for the work
+// behind it. After planning, `contraction_of` describes each Contraction step: operands 0 (activations), 1
+// (packed weights), then the bias, if there is one, and the epilogue's buffers. A bias is an addition at the
+// beginning of the epilogue.
+//
+// Taken today: linear in float32 with constant weights, on machines with AVX2 or AVX-512. See `worth_it` in
+// from_plan.cpp for the cost rule and what it rests on.
+#pragma once
+
+#include <optional>
+
+#include "codegen/cpu/gemm/contraction.h"
+#include "loops/plan.h"
+
+namespace bolt::codegen::cpu::gemm {
+
+/// Floats of the packed weights, if this call is ours.
+BOLT_API std::optional<int64_t> generates(const loops::Call& call, const Target& target);
+BOLT_API bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue);
+/// `step` is a Contraction.
+BOLT_API ScheduledContraction contraction_of(const loops::Plan& plan, const loops::Step& step,
+                                             const Target& target);
+
+}  // namespace bolt::codegen::cpu::gemm

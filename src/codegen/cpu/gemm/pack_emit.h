@@ -1,0 +1,24 @@
+// src/codegen/cpu/gemm/pack_emit.h
+// one panel of a B that is not constant -> code that copies it into the order of pack.h
+//
+// Rows that lie whole in memory are copied vector by vector; a transposed B (attention's keys) goes through
+// square transposes of `lanes` x `lanes` numbers in registers.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <cstdint>
+
+namespace bolt::codegen::cpu::gemm {
+
+struct PanelSource {
+  llvm::Value* first;  ///< element (0, first column of the panel)
+  int64_t row_stride;
+  int64_t col_stride;
+};
+
+/// `columns_left` null: all columns of the panel exist; else the others become zeros.
+void emit_pack_panel(llvm::IRBuilder<>& b, const PanelSource& from, int64_t k, int lanes, int vectors,
+                     llvm::Value* columns_left, llvm::Value* to);
+
+}  // namespace bolt::codegen::cpu::gemm

@@ -1,0 +1,217 @@
+// src/codegen/cpu/gemm/schedule.cpp
+// cost model of register tiles, choice of blocks; see schedule.h
+#include "codegen/cpu/gemm/schedule.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "codegen/cpu/gemm/pack.h"
+#include "support/error.h"
+
+namespace bolt::codegen::cpu::gemm {
+namespace {
+
+constexpr double kTileOverhead = 24;      // cycles to enter and leave a tile: call, sums out, first loads
+constexpr double kSumsInFlight = 11;      // that keep two multiply-adds a cycle busy, with some slack
+constexpr double kBytesPerCycle = 256;    // price of a tile's operands: what tells equally busy tiles apart
+constexpr int64_t kMinTasks = 16;         // enough for eight threads to share unevenly
+constexpr double kMinTaskCycles = 30000;  // about 10 us
+constexpr int64_t kScratchBytes = 512 << 10;  // of stack that a task may fill with copied operands
+constexpr int kPrefetchBytes = 4096;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool fits(int rows, int vectors, const MachineFacts& machine) {
+  return rows * vectors + vectors + 1 <= machine.registers;
+}
+
+double tile_cycles(int64_t rows, int vectors, int64_t k) {
+  const double sums = static_cast<double>(rows * vectors);
+  const double multiply = std::max(sums, kSumsInFlight) / 2;
+  const double load = static_cast<double>(rows + vectors) / 2;
+  const double issue = (sums + static_cast<double>(rows + vectors) + 4) / 6;
+  const double traffic = static_cast<double>(rows * 4 + vectors * 64) / kBytesPerCycle;
+  return static_cast<double>(k) * (std::max({multiply, load, issue}) + traffic) + kTileOverhead + 2 * sums;
+}
+
+double column_cycles(const RowCut& cut, int vectors, int64_t k) {
+  return static_cast<double>(cut.longer) * tile_cycles(cut.height + 1, vectors, k) +
+         static_cast<double>(cut.tiles - cut.longer) * tile_cycles(cut.height, vectors, k);
+}
+
+/// The cheapest tile; `columns_cost(rows, vectors)` is the price of one panel over all rows.
+template <class Cost>
+Schedule best_tile(int64_t n, const MachineFacts& machine, const Cost& panel_cycles, double* total) {
+  Schedule best;
+  best.lanes = machine.lanes;
+  *total = -1;
+  for (int vectors = 1; vectors <= 6; ++vectors) {
+    const int64_t panels = ceil_div(n, int64_t{vectors} * machine.lanes);
+    if (vectors > 1 && int64_t{vectors - 1} * machine.lanes >= n) break;
+    for (int rows = 1; fits(rows, vectors, machine); ++rows) {
+      const double cycles = static_cast<double>(panels) * panel_cycles(rows, vectors);
+      if (*total >= 0 && cycles >= *total) continue;
+      *total = cycles;
+      best.rows = rows;
+      best.vectors = vectors;
+    }
+  }
+  return best;
+}
+
+/// Tiles of rows of A that share the L2 cache with a panel of B.
+int64_t tiles_in_l2(int64_t tile_bytes, int64_t panel_bytes, const MachineFacts& machine) {
+  return std::max<int64_t>(1, (machine.l2_bytes * 3 / 4 - panel_bytes) / tile_bytes);
+}
+
+/// The same number of blocks, of nearly equal length: threads get equal numbers of them.
+int64_t evened(int64_t length, int64_t block) { return ceil_div(length, ceil_div(length, block)); }
+
+/// Halves the blocks until there is work for several threads, unless tasks would get too small to be worth
+/// one.
+void split_tasks(Schedule& s, int64_t batch, int64_t row_tiles, int64_t panels, double cycles) {
+  auto tasks = [&] { return batch * ceil_div(row_tiles, s.row_block) * ceil_div(panels, s.col_block); };
+  while (tasks() < kMinTasks && cycles / static_cast<double>(2 * tasks()) > kMinTaskCycles) {
+    if (s.rows_inside ? s.col_block > 1 : s.row_block == 1 && s.col_block > 1) {
+      s.col_block = ceil_div(s.col_block, 2);
+    } else if (s.row_block > 1) {
+      s.row_block = ceil_div(s.row_block, 2);
+    } else {
+      break;
+    }
+  }
+  s.row_block = evened(row_tiles, s.row_block);
+  s.col_block = evened(panels, s.col_block);
+}
+
+}  // namespace
+
+MachineFacts machine_facts(const Target& target) {
+  MachineFacts m;
+  m.l1_bytes = target.l1_bytes;
+  m.l2_bytes = target.l2_bytes;
+  if (target.isa == Target::Isa::Avx512) return m;
+  m.registers = 16;
+  m.lanes = target.isa == Target::Isa::Avx2 ? 8 : 4;
+  return m;
+}
+
+RowCut cut_rows(int64_t length, int64_t most) {
+  RowCut cut;
+  cut.tiles = ceil_div(length, most);
+  cut.height = length / cut.tiles;
+  cut.longer = length % cut.tiles;
+  return cut;
+}
+
+std::string print(const Schedule& s) {
+  std::ostringstream out;
+  out << "tile " << s.rows << " x " << s.vectors << " x " << s.lanes << " bands " << s.bands << " block "
+      << s.row_block << " x " << s.col_block << (s.rows_inside ? " rows inside" : " panels inside")
+      << " prefetch " << s.prefetch;
+  return out.str();
+}
+
+Schedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, int64_t m_hint) {
+  verify(kernel);
+  const int64_t m = std::max<int64_t>(1, kernel.m.value_or(m_hint));
+  double cycles = 0;
+  Schedule s = best_tile(
+      kernel.n, machine,
+      [&](int rows, int vectors) { return column_cycles(cut_rows(m, rows), vectors, kernel.k); }, &cycles);
+  if (!kernel.m.is_const()) s.rows = std::max(s.rows, 8);
+  while (!fits(s.rows, s.vectors, machine)) --s.rows;
+
+  int64_t batch = 1;
+  for (const BatchDim& dim : kernel.batch) batch *= dim.size;
+  const int64_t panels = ceil_div(kernel.n, s.width());
+  const int64_t row_tiles = ceil_div(m, s.rows);
+  const int64_t panel_bytes = kernel.k * s.width() * 4;
+  const int64_t tile_bytes = kernel.k * 4 * s.rows;
+  if (!kernel.b.packed && panel_bytes > kScratchBytes)
+    throw_unsupported("panel too long to copy: ", print(kernel));
+  s.rows_inside = !kernel.b.packed || panel_bytes * panels > machine.l2_bytes / 2;
+  s.row_block =
+      s.rows_inside ? std::min(row_tiles, tiles_in_l2(tile_bytes, panel_bytes, machine)) : row_tiles;
+  if (kernel.a.col_stride != 1) s.row_block = std::clamp<int64_t>(kScratchBytes / tile_bytes, 1, s.row_block);
+  s.col_block = panels;
+  s.prefetch = kPrefetchBytes;
+  split_tasks(s, batch, row_tiles, panels, cycles * static_cast<double>(batch));
+  return s;
+}
+
+bool reads_in_place(const ConvKernel& kernel) {
+  return kernel.pad_h == 0 && kernel.pad_w == 0 && kernel.x_channel == 1;
+}
+
+int64_t strip_floats(const ConvKernel& kernel, const Schedule& s) {
+  if (reads_in_place(kernel)) return 0;
+  const int64_t out_rows = std::min(kernel.out_height(), s.row_block * s.bands);
+  const int64_t in_rows = (out_rows - 1) * kernel.stride_h + (kernel.kernel_h - 1) * kernel.dilation_h + 1;
+  return in_rows * (kernel.width + 2 * kernel.pad_w) * kernel.in_channels;
+}
+
+Schedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine) {
+  verify(kernel);
+  const int64_t columns = kernel.out_width();
+  const int64_t k = kernel.kernel_h * kernel.kernel_w * (kernel.in_channels / kernel.groups);
+  const int64_t n = kernel.out_channels / kernel.groups;
+  auto bands_of = [&](int64_t rows) { return std::clamp<int64_t>(rows / columns, 1, kernel.out_height()); };
+  auto panel_cycles = [&](int rows, int vectors) {
+    const int64_t bands = bands_of(rows);
+    if (bands == 1) {
+      return static_cast<double>(kernel.out_height()) * column_cycles(cut_rows(columns, rows), vectors, k);
+    }
+    const int64_t rest = kernel.out_height() % bands;
+    return static_cast<double>(kernel.out_height() / bands) * tile_cycles(bands * columns, vectors, k) +
+           (rest ? tile_cycles(rest * columns, vectors, k) : 0);
+  };
+  double cycles = 0;
+  Schedule s = best_tile(n, machine, panel_cycles, &cycles);
+  s.bands = static_cast<int>(bands_of(s.rows));
+  s.prefetch = kPrefetchBytes;
+
+  const int64_t panels = kernel.groups * ceil_div(n, s.width());
+  const int64_t bands = ceil_div(kernel.out_height(), s.bands);
+  const int64_t weights = kernel.groups * k * round_up(n, s.width()) * 4;
+  s.rows_inside = weights > machine.l2_bytes / 2;
+  s.row_block = bands;
+  s.col_block = panels;
+  split_tasks(s, kernel.images.value_or(1), bands, panels, cycles * static_cast<double>(kernel.groups));
+  while (s.row_block > 1 && strip_floats(kernel, s) * 4 > kScratchBytes)
+    s.row_block = ceil_div(s.row_block, 2);
+  if (strip_floats(kernel, s) * 4 > 2 * kScratchBytes)
+    throw_unsupported("convolution rows too long: ", print(kernel));
+  return s;
+}
+
+Sym count_tiles(Sym rows, int most) {
+  return rows.is_const() ? Sym(cut_rows(rows.value(), most).tiles) : ceildiv(rows, most);
+}
+
+Launch launch_gemm(const GemmKernel& kernel, const Schedule& s) {
+  int64_t batch = 1;
+  for (const BatchDim& dim : kernel.batch) batch *= dim.size;
+  const int64_t col_blocks = ceil_div(ceil_div(kernel.n, s.width()), s.col_block);
+  return {Sym(batch * col_blocks) * ceildiv(count_tiles(kernel.m, s.rows), s.row_block), 1};
+}
+
+Launch launch_conv(const ConvKernel& kernel, const Schedule& s) {
+  const int64_t bands = ceil_div(kernel.out_height(), s.bands);
+  const int64_t panels = kernel.groups * ceil_div(kernel.out_channels / kernel.groups, s.width());
+  return {kernel.images * Sym(ceil_div(bands, s.row_block) * ceil_div(panels, s.col_block)), 1};
+}
+
+Launch launch_depthwise(const ConvKernel& kernel) {
+  constexpr int64_t kMultipliesWorthAThread = 200000;  // about 10 us
+  const int64_t multiplies = kernel.out_width() * kernel.in_channels * kernel.kernel_h * kernel.kernel_w;
+  return {kernel.images * Sym(kernel.out_height()),
+          std::max<int64_t>(1, kMultipliesWorthAThread / std::max<int64_t>(1, multiplies))};
+}
+
+int depthwise_columns(const ConvKernel& kernel) {
+  constexpr int64_t kMost = 8;
+  return static_cast<int>(ceil_div(kernel.out_width(), ceil_div(kernel.out_width(), kMost)));
+}
+
+}  // namespace bolt::codegen::cpu::gemm
