@@ -219,9 +219,9 @@ PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const*
 }
 
 std::vector<std::string> Recipe::describe() const {
-  static const char* const make_names[] = {"constant", "source",    "tensor",   "tuple", "list",     "dict",
-                                           "set",      "frozenset", "deque",    "slice", "function", "method",
-                                           "cell",     "partial",   "instance", "call",  "set_context"};
+  static const char* const make_names[] = {
+      "constant", "source",   "tensor", "tuple", "list",    "dict",     "set",  "frozenset",  "deque",
+      "slice",    "function", "method", "cell",  "partial", "instance", "call", "set_context"};
   static const char* const effect_names[] = {"set_item", "delete_item", "extend",       "replace",
                                              "set_cell", "set_field",   "replace_dict", "set_context"};
   std::vector<std::string> lines;

@@ -27,12 +27,12 @@ enum class Make : uint8_t {
   frozenset,
   deque,  ///< `number`: maxlen or -1
   slice,
-  function,  ///< parts: code, globals, name, qualname, defaults, kwdefaults, closure, dict
-  method,    ///< parts: function, self
-  cell,      ///< filled by fill
-  partial,   ///< parts: func, args, keywords
-  instance,  ///< object.__new__(object), then filled
-  call,      ///< parts[0](*parts[1:])
+  function,     ///< parts: code, globals, name, qualname, defaults, kwdefaults, closure, dict
+  method,       ///< parts: function, self
+  cell,         ///< filled by fill
+  partial,      ///< parts: func, args, keywords
+  instance,     ///< object.__new__(object), then filled
+  call,         ///< parts[0](*parts[1:])
   set_context,  ///< the token of setting the ContextVar parts[0] to parts[1]
 };
 

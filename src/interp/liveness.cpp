@@ -1,6 +1,6 @@
 // src/interp/liveness.cpp
-// Backward data flow over the decoded bytecode, to a fixed point. Jumps are told by the opcodes' names, so the
-// tables of the versions need nothing of their own here.
+// Backward data flow over the decoded bytecode, to a fixed point. Jumps are told by the opcodes' names, so
+// the tables of the versions need nothing of their own here.
 
 #include "interp/liveness.h"
 
@@ -26,11 +26,13 @@ Flow flow_of(const Instr& instr, int pc) {
   std::string_view name = opcode_name(instr.op);
   Flow flow;
   const int next = pc + instr.length;
-  if (is_any_of(name, {"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"})) flow.falls_through = false;
+  if (is_any_of(name, {"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"}))
+    flow.falls_through = false;
   const bool jumps = name.find("JUMP") != name.npos || name == "FOR_ITER" || name == "SEND";
   if (!jumps) return flow;
   flow.jump = name.find("BACKWARD") != name.npos ? next - instr.arg : next + instr.arg;
-  if (is_any_of(name, {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})) flow.falls_through = false;
+  if (is_any_of(name, {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}))
+    flow.falls_through = false;
   return flow;
 }
 
@@ -38,7 +40,8 @@ Flow flow_of(const Instr& instr, int pc) {
 bool asks_for_locals(PyCodeObject* code) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
     const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
-    if (name && is_any_of(name, {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})) return true;
+    if (name && is_any_of(name, {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"}))
+      return true;
   }
   return false;
 }
@@ -62,7 +65,8 @@ void apply(const Instr& instr, Set& live) {
   if (slot >= live.size()) return;
   if (name == "STORE_FAST") live[slot] = false;
   // LOAD_FAST_AND_CLEAR saves what a comprehension's variable hides: the old value is read.
-  if (is_any_of(name, {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})) live[slot] = true;
+  if (is_any_of(name, {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"}))
+    live[slot] = true;
 }
 
 }  // namespace
@@ -80,7 +84,8 @@ Set find_live(PyCodeObject* code, const Code& prepared, int pc, bool after) {
     const int next = at + prepared.instrs[static_cast<size_t>(at)].length;
     if (flow.falls_through && next < count) add(live, in[static_cast<size_t>(next)]);
     if (flow.jump >= 0 && flow.jump < count) add(live, in[static_cast<size_t>(flow.jump)]);
-    if (const ExceptionRange* range = prepared.find_handler(at)) add(live, in[static_cast<size_t>(range->target)]);
+    if (const ExceptionRange* range = prepared.find_handler(at))
+      add(live, in[static_cast<size_t>(range->target)]);
     return live;
   };
   for (bool changed = true; changed;) {

@@ -90,13 +90,13 @@ PyObject* run_loop(Frame* first, S& semantics, Thread& thread, bool throwing) {
   m.load(first);
   if (throwing) goto error;
 
-#define DISPATCH()                                                    \
-  do {                                                                \
-    m.store_pc();                                                     \
-    if constexpr (!Machine<S>::plain) {                               \
+#define DISPATCH()                                                                       \
+  do {                                                                                   \
+    m.store_pc();                                                                        \
+    if constexpr (!Machine<S>::plain) {                                                  \
       if (m.s.watch_instructions && !m.s.before_instruction(m.synced())) goto suspended; \
-    }                                                                 \
-    goto* labels[m.ip->op];                                           \
+    }                                                                                    \
+    goto* labels[m.ip->op];                                                              \
   } while (0)
 
   DISPATCH();

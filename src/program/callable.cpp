@@ -64,9 +64,10 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
     std::vector<at::Tensor> inputs;
     inputs.reserve(entry.tape_input_slot.size());
     for (int slot : entry.tape_input_slot)
-      inputs.push_back(slot < 0 ? at::Tensor()
-                                : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
-                                      found.tensors[slot])));
+      inputs.push_back(slot < 0
+                           ? at::Tensor()
+                           : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
+                                 found.tensors[slot])));
     // Another call may use `found` while the GIL is away.
     const std::vector<PyRef> objects = found.objects;
     std::vector<at::Tensor> outputs;
@@ -82,10 +83,10 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
       tensors.push_back(PyRef::steal(THPVariable_Wrap(std::move(t))));
       borrowed.push_back(tensors.back().get());
     }
+    if (entry.changes_thread) entry.after.enter();
     if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data());
     std::vector<PyRef> values;
     if (!entry.recipe.run(objects, borrowed.data(), values)) return nullptr;
-    entry.after.enter();
     outcome.frames = suspended_run(entry.recipe, values);
     return nullptr;
     END_HANDLE_TH_ERRORS
@@ -95,8 +96,8 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
 }
 
 /// The entry of `site` that fits, moved to the front; `self->state->found` is then what its guards found.
-std::shared_ptr<Entry> find_entry(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs,
-                                  PyObject* kwnames) {
+std::shared_ptr<Entry> find_entry(Compiled* self, Site& site, PyObject* const* roots, size_t count,
+                                  size_t nargs, PyObject* kwnames) {
   auto& entries = site.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     std::shared_ptr<Entry> entry = entries[i];
@@ -120,7 +121,8 @@ Outcome step(interp::Frame* innermost, int64_t instructions) {
   return {result, steps.suspended};
 }
 
-Outcome step_into(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames, int64_t instructions) {
+Outcome step_into(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames,
+                  int64_t instructions) {
   observe::Step steps(instructions);
   PyObject* result = interp::call_function(self->target, args, nargs, kwnames, steps);
   return {result, steps.suspended};
@@ -179,7 +181,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   std::copy(args, args + total, roots + 1);
 
   Site& site = self->state->start;
-  if (site.plain_instructions) return go_on(self, step_into(self, args, nargs, kwnames, site.plain_instructions));
+  if (site.plain_instructions)
+    return go_on(self, step_into(self, args, nargs, kwnames, site.plain_instructions));
   if (auto entry = find_entry(self, site, roots, total + 1, nargs, kwnames)) {
     if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
     try {
@@ -246,19 +249,19 @@ PyObject* compiled_get(PyObject* self, PyObject* object, PyObject*) {
 }
 
 PyObject* compiled_regions(PyObject* o, PyObject*) {
-  PyObject* list = PyList_New(0);
+  std::vector<std::pair<int64_t, PyRef>> all;
   auto add = [&](const Site& site) {
-    if (site.plain_instructions) {
-      PyRef d = PyRef::steal(Py_BuildValue("{s:[],s:N}", "guards", "breaks", describe_breaks(site.plain_breaks)));
-      PyList_Append(list, d.get());
-    }
-    for (auto it = site.entries.rbegin(); it != site.entries.rend(); ++it) {  // oldest first
-      PyRef d = PyRef::steal(describe(**it));
-      PyList_Append(list, d.get());
-    }
+    for (const auto& entry : site.entries) all.emplace_back(entry->serial, PyRef::steal(describe(*entry)));
+    if (site.plain_instructions)
+      all.emplace_back(site.plain_serial, PyRef::steal(Py_BuildValue("{s:[],s:N}", "guards", "breaks",
+                                                                     describe_breaks(site.plain_breaks))));
   };
   add(self_of(o)->state->start);
   for (const auto& [place, site] : self_of(o)->state->sites) add(site);
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  PyObject* list = PyList_New(0);
+  for (const auto& [serial, dict] : all)
+    if (dict) PyList_Append(list, dict.get());
   return list;
 }
 

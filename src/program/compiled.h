@@ -2,7 +2,8 @@
 // What a compiled callable remembers: the ways through it that were recorded, by the place they start at.
 //
 //   Site    a place where a region may start: the call itself, or two frames deep in a loop after a print()
-//   Entry   one recorded way on from there: guards, program, and what comes out of it (a result, or the frames
+//   Entry   one recorded way on from there: guards, program, and what comes out of it (a result, or the
+//   frames
 //           of a run that stands at the instruction which ended the region)
 //
 // A call looks for an entry of its first site, runs it, and if it ended inside, runs that one instruction in
@@ -31,10 +32,15 @@ struct Options {
   Py_ssize_t recompile_limit = 8;
 };
 
+/// Counts up: what was recorded first comes first in reports.
+int64_t next_serial();
+
 struct Entry {
+  int64_t serial = next_serial();
   std::unique_ptr<guard::Program> guards;
   guard::Recipe recipe;
-  guard::ThreadState after;  ///< of a recipe with frames
+  guard::ThreadState after;  ///< what it leaves the thread in
+  bool changes_thread = false;
   int64_t instructions = 0;  ///< of a recipe with frames: how many the interpreter would run to get there
   std::shared_ptr<Region> region;  ///< null until a background compilation is done
   size_t nargs = 0;
@@ -50,6 +56,7 @@ struct Site {
   /// nothing to compile, and guards would only tie the run to values that do not matter. 0: not so.
   int64_t plain_instructions = 0;
   std::vector<observe::BreakReason> plain_breaks;  ///< why it ends there
+  int64_t plain_serial = 0;
   bool warned = false;
 };
 
@@ -69,8 +76,8 @@ struct Compiled {
 
 /// How a region, or a recorded run, came out: one of the two, or neither (an exception is set).
 struct Outcome {
-  PyObject* result = nullptr;        ///< new
-  interp::Frame* frames = nullptr;   ///< a suspended run, owned
+  PyObject* result = nullptr;       ///< new
+  interp::Frame* frames = nullptr;  ///< a suspended run, owned
 };
 
 // -- recording.cpp

@@ -141,8 +141,9 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     auto constant = recorder.constants().find(static_cast<int>(i));
     if (slot < 0 && used[i]) {
       if (constant == recorder.constants().end())
-        throw Error(ErrorKind::Internal, "an operator used a tensor that came from nowhere the recording knows (input " +
-                                             std::to_string(i) + ")");
+        throw Error(ErrorKind::Internal,
+                    "an operator used a tensor that came from nowhere the recording knows (input " +
+                        std::to_string(i) + ")");
       recorded.constants.insert(*constant);
     }
     entry->tape_input_slot.push_back(slot);
@@ -176,7 +177,8 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
 }
 
 /// Makes an entry of what was seen. False with an exception only in strict mode or for fullgraph.
-bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge, size_t nargs, PyObject* kwnames) {
+bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge, size_t nargs,
+          PyObject* kwnames) {
   auto& stats = Stats::get();
   for (const auto& b : seen.breaks) stats.count_break(b.what);
   if (self->options.fullgraph && (seen.end == observe::End::broke || !seen.unsound.empty())) {
@@ -188,9 +190,11 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
     ++site.hopeless;
     return report_failure(self, seen.unsound);
   }
-  if (seen.end == observe::End::broke && bridge.recorder.tape().entries.empty() && seen.recipe.effects.empty()) {
+  if (seen.end == observe::End::broke && bridge.recorder.tape().entries.empty() &&
+      seen.recipe.effects.empty()) {
     site.plain_instructions = seen.instructions;
     site.plain_breaks = std::move(seen.breaks);
+    site.plain_serial = next_serial();
     return true;
   }
   auto entry = std::make_shared<Entry>();
@@ -198,6 +202,7 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   entry->guards = std::move(seen.guards);
   entry->recipe = std::move(seen.recipe);
   entry->after = seen.after;
+  entry->changes_thread = !(seen.after == seen.before);
   entry->breaks = std::move(seen.breaks);
   entry->nargs = nargs;
   entry->kwnames = PyRef::share(kwnames);
@@ -222,7 +227,8 @@ Outcome record(Compiled* self, Site& site, size_t nargs, PyObject* kwnames, Obse
     failure = e.what();
   }
   if (!ran.result && !ran.suspended) {
-    if (!PyErr_Occurred()) PyErr_Format(PyExc_SystemError, "torchbolt: recording failed: %s", failure.c_str());
+    if (!PyErr_Occurred())
+      PyErr_Format(PyExc_SystemError, "torchbolt: recording failed: %s", failure.c_str());
     return {};
   }
   bool kept = false;
@@ -245,7 +251,8 @@ std::string limit_message(Compiled* self, Site& site, PyObject* const* roots, si
   std::string message = std::string("torchbolt: ") + text;
   if (site.entries.empty()) return message + " could not be compiled and now runs eagerly.";
   return message + " was compiled " + std::to_string(site.entries.size()) +
-         " times (recompile_limit) and now runs eagerly where none of them fits. The last guard that failed: " +
+         " times (recompile_limit) and now runs eagerly where none of them fits. The last guard that "
+         "failed: " +
          site.entries.front()->guards->explain_failure(roots, count) +
          "\nIf this value changes often, pass it as a tensor, or raise recompile_limit.";
 }
@@ -265,7 +272,8 @@ Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {
 }
 
 bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
-  if (static_cast<Py_ssize_t>(site.entries.size()) < self->options.recompile_limit && site.hopeless < kHopeless)
+  if (static_cast<Py_ssize_t>(site.entries.size()) < self->options.recompile_limit &&
+      site.hopeless < kHopeless)
     return false;
   ++Stats::get().eager_fallbacks;
   if (!std::exchange(site.warned, true)) warn(PyExc_RuntimeWarning, limit_message(self, site, roots, count));

@@ -1,5 +1,7 @@
 // program/report.cpp
 // Entries and counters as Python dicts.
+#include <atomic>
+
 #include "program/compiled.h"
 #include "program/stats.h"
 
@@ -15,6 +17,11 @@ void set(PyObject* dict, const char* key, PyObject* value) {
 }
 
 }  // namespace
+
+int64_t next_serial() {
+  static std::atomic<int64_t> last{0};
+  return ++last;
+}
 
 PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks) {
   PyObject* list = PyList_New(0);

@@ -171,6 +171,7 @@ PyObject* Recording::super_get(Frame& frame, PyObject* object, PyObject* name) {
 
 PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (!on) return Semantics::get_attr(frame, object, name);
+  if (is_number(object)) world.use(object);
   getattrofunc get = Py_TYPE(object)->tp_getattro;
   if (get == PyObject_GenericGetAttr) return generic_get(frame, object, name);
   if (get == python_slots.get_attr) return getattribute(frame, object, name);

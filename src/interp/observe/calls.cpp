@@ -186,11 +186,15 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // A cached function's result depends on its arguments only: that is what its author says. Its body may run
   // natively.
   if (is_cached_function(callable)) {
-    for (size_t i = 0; i < total; ++i) touch(frame, args[i], true);
+    for (size_t i = 0; i < total; ++i) world.use(args[i]), touch(frame, args[i], true);
     return Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
   PyObject* self;
   const CFunction& row = find_cfunction(callable, &self);
+  // Putting a number into a list reads nothing of it; whatever else is native may.
+  if (row.kind != Kind::appends)
+    for (size_t i = 0; i < total; ++i) world.use(args[i]);
+  if (self && row.kind != Kind::appends) world.use(self);
   std::vector<PyObject*> all;  // with self first
   if (self) all.push_back(self);
   all.insert(all.end(), args, args + total);

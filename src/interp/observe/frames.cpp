@@ -39,7 +39,8 @@ namespace {
 template <class Visit>
 void visit_roots(const Frame& innermost, Visit visit) {
   for (const Frame* frame : frames_of(innermost)) {
-    visit(reinterpret_cast<PyObject*>(frame->func()), [&] { return PyUnicode_AsUTF8(frame->code()->co_name); });
+    visit(reinterpret_cast<PyObject*>(frame->func()),
+          [&] { return PyUnicode_AsUTF8(frame->code()->co_name); });
     visit(frame->instance, [] { return "self"; });
     const std::vector<bool>& live = live_locals_of(*frame, frame == &innermost);
     for (int i = 0; i < frame->local_count(); ++i) {

@@ -64,7 +64,8 @@ struct Observation {
   guard::Recipe recipe;
   std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
   std::string unsound;              ///< not empty: must not be cached, and why
-  guard::ThreadState after;         ///< where the region ended inside: what it left the thread in
+  guard::ThreadState before;        ///< what it began in
+  guard::ThreadState after;         ///< what the region left the thread in
   int64_t instructions = 0;         ///< and how many were run, the one that ended it included
   bool cacheable() const { return end != End::raised && unsound.empty(); }
 };

@@ -107,13 +107,15 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   World& world = recording.world;
   RecorderHooks& hooks = recording.hooks();
   ran.suspended = recording.suspended;
+  observation->before = before;
   Raised raised;
   if (recording.broken_off) {
     observation->end = End::broke;
     observation->recipe = std::move(*recording.broken_off);
     observation->after = recording.after;
     observation->instructions = recording.instructions;
-    if (!recording.after.can_follow(before)) world.distrust("thread state is left changed where the region ends");
+    if (!recording.after.can_follow(before))
+      world.distrust("thread state is left changed where the region ends");
   } else {
     hooks.end_region(false);
     observation->end = ran.result ? End::returned : End::raised;
@@ -124,7 +126,8 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
       if (!rebuilder.failure.empty()) world.distrust(rebuilder.failure);
       observation->recipe = std::move(rebuilder.recipe);
     }
-    if (!(guard::ThreadState::now() == before)) world.distrust("thread state is left changed");
+    observation->after = guard::ThreadState::now();
+    if (!observation->after.can_follow(before)) world.distrust("thread state is left changed");
   }
   observation->breaks = std::move(recording.breaks);
   observation->unsound = world.unsound;
@@ -158,16 +161,35 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
   return finish(recording, thread, roots, ran);
 }
 
+namespace {
+
+/// Gives every number in the frames an address of its own, so that it can be told apart (World::carried).
+void own_numbers(Frame& innermost) {
+  auto own = [](PyObject*& slot) {
+    if (!slot || !is_number(slot)) return;
+    PyObject* mine = own_number(slot);
+    if (!mine) return PyErr_Clear();
+    Py_SETREF(slot, mine);
+  };
+  for (const Frame* frame : frames_of(innermost)) {
+    for (int i = 0; i < frame->local_count(); ++i) own(frame->locals()[i]);
+    for (PyObject** at = frame->stack_base(); at < frame->sp; ++at) own(*at);
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hooks, Ran& ran) {
   Recording recording(hooks);
   World& world = recording.world;
   guard::ThreadState thread = guard::ThreadState::now();
   world.tree->root_names = root_names_of(innermost);
   Py_ssize_t index = 0;
+  own_numbers(innermost);
   for (PyObject* object : roots_of(innermost)) {
     guard::Source* root = world.tree->root(index++);
     if (object)
-      world.reached(object, root);
+      world.carried(object, root);
     else
       root->assume(guard::Check::unbound);
   }

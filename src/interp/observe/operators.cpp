@@ -38,6 +38,7 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
 
 PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::get_item(frame, container, key);
+  world.use(key);
   PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
   bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (python) {
@@ -67,6 +68,8 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
 
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
   if (on) {
+    world.use(key);
+    if (guard::is_tensor(container)) world.use(value);
     note_special(container, names_of.setitem_);
     touch(frame, key, true);
     if (is_understood_container(container))
@@ -82,6 +85,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
 
 int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
   if (on) {
+    world.use(key);
     note_special(container, names_of.delitem_);
     touch(frame, key, true);
     if (PyDict_Check(container)) world.dict_get(container, key);
@@ -94,6 +98,7 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
 }
 
 PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
+  if (on) world.use(left), world.use(right);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::binary_op(frame, op, left, right);
   const int kind = op % 13;
@@ -112,6 +117,7 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
 }
 
 PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
+  if (on) world.use(value);
   if (!on || guard::is_leaf(value)) return Semantics::unary_op(frame, op, value);
   if (op == interp::Unary::logical_not) {
     int status = truth(frame, value);
@@ -127,6 +133,7 @@ PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
 }
 
 PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* right) {
+  if (on) world.use(left), world.use(right);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::compare(frame, op, left, right);
   note_special(left, names_of.compare[op]);
@@ -142,6 +149,7 @@ PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* rig
 
 int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
   if (on) {
+    world.use(value), world.use(container);
     note_special(container, names_of.contains_);
     touch(frame, value, true);
     if (PyDict_Check(container))
@@ -157,11 +165,15 @@ int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
 }
 
 bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
-  if (on) world.compared(left, right);
+  if (on) {
+    world.use(left), world.use(right);
+    world.compared(left, right);
+  }
   return Semantics::is_same(frame, left, right);
 }
 
 int Recording::truth(Frame& frame, PyObject* value) {
+  if (on && is_number(value)) world.use(value);
   if (!on || guard::is_leaf(value)) return Semantics::truth(frame, value);
   if (is_understood_container(value)) {
     note_special(value, names_of.len_);
@@ -234,7 +246,10 @@ int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
 }
 
 int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
-  if (on) touch(frame, iterable);
+  if (on) {
+    world.use(iterable);
+    touch(frame, iterable);
+  }
   return Semantics::set_update(frame, set, iterable);
 }
 
@@ -259,6 +274,7 @@ PyObject* Recording::star_kwargs(Frame& frame, PyObject* callable, PyObject* map
 }
 
 PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
+  if (on) world.use(value);
   if (on && !guard::is_leaf(value)) {
     note_special(value, names_of.format_);
     note_special(value, names_of.str_);
@@ -271,15 +287,36 @@ PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion,
   return text;
 }
 
+PyObject* Recording::build(Frame& frame, interp::Build kind, PyObject* const* items, Py_ssize_t n) {
+  const bool hashes =
+      kind == interp::Build::set || kind == interp::Build::map || kind == interp::Build::const_key_map;
+  for (Py_ssize_t i = 0; on && hashes && i < n; ++i) world.use(items[i]);
+  return Semantics::build(frame, kind, items, n);
+}
+
+int Recording::set_add(Frame& frame, PyObject* set, PyObject* value) {
+  if (on) world.use(value);
+  return Semantics::set_add(frame, set, value);
+}
+
+int Recording::map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* value) {
+  if (on) world.use(key);
+  return Semantics::map_add(frame, map, key, value);
+}
+
 PyObject* Recording::match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t n,
                                  PyObject* names) {
+  if (on) world.use_all();
   if (on && world.find(subject) && !guard::is_leaf(subject))
     end_here(frame, "an object from outside is matched");
   return Semantics::match_class(frame, subject, cls, n, names);
 }
 
 PyObject* Recording::match_keys(Frame& frame, PyObject* subject, PyObject* keys) {
-  if (on) touch(frame, subject);
+  if (on) {
+    world.use_all();
+    touch(frame, subject);
+  }
   return Semantics::match_keys(frame, subject, keys);
 }
 

@@ -139,8 +139,9 @@ int Rebuilder::token_value(PyObject* object) {
   PyRef old = PyRef::steal(PyObject_GetAttrString(object, "old_value"));
   PyObject* now = variable ? guard::context_value(variable.get()) : nullptr;
   for (const auto& [written, before] : world_.written_context) {
-    bool last = old.get() == before.get() || (!before && old);  // Token.MISSING
-    if (written.get() != variable.get() || !now || now == before.get() || !last) continue;
+    bool first =
+        old && (old.get() == before.get() || std::string(Py_TYPE(old.get())->tp_name) == "Token.MISSING");
+    if (written.get() != variable.get() || !now || now == before.get() || !first) continue;
     tokens_.insert(variable.get());
     int target = value(variable.get()), inside = value(now);
     return add(Make::set_context, nullptr, 0, {target, inside});

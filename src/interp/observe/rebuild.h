@@ -51,7 +51,7 @@ class Rebuilder {
   RecorderHooks& hooks_;
   std::unordered_map<PyObject*, int> made_;
   std::unordered_set<PyObject*> tokens_;  ///< context variables whose token is made
-  std::vector<PyRef> held_;  ///< objects in made_: addresses must not be reused meanwhile
+  std::vector<PyRef> held_;               ///< objects in made_: addresses must not be reused meanwhile
 };
 
 }  // namespace bolt::observe

@@ -77,6 +77,9 @@ class Recording final : public interp::Semantics {
   int unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) override;
   int unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) override;
   int list_extend(Frame& frame, PyObject* list, PyObject* iterable) override;
+  PyObject* build(Frame& frame, interp::Build kind, PyObject* const* items, Py_ssize_t n) override;
+  int set_add(Frame& frame, PyObject* set, PyObject* value) override;
+  int map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* value) override;
   int set_update(Frame& frame, PyObject* set, PyObject* iterable) override;
   int dict_update(Frame& frame, PyObject* dict, PyObject* mapping) override;
   int dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) override;

@@ -3,7 +3,10 @@
 
 #include <structmember.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <unordered_set>
 
 namespace bolt::observe {
 namespace {
@@ -40,6 +43,26 @@ PyObject* copy_contents(PyObject* object) {
 }
 
 }  // namespace
+
+bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
+
+PyObject* own_number(PyObject* number) {
+  if (PyFloat_CheckExact(number)) return PyFloat_FromDouble(PyFloat_AS_DOUBLE(number));
+#if BOLT_PY312
+  constexpr size_t first_digit = offsetof(PyLongObject, long_value.ob_digit);
+#else
+  constexpr size_t first_digit = offsetof(PyLongObject, ob_digit);
+#endif
+  // Past the header an int is plain data; CPython's own ways of copying share the small ones.
+  constexpr size_t head = sizeof(PyObject);
+  const size_t digits = _PyLong_NumBits(number) / PyLong_SHIFT + 1;
+  auto* copy = reinterpret_cast<PyObject*>(_PyLong_New(static_cast<Py_ssize_t>(digits)));
+  if (!copy) return nullptr;
+  const size_t used = std::max<size_t>(1, (_PyLong_NumBits(number) + PyLong_SHIFT - 1) / PyLong_SHIFT);
+  std::memcpy(reinterpret_cast<char*>(copy) + head, reinterpret_cast<char*>(number) + head,
+              first_digit + used * sizeof(digit) - head);
+  return copy;
+}
 
 bool is_deque(PyObject* object) {
   static PyTypeObject* const type = collections_type("collections", "deque");
@@ -119,7 +142,60 @@ void World::reached(PyObject* object, Source* source) {
   }
 }
 
+void World::carried(PyObject* object, Source* source) {
+  if (!is_number(object) || find(object)) return reached(object, source);
+  source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  know(object, source).lazy = true;
+  lazy_.push_back(object);
+}
+
+void World::use(PyObject* object) {
+  if (lazy_.empty() || !object) return;
+  if (is_number(object)) {
+    Known* known = find(object);
+    if (!known || !known->lazy) return;
+    known->lazy = false;
+    known->source->assume(Check::equals, object);
+    lazy_.erase(std::find(lazy_.begin(), lazy_.end(), object));
+    return;
+  }
+  // Everything that native code can get at from here, up to what has guards of its own.
+  struct Search {
+    World& world;
+    std::vector<PyObject*> open;
+    std::unordered_set<PyObject*> seen;
+    void add(PyObject* found) {
+      bool ends = !is_number(found) && (guard::is_leaf(found) || guard::is_tensor(found) ||
+                                        PyType_Check(found) || PyModule_Check(found));
+      if (!ends && seen.insert(found).second) open.push_back(found);
+    }
+  } search{*this, {}, {}};
+  search.add(object);
+  constexpr size_t kMost = 10000;
+  while (!search.open.empty() && search.seen.size() < kMost) {
+    PyObject* at = search.open.back();
+    search.open.pop_back();
+    if (is_number(at)) {
+      use(at);
+    } else if (PySlice_Check(at)) {  // not a garbage-collected type: it has no traverse
+      auto* slice = reinterpret_cast<PySliceObject*>(at);
+      for (PyObject* part : {slice->start, slice->stop, slice->step}) search.add(part);
+    } else if (PyFunction_Check(at)) {
+      if (PyObject* closure = PyFunction_GET_CLOSURE(at)) search.add(closure);
+    } else if (traverseproc traverse = Py_TYPE(at)->tp_traverse; traverse && PyObject_IS_GC(at)) {
+      auto visit = [](PyObject* found, void* to) { return static_cast<Search*>(to)->add(found), 0; };
+      traverse(at, visit, &search);
+    }
+  }
+  if (!search.open.empty()) use_all();
+}
+
+void World::use_all() {
+  while (!lazy_.empty()) use(lazy_.back());
+}
+
 PyObject* World::dict_get(PyObject* dict, PyObject* key) {
+  use(key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
   Known* known = find(dict);

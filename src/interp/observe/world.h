@@ -33,6 +33,7 @@ struct Known {
   PyRef before;             ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
   bool read_whole = false;  ///< length, keys and items are guarded
   bool noted = false;       ///< a function whose fields are guarded
+  bool lazy = false;        ///< a number whose value nothing has read yet: only its type is guarded
 };
 
 /// A slot (`__slots__`, C member) of a known object that the run wrote.
@@ -55,6 +56,14 @@ class World {
 
   /// `object` was found at `source`: guards it, remembers it.
   void reached(PyObject* object, Source* source);
+
+  /// The same for what lies in the frames where a region begins. A number there that is only carried along
+  /// (the time since when, a running sum of losses) must not tie the region to its value: it is guarded when
+  /// it is used. The object must be nobody else's: see own_number.
+  void carried(PyObject* object, Source* source);
+  /// The value of `object` is read, and of every number that can be reached from it.
+  void use(PyObject* object);
+  void use_all();
 
   // -- Reads. Results are borrowed; null means absent (guarded) without an exception.
   // ----------------------------
@@ -105,8 +114,13 @@ class World {
 
   RecorderHooks& hooks_;
   std::unordered_map<PyObject*, std::unique_ptr<Known>> known_;
+  std::vector<PyObject*> lazy_;                          ///< those not used so far
   std::vector<std::pair<PyObject*, PyRef>> identified_;  ///< object (an address only), its id
 };
+
+/// A number equal to `number` (int or float) at an address of its own; new, null with an exception.
+PyObject* own_number(PyObject* number);
+bool is_number(PyObject* object);
 
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);

@@ -1,0 +1,234 @@
+"""Regions end at what cannot be compiled and begin again after it: results, order of effects, and no recompiling."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+import torch
+
+import torchbolt
+
+
+def check(fn, *inputs, regions_settle=True):
+    """fn on every input, compiled, gives eager's results; after two rounds nothing is recorded any more."""
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    before = {}
+    for round_ in range(4):
+        if round_ == 2:
+            before = torchbolt.stats()
+        for args in inputs:
+            with torch.no_grad():
+                want, got = fn(*[a.clone() for a in args]), compiled(*[a.clone() for a in args])
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+    after = torchbolt.stats()
+    if regions_settle:
+        assert after["regions"] == before["regions"] and after["graph_breaks"] == before["graph_breaks"]
+    assert after["eager_fallbacks"] == 0
+    return after
+
+
+def positive_and_negative(n=8):
+    torch.manual_seed(0)
+    return [(torch.rand(n) + 0.1,), (-torch.rand(n) - 0.1,)]
+
+
+def test_print_keeps_its_place(capsys):
+    def fn(x):
+        print("before")
+        y = x * 2
+        print("between", tuple(y.shape))
+        return y + 1
+
+    stats = check(fn, (torch.randn(4),))
+    assert stats["break_reasons"]["calls builtins.print"] >= 2
+    assert capsys.readouterr().out.split() == ["before", "between", "(4,)"] * 8
+
+
+def test_both_sides_of_a_branch_are_compiled():
+    def fn(x):
+        y = x * 2
+        if y.sum() > 0:
+            return torch.relu(y) + 1
+        return torch.exp(y) - 1
+
+    check(fn, *positive_and_negative())
+
+
+def test_while_loop_on_a_tensor():
+    def fn(x):
+        steps = 0
+        while x.abs().max() > 0.05:
+            x = x * 0.5
+            steps = steps + 0
+        return x, steps
+
+    check(fn, (torch.rand(8) + 1,))
+
+
+def test_break_in_a_nested_call_in_a_loop():
+    def inner(x, out):
+        y = torch.tanh(x)
+        out.append(float(y.sum()))
+        return y * 2
+
+    def fn(x):
+        out = []
+        for i in range(3):
+            x = inner(x, out) + i
+        return x, out
+
+    check(fn, (torch.randn(5),))
+
+
+def test_item_feeds_python():
+    def fn(x):
+        k = int(x.argmax())
+        return x * k
+
+    check(fn, (torch.tensor([1.0, 5.0, 2.0]),))
+
+
+def test_with_blocks_and_grad_mode():
+    def fn(x):
+        with torch.no_grad():
+            y = x * 3
+            time.time()
+            z = y + 1
+        return z * 2, torch.is_grad_enabled()
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4)
+    for _ in range(4):
+        got, mode = compiled(x)
+        torch.testing.assert_close(got, fn(x)[0])
+        assert mode and torch.is_grad_enabled()
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_try_and_finally_around_a_break():
+    def fn(x):
+        log = []
+        try:
+            y = x + 1
+            time.time()
+            if bool(y.sum() > 1e9):
+                raise ValueError("large")
+            y = y * 2
+        except ValueError:
+            y = x
+        finally:
+            log.append(1)
+        return y, len(log)
+
+    check(fn, (torch.randn(4),))
+
+
+def test_an_exception_after_a_break_is_the_users():
+    def fn(x):
+        y = x + 1
+        time.time()
+        raise KeyError(f"bad {y.shape[0]}")
+
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        with pytest.raises(KeyError, match="bad 4") as caught, torch.no_grad():
+            compiled(torch.randn(4))
+        assert caught.traceback[-1].name == "fn" and caught.traceback[-1].lineno + 1 == fn.__code__.co_firstlineno + 3
+
+
+def test_files_and_outside_objects():
+    class Counter:
+        calls = 0
+
+    counter = Counter()
+
+    def fn(x):
+        file = io.StringIO()
+        y = x * 2
+        counter.calls += 1
+        file.write(str(tuple(y.shape)))
+        counter.calls += 1
+        return y + len(file.getvalue())
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(3)
+    with torch.no_grad():
+        for i in range(6):
+            before = counter.calls
+            torch.testing.assert_close(compiled(x), x * 2 + 4)
+            assert counter.calls == before + 2, i
+
+
+def test_views_and_aliases_survive_a_break():
+    def fn(x):
+        y = x * 2
+        row = y[0]
+        time.time()
+        row.add_(1)
+        return y, row
+
+    check(fn, (torch.randn(3, 4),))
+    compiled = torchbolt.compile(fn)
+    with torch.no_grad():
+        for _ in range(3):
+            y, row = compiled(torch.randn(3, 4))
+            assert y.untyped_storage().data_ptr() == row.untyped_storage().data_ptr()
+
+
+def test_a_module_with_a_break():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
+
+        def forward(self, x):
+            x = torch.relu(self.first(x))
+            time.time()
+            return self.second(x)
+
+    torch.manual_seed(0)
+    net = Net()
+    torchbolt.reset()
+    compiled = torchbolt.compile(net)
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(3, 4)
+            torch.testing.assert_close(compiled(x), net(x))
+    stats = torchbolt.stats()
+    assert stats["regions"] == 2 and stats["eager_fallbacks"] == 0
+    seen = torchbolt.explain(net)(torch.randn(3, 4))
+    assert seen.graph_count == 2 and seen.graph_break_count == 1
+    assert "time" in seen.break_reasons[0].reason
+
+
+def test_context_variables_across_a_break():
+    import contextvars
+
+    variable = contextvars.ContextVar("variable", default=None)
+
+    def fn(x):
+        token = variable.set({"scale": 3})
+        try:
+            y = x + 1
+            time.time()
+            return y * variable.get()["scale"]
+        finally:
+            variable.reset(token)
+
+    check(fn, (torch.randn(4),))
+    assert variable.get() is None
+
+
+def test_fullgraph_names_the_line():
+    def fn(x):
+        y = x * 2
+        time.time()
+        return y
+
+    with pytest.raises(torchbolt.exc.GraphBreak, match=r"time[\s\S]*test_region_ends.py"), torch.no_grad():
+        torchbolt.compile(fn, fullgraph=True)(torch.randn(3))
