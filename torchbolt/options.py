@@ -59,4 +59,6 @@ def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_l
             )
     if recompile_limit is None:
         recompile_limit = options.pop("recompile_limit", 8)
+    if not isinstance(recompile_limit, int) or recompile_limit < 1:
+        raise ValueError(f"torchbolt.compile: recompile_limit must be a whole number above 0, not {recompile_limit!r}")
     return Options(fullgraph, dynamic, background, mode, recompile_limit, tuple(sorted(options.items())))

@@ -282,13 +282,19 @@ PyMethodDef compiled_methods[] = {
     {"_clear", compiled_clear_entries, METH_NOARGS, "Forgets everything compiled."},
     {nullptr, nullptr, 0, nullptr}};
 
+PyGetSetDef compiled_getset[] = {
+    {"__doc__", [](PyObject* o, void*) { return PyObject_GetAttrString(self_of(o)->target, "__doc__"); },
+     nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
 PyMemberDef compiled_members[] = {
     {"_target", T_OBJECT_EX, offsetof(Compiled, target), READONLY, "What it runs."},
     {"__wrapped__", T_OBJECT_EX, offsetof(Compiled, target), READONLY, "What it runs."},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyTypeObject compiled_type = [] {
-  PyTypeObject t{PyVarObject_HEAD_INIT(nullptr, 0)};
+  PyTypeObject t{};
+  Py_SET_REFCNT(reinterpret_cast<PyObject*>(&t), 1);
   t.tp_name = "torchbolt._C.Compiled";
   t.tp_basicsize = sizeof(Compiled);
   t.tp_flags =
@@ -304,7 +310,7 @@ PyTypeObject compiled_type = [] {
   t.tp_getattro = compiled_getattro;
   t.tp_methods = compiled_methods;
   t.tp_members = compiled_members;
-  t.tp_doc = "A callable that is recorded, compiled and then run compiled.";
+  t.tp_getset = compiled_getset;
   return t;
 }();
 
@@ -326,6 +332,7 @@ PyMethodDef functions[] = {{"stats", stats_dict, METH_NOARGS, "Counters of this 
 
 int add_callable(PyObject* module) {
   if (PyType_Ready(&compiled_type) < 0) return -1;
+  observe::see_through(&compiled_type, offsetof(Compiled, target));
   if (PyModule_AddObjectRef(module, "Compiled", reinterpret_cast<PyObject*>(&compiled_type)) < 0) return -1;
   return PyModule_AddFunctions(module, functions);
 }

@@ -143,6 +143,9 @@ void Recording::note_callable(PyObject* callable) {
 
 namespace {
 
+PyTypeObject* transparent_type = nullptr;
+Py_ssize_t transparent_offset = 0;
+
 /// torch's own question whether it is being compiled: models take their traceable branches on "yes".
 bool asks_whether_compiling(PyObject* callable) {
   if (!PyFunction_Check(callable)) return false;
@@ -159,11 +162,19 @@ bool asks_whether_compiling(PyObject* callable) {
 
 }  // namespace
 
+void see_through(PyTypeObject* type, Py_ssize_t offset) {
+  transparent_type = type;
+  transparent_offset = offset;
+}
+
 CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
   if (on) {
     note_callable(callable);
     if (asks_whether_compiling(callable)) return {Py_NewRef(Py_True), nullptr};
+    if (transparent_type && Py_IS_TYPE(callable, transparent_type))
+      return start_call(frame, world.field(callable, transparent_offset, interned("__wrapped__")), args,
+                        nargs, kwnames);
   }
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
 }

@@ -83,6 +83,10 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
 /// Goes on with a suspended run. The roots of the guards are roots_of(innermost).
 std::unique_ptr<Observation> observe_frames(interp::Frame& innermost, RecorderHooks& hooks, Ran& ran);
 
+/// Objects of this type stand for the callable in their field at `offset`: a recording goes on into it, so
+/// that what was compiled apart becomes part of the whole.
+void see_through(PyTypeObject* type, Py_ssize_t offset);
+
 /// Readies the tables; once, when the extension is loaded (after interp::init_calls). -1 with an exception
 /// set.
 int init_observe();

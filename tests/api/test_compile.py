@@ -1,0 +1,224 @@
+"""compile() for functions, methods and modules: the shape of what it gives back."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import torchbolt
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.register_buffer("scale", torch.tensor(2.0))
+        self.calls = 0
+
+    def forward(self, x, bias=None):
+        y = torch.relu(self.linear(x)) * self.scale
+        return y if bias is None else y + bias
+
+    def other(self, x):
+        return self.linear(x) + 1
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torchbolt.reset()
+    with torch.no_grad():
+        yield
+
+
+def test_function_and_decorators():
+    def f(x):
+        """Doc."""
+        return x * 2
+
+    x = torch.randn(3)
+    compiled = torchbolt.compile(f)
+    assert torch.equal(compiled(x), f(x)) and torch.equal(compiled(x), f(x))
+    assert compiled.__name__ == "f" and compiled.__doc__ == "Doc." and compiled.__wrapped__ is f
+
+    @torchbolt.compile
+    def g(x):
+        return x + 1
+
+    @torchbolt.compile(fullgraph=True)
+    def h(x, *, k=3):
+        return x + k
+
+    assert torch.equal(g(x), x + 1) and torch.equal(h(x), x + 3) and torch.equal(h(x, k=4), x + 4)
+    assert torch.equal(h(x, k=4), x + 4)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_bound_method(net):
+    compiled = torchbolt.compile(net.other)
+    x = torch.randn(2, 4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), net.other(x))
+    assert compiled.__self__ is net
+
+
+def test_method_decorator_in_a_class():
+    class Thing:
+        def __init__(self, k):
+            self.k = k
+
+        @torchbolt.compile
+        def scaled(self, x):
+            return x * self.k
+
+    x = torch.randn(3)
+    two, three = Thing(torch.tensor(2.0)), Thing(torch.tensor(3.0))
+    for _ in range(2):
+        assert torch.equal(two.scaled(x), x * 2) and torch.equal(three.scaled(x), x * 3)
+    assert torchbolt.stats()["regions"] == 1
+
+
+def test_module_shares_state(net):
+    compiled = torchbolt.compile(net)
+    assert isinstance(compiled, Net) and isinstance(compiled, torch.nn.Module)
+    assert list(compiled.state_dict()) == list(net.state_dict()) == ["scale", "linear.weight", "linear.bias"]
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(compiled(x), net(x))
+    compiled.calls = 5
+    assert net.calls == 5
+    net.linear.weight.mul_(2)
+    torch.testing.assert_close(compiled(x), net(x))
+    compiled.load_state_dict({k: v * 0.5 for k, v in net.state_dict().items()})
+    torch.testing.assert_close(compiled(x), net(x))
+    net.linear = torch.nn.Linear(4, 3)
+    torch.testing.assert_close(compiled(x), net(x))
+    compiled.train()
+    assert net.training
+    compiled.eval()
+    compiled.to(torch.float64)
+    torch.testing.assert_close(compiled(x.double()), net(x.double()))
+    assert inspect.signature(compiled.forward) == inspect.signature(net.forward)
+    assert repr(compiled) == repr(net)
+
+
+def test_two_instances_share_a_program():
+    one, two = Net(), Net()
+    a, b = torchbolt.compile(one), torchbolt.compile(two)
+    x = torch.randn(2, 4)
+    for _ in range(2):
+        torch.testing.assert_close(a(x), one(x))
+        torch.testing.assert_close(b(x), two(x))
+    assert torchbolt.stats()["regions"] == 1
+
+
+def test_pickle_and_copies_work(net):
+    compiled = torchbolt.compile(net)
+    x = torch.randn(2, 4)
+    want = net(x)
+    for again in (pickle.loads(pickle.dumps(compiled)), copy.deepcopy(compiled), copy.copy(compiled)):
+        assert isinstance(again, Net)
+        torch.testing.assert_close(again(x), want)
+        assert torchbolt.api.compiled_of(again) is not None
+
+
+def test_save_and_load_whole_module(net, tmp_path):
+    compiled = torchbolt.compile(net)
+    torch.save(compiled, tmp_path / "m.pt")
+    again = torch.load(tmp_path / "m.pt", weights_only=False)
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(again(x), net(x))
+
+
+def test_compiling_what_is_compiled(net):
+    twice = torchbolt.compile(torchbolt.compile(net))
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(twice(x), net(x))
+    f = torchbolt.compile(torchbolt.compile(lambda x: x + 1))
+    assert torch.equal(f(x), x + 1) and torch.equal(f(x), x + 1)
+
+
+def test_a_compiled_part_inside_a_compiled_whole(net):
+    inner = torchbolt.compile(net)
+
+    def f(x):
+        return inner(x) * 2
+
+    compiled = torchbolt.compile(f)
+    x = torch.randn(2, 4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), net(x) * 2)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+    assert torchbolt.explain(f)(x).graph_break_count == 0
+
+
+def test_disable_gives_the_model_back(net):
+    assert torchbolt.compile(net, disable=True) is net
+
+
+@pytest.mark.parametrize(
+    "arguments, kind, words",
+    [
+        (dict(mode="max-autotun"), ValueError, "max-autotune"),
+        (dict(backend="torchbold"), torchbolt.exc.InvalidBackend, "torchbolt"),
+        (dict(options={"epilogue_fusio": True}), ValueError, "epilogue_fusion"),
+        (dict(options={"max_autotune": 1}), TypeError, "bool"),
+        (dict(fullgraph=1), TypeError, "fullgraph"),
+        (dict(dynamic="yes"), TypeError, "dynamic"),
+        (dict(recompile_limit=-1), ValueError, "recompile_limit"),
+        (dict(full_graph=True), TypeError, "full_graph"),
+    ],
+)
+def test_bad_arguments_are_named_at_once(arguments, kind, words):
+    with pytest.raises(kind, match=words):
+        torchbolt.compile(lambda x: x, **arguments)
+
+
+@pytest.mark.parametrize("target", [3, "model", Net, None.__class__])
+def test_bad_targets(target):
+    with pytest.raises(TypeError, match="torchbolt.compile"):
+        torchbolt.compile(target)
+
+
+def test_stats_and_explain_have_the_promised_fields(net):
+    compiled = torchbolt.compile(net)
+    x = torch.randn(2, 4)
+    compiled(x), compiled(x)
+    stats = torchbolt.stats()
+    assert set(stats) >= {
+        "regions", "graph_breaks", "break_reasons", "recompiles", "eager_fallbacks", "cache_hits", "cache_misses",
+        "compile_seconds",
+    }  # fmt: skip
+    assert stats["regions"] == 1 and stats["recompiles"] == 0 and stats["compile_seconds"] > 0
+    seen = torchbolt.explain(net)(x)
+    assert seen.graph_count == 1 and seen.graph_break_count == 0 and seen.op_count >= 2
+    assert seen.ops_per_graph == [seen.op_count] and len(seen.out_guards) > 3 and seen.kernels >= 1
+    assert "Graph Count: 1" in str(seen) and "functionalize" in seen.compile_times
+    torchbolt.reset()
+    assert torchbolt.stats()["regions"] == 0
+
+
+def test_no_peer_is_imported():
+    program = """
+import sys, torch
+peers = ("torch._inductor", "torch._functorch", "torch.fx.experimental.proxy_tensor", "torch.export", "torch._dynamo")
+before = set(sys.modules)
+import torchbolt
+f = torchbolt.compile(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()))
+with torch.no_grad():
+    f(torch.randn(2, 4)), f(torch.randn(2, 4))
+new = [m for m in set(sys.modules) - before if m.startswith(peers)]
+assert not new, new
+assert torchbolt.stats()["regions"] == 1
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

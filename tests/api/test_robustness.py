@@ -1,0 +1,226 @@
+"""Threads, forks, interrupts, exceptions, memory: nothing in the compiler harms the process it lives in."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+import torch
+
+import torchbolt
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torchbolt.reset()
+    with torch.no_grad():
+        yield
+
+
+def run(program: str, **env):
+    return subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | env, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_users_exception_is_unchanged():
+    def f(x, k):
+        y = x * 2
+        return {"a": y}[k]
+
+    compiled = torchbolt.compile(f)
+    x = torch.randn(3)
+    assert torch.equal(compiled(x, "a"), x * 2)
+    for call in (f, compiled, compiled):
+        with pytest.raises(KeyError, match="'b'") as caught:
+            call(x, "b")
+        last = caught.traceback[-1]
+        assert (last.name, last.lineno + 1) == ("f", f.__code__.co_firstlineno + 2)
+
+
+def test_shape_errors_are_eagers():
+    def f(x, y):
+        return torch.relu(x) @ y
+
+    compiled = torchbolt.compile(f)
+    compiled(torch.randn(2, 3), torch.randn(3, 2))
+    messages = []
+    for call in (f, compiled):
+        with pytest.raises(RuntimeError) as caught:
+            call(torch.randn(2, 3), torch.randn(4, 2))
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_threads_share_one_compiled_function():
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval()
+    compiled = torchbolt.compile(model)
+    wrong = []
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for i in range(50):
+                x = torch.randn(1 + (seed + i) % 3, 16, generator=generator)
+                if not torch.allclose(compiled(x), model(x), atol=1e-6):
+                    wrong.append((seed, i))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_two_functions_compile_at_once():
+    results = {}
+
+    def work(k):
+        compiled = torchbolt.compile(lambda x: torch.tanh(x * k).sum(-1) + k)
+        x = torch.ones(4, 8)
+        with torch.no_grad():
+            results[k] = [compiled(x) for _ in range(3)]
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 9)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for k, got in results.items():
+        for each in got:
+            torch.testing.assert_close(each, torch.tanh(torch.ones(4, 8) * k).sum(-1) + k)
+
+
+def test_fork_after_use():
+    done = run(
+        """
+import os, torch, torchbolt
+torch.set_num_threads(1)
+f = torchbolt.compile(lambda x: torch.relu(x * 2 + 1))
+x = torch.randn(64)
+with torch.no_grad():
+    f(x), f(x)
+    pid = os.fork()
+    if pid == 0:
+        ok = torch.equal(f(x), torch.relu(x * 2 + 1))
+        g = torchbolt.compile(lambda x: torch.exp(x) - 1)
+        ok = ok and torch.allclose(g(x), torch.exp(x) - 1) and torch.allclose(g(x), torch.exp(x) - 1)
+        os._exit(0 if ok else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    f(x)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_interrupt_while_recording():
+    def f(x):
+        for _ in range(10**9):
+            x = x + 1
+        return x
+
+    compiled = torchbolt.compile(f)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.zeros(1))
+    assert torch.equal(torchbolt.compile(lambda x: x + 1)(torch.zeros(1)), torch.ones(1))
+
+
+def test_background_compilation():
+    def f(x):
+        return torch.tanh(x) * 2 + 1
+
+    compiled = torchbolt.compile(f, background=True)
+    x = torch.randn(100)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), f(x))
+    torchbolt.wait()
+    torch.testing.assert_close(compiled(x), f(x))
+    assert torchbolt.stats()["regions"] == 1
+
+
+def test_an_unused_callable_is_collected():
+    model = torch.nn.Linear(4, 4)
+    compiled = torchbolt.compile(lambda x: model(x))
+    compiled(torch.randn(1, 4)), compiled(torch.randn(1, 4))
+    gone = weakref.ref(model)
+    del model, compiled
+    gc.collect()
+    assert gone() is None
+
+
+def test_results_are_freed():
+    compiled = torchbolt.compile(lambda x: (x * 2, x + 1))
+    x = torch.randn(10)
+    compiled(x)
+    refs = [weakref.ref(t) for t in compiled(x)]
+    assert all(r() is None for r in refs)
+    assert sys.getrefcount(x) == 2
+
+
+def test_many_calls_do_not_grow():
+    compiled = torchbolt.compile(lambda x, k: [torch.relu(x * 2 + 1), {"k": k}])
+    x = torch.randn(16)
+    compiled(x, "a"), compiled(x, "a")
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    for _ in range(20000):
+        compiled(x, "a")
+    before = resident()
+    for _ in range(200000):
+        compiled(x, "a")
+    assert resident() - before < 2 << 20
+
+
+def test_gradients_are_eagers():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 1))
+    compiled = torchbolt.compile(model)
+    x = torch.randn(4, 8)
+    with torch.enable_grad():
+        for _ in range(3):
+            model.zero_grad()
+            model(x).sum().backward()
+            want = [p.grad.clone() for p in model.parameters()]
+            model.zero_grad()
+            out = compiled(x)
+            assert out.requires_grad
+            out.sum().backward()
+            for p, w in zip(model.parameters(), want, strict=True):
+                torch.testing.assert_close(p.grad, w)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_damaged_cache_is_rewritten(tmp_path):
+    program = """
+import torch, torchbolt, warnings
+with warnings.catch_warnings(record=True) as seen, torch.no_grad():
+    warnings.simplefilter("always")
+    f = torchbolt.compile(lambda x: torch.relu(x * 2 + 1))
+    x = torch.randn(64)
+    f(x)
+    assert torch.equal(f(x), torch.relu(x * 2 + 1))
+s = torchbolt.stats()
+print(s["cache_hits"], s["cache_misses"], len(seen))
+"""
+    env = {"TORCHBOLT_CACHE_DIR": str(tmp_path)}
+    first = run(program, **env)
+    assert first.stdout.split() == ["0", "1", "0"], first.stdout + first.stderr
+    assert run(program, **env).stdout.split() == ["1", "0", "0"]
+    files = [p for p in tmp_path.rglob("*") if p.is_file()]
+    assert files
+    for file in files:
+        file.write_bytes(b"nonsense" + file.read_bytes()[8:40])
+    third = run(program, **env)
+    assert third.stdout.split()[:2] == ["0", "1"], third.stdout + third.stderr
+    assert run(program, **env).stdout.split()[:2] == ["1", "0"]
