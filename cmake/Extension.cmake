@@ -32,6 +32,9 @@ foreach(lib torch torch_cpu torch_python c10)
   target_link_libraries(_C PRIVATE ${torch_dir}/lib/lib${lib}.so)
 endforeach()
 target_link_libraries(_C PRIVATE bolt_core)
+# Streams and exceptions cross between torch and us, so there must be one C++ runtime. Some toolchains take the static
+# one unless told otherwise.
+target_link_libraries(_C PRIVATE -l:libstdc++.so.6)
 # Without OpenMP at compile time at::parallel_for is a plain loop. The runtime must be the one torch brings: a second
 # one would have threads of its own.
 target_compile_options(_C PRIVATE -fopenmp)

@@ -29,6 +29,12 @@ struct OrderedDictHead {
   size_t state;  ///< changes with every insertion, removal and reordering
 };
 
+// Deprecated from 3.12 on, where watchers take its place; kept up to date there still.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+const uint64_t* version_of(const PyDictObject* dict) { return &dict->ma_version_tag; }
+#pragma GCC diagnostic pop
+
 bool keys_match(PyObject* container, PyObject* expected) {
   Py_ssize_t n = PyTuple_GET_SIZE(expected), at = 0;
   auto same = [&](PyObject* key) {
@@ -224,7 +230,7 @@ struct Program::Walk {
     if (source.reg >= 0) memory.objects.emplace_back(source.reg, object);
     for (const Assumption& assumption : source.assumptions) remember_assumption(assumption, object, proven);
     if (PyDict_Check(object) && reads_dict(source)) {
-      word_now(&reinterpret_cast<PyDictObject*>(object)->ma_version_tag);
+      word_now(version_of(reinterpret_cast<PyDictObject*>(object)));
       if (PyODict_Check(object)) word_now(&reinterpret_cast<OrderedDictHead*>(object)->state);
     } else if (PyType_Check(object) && constant && !source.children.empty()) {
       remember_type(source, reinterpret_cast<PyTypeObject*>(object));

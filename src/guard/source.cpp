@@ -3,6 +3,7 @@
 
 #include "guard/leaf.h"
 #include "guard/tensors.h"
+#include "interp/compat.h"
 
 namespace bolt::guard {
 namespace {
@@ -33,7 +34,7 @@ PyObject* super_attr(PyObject* type, PyObject* start, PyObject* name) {
   for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
     PyObject* cls = PyTuple_GET_ITEM(mro, i);
     if (after) {
-      PyObject* found = dict_item(reinterpret_cast<PyTypeObject*>(cls)->tp_dict, name);
+      PyObject* found = dict_item(interp::type_dict(reinterpret_cast<PyTypeObject*>(cls)), name);
       if (found) return found;
     }
     after |= cls == start;

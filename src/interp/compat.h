@@ -108,6 +108,17 @@ inline bool thread_is_traced(PyThreadState* thread) {
 #endif
 }
 
+/// The attributes of a class itself; borrowed. (From 3.12 on built-in classes keep theirs per interpreter.)
+inline PyObject* type_dict(PyTypeObject* type) {
+#if BOLT_PY312
+  PyObject* dict = PyType_GetDict(type);
+  Py_XDECREF(dict);
+  return dict;
+#else
+  return type->tp_dict;
+#endif
+}
+
 /// The exception being raised on this thread, normalised; the thread's error is cleared. New reference.
 inline PyObject* take_raised() {
 #if BOLT_PY312

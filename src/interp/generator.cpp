@@ -164,7 +164,7 @@ PyObject* generator_throw(PyObject* self, PyObject* const* args, Py_ssize_t narg
   const bool simple = nargs == 1 && PyExceptionInstance_Check(args[0]);
   if (!semantics || !simple || !can_resume(self) || is_delegating(self)) {
     // CPython does it on the same record.
-    PyObject* method = PyDict_GetItemString(PyGen_Type.tp_dict, "throw");
+    PyObject* method = PyDict_GetItemString(type_dict(&PyGen_Type), "throw");
     PyObject* bound = Py_TYPE(method)->tp_descr_get(method, self, reinterpret_cast<PyObject*>(Py_TYPE(self)));
     PyObject* result =
         bound ? PyObject_Vectorcall(bound, args, static_cast<size_t>(nargs), nullptr) : nullptr;

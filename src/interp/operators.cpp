@@ -21,16 +21,21 @@ PyObject* native_inplace_power(PyObject* left, PyObject* right) {
   return PyNumber_InPlacePower(left, right, Py_None);
 }
 
+// PyNumber_Power takes three and is never used through this.
+template <class F>
+BinaryFunction as_binary(F function) {
+  return reinterpret_cast<BinaryFunction>(reinterpret_cast<void*>(function));
+}
+
 struct BinaryInfo {
   BinaryFunction native, native_inplace;
   size_t slot, inplace_slot;  ///< offsets in PyNumberMethods
   const char* symbol;
 };
 
-#define BINARY(name, cpython_name, number, stem, function, slot, symbol)                           \
-  {number == Binary::power ? native_power : reinterpret_cast<BinaryFunction>(PyNumber_##function), \
-   number == Binary::power ? native_inplace_power                                                  \
-                           : reinterpret_cast<BinaryFunction>(PyNumber_InPlace##function),         \
+#define BINARY(name, cpython_name, number, stem, function, slot, symbol)                   \
+  {number == Binary::power ? native_power : as_binary(PyNumber_##function),                \
+   number == Binary::power ? native_inplace_power : as_binary(PyNumber_InPlace##function), \
    offsetof(PyNumberMethods, nb_##slot), offsetof(PyNumberMethods, nb_inplace_##slot), symbol},
 const BinaryInfo binary_table[] = {
 #include "interp/binary_ops.def"

@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "interp/compat.h"
+
 namespace bolt::observe {
 namespace {
 
@@ -66,7 +68,7 @@ const CFunction& remembered(const void* identity, const std::string& owner, cons
 PyTypeObject* defining_class(PyTypeObject* type, PyMethodDef* method) {
   for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    PyObject* descriptor = PyDict_GetItemString(base->tp_dict, method->ml_name);
+    PyObject* descriptor = PyDict_GetItemString(interp::type_dict(base), method->ml_name);
     bool is_method = descriptor && (Py_IS_TYPE(descriptor, &PyMethodDescr_Type) ||
                                     Py_IS_TYPE(descriptor, &PyClassMethodDescr_Type));
     if (is_method && reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method == method) return base;

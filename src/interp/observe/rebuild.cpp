@@ -22,7 +22,7 @@ bool is_instance_of(PyObject* object, const char* type_name) {
 
 bool is_struct_sequence(PyTypeObject* type) {
   return type->tp_base == &PyTuple_Type && type->tp_new != PyTuple_Type.tp_new &&
-         PyDict_GetItemString(type->tp_dict, "n_sequence_fields");
+         PyDict_GetItemString(interp::type_dict(type), "n_sequence_fields");
 }
 
 /// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
@@ -217,7 +217,7 @@ int Rebuilder::iterator_value(PyObject* object) {
   PyObject* args = PyTuple_GET_ITEM(state.get(), 1);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) parts.push_back(value(PyTuple_GET_ITEM(args, i)));
   int made = add(Make::call, nullptr, 0, std::move(parts));
-  if (PyTuple_GET_SIZE(state.get()) > 2) {
+  if (PyTuple_GET_SIZE(state.get()) > 2 && PyTuple_GET_ITEM(state.get(), 2) != Py_None) {
     int position = value(PyTuple_GET_ITEM(state.get(), 2));
     recipe.fills.push_back({Fill::state, made, -1, position, 0});
   }

@@ -211,7 +211,7 @@ PyObject* reduce_plain_instance(const Call& c) {
   for (const char* hook : {"__getnewargs__", "__getnewargs_ex__", "__reduce__", "__getstate__"}) {
     PyRef name = PyRef::steal(PyUnicode_InternFromString(hook));
     PyObject* found = c.recording.world.type_attr(type, name.get());
-    if (found && found != PyDict_GetItem(PyBaseObject_Type.tp_dict, name.get())) return nullptr;
+    if (found && found != PyDict_GetItem(interp::type_dict(&PyBaseObject_Type), name.get())) return nullptr;
   }
   PyRef registry = PyRef::steal(PyImport_ImportModule("copyreg"));
   PyRef make = PyRef::steal(registry ? PyObject_GetAttrString(registry.get(), "__newobj__") : nullptr);

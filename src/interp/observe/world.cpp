@@ -8,6 +8,8 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "interp/compat.h"
+
 namespace bolt::observe {
 namespace {
 
