@@ -39,6 +39,7 @@ class Explanation:
     bytes_moved: int = 0
     eager_regions: list = field(default_factory=list)
     stage_times: dict = field(default_factory=dict)
+    guard_us: float | None = None
 
     def __str__(self) -> str:
         out = [
@@ -48,7 +49,8 @@ class Explanation:
             f"Kernels: {self.kernels} (before fusion {self.kernels_before_fusion}), "
             f"library calls: {self.library_calls}, other ATen calls: {self.extern_calls}",
             f"Bytes moved by kernels: {self.bytes_moved}",
-            f"Guards: {len(self.out_guards)}",
+            f"Guards: {len(self.out_guards)}"
+            + (f", checked in {self.guard_us:.1f} us" if self.guard_us is not None else ""),
         ]
         for i, reason in enumerate(self.break_reasons, 1):
             out.append(f"Break {i}: {reason}")
@@ -89,6 +91,10 @@ def explain(fn):
         before = len(inner._regions())
         compiled(*args, **kwargs)
         api.wait()
-        return _collect(inner._regions()[before:] or inner._regions())
+        explanation = _collect(inner._regions()[before:] or inner._regions())
+        bound = () if compiled is inner else (getattr(compiled, "__self__", compiled),)
+        seconds = inner._guard_seconds(*bound, *args, **kwargs)
+        explanation.guard_us = seconds * 1e6 if seconds is not None else None
+        return explanation
 
     return run
