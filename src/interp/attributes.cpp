@@ -22,13 +22,13 @@ PyObject* own_attribute(PyObject* object, PyObject* name) {
 PyObject* generic_get(Semantics& s, Frame& frame, PyObject* object, PyObject* name) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
   if (!descriptor || !getter_is_python(descriptor)) return PyObject_GenericGetAttr(object, name);
-  if (!Py_TYPE(descriptor)->tp_descr_set) {
-    // Without `__set__` the object's own attribute goes first.
-    PyObject* own = own_attribute(object, name);
-    if (own) return Py_NewRef(own);
-    if (PyErr_Occurred()) return nullptr;
-  }
-  return run_getter(s, frame, descriptor, object);
+  Py_INCREF(descriptor);  // a key's `__eq__` may take it off the class meanwhile
+  PyObject* value = nullptr;
+  // Without `__set__` the object's own attribute goes first.
+  if (!Py_TYPE(descriptor)->tp_descr_set) value = Py_XNewRef(own_attribute(object, name));
+  if (!value && !PyErr_Occurred()) value = run_getter(s, frame, descriptor, object);
+  Py_DECREF(descriptor);
+  return value;
 }
 
 /// `__getattribute__` as found on the class: CPython's own generic one, or a call.
@@ -51,7 +51,9 @@ PyObject* hooked_get(Semantics& s, Frame& frame, PyObject* object, PyObject* nam
     return nullptr;
   }
   Py_DECREF(missing);
-  return call_required(s, frame, object, names_of.getattr_, {name});
+  PyObject* found = call_required(s, frame, object, names_of.getattr_, {name});
+  if (!found) complete_attribute_error(object, name);
+  return found;
 }
 
 /// A module without the attribute may have a `__getattr__` function.

@@ -78,6 +78,18 @@ PyObject* type_error(const char* format, PyObject* culprit) {
   return nullptr;
 }
 
+void complete_attribute_error(PyObject* object, PyObject* name) {
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return;
+  PyObject* raised = take_raised();
+  auto* error = reinterpret_cast<PyAttributeErrorObject*>(raised);
+  if (PyObject_TypeCheck(raised, reinterpret_cast<PyTypeObject*>(PyExc_AttributeError)) && !error->name &&
+      !error->obj) {
+    error->name = Py_NewRef(name);
+    error->obj = Py_NewRef(object);
+  }
+  set_raised(raised);
+}
+
 PyObject* instance_result(Frame& frame, PyObject* result) {
   if (!result) return nullptr;
   if (result != Py_None) type_error("__init__() should return None, not '%.200s'", result);

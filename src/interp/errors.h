@@ -15,6 +15,9 @@ PyObject* unbound_error(const Frame& frame, int index);
 /// "'x' object is not callable"-style helpers: TypeError whose text ends in the type's name. Always null.
 PyObject* type_error(const char* format, PyObject* culprit);
 
+/// If an AttributeError is raised that does not say of what: it was `object.name`. Suggestions come from it.
+void complete_attribute_error(PyObject* object, PyObject* name);
+
 /// What the call of an `__init__` frame gives: its instance, if `result` (stolen) is None; otherwise a
 /// TypeError.
 PyObject* instance_result(Frame& frame, PyObject* result);

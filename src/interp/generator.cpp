@@ -122,6 +122,8 @@ namespace {
 
 PySendResult generator_send(PyObject* self, PyObject* value, PyObject** result) {
   Semantics* semantics = current_semantics();
+  this_thread().budget =
+      0;  // CPython looks at its eval breaker at each resumption: a signal is raised in here
   if (semantics && can_resume(self)) return resume_generator(self, value, *semantics, result);
   return PyGen_Type.tp_as_async->am_send(self, value, result);
 }
@@ -184,11 +186,19 @@ PyMethodDef generator_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
+/// What Python code compares with types.GeneratorType.
+PyObject* generator_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(&PyGen_Type)); }
+
+PyGetSetDef generator_getset[] = {{"__class__", generator_class, nullptr, nullptr, nullptr},
+                                  {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
 PyAsyncMethods generator_async = {nullptr, nullptr, nullptr, generator_send};
 
 PyTypeObject interpreted_generator_type{};
 
 }  // namespace
+
+bool is_interpreted_generator(PyObject* object) { return Py_IS_TYPE(object, &interpreted_generator_type); }
 
 PyObject* make_interpreted_generator(PyFunctionObject* function, PyObject* const* args, size_t nargs,
                                      PyObject* kwnames) {
@@ -210,6 +220,7 @@ int init_generators() {
   type.tp_iternext = generator_next;
   type.tp_as_async = &generator_async;
   type.tp_methods = generator_methods;
+  type.tp_getset = generator_getset;
   return PyType_Ready(&type);
 }
 

@@ -24,6 +24,7 @@ PySendResult resume_generator(PyObject* generator, PyObject* value, Semantics& s
 PySendResult throw_into_generator(PyObject* generator, Semantics& semantics, PyObject** result);
 
 /// Calls a generator function and gives the object the subtype whose consumers come back to us.
+bool is_interpreted_generator(PyObject* object);
 PyObject* make_interpreted_generator(PyFunctionObject* function, PyObject* const* args, size_t nargs,
                                      PyObject* kwnames);
 

@@ -272,13 +272,15 @@ PyObject* compiled_guard_seconds(PyObject* o, PyObject* const* args, Py_ssize_t 
   std::vector<PyObject*> roots = {self->target};
   roots.insert(roots.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   auto find = [&] {
-    return find_entry(self, self->state->start, roots.data(), roots.size(), static_cast<size_t>(nargs), kwnames);
+    return find_entry(self, self->state->start, roots.data(), roots.size(), static_cast<size_t>(nargs),
+                      kwnames);
   };
   if (!find()) Py_RETURN_NONE;
   constexpr int kTimes = 1000;
   auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < kTimes; ++i) find();
-  return PyFloat_FromDouble(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kTimes);
+  return PyFloat_FromDouble(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() /
+                            kTimes);
 }
 
 PyObject* compiled_clear_entries(PyObject* o, PyObject*) {
@@ -296,7 +298,8 @@ PyObject* compiled_getattro(PyObject* o, PyObject* name) {
 PyMethodDef compiled_methods[] = {
     {"_regions", compiled_regions, METH_NOARGS, "What was compiled so far, a dict for each region."},
     {"_guard_seconds", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_guard_seconds)),
-     METH_FASTCALL | METH_KEYWORDS, "Seconds to check the guards of a call with these arguments; None: no entry fits."},
+     METH_FASTCALL | METH_KEYWORDS,
+     "Seconds to check the guards of a call with these arguments; None: no entry fits."},
     {"_clear", compiled_clear_entries, METH_NOARGS, "Forgets everything compiled."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -4,6 +4,7 @@
 //   type(obj).name on the mro -> data descriptor? -> obj.__dict__[name] -> other descriptor or class value ->
 //   __getattr__
 
+#include "interp/errors.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -185,7 +186,9 @@ PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
       return nullptr;
     }
     Py_DECREF(missing);
-    return interp::call_required(*this, frame, object, names_of.getattr_, {name});
+    value = interp::call_required(*this, frame, object, names_of.getattr_, {name});
+    if (!value) interp::complete_attribute_error(object, name);
+    return value;
   }
   if (get == PyModule_Type.tp_getattro) return module_get(frame, object, name);
   if (get == PyType_Type.tp_getattro) return class_get(frame, object, name);

@@ -3,6 +3,7 @@
 
 #include <unordered_map>
 
+#include "interp/generator.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -128,7 +129,9 @@ PyObject* formatted(const Call& c) {
 }
 
 PyObject* class_of(const Call& c) {
-  return c.nargs == 1 ? Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(c.args[0]))) : nullptr;
+  if (c.nargs != 1) return nullptr;
+  PyTypeObject* type = interp::is_interpreted_generator(c.args[0]) ? &PyGen_Type : Py_TYPE(c.args[0]);
+  return Py_NewRef(reinterpret_cast<PyObject*>(type));
 }
 
 PyObject* hash_of(const Call& c) {
