@@ -16,6 +16,9 @@
 namespace bolt::program {
 namespace {
 
+/// A loop unrolled further than this is cut, rather than compiled for minutes.
+constexpr size_t kMostOperators = 20000;
+
 /// Joins the observer of Python with the recorder of operators.
 class Bridge final : public observe::RecorderHooks {
  public:
@@ -32,6 +35,7 @@ class Bridge final : public observe::RecorderHooks {
     recorder.instruction(file, function, line);
   }
   const char* wants_end() override {
+    if (recorder.tape().entries.size() >= kMostOperators) return "the region has become very long";
     return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
   }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }

@@ -64,18 +64,40 @@ struct Region::Folded {
     const c10::TensorImpl* address;
     const void* data;
     uint32_t version;
+    std::array<uint64_t, 4> sample;
   };
   std::vector<Key> keys;
   std::vector<std::pair<int, Context::Slot>> buffers;
 
-  bool matches(const std::vector<at::Tensor>& inputs) const {
+  static const c10::TensorImpl* at(const std::vector<at::Tensor>& inputs, int input) {
+    return inputs[static_cast<size_t>(input)].unsafeGetTensorImpl();
+  }
+  bool matches(const std::vector<at::Tensor>& inputs, const std::vector<int>& which) const {
     for (size_t i = 0; i < keys.size(); ++i) {
-      const c10::TensorImpl* impl = inputs[i].unsafeGetTensorImpl();
+      const c10::TensorImpl* impl = at(inputs, which[i]);
       if (impl != keys[i].address || impl->data() != keys[i].data ||
-          impl->version_counter().current_version() != keys[i].version)
+          impl->version_counter().current_version() != keys[i].version || sample_of(*impl) != keys[i].sample)
         return false;
     }
     return true;
+  }
+  /// Of the same tensors, whose contents have changed since: nobody will ask for it again.
+  bool is_stale(const std::vector<at::Tensor>& inputs, const std::vector<int>& which) const {
+    for (size_t i = 0; i < keys.size(); ++i)
+      if (at(inputs, which[i]) != keys[i].address) return keys[i].impl.expired();
+    return true;
+  }
+
+  // `p.data.mul_(2)` changes neither identity nor version counter. Four words spread over the tensor tell
+  // every update of a whole tensor apart; that of a single element through .data they may miss.
+  static std::array<uint64_t, 4> sample_of(const c10::TensorImpl& impl) {
+    std::array<uint64_t, 4> words{};
+    const size_t bytes = static_cast<size_t>(impl.numel()) * impl.itemsize();
+    if (bytes < sizeof(uint64_t) || !impl.is_non_overlapping_and_dense()) return words;
+    const char* data = static_cast<const char*>(impl.data());
+    for (size_t i = 0; i < words.size(); ++i)
+      std::memcpy(&words[i], data + (bytes - sizeof(uint64_t)) * i / (words.size() - 1) / 8 * 8, sizeof(uint64_t));
+    return words;
   }
 };
 
@@ -286,18 +308,18 @@ void Region::run_step(Context& c, const PreparedStep& p) {
 }
 
 std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& inputs) {
-  std::vector<at::Tensor> params;
-  for (int i : fold_inputs_) params.push_back(inputs[i]);
   {
     std::lock_guard lock(mutex_);
     for (auto& f : folds_)
-      if (f->matches(params)) return f;
+      if (f->matches(inputs, fold_inputs_)) return f;
+    std::erase_if(folds_, [&](const auto& f) { return f->is_stale(inputs, fold_inputs_); });
   }
   auto f = std::make_shared<Folded>();
-  for (const at::Tensor& t : params) {
+  for (int i : fold_inputs_) {
+    const at::Tensor& t = inputs[static_cast<size_t>(i)];
     auto* impl = t.unsafeGetTensorImpl();
     f->keys.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(t.getIntrusivePtr()), impl, impl->data(),
-                       impl->version_counter().current_version()});
+                       impl->version_counter().current_version(), Folded::sample_of(*impl)});
   }
   Context c;
   c.slots.resize(plan_.buffers.size());
