@@ -22,9 +22,22 @@ if torch.__version__ != _build.torch_version:
 
 from torchbolt import _C, exc  # noqa: F401
 from torchbolt.api import compile, reset, stats, wait
+from torchbolt.controls import disable, graph_break, is_compiling, set_stance
 from torchbolt.exc import GraphBreak
 from torchbolt.explanation import explain
 
 __version__ = _build.version
 
-__all__ = ["GraphBreak", "compile", "exc", "explain", "reset", "stats", "wait"]
+__all__ = [
+    "GraphBreak",
+    "compile",
+    "disable",
+    "exc",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "reset",
+    "set_stance",
+    "stats",
+    "wait",
+]

@@ -12,6 +12,10 @@ class GraphBreak(TorchboltError):
 Unsupported = GraphBreak
 
 
+class RecompileError(TorchboltError):
+    """Nothing compiled fits this call, and the stance in force forbids compiling again."""
+
+
 class BackendCompilerFailed(TorchboltError):
     """A custom backend raised."""
 

@@ -135,6 +135,25 @@ int64_t length_of(const Site& site) {
   return length > 0 ? length : std::numeric_limits<int64_t>::max();
 }
 
+/// True when the stance in force leaves a call that no entry fits to eager; with an exception set where it is
+/// an error.
+bool stance_forbids(Site& site, PyObject* const* roots, size_t count) {
+  if (stance() == Stance::standard) return false;
+  if (stance() == Stance::force_eager) return true;
+  if (site.entries.empty()) return false;  // the first compilation is no recompilation
+  if (stance() == Stance::fail_on_recompile) {
+    PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
+    PyRef type = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "RecompileError") : nullptr);
+    if (type)
+      PyErr_SetString(type.get(),
+                      ("torchbolt: nothing compiled fits this call and the stance is fail_on_recompile. "
+                       "The guard that failed: " +
+                       failed_guard(site, roots, count))
+                          .c_str());
+  }
+  return true;
+}
+
 /// Takes a run that stands after the instruction that ended a region to its result, region by region.
 PyObject* go_on(Compiled* self, Outcome at) {
   while (at.frames) {
@@ -154,6 +173,10 @@ PyObject* go_on(Compiled* self, Outcome at) {
       }
       interp::discard_run(innermost);
       if (at.frames) at = step(at.frames, 1);
+    } else if (stance_forbids(site, roots.data(), roots.size())) {
+      if (!PyErr_Occurred()) return run_plainly(innermost);
+      interp::discard_run(innermost);
+      return nullptr;
     } else if (is_full(self, site, roots.data(), roots.size())) {
       at = step(innermost, length_of(site));
     } else {
@@ -167,6 +190,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   Compiled* self = self_of(callable);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
   const size_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  if (stance() == Stance::force_eager) return call_target(self, args, nargs, kwnames);
   // Inside somebody else's recording we are just a Python call.
   if (record::Recorder::current() && !record::Recorder::current()->stopped())
     return call_target(self, args, nargs, kwnames);
@@ -193,6 +217,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
       return call_target(self, args, nargs, kwnames);
     }
   }
+  if (stance_forbids(site, roots, total + 1))
+    return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
   if (is_full(self, site, roots, total + 1)) {
     if (self->state->sites.empty()) return call_target(self, args, nargs, kwnames);
     return go_on(self, step_into(self, args, nargs, kwnames, length_of(site)));
@@ -344,12 +370,27 @@ PyObject* wait(PyObject*, PyObject*) {
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-PyMethodDef functions[] = {{"stats", stats_dict, METH_NOARGS, "Counters of this process."},
-                           {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},
-                           {"wait", wait, METH_NOARGS, "Returns when no compilation is running."},
-                           {nullptr, nullptr, 0, nullptr}};
+PyObject* set_stance(PyObject*, PyObject* value) {
+  const long wanted = PyLong_AsLong(value);
+  if (PyErr_Occurred()) return nullptr;
+  const auto before = static_cast<long>(stance());
+  stance() = static_cast<Stance>(wanted);
+  return PyLong_FromLong(before);
+}
+
+PyMethodDef functions[] = {
+    {"_set_stance", set_stance, METH_O, "Sets this thread's stance (its number); the one before."},
+    {"stats", stats_dict, METH_NOARGS, "Counters of this process."},
+    {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},
+    {"wait", wait, METH_NOARGS, "Returns when no compilation is running."},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+Stance& stance() {
+  static thread_local Stance now = Stance::standard;
+  return now;
+}
 
 int add_callable(PyObject* module) {
   if (PyType_Ready(&compiled_type) < 0) return -1;

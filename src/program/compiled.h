@@ -80,12 +80,18 @@ struct Outcome {
   interp::Frame* frames = nullptr;  ///< a suspended run, owned
 };
 
+/// What calls of this thread do where no entry fits, or at all.
+enum class Stance : uint8_t { standard, force_eager, eager_on_recompile, fail_on_recompile };
+Stance& stance();
+
 // -- recording.cpp
 
 /// Calls the target for real and makes an entry of it.
 Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
 /// Goes on with a suspended run for real and makes an entry of `site` of it.
 Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
+/// The guard that failed last, for messages.
+std::string failed_guard(Site& site, PyObject* const* roots, size_t count);
 /// True when `site` shall not be recorded any more; says so once. `roots` are those that no entry fitted.
 bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count);
 

@@ -257,7 +257,7 @@ std::string limit_message(Compiled* self, Site& site, PyObject* const* roots, si
   return message + " was compiled " + std::to_string(site.entries.size()) +
          " times (recompile_limit) and now runs eagerly where none of them fits. The last guard that "
          "failed: " +
-         site.entries.front()->guards->explain_failure(roots, count) +
+         failed_guard(site, roots, count) +
          "\nIf this value changes often, pass it as a tensor, or raise recompile_limit.";
 }
 
@@ -273,6 +273,10 @@ Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {
   return record(self, site, 0, nullptr, [&](Bridge& bridge, observe::Ran& ran) {
     return observe::observe_frames(*innermost, bridge, ran);
   });
+}
+
+std::string failed_guard(Site& site, PyObject* const* roots, size_t count) {
+  return site.entries.empty() ? "" : site.entries.front()->guards->explain_failure(roots, count);
 }
 
 bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count) {

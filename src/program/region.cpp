@@ -96,7 +96,8 @@ struct Region::Folded {
     if (bytes < sizeof(uint64_t) || !impl.is_non_overlapping_and_dense()) return words;
     const char* data = static_cast<const char*>(impl.data());
     for (size_t i = 0; i < words.size(); ++i)
-      std::memcpy(&words[i], data + (bytes - sizeof(uint64_t)) * i / (words.size() - 1) / 8 * 8, sizeof(uint64_t));
+      std::memcpy(&words[i], data + (bytes - sizeof(uint64_t)) * i / (words.size() - 1) / 8 * 8,
+                  sizeof(uint64_t));
     return words;
   }
 };

@@ -146,18 +146,37 @@ namespace {
 PyTypeObject* transparent_type = nullptr;
 Py_ssize_t transparent_offset = 0;
 
-/// torch's own question whether it is being compiled: models take their traceable branches on "yes".
-bool asks_whether_compiling(PyObject* callable) {
-  if (!PyFunction_Check(callable)) return false;
+/// Functions that speak to the compiler, ours and torch's own: what existing code says is understood.
+enum class Control : uint8_t { none, asks_whether_compiling, ends_region, disabled };
+
+struct ControlRow {
+  const char *module, *name;
+  Control control;
+};
+constexpr ControlRow kControls[] = {
+    // Models take their traceable branches on "yes".
+    {"torch.compiler", "is_compiling", Control::asks_whether_compiling},
+    {"torch.compiler", "is_dynamo_compiling", Control::asks_whether_compiling},
+    {"torch._dynamo.external_utils", "is_compiling", Control::asks_whether_compiling},
+    {"torchbolt.controls", "is_compiling", Control::asks_whether_compiling},
+    {"torch._dynamo.decorators", "graph_break", Control::ends_region},
+    {"torchbolt.controls", "graph_break", Control::ends_region},
+};
+
+Control control_of(PyObject* callable) {
+  if (!PyFunction_Check(callable)) return Control::none;
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
-  if (!function->func_module || !PyUnicode_Check(function->func_module)) return false;
+  if (PyObject* marks = function->func_dict)
+    for (const char* mark : {"_torchbolt_disable", "_torchdynamo_disable"})
+      if (PyObject* found = PyDict_GetItemWithError(marks, interned(mark)); found && found != Py_False)
+        return Control::disabled;
+  if (!function->func_module || !PyUnicode_Check(function->func_module)) return Control::none;
   auto is = [](PyObject* text, const char* wanted) {
     return PyUnicode_CompareWithASCIIString(text, wanted) == 0;
   };
-  if (!is(function->func_name, "is_compiling") && !is(function->func_name, "is_dynamo_compiling"))
-    return false;
-  return is(function->func_module, "torch.compiler") ||
-         is(function->func_module, "torch._dynamo.external_utils");
+  for (const ControlRow& row : kControls)
+    if (is(function->func_name, row.name) && is(function->func_module, row.module)) return row.control;
+  return Control::none;
 }
 
 }  // namespace
@@ -171,7 +190,20 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
                                 PyObject* kwnames) {
   if (on) {
     note_callable(callable);
-    if (asks_whether_compiling(callable)) return {Py_NewRef(Py_True), nullptr};
+    switch (control_of(callable)) {
+      case Control::none: break;
+      case Control::asks_whether_compiling: return {Py_NewRef(Py_True), nullptr};
+      case Control::ends_region: end_here(frame, "graph_break() is called"); break;
+      case Control::disabled: {
+        auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+        std::string name = PyUnicode_AsUTF8(function->func_qualname);
+        PyObject* reason = PyDict_GetItemWithError(function->func_dict, interned("_torchbolt_disable"));
+        end_here(frame,
+                 "calls " + name + ", which is disabled" +
+                     (reason && PyUnicode_Check(reason) ? std::string(": ") + PyUnicode_AsUTF8(reason) : ""));
+        return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
+      }
+    }
     if (transparent_type && Py_IS_TYPE(callable, transparent_type))
       return start_call(frame, world.field(callable, transparent_offset, interned("__wrapped__")), args,
                         nargs, kwnames);
