@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "interp/run.h"
 #include "program/background.h"
 #include "program/compiled.h"
 #include "program/stats.h"
@@ -158,6 +159,11 @@ bool stance_forbids(Site& site, PyObject* const* roots, size_t count) {
 PyObject* go_on(Compiled* self, Outcome at) {
   while (at.frames) {
     interp::Frame* innermost = at.frames;
+    // A loop that goes round in compiled regions would never get to the interpreter's own look at signals.
+    if (PyErr_CheckSignals() < 0) {
+      static interp::PlainSemantics plain;
+      return interp::run_frame(*innermost, plain, true);
+    }
     Site& site = self->state->sites[observe::place_of(*innermost)];
     if (site.plain_instructions) {
       at = step(innermost, site.plain_instructions);
