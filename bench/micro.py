@@ -5,9 +5,12 @@
     encoder SECONDS       milliseconds of one call of an 80-layer transformer encoder, and its guards' time
     memory CALLS          resident memory gained over so many calls, in MB
 
-Bytes that must move are input plus output. Kernels with an output as large as the input are compared
-with `clone`, which allocates its result as they do; reductions with `copy_` into memory that is already
-there.
+Bytes that must move are input plus output. The rate to compare with is that of `copy_`, into memory that is
+already there; `clone` shows what a fresh result costs eager.
+
+`--table` prints every kernel on eager and torchbolt (and torch.compile with --torch-compile) instead, as
+fractions of the copy. The backends and the copy take turns call by call in one process, and the fastest call
+of each counts: on a machine that others use too, that is what the code can do.
 """
 
 from __future__ import annotations
@@ -41,8 +44,10 @@ KERNELS = {
     "layer norm": lambda x, w, b: F.layer_norm(x, (SIDE,), w, b),
     "row sum": lambda x, w, b: x.sum(dim=1),
     "column sum": lambda x, w, b: x.sum(dim=0),
+    "full sum": lambda x, w, b: x.sum(),
+    "transpose add": lambda x, w, b: x.t() + x,
 }
-COPIES = {"row sum": "copy_", "column sum": "copy_"}
+COPIES = ("clone", "copy_")
 SCRATCH = torch.empty(0)
 
 
@@ -104,8 +109,7 @@ class Micro:
             self.tensors = torch.randn(SIDE, SIDE), torch.randn(SIDE), torch.randn(SIDE)
             SCRATCH = torch.zeros(SIDE, SIDE)
         if name not in self.functions:
-            plain = name in ("clone", "copy_")
-            self.functions[name] = KERNELS[name] if plain else self.compile(KERNELS[name])
+            self.functions[name] = KERNELS[name] if name in COPIES else self.compile(KERNELS[name])
         fn, inputs = self.functions[name], self.tensors
         moved = sum(t.nbytes for t in (inputs[0], fn(*inputs)))
         ms = milliseconds(lambda: fn(*inputs), seconds)
@@ -125,11 +129,50 @@ class Micro:
         return result
 
 
+def fastest(calls: dict, seconds: float) -> dict[str, float]:
+    """Milliseconds of each one's fastest call; they take turns for about `seconds`."""
+    for call in calls.values():
+        call()
+        call()
+    best, end = dict.fromkeys(calls, float("inf")), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            best[name] = min(best[name], (time.perf_counter() - begin) * 1e3)
+    return best
+
+
+def table(backends: list[str], names: list[str], seconds: float) -> None:
+    """One row a kernel: each backend's GB/s, and in brackets the fraction of the copy's."""
+    inputs, scratch = (torch.randn(SIDE, SIDE), torch.randn(SIDE), torch.randn(SIDE)), torch.zeros(SIDE, SIDE)
+    print(f"{'GB/s (of copy)':16}{'MB':>6}{'copy':>8}" + "".join(f"{b:>18}" for b in backends))
+    for name in names:
+        calls = {"copy": lambda: scratch.copy_(inputs[0])}
+        for backend in backends:
+            fn = compiler(backend)(KERNELS[name])
+            calls[backend] = lambda fn=fn: fn(*inputs)
+        best = fastest(calls, seconds)
+        moved = inputs[0].nbytes + calls[backends[0]]().nbytes
+        rate = {b: (2 * inputs[0].nbytes if b == "copy" else moved) / ms / 1e6 for b, ms in best.items()}
+        row = "".join(f"{rate[b]:>11.1f} ({rate[b] / rate['copy']:.2f})" for b in backends)
+        print(f"{name:16}{moved / 1e6:>6.0f}{rate['copy']:>8.1f}{row}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--backend", required=True)
-    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--backend")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--table", nargs="*", metavar="KERNEL", help="print the kernels (all, or these)")
+    parser.add_argument("--torch-compile", action="store_true", help="in the table too")
+    parser.add_argument("--seconds", type=float, default=1.5, help="for each row of the table")
     args = parser.parse_args()
+    if args.table is not None:
+        torch.set_num_threads(args.threads)
+        names = args.table or [k for k in KERNELS if k not in COPIES]
+        with torch.no_grad():
+            table(["eager", "torchbolt", *["torch.compile"] * args.torch_compile], names, args.seconds)
+        return
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     torch.set_num_threads(args.threads)

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "program/output_memory.h"
 #include "record/convert.h"
 #include "record/recorder.h"
 #include "support/error.h"
@@ -235,7 +236,8 @@ void Region::bind_inputs(Context& c, const std::vector<at::Tensor>& inputs) {
       c.slots[i].tensor = inputs[b.source];
       c.slots[i].data = inputs[b.source].data_ptr();
     } else if (b.kind == BufferKind::Output) {
-      c.slots[i].tensor = at::empty_strided(values(b.type.sizes), values(b.type.strides), options_of(b.type));
+      c.slots[i].tensor =
+          new_result(values(b.type.sizes), values(b.type.strides), record::to_torch(b.type.dtype));
       c.slots[i].data = c.slots[i].tensor.data_ptr();
     }
   }

@@ -24,6 +24,8 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_FUEL", "-1", true, "at most so many fusions in a program; to bisect a bug"},
       {"TORCHBOLT_VERIFY", "0", false, "1: the verifier runs after every graph pass"},
       {"TORCHBOLT_THREADS", "0", false, "compile threads; 0: half of the cores, at most 8"},
+      {"TORCHBOLT_RESULT_CACHE_MB", "256", false,
+       "memory of large results that the caller let go, kept for the next ones"},
       {"TORCHBOLT_DUMP", "", false,
        "stages to print: stage, stage:pass or stage:pass@name, separated by commas"},
       {"TORCHBOLT_DUMP_DIR", "", false, "write dumps to files in this folder instead of standard error"},
