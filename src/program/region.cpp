@@ -141,7 +141,7 @@ void Region::prepare() {
         p.kernel = &code_.module->kernels()[s.kind == StepKind::Kernel ? s.kernel : s.epilogue];
         p.work = p.kernel->work.value();
         p.second_work = p.kernel->second_fn ? p.kernel->second_work.value() : 0;
-        p.scratch = p.kernel->scratch_bytes.value();
+        p.scratch = p.kernel->scratch_bytes;
       } else if (s.kind == StepKind::Library) {
         p.library = find_library(*s.node, s.library);
       } else if (s.kind == StepKind::Extern) {
@@ -265,15 +265,15 @@ void Region::run_step(Context& c, const PreparedStep& p) {
         scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
         c.pointers.push_back(scratch.data_ptr());
       }
-      auto launch = [&](codegen::cpu::KernelFn fn, int64_t work) {
-        if (work <= p.kernel->grain || at::get_num_threads() == 1)
+      auto launch = [&](codegen::cpu::KernelFn fn, int64_t work, int64_t grain) {
+        if (work <= grain || at::get_num_threads() == 1)
           fn(c.pointers.data(), nullptr, 0, work);
         else
-          at::parallel_for(0, work, p.kernel->grain,
+          at::parallel_for(0, work, grain,
                            [&](int64_t begin, int64_t end) { fn(c.pointers.data(), nullptr, begin, end); });
       };
-      launch(p.kernel->fn, p.work);
-      if (p.kernel->second_fn) launch(p.kernel->second_fn, p.second_work);
+      launch(p.kernel->fn, p.work, p.kernel->grain);
+      if (p.kernel->second_fn) launch(p.kernel->second_fn, p.second_work, p.kernel->second_grain);
       if (report) throw IndexOutOfRange();  // write-backs are the last steps, so none has run
       return;
     }

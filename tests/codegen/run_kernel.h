@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,12 +32,22 @@ inline std::vector<Target> targets() {
   return result;
 }
 
-/// Typed bytes with a red zone behind them.
+/// Typed bytes with a red zone behind them, `skew` elements after a multiple of 64 bytes.
 class Data {
  public:
   static constexpr size_t kZone = 128;
   static constexpr uint8_t kPattern = 0xa5;
-  Data(DType t, int64_t elements) : dtype(t), count(elements), bytes_(payload() + kZone, kPattern) {}
+  Data(DType t, int64_t elements, int64_t skew = 0)
+      : dtype(t),
+        count(elements),
+        memory_(payload() + kZone + 64 + static_cast<size_t>(skew * dtype_bytes(t)), kPattern),
+        bytes_(memory_.data(), payload() + kZone) {
+    const size_t from = reinterpret_cast<uintptr_t>(memory_.data());
+    bytes_ = bytes_t(memory_.data() + (64 - from % 64) % 64 + skew * dtype_bytes(t), payload() + kZone);
+  }
+  Data(const Data& other) : Data(other.dtype, other.count, other.skew()) {
+    std::copy(other.bytes_.begin(), other.bytes_.end(), bytes_.begin());
+  }
   void* data() { return bytes_.data(); }
   size_t payload() const { return static_cast<size_t>(count * dtype_bytes(dtype)); }
   bool zone_intact() const {
@@ -106,7 +118,12 @@ class Data {
   int64_t count;
 
  private:
-  std::vector<uint8_t> bytes_;
+  using bytes_t = std::span<uint8_t>;
+  int64_t skew() const {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes_.data()) % 64) / dtype_bytes(dtype);
+  }
+  std::vector<uint8_t> memory_;
+  bytes_t bytes_;
 };
 
 /// How many elements of each buffer the kernel may touch: the largest index of its loads and stores, and 1.
@@ -154,6 +171,7 @@ struct Case {
   double lowest = -4, highest = 4;
   int64_t index_limit = 8;  // integer inputs lie in [0, limit)
   bool reports = false;     // an index is out of range
+  int64_t skew = 0;         // elements from a multiple of 64 bytes to each buffer
 };
 
 inline void check_on(const Case& c, const Target& target) {
@@ -164,7 +182,7 @@ inline void check_on(const Case& c, const Target& target) {
   const std::vector<int64_t> sizes = extents(k, c.syms);
   std::vector<Data> mine;
   for (size_t i = 0; i < k.buffers.size(); ++i) {
-    mine.emplace_back(k.buffers[i].dtype, sizes[i]);
+    mine.emplace_back(k.buffers[i].dtype, sizes[i], c.skew);
     std::uniform_real_distribution<double> real(c.lowest, c.highest);
     std::uniform_int_distribution<int64_t> whole(0, c.index_limit - 1);
     for (int64_t at = 0; at < sizes[i]; ++at)
@@ -183,14 +201,20 @@ inline void check_on(const Case& c, const Target& target) {
 
   auto module = compile({k}, target);
   const CompiledKernel& compiled = module->kernels()[0];
-  const int64_t work = evaluate(compiled.work, [&](const SymNode& n) {
-    for (size_t i = 0; i < k.symbols.size(); ++i)
-      if (k.symbols[i].node() == &n) return c.syms[i];
-    return int64_t{0};
-  });
-  const int64_t middle = work / 2;  // two ranges, the later one first: items may run in any order
-  compiled.fn(p.data(), syms.data(), middle, work);
-  compiled.fn(p.data(), syms.data(), 0, middle);
+  std::vector<uint8_t> scratch(static_cast<size_t>(compiled.scratch_bytes) + 64, Data::kPattern);
+  if (!compiled.reports) p.back() = scratch.data();
+  auto run = [&](KernelFn fn, Sym items) {
+    const int64_t work = evaluate(items, [&](const SymNode& n) {
+      for (size_t i = 0; i < k.symbols.size(); ++i)
+        if (k.symbols[i].node() == &n) return c.syms[i];
+      return int64_t{0};
+    });
+    const int64_t middle = work / 2;  // two ranges, the later one first: items may run in any order
+    fn(p.data(), syms.data(), middle, work);
+    fn(p.data(), syms.data(), 0, middle);
+  };
+  run(compiled.fn, compiled.work);
+  if (compiled.second_fn) run(compiled.second_fn, compiled.second_work);
 
   ASSERT_EQ(reported, expected_report);
   ASSERT_EQ(reported, c.reports);

@@ -208,12 +208,16 @@ bool compile_missing(const std::vector<Unit*>& units, const Target& target) {
 std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& target) {
   std::vector<Unit> units;
   std::map<std::string, size_t> by_key;
-  std::vector<size_t> unit_of;
-  for (const Job& job : jobs) {
+  std::map<const Job*, size_t> unit_of;
+  auto add = [&](const Job& job) {
     Unit unit{&job, target.key() + "\n" + job.key, nullptr};
     auto [it, fresh] = by_key.try_emplace(unit.key, units.size());
     if (fresh) units.push_back(std::move(unit));
-    unit_of.push_back(it->second);
+    unit_of[&job] = it->second;
+  };
+  for (const Job& job : jobs) {
+    add(job);
+    if (job.second) add(*job.second);
   }
   std::vector<Unit*> missing;
   for (Unit& u : units)
@@ -225,13 +229,19 @@ std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& targ
   for (const Unit& u : units)
     if (std::find(module->codes_.begin(), module->codes_.end(), u.code) == module->codes_.end())
       module->codes_.push_back(u.code);
-  for (size_t i = 0; i < jobs.size(); ++i) {
+  for (const Job& job : jobs) {
     CompiledKernel compiled;
-    compiled.name = jobs[i].name;
-    compiled.fn = units[unit_of[i]].fn;
-    compiled.work = jobs[i].work;
-    compiled.grain = jobs[i].grain;
-    compiled.reports = jobs[i].reports;
+    compiled.name = job.name;
+    compiled.fn = units[unit_of.at(&job)].fn;
+    compiled.work = job.work;
+    compiled.grain = job.grain;
+    compiled.reports = job.reports;
+    compiled.scratch_bytes = job.scratch_bytes;
+    if (job.second) {
+      compiled.second_fn = units[unit_of.at(job.second.get())].fn;
+      compiled.second_work = job.second->work;
+      compiled.second_grain = job.second->grain;
+    }
     module->kernels_.push_back(std::move(compiled));
   }
   return module;

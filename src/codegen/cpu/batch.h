@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "codegen/cpu/machine.h"
 
@@ -19,6 +20,9 @@ struct Job {
   Sym work;
   int64_t grain = 1;
   bool reports = false;  // CompiledKernel::reports
+  /// What runs after it over its own range: CompiledKernel::second_fn.
+  std::shared_ptr<const Job> second;
+  int64_t scratch_bytes = 0;
 };
 
 /// One kernel per job, in their order.

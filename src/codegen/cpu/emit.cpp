@@ -3,6 +3,8 @@
 
 #include "codegen/cpu/emit.h"
 
+#include <llvm/IR/IntrinsicsX86.h>
+
 #include <algorithm>
 
 #include "codegen/cpu/emitter.h"
@@ -47,8 +49,26 @@ void Emitter::run() {
     row->setAlignment(llvm::Align(64));
     rows_[id] = {row, Row::Empty};
   }
-  loop(argument(2), argument(3), 1, [&](Value item) { emit_item(item); });
+  emit_items(argument(2), argument(3));
   report_misses();
+}
+
+// Stores past the caches need aligned memory, which the caller's may not be: then none of the first loop's
+// items are left for it.
+void Emitter::emit_items(Value begin, Value end) {
+  auto items = [&](Value from, Value to) { loop(from, to, 1, [&](Value item) { emit_item(item); }); };
+  if (s_.streamed.empty()) return items(begin, end);
+  Value bits = constant(0);
+  for (int b : s_.streamed)
+    bits = b_.CreateOr(bits, b_.CreatePtrToInt(buffers_[static_cast<size_t>(b)], b_.getInt64Ty()));
+  Value aligned = b_.CreateICmpEQ(b_.CreateAnd(bits, constant(63)), constant(0));
+  Value middle = b_.CreateSelect(aligned, end, begin);
+  streaming_ = true;
+  items(begin, middle);
+  streaming_ = false;
+  items(middle, end);
+  at_current();
+  b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});  // for whoever reads it on another thread
 }
 
 // ---- work items
@@ -100,6 +120,7 @@ void Emitter::emit_item(Value item) {
 }
 
 void Emitter::open_ranges(const Range& vector, const Range& tile) {
+  if (s_.sweep_rows) return emit_sweep(vector);
   if (s_.whole_row) open_whole_row();
   auto inner = [&] {
     if (tile.dim < 0) return emit_body();

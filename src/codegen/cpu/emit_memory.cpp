@@ -242,6 +242,11 @@ void Emitter::store(const loops::Store& st, Sub s) {
     b_.CreateMaskedScatter(value, a.pointer, alignment(t), mask);
   } else if (mask) {
     b_.CreateMaskedStore(value, a.pointer, alignment(t), mask);
+  } else if (streaming_ && std::count(s_.streamed.begin(), s_.streamed.end(), st.buffer)) {
+    const uint64_t bytes = static_cast<uint64_t>(lanes) * static_cast<uint64_t>(dtype_bytes(t));
+    llvm::StoreInst* stored = b_.CreateAlignedStore(value, a.pointer, llvm::Align(bytes));
+    llvm::Metadata* one = llvm::ConstantAsMetadata::get(b_.getInt32(1));
+    stored->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, {one}));
   } else {
     b_.CreateAlignedStore(value, a.pointer, alignment(t));
   }

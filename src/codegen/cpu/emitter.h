@@ -1,7 +1,7 @@
 // codegen/cpu/emitter.h
 // The emitter's state, shared by its files: emit.cpp (function, work items, sweeps), emit_loop.cpp (scopes
 // and loops), emit_index.cpp (index arithmetic), emit_memory.cpp (loads and stores), emit_reduce.cpp
-// (reductions).
+// (reductions), emit_sweep.cpp (column reductions by whole rows).
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
@@ -157,7 +157,11 @@ class Emitter {
     int dim = -1;
     Value begin = nullptr, count = nullptr;
   };
+  /// The whole item of a column sweep (emit_sweep.cpp).
+  void emit_sweep(const Range& block);
+  void add_to_sweep(ExprId id, int v, const std::function<Value(ExprId, Sub)>& place);
   using Stores = std::vector<const loops::Store*>;
+  void emit_items(Value begin, Value end);
   void emit_item(Value item);
   Range open_outer(const OuterDim& outer, Value index, bool single);
   void open_ranges(const Range& vector, const Range& tile);
@@ -180,9 +184,11 @@ class Emitter {
   std::map<int, llvm::AllocaInst*> misses_;  // by lanes: bits of indices out of range, or'ed
   enum class Row : uint8_t { Empty, Filling, Full };
   std::map<ExprId, std::pair<llvm::AllocaInst*, Row>> rows_;  // row buffers of kept values
+  std::map<ExprId, llvm::AllocaInst*> sweep_rows_;            // accumulators of a column sweep
   int tile_dim_ = -1;  // the one in use: the schedule's, or a reduction's innermost
   uint32_t reduced_ = 0;
   bool block_sums_ = false;
+  bool streaming_ = false;
 };
 
 }  // namespace bolt::codegen::cpu

@@ -11,23 +11,48 @@
 #include "codegen/cpu/emit.h"
 #include "codegen/cpu/machine.h"
 #include "codegen/cpu/schedule.h"
+#include "codegen/cpu/split.h"
 
 namespace bolt::codegen::cpu {
 
 Module::~Module() = default;
 
-Job kernel_job(const loops::Kernel& kernel, const Target& target) {
-  auto normal = std::make_shared<loops::Kernel>(normalise(kernel));
-  auto plan = std::make_shared<Schedule>(schedule(*normal, target));
+namespace {
+
+Job job_of(loops::Kernel kernel, const std::string& name, const Target& target) {
+  auto normal = std::make_shared<const loops::Kernel>(std::move(kernel));
+  auto plan = std::make_shared<const Schedule>(schedule(*normal, target));
   Job job;
-  job.name = kernel.name;
+  job.name = name;
   job.key = loops::print(*normal);
   job.emit = [normal, plan](const Machine& machine, llvm::Module& module, const std::string& symbol) {
     emit_kernel(*normal, *plan, machine, module, symbol);
   };
   job.work = plan->work;
   job.grain = plan->grain;
-  job.reports = kernel.has_checks();
+  job.reports = normal->has_checks();
+  return job;
+}
+
+/// All of a kernel's functions, in a module of their own: "kernel" and, of a split one, "second".
+std::unique_ptr<llvm::Module> emit_all(const loops::Kernel& kernel, const Target& target,
+                                       const Machine& machine, llvm::LLVMContext& context) {
+  auto module = machine.make_module(context, kernel.name);
+  const Job job = kernel_job(kernel, target);
+  job.emit(machine, *module, "kernel");
+  if (job.second) job.second->emit(machine, *module, "second");
+  return module;
+}
+
+}  // namespace
+
+Job kernel_job(const loops::Kernel& kernel, const Target& target) {
+  loops::Kernel normal = normalise(kernel);
+  std::optional<Split> split = split_reduction(normal, target);
+  if (!split) return job_of(std::move(normal), kernel.name, target);
+  Job job = job_of(std::move(split->first), kernel.name, target);
+  job.second = std::make_shared<const Job>(job_of(std::move(split->second), kernel.name, target));
+  job.scratch_bytes = split->scratch_bytes;
   return job;
 }
 
@@ -40,9 +65,7 @@ std::unique_ptr<Module> compile(const std::vector<loops::Kernel>& kernels, const
 std::string emit_text(const loops::Kernel& kernel, const Target& target, bool optimised) {
   Machine machine(target);
   llvm::LLVMContext context;
-  auto module = machine.make_module(context, kernel.name);
-  const loops::Kernel normal = normalise(kernel);
-  emit_kernel(normal, schedule(normal, target), machine, *module, "kernel");
+  auto module = emit_all(kernel, target, machine, context);
   if (optimised) machine.optimise(*module);
   std::string text;
   llvm::raw_string_ostream out(text);
@@ -53,9 +76,7 @@ std::string emit_text(const loops::Kernel& kernel, const Target& target, bool op
 std::string disassemble(const loops::Kernel& kernel, const Target& target) {
   Machine machine(target);
   llvm::LLVMContext context;
-  auto module = machine.make_module(context, kernel.name);
-  const loops::Kernel normal = normalise(kernel);
-  emit_kernel(normal, schedule(normal, target), machine, *module, "kernel");
+  auto module = emit_all(kernel, target, machine, context);
   machine.optimise(*module);
   return machine.assembly(*module);
 }

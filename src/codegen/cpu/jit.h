@@ -33,18 +33,18 @@ struct CompiledKernel {
   Sym work;              // number of parallel work items, over the kernel's symbols
   bool reports = false;  // gets an address for its checks to report to
   int64_t grain = 1;     // fewest work items worth a thread
-  int64_t scratch = 0;   // unused unless a schedule needs partial results between two phases
-  /// A reduction split over threads has a second phase: run after the first over its own range.
+  /// A reduction split over threads (split.h) has a second phase: run after the first over its own range.
   KernelFn second_fn = nullptr;
   Sym second_work;
-  Sym scratch_bytes;  // shared scratch both phases get as one more pointer after the kernel's buffers
+  int64_t second_grain = 1;
+  int64_t scratch_bytes = 0;  // shared scratch both phases get as one more pointer after the kernel's buffers
 };
 
 /// What the emitter may use; the default is the machine's, tests ask for less.
 struct Target {
   enum class Isa : uint8_t { Scalar, Avx2, Avx512 } isa;
   bool avx512_bf16 = false, avx512_fp16 = false, f16c = false;
-  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
+  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
   std::string key() const;      // enters the cache key
   static const Target& host();  // TORCHBOLT_ISA=avx2|scalar lowers it
 };

@@ -21,6 +21,11 @@ constexpr int64_t kItemElements = 4096;     // of a pointwise work item: 16 KiB 
 constexpr int64_t kItemsPerThread = 32768;  // elements worth waking a thread (~10 us)
 constexpr int kWholeRowVectors = 8;
 constexpr int64_t kRowBufferBytes = 256 << 10;
+constexpr int64_t kLineBytes = 64;
+constexpr int kSweepRows = 4;
+constexpr int64_t kSweepFrom = 8, kSweepMost = 4096;  // rows: fewer fit registers, more add up errors
+constexpr int64_t kSweepBytes = 16 << 10;             // of accumulators: a third of an L1
+constexpr int64_t kSweepItems = 8, kSweepLeast = 512;
 
 int vector_bytes(const Target& t) {
   switch (t.isa) {
@@ -80,9 +85,11 @@ class Chooser {
     choose_lanes();
     choose_vector();
     choose_tile();
+    choose_sweep();
     choose_unroll();
     choose_outer();
     choose_kept();
+    choose_streamed();
     choose_grain();
     return std::move(s_);
   }
@@ -167,6 +174,34 @@ class Chooser {
     }
   }
 
+  // One round of reductions over rows, whose results vary along the vectors.
+  void choose_sweep() {
+    if (!reduced_ || s_.vec_dim < 0 || is_reduced(s_.vec_dim)) return;
+    int64_t rows = 1;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (is_reduced(d)) rows *= std::max<int64_t>(0, upper_bound(size(d)) - 1);  // 0: not known
+    if (rows < kSweepFrom || rows > kSweepMost) return;
+    if (size(s_.vec_dim).value_or(1 << 20) <= static_cast<int64_t>(s_.lanes) * 4) return;
+    int64_t bytes = 0;
+    std::vector<char> reduces(k_.exprs.size(), 0);
+    for (size_t i = 0; i < k_.exprs.size(); ++i) {
+      const Expr& e = k_.exprs[i];
+      auto use = [&](loops::ExprId a) { reduces[i] |= reduces[static_cast<size_t>(a)]; };
+      for (loops::ExprId a : e.args) use(a);
+      if (e.mask != loops::kNone) use(e.mask);
+      for (const loops::GatherTerm& g : e.gather) use(g.value);
+      if (e.kind != ExprKind::Reduce) continue;
+      const bool position = e.reduce_op == loops::ReduceOp::ArgMax || e.reduce_op == loops::ReduceOp::ArgMin;
+      if (reduces[i] || position || e.reduce_dims != reduced_ || !(e.dims >> s_.vec_dim & 1)) return;
+      reduces[i] = 1;
+      bytes += dtype_bytes(e.dtype);
+    }
+    for (const loops::Store& st : k_.stores)
+      if ((k_.varies(st.index) | k_.exprs[static_cast<size_t>(st.value)].dims) & reduced_) return;
+    s_.sweep_rows = kSweepRows;
+    s_.sweep_block = kSweepBytes / bytes;
+  }
+
   double operations() const {
     double total = 0;
     for (const Expr& e : k_.exprs) total += cost(e);
@@ -183,6 +218,8 @@ class Chooser {
       const int whole = ops > 40 ? kWholeRowVectors / 2 : kWholeRowVectors;
       s_.whole_row = size(s_.vec_dim).is_const() && vectors <= whole && s_.lanes > 1;
       if (s_.whole_row) most = whole;
+    } else if (s_.sweep_rows) {
+      most = ops > 16 ? 1 : 2;
     } else if (reduced_) {
       most = 4;
     }
@@ -192,6 +229,7 @@ class Chooser {
 
   void choose_outer() {
     s_.work = Sym(1);
+    if (s_.sweep_rows) choose_sweep_block();
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
       if (is_reduced(d)) continue;
       Sym block(1);
@@ -202,8 +240,20 @@ class Chooser {
     }
   }
 
+  // Whole vectors, and some items for the threads even if there is nothing else to share out.
+  void choose_sweep_block() {
+    const int64_t n = size(s_.vec_dim).value_or(1 << 20), step = static_cast<int64_t>(s_.lanes) * s_.unroll;
+    int64_t others = 1;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (!is_reduced(d) && d != s_.vec_dim) others *= size(d).value_or(kSweepItems);
+    int64_t block = std::min(n, s_.sweep_block);
+    if (others < kSweepItems) block = std::min(block, std::max(kSweepLeast, n * others / kSweepItems));
+    s_.sweep_block = (block + step - 1) / step * step;
+  }
+
   Sym vector_block(int d) const {
     const int64_t step = static_cast<int64_t>(s_.lanes) * s_.unroll;
+    if (s_.sweep_rows) return Sym(s_.sweep_block);
     if (s_.tile_dim >= 0) return Sym(std::max<int64_t>(64, s_.lanes));
     if (reduced_) return Sym(step);
     if (size(d).is_const() && size(d).value() <= kItemElements) return size(d);
@@ -254,6 +304,23 @@ class Chooser {
     if (!s_.kept.empty()) s_.row_elements = elements;
   }
 
+  // Stores that fill whole cache lines, one vector after the other.
+  void choose_streamed() {
+    if (s_.lanes == 1 || s_.vec_dim < 0) return;
+    for (const loops::Store& st : k_.stores) {
+      const LinearIn along = linear_in(st.index, Kernel::dim(s_.vec_dim));
+      const int64_t bytes = dtype_bytes(k_.buffers[static_cast<size_t>(st.buffer)].dtype);
+      const bool lines = bytes * s_.lanes * (s_.tile_dim >= 0 ? 1 : s_.unroll) >= kLineBytes;
+      if (!lines || !st.gather.empty() || st.mask != loops::kNone) continue;
+      if (!along.linear || !along.coef.is_const(1) || !divisible(along.rest, s_.lanes)) continue;
+      int64_t stored = bytes;
+      const uint32_t dims = k_.varies(st.index);
+      for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+        if (dims >> d & 1) stored *= size(d).value_or(0);
+      if (stored >= t_.l3_bytes) s_.streamed.push_back(st.buffer);
+    }
+  }
+
   void choose_grain() {
     double per_item = std::max(1.0, operations() / 8);
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
@@ -280,7 +347,9 @@ std::string print(const Schedule& s) {
   out << "] vector d" << s.vec_dim << " x" << s.lanes << " unroll " << s.unroll;
   if (s.tile_dim >= 0) out << " tile d" << s.tile_dim << " x" << s.tile;
   if (s.whole_row) out << " whole-row";
+  if (s.sweep_rows) out << " sweep " << s.sweep_rows << " x " << s.sweep_block;
   for (loops::ExprId id : s.kept) out << " keep %" << id;
+  for (int b : s.streamed) out << " stream b" << b;
   out << " work " << s.work.str() << " grain " << s.grain << "\n";
   return out.str();
 }

@@ -10,8 +10,10 @@
 //   whole_row    vec_dim fits into unroll * lanes: it has no loop, and every value of the row stays in
 //   registers from
 //                one reduction to the next
-//   kept         values of a long row that a later sweep reads from a row buffer in L1/L2 instead of
-//   computing again
+//   sweep_rows   of a column reduction: so many rows at a time are read along the whole block of vec_dim,
+//   their results added to a row of sweep_block accumulators in L1 streamed     buffers too large to be in a
+//   cache when they are read again: stored past it, which saves reading their lines first kept         values
+//   of a long row that a later sweep reads from a row buffer in L1/L2 instead of computing again
 //
 // Reductions over vec_dim are row reductions (accumulators are folded across lanes at the end), over others
 // column reductions (each lane has its own result). Both may occur in one kernel with any number of loops.
@@ -38,7 +40,10 @@ struct Schedule {
   int tile_dim = -1;
   int tile = 1;
   bool whole_row = false;
+  int sweep_rows = 0;
+  int64_t sweep_block = 0;
   std::vector<loops::ExprId> kept;
+  std::vector<int> streamed;
   Sym row_elements;  // size of one kept value's row buffer
   Sym work;
   int64_t grain = 1;

@@ -6,6 +6,8 @@
 #include <llvm/TargetParser/Host.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "codegen/cpu/jit.h"
 #include "support/knobs.h"
 
@@ -15,6 +17,16 @@ namespace {
 int64_t cache_bytes(int name, int64_t fallback) {
   long bytes = sysconf(name);
   return bytes > 0 ? bytes : fallback;
+}
+
+/// What one core reaches. sysconf adds up the last-level caches of the whole package, of which there may be
+/// many.
+int64_t last_level_bytes(int64_t fallback) {
+  std::ifstream in("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  int64_t size = 0;
+  char unit = 0;
+  if (!(in >> size >> unit) || size <= 0) return fallback;
+  return size << (unit == 'M' ? 20 : unit == 'K' ? 10 : 0);
 }
 
 Target detect() {
@@ -34,6 +46,7 @@ Target detect() {
   t.avx512_fp16 = t.isa == Target::Isa::Avx512 && has("avx512fp16");
   t.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
   t.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
+  t.l3_bytes = last_level_bytes(t.l3_bytes);
   return t;
 }
 
@@ -50,7 +63,8 @@ std::string Target::key() const {
   if (f16c) key += "+f16c";
   if (avx512_bf16) key += "+bf16";
   if (avx512_fp16) key += "+fp16";
-  return key + " l1=" + std::to_string(l1_bytes) + " l2=" + std::to_string(l2_bytes);
+  return key + " l1=" + std::to_string(l1_bytes) + " l2=" + std::to_string(l2_bytes) +
+         " l3=" + std::to_string(l3_bytes);
 }
 
 }  // namespace bolt::codegen::cpu
