@@ -34,7 +34,7 @@ from bench.process import Failed, Process, environment  # noqa: E402
 
 BACKENDS = ("eager", "torchbolt", "torch.compile", "openvino", "onnxruntime")
 PYTORCH_BACKENDS = BACKENDS[:3]
-KERNELS = ("clone", "copy_", "pointwise chain", "softmax", "layer norm", "row sum", "column sum")
+KERNELS = ("clone", "copy_", *summary.FUSED_KERNELS)
 
 
 class Results:

@@ -32,27 +32,37 @@ SIDE = 4096  # 4096 x 4096 float32 = 64 MB
 BATCH = 1000
 
 
-def chain(x, w, b):
+def chain(x, w, b, y):
     return torch.relu(x * 2 + 1) * 0.5 - x.abs()
 
 
 KERNELS = {
-    "clone": lambda x, w, b: x.clone(),
-    "copy_": lambda x, w, b: SCRATCH.copy_(x),
+    "clone": lambda x, w, b, y: x.clone(),
+    "copy_": lambda x, w, b, y: SCRATCH.copy_(x),
     "pointwise chain": chain,
-    "softmax": lambda x, w, b: F.softmax(x, dim=-1),
-    "layer norm": lambda x, w, b: F.layer_norm(x, (SIDE,), w, b),
-    "row sum": lambda x, w, b: x.sum(dim=1),
-    "column sum": lambda x, w, b: x.sum(dim=0),
-    "full sum": lambda x, w, b: x.sum(),
-    "transpose add": lambda x, w, b: x.t() + x,
+    "softmax": lambda x, w, b, y: F.softmax(x, dim=-1),
+    "layer norm": lambda x, w, b, y: F.layer_norm(x, (SIDE,), w, b),
+    "row sum": lambda x, w, b, y: x.sum(dim=1),
+    "column sum": lambda x, w, b, y: x.sum(dim=0),
+    "full sum": lambda x, w, b, y: x.sum(),
+    "transpose add": lambda x, w, b, y: x.t() + y,
 }
 COPIES = ("clone", "copy_")
+USES_Y = ("transpose add",)
 SCRATCH = torch.empty(0)
 
 
 def tiny(x):
     return torch.relu(x * 2 + 1)
+
+
+def make_inputs() -> tuple:
+    return torch.randn(SIDE, SIDE), torch.randn(SIDE), torch.randn(SIDE), torch.randn(SIDE, SIDE)
+
+
+def bytes_moved(name: str, inputs: tuple, result) -> int:
+    """What must be read and written: the large inputs and the result."""
+    return (inputs[0].nbytes * (2 if name in USES_Y else 1)) + result.nbytes
 
 
 def compiler(backend: str):
@@ -106,12 +116,12 @@ class Micro:
         global SCRATCH
         name, seconds = " ".join(words[:-1]), float(words[-1])
         if self.tensors is None:
-            self.tensors = torch.randn(SIDE, SIDE), torch.randn(SIDE), torch.randn(SIDE)
+            self.tensors = make_inputs()
             SCRATCH = torch.zeros(SIDE, SIDE)
         if name not in self.functions:
             self.functions[name] = KERNELS[name] if name in COPIES else self.compile(KERNELS[name])
         fn, inputs = self.functions[name], self.tensors
-        moved = sum(t.nbytes for t in (inputs[0], fn(*inputs)))
+        moved = bytes_moved(name, inputs, fn(*inputs))
         ms = milliseconds(lambda: fn(*inputs), seconds)
         return {"ms": ms, "gb_per_s": moved / ms / 1e6}
 
@@ -145,7 +155,7 @@ def fastest(calls: dict, seconds: float) -> dict[str, float]:
 
 def table(backends: list[str], names: list[str], seconds: float) -> None:
     """One row a kernel: each backend's GB/s, and in brackets the fraction of the copy's."""
-    inputs, scratch = (torch.randn(SIDE, SIDE), torch.randn(SIDE), torch.randn(SIDE)), torch.zeros(SIDE, SIDE)
+    inputs, scratch = make_inputs(), torch.zeros(SIDE, SIDE)
     print(f"{'GB/s (of copy)':16}{'MB':>6}{'copy':>8}" + "".join(f"{b:>18}" for b in backends))
     for name in names:
         calls = {"copy": lambda: scratch.copy_(inputs[0])}
@@ -153,7 +163,7 @@ def table(backends: list[str], names: list[str], seconds: float) -> None:
             fn = compiler(backend)(KERNELS[name])
             calls[backend] = lambda fn=fn: fn(*inputs)
         best = fastest(calls, seconds)
-        moved = inputs[0].nbytes + calls[backends[0]]().nbytes
+        moved = bytes_moved(name, inputs, calls[backends[0]]())
         rate = {b: (2 * inputs[0].nbytes if b == "copy" else moved) / ms / 1e6 for b, ms in best.items()}
         row = "".join(f"{rate[b]:>11.1f} ({rate[b] / rate['copy']:.2f})" for b in backends)
         print(f"{name:16}{moved / 1e6:>6.0f}{rate['copy']:>8.1f}{row}", flush=True)

@@ -166,6 +166,63 @@ TEST(Stream, EqualsTheReference) {
       }
 }
 
+// Rows and squares of which the next are prefetched: near the end of the memory, too.
+TEST(Ahead, EqualsTheReference) {
+  const std::string texts[] = {
+      R"(kernel @softmax (in %b0: f32, out %b1: f32) space [9 d0, 517 d1 reduce] {
+  %0 = load b0[517*d0 + d1]
+  %1 = reduce max %0 over d1
+  %2 = sub %0, %1
+  %3 = exp %2
+  %4 = reduce sum %3 over d1
+  %5 = div %3, %4
+  store b1[517*d0 + d1] = %5
+})",
+      R"(kernel @transpose_add (in %b0: f32, in %b1: f32, out %b2: f32) space [70 d0, 272 d1] {
+  %0 = load b0[70*d1 + d0]
+  %1 = load b1[272*d0 + d1]
+  %2 = add %0, %1
+  store b2[272*d0 + d1] = %2
+})",
+      R"(kernel @transpose_half (in %b0: bf16, out %b1: bf16) space [70 d0, 272 d1] {
+  %0 = load b0[70*d1 + d0]
+  store b1[272*d0 + d1] = %0
+})",
+      R"(kernel @transpose_double (in %b0: f64, out %b1: f64) space [70 d0, 272 d1] {
+  %0 = load b0[70*d1 + d0]
+  store b1[272*d0 + d1] = %0
+})"};
+  for (const std::string& text : texts)
+    for (Target t : targets()) {
+      t.l2_bytes = 8192;
+      const loops::Kernel k = normalise(loops::parse_kernel(text));
+      if (t.isa != Target::Isa::Scalar) EXPECT_FALSE(schedule(k, t).ahead.empty()) << text;
+      check_on({text, {}}, t);
+    }
+}
+
+// A NaN is the largest and the smallest of all, wherever in the row it stands.
+TEST(Extreme, KeepsNaN) {
+  const loops::Kernel k = loops::parse_kernel(
+      "kernel @m (in %b0: f32, out %b1: f32, out %b2: f32) space [200 d0, 200 d1 reduce] {\n"
+      "  %0 = load b0[200*d0 + d1]\n  %1 = reduce max %0 over d1\n  %2 = reduce min %0 over d1\n"
+      "  store b1[d0] = %1\n  store b2[d0] = %2\n}\n");
+  for (const Target& t : targets()) {
+    auto module = compile({k}, t);
+    std::vector<float> x(200 * 200), most(200), least(200);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
+    for (size_t row = 0; row < 199; ++row) x[row * 200 + row] = std::nanf("");
+    void* pointers[] = {x.data(), most.data(), least.data()};
+    module->kernels()[0].fn(pointers, nullptr, 0, module->kernels()[0].work.value());
+    for (size_t row = 0; row < 199; ++row) {
+      EXPECT_TRUE(std::isnan(most[row])) << row;
+      EXPECT_TRUE(std::isnan(least[row])) << row;
+    }
+    EXPECT_EQ(most[199], 3);
+    EXPECT_EQ(least[199], -3);
+  }
+}
+
 TEST(Stream, OnlyWholeLinesOfLargeBuffers) {
   if (avx512_or_less().isa != Target::Isa::Avx512) GTEST_SKIP() << "counts lanes of AVX-512";
   auto streams = [](const char* store, int64_t l3) {

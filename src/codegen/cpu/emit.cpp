@@ -22,7 +22,8 @@ Emitter::Emitter(const loops::Kernel& kernel, const Schedule& schedule, const Ma
       b_(context_),
       ops_(b_, machine.target()),
       open_(kernel.dims.size()),
-      tile_dim_(schedule.tile_dim) {
+      tile_dim_(schedule.tile_dim),
+      vectors_(schedule.unroll) {
   llvm::Type *pointer = b_.getPtrTy(), *i64 = b_.getInt64Ty();
   auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, i64, i64}, false);
   fn_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
@@ -123,11 +124,11 @@ void Emitter::open_ranges(const Range& vector, const Range& tile) {
   if (s_.sweep_rows) return emit_sweep(vector);
   if (s_.whole_row) open_whole_row();
   auto inner = [&] {
-    if (tile.dim < 0) return emit_body();
-    scalar_loop(tile.dim, tile.begin, tile.count, s_.tile, [&] { emit_body(); });
+    if (vector.dim < 0) return emit_body();
+    vector_loop(vector.begin, vector.count, [&] { emit_body(); });
   };
-  if (vector.dim < 0) return inner();
-  vector_loop(vector.begin, vector.count, inner);
+  if (tile.dim < 0) return inner();
+  scalar_loop(tile.dim, tile.begin, tile.count, s_.tile, inner);
 }
 
 std::vector<int> Emitter::loop_order(uint32_t dims) const {
@@ -149,6 +150,7 @@ uint32_t Emitter::dims_of(const loops::Store& st) const {
 // same loops together.
 void Emitter::emit_body() {
   for (auto& [id, row] : rows_) row.second = Row::Empty;
+  if (s_.tile_dim >= 0 && !s_.ahead.empty()) fetch_squares_ahead();
   for (ExprId id = 0; id < static_cast<ExprId>(k_.exprs.size()); ++id)
     if (expr(id).kind == ExprKind::Reduce && !(expr(id).dims & reduced_)) eval(id, {});
   std::map<uint32_t, Stores> by_loops;

@@ -134,9 +134,9 @@ void Emitter::split_loop(Value begin, Value count, int64_t step, int64_t rest_st
 }
 
 void Emitter::vector_loop(Value begin, Value count, const Body& body) {
-  const int64_t step = static_cast<int64_t>(s_.lanes) * s_.unroll;
+  const int64_t step = static_cast<int64_t>(s_.lanes) * vectors_;
   auto main = [&](Value i) {
-    with_open(s_.vec_dim, {.index = i, .depth = depth(), .count = s_.unroll, .lanes = true}, body);
+    with_open(s_.vec_dim, {.index = i, .depth = depth(), .count = vectors_, .lanes = true}, body);
   };
   auto rest = [&](Value i, Value end) {
     Open open{.index = i, .depth = depth(), .count = 1, .lanes = true};

@@ -169,23 +169,67 @@ Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Pla
 
 namespace {
 
-/// Rows of a square -> its columns: for each bit of the index, swap the off-diagonal blocks of that size.
-void turn(Builder& b, std::vector<llvm::Value*>& rows) {
-  const int n = static_cast<int>(rows.size());
-  for (int half = n / 2; half >= 1; half /= 2) {
-    llvm::SmallVector<int, 64> upper, lower;
-    for (int k = 0; k < n; ++k) {
-      upper.push_back(k & half ? n + k - half : k);
-      lower.push_back(k & half ? n + k : k + half);
-    }
-    for (int i = 0; i < n; ++i) {
-      if (i & half) continue;
-      llvm::Value *x = rows[static_cast<size_t>(i)], *y = rows[static_cast<size_t>(i + half)];
-      rows[static_cast<size_t>(i)] = b.CreateShuffleVector(x, y, upper);
-      rows[static_cast<size_t>(i + half)] = b.CreateShuffleVector(x, y, lower);
-    }
+/// Rows of a square -> its columns, with shuffles that have their order in the instruction: within lanes of
+/// 128 bits by interleaving ever larger granules, then whole lanes by taking even and odd ones apart.
+/// (Shuffles across lanes by a register of indices take twice as long or more.)
+class Turn {
+ public:
+  Turn(Builder& b, std::vector<llvm::Value*>& rows) : b_(b), rows_(rows), n_(static_cast<int>(rows.size())) {
+    const int bits = static_cast<int>(rows[0]->getType()->getScalarSizeInBits());
+    lane_ = std::min(n_, std::max(1, 128 / bits));
   }
-}
+  void run() {
+    std::vector<Values> by_column(
+        static_cast<size_t>(lane_));  // of its lane; one value for each group of rows
+    for (int g = 0; g < n_; g += lane_)
+      within(Values(rows_.begin() + g, rows_.begin() + g + lane_), 0, lane_, by_column);
+    for (int e = 0; e < lane_; ++e) across(by_column[static_cast<size_t>(e)], e, lane_);
+  }
+
+ private:
+  using Values = std::vector<llvm::Value*>;
+  using Order = llvm::SmallVector<int, 64>;
+
+  /// `values`: rows in groups, each with columns [column, column + width) of its rows, a granule for each
+  /// column.
+  void within(const Values& values, int column, int width, std::vector<Values>& out) {
+    if (width == 1) return out[static_cast<size_t>(column)].push_back(values[0]);
+    const int granule = lane_ / width;
+    Order low, high;
+    for (int at = 0; at < n_; at += lane_)
+      for (int k = 0; k < lane_ / 2; k += granule)
+        for (int source : {0, n_})
+          for (int i = 0; i < granule; ++i) {
+            low.push_back(source + at + k + i);
+            high.push_back(source + at + lane_ / 2 + k + i);
+          }
+    within(pairwise(values, low), column, width / 2, out);
+    within(pairwise(values, high), column + width / 2, width / 2, out);
+  }
+
+  /// Lane l of `values`, all of them, is column `column` + l * `stride`.
+  void across(const Values& values, int column, int stride) {
+    if (values.size() == 1) return void(rows_[static_cast<size_t>(column)] = values[0]);
+    Order even, odd;
+    for (int source : {0, n_})
+      for (int at = 0; at < n_; at += 2 * lane_)
+        for (int i = 0; i < lane_; ++i)
+          even.push_back(source + at + i), odd.push_back(source + at + lane_ + i);
+    across(pairwise(values, even), column, 2 * stride);
+    across(pairwise(values, odd), column + stride, 2 * stride);
+  }
+
+  Values pairwise(const Values& values, const Order& order) {
+    Values out;
+    for (size_t i = 0; i + 1 < values.size(); i += 2)
+      out.push_back(b_.CreateShuffleVector(values[i], values[i + 1], order));
+    return out;
+  }
+
+  Builder& b_;
+  Values& rows_;
+  int n_, lane_;
+};
 
 }  // namespace
 
@@ -211,10 +255,34 @@ bool Emitter::load_square(ExprId id) {
     Value row = b_.CreateInBoundsGEP(element, base.value, b_.CreateMul(lane, stride.value));
     rows.push_back(b_.CreateAlignedLoad(row_type, row, alignment(e.dtype)));
   }
-  turn(b_, rows);
+  Turn(b_, rows).run();
   for (int t = 0; t < s_.lanes; ++t)
     remember({KeyKind::Expr, nullptr, id, 0, t}, ops_.from_memory(rows[static_cast<size_t>(t)], e.dtype), d);
   return true;
+}
+
+void Emitter::prefetch(Value pointer) {
+  b_.CreateIntrinsic(
+      llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+      {pointer, b_.getInt32(0), b_.getInt32(static_cast<uint32_t>(s_.ahead_locality)), b_.getInt32(1)});
+}
+
+// One line for each lane where the tile runs along memory, one for each of the tile's indices where the lanes
+// do.
+void Emitter::fetch_squares_ahead() {
+  const Open &vec = open_[static_cast<size_t>(s_.vec_dim)], &tile = open_[static_cast<size_t>(tile_dim_)];
+  if (tile.count != s_.tile || !vec.masks.empty()) return;
+  for (ExprId id : s_.ahead) {
+    const loops::Expr& e = expr(id);
+    const int64_t along = linear_in(e.index, loops::Kernel::dim(s_.vec_dim)).coef.value();
+    const int64_t across = linear_in(e.index, loops::Kernel::dim(tile_dim_)).coef.value();
+    const int64_t step = along == 1 ? across : along;
+    Value base = base_pointer(e.buffer, e.index, {}).value;
+    at_current();
+    for (int64_t i = 0; i < (along == 1 ? s_.tile : s_.lanes); ++i)
+      prefetch(b_.CreateConstInBoundsGEP1_64(ops_.memory_type(e.dtype, 1), base,
+                                             static_cast<uint64_t>(along * s_.ahead_distance + i * step)));
+  }
 }
 
 void Emitter::store(const loops::Store& st, Sub s) {

@@ -18,9 +18,15 @@ namespace {
 
 constexpr int64_t kBlockRounds = 128;  // additions in one chain
 constexpr int64_t kBlocksFrom = 1024;  // rounds
+constexpr int kMostVectors = 8;
+constexpr int64_t kLineBytes = 64;
 
 bool carries_position(const Expr& e) {
   return e.reduce_op == ReduceOp::ArgMax || e.reduce_op == ReduceOp::ArgMin;
+}
+
+bool is_extreme(const Expr& e) {
+  return is_float(e.dtype) && (e.reduce_op == ReduceOp::Max || e.reduce_op == ReduceOp::Min);
 }
 
 }  // namespace
@@ -95,10 +101,19 @@ void Emitter::emit_group(const std::vector<ExprId>& ids, int d) {
   for (Open& o : open_)
     if (o.index && o.depth > d) o = {};
   const int saved_tile = tile_dim_;
-  const bool saved_blocks = block_sums_;
+  const bool saved_blocks = block_sums_, saved_fetching = fetching_;
+  const int saved_vectors = vectors_;
 
   const std::vector<int> order = loop_order(expr(ids[0]).reduce_dims);
   tile_dim_ = order.back() == s_.vec_dim ? -1 : order.back();
+  if (varies(expr(ids[0]).reduce_dims, s_.vec_dim)) {
+    vectors_ = kMostVectors;
+    for (ExprId id : ids) {
+      auto own = s_.rounds.find(id);
+      vectors_ = std::min(vectors_, own == s_.rounds.end() ? s_.unroll : own->second);
+    }
+    fetching_ = std::find(ids.begin(), ids.end(), s_.ahead_of) != ids.end();
+  }
   block_sums_ = needs_blocks(ids);
   std::vector<Accumulator> accs;
   for (ExprId id : ids) accs.push_back(make_accumulator(id));
@@ -108,7 +123,8 @@ void Emitter::emit_group(const std::vector<ExprId>& ids, int d) {
   for (auto& [id, row] : rows_)
     if (row.second == Row::Filling) row.second = Row::Full;
 
-  block_sums_ = saved_blocks;
+  block_sums_ = saved_blocks, fetching_ = saved_fetching;
+  vectors_ = saved_vectors;
   tile_dim_ = saved_tile;
   open_ = saved_open;
   for (Scope& scope : deeper) scopes_.push_back(std::move(scope));
@@ -134,7 +150,7 @@ Emitter::Accumulator Emitter::make_accumulator(ExprId id) {
   acc.lanes = across || (varies(operand.dims, s_.vec_dim) && vec->lanes) ? s_.lanes : 1;
   int vectors = 1;
   if (across)
-    vectors = vec->index ? vec->count : s_.unroll;
+    vectors = vec->index ? vec->count : vectors_;
   else if (varies(operand.dims, s_.vec_dim))
     vectors = vec->count;
   const int tiles = tile_dim_ >= 0 ? accumulators_per_vector(tile_dim_) : 1;
@@ -155,6 +171,10 @@ Emitter::Accumulator Emitter::make_accumulator(ExprId id) {
       if (block_sums_) acc.totals[sub] = make(ops_.type(t, lanes), start);
       if (carries_position(e))
         acc.positions[sub] = make(ops_.type(DType::I64, lanes), ops_.splat(constant(0), lanes));
+      if (is_extreme(e)) {
+        llvm::Type* bits = nan_bits(ops_.type(t, lanes));
+        acc.nans[sub] = make(bits, llvm::Constant::getNullValue(bits));
+      }
     }
   }
   return acc;
@@ -171,7 +191,7 @@ bool Emitter::needs_blocks(const std::vector<ExprId>& ids) const {
   Sym rounds(1);
   for (int d : loop_order(expr(ids[0]).reduce_dims)) rounds = rounds * k_.dims[static_cast<size_t>(d)].size;
   const int64_t step =
-      varies(expr(ids[0]).reduce_dims, s_.vec_dim) ? static_cast<int64_t>(s_.lanes) * s_.unroll : 2;
+      varies(expr(ids[0]).reduce_dims, s_.vec_dim) ? static_cast<int64_t>(s_.lanes) * vectors_ : 2;
   return rounds.value_or(INT64_MAX / 2) / step > kBlocksFrom;
 }
 
@@ -196,7 +216,7 @@ void Emitter::innermost(int dim, std::vector<Accumulator>& accs) {
       scalar_loop(dim, begin, count, tiles, body);
   };
   if (!block_sums_) return run(constant(0), size(dim));
-  const int64_t step = dim == s_.vec_dim ? static_cast<int64_t>(s_.lanes) * s_.unroll : tiles;
+  const int64_t step = dim == s_.vec_dim ? static_cast<int64_t>(s_.lanes) * vectors_ : tiles;
   const Sym n = k_.dims[static_cast<size_t>(dim)].size;
   if (n.is_const() && n.value() <= step * kBlockRounds) {
     run(constant(0), size(dim));
@@ -216,7 +236,25 @@ void Emitter::innermost(int dim, std::vector<Accumulator>& accs) {
       });
 }
 
+// The lines of the next row that correspond to this round's. Behind the last row nothing is there: a prefetch
+// of an address that is nobody's does nothing.
+void Emitter::fetch_ahead() {
+  const Sym row = loops::Kernel::dim(s_.outer.back().dim);
+  for (ExprId id : s_.ahead) {
+    const Expr& e = expr(id);
+    const Sym next = e.index + linear_in(e.index, row).coef;
+    const int64_t bytes = static_cast<int64_t>(s_.lanes) * dtype_bytes(e.dtype);
+    for (Sub s : subs(e.dims | expr(s_.ahead_of).reduce_dims)) {
+      if (s.v * bytes % kLineBytes) continue;
+      const Address a = address(e.buffer, next, {}, s, true);
+      at_current();
+      prefetch(a.pointer);
+    }
+  }
+}
+
 void Emitter::accumulate(std::vector<Accumulator>& accs) {
+  if (fetching_) fetch_ahead();
   for (Accumulator& acc : accs)
     for (Sub s : subs(expr(expr(acc.id).args[0]).dims | expr(acc.id).reduce_dims))
       eval(expr(acc.id).args[0], s);
@@ -234,8 +272,29 @@ void Emitter::accumulate_one(Accumulator& acc, Sub s) {
     x = b_.CreateSelect(inside, x,
                         ops_.splat(ops_.identity(e.reduce_op, t), static_cast<unsigned>(acc.lanes)));
   if (carries_position(e)) return accumulate_position(acc, s, x);
+  if (is_extreme(e)) return accumulate_extreme(acc, s, x);
   llvm::AllocaInst* cell = acc.slots.at(s);
   b_.CreateStore(ops_.combine(e.reduce_op, t, b_.CreateLoad(x->getType(), cell), x), cell);
+}
+
+// The machine's own maximum loses a NaN that its first operand is and takes one instruction; which lanes met
+// one is noted apart, off the chain that each round waits for.
+void Emitter::accumulate_extreme(Accumulator& acc, Sub s, Value x) {
+  llvm::AllocaInst *cell = acc.slots.at(s), *nans = acc.nans.at(s);
+  Value best = b_.CreateLoad(x->getType(), cell);
+  Value wins =
+      expr(acc.id).reduce_op == ReduceOp::Max ? b_.CreateFCmpOGT(x, best) : b_.CreateFCmpOLT(x, best);
+  b_.CreateStore(b_.CreateSelect(wins, x, best), cell);
+  Value bits = b_.CreateLoad(nans->getAllocatedType(), nans);
+  Value nan = b_.CreateFCmpUNO(x, x);
+  if (nan->getType() != bits->getType()) nan = b_.CreateSExt(nan, bits->getType());
+  b_.CreateStore(b_.CreateOr(bits, nan), nans);
+}
+
+// As the machine compares: mask registers, or lanes of all ones.
+llvm::Type* Emitter::nan_bits(llvm::Type* values) const {
+  const unsigned width = ops_.target().isa == Target::Isa::Avx512 ? 1 : values->getScalarSizeInBits();
+  return values->getWithNewType(llvm::IntegerType::get(context_, width));
 }
 
 // Indices only grow along a chain, so "strictly better" keeps the first of equals.
@@ -303,6 +362,12 @@ void Emitter::finish(Accumulator& acc) {
   for (auto& [sub, cell] : acc.slots) {
     const auto& from = acc.totals.empty() ? acc.slots : acc.totals;
     Value value = b_.CreateLoad(cell->getAllocatedType(), from.at(sub));
+    if (!acc.nans.empty()) {
+      llvm::AllocaInst* nans = acc.nans.at(sub);
+      Value bits = b_.CreateLoad(nans->getAllocatedType(), nans);
+      Value nan = b_.CreateICmpNE(bits, llvm::Constant::getNullValue(bits->getType()));
+      value = b_.CreateSelect(nan, llvm::ConstantFP::getNaN(value->getType()), value);
+    }
     Value position = nullptr;
     if (carries_position(e)) {
       llvm::AllocaInst* place = acc.positions.at(sub);

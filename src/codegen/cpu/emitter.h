@@ -121,6 +121,8 @@ class Emitter {
   Placed load_scalar(const loops::Expr& e, const Address& a, Placed mask);
   Placed load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s);
   bool load_square(ExprId id);
+  void fetch_squares_ahead();
+  void prefetch(Value pointer);
   void store(const loops::Store& st, Sub s);
   llvm::Align alignment(DType t) const { return llvm::Align(static_cast<uint64_t>(dtype_bytes(t))); }
 
@@ -129,6 +131,7 @@ class Emitter {
     ExprId id;
     int lanes = 1;  // of each slot
     std::map<Sub, llvm::AllocaInst*> slots, totals, positions;
+    std::map<Sub, llvm::AllocaInst*> nans;  // of a floating Max or Min: bits of the lanes that met a NaN
   };
   Placed reduce(ExprId id, Sub s);
   void ancestors(ExprId id, std::vector<ExprId>* reduces) const;
@@ -136,10 +139,13 @@ class Emitter {
   int reduce_depth(ExprId id);
   void emit_group(const std::vector<ExprId>& ids, int depth);
   Accumulator make_accumulator(ExprId id);
+  void fetch_ahead();
   void reduce_loops(const std::vector<int>& dims, size_t level, std::vector<Accumulator>& accs);
   void innermost(int dim, std::vector<Accumulator>& accs);
   void accumulate(std::vector<Accumulator>& accs);
   void accumulate_one(Accumulator& acc, Sub s);
+  llvm::Type* nan_bits(llvm::Type* values) const;
+  void accumulate_extreme(Accumulator& acc, Sub s, Value x);
   void accumulate_position(Accumulator& acc, Sub s, Value x);
   void flush(std::vector<Accumulator>& accs);
   void finish(Accumulator& acc);
@@ -189,6 +195,8 @@ class Emitter {
   uint32_t reduced_ = 0;
   bool block_sums_ = false;
   bool streaming_ = false;
+  bool fetching_ = false;  // the sweep that fetches the next row
+  int vectors_ = 1;        // in flight in the loops over vec_dim
 };
 
 }  // namespace bolt::codegen::cpu

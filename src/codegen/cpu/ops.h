@@ -34,6 +34,7 @@ class Ops {
   /// Arg reductions: does candidate value x replace y? NaN is largest for ArgMax and smallest for ArgMin.
   Value beats(loops::ReduceOp op, DType t, Value x, Value y) const;
   const Math& math() const { return math_; }
+  const Target& target() const { return target_; }
 
  private:
   Value floating(loops::ScalarOp op, llvm::ArrayRef<Value> a) const;

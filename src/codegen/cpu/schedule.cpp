@@ -19,9 +19,12 @@ using loops::ScalarOp;
 
 constexpr int64_t kItemElements = 4096;     // of a pointwise work item: 16 KiB of floats, half an L1
 constexpr int64_t kItemsPerThread = 32768;  // elements worth waking a thread (~10 us)
+constexpr int64_t kSquareBlock = 64;        // of a transposing work item, each way
+constexpr int64_t kLargeTile = 128, kLargeRow = 512, kEnoughSquares = 16;
 constexpr int kWholeRowVectors = 8;
 constexpr int64_t kRowBufferBytes = 256 << 10;
 constexpr int64_t kLineBytes = 64;
+constexpr double kCheapSweep = 8;
 constexpr int kSweepRows = 4;
 constexpr int64_t kSweepFrom = 8, kSweepMost = 4096;  // rows: fewer fit registers, more add up errors
 constexpr int64_t kSweepBytes = 16 << 10;             // of accumulators: a third of an L1
@@ -88,7 +91,8 @@ class Chooser {
     choose_sweep();
     choose_unroll();
     choose_outer();
-    choose_kept();
+    choose_rows();
+    choose_squares_ahead();
     choose_streamed();
     choose_grain();
     return std::move(s_);
@@ -233,7 +237,7 @@ class Chooser {
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
       if (is_reduced(d)) continue;
       Sym block(1);
-      if (d == s_.tile_dim) block = Sym(64);
+      if (d == s_.tile_dim) block = Sym(large_squares() ? kLargeTile : kSquareBlock);
       if (d == s_.vec_dim) block = vector_block(d);
       s_.outer.push_back({d, block});
       s_.work = s_.work * ceildiv(size(d), block);
@@ -251,35 +255,49 @@ class Chooser {
     s_.sweep_block = (block + step - 1) / step * step;
   }
 
+  // Long pieces of rows are written at a time, as long as there is work for all threads.
+  bool large_squares() const {
+    const int64_t rows = size(s_.tile_dim).value_or(0), row = size(s_.vec_dim).value_or(0);
+    return rows / kLargeTile * (row / kLargeRow) >= kEnoughSquares;
+  }
+
   Sym vector_block(int d) const {
     const int64_t step = static_cast<int64_t>(s_.lanes) * s_.unroll;
     if (s_.sweep_rows) return Sym(s_.sweep_block);
-    if (s_.tile_dim >= 0) return Sym(std::max<int64_t>(64, s_.lanes));
+    if (s_.tile_dim >= 0) return Sym(large_squares() ? kLargeRow : kSquareBlock);
     if (reduced_) return Sym(step);
     if (size(d).is_const() && size(d).value() <= kItemElements) return size(d);
     return Sym(kItemElements / step * step);
   }
 
+  // What concerns the sweeps over a long row, one for each reduction that needs another.
+  void choose_rows() {
+    if (s_.vec_dim < 0 || !is_reduced(s_.vec_dim) || s_.whole_row) return;
+    depth_.assign(k_.exprs.size(), 0);
+    work_.assign(k_.exprs.size(), 0);
+    for (size_t i = 0; i < k_.exprs.size(); ++i) {
+      const Expr& e = k_.exprs[i];
+      work_[i] = cost(e);
+      for (loops::ExprId a : e.args) {
+        depth_[i] = std::max(depth_[i], depth_[static_cast<size_t>(a)]);
+        if (k_.exprs[static_cast<size_t>(a)].dims & reduced_) work_[i] += work_[static_cast<size_t>(a)];
+      }
+      if (e.kind != ExprKind::Reduce) continue;
+      if (work_[i] <= kCheapSweep) s_.rounds[static_cast<loops::ExprId>(i)] = std::max(s_.unroll, 4);
+      ++depth_[i], work_[i] = 0;
+    }
+    choose_kept();
+    choose_ahead();
+  }
+
   // Values over a long row that are dear to compute and used by more than one sweep. The row's length must be
   // known.
   void choose_kept() {
-    if (s_.vec_dim < 0 || !is_reduced(s_.vec_dim) || s_.whole_row) return;
     Sym elements(1);
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
       if (is_reduced(d)) elements = elements * size(d);
     if (!elements.is_const()) return;
     const uint32_t row = reduced_;
-    std::vector<int> depth(k_.exprs.size(), 0);
-    std::vector<double> work(k_.exprs.size(), 0);
-    for (size_t i = 0; i < k_.exprs.size(); ++i) {
-      const Expr& e = k_.exprs[i];
-      work[i] = cost(e);
-      for (loops::ExprId a : e.args) {
-        depth[i] = std::max(depth[i], depth[static_cast<size_t>(a)]);
-        if (k_.exprs[static_cast<size_t>(a)].dims & row) work[i] += work[static_cast<size_t>(a)];
-      }
-      if (e.kind == ExprKind::Reduce) ++depth[i], work[i] = 0;
-    }
     // Sweeps a value is used in: the depth of the reductions that take it, or the last for stores.
     std::vector<uint64_t> used(k_.exprs.size(), 0);
     auto use = [&](loops::ExprId id, uint64_t sweeps) { used[static_cast<size_t>(id)] |= sweeps; };
@@ -290,18 +308,74 @@ class Chooser {
       const bool in_row = (e.dims & row) == row && e.kind != ExprKind::Reduce;
       const bool repeated = (used[i] & (used[i] - 1)) != 0;
       const int64_t size_bytes = elements.value() * dtype_bytes(e.dtype == DType::Bool ? DType::I8 : e.dtype);
-      if (in_row && repeated && work[i] >= 6 && bytes + size_bytes <= kRowBufferBytes && is_float(e.dtype) &&
+      if (in_row && repeated && work_[i] >= 6 && bytes + size_bytes <= kRowBufferBytes && is_float(e.dtype) &&
           dtype_bytes(e.dtype) >= 4) {
         s_.kept.push_back(static_cast<loops::ExprId>(i));
         bytes += size_bytes;
         used[i] &= ~used[i] + 1;  // from now on only its first sweep computes its operands
       }
-      const uint64_t passed = e.kind == ExprKind::Reduce ? uint64_t{1} << std::min(depth[i], 62) : used[i];
+      const uint64_t passed = e.kind == ExprKind::Reduce ? uint64_t{1} << std::min(depth_[i], 62) : used[i];
       for (loops::ExprId a : e.args) use(a, passed);
       if (e.mask != loops::kNone) use(e.mask, passed);
       for (const loops::GatherTerm& g : e.gather) use(g.value, passed);
     }
     if (!s_.kept.empty()) s_.row_elements = elements;
+  }
+
+  // The first sweep waits for memory and the others compute: the next row is fetched while they do. A row
+  // must leave room for the next one, and all of them must not fit a cache anyway.
+  void choose_ahead() {
+    if (s_.outer.empty() || s_.lanes == 1) return;
+    loops::ExprId last = loops::kNone;
+    for (size_t i = 0; i < k_.exprs.size(); ++i)
+      if (k_.exprs[i].kind == ExprKind::Reduce && depth_[i] >= 2 &&
+          (last == loops::kNone || depth_[i] > depth_[static_cast<size_t>(last)]))
+        last = static_cast<loops::ExprId>(i);
+    if (last == loops::kNone || !(k_.exprs[static_cast<size_t>(last)].reduce_dims >> s_.vec_dim & 1)) return;
+    const int next = s_.outer.back().dim;
+    int64_t row = 0, all = 0;
+    std::vector<loops::ExprId> loads;
+    for (size_t i = 0; i < k_.exprs.size(); ++i) {
+      const Expr& e = k_.exprs[i];
+      if (e.kind != ExprKind::Load || !e.gather.empty() || e.mask != loops::kNone) continue;
+      const LinearIn along = linear_in(e.index, Kernel::dim(s_.vec_dim)),
+                     across = linear_in(e.index, Kernel::dim(next));
+      if (!along.linear || !along.coef.is_const(1) || !across.linear || !across.coef.is_const()) continue;
+      int64_t bytes = dtype_bytes(e.dtype), total = bytes;
+      for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+        if (e.dims >> d & 1) total *= size(d).value_or(0);
+        if ((e.dims & reduced_) >> d & 1) bytes *= size(d).value_or(0);
+      }
+      row += bytes;
+      if (!across.coef.is_const(0)) loads.push_back(static_cast<loops::ExprId>(i)), all += total;
+    }
+    if (loads.empty() || row == 0 || row * 3 > t_.l2_bytes || all <= t_.l2_bytes) return;
+    s_.ahead = loads;
+    s_.ahead_of = last;
+    s_.ahead_locality = row * 3 <= t_.l1_bytes ? 3 : 2;
+  }
+
+  // The lines of a square lie in as many pages, where no prefetcher of the machine follows: those of a later
+  // one are fetched while this one is turned.
+  void choose_squares_ahead() {
+    if (s_.tile_dim < 0 || size(s_.vec_dim).value_or(0) < 4 * kSquareBlock) return;
+    int64_t all = 0;
+    for (size_t i = 0; i < k_.exprs.size(); ++i) {
+      const Expr& e = k_.exprs[i];
+      if (e.kind != ExprKind::Load || !e.gather.empty() || e.mask != loops::kNone) continue;
+      const LinearIn along = linear_in(e.index, Kernel::dim(s_.vec_dim)),
+                     across = linear_in(e.index, Kernel::dim(s_.tile_dim));
+      if (!along.linear || !along.coef.is_const() || !across.linear || !across.coef.is_const()) continue;
+      if (along.coef.is_const(0) || across.coef.is_const(0)) continue;
+      int64_t total = dtype_bytes(e.dtype);
+      for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+        if (e.dims >> d & 1) total *= size(d).value_or(0);
+      all += total;
+      s_.ahead.push_back(static_cast<loops::ExprId>(i));
+    }
+    if (all <= t_.l2_bytes) s_.ahead.clear();
+    s_.ahead_distance = kSquareBlock;
+    s_.ahead_locality = 2;
   }
 
   // Stores that fill whole cache lines, one vector after the other.
@@ -333,6 +407,8 @@ class Chooser {
   const Target& t_;
   uint32_t reduced_ = 0;
   Schedule s_;
+  std::vector<int> depth_;    // reductions on the way to a value, itself counted
+  std::vector<double> work_;  // of a value, from the loads or the reduction before it
 };
 
 }  // namespace
@@ -349,6 +425,10 @@ std::string print(const Schedule& s) {
   if (s.whole_row) out << " whole-row";
   if (s.sweep_rows) out << " sweep " << s.sweep_rows << " x " << s.sweep_block;
   for (loops::ExprId id : s.kept) out << " keep %" << id;
+  for (auto [id, vectors] : s.rounds)
+    if (vectors != s.unroll) out << " unroll " << vectors << " in %" << id;
+  for (loops::ExprId id : s.ahead)
+    out << " ahead %" << id << (s.ahead_of == loops::kNone ? "" : " in %" + std::to_string(s.ahead_of));
   for (int b : s.streamed) out << " stream b" << b;
   out << " work " << s.work.str() << " grain " << s.grain << "\n";
   return out.str();

@@ -14,11 +14,15 @@
 //   their results added to a row of sweep_block accumulators in L1 streamed     buffers too large to be in a
 //   cache when they are read again: stored past it, which saves reading their lines first kept         values
 //   of a long row that a later sweep reads from a row buffer in L1/L2 instead of computing again
+//   rounds       vectors in flight of a row's reduction, where it is cheaper than the rest of the kernel
+//   ahead        while the last reduction of a long row computes, the next row of these loads is on its way
+//   to the cache
 //
 // Reductions over vec_dim are row reductions (accumulators are folded across lanes at the end), over others
 // column reductions (each lane has its own result). Both may occur in one kernel with any number of loops.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,7 +48,12 @@ struct Schedule {
   int64_t sweep_block = 0;
   std::vector<loops::ExprId> kept;
   std::vector<int> streamed;
-  Sym row_elements;  // size of one kept value's row buffer
+  std::map<loops::ExprId, int> rounds;
+  std::vector<loops::ExprId> ahead;
+  loops::ExprId ahead_of = loops::kNone;  // the reduction
+  int64_t ahead_distance = 0;             // of squares: in vec_dim
+  int ahead_locality = 3;                 // of llvm.prefetch: 3 is L1, 2 is L2
+  Sym row_elements;                       // size of one kept value's row buffer
   Sym work;
   int64_t grain = 1;
 };
