@@ -7,6 +7,7 @@
 #include "loops/arena.h"
 #include "loops/build.h"
 #include "loops/fuse.h"
+#include "loops/in_place.h"
 #include "loops/roles.h"
 #include "support/error.h"
 
@@ -35,6 +36,7 @@ class Planner {
     mark_outputs();
     for (const Unit& u : fusion_.units) u.call ? call(u) : kernels(u);
     outputs();
+    write_in_place(plan_);
     lifetimes();
     place();
     return std::move(plan_);
@@ -287,6 +289,7 @@ class Planner {
       PlanBuffer& p = plan_.buffers[b];
       if (p.first_step < 0) p.first_step = step;
       p.last_step = std::max(p.last_step, step);
+      if (p.over >= 0) touch(p.over, step);
       if (p.kind != BufferKind::Alias) return;
     }
   }
@@ -305,13 +308,18 @@ class Planner {
     std::vector<int> which;
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
       const PlanBuffer& b = plan_.buffers[i];
-      if (b.kind != BufferKind::Temp || b.owned_by_step || b.first_step < 0) continue;
+      if (b.kind != BufferKind::Temp || b.owned_by_step || b.first_step < 0 || b.over >= 0) continue;
       requests.push_back({span_bytes(b.type), b.first_step, b.last_step});
       which.push_back(static_cast<int>(i));
     }
     ArenaLayout layout = lay_out(requests);
     for (size_t i = 0; i < which.size(); ++i) plan_.buffers[which[i]].arena_offset = layout.offsets[i];
     plan_.arena_bytes = layout.bytes;
+    for (PlanBuffer& b : plan_.buffers) {
+      const PlanBuffer* under = &b;
+      while (under->over >= 0) under = &plan_.buffers[under->over];
+      b.arena_offset = under->arena_offset;
+    }
   }
 
   const PlanOptions& options_;

@@ -36,6 +36,7 @@ struct PlanBuffer {
   bool owned_by_step =
       false;         // the step that makes it returns freshly allocated memory (a functional ATen call)
   Sym arena_offset;  // Temp that is not owned_by_step: bytes
+  int over = -1;     // Temp: takes the place of this one, which dies where it is made (in_place.h)
   /// Lifetime in `steps`, inclusive, aliases counted. A Fold buffer with last_step -1 is read by fold steps
   /// only and can go when these have run.
   int first_step = -1, last_step = -1;

@@ -35,6 +35,7 @@ std::string buffer_text(const PlanBuffer& b) {
     case BufferKind::Alias: s = "alias b" + std::to_string(b.source) + " + " + b.offset.str(); break;
   }
   if (b.owned_by_step) s += " (made by its step)";
+  if (b.over >= 0) s += " over b" + std::to_string(b.over);
   s += ": " + b.type.str();
   if (b.first_step >= 0) s += " steps " + std::to_string(b.first_step) + ".." + std::to_string(b.last_step);
   return s;

@@ -20,7 +20,7 @@ using loops::ScalarOp;
 constexpr int64_t kItemElements = 4096;     // of a pointwise work item: 16 KiB of floats, half an L1
 constexpr int64_t kItemsPerThread = 32768;  // elements worth waking a thread (~10 us)
 constexpr int64_t kSquareBlock = 64;        // of a transposing work item, each way
-constexpr int64_t kLargeTile = 128, kLargeRow = 512, kEnoughSquares = 16;
+constexpr int64_t kLargeTile = 512, kLargeRow = 256, kEnoughSquares = 16;
 constexpr int kWholeRowVectors = 8;
 constexpr int64_t kRowBufferBytes = 256 << 10;
 constexpr int64_t kLineBytes = 64;

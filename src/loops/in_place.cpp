@@ -1,0 +1,151 @@
+// loops/in_place.cpp
+#include "loops/in_place.h"
+
+#include <algorithm>
+
+#include "loops/roles.h"
+
+namespace bolt::loops {
+namespace {
+
+class InPlace {
+ public:
+  explicit InPlace(Plan& p) : p_(p) {}
+
+  void run() {
+    for (int i = 0; i < count(); ++i)
+      if (step(i).kind == StepKind::Copy && write_back(i)) --i;
+    for (int i = 0; i < count(); ++i)
+      if (step(i).kind == StepKind::Kernel) over_dying(step(i), i);
+  }
+
+ private:
+  int count() const { return static_cast<int>(p_.steps.size()); }
+  Step& step(int i) { return p_.steps[static_cast<size_t>(i)]; }
+  PlanBuffer& buffer(int b) { return p_.buffers[static_cast<size_t>(b)]; }
+  int memory(int b) {
+    while (buffer(b).kind == BufferKind::Alias) b = buffer(b).source;
+    return b;
+  }
+  bool is_temp(int b) { return buffer(b).kind == BufferKind::Temp && !buffer(b).owned_by_step; }
+
+  bool touches(const Step& s, int b) {
+    return std::any_of(s.buffers.begin(), s.buffers.end(), [&](int x) { return memory(x) == b; });
+  }
+  /// The only step that writes `b`, or -1.
+  int writer(int b) {
+    int found = -1;
+    for (int i = 0; i < count(); ++i) {
+      const Step& s = step(i);
+      for (size_t j = static_cast<size_t>(s.operand_count); j < s.buffers.size(); ++j) {
+        if (memory(s.buffers[j]) != b) continue;
+        if (found >= 0 || s.buffers[j] != b) return -1;
+        found = i;
+      }
+    }
+    return found;
+  }
+
+  static bool same_layout(const graph::Type& a, const graph::Type& b) {
+    if (a.dtype != b.dtype || a.sizes != b.sizes) return false;
+    for (int i = 0; i < a.rank(); ++i)
+      if (!a.sizes[i].is_const(1) && a.strides[i] != b.strides[i]) return false;
+    return true;
+  }
+
+  /// May the kernel store into slot `out` what it means for `target`, whose memory it may read?
+  bool may_overwrite(const Step& s, size_t out, int target) {
+    const Kernel& k = p_.kernels[static_cast<size_t>(s.kernel)];
+    const Store* into = nullptr;
+    for (const Store& st : k.stores) {
+      if (st.buffer != static_cast<int>(out)) continue;
+      if (into) return false;
+      into = &st;
+    }
+    const uint32_t all = (1u << k.dims.size()) - 1;
+    bool reads = false;
+    for (size_t i = 0; i < s.buffers.size(); ++i) {
+      if (i == out || memory(s.buffers[i]) != target) continue;
+      if (s.buffers[i] != target || k.buffers[i].role != BufferRole::In) return false;
+      reads = true;
+    }
+    if (!reads) return true;
+    if (!into || !into->gather.empty() || into->mask != kNone || k.varies(into->index) != all) return false;
+    for (const Expr& e : k.exprs) {
+      if (e.kind == ExprKind::Reduce) return false;
+      if (e.kind != ExprKind::Load || s.buffers[static_cast<size_t>(e.buffer)] != target) continue;
+      if (e.index != into->index || !e.gather.empty()) return false;
+    }
+    return true;
+  }
+
+  // ---- write-backs
+
+  bool can_fail(const Step& s) const {
+    if (s.kind == StepKind::Library || s.kind == StepKind::Extern) return true;
+    const int kernel = s.kind == StepKind::Kernel ? s.kernel : s.epilogue;
+    return kernel >= 0 && p_.kernels[static_cast<size_t>(kernel)].has_checks();
+  }
+
+  bool write_back(int copy) {
+    const int from = step(copy).buffers[0], to = step(copy).buffers[1];
+    if (!is_temp(from) || buffer(to).kind != BufferKind::Input) return false;
+    if (!same_layout(buffer(from).type, buffer(to).type) || !is_dense(buffer(to).type)) return false;
+    const int made = writer(from);
+    if (made < 0 || made > copy || step(made).kind != StepKind::Kernel) return false;
+    const Step& s = step(made);
+    if (p_.kernels[static_cast<size_t>(s.kernel)].has_checks()) return false;
+    for (int i = made + 1; i < count(); ++i)
+      if (can_fail(step(i)) || (i != copy && touches(step(i), to))) return false;
+    const size_t out =
+        static_cast<size_t>(std::find(s.buffers.begin(), s.buffers.end(), from) - s.buffers.begin());
+    if (!may_overwrite(s, out, to)) return false;
+    replace(from, to);
+    p_.steps.erase(p_.steps.begin() + copy);
+    return true;
+  }
+
+  void replace(int from, int to) {
+    for (Step& s : p_.steps) std::replace(s.buffers.begin(), s.buffers.end(), from, to);
+    for (PlanBuffer& b : p_.buffers)
+      if (b.kind == BufferKind::Alias && b.source == from) b.source = to;
+  }
+
+  // ---- dying operands
+
+  bool is_returned(int b) {
+    return std::any_of(p_.output_buffers.begin(), p_.output_buffers.end(),
+                       [&](int x) { return x >= 0 && memory(x) == b; });
+  }
+  bool dies_at(int b, int at) {
+    for (int i = at + 1; i < count(); ++i)
+      if (touches(step(i), b)) return false;
+    return !is_returned(b);
+  }
+
+  void over_dying(const Step& s, int at) {
+    std::vector<int> taken;
+    for (size_t out = static_cast<size_t>(s.operand_count); out < s.buffers.size(); ++out) {
+      const int result = s.buffers[out];
+      if (!is_temp(result) || writer(result) != at) continue;
+      for (int i = 0; i < s.operand_count; ++i) {
+        const int operand = s.buffers[static_cast<size_t>(i)];
+        if (!is_temp(operand) || std::count(taken.begin(), taken.end(), operand)) continue;
+        if (!same_layout(buffer(result).type, buffer(operand).type) || !is_dense(buffer(operand).type))
+          continue;
+        if (!dies_at(operand, at) || !may_overwrite(s, out, operand)) continue;
+        buffer(result).over = operand;
+        taken.push_back(operand);
+        break;
+      }
+    }
+  }
+
+  Plan& p_;
+};
+
+}  // namespace
+
+void write_in_place(Plan& plan) { InPlace(plan).run(); }
+
+}  // namespace bolt::loops

@@ -1,0 +1,25 @@
+// loops/in_place.h
+// Plan -> Plan: kernels write where their result is wanted, and over what is wanted no more.
+//
+//   kernel b2 = f(b0)            kernel b0 = f(b0)        b0: the caller's, written by `x.mul_(2)`
+//   copy b0 <- b2          =>
+//
+// 1. Write-backs. A temporary that is only copied into a mutated input is not made: its kernel stores into
+// the input.
+// 2. Dying operands. A temporary that no later step reads gives its place in the arena to the kernel's
+// result.
+//
+// A kernel may store over memory that it reads when it has no reductions and each point reads that memory at
+// no other place than where it stores. The caller's memory is written early only where nothing can fail
+// afterwards: a kernel that finds an index out of range has the whole call run again by eager, on inputs that
+// must be as they were.
+#pragma once
+
+#include "loops/plan.h"
+
+namespace bolt::loops {
+
+/// After all steps are made, before lifetimes.
+void write_in_place(Plan& plan);
+
+}  // namespace bolt::loops
