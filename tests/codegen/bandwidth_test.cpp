@@ -201,6 +201,23 @@ TEST(Ahead, EqualsTheReference) {
     }
 }
 
+// A piece of a cat is chosen for whole vectors: no masked load may touch a page that is not there.
+TEST(Masks, OneForAllLanesChoosesTheAddress) {
+  const std::string text = R"(kernel @cat (in %b0: f32, in %b1: f32, out %b2: f32) space [2 d0, 64 d1] {
+  %0 = index d0
+  %1 = const i64 1
+  %2 = lt %0, %1
+  %3 = logical_not %2
+  %4 = load b0[d1] if %2 else 0
+  %5 = load b1[64*d0 + d1 - 64] if %3 else 0
+  %6 = where %2, %4, %5
+  store b2[64*d0 + d1] = %6
+})";
+  check({text, {}});
+  EXPECT_EQ(emit_text(loops::parse_kernel(text), avx512_or_less(), false).find("masked.load"),
+            std::string::npos);
+}
+
 // A NaN is the largest and the smallest of all, wherever in the row it stands.
 TEST(Extreme, KeepsNaN) {
   const loops::Kernel k = loops::parse_kernel(

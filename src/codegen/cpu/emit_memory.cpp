@@ -127,16 +127,24 @@ Emitter::Placed Emitter::load(const loops::Expr& e, Sub s) {
   return p;
 }
 
+// The constant in memory on the stack, once for each.
+llvm::AllocaInst* Emitter::fill_slot(Value constant) {
+  llvm::AllocaInst*& known = fills_[constant];
+  if (known) return known;
+  known = slot(constant->getType());
+  at(0);
+  b_.CreateStore(constant, known);
+  return known;
+}
+
 // Under a mask the address is replaced by that of a constant on the stack: no branch, and nothing foreign is
 // read.
 Emitter::Placed Emitter::load_scalar(const loops::Expr& e, const Address& a, Placed mask) {
   llvm::Type* type = ops_.memory_type(e.dtype, 1);
   Value pointer = a.pointer;
   if (mask.value) {
-    llvm::AllocaInst* fill = slot(type);
-    at(0);
-    b_.CreateStore(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype),
-                   fill);
+    llvm::AllocaInst* fill =
+        fill_slot(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype));
     at(a.depth);
     pointer = b_.CreateSelect(mask.value, pointer, fill);
   }
@@ -144,27 +152,34 @@ Emitter::Placed Emitter::load_scalar(const loops::Expr& e, const Address& a, Pla
   return {b_.CreateAlignedLoad(type, pointer, alignment(e.dtype)), a.depth};
 }
 
+// A mask that is one for all lanes chooses the address, as for scalars: machines take hundreds of cycles over
+// a masked load whose masked-off page is not there.
 Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s) {
   const unsigned lanes = static_cast<unsigned>(s_.lanes);
   llvm::Type* type = ops_.memory_type(e.dtype, lanes);
   const int d = std::max(a.depth, open_[static_cast<size_t>(s_.vec_dim)].depth);
-  Value wanted = mask_of(s);
+  const bool one_for_all = mask.value && !a.scattered && !mask.value->getType()->isVectorTy();
+  Value wanted = mask_of(s), pointer = a.pointer, fill = llvm::Constant::getNullValue(type);
   if (mask.value) {
+    fill = ops_.splat(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype),
+                      lanes);
+  }
+  if (one_for_all) {
+    llvm::AllocaInst* nothing = fill_slot(fill);
+    at(d);
+    pointer = b_.CreateSelect(mask.value, pointer, nothing);
+  } else if (mask.value) {
     Value m = wide(mask, s_.lanes).value;
     at(d);
     wanted = wanted ? b_.CreateAnd(wanted, m) : m;
   }
   at(d);
-  Value fill = llvm::Constant::getNullValue(type);
-  if (mask.value)
-    fill = ops_.splat(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype),
-                      lanes);
   if (a.scattered) {
     if (!wanted) wanted = llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes));
     return {b_.CreateMaskedGather(type, a.pointer, alignment(e.dtype), wanted, fill), d};
   }
-  if (wanted) return {b_.CreateMaskedLoad(type, a.pointer, alignment(e.dtype), wanted, fill), d};
-  return {b_.CreateAlignedLoad(type, a.pointer, alignment(e.dtype)), d};
+  if (wanted) return {b_.CreateMaskedLoad(type, pointer, alignment(e.dtype), wanted, fill), d};
+  return {b_.CreateAlignedLoad(type, pointer, alignment(e.dtype)), d};
 }
 
 namespace {

@@ -119,6 +119,7 @@ class Emitter {
   void report_misses();
   Placed load(const loops::Expr& e, Sub s);
   Placed load_scalar(const loops::Expr& e, const Address& a, Placed mask);
+  llvm::AllocaInst* fill_slot(Value constant);
   Placed load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s);
   bool load_square(ExprId id);
   void fetch_squares_ahead();
@@ -194,6 +195,7 @@ class Emitter {
   int tile_dim_ = -1;  // the one in use: the schedule's, or a reduction's innermost
   uint32_t reduced_ = 0;
   bool block_sums_ = false;
+  std::map<Value, llvm::AllocaInst*> fills_;  // constants in memory
   bool streaming_ = false;
   bool fetching_ = false;  // the sweep that fetches the next row
   int vectors_ = 1;        // in flight in the loops over vec_dim
