@@ -274,7 +274,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       };
       launch(p.kernel->fn, p.work, p.kernel->grain);
       if (p.kernel->second_fn) launch(p.kernel->second_fn, p.second_work, p.kernel->second_grain);
-      if (report) throw IndexOutOfRange();  // write-backs are the last steps, so none has run
+      if (report) throw IndexOutOfRange();  // kernels with checks run before any write-back
       return;
     }
     case StepKind::Library:
