@@ -57,7 +57,7 @@ std::string key_of(ScheduledContraction item) {
 
 std::optional<GemmKernel> as_gemm(const ConvKernel& c) {
   const bool pointwise = c.kernel_h == 1 && c.kernel_w == 1 && c.stride_h == 1 && c.stride_w == 1 &&
-                         c.pad_h == 0 && c.pad_w == 0 && c.groups == 1;
+                         !c.padded() && c.groups == 1;
   const bool dense = c.x_channel == 1 && c.x_row == c.width * c.x_col &&
                      (c.images.is_const(1) || c.x_image == c.height * c.x_row);
   if (!pointwise || !dense) return std::nullopt;

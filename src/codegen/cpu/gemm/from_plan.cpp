@@ -105,13 +105,16 @@ std::optional<ConvKernel> conv_of(const loops::Call& call) {
   conv.x_channel = conv.in_channels == 1 ? 1 : x.strides[1].value();
 
   const std::vector<int64_t> stride = call.node.ints("stride"), pad = call.node.ints("padding"),
-                             dilation = call.node.ints("dilation");
+                             dilation = call.node.ints("dilation"),
+                             pad_end =
+                                 call.node.has_attr("padding_end") ? call.node.ints("padding_end") : pad;
   const size_t last = spatial - 1;
   conv.width = x.sizes[2 + last].value();
   conv.x_col = x.strides[2 + last].value();
   conv.kernel_w = w.sizes[2 + last].value();
   conv.stride_w = stride[last];
   conv.pad_w = pad[last];
+  conv.pad_end_w = pad_end[last];
   conv.dilation_w = dilation[last];
   conv.height = 1;
   conv.x_row = conv.width * conv.x_col;
@@ -121,6 +124,7 @@ std::optional<ConvKernel> conv_of(const loops::Call& call) {
     conv.kernel_h = w.sizes[2].value();
     conv.stride_h = stride[0];
     conv.pad_h = pad[0];
+    conv.pad_end_h = pad_end[0];
     conv.dilation_h = dilation[0];
   }
   const bool shown = conv.out_height() > 0 && conv.out_width() > 0;
