@@ -153,6 +153,7 @@ class Chooser {
       case Op::flip:
       case Op::slice_scatter:
       case Op::upsample_nearest:
+      case Op::index_select:
       case Op::avg_pool:
       case Op::max_pool:
       case Op::adaptive_avg_pool:

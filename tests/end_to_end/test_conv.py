@@ -183,3 +183,34 @@ def test_changed_weights_are_packed_anew():
         for _ in range(3):
             torch.testing.assert_close(compiled(x), conv(x), rtol=1e-5, atol=1e-5)
             conv.weight.mul_(-0.5)
+
+
+def test_padding_becomes_the_convolutions_own():
+    def forward(layer, x):
+        y = F.relu(layer["c1"](F.pad(x, (0, 1, 2, 1))))
+        return layer["c3"](F.pad(layer["c2"](F.pad(y, (0, 1, 0, 1))), (1, 1, 1, 1)))
+
+    layers = {"c1": nn.Conv2d(3, 16, 3, 2), "c2": nn.Conv2d(16, 16, 3, 2, groups=16), "c3": nn.Conv2d(16, 8, 3)}
+    assert check(Calls(forward, **layers), torch.randn(2, 3, 16, 17))["kernels"] == 3
+    narrow = run(nn.ZeroPad2d((0, 1, 0, 2)), nn.Conv2d(16, 4, 3, groups=4))  # stays with the library
+    check(narrow, torch.randn(2, 16, 9, 9), library_calls=1)
+
+
+@pytest.mark.parametrize("name", ["nearest", "bilinear", "aligned"])
+@pytest.mark.parametrize("size", [{"scale_factor": 2.0}, {"scale_factor": 1.7}, {"size": (11, 5)}, {"size": (1, 9)}])
+def test_upsampling_between_convolutions(name, size):
+    mode = {"mode": "nearest"} if name == "nearest" else {"mode": "bilinear", "align_corners": name == "aligned"}
+
+    def forward(layer, x):
+        y = F.interpolate(layer["c1"](x), **size, **mode)
+        return layer["c2"](torch.cat([y, y * 2], 1)), y
+
+    region = check(Calls(forward, c1=nn.Conv2d(3, 24, 1), c2=nn.Conv2d(48, 4, 1)), torch.randn(2, 3, 7, 9))
+    assert region["extern_calls"] == 0
+
+
+@pytest.mark.parametrize("dim", [0, 2, None])
+def test_weight_norm_is_folded(dim):
+    net = run(nn.Conv1d(3, 16, 1), nn.utils.parametrizations.weight_norm(nn.Conv1d(16, 16, 5, padding=2), dim=dim))
+    region = check(net, torch.randn(1, 3, 20))
+    assert region["kernels"] == 2 and region["extern_calls"] == 0
