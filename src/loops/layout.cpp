@@ -163,16 +163,19 @@ class Chooser {
     }
   }
 
-  /// From one of the node's values to the others that have the same dimensions.
+  /// From one of the node's values to the others that have the same dimensions. What a pointwise operation
+  /// broadcasts has an order of its own.
   void along(const Node& n, const Value* from) {
-    if (n.out()->type.rank() != from->type.rank()) return;
     const Order order = order_[from->id];
+    auto alike = [&](const Value* v) {
+      return kind_of(&n) == OpKind::Pointwise ? v->type.sizes == from->type.sizes
+                                              : v->type.rank() == from->type.rank();
+    };
+    if (!alike(n.out())) return;
     wish(n.out(), order);
     for (size_t i = 0; i < n.operands.size(); ++i) {
       if (i > 0 && (n.op == Op::conv || n.op == Op::batch_norm)) break;
-      Value* o = n.operands[i];
-      const bool same = kind_of(&n) != OpKind::Pointwise || o->type.sizes == n.out()->type.sizes;
-      if (same && o->type.rank() == from->type.rank()) wish(o, order);
+      if (alike(n.operands[i])) wish(n.operands[i], order);
     }
   }
 
