@@ -127,9 +127,7 @@ def bench_convolution(ours, case, seconds, tile):
     x_last = x if first else x.contiguous(memory_format=torch.channels_last)
     parameters = (1, height, height, cin, cout, kernel, stride, pad, groups, first)
     handle = ours.conv(parameters, flags, w, tile)
-    packed = torch.ops.mkldnn._reorder_convolution_weight(
-        w.to_mkldnn(), [pad] * 2, [stride] * 2, [1] * 2, groups, list(x.shape)
-    )
+    packed = torch.ops.mkldnn._reorder_convolution_weight(w, [pad] * 2, [stride] * 2, [1] * 2, groups, list(x.shape))
 
     def dnn():
         return torch.ops.mkldnn._convolution_pointwise(

@@ -64,7 +64,7 @@ void* bench_conv(const int64_t* p, int flags, const int64_t* tile, const float* 
   c.out_channels = p[4];
   c.kernel_h = c.kernel_w = p[5];
   c.stride_h = c.stride_w = p[6];
-  c.pad_h = c.pad_w = p[7];
+  c.set_padding(p[7], p[7]);
   c.groups = p[8];
   c.set_channels_last();
   if (p[9]) {

@@ -55,6 +55,9 @@ std::vector<int64_t> Call::integers(std::string_view name) const {
   if (v.isInt()) return {v.toInt()};
   return v.toIntVector();
 }
+std::vector<double> Call::numbers(std::string_view name) const {
+  return required(name).value.toDoubleVector();
+}
 c10::Scalar Call::scalar(std::string_view name) const { return required(name).value.toScalar(); }
 c10::ScalarType Call::scalar_type(std::string_view name) const { return required(name).value.toScalarType(); }
 Value* Call::tensor(std::string_view name) const {
@@ -138,6 +141,7 @@ const Table& lowerings() {
     add_creation(t);
     add_indexing(t);
     add_nn(t);
+    add_resample(t);
     return t;
   }();
   return table;

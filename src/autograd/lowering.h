@@ -45,6 +45,7 @@ class Call {
   bool flag(std::string_view name) const;
   std::string text(std::string_view name) const;
   std::vector<int64_t> integers(std::string_view name) const;
+  std::vector<double> numbers(std::string_view name) const;
   c10::Scalar scalar(std::string_view name) const;
   c10::ScalarType scalar_type(std::string_view name) const;
   Value* tensor(std::string_view name) const;  // nullptr when None
@@ -101,5 +102,6 @@ void add_reductions(Table& t);
 void add_creation(Table& t);
 void add_indexing(Table& t);
 void add_nn(Table& t);
+void add_resample(Table& t);
 
 }  // namespace bolt::autograd

@@ -40,6 +40,7 @@ struct Site {
   }
   const Sizes& list(std::string_view attr_name) const { return attr<Sizes>(attr_name); }
   Sym sym(std::string_view attr_name) const { return list(attr_name)[0]; }
+  bool has(std::string_view attr_name) const { return attrs.find(attr_name) != attrs.end(); }
   int dim(int of) const {
     int64_t d = attr<int64_t>("dim");
     BOLT_CHECK(d >= 0 && d < rank(of), name(), ": dim ", d, " of ", text(sizes(of)));
@@ -270,9 +271,11 @@ Sizes convolved(const Site& s) {
   const Sizes &stride = s.list("stride"), &padding = s.list("padding"), &dilation = s.list("dilation");
   int64_t groups = s.attr<int64_t>("groups");
   bool transposed = s.attr<bool>("transposed");
+  const Sizes& padding_end = s.has("padding_end") ? s.list("padding_end") : padding;
   size_t n = w.size() - 2;
   BOLT_CHECK(w.size() >= 3 && x.size() == w.size() && stride.size() == n && padding.size() == n &&
-                 dilation.size() == n && groups > 0,
+                 dilation.size() == n && groups > 0 && padding_end.size() == n &&
+                 !(transposed && s.has("padding_end")),
              "conv of ", text(x), " by ", text(w));
   BOLT_CHECK(!differ(x[1], transposed ? w[0] : w[1] * Sym(groups)), "conv of ", text(x), " by ", text(w));
   Sizes out = x;
@@ -286,7 +289,7 @@ Sizes convolved(const Site& s) {
       out[i + 2] = (x[i + 2] - Sym(1)) * stride[i] - padding[i] * Sym(2) + reach + Sym(1) +
                    (extra.size() == n ? extra[i] : Sym(0));
     } else {
-      out[i + 2] = floordiv(x[i + 2] + padding[i] * Sym(2) - reach - Sym(1), stride[i]) + Sym(1);
+      out[i + 2] = floordiv(x[i + 2] + padding[i] + padding_end[i] - reach - Sym(1), stride[i]) + Sym(1);
     }
   }
   return out;

@@ -8,6 +8,7 @@
 #include "loops/build.h"
 #include "loops/fuse.h"
 #include "loops/in_place.h"
+#include "loops/layout.h"
 #include "loops/roles.h"
 #include "support/error.h"
 
@@ -29,6 +30,7 @@ class Planner {
   Plan run() {
     Graph& g = *plan_.graph;
     g.renumber();
+    choose_layouts(g, options_);
     fusion_ = fuse(g, options_);
     plan_.kernels_before_fusion = fusion_.kernels_before;
     buffer_of_.assign(fusion_.strides.size(), -1);

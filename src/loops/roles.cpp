@@ -35,10 +35,9 @@ class Assigner {
     f_.usage.role.assign(count, Role::Free);
     f_.usage.materialized.assign(count, 0);
     f_.strides.resize(count);
-    f_.constant.assign(count, 0);
     r_.wanted.assign(count, 0);
     find_users();
-    find_constants();
+    f_.constant = find_constants(g_, options_);
     first_roles();
     want_memory();
     repeat_cheap_work();
@@ -52,20 +51,6 @@ class Assigner {
         auto& users = f_.usage.users[o->id];
         if (users.empty() || users.back() != n.get()) users.push_back(n.get());
       }
-  }
-
-  void find_constants() {
-    for (const auto& in : g_.inputs)
-      f_.constant[in.value->id] = options_.fold_params && in.kind != graph::InputKind::Arg;
-    for (const auto& n : g_.nodes) {
-      // An extern may be random or have effects; only what we know is folded.
-      bool constant = options_.fold_params && kind_of(n.get()) != OpKind::Extern;
-      for (const Value* o : n->operands) constant &= f_.constant[o->id] != 0;
-      for (const auto& v : n->outputs) f_.constant[v->id] = constant && sizes_known(v->type);
-    }
-  }
-  static bool sizes_known(const graph::Type& t) {
-    return std::all_of(t.sizes.begin(), t.sizes.end(), [](Sym s) { return s.is_const(); });
   }
 
   void first_roles() {
@@ -180,7 +165,28 @@ class Assigner {
   Fusion& f_ = r_.fusion;
 };
 
+bool sizes_known(const graph::Type& t) {
+  return std::all_of(t.sizes.begin(), t.sizes.end(), [](Sym s) { return s.is_const(); });
+}
+
 }  // namespace
+
+std::vector<char> find_constants(const Graph& g, const PlanOptions& options) {
+  std::vector<char> found;
+  auto set = [&](const Value* v, bool constant) {
+    if (found.size() <= static_cast<size_t>(v->id)) found.resize(static_cast<size_t>(v->id) + 1);
+    found[v->id] = constant;
+  };
+  for (const auto& in : g.inputs)
+    set(in.value.get(), options.fold_params && in.kind != graph::InputKind::Arg);
+  for (const auto& n : g.nodes) {
+    // An extern may be random or have effects; only what we know is folded.
+    bool constant = options.fold_params && kind_of(n.get()) != OpKind::Extern;
+    for (const Value* o : n->operands) constant &= found[o->id] != 0;
+    for (const auto& v : n->outputs) set(v.get(), constant && sizes_known(v->type));
+  }
+  return found;
+}
 
 const Value* view_base(const Value* v) {
   while (is_view(v)) v = v->def->operands[0];

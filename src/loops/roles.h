@@ -15,6 +15,9 @@ struct Roles {
 };
 Roles assign_roles(const graph::Graph& graph, const PlanOptions& options);
 
+/// By value id: depends on parameters and constants only, so that it can be computed ahead of the calls.
+std::vector<char> find_constants(const graph::Graph& graph, const PlanOptions& options);
+
 /// Follows views back to the value whose memory they show.
 const graph::Value* view_base(const graph::Value* v);
 /// Strides and offset of `v` over the memory of view_base(v), laid out as `base`; nothing if a copy is

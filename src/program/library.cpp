@@ -11,6 +11,7 @@
 #include <ATen/ops/avg_pool3d.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gather.h>
@@ -66,9 +67,17 @@ Tensors linear(const Node&, const Tensors& in) {
 }
 Tensors matmul(const Node&, const Tensors& in) { return {at::matmul(in[0], in[1])}; }
 Tensors conv(const Node& n, const Tensors& in) {
-  return {at::convolution(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt, ints(n, "stride"),
-                          ints(n, "padding"), ints(n, "dilation"), n.attr<bool>("transposed"),
-                          ints(n, "output_padding"), n.attr<int64_t>("groups"))};
+  at::Tensor x = in[0];
+  std::vector<int64_t> padding = ints(n, "padding");
+  if (n.has_attr("padding_end")) {
+    std::vector<int64_t> end = ints(n, "padding_end"), both;  // of the last dimension first
+    for (size_t d = padding.size(); d-- > 0;) both.insert(both.end(), {padding[d], end[d]});
+    x = at::constant_pad_nd(x, both, 0);
+    padding.assign(padding.size(), 0);
+  }
+  return {at::convolution(x, in[1], in.size() > 2 ? optional(in[2]) : std::nullopt, ints(n, "stride"),
+                          padding, ints(n, "dilation"), n.attr<bool>("transposed"), ints(n, "output_padding"),
+                          n.attr<int64_t>("groups"))};
 }
 Tensors sdpa(const Node& n, const Tensors& in) {
   optional<double> scale;

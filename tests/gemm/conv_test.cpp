@@ -39,7 +39,7 @@ ConvKernel conv(int64_t images, int64_t height, int64_t width, int64_t in, int64
 }
 
 ConvKernel padded(ConvKernel c, int64_t pad, int64_t stride = 1, int64_t dilation = 1) {
-  c.pad_h = c.pad_w = pad;
+  c.set_padding(pad, pad);
   c.stride_h = c.stride_w = stride;
   c.dilation_h = c.dilation_w = dilation;
   return c;
@@ -146,7 +146,7 @@ TEST(Conv, ChannelsFirstInput) {
     c.x_col = 1;
     c.x_row = c.width;
     check(c, isa, {true, false, true, false});
-    c.pad_h = c.pad_w = 0;
+    c.set_padding(0, 0);
     check(c, isa);
   }
 }
@@ -156,9 +156,16 @@ TEST(Conv, UnequalSides) {
   c.kernel_h = 3;
   c.kernel_w = 5;
   c.stride_w = 2;
-  c.pad_h = 1;
-  c.pad_w = 2;
+  c.set_padding(1, 2);
   for (Isa isa : kAll) check(c, isa);
+  c.pad_end_h = 3;
+  c.pad_end_w = 0;
+  for (Isa isa : kAll) check(c, isa);
+  ConvKernel depthwise = grouped(conv(2, 9, 11, 20, 20, 3), 20);
+  depthwise.stride_h = depthwise.stride_w = 2;
+  depthwise.pad_end_h = 1;
+  depthwise.pad_end_w = 2;
+  for (Isa isa : kAll) check(depthwise, isa);
 }
 
 TEST(Conv, RangesOfWorkAddUp) {

@@ -75,6 +75,41 @@ TEST(FromPlan, WhatTheLibraryKeeps) {
   }
 }
 
+/// A graph of one convolution.
+std::string conv_graph(const std::string& x, const std::string& w, const std::string& attributes) {
+  return "graph @f(%x: " + x + ", %w: " + w + " param) {\n  %y = conv(%x, %w) {" + attributes +
+         "}\n  return %y\n}";
+}
+const char* const kPlain = "stride=[1, 1], padding=[1, 1], dilation=[1, 1], output_padding=[0, 0]";
+
+TEST(FromPlan, Convolutions) {
+  EXPECT_EQ(plan_of(conv_graph("f32[2, 16, 8, 9]{1152, 1, 144, 16}", "f32[32, 16, 3, 3]", kPlain)),
+            "conv @conv_0 [2, 8 x 9, 16] -> [8 x 9, 32] kernel 3 x 3 stride 1 x 1 pad 1 x 1 dilation 1 x 1 "
+            "groups 1 x=b0[1152, 144, 16, 1] w=b1\n");
+  // An image with planes apart is taken while there is little of it.
+  EXPECT_EQ(plan_of(conv_graph("f32[1, 3, 8, 9]", "f32[32, 3, 3, 3]", kPlain)),
+            "conv @conv_0 [1, 8 x 9, 3] -> [8 x 9, 32] kernel 3 x 3 stride 1 x 1 pad 1 x 1 dilation 1 x 1 "
+            "groups 1 x=b0[216, 9, 1, 72] w=b1\n");
+  EXPECT_EQ(plan_of(conv_graph("f32[1, 16, 40]{640, 1, 16}", "f32[16, 1, 4]",
+                               "stride=[1], padding=[3], dilation=[1], output_padding=[0], groups=16")),
+            "conv @conv_0 [1, 1 x 40, 16] -> [1 x 43, 16] kernel 1 x 4 stride 1 x 1 pad 0 x 3 dilation 1 x 1 "
+            "groups 16 x=b0[640, 640, 16, 1] w=b1\n");
+}
+
+TEST(FromPlan, ConvolutionsThatTheLibraryKeeps) {
+  const std::string groups = std::string(kPlain) + ", groups=";
+  const std::string last = "{1152, 1, 144, 16}";
+  for (const std::string& graph :
+       {conv_graph("f32[2, 16, 8, 9]", "f32[4, 16, 3, 3]", kPlain),                // planes apart
+        conv_graph("f32[2, 16, 8, 9]", "f32[16, 1, 3, 3]", groups + "16"),         // the same
+        conv_graph("f32[2, 16, 8, 9]" + last, "f32[16, 8, 3, 3]", groups + "2"),   // narrow groups
+        conv_graph("f32[2, 16, 8, 9]" + last, "f32[32, 1, 3, 3]", groups + "16"),  // the same
+        conv_graph("f64[2, 16, 8, 9]" + last, "f64[16, 16, 3, 3]", kPlain),        // another type
+        conv_graph("f32[s0, 16, s1, 9]", "f32[32, 16, 3, 3]", kPlain),             // unknown height
+        conv_graph("f32[2, 16, 8, 9]" + last, "f32[16, 4, 2, 2]", std::string(kPlain) + ", transposed=true")})
+    EXPECT_EQ(plan_of(graph), "library\n") << graph;
+}
+
 TEST(FromPlan, PlanIsCompiledAsOneBatch) {
   const Target target = target_of(Isa::Avx512);
   const loops::Plan plan =

@@ -189,6 +189,22 @@ std::vector<Value*> batch_norm(Call& c) {
   return {c.make(Op::batch_norm, operands, std::move(attrs))};
 }
 
+// v * (g / |v|), the norm over all dimensions but one (dim -1: over all). Of parameters it is folded, and the
+// layer's weight is a constant again.
+std::vector<Value*> weight_norm(Call& c) {
+  Value *v = c.tensor("v"), *g = c.tensor("g");
+  const int64_t kept = c.integer("dim");
+  if (!floating(v) || v->type.dtype != g->type.dtype) return {};
+  const DType t = compute_type(v->type.dtype);
+  std::vector<Sym> dims;
+  for (int64_t d = 0; d < v->type.rank(); ++d)
+    if (d != kept) dims.push_back(d);
+  Value* x = c.cast(v, t);
+  Value* squares = c.make(Op::sum, {c.make(Op::mul, {x, x})}, {{"dims", dims}, {"keepdim", kept >= 0}});
+  Value* scale = c.make(Op::div, {c.cast(g, t), c.make(Op::sqrt, {squares})});
+  return {c.cast(c.make(Op::mul, {x, scale}), v->type.dtype)};
+}
+
 std::vector<Sym> spatial(Call& c, const char* name, size_t n) {
   auto v = c.integers(name);
   if (v.size() == 1) v.resize(n, v[0]);
@@ -251,6 +267,7 @@ void add_nn(Table& t) {
   row(rms_norm, {"rms_norm"});
   row(group_norm, {"group_norm"});
   row(batch_norm, {"batch_norm"});
+  row(weight_norm, {"_weight_norm"});
   row(max_pool, {"max_pool1d", "max_pool2d", "max_pool3d"});
   row(avg_pool, {"avg_pool1d", "avg_pool2d", "avg_pool3d"});
   row(adaptive_avg_pool, {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"});

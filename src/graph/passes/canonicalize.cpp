@@ -6,6 +6,7 @@
 // x + 0.0 stays, -0.0 + 0.0 being 0.0; x - 0.0 goes.) It looks at the node and the makers of its operands
 // only, and what it makes is not visited again in the same walk; walks repeat until nothing changes, a few
 // times at most.
+#include <algorithm>
 #include <cmath>
 
 #include "graph/op_rules.h"
@@ -169,6 +170,46 @@ Value* slice(const Maker& m, Node* n) {
 
 Value* cat(const Maker&, Node* n) { return n->operands.size() == 1 ? n->operands[0] : nullptr; }
 
+bool all_zero(const Sizes& xs) {
+  return std::all_of(xs.begin(), xs.end(), [](Sym x) { return x.is_const(0); });
+}
+bool all_natural(const Sizes& xs) {
+  return std::all_of(xs.begin(), xs.end(), [](Sym x) { return x.is_const() && x.value() >= 0; });
+}
+
+// pad by nothing
+Value* pad(const Maker&, Node* n) {
+  return all_zero(n->attr<Sizes>("low")) && all_zero(n->attr<Sizes>("high")) ? n->operands[0] : nullptr;
+}
+
+bool fills_with_zero(const Node* pad) {
+  const Attr& fill = pad->attrs.find("value")->second;
+  if (const double* real = std::get_if<double>(&fill)) return *real == 0;
+  const int64_t* whole = std::get_if<int64_t>(&fill);
+  return whole && *whole == 0;
+}
+
+// conv(pad(x, zeros)) -> conv(x) with more padding, which may differ in front and behind
+Value* conv(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  if (!is_op(x, Op::pad) || !fills_with_zero(x->def) || n->attr<bool>("transposed")) return nullptr;
+  const Sizes &low = x->def->attr<Sizes>("low"), &high = x->def->attr<Sizes>("high");
+  if (!all_natural(low) || !all_natural(high)) return nullptr;
+  // Only pixels: more images or channels are no padding.
+  if (!all_zero({low[0], low[1], high[0], high[1]})) return nullptr;
+  Sizes front = n->attr<Sizes>("padding"), behind = n->attr_or<Sizes>("padding_end", front);
+  for (size_t d = 0; d < front.size(); ++d) front[d] += low[d + 2], behind[d] += high[d + 2];
+  Attrs attrs = n->attrs;
+  attrs["padding"] = front;
+  attrs.erase("padding_end");
+  if (behind != front) attrs["padding_end"] = behind;
+  std::vector<Value*> operands = n->operands;
+  operands[0] = operand_of(x);
+  Value* v = m.make(Op::conv, operands, attrs);
+  v->type.strides = n->out()->type.strides;
+  return v;
+}
+
 // A reduction over dimensions of size one.
 Value* reduce(const Maker& m, Node* n) {
   Value* x = n->operands[0];
@@ -223,6 +264,8 @@ constexpr Row kRules[] = {
     {Op::expand, expand},
     {Op::slice, slice},
     {Op::cat, cat},
+    {Op::pad, pad},
+    {Op::conv, conv},
     {Op::sum, reduce},
     {Op::prod, reduce},
     {Op::amax, reduce},

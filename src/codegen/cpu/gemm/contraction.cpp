@@ -57,7 +57,7 @@ std::string key_of(ScheduledContraction item) {
 
 std::optional<GemmKernel> as_gemm(const ConvKernel& c) {
   const bool pointwise = c.kernel_h == 1 && c.kernel_w == 1 && c.stride_h == 1 && c.stride_w == 1 &&
-                         c.pad_h == 0 && c.pad_w == 0 && c.groups == 1;
+                         !c.padded() && c.groups == 1;
   const bool dense = c.x_channel == 1 && c.x_row == c.width * c.x_col &&
                      (c.images.is_const(1) || c.x_image == c.height * c.x_row);
   if (!pointwise || !dense) return std::nullopt;
@@ -97,7 +97,7 @@ Schedule choose_schedule(const Contraction& c, const Target& target, int64_t m_h
   if (const std::optional<GemmKernel> gemm = gemm_of(c)) return schedule_gemm(*gemm, machine, m_hint);
   const ConvKernel& conv = *conv_of(c);
   if (!conv.depthwise()) return schedule_conv(conv, machine);
-  if (conv.x_channel != 1) throw_unsupported("depthwise convolution of channels-first input: ", print(conv));
+  check_depthwise(conv);
   Schedule schedule;
   schedule.lanes = machine.lanes;
   return schedule;
@@ -115,8 +115,9 @@ int64_t packed_floats(const Contraction& c, const Schedule& schedule) {
 void pack_weights(const Contraction& c, const Schedule& schedule, const float* w,
                   const std::vector<int64_t>& strides, float* packed) {
   if (const ConvKernel* conv = conv_of(c)) {
-    BOLT_CHECK(strides.size() == 4, print(*conv), ": weights need four strides");
-    const int64_t four[4] = {strides[0], strides[1], strides[2], strides[3]};
+    BOLT_CHECK(strides.size() == 3 || strides.size() == 4, print(*conv),
+               ": weights need three or four strides");
+    const int64_t four[4] = {strides[0], strides[1], strides.size() == 4 ? strides[2] : 0, strides.back()};
     if (conv->depthwise()) return pack_depthwise(*conv, w, four, schedule.lanes, packed);
     return pack_conv(*conv, w, four, schedule.width(), packed);
   }

@@ -50,7 +50,7 @@ BOLT_API std::string print(const Contraction& contraction);
 BOLT_API Schedule choose_schedule(const Contraction& contraction, const Target& target, int64_t m_hint = 128);
 BOLT_API int64_t packed_floats(const Contraction& contraction, const Schedule& schedule);
 /// `w`: as layers hold it, any strides: [n, k] of a linear layer, [out, in / groups, kh, kw] of a
-/// convolution.
+/// convolution, kh missing where it has one spatial dimension.
 BOLT_API void pack_weights(const Contraction& contraction, const Schedule& schedule, const float* w,
                            const std::vector<int64_t>& strides, float* packed);
 /// For a batch with other kernels (codegen/cpu/batch.h).

@@ -18,7 +18,7 @@ class ConvEmitter {
       : module_(module), c_(kernel), s_(schedule), epilogue_(epilogue), b_(module.getContext()) {
     strip_ = strip_floats(c_, s_) > 0;
     col_pitch_ = strip_ ? c_.in_channels : c_.x_col;
-    row_pitch_ = strip_ ? (c_.width + 2 * c_.pad_w) * c_.in_channels : c_.x_row;
+    row_pitch_ = strip_ ? c_.padded_width() * c_.in_channels : c_.x_row;
     bands_ = (c_.out_height() + s_.bands - 1) / s_.bands;
     group_panels_ = (group_out() + s_.width() - 1) / s_.width();
   }
@@ -179,13 +179,13 @@ class ConvEmitter {
   }
 
   void copy_row(Value* to, Value* y) {
-    const int64_t border = c_.pad_w * c_.in_channels;
+    const int64_t front = c_.pad_w * c_.in_channels;
+    const int64_t behind = c_.pad_end_w * c_.in_channels;
     Value* from = float_at(b_, x_image_, b_.CreateMul(y, i64(b_, c_.x_row)));
-    Value* inside = float_at(b_, to, border);
-    if (border) {
-      emit_copy(b_, s_.lanes, to, nullptr, i64(b_, border));
-      emit_copy(b_, s_.lanes, float_at(b_, inside, c_.width * c_.in_channels), nullptr, i64(b_, border));
-    }
+    Value* inside = float_at(b_, to, front);
+    if (front) emit_copy(b_, s_.lanes, to, nullptr, i64(b_, front));
+    if (behind)
+      emit_copy(b_, s_.lanes, float_at(b_, inside, c_.width * c_.in_channels), nullptr, i64(b_, behind));
     if (c_.x_channel == 1 && c_.x_col == c_.in_channels) {
       emit_copy(b_, s_.lanes, inside, from, i64(b_, c_.width * c_.in_channels));
       return;

@@ -27,6 +27,26 @@ struct TileRun {
   llvm::Function* tail = nullptr;  // channels that do not fill a vector
 };
 
+std::vector<TileRun> find_runs(const ConvKernel& c) {
+  const int64_t step = depthwise_columns(c);
+  std::vector<TileRun> runs;
+  for (int64_t first = 0; first < c.out_width(); first += step) {
+    TileRun run{first, 1, std::min(step, c.out_width() - first), {}, nullptr, nullptr};
+    for (int64_t column = 0; column < run.columns; ++column) {
+      for (int64_t kw = 0; kw < c.kernel_w; ++kw) {
+        const int64_t x = (first + column) * c.stride_w + kw * c.dilation_w - c.pad_w;
+        run.taps.push_back(x >= 0 && x < c.width);
+      }
+    }
+    if (!runs.empty() && runs.back().columns == run.columns && runs.back().taps == run.taps) {
+      ++runs.back().count;
+    } else {
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
 class DepthwiseEmitter {
  public:
   DepthwiseEmitter(llvm::Module& module, const ConvKernel& kernel, int lanes, const Epilogue& epilogue)
@@ -37,10 +57,10 @@ class DepthwiseEmitter {
         b_(module.getContext()),
         vector_(llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(lanes))),
         padded_channels_(round_up(kernel.in_channels, lanes)),
-        whole_channels_(kernel.in_channels / lanes * lanes) {}
+        whole_channels_(kernel.in_channels / lanes * lanes),
+        runs_(find_runs(kernel)) {}
 
   void emit() {
-    find_runs();
     for (size_t i = 0; i < runs_.size(); ++i) {
       const std::string name = c_.name + ".columns" + std::to_string(i);
       if (whole_channels_) runs_[i].whole = emit_tile(runs_[i], name, false);
@@ -54,26 +74,6 @@ class DepthwiseEmitter {
   }
 
  private:
-  void find_runs() {
-    const int64_t step = depthwise_columns(c_);
-    for (int64_t first = 0; first < c_.out_width(); first += step) {
-      TileRun run{first, 1, std::min(step, c_.out_width() - first), {}, nullptr, nullptr};
-      for (int64_t column = 0; column < run.columns; ++column) {
-        for (int64_t kw = 0; kw < c_.kernel_w; ++kw) {
-          const int64_t x = (first + column) * c_.stride_w + kw * c_.dilation_w - c_.pad_w;
-          run.taps.push_back(x >= 0 && x < c_.width);
-        }
-      }
-      if (!runs_.empty() && runs_.back().columns == run.columns && runs_.back().taps == run.taps) {
-        ++runs_.back().count;
-      } else {
-        runs_.push_back(std::move(run));
-      }
-    }
-    if (runs_.size() > kMostEdgeTiles)
-      throw_unsupported("padding of a depthwise convolution too wide: ", print(c_));
-  }
-
   /// void tile(x, w, buffers, syms, kernel rows, output row, first channel, channels): x and w at the first
   /// kernel row that is inside the image.
   llvm::Function* emit_tile(const TileRun& run, const std::string& name, bool tail) {
@@ -212,10 +212,17 @@ class DepthwiseEmitter {
 
 }  // namespace
 
+void check_depthwise(const ConvKernel& kernel) {
+  BOLT_CHECK(kernel.depthwise(), print(kernel), ": not depthwise");
+  if (kernel.x_channel != 1)
+    throw_unsupported("depthwise convolution of channels-first input: ", print(kernel));
+  if (find_runs(kernel).size() > kMostEdgeTiles)
+    throw_unsupported("padding of a depthwise convolution too wide: ", print(kernel));
+}
+
 void emit_depthwise(llvm::Module& module, const ConvKernel& kernel, int lanes, const Epilogue& epilogue) {
   verify(kernel);
-  BOLT_CHECK(kernel.depthwise() && kernel.x_channel == 1, print(kernel),
-             ": not depthwise over channels-last");
+  check_depthwise(kernel);
   DepthwiseEmitter(module, kernel, lanes, epilogue).emit();
 }
 

@@ -18,7 +18,11 @@
 
 namespace bolt::codegen::cpu::gemm {
 
-/// Needs channels-last input. Throws Error(Unsupported) when the edges take too many different tiles.
+/// Throws Error(Unsupported) for what is not done: input that is not channels-last, and padding so wide that
+/// the edges take too many different tiles.
+void check_depthwise(const ConvKernel& kernel);
+
+/// Of a kernel that passes check_depthwise.
 void emit_depthwise(llvm::Module& module, const ConvKernel& kernel, int lanes, const Epilogue& epilogue);
 
 }  // namespace bolt::codegen::cpu::gemm

@@ -6,8 +6,8 @@
 // (packed weights), then the bias, if there is one, and the epilogue's buffers. A bias is an addition at the
 // beginning of the epilogue.
 //
-// Taken today: linear in float32 with constant weights, on machines with AVX2 or AVX-512. See `worth_it` in
-// from_plan.cpp for the cost rule and what it rests on.
+// Taken today: linear, and convolutions over one or two dimensions, in float32 with constant weights, on
+// machines with AVX2 or AVX-512. See `worth_it` in from_plan.cpp for the cost rule and what it rests on.
 #pragma once
 
 #include <optional>

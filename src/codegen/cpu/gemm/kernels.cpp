@@ -18,7 +18,17 @@ void print_matrix(std::ostream& out, const char* name, const Matrix& m) {
   }
 }
 
+/// "1", or "0..1" where front and back differ.
+std::string pad_text(int64_t front, int64_t behind) {
+  return std::to_string(front) + (front == behind ? "" : ".." + std::to_string(behind));
+}
+
 }  // namespace
+
+void ConvKernel::set_padding(int64_t h, int64_t w) {
+  pad_h = pad_end_h = h;
+  pad_w = pad_end_w = w;
+}
 
 void ConvKernel::set_channels_last() {
   x_channel = 1;
@@ -45,9 +55,10 @@ std::string print(const ConvKernel& kernel) {
       << kernel.width << ", " << kernel.in_channels << "] -> [" << kernel.out_height() << " x "
       << kernel.out_width() << ", " << kernel.out_channels << "] kernel " << kernel.kernel_h << " x "
       << kernel.kernel_w << " stride " << kernel.stride_h << " x " << kernel.stride_w << " pad "
-      << kernel.pad_h << " x " << kernel.pad_w << " dilation " << kernel.dilation_h << " x "
-      << kernel.dilation_w << " groups " << kernel.groups << " x=b" << kernel.x << '[' << kernel.x_image
-      << ", " << kernel.x_row << ", " << kernel.x_col << ", " << kernel.x_channel << "] w=b" << kernel.w;
+      << pad_text(kernel.pad_h, kernel.pad_end_h) << " x " << pad_text(kernel.pad_w, kernel.pad_end_w)
+      << " dilation " << kernel.dilation_h << " x " << kernel.dilation_w << " groups " << kernel.groups
+      << " x=b" << kernel.x << '[' << kernel.x_image << ", " << kernel.x_row << ", " << kernel.x_col << ", "
+      << kernel.x_channel << "] w=b" << kernel.w;
   return out.str();
 }
 
@@ -61,8 +72,8 @@ void verify(const GemmKernel& kernel) {
 }
 
 void verify(const ConvKernel& kernel) {
-  BOLT_CHECK(kernel.height + 2 * kernel.pad_h > kernel.dilation_h * (kernel.kernel_h - 1) &&
-                 kernel.width + 2 * kernel.pad_w > kernel.dilation_w * (kernel.kernel_w - 1),
+  BOLT_CHECK(kernel.padded_height() > kernel.dilation_h * (kernel.kernel_h - 1) &&
+                 kernel.padded_width() > kernel.dilation_w * (kernel.kernel_w - 1),
              print(kernel), ": empty output");
   BOLT_CHECK(kernel.in_channels > 0 && kernel.out_channels > 0, print(kernel), ": no channels");
   BOLT_CHECK(kernel.in_channels % kernel.groups == 0 && kernel.out_channels % kernel.groups == 0,

@@ -57,7 +57,8 @@ struct ConvKernel {
   int64_t out_channels = 0;       ///< over all groups
   int64_t kernel_h = 1, kernel_w = 1;
   int64_t stride_h = 1, stride_w = 1;
-  int64_t pad_h = 0, pad_w = 0;  ///< zeros on each side
+  int64_t pad_h = 0, pad_w = 0;          ///< zeros in front
+  int64_t pad_end_h = 0, pad_end_w = 0;  ///< zeros behind
   int64_t dilation_h = 1, dilation_w = 1;
   int64_t groups = 1;
   int x = 0;  ///< buffer of the input
@@ -65,9 +66,14 @@ struct ConvKernel {
   /// Element strides of the input (image, row, column, channel). A channel stride of 1 is read in place.
   int64_t x_image = 0, x_row = 0, x_col = 0, x_channel = 1;
 
-  int64_t out_height() const { return (height + 2 * pad_h - dilation_h * (kernel_h - 1) - 1) / stride_h + 1; }
-  int64_t out_width() const { return (width + 2 * pad_w - dilation_w * (kernel_w - 1) - 1) / stride_w + 1; }
+  int64_t padded_height() const { return pad_h + height + pad_end_h; }
+  int64_t padded_width() const { return pad_w + width + pad_end_w; }
+  bool padded() const { return pad_h || pad_w || pad_end_h || pad_end_w; }
+  int64_t out_height() const { return (padded_height() - dilation_h * (kernel_h - 1) - 1) / stride_h + 1; }
+  int64_t out_width() const { return (padded_width() - dilation_w * (kernel_w - 1) - 1) / stride_w + 1; }
   bool depthwise() const { return groups == in_channels && out_channels == in_channels && groups > 1; }
+  /// The same number of zeros on each side.
+  void set_padding(int64_t h, int64_t w);
   /// Strides of a contiguous NHWC input.
   void set_channels_last();
 };

@@ -140,15 +140,13 @@ Schedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, in
   return s;
 }
 
-bool reads_in_place(const ConvKernel& kernel) {
-  return kernel.pad_h == 0 && kernel.pad_w == 0 && kernel.x_channel == 1;
-}
+bool reads_in_place(const ConvKernel& kernel) { return !kernel.padded() && kernel.x_channel == 1; }
 
 int64_t strip_floats(const ConvKernel& kernel, const Schedule& s) {
   if (reads_in_place(kernel)) return 0;
   const int64_t out_rows = std::min(kernel.out_height(), s.row_block * s.bands);
   const int64_t in_rows = (out_rows - 1) * kernel.stride_h + (kernel.kernel_h - 1) * kernel.dilation_h + 1;
-  return in_rows * (kernel.width + 2 * kernel.pad_w) * kernel.in_channels;
+  return in_rows * kernel.padded_width() * kernel.in_channels;
 }
 
 Schedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine) {
