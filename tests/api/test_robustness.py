@@ -149,7 +149,7 @@ def test_background_compilation():
 
 def test_an_unused_callable_is_collected():
     model = torch.nn.Linear(4, 4)
-    compiled = torchbolt.compile(lambda x: model(x))
+    compiled = torchbolt.compile(lambda x: model(x) + 0)
     compiled(torch.randn(1, 4)), compiled(torch.randn(1, 4))
     gone = weakref.ref(model)
     del model, compiled
