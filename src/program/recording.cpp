@@ -3,6 +3,10 @@
 // findings to the compiler, and deals with what cannot be kept.
 #include <torch/csrc/autograd/python_variable.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <unordered_map>
 
 #include "compile.h"
@@ -174,6 +178,9 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   } catch (...) {
     failure = std::current_exception();
   }
+#ifdef __GLIBC__
+  malloc_trim(0);  // the compiler's memory goes back before the first run packs weights: the peaks do not add up
+#endif
   Py_END_ALLOW_THREADS;
   if (failure) std::rethrow_exception(failure);
   adopt(*entry, std::move(region));

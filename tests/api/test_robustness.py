@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -147,9 +148,13 @@ def test_background_compilation():
     assert torchbolt.stats()["regions"] == 1
 
 
+def call(model, x):
+    return model(x)
+
+
 def test_an_unused_callable_is_collected():
     model = torch.nn.Linear(4, 4)
-    compiled = torchbolt.compile(lambda x: model(x) + 0)
+    compiled = torchbolt.compile(functools.partial(call, model))
     compiled(torch.randn(1, 4)), compiled(torch.randn(1, 4))
     gone = weakref.ref(model)
     del model, compiled

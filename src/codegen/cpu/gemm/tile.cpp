@@ -28,16 +28,93 @@ class TileEmitter {
         vector_(llvm::FixedVectorType::get(float_, shape.lanes)) {}
 
   std::vector<Value*> emit(Value* a, Value* b_panel) {
-    Carried start{b_panel, std::vector<Value*>(static_cast<size_t>(shape_.rows() * shape_.vectors),
-                                               llvm::Constant::getNullValue(vector_))};
-    return emit_level(0, a, std::move(start)).sums;
+    cut_ = cut_level();
+    if (cut_ == shape_.k.size()) return emit_level(0, a, {b_panel, zeros()}).sums;
+    make_totals();
+    emit_level(0, a, {b_panel, {}});
+    std::vector<Value*> sums;
+    for (Value* total : totals_) sums.push_back(load(total));
+    return sums;
   }
 
  private:
+  /// A sum over a long K is made of partial sums over about this many steps: its rounding error grows with the
+  /// longest chain of additions. (MKL does the same.)
+  static constexpr int64_t kChain = 192;
+
+  std::vector<Value*> zeros() const {
+    return std::vector<Value*>(static_cast<size_t>(shape_.rows() * shape_.vectors),
+                               llvm::Constant::getNullValue(vector_));
+  }
+
+  /// The loop to cut into blocks: the outermost one whose body is no longer than a chain. The number of loops
+  /// where the whole of K is short enough.
+  size_t cut_level() {
+    int64_t inner = 1;
+    for (size_t level = shape_.k.size(); level-- > 0;) {
+      if (inner * shape_.k[level].count > kChain * 4 / 3) {
+        steps_ = std::max<int64_t>(1, kChain / inner);
+        return level;
+      }
+      inner *= shape_.k[level].count;
+    }
+    return shape_.k.size();
+  }
+
+  // The totals live in memory, where they are touched once a block; as registers they would push the partial
+  // sums out. Volatile keeps LLVM from making registers of them.
+  void make_totals() {
+    llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+    llvm::IRBuilder<> at_entry(&entry, entry.begin());
+    for (Value* zero : zeros()) {
+      totals_.push_back(at_entry.CreateAlloca(vector_));
+      b_.CreateStore(zero, totals_.back(), /*isVolatile=*/true);
+    }
+  }
+  Value* load(Value* total) { return b_.CreateLoad(vector_, total, /*isVolatile=*/true); }
+
+  /// `count` steps of the loop that is cut, from zero, onto the totals.
+  Value* emit_block(Value* a, Value* b_panel, int64_t count) {
+    Carried done = emit_loop(cut_, count, a, {b_panel, zeros()});
+    for (size_t i = 0; i < totals_.size(); ++i)
+      b_.CreateStore(b_.CreateFAdd(load(totals_[i]), done.sums[i]), totals_[i], /*isVolatile=*/true);
+    return done.b;
+  }
+
+  /// The loop that is cut: whole blocks, and what is left.
+  Carried emit_blocks(Value* a, Carried in) {
+    const KLevel& loop = shape_.k[cut_];
+    const int64_t blocks = loop.count / steps_, rest = loop.count % steps_;
+    llvm::BasicBlock* before = b_.GetInsertBlock();
+    auto* body = llvm::BasicBlock::Create(b_.getContext(), "block", before->getParent());
+    auto* after = llvm::BasicBlock::Create(b_.getContext(), "block.end", before->getParent());
+    b_.CreateBr(body);
+    b_.SetInsertPoint(body);
+    llvm::PHINode* left = phi(b_.getInt64Ty(), b_.getInt64(static_cast<uint64_t>(blocks)), before);
+    llvm::PHINode* a_now = phi(b_.getPtrTy(), a, before);
+    llvm::PHINode* b_now = phi(b_.getPtrTy(), in.b, before);
+    in.b = emit_block(a_now, b_now, steps_);
+    Value* a_next = at(a_now, loop.a_step * steps_);
+    llvm::BasicBlock* latch = b_.GetInsertBlock();
+    Value* fewer = b_.CreateNUWSub(left, b_.getInt64(1));
+    left->addIncoming(fewer, latch);
+    a_now->addIncoming(a_next, latch);
+    b_now->addIncoming(in.b, latch);
+    b_.CreateCondBr(b_.CreateICmpNE(fewer, b_.getInt64(0)), body, after);
+    b_.SetInsertPoint(after);
+    if (rest > 0) in.b = emit_block(a_next, in.b, rest);
+    return in;
+  }
+
   Carried emit_level(size_t level, Value* a, Carried in) {
     if (level == shape_.k.size()) return emit_step(a, std::move(in));
+    if (level == cut_ && in.sums.empty()) return emit_blocks(a, std::move(in));
+    return emit_loop(level, shape_.k[level].count, a, std::move(in));
+  }
+
+  Carried emit_loop(size_t level, int64_t count, Value* a, Carried in) {
     const KLevel& loop = shape_.k[level];
-    if (loop.count == 1) return emit_level(level + 1, a, std::move(in));
+    if (count == 1) return emit_level(level + 1, a, std::move(in));
 
     llvm::BasicBlock* before = b_.GetInsertBlock();
     llvm::Function* function = before->getParent();
@@ -46,7 +123,7 @@ class TileEmitter {
     b_.CreateBr(body);
 
     b_.SetInsertPoint(body);
-    llvm::PHINode* left = phi(b_.getInt64Ty(), b_.getInt64(static_cast<uint64_t>(loop.count)), before);
+    llvm::PHINode* left = phi(b_.getInt64Ty(), b_.getInt64(static_cast<uint64_t>(count)), before);
     llvm::PHINode* a_now = phi(b_.getPtrTy(), a, before);
     llvm::PHINode* b_now = phi(b_.getPtrTy(), in.b, before);
     std::vector<llvm::PHINode*> sums;
@@ -117,6 +194,9 @@ class TileEmitter {
   const TileShape& shape_;
   llvm::Type* float_;
   llvm::FixedVectorType* vector_;
+  size_t cut_ = 0;             ///< the loop over K that is cut into blocks
+  int64_t steps_ = 0;          ///< of it in a block
+  std::vector<Value*> totals_;
 };
 
 }  // namespace
