@@ -179,7 +179,8 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     failure = std::current_exception();
   }
 #ifdef __GLIBC__
-  malloc_trim(0);  // the compiler's memory goes back before the first run packs weights: the peaks do not add up
+  malloc_trim(
+      0);  // the compiler's memory goes back before the first run packs weights: the peaks do not add up
 #endif
   Py_END_ALLOW_THREADS;
   if (failure) std::rethrow_exception(failure);

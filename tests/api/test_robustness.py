@@ -180,12 +180,14 @@ def test_many_calls_do_not_grow():
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    for _ in range(20000):
-        compiled(x, "a")
-    before = resident()
-    for _ in range(200000):
-        compiled(x, "a")
-    assert resident() - before < 2 << 20
+    # A leak grows in every window; the allocator's own comings and goings do not.
+    grown = []
+    for _ in range(4):
+        before = resident()
+        for _ in range(100000):
+            compiled(x, "a")
+        grown.append(resident() - before)
+    assert min(grown) < 256 << 10, grown
 
 
 def test_gradients_are_eagers():

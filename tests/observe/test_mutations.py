@@ -19,6 +19,10 @@ from bench import compare
 from bench.models import build
 
 CHANGES = 40
+# training: dropout draws random numbers. use_cache: the result holds a cache, which has no equality.
+LEFT_OUT = {"training", "use_cache"}
+# Asking for these once makes transformers hook its modules for good: what was recorded before holds no more.
+LASTING = {"output_hidden_states", "output_attentions", "_output_attentions"}
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -53,7 +57,7 @@ def places(root):
         else:
             continue
         for key, value in items:
-            if isinstance(value, PLAIN) and isinstance(key, (str, int)):
+            if isinstance(value, PLAIN) and isinstance(key, (str, int)) and key not in LEFT_OUT:
                 found.append((at, key))
             elif not isinstance(value, (torch.Tensor, types.ModuleType, type)):
                 open_.append(value)
@@ -80,11 +84,18 @@ def same(one, two) -> bool:
 @pytest.mark.parametrize("name", ["bert", "llama", "t5", "vit", "swin", "resnet50", "whisper", "unet"])
 def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
     monkeypatch.setattr(transformers.logging.get_logger("transformers"), "disabled", True)
+    monkeypatch.setenv("TORCHBOLT_STRICT", "0")  # some of these options cannot be compiled: eager's result is right too
     case = build(name)
     compiled = torchbolt.compile(case.model, recompile_limit=1000)
 
     def call():
         return compiled(*case.args, **case.kwargs)
+
+    def eager():
+        # Models take other branches where torch says that they are compiled.
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.compiler, "_is_compiling_flag", True)
+            return case()
 
     with torch.no_grad():
         torchbolt.reset()
@@ -95,13 +106,14 @@ def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
             recorded = torchbolt.stats()["regions"]
             container[key] = changed(old)
             try:
-                got, want = outcome(call), outcome(case)
+                got, want = outcome(call), outcome(eager)
                 assert same(got, want), f"{key}: {old!r} -> {container[key]!r}"
             finally:
                 container[key] = old
             again = torchbolt.stats()["regions"]
-            assert same(outcome(call), outcome(case)), f"{key} put back"
-            assert torchbolt.stats()["regions"] == again, f"{key} put back: recorded again"
+            assert same(outcome(call), outcome(eager)), f"{key} put back"
+            if key not in LASTING:
+                assert torchbolt.stats()["regions"] == again, f"{key} put back: recorded again"
             if again - recorded > 0:
                 torchbolt.reset()
                 call()

@@ -38,8 +38,8 @@ class TileEmitter {
   }
 
  private:
-  /// A sum over a long K is made of partial sums over about this many steps: its rounding error grows with the
-  /// longest chain of additions. (MKL does the same.)
+  /// A sum over a long K is made of partial sums over about this many steps: its rounding error grows with
+  /// the longest chain of additions. (MKL does the same.)
   static constexpr int64_t kChain = 192;
 
   std::vector<Value*> zeros() const {
@@ -194,8 +194,8 @@ class TileEmitter {
   const TileShape& shape_;
   llvm::Type* float_;
   llvm::FixedVectorType* vector_;
-  size_t cut_ = 0;             ///< the loop over K that is cut into blocks
-  int64_t steps_ = 0;          ///< of it in a block
+  size_t cut_ = 0;     ///< the loop over K that is cut into blocks
+  int64_t steps_ = 0;  ///< of it in a block
   std::vector<Value*> totals_;
 };
 

@@ -12,7 +12,8 @@
 //   A row r: a(k, r) -> broadcast -> acc[r][0..V] += a * b
 //
 // All of K is summed before the tile is left, so that an epilogue can always work on finished numbers. A long
-// K is summed in blocks, for the sake of its rounding; the totals of the blocks wait on the stack. It does not decide sizes (schedule.h) nor what happens to the sums (epilogue.h).
+// K is summed in blocks, for the sake of its rounding; the totals of the blocks wait on the stack. It does
+// not decide sizes (schedule.h) nor what happens to the sums (epilogue.h).
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
