@@ -28,6 +28,7 @@
 
 #include "codegen/cpu/jit.h"
 #include "loops/kernel.h"
+#include "loops/normalise.h"
 
 namespace bolt::codegen::cpu {
 
@@ -61,17 +62,9 @@ struct Schedule {
 BOLT_API Schedule schedule(const loops::Kernel& kernel, const Target& target);
 BOLT_API std::string print(const Schedule& s);
 
-/// The same kernel with dimensions of size 1 dropped and neighbours that always run together merged: a
-/// contiguous tensor becomes one long row whatever its rank. Content that does not change the code (names) is
-/// normalised.
-BOLT_API loops::Kernel normalise(const loops::Kernel& kernel);
-
-/// index = coef * dim + rest, when it is so.
-struct LinearIn {
-  bool linear = false;
-  Sym coef, rest;
-};
-BOLT_API LinearIn linear_in(Sym index, Sym dim);
-bool mentions(Sym index, Sym symbol);
+using loops::linear_in;
+using loops::LinearIn;
+using loops::mentions;
+using loops::normalise;
 
 }  // namespace bolt::codegen::cpu

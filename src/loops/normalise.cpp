@@ -1,16 +1,13 @@
-// codegen/cpu/normalise.cpp
-// See schedule.h. Two neighbouring dimensions i, i+1 merge when every index that mentions either is linear in
-// both with coef(i) = coef(i+1) * size(i+1), and every reduction runs over both or neither.
+// loops/normalise.cpp
+// See normalise.h. Two neighbouring dimensions i, i+1 merge when every index that mentions either is linear
+// in both with coef(i) = coef(i+1) * size(i+1), and every reduction runs over both or neither.
+
+#include "loops/normalise.h"
 
 #include <algorithm>
+#include <functional>
 
-#include "codegen/cpu/schedule.h"
-
-namespace bolt::codegen::cpu {
-
-using loops::Expr;
-using loops::ExprKind;
-using loops::Kernel;
+namespace bolt::loops {
 
 bool mentions(Sym index, Sym symbol) {
   std::vector<Sym> symbols;
@@ -54,12 +51,12 @@ namespace {
 void for_each_index(Kernel& k, const std::function<void(Sym&)>& visit) {
   for (Expr& e : k.exprs)
     if (e.kind == ExprKind::Load || e.kind == ExprKind::Index) visit(e.index);
-  for (loops::Store& s : k.stores) visit(s.index);
+  for (Store& s : k.stores) visit(s.index);
 }
 
 /// Replaces loop variables in every index and size, then rebuilds which dimensions each expression varies
 /// over.
-void rename(Kernel& k, const std::function<Sym(int)>& replacement, const std::vector<loops::Dim>& dims) {
+void rename(Kernel& k, const std::function<Sym(int)>& replacement, const std::vector<Dim>& dims) {
   const int count = static_cast<int>(k.dims.size());
   auto change = [&](Sym symbol) {
     for (int i = 0; i < count; ++i)
@@ -90,7 +87,7 @@ bool drop_unit_dim(Kernel& k) {
                                      [&](const Expr& e) { return e.reduce_dims == (1u << i); });
     // A reduction over nothing but this dimension needs it, and a kernel needs one dimension at least.
     if (!k.dims[i].size.is_const(1) || reduced || k.dims.size() == 1) continue;
-    std::vector<loops::Dim> dims = k.dims;
+    std::vector<Dim> dims = k.dims;
     dims.erase(dims.begin() + static_cast<long>(i));
     const int gone = static_cast<int>(i);
     std::vector<int> to;
@@ -109,7 +106,7 @@ bool can_merge(Kernel& k, int outer) {
     return false;
   for (const Expr& e : k.exprs) {
     const bool over_a = e.reduce_dims >> outer & 1, over_b = e.reduce_dims >> (outer + 1) & 1;
-    const bool arg = e.reduce_op == loops::ReduceOp::ArgMax || e.reduce_op == loops::ReduceOp::ArgMin;
+    const bool arg = e.reduce_op == ReduceOp::ArgMax || e.reduce_op == ReduceOp::ArgMin;
     if (over_a != over_b || (e.kind == ExprKind::Reduce && arg && over_a)) return false;
   }
   bool same = true;
@@ -123,7 +120,7 @@ bool can_merge(Kernel& k, int outer) {
 bool merge_pair(Kernel& k) {
   for (int i = 0; i + 1 < static_cast<int>(k.dims.size()); ++i) {
     if (!can_merge(k, i)) continue;
-    std::vector<loops::Dim> dims = k.dims;
+    std::vector<Dim> dims = k.dims;
     dims[static_cast<size_t>(i)].size =
         k.dims[static_cast<size_t>(i)].size * k.dims[static_cast<size_t>(i) + 1].size;
     dims.erase(dims.begin() + i + 1);
@@ -142,10 +139,10 @@ Kernel normalise(const Kernel& kernel) {
   Kernel k = kernel;
   k.name = std::string("k");  // g++ 12 warns of an overlap in the assignment of a literal
   k.sources.clear();
-  for (loops::Buffer& b : k.buffers) b.name.clear();
+  for (Buffer& b : k.buffers) b.name.clear();
   while (drop_unit_dim(k) || merge_pair(k)) {
   }
   return k;
 }
 
-}  // namespace bolt::codegen::cpu
+}  // namespace bolt::loops

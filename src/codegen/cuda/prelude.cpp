@@ -1,0 +1,210 @@
+// codegen/cuda/prelude.cpp
+// See prelude.h. In parts, because compilers limit the length of a literal.
+
+#include "codegen/cuda/prelude.h"
+
+#include <string>
+
+namespace bolt::codegen::cuda {
+namespace {
+
+constexpr std::string_view kMemory = R"(typedef long long i64;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short f16;  // their bits
+typedef unsigned short bf16;
+#define BOLT __device__ __forceinline__
+
+// N neighbours in memory, read and written 16 bytes at a time.
+template <typename T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
+  T at[N];
+};
+template <int N, typename T>
+BOLT pack<T, N> get(const T* from) {
+  return *reinterpret_cast<const pack<T, N>*>(from);
+}
+template <typename T, int N>
+BOLT void put(T* to, const pack<T, N>& v) {
+  *reinterpret_cast<pack<T, N>*>(to) = v;
+}
+template <int N, typename T>
+BOLT pack<T, N> all_of(T v) {
+  pack<T, N> p;
+#pragma unroll
+  for (int i = 0; i < N; ++i) p.at[i] = v;
+  return p;
+}
+
+BOLT float from_bf16(bf16 v) { return __uint_as_float(unsigned(v) << 16); }
+BOLT bf16 to_bf16(float v) {
+  bf16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+  return r;
+}
+BOLT float from_f16(f16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
+  return r;
+}
+BOLT f16 to_f16(float v) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+  return r;
+}
+
+// The index where it lies in [0, size), else one that does; a wanted one that does not is noted.
+BOLT i64 inside(i64 index, i64 size, bool wanted, bool& missed) {
+  if (u64(index) < u64(size)) return index;
+  missed = missed || wanted;
+  return 0;
+}
+
+)";
+
+constexpr std::string_view kArithmetic = R"(// Integers wrap: all of it is done on 64 bits without a sign.
+template <typename T> BOLT T bolt_add(T a, T b) { return T(u64(a) + u64(b)); }
+template <typename T> BOLT T bolt_sub(T a, T b) { return T(u64(a) - u64(b)); }
+template <typename T> BOLT T bolt_mul(T a, T b) { return T(u64(a) * u64(b)); }
+template <typename T> BOLT T bolt_neg(T a) { return T(0 - u64(a)); }
+template <typename T> BOLT T bolt_abs(T a) { return a < 0 ? bolt_neg(a) : a; }
+BOLT float bolt_add(float a, float b) { return a + b; }
+BOLT float bolt_mul(float a, float b) { return a * b; }
+BOLT double bolt_add(double a, double b) { return a + b; }
+BOLT double bolt_mul(double a, double b) { return a * b; }
+template <typename T> BOLT T bolt_sign(T a) { return T((a > 0) - (a < 0)); }
+
+// NaN wins; in fmax and fmin it loses.
+template <typename T> BOLT T bolt_maximum(T a, T b) { return a > b || a != a ? a : b; }
+template <typename T> BOLT T bolt_minimum(T a, T b) { return a < b || a != a ? a : b; }
+template <typename T> BOLT T bolt_fmax(T a, T b) { return a > b || b != b ? a : b; }
+template <typename T> BOLT T bolt_fmin(T a, T b) { return a < b || b != b ? a : b; }
+
+// Division by zero gives 0, the smallest integer by -1 itself.
+template <typename T>
+BOLT T bolt_trunc_div(T a, T b) {
+  if (b == 0) return 0;
+  if (T(-1) < T(0) && b == T(-1)) return bolt_neg(a);
+  return T(a / b);
+}
+template <typename T>
+BOLT T bolt_fmod(T a, T b) {
+  return b == 0 ? T(0) : bolt_sub(a, bolt_mul(bolt_trunc_div(a, b), b));
+}
+template <typename T>
+BOLT T bolt_remainder(T a, T b) {
+  T r = bolt_fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? bolt_add(r, b) : r;
+}
+template <typename T>
+BOLT T bolt_floor_div(T a, T b) {
+  T q = bolt_trunc_div(a, b), r = bolt_fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? bolt_sub(q, T(1)) : q;
+}
+template <typename T>
+BOLT T bolt_pow(T base, T n) {
+  if (n < 0) return base == 1 ? T(1) : base == T(-1) ? (n % 2 != 0 ? T(-1) : T(1)) : T(0);
+  T result = 1;
+  for (u64 left = u64(n); left != 0; left >>= 1, base = bolt_mul(base, base))
+    if (left & 1) result = bolt_mul(result, base);
+  return result;
+}
+template <typename T>
+BOLT T bolt_shift_left(T a, T b) {
+  return u64(b) < 8 * sizeof(T) ? T(u64(a) << int(b)) : T(0);
+}
+template <typename T>
+BOLT T bolt_shift_right(T a, T b) {
+  if (u64(b) < 8 * sizeof(T)) return T(a >> int(b));
+  return a < 0 ? T(-1) : T(0);
+}
+
+// As ATen: the remainder has the divisor's sign; x / 0 is the true quotient.
+#define BOLT_FLOATING(T, f)                                                 \
+  BOLT T bolt_remainder(T a, T b) {                                         \
+    T r = fmod##f(a, b);                                                    \
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;                        \
+  }                                                                         \
+  BOLT T bolt_floor_div(T a, T b) {                                         \
+    if (b == 0) return a / b;                                               \
+    T r = fmod##f(a, b), d = (a - r) / b;                                   \
+    if (r != 0 && (r < 0) != (b < 0)) d = d - T(1);                         \
+    if (d == 0) return copysign##f(T(0), a / b);                            \
+    T whole = floor##f(d);                                                  \
+    return d - whole > T(0.5) ? whole + T(1) : whole;                       \
+  }
+BOLT_FLOATING(float, f)
+BOLT_FLOATING(double, )
+
+)";
+
+constexpr std::string_view kReductions = R"(template <typename T> struct Best { T value; i64 at; };
+enum : i64 { kNowhere = 0x7fffffffffffffffll };  // behind every position
+
+// The first of equals wins, NaN beats all.
+template <typename T>
+BOLT Best<T> first_of(bool a_wins, bool b_wins, Best<T> a, Best<T> b) {
+  bool take_a = a_wins || (!b_wins && a.at < b.at);
+  return take_a ? a : b;
+}
+template <typename T> BOLT bool over(T a, T b) { return a > b || (a != a && b == b); }
+template <typename T> BOLT bool under(T a, T b) { return a < b || (a != a && b == b); }
+
+struct Sum { template <typename T> static BOLT T of(T a, T b) { return bolt_add(a, b); } };
+struct Prod { template <typename T> static BOLT T of(T a, T b) { return bolt_mul(a, b); } };
+struct Max { template <typename T> static BOLT T of(T a, T b) { return bolt_maximum(a, b); } };
+struct Min { template <typename T> static BOLT T of(T a, T b) { return bolt_minimum(a, b); } };
+struct Any { static BOLT bool of(bool a, bool b) { return a || b; } };
+struct All { static BOLT bool of(bool a, bool b) { return a && b; } };
+struct ArgMax {
+  template <typename T> static BOLT Best<T> of(Best<T> a, Best<T> b) {
+    return first_of(over(a.value, b.value), over(b.value, a.value), a, b);
+  }
+};
+struct ArgMin {
+  template <typename T> static BOLT Best<T> of(Best<T> a, Best<T> b) {
+    return first_of(under(a.value, b.value), under(b.value, a.value), a, b);
+  }
+};
+
+BOLT int partner(int v, int distance) { return __shfl_xor_sync(0xffffffffu, v, distance); }
+BOLT i64 partner(i64 v, int distance) { return __shfl_xor_sync(0xffffffffu, v, distance); }
+BOLT float partner(float v, int distance) { return __shfl_xor_sync(0xffffffffu, v, distance); }
+BOLT double partner(double v, int distance) { return __shfl_xor_sync(0xffffffffu, v, distance); }
+template <typename T> BOLT T partner(T v, int distance) { return T(partner(int(v), distance)); }
+template <typename T> BOLT Best<T> partner(Best<T> v, int distance) {
+  return {partner(v.value, distance), partner(v.at, distance)};
+}
+
+// Every lane gets the result.
+template <typename Op, typename T>
+BOLT T across_warp(T v) {
+#pragma unroll
+  for (int distance = 16; distance; distance /= 2) v = Op::of(v, partner(v, distance));
+  return v;
+}
+// Every thread gets the result, from the same sums in the same order.
+template <typename Op, int Threads, typename T>
+BOLT T across_block(T v) {
+  __shared__ T part[Threads / 32];
+  v = across_warp<Op>(v);
+  __syncthreads();  // an earlier result may still be on its way out of `part`
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+  __syncthreads();
+  T result = part[0];
+#pragma unroll
+  for (int i = 1; i < Threads / 32; ++i) result = Op::of(result, part[i]);
+  return result;
+}
+)";
+
+}  // namespace
+
+std::string_view prelude() {
+  static const std::string text = std::string(kMemory) + std::string(kArithmetic) + std::string(kReductions);
+  return text;
+}
+
+}  // namespace bolt::codegen::cuda

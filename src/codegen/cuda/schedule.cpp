@@ -1,0 +1,175 @@
+// codegen/cuda/schedule.cpp
+// See schedule.h.
+
+#include "codegen/cuda/schedule.h"
+
+#include <algorithm>
+
+#include "loops/kernel_ops.h"
+#include "loops/normalise.h"
+
+namespace bolt::codegen::cuda {
+
+using loops::Expr;
+using loops::ExprKind;
+using loops::GatherTerm;
+using loops::Kernel;
+
+namespace {
+
+/// With 512 threads in a block each still has 128 registers.
+constexpr int kWarp = 32, kMaxThreads = 512, kMaxVector = 8;
+/// Elements of one value that a thread may hold: more would spill.
+constexpr int64_t kHeldElements = 32;
+/// Vectors per thread that hide the latency of memory at full occupancy.
+constexpr int64_t kVectorsPerThread = 4;
+
+uint32_t reduced_dims(const Kernel& k) {
+  uint32_t mask = 0;
+  for (const Expr& e : k.exprs) mask |= e.reduce_dims;
+  return mask;
+}
+
+Sym points(const Kernel& k, const std::vector<int>& dims) {
+  Sym n = 1;
+  for (int d : dims) n *= k.dims[static_cast<size_t>(d)].size;
+  return n;
+}
+
+struct Place {
+  Sym index;
+  const std::vector<GatherTerm>& gather;
+  loops::ExprId mask;
+  DType dtype;
+};
+
+template <typename F>
+void each_access(const Kernel& k, F&& f) {
+  for (const Expr& e : k.exprs)
+    if (e.kind == ExprKind::Load) f(Place{e.index, e.gather, e.mask, e.dtype});
+  for (const loops::Store& s : k.stores)
+    f(Place{s.index, s.gather, s.mask, k.buffers[static_cast<size_t>(s.buffer)].dtype});
+}
+
+bool contiguous_along(const Kernel& k, int dim) {
+  bool found = false;
+  each_access(k, [&](const Place& p) {
+    const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(dim));
+    found = found || (along.linear && along.coef.is_const(1));
+  });
+  return found;
+}
+
+/// As many elements as 16 bytes of the narrowest contiguous access hold, if they divide the dimension.
+int pick_vector(const Kernel& k, Schedule s) {
+  int narrowest = 16;
+  each_access(k, [&](const Place& p) {
+    const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(s.inner));
+    if (along.linear && along.coef.is_const(1)) narrowest = std::min(narrowest, dtype_bytes(p.dtype));
+  });
+  for (s.vector = std::min(kMaxVector, 16 / narrowest); s.vector > 1; s.vector /= 2) {
+    if (!divisible(k.dims[static_cast<size_t>(s.inner)].size, s.vector)) continue;
+    bool any = false;
+    each_access(k, [&](const Place& p) { any = any || is_wide(k, s, p.index, p.gather, p.mask); });
+    if (any) return s.vector;
+  }
+  return 1;
+}
+
+/// The power of two from `low` to `high` that is at least `wanted`, or `high`.
+int power_of_two(int64_t wanted, int low, int high) {
+  int n = low;
+  while (n < wanted && n < high) n *= 2;
+  return n;
+}
+
+void schedule_points(const Kernel& k, const Options& options, Schedule* s) {
+  s->inner = static_cast<int>(k.dims.size()) - 1;
+  if (options.aligned && s->inner >= 0) s->vector = pick_vector(k, *s);
+  s->blocks = ceildiv(points(k, s->outer), s->threads * s->vector);
+}
+
+/// Who computes a row. Neighbouring threads must touch neighbouring memory: where the rows are the columns of
+/// a matrix, a thread takes each.
+void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
+  const Sym rows = points(k, s->outer), length = points(k, s->row);
+  s->inner = s->row.back();
+  const bool columns =
+      !s->outer.empty() && !contiguous_along(k, s->inner) && contiguous_along(k, s->outer.back());
+  const bool tiny = length.is_const() && length.value() <= 8 && !s->outer.empty();
+  if (columns || tiny) {
+    s->blocks = ceildiv(rows, s->threads);
+  } else {
+    if (options.aligned) s->vector = pick_vector(k, *s);
+    // A row of unknown length is taken for a long one.
+    const int64_t vectors = length.is_const() ? (length.value() + s->vector - 1) / s->vector : 1024;
+    if (vectors <= kWarp * kVectorsPerThread && !s->outer.empty()) {
+      s->threads = 128;
+      s->group = kWarp;
+      s->blocks = ceildiv(rows, s->threads / kWarp);
+    } else {
+      s->threads = power_of_two((vectors + kVectorsPerThread - 1) / kVectorsPerThread, 64, kMaxThreads);
+      s->group = s->threads;
+      s->blocks = rows;
+    }
+  }
+  if (!length.is_const() || length.value() < 1) return;
+  const int64_t stride = s->group * s->vector, held = (length.value() + stride - 1) / stride;
+  if (held * s->vector <= kHeldElements) s->held = static_cast<int>(held);
+}
+
+}  // namespace
+
+bool is_wide(const Kernel& k, const Schedule& s, Sym index, const std::vector<GatherTerm>& gather,
+             loops::ExprId mask) {
+  if (s.vector == 1) return false;
+  const uint32_t inner = 1u << s.inner;
+  const loops::LinearIn along = loops::linear_in(index, Kernel::dim(s.inner));
+  if (!along.linear || !along.coef.is_const(1) || !divisible(along.rest, s.vector)) return false;
+  if (mask != loops::kNone && (k.exprs[static_cast<size_t>(mask)].dims & inner)) return false;
+  return std::all_of(gather.begin(), gather.end(), [&](const GatherTerm& g) {
+    return !(k.exprs[static_cast<size_t>(g.value)].dims & inner) && divisible(g.coef, s.vector);
+  });
+}
+
+std::string refusal(const Kernel& k) {
+  const uint32_t row = reduced_dims(k);
+  for (const loops::Buffer& b : k.buffers)
+    if (is_complex(b.dtype)) return "complex numbers";
+  for (const Expr& e : k.exprs) {
+    if (e.kind == ExprKind::Acc) return "it ends a contraction, whose sums are not CUDA code";
+    if (e.kind == ExprKind::Reduce && e.reduce_dims != row) return "reductions over different dimensions";
+    if (e.kind == ExprKind::Reduce && loops::is_arg_reduce(e.reduce_op) && (row & (row - 1)))
+      return "the position of an extreme beside a reduction over several dimensions";
+  }
+  return "";
+}
+
+Schedule schedule(const Kernel& k, const Options& options) {
+  Schedule s;
+  const uint32_t row = reduced_dims(k);
+  Sym all = 1;
+  for (int d = 0; d < static_cast<int>(k.dims.size()); ++d) {
+    (row >> d & 1 ? s.row : s.outer).push_back(d);
+    all *= k.dims[static_cast<size_t>(d)].size;
+  }
+  // Room for the positions of threads beyond the end.
+  s.narrow = all.is_const() && all.value() < (int64_t{1} << 31);
+  if (row)
+    schedule_rows(k, options, &s);
+  else
+    schedule_points(k, options, &s);
+  return s;
+}
+
+std::string print(const Schedule& s) {
+  std::string who = s.row.empty()          ? "pointwise"
+                    : s.group == 1         ? "one thread per row"
+                    : s.group == s.threads ? "one block per row"
+                                           : "one warp per row";
+  who += ", " + std::to_string(s.vector) + (s.vector == 1 ? " element" : " elements") + " per access";
+  if (s.held) who += ", row held in registers";
+  return who + "; " + s.blocks.str() + " blocks of " + std::to_string(s.threads) + " threads";
+}
+
+}  // namespace bolt::codegen::cuda

@@ -1,0 +1,131 @@
+// codegen/cuda/sweeps.cpp
+// See sweeps.h.
+
+#include "codegen/cuda/sweeps.h"
+
+#include <algorithm>
+
+#include "loops/analysis.h"
+
+namespace bolt::codegen::cuda {
+
+using loops::Expr;
+using loops::ExprId;
+using loops::ExprKind;
+using loops::Kernel;
+using loops::kNone;
+
+namespace {
+
+template <typename T, typename F>
+void each_operand(const T& e, F&& f) {
+  for (const loops::GatherTerm& g : e.gather) f(g.value);
+  if (e.mask != kNone) f(e.mask);
+}
+
+class Planner {
+ public:
+  Planner(const Kernel& k, const Schedule& s)
+      : k_(k), s_(s), elements_(element_dims(k, s)), level_(loops::reduction_levels(k)), live_(live()) {}
+
+  Sweeps run() {
+    Sweeps out;
+    out.kept.assign(k_.exprs.size(), false);
+    std::vector<bool> computed(k_.exprs.size(), false);
+    int last = 0;
+    for (size_t i = 0; i < k_.exprs.size(); ++i)
+      if (live_[i]) last = std::max(last, level_[i]);
+    for (int level = 0; level <= last; ++level) {
+      Sweep sweep = make(level, level == last, computed, &out.kept);
+      for (ExprId id : sweep.needed) computed[static_cast<size_t>(id)] = true;
+      out.list.push_back(std::move(sweep));
+    }
+    return out;
+  }
+
+ private:
+  const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
+  bool along_row(ExprId id) const { return expr(id).dims & elements_; }
+
+  std::vector<bool> live() const {
+    std::vector<bool> live(k_.exprs.size(), false);
+    auto mark = [&](ExprId id) { live[static_cast<size_t>(id)] = true; };
+    for (const loops::Store& st : k_.stores) {
+      mark(st.value);
+      each_operand(st, mark);
+    }
+    for (size_t i = k_.exprs.size(); i-- > 0;) {
+      if (!live[i]) continue;
+      for (ExprId a : k_.exprs[i].args) mark(a);
+      each_operand(k_.exprs[i], mark);
+    }
+    return live;
+  }
+
+  /// Worth registers: neither free nor a conversion of what is kept itself. Where vectors are wide, a value
+  /// that is one for the whole vector is cheap too.
+  bool may_keep(ExprId id) const {
+    const ExprKind kind = expr(id).kind;
+    if (!s_.held || kind == ExprKind::Const || kind == ExprKind::Index || kind == ExprKind::Cast)
+      return false;
+    return s_.vector == 1 || (expr(id).dims >> s_.inner & 1);
+  }
+
+  Sweep make(int level, bool stores, const std::vector<bool>& computed, std::vector<bool>* kept) const {
+    Sweep sweep;
+    std::vector<bool> wanted(k_.exprs.size(), false);
+    auto want = [&](ExprId id) {
+      if (along_row(id)) wanted[static_cast<size_t>(id)] = true;
+    };
+    for (size_t i = 0; i < k_.exprs.size(); ++i) {
+      const Expr& e = k_.exprs[i];
+      const ExprId id = static_cast<ExprId>(i);
+      if (!live_[i]) continue;
+      if (e.kind == ExprKind::Reduce) {
+        if (level_[i] != level + 1) continue;
+        sweep.reductions.push_back(id);
+        want(e.args[0]);
+      } else if (!along_row(id) && level_[i] == level) {
+        sweep.before.push_back(id);
+      }
+    }
+    if (stores) {
+      for (const loops::Store& st : k_.stores) {
+        want(st.value);
+        each_operand(st, want);
+      }
+    }
+    for (size_t i = k_.exprs.size(); i-- > 0;) {
+      const ExprId id = static_cast<ExprId>(i);
+      if (!wanted[i]) continue;
+      if (computed[i] && may_keep(id)) {
+        (*kept)[i] = true;
+        continue;
+      }
+      sweep.needed.push_back(id);
+      for (ExprId a : k_.exprs[i].args) want(a);
+      each_operand(k_.exprs[i], want);
+    }
+    std::reverse(sweep.needed.begin(), sweep.needed.end());
+    return sweep;
+  }
+
+  const Kernel& k_;
+  const Schedule& s_;
+  const uint32_t elements_;
+  const std::vector<int> level_;
+  const std::vector<bool> live_;
+};
+
+}  // namespace
+
+uint32_t element_dims(const Kernel& k, const Schedule& s) {
+  if (s.row.empty()) return (1u << k.dims.size()) - 1;
+  uint32_t mask = 0;
+  for (int d : s.row) mask |= 1u << d;
+  return mask;
+}
+
+Sweeps plan_sweeps(const Kernel& k, const Schedule& s) { return Planner(k, s).run(); }
+
+}  // namespace bolt::codegen::cuda

@@ -1,0 +1,28 @@
+// codegen/cuda/sweeps.h
+// What a thread computes when. A kernel with n reductions in a row takes n + 1 sweeps over the row; the last
+// one stores. A sweep computes what its reductions or stores need, as far as no earlier sweep has kept it.
+#pragma once
+
+#include <vector>
+
+#include "codegen/cuda/schedule.h"
+
+namespace bolt::codegen::cuda {
+
+struct Sweep {
+  std::vector<loops::ExprId> before;      // one value per row, known before the sweep
+  std::vector<loops::ExprId> needed;      // values along the row
+  std::vector<loops::ExprId> reductions;  // of the sweep; the last sweep has none
+};
+
+struct Sweeps {
+  std::vector<Sweep> list;
+  std::vector<bool> kept;  // by expression: in registers for later sweeps
+};
+
+/// Dimensions that the elements of a sweep vary over; the others are one row's.
+uint32_t element_dims(const loops::Kernel& k, const Schedule& s);
+
+Sweeps plan_sweeps(const loops::Kernel& k, const Schedule& s);
+
+}  // namespace bolt::codegen::cuda

@@ -1,0 +1,29 @@
+// pointwise, 8 elements per access; 24 blocks of 256 threads
+extern "C" __global__ void __launch_bounds__(256)
+bolt_add_gelu_mul_0(const bf16* b0, const bf16* b1, const float* b2, bf16* b3) {
+  const unsigned at = (blockIdx.x * 256 + threadIdx.x) * 8;
+  if (at >= 49152) return;
+  const i64 d0 = at / 768;
+  const i64 d1_at = at % 768;
+  const pack<bf16, 8> x0 = get<8>(b0 + ((d0 * 768) + d1_at));
+  const pack<bf16, 8> x2 = get<8>(b1 + d1_at);
+  const float v13 = b2[d0];
+  pack<bf16, 8> y0;
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    const float v1 = from_bf16(x0.at[e]);
+    const float v3 = from_bf16(x2.at[e]);
+    const float v4 = v1 + v3;
+    const float v6 = v4 * 0.707106769f;
+    const float v7 = erff(v6);
+    const float v9 = v7 + 1.0f;
+    const float v11 = v4 * 0.5f;
+    const float v12 = v11 * v9;
+    const float v14 = v12 * v13;
+    const bf16 v15 = to_bf16(v14);
+    const float v16 = from_bf16(v15);
+    const bf16 v17 = to_bf16(v16);
+    y0.at[e] = v17;
+  }
+  put(b3 + ((d0 * 768) + d1_at), y0);
+}
