@@ -269,6 +269,8 @@ class Planner {
     if (!changes && !kept && !lent) return buffer;
     PlanBuffer b;
     b.type = v->type;
+    // Of a broadcast number, say: no copy can be stored where elements share their memory.
+    if (!is_dense(b.type)) b.type.strides = graph::contiguous_strides(b.type.sizes);
     b.kind = BufferKind::Output;
     b.source = i;
     int fresh = add_buffer(b);

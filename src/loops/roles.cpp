@@ -111,7 +111,9 @@ class Assigner {
     // Overlapping elements (an expanded result) cannot be stored: the base is, and shown through strides.
     if (is_view(v) && !is_dense(v->type) && over_base(v, layout(base))) return want(base);
     bool fresh = !f_.usage.materialized[v->id] && !r_.wanted[v->id];
-    if (fresh && o.write_to < 0) f_.strides[v->id] = v->type.strides;
+    // Elements of a returned view may share their memory; those of what is stored for it may not.
+    if (fresh && o.write_to < 0)
+      f_.strides[v->id] = is_dense(v->type) ? v->type.strides : graph::contiguous_strides(v->type.sizes);
     want(v);
   }
 

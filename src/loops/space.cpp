@@ -125,8 +125,8 @@ class Aligner {
       const Value* v = queue_.back();
       queue_.pop_back();
       if (v->def && enters(v->def)) up(v);
-      // Constants are shared by everything and tie nothing together.
-      if (v->def && graph::op_info(v->def->op).kind == OpKind::Create) continue;
+      // Constants are shared by everything and tie nothing together; but one that is reduced spans the space.
+      if (v != root_ && v->def && graph::op_info(v->def->op).kind == OpKind::Create) continue;
       for (const Node* user : usage_.users_of(v))
         if (enters(user)) down(v, user);
     }

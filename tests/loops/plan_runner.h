@@ -1,6 +1,7 @@
 // tests/loops/plan_runner.h
 // Runs a Plan on host memory: kernels by their reference execution, calls by the graph's. Temporaries lie in
-// one arena filled with rubbish, so that a wrong lifetime or a missing store shows in the results.
+// one arena filled with rubbish, so that a wrong lifetime or a missing store shows in the results; every
+// allocation ends in a zone that nobody may write. tests/fuzz runs machine code in place of the references.
 #pragma once
 
 #include <cstring>
@@ -18,7 +19,8 @@ using graph::HostTensor;
 
 class PlanRunner {
  public:
-  PlanRunner(const Plan& plan, const std::vector<HostTensor>& inputs) : p_(plan), inputs_(inputs) {
+  virtual ~PlanRunner() = default;
+  PlanRunner(const Plan& plan, const std::vector<HostTensor>& inputs) : inputs_(inputs), p_(plan) {
     for (size_t i = 0; i < inputs.size(); ++i)
       for (size_t d = 0; d < inputs[i].sizes.size(); ++d) {
         Sym s = plan.graph->inputs[i].value->type.sizes[d];
@@ -33,10 +35,13 @@ class PlanRunner {
     for (const Step& s : p_.steps) step(s);
     std::vector<HostTensor> out;
     for (int b : p_.output_buffers) out.push_back(load(b));
+    for (auto [zone, from] : zones_)
+      for (int64_t i = from; i < from + kZone; ++i)
+        BOLT_CHECK(zone[i] == kRubbish, "a kernel wrote beside its memory");
     return out;
   }
 
- private:
+ protected:
   int64_t value(Sym s) const {
     return evaluate(s, [&](const SymNode& n) { return sizes_.at(n.name); });
   }
@@ -46,12 +51,19 @@ class PlanRunner {
     return out;
   }
 
+  /// Aligned as the program's own memory, with a zone on either side.
   char* rubbish(int64_t bytes) {
-    memory_.push_back(std::make_unique<char[]>(static_cast<size_t>(bytes) + 1));
-    std::memset(memory_.back().get(), 0x7b, static_cast<size_t>(bytes));
-    return memory_.back().get();
+    auto all = static_cast<size_t>(bytes + 3 * kZone);
+    memory_.push_back(std::make_unique<char[]>(all));
+    std::memset(memory_.back().get(), kRubbish, all);
+    char* start = memory_.back().get() + kZone;
+    start += (kZone - reinterpret_cast<uintptr_t>(start) % kZone) % kZone;
+    zones_.emplace_back(start, -kZone);
+    zones_.emplace_back(start, bytes);
+    return start;
   }
 
+ private:
   void allocate() {
     char* arena = rubbish(value(p_.arena_bytes));
     for (const PlanBuffer& b : p_.buffers) {
@@ -61,6 +73,8 @@ class PlanRunner {
       for (int64_t n : sizes)
         if (n == 0) span = 0;
       int64_t bytes = span * dtype_bytes(b.type.dtype);
+      for (size_t i = 0; i < sizes.size(); ++i)
+        BOLT_CHECK(b.kind != BufferKind::Output || sizes[i] < 2 || strides[i] > 0, "an output of broadcasts");
       if (b.kind == BufferKind::Alias) {
         base_.push_back(base_[b.source] + value(b.offset) * dtype_bytes(b.type.dtype));
       } else if (b.kind == BufferKind::Temp && !b.owned_by_step) {
@@ -82,19 +96,20 @@ class PlanRunner {
 
   void step(const Step& s) {
     switch (s.kind) {
-      case StepKind::Kernel: return kernel(p_.kernels[s.kernel], s.buffers, 0);
+      case StepKind::Kernel: return kernel(s);
       case StepKind::Copy: return store(s.buffers[1], load(s.buffers[0]));
-      case StepKind::Contraction:
+      case StepKind::Contraction: return contraction(s);
       case StepKind::Library: return call(s);
       case StepKind::Pack: return pack(s);
       case StepKind::Extern: BOLT_CHECK(false, "an extern cannot be run here");
     }
   }
 
-  void kernel(const Kernel& k, const std::vector<int>& buffers, size_t from) {
+  virtual void kernel(const Step& s) {
+    const Kernel& k = p_.kernels[s.kernel];
     verify(k);
     std::vector<void*> bases;
-    for (size_t i = from; i < buffers.size(); ++i) bases.push_back(base_[buffers[i]]);
+    for (int b : s.buffers) bases.push_back(base_[b]);
     int64_t report = 0;
     bases.push_back(&report);
     std::vector<int64_t> syms = values(k.symbols);
@@ -103,10 +118,11 @@ class PlanRunner {
   }
 
   /// Here the packed form is the row-major one.
-  void pack(const Step& s) {
+  virtual void pack(const Step& s) {
     HostTensor weights = load(s.buffers[0]);
     graph::store_tensor(weights, dense_strides(weights.sizes), base_[s.buffers[1]]);
   }
+  virtual void contraction(const Step& s) { call(s); }
   static std::vector<int64_t> dense_strides(const std::vector<int64_t>& sizes) {
     std::vector<int64_t> dense(sizes.size(), 1);
     for (size_t i = dense.size(); i-- > 1;) dense[i - 1] = dense[i] * sizes[i];
@@ -178,11 +194,16 @@ class PlanRunner {
     return out;
   }
 
-  const Plan& p_;
+  static constexpr int64_t kZone = 64;
+  static constexpr char kRubbish = 0x7b;
   const std::vector<HostTensor>& inputs_;
   std::map<std::string, int64_t> sizes_;
   std::vector<std::unique_ptr<char[]>> memory_;
-  std::vector<char*> base_;
+  std::vector<std::pair<const char*, int64_t>> zones_;  // a base and where from it kZone bytes begin
+
+ protected:
+  const Plan& p_;
+  std::vector<char*> base_;  // by buffer
 };
 
 }  // namespace bolt::loops::testing

@@ -2,6 +2,7 @@
 // Equal nodes (operation, operands, attributes, type) become the first of them. Operands of commutative
 // operations are compared in either order. extern_call is left alone: it may draw random numbers.
 #include <algorithm>
+#include <cmath>
 
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
@@ -53,8 +54,17 @@ size_t hash_node(const Node& n) {
   return h * 31 + operands;
 }
 
+// 0.0 and -0.0 are equal, but not the same number: 1 / x and copysign tell them apart.
+bool same_zeros(const Attrs& a, const Attrs& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    const double *p = std::get_if<double>(&x.second), *q = std::get_if<double>(&y.second);
+    return !p || !q || std::signbit(*p) == std::signbit(*q);
+  });
+}
+
 bool same(const Node& a, const Node& b) {
-  if (a.op != b.op || a.attrs != b.attrs || a.out()->type != b.out()->type) return false;
+  if (a.op != b.op || a.attrs != b.attrs || !same_zeros(a.attrs, b.attrs) || a.out()->type != b.out()->type)
+    return false;
   if (a.operands == b.operands) return true;
   return commutative(a.op) && a.operands[0] == b.operands[1] && a.operands[1] == b.operands[0];
 }

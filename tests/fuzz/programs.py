@@ -1,0 +1,197 @@
+"""tests/fuzz/programs.py: seed -> the source of a random function of three tensors, and what to call it with.
+
+The function grows statement by statement. Each new statement is run at once, in float32 and float64, and kept only
+when it raises nothing and both agree: otherwise rounding, not the compiler, would decide what comes out. What is run
+and what is printed on failure is the same text.
+"""
+
+from __future__ import annotations
+
+import linecache
+import random
+
+import torch
+import torch.nn.functional as F
+
+SIZES = ((6, 8), (8, 6), (5,), (3, 4, 5), (1, 8), (4, 16), (16,), (2, 3, 4, 2))
+
+UNARY = (
+    "{x}.relu()", "{x}.sigmoid()", "{x}.tanh()", "{x}.exp().clamp(max=20)", "{x}.abs().add(0.5).log()", "-{x}",
+    "F.gelu({x})", "F.silu({x})", "{x}.abs().sqrt()", "{x} * 2 + 1", "1 - {x}", "{x} / 3", "{x} ** 2",
+    "{x}.clamp(-1, 1)", "{x}.clone()", "{x}.detach()", "torch.sin({x})", "F.softmax({x}, -1)",
+    "F.layer_norm({x}, {x}.shape[-1:])", "torch.where({x} > 0.3, {x}, {c})", "{x}.masked_fill({x} < 0, {c})",
+    "{x}.cumsum(-1)", "{x}.sort(-1).values", "torch.zeros_like({x}) + {c}", "{x}.double().mul({c}).to({x}.dtype)",
+    "{x}.round() * {c}", "torch.nan_to_num({x})", "{x}.new_full({x}.shape, {c})",
+)  # fmt: skip
+VIEWS = (
+    "{x}.t()", "{x}.transpose(0, -1)", "{x}.reshape(-1)", "{x}.view(-1)", "{x}.flatten()", "{x}.unsqueeze(0)",
+    "{x}.squeeze()", "{x}[0]", "{x}[-1]", "{x}[1:]", "{x}[::2]", "{x}[..., 1:]", "{x}[..., :2]", "{x}.flip(0)",
+    "{x}.expand(2, *{x}.shape)", "{x}.narrow(-1, 1, 2)", "{x}.chunk(2, -1)[0]", "{x}.split(2, -1)[1]",
+    "{x}.unbind(0)[0]", "{x}.contiguous()", "{x}.permute(*reversed(range({x}.dim())))", "{x}[:, None]",
+    "{x}.diagonal()", "{x}.as_strided((2, 2), (1, 1))", "{x}.view_as({x})", "{x}.mT", "{x}.unfold(0, 2, 1)",
+)  # fmt: skip
+BINARY = (
+    "{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} / ({y}.abs() + 1)", "torch.maximum({x}, {y})", "torch.cat([{x}, {y}], -1)",
+    "torch.stack([{x}, {y}])", "{x} @ {y}", "{x} @ {y}.mT", "torch.where({y} > 0, {x}, {y})", "F.linear({x}, {y})",
+    "torch.addcmul({x}, {x}, {y})", "{x}.lerp({y}, 0.25)", "{x}.expand_as({y})", "{x}.reshape({y}.shape)",
+    "torch.outer({x}.reshape(-1)[:3], {y}.reshape(-1)[:4])", "{x}.masked_fill({y} > 0, {c})",
+)  # fmt: skip
+REDUCTIONS = (
+    "{x}.sum()", "{x}.sum(-1)", "{x}.mean(0)", "{x}.mean(-1, keepdim=True)", "{x}.amax(-1)", "{x}.max(0).values",
+    "{x}.var(-1)", "{x}.argmax(-1)", "({x} > 0).any(-1)", "({x} > 0).sum()", "{x}.norm()", "{x}.logsumexp(0)",
+    "{x}.min()",
+)  # fmt: skip
+# Left out until they are right: `torch.tensor(...)` inside the function, whose contents are lost when the recorder sees
+# its `empty`; `x[mask]`, whose size is data; `x.t_()` and `x.unsqueeze_(0)`, which strict mode refuses.
+INDICES = (
+    "{x}.argsort(-1, stable=True)", "torch.arange({x}.shape[-1])", "{x}.gather(-1, {x}.argsort(-1, stable=True))",
+    "{x}[torch.arange(2)]", "{x}[..., torch.arange({x}.shape[-1]).flip(0)]", "{x}.index_select(0, torch.arange(2))",
+    "torch.tril({x})", "F.pad({x}, (1, 2), value={c})", "torch.eye({x}.shape[-1])",
+)  # fmt: skip
+IN_PLACE = (
+    "{x}.add_({c})", "{x}.mul_({y})", "{x}.sub_({y})", "{x}.relu_()", "{x} += {y}", "{x} *= {c}", "{x}[0] = {c}",
+    "{x}[1:].mul_({c})", "{x}[..., 0].add_({c})", "{x}.t().add_({y})", "{x}.view(-1)[1:3].fill_({c})", "{x}.copy_({y})",
+    "{x}.zero_()", "{x}.fill_({c})", "{x}[..., ::2] = {y}[..., ::2]", "{x}.transpose(0, -1)[0].mul_({c})",
+    "{x}.clamp_(-1, 1)", "{x}[{x} > 0] = {c}", "{x}.masked_fill_({x} < 0, {c})", "{x}.flatten()[0] += {c}",
+    "{x}.unsqueeze(0).neg_()", "{x}.narrow(0, 0, 1).exp_().clamp_(max=9)", "{x}[0].copy_({x}[-1])", "torch.add({x}, {c}, out={x})",
+    "{x}[1:] = {x}[:-1].clone()", "{x}.index_fill_(0, torch.arange(1), {c})",
+)  # fmt: skip
+BREAKS = (
+    "{n} = {x} * {y}.mean().item()",
+    "{n} = {x} + float({y}.sum() > 0)",
+    "if {y}.sum() > 0:\n        {n} = {x} + 1\n    else:\n        {n} = {x} * 2",
+    "if {y}.sum() > 0:\n        {x}.add_(1)\n    {n} = {x} * {c}",
+    "{n} = {x}[int({y}.argmax().item()) % {x}.shape[0]]",
+    "{n} = {x} if bool(({y} > 0).any()) else -{x}",
+    "{n} = {x} * len({y}.reshape(-1)[:2].tolist())",
+    "for _ in range(int({y}.abs().sum().item()) % 3):\n        {x} = {x} * {c}\n    {n} = {x} + 1",
+    "try:\n        {n} = {x}[1000]\n    except IndexError:\n        {n} = {x} * {c}",
+)
+PYTHON = (
+    "pair = ({x}, {y})\n    {n} = pair[0] * 2",
+    "table = {{'a': {x}, 'b': [{y}, {x}]}}\n    table['b'].append({x} + 1)\n    {n} = table['b'][-1]",
+    "{n} = sum([{x} * i for i in range(3)])",
+    "for i in range(3):\n        {x} = {x} * {c} + i\n    {n} = {x}",
+    "if {x}.dim() > 1:\n        {n} = {x}.sum(-1)\n    else:\n        {n} = {x} * 2",
+    "def inner(t, k={c}):\n        return t * k + {y}.sum()\n    {n} = inner({x})",
+    "{n} = (lambda t: t + {x}.shape[0])({x})",
+    "first, *rest = {x}.unbind(0)\n    {n} = first + len(rest)",
+    "state = [{x}]\n    state[0].mul_({c})\n    {n} = state[0] + {x}",
+    "alias = {x}\n    alias += 1\n    {n} = {x} * {c}",
+    "window = {x}[1:]\n    {x}.add_({c})\n    {n} = window * 2",
+    "window = {x}.view(-1)\n    window.mul_({c})\n    {n} = {x} + window.sum()",
+    "{n} = torch.cat([p * (i + 1) for i, p in enumerate({x}.chunk(2, 0))], 0)",
+)
+RETURNS = (
+    "{x}",
+    "({x}, {y})",
+    "[{x}, ({y}, {z})]",
+    "{{'x': {x}, 'rest': [{y}, {{'z': {z}}}]}}",
+    "({x}, {x}, 3, None)",
+    "{x}, {y}[0]",
+)
+
+
+def function_of(statements, result, name="program"):
+    """(function, source)"""
+    body = "\n".join(f"    {s}" for s in statements)
+    source = f"def {name}(a, b, c):\n{body}\n    return {result}\n"
+    file = f"<random program {hash(source)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    space = {"torch": torch, "F": F}
+    exec(compile(source, file, "exec"), space)
+    return space[name], source
+
+
+def inputs_of(seed):
+    """Three tensors; some do not lie row by row. The shapes depend on the seed's first part only."""
+    seed, which = seed
+    choose = random.Random(seed)
+    values = torch.Generator().manual_seed(seed * 10 + which)
+    tensors = []
+    base = choose.choice(SIZES)
+    for i in range(3):
+        sizes = base if i == 0 or choose.random() < 0.6 else choose.choice(SIZES)
+        t = torch.randn(sizes, generator=values)
+        if choose.random() < 0.2:
+            t = torch.randn(sizes[::-1], generator=values).permute(*reversed(range(len(sizes))))
+        tensors.append(t)
+    return tensors
+
+
+def copies(tensors, dtype=None):
+    """Fresh memory of the same layout."""
+    return [torch.empty_strided(t.shape, t.stride(), dtype=dtype or t.dtype).copy_(t) for t in tensors]
+
+
+class Program:
+    """A function under construction: its statements and the names of its tensors."""
+
+    def __init__(self, seed, length):
+        self.random = random.Random(seed)
+        self.inputs = inputs_of((seed, 0))
+        self.names = ["a", "b", "c"]
+        self.statements = []
+        self.result = "a"
+        for _ in range(8 * length):
+            if len(self.statements) == length:
+                break
+            self.grow()
+        for _ in range(8):
+            result = self.fill(self.random.choice(RETURNS))
+            if self.runs(self.statements, result):
+                self.result = result
+                break
+
+    def fill(self, template, name=""):
+        pick = lambda: self.names[max(self.random.randrange(len(self.names)) for _ in range(2))]
+        constant = self.random.choice((0.5, 2, -1.5, 3, 0.25))
+        return template.format(x=pick(), y=pick(), z=pick(), c=constant, n=name)
+
+    def grow(self):
+        name = f"v{len(self.statements)}"
+        family = self.random.choice(
+            (UNARY, VIEWS, BINARY, BINARY, REDUCTIONS, INDICES, IN_PLACE, IN_PLACE, BREAKS, PYTHON)
+        )
+        text = self.fill(self.random.choice(family), name)
+        makes = family is not IN_PLACE
+        statement = text if family in (BREAKS, PYTHON, IN_PLACE) else f"{name} = {text}"
+        result = [*self.names, name] if makes else self.names
+        if self.runs([*self.statements, statement], f"({', '.join(result)},)"):
+            self.statements.append(statement)
+            self.names = result
+
+    def runs(self, statements, result):
+        """Without an error, and the same in float64 up to rounding, for every value it has."""
+        fn, _ = function_of(statements, result)
+        try:
+            single = fn(*copies(self.inputs))
+            double = fn(*copies(self.inputs, torch.float64))
+        except Exception:
+            return False
+        return well_conditioned(single, double)
+
+
+def tensors_in(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def well_conditioned(single, double):
+    for s, d in zip(tensors_in(single), tensors_in(double), strict=True):
+        if s.shape != d.shape or s.numel() > 4096 or s.numel() == 0:
+            return False
+        if not s.is_floating_point():
+            if not torch.equal(s, d):
+                return False
+        elif not bool(torch.isfinite(d).all()) or float(d.abs().max()) > 1e4:
+            return False
+        elif float((s - d).abs().max()) > 1e-5 * max(1.0, float(d.abs().max())):
+            return False
+    return True

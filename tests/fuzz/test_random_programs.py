@@ -1,0 +1,93 @@
+"""Random functions (programs.py), each called with three sets of inputs: results, mutated inputs, layouts and shared
+memory equal eager's, and errors against float64 are at most twice eager's.
+
+    BOLT_FUZZ_CASES=500 BOLT_FUZZ_SEED=1000 pytest tests/fuzz
+
+runs the seeds 1000 ... 1499. A failing program is printed with as few statements as still fail.
+"""
+
+import os
+
+import programs
+import pytest
+import torch
+
+import torchbolt
+from bench import compare
+
+FIRST = int(os.environ.get("BOLT_FUZZ_SEED", 1))
+CASES = int(os.environ.get("BOLT_FUZZ_CASES", 1 if "BOLT_FUZZ_SEED" in os.environ else 40))
+PER_TEST = 10  # programs; names of tests should not depend on much
+
+
+def outcome(fn, tensors):
+    """What the caller sees: the result and the inputs afterwards, or the error's type."""
+    try:
+        return [fn(*tensors), list(tensors)]
+    except Exception as error:
+        if isinstance(error, torchbolt.exc.TorchboltError):
+            raise
+        return type(error)
+
+
+def sharing(value):
+    """Which tensors lie in one storage, as a number for each."""
+    seen = {}
+    return [seen.setdefault(t.untyped_storage().data_ptr(), len(seen)) for t in programs.tensors_in(value)]
+
+
+def fault_of(seed, statements, result):
+    """What is wrong with the compiled program, or None."""
+    eager, _ = programs.function_of(statements, result)
+    theirs, _ = programs.function_of(statements, result)
+    compiled = torchbolt.compile(theirs)
+    for which in (0, 1, 2, 1):
+        inputs = programs.inputs_of((seed, which))
+        expected = outcome(eager, programs.copies(inputs))
+        exact = outcome(eager, programs.copies(inputs, torch.float64))
+        try:
+            got = outcome(compiled, programs.copies(inputs))
+        except Exception as error:
+            return f"call {which}: {type(error).__name__}: {error}"
+        if isinstance(expected, type) or isinstance(got, type):
+            if got is not expected:
+                return f"call {which}: {got}, not {expected}"
+            continue
+        # Rounding decides what these inputs lead to.
+        if isinstance(exact, type) or not programs.well_conditioned(expected, exact):
+            continue
+        if compare.form(got) != compare.form(expected):
+            return f"call {which}: {compare.form(got)}\n  not {compare.form(expected)}"
+        if compare.exact_parts(got) != compare.exact_parts(expected):
+            return f"call {which}: integers differ"
+        if sharing(got) != sharing(expected):
+            return f"call {which}: memory is shared as {sharing(got)}, not {sharing(expected)}"
+        ours, eagers = compare.max_error(got, exact), compare.max_error(expected, exact)
+        floor = 4 * compare.rounding_floor(exact, torch.float32)
+        if ours > 2 * eagers + floor:
+            return f"call {which}: error {ours}, eager's {eagers}"
+    return None
+
+
+def shrink(seed, statements, result):
+    """Drops statements while what is left runs and fails."""
+    i = len(statements)
+    while i > 0:
+        i -= 1
+        fewer = statements[:i] + statements[i + 1 :]
+        fn, _ = programs.function_of(fewer, result)
+        if not isinstance(outcome(fn, programs.copies(programs.inputs_of((seed, 0)))), type) and fault_of(
+            seed, fewer, result
+        ):
+            statements = fewer
+    return statements
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, PER_TEST))
+def test_equals_eager(first):
+    for seed in range(first, min(first + PER_TEST, FIRST + CASES)):
+        program = programs.Program(seed, 1 + seed % 9)
+        if fault_of(seed, program.statements, program.result):
+            statements = shrink(seed, program.statements, program.result)
+            _, source = programs.function_of(statements, program.result)
+            pytest.fail(f"BOLT_FUZZ_SEED={seed}\n{source}\n{fault_of(seed, statements, program.result)}")
