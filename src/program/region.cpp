@@ -103,8 +103,9 @@ struct Region::Folded {
   }
 };
 
-Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why)
-    : tape_(std::move(tape)), wanted_(std::move(wanted)), replay_(true) {
+Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
+               std::unordered_map<int, at::Tensor> constants)
+    : tape_(std::move(tape)), wanted_(std::move(wanted)), replay_(true), constants_(std::move(constants)) {
   facts.ops = static_cast<int>(tape_.entries.size());
   facts.why_replayed = std::move(why);
 }
@@ -122,7 +123,12 @@ Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd
 Region::~Region() = default;
 
 std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs) {
-  return replay_ ? record::replay(tape_, inputs, wanted_) : run_plan(inputs);
+  if (!replay_) return run_plan(inputs);
+  if (constants_.empty()) return record::replay(tape_, inputs, wanted_);
+  // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
+  std::vector<at::Tensor> all = inputs;
+  for (const auto& [input, value] : constants_) all[static_cast<size_t>(input)] = value.clone();
+  return record::replay(tape_, all, wanted_);
 }
 
 std::vector<int> Region::written_inputs() const {

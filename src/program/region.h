@@ -48,7 +48,8 @@ class Region {
   };
 
   /// Replays the tape.
-  Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why);
+  Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
+         std::unordered_map<int, at::Tensor> constants);
   /// Runs the plan. `plan.graph` and `lowered` (its graph moved away) must belong together.
   Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd::Lowered lowered, loops::Plan plan,
          codegen::cpu::PlanCode code);
@@ -84,6 +85,7 @@ class Region {
   record::Tape tape_;
   std::vector<record::TensorId> wanted_;
   bool replay_ = false;
+  std::unordered_map<int, at::Tensor> constants_;  ///< of a replayed tape, by input
   bool releases_gil_ = true;
   autograd::Lowered lowered_;
   loops::Plan plan_;

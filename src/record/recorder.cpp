@@ -41,6 +41,18 @@ bool gives_data(const c10::OperatorHandle& op) {
   return std::find(kDataOperators.begin(), kDataOperators.end(), name) != kDataOperators.end();
 }
 
+/// x[mask]: as many elements as the mask has ones.
+bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack* stack, size_t first_argument) {
+  if (op.operator_name().name != "aten::index") return false;
+  const c10::IValue& indices = (*stack)[first_argument + 1];
+  if (!indices.isList()) return false;
+  for (const c10::IValue& index : indices.toListRef())
+    if (index.isTensor() && index.toTensor().defined() &&
+        (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte))
+      return true;
+  return false;
+}
+
 c10::DispatchKeySet below_our_key(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
@@ -95,7 +107,8 @@ std::optional<TensorId> Recorder::find(const at::Tensor& t) const {
 
 int Recorder::storage_id(const at::Tensor& t) {
   auto* impl = t.storage().unsafeGetStorageImpl();
-  auto [it, inserted] = storages_.try_emplace(impl, static_cast<int>(storages_.size()));
+  auto [it, inserted] = storages_.try_emplace(impl, next_storage_);
+  if (inserted) ++next_storage_;
   if (inserted)
     keep_storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl));
   return it->second;
@@ -188,6 +201,9 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
 
   const auto& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
+  if (selects_by_mask(op, stack, begin)) {
+    escaped_ = op.operator_name().name + " with a mask";
+  }
   const int index = static_cast<int>(tape_.entries.size());
   Entry entry{op, {}, {}};
   entry.grad_mode = c10::GradMode::is_enabled();
@@ -195,12 +211,17 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   entry.loc = line_id();
   entry.args.reserve(schema.arguments().size());
   for (size_t i = begin; i < stack->size(); ++i) entry.args.push_back(take((*stack)[i], false, index));
-  // torch.tensor([...]) builds its tensor unseen and announces it here: its contents are a constant of the
-  // program.
+  // torch.tensor([...]) fills its tensor through a pointer and announces it here: its contents are a constant
+  // of the program. Its memory may have been seen made (aten::empty); that was another tensor, without them.
   if (op.operator_name().name == "aten::lift_fresh" && entry.args[0].kind == Arg::Kind::Tensor) {
+    const at::Tensor& fresh = (*stack)[begin].toTensor();
+    if (tape_.tensors[entry.args[0].tensors[0]].input < 0) {
+      storages_.erase(fresh.storage().unsafeGetStorageImpl());
+      entry.args[0].tensors[0] = add_tensor(fresh, -1);
+    }
     const TensorInfo& info = tape_.tensors[entry.args[0].tensors[0]];
     c10::impl::ExcludeDispatchKeyGuard off(kKey);
-    if (info.input >= 0) constants_.try_emplace(info.input, inputs_[info.input].detach().clone());
+    constants_.try_emplace(info.input, inputs_[info.input].detach().clone());
   }
   {
     c10::impl::ExcludeDispatchKeyGuard off(kKey);

@@ -94,6 +94,7 @@ class Recorder {
   std::unordered_map<int, at::Tensor> constants_;
   std::unordered_map<c10::TensorImpl*, TensorId> ids_;
   std::unordered_map<c10::StorageImpl*, int> storages_;
+  int next_storage_ = 0;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> keep_impls_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> keep_storages_;
 };

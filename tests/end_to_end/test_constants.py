@@ -1,0 +1,59 @@
+"""Tensors made from Python data inside the function, and results whose size depends on data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import torchbolt
+
+
+def scaled(x):
+    return x * torch.tensor(3.0)
+
+
+def filled(x):
+    return x.index_fill(0, torch.tensor([0]), 2.0)
+
+
+def listed(x):
+    return x + torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+def written(x):
+    t = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    t[1] = 7
+    return x * t, t
+
+
+def written_inside(x):
+    t = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    t += x.sum()
+    return x * t
+
+
+def masked(x):
+    return x[x > 0] * 2
+
+
+def masked_write(x):
+    v = x.expand(2, 6, 4)
+    v[v > 0] = -1.5
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    "fn", [scaled, filled, listed, written, written_inside, masked, masked_write], ids=lambda f: f.__name__
+)
+def test_later_calls_give_eagers_result(fn, monkeypatch):
+    # Writing through expand() and to constants is replayed, not compiled.
+    monkeypatch.setenv("TORCHBOLT_STRICT", "0")
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for seed in range(5):
+        torch.manual_seed(seed)
+        x = torch.randn(1, 1, 4) if fn is masked_write else torch.randn(4)
+        mine = x.clone()
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(mine), fn(x))
+        torch.testing.assert_close(mine, x)
