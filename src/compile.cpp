@@ -29,6 +29,7 @@ class Stages {
     seconds.emplace_back(name_, std::chrono::duration<double>(Clock::now() - begin_).count());
     name_ = nullptr;
   }
+  std::string name() const { return name_ ? name_ : ""; }
   std::vector<std::pair<std::string, double>> seconds;
 
  private:
@@ -84,44 +85,70 @@ std::string obstacle(const Recorded& r) {
 
 }  // namespace
 
-std::shared_ptr<program::Region> compile(Recorded recorded) {
+namespace {
+
+/// The stages in order. Throws SizeDemand where one of them cannot go on with `sizes`.
+std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& sizes, Stages& stages) {
   auto& stats = program::Stats::get();
+  stages.enter("functionalize");
+  auto lowered =
+      autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
+  graph::verify(*lowered.graph);
+  stages.enter("graph");
+  graph::optimize(*lowered.graph);
+  std::string graph_text = graph::print(*lowered.graph);
+  stages.enter("loops");
+  auto plan = loops::plan(std::move(lowered.graph), codegen::cpu::plan_options());
+  program::check_sizes(plan);
+  std::string plan_text = loops::print(plan);
+  stages.enter("codegen");
+  auto code = codegen::cpu::compile(plan);
+  ++(code.module->from_cache() ? stats.cache_hits : stats.cache_misses);
+  stages.enter("program");
+  auto region =
+      std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted),
+                                        std::move(lowered), std::move(plan), std::move(code), sizes.open());
+  stages.finish();
+  region->facts.graph_text = std::move(graph_text);
+  region->facts.plan_text = std::move(plan_text);
+  return region;
+}
+
+}  // namespace
+
+std::shared_ptr<program::Region> compile(Recorded recorded) {
+  autograd::Sizes sizes(recorded.tape, recorded.dynamic, std::move(recorded.size_facts));
+  auto finished = [&](std::shared_ptr<program::Region> region) {
+    region->size_symbols = sizes.all();
+    region->size_facts = sizes.facts();
+    region->facts.sizes_given_up = sizes.given_up();
+    return region;
+  };
   auto replayed = [&](const std::string& why) {
-    return std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
-                                             std::move(recorded.constants));
+    sizes.begin_again();
+    sizes.give_up(why);
+    return finished(std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
+                                                      std::move(recorded.constants)));
   };
   if (std::string why = obstacle(recorded); !why.empty()) return replayed(why);
 
-  auto begin = std::chrono::steady_clock::now();
-  Stages stages;
-  try {
-    stages.enter("functionalize");
-    auto lowered =
-        autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants});
-    graph::verify(*lowered.graph);
-    stages.enter("graph");
-    graph::optimize(*lowered.graph);
-    std::string graph_text = graph::print(*lowered.graph);
-    stages.enter("loops");
-    auto plan = loops::plan(std::move(lowered.graph), codegen::cpu::plan_options());
-    std::string plan_text = loops::print(plan);
-    stages.enter("codegen");
-    auto code = codegen::cpu::compile(plan);
-    ++(code.module->from_cache() ? stats.cache_hits : stats.cache_misses);
-    stages.enter("program");
-    auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted),
-                                                    std::move(lowered), std::move(plan), std::move(code));
-    stages.finish();
-    region->facts.graph_text = std::move(graph_text);
-    region->facts.plan_text = std::move(plan_text);
-    region->facts.stage_seconds = std::move(stages.seconds);
-    stats.compile_nanoseconds +=
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin)
-            .count();
-    return region;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Unsupported) throw;
-    return replayed(error.what());
+  const auto begin = std::chrono::steady_clock::now();
+  while (true) {
+    Stages stages;
+    try {
+      auto region = build(recorded, sizes, stages);
+      region->facts.stage_seconds = std::move(stages.seconds);
+      program::Stats::get().compile_nanoseconds +=
+          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin)
+              .count();
+      return finished(std::move(region));
+    } catch (const SizeDemand& demand) {
+      const std::string where = demand.where.empty() ? "the " + stages.name() + " stage" : demand.where;
+      if (!sizes.solve(demand, where + " (" + demand.what() + ")")) throw;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Unsupported) throw;
+      return replayed(error.what());
+    }
   }
 }
 

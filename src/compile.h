@@ -8,6 +8,7 @@
 
 #include "program/region.h"
 #include "record/tape.h"
+#include "support/size_fact.h"
 
 namespace bolt {
 
@@ -18,6 +19,8 @@ struct Recorded {
   std::vector<bool> is_param;            // per tape input
   std::unordered_map<int, at::Tensor> constants;
   std::string obstacle;  // why it can only be replayed; "" = compile
+  std::vector<uint64_t> dynamic;     // per tape input: a bit for each dimension that differs between calls
+  std::vector<SizeFact> size_facts;  // what the run took for granted about them, over tape symbols
 };
 
 /// Never throws for what cannot be compiled: the region then replays its tape and says why. Internal failures

@@ -78,7 +78,11 @@ _check = options.check
 
 def _compiled(target, opts):
     compiled = _C.Compiled(
-        target, fullgraph=opts.fullgraph, background=opts.background, recompile_limit=opts.recompile_limit
+        target,
+        fullgraph=opts.fullgraph,
+        background=opts.background,
+        recompile_limit=opts.recompile_limit,
+        dynamic=opts.dynamic,
     )
     _all.add(compiled)
     return compiled

@@ -13,8 +13,8 @@ using record::Arg;
 using record::to_bolt;
 
 Call::Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry,
-           std::vector<std::vector<Value*>> values)
-    : g(graph), tape_(tape), entry_(entry), values_(std::move(values)) {
+           std::vector<std::vector<Value*>> values, Sizes& sizes)
+    : g(graph), tape_(tape), entry_(entry), all_sizes_(sizes), values_(std::move(values)) {
   for (const Arg& r : entry.results)
     for (auto id : r.tensors) results_.push_back(id < 0 ? nullptr : &tape.tensors[id]);
   if (entry.loc >= 0) {
@@ -46,19 +46,44 @@ const Arg& Call::required(std::string_view name) const {
   BOLT_CHECK(a, "the row of ", this->name(), " asks for an argument '", name, "' that it does not have");
   return *a;
 }
-int64_t Call::integer(std::string_view name) const { return required(name).value.toInt(); }
-double Call::number(std::string_view name) const { return required(name).value.toScalar().toDouble(); }
+// The i-th number of an argument, demanded when it is a symbol.
+int64_t Call::known(const Arg& a, size_t i) const { return all_sizes_.resolve(a.syms[i]).value(); }
+int64_t Call::integer(std::string_view name) const {
+  const Arg& a = required(name);
+  return a.syms.empty() ? a.value.toInt() : known(a);
+}
+double Call::number(std::string_view name) const { return scalar(name).toDouble(); }
 bool Call::flag(std::string_view name) const { return required(name).value.toBool(); }
 std::string Call::text(std::string_view name) const { return required(name).value.toStringRef(); }
 std::vector<int64_t> Call::integers(std::string_view name) const {
-  const auto& v = required(name).value;
-  if (v.isInt()) return {v.toInt()};
-  return v.toIntVector();
+  std::vector<int64_t> out;
+  for (Sym s : syms(name)) out.push_back(s.value());
+  return out;
+}
+Sym Call::sym(std::string_view name) const {
+  const Arg& a = required(name);
+  return a.syms.empty() ? Sym(a.value.toInt()) : all_sizes_.resolve(a.syms[0]);
+}
+std::vector<Sym> Call::syms(std::string_view name) const {
+  const Arg& a = required(name);
+  std::vector<Sym> out;
+  for (Sym s : a.syms) out.push_back(all_sizes_.resolve(s));
+  if (!a.syms.empty()) return out;
+  if (a.value.isInt()) return {a.value.toInt()};
+  return syms(a.value.toIntVector());
+}
+bool Call::is_symbolic(std::string_view name) const {
+  const Arg* a = find(name);
+  return a && std::any_of(a->syms.begin(), a->syms.end(),
+                          [&](Sym s) { return !all_sizes_.resolve(s).is_const(); });
 }
 std::vector<double> Call::numbers(std::string_view name) const {
   return required(name).value.toDoubleVector();
 }
-c10::Scalar Call::scalar(std::string_view name) const { return required(name).value.toScalar(); }
+c10::Scalar Call::scalar(std::string_view name) const {
+  const Arg& a = required(name);
+  return a.syms.empty() ? a.value.toScalar() : c10::Scalar(known(a));
+}
 c10::ScalarType Call::scalar_type(std::string_view name) const { return required(name).value.toScalarType(); }
 Value* Call::tensor(std::string_view name) const {
   required(name);
@@ -70,10 +95,30 @@ bool Call::is_tensor(std::string_view name) const {
   const Arg* a = find(name);
   return a && a->kind == Arg::Kind::Tensor && a->tensors[0] >= 0;
 }
-const record::TensorInfo& Call::info(std::string_view name) const {
-  return tape_.tensors[required(name).tensors[0]];
+const std::vector<Sym>& Call::sizes(std::string_view name) const { return tensor(name)->type.sizes; }
+bool Call::decide(Sym a, Relation relation, Sym b) const {
+  return all_sizes_.decide(a, relation, b,
+                           detail::concat(this->name(), " at ", loc.file, ":", loc.line));
 }
-const record::TensorInfo& Call::result(int i) const { return *results_[i]; }
+bool Call::is_static() const {
+  auto known_sizes = [](const Value* v) {
+    return !v || std::all_of(v->type.sizes.begin(), v->type.sizes.end(), [](Sym s) { return s.is_const(); });
+  };
+  for (const auto& values : values_)
+    if (!std::all_of(values.begin(), values.end(), known_sizes)) return false;
+  for (const Arg& a : entry_.args)
+    for (Sym s : a.syms)
+      if (!all_sizes_.resolve(s).is_const()) return false;
+  return true;
+}
+std::vector<int64_t> Call::static_sizes(int i) const {
+  for (const auto& values : values_)
+    for (const Value* v : values)
+      for (size_t d = 0; v && d < v->type.sizes.size(); ++d) v->type.sizes[d].value();
+  for (const Arg& a : entry_.args)
+    for (Sym s : a.syms) all_sizes_.resolve(s).value();
+  return results_[static_cast<size_t>(i)]->sizes;
+}
 DType Call::result_dtype(int i) const { return *to_bolt(results_[i]->dtype); }
 
 Value* Call::make(Op op, std::vector<Value*> operands, Attrs attrs) const {
@@ -82,9 +127,8 @@ Value* Call::make(Op op, std::vector<Value*> operands, Attrs attrs) const {
 Value* Call::cast(Value* v, DType t) const {
   return v->type.dtype == t ? v : make(Op::cast, {v}, {{"dtype", t}});
 }
-Value* Call::reshape(Value* v, const std::vector<int64_t>& sizes) const {
-  auto target = syms(sizes);
-  return v->type.sizes == target ? v : make(Op::reshape, {v}, {{"sizes", target}});
+Value* Call::reshape(Value* v, const std::vector<Sym>& sizes) const {
+  return v->type.sizes == sizes ? v : make(Op::reshape, {v}, {{"sizes", sizes}});
 }
 Value* Call::scalar_value(const c10::Scalar& s, DType t) const {
   graph::Attr value;
@@ -95,8 +139,11 @@ Value* Call::scalar_value(const c10::Scalar& s, DType t) const {
   return make(Op::scalar, {}, {{"value", value}, {"dtype", t}});
 }
 Value* Call::operand(std::string_view name, DType t) const {
-  if (is_tensor(name)) return cast(tensor(name), t);
-  return scalar_value(find(name)->value.toScalar(), t);
+  return is_tensor(name) ? cast(tensor(name), t) : number_value(name, t);
+}
+Value* Call::number_value(std::string_view name, DType t) const {
+  if (!is_symbolic(name)) return scalar_value(scalar(name), t);
+  return cast(make(Op::scalar, {}, {{"value", std::vector<Sym>{sym(name)}}, {"dtype", DType::I64}}), t);
 }
 
 c10::ScalarType Call::promote(const std::vector<std::string_view>& names) const {

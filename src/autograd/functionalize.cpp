@@ -23,21 +23,18 @@ using record::Tape;
 using record::TensorId;
 using record::TensorInfo;
 
-Type type_of(const TensorInfo& info) {
-  auto dtype = record::to_bolt(info.dtype);
-  if (!dtype) throw_unsupported("element type ", c10::toString(info.dtype));
-  Type t;
-  t.dtype = *dtype;
-  t.device = record::to_bolt(info.device);
-  t.sizes.assign(info.sizes.begin(), info.sizes.end());
-  t.strides.assign(info.strides.begin(), info.strides.end());
-  return t;
+bool all_known(const std::vector<Sym>& xs) {
+  return std::all_of(xs.begin(), xs.end(), [](Sym s) { return s.is_const(); });
 }
 
 class Functionalizer {
  public:
-  Functionalizer(const Tape& tape, const LowerOptions& options)
-      : tape_(tape), options_(options), state_(tape.tensors.size()), storages_(storage_count(tape)) {
+  Functionalizer(const Tape& tape, const LowerOptions& options, Sizes& sizes)
+      : tape_(tape),
+        options_(options),
+        sizes_(sizes),
+        state_(tape.tensors.size()),
+        storages_(storage_count(tape)) {
     out_.graph = std::make_unique<Graph>();
   }
 
@@ -45,9 +42,19 @@ class Functionalizer {
     for (const TensorInfo& t : tape_.tensors)
       if (!t.plain) throw_unsupported("a tensor that is not plain strided memory");
     find_shared_inputs();
-    for (const Entry& e : tape_.entries) lower(e);
+    sizes_.begin_again();
+    for (TensorId id : tape_.inputs) set_sizes(id, sizes_.of_input(tape_.tensors[id]));
+    for (const Entry& e : tape_.entries) {
+      try {
+        lower(e);
+      } catch (SizeDemand& demand) {
+        demand.where = detail::concat(e.op.operator_name().name, " at ", loc_.file, ":", loc_.line);
+        throw;
+      }
+    }
     outputs(wanted);
     write_back();
+    sizes_.settle();
     out_.constants = options_.constants;
     out_.graph->renumber();
     return std::move(out_);
@@ -63,6 +70,9 @@ class Functionalizer {
     bool opaque = false;          // steps cannot express it: only the value at `version` is known
     Value* value = nullptr;       // as of `version` of the storage
     int version = -1;
+    bool sized = false;
+    std::vector<Sym> sizes, strides;  // as eager lays it out
+    Sym offset;                       // from the first element of the storage's root, in elements
   };
   struct StorageState {
     TensorId root = -1;
@@ -78,6 +88,59 @@ class Functionalizer {
   }
 
   StorageState& storage(TensorId id) { return storages_[tape_.tensors[id].storage]; }
+
+  void set_sizes(TensorId id, const std::vector<Sym>& sizes) {
+    TensorState& t = state_[id];
+    const TensorInfo& info = tape_.tensors[id];
+    BOLT_CHECK(sizes.size() == info.sizes.size(), "a tensor of rank ", info.sizes.size(), " is computed with ",
+               sizes.size());
+    for (size_t d = 0; d < sizes.size(); ++d)
+      BOLT_CHECK(sizes_.hint(sizes[d]) == info.sizes[d], "size ", d, " is computed as ", sizes[d].str(), " (",
+                 sizes_.hint(sizes[d]), ") where eager had ", info.sizes[d]);
+    sizes_.bind(id, sizes);
+    t.sized = true;
+    t.sizes = sizes;
+    t.strides = eager_strides(info, sizes);
+  }
+
+  // The recorded strides as expressions: those of a dense tensor with its dimensions in the order that was seen.
+  // With gaps, or repeated elements, they say nothing about other sizes.
+  std::vector<Sym> eager_strides(const TensorInfo& info, const std::vector<Sym>& sizes) {
+    std::vector<Sym> strides(info.strides.begin(), info.strides.end());
+    if (all_known(sizes)) return strides;
+    std::vector<size_t> order(sizes.size());  // innermost first
+    for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return info.strides[a] < info.strides[b]; });
+    Sym run = 1;
+    for (size_t i : order) {
+      if (sizes[i].is_const(1)) {  // its stride means nothing, and is kept where it was that of a dense tensor
+        if (info.strides[i] == sizes_.hint(run)) strides[i] = run;
+        continue;
+      }
+      if (info.strides[i] != sizes_.hint(run)) return {};
+      strides[i] = run;
+      run *= sizes[i];
+    }
+    return strides;
+  }
+
+  // The type of a tensor as eager has it.
+  Type type_of(TensorId id) {
+    const TensorInfo& info = tape_.tensors[id];
+    const TensorState& state = state_[id];
+    BOLT_CHECK(state.sized, "the sizes of tensor ", id, " are asked for before it is made");
+    auto dtype = record::to_bolt(info.dtype);
+    if (!dtype) throw_unsupported("element type ", c10::toString(info.dtype));
+    Type t;
+    t.dtype = *dtype;
+    t.device = record::to_bolt(info.device);
+    t.sizes = state.sizes;
+    t.strides = state.strides;
+    if (t.strides.size() != t.sizes.size())
+      for (Sym s : t.sizes) s.value();
+    return t;
+  }
 
   // Two inputs on one storage: harmless while nobody writes it.
   void find_shared_inputs() {
@@ -96,7 +159,7 @@ class Functionalizer {
     else if (info.input < static_cast<int>(options_.is_param.size()) && options_.is_param[info.input])
       kind = InputKind::Param;
     out_.inputs.push_back(info.input);
-    return out_.graph->add_input(type_of(info), kind);
+    return out_.graph->add_input(type_of(id), kind);
   }
 
   Value* read(TensorId id) {
@@ -176,9 +239,9 @@ class Functionalizer {
     StorageState& s = storage(id);
     s.root = id;
     s.version = 0;
+    set_sizes(id, v->type.sizes);
     // The layout eager chose; the value may be laid out otherwise while it is only used inside.
-    if (v->def && v->type.sizes == type_of(tape_.tensors[id]).sizes)
-      v->type.strides = type_of(tape_.tensors[id]).strides;
+    if (v->def) v->type.strides = type_of(id).strides;
   }
 
   void define_view(TensorId id, TensorId parent, std::vector<ViewStep> steps) {
@@ -188,6 +251,69 @@ class Functionalizer {
     t.steps = std::move(steps);
     t.value = apply(t.steps, read(parent));
     t.version = storage(id).version;
+    t.sizes = t.value->type.sizes;
+    sizes_.bind(id, t.sizes);
+    t.sized = true;
+    t.strides = view_strides(id, state_[parent]);
+  }
+
+  // Of a view: what its steps make of the strides of what it is a view of, where that is what was recorded.
+  std::vector<Sym> view_strides(TensorId id, const TensorState& parent) {
+    const TensorInfo& info = tape_.tensors[id];
+    const TensorState& view = state_[id];
+    if (all_known(view.sizes) && all_known(parent.sizes)) return {info.strides.begin(), info.strides.end()};
+    Graph scratch;
+    Type type = view.value->type;
+    type.sizes = parent.sizes;
+    type.strides = parent.strides;
+    if (parent.strides.size() != parent.sizes.size()) return eager_strides(info, view.sizes);
+    state_[id].offset = parent.offset;
+    for (const ViewStep& step : view.steps) {
+      if (step.op == Op::slice) {
+        const auto start = std::get<std::vector<Sym>>(step.attrs.find("start")->second)[0];
+        state_[id].offset += start * type.strides[std::get<int64_t>(step.attrs.find("dim")->second)];
+      }
+      if (step.op == Op::reshape) {
+        const auto& to = std::get<std::vector<Sym>>(step.attrs.find("sizes")->second);
+        type.strides = restrided(type, to);
+        type.sizes = to;
+        if (type.strides.size() != to.size()) return eager_strides(info, view.sizes);
+      } else {
+        type = scratch.make(step.op, {scratch.add_input(type, InputKind::Arg)}, step.attrs)->out()->type;
+      }
+    }
+    for (size_t i = 0; i < type.sizes.size(); ++i) {
+      if (sizes_.hint(type.strides[i]) == info.strides[i]) continue;
+      if (!type.sizes[i].is_const(1)) return eager_strides(info, view.sizes);
+      type.strides[i] = info.strides[i];  // means nothing
+    }
+    return type.strides;
+  }
+
+  // Strides of a view with other sizes: runs of dimensions that lie one in the other are cut anew. Empty: none.
+  static std::vector<Sym> restrided(const Type& from, const std::vector<Sym>& to) {
+    std::vector<Sym> strides(to.size(), Sym(1));
+    size_t i = from.sizes.size();
+    Sym left = 1, stride = 1;  // of the run at hand: elements not yet given out, and their distance
+    for (size_t j = to.size(); j-- > 0;) {
+      if (to[j].is_const(1)) continue;
+      while (left.is_const(1)) {
+        if (i == 0) return {};
+        left = from.sizes[--i];
+        stride = from.strides[i];
+      }
+      while (left != to[j] && (floordiv(left, to[j]) * to[j] != left)) {  // the run goes on outwards
+        if (i == 0) return {};
+        --i;
+        if (from.sizes[i].is_const(1)) continue;
+        if (from.strides[i] != stride * left) return {};
+        left *= from.sizes[i];
+      }
+      strides[j] = stride;
+      left = floordiv(left, to[j]);
+      stride *= to[j];
+    }
+    return strides;
   }
 
   void lower(const Entry& e) {
@@ -233,7 +359,7 @@ class Functionalizer {
       values.emplace_back();
       for (TensorId id : a.tensors) values.back().push_back(id < 0 ? nullptr : read(id));
     }
-    return Call(*out_.graph, tape_, e, std::move(values));
+    return Call(*out_.graph, tape_, e, std::move(values), sizes_);
   }
 
   static bool compilable(const Entry& e, const Tape& tape) {
@@ -275,18 +401,18 @@ class Functionalizer {
   }
 
   void check_shape(const Call& c, Value* v, TensorId id) {
-    Type want = type_of(tape_.tensors[id]);
-    BOLT_CHECK(v->type.sizes == want.sizes && v->type.dtype == want.dtype, "the row of ", c.name(), " gave ",
-               v->type.str(), " where eager gave ", want.str());
+    const TensorInfo& want = tape_.tensors[id];
+    bool same = v->type.sizes.size() == want.sizes.size() && v->type.dtype == *record::to_bolt(want.dtype);
+    for (size_t d = 0; same && d < want.sizes.size(); ++d) same = sizes_.hint(v->type.sizes[d]) == want.sizes[d];
+    BOLT_CHECK(same, "the row of ", c.name(), " gave ", v->type.str(), " where eager gave ",
+               c10::toString(want.dtype), at::IntArrayRef(want.sizes));
   }
 
   // A copy may change the dtype (to) on the way.
   Value* converted(Value* v, TensorId id) {
-    Type want = type_of(tape_.tensors[id]);
-    if (v->type.dtype != want.dtype)
-      v = out_.graph->make(Op::cast, {v}, {{"dtype", want.dtype}}, loc_)->out();
-    BOLT_CHECK(v->type.sizes == want.sizes, "a view row gave ", v->type.str(), " where eager gave ",
-               want.str());
+    auto dtype = record::to_bolt(tape_.tensors[id].dtype);
+    if (!dtype) throw_unsupported("element type ", c10::toString(tape_.tensors[id].dtype));
+    if (v->type.dtype != *dtype) v = out_.graph->make(Op::cast, {v}, {{"dtype", *dtype}}, loc_)->out();
     return v;
   }
 
@@ -322,7 +448,7 @@ class Functionalizer {
 
   // What an in-place operator stores: cast to the destination's dtype and broadcast to its sizes.
   Value* fitted(Value* v, TensorId id) {
-    Type want = type_of(tape_.tensors[id]);
+    Type want = type_of(id);
     if (v->type.dtype != want.dtype)
       v = out_.graph->make(Op::cast, {v}, {{"dtype", want.dtype}}, loc_)->out();
     if (v->type.sizes != want.sizes)
@@ -330,7 +456,9 @@ class Functionalizer {
     return v;
   }
 
+  // One call of ATen. What its results' sizes are for other sizes of its operands nobody knows: they are demanded.
   void lower_extern(const Entry& e) {
+    call(e).static_sizes();
     ExternCall x{e.op, e.args, written_args(e), false};
     std::vector<Value*> operands;
     for (Arg& a : x.args)
@@ -348,13 +476,15 @@ class Functionalizer {
     std::vector<TensorId> fresh;  // results that become values of this node
     for (TensorId id : results(e)) {
       if (id < 0) throw_unsupported(c10::toString(e.op.operator_name()), " returned an undefined tensor");
-      types.push_back(type_of(tape_.tensors[id]));
+      const auto& shown = tape_.tensors[id].sizes;
+      if (!state_[id].sized) set_sizes(id, {shown.begin(), shown.end()});
+      types.push_back(type_of(id));
       fresh.push_back(id);
       if (operand_storages.count(tape_.tensors[id].storage)) x.clone_results = true;
     }
     for (int w : x.written)
       for (TensorId id : e.args[w].tensors)
-        if (id >= 0) types.push_back(type_of(tape_.tensors[id]));
+        if (id >= 0) types.push_back(type_of(id));
     for (const Arg& r : e.results)
       if (r.kind == Arg::Kind::Value && r.value.isTensorList()) throw_unsupported("results of unknown kind");
 
@@ -396,40 +526,50 @@ class Functionalizer {
       const TensorInfo& info = tape_.tensors[id];
       const StorageState& s = storage(id);
       TensorOut o;
-      o.sizes = info.sizes;
-      o.strides = info.strides;
+      o.sizes = type_of(id).sizes;
+      o.strides = type_of(id).strides;
       if (info.input >= 0) {
         o.kind = TensorOut::Kind::Input;
         o.index = info.input;
       } else if (s.input >= 0) {
         o.kind = TensorOut::Kind::InputView;
         o.index = s.input;
-        o.offset = info.offset - tape_.tensors[tape_.inputs[s.input]].offset;
+        o.offset = offset_in(id, tape_.inputs[s.input]);
       } else if (users[info.storage].size() == 1) {
         auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(i));
         o = first ? fresh_output(id, o) : out_.outputs[it->second];
       } else {
         auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(out_.outputs.size()));
-        const TensorInfo& root = tape_.tensors[s.root];
         if (first) {
           TensorOut whole;
-          whole.sizes = root.sizes;
-          whole.strides = root.strides;
+          whole.sizes = type_of(s.root).sizes;
+          whole.strides = type_of(s.root).strides;
           out_.outputs.push_back(fresh_output(s.root, whole));
         }
         o.kind = TensorOut::Kind::OutputView;
         o.index = it->second;
-        o.offset = info.offset - root.offset;
+        o.offset = offset_in(id, s.root);
       }
       out_.outputs[i] = o;
     }
+  }
+
+  // Elements between the first elements of a view and of what it is a view of.
+  Sym offset_in(TensorId id, TensorId base) {
+    const int64_t distance = tape_.tensors[id].offset - tape_.tensors[base].offset;
+    const Sym computed = state_[id].offset - state_[base].offset;
+    if (!computed.is_const() && sizes_.hint(computed) == distance) return computed;
+    if (distance != 0)
+      for (TensorId t : {id, base})
+        for (Sym s : type_of(t).sizes) s.value();
+    return distance;
   }
 
   TensorOut fresh_output(TensorId id, TensorOut o) {
     o.kind = TensorOut::Kind::Fresh;
     o.index = static_cast<int>(out_.graph->outputs.size());
     Value* v = read(id);
-    Type want = type_of(tape_.tensors[id]);
+    Type want = type_of(id);
     // A value that is an input, a view or already an output with other strides needs memory of its own.
     bool own = v->def && graph::op_info(v->def->op).kind != graph::OpKind::View && v->type == want;
     for (const auto& existing : out_.graph->outputs) own = own && existing.value != v;
@@ -453,6 +593,7 @@ class Functionalizer {
 
   const Tape& tape_;
   const LowerOptions& options_;
+  Sizes& sizes_;
   std::vector<TensorState> state_;
   std::vector<StorageState> storages_;
   Lowered out_;
@@ -461,8 +602,9 @@ class Functionalizer {
 
 }  // namespace
 
-Lowered functionalize(const Tape& tape, const std::vector<TensorId>& wanted, const LowerOptions& options) {
-  return Functionalizer(tape, options).run(wanted);
+Lowered functionalize(const Tape& tape, const std::vector<TensorId>& wanted, const LowerOptions& options,
+                      Sizes& sizes) {
+  return Functionalizer(tape, options, sizes).run(wanted);
 }
 
 }  // namespace bolt::autograd

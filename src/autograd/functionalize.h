@@ -22,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/sizes.h"
 #include "graph/ir.h"
 #include "record/tape.h"
 
@@ -44,8 +45,8 @@ struct TensorOut {
     OutputView  // a view of the storage of wanted tensor `index` (an earlier one, Fresh)
   } kind = Kind::Fresh;
   int index = -1;
-  std::vector<int64_t> sizes, strides;
-  int64_t offset = 0;  // views: elements from the first element of the tensor viewed
+  std::vector<Sym> sizes, strides;
+  Sym offset = 0;  // views: elements from the first element of the tensor viewed
 };
 
 struct Lowered {
@@ -62,7 +63,8 @@ struct LowerOptions {
   std::unordered_map<int, at::Tensor> constants;  // tape input -> contents known at compile time
 };
 
+/// Throws SizeDemand where it cannot go on with `sizes` as they are; what it takes for granted is noted there.
 Lowered functionalize(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
-                      const LowerOptions& options);
+                      const LowerOptions& options, Sizes& sizes);
 
 }  // namespace bolt::autograd

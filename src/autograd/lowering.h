@@ -34,12 +34,14 @@ struct ViewStep {
 class Call {
  public:
   Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry,
-       std::vector<std::vector<Value*>> values);
+       std::vector<std::vector<Value*>> values, Sizes& sizes);
 
   graph::Graph& g;
   graph::Loc loc;
 
   bool has(std::string_view name) const;  // the schema has it and it is not None
+  // Numbers that were computed from sizes which differ between calls are no numbers: these throw SizeDemand, the
+  // ones that give Syms do not.
   int64_t integer(std::string_view name) const;
   double number(std::string_view name) const;
   bool flag(std::string_view name) const;
@@ -47,22 +49,36 @@ class Call {
   std::vector<int64_t> integers(std::string_view name) const;
   std::vector<double> numbers(std::string_view name) const;
   c10::Scalar scalar(std::string_view name) const;
+  Sym sym(std::string_view name) const;
+  std::vector<Sym> syms(std::string_view name) const;
+  bool is_symbolic(std::string_view name) const;
   c10::ScalarType scalar_type(std::string_view name) const;
   Value* tensor(std::string_view name) const;  // nullptr when None
   std::vector<Value*> tensors(std::string_view name) const;
   bool is_tensor(std::string_view name) const;  // given as a real tensor, not as a number
-  const record::TensorInfo& info(std::string_view name) const;
-  /// Recorded facts of result i (flattened over lists).
-  const record::TensorInfo& result(int i = 0) const;
+  const std::vector<Sym>& sizes(std::string_view name) const;
+  int64_t rank(std::string_view name) const { return static_cast<int64_t>(sizes(name).size()); }
+  c10::Device result_device() const { return results_[0]->device; }
+  int64_t result_rank(int i = 0) const { return static_cast<int64_t>(results_[i]->sizes.size()); }
+  /// Size `dim` of result i as recorded: for rows that have seen that it cannot differ.
+  int64_t result_size(int i, int64_t dim) const { return results_[i]->sizes[dim]; }
   int result_count() const { return static_cast<int>(results_.size()); }
+  /// Does nothing about this call differ between calls?
+  bool is_static() const;
+  /// Sizes of result i (flattened over lists) as eager showed them: of a call that is_static. SizeDemand elsewhere.
+  std::vector<int64_t> static_sizes(int i = 0) const;
+  /// Did `a relation b` hold when recorded? From now on it is guarded.
+  bool decide(Sym a, Relation relation, Sym b) const;
   std::string_view name() const;
 
+  /// An argument that is a number, as a value of dtype t.
+  Value* number_value(std::string_view name, DType t) const;
   /// The operand as a value of dtype t: a tensor is cast, a number becomes a scalar.
   Value* operand(std::string_view name, DType t) const;
   Value* scalar_value(const c10::Scalar& s, DType t) const;
   Value* cast(Value* v, DType t) const;
   Value* make(Op op, std::vector<Value*> operands, Attrs attrs = {}) const;
-  Value* reshape(Value* v, const std::vector<int64_t>& sizes) const;
+  Value* reshape(Value* v, const std::vector<Sym>& sizes) const;
   /// ATen's promotion over the named arguments.
   c10::ScalarType promote(const std::vector<std::string_view>& names) const;
   DType result_dtype(int i = 0) const;
@@ -75,8 +91,10 @@ class Call {
   const record::Arg* find(std::string_view name) const;
   /// Throws when the schema has no such argument: the row is wrong.
   const record::Arg& required(std::string_view name) const;
+  int64_t known(const record::Arg& a, size_t i = 0) const;
   const record::Tape& tape_;
   const record::Entry& entry_;
+  Sizes& all_sizes_;
   std::vector<std::vector<Value*>> values_;  // per argument
   std::vector<const record::TensorInfo*> results_;
 };

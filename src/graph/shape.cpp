@@ -1,13 +1,14 @@
 // graph/shape.cpp
 // Operands and attributes -> the result's type, for every row of ops.def, on sizes that may be symbols.
 //
-// Two symbolic sizes agree when they are the same expression: whoever made the graph has already guarded what
-// had to be equal. A misfit is an internal error, since users' mistakes were reported by eager's own run.
+// Two symbolic sizes agree when they are the same expression; where they are not and must be, SizeDemand asks
+// whoever makes the graph. A misfit is an internal error, since users' mistakes were reported by eager's own run.
 #include <algorithm>
 #include <numeric>
 
 #include "graph/op_rules.h"
 #include "support/error.h"
+#include "support/size_demand.h"
 
 namespace bolt::graph {
 namespace {
@@ -48,7 +49,7 @@ struct Site {
   }
 };
 
-bool differ(Sym a, Sym b) { return a.is_const() && b.is_const() && a != b; }
+bool differ(Sym a, Sym b) { return !same_size(a, b); }
 
 // ---- pointwise ----
 
@@ -105,7 +106,7 @@ Type permuted(const Site& s) {
 Type reshaped(const Site& s) {
   Type t = s.type();
   t.sizes = s.list("sizes");
-  BOLT_CHECK(!differ(product(t.sizes), s.type().numel()), "reshape of ", text(s.sizes()), " to ",
+  BOLT_CHECK(same_size(product(t.sizes), s.type().numel()), "reshape of ", text(s.sizes()), " to ",
              text(t.sizes));
   t.strides = contiguous_strides(t.sizes);
   return t;
@@ -119,11 +120,9 @@ Type expanded(const Site& s) {
   t.sizes = to;
   t.strides.assign(to.size(), 0);
   for (int i = 0; i < s.rank(); ++i) {
-    if (s.sizes()[i] == to[i + grow]) {
-      t.strides[i + grow] = s.type().strides[i];
-    } else {
-      BOLT_CHECK(s.sizes()[i].is_const(1), "expand of ", text(s.sizes()), " to ", text(to));
-    }
+    if (s.sizes()[i].is_const(1) && !to[i + grow].is_const(1)) continue;
+    BOLT_CHECK(same_size(s.sizes()[i], to[i + grow]), "expand of ", text(s.sizes()), " to ", text(to));
+    t.strides[i + grow] = s.type().strides[i];
   }
   return t;
 }
@@ -449,8 +448,8 @@ std::vector<Sym> broadcast(const std::vector<Sym>& a, const std::vector<Sym>& b)
   size_t offset = a.size() - b.size();
   for (size_t i = 0; i < b.size(); ++i) {
     Sym& x = out[offset + i];
-    if (x == b[i] || b[i].is_const(1)) continue;
-    BOLT_CHECK(x.is_const(1), "shapes ", text(a), " and ", text(b), " do not broadcast");
+    if (b[i].is_const(1)) continue;
+    BOLT_CHECK(x.is_const(1) || same_size(x, b[i]), "shapes ", text(a), " and ", text(b), " do not broadcast");
     x = b[i];
   }
   return out;

@@ -1,6 +1,7 @@
 // guard/program.cpp: see program.h.
 #include "guard/program.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "guard/leaf.h"
@@ -405,6 +406,7 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   if (!check_aliases(walked, nullptr)) return false;
   found.tensors.resize(tensor_objects_.size());
   if (tensors_.first_difference(tensor_objects_.data(), found.tensors.data()) >= 0) return false;
+  if (!facts_.empty() && !check_sizes(found.tensors.data(), nullptr)) return false;
   found.objects.clear();
   for (PyObject* object : objects_) found.objects.push_back(PyRef::share(object));
   found.instance = instance;
@@ -414,26 +416,77 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
 std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   ThreadState thread = ThreadState::now();
   if (!(thread == thread_)) return thread_.explain(thread);
+  std::string why;
+  if (!walk_all(roots, nroots, &why)) return why;
+  std::vector<c10::TensorImpl*> impls(tensor_objects_.size());
+  int slot = tensors_.first_difference(tensor_objects_.data(), impls.data());
+  if (slot < 0) return check_sizes(impls.data(), &why) ? "" : why;
+  return place_of(slot) + " is " + tensors_.explain(slot, tensor_objects_[static_cast<size_t>(slot)]);
+}
+
+/// Everything but the tensors, remembering nothing.
+bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why) {
   for (auto& group : groups_) {
-    if (group->root >= static_cast<Py_ssize_t>(nroots)) return "fewer arguments";
+    if (group->root >= static_cast<Py_ssize_t>(nroots)) return *why = "fewer arguments", false;
     Memory memory;
-    std::string why;
-    if (!walk_group(*group, group->root >= 0 ? roots[group->root] : nullptr, memory, &why)) return why;
+    if (!walk_group(*group, group->root >= 0 ? roots[group->root] : nullptr, memory, why)) return false;
     group->in_use = nullptr;
     use(*group, memory);
     group->in_use = nullptr;
   }
-  std::string why;
-  if (!check_aliases(true, &why)) return why;
-  std::vector<c10::TensorImpl*> impls(tensor_objects_.size());
-  int slot = tensors_.first_difference(tensor_objects_.data(), impls.data());
-  if (slot < 0) return {};
-  std::string path = "a tensor";
+  return check_aliases(true, why);
+}
+
+std::string Program::place_of(int slot) const {
   for (const auto& source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
-      if (assumption.check == Check::tensor && assumption.number == slot)
-        path = source->str(tree_->root_names);
-  return path + " is " + tensors_.explain(slot, tensor_objects_[static_cast<size_t>(slot)]);
+      if (assumption.check == Check::tensor && assumption.number == slot) return source->str(tree_->root_names);
+  return "a tensor";
+}
+
+void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts) {
+  sizes_ = std::move(symbols);
+  facts_ = std::move(facts);
+  std::map<int, uint64_t> free;
+  for (const SizeSource& s : sizes_) {
+    const bool number = std::any_of(facts_.begin(), facts_.end(), [&](const SizeFact& f) {
+      return f.relation == Relation::eq && f.a == s.symbol && f.b.is_const();
+    });
+    if (!number) free[s.slot] |= uint64_t{1} << s.dim;
+  }
+  for (auto [slot, dims] : free) tensors_.set_free(slot, dims);
+}
+
+bool Program::check_sizes(c10::TensorImpl* const* tensors, std::string* why) const {
+  auto value = [&](const SymNode& n) -> int64_t {
+    for (const SizeSource& s : sizes_)
+      if (s.symbol.node() == &n) return size_of(*tensors[s.slot], s.dim);
+    return -1;
+  };
+  for (const SizeFact& f : facts_) {
+    if (bolt::holds(evaluate(f.a, value), f.relation, evaluate(f.b, value))) continue;
+    if (why) {
+      *why = bolt::str(f) + " (now " + std::to_string(evaluate(f.a, value)) + " and " +
+             std::to_string(evaluate(f.b, value)) + ")";
+      for (const SizeSource& s : sizes_)
+        *why += ", " + s.symbol.str() + " being " + place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")";
+      *why += "; because of " + f.where;
+    }
+    return false;
+  }
+  return true;
+}
+
+void Program::add_size_differences(PyObject* const* roots, size_t nroots, DynamicDims& into) {
+  std::string why;
+  if (!(ThreadState::now() == thread_) || !walk_all(roots, nroots, &why)) return;
+  DynamicDims found;
+  for (size_t slot = 0; slot < tensor_objects_.size(); ++slot) {
+    const auto differ = tensors_.size_differences(static_cast<int>(slot), tensor_objects_[slot]);
+    if (!differ) return;
+    if (*differ) found[place_of(static_cast<int>(slot))] |= *differ;
+  }
+  for (const auto& [place, dims] : found) into[place] |= dims;
 }
 
 void Program::forbid_new_overlap(const std::vector<int>& written_slots) {
@@ -445,6 +498,9 @@ std::vector<std::string> Program::describe() const {
   for (const auto& source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
       lines.push_back(guard_text(*source, assumption, tree_->root_names, tensors_));
+  for (const SizeSource& s : sizes_)
+    lines.push_back(s.symbol.str() + " is " + place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")");
+  for (const SizeFact& f : facts_) lines.push_back(bolt::str(f));
   return lines;
 }
 

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -25,6 +26,7 @@
 
 #include "guard/source.h"
 #include "guard/tensors.h"
+#include "support/size_fact.h"
 
 namespace bolt::guard {
 
@@ -34,6 +36,15 @@ struct Found {
   std::vector<c10::TensorImpl*> tensors;  ///< by input slot; borrowed from the roots
   uint64_t instance = 0;                  ///< equal for calls that met the same instances of the roots
 };
+
+/// A symbol of a program: size `dim` of tensor `slot`.
+struct SizeSource {
+  Sym symbol;
+  int slot = -1, dim = 0;
+};
+
+/// By the place a tensor was found at ("x", "self.cache[0]"): a bit for each of its dimensions.
+using DynamicDims = std::map<std::string, uint64_t>;
 
 class Program {
  public:
@@ -51,6 +62,12 @@ class Program {
   /// did in the recorded run.
   void forbid_new_overlap(const std::vector<int>& written_slots);
 
+  /// Sizes that may differ from the recorded ones, and what must hold of them.
+  void free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts);
+
+  /// If sizes of tensors are all that differs from what was recorded: adds which.
+  void add_size_differences(PyObject* const* roots, size_t nroots, DynamicDims& into);
+
   /// Every guard as a line of text, for `explain` and the tests.
   std::vector<std::string> describe() const;
 
@@ -66,10 +83,15 @@ class Program {
   bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why) const;
   void use(Group& group, const Memory& memory);
   bool check_aliases(bool all, std::string* why) const;
+  bool check_sizes(c10::TensorImpl* const* tensors, std::string* why) const;
+  bool walk_all(PyObject* const* roots, size_t nroots, std::string* why);
+  std::string place_of(int slot) const;
 
   std::unique_ptr<SourceTree> tree_;
   TensorTable tensors_;
   ThreadState thread_;
+  std::vector<SizeSource> sizes_;
+  std::vector<SizeFact> facts_;
   std::vector<std::unique_ptr<Group>> groups_;
   struct Alias {
     const Source *a, *b;

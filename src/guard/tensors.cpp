@@ -17,6 +17,7 @@
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -29,6 +30,8 @@ struct Facts {
   c10::Device device = c10::kCPU;
   bool requires_grad = false;
   std::vector<int64_t> sizes, strides;
+  uint64_t free = 0;       ///< dimensions of any size; strides are then those of a dense tensor in `order`
+  std::vector<int> order;  ///< dimensions from the innermost, when dense
   int shares_with = -1;  ///< an earlier slot with the same storage
   int64_t distance = 0;  ///< storage offset minus that slot's
 };
@@ -51,11 +54,46 @@ bool same(const std::vector<int64_t>& a, const List& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(int64_t)) == 0;
 }
 
+/// Dimensions from the innermost when the elements lie without gaps; those of size 1 may lie anywhere and are left
+/// out.
+std::optional<std::vector<int>> dense_order(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
+  std::vector<int> order;
+  for (int d = static_cast<int>(sizes.size()) - 1; d >= 0; --d)
+    if (sizes[static_cast<size_t>(d)] != 1) order.push_back(d);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return strides[static_cast<size_t>(a)] < strides[static_cast<size_t>(b)];
+  });
+  int64_t run = 1;
+  for (int d : order) {
+    if (strides[static_cast<size_t>(d)] != run) return std::nullopt;
+    run *= sizes[static_cast<size_t>(d)];
+  }
+  return order;
+}
+
+bool lies_in_order(const std::vector<int>& order, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  int64_t run = 1;
+  for (int d : order) {
+    if (strides[static_cast<size_t>(d)] != run) return false;
+    run *= sizes[static_cast<size_t>(d)];
+  }
+  return true;
+}
+
+bool matches_freely(const Facts& facts, const c10::TensorImpl& impl) {
+  const at::IntArrayRef sizes = impl.sizes();
+  if (sizes.size() != facts.sizes.size()) return false;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != facts.sizes[d] && !(facts.free >> d & 1)) return false;
+  return lies_in_order(facts.order, sizes, impl.strides());
+}
+
 bool matches(const Facts& facts, const c10::TensorImpl& impl) {
   if (impl.key_set().raw_repr() != facts.keys) return false;
   if (c10::typeMetaToScalarType(impl.dtype()) != facts.dtype) return false;
   if (impl.device() != facts.device || impl.requires_grad() != facts.requires_grad) return false;
   if (impl.layout() != c10::kStrided) return true;
+  if (facts.free) return matches_freely(facts, impl);
   return same(facts.sizes, impl.sizes()) && same(facts.strides, impl.strides());
 }
 
@@ -66,10 +104,22 @@ const void* storage_of(const c10::TensorImpl& impl) {
 std::string text_of(const Facts& facts) {
   std::ostringstream out;
   out << c10::toString(facts.dtype) << "[";
-  for (size_t i = 0; i < facts.sizes.size(); ++i) out << (i ? ", " : "") << facts.sizes[i];
-  out << "] strides (";
-  for (size_t i = 0; i < facts.strides.size(); ++i) out << (i ? ", " : "") << facts.strides[i];
-  out << ") on " << facts.device << (facts.requires_grad ? " requiring grad" : "");
+  for (size_t i = 0; i < facts.sizes.size(); ++i) {
+    out << (i ? ", " : "");
+    if (facts.free >> i & 1)
+      out << "any";
+    else
+      out << facts.sizes[i];
+  }
+  out << "]";
+  if (facts.free) {
+    out << " dense";
+  } else {
+    out << " strides (";
+    for (size_t i = 0; i < facts.strides.size(); ++i) out << (i ? ", " : "") << facts.strides[i];
+    out << ")";
+  }
+  out << " on " << facts.device << (facts.requires_grad ? " requiring grad" : "");
   return out.str();
 }
 
@@ -91,6 +141,14 @@ bool is_torch_leaf(PyObject* object) {
 }
 
 c10::TensorImpl* tensor_impl(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
+
+int64_t size_of(const c10::TensorImpl& tensor, int dim) { return tensor.size(dim); }
+
+int rank_of(const c10::TensorImpl& tensor) { return static_cast<int>(tensor.dim()); }
+
+PyObject* make_torch_size(PyObject* sizes) {
+  return PyObject_CallOneArg(reinterpret_cast<PyObject*>(&THPSizeType), sizes);
+}
 
 PyObject* tensor_grad(PyObject* tensor) {
   const at::Tensor& grad = THPVariable_Unpack(tensor).grad();
@@ -121,6 +179,33 @@ int TensorTable::add(PyObject* tensor) {
   data_->storages.push_back(storage);
   data_->offsets.push_back(offset);
   return slot;
+}
+
+bool TensorTable::is_dense(int slot) const {
+  const Facts& facts = data_->facts[static_cast<size_t>(slot)];
+  return dense_order(facts.sizes, facts.strides).has_value();
+}
+
+bool TensorTable::set_free(int slot, uint64_t dims) {
+  Facts& facts = data_->facts[static_cast<size_t>(slot)];
+  auto order = dense_order(facts.sizes, facts.strides);
+  if (!order) return false;
+  facts.free = dims;
+  facts.order = std::move(*order);
+  return true;
+}
+
+std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor) const {
+  const Facts& facts = data_->facts[static_cast<size_t>(slot)];
+  const c10::TensorImpl& impl = *tensor_impl(tensor);
+  const Facts now = facts_of(impl);
+  if (now.keys != facts.keys || now.dtype != facts.dtype || now.device != facts.device ||
+      now.requires_grad != facts.requires_grad || now.sizes.size() != facts.sizes.size())
+    return std::nullopt;
+  uint64_t differ = 0;
+  for (size_t d = 0; d < now.sizes.size() && d < 64; ++d)
+    if (now.sizes[d] != facts.sizes[d]) differ |= uint64_t{1} << d;
+  return differ;
 }
 
 size_t TensorTable::size() const { return data_->facts.size(); }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ bool is_tensor(PyObject* object);
 /// torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme: immutable, compared by ==.
 bool is_torch_leaf(PyObject* object);
 c10::TensorImpl* tensor_impl(PyObject* tensor);
+int64_t size_of(const c10::TensorImpl& tensor, int dim);
+int rank_of(const c10::TensorImpl& tensor);
+/// torch.Size of a tuple of ints, which stay the objects they are. New.
+PyObject* make_torch_size(PyObject* sizes);
 /// .grad of a tensor, borrowed, null when None.
 PyObject* tensor_grad(PyObject* tensor);
 
@@ -35,6 +40,14 @@ class TensorTable {
 
   /// Adds what `tensor` is now; returns its slot.
   int add(PyObject* tensor);
+  /// The sizes of `slot` that need not be as recorded (a bit for each dimension): its strides must then be those
+  /// of a dense tensor with its dimensions in the recorded order. False: its strides are not of that kind.
+  bool set_free(int slot, uint64_t dims);
+  /// Those that may be freed at all.
+  bool is_dense(int slot) const;
+  /// Where `tensor` differs from the one recorded, a bit for each dimension, if sizes (and strides that follow from
+  /// them) are all that differs.
+  std::optional<uint64_t> size_differences(int slot, PyObject* tensor) const;
   size_t size() const;
   /// Compares all; the slot of the first that differs, or -1. `impls` receives the implementations.
   int first_difference(PyObject* const* tensors, c10::TensorImpl** impls) const;

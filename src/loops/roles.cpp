@@ -173,6 +173,17 @@ bool sizes_known(const graph::Type& t) {
 
 }  // namespace
 
+namespace {
+/// A number that is a size differs between calls, although its tensor's sizes do not.
+bool attributes_known(const Node& n) {
+  for (const auto& [name, value] : n.attrs)
+    if (const auto* numbers = std::get_if<std::vector<Sym>>(&value))
+      for (Sym number : *numbers)
+        if (!number.is_const()) return false;
+  return true;
+}
+}  // namespace
+
 std::vector<char> find_constants(const Graph& g, const PlanOptions& options) {
   std::vector<char> found;
   auto set = [&](const Value* v, bool constant) {
@@ -185,6 +196,7 @@ std::vector<char> find_constants(const Graph& g, const PlanOptions& options) {
     // An extern may be random or have effects; only what we know is folded.
     bool constant = options.fold_params && kind_of(n.get()) != OpKind::Extern;
     for (const Value* o : n->operands) constant &= found[o->id] != 0;
+    constant &= attributes_known(*n);
     for (const auto& v : n->outputs) set(v.get(), constant && sizes_known(v->type));
   }
   return found;

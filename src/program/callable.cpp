@@ -236,18 +236,21 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
 // -----------------------------------------------------------------------------------------------
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit", nullptr};
-  PyObject* target;
+  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit", "dynamic", nullptr};
+  PyObject *target, *dynamic = Py_None;
   int fullgraph = 0, background = 0;
   Py_ssize_t limit = 8;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppn", const_cast<char**>(names), &target, &fullgraph,
-                                   &background, &limit))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnO", const_cast<char**>(names), &target, &fullgraph,
+                                   &background, &limit, &dynamic))
     return nullptr;
   Compiled* self = self_of(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
-  self->options = {fullgraph != 0, background != 0, limit};
+  const Dynamic which = dynamic == Py_None ? Dynamic::changed
+                        : dynamic == Py_True ? Dynamic::always
+                                             : Dynamic::never;
+  self->options = {fullgraph != 0, background != 0, limit, which};
   self->state = new Compiled::State();
   return reinterpret_cast<PyObject*>(self);
 }

@@ -26,10 +26,14 @@
 
 namespace bolt::program {
 
+/// Which sizes are recorded as symbols: those that changed, all of arguments, none.
+enum class Dynamic : int8_t { changed, always, never };
+
 struct Options {
   bool fullgraph = false;
   bool background = false;
   Py_ssize_t recompile_limit = 8;
+  Dynamic dynamic = Dynamic::changed;
 };
 
 /// Counts up: what was recorded first comes first in reports.
@@ -51,6 +55,7 @@ struct Entry {
 
 struct Site {
   std::vector<std::shared_ptr<Entry>> entries;  ///< last hit first
+  guard::DynamicDims changed;                   ///< sizes that differed between recordings
   int hopeless = 0;                             ///< recordings that could not be kept
   /// From here the run comes to a region's end after so many instructions, without an operator on the way:
   /// nothing to compile, and guards would only tie the run to values that do not matter. 0: not so.

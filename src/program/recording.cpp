@@ -1,7 +1,9 @@
 // program/recording.cpp
 // A run, recorded -> an entry: joins the observer of Python with the recorder of operators, hands both their
 // findings to the compiler, and deals with what cannot be kept.
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -14,6 +16,7 @@
 #include "program/compiled.h"
 #include "program/stats.h"
 #include "record/recorder.h"
+#include "record/symint.h"
 #include "support/error.h"
 #include "support/knobs.h"
 
@@ -23,11 +26,51 @@ namespace {
 /// A loop unrolled further than this is cut, rather than compiled for minutes.
 constexpr size_t kMostOperators = 20000;
 
+/// A tensor found on an object (a module's parameter or buffer, a global) rather than among the arguments: it
+/// is the same at every call, most likely.
+bool is_on_object(const guard::Source& source) {
+  bool on_object = source.is_static();
+  for (const guard::Source* s = &source; s; s = s->parent) on_object |= s->access == guard::Access::instance_dict;
+  return on_object;
+}
+
 /// Joins the observer of Python with the recorder of operators.
 class Bridge final : public observe::RecorderHooks {
  public:
-  void input(PyObject* tensor, int slot) override {
-    slots_[THPVariable_Unpack(tensor).unsafeGetTensorImpl()] = slot;
+  Bridge(const Options& options, const guard::DynamicDims& changed) : options_(options), changed_(changed) {}
+
+  void input(PyObject* tensor, int slot, const guard::Source& source,
+             const std::vector<std::string>& names) override {
+    const at::Tensor& t = THPVariable_Unpack(tensor);
+    slots_[t.unsafeGetTensorImpl()] = slot;
+    const uint64_t dims = dynamic_dims(t, source, names);
+    if (!dims) return;
+    dynamic_[slot] = dims;
+    recorder.follows_sizes = true;
+  }
+  bool follows_sizes() override { return recorder.follows_sizes; }
+  Sym size_of(PyObject* tensor, int dim) override {
+    const at::Tensor& t = THPVariable_Unpack(tensor);
+    auto id = recorder.find(t);
+    if (!id && slot_of(t) >= 0 && !recorder.stopped()) id = recorder.input_id(t);
+    if (!id || !recorder.follows_sizes) return t.size(dim);
+    const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(*id)];
+    if (info.input >= 0) {
+      auto dims = dynamic_.find(slot_of(t));
+      if (dims == dynamic_.end() || !(dims->second >> dim & 1)) return t.size(dim);
+    }
+    return autograd::tape_symbol(*id, dim);
+  }
+  PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) override {
+    HANDLE_TH_ERRORS
+    return pybind11::cast(record::make_symint(size, value, notes)).release().ptr();
+    END_HANDLE_TH_ERRORS
+  }
+  size_t recorded() override { return recorder.tape().entries.size(); }
+  /// Of a tape input.
+  uint64_t dynamic_of(const at::Tensor& t) const {
+    auto dims = dynamic_.find(slot_of(t));
+    return dims == dynamic_.end() ? 0 : dims->second;
   }
   int output(PyObject* tensor) override {
     auto id = recorder.find(THPVariable_Unpack(tensor));
@@ -53,7 +96,22 @@ class Bridge final : public observe::RecorderHooks {
   std::vector<record::TensorId> wanted;
 
  private:
+  // Which sizes are recorded as symbols. 0 and 1 never are, nor those of strided windows.
+  uint64_t dynamic_dims(const at::Tensor& t, const guard::Source& source, const std::vector<std::string>& names) {
+    if (options_.dynamic == Dynamic::never || (options_.dynamic == Dynamic::changed && changed_.empty())) return 0;
+    if (t.layout() != c10::kStrided || !t.is_non_overlapping_and_dense()) return 0;
+    uint64_t dims = 0;
+    if (auto found = changed_.find(source.str(names)); found != changed_.end()) dims = found->second;
+    if (options_.dynamic == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
+    for (int64_t d = 0; d < 64; ++d)
+      if (d >= t.dim() || t.size(d) < 2) dims &= ~(uint64_t{1} << d);
+    return dims;
+  }
+
+  const Options& options_;
+  const guard::DynamicDims& changed_;
   std::unordered_map<c10::TensorImpl*, int> slots_;
+  std::unordered_map<int, uint64_t> dynamic_;  ///< by slot
 };
 
 std::vector<bool> used_inputs(const record::Tape& tape, const std::vector<record::TensorId>& wanted) {
@@ -68,17 +126,11 @@ std::vector<bool> used_inputs(const record::Tape& tape, const std::vector<record
   return used;
 }
 
-// A tensor found on an object (a module's parameter or buffer, a global) rather than among the arguments: it
-// is the same at every call, most likely.
 std::vector<bool> slots_on_objects(const guard::Program& guards) {
   std::vector<bool> out(guards.tensor_count(), false);
   for (const auto& source : guards.tree().all())
     for (const auto& a : source->assumptions) {
-      if (a.check != guard::Check::tensor) continue;
-      bool on_object = source->is_static();
-      for (const guard::Source* s = source.get(); s; s = s->parent)
-        on_object |= s->access == guard::Access::instance_dict;
-      out[a.number] = on_object;
+      if (a.check == guard::Check::tensor) out[a.number] = is_on_object(*source);
     }
   return out;
 }
@@ -134,11 +186,16 @@ void adopt(Entry& entry, std::shared_ptr<Region> region) {
     if (entry.tape_input_slot[static_cast<size_t>(i)] >= 0)
       written.push_back(entry.tape_input_slot[static_cast<size_t>(i)]);
   entry.guards->forbid_new_overlap(written);
+  std::vector<guard::SizeSource> sizes;
+  for (const autograd::SizeSymbol& s : region->size_symbols)
+    sizes.push_back({s.symbol, entry.tape_input_slot[static_cast<size_t>(s.input)], s.dim});
+  entry.guards->free_sizes(std::move(sizes), region->size_facts);
   entry.region = std::move(region);
 }
 
 /// Compiles what was recorded into `entry`. False with an exception set, in strict mode only.
-bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge) {
+bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
+                  std::vector<SizeFact> size_facts) {
   record::Recorder& recorder = bridge.recorder;
   Recorded recorded;
   recorded.obstacle = recorder.obstacle();
@@ -156,7 +213,9 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     }
     entry->tape_input_slot.push_back(slot);
     recorded.is_param.push_back(slot >= 0 && on_objects[slot]);
+    recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
   }
+  recorded.size_facts = std::move(size_facts);
   recorded.wanted = bridge.wanted;
   recorded.tape = std::move(recorder.tape());
 
@@ -218,7 +277,7 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   entry->breaks = std::move(seen.breaks);
   entry->nargs = nargs;
   entry->kwnames = PyRef::share(kwnames);
-  if (!build_region(self, entry, bridge)) return false;
+  if (!build_region(self, entry, bridge, std::move(seen.size_facts))) return false;
   ++stats.regions;
   if (!site.entries.empty()) ++stats.recompiles;
   site.entries.insert(site.entries.begin(), std::move(entry));
@@ -227,8 +286,12 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
 
 /// Runs `observe` under a recorder and keeps what it saw.
 template <class Observe>
-Outcome record(Compiled* self, Site& site, size_t nargs, PyObject* kwnames, Observe observe) {
-  Bridge bridge;
+Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs, PyObject* kwnames,
+               Observe observe) {
+  // What differs between this call and those recorded before becomes a symbol.
+  if (self->options.dynamic == Dynamic::changed)
+    for (const auto& entry : site.entries) entry->guards->add_size_differences(roots, count, site.changed);
+  Bridge bridge(self->options, site.changed);
   observe::Ran ran;
   std::unique_ptr<observe::Observation> seen;
   std::string failure;
@@ -272,13 +335,16 @@ std::string limit_message(Compiled* self, Site& site, PyObject* const* roots, si
 }  // namespace
 
 Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  return record(self, self->state->start, nargs, kwnames, [&](Bridge& bridge, observe::Ran& ran) {
+  std::vector<PyObject*> roots = {self->target};
+  roots.insert(roots.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  return record(self, self->state->start, roots.data(), roots.size(), nargs, kwnames, [&](Bridge& bridge, observe::Ran& ran) {
     return observe::observe_call(self->target, args, nargs, kwnames, bridge, ran);
   });
 }
 
 Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {
-  return record(self, site, 0, nullptr, [&](Bridge& bridge, observe::Ran& ran) {
+  const std::vector<PyObject*> roots = observe::roots_of(*innermost);
+  return record(self, site, roots.data(), roots.size(), 0, nullptr, [&](Bridge& bridge, observe::Ran& ran) {
     return observe::observe_frames(*innermost, bridge, ran);
   });
 }

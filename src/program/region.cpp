@@ -24,11 +24,31 @@ using loops::PlanBuffer;
 using loops::Step;
 using loops::StepKind;
 
-std::vector<int64_t> values(const std::vector<Sym>& xs) {
-  std::vector<int64_t> out;
-  for (const Sym& x : xs) out.push_back(x.value());
-  return out;
-}
+using Ints = std::vector<int64_t>;
+
+/// Gives symbols the values of one call.
+struct Evaluate {
+  const std::vector<autograd::SizeSymbol>& symbols;
+  const Ints& sizes;
+
+  int64_t operator()(Sym s) const {
+    if (s.is_const()) return s.value();
+    return evaluate(s, [&](const SymNode& n) {
+      for (size_t i = 0; i < symbols.size(); ++i)
+        if (symbols[i].symbol.node() == &n) return sizes[i];
+      throw Error(ErrorKind::Internal, "the size " + n.name + " is not known when the program runs");
+    });
+  }
+  Ints operator()(const std::vector<Sym>& xs) const {
+    Ints out;
+    out.reserve(xs.size());
+    for (Sym x : xs) out.push_back((*this)(x));
+    return out;
+  }
+};
+
+constexpr size_t kMostShapes = 64;    // sets of sizes remembered
+constexpr size_t kMostContexts = 2;
 
 at::TensorOptions options_of(const graph::Type& t) {
   return at::TensorOptions().dtype(record::to_torch(t.dtype)).device(c10::kCPU);
@@ -42,7 +62,29 @@ struct Region::PreparedStep {
   const codegen::cpu::CompiledKernel* kernel = nullptr;
   LibraryFn library = nullptr;
   const autograd::ExternCall* call = nullptr;
-  int64_t work = 0, second_work = 0, scratch = 0;
+  int64_t scratch = 0;
+  int shape = 0;  // index into Shapes::steps
+};
+
+/// The plan for one set of sizes.
+struct Region::Shapes {
+  struct Buffer {
+    Ints sizes, strides;
+    int64_t offset = 0, arena_offset = 0;
+  };
+  struct Step {
+    int64_t work = 0, second_work = 0;
+    Ints syms;
+  };
+  struct Result {
+    Ints sizes, strides;
+    int64_t offset = 0;
+  };
+  Ints key;
+  std::vector<Buffer> buffers;
+  std::vector<Step> steps;  // fold steps first
+  std::vector<Result> results;
+  int64_t arena_bytes = 0;
 };
 
 /// The state of one call. `tensor` may be made lazily from `data`; `data` is always there once the buffer is
@@ -52,6 +94,7 @@ struct Region::Context {
     void* data = nullptr;
     at::Tensor tensor;
   };
+  std::shared_ptr<const Shapes> shapes;
   std::vector<Slot> slots;
   at::Tensor arena;
   std::vector<void*> pointers;  // scratch for kernel arguments
@@ -111,13 +154,64 @@ Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, std::str
 }
 
 Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd::Lowered lowered,
-               loops::Plan plan, codegen::cpu::PlanCode code)
+               loops::Plan plan, codegen::cpu::PlanCode code, std::vector<autograd::SizeSymbol> symbols)
     : tape_(std::move(tape)),
       wanted_(std::move(wanted)),
       lowered_(std::move(lowered)),
       plan_(std::move(plan)),
-      code_(std::move(code)) {
+      code_(std::move(code)),
+      symbols_(std::move(symbols)) {
   prepare();
+}
+
+void check_sizes(const loops::Plan& plan) {
+  for (const auto* list : {&plan.steps, &plan.fold_steps})
+    for (const Step& s : *list) {
+      if (s.kind != StepKind::Library) continue;
+      for (const auto& [name, value] : s.node->attrs)
+        if (const auto* sizes = std::get_if<std::vector<Sym>>(&value))
+          for (Sym size : *sizes) size.value();
+    }
+}
+
+std::shared_ptr<const Region::Shapes> Region::shapes_for(Ints sizes) {
+  {
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      if (shapes_[i]->key != sizes) continue;
+      std::rotate(shapes_.begin(), shapes_.begin() + static_cast<std::ptrdiff_t>(i),
+                  shapes_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      return shapes_[0];
+    }
+  }
+  auto made = std::make_shared<Shapes>();
+  made->key = sizes;
+  const Evaluate value{symbols_, made->key};
+  for (const PlanBuffer& b : plan_.buffers) {
+    Shapes::Buffer shape{value(b.type.sizes), value(b.type.strides), 0, 0};
+    if (b.kind == BufferKind::Alias) shape.offset = value(b.offset);
+    if (b.kind == BufferKind::Temp && !b.owned_by_step) shape.arena_offset = value(b.arena_offset);
+    made->buffers.push_back(std::move(shape));
+  }
+  for (const auto* list : {&fold_steps_, &steps_})
+    for (const PreparedStep& p : *list) {
+      Shapes::Step step;
+      if (p.kernel) {
+        const auto& kernel = plan_.kernels[static_cast<size_t>(
+            p.step->kind == StepKind::Kernel ? p.step->kernel : p.step->epilogue)];
+        step.work = value(p.kernel->work);
+        step.second_work = p.kernel->second_fn ? value(p.kernel->second_work) : 0;
+        step.syms = value(kernel.symbols);
+      }
+      made->steps.push_back(std::move(step));
+    }
+  for (const TensorOut& o : lowered_.outputs)
+    made->results.push_back({value(o.sizes), value(o.strides), value(o.offset)});
+  made->arena_bytes = value(plan_.arena_bytes);
+  std::lock_guard lock(mutex_);
+  if (shapes_.size() >= kMostShapes) shapes_.pop_back();
+  shapes_.insert(shapes_.begin(), made);
+  return made;
 }
 
 Region::~Region() = default;
@@ -145,19 +239,25 @@ void Region::prepare() {
       PreparedStep p{&s};
       if (s.kind == StepKind::Kernel || s.kind == StepKind::Contraction) {
         p.kernel = &code_.module->kernels()[s.kind == StepKind::Kernel ? s.kernel : s.epilogue];
-        p.work = p.kernel->work.value();
-        p.second_work = p.kernel->second_fn ? p.kernel->second_work.value() : 0;
         p.scratch = p.kernel->scratch_bytes;
       } else if (s.kind == StepKind::Library) {
         p.library = find_library(*s.node, s.library);
       } else if (s.kind == StepKind::Extern) {
         p.call = &lowered_.calls[s.node->attr<int64_t>("call")];
       }
+      p.shape = static_cast<int>(fold_steps_.size() + steps_.size());
       to.push_back(p);
     }
   };
-  prepare_list(plan_.steps, steps_);
   prepare_list(plan_.fold_steps, fold_steps_);
+  prepare_list(plan_.steps, steps_);
+  in_fold_.resize(plan_.buffers.size());
+  for (const Step& s : plan_.fold_steps)
+    for (int b : s.buffers) {
+      while (plan_.buffers[static_cast<size_t>(b)].kind == BufferKind::Alias)
+        b = plan_.buffers[static_cast<size_t>(b)].source;
+      in_fold_[static_cast<size_t>(b)] = 1;
+    }
   for (const Step& s : plan_.fold_steps)
     for (int i = 0; i < s.operand_count; ++i) {
       int b = s.buffers[i];
@@ -186,26 +286,40 @@ void Region::prepare() {
   releases_gil_ = contracts || facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > (64 << 10);
 }
 
-std::unique_ptr<Region::Context> Region::take_context() {
+std::unique_ptr<Region::Context> Region::take_context(const std::vector<at::Tensor>& tape_inputs) {
+  Ints sizes;
+  for (const autograd::SizeSymbol& s : symbols_)
+    sizes.push_back(tape_inputs[static_cast<size_t>(s.input)].size(s.dim));
+  std::unique_ptr<Context> c;
   {
     std::lock_guard lock(mutex_);
-    if (!contexts_.empty()) {
-      auto c = std::move(contexts_.back());
-      contexts_.pop_back();
-      return c;
+    auto same = [&](const auto& kept) { return kept->shapes->key == sizes; };
+    auto at = std::find_if(contexts_.begin(), contexts_.end(), same);
+    if (at == contexts_.end() && !contexts_.empty()) at = contexts_.end() - 1;
+    if (at != contexts_.end()) {
+      c = std::move(*at);
+      contexts_.erase(at);
     }
   }
-  auto c = std::make_unique<Context>();
-  c->slots.resize(plan_.buffers.size());
-  int64_t bytes = plan_.arena_bytes.value();
-  if (bytes > 0) c->arena = at::empty({bytes + 64}, at::TensorOptions().dtype(c10::kByte));
-  char* base = bytes > 0 ? static_cast<char*>(c->arena.data_ptr()) : nullptr;
+  if (c && c->shapes->key == sizes) return c;
+  if (!c) c = std::make_unique<Context>();
+  c->shapes = shapes_for(std::move(sizes));
+  c->slots.assign(plan_.buffers.size(), {});
+  make_arena(*c);
+  return c;
+}
+
+void Region::make_arena(Context& c) {
+  const int64_t bytes = c.shapes->arena_bytes;
+  if (bytes > 0 && (!c.arena.defined() || c.arena.numel() < bytes + 64))
+    c.arena = at::empty({bytes + 64}, at::TensorOptions().dtype(c10::kByte));
+  char* base = bytes > 0 ? static_cast<char*>(c.arena.data_ptr()) : nullptr;
   base = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(base) + 63) & ~uintptr_t{63});
   for (size_t i = 0; i < plan_.buffers.size(); ++i) {
     const PlanBuffer& b = plan_.buffers[i];
-    if (b.kind == BufferKind::Temp && !b.owned_by_step) c->slots[i].data = base + b.arena_offset.value();
+    if (b.kind == BufferKind::Temp && !b.owned_by_step)
+      c.slots[i].data = base + c.shapes->buffers[i].arena_offset;
   }
-  return c;
 }
 
 void Region::give_context(std::unique_ptr<Context> c) {
@@ -216,20 +330,20 @@ void Region::give_context(std::unique_ptr<Context> c) {
   }
   c->operands.clear();
   std::lock_guard lock(mutex_);
-  if (contexts_.size() < 2) contexts_.push_back(std::move(c));
+  if (contexts_.size() < kMostContexts) contexts_.push_back(std::move(c));
 }
 
 const at::Tensor& Region::tensor_of(Context& c, int buffer) {
   auto& slot = c.slots[buffer];
   if (slot.tensor.defined()) return slot.tensor;
   const PlanBuffer& b = plan_.buffers[buffer];
+  const Shapes::Buffer& shape = c.shapes->buffers[static_cast<size_t>(buffer)];
   if (b.kind == BufferKind::Alias) {
     const at::Tensor& base = tensor_of(c, b.source);
-    slot.tensor = base.as_strided(values(b.type.sizes), values(b.type.strides),
-                                  base.storage_offset() + b.offset.value());
+    slot.tensor = base.as_strided(shape.sizes, shape.strides, base.storage_offset() + shape.offset);
   } else {
     BOLT_CHECK(slot.data, "buffer ", buffer, " is used before it is made");
-    slot.tensor = at::from_blob(slot.data, values(b.type.sizes), values(b.type.strides), options_of(b.type));
+    slot.tensor = at::from_blob(slot.data, shape.sizes, shape.strides, options_of(b.type));
   }
   slot.data = slot.tensor.data_ptr();
   return slot.tensor;
@@ -242,8 +356,8 @@ void Region::bind_inputs(Context& c, const std::vector<at::Tensor>& inputs) {
       c.slots[i].tensor = inputs[b.source];
       c.slots[i].data = inputs[b.source].data_ptr();
     } else if (b.kind == BufferKind::Output) {
-      c.slots[i].tensor =
-          new_result(values(b.type.sizes), values(b.type.strides), record::to_torch(b.type.dtype));
+      const Shapes::Buffer& shape = c.shapes->buffers[i];
+      c.slots[i].tensor = new_result(shape.sizes, shape.strides, record::to_torch(b.type.dtype));
       c.slots[i].data = c.slots[i].tensor.data_ptr();
     }
   }
@@ -264,6 +378,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     case StepKind::Contraction: {
       c.pointers.clear();
       for (int b : s.buffers) c.pointers.push_back(pointer(b));
+      const Shapes::Step& shape = c.shapes->steps[static_cast<size_t>(p.shape)];
       int64_t report = 0;
       if (p.kernel->reports) c.pointers.push_back(&report);
       at::Tensor scratch;
@@ -273,13 +388,14 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       }
       auto launch = [&](codegen::cpu::KernelFn fn, int64_t work, int64_t grain) {
         if (work <= grain || at::get_num_threads() == 1)
-          fn(c.pointers.data(), nullptr, 0, work);
+          fn(c.pointers.data(), shape.syms.data(), 0, work);
         else
-          at::parallel_for(0, work, grain,
-                           [&](int64_t begin, int64_t end) { fn(c.pointers.data(), nullptr, begin, end); });
+          at::parallel_for(0, work, grain, [&](int64_t begin, int64_t end) {
+            fn(c.pointers.data(), shape.syms.data(), begin, end);
+          });
       };
-      launch(p.kernel->fn, p.work, p.kernel->grain);
-      if (p.kernel->second_fn) launch(p.kernel->second_fn, p.second_work, p.kernel->second_grain);
+      launch(p.kernel->fn, shape.work, p.kernel->grain);
+      if (p.kernel->second_fn) launch(p.kernel->second_fn, shape.second_work, p.kernel->second_grain);
       if (report) throw IndexOutOfRange();  // kernels with checks run before any write-back
       return;
     }
@@ -293,11 +409,11 @@ void Region::run_step(Context& c, const PreparedStep& p) {
         const PlanBuffer& b = plan_.buffers[s.buffers[s.operand_count + i]];
         if (b.owned_by_step || b.kind == BufferKind::Fold) {
           // The planner indexed this memory by the strides it expected.
-          auto want = values(b.type.strides);
+          const Shapes::Buffer& shape = c.shapes->buffers[static_cast<size_t>(s.buffers[s.operand_count + i])];
           slot.tensor =
-              results[i].strides() == want || results[i].numel() == 0
+              results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0
                   ? results[i]
-                  : at::empty_strided(values(b.type.sizes), want, results[i].options()).copy_(results[i]);
+                  : at::empty_strided(shape.sizes, shape.strides, results[i].options()).copy_(results[i]);
           slot.data = slot.tensor.data_ptr();
         } else {
           tensor_of(c, s.buffers[s.operand_count + i]).copy_(results[i]);
@@ -309,14 +425,15 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       const auto& item = *code_.contractions[s.epilogue];
       codegen::cpu::gemm::pack_weights(
           item.contraction, item.schedule, static_cast<const float*>(pointer(s.buffers[0])),
-          values(plan_.buffers[s.buffers[0]].type.strides), static_cast<float*>(pointer(s.buffers[1])));
+          c.shapes->buffers[static_cast<size_t>(s.buffers[0])].strides, static_cast<float*>(pointer(s.buffers[1])));
       return;
     }
     case StepKind::Copy: tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0])); return;
   }
 }
 
-std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& inputs) {
+std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& inputs,
+                                               const std::shared_ptr<const Shapes>& shapes) {
   {
     std::lock_guard lock(mutex_);
     for (auto& f : folds_)
@@ -331,6 +448,7 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
                        impl->version_counter().current_version(), Folded::sample_of(*impl)});
   }
   Context c;
+  c.shapes = shapes;  // whatever they are: what is folded has known sizes
   c.slots.resize(plan_.buffers.size());
   for (size_t i = 0; i < plan_.buffers.size(); ++i) {
     const PlanBuffer& b = plan_.buffers[i];
@@ -341,7 +459,9 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
     } else if (b.kind == BufferKind::Fold || b.kind == BufferKind::Temp) {
       // Written by kernels; steps that own their result replace it.
       if (b.owned_by_step) continue;
-      c.slots[i].tensor = at::empty_strided(values(b.type.sizes), values(b.type.strides), options_of(b.type));
+      if (b.kind == BufferKind::Temp && !in_fold_[i]) continue;
+      const Shapes::Buffer& shape = shapes->buffers[i];
+      c.slots[i].tensor = at::empty_strided(shape.sizes, shape.strides, options_of(b.type));
       c.slots[i].data = c.slots[i].tensor.data_ptr();
     }
   }
@@ -363,11 +483,11 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
     auto constant = lowered_.constants.find(i);
     inputs.push_back(constant == lowered_.constants.end() ? tape_inputs[i] : constant->second);
   }
-  auto c = take_context();
+  auto c = take_context(tape_inputs);
   bind_inputs(*c, inputs);
   std::shared_ptr<Folded> f;
   if (!fold_steps_.empty()) {
-    f = folded(inputs);
+    f = folded(inputs, c->shapes);
     for (auto& [buffer, slot] : f->buffers) c->slots[buffer] = slot;
   }
   run_steps(*c, steps_);
@@ -380,14 +500,15 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
 
 std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> out(lowered_.outputs.size());
-  auto view = [](const at::Tensor& base, const TensorOut& o) {
-    return base.as_strided(o.sizes, o.strides, base.storage_offset() + o.offset);
+  auto view = [&](const at::Tensor& base, size_t i) {
+    const Shapes::Result& r = c.shapes->results[i];
+    return base.as_strided(r.sizes, r.strides, base.storage_offset() + r.offset);
   };
   std::vector<int> given(plan_.buffers.size(), 0);  // a result's memory belongs to one output
   for (size_t i = 0; i < out.size(); ++i) {
     const TensorOut& o = lowered_.outputs[i];
     if (o.kind == TensorOut::Kind::Input) out[i] = inputs[o.index];
-    if (o.kind == TensorOut::Kind::InputView) out[i] = view(inputs[o.index], o);
+    if (o.kind == TensorOut::Kind::InputView) out[i] = view(inputs[o.index], i);
     if (o.kind != TensorOut::Kind::Fresh) continue;
     int b = plan_.output_buffers[o.index];
     int owner = b;
@@ -396,13 +517,15 @@ std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor
     bool ours =
         memory.kind == BufferKind::Output || (memory.kind == BufferKind::Temp && memory.owned_by_step);
     at::Tensor t = tensor_of(c, b);
-    if (!ours || given[owner]++ || t.strides() != o.strides || t.sizes() != o.sizes)
-      t = at::empty_strided(o.sizes, o.strides, t.options()).copy_(t);
+    const Shapes::Result& want = c.shapes->results[i];
+    if (!ours || given[owner]++ || t.strides() != at::IntArrayRef(want.strides) ||
+        t.sizes() != at::IntArrayRef(want.sizes))
+      t = at::empty_strided(want.sizes, want.strides, t.options()).copy_(t);
     out[i] = std::move(t);
   }
   for (size_t i = 0; i < out.size(); ++i) {
     const TensorOut& o = lowered_.outputs[i];
-    if (o.kind == TensorOut::Kind::OutputView) out[i] = view(out[o.index], o);
+    if (o.kind == TensorOut::Kind::OutputView) out[i] = view(out[o.index], i);
   }
   out.resize(wanted_.size());
   return out;

@@ -10,6 +10,9 @@
 // computed once for each set of parameter tensors and again when one of them changed: their identity, memory
 // and version counters are compared at each call.
 //
+// Sizes: everything that depends on them (of buffers, results, kernels' arguments and work) is evaluated once for a
+// set of sizes, and kept for the ones met last (Shapes). A call with known sizes only looks them up.
+//
 // A region is immutable after `build` apart from those caches, and may run on several threads at once.
 #pragma once
 
@@ -26,6 +29,7 @@
 #include "loops/plan.h"
 #include "program/library.h"
 #include "record/tape.h"
+#include "support/size_fact.h"
 
 namespace bolt::program {
 
@@ -33,6 +37,9 @@ namespace bolt::program {
 /// written: running the same call eagerly raises what eager raises, at the user's line. No std::exception, so
 /// that torch's HANDLE_TH_ERRORS lets it through.
 struct IndexOutOfRange {};
+
+/// Throws SizeDemand for sizes that a step of the plan must know: attributes of library calls.
+void check_sizes(const loops::Plan& plan);
 
 class Region {
  public:
@@ -44,6 +51,7 @@ class Region {
     bool from_cache = false;
     std::string why_replayed;
     std::string graph_text, plan_text;
+    std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
     std::vector<std::pair<std::string, double>> stage_seconds;
   };
 
@@ -52,7 +60,7 @@ class Region {
          std::unordered_map<int, at::Tensor> constants);
   /// Runs the plan. `plan.graph` and `lowered` (its graph moved away) must belong together.
   Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd::Lowered lowered, loops::Plan plan,
-         codegen::cpu::PlanCode code);
+         codegen::cpu::PlanCode code, std::vector<autograd::SizeSymbol> symbols);
   ~Region();
 
   /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
@@ -66,20 +74,27 @@ class Region {
   /// Tape inputs whose memory the region writes.
   std::vector<int> written_inputs() const;
   Facts facts;
+  /// The sizes of inputs that were symbols when compiling began, and what must hold of them, for guards.
+  std::vector<autograd::SizeSymbol> size_symbols;
+  std::vector<SizeFact> size_facts;
 
  private:
   struct Context;
   struct Folded;
   struct PreparedStep;
+  struct Shapes;
   std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs);
   void prepare();
   void run_steps(Context& c, const std::vector<PreparedStep>& steps);
   void run_step(Context& c, const PreparedStep& step);
   void bind_inputs(Context& c, const std::vector<at::Tensor>& inputs);
-  std::shared_ptr<Folded> folded(const std::vector<at::Tensor>& inputs);
+  std::shared_ptr<Folded> folded(const std::vector<at::Tensor>& inputs,
+                                 const std::shared_ptr<const Shapes>& shapes);
   std::vector<at::Tensor> collect(Context& c, const std::vector<at::Tensor>& inputs);
   const at::Tensor& tensor_of(Context& c, int buffer);
-  std::unique_ptr<Context> take_context();
+  std::unique_ptr<Context> take_context(const std::vector<at::Tensor>& tape_inputs);
+  std::shared_ptr<const Shapes> shapes_for(std::vector<int64_t> sizes);
+  void make_arena(Context& c);
   void give_context(std::unique_ptr<Context> c);
 
   record::Tape tape_;
@@ -92,7 +107,10 @@ class Region {
   codegen::cpu::PlanCode code_;
   std::vector<PreparedStep> steps_, fold_steps_;
   std::vector<int> fold_inputs_;  // graph inputs the fold steps read
-  std::mutex mutex_;              // guards the two caches below
+  std::vector<char> in_fold_;     // by buffer: a fold step reads or writes it
+  std::vector<autograd::SizeSymbol> symbols_;  // what Shapes are made from
+  std::mutex mutex_;                           // guards the caches below
+  std::vector<std::shared_ptr<const Shapes>> shapes_;  // last used first
   std::vector<std::unique_ptr<Context>> contexts_;
   std::vector<std::shared_ptr<Folded>> folds_;
 };

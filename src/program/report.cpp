@@ -59,6 +59,12 @@ PyObject* describe(const Entry& entry) {
   set(d, "compiled", PyBool_FromLong(f.compiled));
   set(d, "from_cache", PyBool_FromLong(f.from_cache));
   set(d, "why_replayed", text(f.why_replayed));
+  PyObject* given_up = PyList_New(0);
+  for (const std::string& line : f.sizes_given_up) {
+    PyRef item = PyRef::steal(text(line));
+    PyList_Append(given_up, item.get());
+  }
+  set(d, "sizes_given_up", given_up);
   set(d, "graph", text(f.graph_text));
   set(d, "plan", text(f.plan_text));
   PyObject* times = PyDict_New();

@@ -1,14 +1,20 @@
 // record/recorder.cpp
 #include "record/recorder.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
+
+#include "record/symint.h"
 
 namespace bolt::record {
 namespace {
@@ -65,6 +71,23 @@ bool autocast_takes(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   active->run(op, keys, stack);
+}
+
+// x + s with a torch.SymInt s: torch's argument parser makes a tensor of it that holds rubbish, and says so. Gives
+// the operator the number and the tape the expression.
+std::vector<Sym> take_wrapped_symbol(c10::IValue& argument) {
+  if (!argument.isTensor()) return {};
+  const at::Tensor& t = argument.toTensor();
+  if (!t.defined() || !t.unsafeGetTensorImpl()->is_wrapped_number()) return {};
+  pybind11::gil_scoped_acquire gil;
+  pybind11::object object = pybind11::reinterpret_steal<pybind11::object>(THPVariable_Wrap(t));
+  PyObject* found = PyObject_GetAttrString(object.ptr(), "_wrapped_number");
+  if (!found) return PyErr_Clear(), std::vector<Sym>{};
+  const Size size = take_apart(pybind11::reinterpret_steal<pybind11::object>(found).cast<c10::SymInt>());
+  at::Tensor number = c10::scalar_to_tensor(size.value);
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  argument = number;
+  return {size.size};
 }
 
 // Strided memory that our program can describe as pointer, sizes and strides.
@@ -193,6 +216,14 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     return;
   }
   if (!stopped_ && escaped_.empty() && gives_data(op)) escaped_ = op.operator_name().name;
+  std::vector<std::vector<Sym>> symbols;
+  if (follows_sizes) {
+    const size_t first = stack->size() - op.schema().arguments().size();
+    for (size_t i = first; i < stack->size(); ++i) {
+      symbols.push_back(take_symbols((*stack)[i]));
+      if (symbols.back().empty()) symbols.back() = take_wrapped_symbol((*stack)[i]);
+    }
+  }
   if (stopped_) {
     c10::impl::ExcludeDispatchKeyGuard off(kKey);
     op.callBoxed(stack);
@@ -210,7 +241,10 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   entry.inference_mode = c10::InferenceMode::is_enabled();
   entry.loc = line_id();
   entry.args.reserve(schema.arguments().size());
-  for (size_t i = begin; i < stack->size(); ++i) entry.args.push_back(take((*stack)[i], false, index));
+  for (size_t i = begin; i < stack->size(); ++i) {
+    entry.args.push_back(take((*stack)[i], false, index));
+    if (follows_sizes) entry.args.back().syms = std::move(symbols[i - begin]);
+  }
   // torch.tensor([...]) fills its tensor through a pointer and announces it here: its contents are a constant
   // of the program. Its memory may have been seen made (aten::empty); that was another tensor, without them.
   if (op.operator_name().name == "aten::lift_fresh" && entry.args[0].kind == Arg::Kind::Tensor) {

@@ -70,6 +70,9 @@ class Recorder {
   /// Why the tape cannot be compiled although it can be replayed ("" = it can).
   const std::string& obstacle() const { return obstacle_; }
 
+  /// Operators may be given torch.SymInts (record/symint.h).
+  bool follows_sizes = false;
+
   static Recorder* current();
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
            torch::jit::Stack* stack);  // the fallback

@@ -21,6 +21,7 @@
 #include <unordered_set>
 
 #include "support/error.h"
+#include "support/size_demand.h"
 
 namespace bolt {
 
@@ -462,8 +463,23 @@ Sym Sym::symbol(std::string_view name, int64_t upper) {
 }
 
 int64_t Sym::value() const {
-  BOLT_CHECK(is_const(), "the size ", str(), " is not known here");
+  if (node_) throw SizeDemand(*this);
   return value_;
+}
+
+SizeDemand::SizeDemand(Sym known)
+    : Error(ErrorKind::Internal, "the size " + known.str() + " is not known here"), a(known) {}
+SizeDemand::SizeDemand(Sym x, Sym y)
+    : Error(ErrorKind::Internal, "the sizes " + x.str() + " and " + y.str() + " may differ"),
+      a(x),
+      b(y),
+      equal(true) {}
+SizeDemand::~SizeDemand() = default;
+
+bool same_size(Sym a, Sym b) {
+  if (a == b) return true;
+  if (a.is_const() && b.is_const()) return false;
+  throw SizeDemand(a, b);
 }
 
 Sym operator+(Sym a, Sym b) {

@@ -6,6 +6,11 @@
 namespace bolt::autograd {
 namespace {
 
+// zeros(size), x.new_zeros(size), zeros_like(x); a number alone has no size.
+std::vector<Sym> result_sizes(Call& c) {
+  if (c.has("size")) return c.syms("size");
+  return c.has("self") ? c.sizes("self") : std::vector<Sym>{};
+}
 std::vector<Value*> filled(Call& c, const c10::Scalar& s) {
   DType t = c.result_dtype();
   graph::Attr value;
@@ -13,25 +18,34 @@ std::vector<Value*> filled(Call& c, const c10::Scalar& s) {
     value = s.toDouble();
   else
     value = s.isFloatingPoint() ? static_cast<int64_t>(s.toDouble()) : s.toLong();
-  return {c.make(Op::full, {}, {{"value", value}, {"dtype", t}, {"sizes", Call::syms(c.result().sizes)}})};
+  return {c.make(Op::full, {}, {{"value", value}, {"dtype", t}, {"sizes", result_sizes(c)}})};
 }
-bool on_cpu(Call& c) { return c.result().device.is_cpu() && !is_complex(c.result_dtype()); }
+bool on_cpu(Call& c) { return c.result_device().is_cpu() && !is_complex(c.result_dtype()); }
 
 std::vector<Value*> zeros(Call& c) { return on_cpu(c) ? filled(c, 0) : std::vector<Value*>{}; }
 std::vector<Value*> ones(Call& c) { return on_cpu(c) ? filled(c, 1) : std::vector<Value*>{}; }
-std::vector<Value*> full(Call& c) {
-  return on_cpu(c) ? filled(c, c.scalar("fill_value")) : std::vector<Value*>{};
+std::vector<Value*> filled_by(Call& c, const char* name) {
+  if (!on_cpu(c)) return {};
+  if (!c.is_symbolic(name)) return filled(c, c.scalar(name));
+  return {c.make(Op::expand, {c.number_value(name, c.result_dtype())}, {{"sizes", result_sizes(c)}})};
 }
-std::vector<Value*> scalar_tensor(Call& c) {
-  return on_cpu(c) ? filled(c, c.scalar("s")) : std::vector<Value*>{};
-}
+std::vector<Value*> full(Call& c) { return filled_by(c, "fill_value"); }
+std::vector<Value*> scalar_tensor(Call& c) { return filled_by(c, "s"); }
 
 std::vector<Value*> arange(Call& c) {
   if (!on_cpu(c)) return {};
   DType t = c.result_dtype();
   c10::Scalar start = c.has("start") ? c.scalar("start") : c10::Scalar(0);
   c10::Scalar step = c.has("step") ? c.scalar("step") : c10::Scalar(1);
-  Attrs attrs{{"size", std::vector<Sym>{c.result().sizes[0]}}, {"dtype", t}};
+  Sym size;
+  if (c.is_static()) {
+    size = c.static_sizes()[0];
+  } else {  // whole numbers: a size among them has no fraction
+    const Sym first = c.has("start") ? c.sym("start") : Sym(0), by = c.has("step") ? c.sym("step") : Sym(1);
+    if (by.value() <= 0) return {};
+    size = c.decide(first, Relation::lt, c.sym("end")) ? ceildiv(c.sym("end") - first, by) : Sym(0);
+  }
+  Attrs attrs{{"size", std::vector<Sym>{size}}, {"dtype", t}};
   if (is_float(t)) {
     attrs["start"] = start.toDouble();
     attrs["step"] = step.toDouble();

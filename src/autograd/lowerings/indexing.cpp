@@ -16,21 +16,23 @@ std::vector<Value*> cat(Call& c) {
   std::vector<Value*> parts;
   for (Value* v : c.tensors("tensors")) {
     // ATen skips the legacy empty 1-d tensor
-    if (v->type.rank() == 1 && v->type.sizes[0].is_const(0) && c.result().sizes.size() != 1) continue;
+    if (v->type.rank() == 1 && v->type.sizes[0].is_const(0) && c.result_rank() != 1) continue;
     parts.push_back(c.cast(v, t));
   }
-  int64_t dim = Call::wrap(c.integer("dim"), static_cast<int64_t>(c.result().sizes.size()));
+  int64_t dim = Call::wrap(c.integer("dim"), c.result_rank());
   if (parts.size() == 1) return {parts[0]};
   return {c.make(Op::cat, parts, {{"dim", dim}})};
 }
 
 std::vector<Value*> stack(Call& c) {
   DType t = c.result_dtype();
-  int64_t dim = Call::wrap(c.integer("dim"), static_cast<int64_t>(c.result().sizes.size()));
-  std::vector<int64_t> sizes = c.result().sizes;
-  sizes[dim] = 1;
+  int64_t dim = Call::wrap(c.integer("dim"), c.result_rank());
   std::vector<Value*> parts;
-  for (Value* v : c.tensors("tensors")) parts.push_back(c.reshape(c.cast(v, t), sizes));
+  for (Value* v : c.tensors("tensors")) {
+    std::vector<Sym> sizes = v->type.sizes;
+    sizes.insert(sizes.begin() + dim, 1);
+    parts.push_back(c.reshape(c.cast(v, t), sizes));
+  }
   if (parts.size() == 1) return {parts[0]};
   return {c.make(Op::cat, parts, {{"dim", dim}})};
 }
@@ -38,7 +40,7 @@ std::vector<Value*> stack(Call& c) {
 std::vector<Value*> pad(Call& c) {
   if (c.has("mode") && c.text("mode") != "constant") return {};
   Value* x = c.tensor("self");
-  auto amounts = c.integers("pad");
+  auto amounts = c.syms("pad");
   int rank = x->type.rank();
   std::vector<Sym> low(rank, 0), high(rank, 0);
   for (size_t i = 0; i + 1 < amounts.size(); i += 2) {
@@ -83,14 +85,14 @@ std::vector<Value*> index(Call& c) {
 
 std::vector<Value*> repeat(Call& c) {
   Value* x = c.tensor("self");
-  auto times = c.integers("repeats");
+  auto times = c.syms("repeats");
   int extra = static_cast<int>(times.size()) - x->type.rank();
   std::vector<Sym> split, wide, final;
   for (size_t i = 0; i < times.size(); ++i) {
     Sym size = static_cast<int>(i) < extra ? Sym(1) : x->type.sizes[i - extra];
     split.insert(split.end(), {Sym(1), size});
-    wide.insert(wide.end(), {Sym(times[i]), size});
-    final.push_back(Sym(times[i]) * size);
+    wide.insert(wide.end(), {times[i], size});
+    final.push_back(times[i] * size);
   }
   Value* v = c.make(Op::reshape, {x}, {{"sizes", split}});
   v = c.make(Op::expand, {v}, {{"sizes", wide}});
@@ -104,10 +106,12 @@ std::vector<Value*> repeat_interleave(Call& c) {  // by one number
   std::vector<Sym> split = x->type.sizes, wide;
   split.insert(split.begin() + dim + 1, 1);
   wide = split;
-  wide[dim + 1] = c.integer("repeats");
+  wide[dim + 1] = c.sym("repeats");
   Value* v = c.make(Op::reshape, {x}, {{"sizes", split}});
   v = c.make(Op::expand, {v}, {{"sizes", wide}});
-  return {c.reshape(v, c.result().sizes)};
+  split.erase(split.begin() + dim + 1);
+  split[dim] *= c.sym("repeats");
+  return {c.reshape(v, split)};
 }
 
 std::vector<Value*> roll(Call& c) {
@@ -115,7 +119,7 @@ std::vector<Value*> roll(Call& c) {
   auto shifts = c.integers("shifts"), dims = c.integers("dims");
   if (dims.size() != shifts.size() || dims.empty()) return {};
   for (size_t i = 0; i < dims.size(); ++i) {
-    int64_t dim = Call::wrap(dims[i], x->type.rank()), n = c.result().sizes[dim];
+    int64_t dim = Call::wrap(dims[i], x->type.rank()), n = x->type.sizes[dim].value();
     if (n == 0) return {};
     int64_t by = ((shifts[i] % n) + n) % n;
     if (by == 0) continue;
@@ -133,7 +137,7 @@ std::vector<Value*> roll(Call& c) {
 
 std::vector<Value*> slice_scatter(Call& c) {
   Value* x = c.tensor("self");
-  int64_t dim = Call::wrap(c.integer("dim"), x->type.rank()), size = c.info("self").sizes[dim];
+  int64_t dim = Call::wrap(c.integer("dim"), x->type.rank()), size = x->type.sizes[dim].value();
   int64_t start = c.has("start") ? c.integer("start") : 0;
   if (start < 0) start += size;
   start = std::clamp<int64_t>(start, 0, size);

@@ -29,9 +29,14 @@ std::vector<Value*> contraction(Call& c, const char* left, const char* right) {
     s.insert(front ? s.begin() : s.end(), 1);
     return c.make(Op::reshape, {v}, {{"sizes", s}});
   };
-  if (a->type.rank() == 1) a = grown(a, true);
-  if (b->type.rank() == 1) b = grown(b, false);
-  return {c.reshape(c.make(Op::matmul, {a, b}), c.result().sizes)};
+  const bool row = a->type.rank() == 1, column = b->type.rank() == 1;
+  if (row) a = grown(a, true);
+  if (column) b = grown(b, false);
+  Value* product = c.make(Op::matmul, {a, b});
+  std::vector<Sym> sizes = product->type.sizes;
+  if (column) sizes.pop_back();
+  if (row) sizes.erase(sizes.end() - (column ? 1 : 2));
+  return {c.reshape(product, sizes)};
 }
 std::vector<Value*> matmul(Call& c) { return contraction(c, "self", "other"); }
 std::vector<Value*> mm(Call& c) { return contraction(c, "self", "mat2"); }
@@ -68,7 +73,7 @@ Attrs conv_attrs(const std::vector<int64_t>& stride, const std::vector<int64_t>&
 }
 std::vector<Value*> conv_node(Call& c, const char* x_name, Attrs attrs) {
   Value* x = c.tensor(x_name);
-  size_t spatial = c.info("weight").sizes.size() - 2;
+  size_t spatial = c.sizes("weight").size() - 2;
   // Without a batch dimension eager adds one and drops it.
   bool batched = x->type.rank() == static_cast<int>(spatial) + 2;
   if (!floating(x)) return {};
@@ -79,21 +84,23 @@ std::vector<Value*> conv_node(Call& c, const char* x_name, Attrs attrs) {
   }
   std::vector<Value*> operands{x, c.tensor("weight")};
   if (c.has("bias")) operands.push_back(c.tensor("bias"));
-  return {c.reshape(c.make(Op::conv, operands, std::move(attrs)), c.result().sizes)};
+  Value* y = c.make(Op::conv, operands, std::move(attrs));
+  if (batched) return {y};
+  return {c.reshape(y, {y->type.sizes.begin() + 1, y->type.sizes.end()})};
 }
 std::vector<Value*> conv(Call& c) {
-  size_t spatial = c.info("weight").sizes.size() - 2;
+  size_t spatial = c.sizes("weight").size() - 2;
   return conv_node(c, "input",
                    conv_attrs(c.integers("stride"), c.integers("padding"), c.integers("dilation"), false, {0},
                               c.integer("groups"), spatial));
 }
 std::vector<Value*> conv_padded(Call& c) {  // padding by name
-  size_t spatial = c.info("weight").sizes.size() - 2;
+  size_t spatial = c.sizes("weight").size() - 2;
   std::vector<int64_t> padding(spatial, 0), dilation = c.integers("dilation");
   if (dilation.size() == 1) dilation.resize(spatial, dilation[0]);
   if (c.text("padding") == "same")
     for (size_t i = 0; i < spatial; ++i) {
-      int64_t total = dilation[i] * (c.info("weight").sizes[i + 2] - 1);
+      int64_t total = dilation[i] * (c.sizes("weight")[i + 2].value() - 1);
       if (total % 2) return {};  // uneven: eager pads by hand
       padding[i] = total / 2;
     }
@@ -102,13 +109,13 @@ std::vector<Value*> conv_padded(Call& c) {  // padding by name
       conv_attrs(c.integers("stride"), padding, dilation, false, {0}, c.integer("groups"), spatial));
 }
 std::vector<Value*> conv_transpose(Call& c) {
-  size_t spatial = c.info("weight").sizes.size() - 2;
+  size_t spatial = c.sizes("weight").size() - 2;
   return conv_node(c, "input",
                    conv_attrs(c.integers("stride"), c.integers("padding"), c.integers("dilation"), true,
                               c.integers("output_padding"), c.integer("groups"), spatial));
 }
 std::vector<Value*> convolution(Call& c) {
-  size_t spatial = c.info("weight").sizes.size() - 2;
+  size_t spatial = c.sizes("weight").size() - 2;
   return conv_node(
       c, "input",
       conv_attrs(c.integers("stride"), c.integers("padding"), c.integers("dilation"), c.flag("transposed"),

@@ -299,6 +299,7 @@ std::vector<Value*> glu(Call& c) {
   Value* x = c.tensor("self");
   int64_t dim = Call::wrap(c.integer("dim"), x->type.rank());
   Sym half = floordiv(x->type.sizes[dim], 2);
+  if (half * Sym(2) != x->type.sizes[dim]) x->type.sizes[dim].value();
   auto part = [&](Sym start) {
     return c.make(
         Op::slice, {x},
@@ -311,11 +312,11 @@ std::vector<Value*> same(Call& c) { return {c.tensor("self")}; }
 std::vector<Value*> copy_into(Call& c) { return {c.tensor("src")}; }
 std::vector<Value*> fill(Call& c) {
   DType t = c.result_dtype();
-  return {c.make(Op::expand, {c.operand("value", t)}, {{"sizes", Call::syms(c.result().sizes)}})};
+  return {c.make(Op::expand, {c.operand("value", t)}, {{"sizes", c.sizes("self")}})};
 }
 std::vector<Value*> zero(Call& c) {
   return {
-      c.make(Op::expand, {c.scalar_value(0, c.result_dtype())}, {{"sizes", Call::syms(c.result().sizes)}})};
+      c.make(Op::expand, {c.scalar_value(0, c.result_dtype())}, {{"sizes", c.sizes("self")}})};
 }
 std::vector<Value*> dropout(Call& c) {
   if (c.flag("train") && c.number("p") > 0) return {};         // draws random numbers: stays ATen's

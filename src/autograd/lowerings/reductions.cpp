@@ -13,7 +13,7 @@ using record::to_bolt;
 
 // `dim` absent, None or empty: all dimensions.
 std::vector<Sym> reduced_dims(Call& c, const char* self = "self") {
-  int64_t rank = static_cast<int64_t>(c.info(self).sizes.size());
+  int64_t rank = c.rank(self);
   std::vector<int64_t> dims;
   if (c.has("dim")) dims = c.integers("dim");
   for (auto& d : dims) d = Call::wrap(d, rank);
@@ -32,8 +32,8 @@ Value* reduce(Call& c, Op op, Value* x, const std::vector<Sym>& dims, bool keep)
 }
 std::vector<Value*> one(Value* v) { return v ? std::vector<Value*>{v} : std::vector<Value*>{}; }
 
-bool empty(const record::TensorInfo& t) {
-  return std::find(t.sizes.begin(), t.sizes.end(), 0) != t.sizes.end();
+bool empty(const std::vector<Sym>& sizes) {  // a symbol is never 0
+  return std::find(sizes.begin(), sizes.end(), Sym(0)) != sizes.end();
 }
 
 // Computed in the result's type, which is the asked one, or i64 for integers.
@@ -47,7 +47,7 @@ std::vector<Value*> mean(Call& c) { return arithmetic(c, Op::mean); }
 std::vector<Value*> logsumexp(Call& c) { return arithmetic(c, Op::logsumexp); }
 
 std::vector<Value*> extreme(Call& c, Op op) {
-  if (empty(c.info("self"))) return {};  // eager raises
+  if (empty(c.sizes("self"))) return {};  // eager raises
   Value* x = c.tensor("self");
   if (x->type.dtype == DType::Bool) return {};
   return one(reduce(c, op, x, reduced_dims(c), keepdim(c)));
@@ -63,14 +63,12 @@ std::vector<Value*> all(Call& c) { return truth(c, Op::all); }
 
 // No dim: the position among all elements.
 std::vector<Value*> arg_extreme(Call& c, Op op) {
-  if (empty(c.info("self"))) return {};
+  if (empty(c.sizes("self"))) return {};
   Value* x = c.tensor("self");
   if (x->type.dtype == DType::Bool || x->type.rank() == 0) return {};
   if (!c.has("dim")) {
     if (keepdim(c)) return {};
-    int64_t n = 1;
-    for (auto s : c.info("self").sizes) n *= s;
-    return one(reduce(c, op, c.reshape(x, {n}), {Sym(0)}, false));
+    return one(reduce(c, op, c.reshape(x, {product(x->type.sizes)}), {Sym(0)}, false));
   }
   return one(reduce(c, op, x, reduced_dims(c), keepdim(c)));
 }

@@ -61,14 +61,14 @@ Value* interpolate(Call& c, Value* x, int64_t dim, int64_t to, double scale) {
 
 bool known(const Value* v) {
   for (Sym s : v->type.sizes)
-    if (!s.is_const() || s.value() == 0) return false;
+    if (s.value() == 0) return false;
   return true;
 }
 
 std::vector<Value*> upsample_linear(Call& c) {
   Value* x = c.tensor("input");
   if (!is_float(x->type.dtype) || !known(x) || c.result_dtype() != x->type.dtype) return {};
-  const std::vector<int64_t>& to = c.result().sizes;
+  const std::vector<int64_t> to = c.static_sizes();
   Value* y = c.cast(x, compute_type(x->type.dtype));
   for (size_t d = to.size() - 1; d >= 2; --d) {
     const int64_t from = x->type.sizes[d].value();
@@ -82,7 +82,7 @@ std::vector<Value*> upsample_linear(Call& c) {
 std::vector<Value*> upsample_nearest(Call& c) {
   Value* x = c.tensor("input");
   if (!known(x)) return {};
-  const std::vector<int64_t>& to = c.result().sizes;
+  const std::vector<int64_t> to = c.static_sizes();
   std::vector<double> scales;
   for (size_t d = 2; d < to.size(); ++d) scales.push_back(step(c, d - 2, x->type.sizes[d].value(), to[d]));
   return {c.make(Op::upsample_nearest, {x},

@@ -6,6 +6,7 @@
 
 #include "autograd/lowering.h"
 #include "support/error.h"
+#include "support/size_demand.h"
 
 namespace bolt::autograd {
 namespace {
@@ -14,32 +15,89 @@ using Steps = std::vector<ViewStep>;
 using Result = std::optional<std::vector<Steps>>;
 using Ints = std::vector<int64_t>;
 
-ViewStep reshape_to(const Ints& sizes) { return {Op::reshape, {{"sizes", Call::syms(sizes)}}}; }
+using Sizes = std::vector<Sym>;
+
+ViewStep reshape_to(const Sizes& sizes) { return {Op::reshape, {{"sizes", sizes}}}; }
 ViewStep permute_by(const Ints& dims) { return {Op::permute, {{"dims", Call::syms(dims)}}}; }
-ViewStep slice_of(int64_t dim, int64_t start, int64_t length, int64_t step) {
-  return {Op::slice,
-          {{"dim", dim},
-           {"start", std::vector<Sym>{start}},
-           {"length", std::vector<Sym>{length}},
-           {"step", step}}};
+ViewStep slice_of(int64_t dim, Sym start, Sym length, int64_t step) {
+  return {Op::slice, {{"dim", dim}, {"start", Sizes{start}}, {"length", Sizes{length}}, {"step", step}}};
+}
+ViewStep drop(Call& c, int64_t dim) {
+  Sizes sizes = c.sizes("self");
+  sizes.erase(sizes.begin() + dim);
+  return reshape_to(sizes);
 }
 
-// The name of the first tensor argument differs between operators; its facts are those of the only tensor.
-const record::TensorInfo& self(Call& c) { return c.info("self"); }
-int64_t rank(Call& c) { return static_cast<int64_t>(self(c).sizes.size()); }
+const Sizes& self(Call& c) { return c.sizes("self"); }
+int64_t rank(Call& c) { return c.rank("self"); }
 
-// Any operator that keeps the row-major order of elements: its recorded sizes say all.
-Result as_reshape(Call& c) {
-  std::vector<Steps> out;
-  for (int i = 0; i < c.result_count(); ++i) out.push_back({reshape_to(c.result(i).sizes)});
-  return out;
+// Operators that keep the row-major order of elements. Of static calls the recorded sizes say all; of others each
+// says itself what it makes of the sizes.
+Result reshaped(Call& c, const Sizes& sizes) {
+  if (c.is_static()) return std::vector<Steps>{{reshape_to(Call::syms(c.static_sizes()))}};
+  return std::vector<Steps>{{reshape_to(sizes)}};
+}
+// One size may be -1: what is left of the elements.
+Sizes inferred(Sizes sizes, Sym elements) {
+  Sym rest = 1;
+  Sym* open = nullptr;
+  for (Sym& s : sizes) {
+    if (s.is_const(-1))
+      open = &s;
+    else
+      rest *= s;
+  }
+  if (!open) return sizes;
+  if (rest.is_const(0)) throw SizeDemand(elements);
+  *open = floordiv(elements, rest);
+  // What does not divide as expressions would have to be known to divide.
+  if (*open * rest != elements) throw SizeDemand(elements, *open * rest);
+  return sizes;
+}
+Result view(Call& c) {
+  return reshaped(c, inferred(c.syms(c.has("shape") ? "shape" : "size"), product(self(c))));
+}
+Result view_as(Call& c) { return reshaped(c, c.sizes("other")); }
+Result ravel(Call& c) { return reshaped(c, {product(self(c))}); }
+Result flatten(Call& c) {
+  const int64_t n = std::max<int64_t>(rank(c), 1);
+  const int64_t first = Call::wrap(c.integer("start_dim"), n), last = Call::wrap(c.integer("end_dim"), n);
+  Sizes sizes;
+  for (int64_t d = 0; d < rank(c); ++d) {
+    if (d > first && d <= last)
+      sizes.back() *= self(c)[d];
+    else
+      sizes.push_back(self(c)[d]);
+  }
+  return reshaped(c, sizes);
+}
+Result unflatten(Call& c) {
+  const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
+  const Sizes parts = inferred(c.syms("sizes"), self(c)[dim]);
+  Sizes sizes = self(c);
+  sizes.erase(sizes.begin() + dim);
+  sizes.insert(sizes.begin() + dim, parts.begin(), parts.end());
+  return reshaped(c, sizes);
+}
+// A symbol is never 1.
+Result squeeze(Call& c) {
+  std::vector<bool> asked(self(c).size(), !c.has("dim"));
+  if (c.has("dim"))
+    for (int64_t d : c.integers("dim"))
+      if (rank(c)) asked[Call::wrap(d, rank(c))] = true;
+  Sizes sizes;
+  for (size_t d = 0; d < asked.size(); ++d)
+    if (!asked[d] || !self(c)[d].is_const(1)) sizes.push_back(self(c)[d]);
+  return reshaped(c, sizes);
+}
+Result unsqueeze(Call& c) {
+  Sizes sizes = self(c);
+  sizes.insert(sizes.begin() + Call::wrap(c.integer("dim"), rank(c) + 1), 1);
+  return reshaped(c, sizes);
 }
 // Same elements, same shape: detach, alias, contiguous, to (a change of dtype is added by the caller for
 // copies).
-Result identity(Call& c) {
-  if (c.result().sizes != self(c).sizes) return std::nullopt;
-  return std::vector<Steps>{{}};
-}
+Result identity(Call&) { return std::vector<Steps>{{}}; }
 
 Result permute(Call& c) {
   Ints dims = c.integers("dims");
@@ -81,43 +139,87 @@ Result movedim(Call& c) {
   return std::vector<Steps>{{permute_by(dims)}};
 }
 
-Result expand(Call& c) {
-  return std::vector<Steps>{{{Op::expand, {{"sizes", Call::syms(c.result().sizes)}}}}};
+Result expanded(const Sizes& sizes) { return std::vector<Steps>{{{Op::expand, {{"sizes", sizes}}}}}; }
+Result expand(Call& c) {  // -1: as it is
+  Sizes sizes = c.syms("size");
+  const size_t grown = sizes.size() - self(c).size();
+  for (size_t d = grown; d < sizes.size(); ++d)
+    if (sizes[d].is_const(-1)) sizes[d] = self(c)[d - grown];
+  return expanded(sizes);
 }
+Result expand_as(Call& c) { return expanded(c.sizes("other")); }
 
+/// A place along a dimension of `size`: negative from the end. What it is is guarded.
+Sym from_start(Call& c, Sym at, Sym size) { return c.decide(at, Relation::lt, 0) ? at + size : at; }
+Sym clamped(Call& c, Sym at, Sym size) {
+  at = from_start(c, at, size);
+  if (c.decide(at, Relation::lt, 0)) return 0;
+  return c.decide(at, Relation::le, size) ? at : size;
+}
 Result slice(Call& c) {
-  int64_t dim = Call::wrap(c.integer("dim"), rank(c)), size = self(c).sizes[dim];
-  int64_t start = c.has("start") ? c.integer("start") : 0;
-  if (start < 0) start += size;
-  start = std::clamp<int64_t>(start, 0, size);
-  return std::vector<Steps>{{slice_of(dim, start, c.result().sizes[dim], c.integer("step"))}};
+  const int64_t dim = Call::wrap(c.integer("dim"), rank(c)), step = c.integer("step");
+  const Sym size = self(c)[dim];
+  const Sym start = c.has("start") ? clamped(c, c.sym("start"), size) : Sym(0);
+  const Sym end = c.has("end") && !c.sym("end").is_const(INT64_MAX) ? clamped(c, c.sym("end"), size) : size;
+  const Sym length = c.decide(start, Relation::lt, end) ? ceildiv(end - start, step) : Sym(0);
+  return std::vector<Steps>{{slice_of(dim, start, length, step)}};
 }
 Result narrow(Call& c) {
-  int64_t dim = Call::wrap(c.integer("dim"), rank(c)), start = c.integer("start");
-  if (start < 0) start += self(c).sizes[dim];
-  return std::vector<Steps>{{slice_of(dim, start, c.result().sizes[dim], 1)}};
+  const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
+  const Sym start = from_start(c, c.sym("start"), self(c)[dim]), length = c.sym("length");
+  if (!c.decide(start + length, Relation::le, self(c)[dim])) return std::nullopt;
+  return std::vector<Steps>{{slice_of(dim, start, length, 1)}};
 }
 Result select(Call& c) {
-  int64_t dim = Call::wrap(c.integer("dim"), rank(c)), index = c.integer("index");
-  if (index < 0) index += self(c).sizes[dim];
-  return std::vector<Steps>{{slice_of(dim, index, 1, 1), reshape_to(c.result().sizes)}};
+  const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
+  const Sym size = self(c)[dim], index = from_start(c, c.sym("index"), size);
+  if (c.decide(index, Relation::lt, 0) || !c.decide(index, Relation::lt, size)) return std::nullopt;
+  return std::vector<Steps>{{slice_of(dim, index, 1, 1), drop(c, dim)}};
 }
-// split, chunk: consecutive pieces along dim, each as long as it was recorded.
-Result pieces(Call& c) {
-  int64_t dim = Call::wrap(c.integer("dim"), rank(c)), start = 0;
+// Consecutive pieces along dim.
+Result cut(int64_t dim, const Sizes& lengths) {
+  Sym start = 0;
   std::vector<Steps> out;
-  for (int i = 0; i < c.result_count(); ++i) {
-    int64_t length = c.result(i).sizes[dim];
+  for (Sym length : lengths) {
     out.push_back({slice_of(dim, start, length, 1)});
     start += length;
   }
   return out;
 }
+// split, chunk: each as long as it was recorded.
+Result pieces(Call& c) {
+  const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
+  self(c)[dim].value();
+  for (const char* name : {"split_size", "split_sizes", "chunks", "sections"})
+    if (c.is_symbolic(name)) c.integers(name);
+  Sizes lengths;
+  for (int i = 0; i < c.result_count(); ++i) lengths.push_back(c.result_size(i, dim));
+  return cut(dim, lengths);
+}
+// Into as many pieces as recorded, the last one takes what is left.
+Result split(Call& c) {
+  const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
+  const Sym size = self(c)[dim], most = c.sym("split_size"), before = most * Sym(c.result_count() - 1);
+  if ((size.is_const() && most.is_const()) || !c.decide(before, Relation::lt, size) ||
+      !c.decide(size, Relation::le, before + most))
+    return pieces(c);
+  Sizes lengths(static_cast<size_t>(c.result_count()), most);
+  lengths.back() = size - before;
+  return cut(dim, lengths);
+}
+Result split_with_sizes(Call& c) {
+  const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
+  const char* name = c.has("split_sizes") ? "split_sizes" : "split_size";
+  const Sizes lengths = c.syms(name);
+  Sym all = 0;
+  for (Sym length : lengths) all += length;
+  if (!same_size(all, self(c)[dim])) return std::nullopt;
+  return cut(dim, lengths);
+}
 Result unbind(Call& c) {
-  int64_t dim = Call::wrap(c.integer("dim"), rank(c));
+  const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
   std::vector<Steps> out;
-  for (int i = 0; i < c.result_count(); ++i)
-    out.push_back({slice_of(dim, i, 1, 1), reshape_to(c.result(i).sizes)});
+  for (int64_t i = 0; i < self(c)[dim].value(); ++i) out.push_back({slice_of(dim, i, 1, 1), drop(c, dim)});
   return out;
 }
 Result flip(Call& c) {
@@ -128,32 +230,29 @@ Result flip(Call& c) {
 }
 // Windows of `size` every `step` along dim, as a new last dimension.
 Result unfold(Call& c) {
-  const auto& x = self(c);
-  int64_t dim = Call::wrap(c.integer("dimension"), rank(c)), size = c.integer("size"),
-          step = c.integer("step");
-  auto contiguous = graph::contiguous_strides(Call::syms(x.sizes));
+  int64_t dim = Call::wrap(c.integer("dimension"), rank(c)), step = c.integer("step");
+  const Sizes sizes = Call::syms(c.static_sizes());
+  auto contiguous = graph::contiguous_strides(self(c));
   auto strides = contiguous;
   if (strides.empty()) return std::nullopt;
   Sym along = strides[dim];
   strides[dim] = along * Sym(step);
   strides.push_back(along);
-  (void)size;
   return std::vector<Steps>{
-      {{Op::as_strided,
-        {{"sizes", Call::syms(c.result().sizes)}, {"strides", strides}, {"offset", std::vector<Sym>{0}}}}}};
+      {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", std::vector<Sym>{0}}}}}};
 }
 Result diagonal(Call& c) {
-  const auto& x = self(c);
   int64_t d1 = Call::wrap(c.integer("dim1"), rank(c)), d2 = Call::wrap(c.integer("dim2"), rank(c));
   int64_t k = c.integer("offset");
-  auto dense = graph::contiguous_strides(Call::syms(x.sizes));
+  const Sizes sizes = Call::syms(c.static_sizes());
+  auto dense = graph::contiguous_strides(self(c));
   std::vector<Sym> strides;
   for (int64_t i = 0; i < rank(c); ++i)
     if (i != d1 && i != d2) strides.push_back(dense[i]);
   strides.push_back(dense[d1] + dense[d2]);
   Sym offset = k >= 0 ? dense[d2] * Sym(k) : dense[d1] * Sym(-k);
   return std::vector<Steps>{{{Op::as_strided,
-                              {{"sizes", Call::syms(c.result().sizes)},
+                              {{"sizes", sizes},
                                {"strides", strides},
                                {"offset", std::vector<Sym>{offset}}}}}};
 }
@@ -164,8 +263,13 @@ void add_views(Table& t) {
   auto row = [&t](Viewer v, std::initializer_list<const char*> names) {
     for (const char* n : names) t["aten::" + std::string(n)] = {nullptr, v};
   };
-  row(as_reshape, {"view", "reshape", "_unsafe_view", "_reshape_alias", "flatten.using_ints", "unflatten.int",
-                   "squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze", "view_as", "reshape_as", "ravel"});
+  row(view, {"view", "reshape", "_unsafe_view", "_reshape_alias"});
+  row(view_as, {"view_as", "reshape_as"});
+  row(ravel, {"ravel"});
+  row(flatten, {"flatten.using_ints"});
+  row(unflatten, {"unflatten.int"});
+  row(squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
+  row(unsqueeze, {"unsqueeze"});
   row(identity,
       {"detach", "alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
        "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy"});
@@ -175,12 +279,14 @@ void add_views(Table& t) {
   row(matrix_transpose, {"t", "mT", "adjoint"});
   row(reverse_dims, {"numpy_T"});
   row(movedim, {"movedim.intlist", "movedim.int", "moveaxis.intlist", "moveaxis.int"});
-  row(expand, {"expand", "expand_as", "broadcast_to"});
+  row(expand, {"expand", "broadcast_to"});
+  row(expand_as, {"expand_as"});
   row(slice, {"slice.Tensor"});
   row(narrow, {"narrow"});
   row(select, {"select.int"});
-  row(pieces, {"split.Tensor", "split.sizes", "split_with_sizes", "chunk", "tensor_split.sections",
-               "unsafe_chunk", "unsafe_split.Tensor", "unsafe_split_with_sizes"});
+  row(split, {"split.Tensor", "unsafe_split.Tensor"});
+  row(split_with_sizes, {"split.sizes", "split_with_sizes", "unsafe_split_with_sizes"});
+  row(pieces, {"chunk", "tensor_split.sections", "unsafe_chunk"});
   row(unbind, {"unbind.int"});
   row(flip, {"flip"});
   row(unfold, {"unfold"});

@@ -90,6 +90,8 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
     mark(frame);
     return PyObject_CallMethodNoArgs(tensor, PyRef::steal(PyUnicode_InternFromString("detach")).get());
   }
+  if (world.follows() && same_text(name, "shape")) return world.tensor_sizes(tensor);
+  if (world.follows() && same_text(name, "nbytes")) at_line(frame), world.use_sizes(tensor);
   switch (tensor_attribute(PyUnicode_AsUTF8(name))) {
     case TensorAttribute::described: break;
     case TensorAttribute::computed: mark(frame); break;

@@ -234,13 +234,17 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   }
   PyObject* self;
   const CFunction& row = find_cfunction(callable, &self);
-  // Putting a number into a list reads nothing of it; whatever else is native may.
-  if (row.kind != Kind::appends)
-    for (size_t i = 0; i < total; ++i) world.use(args[i]);
-  if (self && row.kind != Kind::appends) world.use(self);
   std::vector<PyObject*> all;  // with self first
   if (self) all.push_back(self);
   all.insert(all.end(), args, args + total);
+  if (world.follows()) {
+    bool handled = false;
+    PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
+    if (handled) return result;
+  }
+  // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native may.
+  if (row.kind != Kind::appends && row.name != "builtins.isinstance")
+    for (PyObject* each : all) world.use(each);
   if (row.kind == Kind::special) {
     bool handled = false;
     PyObject* result =
@@ -276,6 +280,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   }
   mark(frame);
   PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row.name);
+  if (result && world.follows() && row.kind == Kind::tensor) sizes_seen(row, all, result);
   end_if_wanted(frame);
   return result;
 }

@@ -32,6 +32,9 @@ struct CFunction {
 /// argument.
 const CFunction& find_cfunction(PyObject* callable, PyObject** self);
 
+/// A function of kind `tensor` whose answer is no tensor and yet the same for all sizes.
+bool ignores_sizes(const CFunction& row);
+
 enum class TensorAttribute : uint8_t {
   described,  ///< follows from what is guarded about tensors (shape, dtype, ...)
   computed,   ///< runs operators

@@ -13,6 +13,7 @@
 
 #include "guard/program.h"
 #include "guard/recipe.h"
+#include "support/size_fact.h"
 
 namespace bolt::interp {
 struct Frame;
@@ -26,7 +27,18 @@ class RecorderHooks {
   virtual ~RecorderHooks() = default;
   /// `tensor` was read from outside and will be input `slot` (guard::Found::tensors) of later calls. Called
   /// before the first operator that can see it.
-  virtual void input(PyObject* tensor, int slot) = 0;
+  /// `source` is where, its text being over `names`.
+  virtual void input(PyObject* tensor, int slot, const guard::Source& source,
+                     const std::vector<std::string>& names) = 0;
+  /// Sizes of some input differ between calls, so numbers computed from sizes are followed.
+  virtual bool follows_sizes() { return false; }
+  /// Size `dim` of a tensor: an expression, or the number where that is the same in every call.
+  virtual Sym size_of(PyObject* tensor, int dim) = 0;
+  /// A torch.SymInt that stands for `size` in the call of an operator and was `value` in this run; what torch asks
+  /// about it goes to `notes`. New, null with an exception.
+  virtual PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) = 0;
+  /// Operators recorded so far.
+  virtual size_t recorded() = 0;
   /// `tensor` is part of the result, of an effect or of a frame, and is not an input: the index it gets among
   /// the program's outputs; -1 if the recorder does not know it (the observation then ends as not cacheable).
   /// Called once per tensor, when the region has ended.
@@ -66,6 +78,7 @@ struct Observation {
   std::string unsound;              ///< not empty: must not be cached, and why
   guard::ThreadState before;        ///< what it began in
   guard::ThreadState after;         ///< what the region left the thread in
+  std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls
   int64_t instructions = 0;         ///< and how many were run, the one that ended it included
   bool cacheable() const { return end != End::raised && unsound.empty(); }
 };

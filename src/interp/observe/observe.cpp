@@ -131,6 +131,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   }
   observation->breaks = std::move(recording.breaks);
   observation->unsound = world.unsound;
+  observation->size_facts = world.notes->facts;
   if (observation->end == End::raised) return observation;
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);

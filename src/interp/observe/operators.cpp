@@ -16,7 +16,14 @@ void Recording::note_special(PyObject* object, PyObject* name) {
   if (interp::is_heap_type(Py_TYPE(object))) world.type_attr(Py_TYPE(object), name);
 }
 
+void Recording::at_line(Frame& frame) {
+  if (!world.follows()) return;
+  world.notes->where = std::string(PyUnicode_AsUTF8(frame.code()->co_filename)) + ":" +
+                       std::to_string(frame.lineno()) + " in " + PyUnicode_AsUTF8(frame.code()->co_name);
+}
+
 void Recording::mark(Frame& frame) {
+  at_line(frame);
   PyCodeObject* code = frame.code();
   hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), frame.lineno());
 }
@@ -38,7 +45,16 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
 
 PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::get_item(frame, container, key);
-  world.use(key);
+  PyRef lent;
+  if (world.follows() && guard::is_tensor(container)) {
+    at_line(frame);
+    note_slices(container, key);
+    lent = PyRef::steal(world.lend(key));
+    if (!lent) return nullptr;
+    key = lent.get();
+  } else {
+    world.use(key);
+  }
   PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
   bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (python) {
@@ -98,10 +114,18 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
 }
 
 PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
-  if (on) world.use(left), world.use(right);
+  const int kind = op % 13;
+  if (on && world.follows()) {
+    bool handled = false;
+    PyObject* value = size_arithmetic(frame, op, left, right, &handled);
+    if (handled) return value;
+  }
+  // Sequences that are joined or repeated keep the numbers in them as they are.
+  const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
+  for (PyObject* operand : {left, right})
+    if (on && !(joins && (PyTuple_Check(operand) || PyList_Check(operand)))) world.use(operand);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::binary_op(frame, op, left, right);
-  const int kind = op % 13;
   note_special(left, names_of.binary[kind]);
   if (op >= 13) note_special(left, names_of.inplace[kind]);
   note_special(right, names_of.reflected[kind]);
@@ -117,6 +141,13 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
 }
 
 PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
+  if (on && world.followed(value) && op != interp::Unary::logical_not) {
+    const Sym size = *world.followed(value);
+    if (op == interp::Unary::negative) return world.follow(Semantics::unary_op(frame, op, value), Sym(0) - size);
+    if (op == interp::Unary::positive) return Py_NewRef(value);
+  }
+  if (on && world.followed(value) && op == interp::Unary::logical_not)
+    return Py_NewRef(truth(frame, value) ? Py_False : Py_True);
   if (on) world.use(value);
   if (!on || guard::is_leaf(value)) return Semantics::unary_op(frame, op, value);
   if (op == interp::Unary::logical_not) {
@@ -133,6 +164,11 @@ PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
 }
 
 PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* right) {
+  if (on && world.follows()) {
+    bool handled = false;
+    PyObject* value = size_comparison(frame, op, left, right, &handled);
+    if (handled) return value;
+  }
   if (on) world.use(left), world.use(right);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::compare(frame, op, left, right);
@@ -173,6 +209,12 @@ bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
 }
 
 int Recording::truth(Frame& frame, PyObject* value) {
+  if (on && world.followed(value)) {
+    const int status = Semantics::truth(frame, value);
+    at_line(frame);
+    world.notes->answered(*world.followed(value), Relation::ne, 0, status != 0);
+    return status;
+  }
   if (on && is_number(value)) world.use(value);
   if (!on || guard::is_leaf(value)) return Semantics::truth(frame, value);
   if (is_understood_container(value)) {
@@ -196,6 +238,7 @@ Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
       world.read_length(value);
     else
       touch(frame, value);
+    if (world.follows() && guard::is_tensor(value)) at_line(frame), world.use_sizes(value);
   }
   return Semantics::length(frame, value);
 }

@@ -64,6 +64,8 @@ int Rebuilder::value(PyObject* object) {
   auto at = made_.find(object);
   if (at != made_.end()) return at->second == kInProgress ? fail(object, "contains itself") : at->second;
   if (PyLong_CheckExact(object) && world_.is_identity(object)) return fail(object, "from id() is kept");
+  // A number alone may be carried along unread; everything else that is a leaf becomes a constant.
+  if (guard::is_leaf(object) && (!is_number(object) || world_.followed(object))) world_.use(object);
   held_.push_back(PyRef::share(object));
   made_[object] = kInProgress;
   Known* known = world_.find(object);

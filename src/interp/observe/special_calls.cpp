@@ -96,6 +96,9 @@ PyObject* is_subclass(const Call& c) { return check_class(c, "__subclasscheck__"
 
 PyObject* length(const Call& c) {
   if (c.nargs != 1) return nullptr;
+  if (c.recording.world.follows() && guard::is_tensor(c.args[0]) &&
+      guard::rank_of(*guard::tensor_impl(c.args[0])) > 0)
+    return c.recording.world.tensor_size(c.args[0], 0);
   Py_ssize_t n = c.recording.length(c.frame, c.args[0]);
   return n < 0 ? nullptr : PyLong_FromSsize_t(n);
 }
@@ -136,6 +139,7 @@ PyObject* class_of(const Call& c) {
 
 PyObject* hash_of(const Call& c) {
   if (c.nargs != 1) return nullptr;
+  c.recording.world.use(c.args[0]);
   PyObject* method = c.recording.world.type_attr(Py_TYPE(c.args[0]),
                                                  PyRef::steal(PyUnicode_InternFromString("__hash__")).get());
   if (method && PyFunction_Check(method)) {

@@ -140,7 +140,8 @@ void World::reached(PyObject* object, Source* source) {
   if (guard::is_tensor(object)) {
     int slot = tensors.add(object);
     source->assume(Check::tensor, nullptr, slot);
-    hooks_.input(object, slot);
+    hooks_.input(object, slot, *source, tree->root_names);
+    follows_ = hooks_.follows_sizes();
   }
 }
 
@@ -152,8 +153,13 @@ void World::carried(PyObject* object, Source* source) {
 }
 
 void World::use(PyObject* object) {
-  if (lazy_.empty() || !object) return;
+  if ((lazy_.empty() && followed_.empty()) || !object) return;
   if (is_number(object)) {
+    if (auto at = followed_.find(object); at != followed_.end()) {
+      notes->add(at->second.expression, Relation::eq, PyLong_AsLongLong(object));
+      at->second.expression = PyLong_AsLongLong(object);  // held on: the address stays its own
+      return;
+    }
     Known* known = find(object);
     if (!known || !known->lazy) return;
     known->lazy = false;
@@ -167,7 +173,7 @@ void World::use(PyObject* object) {
     std::vector<PyObject*> open;
     std::unordered_set<PyObject*> seen;
     void add(PyObject* found) {
-      bool ends = !is_number(found) && (guard::is_leaf(found) || guard::is_tensor(found) ||
+      bool ends = !is_number(found) && !PyTuple_Check(found) && !PyAnySet_Check(found) && (guard::is_leaf(found) || guard::is_tensor(found) ||
                                         PyType_Check(found) || PyModule_Check(found));
       if (!ends && seen.insert(found).second) open.push_back(found);
     }
@@ -194,6 +200,83 @@ void World::use(PyObject* object) {
 
 void World::use_all() {
   while (!lazy_.empty()) use(lazy_.back());
+  for (auto& [object, followed] : followed_) use(object);
+}
+
+const Sym* World::followed(PyObject* object) const {
+  auto at = followed_.find(object);
+  return at == followed_.end() || at->second.expression.is_const() ? nullptr : &at->second.expression;
+}
+
+Sym World::expression(PyObject* number) const {
+  const Sym* found = followed(number);
+  return found ? *found : Sym(PyLong_AsLongLong(number));
+}
+
+PyObject* World::follow(PyObject* number, Sym expression) {
+  if (!number || expression.is_const()) return number;
+  PyRef held = PyRef::steal(number);
+  PyObject* mine = own_number(number);
+  if (mine) followed_[mine] = {PyRef::share(mine), expression};
+  return mine;
+}
+
+bool World::holds_followed(PyObject* object, int depth) const {
+  if (followed_.empty() || !object) return false;
+  if (PyLong_CheckExact(object)) return followed(object);
+  if (depth == 0) return false;
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
+      if (holds_followed(PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i),
+                         depth - 1))
+        return true;
+  } else if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    for (PyObject* part : {slice->start, slice->stop, slice->step})
+      if (holds_followed(part, depth - 1)) return true;
+  }
+  return false;
+}
+
+PyObject* World::tensor_size(PyObject* tensor, int dim) {
+  return follow(PyLong_FromLongLong(guard::size_of(*guard::tensor_impl(tensor), dim)),
+                hooks_.size_of(tensor, dim));
+}
+
+PyObject* World::tensor_sizes(PyObject* tensor) {
+  const int rank = guard::rank_of(*guard::tensor_impl(tensor));
+  PyRef sizes = PyRef::steal(PyTuple_New(rank));
+  for (int d = 0; sizes && d < rank; ++d) {
+    PyObject* size = tensor_size(tensor, d);
+    if (!size) return nullptr;
+    PyTuple_SET_ITEM(sizes.get(), d, size);
+  }
+  return sizes ? guard::make_torch_size(sizes.get()) : nullptr;
+}
+
+void World::use_sizes(PyObject* tensor) {
+  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
+  for (int d = 0; d < guard::rank_of(impl); ++d)
+    if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
+      notes->add(size, Relation::eq, guard::size_of(impl, d));
+}
+
+PyObject* World::lend(PyObject* object) {
+  if (!holds_followed(object)) return Py_NewRef(object);
+  if (const Sym* size = followed(object)) return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
+  if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    PyRef start = PyRef::steal(lend(slice->start)), stop = PyRef::steal(lend(slice->stop)),
+          step = PyRef::steal(lend(slice->step));
+    return start && stop && step ? PySlice_New(start.get(), stop.get(), step.get()) : nullptr;
+  }
+  PyRef list = PyRef::steal(PySequence_List(object));
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+    PyObject* item = lend(PyList_GET_ITEM(list.get(), i));
+    if (!item || PyList_SetItem(list.get(), i, item) < 0) return nullptr;
+  }
+  if (!list || PyList_Check(object)) return list.release();
+  return PyList_AsTuple(list.get());
 }
 
 PyObject* World::dict_get(PyObject* dict, PyObject* key) {

@@ -65,6 +65,26 @@ class World {
   void use(PyObject* object);
   void use_all();
 
+  // -- Numbers computed from sizes
+  // ----------------------------------------------------------------------------------------------------
+  /// A number that differs between calls is *followed*: it has an address of its own, and this is what it was
+  /// computed from. Null: an ordinary number.
+  const Sym* followed(PyObject* object) const;
+  bool follows() const { return follows_; }
+  /// The expression of an int, followed or not.
+  Sym expression(PyObject* number) const;
+  /// `number` (stolen, may be null) was computed as `expression`: itself, or a followed copy. New.
+  PyObject* follow(PyObject* number, Sym expression);
+  /// Is any number that `object` is or holds (tuples, lists, slices) followed?
+  bool holds_followed(PyObject* object, int depth = 3) const;
+  /// size(dim) of a tensor; torch.Size of all. New.
+  PyObject* tensor_size(PyObject* tensor, int dim);
+  PyObject* tensor_sizes(PyObject* tensor);
+  /// The sizes of `tensor` are taken for what they are.
+  void use_sizes(PyObject* tensor);
+  /// `object` with torch.SymInts for the followed numbers it is or holds. New, null with an exception.
+  PyObject* lend(PyObject* object);
+
   // -- Reads. Results are borrowed; null means absent (guarded) without an exception.
   // ----------------------------
   PyObject* dict_get(PyObject* dict, PyObject* key);
@@ -106,6 +126,7 @@ class World {
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
   std::vector<std::pair<PyRef, PyRef>> written_context;  ///< variable, value before (may be null)
+  std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
 
  private:
   bool is_pinned(PyObject* object, const Source* source) const;
@@ -114,6 +135,12 @@ class World {
 
   RecorderHooks& hooks_;
   std::unordered_map<PyObject*, std::unique_ptr<Known>> known_;
+  struct Followed {
+    PyRef object;
+    Sym expression;
+  };
+  bool follows_ = false;
+  std::unordered_map<PyObject*, Followed> followed_;
   std::vector<PyObject*> lazy_;                          ///< those not used so far
   std::vector<std::pair<PyObject*, PyRef>> identified_;  ///< object (an address only), its id
 };

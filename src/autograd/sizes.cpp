@@ -1,0 +1,201 @@
+// autograd/sizes.cpp: see sizes.h.
+#include "autograd/sizes.h"
+
+#include <algorithm>
+
+namespace bolt::autograd {
+
+Sym tape_symbol(record::TensorId id, int dim) {
+  return Sym::symbol("t" + std::to_string(id) + "_" + std::to_string(dim));
+}
+
+namespace {
+
+/// Grows with every symbol, or stays.
+bool grows(Sym s) {
+  if (s.is_const()) return true;
+  const SymNode& n = *s.node();
+  switch (n.op) {
+    case SymOp::Symbol: return true;
+    case SymOp::Mod: return false;
+    case SymOp::FloorDiv: return n.args[1].is_const() && n.args[1].value() > 0 && grows(n.args[0]);
+    case SymOp::Mul:
+      if (n.args.back().is_const() && n.args.back().value() < 0) return false;
+      [[fallthrough]];
+    default: return std::all_of(n.args.begin(), n.args.end(), grows);
+  }
+}
+
+/// The symbols under divisions.
+void collect_divided(Sym s, std::vector<Sym>* out) {
+  if (s.is_const()) return;
+  const SymNode& n = *s.node();
+  if (n.op == SymOp::FloorDiv || n.op == SymOp::Mod) return collect_symbols(s, out);
+  for (Sym arg : n.args) collect_divided(arg, out);
+}
+
+/// 2 or more whenever every symbol is.
+bool surely_large(Sym s) {
+  return grows(s) && evaluate(s, [](const SymNode&) { return int64_t{2}; }) >= 2;
+}
+
+}  // namespace
+
+Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, std::vector<SizeFact> recorded)
+    : recorded_(std::move(recorded)) {
+  for (size_t i = 0; i < tape.inputs.size() && i < dynamic.size(); ++i) {
+    const record::TensorInfo& info = tape.tensors[static_cast<size_t>(tape.inputs[i])];
+    for (size_t d = 0; d < info.sizes.size() && d < 64; ++d)
+      if ((dynamic[i] >> d & 1) && info.plain && info.sizes[d] >= 2)
+        symbols_.push_back({Sym::symbol("s" + std::to_string(symbols_.size())), static_cast<int>(i),
+                            static_cast<int>(d), info.sizes[d]});
+  }
+}
+
+const SizeSymbol* Sizes::find(Sym symbol) const {
+  for (const SizeSymbol& s : symbols_)
+    if (s.symbol == symbol) return &s;
+  return nullptr;
+}
+
+std::vector<Sym> Sizes::of_input(const record::TensorInfo& info) const {
+  std::vector<Sym> out(info.sizes.begin(), info.sizes.end());
+  for (const SizeSymbol& s : symbols_)
+    if (s.input == info.input) out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
+  return out;
+}
+
+int64_t Sizes::hint(Sym s) const {
+  return evaluate(resolve(s), [&](const SymNode& n) {
+    for (const SizeSymbol& known : symbols_)
+      if (known.symbol.node() == &n) return known.hint;
+    throw Error(ErrorKind::Internal, "the size " + n.name + " was never seen");
+  });
+}
+
+Sym Sizes::resolve(Sym s) const {
+  if (s.is_const()) return s;
+  return substitute(s, [&](Sym symbol) {
+    if (auto at = bound_.find(symbol); at != bound_.end()) return resolve(at->second);
+    if (auto at = solved_.find(symbol); at != solved_.end()) return resolve(at->second);
+    return symbol;
+  });
+}
+
+void Sizes::bind(record::TensorId id, const std::vector<Sym>& sizes) {
+  if (recorded_.empty() && symbols_.empty()) return;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    bound_[tape_symbol(id, static_cast<int>(d))] = sizes[d];
+    if (sizes[d].is_const()) continue;
+    // See the head of sizes.h: 0 and 1 are numbers, and whatever was larger stays so.
+    const int64_t now = hint(sizes[d]);
+    if (now < 2) throw SizeDemand(sizes[d]);
+    if (!surely_large(sizes[d])) note(facts_, {2, Relation::le, sizes[d], "a size of 0 or 1"});
+  }
+}
+
+void Sizes::begin_again() {
+  bound_.clear();
+  facts_.clear();
+}
+
+void Sizes::note(std::vector<SizeFact>& into, SizeFact fact) const {
+  if (fact.a.is_const() && fact.b.is_const()) return;
+  if (std::find(into.begin(), into.end(), fact) == into.end()) into.push_back(std::move(fact));
+}
+
+bool Sizes::decide(Sym a, Relation relation, Sym b, const std::string& where) {
+  a = resolve(a), b = resolve(b);
+  const bool yes = holds(hint(a), relation, hint(b));
+  if (a == b || (a - b).is_const()) return yes;
+  const bool turn = relation == Relation::lt || relation == Relation::le;
+  if (yes)
+    note(facts_, {a, relation, b, where});
+  else
+    note(facts_, {turn ? b : a, opposite(relation), turn ? a : b, where});
+  return yes;
+}
+
+void Sizes::settle() {
+  bool again = false;
+  for (const SizeFact& f : recorded_) {
+    Sym a = resolve(f.a), b = resolve(f.b);
+    if (f.relation == Relation::eq) {
+      if (a == b) continue;
+      if (a.is_const() && b.is_const()) {
+        if (a != b) throw Error(ErrorKind::Internal, "a size was " + b.str() + " and is computed as " + a.str());
+        continue;
+      }
+      if (!solve(b.is_const() && hint(a) == b.value() ? SizeDemand(a) : SizeDemand(a, b), f.where))
+        throw Error(ErrorKind::Internal, "the sizes " + a.str() + " and " + b.str() + " cannot be made equal");
+      again = true;
+    } else if (!decide(a, f.relation, b, f.where)) {
+      throw Error(ErrorKind::Internal, "a size is not what the recording had: " + str(f));
+    }
+  }
+  if (again) throw SizeDemand(Sym(0));
+}
+
+bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
+  if (!find(symbol) || solved_.count(symbol)) return false;
+  std::vector<Sym> inside;
+  collect_symbols(with, &inside);
+  if (std::find(inside.begin(), inside.end(), symbol) != inside.end()) return false;
+  note(solved_facts_, {symbol, Relation::eq, with, where});
+  solved_[symbol] = with;
+  if (with.is_const()) {
+    const SizeSymbol* s = find(symbol);
+    given_up_.push_back("size " + std::to_string(s->dim) + " of input " + std::to_string(s->input) + " is " +
+                        with.str() + ": " + where);
+  }
+  return true;
+}
+
+bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
+  const Sym a = resolve(demand.a), b = resolve(demand.b);
+  if (demand.equal && hint(a) == hint(b)) {
+    if (a == b) return true;
+    // The later symbol gives way, so that a name lives as long as it can.
+    for (auto [from, to] : {std::pair(b, a), std::pair(a, b)})
+      if (!from.is_const() && from.node()->op == SymOp::Symbol && replace(from, to, where)) return true;
+  }
+  // Where a quotient is in the way, what is divided is enough.
+  std::vector<Sym> all;
+  if (demand.equal) {
+    collect_divided(a, &all);
+    collect_divided(b, &all);
+  }
+  if (all.empty()) {
+    collect_symbols(a, &all);
+    if (demand.equal) collect_symbols(b, &all);
+  }
+  bool solved = demand.a.is_const() && !demand.equal;  // only asks for a new beginning
+  for (Sym s : all)
+    if (const SizeSymbol* known = find(s)) solved |= replace(s, known->hint, where);
+  return solved;
+}
+
+void Sizes::give_up(const std::string& where) {
+  for (const SizeSymbol& s : symbols_)
+    if (!solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
+  // What is equal to a symbol that is a number now: guarded by its own fact.
+}
+
+std::vector<SizeSymbol> Sizes::open() const {
+  std::vector<SizeSymbol> out;
+  for (const SizeSymbol& s : symbols_)
+    if (!solved_.count(s.symbol)) out.push_back(s);
+  return out;
+}
+
+std::vector<SizeFact> Sizes::facts() const {
+  std::vector<SizeFact> out;
+  for (const SizeSymbol& s : symbols_)
+    if (!solved_.count(s.symbol)) out.push_back({2, Relation::le, s.symbol, "a size of 0 or 1"});
+  out.insert(out.end(), solved_facts_.begin(), solved_facts_.end());
+  for (const SizeFact& f : facts_) out.push_back({resolve(f.a), f.relation, resolve(f.b), f.where});
+  std::erase_if(out, [](const SizeFact& f) { return f.a.is_const() && f.b.is_const(); });
+  return out;
+}
+
+}  // namespace bolt::autograd

@@ -1,0 +1,87 @@
+// autograd/sizes.h
+// The symbols of a region: which sizes of its inputs differ from call to call, what the recorded run showed for
+// them, and what is taken for granted about them.
+//
+// Three kinds of Sym meet here. A *tape symbol* stands for size d of tensor t of the tape (`t12_0`): the recording
+// knows no shape rules, so whatever it computes from an intermediate's size is written over these. A *size symbol*
+// (`s0`) stands for one size of one input, as long as it is not solved. Lowering binds the first kind to
+// expressions over the second.
+//
+// A demand (support/size_demand.h) is answered by solving symbols: `s1 := s0`, or `s0 := 8`, what it was in the
+// recorded run; either leaves the fact that guards it, and lowering begins again. Numbers that happen to be equal
+// in the recorded run are never taken for the same symbol without such a demand.
+//
+// Sizes 0 and 1 are never symbols, and an expression that was 2 or more stays so (`large` below): broadcasting,
+// contiguity and the order of strides mean the same in every call then.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "record/tape.h"
+#include "support/size_demand.h"
+#include "support/size_fact.h"
+
+namespace bolt::autograd {
+
+struct SizeSymbol {
+  Sym symbol;
+  int input = -1;  ///< tape input
+  int dim = 0;
+  int64_t hint = 0;
+};
+
+class Sizes {
+ public:
+  Sizes() = default;
+  /// `dynamic`: by tape input, a bit for each dimension that differs between calls.
+  Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, std::vector<SizeFact> recorded);
+
+  bool any() const { return !symbols_.empty(); }
+  /// Sizes of a tape input.
+  std::vector<Sym> of_input(const record::TensorInfo& info) const;
+  /// What the recorded run had.
+  int64_t hint(Sym s) const;
+  /// Over size symbols, solved ones replaced.
+  Sym resolve(Sym s) const;
+  /// The sizes of tensor `id` are these.
+  void bind(record::TensorId id, const std::vector<Sym>& sizes);
+  /// Forgets what one lowering bound and took for granted; what was solved stays.
+  void begin_again();
+
+  /// Did `a relation b` hold in the recorded run? It is taken for granted from now on, or its opposite.
+  bool decide(Sym a, Relation relation, Sym b, const std::string& where);
+  /// The recording's own facts, once everything is bound. Throws SizeDemand where they ask for a new beginning.
+  void settle();
+
+  /// Answers a demand; false: nothing can be solved.
+  bool solve(const SizeDemand& demand, const std::string& where);
+  /// Every symbol becomes a number.
+  void give_up(const std::string& where);
+
+  /// The symbols that are left, and what guards must check. Facts are over all symbols, solved ones included.
+  std::vector<SizeSymbol> open() const;
+  const std::vector<SizeSymbol>& all() const { return symbols_; }
+  std::vector<SizeFact> facts() const;
+  /// Which symbols were given up, and why.
+  const std::vector<std::string>& given_up() const { return given_up_; }
+
+ private:
+  const SizeSymbol* find(Sym symbol) const;
+  bool replace(Sym symbol, Sym with, const std::string& where);
+  void note(std::vector<SizeFact>& into, SizeFact fact) const;
+
+  std::vector<SizeSymbol> symbols_;
+  std::unordered_map<Sym, Sym> solved_, bound_;
+  std::vector<SizeFact> recorded_;      ///< over tape symbols
+  std::vector<SizeFact> solved_facts_;  ///< what solved_ rests on
+  std::vector<SizeFact> facts_;         ///< of this lowering
+  std::vector<std::string> given_up_;
+};
+
+/// The tape symbol of size `dim` of tensor `id`.
+Sym tape_symbol(record::TensorId id, int dim);
+
+}  // namespace bolt::autograd

@@ -1,0 +1,161 @@
+// record/symint.cpp: see symint.h.
+#include "record/symint.h"
+
+#include <c10/core/SymNodeImpl.h>
+
+#include "support/error.h"
+
+namespace bolt::record {
+namespace {
+
+using Notes = std::shared_ptr<SizeNotes>;
+
+/// The outcome of a comparison: a fact once somebody asks for it.
+class Answer final : public c10::SymNodeImpl {
+ public:
+  Answer(std::vector<SizeFact> asked, bool yes, Notes notes)
+      : asked_(std::move(asked)), yes_(yes), notes_(std::move(notes)) {}
+
+  bool is_int() override { return false; }
+  bool is_bool() override { return true; }
+  bool is_float() override { return false; }
+  bool has_hint() override { return true; }
+  std::string str() override { return asked_.empty() ? (yes_ ? "True" : "False") : bolt::str(asked_[0]); }
+  bool bool_() override { return guard_bool(__FILE__, __LINE__); }
+  bool guard_bool(const char*, int64_t) override {
+    for (const SizeFact& f : asked_) notes_->add(f.a, f.relation, f.b);
+    return yes_;
+  }
+  // Of an operator's own checks: it makes them again in each call.
+  bool expect_true(const char*, int64_t) override { return yes_; }
+  bool statically_known_true(const char*, int64_t) override { return false; }
+  bool guard_or_false(const char* file, int64_t line) override { return guard_bool(file, line); }
+  bool guard_or_true(const char* file, int64_t line) override { return guard_bool(file, line); }
+  bool guard_size_oblivious(const char* file, int64_t line) override { return guard_bool(file, line); }
+  c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<Answer>(std::vector<SizeFact>{}, value, notes_); }
+  c10::SymNode sym_and(const c10::SymNode& other) override { return with(other, [](bool a, bool b) { return a && b; }); }
+  c10::SymNode sym_or(const c10::SymNode& other) override { return with(other, [](bool a, bool b) { return a || b; }); }
+  c10::SymNode sym_not() override { return c10::make_intrusive<Answer>(asked_, !yes_, notes_); }
+
+ private:
+  template <class Join>
+  c10::SymNode with(const c10::SymNode& other, Join join) {
+    auto* right = dynamic_cast<Answer*>(other.get());
+    const bool value = right ? right->yes_ : other->guard_bool(__FILE__, __LINE__);
+    std::vector<SizeFact> both = asked_;
+    if (right) both.insert(both.end(), right->asked_.begin(), right->asked_.end());
+    return c10::make_intrusive<Answer>(std::move(both), join(yes_, value), notes_);
+  }
+
+  std::vector<SizeFact> asked_;  ///< they hold, and imply the answer
+  bool yes_;
+  Notes notes_;
+};
+
+class Number final : public c10::SymNodeImpl {
+ public:
+  Number(Sym size, int64_t value, Notes notes) : size(size), value(value), notes_(std::move(notes)) {}
+
+  bool is_int() override { return true; }
+  bool is_bool() override { return false; }
+  bool is_float() override { return false; }
+  bool has_hint() override { return true; }
+  std::string str() override { return size.str(); }
+  c10::SymNode clone() override { return c10::make_intrusive<Number>(size, value, notes_); }
+  c10::SymNode wrap_int(int64_t number) override { return c10::make_intrusive<Number>(number, number, notes_); }
+  c10::SymNode wrap_bool(bool answer) override {
+    return c10::make_intrusive<Answer>(std::vector<SizeFact>{}, answer, notes_);
+  }
+  int64_t guard_int(const char*, int64_t) override {
+    if (!size.is_const()) notes_->add(size, Relation::eq, value);
+    return value;
+  }
+  int64_t int_() override { return guard_int(__FILE__, __LINE__); }
+  std::optional<int64_t> maybe_as_int() override {
+    return size.is_const() ? std::optional(value) : std::nullopt;
+  }
+  std::optional<int64_t> constant_int() override { return maybe_as_int(); }
+  bool is_constant() override { return size.is_const(); }
+
+  c10::SymNode add(const c10::SymNode& o) override { return make(size + of(o).size, value + of(o).value); }
+  c10::SymNode sub(const c10::SymNode& o) override { return make(size - of(o).size, value - of(o).value); }
+  c10::SymNode mul(const c10::SymNode& o) override { return make(size * of(o).size, value * of(o).value); }
+  c10::SymNode neg() override { return make(Sym(0) - size, -value); }
+  c10::SymNode sym_min(const c10::SymNode& o) override {
+    return make(min(size, of(o).size), std::min(value, of(o).value));
+  }
+  c10::SymNode sym_max(const c10::SymNode& o) override {
+    return make(max(size, of(o).size), std::max(value, of(o).value));
+  }
+  c10::SymNode floordiv(const c10::SymNode& o) override { return divided(o, false); }
+  c10::SymNode int_floordiv(const c10::SymNode& o) override { return divided(o, false); }
+  c10::SymNode mod(const c10::SymNode& o) override { return divided(o, true); }
+
+  c10::SymNode eq(const c10::SymNode& o) override { return answer(*this, Relation::eq, of(o)); }
+  c10::SymNode ne(const c10::SymNode& o) override { return answer(*this, Relation::ne, of(o)); }
+  c10::SymNode lt(const c10::SymNode& o) override { return answer(*this, Relation::lt, of(o)); }
+  c10::SymNode le(const c10::SymNode& o) override { return answer(*this, Relation::le, of(o)); }
+  c10::SymNode gt(const c10::SymNode& o) override { return answer(of(o), Relation::lt, *this); }
+  c10::SymNode ge(const c10::SymNode& o) override { return answer(of(o), Relation::le, *this); }
+
+  const Sym size;
+  const int64_t value;
+
+ private:
+  static Number& of(const c10::SymNode& node) {
+    auto* number = dynamic_cast<Number*>(node.get());
+    BOLT_CHECK(number, "a size met a symbol of somebody else's");
+    return *number;
+  }
+  c10::SymNode make(Sym s, int64_t v) { return c10::make_intrusive<Number>(s, v, notes_); }
+  c10::SymNode divided(const c10::SymNode& o, bool remainder) {
+    Number& by = of(o);
+    const int64_t d = by.value > 0 ? by.value : by.guard_int(__FILE__, __LINE__);
+    if (!by.size.is_const()) notes_->add(0, Relation::lt, by.size);
+    const int64_t quotient = value / d - (value % d != 0 && (value % d < 0) != (d < 0));
+    return remainder ? make(bolt::mod(size, by.size), value - quotient * d)
+                     : make(bolt::floordiv(size, by.size), quotient);
+  }
+  c10::SymNode answer(const Number& a, Relation relation, const Number& b) {
+    SizeNotes one;
+    const bool yes = holds(a.value, relation, b.value);
+    if (!a.size.is_const() || !b.size.is_const()) one.answered(a.size, relation, b.size, yes);
+    return c10::make_intrusive<Answer>(std::move(one.facts), yes, notes_);
+  }
+
+  Notes notes_;
+};
+
+}  // namespace
+
+c10::SymInt make_symint(Sym size, int64_t value, std::shared_ptr<SizeNotes> notes) {
+  return c10::SymInt(c10::SymNode(c10::make_intrusive<Number>(size, value, std::move(notes))));
+}
+
+Size take_apart(const c10::SymInt& number) {
+  if (auto known = number.maybe_as_int()) return {*known, *known};
+  auto* ours = dynamic_cast<Number*>(number.toSymNodeImplUnowned());
+  if (ours) return {ours->size, ours->value};
+  const int64_t value = number.guard_int(__FILE__, __LINE__);
+  return {value, value};
+}
+
+std::vector<Sym> take_symbols(c10::IValue& argument) {
+  std::vector<Sym> out;
+  if (argument.isSymInt()) {
+    const Size s = take_apart(argument.toSymInt());
+    argument = s.value;
+    out.push_back(s.size);
+  } else if (argument.isSymIntList() && !argument.isIntList()) {
+    c10::List<int64_t> numbers;
+    for (const c10::SymInt& each : argument.toSymIntVector()) {
+      const Size s = take_apart(each);
+      numbers.push_back(s.value);
+      out.push_back(s.size);
+    }
+    argument = numbers;
+  }
+  return out;
+}
+
+}  // namespace bolt::record
