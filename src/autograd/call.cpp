@@ -91,6 +91,14 @@ Value* Call::tensor(std::string_view name) const {
   return values.empty() ? nullptr : values[0];
 }
 std::vector<Value*> Call::tensors(std::string_view name) const { return values_[index_of(name)]; }
+Value* Call::first_tensor() const { return all_tensors().at(0); }
+std::vector<Value*> Call::all_tensors() const {
+  std::vector<Value*> out;
+  for (const auto& values : values_)
+    for (Value* v : values)
+      if (v) out.push_back(v);
+  return out;
+}
 bool Call::is_tensor(std::string_view name) const {
   const Arg* a = find(name);
   return a && a->kind == Arg::Kind::Tensor && a->tensors[0] >= 0;
@@ -115,9 +123,12 @@ std::vector<int64_t> Call::static_sizes(int i) const {
   for (const auto& values : values_)
     for (const Value* v : values)
       for (size_t d = 0; v && d < v->type.sizes.size(); ++d) v->type.sizes[d].value();
+  demand_numbers();
+  return results_.empty() ? std::vector<int64_t>{} : results_[static_cast<size_t>(i)]->sizes;
+}
+void Call::demand_numbers() const {
   for (const Arg& a : entry_.args)
     for (Sym s : a.syms) all_sizes_.resolve(s).value();
-  return results_[static_cast<size_t>(i)]->sizes;
 }
 DType Call::result_dtype(int i) const { return *to_bolt(results_[i]->dtype); }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "autograd/extern_sizes.h"
 #include "autograd/lowering.h"
 #include "record/convert.h"
 #include "support/error.h"
@@ -456,9 +457,14 @@ class Functionalizer {
     return v;
   }
 
-  // One call of ATen. What its results' sizes are for other sizes of its operands nobody knows: they are demanded.
+  // One call of ATen.
   void lower_extern(const Entry& e) {
-    call(e).static_sizes();
+    const Call c = call(e);
+    c.demand_numbers();
+    const bool is_static = c.is_static();
+    std::optional<std::vector<std::vector<Sym>>> known;
+    if (!is_static) known = extern_sizes(c);
+    if (!is_static && !known) c.static_sizes();  // demands them
     ExternCall x{e.op, e.args, written_args(e), false};
     std::vector<Value*> operands;
     for (Arg& a : x.args)
@@ -477,7 +483,8 @@ class Functionalizer {
     for (TensorId id : results(e)) {
       if (id < 0) throw_unsupported(c10::toString(e.op.operator_name()), " returned an undefined tensor");
       const auto& shown = tape_.tensors[id].sizes;
-      if (!state_[id].sized) set_sizes(id, {shown.begin(), shown.end()});
+      if (!state_[id].sized)
+        set_sizes(id, known ? (*known)[fresh.size()] : std::vector<Sym>(shown.begin(), shown.end()));
       types.push_back(type_of(id));
       fresh.push_back(id);
       if (operand_storages.count(tape_.tensors[id].storage)) x.clone_results = true;

@@ -55,6 +55,8 @@ class Call {
   c10::ScalarType scalar_type(std::string_view name) const;
   Value* tensor(std::string_view name) const;  // nullptr when None
   std::vector<Value*> tensors(std::string_view name) const;
+  Value* first_tensor() const;
+  std::vector<Value*> all_tensors() const;
   bool is_tensor(std::string_view name) const;  // given as a real tensor, not as a number
   const std::vector<Sym>& sizes(std::string_view name) const;
   int64_t rank(std::string_view name) const { return static_cast<int64_t>(sizes(name).size()); }
@@ -63,6 +65,8 @@ class Call {
   /// Size `dim` of result i as recorded: for rows that have seen that it cannot differ.
   int64_t result_size(int i, int64_t dim) const { return results_[i]->sizes[dim]; }
   int result_count() const { return static_cast<int>(results_.size()); }
+  /// Demands the numbers among the arguments.
+  void demand_numbers() const;
   /// Does nothing about this call differ between calls?
   bool is_static() const;
   /// Sizes of result i (flattened over lists) as eager showed them: of a call that is_static. SizeDemand elsewhere.

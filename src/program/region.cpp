@@ -410,6 +410,9 @@ void Region::run_step(Context& c, const PreparedStep& p) {
         if (b.owned_by_step || b.kind == BufferKind::Fold) {
           // The planner indexed this memory by the strides it expected.
           const Shapes::Buffer& shape = c.shapes->buffers[static_cast<size_t>(s.buffers[s.operand_count + i])];
+          BOLT_CHECK(results[i].sizes() == at::IntArrayRef(shape.sizes), "a result of ",
+                     p.call ? c10::toString(p.call->op.operator_name()) : s.library, " has sizes ", results[i].sizes(),
+                     " where the program expects ", at::IntArrayRef(shape.sizes));
           slot.tensor =
               results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0
                   ? results[i]

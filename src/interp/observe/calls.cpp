@@ -243,8 +243,11 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (handled) return result;
   }
   // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native may.
+  // Operations in disguise look inside their operands by themselves.
+  const bool special = row.kind == Kind::special;
   if (row.kind != Kind::appends && row.name != "builtins.isinstance")
-    for (PyObject* each : all) world.use(each);
+    for (PyObject* each : all)
+      if (!special || is_number(each)) world.use(each);
   if (row.kind == Kind::special) {
     bool handled = false;
     PyObject* result =
