@@ -74,6 +74,7 @@ class Functionalizer {
     bool sized = false;
     std::vector<Sym> sizes, strides;  // as eager lays it out
     Sym offset;                       // from the first element of the storage's root, in elements
+    bool placed = true;               // offset is known
   };
   struct StorageState {
     TensorId root = -1;
@@ -262,17 +263,20 @@ class Functionalizer {
   std::vector<Sym> view_strides(TensorId id, const TensorState& parent) {
     const TensorInfo& info = tape_.tensors[id];
     const TensorState& view = state_[id];
+    state_[id].placed = false;
     if (all_known(view.sizes) && all_known(parent.sizes)) return {info.strides.begin(), info.strides.end()};
     Graph scratch;
     Type type = view.value->type;
     type.sizes = parent.sizes;
     type.strides = parent.strides;
-    if (parent.strides.size() != parent.sizes.size()) return eager_strides(info, view.sizes);
+    if (parent.strides.size() != parent.sizes.size() || !parent.placed) return eager_strides(info, view.sizes);
     state_[id].offset = parent.offset;
     for (const ViewStep& step : view.steps) {
       if (step.op == Op::slice) {
         const auto start = std::get<std::vector<Sym>>(step.attrs.find("start")->second)[0];
         state_[id].offset += start * type.strides[std::get<int64_t>(step.attrs.find("dim")->second)];
+      } else if (step.op == Op::as_strided || step.op == Op::flip) {
+        return eager_strides(info, view.sizes);
       }
       if (step.op == Op::reshape) {
         const auto& to = std::get<std::vector<Sym>>(step.attrs.find("sizes")->second);
@@ -288,6 +292,7 @@ class Functionalizer {
       if (!type.sizes[i].is_const(1)) return eager_strides(info, view.sizes);
       type.strides[i] = info.strides[i];  // means nothing
     }
+    state_[id].placed = true;
     return type.strides;
   }
 
@@ -565,10 +570,9 @@ class Functionalizer {
   Sym offset_in(TensorId id, TensorId base) {
     const int64_t distance = tape_.tensors[id].offset - tape_.tensors[base].offset;
     const Sym computed = state_[id].offset - state_[base].offset;
-    if (!computed.is_const() && sizes_.hint(computed) == distance) return computed;
-    if (distance != 0)
-      for (TensorId t : {id, base})
-        for (Sym s : type_of(t).sizes) s.value();
+    if (state_[id].placed && state_[base].placed && sizes_.hint(computed) == distance) return computed;
+    for (TensorId t : {id, base})
+      for (Sym s : state_[t].sizes) s.value();
     return distance;
   }
 

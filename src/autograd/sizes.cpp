@@ -34,10 +34,11 @@ void collect_divided(Sym s, std::vector<Sym>* out) {
   for (Sym arg : n.args) collect_divided(arg, out);
 }
 
-/// 2 or more whenever every symbol is.
-bool surely_large(Sym s) {
-  return grows(s) && evaluate(s, [](const SymNode&) { return int64_t{2}; }) >= 2;
+/// What is least of an expression that grows: symbols are 2 or more.
+int64_t at_least(Sym s) {
+  return evaluate(s, [](const SymNode&) { return int64_t{2}; });
 }
+bool surely_large(Sym s) { return grows(s) && at_least(s) >= 2; }
 
 }  // namespace
 
@@ -101,6 +102,8 @@ void Sizes::begin_again() {
 
 void Sizes::note(std::vector<SizeFact>& into, SizeFact fact) const {
   if (fact.a.is_const() && fact.b.is_const()) return;
+  const bool less = fact.relation == Relation::lt || fact.relation == Relation::le;
+  if (less && fact.a.is_const() && grows(fact.b) && holds(fact.a.value(), fact.relation, at_least(fact.b))) return;
   if (std::find(into.begin(), into.end(), fact) == into.end()) into.push_back(std::move(fact));
 }
 

@@ -38,7 +38,8 @@ Result reshaped(Call& c, const Sizes& sizes) {
   return std::vector<Steps>{{reshape_to(sizes)}};
 }
 // One size may be -1: what is left of the elements.
-Sizes inferred(Sizes sizes, Sym elements) {
+Sizes inferred(Call& c, Sizes sizes, const Sizes& of) {
+  const Sym elements = product(of);
   Sym rest = 1;
   Sym* open = nullptr;
   for (Sym& s : sizes) {
@@ -50,12 +51,16 @@ Sizes inferred(Sizes sizes, Sym elements) {
   if (!open) return sizes;
   if (rest.is_const(0)) throw SizeDemand(elements);
   *open = floordiv(elements, rest);
-  // What does not divide as expressions would have to be known to divide.
-  if (*open * rest != elements) throw SizeDemand(elements, *open * rest);
-  return sizes;
+  if (*open * rest == elements) return sizes;
+  // What does not divide as expressions would have to be known to divide: most often a size that was given as a
+  // number is one of the sizes there were.
+  for (Sym s : of)
+    if (!s.is_const() && std::find(sizes.begin(), sizes.end(), Sym(c.hint(s))) != sizes.end())
+      throw SizeDemand(s);
+  throw SizeDemand(elements, *open * rest);
 }
 Result view(Call& c) {
-  return reshaped(c, inferred(c.syms(c.has("shape") ? "shape" : "size"), product(self(c))));
+  return reshaped(c, inferred(c, c.syms(c.has("shape") ? "shape" : "size"), self(c)));
 }
 Result view_as(Call& c) { return reshaped(c, c.sizes("other")); }
 Result ravel(Call& c) { return reshaped(c, {product(self(c))}); }
@@ -73,7 +78,7 @@ Result flatten(Call& c) {
 }
 Result unflatten(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
-  const Sizes parts = inferred(c.syms("sizes"), self(c)[dim]);
+  const Sizes parts = inferred(c, c.syms("sizes"), {self(c)[dim]});
   Sizes sizes = self(c);
   sizes.erase(sizes.begin() + dim);
   sizes.insert(sizes.begin() + dim, parts.begin(), parts.end());
@@ -154,7 +159,7 @@ Sym from_start(Call& c, Sym at, Sym size) { return c.decide(at, Relation::lt, 0)
 Sym clamped(Call& c, Sym at, Sym size) {
   at = from_start(c, at, size);
   if (c.decide(at, Relation::lt, 0)) return 0;
-  return c.decide(at, Relation::le, size) ? at : size;
+  return c.decide(size, Relation::le, at) ? size : at;
 }
 Result slice(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c)), step = c.integer("step");

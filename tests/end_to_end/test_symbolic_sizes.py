@@ -1,0 +1,370 @@
+"""Sizes that differ between calls: one program for all of them, eager's results for each.
+
+A row is a function and the calls it is given; `compiled` is how many recordings these calls make. Where it is not
+2 (the first call, static, and the one that showed what changes) the row says why.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import torchbolt
+
+torch.manual_seed(0)
+LINEAR = nn.Linear(16, 24).eval()
+NORM = nn.LayerNorm(24).eval()
+TABLE = nn.Embedding(40, 16).eval()
+
+# Batch and length differ at the second call, so that both are symbols from then on.
+SIZES = [(2, 8), (3, 9), (5, 12), (4, 6), (7, 10), (9, 9), (2, 8), (6, 7)]
+
+
+def pointwise(x):
+    return torch.relu(x) * 2 + 1
+
+
+def linear(x):
+    return F.gelu(LINEAR(x))
+
+
+def norm(x):
+    return NORM(LINEAR(x)).softmax(-1)
+
+
+def reduction(x):
+    return x.sum(1), x.mean((0, 1)), x.std(1), x.amax(2)
+
+
+def whole_reduction(x):
+    return x.sum() / x.numel(), x.argmax(), x.max(1)
+
+
+def heads(x):
+    b, s, h = x.shape
+    return x.view(b, s, 4, h // 4).transpose(1, 2).contiguous().view(b * 4, s, -1)
+
+
+def flattened(x):
+    return x.flatten(0, 1) * x.size(0), x.reshape(-1, 16) + 1, x.unflatten(2, (4, -1)).sum(-1)
+
+
+def positions(x):
+    return x + torch.arange(x.size(1))[None, :, None]
+
+
+def causal_mask(x):
+    s = x.size(1)
+    mask = torch.tril(torch.ones(s, s, dtype=torch.bool))
+    return (x @ x.transpose(1, 2)).masked_fill(~mask, -1e9).softmax(-1) @ x
+
+
+def computed_slices(x):
+    n = x.shape[1] // 2
+    return x[:, :n] + x[:, n : n * 2], x[:, -1], x[:, x.size(1) - 1], x[:, 1:-1]
+
+
+def concatenated(x):
+    return torch.cat([x, x[:, :1]], 1) + torch.zeros(x.size(0), x.size(1) + 1, 16)
+
+
+def attention(x):
+    return F.scaled_dot_product_attention(x, x, x)
+
+
+def expanded(x):
+    return x.mean(1, keepdim=True).expand(-1, x.size(1), -1) + x.new_ones(x.shape[:2] + (1,))
+
+
+def written(x):
+    y = x.clone()
+    y[:, 0] = 0
+    y.add_(1)
+    return y
+
+
+def views_returned(x):
+    y = x.relu()
+    return y, y[:, 0], y.transpose(0, 1), x[:, 1:]
+
+
+def pieces(x):
+    a, b = x.chunk(2, -1)
+    return a * b + x.unbind(-1)[0][..., None]
+
+
+def repeated(x):
+    return x.repeat(2, 1, 1) * torch.full((x.size(1), 1), x.size(0))
+
+
+def outer(x):
+    return x[:, :, None] * x[:, None]
+
+
+def padded(x):
+    return F.pad(x, (0, 0, 1, x.size(0)))
+
+
+def numbers(x):
+    return x - x.size(1) + x.size(0) * x / x.size(1) + 3 * (x.size(1) - 1) + max(x.shape) % 7 + torch.mul(x, x.size(0))
+
+
+def compared_with_tensor(x):
+    return (torch.arange(x.size(1)) < x.size(0))[None, :, None] * x
+
+
+def not_ours(x):
+    return x.cumsum(1) + x.sort(-1).values
+
+
+def stacked(x):
+    return torch.stack([x, x + 1], 1).mean(1)
+
+
+def looked_up(x):
+    return TABLE(torch.arange(x.size(1)) % 40) + x
+
+
+ONE_PROGRAM = [
+    pointwise,
+    linear,
+    norm,
+    reduction,
+    whole_reduction,
+    heads,
+    flattened,
+    positions,
+    causal_mask,
+    computed_slices,
+    concatenated,
+    attention,
+    expanded,
+    written,
+    views_returned,
+    pieces,
+    repeated,
+    outer,
+    padded,
+    numbers,
+    compared_with_tensor,
+    not_ours,
+    stacked,
+    looked_up,
+]
+
+
+def leaves(value):
+    return [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def check(compiled, fn, x):
+    mine = x.clone()
+    with torch.no_grad():
+        want, got = fn(x), compiled(mine)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+    assert [t.stride() for t in leaves(got)] == [t.stride() for t in leaves(want)]
+    assert torch.equal(mine, x)
+
+
+def regions(compiled):
+    return torchbolt.stats()["regions"]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torchbolt.reset()
+
+
+@pytest.mark.parametrize("fn", ONE_PROGRAM, ids=lambda f: f.__name__)
+def test_one_program_after_the_first_change(fn):
+    compiled = torchbolt.compile(fn)
+    seen = []
+    for b, s in SIZES:
+        check(compiled, fn, torch.randn(b, s, 16))
+        seen.append(regions(compiled))
+    assert seen == [1] + [2] * (len(SIZES) - 1)
+    assert compiled._regions()[1]["sizes_given_up"] == []
+
+
+@pytest.mark.parametrize("fn", ONE_PROGRAM, ids=lambda f: f.__name__)
+def test_dynamic_from_the_start(fn):
+    compiled = torchbolt.compile(fn, dynamic=True)
+    for b, s in SIZES:
+        check(compiled, fn, torch.randn(b, s, 16))
+    assert regions(compiled) == 1
+
+
+def test_never():
+    compiled = torchbolt.compile(pointwise, dynamic=False)
+    for n, (b, s) in enumerate(SIZES[:6]):
+        check(compiled, pointwise, torch.randn(b, s, 16))
+        assert regions(compiled) == n + 1
+
+
+def test_only_what_changed_becomes_a_symbol():
+    compiled = torchbolt.compile(pointwise)
+    for b in (2, 3, 4):
+        check(compiled, pointwise, torch.randn(b, 8, 16))
+    assert regions(compiled) == 2
+    assert "f32[s0, 8, 16]" in compiled._regions()[1]["graph"]
+    check(compiled, pointwise, torch.randn(4, 9, 16))
+    assert regions(compiled) == 3
+    check(compiled, pointwise, torch.randn(5, 11, 16))
+    assert regions(compiled) == 3
+
+
+@pytest.mark.parametrize("sizes", [(0, 8), (1, 8), (3, 0), (3, 1), (1, 1), (0, 0)])
+def test_none_and_one_are_sizes_of_their_own(sizes):
+    compiled = torchbolt.compile(norm)
+    for b, s in [(2, 8), (3, 9), sizes, (5, 7), sizes]:
+        check(compiled, norm, torch.randn(b, s, 16))
+    assert regions(compiled) == 3
+
+
+def test_equal_numbers_are_not_equal_sizes():
+    def outer_sum(x, y):
+        return x[:, None] + y[None, :]
+
+    compiled = torchbolt.compile(outer_sum, dynamic=True)
+    for n, m in [(4, 4), (4, 7), (7, 4), (3, 3)]:
+        x, y = torch.randn(n), torch.randn(m)
+        torch.testing.assert_close(compiled(x, y), outer_sum(x, y))
+    assert regions(compiled) == 1
+
+
+def test_sizes_that_must_agree_are_guarded():
+    compiled = torchbolt.compile(lambda x, y: x + y, dynamic=True)
+    for n in (4, 7, 9):
+        compiled(torch.randn(n), torch.randn(n))
+    assert regions(compiled) == 1
+    assert "s0 == s1" in compiled._regions()[0]["guards"] or "s1 == s0" in compiled._regions()[0]["guards"]
+    x, y = torch.randn(5), torch.randn(1)
+    torch.testing.assert_close(compiled(x, y), x + y)
+    with pytest.raises(RuntimeError, match="must match"):
+        compiled(torch.randn(5), torch.randn(6))
+
+
+def test_a_branch_on_a_size_is_a_guard_with_its_line():
+    def branch(x):
+        return x * 2 if x.shape[0] > 6 else x + 1
+
+    compiled = torchbolt.compile(branch, dynamic=True)
+    for n, expected in [(4, 1), (5, 1), (6, 1), (7, 2), (9, 2), (3, 2)]:
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x), branch(x))
+        assert regions(compiled) == expected
+    guards = [r["guards"] for r in compiled._regions()]
+    assert "s0 <= 6" in guards[0] and "6 < s0" in guards[1]
+
+
+def test_slices_that_reach_the_end_leave_no_operator():
+    def first_eight(x):
+        return x[:8] + 0
+
+    compiled = torchbolt.compile(first_eight, dynamic=True)
+    for n in (5, 6, 8, 9, 12, 7):
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x), first_eight(x))
+    assert regions(compiled) == 2
+
+
+def test_a_loop_over_a_size_takes_it_for_a_number():
+    def loop(x):
+        out = 0
+        for i in range(x.shape[0]):
+            out = out + x[i]
+        return out
+
+    compiled = torchbolt.compile(loop, dynamic=True)
+    for n in (3, 4, 5, 3):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), loop(x))
+    assert regions(compiled) == 3
+    assert "in loop" in compiled._regions()[0]["sizes_given_up"][0]
+
+
+def test_the_recompile_limit_counts_as_before():
+    def loop(x):
+        return sum(x[i] for i in range(x.shape[0]))
+
+    compiled = torchbolt.compile(loop, recompile_limit=3)
+    for n in (2, 3, 4):
+        compiled(torch.randn(n, 4))
+    with pytest.warns(RuntimeWarning, match="recompile_limit"):
+        compiled(torch.randn(5, 4))
+    assert regions(compiled) == 3
+
+
+def test_inputs_with_gaps_stay_static():
+    compiled = torchbolt.compile(pointwise, dynamic=True)
+    for n in (3, 4, 5):
+        base = torch.randn(n, 8, 20)
+        x = base[:, :, :16]
+        torch.testing.assert_close(compiled(x), pointwise(x))
+    assert regions(compiled) == 3
+
+
+def test_transposed_inputs_keep_their_order():
+    compiled = torchbolt.compile(pointwise, dynamic=True)
+    for n, m in [(3, 5), (4, 6), (7, 2)]:
+        x = torch.randn(n, m).t()
+        got = compiled(x)
+        torch.testing.assert_close(got, pointwise(x))
+        assert got.stride() == pointwise(x).stride()
+    assert regions(compiled) == 1
+    compiled(torch.randn(3, 5))
+    assert regions(compiled) == 2
+
+
+def test_inputs_written_to():
+    def step(x, y):
+        x.mul_(2)
+        x[: y.size(0)] += y
+        return x.sum()
+
+    compiled = torchbolt.compile(step, dynamic=True)
+    for n, m in [(6, 3), (8, 5), (9, 2)]:
+        x, y = torch.randn(n, 4), torch.randn(m, 4)
+        mine = x.clone()
+        torch.testing.assert_close(compiled(mine, y), step(x, y))
+        torch.testing.assert_close(mine, x)
+
+
+def test_random_programs_over_random_sizes():
+    """Chains of random steps; each is checked at sizes it was not compiled for."""
+    steps = [
+        lambda x, r: x * x.size(r),
+        lambda x, r: x + torch.arange(x.size(-1)),
+        lambda x, r: x.transpose(0, 1),
+        lambda x, r: x.flatten(0, 1).unflatten(0, (x.size(0), -1)),
+        lambda x, r: x - x.mean(r, keepdim=True),
+        lambda x, r: torch.cat([x, x[:1]], 0),
+        lambda x, r: x[:, : x.size(1) - 1] if x.size(1) > 4 else x,
+        lambda x, r: x.softmax(-1),
+        lambda x, r: x[:, :5].sum(1, keepdim=True) + x,
+        lambda x, r: x.reshape(x.size(1), -1, x.size(2)),
+        lambda x, r: torch.where(x > 0, x, torch.zeros(x.shape[1:])),
+        lambda x, r: x.cumsum(0),
+        lambda x, r: F.pad(x, (0, 1, 1, 0)),
+        lambda x, r: x @ torch.ones(x.size(2), x.size(2)),
+        lambda x, r: x.contiguous().view(-1, x.size(2)).view(x.shape),
+    ]
+    for seed in range(40):
+        rng = random.Random(seed)
+        chosen = [(rng.choice(steps), rng.randrange(3)) for _ in range(rng.randrange(2, 6))]
+
+        def program(x, chosen=chosen):
+            for step, dim in chosen:
+                x = step(x, dim)
+            return x
+
+        torchbolt.reset()
+        compiled = torchbolt.compile(program, dynamic=rng.choice([None, True]), recompile_limit=50)
+        for _ in range(7):
+            x = torch.randn(rng.randrange(1, 8), rng.randrange(1, 9), rng.choice([6, 6, 7]))
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(x), program(x), atol=1e-5, rtol=1e-4, msg=lambda m: f"{seed}: {m}")
