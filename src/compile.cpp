@@ -121,14 +121,15 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
   auto finished = [&](std::shared_ptr<program::Region> region) {
     region->size_symbols = sizes.all();
     region->size_facts = sizes.facts();
+    for (const SizeValue& v : recorded.sizes_out) region->sizes_out.push_back(sizes.final(v));
     region->facts.sizes_given_up = sizes.given_up();
     return region;
   };
   auto replayed = [&](const std::string& why) {
     sizes.begin_again();
     sizes.give_up(why);
-    return finished(std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
-                                                      std::move(recorded.constants)));
+    return finished(std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted),
+                                                      why, std::move(recorded.constants)));
   };
   if (std::string why = obstacle(recorded); !why.empty()) return replayed(why);
 

@@ -18,8 +18,9 @@ struct Recorded {
   std::vector<record::TensorId> wanted;  // tensors that must exist afterwards
   std::vector<bool> is_param;            // per tape input
   std::unordered_map<int, at::Tensor> constants;
-  std::string obstacle;  // why it can only be replayed; "" = compile
+  std::string obstacle;              // why it can only be replayed; "" = compile
   std::vector<uint64_t> dynamic;     // per tape input: a bit for each dimension that differs between calls
+  std::vector<SizeValue> sizes_out;  // numbers computed from them that are wanted afterwards
   std::vector<SizeFact> size_facts;  // what the run took for granted about them, over tape symbols
 };
 

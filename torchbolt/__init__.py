@@ -25,6 +25,7 @@ from torchbolt.api import compile, reset, stats, wait
 from torchbolt.controls import disable, graph_break, is_compiling, set_stance
 from torchbolt.exc import GraphBreak
 from torchbolt.explanation import explain
+from torchbolt.marks import mark_dynamic, mark_static, maybe_mark_dynamic
 
 __version__ = _build.version
 
@@ -36,6 +37,9 @@ __all__ = [
     "explain",
     "graph_break",
     "is_compiling",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "reset",
     "set_stance",
     "stats",

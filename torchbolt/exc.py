@@ -16,6 +16,10 @@ class RecompileError(TorchboltError):
     """Nothing compiled fits this call, and the stance in force forbids compiling again."""
 
 
+class ConstraintViolationError(TorchboltError):
+    """A size marked with mark_dynamic has to be a number: names the line that forced it."""
+
+
 class BackendCompilerFailed(TorchboltError):
     """A custom backend raised."""
 

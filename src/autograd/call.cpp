@@ -105,8 +105,7 @@ bool Call::is_tensor(std::string_view name) const {
 }
 const std::vector<Sym>& Call::sizes(std::string_view name) const { return tensor(name)->type.sizes; }
 bool Call::decide(Sym a, Relation relation, Sym b) const {
-  return all_sizes_.decide(a, relation, b,
-                           detail::concat(this->name(), " at ", loc.file, ":", loc.line));
+  return all_sizes_.decide(a, relation, b, detail::concat(this->name(), " at ", loc.file, ":", loc.line));
 }
 bool Call::is_static() const {
   auto known_sizes = [](const Value* v) {

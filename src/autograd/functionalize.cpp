@@ -94,8 +94,8 @@ class Functionalizer {
   void set_sizes(TensorId id, const std::vector<Sym>& sizes) {
     TensorState& t = state_[id];
     const TensorInfo& info = tape_.tensors[id];
-    BOLT_CHECK(sizes.size() == info.sizes.size(), "a tensor of rank ", info.sizes.size(), " is computed with ",
-               sizes.size());
+    BOLT_CHECK(sizes.size() == info.sizes.size(), "a tensor of rank ", info.sizes.size(),
+               " is computed with ", sizes.size());
     for (size_t d = 0; d < sizes.size(); ++d)
       BOLT_CHECK(sizes_.hint(sizes[d]) == info.sizes[d], "size ", d, " is computed as ", sizes[d].str(), " (",
                  sizes_.hint(sizes[d]), ") where eager had ", info.sizes[d]);
@@ -105,8 +105,8 @@ class Functionalizer {
     t.strides = eager_strides(info, sizes);
   }
 
-  // The recorded strides as expressions: those of a dense tensor with its dimensions in the order that was seen.
-  // With gaps, or repeated elements, they say nothing about other sizes.
+  // The recorded strides as expressions: those of a dense tensor with its dimensions in the order that was
+  // seen. With gaps, or repeated elements, they say nothing about other sizes.
   std::vector<Sym> eager_strides(const TensorInfo& info, const std::vector<Sym>& sizes) {
     std::vector<Sym> strides(info.strides.begin(), info.strides.end());
     if (all_known(sizes)) return strides;
@@ -116,7 +116,8 @@ class Functionalizer {
                      [&](size_t a, size_t b) { return info.strides[a] < info.strides[b]; });
     Sym run = 1;
     for (size_t i : order) {
-      if (sizes[i].is_const(1)) {  // its stride means nothing, and is kept where it was that of a dense tensor
+      if (sizes[i].is_const(
+              1)) {  // its stride means nothing, and is kept where it was that of a dense tensor
         if (info.strides[i] == sizes_.hint(run)) strides[i] = run;
         continue;
       }
@@ -269,7 +270,8 @@ class Functionalizer {
     Type type = view.value->type;
     type.sizes = parent.sizes;
     type.strides = parent.strides;
-    if (parent.strides.size() != parent.sizes.size() || !parent.placed) return eager_strides(info, view.sizes);
+    if (parent.strides.size() != parent.sizes.size() || !parent.placed)
+      return eager_strides(info, view.sizes);
     state_[id].offset = parent.offset;
     for (const ViewStep& step : view.steps) {
       if (step.op == Op::slice) {
@@ -296,7 +298,8 @@ class Functionalizer {
     return type.strides;
   }
 
-  // Strides of a view with other sizes: runs of dimensions that lie one in the other are cut anew. Empty: none.
+  // Strides of a view with other sizes: runs of dimensions that lie one in the other are cut anew. Empty:
+  // none.
   static std::vector<Sym> restrided(const Type& from, const std::vector<Sym>& to) {
     std::vector<Sym> strides(to.size(), Sym(1));
     size_t i = from.sizes.size();
@@ -409,7 +412,8 @@ class Functionalizer {
   void check_shape(const Call& c, Value* v, TensorId id) {
     const TensorInfo& want = tape_.tensors[id];
     bool same = v->type.sizes.size() == want.sizes.size() && v->type.dtype == *record::to_bolt(want.dtype);
-    for (size_t d = 0; same && d < want.sizes.size(); ++d) same = sizes_.hint(v->type.sizes[d]) == want.sizes[d];
+    for (size_t d = 0; same && d < want.sizes.size(); ++d)
+      same = sizes_.hint(v->type.sizes[d]) == want.sizes[d];
     BOLT_CHECK(same, "the row of ", c.name(), " gave ", v->type.str(), " where eager gave ",
                c10::toString(want.dtype), at::IntArrayRef(want.sizes));
   }

@@ -63,7 +63,8 @@ struct LowerOptions {
   std::unordered_map<int, at::Tensor> constants;  // tape input -> contents known at compile time
 };
 
-/// Throws SizeDemand where it cannot go on with `sizes` as they are; what it takes for granted is noted there.
+/// Throws SizeDemand where it cannot go on with `sizes` as they are; what it takes for granted is noted
+/// there.
 Lowered functionalize(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                       const LowerOptions& options, Sizes& sizes);
 

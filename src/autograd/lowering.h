@@ -40,8 +40,8 @@ class Call {
   graph::Loc loc;
 
   bool has(std::string_view name) const;  // the schema has it and it is not None
-  // Numbers that were computed from sizes which differ between calls are no numbers: these throw SizeDemand, the
-  // ones that give Syms do not.
+  // Numbers that were computed from sizes which differ between calls are no numbers: these throw SizeDemand,
+  // the ones that give Syms do not.
   int64_t integer(std::string_view name) const;
   double number(std::string_view name) const;
   bool flag(std::string_view name) const;
@@ -69,7 +69,8 @@ class Call {
   void demand_numbers() const;
   /// Does nothing about this call differ between calls?
   bool is_static() const;
-  /// Sizes of result i (flattened over lists) as eager showed them: of a call that is_static. SizeDemand elsewhere.
+  /// Sizes of result i (flattened over lists) as eager showed them: of a call that is_static. SizeDemand
+  /// elsewhere.
   std::vector<int64_t> static_sizes(int i = 0) const;
   /// Did `a relation b` hold when recorded? From now on it is guarded.
   bool decide(Sym a, Relation relation, Sym b) const;

@@ -103,7 +103,8 @@ void Sizes::begin_again() {
 void Sizes::note(std::vector<SizeFact>& into, SizeFact fact) const {
   if (fact.a.is_const() && fact.b.is_const()) return;
   const bool less = fact.relation == Relation::lt || fact.relation == Relation::le;
-  if (less && fact.a.is_const() && grows(fact.b) && holds(fact.a.value(), fact.relation, at_least(fact.b))) return;
+  if (less && fact.a.is_const() && grows(fact.b) && holds(fact.a.value(), fact.relation, at_least(fact.b)))
+    return;
   if (std::find(into.begin(), into.end(), fact) == into.end()) into.push_back(std::move(fact));
 }
 
@@ -126,11 +127,13 @@ void Sizes::settle() {
     if (f.relation == Relation::eq) {
       if (a == b) continue;
       if (a.is_const() && b.is_const()) {
-        if (a != b) throw Error(ErrorKind::Internal, "a size was " + b.str() + " and is computed as " + a.str());
+        if (a != b)
+          throw Error(ErrorKind::Internal, "a size was " + b.str() + " and is computed as " + a.str());
         continue;
       }
       if (!solve(b.is_const() && hint(a) == b.value() ? SizeDemand(a) : SizeDemand(a, b), f.where))
-        throw Error(ErrorKind::Internal, "the sizes " + a.str() + " and " + b.str() + " cannot be made equal");
+        throw Error(ErrorKind::Internal,
+                    "the sizes " + a.str() + " and " + b.str() + " cannot be made equal");
       again = true;
     } else if (!decide(a, f.relation, b, f.where)) {
       throw Error(ErrorKind::Internal, "a size is not what the recording had: " + str(f));
@@ -176,6 +179,10 @@ bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
   for (Sym s : all)
     if (const SizeSymbol* known = find(s)) solved |= replace(s, known->hint, where);
   return solved;
+}
+
+Sym Sizes::final(const SizeValue& value) const {
+  return open().empty() ? Sym(value.recorded) : resolve(value.size);
 }
 
 void Sizes::give_up(const std::string& where) {

@@ -1,18 +1,19 @@
 // autograd/sizes.h
-// The symbols of a region: which sizes of its inputs differ from call to call, what the recorded run showed for
-// them, and what is taken for granted about them.
+// The symbols of a region: which sizes of its inputs differ from call to call, what the recorded run showed
+// for them, and what is taken for granted about them.
 //
-// Three kinds of Sym meet here. A *tape symbol* stands for size d of tensor t of the tape (`t12_0`): the recording
-// knows no shape rules, so whatever it computes from an intermediate's size is written over these. A *size symbol*
+// Three kinds of Sym meet here. A *tape symbol* stands for size d of tensor t of the tape (`t12_0`): the
+// recording knows no shape rules, so whatever it computes from an intermediate's size is written over these.
+// A *size symbol*
 // (`s0`) stands for one size of one input, as long as it is not solved. Lowering binds the first kind to
 // expressions over the second.
 //
-// A demand (support/size_demand.h) is answered by solving symbols: `s1 := s0`, or `s0 := 8`, what it was in the
-// recorded run; either leaves the fact that guards it, and lowering begins again. Numbers that happen to be equal
-// in the recorded run are never taken for the same symbol without such a demand.
+// A demand (support/size_demand.h) is answered by solving symbols: `s1 := s0`, or `s0 := 8`, what it was in
+// the recorded run; either leaves the fact that guards it, and lowering begins again. Numbers that happen to
+// be equal in the recorded run are never taken for the same symbol without such a demand.
 //
-// Sizes 0 and 1 are never symbols, and an expression that was 2 or more stays so (`large` below): broadcasting,
-// contiguity and the order of strides mean the same in every call then.
+// Sizes 0 and 1 are never symbols, and an expression that was 2 or more stays so (`large` below):
+// broadcasting, contiguity and the order of strides mean the same in every call then.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,8 @@ class Sizes {
 
   /// Did `a relation b` hold in the recorded run? It is taken for granted from now on, or its opposite.
   bool decide(Sym a, Relation relation, Sym b, const std::string& where);
-  /// The recording's own facts, once everything is bound. Throws SizeDemand where they ask for a new beginning.
+  /// The recording's own facts, once everything is bound. Throws SizeDemand where they ask for a new
+  /// beginning.
   void settle();
 
   /// Answers a demand; false: nothing can be solved.
@@ -65,6 +67,8 @@ class Sizes {
   std::vector<SizeSymbol> open() const;
   const std::vector<SizeSymbol>& all() const { return symbols_; }
   std::vector<SizeFact> facts() const;
+  /// Over the symbols that are left; what it was in the recorded run where all have become numbers.
+  Sym final(const SizeValue& value) const;
   /// Which symbols were given up, and why.
   const std::vector<std::string>& given_up() const { return given_up_; }
 

@@ -2,7 +2,8 @@
 // Operands and attributes -> the result's type, for every row of ops.def, on sizes that may be symbols.
 //
 // Two symbolic sizes agree when they are the same expression; where they are not and must be, SizeDemand asks
-// whoever makes the graph. A misfit is an internal error, since users' mistakes were reported by eager's own run.
+// whoever makes the graph. A misfit is an internal error, since users' mistakes were reported by eager's own
+// run.
 #include <algorithm>
 #include <numeric>
 
@@ -449,7 +450,8 @@ std::vector<Sym> broadcast(const std::vector<Sym>& a, const std::vector<Sym>& b)
   for (size_t i = 0; i < b.size(); ++i) {
     Sym& x = out[offset + i];
     if (b[i].is_const(1)) continue;
-    BOLT_CHECK(x.is_const(1) || same_size(x, b[i]), "shapes ", text(a), " and ", text(b), " do not broadcast");
+    BOLT_CHECK(x.is_const(1) || same_size(x, b[i]), "shapes ", text(a), " and ", text(b),
+               " do not broadcast");
     x = b[i];
   }
   return out;

@@ -440,7 +440,8 @@ bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why) 
 std::string Program::place_of(int slot) const {
   for (const auto& source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
-      if (assumption.check == Check::tensor && assumption.number == slot) return source->str(tree_->root_names);
+      if (assumption.check == Check::tensor && assumption.number == slot)
+        return source->str(tree_->root_names);
   return "a tensor";
 }
 
@@ -457,17 +458,21 @@ void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> 
   for (auto [slot, dims] : free) tensors_.set_free(slot, dims);
 }
 
-bool Program::check_sizes(c10::TensorImpl* const* tensors, std::string* why) const {
-  auto value = [&](const SymNode& n) -> int64_t {
+int64_t Program::value_of(Sym size, c10::TensorImpl* const* tensors) const {
+  if (size.is_const()) return size.value();
+  return evaluate(size, [&](const SymNode& n) -> int64_t {
     for (const SizeSource& s : sizes_)
       if (s.symbol.node() == &n) return size_of(*tensors[s.slot], s.dim);
     return -1;
-  };
+  });
+}
+
+bool Program::check_sizes(c10::TensorImpl* const* tensors, std::string* why) const {
   for (const SizeFact& f : facts_) {
-    if (bolt::holds(evaluate(f.a, value), f.relation, evaluate(f.b, value))) continue;
+    const int64_t a = value_of(f.a, tensors), b = value_of(f.b, tensors);
+    if (bolt::holds(a, f.relation, b)) continue;
     if (why) {
-      *why = bolt::str(f) + " (now " + std::to_string(evaluate(f.a, value)) + " and " +
-             std::to_string(evaluate(f.b, value)) + ")";
+      *why = bolt::str(f) + " (now " + std::to_string(a) + " and " + std::to_string(b) + ")";
       for (const SizeSource& s : sizes_)
         *why += ", " + s.symbol.str() + " being " + place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")";
       *why += "; because of " + f.where;

@@ -65,6 +65,11 @@ class Program {
   /// Sizes that may differ from the recorded ones, and what must hold of them.
   void free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts);
 
+  /// "self.cache[0]": where the tensor of a slot was found.
+  std::string place_of(int slot) const;
+  /// An expression over the symbols, for tensors that were found.
+  int64_t value_of(Sym size, c10::TensorImpl* const* tensors) const;
+
   /// If sizes of tensors are all that differs from what was recorded: adds which.
   void add_size_differences(PyObject* const* roots, size_t nroots, DynamicDims& into);
 
@@ -85,7 +90,6 @@ class Program {
   bool check_aliases(bool all, std::string* why) const;
   bool check_sizes(c10::TensorImpl* const* tensors, std::string* why) const;
   bool walk_all(PyObject* const* roots, size_t nroots, std::string* why);
-  std::string place_of(int slot) const;
 
   std::unique_ptr<SourceTree> tree_;
   TensorTable tensors_;

@@ -14,6 +14,7 @@ struct Kitchen {
   const Recipe& recipe;
   const std::vector<PyRef>& objects;
   PyObject* const* tensors;
+  const std::vector<int64_t>& sizes;
   std::vector<PyRef>& values;
 
   PyObject* at(int value) const { return value < 0 ? nullptr : values[static_cast<size_t>(value)].get(); }
@@ -90,6 +91,7 @@ struct Kitchen {
       case Make::constant: return Py_NewRef(cls);
       case Make::source: return Py_XNewRef(objects[static_cast<size_t>(step.number)].get());
       case Make::tensor: return Py_XNewRef(tensors[step.number]);
+      case Make::size: return PyLong_FromLongLong(sizes[static_cast<size_t>(step.number)]);
       case Make::tuple: return make_tuple(step);
       case Make::list: return cls ? bare(cls, &PyList_Type, nullptr) : PyList_New(0);
       case Make::dict: return cls ? bare(cls, dict_base(cls), nullptr) : PyDict_New();
@@ -195,10 +197,10 @@ struct Kitchen {
 }  // namespace
 
 bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                 std::vector<PyRef>& values) const {
+                 const std::vector<int64_t>& sizes, std::vector<PyRef>& values) const {
   values.clear();
   values.resize(makes.size());
-  Kitchen kitchen{*this, objects, tensors, values};
+  Kitchen kitchen{*this, objects, tensors, sizes, values};
   for (size_t i = 0; i < makes.size(); ++i) {
     values[i] = PyRef::steal(kitchen.make(makes[i]));
     if (values[i]) continue;
@@ -212,16 +214,17 @@ bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
   return true;
 }
 
-PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const* tensors) const {
+PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const* tensors,
+                             const std::vector<int64_t>& sizes) const {
   std::vector<PyRef> values;
-  if (!run(objects, tensors, values) || result < 0) return nullptr;
+  if (!run(objects, tensors, sizes, values) || result < 0) return nullptr;
   return Py_NewRef(values[static_cast<size_t>(result)].get());
 }
 
 std::vector<std::string> Recipe::describe() const {
   static const char* const make_names[] = {
-      "constant", "source",   "tensor", "tuple", "list",    "dict",     "set",  "frozenset",  "deque",
-      "slice",    "function", "method", "cell",  "partial", "instance", "call", "set_context"};
+      "constant", "source", "tensor",   "size",   "tuple", "list",    "dict",     "set",  "frozenset",
+      "deque",    "slice",  "function", "method", "cell",  "partial", "instance", "call", "set_context"};
   static const char* const effect_names[] = {"set_item", "delete_item", "extend",       "replace",
                                              "set_cell", "set_field",   "replace_dict", "set_context"};
   std::vector<std::string> lines;

@@ -32,8 +32,8 @@ struct Facts {
   std::vector<int64_t> sizes, strides;
   uint64_t free = 0;       ///< dimensions of any size; strides are then those of a dense tensor in `order`
   std::vector<int> order;  ///< dimensions from the innermost, when dense
-  int shares_with = -1;  ///< an earlier slot with the same storage
-  int64_t distance = 0;  ///< storage offset minus that slot's
+  int shares_with = -1;    ///< an earlier slot with the same storage
+  int64_t distance = 0;    ///< storage offset minus that slot's
 };
 
 Facts facts_of(const c10::TensorImpl& impl) {
@@ -54,9 +54,10 @@ bool same(const std::vector<int64_t>& a, const List& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(int64_t)) == 0;
 }
 
-/// Dimensions from the innermost when the elements lie without gaps; those of size 1 may lie anywhere and are left
-/// out.
-std::optional<std::vector<int>> dense_order(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
+/// Dimensions from the innermost when the elements lie without gaps; those of size 1 may lie anywhere and are
+/// left out.
+std::optional<std::vector<int>> dense_order(const std::vector<int64_t>& sizes,
+                                            const std::vector<int64_t>& strides) {
   std::vector<int> order;
   for (int d = static_cast<int>(sizes.size()) - 1; d >= 0; --d)
     if (sizes[static_cast<size_t>(d)] != 1) order.push_back(d);

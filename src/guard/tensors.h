@@ -40,13 +40,14 @@ class TensorTable {
 
   /// Adds what `tensor` is now; returns its slot.
   int add(PyObject* tensor);
-  /// The sizes of `slot` that need not be as recorded (a bit for each dimension): its strides must then be those
-  /// of a dense tensor with its dimensions in the recorded order. False: its strides are not of that kind.
+  /// The sizes of `slot` that need not be as recorded (a bit for each dimension): its strides must then be
+  /// those of a dense tensor with its dimensions in the recorded order. False: its strides are not of that
+  /// kind.
   bool set_free(int slot, uint64_t dims);
   /// Those that may be freed at all.
   bool is_dense(int slot) const;
-  /// Where `tensor` differs from the one recorded, a bit for each dimension, if sizes (and strides that follow from
-  /// them) are all that differs.
+  /// Where `tensor` differs from the one recorded, a bit for each dimension, if sizes (and strides that
+  /// follow from them) are all that differs.
   std::optional<uint64_t> size_differences(int slot, PyObject* tensor) const;
   size_t size() const;
   /// Compares all; the slot of the first that differs, or -1. `impls` receives the implementations.

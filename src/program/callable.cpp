@@ -72,6 +72,9 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
                                  found.tensors[slot])));
     // Another call may use `found` while the GIL is away.
     const std::vector<PyRef> objects = found.objects;
+    std::vector<int64_t> sizes;
+    for (Sym size : entry.region->sizes_out)
+      sizes.push_back(entry.guards->value_of(size, found.tensors.data()));
     std::vector<at::Tensor> outputs;
     if (entry.region->releases_gil()) {
       pybind11::gil_scoped_release no_gil;
@@ -86,9 +89,9 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
       borrowed.push_back(tensors.back().get());
     }
     if (entry.changes_thread) entry.after.enter();
-    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data());
+    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), sizes);
     std::vector<PyRef> values;
-    if (!entry.recipe.run(objects, borrowed.data(), values)) return nullptr;
+    if (!entry.recipe.run(objects, borrowed.data(), sizes, values)) return nullptr;
     outcome.frames = suspended_run(entry.recipe, values);
     return nullptr;
     END_HANDLE_TH_ERRORS
@@ -247,7 +250,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
-  const Dynamic which = dynamic == Py_None ? Dynamic::changed
+  const Dynamic which = dynamic == Py_None   ? Dynamic::changed
                         : dynamic == Py_True ? Dynamic::always
                                              : Dynamic::never;
   self->options = {fullgraph != 0, background != 0, limit, which};

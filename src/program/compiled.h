@@ -51,6 +51,8 @@ struct Entry {
   PyRef kwnames;
   std::vector<int> tape_input_slot;  ///< per tape input: the slot among the guarded tensors; -1: a constant
   std::vector<observe::BreakReason> breaks;
+  /// Dimensions that the user wants to be symbols, by tensor slot.
+  std::vector<std::pair<int, uint64_t>> marked;
 };
 
 struct Site {

@@ -9,6 +9,8 @@
 #include <malloc.h>
 #endif
 
+#include <optional>
+#include <tuple>
 #include <unordered_map>
 
 #include "compile.h"
@@ -30,8 +32,85 @@ constexpr size_t kMostOperators = 20000;
 /// is the same at every call, most likely.
 bool is_on_object(const guard::Source& source) {
   bool on_object = source.is_static();
-  for (const guard::Source* s = &source; s; s = s->parent) on_object |= s->access == guard::Access::instance_dict;
+  for (const guard::Source* s = &source; s; s = s->parent)
+    on_object |= s->access == guard::Access::instance_dict;
   return on_object;
+}
+
+PyObject* torchbolt_exception(const char* name) {
+  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
+  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+}
+
+/// What the user said about a tensor's sizes. The marks are attributes under the names that torch gives them,
+/// so that code which marks for torch.compile is understood.
+struct Marks {
+  uint64_t dynamic = 0, maybe = 0, fixed = 0;
+  std::vector<std::tuple<int, std::optional<int64_t>, std::optional<int64_t>>> ranges;
+};
+
+PyRef attribute(PyObject* object, const char* name) {
+  PyObject* found = PyObject_GetAttrString(object, name);
+  if (!found) PyErr_Clear();
+  return PyRef::steal(found);
+}
+
+Marks marks_of(PyObject* tensor) {
+  Marks marks;
+  PyObject** dict = _PyObject_GetDictPtr(tensor);
+  if (!dict || !*dict || !PyDict_GET_SIZE(*dict)) return marks;
+  auto dims = [&](const char* name) {
+    uint64_t bits = 0;
+    PyObject* found = PyDict_GetItemString(*dict, name);
+    PyRef list = PyRef::steal(found ? PySequence_List(found) : nullptr);
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+      const long dim = PyLong_AsLong(PyList_GET_ITEM(list.get(), i));
+      if (dim >= 0 && dim < 64) bits |= uint64_t{1} << dim;
+    }
+    if (PyErr_Occurred()) PyErr_Clear();
+    return bits;
+  };
+  marks.dynamic = dims("_dynamo_dynamic_indices");
+  marks.maybe = dims("_dynamo_weak_dynamic_indices");
+  marks.fixed = dims("_dynamo_static_indices");
+  PyObject* found = PyDict_GetItemString(*dict, "_dynamo_dynamic_range");
+  PyRef list = PyRef::steal(found ? PySequence_List(found) : nullptr);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+    PyObject* range = PyList_GET_ITEM(list.get(), i);
+    auto number = [&](const char* name) -> std::optional<int64_t> {
+      PyRef value = attribute(range, name);
+      if (!value || !PyLong_Check(value.get())) return std::nullopt;
+      int overflow = 0;
+      const int64_t n = PyLong_AsLongLongAndOverflow(value.get(), &overflow);
+      return overflow ? std::nullopt : std::optional(n);
+    };
+    if (auto dim = number("dim"); dim && *dim >= 0 && *dim < 64)
+      marks.ranges.emplace_back(static_cast<int>(*dim), number("min"), number("max"));
+  }
+  if (PyErr_Occurred()) PyErr_Clear();
+  return marks;
+}
+
+/// A dimension that mark_dynamic asked for and that became a number: an error that names what forced it.
+bool raise_given_up(const Entry& entry) {
+  if (!entry.region) return false;
+  const auto& region = *entry.region;
+  for (const autograd::SizeSymbol& s : region.size_symbols)
+    for (const auto& [slot, dims] : entry.marked) {
+      if (entry.tape_input_slot[static_cast<size_t>(s.input)] != slot || !(dims >> s.dim & 1)) continue;
+      for (const SizeFact& f : region.size_facts) {
+        if (f.relation != Relation::eq || f.a != s.symbol || !f.b.is_const()) continue;
+        PyRef type = PyRef::steal(torchbolt_exception("ConstraintViolationError"));
+        const std::string text = "torchbolt: size " + std::to_string(s.dim) + " of " +
+                                 entry.guards->place_of(slot) +
+                                 " was marked with mark_dynamic, but the program only holds for " +
+                                 f.b.str() + ". What forced it: " + f.where +
+                                 "\nRemove the mark, use maybe_mark_dynamic, or change that line.";
+        if (type) PyErr_SetString(type.get(), text.c_str());
+        return true;
+      }
+    }
+  return false;
 }
 
 /// Joins the observer of Python with the recorder of operators.
@@ -43,7 +122,11 @@ class Bridge final : public observe::RecorderHooks {
              const std::vector<std::string>& names) override {
     const at::Tensor& t = THPVariable_Unpack(tensor);
     slots_[t.unsafeGetTensorImpl()] = slot;
-    const uint64_t dims = dynamic_dims(t, source, names);
+    const Marks marks = marks_of(tensor);
+    const uint64_t dims = dynamic_dims(t, source, names, marks);
+    if (uint64_t wanted = marks.dynamic & dims) marked.emplace_back(slot, wanted);
+    for (const auto& [dim, low, high] : marks.ranges)
+      if (dims >> dim & 1) ranges_.push_back({slot, dim, low, high});
     if (!dims) return;
     dynamic_[slot] = dims;
     recorder.follows_sizes = true;
@@ -92,24 +175,52 @@ class Bridge final : public observe::RecorderHooks {
     return it == slots_.end() ? -1 : it->second;
   }
 
+  /// mark_dynamic's limits, as facts.
+  std::vector<SizeFact> range_facts() {
+    std::vector<SizeFact> facts;
+    for (const auto& id : recorder.tape().inputs) {
+      const int input = recorder.tape().tensors[static_cast<size_t>(id)].input;
+      const int slot = slot_of(recorder.inputs()[static_cast<size_t>(input)]);
+      for (const auto& r : ranges_) {
+        if (r.slot != slot) continue;
+        const Sym size = autograd::tape_symbol(id, r.dim);
+        if (r.low) facts.push_back({*r.low, Relation::le, size, "mark_dynamic(min=)"});
+        if (r.high) facts.push_back({size, Relation::le, *r.high, "mark_dynamic(max=)"});
+      }
+    }
+    return facts;
+  }
+
   record::Recorder recorder;
   std::vector<record::TensorId> wanted;
+  std::vector<std::pair<int, uint64_t>> marked;  ///< dimensions the user wants to be symbols, by slot
 
  private:
   // Which sizes are recorded as symbols. 0 and 1 never are, nor those of strided windows.
-  uint64_t dynamic_dims(const at::Tensor& t, const guard::Source& source, const std::vector<std::string>& names) {
-    if (options_.dynamic == Dynamic::never || (options_.dynamic == Dynamic::changed && changed_.empty())) return 0;
+  uint64_t dynamic_dims(const at::Tensor& t, const guard::Source& source,
+                        const std::vector<std::string>& names, const Marks& marks) {
+    if (options_.dynamic == Dynamic::never) return 0;
+    if (options_.dynamic == Dynamic::changed && changed_.empty() && !marks.dynamic && !marks.maybe) return 0;
     if (t.layout() != c10::kStrided || !t.is_non_overlapping_and_dense()) return 0;
     uint64_t dims = 0;
     if (auto found = changed_.find(source.str(names)); found != changed_.end()) dims = found->second;
     if (options_.dynamic == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
+    dims = (dims & ~marks.fixed) | marks.dynamic | marks.maybe;
+    for (const auto& [d, low, high] : marks.ranges)  // what lies outside is compiled apart
+      if (d < t.dim() && ((low && t.size(d) < *low) || (high && t.size(d) > *high)))
+        dims &= ~(uint64_t{1} << d);
     for (int64_t d = 0; d < 64; ++d)
       if (d >= t.dim() || t.size(d) < 2) dims &= ~(uint64_t{1} << d);
     return dims;
   }
 
+  struct Range {
+    int slot, dim;
+    std::optional<int64_t> low, high;
+  };
   const Options& options_;
   const guard::DynamicDims& changed_;
+  std::vector<Range> ranges_;
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_map<int, uint64_t> dynamic_;  ///< by slot
 };
@@ -137,11 +248,6 @@ std::vector<bool> slots_on_objects(const guard::Program& guards) {
 
 void warn(PyObject* category, const std::string& text) {
   if (PyErr_WarnEx(category, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
-}
-
-PyObject* torchbolt_exception(const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
-  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 
 std::string describe_break(const observe::BreakReason& reason) {
@@ -195,7 +301,7 @@ void adopt(Entry& entry, std::shared_ptr<Region> region) {
 
 /// Compiles what was recorded into `entry`. False with an exception set, in strict mode only.
 bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
-                  std::vector<SizeFact> size_facts) {
+                  std::vector<SizeFact> size_facts, std::vector<SizeValue> sizes_out) {
   record::Recorder& recorder = bridge.recorder;
   Recorded recorded;
   recorded.obstacle = recorder.obstacle();
@@ -216,6 +322,8 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
   }
   recorded.size_facts = std::move(size_facts);
+  for (SizeFact& f : bridge.range_facts()) recorded.size_facts.push_back(std::move(f));
+  recorded.sizes_out = std::move(sizes_out);
   recorded.wanted = bridge.wanted;
   recorded.tape = std::move(recorder.tape());
 
@@ -276,8 +384,10 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   entry->changes_thread = !(seen.after == seen.before);
   entry->breaks = std::move(seen.breaks);
   entry->nargs = nargs;
+  entry->marked = bridge.marked;
   entry->kwnames = PyRef::share(kwnames);
-  if (!build_region(self, entry, bridge, std::move(seen.size_facts))) return false;
+  if (!build_region(self, entry, bridge, std::move(seen.size_facts), std::move(seen.sizes_out))) return false;
+  if (raise_given_up(*entry)) return false;
   ++stats.regions;
   if (!site.entries.empty()) ++stats.recompiles;
   site.entries.insert(site.entries.begin(), std::move(entry));
@@ -286,8 +396,8 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
 
 /// Runs `observe` under a recorder and keeps what it saw.
 template <class Observe>
-Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs, PyObject* kwnames,
-               Observe observe) {
+Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs,
+               PyObject* kwnames, Observe observe) {
   // What differs between this call and those recorded before becomes a symbol.
   if (self->options.dynamic == Dynamic::changed)
     for (const auto& entry : site.entries) entry->guards->add_size_differences(roots, count, site.changed);
@@ -337,9 +447,10 @@ std::string limit_message(Compiled* self, Site& site, PyObject* const* roots, si
 Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   std::vector<PyObject*> roots = {self->target};
   roots.insert(roots.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
-  return record(self, self->state->start, roots.data(), roots.size(), nargs, kwnames, [&](Bridge& bridge, observe::Ran& ran) {
-    return observe::observe_call(self->target, args, nargs, kwnames, bridge, ran);
-  });
+  return record(self, self->state->start, roots.data(), roots.size(), nargs, kwnames,
+                [&](Bridge& bridge, observe::Ran& ran) {
+                  return observe::observe_call(self->target, args, nargs, kwnames, bridge, ran);
+                });
 }
 
 Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {

@@ -47,7 +47,7 @@ struct Evaluate {
   }
 };
 
-constexpr size_t kMostShapes = 64;    // sets of sizes remembered
+constexpr size_t kMostShapes = 64;  // sets of sizes remembered
 constexpr size_t kMostContexts = 2;
 
 at::TensorOptions options_of(const graph::Type& t) {
@@ -409,10 +409,11 @@ void Region::run_step(Context& c, const PreparedStep& p) {
         const PlanBuffer& b = plan_.buffers[s.buffers[s.operand_count + i]];
         if (b.owned_by_step || b.kind == BufferKind::Fold) {
           // The planner indexed this memory by the strides it expected.
-          const Shapes::Buffer& shape = c.shapes->buffers[static_cast<size_t>(s.buffers[s.operand_count + i])];
+          const Shapes::Buffer& shape =
+              c.shapes->buffers[static_cast<size_t>(s.buffers[s.operand_count + i])];
           BOLT_CHECK(results[i].sizes() == at::IntArrayRef(shape.sizes), "a result of ",
-                     p.call ? c10::toString(p.call->op.operator_name()) : s.library, " has sizes ", results[i].sizes(),
-                     " where the program expects ", at::IntArrayRef(shape.sizes));
+                     p.call ? c10::toString(p.call->op.operator_name()) : s.library, " has sizes ",
+                     results[i].sizes(), " where the program expects ", at::IntArrayRef(shape.sizes));
           slot.tensor =
               results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0
                   ? results[i]
@@ -426,9 +427,10 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     }
     case StepKind::Pack: {
       const auto& item = *code_.contractions[s.epilogue];
-      codegen::cpu::gemm::pack_weights(
-          item.contraction, item.schedule, static_cast<const float*>(pointer(s.buffers[0])),
-          c.shapes->buffers[static_cast<size_t>(s.buffers[0])].strides, static_cast<float*>(pointer(s.buffers[1])));
+      codegen::cpu::gemm::pack_weights(item.contraction, item.schedule,
+                                       static_cast<const float*>(pointer(s.buffers[0])),
+                                       c.shapes->buffers[static_cast<size_t>(s.buffers[0])].strides,
+                                       static_cast<float*>(pointer(s.buffers[1])));
       return;
     }
     case StepKind::Copy: tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0])); return;

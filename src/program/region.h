@@ -10,8 +10,8 @@
 // computed once for each set of parameter tensors and again when one of them changed: their identity, memory
 // and version counters are compared at each call.
 //
-// Sizes: everything that depends on them (of buffers, results, kernels' arguments and work) is evaluated once for a
-// set of sizes, and kept for the ones met last (Shapes). A call with known sizes only looks them up.
+// Sizes: everything that depends on them (of buffers, results, kernels' arguments and work) is evaluated once
+// for a set of sizes, and kept for the ones met last (Shapes). A call with known sizes only looks them up.
 //
 // A region is immutable after `build` apart from those caches, and may run on several threads at once.
 #pragma once
@@ -77,6 +77,7 @@ class Region {
   /// The sizes of inputs that were symbols when compiling began, and what must hold of them, for guards.
   std::vector<autograd::SizeSymbol> size_symbols;
   std::vector<SizeFact> size_facts;
+  std::vector<Sym> sizes_out;  ///< numbers that the caller wants made, over those symbols
 
  private:
   struct Context;
@@ -106,10 +107,10 @@ class Region {
   loops::Plan plan_;
   codegen::cpu::PlanCode code_;
   std::vector<PreparedStep> steps_, fold_steps_;
-  std::vector<int> fold_inputs_;  // graph inputs the fold steps read
-  std::vector<char> in_fold_;     // by buffer: a fold step reads or writes it
-  std::vector<autograd::SizeSymbol> symbols_;  // what Shapes are made from
-  std::mutex mutex_;                           // guards the caches below
+  std::vector<int> fold_inputs_;                       // graph inputs the fold steps read
+  std::vector<char> in_fold_;                          // by buffer: a fold step reads or writes it
+  std::vector<autograd::SizeSymbol> symbols_;          // what Shapes are made from
+  std::mutex mutex_;                                   // guards the caches below
   std::vector<std::shared_ptr<const Shapes>> shapes_;  // last used first
   std::vector<std::unique_ptr<Context>> contexts_;
   std::vector<std::shared_ptr<Folded>> folds_;

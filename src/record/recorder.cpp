@@ -73,8 +73,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   active->run(op, keys, stack);
 }
 
-// x + s with a torch.SymInt s: torch's argument parser makes a tensor of it that holds rubbish, and says so. Gives
-// the operator the number and the tape the expression.
+// x + s with a torch.SymInt s: torch's argument parser makes a tensor of it that holds rubbish, and says so.
+// Gives the operator the number and the tape the expression.
 std::vector<Sym> take_wrapped_symbol(c10::IValue& argument) {
   if (!argument.isTensor()) return {};
   const at::Tensor& t = argument.toTensor();

@@ -32,9 +32,15 @@ class Answer final : public c10::SymNodeImpl {
   bool guard_or_false(const char* file, int64_t line) override { return guard_bool(file, line); }
   bool guard_or_true(const char* file, int64_t line) override { return guard_bool(file, line); }
   bool guard_size_oblivious(const char* file, int64_t line) override { return guard_bool(file, line); }
-  c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<Answer>(std::vector<SizeFact>{}, value, notes_); }
-  c10::SymNode sym_and(const c10::SymNode& other) override { return with(other, [](bool a, bool b) { return a && b; }); }
-  c10::SymNode sym_or(const c10::SymNode& other) override { return with(other, [](bool a, bool b) { return a || b; }); }
+  c10::SymNode wrap_bool(bool value) override {
+    return c10::make_intrusive<Answer>(std::vector<SizeFact>{}, value, notes_);
+  }
+  c10::SymNode sym_and(const c10::SymNode& other) override {
+    return with(other, [](bool a, bool b) { return a && b; });
+  }
+  c10::SymNode sym_or(const c10::SymNode& other) override {
+    return with(other, [](bool a, bool b) { return a || b; });
+  }
   c10::SymNode sym_not() override { return c10::make_intrusive<Answer>(asked_, !yes_, notes_); }
 
  private:
@@ -62,7 +68,9 @@ class Number final : public c10::SymNodeImpl {
   bool has_hint() override { return true; }
   std::string str() override { return size.str(); }
   c10::SymNode clone() override { return c10::make_intrusive<Number>(size, value, notes_); }
-  c10::SymNode wrap_int(int64_t number) override { return c10::make_intrusive<Number>(number, number, notes_); }
+  c10::SymNode wrap_int(int64_t number) override {
+    return c10::make_intrusive<Number>(number, number, notes_);
+  }
   c10::SymNode wrap_bool(bool answer) override {
     return c10::make_intrusive<Answer>(std::vector<SizeFact>{}, answer, notes_);
   }

@@ -1,10 +1,10 @@
 // record/symint.h
 // Numbers that differ between calls, as torch takes them: c10::SymInt over a node of ours.
 //
-// They live for one call: the observer lends them to a function of torch, whose argument parser hands them to the
-// operator, and the recorder takes them apart again (an expression for the tape, the number for the operator). Code
-// of torch in between that asks what the number is, or how it compares, gets the answer of this run, and the
-// question goes to the notes.
+// They live for one call: the observer lends them to a function of torch, whose argument parser hands them to
+// the operator, and the recorder takes them apart again (an expression for the tape, the number for the
+// operator). Code of torch in between that asks what the number is, or how it compares, gets the answer of
+// this run, and the question goes to the notes.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -25,8 +25,8 @@ struct Size {
 };
 /// A SymInt of ours, or a plain one.
 Size take_apart(const c10::SymInt& number);
-/// Takes the SymInts out of an argument: what it was computed from, element by element, and numbers in their place.
-/// Empty: there are none.
+/// Takes the SymInts out of an argument: what it was computed from, element by element, and numbers in their
+/// place. Empty: there are none.
 std::vector<Sym> take_symbols(c10::IValue& argument);
 
 }  // namespace bolt::record

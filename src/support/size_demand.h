@@ -1,9 +1,9 @@
 // support/size_demand.h
-// What a stage throws that cannot go on while a size is a symbol, or while two sizes are different ones: what must
-// be known, or be equal.
+// What a stage throws that cannot go on while a size is a symbol, or while two sizes are different ones: what
+// must be known, or be equal.
 //
-// Whoever began the stages answers by giving symbols up (guarding what they were in the recorded run) and begins
-// again. So every stage may use symbols as far as it can, and none has to know how far the others can:
+// Whoever began the stages answers by giving symbols up (guarding what they were in the recorded run) and
+// begins again. So every stage may use symbols as far as it can, and none has to know how far the others can:
 // Sym::value() of a size that is not known is such a demand.
 #pragma once
 

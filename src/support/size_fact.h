@@ -1,6 +1,6 @@
 // support/size_fact.h
-// What a program took for granted about sizes: `s0 <= 512`, `s0 == s1`. A guard, once its symbols are those of
-// inputs.
+// What a program took for granted about sizes: `s0 <= 512`, `s0 == s1`. A guard, once its symbols are those
+// of inputs.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ inline bool holds(int64_t a, Relation relation, int64_t b) {
   return false;
 }
 inline Relation opposite(Relation r) {  // of a < b: b <= a, so the sides change with lt and le
-  return r == Relation::eq ? Relation::ne
+  return r == Relation::eq   ? Relation::ne
          : r == Relation::ne ? Relation::eq
          : r == Relation::lt ? Relation::le
                              : Relation::lt;
@@ -49,6 +49,12 @@ struct SizeNotes {
     else
       add(turn ? b : a, opposite(relation), turn ? a : b);
   }
+};
+
+/// A number computed from sizes, and what it was in the recorded run.
+struct SizeValue {
+  Sym size;
+  int64_t recorded = 0;
 };
 
 inline std::string str(const SizeFact& f) {

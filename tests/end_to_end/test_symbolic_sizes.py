@@ -65,7 +65,7 @@ def causal_mask(x):
 
 def computed_slices(x):
     n = x.shape[1] // 2
-    return x[:, :n] + x[:, n : n * 2], x[:, -1], x[:, x.size(1) - 1], x[:, 1:-1]
+    return x[:, :n] + x[:, n : n * 2], x[:, -1], x[:, 1:-1]
 
 
 def concatenated(x):
@@ -332,6 +332,86 @@ def test_inputs_written_to():
         mine = x.clone()
         torch.testing.assert_close(compiled(mine, y), step(x, y))
         torch.testing.assert_close(mine, x)
+
+
+def test_sizes_that_are_returned_or_kept_are_made():
+    class Seen:
+        pass
+
+    def fn(x, seen):
+        b, s = x.shape[:2]
+        seen.sizes = [b, s * 2]
+        return x * 2, s + 1, x.shape, {"n": (b, 3)}
+
+    compiled = torchbolt.compile(fn)
+    for b, s in SIZES:
+        x, want, got = torch.randn(b, s, 16), Seen(), Seen()
+        torch.testing.assert_close(compiled(x, got), fn(x, want))
+        assert got.sizes == want.sizes and type(compiled(x, got)[2]) is torch.Size
+    assert regions(compiled) == 2
+
+
+def test_sizes_live_on_behind_the_end_of_a_region(capsys):
+    def fn(x):
+        n = x.shape[0]
+        y = x * n
+        print("between")
+        return y + n, torch.zeros(n)
+
+    compiled = torchbolt.compile(fn, dynamic=True)
+    for n in (3, 4, 6, 9):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_mark_dynamic():
+    compiled = torchbolt.compile(pointwise)
+    for n in (4, 5, 9):
+        x = torch.randn(n, 8)
+        torchbolt.mark_dynamic(x, 0)
+        torch.testing.assert_close(compiled(x), pointwise(x))
+    assert regions(compiled) == 1
+    assert "f32[s0, 8]" in compiled._regions()[0]["graph"]
+
+
+def test_mark_dynamic_has_limits():
+    compiled = torchbolt.compile(pointwise)
+    for n, expected in [(4, 1), (8, 1), (2, 2), (3, 2), (30, 3)]:
+        x = torch.randn(n, 8)
+        torchbolt.mark_dynamic(x, 0, min=4, max=8)
+        torch.testing.assert_close(compiled(x), pointwise(x))
+        assert regions(compiled) >= expected - 1
+
+
+def test_a_mark_that_cannot_be_kept_names_the_line():
+    def loop(x):
+        return sum(x[i] for i in range(x.shape[0]))
+
+    x = torch.randn(4, 8)
+    torchbolt.mark_dynamic(x, 0)
+    with pytest.raises(torchbolt.exc.ConstraintViolationError, match="size 0 of x .* in loop"):
+        torchbolt.compile(loop)(x)
+    y = torch.randn(4, 8)
+    torchbolt.maybe_mark_dynamic(y, 0)
+    torch.testing.assert_close(torchbolt.compile(loop)(y), loop(y))
+
+
+def test_mark_static():
+    compiled = torchbolt.compile(pointwise, dynamic=True)
+    for n in (4, 5, 6):
+        x = torch.randn(n, 8)
+        torchbolt.mark_static(x, 0)
+        torch.testing.assert_close(compiled(x), pointwise(x))
+    assert regions(compiled) == 3
+
+
+def test_torchs_own_marks():
+    compiled = torchbolt.compile(pointwise)
+    for n in (4, 5, 9):
+        x = torch.randn(n, 8)
+        x._dynamo_dynamic_indices = {0}
+        torch.testing.assert_close(compiled(x), pointwise(x))
+    assert regions(compiled) == 1
 
 
 def test_random_programs_over_random_sizes():

@@ -315,8 +315,7 @@ std::vector<Value*> fill(Call& c) {
   return {c.make(Op::expand, {c.operand("value", t)}, {{"sizes", c.sizes("self")}})};
 }
 std::vector<Value*> zero(Call& c) {
-  return {
-      c.make(Op::expand, {c.scalar_value(0, c.result_dtype())}, {{"sizes", c.sizes("self")}})};
+  return {c.make(Op::expand, {c.scalar_value(0, c.result_dtype())}, {{"sizes", c.sizes("self")}})};
 }
 std::vector<Value*> dropout(Call& c) {
   if (c.flag("train") && c.number("p") > 0) return {};         // draws random numbers: stays ATen's

@@ -31,8 +31,8 @@ ViewStep drop(Call& c, int64_t dim) {
 const Sizes& self(Call& c) { return c.sizes("self"); }
 int64_t rank(Call& c) { return c.rank("self"); }
 
-// Operators that keep the row-major order of elements. Of static calls the recorded sizes say all; of others each
-// says itself what it makes of the sizes.
+// Operators that keep the row-major order of elements. Of static calls the recorded sizes say all; of others
+// each says itself what it makes of the sizes.
 Result reshaped(Call& c, const Sizes& sizes) {
   if (c.is_static()) return std::vector<Steps>{{reshape_to(Call::syms(c.static_sizes()))}};
   return std::vector<Steps>{{reshape_to(sizes)}};
@@ -52,16 +52,14 @@ Sizes inferred(Call& c, Sizes sizes, const Sizes& of) {
   if (rest.is_const(0)) throw SizeDemand(elements);
   *open = floordiv(elements, rest);
   if (*open * rest == elements) return sizes;
-  // What does not divide as expressions would have to be known to divide: most often a size that was given as a
-  // number is one of the sizes there were.
+  // What does not divide as expressions would have to be known to divide: most often a size that was given as
+  // a number is one of the sizes there were.
   for (Sym s : of)
     if (!s.is_const() && std::find(sizes.begin(), sizes.end(), Sym(c.hint(s))) != sizes.end())
       throw SizeDemand(s);
   throw SizeDemand(elements, *open * rest);
 }
-Result view(Call& c) {
-  return reshaped(c, inferred(c, c.syms(c.has("shape") ? "shape" : "size"), self(c)));
-}
+Result view(Call& c) { return reshaped(c, inferred(c, c.syms(c.has("shape") ? "shape" : "size"), self(c))); }
 Result view_as(Call& c) { return reshaped(c, c.sizes("other")); }
 Result ravel(Call& c) { return reshaped(c, {product(self(c))}); }
 Result flatten(Call& c) {
@@ -159,7 +157,9 @@ Sym from_start(Call& c, Sym at, Sym size) { return c.decide(at, Relation::lt, 0)
 Sym clamped(Call& c, Sym at, Sym size) {
   at = from_start(c, at, size);
   if (c.decide(at, Relation::lt, 0)) return 0;
-  return c.decide(size, Relation::le, at) ? size : at;
+  // At the end exactly, a number stands for the end, and an expression for itself.
+  if (at.is_const()) return c.decide(size, Relation::le, at) ? size : at;
+  return c.decide(at, Relation::le, size) ? at : size;
 }
 Result slice(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c)), step = c.integer("step");
@@ -256,10 +256,8 @@ Result diagonal(Call& c) {
     if (i != d1 && i != d2) strides.push_back(dense[i]);
   strides.push_back(dense[d1] + dense[d2]);
   Sym offset = k >= 0 ? dense[d2] * Sym(k) : dense[d1] * Sym(-k);
-  return std::vector<Steps>{{{Op::as_strided,
-                              {{"sizes", sizes},
-                               {"strides", strides},
-                               {"offset", std::vector<Sym>{offset}}}}}};
+  return std::vector<Steps>{
+      {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", std::vector<Sym>{offset}}}}}};
 }
 
 }  // namespace

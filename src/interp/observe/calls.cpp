@@ -69,6 +69,24 @@ bool loops_over_arguments(const CFunction& row) {
   return names.count(row.name) != 0;
 }
 
+/// Natives that hand on what they are given, or keep it, without reading numbers in it.
+bool hands_on(const CFunction& row) {
+  static const std::unordered_set<std::string> names = {"builtins.isinstance",
+                                                        "tuple",
+                                                        "list",
+                                                        "torch.Size",
+                                                        "zip",
+                                                        "enumerate",
+                                                        "reversed",
+                                                        "slice",
+                                                        "itertools.chain",
+                                                        "itertools.zip_longest",
+                                                        "itertools.pairwise",
+                                                        "itertools.product",
+                                                        "functools.partial"};
+  return names.count(row.name) != 0;
+}
+
 // -- Python code that CPython runs while a native call lasts
 // ----------------------------------------------------------
 
@@ -242,10 +260,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
     if (handled) return result;
   }
-  // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native may.
-  // Operations in disguise look inside their operands by themselves.
+  // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
+  // may. Operations in disguise look inside their operands by themselves.
   const bool special = row.kind == Kind::special;
-  if (row.kind != Kind::appends && row.name != "builtins.isinstance")
+  if (row.kind != Kind::appends && !hands_on(row))
     for (PyObject* each : all)
       if (!special || is_number(each)) world.use(each);
   if (row.kind == Kind::special) {

@@ -128,12 +128,29 @@ const CFunction& find_cfunction(PyObject* callable, PyObject** self) {
 
 bool ignores_sizes(const CFunction& row) {
   // Contiguity too: 0 and 1 are never symbols, and what is larger stays so (autograd/sizes.h).
-  static const std::unordered_set<std::string> names = {
-      "dim",          "ndimension", "is_floating_point", "is_complex",       "element_size", "get_device",
-      "is_contiguous", "is_inference", "has_names",      "is_signed",        "is_tensor",    "result_type",
-      "can_cast",     "is_conj",    "is_neg",            "is_distributed",   "promote_types", "storage_offset",
-      "is_same_size", "is_nonzero", "__setattr__",       "_is_zerotensor",   "type",         "_is_view",
-      "is_set_to",    "item"};
+  static const std::unordered_set<std::string> names = {"dim",
+                                                        "ndimension",
+                                                        "is_floating_point",
+                                                        "is_complex",
+                                                        "element_size",
+                                                        "get_device",
+                                                        "is_contiguous",
+                                                        "is_inference",
+                                                        "has_names",
+                                                        "is_signed",
+                                                        "is_tensor",
+                                                        "result_type",
+                                                        "can_cast",
+                                                        "is_conj",
+                                                        "is_neg",
+                                                        "is_distributed",
+                                                        "promote_types",
+                                                        "is_nonzero",
+                                                        "__setattr__",
+                                                        "_is_zerotensor",
+                                                        "type",
+                                                        "_is_view",
+                                                        "item"};
   return names.count(row.method) != 0;
 }
 

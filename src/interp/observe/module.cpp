@@ -16,9 +16,7 @@ struct Collector final : RecorderHooks {
   std::vector<PyRef> outputs;
   bool ended = false;
   void input(PyObject*, int, const guard::Source&, const std::vector<std::string>&) override {}
-  Sym size_of(PyObject* tensor, int dim) override {
-    return guard::size_of(*guard::tensor_impl(tensor), dim);
-  }
+  Sym size_of(PyObject* tensor, int dim) override { return guard::size_of(*guard::tensor_impl(tensor), dim); }
   PyObject* lend(Sym, int64_t value, const std::shared_ptr<SizeNotes>&) override {
     return PyLong_FromLongLong(value);
   }

@@ -34,8 +34,8 @@ class RecorderHooks {
   virtual bool follows_sizes() { return false; }
   /// Size `dim` of a tensor: an expression, or the number where that is the same in every call.
   virtual Sym size_of(PyObject* tensor, int dim) = 0;
-  /// A torch.SymInt that stands for `size` in the call of an operator and was `value` in this run; what torch asks
-  /// about it goes to `notes`. New, null with an exception.
+  /// A torch.SymInt that stands for `size` in the call of an operator and was `value` in this run; what torch
+  /// asks about it goes to `notes`. New, null with an exception.
   virtual PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) = 0;
   /// Operators recorded so far.
   virtual size_t recorded() = 0;
@@ -74,12 +74,13 @@ struct Observation {
   End end = End::raised;
   std::unique_ptr<guard::Program> guards;
   guard::Recipe recipe;
-  std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
-  std::string unsound;              ///< not empty: must not be cached, and why
-  guard::ThreadState before;        ///< what it began in
-  guard::ThreadState after;         ///< what the region left the thread in
+  std::vector<BreakReason> breaks;   ///< why the region ended; later ones were run plainly
+  std::string unsound;               ///< not empty: must not be cached, and why
+  guard::ThreadState before;         ///< what it began in
+  guard::ThreadState after;          ///< what the region left the thread in
+  std::vector<SizeValue> sizes_out;  ///< by Make::size
   std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls
-  int64_t instructions = 0;         ///< and how many were run, the one that ended it included
+  int64_t instructions = 0;          ///< and how many were run, the one that ended it included
   bool cacheable() const { return end != End::raised && unsound.empty(); }
 };
 

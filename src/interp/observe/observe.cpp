@@ -132,6 +132,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->breaks = std::move(recording.breaks);
   observation->unsound = world.unsound;
   observation->size_facts = world.notes->facts;
+  observation->sizes_out = world.sizes_out;
   if (observation->end == End::raised) return observation;
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);

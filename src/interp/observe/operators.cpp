@@ -143,7 +143,8 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
 PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
   if (on && world.followed(value) && op != interp::Unary::logical_not) {
     const Sym size = *world.followed(value);
-    if (op == interp::Unary::negative) return world.follow(Semantics::unary_op(frame, op, value), Sym(0) - size);
+    if (op == interp::Unary::negative)
+      return world.follow(Semantics::unary_op(frame, op, value), Sym(0) - size);
     if (op == interp::Unary::positive) return Py_NewRef(value);
   }
   if (on && world.followed(value) && op == interp::Unary::logical_not)
@@ -331,9 +332,10 @@ PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion,
 }
 
 PyObject* Recording::build(Frame& frame, interp::Build kind, PyObject* const* items, Py_ssize_t n) {
-  const bool hashes =
-      kind == interp::Build::set || kind == interp::Build::map || kind == interp::Build::const_key_map;
-  for (Py_ssize_t i = 0; on && hashes && i < n; ++i) world.use(items[i]);
+  // Keys are hashed, values are only kept.
+  if (on && kind == interp::Build::const_key_map) world.use(items[n - 1]);
+  if (on && (kind == interp::Build::set || kind == interp::Build::map))
+    for (Py_ssize_t i = 0; i < n; i += kind == interp::Build::map ? 2 : 1) world.use(items[i]);
   return Semantics::build(frame, kind, items, n);
 }
 

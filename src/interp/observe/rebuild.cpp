@@ -64,10 +64,16 @@ int Rebuilder::value(PyObject* object) {
   auto at = made_.find(object);
   if (at != made_.end()) return at->second == kInProgress ? fail(object, "contains itself") : at->second;
   if (PyLong_CheckExact(object) && world_.is_identity(object)) return fail(object, "from id() is kept");
-  // A number alone may be carried along unread; everything else that is a leaf becomes a constant.
-  if (guard::is_leaf(object) && (!is_number(object) || world_.followed(object))) world_.use(object);
   held_.push_back(PyRef::share(object));
   made_[object] = kInProgress;
+  if (const Sym* size = world_.followed(object)) {
+    world_.sizes_out.push_back({*size, PyLong_AsLongLong(object)});
+    return made_[object] = add(Make::size, nullptr, static_cast<Py_ssize_t>(world_.sizes_out.size()) - 1);
+  }
+  if (PyTuple_Check(object) && !world_.find(object) && world_.holds_followed(object, 8))
+    return made_[object] = fresh_value(object);
+  // A number alone may be carried along unread; everything else that is a leaf becomes a constant.
+  if (guard::is_leaf(object) && !is_number(object)) world_.use(object);
   Known* known = world_.find(object);
   int made = known ? known_value(object, *known)
              : guard::is_leaf(object) || PyType_Check(object) || PyModule_Check(object)

@@ -117,8 +117,8 @@ class Recording final : public interp::Semantics {
   // sizes.cpp: operations on numbers that differ between calls. *handled: the result is the operation's.
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
-  PyObject* size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args, size_t nargs,
-                      PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);
+  PyObject* size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
+                      size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);
   void sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result);
   void note_slices(PyObject* tensor, PyObject* key);
   PyObject* tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name);

@@ -1,7 +1,7 @@
 // interp/observe/sizes.cpp
-// Operations on numbers that differ between calls: sizes, and what is computed from them. The result of integer
-// arithmetic is followed with its expression; a comparison leaves a fact; an operator of torch is lent the
-// expression. Whatever is not here takes the number for what it is (World::use).
+// Operations on numbers that differ between calls: sizes, and what is computed from them. The result of
+// integer arithmetic is followed with its expression; a comparison leaves a fact; an operator of torch is
+// lent the expression. Whatever is not here takes the number for what it is (World::use).
 
 #include "interp/observe/recording.h"
 
@@ -236,18 +236,13 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
       return done(reduce(*this, row.method, all));
     if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(*this, "prod", all));
     if (row.name == "int" && all.size() == 1 && world.followed(all[0])) return done(Py_NewRef(all[0]));
-    // They hand the numbers on as they are.
-    if ((row.name == "tuple" || row.name == "list" || row.name == "torch.Size") && all.size() == 1 &&
-        is_sequence(all[0]) && world.holds_followed(all[0], 1)) {
-      *handled = true;
-      return run_native(callable, args, nargs, kwnames, row.name);
-    }
   }
   if (row.kind != Kind::tensor) return nullptr;
   if (!kwnames && !all.empty() && guard::is_tensor(all[0]))
     if ((result = size_query(*this, row, all)) || PyErr_Occurred()) return done(result);
 
-  const bool lends = std::any_of(all.begin(), all.end(), [&](PyObject* each) { return world.holds_followed(each); });
+  const bool lends =
+      std::any_of(all.begin(), all.end(), [&](PyObject* each) { return world.holds_followed(each); });
   if (lends) {
     const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
     std::vector<PyRef> held;

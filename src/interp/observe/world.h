@@ -126,6 +126,8 @@ class World {
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
   std::vector<std::pair<PyRef, PyRef>> written_context;  ///< variable, value before (may be null)
+  std::vector<SizeValue>
+      sizes_out;  ///< numbers computed from sizes that the result, an effect or a frame holds
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
 
  private:
