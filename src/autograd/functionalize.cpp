@@ -79,9 +79,13 @@ class Functionalizer {
 
   StorageState& storage(TensorId id) { return storages_[tape_.tensors[id].storage]; }
 
+  // torch.tensor(...) inside the function: known contents, and memory of each call's own.
+  bool is_constant(TensorId id) const { return options_.constants.count(tape_.tensors[id].input) > 0; }
+
   // Two inputs on one storage: harmless while nobody writes it.
   void find_shared_inputs() {
     for (TensorId id : tape_.inputs) {
+      if (is_constant(id)) continue;
       StorageState& s = storage(id);
       if (s.input >= 0) s.shared = true;
       s.input = tape_.tensors[id].input;
@@ -91,7 +95,7 @@ class Functionalizer {
   Value* input_value(TensorId id) {
     const TensorInfo& info = tape_.tensors[id];
     auto kind = InputKind::Arg;
-    if (options_.constants.count(info.input))
+    if (is_constant(id))
       kind = InputKind::Const;
     else if (info.input < static_cast<int>(options_.is_param.size()) && options_.is_param[info.input])
       kind = InputKind::Param;
@@ -194,6 +198,8 @@ class Functionalizer {
     loc_ = {};
     if (e.loc >= 0) loc_ = {tape_.locs[e.loc].file, tape_.locs[e.loc].line, tape_.locs[e.loc].function};
     const std::vector<TensorId> ids = results(e);
+    // The end of torch.tensor(...). Values have no gradient history.
+    if (e.op.operator_name().name == "aten::detach_") return;
     if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || state_[r].known; }) &&
         written_args(e).empty() && !ids.empty() && !has_effects(e))
       return;  // gave back what it was given (contiguous, to, dropout in eval mode)
@@ -398,7 +404,7 @@ class Functionalizer {
       TensorOut o;
       o.sizes = info.sizes;
       o.strides = info.strides;
-      if (info.input >= 0) {
+      if (info.input >= 0 && !is_constant(id)) {
         o.kind = TensorOut::Kind::Input;
         o.index = info.input;
       } else if (s.input >= 0) {
@@ -441,8 +447,7 @@ class Functionalizer {
   void write_back() {
     for (TensorId id : tape_.inputs) {
       const StorageState& s = storage(id);
-      if (s.version == 0) continue;
-      if (s.root != id) continue;
+      if (s.version == 0 || s.root != id || is_constant(id)) continue;
       int graph_input = -1;
       for (size_t i = 0; i < out_.inputs.size(); ++i)
         if (out_.inputs[i] == tape_.tensors[id].input) graph_input = static_cast<int>(i);
