@@ -411,7 +411,7 @@ class Functionalizer {
         o.kind = TensorOut::Kind::InputView;
         o.index = s.input;
         o.offset = info.offset - tape_.tensors[tape_.inputs[s.input]].offset;
-      } else if (users[info.storage].size() == 1) {
+      } else if (users[info.storage].size() == 1 && !elements_share_memory(info)) {
         auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(i));
         o = first ? fresh_output(id, o) : out_.outputs[it->second];
       } else {
@@ -429,6 +429,20 @@ class Functionalizer {
       }
       out_.outputs[i] = o;
     }
+  }
+
+  /// expand() and overlapping windows: not a layout to make a tensor in.
+  static bool elements_share_memory(const TensorInfo& info) {
+    std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+    for (size_t i = 0; i < info.sizes.size(); ++i)
+      if (info.sizes[i] > 1) dims.emplace_back(info.strides[i], info.sizes[i]);
+    std::sort(dims.begin(), dims.end());
+    int64_t reach = 0;
+    for (auto [stride, size] : dims) {
+      if (stride <= reach) return true;
+      reach += stride * (size - 1);
+    }
+    return false;
   }
 
   TensorOut fresh_output(TensorId id, TensorOut o) {
