@@ -51,33 +51,8 @@ bool on_cpu(const record::Tape& tape) {
   return true;
 }
 
-// What torch.tensor(...) gave belongs to one call when it is written to or returned; the compiled program has
-// one for all calls.
-bool gives_constant_away(const Recorded& r) {
-  std::vector<int> storages;
-  for (const auto& [input, value] : r.constants)
-    storages.push_back(r.tape.tensors[r.tape.inputs[static_cast<size_t>(input)]].storage);
-  auto is_constant = [&](record::TensorId id) {
-    return id >= 0 &&
-           std::find(storages.begin(), storages.end(), r.tape.tensors[id].storage) != storages.end();
-  };
-  if (std::any_of(r.wanted.begin(), r.wanted.end(), is_constant)) return true;
-  for (const auto& entry : r.tape.entries) {
-    const auto& arguments = entry.op.schema().arguments();
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      const auto& written = entry.args[i].tensors;
-      if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite() &&
-          std::any_of(written.begin(), written.end(), is_constant))
-        return true;
-    }
-  }
-  return false;
-}
-
 std::string obstacle(const Recorded& r) {
   if (!r.obstacle.empty()) return r.obstacle;
-  if (!r.constants.empty() && gives_constant_away(r))
-    return "a tensor made from Python data is written or returned";
   if (needs_gradients(r.tape)) return "gradients are needed";
   if (!on_cpu(r.tape)) return "a tensor is not on the CPU";
   return "";

@@ -91,6 +91,9 @@ class Functionalizer {
 
   StorageState& storage(TensorId id) { return storages_[tape_.tensors[id].storage]; }
 
+  // torch.tensor(...) inside the function: known contents, and memory of each call's own.
+  bool is_constant(TensorId id) const { return options_.constants.count(tape_.tensors[id].input) > 0; }
+
   void set_sizes(TensorId id, const std::vector<Sym>& sizes) {
     TensorState& t = state_[id];
     const TensorInfo& info = tape_.tensors[id];
@@ -148,6 +151,7 @@ class Functionalizer {
   // Two inputs on one storage: harmless while nobody writes it.
   void find_shared_inputs() {
     for (TensorId id : tape_.inputs) {
+      if (is_constant(id)) continue;
       StorageState& s = storage(id);
       if (s.input >= 0) s.shared = true;
       s.input = tape_.tensors[id].input;
@@ -157,7 +161,7 @@ class Functionalizer {
   Value* input_value(TensorId id) {
     const TensorInfo& info = tape_.tensors[id];
     auto kind = InputKind::Arg;
-    if (options_.constants.count(info.input))
+    if (is_constant(id))
       kind = InputKind::Const;
     else if (info.input < static_cast<int>(options_.is_param.size()) && options_.is_param[info.input])
       kind = InputKind::Param;
@@ -329,6 +333,8 @@ class Functionalizer {
     loc_ = {};
     if (e.loc >= 0) loc_ = {tape_.locs[e.loc].file, tape_.locs[e.loc].line, tape_.locs[e.loc].function};
     const std::vector<TensorId> ids = results(e);
+    // The end of torch.tensor(...). Values have no gradient history.
+    if (e.op.operator_name().name == "aten::detach_") return;
     if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || state_[r].known; }) &&
         written_args(e).empty() && !ids.empty() && !has_effects(e))
       return;  // gave back what it was given (contiguous, to, dropout in eval mode)
@@ -544,14 +550,14 @@ class Functionalizer {
       TensorOut o;
       o.sizes = type_of(id).sizes;
       o.strides = type_of(id).strides;
-      if (info.input >= 0) {
+      if (info.input >= 0 && !is_constant(id)) {
         o.kind = TensorOut::Kind::Input;
         o.index = info.input;
       } else if (s.input >= 0) {
         o.kind = TensorOut::Kind::InputView;
         o.index = s.input;
         o.offset = offset_in(id, tape_.inputs[s.input]);
-      } else if (users[info.storage].size() == 1) {
+      } else if (users[info.storage].size() == 1 && !elements_share_memory(info)) {
         auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(i));
         o = first ? fresh_output(id, o) : out_.outputs[it->second];
       } else {
@@ -568,6 +574,20 @@ class Functionalizer {
       }
       out_.outputs[i] = o;
     }
+  }
+
+  /// expand() and overlapping windows: not a layout to make a tensor in.
+  static bool elements_share_memory(const TensorInfo& info) {
+    std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+    for (size_t i = 0; i < info.sizes.size(); ++i)
+      if (info.sizes[i] > 1) dims.emplace_back(info.strides[i], info.sizes[i]);
+    std::sort(dims.begin(), dims.end());
+    int64_t reach = 0;
+    for (auto [stride, size] : dims) {
+      if (stride <= reach) return true;
+      reach += stride * (size - 1);
+    }
+    return false;
   }
 
   // Elements between the first elements of a view and of what it is a view of.
@@ -596,8 +616,7 @@ class Functionalizer {
   void write_back() {
     for (TensorId id : tape_.inputs) {
       const StorageState& s = storage(id);
-      if (s.version == 0) continue;
-      if (s.root != id) continue;
+      if (s.version == 0 || s.root != id || is_constant(id)) continue;
       int graph_input = -1;
       for (size_t i = 0; i < out_.inputs.size(); ++i)
         if (out_.inputs[i] == tape_.tensors[id].input) graph_input = static_cast<int>(i);

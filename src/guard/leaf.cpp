@@ -18,13 +18,20 @@ PyObject* enum_metaclass() {
   return metaclass;
 }
 
+PyTypeObject* imported_type(const char* module_name, const char* name) {
+  PyRef module = PyRef::steal(PyImport_ImportModule(module_name));
+  PyObject* found = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+  if (!found) PyErr_Clear();
+  return reinterpret_cast<PyTypeObject*>(found);
+}
+
 PyTypeObject* pattern_type() {
-  static PyTypeObject* const type = [] {
-    PyRef module = PyRef::steal(PyImport_ImportModule("re"));
-    PyObject* found = module ? PyObject_GetAttrString(module.get(), "Pattern") : nullptr;
-    if (!found) PyErr_Clear();
-    return reinterpret_cast<PyTypeObject*>(found);
-  }();
+  static PyTypeObject* const type = imported_type("re", "Pattern");
+  return type;
+}
+
+PyTypeObject* union_type() {
+  static PyTypeObject* const type = imported_type("types", "UnionType");
   return type;
 }
 
@@ -90,7 +97,7 @@ bool is_leaf(PyObject* object) {
     return is_leaf(slice->start) && is_leaf(slice->stop) && is_leaf(slice->step);
   }
   if (type == &PyFrozenSet_Type) return set_of_leaves(object);
-  return is_torch_leaf(object) || is_enum_member(object) || type == pattern_type();
+  return is_torch_leaf(object) || is_enum_member(object) || type == pattern_type() || type == union_type();
 }
 
 bool same_leaf(PyObject* a, PyObject* b) {

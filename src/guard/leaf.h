@@ -1,7 +1,8 @@
 // guard/leaf.h
 // Leaves: immutable values without identity that a run may depend on. They are guarded by value where they
 // are read and need no source: None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range,
-// slice, torch's dtypes and devices, members of enums, plain object() sentinels, and tuples and frozensets of
+// slice, torch's dtypes and devices, members of enums, plain object() sentinels, unions of classes
+// (int | str), and tuples and frozensets of
 // leaves.
 #pragma once
 

@@ -107,9 +107,9 @@ int Semantics::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject
     descrsetfunc store = descriptor ? Py_TYPE(descriptor)->tp_descr_set : nullptr;
     if (store == python_slots.descr_set && store) {
       result = call_required(*this, frame, descriptor, names_of.set_, {object, value});
-    } else if (store == python_slots.property_set && store && property_setter(descriptor)) {
+    } else if (PyObject* setter = store ? property_setter(descriptor) : nullptr) {
       PyObject* args[] = {object, value};
-      result = call(frame, property_setter(descriptor), args, 2, nullptr);
+      result = call(frame, setter, args, 2, nullptr);
     } else {
       return PyObject_SetAttr(object, name, value);
     }

@@ -168,13 +168,15 @@ PyObject* call_required(Semantics& semantics, Frame& frame, PyObject* self, PyOb
   return result;
 }
 
-PyObject* property_getter(PyObject* property) {
-  PyObject* function = member_at(property, property_get_offset);
+PyObject* property_getter(PyObject* descriptor) {
+  if (Py_TYPE(descriptor)->tp_descr_get != python_slots.property_get) return nullptr;
+  PyObject* function = member_at(descriptor, property_get_offset);
   return function && PyFunction_Check(function) ? function : nullptr;
 }
 
-PyObject* property_setter(PyObject* property) {
-  PyObject* function = member_at(property, property_set_offset);
+PyObject* property_setter(PyObject* descriptor) {
+  if (Py_TYPE(descriptor)->tp_descr_set != python_slots.property_set) return nullptr;
+  PyObject* function = member_at(descriptor, property_set_offset);
   return function && PyFunction_Check(function) ? function : nullptr;
 }
 

@@ -81,8 +81,9 @@ bool getter_is_python(PyObject* descriptor);
 /// What `descriptor` (found on the class) gives for `object`; only if getter_is_python.
 PyObject* run_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object);
 
-/// The Python function behind property.fget / .fset, borrowed, or null.
-PyObject* property_getter(PyObject* property);
-PyObject* property_setter(PyObject* property);
+/// The Python function behind property.fget / .fset, borrowed; null where it is native or `descriptor` is no
+/// property.
+PyObject* property_getter(PyObject* descriptor);
+PyObject* property_setter(PyObject* descriptor);
 
 }  // namespace bolt::interp

@@ -168,6 +168,7 @@ class Bridge final : public observe::RecorderHooks {
     if (recorder.tape().entries.size() >= kMostOperators) return "the region has become very long";
     return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
   }
+  bool in_operator() const override { return recorder.in_operator(); }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
 
   int slot_of(const at::Tensor& t) const {

@@ -44,6 +44,7 @@ constexpr std::array<std::string_view, 17> kDataOperators = {"aten::_local_scala
 
 bool gives_data(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
+  if (op.operator_name().overload_name == "self_int") return false;  // repeat_interleave by a number
   return std::find(kDataOperators.begin(), kDataOperators.end(), name) != kDataOperators.end();
 }
 
@@ -210,6 +211,17 @@ int Recorder::line_id() {
   return static_cast<int>(tape_.locs.size()) - 1;
 }
 
+void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard off(kKey);
+  struct Running {
+    explicit Running(bool& flag) : flag(flag), before(flag) { flag = true; }
+    ~Running() { flag = before; }
+    bool& flag;
+    bool before;
+  } running(running_);
+  op.callBoxed(stack);
+}
+
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (autocast_takes(op, keys)) {
     op.redispatchBoxed(below_our_key(keys), stack);
@@ -224,11 +236,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
       if (symbols.back().empty()) symbols.back() = take_wrapped_symbol((*stack)[i]);
     }
   }
-  if (stopped_) {
-    c10::impl::ExcludeDispatchKeyGuard off(kKey);
-    op.callBoxed(stack);
-    return;
-  }
+  if (stopped_) return call(op, stack);
 
   const auto& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
@@ -257,10 +265,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     c10::impl::ExcludeDispatchKeyGuard off(kKey);
     constants_.try_emplace(info.input, inputs_[info.input].detach().clone());
   }
-  {
-    c10::impl::ExcludeDispatchKeyGuard off(kKey);
-    op.callBoxed(stack);  // may throw: then the entry never happened and the exception is the user's
-  }
+  call(op, stack);  // may throw: then the entry never happened and the exception is the user's
   if (stopped_) return;
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
     entry.results.push_back(take((*stack)[i], true, index));

@@ -53,6 +53,8 @@ class Recorder {
   /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if
   /// none.
   const std::string& escaped() const { return escaped_; }
+  /// An operator is running; what it calls is part of it.
+  bool in_operator() const { return running_; }
   /// Stops taking entries; operators run on unseen. `drop`: entries since `instruction` are taken back.
   void stop(bool drop);
   bool stopped() const { return stopped_; }
@@ -78,6 +80,7 @@ class Recorder {
            torch::jit::Stack* stack);  // the fallback
 
  private:
+  void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   Arg take(const c10::IValue& v, bool is_result, int entry);
   TensorId tensor_id(const at::Tensor& t, bool is_result, int entry);
   TensorId add_tensor(const at::Tensor& t, int entry);
@@ -92,6 +95,7 @@ class Recorder {
   size_t mark_ = 0;
   std::string escaped_;
   bool stopped_ = false;
+  bool running_ = false;
   std::string obstacle_;
   std::vector<at::Tensor> inputs_;
   std::unordered_map<int, at::Tensor> constants_;

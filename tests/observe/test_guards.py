@@ -64,6 +64,29 @@ def test_instance_attributes():
     assert seen.again()
 
 
+class Scaled:
+    """A descriptor smaller than a property, which the interpreter must not take for one."""
+
+    __slots__ = ()
+
+    def __get__(self, box, owner):
+        return box.size * SCALE
+
+
+def test_descriptor_without_fields():
+    class Holder(Box):
+        scaled = Scaled()
+
+    def read(box):
+        return box.scaled
+
+    box = Holder(3)
+    seen = Seen(read, box).sound()
+    assert seen.result == 6
+    box.size = 4
+    assert not seen.again()
+
+
 def test_absent_attribute_is_guarded():
     def read(box):
         return hasattr(box, "extra")

@@ -232,9 +232,7 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
     else if (is_instance_of(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
       end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
                           Py_TYPE(object)->tp_name + " is set");
-    else if (PyObject* setter = Py_TYPE(found)->tp_descr_set == python_slots.property_set && value
-                                    ? interp::property_setter(found)
-                                    : nullptr) {
+    else if (PyObject* setter = value ? interp::property_setter(found) : nullptr) {
       world.pin(setter);
       PyObject* args[] = {object, value};
       return PyRef::steal(call(frame, setter, args, 2, nullptr)) ? 0 : -1;

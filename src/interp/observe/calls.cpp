@@ -113,7 +113,7 @@ PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int t
 
 }  // namespace
 
-NativeWatch::NativeWatch() : frame_(interp::current_frame()) {
+NativeWatch::NativeWatch(const RecorderHooks& hooks) : hooks_(hooks), frame_(interp::current_frame()) {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   previous_ = _PyInterpreterState_GetEvalFrameFunc(interpreter);
   _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
@@ -128,7 +128,8 @@ NativeWatch::~NativeWatch() {
 
 void NativeWatch::entered(PyCodeObject* code) {
   // Called by the native function itself, or by code of ours that it led to? The latter has its own watches.
-  if (!seen_.empty() || interp::current_frame() != frame_ || is_harmless(code)) return;
+  if (!seen_.empty() || interp::current_frame() != frame_ || hooks_.in_operator() || is_harmless(code))
+    return;
   seen_ = std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + PyUnicode_AsUTF8(code->co_name);
 }
 
@@ -199,6 +200,21 @@ Control control_of(PyObject* callable) {
 
 }  // namespace
 
+/// The Python function of torchbolt.stand_ins for a native one, borrowed; null if it has none.
+PyObject* stand_in_for(PyObject* callable) {
+  if (!PyCFunction_Check(callable)) return nullptr;
+  PyObject* self;
+  const CFunction& row = find_cfunction(callable, &self);
+  if (row.kind != Kind::stand_in) return nullptr;
+  static PyObject* const table = [] {
+    PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.stand_ins"));
+    return module ? PyObject_GetAttrString(module.get(), "STAND_INS") : nullptr;
+  }();
+  if (!table) return nullptr;
+  PyRef name = PyRef::steal(PyUnicode_FromString(row.name.c_str()));
+  return PyDict_GetItemWithError(table, name.get());
+}
+
 void see_through(PyTypeObject* type, Py_ssize_t offset) {
   transparent_type = type;
   transparent_offset = offset;
@@ -225,6 +241,14 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     if (transparent_type && Py_IS_TYPE(callable, transparent_type))
       return start_call(frame, world.field(callable, transparent_offset, interned("__wrapped__")), args,
                         nargs, kwnames);
+    if (PyObject* stand_in = stand_in_for(callable)) {
+      world.pin(stand_in);
+      world.note_function(stand_in);
+      std::vector<PyObject*> all{PyCFunction_GET_SELF(callable)};
+      all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+      return interp::start_call(*this, frame, stand_in, all.data(), nargs + 1, kwnames);
+    }
+    if (PyErr_Occurred()) return {};
   }
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
 }
@@ -234,7 +258,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
 
 PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
                                 const std::string& name) {
-  NativeWatch watch;
+  NativeWatch watch(hooks_);
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   if (!watch.seen().empty()) world.distrust("CPython ran " + watch.seen() + " during a call of " + name);
   return result;

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "interp/compat.h"
+#include "interp/special.h"
 
 namespace bolt::observe {
 namespace {
@@ -120,8 +121,14 @@ const CFunction& find_cfunction(PyObject* callable, PyObject** self) {
   if (PyExceptionClass_Check(callable) &&
       !(reinterpret_cast<PyTypeObject*>(callable)->tp_flags & Py_TPFLAGS_HEAPTYPE))
     return remembered(PyExc_BaseException, "BaseException", "__new__");
-  if (PyType_Check(callable))
-    return remembered(callable, "class", reinterpret_cast<PyTypeObject*>(callable)->tp_name);
+  if (PyType_Check(callable)) {
+    // A Python class that leaves making to a native base.
+    auto* cls = reinterpret_cast<PyTypeObject*>(callable);
+    while (interp::is_heap_type(cls) && cls->tp_base && cls->tp_new == cls->tp_base->tp_new &&
+           cls->tp_init == cls->tp_base->tp_init)
+      cls = cls->tp_base;
+    return remembered(cls, "class", cls->tp_name);
+  }
   *self = callable;
   return remembered(type, "call", type->tp_name);
 }

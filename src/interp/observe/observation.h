@@ -49,6 +49,8 @@ class RecorderHooks {
   /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
   /// why.
   virtual const char* wants_end() = 0;
+  /// An operator runs: Python code it is made of (torch.library.custom_op) is its own affair.
+  virtual bool in_operator() const { return false; }
   /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.
   virtual void end_region(bool before_instruction) = 0;
 };

@@ -32,8 +32,12 @@ bool is_plain_class(PyTypeObject* type) {
 }
 
 bool is_builtin_iterator(PyObject* object) {
-  static const char* const names[] = {"list_iterator", "tuple_iterator",       "range_iterator", "enumerate",
-                                      "zip",           "list_reverseiterator", "reversed"};
+  static const char* const names[] = {
+      "list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "list_reverseiterator",
+      "reversed", "map", "filter", "str_ascii_iterator", "str_iterator", "bytes_iterator",
+      // These give what is left as a list.
+      "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "dict_reversekeyiterator",
+      "dict_reversevalueiterator", "dict_reverseitemiterator", "set_iterator"};
   for (const char* name : names)
     if (is_instance_of(object, name)) return true;
   return false;

@@ -144,7 +144,7 @@ PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& ro
 /// code of ours (a generator's body, a callback) that makes native calls of its own.
 class NativeWatch {
  public:
-  NativeWatch();
+  explicit NativeWatch(const RecorderHooks& hooks);
   ~NativeWatch();
   NativeWatch(const NativeWatch&) = delete;
   /// CPython is about to run `code`.
@@ -153,6 +153,7 @@ class NativeWatch {
   const std::string& seen() const { return seen_; }
 
  private:
+  const RecorderHooks& hooks_;
   _PyFrameEvalFunction previous_;
   NativeWatch* outer_;
   const Frame* frame_;

@@ -86,7 +86,7 @@ PyObject* check_class(const Call& c, const char* hook_name) {
 PyObject* is_instance(const Call& c) {
   PyObject* answer = check_class(c, "__instancecheck__");
   if (answer || PyErr_Occurred() || c.nargs != 2) return answer;
-  NativeWatch watch;
+  NativeWatch watch(c.recording.hooks());
   answer = boolean(PyObject_IsInstance(c.args[0], c.args[1]));
   if (!watch.seen().empty()) c.recording.world.distrust("CPython ran " + watch.seen() + " in isinstance()");
   return answer;

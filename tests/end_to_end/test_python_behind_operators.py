@@ -1,0 +1,127 @@
+"""Python that native code calls: operators written in Python, autograd functions, iterators where a region ends."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+
+import torchbolt
+
+
+@torch.library.custom_op("torchbolt_tests::scaled", mutates_args=())
+def scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return torch.from_numpy(x.numpy() * factor)
+
+
+@scaled.register_fake
+def _(x, factor):
+    return torch.empty_like(x)
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, same):
+        ctx.save_for_backward(x)
+        return x * 2 + 1, same
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        return grad * 3, None  # not the derivative: tells who computed it
+
+
+class Setup(torch.autograd.Function):
+    @staticmethod
+    def forward(x, scale=3):
+        return x * scale
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.scale = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.scale, None
+
+
+def check(fn, *args, regions=1):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(*args), fn(*args))
+    stats = torchbolt.stats()
+    assert stats["eager_fallbacks"] == 0
+    assert stats["regions"] == regions
+    return compiled
+
+
+def test_an_operator_written_in_python_is_one_operator():
+    check(lambda x: scaled(x + 1, 2.0) * 3, torch.randn(4))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_autograd_function_without_gradient(grad):
+    x = torch.randn(4)
+    with torch.set_grad_enabled(grad):
+        check(lambda x: Double.apply(x + 1, x)[0] * 3, x)
+        check(lambda x: Setup.apply(x) + Setup.apply(x, 2), x)
+
+
+def test_autograd_function_gives_inputs_back_as_views():
+    x = torch.randn(4)
+    compiled = check(lambda x: Double.apply(x, x)[1], x)
+    same = compiled(x)
+    assert same is not x and same.data_ptr() == x.data_ptr()
+
+
+def test_autograd_function_with_gradient_keeps_its_backward():
+    compiled = torchbolt.compile(lambda x: Double.apply(x * 1, x)[0].sum())
+    for _ in range(3):
+        x = torch.randn(4, requires_grad=True)
+        compiled(x).backward()
+        torch.testing.assert_close(x.grad, torch.full((4,), 3.0))
+
+
+def over(container):
+    def fn(x):
+        total = x * 0
+        for item in container:
+            total = total + x * len(str(item))
+            if total.sum() > 1000:
+                break
+        return total
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    "make, regions",
+    [
+        (lambda: [1, 22], 3),
+        (lambda: "ab", 3),
+        (lambda: b"ab", 3),
+        # What is left of these is an iterator of a list from then on: another type where the second region begins.
+        (lambda: {"a": 1, "bb": 2}.values(), 4),
+        (lambda: {"a": 1, "bb": 2}.items(), 4),
+        (lambda: {"a": 1, "bb": 2}, 4),
+        (lambda: collections.OrderedDict(a=1, bb=2).items(), 4),
+        (lambda: {1, 22}, 4),
+    ],
+)
+def test_a_region_ends_inside_a_loop_over(make, regions):
+    check(over(make()), torch.rand(4) + 1, regions=regions)
+
+
+def test_union_of_classes_from_outside():
+    either = int | float
+    check(lambda x: x + (1 if isinstance(2, either) else 2), torch.randn(3))
+
+
+def test_repeat_interleave_by_a_number_does_not_end_the_region():
+    check(lambda x: x.repeat_interleave(2, dim=-1) * 2, torch.randn(3, 4))
+
+
+def test_results_whose_elements_share_memory():
+    check(lambda x: (x * 2).sum(0, keepdim=True).expand(5, 4), torch.randn(3, 4))
+    check(lambda x: torch.tensor([1.0, 2.0]).expand(3, 2), torch.randn(3, 4))
