@@ -19,8 +19,8 @@ import torchbolt
 def bert(layers):
     from transformers import BertConfig, BertModel
 
-    model = BertModel(BertConfig(num_hidden_layers=layers, hidden_size=256, num_attention_heads=4, intermediate_size=1024))
-    return model, lambda b, s: {
+    config = BertConfig(num_hidden_layers=layers, hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+    return BertModel(config), lambda b, s: {
         "input_ids": torch.randint(0, 1000, (b, s)),
         "attention_mask": torch.ones(b, s, dtype=torch.long),
     }
