@@ -149,7 +149,6 @@ class Planner {
     s.kind = graph::op_info(n.op).kind == OpKind::Extern ? StepKind::Extern : StepKind::Library;
     s.node = &n;
     s.loc = n.loc;
-    if (s.kind == StepKind::Library) s.library = "aten";
     for (const Value* o : n.operands) s.buffers.push_back(show(o));
     s.operand_count = static_cast<int>(s.buffers.size());
     for (const auto& v : n.outputs) s.buffers.push_back(define(v.get(), u.fold, true));

@@ -57,7 +57,6 @@ struct Step {
   StepKind kind;
   int kernel = -1;
   const graph::Node* node = nullptr;  // Contraction, Pack, Library, Extern: lives in Plan::graph
-  std::string library;                // Library: which implementation: "aten", "sdpa_flash", ...
   std::vector<int> buffers;
   int operand_count = 0;  // how many of `buffers` are read
   /// Contraction: kernels[epilogue] finishes and stores the result while it is in registers. Its `acc` is the

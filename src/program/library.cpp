@@ -209,8 +209,7 @@ void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
 
 }  // namespace
 
-LibraryFn find_library(const graph::Node& node, const std::string& implementation) {
-  (void)implementation;
+LibraryFn find_library(const graph::Node& node) {
   for (const auto& [op, fn] : kTable)
     if (op == node.op) return fn;
   throw Error(ErrorKind::Internal, detail::concat("no library function for ", graph::op_info(node.op).name));

@@ -149,7 +149,7 @@ void Region::prepare() {
         p.second_work = p.kernel->second_fn ? p.kernel->second_work.value() : 0;
         p.scratch = p.kernel->scratch_bytes;
       } else if (s.kind == StepKind::Library) {
-        p.library = find_library(*s.node, s.library);
+        p.library = find_library(*s.node);
       } else if (s.kind == StepKind::Extern) {
         p.call = &lowered_.calls[s.node->attr<int64_t>("call")];
       }
