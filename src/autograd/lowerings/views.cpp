@@ -170,8 +170,8 @@ void add_views(Table& t) {
       {"detach", "alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
        "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy"});
   row(permute, {"permute"});
-  row(transpose, {"transpose.int"});
-  row(swapaxes, {"swapaxes", "swapdims"});
+  row(transpose, {"transpose.int", "swapdims"});
+  row(swapaxes, {"swapaxes"});
   row(matrix_transpose, {"t", "mT", "adjoint"});
   row(reverse_dims, {"numpy_T"});
   row(movedim, {"movedim.intlist", "movedim.int", "moveaxis.intlist", "moveaxis.int"});
