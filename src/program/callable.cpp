@@ -15,6 +15,7 @@
 #include "interp/run.h"
 #include "program/background.h"
 #include "program/compiled.h"
+#include "program/exceptions.h"
 #include "program/stats.h"
 #include "record/recorder.h"
 
@@ -111,9 +112,10 @@ std::shared_ptr<Entry> find_entry(Compiled* self, Site& site, PyObject* const* r
   return nullptr;
 }
 
-PyObject* run_plainly(interp::Frame* innermost) {
+/// `signalled`: an exception that a signal's handler raised is set, and the run meets it first.
+PyObject* run_plainly(interp::Frame* innermost, bool signalled = false) {
   static interp::PlainSemantics plain;
-  return interp::run_frame(*innermost, plain);
+  return interp::run_frame(*innermost, plain, signalled);
 }
 
 /// So many instructions in the interpreter.
@@ -142,16 +144,12 @@ bool stance_forbids(Site& site, PyObject* const* roots, size_t count) {
   if (stance() == Stance::standard) return false;
   if (stance() == Stance::force_eager) return true;
   if (site.entries.empty()) return false;  // the first compilation is no recompilation
-  if (stance() == Stance::fail_on_recompile) {
-    PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
-    PyRef type = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "RecompileError") : nullptr);
-    if (type)
-      PyErr_SetString(type.get(),
-                      ("torchbolt: nothing compiled fits this call and the stance is fail_on_recompile. "
-                       "The guard that failed: " +
-                       failed_guard(site, roots, count))
-                          .c_str());
-  }
+  if (stance() == Stance::fail_on_recompile)
+    set_exception(
+        "RecompileError",
+        "torchbolt: nothing compiled fits this call and the stance is fail_on_recompile. The guard that "
+        "failed: " +
+            failed_guard(site, roots, count));
   return true;
 }
 
@@ -160,10 +158,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
   while (at.frames) {
     interp::Frame* innermost = at.frames;
     // A loop that goes round in compiled regions would never get to the interpreter's own look at signals.
-    if (PyErr_CheckSignals() < 0) {
-      static interp::PlainSemantics plain;
-      return interp::run_frame(*innermost, plain, true);
-    }
+    if (PyErr_CheckSignals() < 0) return run_plainly(innermost, true);
     Site& site = self->state->sites[observe::place_of(*innermost)];
     if (site.plain_instructions) {
       at = step(innermost, site.plain_instructions);

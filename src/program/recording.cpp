@@ -8,6 +8,7 @@
 #endif
 
 #include <unordered_map>
+#include "program/exceptions.h"
 
 #include "compile.h"
 #include "program/background.h"
@@ -88,22 +89,11 @@ void warn(PyObject* category, const std::string& text) {
   if (PyErr_WarnEx(category, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
 }
 
-PyObject* torchbolt_exception(const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
-  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
-}
-
 std::string describe_break(const observe::BreakReason& reason) {
   std::string text = reason.what;
   for (auto line = reason.stack.rbegin(); line != reason.stack.rend(); ++line)
     text += "\n  at " + line->file + ":" + std::to_string(line->line) + " in " + line->function;
   return text;
-}
-
-void raise_graph_break(const std::string& text) {
-  PyRef type = PyRef::steal(torchbolt_exception("GraphBreak"));
-  if (!type) return;
-  PyErr_SetString(type.get(), text.c_str());
 }
 
 bool strict() { return knob_bool("TORCHBOLT_STRICT"); }
@@ -195,7 +185,7 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   auto& stats = Stats::get();
   for (const auto& b : seen.breaks) stats.count_break(b.what);
   if (self->options.fullgraph && (seen.end == observe::End::broke || !seen.unsound.empty())) {
-    raise_graph_break(seen.breaks.empty() ? seen.unsound : describe_break(seen.breaks[0]));
+    set_exception("GraphBreak", seen.breaks.empty() ? seen.unsound : describe_break(seen.breaks[0]));
     return false;
   }
   if (seen.end == observe::End::raised) return true;
