@@ -39,6 +39,7 @@ class Bridge final : public observe::RecorderHooks {
   void instruction(const char* file, const char* function, int line) override {
     recorder.instruction(file, function, line);
   }
+  bool reshaped() override { return recorder.reshaped(); }
   const char* wants_end() override {
     if (recorder.tape().entries.size() >= kMostOperators) return "the region has become very long";
     return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();

@@ -374,6 +374,10 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
   auto out = collect(*c, tape_inputs);
   for (const auto& o : plan_.graph->outputs)
     if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
+  for (const auto& o : lowered_.reshaped) {
+    const at::Tensor& t = tape_inputs[o.index];
+    t.as_strided_(o.sizes, o.strides, t.storage_offset() + o.offset);
+  }
   give_context(std::move(c));
   return out;
 }

@@ -55,6 +55,8 @@ class Recorder {
   const std::string& escaped() const { return escaped_; }
   /// An operator is running; what it calls is part of it.
   bool in_operator() const { return running_; }
+  /// Whether an operator changed the sizes or strides of the tensor it was called on.
+  bool reshaped() const { return reshaped_; }
   /// Stops taking entries; operators run on unseen. `drop`: entries since `instruction` are taken back.
   void stop(bool drop);
   bool stopped() const { return stopped_; }
@@ -91,6 +93,7 @@ class Recorder {
   int line_ = 0;
   size_t mark_ = 0;
   std::string escaped_;
+  bool reshaped_ = false;
   bool stopped_ = false;
   bool running_ = false;
   std::string obstacle_;

@@ -185,6 +185,12 @@ void add_views(Table& t) {
   row(flip, {"flip"});
   row(unfold, {"unfold"});
   row(diagonal, {"diagonal"});
+  // These change the geometry of the tensor they are called on.
+  row(as_reshape, {"squeeze_", "squeeze_.dim", "squeeze_.dims", "unsqueeze_"});
+  row(transpose, {"transpose_", "swapdims_"});
+  row(swapaxes, {"swapaxes_"});
+  row(matrix_transpose, {"t_"});
+  row(identity, {"detach_"});
   t.erase("aten::view.dtype");  // reinterprets bits: stays ATen's
 }
 

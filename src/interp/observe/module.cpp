@@ -22,6 +22,7 @@ struct Collector final : RecorderHooks {
   }
   void instruction(const char*, const char*, int) override {}
   const char* wants_end() override { return nullptr; }
+  bool reshaped() override { return false; }
   void end_region(bool) override { ended = true; }
 };
 

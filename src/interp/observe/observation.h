@@ -39,6 +39,9 @@ class RecorderHooks {
   virtual const char* wants_end() = 0;
   /// An operator runs: Python code it is made of (torch.library.custom_op) is its own affair.
   virtual bool in_operator() const { return false; }
+  /// Did an operator change the sizes or strides of the tensor it was called on (x.t_())? The program repeats
+  /// that; what was read is then not what it was.
+  virtual bool reshaped() = 0;
   /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.
   virtual void end_region(bool before_instruction) = 0;
 };

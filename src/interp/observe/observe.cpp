@@ -134,7 +134,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   if (observation->end == End::raised) return observation;
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
-  if (observation->end == End::returned && observation->recipe.effects.empty() &&
+  if (observation->end == End::returned && observation->recipe.effects.empty() && !hooks.reshaped() &&
       observation->unsound.empty() && !roots.empty()) {
     std::string why = observation->guards->explain_failure(roots.data(), roots.size());
     if (!why.empty()) observation->unsound = "what was read changed during the run: " + why;
