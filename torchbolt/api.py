@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import types
 import weakref
@@ -74,6 +75,7 @@ def compile(
 
 
 _check = options.check
+atexit.register(_C._stop)
 
 
 def _compiled(target, opts):

@@ -166,6 +166,10 @@ PyObject* go_on(Compiled* self, Outcome at) {
     }
     const std::vector<PyObject*> roots = observe::roots_of(*innermost);
     if (auto entry = find_entry(self, site, roots.data(), roots.size(), 0, nullptr)) {
+      if (!settle(self, site, entry)) {
+        interp::discard_run(innermost);
+        return nullptr;
+      }
       if (!entry->region) return run_plainly(innermost);  // still being compiled
       try {
         at = run_entry(*entry, self->state->found);
@@ -210,6 +214,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   if (site.plain_instructions)
     return go_on(self, step_into(self, args, nargs, kwnames, site.plain_instructions));
   if (auto entry = find_entry(self, site, roots, total + 1, nargs, kwnames)) {
+    if (!settle(self, site, entry)) return nullptr;
     if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
     try {
       Outcome outcome = run_entry(*entry, self->state->found);
@@ -278,14 +283,17 @@ PyObject* compiled_get(PyObject* self, PyObject* object, PyObject*) {
 
 PyObject* compiled_regions(PyObject* o, PyObject*) {
   std::vector<std::pair<int64_t, PyRef>> all;
-  auto add = [&](const Site& site) {
+  bool sound = true;
+  auto add = [&](Site& site) {
+    for (const auto& entry : std::vector(site.entries)) sound = sound && settle(self_of(o), site, entry);
     for (const auto& entry : site.entries) all.emplace_back(entry->serial, PyRef::steal(describe(*entry)));
     if (site.plain_instructions)
       all.emplace_back(site.plain_serial, PyRef::steal(Py_BuildValue("{s:[],s:N}", "guards", "breaks",
                                                                      describe_breaks(site.plain_breaks))));
   };
   add(self_of(o)->state->start);
-  for (const auto& [place, site] : self_of(o)->state->sites) add(site);
+  for (auto& [place, site] : self_of(o)->state->sites) add(site);
+  if (!sound) return nullptr;
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   PyObject* list = PyList_New(0);
   for (const auto& [serial, dict] : all)
@@ -370,6 +378,10 @@ PyObject* wait(PyObject*, PyObject*) {
   Py_BEGIN_ALLOW_THREADS wait_for_background();
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
+PyObject* stop(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS stop_background();
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
 
 PyObject* set_stance(PyObject*, PyObject* value) {
   const long wanted = PyLong_AsLong(value);
@@ -384,6 +396,7 @@ PyMethodDef functions[] = {
     {"stats", stats_dict, METH_NOARGS, "Counters of this process."},
     {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},
     {"wait", wait, METH_NOARGS, "Returns when no compilation is running."},
+    {"_stop", stop, METH_NOARGS, "Drops compilations that wait and returns when none is running."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

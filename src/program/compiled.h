@@ -15,6 +15,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,14 @@ struct Options {
 /// Counts up: what was recorded first comes first in reports.
 int64_t next_serial();
 
+/// What a background compilation came to, left here by its thread, which needs no GIL.
+struct Pending {
+  std::mutex mutex;
+  bool done = false;
+  std::shared_ptr<Region> region;
+  std::string failure;
+};
+
 struct Entry {
   int64_t serial = next_serial();
   std::unique_ptr<guard::Program> guards;
@@ -42,7 +51,8 @@ struct Entry {
   guard::ThreadState after;  ///< what it leaves the thread in
   bool changes_thread = false;
   int64_t instructions = 0;  ///< of a recipe with frames: how many the interpreter would run to get there
-  std::shared_ptr<Region> region;  ///< null until a background compilation is done
+  std::shared_ptr<Region> region;    ///< null while it is being compiled in the background
+  std::shared_ptr<Pending> pending;  ///< of that compilation
   size_t nargs = 0;
   PyRef kwnames;
   std::vector<int> tape_input_slot;  ///< per tape input: the slot among the guarded tensors; -1: a constant
@@ -90,6 +100,9 @@ Stance& stance();
 Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
 /// Goes on with a suspended run for real and makes an entry of `site` of it.
 Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
+/// Takes over what the background compilation of `entry` has come to by now. A failure takes the entry out of
+/// `site` and is reported like one in the foreground: false with an exception set in strict mode.
+bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry);
 /// The guard that failed last, for messages.
 std::string failed_guard(Site& site, PyObject* const* roots, size_t count);
 /// True when `site` shall not be recorded any more; says so once. `roots` are those that no entry fitted.

@@ -3,16 +3,12 @@
 // findings to the compiler, and deals with what cannot be kept.
 #include <torch/csrc/autograd/python_variable.h>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include <unordered_map>
-#include "program/exceptions.h"
 
 #include "compile.h"
 #include "program/background.h"
 #include "program/compiled.h"
+#include "program/exceptions.h"
 #include "program/stats.h"
 #include "record/recorder.h"
 #include "support/error.h"
@@ -39,12 +35,12 @@ class Bridge final : public observe::RecorderHooks {
   void instruction(const char* file, const char* function, int line) override {
     recorder.instruction(file, function, line);
   }
-  bool reshaped() override { return recorder.reshaped(); }
   const char* wants_end() override {
     if (recorder.tape().entries.size() >= kMostOperators) return "the region has become very long";
     return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
   }
   bool in_operator() const override { return recorder.in_operator(); }
+  bool reshaped() override { return recorder.reshaped(); }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
 
   int slot_of(const at::Tensor& t) const {
@@ -129,8 +125,19 @@ void adopt(Entry& entry, std::shared_ptr<Region> region) {
   entry.region = std::move(region);
 }
 
-/// Compiles what was recorded into `entry`. False with an exception set, in strict mode only.
-bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge) {
+/// compile(), with whatever it throws as text.
+void try_compile(Recorded recorded, std::shared_ptr<Region>& region, std::string& failure) {
+  try {
+    region = compile(std::move(recorded));
+  } catch (const std::exception& e) {
+    failure = e.what();
+  } catch (...) {
+    failure = "the compiler threw something that is not a std::exception";
+  }
+}
+
+/// Compiles what was recorded into `entry`, now or in the background.
+void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge) {
   record::Recorder& recorder = bridge.recorder;
   Recorded recorded;
   recorded.obstacle = recorder.obstacle();
@@ -153,31 +160,25 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   recorded.tape = std::move(recorder.tape());
 
   if (self->options.background) {
-    std::weak_ptr<Entry> target = entry;
-    run_in_background([target, recorded = std::make_shared<Recorded>(std::move(recorded))] {
-      auto region = compile(std::move(*recorded));
-      PyGILState_STATE gil = PyGILState_Ensure();
-      if (auto e = target.lock()) adopt(*e, std::move(region));
-      PyGILState_Release(gil);
+    auto pending = entry->pending = std::make_shared<Pending>();
+    run_in_background([pending, recorded = std::make_shared<Recorded>(std::move(recorded))] {
+      std::shared_ptr<Region> region;
+      std::string failure;
+      try_compile(std::move(*recorded), region, failure);
+      std::lock_guard lock(pending->mutex);
+      pending->region = std::move(region);
+      pending->failure = std::move(failure);
+      pending->done = true;
     });
-    return true;
+    return;
   }
   std::shared_ptr<Region> region;
-  std::exception_ptr failure;
+  std::string failure;
   Py_BEGIN_ALLOW_THREADS;
-  try {
-    region = compile(std::move(recorded));
-  } catch (...) {
-    failure = std::current_exception();
-  }
-#ifdef __GLIBC__
-  malloc_trim(
-      0);  // the compiler's memory goes back before the first run packs weights: the peaks do not add up
-#endif
+  try_compile(std::move(recorded), region, failure);
   Py_END_ALLOW_THREADS;
-  if (failure) std::rethrow_exception(failure);
+  if (!region) throw std::runtime_error(failure);
   adopt(*entry, std::move(region));
-  return true;
 }
 
 /// Makes an entry of what was seen. False with an exception only in strict mode or for fullgraph.
@@ -210,7 +211,7 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   entry->breaks = std::move(seen.breaks);
   entry->nargs = nargs;
   entry->kwnames = PyRef::share(kwnames);
-  if (!build_region(self, entry, bridge)) return false;
+  build_region(self, entry, bridge);
   ++stats.regions;
   if (!site.entries.empty()) ++stats.recompiles;
   site.entries.insert(site.entries.begin(), std::move(entry));
@@ -273,6 +274,27 @@ Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {
   return record(self, site, 0, nullptr, [&](Bridge& bridge, observe::Ran& ran) {
     return observe::observe_frames(*innermost, bridge, ran);
   });
+}
+
+bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {
+  if (entry->region || !entry->pending) return true;
+  std::shared_ptr<Region> region;
+  std::string failure;
+  {
+    std::lock_guard lock(entry->pending->mutex);
+    if (!entry->pending->done) return true;
+    region = std::move(entry->pending->region);
+    failure = std::move(entry->pending->failure);
+  }
+  entry->pending = nullptr;
+  if (region) {
+    adopt(*entry, std::move(region));
+    return true;
+  }
+  std::erase(site.entries, entry);
+  ++site.hopeless;
+  --Stats::get().regions;
+  return report_failure(self, failure);
 }
 
 std::string failed_guard(Site& site, PyObject* const* roots, size_t count) {
