@@ -86,10 +86,6 @@ def _compiled(target, opts):
     return compiled
 
 
-def _rebuild(model, opts):
-    return _compile_module(model, opts)
-
-
 def _compile_module(model, opts):
     cls = type(model)
     if hasattr(cls, "_torchbolt_options"):  # compiled before: compile what is inside anew
@@ -112,7 +108,7 @@ def _original(wrapper):
 
 def _compiled_class(cls, opts):
     def reduce_ex(self, protocol):
-        return _rebuild, (_original(self), opts)
+        return _compile_module, (_original(self), opts)
 
     def deepcopy(self, memo):
         return _compile_module(copy.deepcopy(_original(self), memo), opts)
