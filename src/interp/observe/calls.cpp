@@ -4,6 +4,7 @@
 
 #include "interp/call.h"
 
+#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -25,8 +26,6 @@ struct PartialObject {
   PyObject_HEAD PyObject* function;
   PyObject *args, *keywords;
 };
-
-bool is_partial(PyObject* object) { return std::string(Py_TYPE(object)->tp_name) == "functools.partial"; }
 
 bool is_cached_function(PyObject* object) {
   return std::string(Py_TYPE(object)->tp_name) == "functools._lru_cache_wrapper";
@@ -95,6 +94,8 @@ PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int t
 
 }  // namespace
 
+bool is_partial(PyObject* object) { return std::strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
+
 NativeWatch::NativeWatch(const RecorderHooks& hooks) : hooks_(hooks), frame_(interp::current_frame()) {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   previous_ = _PyInterpreterState_GetEvalFrameFunc(interpreter);
@@ -134,7 +135,7 @@ void Recording::note_callable(PyObject* callable) {
   } else if (PyType_Check(callable)) {
     note_class(reinterpret_cast<PyTypeObject*>(callable));
   } else if (is_partial(callable)) {
-    world.field(callable, offsetof(PartialObject, function), interned("func"));
+    note_callable(world.field(callable, offsetof(PartialObject, function), interned("func")));
     world.read_whole(world.field(callable, offsetof(PartialObject, args), interned("args")));
     world.read_whole(world.field(callable, offsetof(PartialObject, keywords), interned("keywords")));
   } else if (interp::is_heap_type(Py_TYPE(callable))) {

@@ -126,6 +126,10 @@ class Recording final : public interp::Semantics {
   const PyObject* handled_ = interp::thread_state()->exc_info->exc_value;  ///< `except` block in progress
 };
 
+/// A functools.partial: what it holds is guarded when it is called, or handed to native code that may call
+/// it.
+bool is_partial(PyObject* object);
+
 /// Special calls that are operations of Semantics in disguise (getattr, len, isinstance, dict.get, ...).
 /// Sets *handled; the result is then the call's.
 PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
