@@ -15,7 +15,9 @@
 #include "graph/verify.h"
 #include "loops/plan.h"
 #include "program/stats.h"
+#include "record/recorder.h"
 #include "support/error.h"
+#include "support/log.h"
 
 namespace bolt {
 namespace {
@@ -74,11 +76,18 @@ std::string obstacle(const Recorded& r) {
 
 std::shared_ptr<program::Region> compile(Recorded recorded) {
   auto& stats = program::Stats::get();
-  auto replayed = [&](const std::string& why) {
-    return std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
-                                             std::move(recorded.constants));
+  auto replayed = [&](const std::string& why, bool fallback) {
+    auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
+                                                    std::move(recorded.constants));
+    region->facts.fallback = fallback;
+    if (fallback) log("perf_hints", recorded.name + ": a region runs eager's operators, because " + why);
+    return region;
   };
-  if (std::string why = obstacle(recorded); !why.empty()) return replayed(why);
+  if (log_wanted("graph_code"))
+    log("graph_code", "recorded in " + recorded.name + "\n" + print(recorded.tape));
+  if (recorded.replay) return replayed("the backend is eager", false);
+  const bool gradients = needs_gradients(recorded.tape);
+  if (std::string why = obstacle(recorded); !why.empty()) return replayed(why, !gradients);
 
   GiveMemoryBack at_the_end;
   auto begin = std::chrono::steady_clock::now();
@@ -88,19 +97,26 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
     auto lowered =
         autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants});
     graph::verify(*lowered.graph);
+    if (log_wanted("aot_graphs")) log("aot_graphs", graph::print(*lowered.graph));
     stages.enter("graph");
     graph::optimize(*lowered.graph);
     std::string graph_text = graph::print(*lowered.graph);
+    log("post_grad_graphs", graph_text);
     stages.enter("loops");
     auto plan = loops::plan(std::move(lowered.graph), codegen::cpu::plan_options());
     std::string plan_text = loops::print(plan);
+    log("fusion", plan_text);
     stages.enter("codegen");
     auto code = codegen::cpu::compile(plan);
     ++(code.module->from_cache() ? stats.cache_hits : stats.cache_misses);
+    log("cache", recorded.name + (code.module->from_cache() ? ": found in the disk cache" : ": compiled"));
     stages.enter("program");
     auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted),
                                                     std::move(lowered), std::move(plan), std::move(code));
     stages.finish();
+    if (int calls = region->facts.extern_calls)
+      log("perf_hints",
+          recorded.name + ": " + std::to_string(calls) + " operators without a lowering run as ATen calls");
     region->facts.graph_text = std::move(graph_text);
     region->facts.plan_text = std::move(plan_text);
     region->facts.stage_seconds = std::move(stages.seconds);
@@ -110,7 +126,7 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
     return region;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Unsupported) throw;
-    return replayed(error.what());
+    return replayed(error.what(), true);
   }
 }
 

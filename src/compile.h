@@ -18,6 +18,8 @@ struct Recorded {
   std::vector<bool> is_param;            // per tape input
   std::unordered_map<int, at::Tensor> constants;
   std::string obstacle;  // why it can only be replayed; "" = compile
+  bool replay = false;   // replayed because that was asked for (backend="eager")
+  std::string name;      // of the region, for dumps and logs
 };
 
 /// Never throws for what cannot be compiled: the region then replays its tape and says why. Internal failures

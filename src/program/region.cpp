@@ -120,10 +120,21 @@ Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd
   prepare();
 }
 
+Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function)
+    : tape_(std::move(tape)),
+      wanted_(std::move(wanted)),
+      replay_(true),
+      function_(std::move(function)),
+      releases_gil_(false) {
+  facts.ops = static_cast<int>(tape_.entries.size());
+  facts.compiled = true;
+}
+
 Region::~Region() = default;
 
 std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs) {
   if (!replay_) return run_plan(inputs);
+  if (function_) return function_(inputs);
   if (constants_.empty()) return record::replay(tape_, inputs, wanted_);
   // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
   std::vector<at::Tensor> all = inputs;

@@ -223,8 +223,9 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     op.redispatchBoxed(below_our_key(keys), stack);
     return;
   }
-  if (!stopped_ && escaped_.empty() && ends_region(op)) escaped_ = op.operator_name().name;
-  if (stopped_) return call(op, stack);
+  const bool unseen = stopped_ || paused_;
+  if (!unseen && escaped_.empty() && ends_region(op)) escaped_ = op.operator_name().name;
+  if (unseen) return call(op, stack);
 
   const auto& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();

@@ -29,7 +29,11 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_DUMP", "", false,
        "stages to print: stage, stage:pass or stage:pass@name, separated by commas"},
       {"TORCHBOLT_DUMP_DIR", "", false, "write dumps to files in this folder instead of standard error"},
-      {"TORCHBOLT_LOGS", "", false, "what to log: breaks, guards, recompiles, passes, kernels, cache, all"},
+      {"TORCHBOLT_LOGS", "", false,
+       "what to log: graph_breaks, guards, +recompiles, all, help, ... (support/log.cpp)"},
+      {"TORCH_LOGS", "", false,
+       "the same, as torch.compile's users know it; names unknown here are passed over"},
+      {"TORCHBOLT_LOGS_OUT", "", false, "write logs to this file instead of standard error"},
   };
   return table;
 }
