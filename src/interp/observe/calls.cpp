@@ -5,6 +5,7 @@
 #include "interp/call.h"
 
 #include <cstring>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -149,7 +150,25 @@ PyTypeObject* transparent_type = nullptr;
 Py_ssize_t transparent_offset = 0;
 
 /// Functions that speak to the compiler, ours and torch's own: what existing code says is understood.
-enum class Control : uint8_t { none, asks_whether_compiling, ends_region, disabled };
+enum class Control : uint8_t {
+  none,
+  asks_whether_compiling,
+  ends_region,
+  disabled,
+  allowed,      ///< called natively; its operators are recorded
+  constant,     ///< called natively, unseen; its result is taken for a constant
+  substituted,  ///< another function is called instead
+};
+
+/// What mark_callable was told. Callables live as long as the process.
+struct Mark {
+  Control control;
+  PyRef callable, by;
+};
+std::unordered_map<PyObject*, Mark>& marks() {
+  static auto* all = new std::unordered_map<PyObject*, Mark>();
+  return *all;
+}
 
 struct ControlRow {
   const char *module, *name;
@@ -166,6 +185,8 @@ constexpr ControlRow kControls[] = {
 };
 
 Control control_of(PyObject* callable) {
+  if (!marks().empty())
+    if (auto at = marks().find(callable); at != marks().end()) return at->second.control;
   if (!PyFunction_Check(callable)) return Control::none;
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
   if (PyObject* marks = function->func_dict)
@@ -198,6 +219,45 @@ PyObject* stand_in_for(PyObject* callable) {
   return PyDict_GetItemWithError(table, name.get());
 }
 
+bool& breaks_are_errors() {
+  static thread_local bool yes = false;
+  return yes;
+}
+
+int mark_callable(PyObject* callable, const char* mark, PyObject* by) {
+  const std::string_view name = mark;
+  Control control = name == "allow_in_graph" ? Control::allowed
+                    : name == "constant"     ? Control::constant
+                    : name == "substitute"   ? Control::substituted
+                                             : Control::none;
+  if (control == Control::none) {
+    PyErr_Format(PyExc_ValueError, "no mark %s", mark);
+    return -1;
+  }
+  marks()[callable] = {control, PyRef::share(callable), PyRef::share(by)};
+  return 0;
+}
+
+/// Its body is the author's business: nothing of it is interpreted or guarded, only what it is given.
+PyObject* Recording::call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                  PyObject* kwnames) {
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  for (size_t i = 0; on && i < total; ++i) world.use(args[i]), touch(frame, args[i], true);
+  if (on) mark(frame);
+  PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  end_if_wanted(frame);
+  return result;
+}
+
+PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs,
+                                       PyObject* kwnames) {
+  hooks_.pause(true);
+  PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  hooks_.pause(false);
+  if (result) world.reached(result, world.tree->constant(result));
+  return result;
+}
+
 void see_through(PyTypeObject* type, Py_ssize_t offset) {
   transparent_type = type;
   transparent_offset = offset;
@@ -210,6 +270,13 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     switch (control_of(callable)) {
       case Control::none: break;
       case Control::asks_whether_compiling: return {Py_NewRef(Py_True), nullptr};
+      case Control::allowed: return {call_allowed(frame, callable, args, nargs, kwnames), nullptr};
+      case Control::constant: return {call_for_constant(callable, args, nargs, kwnames), nullptr};
+      case Control::substituted: {
+        PyObject* by = marks().at(callable).by.get();
+        note_callable(by);
+        return interp::start_call(*this, frame, by, args, nargs, kwnames);
+      }
       case Control::ends_region: end_here(frame, "graph_break() is called"); break;
       case Control::disabled: {
         auto* function = reinterpret_cast<PyFunctionObject*>(callable);

@@ -71,7 +71,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop_instruc
   Raised raised;
   if (!drop_instruction || !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
-  breaks.push_back({why, stack_of(&frame)});
+  breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
   Rebuilder rebuilder(world, hooks_);
   if (interp::bottom_of(frame) != entry)
     world.distrust("the region ends inside Python code called from C: " + why);

@@ -120,6 +120,9 @@ class Recording final : public interp::Semantics {
   PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
   PyObject* getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name);
   void note_callable(PyObject* callable);
+  PyObject* call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                         PyObject* kwnames);
+  PyObject* call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);
 
   RecorderHooks& hooks_;
