@@ -9,7 +9,8 @@ import weakref
 
 import torch
 
-from torchbolt import _C, options
+from torchbolt import _C
+from torchbolt import options as options_
 
 # Compiled objects alive, so that reset() reaches them.
 _all: weakref.WeakSet = weakref.WeakSet()
@@ -37,7 +38,9 @@ def compile(
 
     fullgraph: raise GraphBreak where a region would end. dynamic: None, True or False as in torch.compile.
     background: compile on another thread; until that is done calls run eagerly. disable: give `model` back.
-    recompile_limit: how many recordings are kept for one target (8).
+    recompile_limit: how many recordings are kept for one place in the code (config.recompile_limit, 8).
+    backend: a name of list_backends(), or a function (torchbolt.backends). mode, options: list_mode_options()
+    and describe_options(). name: what the target is called in messages and logs.
     """
     if model is None:
         return lambda fn: compile(
@@ -52,7 +55,7 @@ def compile(
             recompile_limit=recompile_limit,
             name=name,
         )
-    checked = _check(
+    checked = options_.check(
         fullgraph=fullgraph,
         dynamic=dynamic,
         backend=backend,
@@ -60,6 +63,8 @@ def compile(
         options=options,
         background=background,
         recompile_limit=recompile_limit,
+        name=name,
+        disable=disable,
     )
     if disable:
         return model
@@ -74,13 +79,18 @@ def compile(
     return _compiled(model, checked)
 
 
-_check = options.check
 atexit.register(_C._stop)
 
 
 def _compiled(target, opts):
     compiled = _C.Compiled(
-        target, fullgraph=opts.fullgraph, background=opts.background, recompile_limit=opts.recompile_limit
+        target,
+        fullgraph=opts.fullgraph,
+        background=opts.background,
+        recompile_limit=opts.recompile_limit,
+        name=opts.name,
+        replay=opts.backend == "eager",
+        backend=opts.backend if callable(opts.backend) else None,
     )
     _all.add(compiled)
     return compiled

@@ -16,8 +16,10 @@
 #include "program/background.h"
 #include "program/compiled.h"
 #include "program/exceptions.h"
+#include "program/settings.h"
 #include "program/stats.h"
 #include "record/recorder.h"
+#include "support/log.h"
 
 namespace bolt::program {
 namespace {
@@ -141,15 +143,15 @@ int64_t length_of(const Site& site) {
 /// True when the stance in force leaves a call that no entry fits to eager; with an exception set where it is
 /// an error.
 bool stance_forbids(Site& site, PyObject* const* roots, size_t count) {
-  if (stance() == Stance::standard) return false;
+  const bool error = Settings::get().error_on_recompile;
+  if (stance() == Stance::standard && !error) return false;
   if (stance() == Stance::force_eager) return true;
   if (site.entries.empty()) return false;  // the first compilation is no recompilation
-  if (stance() == Stance::fail_on_recompile)
-    set_exception(
-        "RecompileError",
-        "torchbolt: nothing compiled fits this call and the stance is fail_on_recompile. The guard that "
-        "failed: " +
-            failed_guard(site, roots, count));
+  if (stance() == Stance::fail_on_recompile || error)
+    set_exception("RecompileError",
+                  std::string("torchbolt: nothing compiled fits this call and ") +
+                      (error ? "config.error_on_recompile is set" : "the stance is fail_on_recompile") +
+                      ". The guard that failed: " + failed_guard(site, roots, count));
   return true;
 }
 
@@ -183,8 +185,13 @@ PyObject* go_on(Compiled* self, Outcome at) {
       interp::discard_run(innermost);
       return nullptr;
     } else if (is_full(self, site, roots.data(), roots.size())) {
+      if (PyErr_Occurred()) {
+        interp::discard_run(innermost);
+        return nullptr;
+      }
       at = step(innermost, length_of(site));
     } else {
+      note_recompile(self, site, roots.data(), roots.size());
       at = record_frames(self, site, innermost);
     }
   }
@@ -195,7 +202,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   Compiled* self = self_of(callable);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
   const size_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (stance() == Stance::force_eager) return call_target(self, args, nargs, kwnames);
+  if (stance() == Stance::force_eager || Settings::get().disable)
+    return call_target(self, args, nargs, kwnames);
   // Inside somebody else's recording we are just a Python call.
   if (record::Recorder::current() && !record::Recorder::current()->stopped())
     return call_target(self, args, nargs, kwnames);
@@ -226,9 +234,11 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   if (stance_forbids(site, roots, total + 1))
     return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
   if (is_full(self, site, roots, total + 1)) {
+    if (PyErr_Occurred()) return nullptr;
     if (self->state->sites.empty()) return call_target(self, args, nargs, kwnames);
     return go_on(self, step_into(self, args, nargs, kwnames, length_of(site)));
   }
+  note_recompile(self, site, roots, total + 1);
   return go_on(self, record_call(self, args, nargs, kwnames));
 }
 
@@ -236,18 +246,22 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
 // -----------------------------------------------------------------------------------------------
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit", nullptr};
-  PyObject* target;
-  int fullgraph = 0, background = 0;
-  Py_ssize_t limit = 8;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppn", const_cast<char**>(names), &target, &fullgraph,
-                                   &background, &limit))
+  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit",
+                                "name",   "replay",    "backend",    nullptr};
+  PyObject *target, *backend = Py_None;
+  int fullgraph = 0, background = 0, replay = 0;
+  Py_ssize_t limit = 0;
+  const char* name = "";
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnspO", const_cast<char**>(names), &target, &fullgraph,
+                                   &background, &limit, &name, &replay, &backend))
     return nullptr;
   Compiled* self = self_of(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
-  self->options = {fullgraph != 0, background != 0, limit};
+  self->options =
+      new Options{fullgraph != 0, background != 0, limit,
+                  name,           replay != 0,     backend == Py_None ? PyRef() : PyRef::share(backend)};
   self->state = new Compiled::State();
   return reinterpret_cast<PyObject*>(self);
 }
@@ -262,10 +276,12 @@ void forget(Compiled::State& state) {
 
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(self_of(o)->target);
+  if (self_of(o)->options) Py_VISIT(self_of(o)->options->backend.get());
   return 0;
 }
 int compiled_clear(PyObject* o) {
   Py_CLEAR(self_of(o)->target);
+  if (self_of(o)->options) self_of(o)->options->backend = PyRef();
   if (self_of(o)->state) forget(*self_of(o)->state);
   return 0;
 }
@@ -274,6 +290,7 @@ void compiled_dealloc(PyObject* o) {
   if (self_of(o)->weakrefs) PyObject_ClearWeakRefs(o);
   compiled_clear(o);
   delete self_of(o)->state;
+  delete self_of(o)->options;
   Py_TYPE(o)->tp_free(o);
 }
 
@@ -299,6 +316,10 @@ PyObject* compiled_regions(PyObject* o, PyObject*) {
   for (const auto& [serial, dict] : all)
     if (dict) PyList_Append(list, dict.get());
   return list;
+}
+
+PyObject* compiled_recompiles(PyObject* o, PyObject*) {
+  return describe_recompiles(self_of(o)->state->recompiles);
 }
 
 /// The seconds that finding the entry for these arguments takes: a call's guards.
@@ -332,6 +353,7 @@ PyObject* compiled_getattro(PyObject* o, PyObject* name) {
 
 PyMethodDef compiled_methods[] = {
     {"_regions", compiled_regions, METH_NOARGS, "What was compiled so far, a dict for each region."},
+    {"_recompiles", compiled_recompiles, METH_NOARGS, "Why calls were recorded again, a dict for each time."},
     {"_guard_seconds", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_guard_seconds)),
      METH_FASTCALL | METH_KEYWORDS,
      "Seconds to check the guards of a call with these arguments; None: no entry fits."},
@@ -391,7 +413,25 @@ PyObject* set_stance(PyObject*, PyObject* value) {
   return PyLong_FromLong(before);
 }
 
+PyObject* replace_logs(PyObject*, PyObject* text) {
+  const char* wanted = PyUnicode_AsUTF8(text);
+  if (!wanted) return nullptr;
+  set_logs(wanted);
+  Py_RETURN_NONE;
+}
+PyObject* table_of_logs(PyObject*, PyObject*) {
+  PyObject* names = PyDict_New();
+  for (const LogName& row : log_names()) {
+    PyRef text = PyRef::steal(PyUnicode_FromString(std::string(row.meaning).c_str()));
+    PyDict_SetItemString(names, std::string(row.name).c_str(), text.get());
+  }
+  return names;
+}
+
 PyMethodDef functions[] = {
+    {"_configure", configure, METH_VARARGS, "_configure(name, number): a setting of program/settings.h."},
+    {"_set_logs", replace_logs, METH_O, "What to log from now on, as in TORCHBOLT_LOGS."},
+    {"_log_names", table_of_logs, METH_NOARGS, "Names that can be logged, and what they mean."},
     {"_set_stance", set_stance, METH_O, "Sets this thread's stance (its number); the one before."},
     {"stats", stats_dict, METH_NOARGS, "Counters of this process."},
     {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},

@@ -30,7 +30,15 @@ namespace bolt::program {
 struct Options {
   bool fullgraph = false;
   bool background = false;
-  Py_ssize_t recompile_limit = 8;
+  Py_ssize_t recompile_limit = 0;  ///< 0: that of torchbolt.config
+  std::string name;                ///< for messages; "": the target's own
+  bool replay = false;             ///< backend="eager"
+  PyRef backend;                   ///< of torchbolt/backends.py, or null: ours
+};
+
+/// A call was recorded again: the guard that failed, with the value it expected and the one it met.
+struct Recompile {
+  std::string where, guard;
 };
 
 /// Counts up: what was recorded first comes first in reports.
@@ -74,12 +82,13 @@ struct Compiled {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* target;
   PyObject* weakrefs;
-  Options options;
+  Options* options;
   struct State {
     Site start;
     std::map<observe::Place, Site> sites;
     guard::Found found;  ///< scratch of the check
     bool warned_failure = false;
+    std::vector<Recompile> recompiles;  ///< the last ones
   };
   State* state;
 };
@@ -105,13 +114,17 @@ Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
 bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry);
 /// The guard that failed last, for messages.
 std::string failed_guard(Site& site, PyObject* const* roots, size_t count);
-/// True when `site` shall not be recorded any more; says so once. `roots` are those that no entry fitted.
+/// True when `site` shall not be recorded any more; says so once, or sets an exception where that is asked
+/// for. `roots` are those that no entry fitted.
 bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count);
+/// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
+void note_recompile(Compiled* self, Site& site, PyObject* const* roots, size_t count);
 
 // -- report.cpp
 
 /// One entry as a dict for explain(); all counters as a dict for stats().
 PyObject* describe(const Entry& entry);
+PyObject* describe_recompiles(const std::vector<Recompile>& recompiles);
 PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks);
 PyObject* stats_dict(PyObject*, PyObject*);
 

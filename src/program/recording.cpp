@@ -6,13 +6,16 @@
 #include <unordered_map>
 
 #include "compile.h"
+#include "program/backend.h"
 #include "program/background.h"
 #include "program/compiled.h"
 #include "program/exceptions.h"
+#include "program/settings.h"
 #include "program/stats.h"
 #include "record/recorder.h"
 #include "support/error.h"
 #include "support/knobs.h"
+#include "support/log.h"
 
 namespace bolt::program {
 namespace {
@@ -41,6 +44,7 @@ class Bridge final : public observe::RecorderHooks {
   }
   bool in_operator() const override { return recorder.in_operator(); }
   bool reshaped() override { return recorder.reshaped(); }
+  void pause(bool on) override { recorder.pause(on); }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
 
   int slot_of(const at::Tensor& t) const {
@@ -93,13 +97,21 @@ std::string describe_break(const observe::BreakReason& reason) {
   return text;
 }
 
-bool strict() { return knob_bool("TORCHBOLT_STRICT"); }
+bool strict() { return knob_bool("TORCHBOLT_STRICT") || !Settings::get().suppress_errors; }
+
+std::string name_of(Compiled* self) {
+  if (!self->options->name.empty()) return self->options->name;
+  PyRef name = PyRef::steal(PyObject_GetAttrString(self->target, "__qualname__"));
+  const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (!text) PyErr_Clear();
+  return text ? text : "a function";
+}
 
 // A failure of ours: the user already has eager's result. Loud once, then eager; raised in strict mode.
 bool report_failure(Compiled* self, const std::string& what) {
   ++Stats::get().eager_fallbacks;
   if (strict()) {
-    PyErr_SetString(PyExc_RuntimeError, ("torchbolt: " + what).c_str());
+    set_exception("InternalError", "torchbolt: " + what);
     return false;
   }
   if (!self->state->warned_failure) {
@@ -115,8 +127,7 @@ constexpr int kHopeless = 2;
 
 /// The region is ready: calls may take the entry.
 void adopt(Entry& entry, std::shared_ptr<Region> region) {
-  if (!region->facts.compiled && region->facts.why_replayed != "gradients are needed")
-    ++Stats::get().eager_fallbacks;
+  if (region->facts.fallback) ++Stats::get().eager_fallbacks;
   std::vector<int> written;
   for (int i : region->written_inputs())
     if (entry.tape_input_slot[static_cast<size_t>(i)] >= 0)
@@ -134,6 +145,28 @@ void try_compile(Recorded recorded, std::shared_ptr<Region>& region, std::string
   } catch (...) {
     failure = "the compiler threw something that is not a std::exception";
   }
+}
+
+/// Which argument it is, or is found in. The state of an object (a module's parameters) is none.
+int argument_of(const guard::Source* source) {
+  for (; source->parent; source = source->parent)
+    if (source->access == guard::Access::instance_dict) return BackendInput::kNoArgument;
+  return source->access == guard::Access::root ? static_cast<int>(source->index) : BackendInput::kNoArgument;
+}
+
+std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<at::Tensor>& tensors,
+                                         const std::vector<bool>& used) {
+  std::vector<BackendInput> out(tensors.size());
+  const guard::SourceTree& tree = entry.guards->tree();
+  for (const auto& source : tree.all())
+    for (const auto& a : source->assumptions) {
+      if (a.check != guard::Check::tensor) continue;
+      for (size_t i = 0; i < out.size(); ++i) {
+        if (entry.tape_input_slot[i] != a.number || !used[i]) continue;
+        out[i] = {tensors[i], source->str(tree.root_names), argument_of(source.get())};
+      }
+    }
+  return out;
 }
 
 /// Compiles what was recorded into `entry`, now or in the background.
@@ -157,9 +190,16 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     recorded.is_param.push_back(slot >= 0 && on_objects[slot]);
   }
   recorded.wanted = bridge.wanted;
+  recorded.name = name_of(self);
+  recorded.replay = self->options->replay;
   recorded.tape = std::move(recorder.tape());
 
-  if (self->options.background) {
+  if (self->options->backend) {
+    std::vector<BackendInput> inputs = backend_inputs(*entry, recorder.inputs(), used);
+    adopt(*entry, compile_with_backend(self->options->backend.get(), std::move(recorded), std::move(inputs)));
+    return;
+  }
+  if (self->options->background) {
     auto pending = entry->pending = std::make_shared<Pending>();
     run_in_background([pending, recorded = std::make_shared<Recorded>(std::move(recorded))] {
       std::shared_ptr<Region> region;
@@ -185,8 +225,13 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
 bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge, size_t nargs,
           PyObject* kwnames) {
   auto& stats = Stats::get();
-  for (const auto& b : seen.breaks) stats.count_break(b.what);
-  if (self->options.fullgraph && (seen.end == observe::End::broke || !seen.unsound.empty())) {
+  bool breaks_are_errors = self->options->fullgraph;
+  for (const auto& b : seen.breaks) {
+    stats.count_break(b.what);
+    breaks_are_errors |= b.is_error;
+    if (log_wanted("graph_breaks")) log("graph_breaks", name_of(self) + ": " + describe_break(b));
+  }
+  if (breaks_are_errors && (seen.end == observe::End::broke || !seen.unsound.empty())) {
     set_exception("GraphBreak", seen.breaks.empty() ? seen.unsound : describe_break(seen.breaks[0]));
     return false;
   }
@@ -211,6 +256,8 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   entry->breaks = std::move(seen.breaks);
   entry->nargs = nargs;
   entry->kwnames = PyRef::share(kwnames);
+  if (log_wanted("guards"))
+    for (const std::string& line : entry->guards->describe()) log("guards", name_of(self) + ": " + line);
   build_region(self, entry, bridge);
   ++stats.regions;
   if (!site.entries.empty()) ++stats.recompiles;
@@ -221,6 +268,7 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
 /// Runs `observe` under a recorder and keeps what it saw.
 template <class Observe>
 Outcome record(Compiled* self, Site& site, size_t nargs, PyObject* kwnames, Observe observe) {
+  const bool errors_before = observe::breaks_are_errors();
   Bridge bridge;
   observe::Ran ran;
   std::unique_ptr<observe::Observation> seen;
@@ -239,21 +287,21 @@ Outcome record(Compiled* self, Site& site, size_t nargs, PyObject* kwnames, Obse
   bool kept = false;
   try {
     kept = seen ? keep(self, site, *seen, bridge, nargs, kwnames) : report_failure(self, failure);
+  } catch (const PythonError&) {
+    kept = false;
   } catch (const std::exception& e) {
     ++site.hopeless;
     kept = report_failure(self, e.what());
   }
   if (kept) return {ran.result, ran.suspended};
+  observe::breaks_are_errors() = errors_before;  // the `with` that set it will not be left
   Py_CLEAR(ran.result);
   if (ran.suspended) interp::discard_run(ran.suspended);
   return {};
 }
 
 std::string limit_message(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
-  PyRef name = PyRef::steal(PyObject_GetAttrString(self->target, "__qualname__"));
-  if (!name) PyErr_Clear();
-  const char* text = name ? PyUnicode_AsUTF8(name.get()) : "a function";
-  std::string message = std::string("torchbolt: ") + text;
+  std::string message = "torchbolt: " + name_of(self);
   if (site.entries.empty()) return message + " could not be compiled and now runs eagerly.";
   return message + " was compiled " + std::to_string(site.entries.size()) +
          " times (recompile_limit) and now runs eagerly where none of them fits. The last guard that "
@@ -297,15 +345,37 @@ bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {
   return report_failure(self, failure);
 }
 
+void note_recompile(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
+  if (site.entries.empty()) return;
+  constexpr size_t kKept = 64;
+  auto& kept = self->state->recompiles;
+  if (kept.size() >= kKept) kept.erase(kept.begin());
+  kept.push_back({name_of(self), failed_guard(site, roots, count)});
+  log("recompiles", kept.back().where + " is recorded again, because " + kept.back().guard);
+  if (!log_wanted("recompiles_verbose") && !log_wanted("recompiles", true)) return;
+  for (size_t i = 1; i < site.entries.size(); ++i)
+    log(log_wanted("recompiles", true) ? "recompiles" : "recompiles_verbose",
+        "  program " + std::to_string(i) + ": " + site.entries[i]->guards->explain_failure(roots, count));
+}
+
 std::string failed_guard(Site& site, PyObject* const* roots, size_t count) {
   return site.entries.empty() ? "" : site.entries.front()->guards->explain_failure(roots, count);
 }
 
 bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
-  if (static_cast<Py_ssize_t>(site.entries.size()) < self->options.recompile_limit &&
-      site.hopeless < kHopeless)
-    return false;
+  const Settings& settings = Settings::get();
+  const int64_t limit =
+      self->options->recompile_limit ? self->options->recompile_limit : settings.recompile_limit.load();
+  size_t all = self->state->start.entries.size();
+  for (const auto& [place, other] : self->state->sites) all += other.entries.size();
+  const bool full = static_cast<int64_t>(site.entries.size()) >= limit ||
+                    static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
+  if (!full && site.hopeless < kHopeless) return false;
   ++Stats::get().eager_fallbacks;
+  if (full && (self->options->fullgraph || settings.fail_on_recompile_limit_hit)) {
+    set_exception("FailOnRecompileLimitHit", limit_message(self, site, roots, count));
+    return true;
+  }
   if (!std::exchange(site.warned, true)) warn(PyExc_RuntimeWarning, limit_message(self, site, roots, count));
   return true;
 }
