@@ -14,6 +14,7 @@
 #include "graph/passes/passes.h"
 #include "graph/verify.h"
 #include "loops/plan.h"
+#include "program/functional.h"
 #include "program/stats.h"
 #include "record/recorder.h"
 #include "support/error.h"
@@ -85,7 +86,7 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
   };
   if (log_wanted("graph_code"))
     log("graph_code", "recorded in " + recorded.name + "\n" + print(recorded.tape));
-  if (recorded.replay) return replayed("the backend is eager", false);
+  if (recorded.road == Road::replay) return replayed("the backend is eager", false);
   const bool gradients = needs_gradients(recorded.tape);
   if (std::string why = obstacle(recorded); !why.empty()) return replayed(why, !gradients);
 
@@ -98,6 +99,14 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
         autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants});
     graph::verify(*lowered.graph);
     if (log_wanted("aot_graphs")) log("aot_graphs", graph::print(*lowered.graph));
+    if (recorded.road == Road::functional) {
+      std::string text = graph::print(*lowered.graph);
+      auto run = program::run_functional(std::move(lowered), recorded.wanted.size());
+      auto region =
+          std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), run);
+      region->facts.graph_text = std::move(text);
+      return region;
+    }
     stages.enter("graph");
     graph::optimize(*lowered.graph);
     std::string graph_text = graph::print(*lowered.graph);

@@ -11,6 +11,10 @@
 
 namespace bolt {
 
+/// How far it goes: backend="torchbolt", "eager" (the tape is replayed), "aot_eager" (the functional graph is
+/// run).
+enum class Road : uint8_t { compile, replay, functional };
+
 /// A finished recording and what is known about its inputs.
 struct Recorded {
   record::Tape tape;
@@ -18,8 +22,8 @@ struct Recorded {
   std::vector<bool> is_param;            // per tape input
   std::unordered_map<int, at::Tensor> constants;
   std::string obstacle;  // why it can only be replayed; "" = compile
-  bool replay = false;   // replayed because that was asked for (backend="eager")
-  std::string name;      // of the region, for dumps and logs
+  Road road = Road::compile;
+  std::string name;  // of the region, for dumps and logs
 };
 
 /// Never throws for what cannot be compiled: the region then replays its tape and says why. Internal failures

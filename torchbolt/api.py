@@ -9,7 +9,7 @@ import weakref
 
 import torch
 
-from torchbolt import _C
+from torchbolt import _C, backends
 from torchbolt import options as options_
 
 # Compiled objects alive, so that reset() reaches them.
@@ -89,7 +89,7 @@ def _compiled(target, opts):
         background=opts.background,
         recompile_limit=opts.recompile_limit,
         name=opts.name,
-        replay=opts.backend == "eager",
+        road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
         backend=opts.backend if callable(opts.backend) else None,
     )
     _all.add(compiled)

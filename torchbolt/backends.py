@@ -17,11 +17,18 @@ import torch.fx
 
 from torchbolt import exc
 
-# Ours, in C++: no function to call.
+
+class _Native(NamedTuple):
+    road: int  # compile.h's Road
+    meaning: str
+
+
+# Ours, in C++: no function to call. The latter two tell where a fault comes from.
 NATIVE = {
-    "torchbolt": "compiles",
-    "inductor": "what torch.compile calls its own compiler: torchbolt takes its place",
-    "eager": "records, then replays eager's operators: does a fault come from recording or from compiling?",
+    "torchbolt": _Native(0, "compiles"),
+    "inductor": _Native(0, "what torch.compile calls its own compiler: torchbolt takes its place"),
+    "eager": _Native(1, "records, then replays the operators"),
+    "aot_eager": _Native(2, "records, makes the functional graph, and runs that operator by operator"),
 }
 _registered: dict[str, tuple] = {}  # name -> (function, tags)
 

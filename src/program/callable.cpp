@@ -247,21 +247,21 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"target", "fullgraph", "background", "recompile_limit",
-                                "name",   "replay",    "backend",    nullptr};
+                                "name",   "road",      "backend",    nullptr};
   PyObject *target, *backend = Py_None;
-  int fullgraph = 0, background = 0, replay = 0;
+  int fullgraph = 0, background = 0, road = 0;
   Py_ssize_t limit = 0;
   const char* name = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnspO", const_cast<char**>(names), &target, &fullgraph,
-                                   &background, &limit, &name, &replay, &backend))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnsiO", const_cast<char**>(names), &target, &fullgraph,
+                                   &background, &limit, &name, &road, &backend))
     return nullptr;
   Compiled* self = self_of(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
-  self->options =
-      new Options{fullgraph != 0, background != 0, limit,
-                  name,           replay != 0,     backend == Py_None ? PyRef() : PyRef::share(backend)};
+  self->options = new Options{
+      fullgraph != 0, background != 0,         limit,
+      name,           static_cast<Road>(road), backend == Py_None ? PyRef() : PyRef::share(backend)};
   self->state = new Compiled::State();
   return reinterpret_cast<PyObject*>(self);
 }

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "compile.h"
 #include "guard/program.h"
 #include "guard/recipe.h"
 #include "interp/observe/frames.h"
@@ -32,8 +33,8 @@ struct Options {
   bool background = false;
   Py_ssize_t recompile_limit = 0;  ///< 0: that of torchbolt.config
   std::string name;                ///< for messages; "": the target's own
-  bool replay = false;             ///< backend="eager"
-  PyRef backend;                   ///< of torchbolt/backends.py, or null: ours
+  Road road = Road::compile;
+  PyRef backend;  ///< of torchbolt/backends.py, or null: ours
 };
 
 /// A call was recorded again: the guard that failed, with the value it expected and the one it met.

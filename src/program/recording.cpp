@@ -191,7 +191,7 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   }
   recorded.wanted = bridge.wanted;
   recorded.name = name_of(self);
-  recorded.replay = self->options->replay;
+  recorded.road = self->options->road;
   recorded.tape = std::move(recorder.tape());
 
   if (self->options->backend) {

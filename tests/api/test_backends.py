@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import torchbolt
@@ -194,6 +195,51 @@ def test_eager():
     (region,) = torchbolt.api.compiled_of(compiled)._regions()
     assert not region["compiled"] and region["why_replayed"] == "the backend is eager"
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def shapes_and_views(x):
+    a, b = x.split(2)
+    y = torch.where(a > 0, a, b.t().reshape(2, 6)).flip(0)
+    return F.pad(y, (1, 2), value=3.0)[:, 1::2], x.sum(0, keepdim=True), x.argmax(1), y.prod(1), (y > 0).any(0)
+
+
+def activations(x):
+    y = F.gelu(x) + F.silu(x) + F.elu(x, 1.5) + F.hardtanh(x) + F.leaky_relu(x) + F.softplus(x) + F.mish(x)
+    return y, torch.exp(x).log1p().rsqrt(), torch.fmod(x, 2) + torch.remainder(x, 2) + x // 2 + torch.erf(x)
+
+
+def layers(x):
+    image = x.reshape(1, 2, 3, 4)
+    y = F.conv2d(image, torch.ones(4, 2, 2, 2)) + F.interpolate(image, scale_factor=2)[:, :1, :2, :3]
+    return F.layer_norm(y, (3,)), F.group_norm(y, 2), F.max_pool2d(y, 2), torch.softmax(y, 1), y.var(), y.logsumexp(0)
+
+
+def writes(x):
+    y = x.clone()
+    y[1:].mul_(2)
+    y[:, 0] = 5
+    x.add_(1)
+    x.t_()
+    return y, y[0], x[0], torch.arange(3, dtype=torch.float32) * 2 + 1, torch.full((2,), 7)
+
+
+def library(x):
+    q = x.reshape(1, 2, 3, 4)
+    return F.scaled_dot_product_attention(q, q, q, is_causal=True), torch.topk(x, 2)[0], x @ x.t(), torch.cat([x, x])
+
+
+@pytest.mark.parametrize("fn", [shapes_and_views, activations, layers, writes, library])
+def test_aot_eager(fn):
+    compiled = torchbolt.compile(fn, backend="aot_eager", fullgraph=True)
+    for _ in range(3):
+        x, y = torch.randn(4, 6), torch.empty(4, 6)
+        y.copy_(x)
+        for got, want in zip(compiled(y), fn(x), strict=True):
+            torch.testing.assert_close(got, want)
+            assert got.stride() == want.stride()
+        assert torch.equal(x, y)
+    (region,) = torchbolt.api.compiled_of(compiled)._regions()
+    assert region["compiled"] and region["kernels"] == 0 and "graph @" in region["graph"]
 
 
 def test_names():
