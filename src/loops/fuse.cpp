@@ -213,8 +213,7 @@ class Fuser {
   }
 
   void siblings() {
-    for (size_t id = 0; id < readers_.size(); ++id) {
-      const auto& readers = readers_[id];
+    for (const auto& readers : readers_) {
       for (size_t i = 0; i + 1 < readers.size(); ++i) {
         for (size_t j = i + 1; j < readers.size() && j < i + 4; ++j) {
           int a = unit(readers[i]), b = unit(readers[j]);

@@ -70,7 +70,7 @@ class GemmEmitter {
     }
     tile_ = tile_of(s_.rows);
     for (int64_t rows : {16, 8, 4, 2, 1}) {
-      if (rows < s_.rows) tail_tiles_.push_back({rows, tile_of(rows)});
+      if (rows < s_.rows) tail_tiles_.emplace_back(rows, tile_of(rows));
     }
   }
 
