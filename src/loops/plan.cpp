@@ -127,6 +127,11 @@ class Planner {
   }
 
   bool kernel(const Group& group, bool fold) {
+    auto no_elements = [](const Value* v) { return v->type.numel().is_const(0); };
+    if (std::all_of(group.stored.begin(), group.stored.end(), no_elements)) {
+      for (const Value* v : group.stored) define(v, false, false);  // memory, and nothing to put there
+      return true;
+    }
     std::optional<Built> built = build_kernel({fusion_.usage, fusion_.strides}, group);
     if (!built) return false;
     Step s{};

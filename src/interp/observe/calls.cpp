@@ -83,9 +83,10 @@ bool is_harmless(PyCodeObject* code) {
   };
   // Finalisers, caches of weak references, abstract base classes: state that no region depends on.
   // And imports: a module's body runs once in a process.
-  return name == "__del__" || name == "<module>" || file.rfind("<frozen importlib", 0) == 0 ||
-         ends_with("weakref.py") || ends_with("_weakrefset.py") || ends_with("abc.py") ||
-         file == "<frozen abc>" || ends_with("enum.py");
+  // A tensor's hash is its identity, and a set or dict gives nothing else of it away.
+  return name == "__del__" || name == "<module>" || (name == "__hash__" && ends_with("torch/_tensor.py")) ||
+         file.rfind("<frozen importlib", 0) == 0 || ends_with("weakref.py") || ends_with("_weakrefset.py") ||
+         ends_with("abc.py") || file == "<frozen abc>" || ends_with("enum.py");
 }
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
