@@ -5,18 +5,16 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 
-#include "codegen/cpu/attention/from_plan.h"
-#include "codegen/cpu/compile_plan.h"
-#include "tests/fuzz/compiled_runner.h"
+#include "tests/gemm/run_graph.h"
 
 namespace bolt::codegen::cpu::attention {
 namespace {
 
 using graph::HostTensor;
 using Isa = Target::Isa;
-using Sizes = std::vector<int64_t>;
+using test::Ran;
+using test::Sizes;
 
 Target target_of(Isa isa) {
   Target target;
@@ -24,51 +22,15 @@ Target target_of(Isa isa) {
   return target;
 }
 
-HostTensor random_tensor(DType dtype, const Sizes& sizes, std::mt19937& random) {
-  HostTensor t = graph::make_tensor(dtype, sizes);
-  std::uniform_real_distribution<float> number(-2, 2);
-  for (graph::Cell& cell : t.cells) {
-    if (t.is_real())
-      cell.real = number(random);
-    else
-      cell.whole = random() % 3 != 0;
-  }
-  return t;
-}
-
-struct Ran {
-  std::string plan;
-  int attentions = 0;
-  double difference = 0;
-};
-
-/// Plans and runs the graph; `sizes` of its inputs, as symbols stand for them.
 Ran run(const std::string& text, const std::vector<Sizes>& sizes, Isa isa,
         const std::function<void(std::vector<HostTensor>&)>& change = nullptr) {
-  const Target target = target_of(isa);
-  std::unique_ptr<graph::Graph> g = graph::parse(text);
-  std::mt19937 random(7);
-  std::vector<HostTensor> inputs;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    inputs.push_back(random_tensor(g->inputs[i].value->type.dtype, sizes[i], random));
-  if (change) change(inputs);
-  const std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
-  const loops::Plan plan = loops::plan(std::move(g), plan_options(target));
-  const PlanCode code = compile(plan, target);
-  Ran ran;
-  ran.plan = loops::print(plan);
-  for (const loops::Step& s : plan.steps)
-    ran.attentions += s.kind == loops::StepKind::Contraction && s.node->op == graph::Op::sdpa;
-  const std::vector<HostTensor> got = fuzz::CompiledRunner(plan, code, inputs).run();
-  for (size_t i = 0; i < got.size(); ++i)
-    ran.difference = std::max(ran.difference, graph::difference(got[i], expected[i]));
-  return ran;
+  return test::run_graph(text, sizes, target_of(isa), change);
 }
 
 constexpr double kTolerance = 2e-6;
 
 void expect_ours(const Ran& ran) {
-  EXPECT_EQ(ran.attentions, 1) << ran.plan;
+  EXPECT_EQ(ran.contractions, 1) << ran.plan;
   EXPECT_LE(ran.difference, kTolerance) << ran.plan;
 }
 
