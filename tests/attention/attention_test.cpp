@@ -197,6 +197,29 @@ TEST(Attention, TransposedQueriesAndKeys) {
       sizes, Isa::Avx512));
 }
 
+// Sums of pairs are exact to float32, the result is rounded to bfloat16.
+TEST(Attention, Bfloat16) {
+  Target target = target_of(Isa::Avx512);
+  target.avx512_bf16 = true;
+  for (const Shape& s : std::vector<Shape>{{2, 3, 37, 50, 24, 40}, {1, 1, 20, 700, 32, 33}})
+    for (const char* mask : {"", "b8", "bf16"})
+      for (const char* attributes : {"", "causal=true"}) {
+        std::vector<Sizes> sizes = operands(s);
+        std::vector<std::string> t;
+        for (const Sizes& x : sizes) t.push_back(type("bf16", x));
+        if (*mask) {
+          sizes.push_back({s.queries, s.keys});
+          t.push_back(type(mask, sizes.back()));
+        }
+        const std::string text = sdpa(t, attributes);
+        const loops::Plan plan = loops::plan(graph::parse(text), plan_options(target));
+        EXPECT_EQ(plan.steps.at(0).kind, loops::StepKind::Contraction) << text;
+        if (!Target::host().avx512_bf16) continue;
+        const Ran ran = test::run_graph(text, sizes, target);
+        EXPECT_LE(ran.difference, 1.0 / 256) << ran.plan;
+      }
+}
+
 TEST(Attention, WhatTheLibraryKeeps) {
   auto ours = [](const std::vector<std::string>& t, Isa isa = Isa::Avx512) {
     const loops::Plan plan = loops::plan(graph::parse(sdpa(t)), plan_options(target_of(isa)));
@@ -207,7 +230,10 @@ TEST(Attention, WhatTheLibraryKeeps) {
   EXPECT_FALSE(ours({whole, whole, whole}, Isa::Scalar));
   EXPECT_FALSE(ours({"f32[1, 1, 1, 16]", whole, whole}));
   EXPECT_FALSE(ours({whole, whole, "f32[1, 1, 20, 16]{320, 320, 1, 20}"}));
-  EXPECT_FALSE(ours({"f64[1, 1, 20, 16]", "f64[1, 1, 20, 16]", "f64[1, 1, 20, 16]"}));
+  for (const char* dtype : {"f64", "bf16"}) {
+    const std::string other = type(dtype, {1, 1, 20, 16});
+    EXPECT_FALSE(ours({other, other, other})) << dtype;
+  }
 }
 
 }  // namespace

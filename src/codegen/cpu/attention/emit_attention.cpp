@@ -211,6 +211,7 @@ class AttentionEmitter {
     gemm::TileShape shape;
     shape.vectors = vectors;
     shape.lanes = s_.lanes;
+    shape.pairs = k_.pairs;
     shape.k = {{k_.depth, k_.k.col}};
     shape.b_step = s_.width();
     for (int64_t r = 0; r < rows; ++r) shape.row_offsets.push_back(r * k_.k.row);
@@ -231,7 +232,7 @@ class AttentionEmitter {
 
   llvm::Function* mask_function(const std::string& name, int vectors) {
     MaskShape shape{s_.lanes, s_.width(), vectors, k_.scale, k_.causal, std::nullopt};
-    if (k_.mask) shape.mask = {k_.mask->matrix.row, k_.mask->matrix.col, k_.mask->boolean};
+    if (k_.mask) shape.mask = {k_.mask->matrix.row, k_.mask->matrix.col, k_.mask->boolean, k_.pairs};
     return emit_mask_function(module_, name, shape);
   }
   llvm::Function* softmax_function(const std::string& name, int vectors) {
@@ -250,6 +251,7 @@ class AttentionEmitter {
     shape.vectors = panel.vectors;
     shape.lanes = s_.lanes;
     shape.last_lanes = panel.last_lanes;
+    shape.wide_b = k_.pairs;
     shape.k = {{1, s_.width()}};
     shape.b_step = k_.v.row;
     for (int64_t r = 0; r < rows; ++r) shape.row_offsets.push_back(r);
@@ -320,11 +322,12 @@ class AttentionEmitter {
       };
       q_ = along(q_, dim->q, b_.getFloatTy());
       key_ = along(key_, dim->k, b_.getFloatTy());
-      value_ = along(value_, dim->v, b_.getFloatTy());
+      value_ = along(value_, dim->v, value_element());
       if (mask_) mask_ = along(mask_, dim->mask, mask_element());
     }
   }
-  llvm::Type* mask_element() { return k_.mask->boolean ? b_.getInt8Ty() : b_.getFloatTy(); }
+  llvm::Type* value_element() { return k_.pairs ? b_.getInt16Ty() : b_.getFloatTy(); }
+  llvm::Type* mask_element() { return k_.mask->boolean ? b_.getInt8Ty() : value_element(); }
 
   void emit_task(Value* first_query) {
     first_query_ = first_query;
@@ -422,11 +425,13 @@ class AttentionEmitter {
                                 softmax_.maximum(b_, statistics_)});
     }
     b_.CreateCall(part.softmax, {scores_, count, statistics_});
-    Value* values = float_at(b_, value_, b_.CreateMul(key, i64(b_, k_.v.row)));
+    Value* values = b_.CreateMul(key, i64(b_, k_.v.row));
     for (const Panel& panel : panels_)
       emit_rows(panel.values, count_, i64(b_, 0), [&](llvm::Function* tile, Value* row) {
-        std::vector<Value*> arguments{float_at(b_, scores_, row), float_at(b_, values, panel.column), count,
-                                      float_at(b_, factors(), row)};
+        std::vector<Value*> arguments{
+            float_at(b_, scores_, row),
+            b_.CreateGEP(value_element(), value_, b_.CreateAdd(values, i64(b_, panel.column))), count,
+            float_at(b_, factors(), row)};
         if (single_)
           arguments.insert(arguments.end(),
                            {args_.buffers, args_.syms, result_row(row), i64(b_, panel.column)});

@@ -43,7 +43,20 @@ class MaskEmitter {
   Value* keys() { return f_->getArg(1); }
   Value* splat(Value* x) { return b_.CreateVectorSplat(static_cast<unsigned>(s_.lanes), x); }
   bool in_squares() const { return s_.mask && s_.mask->key_stride == 1 && s_.mask->query_stride != 0; }
-  llvm::Type* element() { return s_.mask->boolean ? b_.getInt8Ty() : b_.getFloatTy(); }
+  llvm::Type* element() {
+    return s_.mask->boolean ? b_.getInt8Ty() : s_.mask->half ? b_.getInt16Ty() : b_.getFloatTy();
+  }
+  llvm::Align align() { return llvm::Align(s_.mask->boolean ? 1 : s_.mask->half ? 2 : 4); }
+  llvm::FixedVectorType* elements() {
+    return llvm::FixedVectorType::get(element(), static_cast<unsigned>(s_.lanes));
+  }
+  /// What elements of the mask add to the scores.
+  Value* added(Value* numbers) {
+    if (s_.mask->boolean) return b_.CreateSelect(b_.CreateIsNotNull(numbers), zero_, nothing_);
+    if (!s_.mask->half) return numbers;
+    auto* words = llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(s_.lanes));
+    return b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(numbers, words), uint64_t{16}), vector_);
+  }
 
   /// As many keys as a vector has lanes at a time. Beyond the last key the mask is -inf.
   Value* squares(Value* most) {
@@ -64,10 +77,9 @@ class MaskEmitter {
   /// What is added to the scores of one query and `lanes` keys.
   Value* mask_row(Value* query, Value* key, Value* exists) {
     Value* at = b_.CreateGEP(element(), query, key);
-    if (!s_.mask->boolean) return b_.CreateMaskedLoad(vector_, at, llvm::Align(4), exists, nothing_);
-    auto* bytes = llvm::FixedVectorType::get(b_.getInt8Ty(), static_cast<unsigned>(s_.lanes));
-    Value* seen = b_.CreateMaskedLoad(bytes, at, llvm::Align(1), exists, llvm::Constant::getNullValue(bytes));
-    return b_.CreateSelect(b_.CreateIsNotNull(seen), zero_, nothing_);
+    Value* numbers =
+        b_.CreateMaskedLoad(elements(), at, align(), exists, llvm::Constant::getNullValue(elements()));
+    return b_.CreateSelect(exists, added(numbers), nothing_);
   }
 
   Value* rows(Value* most) {
@@ -79,19 +91,16 @@ class MaskEmitter {
   /// What is added to the scores of `lanes` queries and one key.
   Value* mask_column(Value* key) {
     Value* at = b_.CreateGEP(element(), f_->getArg(2), b_.CreateMul(key, i64(b_, s_.mask->key_stride)));
-    const llvm::Align align(s_.mask->boolean ? 1 : 4);
-    if (s_.mask->query_stride == 0) {
-      Value* number = b_.CreateAlignedLoad(element(), at, align);
-      return s_.mask->boolean ? b_.CreateSelect(b_.CreateIsNotNull(number), zero_, nothing_) : splat(number);
-    }
-    auto* type = llvm::FixedVectorType::get(element(), static_cast<unsigned>(s_.lanes));
-    Value* numbers = llvm::PoisonValue::get(type);
+    if (s_.mask->query_stride == 0)
+      return added(b_.CreateVectorSplat(static_cast<unsigned>(s_.lanes),
+                                        b_.CreateAlignedLoad(element(), at, align())));
+    Value* numbers = llvm::PoisonValue::get(elements());
     for (int lane = 0; lane < s_.lanes; ++lane) {
       Value* from = b_.CreateGEP(element(), at, query_offset(lane));
-      numbers = b_.CreateInsertElement(numbers, b_.CreateAlignedLoad(element(), from, align),
+      numbers = b_.CreateInsertElement(numbers, b_.CreateAlignedLoad(element(), from, align()),
                                        static_cast<uint64_t>(lane));
     }
-    return s_.mask->boolean ? b_.CreateSelect(b_.CreateIsNotNull(numbers), zero_, nothing_) : numbers;
+    return added(numbers);
   }
   /// Of a lane's query in the mask; lanes beyond the last query repeat it.
   Value* query_offset(int lane) {

@@ -22,6 +22,7 @@ struct MaskShape {
   struct Memory {
     int64_t query_stride, key_stride;
     bool boolean;
+    bool half;  ///< bfloat16
   };
   std::optional<Memory> mask;
 };

@@ -50,10 +50,31 @@ bool set_lead(AttentionKernel* a, const loops::Call& call) {
   return true;
 }
 
+/// Queries and keys count words of two from here on; false where they do not pair.
+bool make_pairs(AttentionKernel* a) {
+  a->pairs = true;
+  if (a->q.col != 1 || a->k.col != 1 || a->depth % 2 != 0) return false;
+  if (a->queries.is_const(1)) a->q.row = 0;
+  if (a->keys.is_const(1)) a->k.row = 0;
+  if (a->q.row % 2 != 0 || a->k.row % 2 != 0) return false;
+  a->depth /= 2;
+  a->q.row /= 2;
+  a->k.row /= 2;
+  for (LeadDim& dim : a->lead) {
+    if (!divisible(dim.q, 2) || !divisible(dim.k, 2)) return false;
+    dim.q = floordiv(dim.q, 2);
+    dim.k = floordiv(dim.k, 2);
+  }
+  return true;
+}
+
 std::optional<AttentionKernel> kernel_of(const loops::Call& call) {
   const size_t count = call.operands.size();
-  for (size_t i = 0; i < std::min<size_t>(count, 3); ++i)
-    if (call.operands[i].dtype != DType::F32) return std::nullopt;
+  const DType dtype = call.operands[0].dtype;
+  if (dtype != DType::F32 && dtype != DType::BF16) return std::nullopt;
+  for (size_t i = 0; i < count; ++i)
+    if (call.operands[i].dtype != dtype && (i < 3 || call.operands[i].dtype != DType::Bool))
+      return std::nullopt;
   const Type &q = call.operands[0], &k = call.operands[1], &v = call.operands[2];
   const Type& result = call.node.out()->type;
   const size_t rank = result.sizes.size();
@@ -72,7 +93,6 @@ std::optional<AttentionKernel> kernel_of(const loops::Call& call) {
   if (a.v.col != 1) return std::nullopt;
   if (count > 3) {
     const Type& m = call.operands[3];
-    if (m.dtype != DType::F32 && m.dtype != DType::Bool) return std::nullopt;
     a.mask.emplace();
     a.mask->boolean = m.dtype == DType::Bool;
     if (!set_matrix(&a.mask->matrix, 3, m)) return std::nullopt;
@@ -80,11 +100,13 @@ std::optional<AttentionKernel> kernel_of(const loops::Call& call) {
   a.scale = call.node.attr_or<double>("scale", 1 / std::sqrt(static_cast<double>(a.depth)));
   a.causal = call.node.attr<bool>("causal");
   a.empty_rows_nan = call.node.attr<bool>("empty_rows_nan");
-  return set_lead(&a, call) ? std::optional(a) : std::nullopt;
+  if (!set_lead(&a, call) || (dtype == DType::BF16 && !make_pairs(&a))) return std::nullopt;
+  return a;
 }
 
 /// The cost rule, all of it; bench/micro/attention.py measures what it rests on.
 bool worth_it(const AttentionKernel& a, const Target& target) {
+  if (a.pairs && !target.avx512_bf16) return false;
   if (target.isa == Target::Isa::Scalar || a.depth > kMostDepth || a.value_depth > kMostDepth) return false;
   return a.queries.value_or(kFewestQueries) >= kFewestQueries;
 }

@@ -2,8 +2,9 @@
 // an sdpa node of the plan -> the Attention we emit for it; and the rule which ones we take
 //
 // The questions and answers of gemm/from_plan.h, for attention: operands q, k, v and perhaps a mask, nothing
-// packed. Taken today: float32 on machines with AVX2 or AVX-512; any strides of queries and keys, values
-// whose columns are neighbours, any mask, causal, grouped heads.
+// packed. Taken today: float32 on machines with AVX2 or AVX-512, bfloat16 on those that multiply its pairs
+// (AVX512-BF16) and where queries and keys lie in pairs; else any strides of queries and keys, values whose
+// columns are neighbours, any mask, causal, grouped heads.
 #pragma once
 
 #include <optional>

@@ -36,6 +36,7 @@ std::string print(const AttentionKernel& k) {
   if (k.mask) print_matrix(out, k.mask->boolean ? "allowed" : "mask", k.mask->matrix);
   out << " scale " << std::hexfloat << k.scale << std::defaultfloat;
   if (k.causal) out << " causal";
+  if (k.pairs) out << " pairs";
   if (k.empty_rows_nan) out << " nan";
   return out.str();
 }
@@ -43,6 +44,7 @@ std::string print(const AttentionKernel& k) {
 void verify(const AttentionKernel& k) {
   BOLT_CHECK(k.depth > 0 && k.value_depth > 0, print(k), ": empty product");
   BOLT_CHECK(!k.queries.is_const(0) && !k.keys.is_const(0), print(k), ": nothing to attend to");
+  BOLT_CHECK(!k.pairs || (k.q.col == 1 && k.k.col == 1), print(k), ": pairs that do not lie together");
   BOLT_CHECK(k.v.col == 1, print(k), ": values apart from each other");
 }
 

@@ -13,6 +13,10 @@
 // A row that sees nothing (all of its mask is -inf) is zeros, as scaled_dot_product_attention has it, or NaN,
 // as a softmax written out has it.
 //
+// With `pairs` all operands but a b8 mask are bfloat16. Q and K hold two neighbours of d in each 32-bit word,
+// as in gemm/kernels.h: their depth and strides count words. V and the mask are made float32 as they are
+// read, weights are float32.
+//
 // The ABI is that of every kernel (codegen/cpu/jit.h).
 #pragma once
 
@@ -55,6 +59,7 @@ struct AttentionKernel {
   std::optional<Mask> mask;
   double scale = 1;
   bool causal = false;
+  bool pairs = false;
   bool empty_rows_nan = false;  ///< what a row without a key becomes: NaN, or zeros
 
   Sym rows() const;

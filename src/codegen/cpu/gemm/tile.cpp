@@ -153,7 +153,7 @@ class TileEmitter {
   Carried emit_step(Value* a, Carried in) {
     std::vector<Value*> columns;
     for (int v = 0; v < shape_.vectors; ++v)
-      columns.push_back(emit_columns(at(in.b, int64_t{v} * shape_.lanes), v + 1 == shape_.vectors));
+      columns.push_back(emit_columns(b_at(in.b, int64_t{v} * shape_.lanes), v + 1 == shape_.vectors));
     emit_prefetch(in.b);
     for (int r = 0; r < shape_.rows(); ++r) {
       Value* number =
@@ -164,7 +164,7 @@ class TileEmitter {
         sum = multiply_add(row, columns[static_cast<size_t>(v)], sum);
       }
     }
-    in.b = at(in.b, shape_.b_step);
+    in.b = b_at(in.b, shape_.b_step);
     return in;
   }
 
@@ -178,12 +178,19 @@ class TileEmitter {
   }
 
   Value* emit_columns(Value* from, bool last) {
-    const llvm::Align align(4);
-    if (!last || shape_.last_lanes == 0) return b_.CreateAlignedLoad(vector_, from, align);
+    if (!shape_.wide_b) return load_columns(vector_, from, last);
+    auto* halves = llvm::FixedVectorType::get(b_.getInt16Ty(), static_cast<unsigned>(shape_.lanes));
+    auto* words = llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(shape_.lanes));
+    Value* bits = b_.CreateShl(b_.CreateZExt(load_columns(halves, from, last), words), uint64_t{16});
+    return b_.CreateBitCast(bits, vector_);
+  }
+  Value* load_columns(llvm::Type* type, Value* from, bool last) {
+    const llvm::Align align(shape_.wide_b ? 2 : 4);
+    if (!last || shape_.last_lanes == 0) return b_.CreateAlignedLoad(type, from, align);
     llvm::SmallVector<llvm::Constant*, 16> exists;
     for (int lane = 0; lane < shape_.lanes; ++lane) exists.push_back(b_.getInt1(lane < shape_.last_lanes));
-    return b_.CreateMaskedLoad(vector_, from, align, llvm::ConstantVector::get(exists),
-                               llvm::Constant::getNullValue(vector_));
+    return b_.CreateMaskedLoad(type, from, align, llvm::ConstantVector::get(exists),
+                               llvm::Constant::getNullValue(type));
   }
 
   void emit_prefetch(Value* b) {
@@ -199,6 +206,10 @@ class TileEmitter {
     }
   }
 
+  Value* b_at(Value* base, int64_t elements) {
+    if (!shape_.wide_b || elements == 0) return at(base, elements);
+    return b_.CreateConstGEP1_64(b_.getInt16Ty(), base, static_cast<uint64_t>(elements));
+  }
   Value* at(Value* base, int64_t elements) {
     if (elements == 0) return base;
     return b_.CreateConstGEP1_64(float_, base, static_cast<uint64_t>(elements));
