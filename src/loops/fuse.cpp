@@ -110,8 +110,7 @@ class Fuser {
       Part p;
       if (role == Role::Library) {
         p.call = n.get();
-        if (options_.generates && is_contraction(n.get()))
-          p.packed = options_.generates(describe_call(f_, *n));
+        if (options_.generates && is_contraction(*n)) p.packed = options_.generates(describe_call(f_, *n));
       } else {
         p.nodes = {n.get()}, ++f_.kernels_before;
       }
@@ -342,9 +341,6 @@ class Fuser {
       if (f_.usage.role_of(n) == Role::Library && parts_[unit(n)].packed && !returned[n->out()->id])
         attach(n, chain_behind(n));
   }
-  static bool is_contraction(const Node* n) {
-    return n->op == Op::linear || n->op == Op::matmul || n->op == Op::conv;
-  }
   std::vector<const Node*> chain_behind(const Node* call) const {
     std::vector<const Node*> chain;
     for (const Value* v = call->out(); chain.size() < kMaxEpilogue; v = chain.back()->out()) {
@@ -493,6 +489,10 @@ class Fuser {
 };
 
 }  // namespace
+
+bool is_contraction(const Node& call) {
+  return call.op == Op::linear || call.op == Op::matmul || call.op == Op::conv || call.op == Op::sdpa;
+}
 
 int accumulator_column(const Node& call) { return call.op == Op::conv ? 1 : call.out()->type.rank() - 1; }
 

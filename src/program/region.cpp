@@ -318,9 +318,9 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     }
     case StepKind::Pack: {
       const auto& item = *code_.contractions[s.epilogue];
-      codegen::cpu::gemm::pack_weights(
-          item.contraction, item.schedule, static_cast<const float*>(pointer(s.buffers[0])),
-          values(plan_.buffers[s.buffers[0]].type.strides), static_cast<float*>(pointer(s.buffers[1])));
+      codegen::cpu::gemm::pack_weights(item.contraction, item.schedule, pointer(s.buffers[0]),
+                                       values(plan_.buffers[s.buffers[0]].type.strides),
+                                       static_cast<float*>(pointer(s.buffers[1])));
       return;
     }
     case StepKind::Copy: tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0])); return;

@@ -52,6 +52,7 @@ class GemmEmitter {
     TileShape shape;
     shape.vectors = s_.vectors;
     shape.lanes = s_.lanes;
+    shape.pairs = kernel_.pairs;
     shape.prefetch = kernel_.b.packed ? s_.prefetch : 0;
     shape.k = {{kernel_.k, 1}};
     shape.b_step = kernel_.b.packed || packs_b() ? s_.width() : kernel_.b.row_stride;
