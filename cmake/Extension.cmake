@@ -60,5 +60,12 @@ endforeach()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/_build.py.in ${BOLT_PACKAGE_DIR}/_build.py @ONLY)
 install(FILES ${BOLT_PACKAGE_DIR}/_build.py DESTINATION torchbolt COMPONENT python)
 
+# What an installed package says of itself, for the build tree: pyproject.toml's entry points are found through it.
+set(facts ${PROJECT_BINARY_DIR}/python/torchbolt-${PROJECT_VERSION}.dist-info)
+file(WRITE ${facts}/METADATA "Metadata-Version: 2.1\nName: torchbolt\nVersion: ${PROJECT_VERSION}\n")
+file(STRINGS ${PROJECT_SOURCE_DIR}/pyproject.toml backend REGEX "^torchbolt = \"torchbolt\\.backends:")
+string(REPLACE "\"" "" backend "${backend}")
+file(WRITE ${facts}/entry_points.txt "[torch_dynamo_backends]\n${backend}\n")
+
 # What `pip install` builds: the tests stay out.
 add_custom_target(torchbolt_package DEPENDS _C $<$<TARGET_EXISTS:bolt-opt>:bolt-opt>)

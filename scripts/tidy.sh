@@ -5,4 +5,4 @@ source "$(dirname "$0")/common.sh"
 step "clang-tidy on the core"
 PATH="$PWD/.venv/bin:$PATH"
 cmake -G Ninja -B build-lint -DBOLT_EXTENSION=OFF -DBOLT_TESTS=OFF --log-level=WARNING
-cmake --build build-lint --target tidy --parallel "$(nproc)"
+cmake --build build-lint --target tidy --parallel "$(nproc)" -- -k 0 # every finding at once

@@ -12,13 +12,19 @@
 
 namespace bolt {
 
+/// How far it goes: backend="torchbolt", "eager" (the tape is replayed), "aot_eager" (the functional graph is
+/// run).
+enum class Road : uint8_t { compile, replay, functional };
+
 /// A finished recording and what is known about its inputs.
 struct Recorded {
   record::Tape tape;
   std::vector<record::TensorId> wanted;  // tensors that must exist afterwards
   std::vector<bool> is_param;            // per tape input
   std::unordered_map<int, at::Tensor> constants;
-  std::string obstacle;              // why it can only be replayed; "" = compile
+  std::string obstacle;  // why it can only be replayed; "" = compile
+  Road road = Road::compile;
+  std::string name;                  // of the region, for dumps and logs
   std::vector<uint64_t> dynamic;     // per tape input: a bit for each dimension that differs between calls
   std::vector<SizeValue> sizes_out;  // numbers computed from them that are wanted afterwards
   std::vector<SizeFact> size_facts;  // what the run took for granted about them, over tape symbols

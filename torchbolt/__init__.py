@@ -20,28 +20,57 @@ if torch.__version__ != _build.torch_version:
         "run `make build` (or `pip install --no-build-isolation .`) again"
     )
 
-from torchbolt import _C, exc  # noqa: F401
+from torchbolt import _C, config, exc  # noqa: F401
 from torchbolt.api import compile, reset, stats, wait
-from torchbolt.controls import disable, graph_break, is_compiling, set_stance
+from torchbolt.backends import list_backends, register_backend
+from torchbolt.controls import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    error_on_graph_break,
+    graph_break,
+    is_compiling,
+    nested_compile_region,
+    set_stance,
+    substitute_in_graph,
+)
 from torchbolt.exc import GraphBreak
 from torchbolt.explanation import explain
+from torchbolt.install import install, uninstall
+from torchbolt.logs import list_logs, set_logs
 from torchbolt.marks import mark_dynamic, mark_static, maybe_mark_dynamic
+from torchbolt.options import describe_options, list_mode_options, list_options
 
 __version__ = _build.version
 
 __all__ = [
     "GraphBreak",
+    "allow_in_graph",
+    "assume_constant_result",
     "compile",
+    "config",
+    "describe_options",
     "disable",
+    "error_on_graph_break",
     "exc",
     "explain",
     "graph_break",
+    "install",
     "is_compiling",
+    "list_backends",
+    "list_logs",
+    "list_mode_options",
+    "list_options",
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
+    "nested_compile_region",
+    "register_backend",
     "reset",
+    "set_logs",
     "set_stance",
     "stats",
+    "substitute_in_graph",
+    "uninstall",
     "wait",
 ]

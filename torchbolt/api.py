@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import types
 import weakref
 
 import torch
 
-from torchbolt import _C, options
+from torchbolt import _C, backends, config
+from torchbolt import options as options_
 
 # Compiled objects alive, so that reset() reaches them.
 _all: weakref.WeakSet = weakref.WeakSet()
@@ -36,7 +38,9 @@ def compile(
 
     fullgraph: raise GraphBreak where a region would end. dynamic: None, True or False as in torch.compile.
     background: compile on another thread; until that is done calls run eagerly. disable: give `model` back.
-    recompile_limit: how many recordings are kept for one target (8).
+    recompile_limit: how many recordings are kept for one place in the code (config.recompile_limit, 8).
+    backend: a name of list_backends(), or a function (torchbolt.backends). mode, options: list_mode_options()
+    and describe_options(). name: what the target is called in messages and logs.
     """
     if model is None:
         return lambda fn: compile(
@@ -51,7 +55,7 @@ def compile(
             recompile_limit=recompile_limit,
             name=name,
         )
-    checked = _check(
+    checked = options_.check(
         fullgraph=fullgraph,
         dynamic=dynamic,
         backend=backend,
@@ -59,6 +63,8 @@ def compile(
         options=options,
         background=background,
         recompile_limit=recompile_limit,
+        name=name,
+        disable=disable,
     )
     if disable:
         return model
@@ -73,7 +79,15 @@ def compile(
     return _compiled(model, checked)
 
 
-_check = options.check
+atexit.register(_C._stop)
+
+
+def _dynamic(opts):
+    if opts.dynamic is not None or not config.dynamic_shapes:
+        return bool(opts.dynamic and config.dynamic_shapes)
+    if not config.assume_static_by_default:
+        return True
+    return None if config.automatic_dynamic_shapes else False
 
 
 def _compiled(target, opts):
@@ -82,14 +96,13 @@ def _compiled(target, opts):
         fullgraph=opts.fullgraph,
         background=opts.background,
         recompile_limit=opts.recompile_limit,
-        dynamic=opts.dynamic,
+        dynamic=_dynamic(opts),
+        name=opts.name,
+        road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
+        backend=opts.backend if callable(opts.backend) else None,
     )
     _all.add(compiled)
     return compiled
-
-
-def _rebuild(model, opts):
-    return _compile_module(model, opts)
 
 
 def _compile_module(model, opts):
@@ -114,7 +127,7 @@ def _original(wrapper):
 
 def _compiled_class(cls, opts):
     def reduce_ex(self, protocol):
-        return _rebuild, (_original(self), opts)
+        return _compile_module, (_original(self), opts)
 
     def deepcopy(self, memo):
         return _compile_module(copy.deepcopy(_original(self), memo), opts)

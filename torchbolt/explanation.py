@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import linecache
+from dataclasses import asdict, dataclass, field
 
 from torchbolt import api
 
@@ -13,6 +15,14 @@ class BreakReason:
 
     reason: str
     user_stack: list
+
+    @property
+    def source(self) -> str:
+        """The text of the innermost line."""
+        if not self.user_stack:
+            return ""
+        file, line, _ = self.user_stack[-1]
+        return linecache.getline(file, line).strip()
 
     def __str__(self) -> str:
         lines = [f"    {file}:{line} in {function}" for file, line, function in self.user_stack]
@@ -40,6 +50,20 @@ class Explanation:
     eager_regions: list = field(default_factory=list)
     stage_times: dict = field(default_factory=dict)
     guard_us: float | None = None
+    recompiles: list = field(default_factory=list)
+
+    def to_json(self, **kwargs) -> str:
+        """Everything as JSON; a break has its file, line and source text. Arguments are json.dumps's."""
+        facts = asdict(self)
+        facts["break_reasons"] = [
+            {
+                "reason": b.reason,
+                "source": b.source,
+                "user_stack": [{"file": f, "line": n, "function": name} for f, n, name in b.user_stack],
+            }
+            for b in self.break_reasons
+        ]
+        return json.dumps(facts, **kwargs)
 
     def __str__(self) -> str:
         out = [
@@ -54,6 +78,8 @@ class Explanation:
         ]
         for i, reason in enumerate(self.break_reasons, 1):
             out.append(f"Break {i}: {reason}")
+        for again in self.recompiles:
+            out.append(f"Recorded again: {again['where']}, because {again['guard']}")
         for why in self.eager_regions:
             out.append(f"Runs eagerly: {why}")
         out.append(f"Compile Times: {self.compile_times}")
@@ -92,6 +118,7 @@ def explain(fn):
         compiled(*args, **kwargs)
         api.wait()
         explanation = _collect(inner._regions()[before:] or inner._regions())
+        explanation.recompiles = inner._recompiles()
         bound = () if compiled is inner else (getattr(compiled, "__self__", compiled),)
         seconds = inner._guard_seconds(*bound, *args, **kwargs)
         explanation.guard_us = seconds * 1e6 if seconds is not None else None

@@ -1,21 +1,78 @@
-"""Arguments of compile(): what is accepted, and clear words for what is not."""
+"""Arguments of compile(): what is accepted, what has an effect, and clear words for what is not."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-BACKENDS = ("torchbolt",)
 
-# name -> type. What has no effect on the CPU is accepted, so that code written for a GPU runs unchanged.
-OPTIONS: dict[str, type] = {
-    "epilogue_fusion": bool,
-    "max_autotune": bool,
-    "shape_padding": bool,
-    "triton.cudagraphs": bool,
-    "recompile_limit": int,
+@dataclass(frozen=True)
+class _Option:
+    type: type
+    default: object
+    meaning: str  # what it does, or "accepted: " and why it does nothing
+
+
+_GPU = "accepted: concerns GPUs, and what runs on one runs as in eager so far"
+_NO_TUNING = "accepted: schedules are computed from the machine's facts, nothing is timed"
+_ALWAYS = "accepted: it is always so"
+
+# By name. What has no effect is accepted with a reason, so that code written for torch.compile runs unchanged.
+OPTIONS: dict[str, _Option] = {
+    "recompile_limit": _Option(int, 8, "programs kept for one place in the code"),
+    "background": _Option(bool, False, "compile on another thread; calls run eagerly until that is done"),
+    "max_autotune": _Option(bool, False, _NO_TUNING),
+    "max_autotune_gemm": _Option(bool, False, _NO_TUNING),
+    "max_autotune_pointwise": _Option(bool, False, _NO_TUNING),
+    "coordinate_descent_tuning": _Option(bool, False, _NO_TUNING),
+    "epilogue_fusion": _Option(bool, True, _ALWAYS),
+    "prologue_fusion": _Option(bool, True, _ALWAYS),
+    "pattern_matcher": _Option(bool, True, _ALWAYS),
+    "layout_optimization": _Option(bool, True, _ALWAYS),
+    "keep_output_stride": _Option(bool, True, _ALWAYS),
+    "freezing": _Option(bool, True, "accepted: weights are always folded and packed, and watched for changes"),
+    "shape_padding": _Option(bool, True, "accepted: kernels handle odd sizes by masks, nothing is padded"),
+    "comprehensive_padding": _Option(bool, True, "accepted: kernels handle odd sizes by masks, nothing is padded"),
+    "fallback_random": _Option(bool, True, "accepted: random numbers are always eager's"),
+    "fx_graph_cache": _Option(bool, True, "accepted: the disk cache is by machine code; see force_disable_caches"),
+    "force_disable_caches": _Option(
+        bool, False, "accepted: the cache is the process's: torchbolt.config.force_disable_caches, TORCHBOLT_CACHE=0"
+    ),
+    "compile_threads": _Option(int, 8, "accepted: the threads are the process's: TORCHBOLT_THREADS"),
+    "cpp_wrapper": _Option(bool, True, "accepted: there is no Python in a compiled region"),
+    "trace.enabled": _Option(bool, False, "accepted: TORCHBOLT_LOGS and TORCHBOLT_DUMP show every stage"),
+    "trace.graph_diagram": _Option(bool, False, "accepted: TORCHBOLT_LOGS and TORCHBOLT_DUMP show every stage"),
+    "guard_filter_fn": _Option(object, None, "accepted: all guards are kept, checking them takes microseconds"),
+    "triton.cudagraphs": _Option(bool, False, _GPU),
+    "triton.cudagraph_trees": _Option(bool, True, _GPU),
+    "triton.unique_kernel_names": _Option(bool, True, _GPU),
 }
+
+MODES: dict[str, dict[str, object]] = {
+    "default": {},
+    "reduce-overhead": {"triton.cudagraphs": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
+    "max-autotune": {"max_autotune": True, "triton.cudagraphs": True, "coordinate_descent_tuning": True},
+}
+
+
+def list_options() -> list[str]:
+    """The names that compile(options=...) takes."""
+    return list(OPTIONS)
+
+
+def describe_options() -> dict[str, str]:
+    """What each option does; "accepted: ..." tells why one does nothing."""
+    return {name: option.meaning for name, option in OPTIONS.items()}
+
+
+def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict:
+    """The options that a mode stands for; of all modes, by name, without one."""
+    if mode is None:
+        return {name: dict(options) for name, options in MODES.items()}
+    if mode not in MODES:
+        raise ValueError(f"torchbolt: unknown mode {mode!r}." + suggest(mode, MODES))
+    return dict(MODES[mode])
 
 
 @dataclass(frozen=True)
@@ -24,41 +81,67 @@ class Options:
 
     fullgraph: bool = False
     dynamic: bool | None = None
+    backend: object = "torchbolt"
     background: bool = False
     mode: str = "default"
-    recompile_limit: int = 8
+    recompile_limit: int = 0  # 0: torchbolt.config's
+    name: str = ""
     extra: tuple = ()
 
 
-def _suggest(name, known) -> str:
+def suggest(name, known) -> str:
+    """Words that name the nearest known name, or all of a short list."""
     near = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(known)}."
+    if near:
+        return f" Did you mean {near[0]!r}?"
+    return f" Known: {', '.join(known)}." if len(known) < 12 else ""
 
 
-def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_limit) -> Options:
+def _merged(mode, options) -> dict[str, object]:
+    """The options, each known and of its type, with those of the mode."""
+    merged = list_mode_options(mode)
+    for key, value in dict(options or {}).items():
+        if key not in OPTIONS:
+            raise ValueError(f"torchbolt.compile: unknown option {key!r}." + suggest(key, OPTIONS))
+        if not isinstance(value, OPTIONS[key].type):
+            raise TypeError(
+                f"torchbolt.compile: option {key!r} must be {OPTIONS[key].type.__name__}, not {type(value).__name__}"
+            )
+        if merged.setdefault(key, value) != value:
+            raise ValueError(
+                f"torchbolt.compile: mode {mode!r} sets {key!r} to {merged[key]!r}, options to {value!r}; leave out one"
+            )
+    return merged
+
+
+def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_limit, name, disable=False) -> Options:
     """The arguments as Options; TypeError or ValueError that names what is wrong."""
-    for name, value in (("fullgraph", fullgraph), ("background", background)):
+    from torchbolt import backends
+
+    for argument, value in (("fullgraph", fullgraph), ("background", background), ("disable", disable)):
         if not isinstance(value, bool):
-            raise TypeError(f"torchbolt.compile: {name} must be True or False, not {value!r}")
+            raise TypeError(f"torchbolt.compile: {argument} must be True or False, not {value!r}")
     if dynamic not in (None, True, False):
         raise TypeError(f"torchbolt.compile: dynamic must be None, True or False, not {dynamic!r}")
-    if backend not in BACKENDS and backend is not None:
-        from torchbolt.exc import InvalidBackend
-
-        raise InvalidBackend(f"torchbolt.compile: unknown backend {backend!r}." + _suggest(backend, BACKENDS))
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"torchbolt.compile: name must be a text, not {name!r}")
+    backend = backends.check(backend)
     mode = "default" if mode is None else mode
     if mode not in MODES:
-        raise ValueError(f"torchbolt.compile: unknown mode {mode!r}." + _suggest(mode, MODES))
-    options = dict(options or {})
-    for key, value in options.items():
-        if key not in OPTIONS:
-            raise ValueError(f"torchbolt.compile: unknown option {key!r}." + _suggest(key, OPTIONS))
-        if not isinstance(value, OPTIONS[key]):
-            raise TypeError(
-                f"torchbolt.compile: option {key!r} must be {OPTIONS[key].__name__}, not {type(value).__name__}"
-            )
+        raise ValueError(f"torchbolt.compile: unknown mode {mode!r}." + suggest(mode, MODES))
+    merged = _merged(mode, options)
+    background = merged.pop("background", background)
     if recompile_limit is None:
-        recompile_limit = options.pop("recompile_limit", 8)
-    if not isinstance(recompile_limit, int) or recompile_limit < 1:
+        recompile_limit = merged.pop("recompile_limit", None)
+    if recompile_limit is not None and (not isinstance(recompile_limit, int) or recompile_limit < 1):
         raise ValueError(f"torchbolt.compile: recompile_limit must be a whole number above 0, not {recompile_limit!r}")
-    return Options(fullgraph, dynamic, background, mode, recompile_limit, tuple(sorted(options.items())))
+    return Options(
+        fullgraph,
+        dynamic,
+        backend,
+        background,
+        mode,
+        recompile_limit or 0,
+        name or "",
+        tuple(sorted(merged.items(), key=lambda item: item[0])),
+    )

@@ -19,6 +19,17 @@ SimpleEpilogue epilogue(int flags) {
   return {(flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0};
 }
 
+/// `tile`: {rows, vectors, rows_inside, prefetch, row_block, col_block}; a negative entry keeps the
+/// schedule's.
+void override_tile(Schedule& s, const int64_t* tile) {
+  if (tile[0] >= 0) s.rows = static_cast<int>(tile[0]);
+  if (tile[1] >= 0) s.vectors = static_cast<int>(tile[1]);
+  if (tile[2] >= 0) s.rows_inside = tile[2] != 0;
+  if (tile[3] >= 0) s.prefetch = static_cast<int>(tile[3]);
+  if (tile[4] >= 0) s.row_block = tile[4];
+  if (tile[5] >= 0) s.col_block = tile[5];
+}
+
 void* finish(Handle* h) {
   h->text = print(h->compiled.schedule());
   return h;
@@ -28,8 +39,6 @@ void* finish(Handle* h) {
 
 extern "C" {
 
-/// `tile`: {rows, vectors, rows_inside, prefetch, row_block, col_block}; a negative entry keeps the
-/// schedule's.
 void* bench_gemm(int64_t m, int64_t n, int64_t k, int flags, const int64_t* tile, const float* w) {
   auto* h = new Handle;
   GemmKernel& g = h->gemm;
@@ -40,12 +49,7 @@ void* bench_gemm(int64_t m, int64_t n, int64_t k, int flags, const int64_t* tile
   g.a = {0, k, 1, false};
   g.b = {1, 0, 0, true};
   Schedule s = schedule_gemm(g, machine_facts(target_of(Isa::Avx512)), m);
-  if (tile[0] >= 0) s.rows = static_cast<int>(tile[0]);
-  if (tile[1] >= 0) s.vectors = static_cast<int>(tile[1]);
-  if (tile[2] >= 0) s.rows_inside = tile[2] != 0;
-  if (tile[3] >= 0) s.prefetch = static_cast<int>(tile[3]);
-  if (tile[4] >= 0) s.row_block = tile[4];
-  if (tile[5] >= 0) s.col_block = tile[5];
+  override_tile(s, tile);
   h->compiled = compile_gemm(g, epilogue(flags), Isa::Avx512, &s);
   // w is a linear layer's weight, [n, k]
   h->weights = pack(h->compiled, w, {k, 1});
@@ -76,12 +80,7 @@ void* bench_conv(const int64_t* p, int flags, const int64_t* tile, const float* 
   s.lanes = machine_facts(target_of(Isa::Avx512)).lanes;
   if (!c.depthwise()) {
     s = schedule_conv(c, machine_facts(target_of(Isa::Avx512)));
-    if (tile[0] >= 0) s.rows = static_cast<int>(tile[0]);
-    if (tile[1] >= 0) s.vectors = static_cast<int>(tile[1]);
-    if (tile[2] >= 0) s.rows_inside = tile[2] != 0;
-    if (tile[3] >= 0) s.prefetch = static_cast<int>(tile[3]);
-    if (tile[4] >= 0) s.row_block = tile[4];
-    if (tile[5] >= 0) s.col_block = tile[5];
+    override_tile(s, tile);
   }
   h->compiled = compile_conv(c, epilogue(flags), Isa::Avx512, &s);
   h->weights = pack(h->compiled, w, weight_strides(c));

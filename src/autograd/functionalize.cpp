@@ -55,6 +55,7 @@ class Functionalizer {
     }
     outputs(wanted);
     write_back();
+    reshaped_inputs();
     sizes_.settle();
     out_.constants = options_.constants;
     out_.graph->renumber();
@@ -397,7 +398,7 @@ class Functionalizer {
         if (ids[i] < 0 || state_[ids[i]].known) continue;
         // The run has shown whether this was a view or a copy (reshape, to, contiguous are either).
         if (tape_.tensors[ids[i]].storage == tape_.tensors[parent].storage)
-          define_view(ids[i], parent, (*steps)[i]);
+          define_view(ids[i], parent, (*steps)[i]), became(parent, ids[i], e);
         else
           define_root(ids[i], converted(apply((*steps)[i], read(parent)), ids[i]));
       }
@@ -613,6 +614,25 @@ class Functionalizer {
     return o;
   }
 
+  /// An in-place view operator: from now on the object of `before` is what `after` describes.
+  void became(TensorId before, TensorId after, const Entry& e) {
+    if (written_args(e).empty()) return;
+    auto [object, first] = object_of_.try_emplace(before, before);
+    now_[object->second] = after;
+    object_of_[after] = object->second;
+  }
+
+  void reshaped_inputs() {
+    for (const auto& [object, now] : now_) {
+      const TensorInfo &first = tape_.tensors[object], &last = tape_.tensors[now];
+      if (first.input < 0) continue;
+      if (first.sizes == last.sizes && first.strides == last.strides && first.offset == last.offset) continue;
+      const Type shown = type_of(now);
+      out_.reshaped.push_back(
+          {TensorOut::Kind::InputView, first.input, shown.sizes, shown.strides, offset_in(now, object)});
+    }
+  }
+
   void write_back() {
     for (TensorId id : tape_.inputs) {
       const StorageState& s = storage(id);
@@ -630,6 +650,9 @@ class Functionalizer {
   Sizes& sizes_;
   std::vector<TensorState> state_;
   std::vector<StorageState> storages_;
+  std::map<TensorId, TensorId>
+      object_of_;                     // tensors whose geometry changed in place: id -> the object's first id
+  std::map<TensorId, TensorId> now_;  // the object's first id -> its last one
   Lowered out_;
   graph::Loc loc_;
 };

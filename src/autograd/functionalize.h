@@ -52,8 +52,9 @@ struct TensorOut {
 struct Lowered {
   std::unique_ptr<graph::Graph> graph;
   std::vector<ExternCall> calls;
-  std::vector<int> inputs;         // per graph input: the tape input it is
-  std::vector<TensorOut> outputs;  // one per wanted tensor, then storages that several of them are views of
+  std::vector<int> inputs;          // per graph input: the tape input it is
+  std::vector<TensorOut> outputs;   // one per wanted tensor, then storages that several of them are views of
+  std::vector<TensorOut> reshaped;  // inputs that became views of themselves (x.t_()): done last
   std::unordered_map<int, at::Tensor>
       constants;  // tape input -> contents, where the graph takes it as constant
 };

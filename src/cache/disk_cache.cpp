@@ -93,7 +93,7 @@ bool dump(const std::string& path, std::string_view head, std::string_view body)
 
 std::string default_folder() {
   if (!knob_bool("TORCHBOLT_CACHE")) return "";
-  const std::string asked = knob("TORCHBOLT_CACHE_DIR");
+  std::string asked = knob("TORCHBOLT_CACHE_DIR");
   if (!asked.empty()) return asked;
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::string(xdg) + "/torchbolt";
   if (const char* home = std::getenv("HOME"); home && *home) return std::string(home) + "/.cache/torchbolt";

@@ -308,16 +308,19 @@ void attention(Call& c) {
       }
       scores.cells[s].real = dot;
     }
-    std::vector<int64_t> all(keys);
-    for (int64_t s = 0; s < keys; ++s) all[s] = s;
-    double total = log_sum_exp(scores, all);
+    // Not through log(sum): next to scores as low as numbers go, it would be lost.
+    double most = -INFINITY, total = 0;
+    for (const Cell& score : scores.cells) most = std::isnan(score.real) ? NAN : std::max(most, score.real);
+    for (Cell& score : scores.cells) total += score.real = std::exp(score.real - most);
+    const bool sees_nothing = std::isinf(most) && most < 0;
+    const double nothing = c.node.attr<bool>("empty_rows_nan") ? NAN : 0;
     for (int64_t e = 0; e < c.out.sizes.back(); ++e) {
       double sum = 0;
       for (int64_t s = 0; s < keys; ++s) {
         Shape vi = kv;
         vi[r - 2] = s;
         vi[r - 1] = e;
-        sum += (std::isinf(total) && total < 0 ? 0 : std::exp(scores.cells[s].real - total)) * at(v, vi).real;
+        sum += (sees_nothing ? nothing : scores.cells[s].real / total) * at(v, vi).real;
       }
       Shape o = row;
       o.back() = e;

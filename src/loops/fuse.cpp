@@ -110,8 +110,7 @@ class Fuser {
       Part p;
       if (role == Role::Library) {
         p.call = n.get();
-        if (options_.generates && is_contraction(n.get()))
-          p.packed = options_.generates(describe_call(f_, *n));
+        if (options_.generates && is_contraction(*n)) p.packed = options_.generates(describe_call(f_, *n));
       } else {
         p.nodes = {n.get()}, ++f_.kernels_before;
       }
@@ -213,8 +212,7 @@ class Fuser {
   }
 
   void siblings() {
-    for (size_t id = 0; id < readers_.size(); ++id) {
-      const auto& readers = readers_[id];
+    for (const auto& readers : readers_) {
       for (size_t i = 0; i + 1 < readers.size(); ++i) {
         for (size_t j = i + 1; j < readers.size() && j < i + 4; ++j) {
           int a = unit(readers[i]), b = unit(readers[j]);
@@ -342,9 +340,6 @@ class Fuser {
     for (const Node* n : of_node_)
       if (f_.usage.role_of(n) == Role::Library && parts_[unit(n)].packed && !returned[n->out()->id])
         attach(n, chain_behind(n));
-  }
-  static bool is_contraction(const Node* n) {
-    return n->op == Op::linear || n->op == Op::matmul || n->op == Op::conv;
   }
   std::vector<const Node*> chain_behind(const Node* call) const {
     std::vector<const Node*> chain;
@@ -494,6 +489,10 @@ class Fuser {
 };
 
 }  // namespace
+
+bool is_contraction(const Node& call) {
+  return call.op == Op::linear || call.op == Op::matmul || call.op == Op::conv || call.op == Op::sdpa;
+}
 
 int accumulator_column(const Node& call) { return call.op == Op::conv ? 1 : call.out()->type.rank() - 1; }
 

@@ -30,7 +30,8 @@ struct Unit {
   Group group;                        // empty for a call
   const graph::Node* call = nullptr;  // with a group too: the group is the epilogue of the call
   bool fold = false;                  // depends on parameters and constants only
-  std::optional<int64_t> packed;      // a call that the code generator computes: floats of its packed weights
+  std::optional<int64_t> packed;  // a call that the code generator computes: floats of its packed weights,
+                                  // 0 where none are packed
 };
 
 struct Fusion {
@@ -40,6 +41,9 @@ struct Fusion {
   std::vector<char> constant;             // by value id: depends on parameters and constants only
   int kernels_before = 0;
 };
+
+/// A call that a code generator may compute.
+bool is_contraction(const graph::Node& call);
 
 /// Which dimension of a contraction's result is the column of its tiles: the last, or a convolution's
 /// channels.

@@ -31,6 +31,12 @@ Order channels_last(int rank) {
   std::rotate(order.begin() + 1, order.begin() + 2, order.end());
   return order;
 }
+/// [..., heads, queries, columns] in the order queries, heads, columns.
+Order heads_inside(int rank) {
+  Order order = row_major(rank);
+  std::swap(order[static_cast<size_t>(rank) - 2], order[static_cast<size_t>(rank) - 3]);
+  return order;
+}
 
 class Chooser {
  public:
@@ -54,6 +60,11 @@ class Chooser {
       if (n->op == Op::linear && n->operands[0]->type.rank() > 0 &&
           is_generated(*n, constant, row_major(n->operands[0]->type.rank())))
         start(*n, row_major(n->out()->type.rank()));
+    for (const auto& n : g_.nodes)
+      if (n->op == Op::sdpa && is_generated(*n, constant, {}) && joins_heads(*n)) {
+        wish(n->out(), heads_inside(n->out()->type.rank()));
+        spread_all();
+      }
   }
 
  private:
@@ -97,12 +108,25 @@ class Chooser {
       call.operands.push_back(v->type);
       call.constant.push_back(constant[v->id]);
     }
-    call.operands[0].strides = graph::strides_in_order(call.operands[0].sizes, order);
+    if (!order.empty()) call.operands[0].strides = graph::strides_in_order(call.operands[0].sizes, order);
     return options_.generates(call).has_value();
   }
   void start(const Node& contraction, const Order& order) {
     wish(contraction.operands[0], order);
     wish(contraction.out(), order);
+    spread_all();
+  }
+  /// Is the result of an attention, [..., heads, queries, columns], turned to have a query's heads together?
+  bool joins_heads(const Node& attention) const {
+    const int rank = attention.out()->type.rank();
+    if (rank < 4) return false;
+    const Order wanted = heads_inside(rank);
+    const auto& users = users_[attention.out()->id];
+    return std::any_of(users.begin(), users.end(), [&](const Node* user) {
+      return user->op == Op::permute && int_list(*user, "dims") == wanted;
+    });
+  }
+  void spread_all() {
     while (!queue_.empty()) {
       Value* v = queue_.back();
       queue_.pop_back();

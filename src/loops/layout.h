@@ -10,7 +10,8 @@
 //                         channels-last in between; the last kernel's stores are strided
 //
 // A wish is an order of dimensions. Wishes start at the activations and results of convolutions that the code
-// generator would compute if their input lay channels-last, then of linear layers; who comes first wins. They
+// generator would compute if their input lay channels-last, then of linear layers, then at results of
+// attentions whose heads are put together next; who comes first wins. They
 // spread through pointwise operations, pools, cat, pad and upsampling, which work in any order and leave each
 // dimension where it is, and behind views in the order in which the view shows the memory (pixels flattened
 // to rows are row-major if the image is channels-last). They stop at

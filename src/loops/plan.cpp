@@ -127,6 +127,11 @@ class Planner {
   }
 
   bool kernel(const Group& group, bool fold) {
+    auto no_elements = [](const Value* v) { return v->type.numel().is_const(0); };
+    if (std::all_of(group.stored.begin(), group.stored.end(), no_elements)) {
+      for (const Value* v : group.stored) define(v, false, false);  // memory, and nothing to put there
+      return true;
+    }
     std::optional<Built> built = build_kernel({fusion_.usage, fusion_.strides}, group);
     if (!built) return false;
     Step s{};
@@ -149,14 +154,13 @@ class Planner {
     s.kind = graph::op_info(n.op).kind == OpKind::Extern ? StepKind::Extern : StepKind::Library;
     s.node = &n;
     s.loc = n.loc;
-    if (s.kind == StepKind::Library) s.library = "aten";
     for (const Value* o : n.operands) s.buffers.push_back(show(o));
     s.operand_count = static_cast<int>(s.buffers.size());
     for (const auto& v : n.outputs) s.buffers.push_back(define(v.get(), u.fold, true));
     push(std::move(s), u.fold);
   }
 
-  /// A contraction of our own: its weights are packed once, its epilogue stores the result.
+  /// A contraction of our own: constant weights are packed once, its epilogue stores the result.
   void contraction(const Unit& u) {
     const Node& n = *u.call;
     const Group plain{{}, {n.out()}};
@@ -172,8 +176,9 @@ class Planner {
     s.loc = n.loc;
     s.epilogue = add_kernel(std::move(built->kernel));
     for (size_t i = 0; i < n.operands.size(); ++i)
-      s.buffers.push_back(i == 1 ? pack(n, *u.packed, s.epilogue) : show(n.operands[i]));
+      s.buffers.push_back(i == 1 && *u.packed > 0 ? pack(n, *u.packed, s.epilogue) : show(n.operands[i]));
     s.operand_count = static_cast<int>(s.buffers.size());
+    pass_symbols(s);
     for (size_t i = 0; i < built->buffers.size(); ++i) {
       bool read = plan_.kernels[s.epilogue].buffers[i].role == BufferRole::In;
       s.buffers.push_back(read ? show(built->buffers[i]) : define(built->buffers[i], u.fold, false));
@@ -183,6 +188,18 @@ class Planner {
   }
   std::optional<Built> build_epilogue(const Unit& u, const Group& group) {
     return build_kernel({fusion_.usage, fusion_.strides, u.call->out(), accumulator_column(*u.call)}, group);
+  }
+
+  /// The size symbols of the call's operands are the kernel's too.
+  void pass_symbols(const Step& s) {
+    std::vector<Sym> needed, &passed = plan_.kernels[s.epilogue].symbols;
+    for (int i = 0; i < s.operand_count; ++i) {
+      const graph::Type& t = plan_.buffers[s.buffers[i]].type;
+      for (const auto* list : {&t.sizes, &t.strides})
+        for (Sym x : *list) collect_symbols(x, &needed);
+    }
+    for (Sym x : needed)
+      if (std::find(passed.begin(), passed.end(), x) == passed.end()) passed.push_back(x);
   }
 
   int pack(const Node& n, int64_t floats, int epilogue) {

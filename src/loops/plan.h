@@ -44,8 +44,8 @@ struct PlanBuffer {
 
 enum class StepKind : uint8_t {
   Kernel,       // kernels[kernel], buffers in the kernel's order
-  Contraction,  // node: a contraction that the code generator computes; buffers: its operands, the weights
-                // packed, then those of kernels[epilogue]
+  Contraction,  // node: a contraction that the code generator computes; buffers: its operands (constant
+                // weights packed), then those of kernels[epilogue]
   Pack,         // fold only: buffers[0], the weights of the contraction that ends in kernels[epilogue] ->
                 // buffers[1] in the order its code reads them
   Library,      // node: a contraction or composite that ATen runs; buffers: operands then results
@@ -57,7 +57,6 @@ struct Step {
   StepKind kind;
   int kernel = -1;
   const graph::Node* node = nullptr;  // Contraction, Pack, Library, Extern: lives in Plan::graph
-  std::string library;                // Library: which implementation: "aten", "sdpa_flash", ...
   std::vector<int> buffers;
   int operand_count = 0;  // how many of `buffers` are read
   /// Contraction: kernels[epilogue] finishes and stores the result while it is in registers. Its `acc` is the
@@ -91,7 +90,7 @@ struct PlanOptions {
   int fuel = -1;  // >= 0: at most so many fusions, to bisect a bug
   bool fold_params = true;
   /// Asked for each contraction: when the code generator computes it, the floats that its weights (operand 1,
-  /// constant) take when packed; nothing: a library does. Unset: always a library.
+  /// constant) take when packed, 0 where none are; nothing: a library does. Unset: always a library.
   std::function<std::optional<int64_t>(const Call&)> generates;
   /// Asked for each generated contraction whether it can end in this pointwise work. Unset: never.
   std::function<bool(const Call&, const Kernel& epilogue)> accepts_epilogue;

@@ -8,7 +8,7 @@
 //   fold:
 //     kernel @cast_0 (b1) -> (b2)
 //   run:
-//     0: library matmul aten (b0, b2) -> (b3)
+//     0: library matmul (b0, b2) -> (b3)
 //     1: contraction linear with @linear_gelu_0 (b0, b2) -> (b3)
 //     2: kernel @add_norm_1 (b3, b0) -> (b5)
 //     3: copy b5 -> b0
@@ -50,7 +50,7 @@ std::string step_text(const Plan& p, const Step& s) {
     case StepKind::Contraction:
       return "contraction " + op + " with @" + p.kernels[s.epilogue].name + " " + args;
     case StepKind::Pack: return "pack for @" + p.kernels[s.epilogue].name + " " + args;
-    case StepKind::Library: return "library " + op + " " + s.library + " " + args;
+    case StepKind::Library: return "library " + op + " " + args;
     case StepKind::Extern: return "extern " + s.node->attr_or<std::string>("name", "?") + " " + args;
     case StepKind::Copy:
       return "copy b" + std::to_string(s.buffers[0]) + " -> b" + std::to_string(s.buffers[1]);

@@ -8,8 +8,6 @@
 #include <mutex>
 #include <thread>
 
-#include "program/stats.h"
-
 namespace bolt::program {
 namespace {
 
@@ -29,11 +27,7 @@ struct Queue {
       jobs.pop_front();
       ++running;
       lock.unlock();
-      try {
-        job();
-      } catch (...) {
-        ++Stats::get().eager_fallbacks;
-      }
+      job();
       job = nullptr;
       lock.lock();
       --running;
@@ -64,6 +58,14 @@ void run_in_background(std::function<void()> job) {
 void wait_for_background() {
   std::unique_lock lock(queue->mutex);
   queue->changed.wait(lock, [] { return queue->jobs.empty() && queue->running == 0; });
+}
+
+void stop_background() {
+  {
+    std::lock_guard lock(queue->mutex);
+    queue->jobs.clear();
+  }
+  wait_for_background();
 }
 
 }  // namespace bolt::program

@@ -7,9 +7,12 @@
 
 namespace bolt::program {
 
-/// Runs `job` later, without the GIL. What it throws is dropped after being counted as a fall-back.
+/// Runs `job` later, without the GIL. It must not throw.
 void run_in_background(std::function<void()> job);
 /// Returns when the queue is empty and nothing runs.
 void wait_for_background();
+/// Empties the queue and returns when nothing runs: the process ends, and a compilation must not meet the
+/// destructors of static objects.
+void stop_background();
 
 }  // namespace bolt::program

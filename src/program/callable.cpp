@@ -15,8 +15,11 @@
 #include "interp/run.h"
 #include "program/background.h"
 #include "program/compiled.h"
+#include "program/exceptions.h"
+#include "program/settings.h"
 #include "program/stats.h"
 #include "record/recorder.h"
+#include "support/log.h"
 
 namespace bolt::program {
 namespace {
@@ -114,9 +117,10 @@ std::shared_ptr<Entry> find_entry(Compiled* self, Site& site, PyObject* const* r
   return nullptr;
 }
 
-PyObject* run_plainly(interp::Frame* innermost) {
+/// `signalled`: an exception that a signal's handler raised is set, and the run meets it first.
+PyObject* run_plainly(interp::Frame* innermost, bool signalled = false) {
   static interp::PlainSemantics plain;
-  return interp::run_frame(*innermost, plain);
+  return interp::run_frame(*innermost, plain, signalled);
 }
 
 /// So many instructions in the interpreter.
@@ -142,19 +146,15 @@ int64_t length_of(const Site& site) {
 /// True when the stance in force leaves a call that no entry fits to eager; with an exception set where it is
 /// an error.
 bool stance_forbids(Site& site, PyObject* const* roots, size_t count) {
-  if (stance() == Stance::standard) return false;
+  const bool error = Settings::get().error_on_recompile;
+  if (stance() == Stance::standard && !error) return false;
   if (stance() == Stance::force_eager) return true;
   if (site.entries.empty()) return false;  // the first compilation is no recompilation
-  if (stance() == Stance::fail_on_recompile) {
-    PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
-    PyRef type = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "RecompileError") : nullptr);
-    if (type)
-      PyErr_SetString(type.get(),
-                      ("torchbolt: nothing compiled fits this call and the stance is fail_on_recompile. "
-                       "The guard that failed: " +
-                       failed_guard(site, roots, count))
-                          .c_str());
-  }
+  if (stance() == Stance::fail_on_recompile || error)
+    set_exception("RecompileError",
+                  std::string("torchbolt: nothing compiled fits this call and ") +
+                      (error ? "config.error_on_recompile is set" : "the stance is fail_on_recompile") +
+                      ". The guard that failed: " + failed_guard(site, roots, count));
   return true;
 }
 
@@ -163,10 +163,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
   while (at.frames) {
     interp::Frame* innermost = at.frames;
     // A loop that goes round in compiled regions would never get to the interpreter's own look at signals.
-    if (PyErr_CheckSignals() < 0) {
-      static interp::PlainSemantics plain;
-      return interp::run_frame(*innermost, plain, true);
-    }
+    if (PyErr_CheckSignals() < 0) return run_plainly(innermost, true);
     Site& site = self->state->sites[observe::place_of(*innermost)];
     if (site.plain_instructions) {
       at = step(innermost, site.plain_instructions);
@@ -174,6 +171,10 @@ PyObject* go_on(Compiled* self, Outcome at) {
     }
     const std::vector<PyObject*> roots = observe::roots_of(*innermost);
     if (auto entry = find_entry(self, site, roots.data(), roots.size(), 0, nullptr)) {
+      if (!settle(self, site, entry)) {
+        interp::discard_run(innermost);
+        return nullptr;
+      }
       if (!entry->region) return run_plainly(innermost);  // still being compiled
       try {
         at = run_entry(*entry, self->state->found);
@@ -187,8 +188,13 @@ PyObject* go_on(Compiled* self, Outcome at) {
       interp::discard_run(innermost);
       return nullptr;
     } else if (is_full(self, site, roots.data(), roots.size())) {
+      if (PyErr_Occurred()) {
+        interp::discard_run(innermost);
+        return nullptr;
+      }
       at = step(innermost, length_of(site));
     } else {
+      note_recompile(self, site, roots.data(), roots.size());
       at = record_frames(self, site, innermost);
     }
   }
@@ -199,7 +205,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   Compiled* self = self_of(callable);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
   const size_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (stance() == Stance::force_eager) return call_target(self, args, nargs, kwnames);
+  if (stance() == Stance::force_eager || Settings::get().disable)
+    return call_target(self, args, nargs, kwnames);
   // Inside somebody else's recording we are just a Python call.
   if (record::Recorder::current() && !record::Recorder::current()->stopped())
     return call_target(self, args, nargs, kwnames);
@@ -218,6 +225,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   if (site.plain_instructions)
     return go_on(self, step_into(self, args, nargs, kwnames, site.plain_instructions));
   if (auto entry = find_entry(self, site, roots, total + 1, nargs, kwnames)) {
+    if (!settle(self, site, entry)) return nullptr;
     if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
     try {
       Outcome outcome = run_entry(*entry, self->state->found);
@@ -229,9 +237,11 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   if (stance_forbids(site, roots, total + 1))
     return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
   if (is_full(self, site, roots, total + 1)) {
+    if (PyErr_Occurred()) return nullptr;
     if (self->state->sites.empty()) return call_target(self, args, nargs, kwnames);
     return go_on(self, step_into(self, args, nargs, kwnames, length_of(site)));
   }
+  note_recompile(self, site, roots, total + 1);
   return go_on(self, record_call(self, args, nargs, kwnames));
 }
 
@@ -239,21 +249,31 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
 // -----------------------------------------------------------------------------------------------
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit", "dynamic", nullptr};
-  PyObject *target, *dynamic = Py_None;
-  int fullgraph = 0, background = 0;
-  Py_ssize_t limit = 8;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnO", const_cast<char**>(names), &target, &fullgraph,
-                                   &background, &limit, &dynamic))
+  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit", "dynamic", "name",
+                                "road",   "backend",   nullptr};
+  PyObject *target, *dynamic = Py_None, *backend = Py_None;
+  int fullgraph = 0, background = 0, road = 0;
+  Py_ssize_t limit = 0;
+  const char* name = "";
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiO", const_cast<char**>(names), &target, &fullgraph,
+                                   &background, &limit, &dynamic, &name, &road, &backend))
     return nullptr;
   Compiled* self = self_of(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
-  const Dynamic which = dynamic == Py_None   ? Dynamic::changed
-                        : dynamic == Py_True ? Dynamic::always
-                                             : Dynamic::never;
-  self->options = {fullgraph != 0, background != 0, limit, which};
+  // Other compilers and other roads get each region with the sizes it was recorded with.
+  const bool ours = static_cast<Road>(road) == Road::compile && backend == Py_None;
+  const Dynamic which = !ours || dynamic == Py_False ? Dynamic::never
+                        : dynamic == Py_True         ? Dynamic::always
+                                                     : Dynamic::changed;
+  self->options = new Options{fullgraph != 0,
+                              background != 0,
+                              limit,
+                              which,
+                              name,
+                              static_cast<Road>(road),
+                              backend == Py_None ? PyRef() : PyRef::share(backend)};
   self->state = new Compiled::State();
   return reinterpret_cast<PyObject*>(self);
 }
@@ -268,10 +288,12 @@ void forget(Compiled::State& state) {
 
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(self_of(o)->target);
+  if (self_of(o)->options) Py_VISIT(self_of(o)->options->backend.get());
   return 0;
 }
 int compiled_clear(PyObject* o) {
   Py_CLEAR(self_of(o)->target);
+  if (self_of(o)->options) self_of(o)->options->backend = PyRef();
   if (self_of(o)->state) forget(*self_of(o)->state);
   return 0;
 }
@@ -280,6 +302,7 @@ void compiled_dealloc(PyObject* o) {
   if (self_of(o)->weakrefs) PyObject_ClearWeakRefs(o);
   compiled_clear(o);
   delete self_of(o)->state;
+  delete self_of(o)->options;
   Py_TYPE(o)->tp_free(o);
 }
 
@@ -289,19 +312,26 @@ PyObject* compiled_get(PyObject* self, PyObject* object, PyObject*) {
 
 PyObject* compiled_regions(PyObject* o, PyObject*) {
   std::vector<std::pair<int64_t, PyRef>> all;
-  auto add = [&](const Site& site) {
+  bool sound = true;
+  auto add = [&](Site& site) {
+    for (const auto& entry : std::vector(site.entries)) sound = sound && settle(self_of(o), site, entry);
     for (const auto& entry : site.entries) all.emplace_back(entry->serial, PyRef::steal(describe(*entry)));
     if (site.plain_instructions)
       all.emplace_back(site.plain_serial, PyRef::steal(Py_BuildValue("{s:[],s:N}", "guards", "breaks",
                                                                      describe_breaks(site.plain_breaks))));
   };
   add(self_of(o)->state->start);
-  for (const auto& [place, site] : self_of(o)->state->sites) add(site);
+  for (auto& [place, site] : self_of(o)->state->sites) add(site);
+  if (!sound) return nullptr;
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   PyObject* list = PyList_New(0);
   for (const auto& [serial, dict] : all)
     if (dict) PyList_Append(list, dict.get());
   return list;
+}
+
+PyObject* compiled_recompiles(PyObject* o, PyObject*) {
+  return describe_recompiles(self_of(o)->state->recompiles);
 }
 
 /// The seconds that finding the entry for these arguments takes: a call's guards.
@@ -335,6 +365,7 @@ PyObject* compiled_getattro(PyObject* o, PyObject* name) {
 
 PyMethodDef compiled_methods[] = {
     {"_regions", compiled_regions, METH_NOARGS, "What was compiled so far, a dict for each region."},
+    {"_recompiles", compiled_recompiles, METH_NOARGS, "Why calls were recorded again, a dict for each time."},
     {"_guard_seconds", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_guard_seconds)),
      METH_FASTCALL | METH_KEYWORDS,
      "Seconds to check the guards of a call with these arguments; None: no entry fits."},
@@ -381,6 +412,10 @@ PyObject* wait(PyObject*, PyObject*) {
   Py_BEGIN_ALLOW_THREADS wait_for_background();
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
+PyObject* stop(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS stop_background();
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
 
 PyObject* set_stance(PyObject*, PyObject* value) {
   const long wanted = PyLong_AsLong(value);
@@ -390,11 +425,30 @@ PyObject* set_stance(PyObject*, PyObject* value) {
   return PyLong_FromLong(before);
 }
 
+PyObject* replace_logs(PyObject*, PyObject* text) {
+  const char* wanted = PyUnicode_AsUTF8(text);
+  if (!wanted) return nullptr;
+  set_logs(wanted);
+  Py_RETURN_NONE;
+}
+PyObject* table_of_logs(PyObject*, PyObject*) {
+  PyObject* names = PyDict_New();
+  for (const LogName& row : log_names()) {
+    PyRef text = PyRef::steal(PyUnicode_FromString(std::string(row.meaning).c_str()));
+    PyDict_SetItemString(names, std::string(row.name).c_str(), text.get());
+  }
+  return names;
+}
+
 PyMethodDef functions[] = {
+    {"_configure", configure, METH_VARARGS, "_configure(name, number): a setting of program/settings.h."},
+    {"_set_logs", replace_logs, METH_O, "What to log from now on, as in TORCHBOLT_LOGS."},
+    {"_log_names", table_of_logs, METH_NOARGS, "Names that can be logged, and what they mean."},
     {"_set_stance", set_stance, METH_O, "Sets this thread's stance (its number); the one before."},
     {"stats", stats_dict, METH_NOARGS, "Counters of this process."},
     {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},
     {"wait", wait, METH_NOARGS, "Returns when no compilation is running."},
+    {"_stop", stop, METH_NOARGS, "Drops compilations that wait and returns when none is running."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

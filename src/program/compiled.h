@@ -15,9 +15,11 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "compile.h"
 #include "guard/program.h"
 #include "guard/recipe.h"
 #include "interp/observe/frames.h"
@@ -32,12 +34,28 @@ enum class Dynamic : int8_t { changed, always, never };
 struct Options {
   bool fullgraph = false;
   bool background = false;
-  Py_ssize_t recompile_limit = 8;
+  Py_ssize_t recompile_limit = 0;  ///< 0: that of torchbolt.config
   Dynamic dynamic = Dynamic::changed;
+  std::string name;  ///< for messages; "": the target's own
+  Road road = Road::compile;
+  PyRef backend;  ///< of torchbolt/backends.py, or null: ours
+};
+
+/// A call was recorded again: the guard that failed, with the value it expected and the one it met.
+struct Recompile {
+  std::string where, guard;
 };
 
 /// Counts up: what was recorded first comes first in reports.
 int64_t next_serial();
+
+/// What a background compilation came to, left here by its thread, which needs no GIL.
+struct Pending {
+  std::mutex mutex;
+  bool done = false;
+  std::shared_ptr<Region> region;
+  std::string failure;
+};
 
 struct Entry {
   int64_t serial = next_serial();
@@ -46,7 +64,8 @@ struct Entry {
   guard::ThreadState after;  ///< what it leaves the thread in
   bool changes_thread = false;
   int64_t instructions = 0;  ///< of a recipe with frames: how many the interpreter would run to get there
-  std::shared_ptr<Region> region;  ///< null until a background compilation is done
+  std::shared_ptr<Region> region;    ///< null while it is being compiled in the background
+  std::shared_ptr<Pending> pending;  ///< of that compilation
   size_t nargs = 0;
   PyRef kwnames;
   std::vector<int> tape_input_slot;  ///< per tape input: the slot among the guarded tensors; -1: a constant
@@ -71,12 +90,13 @@ struct Compiled {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* target;
   PyObject* weakrefs;
-  Options options;
+  Options* options;
   struct State {
     Site start;
     std::map<observe::Place, Site> sites;
     guard::Found found;  ///< scratch of the check
     bool warned_failure = false;
+    std::vector<Recompile> recompiles;  ///< the last ones
   };
   State* state;
 };
@@ -97,15 +117,22 @@ Stance& stance();
 Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
 /// Goes on with a suspended run for real and makes an entry of `site` of it.
 Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
+/// Takes over what the background compilation of `entry` has come to by now. A failure takes the entry out of
+/// `site` and is reported like one in the foreground: false with an exception set in strict mode.
+bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry);
 /// The guard that failed last, for messages.
 std::string failed_guard(Site& site, PyObject* const* roots, size_t count);
-/// True when `site` shall not be recorded any more; says so once. `roots` are those that no entry fitted.
+/// True when `site` shall not be recorded any more; says so once, or sets an exception where that is asked
+/// for. `roots` are those that no entry fitted.
 bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count);
+/// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
+void note_recompile(Compiled* self, Site& site, PyObject* const* roots, size_t count);
 
 // -- report.cpp
 
 /// One entry as a dict for explain(); all counters as a dict for stats().
 PyObject* describe(const Entry& entry);
+PyObject* describe_recompiles(const std::vector<Recompile>& recompiles);
 PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks);
 PyObject* stats_dict(PyObject*, PyObject*);
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/adaptive_avg_pool1d.h>
 #include <ATen/ops/adaptive_avg_pool3d.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/avg_pool1d.h>
 #include <ATen/ops/avg_pool2d.h>
@@ -26,12 +27,16 @@
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/max_pool3d.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/var.h>
+#include <ATen/ops/where.h>
 
+#include <cmath>
+#include <limits>
 #include <unordered_map>
 
 #include "support/error.h"
@@ -79,7 +84,18 @@ Tensors conv(const Node& n, const Tensors& in) {
                           padding, ints(n, "dilation"), n.attr<bool>("transposed"), ints(n, "output_padding"),
                           n.attr<int64_t>("groups"))};
 }
+/// As written out: a row of a mask that is all -inf gives NaN.
+Tensors attention_with_nan(const Node& n, const Tensors& in) {
+  const double scale = n.attr_or<double>("scale", 1 / std::sqrt(static_cast<double>(in[0].size(-1))));
+  at::Tensor scores = at::mul(at::matmul(in[0], in[1].transpose(-2, -1)), scale);
+  if (in.size() > 3)
+    scores = in[3].scalar_type() == at::kBool
+                 ? at::where(in[3], scores, -std::numeric_limits<double>::infinity())
+                 : at::add(scores, in[3]);
+  return {at::matmul(at::softmax(scores, -1), in[2])};
+}
 Tensors sdpa(const Node& n, const Tensors& in) {
+  if (n.attr<bool>("empty_rows_nan") && in.size() > 3) return attention_with_nan(n, in);
   optional<double> scale;
   if (n.has_attr("scale")) scale = n.attr<double>("scale");
   return {at::scaled_dot_product_attention(
@@ -209,8 +225,7 @@ void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
 
 }  // namespace
 
-LibraryFn find_library(const graph::Node& node, const std::string& implementation) {
-  (void)implementation;
+LibraryFn find_library(const graph::Node& node) {
   for (const auto& [op, fn] : kTable)
     if (op == node.op) return fn;
   throw Error(ErrorKind::Internal, detail::concat("no library function for ", graph::op_info(node.op).name));

@@ -18,9 +18,8 @@ namespace bolt::program {
 using LibraryFn = std::vector<at::Tensor> (*)(const graph::Node& node,
                                               const std::vector<at::Tensor>& operands);
 
-/// The function for a node, chosen once when the program is built; `implementation` is the planner's wish
-/// ("aten", ...).
-LibraryFn find_library(const graph::Node& node, const std::string& implementation);
+/// The function for a node, chosen once when the program is built.
+LibraryFn find_library(const graph::Node& node);
 
 std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::vector<at::Tensor>& operands);
 

@@ -5,22 +5,22 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include <optional>
 #include <tuple>
 #include <unordered_map>
 
 #include "compile.h"
+#include "program/backend.h"
 #include "program/background.h"
 #include "program/compiled.h"
+#include "program/exceptions.h"
+#include "program/settings.h"
 #include "program/stats.h"
 #include "record/recorder.h"
 #include "record/symint.h"
 #include "support/error.h"
 #include "support/knobs.h"
+#include "support/log.h"
 
 namespace bolt::program {
 namespace {
@@ -35,11 +35,6 @@ bool is_on_object(const guard::Source& source) {
   for (const guard::Source* s = &source; s; s = s->parent)
     on_object |= s->access == guard::Access::instance_dict;
   return on_object;
-}
-
-PyObject* torchbolt_exception(const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
-  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 
 /// What the user said about a tensor's sizes. The marks are attributes under the names that torch gives them,
@@ -100,13 +95,11 @@ bool raise_given_up(const Entry& entry) {
       if (entry.tape_input_slot[static_cast<size_t>(s.input)] != slot || !(dims >> s.dim & 1)) continue;
       for (const SizeFact& f : region.size_facts) {
         if (f.relation != Relation::eq || f.a != s.symbol || !f.b.is_const()) continue;
-        PyRef type = PyRef::steal(torchbolt_exception("ConstraintViolationError"));
-        const std::string text = "torchbolt: size " + std::to_string(s.dim) + " of " +
-                                 entry.guards->place_of(slot) +
-                                 " was marked with mark_dynamic, but the program only holds for " +
-                                 f.b.str() + ". What forced it: " + f.where +
-                                 "\nRemove the mark, use maybe_mark_dynamic, or change that line.";
-        if (type) PyErr_SetString(type.get(), text.c_str());
+        set_exception("ConstraintViolationError",
+                      "torchbolt: size " + std::to_string(s.dim) + " of " + entry.guards->place_of(slot) +
+                          " was marked with mark_dynamic, but the program only holds for " + f.b.str() +
+                          ". What forced it: " + f.where +
+                          "\nRemove the mark, use maybe_mark_dynamic, or change that line.");
         return true;
       }
     }
@@ -169,6 +162,8 @@ class Bridge final : public observe::RecorderHooks {
     return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
   }
   bool in_operator() const override { return recorder.in_operator(); }
+  bool reshaped() override { return recorder.reshaped(); }
+  void pause(bool on) override { recorder.pause(on); }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
 
   int slot_of(const at::Tensor& t) const {
@@ -258,19 +253,21 @@ std::string describe_break(const observe::BreakReason& reason) {
   return text;
 }
 
-void raise_graph_break(const std::string& text) {
-  PyRef type = PyRef::steal(torchbolt_exception("GraphBreak"));
-  if (!type) return;
-  PyErr_SetString(type.get(), text.c_str());
-}
+bool strict() { return knob_bool("TORCHBOLT_STRICT") || !Settings::get().suppress_errors; }
 
-bool strict() { return knob_bool("TORCHBOLT_STRICT"); }
+std::string name_of(Compiled* self) {
+  if (!self->options->name.empty()) return self->options->name;
+  PyRef name = PyRef::steal(PyObject_GetAttrString(self->target, "__qualname__"));
+  const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (!text) PyErr_Clear();
+  return text ? text : "a function";
+}
 
 // A failure of ours: the user already has eager's result. Loud once, then eager; raised in strict mode.
 bool report_failure(Compiled* self, const std::string& what) {
   ++Stats::get().eager_fallbacks;
   if (strict()) {
-    PyErr_SetString(PyExc_RuntimeError, ("torchbolt: " + what).c_str());
+    set_exception("InternalError", "torchbolt: " + what);
     return false;
   }
   if (!self->state->warned_failure) {
@@ -286,8 +283,7 @@ constexpr int kHopeless = 2;
 
 /// The region is ready: calls may take the entry.
 void adopt(Entry& entry, std::shared_ptr<Region> region) {
-  if (!region->facts.compiled && region->facts.why_replayed != "gradients are needed")
-    ++Stats::get().eager_fallbacks;
+  if (region->facts.fallback) ++Stats::get().eager_fallbacks;
   std::vector<int> written;
   for (int i : region->written_inputs())
     if (entry.tape_input_slot[static_cast<size_t>(i)] >= 0)
@@ -300,8 +296,41 @@ void adopt(Entry& entry, std::shared_ptr<Region> region) {
   entry.region = std::move(region);
 }
 
-/// Compiles what was recorded into `entry`. False with an exception set, in strict mode only.
-bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
+/// compile(), with whatever it throws as text.
+void try_compile(Recorded recorded, std::shared_ptr<Region>& region, std::string& failure) {
+  try {
+    region = compile(std::move(recorded));
+  } catch (const std::exception& e) {
+    failure = e.what();
+  } catch (...) {
+    failure = "the compiler threw something that is not a std::exception";
+  }
+}
+
+/// Which argument it is, or is found in. The state of an object (a module's parameters) is none.
+int argument_of(const guard::Source* source) {
+  for (; source->parent; source = source->parent)
+    if (source->access == guard::Access::instance_dict) return BackendInput::kNoArgument;
+  return source->access == guard::Access::root ? static_cast<int>(source->index) : BackendInput::kNoArgument;
+}
+
+std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<at::Tensor>& tensors,
+                                         const std::vector<bool>& used) {
+  std::vector<BackendInput> out(tensors.size());
+  const guard::SourceTree& tree = entry.guards->tree();
+  for (const auto& source : tree.all())
+    for (const auto& a : source->assumptions) {
+      if (a.check != guard::Check::tensor) continue;
+      for (size_t i = 0; i < out.size(); ++i) {
+        if (entry.tape_input_slot[i] != a.number || !used[i]) continue;
+        out[i] = {tensors[i], source->str(tree.root_names), argument_of(source.get())};
+      }
+    }
+  return out;
+}
+
+/// Compiles what was recorded into `entry`, now or in the background.
+void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
                   std::vector<SizeFact> size_facts, std::vector<SizeValue> sizes_out) {
   record::Recorder& recorder = bridge.recorder;
   Recorded recorded;
@@ -326,43 +355,49 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   for (SizeFact& f : bridge.range_facts()) recorded.size_facts.push_back(std::move(f));
   recorded.sizes_out = std::move(sizes_out);
   recorded.wanted = bridge.wanted;
+  recorded.name = name_of(self);
+  recorded.road = self->options->road;
   recorded.tape = std::move(recorder.tape());
 
-  if (self->options.background) {
-    std::weak_ptr<Entry> target = entry;
-    run_in_background([target, recorded = std::make_shared<Recorded>(std::move(recorded))] {
-      auto region = compile(std::move(*recorded));
-      PyGILState_STATE gil = PyGILState_Ensure();
-      if (auto e = target.lock()) adopt(*e, std::move(region));
-      PyGILState_Release(gil);
+  if (self->options->backend) {
+    std::vector<BackendInput> inputs = backend_inputs(*entry, recorder.inputs(), used);
+    adopt(*entry, compile_with_backend(self->options->backend.get(), std::move(recorded), std::move(inputs)));
+    return;
+  }
+  if (self->options->background) {
+    auto pending = entry->pending = std::make_shared<Pending>();
+    run_in_background([pending, recorded = std::make_shared<Recorded>(std::move(recorded))] {
+      std::shared_ptr<Region> region;
+      std::string failure;
+      try_compile(std::move(*recorded), region, failure);
+      std::lock_guard lock(pending->mutex);
+      pending->region = std::move(region);
+      pending->failure = std::move(failure);
+      pending->done = true;
     });
-    return true;
+    return;
   }
   std::shared_ptr<Region> region;
-  std::exception_ptr failure;
+  std::string failure;
   Py_BEGIN_ALLOW_THREADS;
-  try {
-    region = compile(std::move(recorded));
-  } catch (...) {
-    failure = std::current_exception();
-  }
-#ifdef __GLIBC__
-  malloc_trim(
-      0);  // the compiler's memory goes back before the first run packs weights: the peaks do not add up
-#endif
+  try_compile(std::move(recorded), region, failure);
   Py_END_ALLOW_THREADS;
-  if (failure) std::rethrow_exception(failure);
+  if (!region) throw std::runtime_error(failure);
   adopt(*entry, std::move(region));
-  return true;
 }
 
 /// Makes an entry of what was seen. False with an exception only in strict mode or for fullgraph.
 bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge, size_t nargs,
           PyObject* kwnames) {
   auto& stats = Stats::get();
-  for (const auto& b : seen.breaks) stats.count_break(b.what);
-  if (self->options.fullgraph && (seen.end == observe::End::broke || !seen.unsound.empty())) {
-    raise_graph_break(seen.breaks.empty() ? seen.unsound : describe_break(seen.breaks[0]));
+  bool breaks_are_errors = self->options->fullgraph;
+  for (const auto& b : seen.breaks) {
+    stats.count_break(b.what);
+    breaks_are_errors |= b.is_error;
+    if (log_wanted("graph_breaks")) log("graph_breaks", name_of(self) + ": " + describe_break(b));
+  }
+  if (breaks_are_errors && (seen.end == observe::End::broke || !seen.unsound.empty())) {
+    set_exception("GraphBreak", seen.breaks.empty() ? seen.unsound : describe_break(seen.breaks[0]));
     return false;
   }
   if (seen.end == observe::End::raised) return true;
@@ -387,7 +422,9 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   entry->nargs = nargs;
   entry->marked = bridge.marked;
   entry->kwnames = PyRef::share(kwnames);
-  if (!build_region(self, entry, bridge, std::move(seen.size_facts), std::move(seen.sizes_out))) return false;
+  if (log_wanted("guards"))
+    for (const std::string& line : entry->guards->describe()) log("guards", name_of(self) + ": " + line);
+  build_region(self, entry, bridge, std::move(seen.size_facts), std::move(seen.sizes_out));
   if (raise_given_up(*entry)) return false;
   ++stats.regions;
   if (!site.entries.empty()) ++stats.recompiles;
@@ -400,9 +437,10 @@ template <class Observe>
 Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs,
                PyObject* kwnames, Observe observe) {
   // What differs between this call and those recorded before becomes a symbol.
-  if (self->options.dynamic == Dynamic::changed)
+  if (self->options->dynamic == Dynamic::changed)
     for (const auto& entry : site.entries) entry->guards->add_size_differences(roots, count, site.changed);
-  Bridge bridge(self->options, site.changed);
+  const bool errors_before = observe::breaks_are_errors();
+  Bridge bridge(*self->options, site.changed);
   observe::Ran ran;
   std::unique_ptr<observe::Observation> seen;
   std::string failure;
@@ -420,21 +458,21 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
   bool kept = false;
   try {
     kept = seen ? keep(self, site, *seen, bridge, nargs, kwnames) : report_failure(self, failure);
+  } catch (const PythonError&) {
+    kept = false;
   } catch (const std::exception& e) {
     ++site.hopeless;
     kept = report_failure(self, e.what());
   }
   if (kept) return {ran.result, ran.suspended};
+  observe::breaks_are_errors() = errors_before;  // the `with` that set it will not be left
   Py_CLEAR(ran.result);
   if (ran.suspended) interp::discard_run(ran.suspended);
   return {};
 }
 
 std::string limit_message(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
-  PyRef name = PyRef::steal(PyObject_GetAttrString(self->target, "__qualname__"));
-  if (!name) PyErr_Clear();
-  const char* text = name ? PyUnicode_AsUTF8(name.get()) : "a function";
-  std::string message = std::string("torchbolt: ") + text;
+  std::string message = "torchbolt: " + name_of(self);
   if (site.entries.empty()) return message + " could not be compiled and now runs eagerly.";
   return message + " was compiled " + std::to_string(site.entries.size()) +
          " times (recompile_limit) and now runs eagerly where none of them fits. The last guard that "
@@ -461,15 +499,58 @@ Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {
   });
 }
 
+bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {
+  if (entry->region || !entry->pending) return true;
+  std::shared_ptr<Region> region;
+  std::string failure;
+  {
+    std::lock_guard lock(entry->pending->mutex);
+    if (!entry->pending->done) return true;
+    region = std::move(entry->pending->region);
+    failure = std::move(entry->pending->failure);
+  }
+  entry->pending = nullptr;
+  if (region) {
+    adopt(*entry, std::move(region));
+    return true;
+  }
+  std::erase(site.entries, entry);
+  ++site.hopeless;
+  --Stats::get().regions;
+  return report_failure(self, failure);
+}
+
+void note_recompile(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
+  if (site.entries.empty()) return;
+  constexpr size_t kKept = 64;
+  auto& kept = self->state->recompiles;
+  if (kept.size() >= kKept) kept.erase(kept.begin());
+  kept.push_back({name_of(self), failed_guard(site, roots, count)});
+  log("recompiles", kept.back().where + " is recorded again, because " + kept.back().guard);
+  if (!log_wanted("recompiles_verbose") && !log_wanted("recompiles", true)) return;
+  for (size_t i = 1; i < site.entries.size(); ++i)
+    log(log_wanted("recompiles", true) ? "recompiles" : "recompiles_verbose",
+        "  program " + std::to_string(i) + ": " + site.entries[i]->guards->explain_failure(roots, count));
+}
+
 std::string failed_guard(Site& site, PyObject* const* roots, size_t count) {
   return site.entries.empty() ? "" : site.entries.front()->guards->explain_failure(roots, count);
 }
 
 bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
-  if (static_cast<Py_ssize_t>(site.entries.size()) < self->options.recompile_limit &&
-      site.hopeless < kHopeless)
-    return false;
+  const Settings& settings = Settings::get();
+  const int64_t limit =
+      self->options->recompile_limit ? self->options->recompile_limit : settings.recompile_limit.load();
+  size_t all = self->state->start.entries.size();
+  for (const auto& [place, other] : self->state->sites) all += other.entries.size();
+  const bool full = static_cast<int64_t>(site.entries.size()) >= limit ||
+                    static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
+  if (!full && site.hopeless < kHopeless) return false;
   ++Stats::get().eager_fallbacks;
+  if (full && (self->options->fullgraph || settings.fail_on_recompile_limit_hit)) {
+    set_exception("FailOnRecompileLimitHit", limit_message(self, site, roots, count));
+    return true;
+  }
   if (!std::exchange(site.warned, true)) warn(PyExc_RuntimeWarning, limit_message(self, site, roots, count));
   return true;
 }

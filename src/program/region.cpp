@@ -82,8 +82,8 @@ struct Region::Shapes {
   };
   Ints key;
   std::vector<Buffer> buffers;
-  std::vector<Step> steps;  // fold steps first
-  std::vector<Result> results;
+  std::vector<Step> steps;      // fold steps first
+  std::vector<Result> results;  // the outputs, then the inputs that became views of themselves
   int64_t arena_bytes = 0;
 };
 
@@ -205,8 +205,9 @@ std::shared_ptr<const Region::Shapes> Region::shapes_for(Ints sizes) {
       }
       made->steps.push_back(std::move(step));
     }
-  for (const TensorOut& o : lowered_.outputs)
-    made->results.push_back({value(o.sizes), value(o.strides), value(o.offset)});
+  for (const auto* list : {&lowered_.outputs, &lowered_.reshaped})
+    for (const TensorOut& o : *list)
+      made->results.push_back({value(o.sizes), value(o.strides), value(o.offset)});
   made->arena_bytes = value(plan_.arena_bytes);
   std::lock_guard lock(mutex_);
   if (shapes_.size() >= kMostShapes) shapes_.pop_back();
@@ -214,10 +215,21 @@ std::shared_ptr<const Region::Shapes> Region::shapes_for(Ints sizes) {
   return made;
 }
 
+Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function)
+    : tape_(std::move(tape)),
+      wanted_(std::move(wanted)),
+      replay_(true),
+      function_(std::move(function)),
+      releases_gil_(false) {
+  facts.ops = static_cast<int>(tape_.entries.size());
+  facts.compiled = true;
+}
+
 Region::~Region() = default;
 
 std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs) {
   if (!replay_) return run_plan(inputs);
+  if (function_) return function_(inputs);
   if (constants_.empty()) return record::replay(tape_, inputs, wanted_);
   // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
   std::vector<at::Tensor> all = inputs;
@@ -241,7 +253,7 @@ void Region::prepare() {
         p.kernel = &code_.module->kernels()[s.kind == StepKind::Kernel ? s.kernel : s.epilogue];
         p.scratch = p.kernel->scratch_bytes;
       } else if (s.kind == StepKind::Library) {
-        p.library = find_library(*s.node, s.library);
+        p.library = find_library(*s.node);
       } else if (s.kind == StepKind::Extern) {
         p.call = &lowered_.calls[s.node->attr<int64_t>("call")];
       }
@@ -412,8 +424,10 @@ void Region::run_step(Context& c, const PreparedStep& p) {
           const Shapes::Buffer& shape =
               c.shapes->buffers[static_cast<size_t>(s.buffers[s.operand_count + i])];
           BOLT_CHECK(results[i].sizes() == at::IntArrayRef(shape.sizes), "a result of ",
-                     p.call ? c10::toString(p.call->op.operator_name()) : s.library, " has sizes ",
-                     results[i].sizes(), " where the program expects ", at::IntArrayRef(shape.sizes));
+                     p.call ? c10::toString(p.call->op.operator_name())
+                            : std::string(graph::op_info(s.node->op).name),
+                     " has sizes ", results[i].sizes(), " where the program expects ",
+                     at::IntArrayRef(shape.sizes));
           slot.tensor =
               results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0
                   ? results[i]
@@ -427,8 +441,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     }
     case StepKind::Pack: {
       const auto& item = *code_.contractions[s.epilogue];
-      codegen::cpu::gemm::pack_weights(item.contraction, item.schedule,
-                                       static_cast<const float*>(pointer(s.buffers[0])),
+      codegen::cpu::gemm::pack_weights(item.contraction, item.schedule, pointer(s.buffers[0]),
                                        c.shapes->buffers[static_cast<size_t>(s.buffers[0])].strides,
                                        static_cast<float*>(pointer(s.buffers[1])));
       return;
@@ -499,6 +512,11 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
   auto out = collect(*c, tape_inputs);
   for (const auto& o : plan_.graph->outputs)
     if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
+  for (size_t i = 0; i < lowered_.reshaped.size(); ++i) {
+    const at::Tensor& t = tape_inputs[lowered_.reshaped[i].index];
+    const Shapes::Result& r = c->shapes->results[lowered_.outputs.size() + i];
+    t.as_strided_(r.sizes, r.strides, t.storage_offset() + r.offset);
+  }
   give_context(std::move(c));
   return out;
 }

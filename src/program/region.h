@@ -1,9 +1,9 @@
 // program/region.h
 // Plan + machine code -> one call: tensors in, tensors out.
 //
-// A region runs in one of two ways, decided when it is built. Compiled: the plan's steps, a flat list over
+// A region runs in one of three ways, decided when it is built. Compiled: the plan's steps, a flat list over
 // numbered buffers. Replayed: the tape, through the dispatcher; that is exact for gradients and never fails
-// for lack of a kernel.
+// for lack of a kernel. Foreign: a function that a user's backend made.
 //
 // Memory: temporaries share one arena that stays with the region between calls (a call on another thread at
 // the same time gets its own); outputs are allocated for each call. What depends on parameters only is
@@ -18,6 +18,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -49,12 +50,16 @@ class Region {
     int64_t bytes_moved = 0;
     bool compiled = false;
     bool from_cache = false;
+    bool fallback = false;  ///< replayed although it was to be compiled
     std::string why_replayed;
     std::string graph_text, plan_text;
     std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
     std::vector<std::pair<std::string, double>> stage_seconds;
   };
 
+  using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+  /// Calls `function` with the tape's inputs, under the GIL.
+  Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function);
   /// Replays the tape.
   Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
          std::unordered_map<int, at::Tensor> constants);
@@ -101,6 +106,7 @@ class Region {
   record::Tape tape_;
   std::vector<record::TensorId> wanted_;
   bool replay_ = false;
+  Function function_;
   std::unordered_map<int, at::Tensor> constants_;  ///< of a replayed tape, by input
   bool releases_gil_ = true;
   autograd::Lowered lowered_;

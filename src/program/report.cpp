@@ -39,6 +39,17 @@ PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks) {
   return list;
 }
 
+PyObject* describe_recompiles(const std::vector<Recompile>& recompiles) {
+  PyObject* list = PyList_New(0);
+  for (const Recompile& r : recompiles) {
+    PyRef d = PyRef::steal(PyDict_New());
+    set(d.get(), "where", text(r.where));
+    set(d.get(), "guard", text(r.guard));
+    PyList_Append(list, d.get());
+  }
+  return list;
+}
+
 PyObject* describe(const Entry& entry) {
   PyObject* d = PyDict_New();
   PyObject* guards = PyList_New(0);

@@ -23,29 +23,48 @@ constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local Recorder* active = nullptr;
 
 // Operators whose result a Python program can branch on, or whose output sizes are data. Eager waits for the
-// data here; so do we.
-constexpr std::array<std::string_view, 17> kDataOperators = {"aten::_local_scalar_dense",
-                                                             "aten::item",
-                                                             "aten::is_nonzero",
-                                                             "aten::equal",
-                                                             "aten::allclose",
-                                                             "aten::nonzero",
-                                                             "aten::nonzero_numpy",
-                                                             "aten::argwhere",
-                                                             "aten::masked_select",
-                                                             "aten::_unique",
-                                                             "aten::_unique2",
-                                                             "aten::unique_dim",
-                                                             "aten::unique_consecutive",
-                                                             "aten::unique_dim_consecutive",
-                                                             "aten::bincount",
-                                                             "aten::repeat_interleave",
-                                                             "aten::combinations"};
+// data here; so do we. And operators that give a tensor other memory: a tape knows each tensor's storage once
+// and for all.
+constexpr std::array<std::string_view, 21> kEndRegion = {"aten::resize_",
+                                                         "aten::resize_as_",
+                                                         "aten::set_",
+                                                         "aten::as_strided_",
+                                                         "aten::_local_scalar_dense",
+                                                         "aten::item",
+                                                         "aten::is_nonzero",
+                                                         "aten::equal",
+                                                         "aten::allclose",
+                                                         "aten::nonzero",
+                                                         "aten::nonzero_numpy",
+                                                         "aten::argwhere",
+                                                         "aten::masked_select",
+                                                         "aten::_unique",
+                                                         "aten::_unique2",
+                                                         "aten::unique_dim",
+                                                         "aten::unique_consecutive",
+                                                         "aten::unique_dim_consecutive",
+                                                         "aten::bincount",
+                                                         "aten::repeat_interleave",
+                                                         "aten::combinations"};
 
-bool gives_data(const c10::OperatorHandle& op) {
+bool ends_region(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   if (op.operator_name().overload_name == "self_int") return false;  // repeat_interleave by a number
-  return std::find(kDataOperators.begin(), kDataOperators.end(), name) != kDataOperators.end();
+  return std::find(kEndRegion.begin(), kEndRegion.end(), name) != kEndRegion.end();
+}
+
+/// Does a result that the schema says is an argument no longer match it?
+bool has_new_geometry(const Entry& e) {
+  const auto& schema = e.op.schema();
+  for (size_t r = 0; r < schema.returns().size(); ++r) {
+    const auto* alias = schema.returns()[r].alias_info();
+    if (!alias || !alias->isWrite()) continue;
+    for (size_t a = 0; a < schema.arguments().size(); ++a) {
+      const auto* same = schema.arguments()[a].alias_info();
+      if (same && *same == *alias && e.args[a].tensors != e.results[r].tensors) return true;
+    }
+  }
+  return false;
 }
 
 /// x[mask]: as many elements as the mask has ones.
@@ -227,7 +246,8 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     op.redispatchBoxed(below_our_key(keys), stack);
     return;
   }
-  if (!stopped_ && escaped_.empty() && gives_data(op)) escaped_ = op.operator_name().name;
+  const bool unseen = stopped_ || paused_;
+  if (!unseen && escaped_.empty() && ends_region(op)) escaped_ = op.operator_name().name;
   std::vector<std::vector<Sym>> symbols;
   if (follows_sizes) {
     const size_t first = stack->size() - op.schema().arguments().size();
@@ -236,7 +256,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
       if (symbols.back().empty()) symbols.back() = take_wrapped_symbol((*stack)[i]);
     }
   }
-  if (stopped_) return call(op, stack);
+  if (unseen) return call(op, stack);
 
   const auto& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
@@ -269,6 +289,12 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   if (stopped_) return;
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
     entry.results.push_back(take((*stack)[i], true, index));
+  if (has_new_geometry(entry)) {
+    if (op.hasTag(at::Tag::inplace_view))
+      reshaped_ = true;
+    else
+      escaped_ = op.operator_name().name + " that resizes its out= argument";
+  }
   tape_.entries.push_back(std::move(entry));
 }
 

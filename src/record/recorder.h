@@ -55,6 +55,10 @@ class Recorder {
   const std::string& escaped() const { return escaped_; }
   /// An operator is running; what it calls is part of it.
   bool in_operator() const { return running_; }
+  /// Whether an operator changed the sizes or strides of the tensor it was called on.
+  bool reshaped() const { return reshaped_; }
+  /// Until it is called with false: operators run unseen.
+  void pause(bool on) { paused_ = on; }
   /// Stops taking entries; operators run on unseen. `drop`: entries since `instruction` are taken back.
   void stop(bool drop);
   bool stopped() const { return stopped_; }
@@ -94,7 +98,8 @@ class Recorder {
   int line_ = 0;
   size_t mark_ = 0;
   std::string escaped_;
-  bool stopped_ = false;
+  bool reshaped_ = false;
+  bool stopped_ = false, paused_ = false;
   bool running_ = false;
   std::string obstacle_;
   std::vector<at::Tensor> inputs_;
@@ -105,6 +110,9 @@ class Recorder {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> keep_impls_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> keep_storages_;
 };
+
+/// As text, one operator a line.
+std::string print(const Tape& tape);
 
 /// Calls every entry again: eager's computation on other inputs, differentiable. Gives the tensors asked for.
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,

@@ -23,13 +23,17 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_DISABLE_PASSES", "", true, "names of graph passes to leave out, separated by commas"},
       {"TORCHBOLT_FUEL", "-1", true, "at most so many fusions in a program; to bisect a bug"},
       {"TORCHBOLT_VERIFY", "0", false, "1: the verifier runs after every graph pass"},
-      {"TORCHBOLT_THREADS", "0", false, "compile threads; 0: half of the cores, at most 8"},
+      {"TORCHBOLT_THREADS", "8", false, "at most so many compile threads, and no more than there are cores"},
       {"TORCHBOLT_RESULT_CACHE_MB", "256", false,
        "memory of large results that the caller let go, kept for the next ones"},
       {"TORCHBOLT_DUMP", "", false,
        "stages to print: stage, stage:pass or stage:pass@name, separated by commas"},
       {"TORCHBOLT_DUMP_DIR", "", false, "write dumps to files in this folder instead of standard error"},
-      {"TORCHBOLT_LOGS", "", false, "what to log: breaks, guards, recompiles, passes, kernels, cache, all"},
+      {"TORCHBOLT_LOGS", "", false,
+       "what to log: graph_breaks, guards, +recompiles, all, help, ... (support/log.cpp)"},
+      {"TORCH_LOGS", "", false,
+       "the same, as torch.compile's users know it; names unknown here are passed over"},
+      {"TORCHBOLT_LOGS_OUT", "", false, "write logs to this file instead of standard error"},
   };
   return table;
 }

@@ -119,3 +119,155 @@ print(torchbolt.stats()["break_reasons"], torchbolt.stats()["regions"], torchbol
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "disabled" in done.stdout and "graph_break() is called" in done.stdout and done.stdout.endswith(" 0\n")
+
+
+def test_allow_in_graph():
+    def helper(x):
+        values = {"scale": 3}
+        return x * len(str(values)) + open.__name__.count("o")
+
+    torchbolt.allow_in_graph(helper)
+
+    def fn(x):
+        return helper(x + 1) * 2
+
+    stats = compiled_twice(fn, torch.randn(4))
+    assert stats["regions"] == 1 and stats["graph_breaks"] == 0
+    assert torchbolt.allow_in_graph([helper]) == [helper]
+    with pytest.raises(TypeError, match="3 is not callable"):
+        torchbolt.allow_in_graph(3)
+
+
+def test_allow_in_graph_for_a_c_function():
+    import _testcapi
+
+    function = _testcapi.get_args
+    x = torch.randn(3)
+    torchbolt.compile(lambda x: function(x)[0] * 2)(x)
+    assert torchbolt.stats()["graph_breaks"] == 1
+    torchbolt.reset()
+    torchbolt.allow_in_graph(function)
+    stats = compiled_twice(lambda x: function(x)[0] * 2 + 1, x)
+    assert stats["graph_breaks"] == 0
+
+
+def test_assume_constant_result():
+    calls = []
+
+    @torchbolt.assume_constant_result
+    def lookup(name):
+        calls.append(name)
+        return {"scale": 3.0, "table": torch.arange(3.0)}[name]
+
+    stats = compiled_twice(lambda x: x * lookup("scale"), torch.randn(3))
+    assert stats["regions"] == 1 and len(calls) == 4  # three of them eager's own
+    calls.clear()
+    torchbolt.reset()
+    stats = compiled_twice(lambda x: x * lookup("table"), torch.randn(3))
+    assert stats["regions"] == 1 and len(calls) == 4
+
+
+def test_substitute_in_graph():
+    import _testcapi
+
+    original = _testcapi.get_kwargs
+    with pytest.raises(TypeError, match="is not a Python function"):
+        torchbolt.substitute_in_graph(original)(len)
+
+    @torchbolt.substitute_in_graph(original, skip_signature_check=True)
+    def polyfill(**kwargs):
+        return kwargs
+
+    stats = compiled_twice(lambda x: original(a=x)["a"] * 2, torch.randn(3))
+    assert stats["graph_breaks"] == 0 and stats["regions"] == 1
+
+    def known(a, b):
+        return a + b
+
+    with pytest.raises(TypeError, match=r"does not take the arguments of known\(a, b\)"):
+        torchbolt.substitute_in_graph(known)(lambda x: x)
+
+
+def test_error_on_graph_break():
+    def loose(x):
+        print("", end="")
+        return x + 1
+
+    @torchbolt.error_on_graph_break(True)
+    def tight(x):
+        print("", end="")
+        return x + 1
+
+    x = torch.ones(2)
+    compiled_twice(loose, x)
+    with pytest.raises(torchbolt.GraphBreak, match="print"):
+        torchbolt.compile(tight)(x)
+
+    def mixed(x):
+        with torchbolt.error_on_graph_break(True):
+            y = x * 2
+        print("", end="")
+        return y
+
+    compiled_twice(mixed, x)
+
+    def inside(x):
+        with torchbolt.error_on_graph_break(True):
+            print("", end="")
+        return x
+
+    with pytest.raises(torchbolt.GraphBreak):
+        torchbolt.compile(inside)(x)
+
+
+def test_nested_compile_region():
+    @torchbolt.nested_compile_region
+    def layer(x):
+        return torch.relu(x) * 2
+
+    assert compiled_twice(lambda x: layer(layer(x)), torch.randn(3))["regions"] == 1
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+
+
+INSTALLED = """
+import sys, torch, torchbolt
+torchbolt.install()
+@torch.compile
+def f(x):
+    return torch.relu(x) + 1
+model = torch.nn.Linear(2, 2)
+model.compile()
+with torch.no_grad():
+    f(torch.ones(2)), model(torch.ones(1, 2))
+    torch.compile(f, mode="max-autotune", backend="inductor", dynamic=True)
+assert torchbolt.stats()["regions"] == 2, torchbolt.stats()
+torch.compiler.reset()
+assert torchbolt.stats()["regions"] == 0
+assert "torch._dynamo" not in sys.modules
+torchbolt.uninstall()
+assert torch.compile.__module__ == "torch"
+"""
+
+
+def test_install():
+    done = run("-c", INSTALLED)
+    assert done.returncode == 0, done.stderr
+
+
+def test_python_dash_m(tmp_path):
+    script = tmp_path / "train.py"
+    (tmp_path / "beside.py").write_text("SCALE = 3\n")
+    script.write_text(
+        "import sys, torch, beside\n"
+        "if __name__ == '__main__':\n"
+        "    with torch.no_grad():\n"
+        "        print(torch.compile(lambda x: x * beside.SCALE)(torch.ones(2)).tolist(), sys.argv[1:])\n"
+        "    print('torch._dynamo' in sys.modules)\n"
+    )
+    done = run("-m", "torchbolt", str(script), "--steps", "3")
+    assert done.stdout.splitlines() == ["[3.0, 3.0] ['--steps', '3']", "False"], done.stderr
+    assert "no file 'absent.py'" in run("-m", "torchbolt", "absent.py").stderr
+    assert run("-m", "torchbolt").returncode == 2

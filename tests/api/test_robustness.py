@@ -148,6 +148,54 @@ def test_background_compilation():
     assert torchbolt.stats()["regions"] == 1
 
 
+# An instruction set that does not exist makes the compiler throw.
+FAILING = """
+import warnings, torch, torchbolt
+warnings.simplefilter("always")
+compiled = torchbolt.compile(lambda x: torch.exp(x) + 1, background=BACKGROUND)
+x = torch.randn(8)
+with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+    for _ in range(4):
+        try:
+            assert torch.equal(compiled(x), torch.exp(x) + 1)
+        except RuntimeError as error:
+            print("raised", error)
+        torchbolt.wait()
+print(len([w for w in said if "could not compile" in str(w.message)]), "warned of the failure")
+print(torchbolt.stats()["regions"], "regions")
+"""
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_failure_of_the_compiler_falls_back(background):
+    program = FAILING.replace("BACKGROUND", str(background))
+    done = run(program, TORCHBOLT_ISA="mmx", TORCHBOLT_STRICT="0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["1 warned of the failure", "0 regions"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_failure_of_the_compiler_is_raised_in_strict_mode(background):
+    done = run(FAILING.replace("BACKGROUND", str(background)), TORCHBOLT_ISA="mmx", TORCHBOLT_STRICT="1")
+    assert done.returncode == 0, done.stderr
+    assert "raised torchbolt: " in done.stdout and "TORCHBOLT_ISA" in done.stdout
+
+
+def test_a_process_may_end_while_something_is_compiled():
+    done = run(
+        """
+import torch, torchbolt
+def f(x):
+    for i in range(200):
+        x = torch.sin(x) * i + torch.softmax(x, -1)
+    return x
+with torch.no_grad():
+    torchbolt.compile(f, background=True)(torch.randn(4, 4))
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def call(model, x):
     return model(x)
 

@@ -8,11 +8,6 @@
 namespace bolt::codegen::cpu::testing {
 namespace {
 
-struct Named {
-  const char* name;
-  Case c;
-};
-
 std::string sum_kernel(const std::string& space, const std::string& load, const std::string& over,
                        const std::string& store) {
   return "kernel @k (in %b0: f32, out %b1: f32) space [" + space + "] {\n  %0 = load b0[" + load +
@@ -147,15 +142,7 @@ TEST(Stream, EqualsTheReference) {
   %0 = load b0[50*d1 + d0]
   store b1[80*d0 + d1] = %0
 })",
-      R"(kernel @softmax (in %b0: f32, out %b1: f32) space [5 d0, 512 d1 reduce] {
-  %0 = load b0[512*d0 + d1]
-  %1 = reduce max %0 over d1
-  %2 = sub %0, %1
-  %3 = exp %2
-  %4 = reduce sum %3 over d1
-  %5 = div %3, %4
-  store b1[512*d0 + d1] = %5
-})"};
+      softmax_of_rows(5, 512)};
   for (const std::string& text : texts)
     for (Target t : targets())
       for (int64_t skew : {0, 1}) {
@@ -169,15 +156,7 @@ TEST(Stream, EqualsTheReference) {
 // Rows and squares of which the next are prefetched: near the end of the memory, too.
 TEST(Ahead, EqualsTheReference) {
   const std::string texts[] = {
-      R"(kernel @softmax (in %b0: f32, out %b1: f32) space [9 d0, 517 d1 reduce] {
-  %0 = load b0[517*d0 + d1]
-  %1 = reduce max %0 over d1
-  %2 = sub %0, %1
-  %3 = exp %2
-  %4 = reduce sum %3 over d1
-  %5 = div %3, %4
-  store b1[517*d0 + d1] = %5
-})",
+      softmax_of_rows(9, 517),
       R"(kernel @transpose_add (in %b0: f32, in %b1: f32, out %b2: f32) space [70 d0, 272 d1] {
   %0 = load b0[70*d1 + d0]
   %1 = load b1[272*d0 + d1]

@@ -7,10 +7,23 @@
 namespace bolt::codegen::cpu::testing {
 namespace {
 
-struct Named {
-  const char* name;
-  Case c;
-};
+constexpr const char* kCheckedRows =
+    R"(kernel @rows (in %b0: f32, in %b1: i64, out %b2: f32) space [9 d0, 50 d1] {
+  %0 = load b1[d0]
+  %1 = const i64 8
+  %2 = check %0 below %1
+  %3 = load b0[d1; %2 * 50]
+  store b2[50*d0 + d1] = %3
+})";
+
+constexpr const char* kCheckedLanes =
+    R"(kernel @lanes (in %b0: f32, in %b1: i64, out %b2: f32) space [53 d0] {
+  %0 = load b1[d0]
+  %1 = const i64 8
+  %2 = check %0 below %1
+  %3 = load b0[0; %2 * 1]
+  store b2[d0] = %3
+})";
 
 const Named kCases[] = {
     {"pointwise",
@@ -31,28 +44,8 @@ const Named kCases[] = {
   store b1[s1*d0 + d1] = %1
 })",
       {5, 77}}},
-    {"softmax_long",
-     {R"(kernel @softmax (in %b0: f32, out %b1: f32) space [5 d0, 1000 d1 reduce] {
-  %0 = load b0[1000*d0 + d1]
-  %1 = reduce max %0 over d1
-  %2 = sub %0, %1
-  %3 = exp %2
-  %4 = reduce sum %3 over d1
-  %5 = div %3, %4
-  store b1[1000*d0 + d1] = %5
-})",
-      {}}},
-    {"softmax_short",
-     {R"(kernel @softmax (in %b0: f32, out %b1: f32) space [9 d0, 37 d1 reduce] {
-  %0 = load b0[37*d0 + d1]
-  %1 = reduce max %0 over d1
-  %2 = sub %0, %1
-  %3 = exp %2
-  %4 = reduce sum %3 over d1
-  %5 = div %3, %4
-  store b1[37*d0 + d1] = %5
-})",
-      {}}},
+    {"softmax_long", {softmax_of_rows(5, 1000), {}}},
+    {"softmax_short", {softmax_of_rows(9, 37), {}}},
     {"softmax_columns",
      {R"(kernel @softmax (in %b0: f32, out %b1: f32) space [3 d0, 13 d1 reduce, 50 d2] {
   %0 = load b0[650*d0 + 50*d1 + d2]
@@ -141,56 +134,10 @@ const Named kCases[] = {
   store b2[50*d0 + d1] = %1
 })",
       {}}},
-    {"checked_rows",
-     {R"(kernel @rows (in %b0: f32, in %b1: i64, out %b2: f32) space [9 d0, 50 d1] {
-  %0 = load b1[d0]
-  %1 = const i64 8
-  %2 = check %0 below %1
-  %3 = load b0[d1; %2 * 50]
-  store b2[50*d0 + d1] = %3
-})",
-      {},
-      -4,
-      4,
-      8}},
-    {"checked_rows_bad",
-     {R"(kernel @rows (in %b0: f32, in %b1: i64, out %b2: f32) space [9 d0, 50 d1] {
-  %0 = load b1[d0]
-  %1 = const i64 8
-  %2 = check %0 below %1
-  %3 = load b0[d1; %2 * 50]
-  store b2[50*d0 + d1] = %3
-})",
-      {},
-      -4,
-      4,
-      12,
-      true}},
-    {"checked_lanes",
-     {R"(kernel @lanes (in %b0: f32, in %b1: i64, out %b2: f32) space [53 d0] {
-  %0 = load b1[d0]
-  %1 = const i64 8
-  %2 = check %0 below %1
-  %3 = load b0[0; %2 * 1]
-  store b2[d0] = %3
-})",
-      {},
-      -4,
-      4,
-      8}},
-    {"checked_lanes_bad",
-     {R"(kernel @lanes (in %b0: f32, in %b1: i64, out %b2: f32) space [53 d0] {
-  %0 = load b1[d0]
-  %1 = const i64 8
-  %2 = check %0 below %1
-  %3 = load b0[0; %2 * 1]
-  store b2[d0] = %3
-})",
-      {},
-      -4,
-      4,
-      9,
-      true}},
+    {"checked_rows", {kCheckedRows, {}, -4, 4, 8}},
+    {"checked_rows_bad", {kCheckedRows, {}, -4, 4, 12, true}},
+    {"checked_lanes", {kCheckedLanes, {}, -4, 4, 8}},
+    {"checked_lanes_bad", {kCheckedLanes, {}, -4, 4, 9, true}},
     // Lanes behind the end and under a false mask are not looked at.
     {"checked_tail",
      {R"(kernel @tail (in %b0: f32, out %b1: f32) space [53 d0] {

@@ -174,6 +174,19 @@ struct Case {
   int64_t skew = 0;         // elements from a multiple of 64 bytes to each buffer
 };
 
+struct Named {
+  const char* name;
+  Case c;
+};
+
+inline std::string softmax_of_rows(int64_t rows, int64_t columns) {
+  const std::string n = std::to_string(columns), at = "[" + n + "*d0 + d1]";
+  return "kernel @softmax (in %b0: f32, out %b1: f32) space [" + std::to_string(rows) + " d0, " + n +
+         " d1 reduce] {\n  %0 = load b0" + at +
+         "\n  %1 = reduce max %0 over d1\n  %2 = sub %0, %1\n  %3 = exp %2\n  %4 = reduce sum %3 over d1\n" +
+         "  %5 = div %3, %4\n  store b1" + at + " = %5\n}";
+}
+
 inline void check_on(const Case& c, const Target& target) {
   const loops::Kernel k = loops::parse_kernel(c.text);
   loops::verify(k);

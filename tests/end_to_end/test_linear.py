@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchbolt
+from bench import compare
 
 
 def regions_of(compiled):
@@ -26,8 +27,8 @@ def check(fn, *args, library_calls=0):
             got = compiled(*args)
             assert got.dtype == expected.dtype and got.shape == expected.shape
             assert got.stride() == expected.stride()
-            ours, eager = (got - exact).abs().max(), (expected - exact).abs().max()
-            assert ours <= 2 * eager + 1e-6
+            ours, eager = compare.max_error(got, exact), compare.max_error(expected, exact)
+            assert ours <= 2 * eager + compare.rounding_floor(exact, got.dtype)
     (region,) = regions_of(compiled)
     assert region["compiled"] and region["library_calls"] == library_calls
     return region

@@ -25,12 +25,13 @@ class CompiledRunner : public loops::testing::PlanRunner {
     int64_t report = 0;
     if (k.reports) pointers.push_back(&report);
     if (k.scratch_bytes > 0) pointers.push_back(rubbish(k.scratch_bytes));
+    const std::vector<int64_t> syms = values(p_.kernels[static_cast<size_t>(which)].symbols);
     auto run = [&](codegen::cpu::KernelFn fn, int64_t work) {
-      fn(pointers.data(), nullptr, work / 2, work);
-      fn(pointers.data(), nullptr, 0, work / 2);
+      fn(pointers.data(), syms.data(), work / 2, work);
+      fn(pointers.data(), syms.data(), 0, work / 2);
     };
-    run(k.fn, k.work.value());
-    if (k.second_fn) run(k.second_fn, k.second_work.value());
+    run(k.fn, value(k.work));
+    if (k.second_fn) run(k.second_fn, value(k.second_work));
     BOLT_CHECK(!report, "kernel @", k.name, " met an index out of range");
   }
 

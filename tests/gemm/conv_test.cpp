@@ -13,18 +13,6 @@
 namespace bolt::codegen::cpu::gemm::test {
 namespace {
 
-constexpr float kUntouched = -12345.5f;
-constexpr size_t kGuard = 64;
-constexpr Isa kAll[] = {Isa::Avx512, Isa::Avx2, Isa::Scalar};
-
-std::vector<float> random_floats(int64_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> numbers(-1, 1);
-  std::vector<float> result(static_cast<size_t>(count));
-  for (float& number : result) number = numbers(generator);
-  return result;
-}
-
 ConvKernel conv(int64_t images, int64_t height, int64_t width, int64_t in, int64_t out, int64_t kernel) {
   ConvKernel c;
   c.name = "conv";

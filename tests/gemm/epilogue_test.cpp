@@ -16,14 +16,6 @@ namespace {
 
 constexpr int64_t kRows = 21, kDepth = 37, kColumns = 50;
 
-std::vector<float> random_floats(size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> numbers(-1, 1);
-  std::vector<float> out(count);
-  for (float& x : out) x = numbers(generator);
-  return out;
-}
-
 std::vector<float> product(const std::vector<float>& a, const std::vector<float>& b) {
   std::vector<float> out;
   for (int64_t i = 0; i < kRows; ++i)

@@ -12,17 +12,6 @@
 namespace bolt::codegen::cpu::gemm::test {
 namespace {
 
-constexpr float kUntouched = -12345.5f;
-constexpr size_t kGuard = 64;
-
-std::vector<float> random_floats(size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> numbers(-1, 1);
-  std::vector<float> result(count);
-  for (float& number : result) number = numbers(generator);
-  return result;
-}
-
 struct Sizes {
   int64_t m, n, k;
 };
@@ -116,7 +105,6 @@ GemmCase packed_case(Sizes s, SimpleEpilogue e, Isa isa) {
   return c;
 }
 
-constexpr Isa kAll[] = {Isa::Avx512, Isa::Avx2, Isa::Scalar};
 constexpr Sizes kOdd[] = {{1, 1, 1},     {1, 5, 3},     {2, 16, 7},    {3, 17, 64},  {5, 31, 33},
                           {7, 32, 1},    {13, 33, 100}, {14, 48, 65},  {15, 64, 40}, {29, 65, 17},
                           {49, 160, 96}, {61, 24, 144}, {130, 100, 31}};

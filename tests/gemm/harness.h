@@ -6,7 +6,9 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,17 @@
 namespace bolt::codegen::cpu::gemm::test {
 
 using Isa = Target::Isa;
+constexpr Isa kAll[] = {Isa::Avx512, Isa::Avx2, Isa::Scalar};
+constexpr float kUntouched = -12345.5f;  ///< what results and their guard zone hold before
+constexpr size_t kGuard = 64;
+
+inline std::vector<float> random_floats(std::integral auto count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> numbers(-1, 1);
+  std::vector<float> result(static_cast<size_t>(count));
+  for (float& number : result) number = numbers(generator);
+  return result;
+}
 
 inline Target target_of(Isa isa) {
   Target target;

@@ -129,9 +129,12 @@ class PlanRunner {
     return dense;
   }
   HostTensor operand(const Step& s, int i) const {
-    if (s.kind != StepKind::Contraction || i != 1) return load(s.buffers[i]);
+    const bool packed = s.kind == StepKind::Contraction && i == 1 &&
+                        p_.buffers[s.buffers[i]].type.sizes != s.node->operands[1]->type.sizes;
+    if (!packed) return load(s.buffers[i]);
     std::vector<int64_t> sizes = values(s.node->operands[1]->type.sizes);
-    return graph::load_tensor(DType::F32, sizes, dense_strides(sizes), base_[s.buffers[i]]);
+    return graph::load_tensor(s.node->operands[1]->type.dtype, sizes, dense_strides(sizes),
+                              base_[s.buffers[i]]);
   }
 
   /// A graph of the one node.

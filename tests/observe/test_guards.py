@@ -1,6 +1,8 @@
 """Change what a run read: its guards fail and say why. Change what it did not read: they hold."""
 
+import functools
 import math
+import operator
 
 import pytest
 import torch
@@ -377,3 +379,79 @@ def test_many_checks_leak_nothing():
     for _ in range(1000):
         assert seen.again()
     assert sys.getrefcount(box) == before
+
+
+class Held:
+    """Callables made in C, found on an object."""
+
+    def __init__(self, call):
+        self.call = call
+
+
+def test_a_partials_function_and_arguments():
+    def run(held, x):
+        return held.call(x)
+
+    seen = Seen(run, Held(functools.partial(add, y=2)), 1).sound()
+    assert seen.holds(Held(functools.partial(add, y=2)), 1)
+    assert not seen.holds(Held(functools.partial(add, y=3)), 1)
+    assert not seen.holds(Held(functools.partial(max, 2)), 1)
+
+
+@pytest.mark.parametrize("first, second", [((operator.mul, 2), (operator.mul, 3)), ((pow, 2), (pow, 3))])
+def test_a_partial_that_native_code_calls(first, second):
+    def run(held, xs):
+        return list(map(held.call, xs))
+
+    seen = Seen(run, Held(functools.partial(*first)), [1, 2]).sound()
+    assert seen.again()
+    assert not seen.holds(Held(functools.partial(*second)), [1, 2])
+
+
+def test_what_an_itemgetter_asks_for():
+    def run(held, x):
+        return held.call(x)
+
+    getter = operator.itemgetter("a", "b")
+    seen = Seen(run, Held(getter), {"a": 1, "b": 2, "c": 3}).sound()
+    assert seen.result == (1, 2)
+    assert seen.holds(Held(getter), {"a": 1, "b": 2, "c": 4})
+    assert not seen.holds(Held(getter), {"a": 1, "b": 5})
+    assert not seen.holds(Held(operator.itemgetter("a", "c")), {"a": 1, "b": 2, "c": 3})
+
+
+def test_what_an_attrgetter_reads():
+    def run(held, box):
+        return held.call(box)
+
+    getter = operator.attrgetter("call.size", "call.double")
+    seen = Seen(run, Held(getter), Held(Box(3))).sound()
+    assert seen.result == (3, 6)
+    assert seen.holds(Held(getter), Held(Box(3)))
+    assert not seen.holds(Held(getter), Held(Box(4)))
+    assert not seen.holds(Held(operator.attrgetter("call.size", "call.kind")), Held(Box(3)))
+
+
+def test_a_getter_that_holds_an_object_ends_the_region():
+    def run(held, table):
+        return held.call(table)
+
+    key = Box(1)
+    assert Seen(run, Held(operator.itemgetter(key)), {key: 1}).facts["end"] == "broke"
+
+
+def test_a_getter_made_inside():
+    def run(box):
+        return sorted([box.size, operator.attrgetter("size")(box) - 1]), operator.itemgetter(1)([1, box.size])
+
+    seen = Seen(run, Box(3)).sound()
+    assert seen.result == ([2, 3], 3)
+    assert not seen.holds(Box(4))
+
+
+def test_a_methodcaller_ends_the_region():
+    def run(held, text):
+        return held.call(text)
+
+    seen = Seen(run, Held(operator.methodcaller("upper")), "a")
+    assert seen.result == "A" and seen.facts["end"] == "broke"

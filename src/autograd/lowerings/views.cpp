@@ -277,8 +277,8 @@ void add_views(Table& t) {
       {"detach", "alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
        "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy"});
   row(permute, {"permute"});
-  row(transpose, {"transpose.int"});
-  row(swapaxes, {"swapaxes", "swapdims"});
+  row(transpose, {"transpose.int", "swapdims"});
+  row(swapaxes, {"swapaxes"});
   row(matrix_transpose, {"t", "mT", "adjoint"});
   row(reverse_dims, {"numpy_T"});
   row(movedim, {"movedim.intlist", "movedim.int", "moveaxis.intlist", "moveaxis.int"});
@@ -294,6 +294,13 @@ void add_views(Table& t) {
   row(flip, {"flip"});
   row(unfold, {"unfold"});
   row(diagonal, {"diagonal"});
+  // These change the geometry of the tensor they are called on.
+  row(squeeze, {"squeeze_", "squeeze_.dim", "squeeze_.dims"});
+  row(unsqueeze, {"unsqueeze_"});
+  row(transpose, {"transpose_", "swapdims_"});
+  row(swapaxes, {"swapaxes_"});
+  row(matrix_transpose, {"t_"});
+  row(identity, {"detach_"});
   t.erase("aten::view.dtype");  // reinterprets bits: stays ATen's
 }
 

@@ -105,9 +105,9 @@ std::string build_id() {
 }
 
 size_t thread_count(size_t units) {
-  size_t threads = static_cast<size_t>(knob_int("TORCHBOLT_THREADS"));
-  if (!threads) threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
-  return std::min(threads, std::max<size_t>(1, units / 2));
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(knob_int("TORCHBOLT_THREADS"), 1));
+  const size_t cores = std::max(std::thread::hardware_concurrency(), 1u);
+  return std::min({wanted, cores, std::max<size_t>(1, units / 2)});
 }
 
 std::string compile_part(const std::vector<Unit*>& units, const std::vector<size_t>& part,

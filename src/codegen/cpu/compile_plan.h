@@ -10,7 +10,7 @@ namespace bolt::codegen::cpu {
 struct PlanCode {
   /// kernels()[i] is the plan's kernel i; of an epilogue, the contraction that ends in it.
   std::unique_ptr<Module> module;
-  /// By kernel of the plan, set for epilogues: how Pack steps fill the contraction's weights.
+  /// By kernel of the plan, set for epilogues of products with weights: how Pack steps fill these.
   std::vector<std::optional<gemm::ScheduledContraction>> contractions;
 };
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "codegen/cpu/jit.h"
+#include "support/error.h"
 #include "support/knobs.h"
 
 namespace bolt::codegen::cpu {
@@ -40,6 +41,8 @@ Target detect() {
   const std::string isa = knob("TORCHBOLT_ISA");
   if (isa == "scalar") t.isa = Target::Isa::Scalar;
   if (isa == "avx2" && t.isa == Target::Isa::Avx512) t.isa = Target::Isa::Avx2;
+  if (isa != "native" && isa != "avx512" && isa != "avx2" && isa != "scalar")
+    throw_user("TORCHBOLT_ISA must be native, avx512, avx2 or scalar, not '", isa, "'");
 
   t.f16c = t.isa != Target::Isa::Scalar && has("f16c");
   t.avx512_bf16 = t.isa == Target::Isa::Avx512 && has("avx512bf16");

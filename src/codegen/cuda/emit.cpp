@@ -142,7 +142,7 @@ class Emitter {
       const std::string value = from_memory(e.dtype, b + "[" + at + "]");
       return e.mask == kNone ? value : ref(e.mask) + " ? " + value + " : " + fill;
     }
-    const std::string value = "get<" + n + ">(" + b + " + " + at + ")";
+    std::string value = "get<" + n + ">(" + b + " + " + at + ")";
     if (e.mask == kNone) return value;
     return ref(e.mask) + " ? " + value + " : all_of<" + n + ">(" + to_memory(e.dtype, fill) + ")";
   }

@@ -2,14 +2,21 @@
 // softmax(q @ kT * scale + mask) @ v, written out by hand, -> sdpa(q, permute(kT), v, mask) {scale}
 //
 // Scale (a multiplication or division by a number) and mask are optional; scores and weights have no other
-// use. The transposed key becomes a permute, which meets the one that made it in canonicalize. Softmax
-// computed in f32 between casts from and to bf16 or f16 matches too: sdpa does the same inside. Before
-// decompose, which would take softmax apart.
+// use. A mask is added, or chosen: where(keep, scores, -inf) is a b8 mask, and so is a number so low that no
+// score shows beside it, as a mask of 0 and that number. A row that sees nothing stays NaN. The transposed
+// key becomes a permute, which meets the one that made it in canonicalize. Softmax computed in f32 between
+// casts from and to bf16 or f16 matches too: sdpa does the same inside. Before decompose, which would take
+// softmax apart.
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
+#include <cmath>
+
 namespace bolt::graph {
 namespace {
+
+/// Beside a number so low every score is lost in rounding.
+constexpr double kInvisible = -1e30;
 
 class Matcher {
  public:
@@ -26,7 +33,8 @@ class Matcher {
     if (!weights || !is_op(weights, Op::softmax) || uses_[weights] != 1 || rank < 3) return nullptr;
     if (weights->def->attr<int64_t>("dim") != rank - 1) return nullptr;
     Value* scores = skip_casts(weights->def->operands[0]);
-    Value* mask = scores ? take_mask(scores) : nullptr;
+    Mask mask;
+    if (scores) mask = take_mask(scores);
     double scale = 1;
     if (scores) scores = take_scale(scores, &scale);
     if (!scores || !is_op(scores, Op::matmul) || uses_[scores] != 1) return nullptr;
@@ -43,15 +51,37 @@ class Matcher {
     return v;
   }
 
-  Value* take_mask(Value*& scores) {
-    if (!is_op(scores, Op::add) || !single(scores)) return nullptr;
-    for (int side = 0; side < 2; ++side) {
-      Value *product = scores->def->operands[side], *mask = scores->def->operands[1 - side];
+  /// Added to the scores, or what is kept of them and the number elsewhere.
+  struct Mask {
+    Value* added = nullptr;
+    Value* choice = nullptr;  // b8
+    bool kept = true;         // where `choice` is true; else where it is false
+    double hidden = 0;
+  };
+
+  Mask take_mask(Value*& scores) {
+    const bool sum = is_op(scores, Op::add), choice = is_op(scores, Op::where);
+    if ((!sum && !choice) || !single(scores)) return {};
+    const std::vector<Value*>& operands = scores->def->operands;
+    for (size_t side = 0; side < 2; ++side) {
+      Value *product = operands[side + choice], *other = operands[1 - side + choice];
       if (product->type.sizes != scores->type.sizes || !leads_to_matmul(product)) continue;
+      std::optional<double> number = scalar_of(other);
+      if (choice && (!number || *number > kInvisible)) continue;
+      Mask mask;
+      if (sum) mask.added = other;
+      if (choice) mask = {nullptr, operands[0], side == 0, *number};
       scores = product;
       return mask;
     }
-    return nullptr;
+    return {};
+  }
+  /// The mask as sdpa's operand of type t.
+  static Value* operand(Maker& m, const Mask& mask, DType t) {
+    if (mask.added) return m.cast(mask.added, t);
+    Value* keep = mask.kept ? mask.choice : m.make(Op::logical_not, {mask.choice});
+    if (std::isinf(mask.hidden)) return keep;
+    return m.make(Op::where, {keep, m.scalar(t, 0), m.scalar(t, mask.hidden)});
   }
   bool leads_to_matmul(const Value* v) {
     if (is_op(v, Op::mul) || is_op(v, Op::div)) v = v->def->operands[scalar_of(v->def->operands[0]) ? 1 : 0];
@@ -70,7 +100,7 @@ class Matcher {
     return v;
   }
 
-  Value* build(Node* node, const Node* scores, Value* mask, double scale) {
+  Value* build(Node* node, const Node* scores, const Mask& mask, double scale) {
     Value *q = scores->operands[0], *kt = scores->operands[1], *v = node->operands[1];
     size_t rank = node->out()->type.sizes.size();
     if (q->type.sizes.size() != rank || kt->type.sizes.size() != rank || v->type.sizes.size() != rank)
@@ -79,14 +109,15 @@ class Matcher {
     if (q->type.dtype != t || kt->type.dtype != t || v->type.dtype != t) return nullptr;
     for (size_t d = 0; d + 2 < rank; ++d)  // batch dimensions that broadcast are left to matmul
       if (q->type.sizes[d] != kt->type.sizes[d] || q->type.sizes[d] != v->type.sizes[d]) return nullptr;
-    if (mask && (mask->type.rank() < 2 || mask->type.rank() > static_cast<int>(rank))) return nullptr;
+    const Value* shown = mask.added ? mask.added : mask.choice;
+    if (shown && (shown->type.rank() < 2 || shown->type.rank() > static_cast<int>(rank))) return nullptr;
     Maker m(g_, node);
     std::vector<Sym> dims;
     for (size_t d = 0; d < rank; ++d) dims.push_back(static_cast<int64_t>(d));
     std::swap(dims[rank - 1], dims[rank - 2]);
     std::vector<Value*> operands{q, m.make(Op::permute, {kt}, {{"dims", dims}}), v};
-    if (mask) operands.push_back(m.cast(mask, t));
-    return m.make(Op::sdpa, operands, {{"scale", scale}});
+    if (shown) operands.push_back(operand(m, mask, t));
+    return m.make(Op::sdpa, operands, {{"scale", scale}, {"empty_rows_nan", true}});
   }
 
   Graph& g_;

@@ -13,6 +13,7 @@ namespace bolt::graph {
 
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> table = {
+      {"empty", empty, "values without elements are not computed"},
       {"dce", dce, "remove nodes whose results nobody uses"},
       {"cse", cse, "compute equal expressions once"},
       {"canonicalize", canonicalize, "algebra on single nodes: casts, views, powers, neutral elements"},
@@ -26,13 +27,13 @@ const std::vector<Pass>& passes() {
   return table;
 }
 
-// Batch norm is folded and attention matched before decompose takes both apart; canonicalize runs again to
-// clean up after it.
+// Batch norm is folded and attention matched before decompose takes both apart; what cleans up runs again
+// after it.
 const std::vector<std::string_view>& standard_passes() {
   static const std::vector<std::string_view> order = {
-      "canonicalize",    "constant_fold", "cse",       "fold_batch_norm",
-      "match_attention", "fuse_linear",   "decompose", "canonicalize",
-      "constant_fold",   "cse",           "dce"};
+      "empty",       "canonicalize", "constant_fold", "cse",          "fold_batch_norm", "match_attention",
+      "fuse_linear", "decompose",    "empty",         "canonicalize", "constant_fold",   "cse",
+      "dce"};
   return order;
 }
 

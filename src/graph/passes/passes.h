@@ -37,6 +37,7 @@ BOLT_API std::vector<PassTime> run_passes(Graph& g, const std::vector<std::strin
 BOLT_API std::vector<PassTime> optimize(Graph& g);
 BOLT_API const std::vector<std::string_view>& standard_passes();
 
+BOLT_API bool empty(Graph& g);
 BOLT_API bool dce(Graph& g);
 BOLT_API bool cse(Graph& g);
 BOLT_API bool canonicalize(Graph& g);

@@ -4,6 +4,8 @@
 
 #include "interp/call.h"
 
+#include <cstring>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -25,8 +27,6 @@ struct PartialObject {
   PyObject_HEAD PyObject* function;
   PyObject *args, *keywords;
 };
-
-bool is_partial(PyObject* object) { return std::string(Py_TYPE(object)->tp_name) == "functools.partial"; }
 
 bool is_cached_function(PyObject* object) {
   return std::string(Py_TYPE(object)->tp_name) == "functools._lru_cache_wrapper";
@@ -101,9 +101,10 @@ bool is_harmless(PyCodeObject* code) {
   };
   // Finalisers, caches of weak references, abstract base classes: state that no region depends on.
   // And imports: a module's body runs once in a process.
-  return name == "__del__" || name == "<module>" || file.rfind("<frozen importlib", 0) == 0 ||
-         ends_with("weakref.py") || ends_with("_weakrefset.py") || ends_with("abc.py") ||
-         file == "<frozen abc>" || ends_with("enum.py");
+  // A tensor's hash is its identity, and a set or dict gives nothing else of it away.
+  return name == "__del__" || name == "<module>" || (name == "__hash__" && ends_with("torch/_tensor.py")) ||
+         file.rfind("<frozen importlib", 0) == 0 || ends_with("weakref.py") || ends_with("_weakrefset.py") ||
+         ends_with("abc.py") || file == "<frozen abc>" || ends_with("enum.py");
 }
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
@@ -112,6 +113,8 @@ PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int t
 }
 
 }  // namespace
+
+bool is_partial(PyObject* object) { return std::strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
 
 NativeWatch::NativeWatch(const RecorderHooks& hooks) : hooks_(hooks), frame_(interp::current_frame()) {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
@@ -152,7 +155,7 @@ void Recording::note_callable(PyObject* callable) {
   } else if (PyType_Check(callable)) {
     note_class(reinterpret_cast<PyTypeObject*>(callable));
   } else if (is_partial(callable)) {
-    world.field(callable, offsetof(PartialObject, function), interned("func"));
+    note_callable(world.field(callable, offsetof(PartialObject, function), interned("func")));
     world.read_whole(world.field(callable, offsetof(PartialObject, args), interned("args")));
     world.read_whole(world.field(callable, offsetof(PartialObject, keywords), interned("keywords")));
   } else if (interp::is_heap_type(Py_TYPE(callable))) {
@@ -166,7 +169,25 @@ PyTypeObject* transparent_type = nullptr;
 Py_ssize_t transparent_offset = 0;
 
 /// Functions that speak to the compiler, ours and torch's own: what existing code says is understood.
-enum class Control : uint8_t { none, asks_whether_compiling, ends_region, disabled };
+enum class Control : uint8_t {
+  none,
+  asks_whether_compiling,
+  ends_region,
+  disabled,
+  allowed,      ///< called natively; its operators are recorded
+  constant,     ///< called natively, unseen; its result is taken for a constant
+  substituted,  ///< another function is called instead
+};
+
+/// What mark_callable was told. Callables live as long as the process.
+struct Mark {
+  Control control;
+  PyRef callable, by;
+};
+std::unordered_map<PyObject*, Mark>& marks() {
+  static auto* all = new std::unordered_map<PyObject*, Mark>();
+  return *all;
+}
 
 struct ControlRow {
   const char *module, *name;
@@ -183,6 +204,8 @@ constexpr ControlRow kControls[] = {
 };
 
 Control control_of(PyObject* callable) {
+  if (!marks().empty())
+    if (auto at = marks().find(callable); at != marks().end()) return at->second.control;
   if (!PyFunction_Check(callable)) return Control::none;
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
   if (PyObject* marks = function->func_dict)
@@ -215,6 +238,45 @@ PyObject* stand_in_for(PyObject* callable) {
   return PyDict_GetItemWithError(table, name.get());
 }
 
+bool& breaks_are_errors() {
+  static thread_local bool yes = false;
+  return yes;
+}
+
+int mark_callable(PyObject* callable, const char* mark, PyObject* by) {
+  const std::string_view name = mark;
+  Control control = name == "allow_in_graph" ? Control::allowed
+                    : name == "constant"     ? Control::constant
+                    : name == "substitute"   ? Control::substituted
+                                             : Control::none;
+  if (control == Control::none) {
+    PyErr_Format(PyExc_ValueError, "no mark %s", mark);
+    return -1;
+  }
+  marks()[callable] = {control, PyRef::share(callable), PyRef::share(by)};
+  return 0;
+}
+
+/// Its body is the author's business: nothing of it is interpreted or guarded, only what it is given.
+PyObject* Recording::call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                  PyObject* kwnames) {
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  for (size_t i = 0; on && i < total; ++i) world.use(args[i]), touch(frame, args[i], true);
+  if (on) mark(frame);
+  PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  end_if_wanted(frame);
+  return result;
+}
+
+PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs,
+                                       PyObject* kwnames) {
+  hooks_.pause(true);
+  PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  hooks_.pause(false);
+  if (result) world.reached(result, world.tree->constant(result));
+  return result;
+}
+
 void see_through(PyTypeObject* type, Py_ssize_t offset) {
   transparent_type = type;
   transparent_offset = offset;
@@ -227,6 +289,13 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     switch (control_of(callable)) {
       case Control::none: break;
       case Control::asks_whether_compiling: return {Py_NewRef(Py_True), nullptr};
+      case Control::allowed: return {call_allowed(frame, callable, args, nargs, kwnames), nullptr};
+      case Control::constant: return {call_for_constant(callable, args, nargs, kwnames), nullptr};
+      case Control::substituted: {
+        PyObject* by = marks().at(callable).by.get();
+        note_callable(by);
+        return interp::start_call(*this, frame, by, args, nargs, kwnames);
+      }
       case Control::ends_region: end_here(frame, "graph_break() is called"); break;
       case Control::disabled: {
         auto* function = reinterpret_cast<PyFunctionObject*>(callable);

@@ -27,6 +27,8 @@ struct Collector final : RecorderHooks {
   }
   void instruction(const char*, const char*, int) override {}
   const char* wants_end() override { return nullptr; }
+  bool reshaped() override { return false; }
+  void pause(bool) override {}
   void end_region(bool) override { ended = true; }
 };
 
@@ -146,12 +148,29 @@ PyObject* time_check(PyObject*, PyObject* tuple) {
   return ok ? PyFloat_FromDouble(spent.count() / a.repeat) : Py_NewRef(Py_None);
 }
 
+PyObject* mark(PyObject*, PyObject* tuple) {
+  PyObject *callable, *by;
+  const char* text;
+  if (!PyArg_ParseTuple(tuple, "OsO", &callable, &text, &by)) return nullptr;
+  if (mark_callable(callable, text, by) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* set_breaks_are_errors(PyObject*, PyObject* value) {
+  const bool before = breaks_are_errors();
+  breaks_are_errors() = PyObject_IsTrue(value) == 1;
+  return PyBool_FromLong(before);
+}
+
 PyMethodDef methods[] = {{"_observe", observe_, METH_VARARGS, nullptr},
                          {"_observe_check", check, METH_VARARGS, nullptr},
                          {"_observe_explain", explain, METH_VARARGS, nullptr},
                          {"_observe_rebuild", rebuild, METH_VARARGS, nullptr},
                          {"_observe_facts", facts, METH_O, nullptr},
                          {"_observe_time", time_check, METH_VARARGS, nullptr},
+                         {"_mark", mark, METH_VARARGS, "_mark(callable, mark, by): see mark_callable."},
+                         {"_set_error_on_graph_break", set_breaks_are_errors, METH_O,
+                          "Sets this thread's error_on_graph_break; the one before."},
                          {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

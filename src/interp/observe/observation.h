@@ -51,6 +51,11 @@ class RecorderHooks {
   virtual const char* wants_end() = 0;
   /// An operator runs: Python code it is made of (torch.library.custom_op) is its own affair.
   virtual bool in_operator() const { return false; }
+  /// Did an operator change the sizes or strides of the tensor it was called on (x.t_())? The program repeats
+  /// that; what was read is then not what it was.
+  virtual bool reshaped() = 0;
+  /// Until it is called with false: what operators do belongs to nobody (see assume_constant_result).
+  virtual void pause(bool on) = 0;
   /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.
   virtual void end_region(bool before_instruction) = 0;
 };
@@ -64,7 +69,10 @@ struct SourceLine {
 struct BreakReason {
   std::string what;
   std::vector<SourceLine> stack;
+  bool is_error = false;  ///< error_on_graph_break(True) was in force
 };
+/// This thread's error_on_graph_break.
+bool& breaks_are_errors();
 
 enum class End : uint8_t {
   returned,  ///< the region is the whole call
@@ -102,6 +110,10 @@ std::unique_ptr<Observation> observe_frames(interp::Frame& innermost, RecorderHo
 /// Objects of this type stand for the callable in their field at `offset`: a recording goes on into it, so
 /// that what was compiled apart becomes part of the whole.
 void see_through(PyTypeObject* type, Py_ssize_t offset);
+
+/// What users say about a callable: "allow_in_graph", "constant" (assume_constant_result) or "substitute"
+/// (then `by` is called instead). -1 with an exception set.
+int mark_callable(PyObject* callable, const char* mark, PyObject* by);
 
 /// Readies the tables; once, when the extension is loaded (after interp::init_calls). -1 with an exception
 /// set.

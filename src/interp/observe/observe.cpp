@@ -71,7 +71,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop_instruc
   Raised raised;
   if (!drop_instruction || !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
-  breaks.push_back({why, stack_of(&frame)});
+  breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
   Rebuilder rebuilder(world, hooks_);
   if (interp::bottom_of(frame) != entry)
     world.distrust("the region ends inside Python code called from C: " + why);
@@ -136,7 +136,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   if (observation->end == End::raised) return observation;
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
-  if (observation->end == End::returned && observation->recipe.effects.empty() &&
+  if (observation->end == End::returned && observation->recipe.effects.empty() && !hooks.reshaped() &&
       observation->unsound.empty() && !roots.empty()) {
     std::string why = observation->guards->explain_failure(roots.data(), roots.size());
     if (!why.empty()) observation->unsound = "what was read changed during the run: " + why;

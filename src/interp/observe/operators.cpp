@@ -34,11 +34,11 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
     deep ? world.read_deep(object) : world.read_whole(object);
     return;
   }
+  if (is_partial(object) || PyMethod_Check(object)) return note_callable(object);
   PyTypeObject* type = Py_TYPE(object);
   // Objects of Python classes are read through their special methods, functions and classes are pinned.
   if (interp::is_heap_type(type) || PyType_Check(object) || PyModule_Check(object) ||
-      PyFunction_Check(object) || PyMethod_Check(object) || PyCFunction_Check(object) || type->tp_call ||
-      type->tp_descr_get)
+      PyFunction_Check(object) || PyCFunction_Check(object) || type->tp_call || type->tp_descr_get)
     return;
   end_here(frame, std::string("a ") + type->tp_name + " from outside is read");
 }

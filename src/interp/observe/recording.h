@@ -129,11 +129,18 @@ class Recording final : public interp::Semantics {
   PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
   PyObject* getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name);
   void note_callable(PyObject* callable);
+  PyObject* call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                         PyObject* kwnames);
+  PyObject* call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);
 
   RecorderHooks& hooks_;
   const PyObject* handled_ = interp::thread_state()->exc_info->exc_value;  ///< `except` block in progress
 };
+
+/// A functools.partial: what it holds is guarded when it is called, or handed to native code that may call
+/// it.
+bool is_partial(PyObject* object);
 
 /// Special calls that are operations of Semantics in disguise (getattr, len, isinstance, dict.get, ...).
 /// Sets *handled; the result is then the call's.

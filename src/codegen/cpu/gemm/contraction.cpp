@@ -68,6 +68,7 @@ std::optional<GemmKernel> as_gemm(const ConvKernel& c) {
   gemm.k = c.in_channels;
   gemm.a = {c.x, c.x_col, 1, false};
   gemm.b = {c.w, 0, 0, true};
+  gemm.pairs = c.pairs;
   return gemm;
 }
 
@@ -112,18 +113,22 @@ int64_t packed_floats(const Contraction& c, const Schedule& schedule) {
   return gemm.b.packed ? packed_size(gemm.k, gemm.n, schedule.width()) : 0;
 }
 
-void pack_weights(const Contraction& c, const Schedule& schedule, const float* w,
+void pack_weights(const Contraction& c, const Schedule& schedule, const void* w,
                   const std::vector<int64_t>& strides, float* packed) {
+  const auto* numbers = static_cast<const float*>(w);
+  const auto* halves = static_cast<const uint16_t*>(w);
   if (const ConvKernel* conv = conv_of(c)) {
     BOLT_CHECK(strides.size() == 3 || strides.size() == 4, print(*conv),
                ": weights need three or four strides");
     const int64_t four[4] = {strides[0], strides[1], strides.size() == 4 ? strides[2] : 0, strides.back()};
-    if (conv->depthwise()) return pack_depthwise(*conv, w, four, schedule.lanes, packed);
-    return pack_conv(*conv, w, four, schedule.width(), packed);
+    if (conv->pairs) return pack_conv_pairs(*conv, halves, four, schedule.width(), packed);
+    if (conv->depthwise()) return pack_depthwise(*conv, numbers, four, schedule.lanes, packed);
+    return pack_conv(*conv, numbers, four, schedule.width(), packed);
   }
   const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
   BOLT_CHECK(strides.size() == 2, print(gemm), ": weights need two strides");
-  pack_matrix(w, gemm.k, gemm.n, strides[1], strides[0], schedule.width(), packed);
+  if (gemm.pairs) return pack_pairs(halves, gemm.k, gemm.n, strides[1], strides[0], schedule.width(), packed);
+  pack_matrix(numbers, gemm.k, gemm.n, strides[1], strides[0], schedule.width(), packed);
 }
 
 Job contraction_job(const ScheduledContraction& item) {

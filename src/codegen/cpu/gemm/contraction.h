@@ -50,8 +50,8 @@ BOLT_API std::string print(const Contraction& contraction);
 BOLT_API Schedule choose_schedule(const Contraction& contraction, const Target& target, int64_t m_hint = 128);
 BOLT_API int64_t packed_floats(const Contraction& contraction, const Schedule& schedule);
 /// `w`: as layers hold it, any strides: [n, k] of a linear layer, [out, in / groups, kh, kw] of a
-/// convolution, kh missing where it has one spatial dimension.
-BOLT_API void pack_weights(const Contraction& contraction, const Schedule& schedule, const float* w,
+/// convolution, kh missing where it has one spatial dimension; bfloat16 for pairs.
+BOLT_API void pack_weights(const Contraction& contraction, const Schedule& schedule, const void* w,
                            const std::vector<int64_t>& strides, float* packed);
 /// For a batch with other kernels (codegen/cpu/batch.h).
 Job contraction_job(const ScheduledContraction& item);

@@ -69,6 +69,7 @@ class ConvEmitter {
 
   llvm::Function* tile_of(int64_t bands, int64_t columns) {
     TileShape shape;
+    shape.pairs = c_.pairs;
     shape.vectors = s_.vectors;
     shape.lanes = s_.lanes;
     shape.prefetch = s_.prefetch;

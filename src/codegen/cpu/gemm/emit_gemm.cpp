@@ -52,6 +52,7 @@ class GemmEmitter {
     TileShape shape;
     shape.vectors = s_.vectors;
     shape.lanes = s_.lanes;
+    shape.pairs = kernel_.pairs;
     shape.prefetch = kernel_.b.packed ? s_.prefetch : 0;
     shape.k = {{kernel_.k, 1}};
     shape.b_step = kernel_.b.packed || packs_b() ? s_.width() : kernel_.b.row_stride;
@@ -70,7 +71,7 @@ class GemmEmitter {
     }
     tile_ = tile_of(s_.rows);
     for (int64_t rows : {16, 8, 4, 2, 1}) {
-      if (rows < s_.rows) tail_tiles_.push_back({rows, tile_of(rows)});
+      if (rows < s_.rows) tail_tiles_.emplace_back(rows, tile_of(rows));
     }
   }
 

@@ -12,6 +12,15 @@ using llvm::Value;
 
 void emit_for(IRBuilder<>& b, Value* low, Value* high, int64_t step,
               const std::function<void(Value*)>& body) {
+  emit_fold(b, low, high, step, {}, [&](Value* index, std::vector<Value*> values) {
+    body(index);
+    return values;
+  });
+}
+
+std::vector<Value*> emit_fold(IRBuilder<>& b, Value* low, Value* high, int64_t step,
+                              std::vector<Value*> values,
+                              const std::function<std::vector<Value*>(Value*, std::vector<Value*>)>& body) {
   BasicBlock* before = b.GetInsertBlock();
   llvm::Function* function = before->getParent();
   auto* head = BasicBlock::Create(b.getContext(), "for", function);
@@ -21,12 +30,21 @@ void emit_for(IRBuilder<>& b, Value* low, Value* high, int64_t step,
   b.SetInsertPoint(head);
   llvm::PHINode* index = b.CreatePHI(b.getInt64Ty(), 2);
   index->addIncoming(low, before);
+  std::vector<Value*> carried;
+  for (Value* value : values) {
+    llvm::PHINode* phi = b.CreatePHI(value->getType(), 2);
+    phi->addIncoming(value, before);
+    carried.push_back(phi);
+  }
   b.CreateCondBr(b.CreateICmpSLT(index, high), inside, after);
   b.SetInsertPoint(inside);
-  body(index);
+  const std::vector<Value*> next = body(index, carried);
   index->addIncoming(b.CreateNSWAdd(index, i64(b, step)), b.GetInsertBlock());
+  for (size_t i = 0; i < next.size(); ++i)
+    llvm::cast<llvm::PHINode>(carried[i])->addIncoming(next[i], b.GetInsertBlock());
   b.CreateBr(head);
   b.SetInsertPoint(after);
+  return carried;
 }
 
 void emit_if(IRBuilder<>& b, Value* condition, const std::function<void()>& then,

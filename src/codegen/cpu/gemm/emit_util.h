@@ -5,12 +5,18 @@
 #include <llvm/IR/IRBuilder.h>
 
 #include <functional>
+#include <vector>
 
 namespace bolt::codegen::cpu::gemm {
 
 /// for (i = low; i < high; i += step) body(i). The body may make blocks of its own.
 void emit_for(llvm::IRBuilder<>& b, llvm::Value* low, llvm::Value* high, int64_t step,
               const std::function<void(llvm::Value*)>& body);
+
+/// The same with values that each turn makes anew from those of the one before; returns the last.
+std::vector<llvm::Value*> emit_fold(
+    llvm::IRBuilder<>& b, llvm::Value* low, llvm::Value* high, int64_t step, std::vector<llvm::Value*> values,
+    const std::function<std::vector<llvm::Value*>(llvm::Value*, std::vector<llvm::Value*>)>& body);
 
 /// if (condition) then() else otherwise().
 void emit_if(llvm::IRBuilder<>& b, llvm::Value* condition, const std::function<void()>& then,

@@ -131,35 +131,62 @@ std::optional<ConvKernel> conv_of(const loops::Call& call) {
   return shown ? std::optional(conv) : std::nullopt;
 }
 
+/// Everything that counts numbers along K counts words of two from here on; false where they do not pair.
+bool halve(const std::vector<int64_t*>& numbers) {
+  for (int64_t* n : numbers) {
+    if (*n % 2 != 0) return false;
+    *n /= 2;
+  }
+  return true;
+}
+bool make_pairs(GemmKernel* gemm) {
+  gemm->pairs = true;
+  for (BatchDim& dim : gemm->batch)
+    if (!halve({&dim.a_stride})) return false;
+  if (gemm->m.is_const(1)) gemm->a.row_stride = 0;
+  return halve({&gemm->k, &gemm->a.row_stride});
+}
+bool make_pairs(ConvKernel* conv) {
+  if (conv->depthwise() || conv->x_channel != 1 || conv->in_channels / conv->groups % 2 != 0) return false;
+  conv->pairs = true;
+  if (conv->images.is_const(1)) conv->x_image = 0;
+  return halve({&conv->in_channels, &conv->x_image, &conv->x_row, &conv->x_col});
+}
+
 /// What the call computes, without its epilogue; nothing when these kernels cannot.
 std::optional<Contraction> shape_of(const loops::Call& call) {
-  const bool floats = std::all_of(call.operands.begin(), call.operands.end(),
-                                  [](const Type& t) { return t.dtype == DType::F32; });
-  if (!floats || (call.operands.size() > 2 && !all_known(call.operands[2].strides))) return std::nullopt;
+  const DType dtype = call.operands[0].dtype;
+  const bool alike = std::all_of(call.operands.begin(), call.operands.end(),
+                                 [&](const Type& t) { return t.dtype == dtype; });
+  if (!alike || (dtype != DType::F32 && dtype != DType::BF16)) return std::nullopt;
+  if (call.operands.size() > 2 && !all_known(call.operands[2].strides)) return std::nullopt;
   if (call.node.op == Op::linear) {
-    if (std::optional<GemmKernel> gemm = linear_of(call)) return Contraction{*gemm, {}, 2};
+    std::optional<GemmKernel> gemm = linear_of(call);
+    if (gemm && (dtype == DType::F32 || make_pairs(&*gemm))) return Contraction{*gemm, {}, 2};
   } else if (call.node.op == Op::conv) {
-    if (std::optional<ConvKernel> conv = conv_of(call)) return Contraction{*conv, {}, 2};
+    std::optional<ConvKernel> conv = conv_of(call);
+    if (conv && (dtype == DType::F32 || make_pairs(&*conv))) return Contraction{*conv, {}, 2};
   }
   return std::nullopt;
 }
 
 bool worth_it(const Contraction& c, const Target& target) {
   if (target.isa == Target::Isa::Scalar) return false;
+  if (std::visit([](const auto& shape) { return shape.pairs; }, c.shape) && !target.avx512_bf16) return false;
   if (const auto* conv = std::get_if<ConvKernel>(&c.shape))
     return worth_it(*conv, machine_facts(target).lanes);
   return worth_it(std::get<GemmKernel>(c.shape));
 }
 
 /// acc -> acc + bias[column], the bias being a new first buffer.
-Kernel with_bias(const Kernel& k, Sym stride) {
+Kernel with_bias(const Kernel& k, DType dtype, Sym stride) {
   Kernel out;
   out.name = k.name;
   out.dims = k.dims;
   out.symbols = k.symbols;
   out.sources = k.sources;
   out.buffers = k.buffers;
-  out.buffers.insert(out.buffers.begin(), {DType::F32, loops::BufferRole::In, "bias"});
+  out.buffers.insert(out.buffers.begin(), {dtype, loops::BufferRole::In, "bias"});
   std::vector<ExprId> id(k.exprs.size());
   auto renamed = [&](ExprId e) { return e == loops::kNone ? e : id[static_cast<size_t>(e)]; };
   for (size_t i = 0; i < k.exprs.size(); ++i) {
@@ -173,14 +200,22 @@ Kernel with_bias(const Kernel& k, Sym stride) {
     if (!acc) continue;
     Expr load{};
     load.kind = ExprKind::Load;
-    load.dtype = DType::F32;
+    load.dtype = dtype;
     load.buffer = 0;
     load.index = Kernel::dim(static_cast<int>(k.dims.size()) - 1) * stride;
+    ExprId bias = out.add(std::move(load));
+    if (dtype != DType::F32) {
+      Expr cast{};
+      cast.kind = ExprKind::Cast;
+      cast.dtype = DType::F32;
+      cast.args = {bias};
+      bias = out.add(std::move(cast));
+    }
     Expr sum{};
     sum.kind = ExprKind::Op;
     sum.dtype = DType::F32;
     sum.op = loops::ScalarOp::add;
-    sum.args = {id[i], out.add(std::move(load))};
+    sum.args = {id[i], bias};
     id[i] = out.add(std::move(sum));
   }
   for (loops::Store s : k.stores) {
@@ -230,7 +265,8 @@ ScheduledContraction contraction_of(const loops::Plan& plan, const loops::Step& 
   BOLT_CHECK(c, "the plan has a contraction that cannot be generated");
   c->epilogue = plan.kernels[static_cast<size_t>(step.epilogue)];
   std::visit([&](auto& shape) { shape.name = c->epilogue.name; }, c->shape);
-  if (step.operand_count > 2) c->epilogue = with_bias(c->epilogue, call.operands[2].strides[0]);
+  if (step.operand_count > 2)
+    c->epilogue = with_bias(c->epilogue, call.operands[2].dtype, call.operands[2].strides[0]);
   const Schedule schedule = choose_schedule(*c, target);
   return {std::move(*c), schedule};
 }

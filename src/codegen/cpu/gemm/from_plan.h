@@ -6,8 +6,9 @@
 // (packed weights), then the bias, if there is one, and the epilogue's buffers. A bias is an addition at the
 // beginning of the epilogue.
 //
-// Taken today: linear, and convolutions over one or two dimensions, in float32 with constant weights, on
-// machines with AVX2 or AVX-512. See `worth_it` in from_plan.cpp for the cost rule and what it rests on.
+// Taken today: linear, and convolutions over one or two dimensions, with constant weights; in float32 on
+// machines with AVX2 or AVX-512, in bfloat16 on those that multiply its pairs (AVX512-BF16) and where K lies
+// in pairs. See `worth_it` in from_plan.cpp for the cost rule and what it rests on.
 #pragma once
 
 #include <optional>

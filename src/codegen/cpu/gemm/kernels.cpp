@@ -46,6 +46,7 @@ std::string print(const GemmKernel& kernel) {
   out << kernel.m.str() << " x " << kernel.n << " x " << kernel.k << ']';
   print_matrix(out, "a", kernel.a);
   print_matrix(out, "b", kernel.b);
+  if (kernel.pairs) out << " pairs";
   return out.str();
 }
 
@@ -58,13 +59,15 @@ std::string print(const ConvKernel& kernel) {
       << pad_text(kernel.pad_h, kernel.pad_end_h) << " x " << pad_text(kernel.pad_w, kernel.pad_end_w)
       << " dilation " << kernel.dilation_h << " x " << kernel.dilation_w << " groups " << kernel.groups
       << " x=b" << kernel.x << '[' << kernel.x_image << ", " << kernel.x_row << ", " << kernel.x_col << ", "
-      << kernel.x_channel << "] w=b" << kernel.w;
+      << kernel.x_channel << "] w=b" << kernel.w << (kernel.pairs ? " pairs" : "");
   return out.str();
 }
 
 void verify(const GemmKernel& kernel) {
   BOLT_CHECK(kernel.n > 0 && kernel.k > 0, print(kernel), ": empty product");
   BOLT_CHECK(!kernel.a.packed, print(kernel), ": only B is packed ahead");
+  BOLT_CHECK(!kernel.pairs || (kernel.b.packed && kernel.a.col_stride == 1), print(kernel),
+             ": pairs that do not lie together");
   for (const BatchDim& dim : kernel.batch) {
     BOLT_CHECK(dim.size > 0, print(kernel), ": empty batch");
     BOLT_CHECK(!kernel.b.packed || dim.b_stride == 0, print(kernel), ": packed B is one matrix");
@@ -75,6 +78,7 @@ void verify(const ConvKernel& kernel) {
   BOLT_CHECK(kernel.padded_height() > kernel.dilation_h * (kernel.kernel_h - 1) &&
                  kernel.padded_width() > kernel.dilation_w * (kernel.kernel_w - 1),
              print(kernel), ": empty output");
+  BOLT_CHECK(!kernel.pairs || kernel.x_channel == 1, print(kernel), ": pairs that do not lie together");
   BOLT_CHECK(kernel.in_channels > 0 && kernel.out_channels > 0, print(kernel), ": no channels");
   BOLT_CHECK(kernel.in_channels % kernel.groups == 0 && kernel.out_channels % kernel.groups == 0,
              print(kernel), ": groups do not divide the channels");

@@ -10,6 +10,11 @@
 // sum with its row and column, loads and stores what it likes and so also decides where results go: rows of a
 // convolution are output pixels, numbered (img * OH + oh) * OW + ow; columns are output channels.
 //
+// With `pairs` A and B are bfloat16: each 32-bit word holds two neighbours of K, and everything that counts
+// numbers along K (k, strides, input channels) counts words. One instruction multiplies the pairs of a vector
+// of words and adds both products, so that words are loaded, copied and padded like float32 numbers. Sums and
+// epilogue are float32 as ever.
+//
 // The ABI is that of every kernel (codegen/cpu/jit.h). The contraction's own operands are buffers[a],
 // buffers[b].
 #pragma once
@@ -46,6 +51,7 @@ struct GemmKernel {
   int64_t k = 0;
   Matrix a;
   Matrix b;
+  bool pairs = false;
 };
 
 /// Convolution of images [N, H, W, C]; two spatial dimensions (a one-dimensional one has height 1).
@@ -65,13 +71,16 @@ struct ConvKernel {
   int w = 1;  ///< buffer of the packed weights
   /// Element strides of the input (image, row, column, channel). A channel stride of 1 is read in place.
   int64_t x_image = 0, x_row = 0, x_col = 0, x_channel = 1;
+  bool pairs = false;
 
   int64_t padded_height() const { return pad_h + height + pad_end_h; }
   int64_t padded_width() const { return pad_w + width + pad_end_w; }
   bool padded() const { return pad_h || pad_w || pad_end_h || pad_end_w; }
   int64_t out_height() const { return (padded_height() - dilation_h * (kernel_h - 1) - 1) / stride_h + 1; }
   int64_t out_width() const { return (padded_width() - dilation_w * (kernel_w - 1) - 1) / stride_w + 1; }
-  bool depthwise() const { return groups == in_channels && out_channels == in_channels && groups > 1; }
+  bool depthwise() const {
+    return !pairs && groups == in_channels && out_channels == in_channels && groups > 1;
+  }
   /// The same number of zeros on each side.
   void set_padding(int64_t h, int64_t w);
   /// Strides of a contiguous NHWC input.

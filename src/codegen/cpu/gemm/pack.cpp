@@ -3,21 +3,68 @@
 #include "codegen/cpu/gemm/pack.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace bolt::codegen::cpu::gemm {
+namespace {
+
+/// Elements of panels where they lie in memory, as the bits of a float.
+struct Numbers {
+  const float* from;
+  int64_t row_stride;
+  Numbers at(int64_t offset) const { return {from + offset, row_stride}; }
+  float get(int64_t row, int64_t offset) const { return from[row * row_stride + offset]; }
+};
+struct Pairs {
+  const uint16_t* from;
+  int64_t row_stride;
+  Pairs at(int64_t offset) const { return {from + offset, row_stride}; }
+  float get(int64_t row, int64_t offset) const {
+    const uint16_t* first = from + 2 * row * row_stride + offset;
+    return std::bit_cast<float>(first[0] | static_cast<uint32_t>(first[row_stride]) << 16);
+  }
+};
+
+template <class Source>
+float* pack_rows(const Source& from, int64_t k, int64_t used, int64_t col_stride, int64_t width,
+                 float* packed) {
+  for (int64_t row = 0; row < k; ++row, packed += width) {
+    for (int64_t j = 0; j < used; ++j) packed[j] = from.get(row, j * col_stride);
+    std::fill(packed + used, packed + width, 0.0f);
+  }
+  return packed;
+}
+
+template <class Source>
+void pack_panels(const Source& b, int64_t k, int64_t n, int64_t col_stride, int64_t width, float* packed) {
+  for (int64_t column = 0; column < n; column += width)
+    packed = pack_rows(b.at(column * col_stride), k, std::min(width, n - column), col_stride, width, packed);
+}
+
+template <class Source>
+void pack_groups(const ConvKernel& conv, const Source& w, const int64_t (&strides)[4], int64_t width,
+                 float* packed) {
+  const int64_t in = conv.in_channels / conv.groups;
+  const int64_t out = conv.out_channels / conv.groups;
+  for (int64_t group = 0; group < conv.groups; ++group)
+    for (int64_t column = 0; column < out; column += width)
+      for (int64_t tap = 0; tap < conv.kernel_h * conv.kernel_w; ++tap)
+        packed = pack_rows(w.at((group * out + column) * strides[0] + tap / conv.kernel_w * strides[2] +
+                                tap % conv.kernel_w * strides[3]),
+                           in, std::min(width, out - column), strides[0], width, packed);
+}
+
+}  // namespace
 
 int64_t packed_size(int64_t k, int64_t n, int64_t width) { return k * round_up(n, width); }
 
 void pack_matrix(const float* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride, int64_t width,
                  float* packed) {
-  for (int64_t column = 0; column < n; column += width) {
-    const int64_t used = std::min(width, n - column);
-    for (int64_t row = 0; row < k; ++row, packed += width) {
-      const float* from = b + row * row_stride + column * col_stride;
-      for (int64_t j = 0; j < used; ++j) packed[j] = from[j * col_stride];
-      std::fill(packed + used, packed + width, 0.0f);
-    }
-  }
+  pack_panels(Numbers{b, row_stride}, k, n, col_stride, width, packed);
+}
+void pack_pairs(const uint16_t* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
+                int64_t width, float* packed) {
+  pack_panels(Pairs{b, row_stride}, k, n, col_stride, width, packed);
 }
 
 int64_t packed_size(const ConvKernel& conv, int64_t width) {
@@ -27,21 +74,11 @@ int64_t packed_size(const ConvKernel& conv, int64_t width) {
 
 void pack_conv(const ConvKernel& conv, const float* w, const int64_t (&strides)[4], int64_t width,
                float* packed) {
-  const int64_t in = conv.in_channels / conv.groups;
-  const int64_t out = conv.out_channels / conv.groups;
-  for (int64_t group = 0; group < conv.groups; ++group) {
-    for (int64_t column = 0; column < out; column += width) {
-      const int64_t used = std::min(width, out - column);
-      for (int64_t tap = 0; tap < conv.kernel_h * conv.kernel_w; ++tap) {
-        const float* from = w + (group * out + column) * strides[0] + tap / conv.kernel_w * strides[2] +
-                            tap % conv.kernel_w * strides[3];
-        for (int64_t channel = 0; channel < in; ++channel, packed += width) {
-          for (int64_t j = 0; j < used; ++j) packed[j] = from[j * strides[0] + channel * strides[1]];
-          std::fill(packed + used, packed + width, 0.0f);
-        }
-      }
-    }
-  }
+  pack_groups(conv, Numbers{w, strides[1]}, strides, width, packed);
+}
+void pack_conv_pairs(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4], int64_t width,
+                     float* packed) {
+  pack_groups(conv, Pairs{w, strides[1]}, strides, width, packed);
 }
 
 int64_t packed_depthwise_size(const ConvKernel& conv, int64_t lanes) {

@@ -6,6 +6,9 @@
 //
 //     B = [ k rows x N ]   ->   | panel 0: k x width | panel 1: k x width | ... |
 //
+// Of bfloat16 an element is a word: numbers 2k and 2k + 1 of a column (kernels.h). `b` and `w` are then the
+// bfloat16 numbers, their strides count these.
+//
 // A convolution's K runs over (kh, kw, ci) in that order, and each group has its own run of panels. Depthwise
 // weights are [kh, kw, channels], padded to whole vectors.
 #pragma once
@@ -21,17 +24,22 @@ inline int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Floats that the packed form of a k x n matrix takes.
+/// Floats (or words of pairs) that the packed form of a k x n matrix takes.
 BOLT_API int64_t packed_size(int64_t k, int64_t n, int64_t width);
 /// `b` has element strides (row_stride, col_stride): a transposed weight needs no copy before.
 BOLT_API void pack_matrix(const float* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
                           int64_t width, float* packed);
+
+BOLT_API void pack_pairs(const uint16_t* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
+                         int64_t width, float* packed);
 
 /// The same for weights [out_channels, in_channels / groups, kh, kw] (strides in elements) of a convolution
 /// that is not depthwise.
 BOLT_API int64_t packed_size(const ConvKernel& conv, int64_t width);
 BOLT_API void pack_conv(const ConvKernel& conv, const float* w, const int64_t (&strides)[4], int64_t width,
                         float* packed);
+BOLT_API void pack_conv_pairs(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4],
+                              int64_t width, float* packed);
 
 /// The same for depthwise weights [channels, 1, kh, kw].
 BOLT_API int64_t packed_depthwise_size(const ConvKernel& conv, int64_t lanes);

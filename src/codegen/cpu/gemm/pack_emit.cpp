@@ -65,34 +65,13 @@ class PanelPacker {
           Value* start = float_at(b_, from_.first, (int64_t{v} * lanes_ + column) * from_.col_stride);
           square.push_back(b_.CreateAlignedLoad(type_, float_at(b_, start, k), llvm::Align(4)));
         }
-        square = transposed(std::move(square));
+        square = emit_transpose(b_, std::move(square));
         for (int row = 0; row < lanes_; ++row) {
           b_.CreateAlignedStore(square[static_cast<size_t>(row)],
                                 target(b_.CreateAdd(k, i64(b_, row)), int64_t{v} * lanes_), llvm::Align(4));
         }
       }
     });
-  }
-
-  /// log2(lanes) rounds of interleaving vector i with vector i + lanes/2 transpose a square.
-  std::vector<Value*> transposed(std::vector<Value*> rows) {
-    const int half = lanes_ / 2;
-    llvm::SmallVector<int, 16> low, high;
-    for (int i = 0; i < half; ++i) {
-      low.append({i, lanes_ + i});
-      high.append({half + i, lanes_ + half + i});
-    }
-    for (int round = 1; round < lanes_; round *= 2) {
-      std::vector<Value*> next;
-      for (int i = 0; i < half; ++i) {
-        Value* x = rows[static_cast<size_t>(i)];
-        Value* y = rows[static_cast<size_t>(i + half)];
-        next.push_back(b_.CreateShuffleVector(x, y, low));
-        next.push_back(b_.CreateShuffleVector(x, y, high));
-      }
-      rows = std::move(next);
-    }
-    return rows;
   }
 
   void copy_numbers(int64_t first) {
@@ -119,6 +98,27 @@ class PanelPacker {
 };
 
 }  // namespace
+
+// log2(lanes) rounds of interleaving vector i with vector i + lanes/2.
+std::vector<Value*> emit_transpose(llvm::IRBuilder<>& b, std::vector<Value*> rows) {
+  const int lanes = static_cast<int>(rows.size()), half = lanes / 2;
+  llvm::SmallVector<int, 16> low, high;
+  for (int i = 0; i < half; ++i) {
+    low.append({i, lanes + i});
+    high.append({half + i, lanes + half + i});
+  }
+  for (int round = 1; round < lanes; round *= 2) {
+    std::vector<Value*> next;
+    for (int i = 0; i < half; ++i) {
+      Value* x = rows[static_cast<size_t>(i)];
+      Value* y = rows[static_cast<size_t>(i + half)];
+      next.push_back(b.CreateShuffleVector(x, y, low));
+      next.push_back(b.CreateShuffleVector(x, y, high));
+    }
+    rows = std::move(next);
+  }
+  return rows;
+}
 
 void emit_pack_panel(llvm::IRBuilder<>& b, const PanelSource& from, int64_t k, int lanes, int vectors,
                      Value* columns_left, Value* to) {

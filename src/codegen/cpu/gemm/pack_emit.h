@@ -8,6 +8,7 @@
 #include <llvm/IR/IRBuilder.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace bolt::codegen::cpu::gemm {
 
@@ -16,6 +17,10 @@ struct PanelSource {
   int64_t row_stride;
   int64_t col_stride;
 };
+
+/// A square of as many vectors as each has lanes, in registers: lane i of vector j becomes lane j of vector
+/// i.
+std::vector<llvm::Value*> emit_transpose(llvm::IRBuilder<>& b, std::vector<llvm::Value*> rows);
 
 /// `columns_left` null: all columns of the panel exist; else the others become zeros.
 void emit_pack_panel(llvm::IRBuilder<>& b, const PanelSource& from, int64_t k, int lanes, int vectors,

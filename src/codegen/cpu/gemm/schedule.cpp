@@ -160,8 +160,8 @@ Schedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine) {
     if (bands == 1) {
       return static_cast<double>(kernel.out_height()) * column_cycles(cut_rows(columns, rows), vectors, k);
     }
-    const int64_t rest = kernel.out_height() % bands;
-    return static_cast<double>(kernel.out_height() / bands) * tile_cycles(bands * columns, vectors, k) +
+    const int64_t whole = kernel.out_height() / bands, rest = kernel.out_height() % bands;
+    return static_cast<double>(whole) * tile_cycles(bands * columns, vectors, k) +
            (rest ? tile_cycles(rest * columns, vectors, k) : 0);
   };
   double cycles = 0;

@@ -7,6 +7,7 @@
 #include "codegen/cpu/gemm/tile.h"
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 namespace bolt::codegen::cpu::gemm {
 namespace {
@@ -21,9 +22,10 @@ struct Carried {
 
 class TileEmitter {
  public:
-  TileEmitter(llvm::IRBuilder<>& builder, const TileShape& shape)
+  TileEmitter(llvm::IRBuilder<>& builder, const TileShape& shape, Value* steps)
       : b_(builder),
         shape_(shape),
+        run_time_steps_(steps),
         float_(builder.getFloatTy()),
         vector_(llvm::FixedVectorType::get(float_, shape.lanes)) {}
 
@@ -50,6 +52,7 @@ class TileEmitter {
   /// The loop to cut into blocks: the outermost one whose body is no longer than a chain. The number of loops
   /// where the whole of K is short enough.
   size_t cut_level() {
+    if (run_time_steps_) return shape_.k.size();
     int64_t inner = 1;
     for (size_t level = shape_.k.size(); level-- > 0;) {
       if (inner * shape_.k[level].count > kChain * 4 / 3) {
@@ -114,7 +117,8 @@ class TileEmitter {
 
   Carried emit_loop(size_t level, int64_t count, Value* a, Carried in) {
     const KLevel& loop = shape_.k[level];
-    if (count == 1) return emit_level(level + 1, a, std::move(in));
+    if (count == 1 && !run_time_steps_) return emit_level(level + 1, a, std::move(in));
+    Value* steps = run_time_steps_ ? run_time_steps_ : b_.getInt64(static_cast<uint64_t>(count));
 
     llvm::BasicBlock* before = b_.GetInsertBlock();
     llvm::Function* function = before->getParent();
@@ -123,7 +127,7 @@ class TileEmitter {
     b_.CreateBr(body);
 
     b_.SetInsertPoint(body);
-    llvm::PHINode* left = phi(b_.getInt64Ty(), b_.getInt64(static_cast<uint64_t>(count)), before);
+    llvm::PHINode* left = phi(b_.getInt64Ty(), steps, before);
     llvm::PHINode* a_now = phi(b_.getPtrTy(), a, before);
     llvm::PHINode* b_now = phi(b_.getPtrTy(), in.b, before);
     std::vector<llvm::PHINode*> sums;
@@ -148,9 +152,8 @@ class TileEmitter {
   /// One step of K: the loads and multiply-adds of the whole tile.
   Carried emit_step(Value* a, Carried in) {
     std::vector<Value*> columns;
-    for (int v = 0; v < shape_.vectors; ++v) {
-      columns.push_back(b_.CreateAlignedLoad(vector_, at(in.b, int64_t{v} * shape_.lanes), llvm::Align(4)));
-    }
+    for (int v = 0; v < shape_.vectors; ++v)
+      columns.push_back(emit_columns(b_at(in.b, int64_t{v} * shape_.lanes), v + 1 == shape_.vectors));
     emit_prefetch(in.b);
     for (int r = 0; r < shape_.rows(); ++r) {
       Value* number =
@@ -158,12 +161,36 @@ class TileEmitter {
       Value* row = b_.CreateVectorSplat(static_cast<unsigned>(shape_.lanes), number);
       for (int v = 0; v < shape_.vectors; ++v) {
         Value*& sum = in.sums[static_cast<size_t>(r * shape_.vectors + v)];
-        sum = b_.CreateIntrinsic(vector_, llvm::Intrinsic::fmuladd,
-                                 {row, columns[static_cast<size_t>(v)], sum});
+        sum = multiply_add(row, columns[static_cast<size_t>(v)], sum);
       }
     }
-    in.b = at(in.b, shape_.b_step);
+    in.b = b_at(in.b, shape_.b_step);
     return in;
+  }
+
+  Value* multiply_add(Value* x, Value* y, Value* sum) {
+    if (!shape_.pairs) return b_.CreateIntrinsic(vector_, llvm::Intrinsic::fmuladd, {x, y, sum});
+    auto* halves = llvm::FixedVectorType::get(b_.getBFloatTy(), 2 * static_cast<unsigned>(shape_.lanes));
+    const llvm::Intrinsic::ID dot = shape_.lanes == 16  ? llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512
+                                    : shape_.lanes == 8 ? llvm::Intrinsic::x86_avx512bf16_dpbf16ps_256
+                                                        : llvm::Intrinsic::x86_avx512bf16_dpbf16ps_128;
+    return b_.CreateIntrinsic(dot, {}, {sum, b_.CreateBitCast(x, halves), b_.CreateBitCast(y, halves)});
+  }
+
+  Value* emit_columns(Value* from, bool last) {
+    if (!shape_.wide_b) return load_columns(vector_, from, last);
+    auto* halves = llvm::FixedVectorType::get(b_.getInt16Ty(), static_cast<unsigned>(shape_.lanes));
+    auto* words = llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(shape_.lanes));
+    Value* bits = b_.CreateShl(b_.CreateZExt(load_columns(halves, from, last), words), uint64_t{16});
+    return b_.CreateBitCast(bits, vector_);
+  }
+  Value* load_columns(llvm::Type* type, Value* from, bool last) {
+    const llvm::Align align(shape_.wide_b ? 2 : 4);
+    if (!last || shape_.last_lanes == 0) return b_.CreateAlignedLoad(type, from, align);
+    llvm::SmallVector<llvm::Constant*, 16> exists;
+    for (int lane = 0; lane < shape_.lanes; ++lane) exists.push_back(b_.getInt1(lane < shape_.last_lanes));
+    return b_.CreateMaskedLoad(type, from, align, llvm::ConstantVector::get(exists),
+                               llvm::Constant::getNullValue(type));
   }
 
   void emit_prefetch(Value* b) {
@@ -179,6 +206,10 @@ class TileEmitter {
     }
   }
 
+  Value* b_at(Value* base, int64_t elements) {
+    if (!shape_.wide_b || elements == 0) return at(base, elements);
+    return b_.CreateConstGEP1_64(b_.getInt16Ty(), base, static_cast<uint64_t>(elements));
+  }
   Value* at(Value* base, int64_t elements) {
     if (elements == 0) return base;
     return b_.CreateConstGEP1_64(float_, base, static_cast<uint64_t>(elements));
@@ -192,6 +223,7 @@ class TileEmitter {
 
   llvm::IRBuilder<>& b_;
   const TileShape& shape_;
+  Value* run_time_steps_;  ///< null: the shape's
   llvm::Type* float_;
   llvm::FixedVectorType* vector_;
   size_t cut_ = 0;     ///< the loop over K that is cut into blocks
@@ -201,9 +233,9 @@ class TileEmitter {
 
 }  // namespace
 
-std::vector<Value*> emit_tile_product(llvm::IRBuilder<>& b, const TileShape& shape, Value* a,
-                                      Value* b_panel) {
-  return TileEmitter(b, shape).emit(a, b_panel);
+std::vector<Value*> emit_tile_product(llvm::IRBuilder<>& b, const TileShape& shape, Value* a, Value* b_panel,
+                                      Value* steps) {
+  return TileEmitter(b, shape, steps).emit(a, b_panel);
 }
 
 }  // namespace bolt::codegen::cpu::gemm

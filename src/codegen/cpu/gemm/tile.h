@@ -38,13 +38,17 @@ struct TileShape {
   std::vector<KLevel> k;             ///< loop nest over K
   int64_t b_step = 0;                ///< elements between two steps of K in B
   int prefetch = 0;                  ///< bytes B is fetched ahead; 0: not
+  bool pairs = false;                ///< words of two bfloat16 (kernels.h)
+  bool wide_b = false;               ///< B is bfloat16 and made float32 on the way; A is float32
+  int last_lanes = 0;                ///< columns that exist in the last vector of B; 0: all of them
 
   int rows() const { return static_cast<int>(row_offsets.size()); }
 };
 
 /// Sums over K for every (row, vector) of the tile, row-major. `a` points at the first element of the
-/// tile's row with offset 0, `b` at the first vector of the panel.
+/// tile's row with offset 0, `b` at the first vector of the panel. `steps`: how many steps a nest of one loop
+/// takes, at least one, where only the run knows (the shape's count is then not looked at, and not cut).
 std::vector<llvm::Value*> emit_tile_product(llvm::IRBuilder<>& b, const TileShape& shape, llvm::Value* a,
-                                            llvm::Value* b_panel);
+                                            llvm::Value* b_panel, llvm::Value* steps = nullptr);
 
 }  // namespace bolt::codegen::cpu::gemm

@@ -1,0 +1,61 @@
+// src/codegen/cpu/attention/attention.cpp
+// attention + epilogue -> machine code; see attention.h
+#include "codegen/cpu/attention/attention.h"
+
+#include "codegen/cpu/attention/emit_attention.h"
+#include "codegen/cpu/batch.h"
+#include "codegen/cpu/gemm/loops_epilogue.h"
+#include "support/error.h"
+
+namespace bolt::codegen::cpu::attention {
+namespace {
+
+void emit(llvm::Module& module, const Attention& item, const std::string& symbol, const Target& target) {
+  AttentionKernel kernel = item.kernel;
+  kernel.name = symbol;
+  emit_attention(module, kernel, item.schedule, gemm::make_epilogue(item.epilogue, item.first_buffer, target),
+                 gemm::make_size_emitter(item.epilogue.symbols));
+}
+
+/// The text that decides the code: without names.
+std::string key_of(Attention item) {
+  item.kernel.name = "attention";
+  item.epilogue.name = "epilogue";
+  item.epilogue.sources.clear();
+  for (loops::Buffer& b : item.epilogue.buffers) b.name.clear();
+  return print(item.kernel) + "\n" + print(item.schedule) + "\n" + loops::print(item.epilogue) +
+         " buffers from " + std::to_string(item.first_buffer) + "\n";
+}
+
+}  // namespace
+
+bool fits(const Attention& item) {
+  const loops::Kernel& epilogue = item.epilogue;
+  Sym rows = 1;
+  for (size_t d = 0; d + 1 < epilogue.dims.size(); ++d) rows *= epilogue.dims[d].size;
+  return !epilogue.dims.empty() && epilogue.dims.back().size == Sym(item.kernel.value_depth) &&
+         rows == item.kernel.rows();
+}
+
+Job attention_job(const Attention& item) {
+  if (!fits(item))
+    throw_unsupported("the epilogue is not over the attention's rows and columns: ", print(item.kernel));
+  const gemm::Launch start = launch(item.kernel, item.schedule);
+  Job job;
+  job.name = item.kernel.name;
+  job.key = key_of(item);
+  job.emit = [item](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+    emit(module, item, symbol, machine.target());
+  };
+  job.work = start.work;
+  job.grain = start.grain;
+  return job;
+}
+
+std::unique_ptr<Module> compile(const std::vector<Attention>& attentions, const Target& target) {
+  std::vector<Job> jobs;
+  for (const Attention& item : attentions) jobs.push_back(attention_job(item));
+  return compile(jobs, target);
+}
+
+}  // namespace bolt::codegen::cpu::attention

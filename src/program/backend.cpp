@@ -1,0 +1,207 @@
+// program/backend.cpp
+// The tape is walked here; torchbolt.backends.GraphBuilder makes the nodes.
+#include "program/backend.h"
+
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/tensor_memoryformats.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "guard/py_ref.h"
+
+namespace bolt::program {
+namespace {
+
+using record::Arg;
+using record::Entry;
+using record::TensorId;
+using record::TensorInfo;
+
+PyRef checked(PyObject* object) {
+  if (!object) throw PythonError();
+  return PyRef::steal(object);
+}
+
+PyRef ints(const std::vector<int64_t>& values) {
+  PyRef out = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+  for (size_t i = 0; i < values.size(); ++i)
+    PyTuple_SET_ITEM(out.get(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(values[i]));
+  return out;
+}
+
+/// (dtype, sizes, strides, device, requires_grad)
+PyRef facts_of(const TensorInfo& info) {
+  return checked(Py_BuildValue("(ONNsN)", reinterpret_cast<PyObject*>(torch::getTHPDtype(info.dtype)),
+                               ints(info.sizes).release(), ints(info.strides).release(),
+                               info.device.str().c_str(), PyBool_FromLong(info.requires_grad)));
+}
+
+class Walk {
+ public:
+  Walk(PyObject* builder, const record::Tape& tape)
+      : builder_(builder), tape_(tape), nodes_(tape.tensors.size()) {}
+
+  void input(TensorId id, const BackendInput& from) {
+    PyRef tensor = checked(THPVariable_Wrap(from.tensor));
+    nodes_[id] = checked(PyObject_CallMethod(builder_, "placeholder", "sOO", from.name.c_str(), tensor.get(),
+                                             facts_of(tape_.tensors[id]).get()));
+  }
+  void constant(TensorId id, const at::Tensor& value) {
+    PyRef tensor = checked(THPVariable_Wrap(value));
+    nodes_[id] = checked(
+        PyObject_CallMethod(builder_, "constant", "OO", tensor.get(), facts_of(tape_.tensors[id]).get()));
+  }
+
+  void entry(const Entry& e) {
+    const auto& schema = e.op.schema();
+    PyRef args = checked(PyList_New(0)), kwargs = checked(PyDict_New()), results = checked(PyList_New(0));
+    // What equals its default at the end is not written.
+    size_t written = e.args.size();
+    while (written > 0 && is_default(schema.arguments()[written - 1], e.args[written - 1])) --written;
+    for (size_t i = 0; i < e.args.size(); ++i) {
+      const auto& declared = schema.arguments()[i];
+      if (declared.kwarg_only()) {
+        if (!is_default(declared, e.args[i]))
+          PyDict_SetItemString(kwargs.get(), declared.name().c_str(), argument(declared, e.args[i]).get());
+      } else if (i < written) {
+        PyList_Append(args.get(), argument(declared, e.args[i]).get());
+      }
+    }
+    for (const Arg& r : e.results) PyList_Append(results.get(), result(r).get());
+    const auto& name = e.op.operator_name();
+    const record::SourceLine none;
+    const record::SourceLine& line = e.loc >= 0 ? tape_.locs[e.loc] : none;
+    PyRef made = checked(PyObject_CallMethod(builder_, "operator", "ssOOOi(sis)", name.name.c_str(),
+                                             name.overload_name.c_str(), args.get(), kwargs.get(),
+                                             results.get(), e.grad_mode ? 1 : 0, line.file.c_str(), line.line,
+                                             line.function.c_str()));
+    for (size_t r = 0; r < e.results.size(); ++r) {
+      PyObject* node = PyList_GetItem(made.get(), static_cast<Py_ssize_t>(r));
+      if (!node) throw PythonError();
+      const auto& ids = e.results[r].tensors;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] < 0) continue;
+        PyObject* one =
+            e.results[r].kind == Arg::Kind::Tensor ? node : PyList_GetItem(node, static_cast<Py_ssize_t>(i));
+        if (!one) throw PythonError();
+        nodes_[ids[i]] = PyRef::share(one);
+      }
+    }
+  }
+
+  PyObject* node(TensorId id) const { return id < 0 || !nodes_[id] ? Py_None : nodes_[id].get(); }
+
+ private:
+  static bool is_default(const c10::Argument& declared, const Arg& arg) {
+    if (arg.kind != Arg::Kind::Value || !declared.default_value()) return false;
+    const c10::IValue &given = arg.value, &usual = *declared.default_value();
+    if (given.isNone() || usual.isNone()) return given.isNone() && usual.isNone();
+    return given.tagKind() == usual.tagKind() && given == usual;
+  }
+
+  PyRef list(const std::vector<TensorId>& ids) const {
+    PyRef out = checked(PyList_New(0));
+    for (TensorId id : ids) PyList_Append(out.get(), node(id));
+    return out;
+  }
+
+  PyRef argument(const c10::Argument& declared, const Arg& arg) const {
+    switch (arg.kind) {
+      case Arg::Kind::Tensor: return PyRef::share(node(arg.tensors[0]));
+      case Arg::Kind::TensorList:
+      case Arg::Kind::OptionalTensorList: return list(arg.tensors);
+      case Arg::Kind::Value:
+      case Arg::Kind::WrappedNumber: break;
+    }
+    // These three are numbers in a boxed call, and names in Python.
+    const c10::Type* type = declared.real_type().get();
+    if (auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType().get();
+    if (arg.value.isInt()) {
+      const int64_t number = arg.value.toInt();
+      if (type->kind() == c10::TypeKind::ScalarTypeType)
+        return PyRef::share(
+            reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<at::ScalarType>(number))));
+      if (type->kind() == c10::TypeKind::LayoutType)
+        return PyRef::share(
+            reinterpret_cast<PyObject*>(torch::getTHPLayout(static_cast<at::Layout>(number))));
+      if (type->kind() == c10::TypeKind::MemoryFormatType)
+        return PyRef::share(torch::utils::getTHPMemoryFormat(static_cast<at::MemoryFormat>(number)));
+    }
+    return checked(torch::jit::toPyObject(arg.value).release().ptr());
+  }
+
+  PyRef result(const Arg& r) const {
+    if (r.kind == Arg::Kind::Value) return PyRef::share(Py_None);
+    if (r.kind == Arg::Kind::Tensor)
+      return r.tensors[0] < 0 ? PyRef::share(Py_None) : facts_of(tape_.tensors[r.tensors[0]]);
+    PyRef out = checked(PyList_New(0));
+    for (TensorId id : r.tensors)
+      PyList_Append(out.get(), id < 0 ? Py_None : facts_of(tape_.tensors[id]).get());
+    return out;
+  }
+
+  PyObject* builder_;
+  const record::Tape& tape_;
+  std::vector<PyRef> nodes_;
+};
+
+/// Calls `fn` with the inputs in `order`.
+std::vector<at::Tensor> call(const PyRef& fn, const std::vector<int>& order, size_t outputs,
+                             const std::vector<at::Tensor>& inputs) {
+  PyRef args = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(order.size())));
+  if (!args) throw python_error();
+  for (size_t i = 0; i < order.size(); ++i)
+    PyTuple_SET_ITEM(args.get(), static_cast<Py_ssize_t>(i),
+                     THPVariable_Wrap(inputs[static_cast<size_t>(order[i])]));
+  PyRef result = PyRef::steal(PyObject_CallObject(fn.get(), args.get()));
+  if (!result) throw python_error();
+  if (THPVariable_Check(result.get())) result = PyRef::steal(PyTuple_Pack(1, result.get()));
+  PyRef all = PyRef::steal(PySequence_Fast(result.get(), "a backend's function returns a tuple of tensors"));
+  if (!all) throw python_error();
+  if (PySequence_Fast_GET_SIZE(all.get()) != static_cast<Py_ssize_t>(outputs)) {
+    PyErr_Format(PyExc_TypeError, "the backend's function returned %zd results, its graph has %zu",
+                 PySequence_Fast_GET_SIZE(all.get()), outputs);
+    throw python_error();
+  }
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < outputs; ++i) {
+    PyObject* one = PySequence_Fast_GET_ITEM(all.get(), static_cast<Py_ssize_t>(i));
+    out.push_back(THPVariable_Check(one) ? THPVariable_Unpack(one) : at::Tensor());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded recorded,
+                                             std::vector<BackendInput> inputs) {
+  std::vector<int> order;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].tensor.defined()) order.push_back(static_cast<int>(i));
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return inputs[static_cast<size_t>(a)].argument < inputs[static_cast<size_t>(b)].argument;
+  });
+
+  PyRef module = checked(PyImport_ImportModule("torchbolt.backends"));
+  PyRef builder = checked(PyObject_CallMethod(module.get(), "GraphBuilder", nullptr));
+  Walk walk(builder.get(), recorded.tape);
+  for (int i : order)
+    walk.input(recorded.tape.inputs[static_cast<size_t>(i)], inputs[static_cast<size_t>(i)]);
+  for (const auto& [i, value] : recorded.constants)
+    walk.constant(recorded.tape.inputs[static_cast<size_t>(i)], value);
+  for (const Entry& e : recorded.tape.entries) walk.entry(e);
+  PyRef outputs = checked(PyList_New(0));
+  for (TensorId id : recorded.wanted) PyList_Append(outputs.get(), walk.node(id));
+  PyRef fn = checked(PyObject_CallMethod(builder.get(), "finish", "OO", outputs.get(), backend));
+
+  const size_t count = recorded.wanted.size();
+  return std::make_shared<Region>(
+      std::move(recorded.tape), std::move(recorded.wanted),
+      [fn, order, count](const std::vector<at::Tensor>& given) { return call(fn, order, count, given); });
+}
+
+}  // namespace bolt::program

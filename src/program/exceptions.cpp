@@ -1,0 +1,16 @@
+// program/exceptions.cpp
+#include "program/exceptions.h"
+
+#include <Python.h>
+
+#include "guard/py_ref.h"
+
+namespace bolt::program {
+
+void set_exception(const char* name, const std::string& text) {
+  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
+  PyRef type = PyRef::steal(module ? PyObject_GetAttrString(module.get(), name) : nullptr);
+  if (type) PyErr_SetString(type.get(), text.c_str());
+}
+
+}  // namespace bolt::program

@@ -1,0 +1,12 @@
+// program/exceptions.h
+// The exceptions of torchbolt/exc.py, raised from C++.
+#pragma once
+
+#include <string>
+
+namespace bolt::program {
+
+/// Sets torchbolt.exc.<name>(text) as the current exception.
+void set_exception(const char* name, const std::string& text);
+
+}  // namespace bolt::program

@@ -1,0 +1,35 @@
+// program/settings.cpp
+#include "program/settings.h"
+
+#include <string_view>
+#include <utility>
+
+namespace bolt::program {
+
+Settings& Settings::get() {
+  static Settings settings;
+  return settings;
+}
+
+PyObject* configure(PyObject*, PyObject* args) {
+  const char* name;
+  long long value;
+  if (!PyArg_ParseTuple(args, "sL", &name, &value)) return nullptr;
+  Settings& s = Settings::get();
+  const std::pair<std::string_view, std::atomic<int64_t>*> table[] = {
+      {"recompile_limit", &s.recompile_limit},
+      {"accumulated_recompile_limit", &s.accumulated_recompile_limit},
+      {"suppress_errors", &s.suppress_errors},
+      {"error_on_recompile", &s.error_on_recompile},
+      {"fail_on_recompile_limit_hit", &s.fail_on_recompile_limit_hit},
+      {"disable", &s.disable},
+  };
+  for (const auto& [known, setting] : table)
+    if (known == name) {
+      *setting = value;
+      Py_RETURN_NONE;
+    }
+  return PyErr_Format(PyExc_KeyError, "no setting %s", name);
+}
+
+}  // namespace bolt::program

@@ -1,0 +1,22 @@
+// program/settings.h
+// What torchbolt.config sets for the whole process, where C++ reads it. The names, the defaults and what they
+// mean are in torchbolt/config.py.
+#pragma once
+
+#include <Python.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace bolt::program {
+
+struct Settings {
+  std::atomic<int64_t> recompile_limit{8}, accumulated_recompile_limit{256};
+  std::atomic<int64_t> suppress_errors{1}, error_on_recompile{0}, fail_on_recompile_limit_hit{0}, disable{0};
+  static Settings& get();
+};
+
+/// Python's _configure(name, number).
+PyObject* configure(PyObject*, PyObject* args);
+
+}  // namespace bolt::program

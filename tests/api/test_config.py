@@ -1,0 +1,199 @@
+"""torchbolt.config and torchbolt.exc: names users know, what they do, and words for names nobody knows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+
+import torchbolt
+from torchbolt import config, exc
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torchbolt.reset()
+    config.reset()
+    with torch.no_grad():
+        yield
+    config.reset()
+
+
+def sizes(compiled, count):
+    for n in range(1, count + 1):
+        assert torch.equal(compiled(torch.ones(n)), torch.ones(n) * 2)
+
+
+def double(x):
+    return x * 2
+
+
+def test_read_and_write():
+    assert config.recompile_limit == 8 and config.cache_size_limit == 8
+    config.cache_size_limit = 3
+    assert config.recompile_limit == 3 and config.to_dict()["recompile_limit"] == 3
+    config.reset()
+    assert config.recompile_limit == 8
+
+
+def test_every_setting_says_what_it_does():
+    assert all(text for text in config.describe().values())
+    assert {"verbose", "suppress_errors", "capture_scalar_outputs", "dynamic_shapes"} <= set(dir(config))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: config.recompile_limt,
+        lambda: setattr(config, "recompile_limt", 3),
+        lambda: config.patch(recompile_limt=3),
+    ],
+)
+def test_an_unknown_name(use):
+    with pytest.raises(AttributeError, match="'recompile_limt'. Did you mean 'recompile_limit'"):
+        use()
+
+
+def test_a_value_of_the_wrong_type():
+    with pytest.raises(TypeError, match="recompile_limit must be int, not 'many'"):
+        config.recompile_limit = "many"
+
+
+def test_patch():
+    with config.patch(recompile_limit=2, verbose=False):
+        assert config.recompile_limit == 2
+        with config.patch({"recompile_limit": 3}):
+            assert config.recompile_limit == 3
+        assert config.recompile_limit == 2
+    assert config.recompile_limit == 8
+
+    @config.patch("recompile_limit", 5)
+    def inside(again):
+        assert config.recompile_limit == 5
+        if again:
+            inside(False)
+        assert config.recompile_limit == 5
+
+    inside(True)
+    assert config.recompile_limit == 8
+    with pytest.raises(KeyError), config.patch(recompile_limit=2):
+        raise KeyError
+    assert config.recompile_limit == 8
+
+
+def test_recompile_limit_holds_for_what_was_compiled_before():
+    compiled = torchbolt.compile(double, dynamic=False)
+    config.recompile_limit = 2
+    with pytest.warns(RuntimeWarning, match="compiled 2 times"):
+        sizes(compiled, 4)
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_a_limit_of_its_own_goes_first():
+    config.recompile_limit = 2
+    sizes(torchbolt.compile(double, dynamic=False, recompile_limit=5), 5)
+    assert torchbolt.stats()["regions"] == 5
+
+
+def test_the_limit_as_an_error():
+    with config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
+        with pytest.raises(exc.FailOnRecompileLimitHit, match="double was compiled 2 times"):
+            sizes(torchbolt.compile(double, dynamic=False), 3)
+    with pytest.raises(exc.FailOnRecompileLimitHit):
+        sizes(torchbolt.compile(double, dynamic=False, fullgraph=True, recompile_limit=1), 3)
+
+
+def test_the_accumulated_limit():
+    config.accumulated_recompile_limit = 3
+    with pytest.warns(RuntimeWarning, match="recompile_limit"):
+        sizes(torchbolt.compile(double, dynamic=False, recompile_limit=100), 5)
+    assert torchbolt.stats()["regions"] == 3
+
+
+def test_error_on_recompile():
+    compiled = torchbolt.compile(double, dynamic=False)
+    with config.patch(error_on_recompile=True):
+        compiled(torch.ones(2))
+        compiled(torch.ones(2))
+        with pytest.raises(exc.RecompileError, match=r"config.error_on_recompile is set.*x is Float\[2\]"):
+            compiled(torch.ones(3))
+    assert torch.equal(compiled(torch.ones(3)), torch.ones(3) * 2)
+
+
+def test_disable():
+    with config.patch(disable=True):
+        sizes(torchbolt.compile(double, dynamic=False), 3)
+    assert torchbolt.stats()["regions"] == 0
+
+
+def run(program, **env):
+    return subprocess.run([sys.executable, "-c", program], env=os.environ | env, capture_output=True, text=True)
+
+
+FAILS = """
+import warnings, torch, torchbolt
+warnings.simplefilter("ignore")
+torchbolt.config.suppress_errors = SUPPRESS
+with torch.no_grad():
+    try:
+        print(torchbolt.compile(lambda x: torch.exp(x))(torch.zeros(2)))
+    except torchbolt.exc.InternalTorchDynamoError as error:
+        print("raised", error)
+"""
+
+
+def test_suppress_errors():
+    quiet = run(FAILS.replace("SUPPRESS", "True"), TORCHBOLT_ISA="mmx", TORCHBOLT_STRICT="0")
+    assert "tensor([1., 1.])" in quiet.stdout, quiet.stderr
+    loud = run(FAILS.replace("SUPPRESS", "False"), TORCHBOLT_ISA="mmx", TORCHBOLT_STRICT="0")
+    assert "raised torchbolt: TORCHBOLT_ISA" in loud.stdout, loud.stderr
+
+
+def test_the_environment_gives_defaults():
+    program = "from torchbolt import config; print(config.disable, config.suppress_errors, config.verbose)"
+    done = run(program, TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_SUPPRESS_ERRORS="0", TORCHDYNAMO_VERBOSE="1")
+    assert done.stdout.split() == ["True", "False", "True"], done.stderr
+
+
+def test_force_disable_caches(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHBOLT_CACHE_DIR", str(tmp_path / "cache"))
+    with config.patch(force_disable_caches=True):
+        torchbolt.compile(lambda x: torch.sin(x) * 1.234567)(torch.ones(3))
+    assert not any(f.is_file() for f in tmp_path.rglob("*"))
+
+
+def test_a_setting_without_effect_changes_nothing():
+    config.capture_scalar_outputs = True
+    config.dynamic_shapes = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sizes(torchbolt.compile(double, dynamic=False), 2)
+
+
+def test_torchs_names_of_the_exceptions():
+    assert exc.Unsupported is torchbolt.GraphBreak and issubclass(exc.RecompileError, exc.TorchDynamoException)
+    with pytest.raises(exc.Unsupported):
+        torchbolt.compile(lambda x: print(x), fullgraph=True)(torch.ones(1))
+    with pytest.raises(exc.InvalidBackend, match="Did you mean 'eager'"):
+        torchbolt.compile(double, backend="eagr")
+
+
+@pytest.mark.parametrize(
+    "settings, regions",
+    [
+        ({}, 2),
+        ({"assume_static_by_default": False}, 1),
+        ({"automatic_dynamic_shapes": False}, 4),
+        ({"dynamic_shapes": False}, 4),
+    ],
+)
+def test_when_sizes_become_symbols(settings, regions):
+    with config.patch(**settings):
+        compiled = torchbolt.compile(double)
+        for n in range(2, 6):
+            assert torch.equal(compiled(torch.ones(n)), torch.ones(n) * 2)
+    assert torchbolt.stats()["regions"] == regions

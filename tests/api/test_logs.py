@@ -1,0 +1,126 @@
+"""TORCHBOLT_LOGS, TORCH_LOGS, set_logs, and explain() as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import torchbolt
+
+PROGRAM = """
+import torch, torchbolt
+def f(x):
+    y = torch.relu(x * 2)
+    print(y.shape)
+    return y.sum(-1)
+compiled = torchbolt.compile(f)
+with torch.no_grad():
+    compiled(torch.ones(2, 3)); compiled(torch.ones(4, 3))
+"""
+
+
+def logged(**env):
+    env = {k: v for k, v in os.environ.items() if k not in ("TORCH_LOGS", "TORCHBOLT_LOGS")} | env
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stderr.splitlines() if line.startswith("[torchbolt ")]
+
+
+def names(lines):
+    return {line[len("[torchbolt ") :].split("]")[0] for line in lines}
+
+
+def test_nothing_is_said_unless_asked_for():
+    assert logged() == []
+
+
+def test_where_regions_end():
+    lines = logged(TORCHBOLT_LOGS="graph_breaks")
+    assert names(lines) == {"graph_breaks"}
+    assert "f: calls builtins.print" in lines[0] and "<string>:5 in f" in lines[1]
+
+
+def test_recompiles_name_the_guard_and_the_values():
+    lines = logged(TORCHBOLT_LOGS="recompiles")
+    assert "f is recorded again, because x is Float[2, 3] strides (3, 1) on cpu (now Float[4, 3]" in lines[0]
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("guards", "f: "),
+        ("graph_code", "aten::relu(%"),
+        ("aot_graphs", "relu"),
+        ("post_grad_graphs", "return"),
+        ("fusion", "plan @"),
+        ("schedule", ":"),
+        ("output_code", "define"),
+        ("cache", "disk cache"),
+    ],
+)
+def test_a_stage(name, text, tmp_path):
+    lines = logged(TORCHBOLT_LOGS=name, TORCHBOLT_CACHE_DIR=str(tmp_path))
+    if name == "cache":
+        text = "compiled"
+    assert names(lines) == {name} and any(text in line for line in lines), lines
+
+
+def test_groups_and_signs():
+    assert names(logged(TORCHBOLT_LOGS="dynamo,-guards")) == {"graph_breaks", "recompiles", "graph_code", "dynamic"}
+    assert {"graph_breaks", "fusion", "output_code"} <= names(logged(TORCHBOLT_LOGS="all"))
+
+
+def test_torchs_variable_counts():
+    assert names(logged(TORCH_LOGS="graph_breaks")) == {"graph_breaks"}
+
+
+def test_a_file(tmp_path):
+    file = tmp_path / "log.txt"
+    assert logged(TORCHBOLT_LOGS="graph_breaks", TORCHBOLT_LOGS_OUT=str(file)) == []
+    assert "builtins.print" in file.read_text()
+
+
+def test_help_and_unknown_names():
+    env = os.environ | {"TORCHBOLT_LOGS": "graf_breaks"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True)
+    assert "unknown names: graf_breaks" in done.stderr and "perf_hints" in done.stderr
+    with pytest.raises(ValueError, match="Did you mean 'graph_breaks'"):
+        torchbolt.set_logs("graf_breaks")
+    assert "graph_breaks" in torchbolt.list_logs()
+
+
+def test_set_logs(capfd):
+    torchbolt.set_logs(graph_breaks=True)
+    try:
+        with torch.no_grad():
+            torchbolt.compile(lambda x: print(x))(torch.ones(1))
+    finally:
+        torchbolt.set_logs()
+    assert "[torchbolt graph_breaks]" in capfd.readouterr().err
+
+
+def test_explain_as_json():
+    def f(x):
+        y = x * 2
+        print("here")
+        return y + 1
+
+    with torch.no_grad():
+        facts = json.loads(torchbolt.explain(f)(torch.ones(3)).to_json())
+    (reason,) = facts["break_reasons"]
+    assert reason["source"] == 'print("here")' and reason["user_stack"][-1]["function"] == "f"
+    assert reason["user_stack"][-1]["line"] == f.__code__.co_firstlineno + 2
+    assert facts["graph_count"] == 2 and facts["graph_break_count"] == 1 and facts["recompiles"] == []
+
+
+def test_recompiles_of_a_callable():
+    compiled = torchbolt.compile(lambda x, k: x * k)
+    with torch.no_grad():
+        compiled(torch.ones(2), 2), compiled(torch.ones(2), 3)
+    (again,) = torchbolt.api.compiled_of(compiled)._recompiles()
+    assert "k == 2 (now 3)" in again["guard"]

@@ -1,0 +1,240 @@
+// tests/attention/attention_test.cpp
+// attention kernels against the float64 reference: sizes around every tile and block, masks of all shapes,
+// strides, grouped heads, epilogues, sizes known at the call, two instruction sets
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/gemm/run_graph.h"
+
+namespace bolt::codegen::cpu::attention {
+namespace {
+
+using graph::HostTensor;
+using Isa = Target::Isa;
+using test::Ran;
+using test::Sizes;
+
+Target target_of(Isa isa) {
+  Target target;
+  target.isa = isa;
+  return target;
+}
+
+Ran run(const std::string& text, const std::vector<Sizes>& sizes, Isa isa,
+        const std::function<void(std::vector<HostTensor>&)>& change = nullptr) {
+  return test::run_graph(text, sizes, target_of(isa), change);
+}
+
+constexpr double kTolerance = 2e-6;
+
+void expect_ours(const Ran& ran) {
+  EXPECT_EQ(ran.contractions, 1) << ran.plan;
+  EXPECT_LE(ran.difference, kTolerance) << ran.plan;
+}
+
+std::string type(const std::string& dtype, const Sizes& sizes) {
+  std::string text = dtype + "[";
+  for (size_t i = 0; i < sizes.size(); ++i) text += (i ? ", " : "") + std::to_string(sizes[i]);
+  return text + "]";
+}
+
+/// A graph of one sdpa.
+std::string sdpa(const std::vector<std::string>& types, const std::string& attributes = "") {
+  std::string in = "%q: " + types[0] + ", %k: " + types[1] + ", %v: " + types[2], operands = "%q, %k, %v";
+  if (types.size() > 3) in += ", %m: " + types[3], operands += ", %m";
+  return "graph @f(" + in + ") {\n  %y = sdpa(" + operands + ") {" + attributes + "}\n  return %y\n}";
+}
+
+struct Shape {
+  int64_t batch, heads, queries, keys, depth, value_depth;
+};
+std::vector<Sizes> operands(const Shape& s) {
+  return {{s.batch, s.heads, s.queries, s.depth},
+          {s.batch, s.heads, s.keys, s.depth},
+          {s.batch, s.heads, s.keys, s.value_depth}};
+}
+std::vector<std::string> types(const std::vector<Sizes>& sizes) {
+  std::vector<std::string> out;
+  for (const Sizes& s : sizes) out.push_back(type("f32", s));
+  return out;
+}
+void check(const Shape& s, const std::string& attributes = "", Isa isa = Isa::Avx512) {
+  SCOPED_TRACE(std::to_string(s.queries) + " queries " + std::to_string(s.keys) + " keys depth " +
+               std::to_string(s.depth) + " -> " + std::to_string(s.value_depth) + " " + attributes);
+  expect_ours(run(sdpa(types(operands(s)), attributes), operands(s), isa));
+}
+
+TEST(Attention, SizesAroundTilesAndBlocks) {
+  for (Isa isa : {Isa::Avx512, Isa::Avx2})
+    for (const Shape& s : std::vector<Shape>{{1, 1, 4, 1, 1, 2},
+                                             {2, 3, 5, 7, 4, 6},
+                                             {1, 2, 16, 16, 16, 16},
+                                             {1, 1, 17, 15, 24, 24},
+                                             {1, 2, 33, 49, 24, 40},
+                                             {1, 1, 49, 197, 32, 48},
+                                             {1, 1, 50, 320, 64, 64},
+                                             {1, 1, 70, 321, 64, 80},
+                                             {2, 1, 31, 700, 40, 33},
+                                             {1, 1, 6, 30, 300, 130}})
+      check(s, "", isa);
+}
+
+TEST(Attention, CausalRule) {
+  for (const Shape& s :
+       std::vector<Shape>{{1, 2, 40, 40, 16, 16}, {1, 1, 45, 400, 16, 16}, {1, 1, 400, 380, 16, 16}})
+    check(s, "causal=true");
+}
+
+TEST(Attention, Scales) {
+  for (const char* scale : {"scale=2.5", "scale=-0.5", "scale=0.0"}) check({1, 1, 20, 30, 8, 8}, scale);
+}
+
+TEST(Attention, SizesKnownAtTheCall) {
+  const std::string text = sdpa({"f32[s0, 2, s1, 24]", "f32[s0, 2, s2, 24]", "f32[s0, 2, s2, 20]"});
+  for (auto [queries, keys] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {16, 14}, {37, 300}, {64, 27}})
+    expect_ours(run(text, operands({3, 2, queries, keys, 24, 20}), Isa::Avx512));
+}
+
+TEST(Attention, MasksOfAllShapes) {
+  const Shape s{2, 3, 37, 50, 16, 16};
+  for (const char* dtype : {"f32", "b8"})
+    for (const Sizes& mask : std::vector<Sizes>{
+             {2, 3, 37, 50}, {2, 1, 37, 50}, {37, 50}, {2, 1, 1, 50}, {1, 3, 37, 1}, {1, 1, 1, 1}}) {
+      std::vector<Sizes> sizes = operands(s);
+      std::vector<std::string> t = types(sizes);
+      sizes.push_back(mask);
+      t.push_back(type(dtype, mask));
+      for (const char* attributes : {"", "causal=true"})
+        expect_ours(run(sdpa(t, attributes), sizes, Isa::Avx512));
+      expect_ours(run(sdpa(t), sizes, Isa::Avx2));
+    }
+}
+
+TEST(Attention, MaskWithNeighbouringQueries) {
+  std::vector<Sizes> sizes = operands({1, 2, 37, 50, 16, 16});
+  std::vector<std::string> t = types(sizes);
+  sizes.push_back({37, 50});
+  for (const char* dtype : {"f32", "b8"}) {
+    t.resize(3);
+    t.push_back(std::string(dtype) + "[37, 50]{1, 37}");
+    expect_ours(run(sdpa(t), sizes, Isa::Avx512));
+  }
+}
+
+TEST(Attention, RowsThatSeeNothing) {
+  for (int64_t keys : {50, 700}) {
+    std::vector<Sizes> sizes = operands({1, 2, 20, keys, 16, 16});
+    std::vector<std::string> t = types(sizes);
+    sizes.push_back({20, keys});
+    t.push_back(type("f32", sizes.back()));
+    auto hide = [&](std::vector<HostTensor>& in) {
+      for (int64_t j = 0; j < keys; ++j) in[3].cells[static_cast<size_t>(3 * keys + j)].real = -INFINITY;
+      // One whole block and more, then something.
+      for (int64_t j = 0; j + 2 < keys; ++j) in[3].cells[static_cast<size_t>(5 * keys + j)].real = -INFINITY;
+    };
+    for (const char* attributes : {"", "empty_rows_nan=true"})
+      expect_ours(run(sdpa(t, attributes), sizes, Isa::Avx512, hide));
+  }
+}
+
+TEST(Attention, TheLeastNumberAsMask) {
+  std::vector<Sizes> sizes = operands({1, 1, 20, 40, 16, 16});
+  std::vector<std::string> t = types(sizes);
+  sizes.push_back({20, 40});
+  t.push_back(type("f32", sizes.back()));
+  expect_ours(run(sdpa(t), sizes, Isa::Avx512, [](std::vector<HostTensor>& in) {
+    for (size_t i = 0; i < in[3].cells.size(); ++i)
+      if (i / 40 == 2 || i % 40 > i / 40) in[3].cells[i].real = std::numeric_limits<float>::lowest();
+  }));
+}
+
+TEST(Attention, NanStaysInItsRow) {
+  for (int64_t keys : {30, 700}) {
+    const std::vector<Sizes> sizes = operands({1, 1, 20, keys, 16, 16});
+    expect_ours(run(sdpa(types(sizes)), sizes, Isa::Avx512,
+                    [](std::vector<HostTensor>& in) { in[0].cells[5].real = NAN; }));
+  }
+}
+
+TEST(Attention, GroupedHeads) {
+  const std::vector<Sizes> sizes{{2, 6, 20, 16}, {2, 2, 30, 16}, {2, 2, 30, 16}, {2, 6, 20, 30}};
+  std::vector<std::string> t = types(sizes);
+  expect_ours(run(sdpa(t, "enable_gqa=true"), sizes, Isa::Avx512));
+}
+
+TEST(Attention, KeysSharedByTheBatch) {
+  const std::vector<Sizes> sizes{{3, 2, 20, 16}, {1, 2, 30, 16}, {1, 2, 30, 16}};
+  expect_ours(run(sdpa(types(sizes)), sizes, Isa::Avx512));
+}
+
+TEST(Attention, HeadsOfOneProjection) {
+  // Three operands from one linear layer's rows, the result put together again: nothing is copied.
+  const Ran ran = run(R"(graph @f(%x: f32[2, 21, 96]) {
+  %h = reshape(%x) {sizes=[2, 21, 3, 4, 8]}
+  %p = permute(%h) {dims=[2, 0, 3, 1, 4]}
+  %q = slice(%p) {dim=0, start=0, length=1}
+  %k = slice(%p) {dim=0, start=1, length=1}
+  %v = slice(%p) {dim=0, start=2, length=1}
+  %q1 = reshape(%q) {sizes=[2, 4, 21, 8]}
+  %k1 = reshape(%k) {sizes=[2, 4, 21, 8]}
+  %v1 = reshape(%v) {sizes=[2, 4, 21, 8]}
+  %y = sdpa(%q1, %k1, %v1)
+  %t = permute(%y) {dims=[0, 2, 1, 3]}
+  %z = reshape(%t) {sizes=[2, 21, 32]}
+  %r = relu(%z)
+  return %r
+})",
+                      {{2, 21, 96}}, Isa::Avx512);
+  expect_ours(ran);
+}
+
+TEST(Attention, TransposedQueriesAndKeys) {
+  const std::vector<Sizes> sizes{{2, 2, 20, 16}, {2, 2, 30, 16}, {2, 2, 30, 16}};
+  expect_ours(run(
+      sdpa({"f32[2, 2, 20, 16]{640, 320, 1, 20}", "f32[2, 2, 30, 16]{960, 480, 1, 30}", "f32[2, 2, 30, 16]"}),
+      sizes, Isa::Avx512));
+}
+
+// Sums of pairs are exact to float32, the result is rounded to bfloat16.
+TEST(Attention, Bfloat16) {
+  Target target = target_of(Isa::Avx512);
+  target.avx512_bf16 = true;
+  for (const Shape& s : std::vector<Shape>{{2, 3, 37, 50, 24, 40}, {1, 1, 20, 700, 32, 33}})
+    for (const char* mask : {"", "b8", "bf16"})
+      for (const char* attributes : {"", "causal=true"}) {
+        std::vector<Sizes> sizes = operands(s);
+        std::vector<std::string> t;
+        for (const Sizes& x : sizes) t.push_back(type("bf16", x));
+        if (*mask) {
+          sizes.push_back({s.queries, s.keys});
+          t.push_back(type(mask, sizes.back()));
+        }
+        const std::string text = sdpa(t, attributes);
+        const loops::Plan plan = loops::plan(graph::parse(text), plan_options(target));
+        EXPECT_EQ(plan.steps.at(0).kind, loops::StepKind::Contraction) << text;
+        if (!Target::host().avx512_bf16) continue;
+        const Ran ran = test::run_graph(text, sizes, target);
+        EXPECT_LE(ran.difference, 1.0 / 256) << ran.plan;
+      }
+}
+
+TEST(Attention, WhatTheLibraryKeeps) {
+  auto ours = [](const std::vector<std::string>& t, Isa isa = Isa::Avx512) {
+    const loops::Plan plan = loops::plan(graph::parse(sdpa(t)), plan_options(target_of(isa)));
+    return plan.steps.at(0).kind == loops::StepKind::Contraction;
+  };
+  const std::string whole = "f32[1, 1, 20, 16]";
+  EXPECT_TRUE(ours({whole, whole, whole}));
+  EXPECT_FALSE(ours({whole, whole, whole}, Isa::Scalar));
+  EXPECT_FALSE(ours({"f32[1, 1, 1, 16]", whole, whole}));
+  EXPECT_FALSE(ours({whole, whole, "f32[1, 1, 20, 16]{320, 320, 1, 20}"}));
+  for (const char* dtype : {"f64", "bf16"}) {
+    const std::string other = type(dtype, {1, 1, 20, 16});
+    EXPECT_FALSE(ours({other, other, other})) << dtype;
+  }
+}
+
+}  // namespace
+}  // namespace bolt::codegen::cpu::attention

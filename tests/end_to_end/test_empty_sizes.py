@@ -1,0 +1,44 @@
+"""Tensors without elements, as x[mask] gives them where nothing is true."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torchbolt
+
+CASES = {
+    "linear": lambda x: F.linear(x, torch.ones(5, 4)),
+    "view": lambda x: (x * 2).view(-1, 2, 2) + 1,
+    "reshape": lambda x: x.reshape(0, 2, 2).transpose(1, 2).reshape(0, 4) * 2,
+    "sum over none": lambda x: x.sum(0),
+    "sum of none": lambda x: x.sum(1),
+    "all": lambda x: (x > 0).all(),
+    "any": lambda x: (x > 0).any(0),
+    "prod": lambda x: x.prod(0) + 1,
+    "mean": lambda x: x.mean(),
+    "softmax": lambda x: x.softmax(-1),
+    "layer_norm": lambda x: F.layer_norm(x, (4,)),
+    "cat": lambda x: torch.cat([x, x + 1, torch.ones(2, 4)]) * 2,
+    "chunk": lambda x: x.chunk(2, -1)[0] * x.chunk(2, -1)[1],
+    "matmul over none": lambda x: x.t() @ x + 1,
+    "embedding": lambda x: F.embedding(x.long()[:, 0], torch.ones(5, 4)),
+    "conv": lambda x: F.conv1d(x.view(0, 2, 2), torch.ones(3, 2, 1)),
+    "halves": lambda x: torch.cat((-x[..., 2:], x[..., :2]), -1) * x,
+    "attention of no positions": lambda x: F.scaled_dot_product_attention(*[x.view(1, 2, 0, 2)] * 3),
+    "attention of no batch": lambda x: F.scaled_dot_product_attention(*[x.view(0, 2, 1, 2)] * 3),
+    "expand": lambda x: x[:, None].expand(0, 3, 4).reshape(0, 12) + 1,
+    "index": lambda x: x[torch.zeros(0, dtype=torch.long)] * 2,
+    "cumsum": lambda x: x.cumsum(0),
+    "index_put": lambda x: torch.ones(3, 4).index_put((torch.zeros(0, dtype=torch.long),), x),
+    "in place": lambda x: torch.ones(3, 4)[:0].add_(x),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_eager(name):
+    fn, x = CASES[name], torch.randn(0, 4)
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), fn(x), equal_nan=True)

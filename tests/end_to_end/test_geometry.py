@@ -1,0 +1,161 @@
+"""Operators that change the sizes and strides of the tensor they are called on: x.t_(), x.unsqueeze_(0), ..."""
+
+import pytest
+import torch
+
+import torchbolt
+
+CHANGES = {
+    "t_": lambda x: x.t_(),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "swapaxes_": lambda x: x.swapaxes_(-1, 0),
+    "swapdims_": lambda x: x.swapdims_(0, 1),
+    "unsqueeze_": lambda x: x.unsqueeze_(1),
+    "squeeze_": lambda x: x.unsqueeze_(0).squeeze_(),
+    "squeeze_dim": lambda x: x.unsqueeze_(0).squeeze_(0).unsqueeze_(-1),
+    "there_and_back": lambda x: x.t_().t_(),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torchbolt.reset()
+    with torch.no_grad():
+        yield
+
+
+def form(t):
+    return t.shape, t.stride(), t.storage_offset()
+
+
+def check(fn, make, regions=1):
+    """Three calls on new inputs give eager's results and leave the inputs as eager does; the regions' facts."""
+    compiled = torchbolt.compile(fn, fullgraph=regions == 1)
+    for _ in range(3):
+        x, y = make(), make()
+        y.copy_(x)
+        want, got = fn(x), compiled(y)
+        assert form(y) == form(x)
+        assert torch.equal(x, y)
+        assert (want is x) == (got is y)
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+    facts = torchbolt.api.compiled_of(compiled)._regions()
+    assert len([r for r in facts if "ops" in r]) == regions
+    assert all(r["compiled"] for r in facts if "ops" in r), facts
+    return facts
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_input_changes(name):
+    change = CHANGES[name]
+    check(lambda x: change(x) * 2, lambda: torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_input_changes_and_is_returned(name):
+    change = CHANGES[name]
+    check(lambda x: change(x), lambda: torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_temporary_changes(name):
+    change = CHANGES[name]
+    check(lambda x: change(x * 2) + 1, lambda: torch.randn(3, 4))
+    check(lambda x: change(x * 2), lambda: torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_written_before_and_after(name):
+    change = CHANGES[name]
+
+    def f(x):
+        x.add_(1)
+        change(x)
+        x.mul_(2)
+        return x.sum(0)
+
+    check(f, lambda: torch.randn(3, 4))
+
+
+def test_a_view_changes_its_base_does_not():
+    def f(x):
+        y = x[1:]
+        y.t_()
+        y.add_(1)
+        return y
+
+    check(f, lambda: torch.randn(3, 4))
+
+
+def test_views_taken_before_and_after():
+    def f(x):
+        before = x[0]
+        x.t_()
+        return before + x[:, 1], x[1:]
+
+    compiled = torchbolt.compile(f, fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(3, 4)
+        y = x.clone()
+        (a, b), (c, d) = f(x), compiled(y)
+        assert torch.equal(a, c) and torch.equal(b, d) and form(b) == form(d) and form(x) == form(y)
+        d.zero_()
+        assert y[1:].abs().sum() == 0, "still a view of the input"
+
+
+def test_an_input_with_an_offset():
+    check(lambda x: x.t_() + 1, lambda: torch.randn(5, 4)[2:, 1:])
+
+
+def test_the_version_moves():
+    compiled = torchbolt.compile(lambda x: x.t_() * 2)
+    compiled(torch.randn(3, 4))
+    x = torch.randn(3, 4)
+    compiled(x)
+    assert x._version == 1
+
+
+def test_a_buffer_of_a_module():
+    class Turns(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.arange(12.0).view(3, 4))
+
+        def forward(self, x):
+            return x @ self.table.t_()
+
+    ours, theirs = Turns(), Turns()
+    compiled = torchbolt.compile(ours)
+    for _ in range(4):
+        x = torch.randn(2, theirs.table.shape[1])
+        torch.testing.assert_close(compiled(x), theirs(x))
+        assert form(ours.table) == form(theirs.table)
+
+
+def test_memory_that_changes_ends_the_region():
+    def f(x, y):
+        z = x * 2
+        z.resize_(2, 2)
+        w = torch.empty(0)
+        w.resize_as_(y)
+        w.fill_(1)
+        return z + 1, w * y
+
+    compiled = torchbolt.compile(f)
+    for _ in range(3):
+        x, y = torch.randn(3, 4), torch.randn(5)
+        for got, want in zip(compiled(x, y), f(x, y), strict=True):
+            assert torch.equal(got, want)
+
+
+def test_a_resized_out_argument():
+    def f(x, out):
+        torch.add(x, 1, out=out)
+        return out * 2
+
+    compiled = torchbolt.compile(f)
+    for _ in range(3):
+        x, mine, eagers = torch.randn(4), torch.empty(0), torch.empty(0)
+        assert torch.equal(compiled(x, mine), f(x, eagers))
+        assert torch.equal(mine, eagers)

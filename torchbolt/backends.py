@@ -1,0 +1,158 @@
+"""Who makes a recorded region run: torchbolt itself, eager, or a function of the user's.
+
+A backend is `backend(gm, example_inputs) -> callable`. It is called once for each region compiled, with the region's
+operators as a torch.fx.GraphModule: placeholders in the order of the call's arguments, then what the region reads from
+elsewhere (parameters, globals). What it returns is called with tensors in that order and gives a tuple of tensors.
+"""
+
+from __future__ import annotations
+
+import linecache
+import operator
+import re
+from typing import NamedTuple
+
+import torch
+import torch.fx
+
+from torchbolt import exc
+
+
+class _Native(NamedTuple):
+    road: int  # compile.h's Road
+    meaning: str
+
+
+# Ours, in C++: no function to call. The latter two tell where a fault comes from.
+NATIVE = {
+    "torchbolt": _Native(0, "compiles"),
+    "inductor": _Native(0, "what torch.compile calls its own compiler: torchbolt takes its place"),
+    "eager": _Native(1, "records, then replays the operators"),
+    "aot_eager": _Native(2, "records, makes the functional graph, and runs that operator by operator"),
+}
+_registered: dict[str, tuple] = {}  # name -> (function, tags)
+
+
+def register_backend(fn=None, name: str | None = None, tags=()):
+    """Makes `backend=name` mean `fn`; also a decorator. The name is the function's own unless given."""
+    if fn is None:
+        return lambda fn: register_backend(fn, name, tags)
+    if not callable(fn):
+        raise TypeError(f"torchbolt.register_backend: {fn!r} is not callable")
+    name = name or fn.__name__
+    if name in NATIVE:
+        raise ValueError(f"torchbolt.register_backend: {name!r} is torchbolt's own")
+    _registered[name] = (fn, tuple(tags))
+    return fn
+
+
+def list_backends(exclude_tags=("debug", "experimental")) -> list[str]:
+    """Names that backend= takes, without those registered under one of the tags."""
+    excluded = set(exclude_tags or ())
+    return sorted([*NATIVE, *(name for name, (_, tags) in _registered.items() if not excluded & set(tags))])
+
+
+def check(backend):
+    """A name of ours, or the function behind another; InvalidBackend that names the nearest."""
+    from torchbolt.options import suggest
+
+    if backend is None or backend == "inductor":
+        return "torchbolt"
+    if isinstance(backend, str):
+        if backend in NATIVE:
+            return backend
+        if backend in _registered:
+            return _registered[backend][0]
+        raise exc.InvalidBackend(
+            f"torchbolt.compile: unknown backend {backend!r}." + suggest(backend, [*NATIVE, *_registered])
+        )
+    if not callable(backend):
+        raise exc.InvalidBackend(f"torchbolt.compile: backend must be a name or a function, not {backend!r}")
+    return backend
+
+
+class TensorMeta(NamedTuple):
+    """What torch's own node.meta["tensor_meta"] has."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    requires_grad: bool
+    stride: tuple[int, ...]
+    device: torch.device
+
+
+class GraphBuilder:
+    """An FX graph, node by node: program/backend.cpp walks the recorded operators and calls this."""
+
+    def __init__(self):
+        self._graph = torch.fx.Graph()
+        self._root = torch.nn.Module()
+        self._inputs: list[torch.Tensor] = []
+        self._grad = torch.is_grad_enabled()
+
+    def placeholder(self, name, tensor, facts):
+        name = re.sub(r"\W+", "_", name).strip("_") or "arg"
+        self._inputs.append(tensor)
+        return _describe(self._graph.placeholder(f"{name}_" if name[0].isdigit() else name), facts)
+
+    def constant(self, tensor, facts):
+        # Each call gets its own: the region may write to it or return it.
+        name = f"_tensor_constant{len(list(self._root.buffers()))}"
+        self._root.register_buffer(name, tensor)
+        held = _describe(self._graph.get_attr(name), facts)
+        return _describe(self._graph.call_function(torch.ops.aten.clone.default, (held,)), facts)
+
+    def operator(self, name, overload, args, kwargs, results, grad, line):
+        if bool(grad) != self._grad:
+            self._grad = bool(grad)
+            self._graph.call_function(torch._C._set_grad_enabled, (self._grad,))
+        namespace, _, function = name.partition("::")
+        target = getattr(getattr(getattr(torch.ops, namespace), function), overload or "default")
+        node = self._graph.call_function(target, tuple(args), kwargs)
+        file, number, scope = line
+        if number:
+            node.meta["stack_trace"] = (
+                f'File "{file}", line {number}, in {scope}\n    {linecache.getline(file, number).strip()}'
+            )
+        if len(results) != 1:
+            parts = [self._graph.call_function(operator.getitem, (node, i)) for i in range(len(results))]
+        else:
+            parts = [node]
+        return [self._part(part, facts) for part, facts in zip(parts, results, strict=True)]
+
+    def _part(self, node, facts):
+        if isinstance(facts, list):
+            return [_describe(self._graph.call_function(operator.getitem, (node, i)), f) for i, f in enumerate(facts)]
+        return _describe(node, facts)
+
+    def finish(self, outputs, backend):
+        if self._grad != torch.is_grad_enabled():
+            self._graph.call_function(torch._C._set_grad_enabled, (torch.is_grad_enabled(),))
+        self._graph.output(tuple(outputs))
+        gm = torch.fx.GraphModule(self._root, self._graph)
+        try:
+            made = backend(gm, list(self._inputs))
+            if not callable(made):
+                raise TypeError(f"a backend returns a callable, not {type(made).__name__}")
+        except Exception as error:
+            raise exc.BackendCompilerFailed(getattr(backend, "__name__", str(backend)), error) from error
+        return made
+
+
+def _describe(node, facts):
+    """What the recorded run showed of a node's result, as a tensor without data and as plain facts."""
+    if facts is not None:
+        dtype, shape, stride, device, requires_grad = facts
+        node.meta["val"] = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+        node.meta["tensor_meta"] = TensorMeta(torch.Size(shape), dtype, requires_grad, stride, torch.device(device))
+        node.meta["example_value"] = node.meta["val"]
+    return node
+
+
+def torch_backend(gm, example_inputs, *, mode=None, options=None):
+    """What torch.compile(model, backend="torchbolt") calls with the graph that torch captured."""
+    from torchbolt import api
+
+    if hasattr(gm, "real_recompile"):  # torch writes the graph's code when it is first called
+        gm.real_recompile()
+    return api.compile(gm.forward, mode=mode, options=options)

@@ -1,0 +1,204 @@
+"""Settings of the process, under the names users of torch._dynamo.config know: torchbolt.config.recompile_limit = 16.
+
+Attribute access reads and writes; `config.patch(name=value, ...)` holds within a `with` block or a decorated function.
+Names are checked: an unknown one is an error that says which is nearest. `describe()` tells what each is good for; a
+setting without effect says why it has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import types
+from dataclasses import dataclass
+
+from torchbolt import _C
+from torchbolt.options import suggest
+
+
+@dataclass(frozen=True)
+class _Setting:
+    default: object
+    meaning: str
+    native: bool = False  # C++ reads it (program/settings.h)
+    env: tuple[str, ...] = ()  # variables that give the default: 1 or 0
+    alias: str = ""
+
+
+_NUMBERS = "accepted; has no effect: numbers are compiled as the constants they are, sizes of tensors apart"
+_ALWAYS = "accepted; has no effect: it is always so here"
+
+_TABLE: dict[str, _Setting] = {
+    "recompile_limit": _Setting(8, "programs for one place in the code; then calls that fit none run eagerly", True),
+    "cache_size_limit": _Setting(8, "older name of recompile_limit", alias="recompile_limit"),
+    "accumulated_recompile_limit": _Setting(256, "the same for all places of one compiled callable together", True),
+    "accumulated_cache_size_limit": _Setting(256, "older name", alias="accumulated_recompile_limit"),
+    "fail_on_recompile_limit_hit": _Setting(False, "the limit raises FailOnRecompileLimitHit", True),
+    "error_on_recompile": _Setting(False, "a call that nothing compiled fits raises RecompileError", True),
+    "suppress_errors": _Setting(
+        True,
+        "a failure inside the compiler falls back to eager with a warning; False raises InternalError",
+        True,
+        env=("TORCHDYNAMO_SUPPRESS_ERRORS",),
+    ),
+    "disable": _Setting(
+        False,
+        "compiled callables run eagerly",
+        True,
+        env=("TORCHBOLT_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"),
+    ),
+    "verbose": _Setting(
+        False, "region ends, recompilations and performance hints are logged", env=("TORCHDYNAMO_VERBOSE",)
+    ),
+    "log_file_name": _Setting(None, "logs are written to this file"),
+    "force_disable_caches": _Setting(False, "the disk cache is neither read nor written"),
+    "dynamic_shapes": _Setting(True, "False: sizes never become symbols, as with dynamic=False"),
+    "assume_static_by_default": _Setting(True, "False: sizes are symbols from the start, as with dynamic=True"),
+    "automatic_dynamic_shapes": _Setting(
+        True, "a size that changed becomes a symbol", env=("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES",)
+    ),
+    "specialize_int": _Setting(False, _NUMBERS),
+    "specialize_float": _Setting(False, _NUMBERS),
+    "allow_unspec_int_on_nn_module": _Setting(False, _NUMBERS),
+    "capture_scalar_outputs": _Setting(
+        False,
+        "accepted; has no effect: .item() ends a region, and the next begins right after it",
+        env=("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS",),
+    ),
+    "capture_dynamic_output_shape_ops": _Setting(
+        False,
+        "accepted; has no effect: nonzero() and masks end a region, and the next begins right after it",
+        env=("TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",),
+    ),
+    "guard_nn_modules": _Setting(True, _ALWAYS),
+    "inline_inbuilt_nn_modules": _Setting(True, _ALWAYS),
+    "skip_tensor_guards_with_matching_dict_tags": _Setting(True, _ALWAYS),
+    "enable_cpp_symbolic_shape_guards": _Setting(True, _ALWAYS),
+    "wrap_top_frame": _Setting(False, "accepted; has no effect: hooks of modules are recorded as they are"),
+    "reorderable_logging_functions": _Setting(
+        frozenset(), "accepted; has no effect: print ends a region, so its order never changes"
+    ),
+    "optimize_ddp": _Setting(True, "accepted; has no effect: training runs through torch's own autograd"),
+    "compiled_autograd": _Setting(False, "accepted; has no effect: training runs through torch's own autograd"),
+}
+
+
+def _from_environment(setting: _Setting):
+    for name in setting.env:
+        if (text := os.environ.get(name, "")) in ("0", "1"):
+            return text == "1"
+    return setting.default
+
+
+def describe() -> dict[str, str]:
+    """What each setting is good for, or why it has no effect."""
+    return {name: setting.meaning for name, setting in _TABLE.items()}
+
+
+class _Config(types.ModuleType):
+    """This module as an object whose attributes are the settings."""
+
+    def __getattr__(self, name):  # settings live in _values; what is left is unknown
+        values = self.__dict__.get("_values", {})
+        if name in values:
+            return values[name]
+        if name in _TABLE:
+            return values[_TABLE[name].alias]
+        raise AttributeError(f"torchbolt.config has no setting {name!r}." + suggest(name, _TABLE))
+
+    def __setattr__(self, name, value):
+        if name.startswith("__"):
+            return super().__setattr__(name, value)
+        if name not in _TABLE:
+            raise AttributeError(f"torchbolt.config has no setting {name!r}." + suggest(name, _TABLE))
+        name = _TABLE[name].alias or name
+        wanted = type(_TABLE[name].default)
+        if wanted in (bool, int) and (not isinstance(value, int) or (wanted is int and isinstance(value, bool))):
+            raise TypeError(f"torchbolt.config.{name} must be {wanted.__name__}, not {value!r}")
+        if _TABLE[name].native:
+            _C._configure(name, int(value))
+        _apply(name, value)
+        self._values[name] = value
+
+    def __dir__(self):
+        return [*super().__dir__(), *_TABLE]
+
+
+# What the environment said before a setting took it over.
+_before: dict[str, str | None] = {}
+
+
+def _environment(name: str, value: str | None) -> None:
+    """Sets a variable that C++ reads at each use; None gives back what was there."""
+    before = _before.setdefault(name, os.environ.get(name))
+    value = before if value is None else value
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def _apply(name, value) -> None:
+    if name == "verbose":
+        asked = os.environ.get("TORCHBOLT_LOGS", "")
+        _C._set_logs(",".join(filter(None, [asked, "graph_breaks,recompiles,perf_hints"])) if value else "")
+    elif name == "log_file_name":
+        _environment("TORCHBOLT_LOGS_OUT", value)
+    elif name == "force_disable_caches":
+        _environment("TORCHBOLT_CACHE", "0" if value else None)
+
+
+class patch(contextlib.ContextDecorator):
+    """patch(recompile_limit=2), patch("recompile_limit", 2), patch({"recompile_limit": 2}): set for a while."""
+
+    def __init__(self, names=None, value=None, /, **settings):
+        if isinstance(names, str):
+            settings[names] = value
+        elif names is not None:
+            settings = {**names, **settings}
+        for name in settings:
+            if name not in _TABLE:
+                raise AttributeError(f"torchbolt.config has no setting {name!r}." + suggest(name, _TABLE))
+        self._settings = settings
+        self._outer: list[dict] = []  # one for each entry: a decorated function may call itself
+
+    def __enter__(self):
+        config = sys.modules[__name__]
+        self._outer.append({name: getattr(config, name) for name in self._settings})
+        for name, value in self._settings.items():
+            setattr(config, name, value)
+        return self
+
+    def __exit__(self, *_):
+        for name, value in self._outer.pop().items():
+            setattr(sys.modules[__name__], name, value)
+
+
+def to_dict() -> dict[str, object]:
+    """All settings as they are now."""
+    return dict(_values)
+
+
+shallow_copy_dict = get_config_copy = to_dict
+
+
+def load_config(settings: dict[str, object]) -> None:
+    """Sets all of `settings`."""
+    for name, value in settings.items():
+        setattr(sys.modules[__name__], name, value)
+
+
+def reset() -> None:
+    """Every setting as it was when torchbolt was imported."""
+    load_config(_initial)
+
+
+_values = {name: _from_environment(s) for name, s in _TABLE.items() if not s.alias}
+_initial = dict(_values)
+for _name, _value in _values.items():
+    if _TABLE[_name].native:
+        _C._configure(_name, int(_value))
+if _values["verbose"]:
+    _apply("verbose", True)
+sys.modules[__name__].__class__ = _Config
