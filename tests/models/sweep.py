@@ -1,0 +1,157 @@
+"""Every model class of transformers, tiny, against eager: what is not compiled, differs, or crashes.
+
+    python tests/models/sweep.py [NAME ...] > sweep.jsonl
+
+Each model runs in a process of its own and writes one line: regions, breaks and their reasons, eager fall-backs, the
+largest difference from eager. Models that need inputs or sizes this file does not know are skipped, with the reason.
+It is no test: what it finds becomes a small case in the tests of the stage that is wrong.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import sys
+import traceback
+import warnings
+
+import torch
+from transformers import CONFIG_MAPPING, MODEL_MAPPING
+
+import torchbolt
+
+SECONDS = 60
+LARGEST = 20_000_000  # parameters
+
+# fmt: off
+TINY = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 96, "vocab_size": 128, "max_position_embeddings": 64, "embedding_size": 64,
+    "d_model": 64, "d_kv": 16, "d_ff": 96, "ffn_dim": 96, "dim": 64, "hidden_dim": 96,
+    "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "num_encoder_layers": 2, "num_decoder_layers": 2,
+    "num_layers": 2, "num_heads": 4, "n_layers": 2, "n_heads": 4, "num_hidden_groups": 1,
+    "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "n_inner": 96, "rotary_dim": 8,
+    "image_size": 32, "patch_size": 8, "max_source_positions": 64, "max_target_positions": 64,
+    "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    "n_routed_experts": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
+    "v_head_dim": 16, "sliding_window": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}
+# fmt: on
+
+
+def tiny(config_class):
+    known = set(inspect.signature(config_class.__init__).parameters)
+    for cls in config_class.__mro__:
+        known |= set(getattr(cls, "__annotations__", {}))
+    return {name: value for name, value in TINY.items() if name in known}
+
+
+def build(name):
+    config_class = CONFIG_MAPPING[name]
+    settings = tiny(config_class)
+    for part, cls in (getattr(config_class, "sub_configs", None) or {}).items():
+        if inspect.isclass(cls) and cls.__name__ != "AutoConfig":
+            settings[part] = tiny(cls)
+    config = config_class(**settings)
+    cls = MODEL_MAPPING[config_class]
+    torch.manual_seed(0)
+    model = (cls[0] if isinstance(cls, tuple | list) else cls)(config).eval()
+    if sum(p.numel() for p in model.parameters()) > LARGEST:
+        raise ValueError("does not become small")
+    return config, model
+
+
+def inputs_of(config, model):
+    wanted = inspect.signature(model.forward).parameters
+    torch.manual_seed(1)
+    made = {}
+    if "input_ids" in wanted:
+        made["input_ids"] = torch.randint(3, 100, (2, 16))
+    if "decoder_input_ids" in wanted:
+        made["decoder_input_ids"] = torch.randint(3, 100, (2, 8))
+    if "pixel_values" in wanted:
+        size = getattr(config, "image_size", None) or getattr(getattr(config, "vision_config", None), "image_size", 64)
+        size = size[0] if isinstance(size, tuple | list) else size
+        made["pixel_values"] = torch.randn(2, getattr(config, "num_channels", 3) or 3, size, size)
+    if not made and "input_values" in wanted:
+        made["input_values"] = torch.randn(2, 4000)
+    if not made and "input_features" in wanted:
+        made["input_features"] = torch.randn(2, getattr(config, "num_mel_bins", 80), 128)
+    return made
+
+
+def tensors(value, path=""):
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from tensors(part, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for i, part in enumerate(value):
+            yield from tensors(part, f"{path}[{i}]")
+
+
+def difference(expected, got):
+    """The largest difference over the largest number, or what is not equal at all."""
+    expected, got = list(tensors(expected)), list(tensors(got))
+    if [path for path, _ in expected] != [path for path, _ in got]:
+        return "other tensors"
+    worst = 0.0
+    for (path, a), (_, b) in zip(expected, got, strict=True):
+        if (a.shape, a.dtype, a.stride()) != (b.shape, b.dtype, b.stride()):
+            return f"{path}: {b.shape} {b.dtype} {b.stride()} instead of {a.shape} {a.dtype} {a.stride()}"
+        if a.is_floating_point() and a.numel():
+            worst = max(worst, ((a - b).abs().max() / a.abs().max().clamp_min(1e-9)).item())
+        elif not torch.equal(a, b):
+            return f"{path}: other numbers"
+    return worst
+
+
+@torch.no_grad()
+def measure(name):
+    try:
+        config, model = build(name)
+        inputs = inputs_of(config, model)
+        expected = model(**inputs)
+    except Exception as error:
+        return {"skipped": f"{type(error).__name__}: {error}"[:200]}
+    compiled = torchbolt.compile(model)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            for _ in range(3):
+                got = compiled(**inputs)
+        except Exception:
+            return {"error": traceback.format_exc()[-1500:]}
+    stats = torchbolt.stats()
+    facts = {key: stats[key] for key in ("regions", "graph_breaks", "eager_fallbacks", "break_reasons")}
+    facts["warnings"] = [str(w.message)[:300] for w in seen if "torchbolt" in str(w.message)]
+    return facts | {"difference": difference(expected, got)}
+
+
+def apart(name):
+    """measure(name) in a process of its own, so that a crash is a line too."""
+    end, begin = os.pipe()
+    if (child := os.fork()) == 0:
+        signal.alarm(SECONDS)
+        os.write(begin, json.dumps(measure(name)).encode())
+        os._exit(0)
+    os.close(begin)
+    with os.fdopen(end) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return json.loads(text) if text else {"crash": f"ended with status {status}"}
+
+
+def main():
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or list(CONFIG_MAPPING.keys()):
+        if CONFIG_MAPPING[name] in MODEL_MAPPING:
+            print(json.dumps({"model": name} | apart(name)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
