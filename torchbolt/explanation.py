@@ -48,6 +48,7 @@ class Explanation:
     extern_calls: int = 0
     bytes_moved: int = 0
     eager_regions: list = field(default_factory=list)
+    specialized_sizes: list = field(default_factory=list)
     stage_times: dict = field(default_factory=dict)
     guard_us: float | None = None
     recompiles: list = field(default_factory=list)
@@ -82,6 +83,8 @@ class Explanation:
             out.append(f"Recorded again: {again['where']}, because {again['guard']}")
         for why in self.eager_regions:
             out.append(f"Runs eagerly: {why}")
+        for why in self.specialized_sizes:
+            out.append(f"Size compiled in: {why}")
         out.append(f"Compile Times: {self.compile_times}")
         return "\n".join(out)
 
@@ -98,6 +101,7 @@ def _collect(regions) -> Explanation:
         e.op_count += r["ops"]
         for name in ("kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved"):
             setattr(e, name, getattr(e, name) + r[name])
+        e.specialized_sizes += r["sizes_given_up"]
         if not r["compiled"]:
             e.eager_regions.append(r["why_replayed"])
         for stage, seconds in r["stage_seconds"].items():
@@ -108,11 +112,14 @@ def _collect(regions) -> Explanation:
     return e
 
 
-def explain(fn):
-    """explain(fn)(*args, **kwargs): calls fn once, compiled anew, and tells what was made of it."""
+def explain(fn, **options):
+    """explain(fn)(*args, **kwargs): calls fn once, compiled anew, and tells what was made of it.
+
+    Options are compile's: explain(fn, dynamic=True)(x) tells which sizes the program holds for.
+    """
 
     def run(*args, **kwargs):
-        compiled = api.compile(fn)
+        compiled = api.compile(fn, **options)
         inner = api.compiled_of(compiled)
         before = len(inner._regions())
         compiled(*args, **kwargs)

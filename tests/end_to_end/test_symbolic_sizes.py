@@ -285,6 +285,7 @@ def test_a_loop_over_a_size_takes_it_for_a_number():
         torch.testing.assert_close(compiled(x), loop(x))
     assert regions(compiled) == 3
     assert "in loop" in compiled._regions()[0]["sizes_given_up"][0]
+    assert "Size compiled in: " in str(torchbolt.explain(loop, dynamic=True)(x))
 
 
 def test_the_recompile_limit_counts_as_before():
