@@ -334,8 +334,6 @@ class Functionalizer {
     loc_ = {};
     if (e.loc >= 0) loc_ = {tape_.locs[e.loc].file, tape_.locs[e.loc].line, tape_.locs[e.loc].function};
     const std::vector<TensorId> ids = results(e);
-    // The end of torch.tensor(...). Values have no gradient history.
-    if (e.op.operator_name().name == "aten::detach_") return;
     if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || state_[r].known; }) &&
         written_args(e).empty() && !ids.empty() && !has_effects(e))
       return;  // gave back what it was given (contiguous, to, dropout in eval mode)
