@@ -9,10 +9,9 @@ result as rows, as models have it; ours runs compiled by torchbolt, call and gua
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 
 import torch
+from rounds import times
 
 import torchbolt
 
@@ -48,20 +47,6 @@ def attention(heads, causal):
         return out.transpose(1, 2).flatten(2)
 
     return run
-
-
-def times(functions, seconds):
-    """Lower quartile of each function's seconds, rounds interleaved."""
-    for f in functions:
-        f()
-    seen = [[] for _ in functions]
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(seen[0]) < 8:
-        for f, s in zip(functions, seen, strict=True):
-            start = time.perf_counter()
-            f()
-            s.append(time.perf_counter() - start)
-    return [statistics.quantiles(s, n=4)[0] for s in seen]
 
 
 def make(shape, dtype):

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import statistics
-import time
 
 import torch
+from rounds import times
 
 LINEARS = [  # (m, n, k, flags, where)
     (m, n, k, 1, where)
@@ -83,20 +82,6 @@ class Ours:
     def runner(self, handle, x, out, bias, residual):
         arguments = [ctypes.c_void_p(handle)] + [ctypes.c_void_p(t.data_ptr()) for t in (x, out, bias, residual)]
         return lambda: self.lib.bench_run(*arguments)
-
-
-def times(functions, seconds):
-    """Lower quartile of each function's seconds, rounds interleaved."""
-    for f in functions:
-        f()
-    seen = [[] for _ in functions]
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(seen[0]) < 8:
-        for f, s in zip(functions, seen, strict=True):
-            start = time.perf_counter()
-            f()
-            s.append(time.perf_counter() - start)
-    return [statistics.quantiles(s, n=4)[0] for s in seen]
 
 
 def bench_linear(ours, case, seconds, tile):
