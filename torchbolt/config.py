@@ -76,8 +76,14 @@ _TABLE: dict[str, _Setting] = {
     "skip_tensor_guards_with_matching_dict_tags": _Setting(True, _ALWAYS),
     "enable_cpp_symbolic_shape_guards": _Setting(True, _ALWAYS),
     "wrap_top_frame": _Setting(False, "accepted; has no effect: hooks of modules are recorded as they are"),
+    "delay_logging": _Setting(
+        True,
+        "print, warnings.warn and loggers do not end a region: they are called at its end, in order, with what they "
+        "were given; False: they end it",
+        True,
+    ),
     "reorderable_logging_functions": _Setting(
-        frozenset(), "accepted; has no effect: print ends a region, so its order never changes"
+        frozenset(), "more functions that only show something and may be delayed in the same way"
     ),
     "optimize_ddp": _Setting(True, "accepted; has no effect: training runs through torch's own autograd"),
     "compiled_autograd": _Setting(False, "accepted; has no effect: training runs through torch's own autograd"),
@@ -143,6 +149,11 @@ def _apply(name, value) -> None:
     if name == "verbose":
         asked = os.environ.get("TORCHBOLT_LOGS", "")
         _C._set_logs(",".join(filter(None, [asked, "graph_breaks,recompiles,perf_hints"])) if value else "")
+    elif name == "reorderable_logging_functions":
+        for function in _values.get(name, ()):
+            _C._mark(function, "shows not", None)
+        for function in value:
+            _C._mark(function, "shows", None)
     elif name == "log_file_name":
         _environment("TORCHBOLT_LOGS_OUT", value)
     elif name == "force_disable_caches":

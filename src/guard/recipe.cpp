@@ -5,6 +5,9 @@
 
 #include "guard/leaf.h"
 #include "guard/source.h"
+#include "guard/tensors.h"
+#include "interp/call_site.h"
+#include "interp/generator.h"
 
 namespace bolt::guard {
 namespace {
@@ -15,6 +18,7 @@ struct Kitchen {
   const std::vector<PyRef>& objects;
   PyObject* const* tensors;
   const std::vector<int64_t>& sizes;
+  const std::vector<PyRef>& early;
   std::vector<PyRef>& values;
 
   PyObject* at(int value) const { return value < 0 ? nullptr : values[static_cast<size_t>(value)].get(); }
@@ -85,6 +89,65 @@ struct Kitchen {
     return partial && args ? PyObject_Call(partial.get(), args.get(), at(step.parts[2])) : nullptr;
   }
 
+  /// Of C's own __new__, which keeps the arguments; what __init__ made of them is filled in.
+  PyObject* make_exception(const MakeStep& step) const {
+    auto* cls = reinterpret_cast<PyTypeObject*>(step.object.get());
+    PyTypeObject* native = cls;
+    while (native->tp_flags & Py_TPFLAGS_HEAPTYPE) native = native->tp_base;
+    PyObject* made = native->tp_new(cls, at(step.parts[0]), nullptr);
+    if (made) reinterpret_cast<PyBaseExceptionObject*>(made)->suppress_context = step.number != 0;
+    return made;
+  }
+
+  /// The frames it names ran in a call long over: others stand for them, with the same code and line.
+  PyObject* make_traceback(const MakeStep& step) const {
+    auto* code = reinterpret_cast<PyCodeObject*>(step.object.get());
+    PyRef frame = PyRef::steal(
+        reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), code, at(step.parts[0]), nullptr)));
+    PyObject* next = at(step.parts[1]);
+    return frame ? PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii",
+                                         next ? next : Py_None, frame.get(),
+                                         static_cast<int>(step.number >> 32),
+                                         static_cast<int>(step.number & 0x7fffffff))
+                 : nullptr;
+  }
+
+  PyObject* make_generator(const MakeStep& step) const {
+    if (PyObject* function = at(step.parts[0])) return interp::make_bare_generator(function);
+    PyRef globals = PyRef::steal(PyDict_New());
+    PyRef function = PyRef::steal(globals ? PyFunction_New(step.object.get(), globals.get()) : nullptr);
+    return function ? interp::make_bare_generator(function.get()) : nullptr;
+  }
+
+  PyObject* join(const MakeStep& step) const {
+    PyRef nothing = PyRef::steal(PyUnicode_FromString(""));
+    PyRef parts = PyRef::steal(tuple_of(step.parts));
+    return nothing && parts ? PyUnicode_Join(nothing.get(), parts.get()) : nullptr;
+  }
+
+  void set_generator(PyObject* generator, Py_ssize_t index) const {
+    const GeneratorRecipe& made = recipe.generators[static_cast<size_t>(index)];
+    interp::GeneratorState state;
+    state.frame_state = made.frame_state;
+    state.pc = made.pc;
+    state.handled = at(made.handled);
+    for (int value : made.locals) state.locals.push_back(at(value));
+    for (int value : made.stack) state.stack.push_back(at(value));
+    interp::set_generator_state(generator, state);
+  }
+
+  bool call(const EffectStep& step) const {
+    std::vector<interp::Standing> callers;
+    for (const auto& [function, pc] : recipe.call_sites[static_cast<size_t>(step.number)])
+      callers.emplace_back(at(function), pc);
+    std::vector<PyObject*> args;
+    for (int part : step.parts) args.push_back(at(part));
+    PyObject* names = at(step.key);
+    const size_t named = names ? static_cast<size_t>(PyTuple_GET_SIZE(names)) : 0;
+    return static_cast<bool>(
+        PyRef::steal(interp::call_from(callers, at(step.target), args.data(), args.size() - named, names)));
+  }
+
   PyObject* make(const MakeStep& step) const {
     PyObject* cls = step.object.get();
     switch (step.make) {
@@ -112,6 +175,14 @@ struct Kitchen {
         return args ? PyObject_Call(at(step.parts[0]), args.get(), nullptr) : nullptr;
       }
       case Make::set_context: return PyContextVar_Set(at(step.parts[0]), at(step.parts[1]));
+      case Make::exception: return make_exception(step);
+      case Make::traceback: return make_traceback(step);
+      case Make::generator: return make_generator(step);
+      case Make::element: return tensor_element(at(step.parts[0]), step.number);
+      case Make::format:
+        return format_text(at(step.parts[0]), static_cast<int>(step.number), at(step.parts[1]));
+      case Make::join: return join(step);
+      case Make::early: return Py_NewRef(early[static_cast<size_t>(step.number)].get());
     }
     return nullptr;
   }
@@ -136,6 +207,7 @@ struct Kitchen {
         PyRef done = PyRef::steal(PyObject_CallMethod(container, "__setstate__", "O", value));
         return static_cast<bool>(done);
       }
+      case Fill::generator: return set_generator(container, step.number), true;
     }
     return false;
   }
@@ -189,6 +261,8 @@ struct Kitchen {
       case Effect::set_field: return set_field(target, step.number, value);
       case Effect::replace_dict: return replace_dict(target, step.parts);
       case Effect::set_context: return static_cast<bool>(PyRef::steal(PyContextVar_Set(target, value)));
+      case Effect::generator: return set_generator(target, step.number), true;
+      case Effect::call: return call(step);
     }
     return false;
   }
@@ -196,11 +270,32 @@ struct Kitchen {
 
 }  // namespace
 
+PyObject* format_text(PyObject* value, int conversion, PyObject* spec) {
+  PyRef text = PyRef::steal(conversion == 1   ? PyObject_Str(value)
+                            : conversion == 2 ? PyObject_Repr(value)
+                            : conversion == 3 ? PyObject_ASCII(value)
+                                              : Py_NewRef(value));
+  return text ? PyObject_Format(text.get(), spec) : nullptr;
+}
+
+bool Recipe::run_early(const std::vector<PyRef>& objects, std::vector<PyRef>& results) const {
+  for (const EarlyCall& call : early) {
+    std::vector<PyObject*> args;
+    for (const auto& [object, reg] : call.args)
+      args.push_back(reg < 0 ? object.get() : objects[static_cast<size_t>(reg)].get());
+    results.push_back(
+        PyRef::steal(PyObject_Vectorcall(call.callable.get(), args.data(), args.size(), nullptr)));
+    if (!results.back()) return false;
+  }
+  return true;
+}
+
 bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                 const std::vector<int64_t>& sizes, std::vector<PyRef>& values) const {
+                 const std::vector<int64_t>& sizes, const std::vector<PyRef>& early_results,
+                 std::vector<PyRef>& values) const {
   values.clear();
   values.resize(makes.size());
-  Kitchen kitchen{*this, objects, tensors, sizes, values};
+  Kitchen kitchen{*this, objects, tensors, sizes, early_results, values};
   for (size_t i = 0; i < makes.size(); ++i) {
     values[i] = PyRef::steal(kitchen.make(makes[i]));
     if (values[i]) continue;
@@ -215,18 +310,22 @@ bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
 }
 
 PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                             const std::vector<int64_t>& sizes) const {
+                             const std::vector<int64_t>& sizes,
+                             const std::vector<PyRef>& early_results) const {
   std::vector<PyRef> values;
-  if (!run(objects, tensors, sizes, values) || result < 0) return nullptr;
+  if (!run(objects, tensors, sizes, early_results, values) || result < 0) return nullptr;
   return Py_NewRef(values[static_cast<size_t>(result)].get());
 }
 
 std::vector<std::string> Recipe::describe() const {
-  static const char* const make_names[] = {
-      "constant", "source", "tensor",   "size",   "tuple", "list",    "dict",     "set",  "frozenset",
-      "deque",    "slice",  "function", "method", "cell",  "partial", "instance", "call", "set_context"};
-  static const char* const effect_names[] = {"set_item", "delete_item", "extend",       "replace",
-                                             "set_cell", "set_field",   "replace_dict", "set_context"};
+  static const char* const make_names[] = {"constant",  "source",   "tensor",      "size",      "tuple",
+                                           "list",      "dict",     "set",         "frozenset", "deque",
+                                           "slice",     "function", "method",      "cell",      "partial",
+                                           "instance",  "call",     "set_context", "exception", "traceback",
+                                           "generator", "element",  "format",      "join",      "early"};
+  static const char* const effect_names[] = {"set_item",  "delete_item", "extend",       "replace",
+                                             "set_cell",  "set_field",   "replace_dict", "set_context",
+                                             "generator", "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

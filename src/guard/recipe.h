@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "guard/py_ref.h"
@@ -35,6 +36,14 @@ enum class Make : uint8_t {
   instance,     ///< object.__new__(object), then filled
   call,         ///< parts[0](*parts[1:])
   set_context,  ///< the token of setting the ContextVar parts[0] to parts[1]
+  exception,    ///< of the class `object` with args parts[0]; `number`: __suppress_context__. Its fields are
+                ///< filled
+  traceback,    ///< at code `object` with globals parts[0], then parts[1]; `number`: instruction << 32 | line
+  generator,    ///< of the function parts[0], or one of code `object` that has ended; filled
+  element,      ///< number: `number`-th element of the tensor parts[0]
+  format,       ///< parts[0] as text, as by FORMAT_VALUE with conversion `number` and spec parts[1]
+  join,         ///< the strings parts, one after another
+  early,        ///< what the `number`-th of Recipe::early gave
 };
 
 enum class Fill : uint8_t {
@@ -45,6 +54,7 @@ enum class Fill : uint8_t {
   attribute,  ///< into the instance dict
   field,      ///< slot at byte offset `number`
   state,      ///< container.__setstate__(value): a built-in iterator's position
+  generator,  ///< stands as Recipe::generators[number] says
 };
 
 enum class Effect : uint8_t {
@@ -56,6 +66,8 @@ enum class Effect : uint8_t {
   set_field,     ///< slot at byte offset `number`
   replace_dict,  ///< dict contents become the parts (key, value, ...), in that order
   set_context,   ///< ContextVar.set
+  generator,     ///< stands as Recipe::generators[number] says
+  call,          ///< target(*parts), keyword names `key`, from Recipe::call_sites[number]
 };
 
 struct MakeStep {
@@ -76,14 +88,42 @@ struct EffectStep {
   std::vector<int> parts;
 };
 
-/// A suspended Python frame, as values. Innermost last.
+/// A suspended Python frame, as values. Innermost last. A generator's body has its state in the generator.
 struct FrameRecipe {
   int function = -1;
+  int generator = -1;
+  int handled = -1;  ///< oldest frame: the exception being handled
   int instance = -1, namespace_dict = -1, kw_names = -1;
   int pc = 0;
   uint8_t return_to = 0;
   std::vector<int> locals, stack;  ///< -1: unbound
 };
+
+/// How far a generator has got (interp::GeneratorState), as values.
+struct GeneratorRecipe {
+  int8_t frame_state = 0;
+  int pc = -1;
+  int handled = -1;
+  std::vector<int> locals, stack;
+};
+
+/// A call made before the region's program runs, because that needs its result: callable(*args). Arguments
+/// are objects, or those in a register of the check.
+struct EarlyCall {
+  struct Given {
+    PyRef object;
+    int reg = -1;
+  };
+  PyRef callable;
+  std::vector<Given> args;
+};
+
+/// What FORMAT_VALUE gives, by CPython alone: `conversion` 0 none, 1 str, 2 repr, 3 ascii; `spec` may be
+/// null. New.
+PyObject* format_text(PyObject* value, int conversion, PyObject* spec);
+
+/// Where a call stood: a function's value and its instruction, oldest first.
+using CallSite = std::vector<std::pair<int, int>>;
 
 struct Recipe {
   std::vector<MakeStep> makes;
@@ -91,16 +131,22 @@ struct Recipe {
   std::vector<EffectStep> effects;
   int result = -1;                  ///< value returned
   std::vector<FrameRecipe> frames;  ///< region ended inside a call: where to go on
+  std::vector<GeneratorRecipe> generators;
+  std::vector<CallSite> call_sites;
+  std::vector<EarlyCall> early;
+
+  /// Makes the early calls, in order. False with an exception.
+  bool run_early(const std::vector<PyRef>& objects, std::vector<PyRef>& results) const;
 
   /// Makes everything, applies the effects. `objects` are Found::objects, `tensors` the program's outputs as
   /// Python tensors (both borrowed). On success `values` holds one reference each and true is returned; false
   /// leaves an exception set and no effect applied.
   bool run(const std::vector<PyRef>& objects, PyObject* const* tensors, const std::vector<int64_t>& sizes,
-           std::vector<PyRef>& values) const;
+           const std::vector<PyRef>& early, std::vector<PyRef>& values) const;
 
   /// run, and the result: new reference or null with an exception.
   PyObject* run_result(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                       const std::vector<int64_t>& sizes = {}) const;
+                       const std::vector<int64_t>& sizes = {}, const std::vector<PyRef>& early = {}) const;
 
   std::vector<std::string> describe() const;
 };

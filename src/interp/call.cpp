@@ -13,6 +13,7 @@
 #include "interp/run.h"
 #include "interp/semantics_parts.h"
 #include "interp/special.h"
+#include "interp/thread.h"
 
 namespace bolt::interp {
 
@@ -209,6 +210,10 @@ CallStart start_call(Semantics& s, Frame& frame, PyObject* callable, PyObject* c
     if (PyObject* target = interpreted_function_target(callable)) {
       return s.start_call(frame, target, args, nargs, kwnames);
     }
+    if (!s.is_plain()) {
+      Frame* body = start_generator_call(callable, args, nargs, kwnames);
+      if (body || PyErr_Occurred()) return {nullptr, body};
+    }
   }
   return {s.call_native(frame, callable, args, nargs, kwnames), nullptr};
 }
@@ -216,6 +221,18 @@ CallStart start_call(Semantics& s, Frame& frame, PyObject* callable, PyObject* c
 CallStart Semantics::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
+}
+
+CallStart Semantics::start_next(Frame& frame, PyObject* iterator) {
+  Frame* body = start_resumption(iterator, Py_None, ReturnTo::item);
+  if (body || PyErr_Occurred()) return {nullptr, body};
+  PyTypeObject* type = Py_TYPE(iterator);
+  PyObject* method = type->tp_iternext == python_slots.next ? _PyType_Lookup(type, names_of.next_) : nullptr;
+  if (!method || !is_our_function(method)) return {iter_next(frame, iterator), nullptr};
+  CallStart start = start_call(frame, method, &iterator, 1, nullptr);
+  if (start.frame) start.frame->return_to = ReturnTo::item_call;
+  if (start.failed() && PyErr_ExceptionMatches(PyExc_StopIteration)) PyErr_Clear();
+  return start;
 }
 
 PyObject* Semantics::call_native(Frame&, PyObject* callable, PyObject* const* args, size_t nargs,
@@ -226,7 +243,11 @@ PyObject* Semantics::call_native(Frame&, PyObject* callable, PyObject* const* ar
 PyObject* Semantics::call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                           PyObject* kwnames) {
   CallStart start = start_call(frame, callable, args, nargs, kwnames);
-  return start.frame ? run_frame(*start.frame, *this) : start.value;
+  if (!start.frame) return start.value;
+  const bool resumes = start.frame->return_to == ReturnTo::next_call;
+  start.frame->return_to = ReturnTo::entry;
+  PyObject* result = run_frame(*start.frame, *this);
+  return resumes ? next_call_result(this_thread().sent, result) : result;
 }
 
 PyObject* Semantics::make_generator(Frame&, PyFunctionObject* function, PyObject* const* args, size_t nargs,

@@ -13,6 +13,7 @@
 #include <new>
 #include <utility>
 
+#include "interp/generator.h"
 #include "interp/semantics.h"
 #include "interp/thread.h"
 
@@ -137,14 +138,17 @@ Frame* new_generator_frame(PyObject* generator, const Code* prepared) {
   auto* frame = new (memory) Frame;
   frame->raw = reinterpret_cast<RawFrame*>(reinterpret_cast<PyGenObject*>(generator)->gi_iframe);
   frame->prepared = prepared;
-  frame->generator = generator;
+  frame->generator = Py_NewRef(generator);
   frame->sp = frame->raw->localsplus + frame->raw->stacktop;
   return frame;
 }
 
 void discard_frame(Frame* frame) {
   PyObject* instance = frame->instance;
-  if (frame->generator) {
+  PyObject* generator = frame->generator;
+  Py_CLEAR(frame->thrown);
+  Py_CLEAR(frame->handled);
+  if (generator) {
     give_block(frame, sizeof(Frame));
   } else {
     const size_t bytes = frame_bytes(*frame->prepared);  // the code may die with the record
@@ -153,27 +157,41 @@ void discard_frame(Frame* frame) {
     give_block(frame, bytes);
   }
   Py_XDECREF(instance);
+  Py_XDECREF(generator);
 }
 
 const Frame* bottom_of(const Frame& frame) {
   const Frame* at = &frame;
-  while (at->return_to == ReturnTo::caller && at->back) at = at->back;
+  while (at->return_to != ReturnTo::entry && at->back) at = at->back;
   return at;
 }
 
-void discard_run(Frame* innermost) {
+void replace_run(Frame* innermost) {
   for (Frame* frame = innermost; frame;) {
-    Frame* back = frame->return_to == ReturnTo::caller ? frame->back : nullptr;
+    Frame* back = frame->return_to == ReturnTo::entry ? nullptr : frame->back;
     discard_frame(frame);
     frame = back;
   }
 }
 
-// -- Copies
+void discard_run(Frame* innermost) {
+  for (Frame* frame = innermost; frame; frame = frame->return_to == ReturnTo::entry ? nullptr : frame->back) {
+    if (!frame->generator ||
+        reinterpret_cast<PyGenObject*>(frame->generator)->gi_frame_state >= FRAME_COMPLETED)
+      continue;
+    frame->raw->stacktop = static_cast<int>(frame->sp - frame->raw->localsplus);
+    finish_generator(frame->generator);
+  }
+  replace_run(innermost);
+}
+
+// -- States
 // -----------------------------------------------------------------------------------------------------------
 
 FrameState::~FrameState() {
   Py_XDECREF(function);
+  Py_XDECREF(generator);
+  Py_XDECREF(handled);
   Py_XDECREF(namespace_dict);
   Py_XDECREF(instance);
   Py_XDECREF(kw_names);
@@ -183,6 +201,8 @@ FrameState::~FrameState() {
 
 void FrameState::swap(FrameState& other) noexcept {
   std::swap(function, other.function);
+  std::swap(generator, other.generator);
+  std::swap(handled, other.handled);
   std::swap(namespace_dict, other.namespace_dict);
   std::swap(instance, other.instance);
   std::swap(kw_names, other.kw_names);
@@ -193,28 +213,25 @@ void FrameState::swap(FrameState& other) noexcept {
   std::swap(call_started, other.call_started);
 }
 
-FrameState capture(const Frame& frame) {
-  FrameState state;
-  state.function = Py_NewRef(frame.func());
-  state.namespace_dict = Py_XNewRef(frame.namespace_dict());
-  state.instance = Py_XNewRef(frame.instance);
-  state.kw_names = Py_XNewRef(frame.kw_names);
-  for (PyObject** at = frame.locals(); at != frame.stack_base(); ++at)
-    state.locals.push_back(Py_XNewRef(*at));
-  for (PyObject** at = frame.stack_base(); at != frame.sp; ++at) state.stack.push_back(Py_XNewRef(*at));
-  state.pc = frame.pc();
-  state.return_to = frame.return_to;
-  state.call_started = frame.call_started;
-  return state;
-}
-
 Frame* restore(const FrameState& state, Frame* back) {
+  if (state.generator) {
+    auto* raw = reinterpret_cast<RawFrame*>(reinterpret_cast<PyGenObject*>(state.generator)->gi_iframe);
+    const Code* prepared = prepare(raw->f_code);
+    Frame* frame = prepared ? new_generator_frame(state.generator, prepared) : nullptr;
+    if (!frame) return nullptr;
+    frame->kw_names = state.kw_names;
+    frame->return_to = state.return_to;
+    frame->call_started = state.call_started;
+    frame->back = back;
+    return frame;
+  }
   auto* function = reinterpret_cast<PyFunctionObject*>(state.function);
   const Code* prepared = prepare(reinterpret_cast<PyCodeObject*>(function->func_code));
   Frame* frame = prepared ? new_frame(function, prepared) : nullptr;
   if (!frame) return nullptr;
   frame->raw->f_locals = Py_XNewRef(state.namespace_dict);
   frame->instance = Py_XNewRef(state.instance);
+  frame->handled = Py_XNewRef(state.handled);
   // The names tuple is a constant of the code object, which the frame keeps alive.
   frame->kw_names = state.kw_names;
   for (size_t i = 0; i < state.locals.size(); ++i) frame->locals()[i] = Py_XNewRef(state.locals[i]);

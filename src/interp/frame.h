@@ -27,10 +27,16 @@ namespace bolt::interp {
 
 class Semantics;
 
-/// What happens with a frame's return value.
+/// What happens with a frame's return value. All but `entry`: the instruction in progress of the `back` frame
+/// goes on with it, in the same loop.
 enum class ReturnTo : uint8_t {
-  entry,   ///< run_frame returns it to its C++ caller; what that would do with it cannot be captured
-  caller,  ///< the instruction in progress of the `back` frame completes with it, in the same loop
+  entry,      ///< run_frame returns it to its C++ caller; what that would do with it cannot be captured
+  caller,     ///< the instruction's value
+  item,       ///< FOR_ITER: what a generator yields is the item; its return ends the loop
+  item_call,  ///< FOR_ITER: a `__next__` in Python; StopIteration ends the loop
+  sent,       ///< SEND: what a generator yields is passed on; its return value is that of `yield from`
+  next_call,  ///< a call of next(), send(), throw(): what a generator yields is the value; its return is
+              ///< StopIteration
 };
 
 struct Frame {
@@ -41,8 +47,11 @@ struct Frame {
   PyObject* kw_names = nullptr;    ///< borrowed: keyword names set by KW_NAMES for the next CALL
   PyObject* instance =
       nullptr;  ///< owned: this is its `__init__`; the call's result is the instance, not None
-  PyObject* generator = nullptr;  ///< borrowed: the generator whose body this is, or null
-  void* observer = nullptr;       ///< free for the Semantics in force; null at enter_frame
+  PyObject* generator = nullptr;  ///< owned: the generator whose body this is, or null
+  PyObject* thrown = nullptr;  ///< owned: to be raised where the generator stands when it is resumed, or null
+  PyObject* handled =
+      nullptr;               ///< owned, oldest frame of a suspended run: the exception that run is handling
+  void* observer = nullptr;  ///< free for the Semantics in force; null at enter_frame
   ReturnTo return_to = ReturnTo::entry;
   /// The instruction in progress is a call that has handed its operands to a younger frame (they are off the
   /// stack).
@@ -81,23 +90,26 @@ Semantics* current_semantics();
 /// locals() with owned references). Null with an exception set on no memory.
 Frame* new_frame(PyFunctionObject* function, const Code* prepared);
 
-/// A frame for one resumption of `generator`, whose body's record stays inside the generator.
+/// A frame for one resumption of `generator`, whose body's record stays inside the generator. It holds the
+/// generator.
 Frame* new_generator_frame(PyObject* generator, const Code* prepared);
 
-/// Drops a frame that never ran, or whose run has ended: releases what it owns.
+/// Drops a frame that never ran, or whose run has ended: releases what it owns. A generator's record is not
+/// part of that.
 void discard_frame(Frame* frame);
 
 /// Releases what a frame record owns, or moves it into its frame object if Python holds that. Its stacktop
 /// must be set.
 void release_raw(RawFrame* raw);
 
-/// A copy of one frame's state that owns its references: what a region that ends in the middle of a call
-/// keeps.
+/// One frame's state, owning its references: what a run that goes on in the middle of a call is made from.
 struct FrameState {
-  PyObject* function = nullptr;        ///< owned
+  PyObject* function = nullptr;   ///< owned
+  PyObject* generator = nullptr;  ///< owned or null: then the record in it has locals, stack and pc already
   PyObject* namespace_dict = nullptr;  ///< owned or null
   PyObject* instance = nullptr;        ///< owned or null
   PyObject* kw_names = nullptr;        ///< owned or null
+  PyObject* handled = nullptr;         ///< owned or null: Frame::handled
   std::vector<PyObject*> locals;       ///< owned, entries may be null
   std::vector<PyObject*> stack;        ///< owned, entries may be null
   int pc = -1;
@@ -114,18 +126,16 @@ struct FrameState {
   void swap(FrameState& other) noexcept;
 };
 
-/// Copies `frame` as it is now (see the invariants above). Generator bodies cannot be copied: they stay in
-/// their object.
-FrameState capture(const Frame& frame);
-
 /// A new frame with the state of `state`, called by `back` (null: an entry frame). Resume it with run_frame.
 Frame* restore(const FrameState& state, Frame* back);
 
 /// The frame at the bottom of `frame`'s run: the one that run_frame was entered with.
 const Frame* bottom_of(const Frame& frame);
 
-/// Drops a suspended run: its frames, innermost first.
+/// Drops a suspended run that will not go on: its frames, innermost first. Generators in it are over.
 void discard_run(Frame* innermost);
+/// Drops the frames of a suspended run that goes on in other frames: its generators live on.
+void replace_run(Frame* innermost);
 
 /// Finishes the instruction in progress of `frame` as if it had produced `result` (stolen): pops its
 /// operands, pushes the result, moves pc to the next instruction. For instructions whose outcome is one

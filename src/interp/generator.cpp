@@ -7,7 +7,10 @@
 
 #include "interp/generator.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "interp/call.h"
 #include "interp/run.h"
@@ -35,13 +38,6 @@ void replace_stop_iteration([[maybe_unused]] PyObject* generator) {
 #endif
 }
 
-/// Gives the raised exception the one the generator is handling as its context.
-void chain_to_handled() {
-  PyObject* exception = take_raised();
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
-  Py_DECREF(exception);
-}
-
 /// The generator has returned or raised: its record goes.
 void clear_record(PyGenObject* generator) {
   Py_CLEAR(generator->gi_exc_state.exc_value);
@@ -50,30 +46,50 @@ void clear_record(PyGenObject* generator) {
 }
 
 /// Runs the body from where it stands until it yields, returns or raises.
-PySendResult resume(PyGenObject* generator, Frame* frame, Semantics& semantics, bool throwing,
-                    PyObject** result) {
-  PyThreadState* tstate = thread_state();
-  auto* object = reinterpret_cast<PyObject*>(generator);
-  Py_INCREF(object);
-  generator->gi_exc_state.previous_item = std::exchange(tstate->exc_info, &generator->gi_exc_state);
-  if (throwing) chain_to_handled();
-  generator->gi_frame_state = FRAME_EXECUTING;
-  *result = run_frame(*frame, semantics, throwing);
-  tstate->exc_info = std::exchange(generator->gi_exc_state.previous_item, nullptr);
-  PySendResult status = PYGEN_NEXT;
-  if (!*result || generator->gi_frame_state != FRAME_SUSPENDED) {
-    if (!*result) replace_stop_iteration(object);
-    status = *result ? PYGEN_RETURN : PYGEN_ERROR;
-    generator->gi_frame_state = FRAME_COMPLETED;
-    PyObject* error = *result ? nullptr : take_raised();
-    clear_record(generator);
-    if (error) set_raised(error);
-  }
-  Py_DECREF(object);
-  return status;
+PySendResult run_body(Frame* frame, Semantics& semantics, PyObject** result) {
+  *result = run_frame(*frame, semantics);
+  return this_thread().sent;
 }
 
+PyGenObject* as_generator(PyObject* object) { return reinterpret_cast<PyGenObject*>(object); }
+
 }  // namespace
+
+void begin_resumption(PyThreadState* thread, PyObject* object) {
+  PyGenObject* generator = as_generator(object);
+  generator->gi_exc_state.previous_item = std::exchange(thread->exc_info, &generator->gi_exc_state);
+  generator->gi_frame_state = FRAME_EXECUTING;
+}
+
+void leave_resumption(PyThreadState* thread, PyObject* object) {
+  thread->exc_info = std::exchange(as_generator(object)->gi_exc_state.previous_item, nullptr);
+}
+
+PySendResult end_resumption(PyObject* object, PyObject* result) {
+  PyGenObject* generator = as_generator(object);
+  if (result && generator->gi_frame_state == FRAME_SUSPENDED) return PYGEN_NEXT;
+  if (!result) replace_stop_iteration(object);
+  PyObject* error = result ? nullptr : take_raised();
+  generator->gi_frame_state = FRAME_COMPLETED;
+  clear_record(generator);
+  if (error) set_raised(error);
+  return result ? PYGEN_RETURN : PYGEN_ERROR;
+}
+
+void raise_thrown(Frame* frame) {
+  PyObject* exception = std::exchange(frame->thrown, nullptr);
+  PyObject* handled = as_generator(frame->generator)->gi_exc_state.exc_value;
+  if (!handled || handled == Py_None) return set_raised(exception);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
+  Py_DECREF(exception);
+}
+
+void finish_generator(PyObject* object) {
+  PyObject* error = PyErr_Occurred() ? take_raised() : nullptr;
+  as_generator(object)->gi_frame_state = FRAME_COMPLETED;
+  clear_record(as_generator(object));
+  if (error) set_raised(error);
+}
 
 bool can_resume(PyObject* object) {
   if (!is_resumable_type(object)) return false;
@@ -81,33 +97,171 @@ bool can_resume(PyObject* object) {
   return (state == FRAME_CREATED || state == FRAME_SUSPENDED) && !thread_is_traced(thread_state());
 }
 
-PySendResult resume_generator(PyObject* object, PyObject* value, Semantics& semantics, PyObject** result) {
-  auto* generator = reinterpret_cast<PyGenObject*>(object);
-  RawFrame* raw = record_of(generator);
-  if (generator->gi_frame_state == FRAME_CREATED && value != Py_None) {
+Frame* start_resumption(PyObject* object, PyObject* value, ReturnTo return_to) {
+  if (!can_resume(object)) return nullptr;
+  RawFrame* raw = record_of(as_generator(object));
+  if (as_generator(object)->gi_frame_state == FRAME_CREATED && value != Py_None) {
     PyErr_Format(PyExc_TypeError, "can't send non-None value to a just-started %s",
                  PyCoro_CheckExact(object) ? "coroutine" : "generator");
-    return PYGEN_ERROR;
+    return nullptr;
   }
   const Code* prepared = prepare(raw->f_code);
-  if (!prepared) return PYGEN_ERROR;
+  if (!prepared) return nullptr;
   raw->localsplus[raw->stacktop++] = Py_NewRef(value);
   Frame* frame = new_generator_frame(object, prepared);
-  if (!frame) return PYGEN_ERROR;
+  if (!frame) return nullptr;
   frame->set_pc(frame->pc() + 1);
-  return resume(generator, frame, semantics, false, result);
+  frame->return_to = return_to;
+  return frame;
 }
 
-PySendResult throw_into_generator(PyObject* object, Semantics& semantics, PyObject** result) {
-  auto* generator = reinterpret_cast<PyGenObject*>(object);
-  RawFrame* raw = record_of(generator);
+namespace {
+
+/// As start_resumption, to raise `exception` where the generator stands.
+Frame* start_throw(PyObject* object, PyObject* exception) {
+  RawFrame* raw = record_of(as_generator(object));
   const Code* prepared = prepare(raw->f_code);
-  if (!prepared) return PYGEN_ERROR;
+  if (!prepared) return nullptr;
   // The loop finds the stack as after a resumption with a value.
   raw->localsplus[raw->stacktop++] = Py_NewRef(Py_None);
   Frame* frame = new_generator_frame(object, prepared);
-  if (!frame) return PYGEN_ERROR;
-  return resume(generator, frame, semantics, true, result);
+  if (!frame) return nullptr;
+  frame->thrown = Py_NewRef(exception);
+  frame->return_to = ReturnTo::next_call;
+  return frame;
+}
+
+bool is_delegating(PyObject* self) {
+  PyObject* target = PyObject_GetAttrString(self, "gi_yieldfrom");
+  const bool delegating = target != Py_None;
+  Py_XDECREF(target);
+  return delegating;
+}
+
+/// throw(exception), or 3.11's throw(type, exception, traceback) as contextlib calls it: the exception.
+PyObject* thrown_exception(PyObject* const* args, size_t nargs) {
+  if (nargs == 1 && PyExceptionInstance_Check(args[0])) return args[0];
+  const bool old_form = nargs == 3 && PyExceptionInstance_Check(args[1]) &&
+                        reinterpret_cast<PyObject*>(Py_TYPE(args[1])) == args[0] &&
+                        (args[2] == Py_None || PyTraceBack_Check(args[2]));
+  if (!old_form) return nullptr;
+  PyException_SetTraceback(args[1], args[2]);
+  return args[1];
+}
+
+/// "send" of a generator `g`, bound or not; `self` is then g and `first` the index of the first other
+/// argument.
+const char* generator_method(PyObject* callable, PyObject* const* args, size_t nargs, PyObject** self,
+                             size_t* first) {
+  if (PyCFunction_Check(callable)) {
+    *self = PyCFunction_GET_SELF(callable);
+    *first = 0;
+    if (!*self || !is_resumable_type(*self)) return nullptr;
+    return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  }
+  if (!nargs || !Py_IS_TYPE(callable, &PyMethodDescr_Type) || !is_resumable_type(args[0])) return nullptr;
+  *self = args[0];
+  *first = 1;
+  auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(callable);
+  return PyType_IsSubtype(Py_TYPE(*self), PyDescr_TYPE(descriptor)) ? descriptor->d_method->ml_name : nullptr;
+}
+
+PyObject* next_function() {
+  static PyObject* const next = PyDict_GetItemString(PyEval_GetBuiltins(), "next");
+  return next;
+}
+
+}  // namespace
+
+PyObject* generator_called(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  if (kwnames) return nullptr;
+  if (callable == next_function()) return nargs && is_resumable_type(args[0]) ? args[0] : nullptr;
+  PyObject* self;
+  size_t first;
+  return generator_method(callable, args, nargs, &self, &first) ? self : nullptr;
+}
+
+Frame* start_generator_call(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  if (kwnames) return nullptr;
+  if (callable == next_function())
+    return nargs == 1 ? start_resumption(args[0], Py_None, ReturnTo::next_call) : nullptr;
+  PyObject* self;
+  size_t first;
+  const char* name = generator_method(callable, args, nargs, &self, &first);
+  if (!name) return nullptr;
+  if (!std::strcmp(name, "send") && nargs == first + 1)
+    return start_resumption(self, args[first], ReturnTo::next_call);
+  if (std::strcmp(name, "throw") || !can_resume(self) || is_delegating(self)) return nullptr;
+  PyObject* exception = thrown_exception(args + first, nargs - first);
+  return exception ? start_throw(self, exception) : nullptr;
+}
+
+PySendResult resume_generator(PyObject* object, PyObject* value, Semantics& semantics, PyObject** result) {
+  Frame* frame = start_resumption(object, value, ReturnTo::entry);
+  return frame ? run_body(frame, semantics, result) : PYGEN_ERROR;
+}
+
+// -- States
+// -----------------------------------------------------------------------------------------------------------
+
+PyCodeObject* generator_code(PyObject* object) { return as_generator(object)->gi_code; }
+
+PyObject* generator_handled(PyObject* object) {
+  PyObject* exception = as_generator(object)->gi_exc_state.exc_value;
+  return exception == Py_None ? nullptr : exception;
+}
+
+GeneratorState generator_state(PyObject* object, const Frame* body) {
+  PyGenObject* generator = as_generator(object);
+  GeneratorState state;
+  state.frame_state = generator->gi_frame_state;
+  if (state.frame_state >= FRAME_COMPLETED) return state;
+  RawFrame* raw = record_of(generator);
+  const int locals = raw->f_code->co_nlocalsplus;
+  const int top = body ? static_cast<int>(body->sp - raw->localsplus) : raw->stacktop;
+  state.pc = static_cast<int>(raw->prev_instr - _PyCode_CODE(raw->f_code));
+  state.function = reinterpret_cast<PyObject*>(raw_function(raw));
+  state.handled = generator->gi_exc_state.exc_value;
+  state.locals.assign(raw->localsplus, raw->localsplus + locals);
+  state.stack.assign(raw->localsplus + locals, raw->localsplus + top);
+  return state;
+}
+
+void set_generator_state(PyObject* object, const GeneratorState& state) {
+  PyGenObject* generator = as_generator(object);
+  if (state.frame_state >= FRAME_COMPLETED) {
+    if (generator->gi_frame_state < FRAME_COMPLETED) finish_generator(object);
+    return;
+  }
+  RawFrame* raw = record_of(generator);
+  std::vector<PyObject*> old(raw->localsplus, raw->localsplus + std::max(raw->stacktop, 0));
+  if (raw->stacktop < 0) old.assign(raw->localsplus, raw->localsplus + raw->f_code->co_nlocalsplus);
+  PyObject** to = raw->localsplus;
+  for (PyObject* value : state.locals) *to++ = Py_XNewRef(value);
+  for (PyObject* value : state.stack) *to++ = Py_XNewRef(value);
+  raw->stacktop = static_cast<int>(to - raw->localsplus);
+  raw->prev_instr = _PyCode_CODE(raw->f_code) + state.pc;
+  generator->gi_frame_state = state.frame_state;
+  Py_XSETREF(generator->gi_exc_state.exc_value, Py_XNewRef(state.handled));
+  for (PyObject* value : old) Py_XDECREF(value);
+}
+
+PyObject* make_bare_generator(PyObject* object) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  // Binding succeeds when every parameter is given; the body does not start.
+  const size_t nargs = static_cast<size_t>(code->co_argcount);
+  std::vector<PyObject*> nothing(nargs + static_cast<size_t>(code->co_kwonlyargcount), Py_None);
+  PyObject* names = code->co_kwonlyargcount ? PyTuple_New(code->co_kwonlyargcount) : nullptr;
+  for (int i = 0; names && i < code->co_kwonlyargcount; ++i)
+    PyTuple_SET_ITEM(names, i, Py_NewRef(PyTuple_GET_ITEM(code->co_localsplusnames, code->co_argcount + i)));
+  PyObject* made = make_interpreted_generator(function, nothing.data(), nargs, names);
+  Py_XDECREF(names);
+  return made;
+}
+
+Frame* Semantics::start_send(Frame&, PyObject* receiver, PyObject* value) {
+  return start_resumption(receiver, value, ReturnTo::sent);
 }
 
 PySendResult Semantics::send(Frame&, PyObject* receiver, PyObject* value, PyObject** result) {
@@ -154,17 +308,12 @@ PyObject* generator_send_method(PyObject* self, PyObject* value) {
   return as_step(status, result, true);
 }
 
-bool is_delegating(PyObject* self) {
-  PyObject* target = PyObject_GetAttrString(self, "gi_yieldfrom");
-  const bool delegating = target != Py_None;
-  Py_XDECREF(target);
-  return delegating;
-}
-
 PyObject* generator_throw(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   Semantics* semantics = current_semantics();
-  const bool simple = nargs == 1 && PyExceptionInstance_Check(args[0]);
-  if (!semantics || !simple || !can_resume(self) || is_delegating(self)) {
+  PyObject* exception = semantics && can_resume(self) && !is_delegating(self)
+                            ? thrown_exception(args, static_cast<size_t>(nargs))
+                            : nullptr;
+  if (!exception) {
     // CPython does it on the same record.
     PyObject* method = PyDict_GetItemString(type_dict(&PyGen_Type), "throw");
     PyObject* bound = Py_TYPE(method)->tp_descr_get(method, self, reinterpret_cast<PyObject*>(Py_TYPE(self)));
@@ -173,9 +322,11 @@ PyObject* generator_throw(PyObject* self, PyObject* const* args, Py_ssize_t narg
     Py_XDECREF(bound);
     return result;
   }
-  set_raised(Py_NewRef(args[0]));
+  Frame* frame = start_throw(self, exception);
+  if (!frame) return nullptr;
+  frame->return_to = ReturnTo::entry;
   PyObject* result = nullptr;
-  const PySendResult status = throw_into_generator(self, *semantics, &result);
+  const PySendResult status = run_body(frame, *semantics, &result);
   return as_step(status, result, true);
 }
 
@@ -197,6 +348,8 @@ PyAsyncMethods generator_async = {nullptr, nullptr, nullptr, generator_send};
 PyTypeObject interpreted_generator_type{};
 
 }  // namespace
+
+PyObject* next_call_result(PySendResult status, PyObject* result) { return as_step(status, result, true); }
 
 bool is_interpreted_generator(PyObject* object) { return Py_IS_TYPE(object, &interpreted_generator_type); }
 

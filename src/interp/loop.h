@@ -13,6 +13,7 @@
 #pragma once
 
 #include "interp/errors.h"
+#include "interp/generator.h"
 #include "interp/machine.h"
 #include "interp/opcodes/all.h"
 
@@ -29,6 +30,7 @@ bool enter(S& semantics, PyThreadState* tstate, Thread& thread, Frame* frame) {
   raw->stacktop = -1;  // a generator's record: the garbage collector must not look at a stack in motion
   current_raw(tstate) = raw;
   thread.frame = frame;
+  if (frame->generator) begin_resumption(tstate, frame->generator);
   if constexpr (!Machine<S>::plain) semantics.enter_frame(*frame);
   return true;
 }
@@ -45,6 +47,11 @@ PyObject* leave(Machine<S>& m, Frame* frame, PyObject* result) {
   if (frame->generator) {
     frame->raw->stacktop = static_cast<int>(frame->sp - frame->raw->localsplus);
     frame->raw->previous = nullptr;
+    leave_resumption(m.tstate, frame->generator);
+    const PySendResult sent = end_resumption(frame->generator, result);
+    discard_frame(frame);  // may run Python that resumes others
+    m.thread.sent = sent;
+    return result;
   }
   discard_frame(frame);
   return result;
@@ -72,8 +79,40 @@ void suspend(Machine<S>& m) {
     uncount_python_call(m.tstate);
     current_raw(m.tstate) = frame->raw->previous;
     m.thread.frame = frame->back;
+    if (frame->generator) leave_resumption(m.tstate, frame->generator);
     if (frame->return_to == ReturnTo::entry) return;
   }
+}
+
+/// Goes on in the instruction that resumed a generator or advanced an iterator with what the body gave
+/// (stolen). False: an exception is set.
+template <class S>
+[[gnu::always_inline]] inline bool deliver(Machine<S>& m, ReturnTo to, PyObject* result) {
+  const bool ends_loop =
+      (to == ReturnTo::item && result && m.thread.sent == PYGEN_RETURN) ||
+      (to == ReturnTo::item_call && !result && PyErr_ExceptionMatches(PyExc_StopIteration));
+  if (ends_loop) {
+    Py_XDECREF(result);
+    PyErr_Clear();
+    m.drop(1);
+    m.jump(m.arg() + for_iter_skip);
+    return true;
+  }
+  if (to == ReturnTo::next_call) result = next_call_result(m.thread.sent, result);
+  if (!result) return false;
+  if (to == ReturnTo::sent) {
+    const bool over = m.thread.sent == PYGEN_RETURN;
+    m.drop(over && !BOLT_PY312 ? 2 : 1);
+    m.push(result);
+    if (over) {
+      m.jump(m.arg());
+      return true;
+    }
+  } else {
+    m.push(result);
+  }
+  m.ip += m.ip->length;
+  return true;
 }
 
 template <class S>
@@ -88,6 +127,10 @@ PyObject* run_loop(Frame* first, S& semantics, Thread& thread, bool throwing) {
 
   Machine<S> m{semantics, thread_state(), thread};
   m.load(first);
+  if (first->thrown) [[unlikely]] {
+    raise_thrown(first);
+    goto error;
+  }
   if (throwing) goto error;
 
 #define DISPATCH()                                                                       \
@@ -121,25 +164,35 @@ called: {
   Frame* callee = m.callee;
   m.frame->sp = m.sp;
   callee->back = m.frame;
-  callee->return_to = ReturnTo::caller;
+  if (callee->return_to == ReturnTo::entry) callee->return_to = ReturnTo::caller;
   m.frame->call_started = true;
   if (!enter(m.s, m.tstate, thread, callee)) {
+    if (callee->generator) finish_generator(callee->generator);
     discard_frame(callee);
     goto error;
   }
   m.load(callee);
+  if (callee->thrown) [[unlikely]] {
+    raise_thrown(callee);
+    goto error;
+  }
   DISPATCH();
 }
 
 returned: {
-  Frame* caller = m.frame->return_to == ReturnTo::caller ? m.frame->back : nullptr;
+  const ReturnTo to = m.frame->return_to;
+  Frame* caller = to == ReturnTo::entry ? nullptr : m.frame->back;
   PyObject* result = leave(m, m.frame, m.result);
   if (!caller) return result;
   m.load(caller);
-  if (!result) goto error;
+  if (to != ReturnTo::caller) [[unlikely]] {
+    if (!deliver(m, to, result)) goto error;
+  } else {
+    if (!result) goto error;
+    m.push(result);
+    m.ip += m.ip->length;
+  }
   caller->call_started = false;
-  m.push(result);
-  m.ip += m.ip->length;
   if (m.pending_failed()) goto error;
   DISPATCH();
 }

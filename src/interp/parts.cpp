@@ -10,7 +10,7 @@
 
 namespace bolt::interp {
 
-PyObject* begin_with(Semantics& s, Frame& frame, PyObject* manager, bool async, PyObject** exit) {
+CallStart begin_with(Semantics& s, Frame& frame, PyObject* manager, bool async, PyObject** exit) {
   PyObject* enter = nullptr;
   int found = s.get_special(frame, manager, async ? names_of.aenter_ : names_of.enter_, &enter);
   if (found <= 0) {
@@ -19,7 +19,7 @@ PyObject* begin_with(Semantics& s, Frame& frame, PyObject* manager, bool async, 
                        : "'%.200s' object does not support the context manager protocol",
                  manager);
     }
-    return nullptr;
+    return {};
   }
   found = s.get_special(frame, manager, async ? names_of.aexit_ : names_of.exit_, exit);
   if (found <= 0) {
@@ -31,12 +31,12 @@ PyObject* begin_with(Semantics& s, Frame& frame, PyObject* manager, bool async, 
           manager);
     }
     Py_DECREF(enter);
-    return nullptr;
+    return {};
   }
-  PyObject* entered = s.call(frame, enter, nullptr, 0, nullptr);
+  const CallStart start = s.start_call(frame, enter, nullptr, 0, nullptr);
   Py_DECREF(enter);
-  if (!entered) Py_CLEAR(*exit);
-  return entered;
+  if (start.failed()) Py_CLEAR(*exit);
+  return start;
 }
 
 // -- Awaiting

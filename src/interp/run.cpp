@@ -3,10 +3,12 @@
 
 #include "interp/run.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "interp/call.h"
+#include "interp/generator.h"
 
 namespace bolt::interp {
 
@@ -15,7 +17,7 @@ namespace {
 /// The frames from `innermost` down to its entry frame, oldest first.
 std::vector<Frame*> chain_of(Frame* innermost) {
   std::vector<Frame*> chain{innermost};
-  while (chain.back()->return_to == ReturnTo::caller && chain.back()->back)
+  while (chain.back()->return_to != ReturnTo::entry && chain.back()->back)
     chain.push_back(chain.back()->back);
   return {chain.rbegin(), chain.rend()};
 }
@@ -28,6 +30,7 @@ bool enter_any(Semantics& semantics, PyThreadState* tstate, Thread& thread, Fram
 
 void leave_entered(PyThreadState* tstate, Thread& thread, Frame* frame) {
   uncount_python_call(tstate);
+  if (frame->generator) leave_resumption(tstate, frame->generator);
   current_raw(tstate) = frame->raw->previous;
   thread.frame = frame->back;
 }
@@ -37,7 +40,8 @@ bool enter_chain(Frame* innermost, Semantics& semantics, PyThreadState* tstate, 
   if (innermost->return_to == ReturnTo::entry) {
     innermost->back = thread.frame;
     if (check_c_stack(thread) == 0 && enter_any(semantics, tstate, thread, innermost)) return true;
-    discard_frame(innermost);
+    thread.sent = PYGEN_ERROR;
+    discard_run(innermost);
     return false;
   }
   std::vector<Frame*> chain = chain_of(innermost);
@@ -51,21 +55,55 @@ bool enter_chain(Frame* innermost, Semantics& semantics, PyThreadState* tstate, 
   }
   if (ok) return true;
   while (entered > 0) leave_entered(tstate, thread, chain[--entered]);
-  for (Frame* frame : chain) discard_frame(frame);
+  discard_run(innermost);
   return false;
 }
 
+/// The exception that a run handles is its own: a run that is suspended takes it along and leaves its
+/// caller's in force. A generator's body has a place for it in the generator.
+class Handled {
+ public:
+  Handled(PyThreadState* thread, Frame& bottom)
+      : thread_(thread), item_{std::exchange(bottom.handled, nullptr), thread->exc_info} {
+    thread_->exc_info = &item_;
+  }
+  ~Handled() {
+    thread_->exc_info = item_.previous_item;
+    Py_XDECREF(item_.exc_value);
+  }
+  Handled(const Handled&) = delete;
+  void leave_with(Frame& bottom) {
+    if (item_.exc_value != Py_None) bottom.handled = std::exchange(item_.exc_value, nullptr);
+  }
+
+ private:
+  PyThreadState* thread_;
+  _PyErr_StackItem item_;
+};
+
 }  // namespace
+
+std::atomic<int64_t>& stops() {
+  static std::atomic<int64_t> count{0};
+  return count;
+}
 
 PyObject* run_frame(Frame& frame, Semantics& semantics, bool throwing) {
   Thread& thread = this_thread();
   PyThreadState* tstate = thread_state();
+  Frame* bottom = const_cast<Frame*>(bottom_of(frame));
+  std::optional<Handled> handled;
+  if (!bottom->generator) handled.emplace(tstate, *bottom);
   if (!enter_chain(&frame, semantics, tstate, thread)) return nullptr;
   Semantics* outer = std::exchange(thread.semantics, &semantics);
   PyObject* result = semantics.is_plain()
                          ? run_loop_plain(&frame, static_cast<PlainSemantics&>(semantics), thread, throwing)
                          : run_loop_observed(&frame, semantics, thread, throwing);
   thread.semantics = outer;
+  if (handled && semantics.suspended && !result && !PyErr_Occurred()) {
+    handled->leave_with(*const_cast<Frame*>(bottom_of(*semantics.suspended)));
+    stops() += semantics.counts_stops;
+  }
   return result;
 }
 

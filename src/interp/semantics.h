@@ -15,6 +15,8 @@
 // loop's source is the same for both.
 #pragma once
 
+#include <atomic>
+
 #include "interp/compat.h"
 #include "interp/frame.h"
 
@@ -106,6 +108,9 @@ class Semantics {
   virtual PyObject* get_iter(Frame& frame, PyObject* object);
   /// Null without an exception: exhausted.
   virtual PyObject* iter_next(Frame& frame, PyObject* iterator);
+  /// iter_next for FOR_ITER, as a frame for the loop to run where it leads to one: a generator's body, a
+  /// `__next__` in Python. Neither a frame nor a value: exhausted, or an exception is set.
+  virtual CallStart start_next(Frame& frame, PyObject* iterator);
   /// Fills out[0..n) with new references, out[0] the first element.
   virtual int unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out);
   /// `a, *b, c = sequence`: out[0..before), the list, out[before + 1 .. before + after].
@@ -151,6 +156,8 @@ class Semantics {
   // ------------------------------------------------------------------------------------------
   /// Resumes `receiver` with `value` (None: next). PYGEN_RETURN, PYGEN_NEXT or PYGEN_ERROR; *result is new.
   virtual PySendResult send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result);
+  /// The same as a frame for the loop to run. Null without an exception: send does it.
+  virtual Frame* start_send(Frame& frame, PyObject* receiver, PyObject* value);
   virtual PyObject* get_awaitable(Frame& frame, PyObject* object);
   virtual PyObject* get_async_iter(Frame& frame, PyObject* object);
   virtual PyObject* get_async_next(Frame& frame, PyObject* iterator);
@@ -184,6 +191,7 @@ class Semantics {
   virtual bool before_instruction(Frame& frame);
   bool watch_instructions = false;
   Frame* suspended = nullptr;
+  bool counts_stops = false;  ///< runs of it that stop are counted in stops()
 
   /// True for PlainSemantics: the loop that was compiled for it is used.
   virtual bool is_plain() const { return false; }
@@ -194,6 +202,9 @@ class PlainSemantics final : public Semantics {
  public:
   bool is_plain() const override { return true; }
 };
+
+/// How many runs with `counts_stops` were stopped by before_instruction in this process.
+std::atomic<int64_t>& stops();
 
 /// Runs `frame` (and the Python calls it makes) from its pc until the entry frame at the bottom of its `back`
 /// chain (return_to == entry) returns: that value, or null with the exception set. All those frames are

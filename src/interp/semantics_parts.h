@@ -7,9 +7,9 @@
 
 namespace bolt::interp {
 
-/// `with manager`: looks up both methods, calls the first. Its result, and *exit the bound second one; null
-/// on error.
-PyObject* begin_with(Semantics& semantics, Frame& frame, PyObject* manager, bool async, PyObject** exit);
+/// `with manager`: looks up both methods, starts a call of the first; *exit is the bound second one, new
+/// unless that failed.
+CallStart begin_with(Semantics& semantics, Frame& frame, PyObject* manager, bool async, PyObject** exit);
 
 /// `callable(*args, **kwargs)`: args any iterable, kwargs any mapping or null.
 CallStart start_star_call(Semantics& semantics, Frame& frame, PyObject* callable, PyObject* args,

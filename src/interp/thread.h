@@ -9,6 +9,7 @@ namespace bolt::interp {
 struct Thread {
   Frame* frame = nullptr;          ///< innermost frame of ours
   Semantics* semantics = nullptr;  ///< of the innermost run_frame
+  PySendResult sent = PYGEN_NEXT;  ///< how the generator body that ended last did: yielded, returned, raised
   int budget = 0;                  ///< jumps and calls until pending work is looked at again
   char* stack_limit = nullptr;     ///< lowest address our C recursion may reach
 };

@@ -43,13 +43,15 @@ interp::Frame* suspended_run(const guard::Recipe& recipe, const std::vector<PyRe
   for (const guard::FrameRecipe& made : recipe.frames) {
     interp::FrameState state;
     state.function = value(made.function);
+    state.generator = value(made.generator);
+    state.handled = value(made.handled);
     state.namespace_dict = value(made.namespace_dict);
     state.instance = value(made.instance);
     state.kw_names = value(made.kw_names);
     for (int at : made.locals) state.locals.push_back(value(at));
     for (int at : made.stack) state.stack.push_back(value(at));
     state.pc = made.pc;
-    state.return_to = innermost ? interp::ReturnTo::caller : interp::ReturnTo::entry;
+    state.return_to = innermost ? static_cast<interp::ReturnTo>(made.return_to) : interp::ReturnTo::entry;
     state.call_started = &made != &recipe.frames.back();
     interp::Frame* frame = interp::restore(state, innermost);
     if (!frame) {
@@ -66,13 +68,17 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
   Outcome outcome;
   auto run = [&]() -> PyObject* {
     HANDLE_TH_ERRORS
+    std::vector<PyRef> early;
+    if (!entry.recipe.run_early(found.objects, early)) return nullptr;
     std::vector<at::Tensor> inputs;
     inputs.reserve(entry.tape_input_slot.size());
     for (int slot : entry.tape_input_slot)
-      inputs.push_back(slot < 0
-                           ? at::Tensor()
-                           : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
-                                 found.tensors[slot])));
+      inputs.push_back(
+          slot < -1
+              ? at::scalar_tensor(PyFloat_AsDouble(early[static_cast<size_t>(-2 - slot)].get()), at::kDouble)
+          : slot < 0 ? at::Tensor()
+                     : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
+                           found.tensors[slot])));
     // Another call may use `found` while the GIL is away.
     const std::vector<PyRef> objects = found.objects;
     std::vector<int64_t> sizes;
@@ -92,9 +98,9 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
       borrowed.push_back(tensors.back().get());
     }
     if (entry.changes_thread) entry.after.enter();
-    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), sizes);
+    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), sizes, early);
     std::vector<PyRef> values;
-    if (!entry.recipe.run(objects, borrowed.data(), sizes, values)) return nullptr;
+    if (!entry.recipe.run(objects, borrowed.data(), sizes, early, values)) return nullptr;
     outcome.frames = suspended_run(entry.recipe, values);
     return nullptr;
     END_HANDLE_TH_ERRORS
@@ -181,7 +187,10 @@ PyObject* go_on(Compiled* self, Outcome at) {
       } catch (const IndexOutOfRange&) {
         return run_plainly(innermost);
       }
-      interp::discard_run(innermost);
+      if (at.result || at.frames)
+        interp::replace_run(innermost);
+      else
+        interp::discard_run(innermost);
       if (at.frames) at = step(at.frames, 1);
     } else if (stance_forbids(site, roots.data(), roots.size())) {
       if (!PyErr_Occurred()) return run_plainly(innermost);
@@ -284,6 +293,7 @@ void forget(Compiled::State& state) {
   std::swap(old.start, state.start);
   std::swap(old.sites, state.sites);
   state.warned_failure = false;
+  state.ends.clear();
 }
 
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
@@ -330,6 +340,8 @@ PyObject* compiled_regions(PyObject* o, PyObject*) {
   return list;
 }
 
+PyObject* compiled_ends(PyObject* o, PyObject*) { return describe_breaks(self_of(o)->state->ends); }
+
 PyObject* compiled_recompiles(PyObject* o, PyObject*) {
   return describe_recompiles(self_of(o)->state->recompiles);
 }
@@ -365,6 +377,8 @@ PyObject* compiled_getattro(PyObject* o, PyObject* name) {
 
 PyMethodDef compiled_methods[] = {
     {"_regions", compiled_regions, METH_NOARGS, "What was compiled so far, a dict for each region."},
+    {"_region_ends", compiled_ends, METH_NOARGS,
+     "Why recorded regions ended, a dict for each time, in order."},
     {"_recompiles", compiled_recompiles, METH_NOARGS, "Why calls were recorded again, a dict for each time."},
     {"_guard_seconds", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_guard_seconds)),
      METH_FASTCALL | METH_KEYWORDS,

@@ -68,7 +68,10 @@ struct Entry {
   std::shared_ptr<Pending> pending;  ///< of that compilation
   size_t nargs = 0;
   PyRef kwnames;
-  std::vector<int> tape_input_slot;  ///< per tape input: the slot among the guarded tensors; -1: a constant
+  /// Per tape input: the slot among the guarded tensors; -1: a constant; below: early_slot.
+  std::vector<int> tape_input_slot;
+  /// The input is a tensor of what Recipe::early[index] gave.
+  static int early_slot(Py_ssize_t index) { return -2 - static_cast<int>(index); }
   std::vector<observe::BreakReason> breaks;
   /// Dimensions that the user wants to be symbols, by tensor slot.
   std::vector<std::pair<int, uint64_t>> marked;
@@ -97,6 +100,8 @@ struct Compiled {
     guard::Found found;  ///< scratch of the check
     bool warned_failure = false;
     std::vector<Recompile> recompiles;  ///< the last ones
+    std::vector<observe::BreakReason>
+        ends;  ///< of regions, in order; those of recordings that were not kept too
   };
   State* state;
 };

@@ -154,6 +154,23 @@ class Bridge final : public observe::RecorderHooks {
     wanted.push_back(*id);
     return static_cast<int>(wanted.size()) - 1;
   }
+  void take_back() override { recorder.take_back(); }
+  PyObject* early_tensor(Py_ssize_t index, double value) override {
+    // Other compilers are given what the call was given.
+    if (options_.backend || options_.road != Road::compile) return nullptr;
+    for (const auto& [tensor, known] : early_)
+      if (known == index) return THPVariable_Wrap(tensor);
+    c10::impl::ExcludeDispatchKeyGuard unseen(record::kKey);
+    early_.emplace_back(at::scalar_tensor(value, at::kDouble), index);
+    return THPVariable_Wrap(early_.back().first);
+  }
+  /// The early call whose result a tape input holds; -1: none.
+  Py_ssize_t early_index(const at::Tensor& t) const {
+    for (const auto& [tensor, index] : early_)
+      if (tensor.is_same(t)) return index;
+    return -1;
+  }
+  bool knows(PyObject* tensor) override { return recorder.find(THPVariable_Unpack(tensor)).has_value(); }
   void instruction(const char* file, const char* function, int line) override {
     recorder.instruction(file, function, line);
   }
@@ -219,6 +236,7 @@ class Bridge final : public observe::RecorderHooks {
   std::vector<Range> ranges_;
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_map<int, uint64_t> dynamic_;  ///< by slot
+  std::vector<std::pair<at::Tensor, Py_ssize_t>> early_;
 };
 
 std::vector<bool> used_inputs(const record::Tape& tape, const std::vector<record::TensorId>& wanted) {
@@ -339,8 +357,10 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   auto on_objects = slots_on_objects(*entry->guards);
   for (size_t i = 0; i < recorder.inputs().size(); ++i) {
     int slot = bridge.slot_of(recorder.inputs()[i]);
+    if (const Py_ssize_t early = bridge.early_index(recorder.inputs()[i]); early >= 0)
+      slot = Entry::early_slot(early);
     auto constant = recorder.constants().find(static_cast<int>(i));
-    if (slot < 0 && used[i]) {
+    if (slot == -1 && used[i]) {
       if (constant == recorder.constants().end())
         throw Error(ErrorKind::Internal,
                     "an operator used a tensor that came from nowhere the recording knows (input " +
@@ -393,6 +413,8 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   bool breaks_are_errors = self->options->fullgraph;
   for (const auto& b : seen.breaks) {
     stats.count_break(b.what);
+    if (constexpr size_t kMostEnds = 1000; self->state->ends.size() < kMostEnds)
+      self->state->ends.push_back(b);
     breaks_are_errors |= b.is_error;
     if (log_wanted("graph_breaks")) log("graph_breaks", name_of(self) + ": " + describe_break(b));
   }
@@ -401,12 +423,14 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
     return false;
   }
   if (seen.end == observe::End::raised) return true;
+  if (!seen.cacheable() && seen.retry) return true;
   if (!seen.cacheable()) {
     ++site.hopeless;
     return report_failure(self, seen.unsound);
   }
-  if (seen.end == observe::End::broke && bridge.recorder.tape().entries.empty() &&
-      seen.recipe.effects.empty()) {
+  // Nothing to compile, from a place where guards would be checked on numbers that only pass through.
+  const bool plain = seen.end == observe::End::broke || &site != &self->state->start;
+  if (plain && bridge.recorder.tape().entries.empty() && seen.recipe.effects.empty()) {
     site.plain_instructions = seen.instructions;
     site.plain_breaks = std::move(seen.breaks);
     site.plain_serial = next_serial();

@@ -2,6 +2,7 @@
 // Entries and counters as Python dicts.
 #include <atomic>
 
+#include "interp/semantics.h"
 #include "program/compiled.h"
 #include "program/stats.h"
 
@@ -34,6 +35,8 @@ PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks) {
       PyList_Append(stack, item.get());
     }
     set(d.get(), "user_stack", stack);
+    const observe::SourceLine none, &at = b.stack.empty() ? none : b.stack.back();
+    set(d.get(), "position", Py_BuildValue("(iiii)", at.line, at.column, at.end_line, at.end_column));
     PyList_Append(list, d.get());
   }
   return list;
@@ -93,6 +96,7 @@ PyObject* stats_dict(PyObject*, PyObject*) {
   for (const auto& [reason, count] : s.break_reasons())
     set(reasons, reason.c_str(), PyLong_FromLongLong(count));
   set(d, "break_reasons", reasons);
+  set(d, "region_ends", PyLong_FromLongLong(interp::stops()));
   set(d, "recompiles", PyLong_FromLongLong(s.recompiles));
   set(d, "eager_fallbacks", PyLong_FromLongLong(s.eager_fallbacks));
   set(d, "cache_hits", PyLong_FromLongLong(s.cache_hits));

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "interp/observe/observation.h"
+
 namespace bolt::program {
 
 Settings& Settings::get() {
@@ -16,6 +18,10 @@ PyObject* configure(PyObject*, PyObject* args) {
   long long value;
   if (!PyArg_ParseTuple(args, "sL", &name, &value)) return nullptr;
   Settings& s = Settings::get();
+  if (name == std::string_view("delay_logging")) {
+    observe::delays_calls() = value != 0;
+    Py_RETURN_NONE;
+  }
   const std::pair<std::string_view, std::atomic<int64_t>*> table[] = {
       {"recompile_limit", &s.recompile_limit},
       {"accumulated_recompile_limit", &s.accumulated_recompile_limit},

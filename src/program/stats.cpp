@@ -1,6 +1,8 @@
 // program/stats.cpp
 #include "program/stats.h"
 
+#include "interp/semantics.h"
+
 namespace bolt::program {
 
 Stats& Stats::get() {
@@ -17,6 +19,7 @@ std::map<std::string, int64_t> Stats::break_reasons() {
   return break_reasons_;
 }
 void Stats::reset() {
+  interp::stops() = 0;
   for (auto* n : {&regions, &graph_breaks, &recompiles, &eager_fallbacks, &cache_hits, &cache_misses,
                   &compile_nanoseconds})
     *n = 0;

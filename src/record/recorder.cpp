@@ -19,7 +19,6 @@
 namespace bolt::record {
 namespace {
 
-constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local Recorder* active = nullptr;
 
 // Operators whose result a Python program can branch on, or whose output sizes are data. Eager waits for the

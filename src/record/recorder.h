@@ -25,6 +25,9 @@
 
 namespace bolt::record {
 
+/// The recorder's own key.
+constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
 class Recorder {
  public:
   Recorder() = default;
@@ -48,6 +51,11 @@ class Recorder {
     function_ = function;
     line_ = line;
     mark_ = tape_.entries.size();
+    escaped_.clear();
+  }
+  /// Entries since `instruction` are taken back; more may follow.
+  void take_back() {
+    tape_.entries.erase(tape_.entries.begin() + static_cast<std::ptrdiff_t>(mark_), tape_.entries.end());
     escaped_.clear();
   }
   /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if

@@ -280,3 +280,19 @@ print(s["cache_hits"], s["cache_misses"], len(seen))
     third = run(program, **env)
     assert third.stdout.split()[:2] == ["0", "1"], third.stdout + third.stderr
     assert run(program, **env).stdout.split()[:2] == ["1", "0"]
+
+
+def test_the_recursion_limit_is_met_and_left():
+    def depth():
+        try:
+            return 1 + depth()
+        except RecursionError:
+            return 1
+
+    def endless(n):
+        return endless(n + 1) + 1
+
+    before = depth()
+    with pytest.raises(RecursionError):
+        torchbolt.compile(endless)(0)
+    assert depth() == before

@@ -42,8 +42,11 @@ def test_print_keeps_its_place(capsys):
         print("between", tuple(y.shape))
         return y + 1
 
-    stats = check(fn, (torch.randn(4),))
+    with torchbolt.config.patch(delay_logging=False):
+        stats = check(fn, (torch.randn(4),))
     assert stats["break_reasons"]["calls builtins.print"] >= 2
+    assert capsys.readouterr().out.split() == ["before", "between", "(4,)"] * 8
+    assert check(fn, (torch.randn(4),))["graph_breaks"] == 0
     assert capsys.readouterr().out.split() == ["before", "between", "(4,)"] * 8
 
 

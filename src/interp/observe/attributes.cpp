@@ -174,7 +174,8 @@ PyObject* Recording::super_get(Frame& frame, PyObject* object, PyObject* name) {
 
 PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (!on) return Semantics::get_attr(frame, object, name);
-  if (is_number(object)) world.use(object);
+  world.use_scalar(object);
+  if (!on) return Semantics::get_attr(frame, object, name);
   getattrofunc get = Py_TYPE(object)->tp_getattro;
   if (get == PyObject_GenericGetAttr) return generic_get(frame, object, name);
   if (get == python_slots.get_attr) return getattribute(frame, object, name);
@@ -204,6 +205,7 @@ PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
 }
 
 int Recording::get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) {
+  if (on) world.use_scalar(object);
   if (!on) return Semantics::get_method(frame, object, name, method);
   if (Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr) {
     PyObject* found = world.type_attr(Py_TYPE(object), name);

@@ -4,12 +4,14 @@
 
 #include "interp/call.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "interp/generator.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -67,6 +69,28 @@ bool loops_over_arguments(const CFunction& row) {
                                                         "str.join",
                                                         "_functools.reduce"};
   return names.count(row.name) != 0;
+}
+
+/// Going through it runs Python code. (A tensor's `__iter__` is Python, but nothing a region would end in.)
+bool iterates_in_python(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (guard::is_tensor(object)) return false;
+  return PyGen_Check(object) || type->tp_iter == python_slots.iter || type->tp_iternext == python_slots.next;
+}
+bool calls_python(PyObject* object) {
+  return PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object);
+}
+bool leads_to_python(PyObject* object) { return iterates_in_python(object) || calls_python(object); }
+
+/// Is argument `index` (self apart) of such a native what it goes through?
+bool goes_through(const CFunction& row, size_t index, size_t nargs) {
+  static const std::unordered_set<std::string> all = {
+      "zip", "map", "filter", "itertools.chain", "itertools.product", "itertools.zip_longest", "set.update"};
+  if (!loops_over_arguments(row)) return false;
+  if (all.count(row.name)) return true;
+  if (row.name == "_functools.reduce") return index == 1;
+  if (row.name == "builtins.max" || row.name == "builtins.min") return index == 0 && nargs == 1;
+  return index == 0;
 }
 
 /// Natives that hand on what they are given, or keep it, without reading numbers in it.
@@ -223,12 +247,10 @@ Control control_of(PyObject* callable) {
 
 }  // namespace
 
+namespace {
+
 /// The Python function of torchbolt.stand_ins for a native one, borrowed; null if it has none.
-PyObject* stand_in_for(PyObject* callable) {
-  if (!PyCFunction_Check(callable)) return nullptr;
-  PyObject* self;
-  const CFunction& row = find_cfunction(callable, &self);
-  if (row.kind != Kind::stand_in) return nullptr;
+PyObject* stand_in(const CFunction& row) {
   static PyObject* const table = [] {
     PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.stand_ins"));
     return module ? PyObject_GetAttrString(module.get(), "STAND_INS") : nullptr;
@@ -238,6 +260,46 @@ PyObject* stand_in_for(PyObject* callable) {
   return PyDict_GetItemWithError(table, name.get());
 }
 
+/// A native call that would run Python code (any(generator), sorted(key=f)): the function of
+/// torchbolt.stand_ins that does the same in Python, so that a region can end inside; `all` is then what it
+/// is given. Null: there is none.
+PyObject* stand_in_for(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
+                       std::vector<PyObject*>& all) {
+  const bool function = PyCFunction_Check(callable);
+  // Not classes in Python: their objects are more than the native base's.
+  const bool cls = PyType_Check(callable) && !interp::is_heap_type(reinterpret_cast<PyTypeObject*>(callable));
+  if (!function && !cls && !Py_IS_TYPE(callable, &PyMethodDescr_Type)) return nullptr;
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const bool python = std::any_of(args, args + total, leads_to_python);
+  if (!python && !function) return nullptr;
+  PyObject* self;
+  const CFunction& row = find_cfunction(callable, &self);
+  const bool always = row.kind == Kind::stand_in;
+  const size_t first = function || cls ? 0 : 1;  // a method descriptor is given self
+  bool loops = false;
+  for (size_t i = first; i < nargs; ++i)
+    loops |= iterates_in_python(args[i]) && goes_through(row, i - first, nargs - first);
+  if (!always && !loops && !(row.callbacks && std::any_of(args, args + total, calls_python))) return nullptr;
+  if (always) self = PyCFunction_GET_SELF(callable);
+  if (self && !PyType_Check(callable)) all.push_back(self);
+  all.insert(all.end(), args, args + total);
+  return stand_in(row);
+}
+
+/// What breakpoint() calls, where that is a Python function of the user's: borrowed, or null.
+PyObject* breakpoint_hook(World& world, PyObject* callable) {
+  if (!PyCFunction_Check(callable)) return nullptr;
+  PyObject* self;
+  if (find_cfunction(callable, &self).name != "builtins.breakpoint") return nullptr;
+  PyRef sys = PyRef::steal(PyImport_ImportModule("sys"));
+  if (!sys) return nullptr;
+  world.pin(sys.get());
+  PyObject* hook = world.dict_get(world.instance_dict(sys.get()), interned("breakpointhook"));
+  return hook && PyFunction_Check(hook) ? hook : nullptr;
+}
+
+}  // namespace
+
 bool& breaks_are_errors() {
   static thread_local bool yes = false;
   return yes;
@@ -245,6 +307,7 @@ bool& breaks_are_errors() {
 
 int mark_callable(PyObject* callable, const char* mark, PyObject* by) {
   const std::string_view name = mark;
+  if (name == "shows" || name == "shows not") return show_with(callable, name == "shows"), 0;
   Control control = name == "allow_in_graph" ? Control::allowed
                     : name == "constant"     ? Control::constant
                     : name == "substitute"   ? Control::substituted
@@ -310,13 +373,21 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     if (transparent_type && Py_IS_TYPE(callable, transparent_type))
       return start_call(frame, world.field(callable, transparent_offset, interned("__wrapped__")), args,
                         nargs, kwnames);
-    if (PyObject* stand_in = stand_in_for(callable)) {
+    std::vector<PyObject*> all;
+    if (PyObject* stand_in = stand_in_for(callable, args, nargs, kwnames, all)) {
       world.pin(stand_in);
       world.note_function(stand_in);
-      std::vector<PyObject*> all{PyCFunction_GET_SELF(callable)};
-      all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
-      return interp::start_call(*this, frame, stand_in, all.data(), nargs + 1, kwnames);
+      const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+      return interp::start_call(*this, frame, stand_in, all.data(), all.size() - named, kwnames);
     }
+    PyObject* shown = nullptr;
+    if (delay(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
+    if (PyObject* hook = on ? breakpoint_hook(world, callable) : nullptr) {
+      note_callable(hook);
+      return interp::start_call(*this, frame, hook, args, nargs, kwnames);
+    }
+    PyObject* generator = interp::generator_called(callable, args, nargs, kwnames);
+    if (generator && is_outside(generator)) end_here(frame, "a generator from outside is advanced");
     if (PyErr_Occurred()) return {};
   }
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
@@ -329,7 +400,13 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
                                 const std::string& name) {
   NativeWatch watch(hooks_);
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
-  if (!watch.seen().empty()) world.distrust("CPython ran " + watch.seen() + " during a call of " + name);
+  if (!watch.seen().empty() && on) {
+    const std::string why = "CPython ran " + watch.seen() + " during a call of " + name;
+    PyObject* raised = PyErr_Occurred() ? interp::take_raised() : nullptr;
+    end_here(*interp::current_frame(), why);
+    not_past_here(*interp::current_frame(), why);
+    if (raised) interp::set_raised(raised);
+  }
   return result;
 }
 
@@ -348,6 +425,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   std::vector<PyObject*> all;  // with self first
   if (self) all.push_back(self);
   all.insert(all.end(), args, args + total);
+  if (PyObject* value = late_read(frame, row, callable, all, kwnames)) return value;
+  if (PyObject* value = early_call(row, callable, all, self, kwnames)) return value;
+  if (PyErr_Occurred()) return nullptr;
   if (world.follows()) {
     bool handled = false;
     PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
@@ -357,8 +437,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // may. Operations in disguise look inside their operands by themselves.
   const bool special = row.kind == Kind::special;
   if (row.kind != Kind::appends && !hands_on(row))
-    for (PyObject* each : all)
-      if (!special || is_number(each)) world.use(each);
+    for (PyObject* each : all) special ? world.use_scalar(each) : world.use(each);
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (row.kind == Kind::special) {
     bool handled = false;
     PyObject* result =
@@ -381,11 +461,13 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // C code must not meet Python functions and Python iterables as they are: it would have CPython run them.
   std::vector<PyRef> replaced;
   std::vector<PyObject*> passed(args, args + total);
+  const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
   for (PyObject*& arg : passed) {
     PyRef stand_in;
     if (row.callbacks && interp::is_our_function(arg))
       stand_in = PyRef::steal(interp::make_interpreted_function(arg));
-    else if (Py_TYPE(arg)->tp_iter == python_slots.iter && loops_over_arguments(row))
+    else if (Py_TYPE(arg)->tp_iter == python_slots.iter &&
+             goes_through(row, static_cast<size_t>(&arg - passed.data()) - first, nargs - first))
       stand_in = PyRef::steal(get_iter(frame, arg));
     if (PyErr_Occurred()) return nullptr;
     if (!stand_in) continue;
@@ -395,6 +477,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   mark(frame);
   PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row.name);
   if (result && world.follows() && row.kind == Kind::tensor) sizes_seen(row, all, result);
+  if (on && result && row.kind == Kind::tensor && hooks_.wants_end() && !self &&
+      late_operator(callable, all, kwnames, result, frame))
+    return result;
   end_if_wanted(frame);
   return result;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "interp/generator.h"
 #include "interp/liveness.h"
 
 namespace bolt::observe {
@@ -11,7 +12,7 @@ using interp::Frame;
 
 std::vector<const Frame*> frames_of(const Frame& innermost) {
   std::vector<const Frame*> frames = {&innermost};
-  while (frames.back()->return_to == interp::ReturnTo::caller && frames.back()->back)
+  while (frames.back()->return_to != interp::ReturnTo::entry && frames.back()->back)
     frames.push_back(frames.back()->back);
   std::reverse(frames.begin(), frames.end());
   return frames;
@@ -27,7 +28,8 @@ Place place_of(const Frame& innermost) {
     auto* code = reinterpret_cast<PyObject*>(frame->code());
     place.key.insert(place.key.end(), {reinterpret_cast<uintptr_t>(code), static_cast<uintptr_t>(frame->pc()),
                                        static_cast<uintptr_t>(frame->stack_depth()),
-                                       static_cast<uintptr_t>(frame->instance != nullptr)});
+                                       static_cast<uintptr_t>(frame->instance != nullptr) |
+                                           static_cast<uintptr_t>(frame->return_to) << 1});
     place.code.push_back(PyRef::share(code));
   }
   return place;
@@ -38,10 +40,14 @@ namespace {
 /// Calls visit(object or null, name) for each root.
 template <class Visit>
 void visit_roots(const Frame& innermost, Visit visit) {
+  visit(interp::bottom_of(innermost)->handled, [] { return "the exception being handled"; });
   for (const Frame* frame : frames_of(innermost)) {
     visit(reinterpret_cast<PyObject*>(frame->func()),
           [&] { return PyUnicode_AsUTF8(frame->code()->co_name); });
     visit(frame->instance, [] { return "self"; });
+    visit(frame->generator, [] { return "a running generator"; });
+    visit(frame->generator ? interp::generator_handled(frame->generator) : nullptr,
+          [] { return "the exception a generator is handling"; });
     const std::vector<bool>& live = live_locals_of(*frame, frame == &innermost);
     for (int i = 0; i < frame->local_count(); ++i) {
       PyObject* names = frame->code()->co_localsplusnames;

@@ -23,8 +23,9 @@ struct Place {
 };
 Place place_of(const interp::Frame& innermost);
 
-/// Everything that code running on from there can reach, oldest frame first: each frame's function, the
-/// instance it initialises, its live locals, its value stack. Null: unbound, or never read again. Borrowed.
+/// Everything that code running on from there can reach: the exception being handled, then, oldest frame
+/// first, each frame's function, the instance it initialises, the generator it is the body of with the
+/// exception handled there, its live locals, its value stack. Null: unbound, or never read again. Borrowed.
 std::vector<PyObject*> roots_of(const interp::Frame& innermost);
 /// Names for messages, in the same order.
 std::vector<std::string> root_names_of(const interp::Frame& innermost);

@@ -25,6 +25,9 @@ struct Collector final : RecorderHooks {
     outputs.push_back(PyRef::share(tensor));
     return static_cast<int>(outputs.size()) - 1;
   }
+  bool knows(PyObject*) override { return true; }
+  void take_back() override {}
+  PyObject* early_tensor(Py_ssize_t, double) override { return nullptr; }
   void instruction(const char*, const char*, int) override {}
   const char* wants_end() override { return nullptr; }
   bool reshaped() override { return false; }

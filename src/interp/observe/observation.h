@@ -43,12 +43,19 @@ class RecorderHooks {
   /// the program's outputs; -1 if the recorder does not know it (the observation then ends as not cacheable).
   /// Called once per tensor, when the region has ended.
   virtual int output(PyObject* tensor) = 0;
+  /// Would `output` know it?
+  virtual bool knows(PyObject* tensor) = 0;
   /// A Python instruction that may run operators begins. If the recorder wants the region to end because of
   /// one of them, that operator and everything since this call are not part of the region.
   virtual void instruction(const char* file, const char* function, int line) = 0;
   /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
   /// why.
   virtual const char* wants_end() = 0;
+  /// What operators did since `instruction` is not part of the region, which goes on.
+  virtual void take_back() = 0;
+  /// A tensor that holds what the region's `index`-th early call gave (in this run `value`), to be an operand
+  /// of its operators. New; null without an exception: the region cannot have that.
+  virtual PyObject* early_tensor(Py_ssize_t index, double value) = 0;
   /// An operator runs: Python code it is made of (torch.library.custom_op) is its own affair.
   virtual bool in_operator() const { return false; }
   /// Did an operator change the sizes or strides of the tensor it was called on (x.t_())? The program repeats
@@ -64,6 +71,8 @@ class RecorderHooks {
 struct SourceLine {
   std::string file, function;
   int line = 0;
+  int column = -1, end_line = -1,
+      end_column = -1;  ///< of the instruction, counted from 0 in bytes; -1: not known
 };
 
 struct BreakReason {
@@ -86,6 +95,7 @@ struct Observation {
   guard::Recipe recipe;
   std::vector<BreakReason> breaks;   ///< why the region ended; later ones were run plainly
   std::string unsound;               ///< not empty: must not be cached, and why
+  bool retry = false;                ///< and the next recording will not come to that point
   guard::ThreadState before;         ///< what it began in
   guard::ThreadState after;          ///< what the region left the thread in
   std::vector<SizeValue> sizes_out;  ///< by Make::size
@@ -111,8 +121,14 @@ std::unique_ptr<Observation> observe_frames(interp::Frame& innermost, RecorderHo
 /// that what was compiled apart becomes part of the whole.
 void see_through(PyTypeObject* type, Py_ssize_t offset);
 
-/// What users say about a callable: "allow_in_graph", "constant" (assume_constant_result) or "substitute"
-/// (then `by` is called instead). -1 with an exception set.
+/// Whether calls that only show something to the user (print, loggers) are delayed to the region's end.
+bool& delays_calls();
+/// Calls of `callable` only show something; `yes` false: not any more.
+void show_with(PyObject* callable, bool yes);
+
+/// What users say about a callable: "allow_in_graph", "constant" (assume_constant_result), "substitute"
+/// (then `by` is called instead), "shows" (its calls may be delayed) or "shows not". -1 with an exception
+/// set.
 int mark_callable(PyObject* callable, const char* mark, PyObject* by);
 
 /// Readies the tables; once, when the extension is loaded (after interp::init_calls). -1 with an exception

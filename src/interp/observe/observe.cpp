@@ -16,8 +16,7 @@ namespace {
 std::vector<SourceLine> stack_of(const Frame* frame) {
   std::vector<SourceLine> lines;
   for (; frame; frame = frame->return_to == interp::ReturnTo::entry ? nullptr : frame->back)
-    lines.push_back({PyUnicode_AsUTF8(frame->code()->co_filename), PyUnicode_AsUTF8(frame->code()->co_name),
-                     frame->lineno()});
+    lines.push_back(line_of(frame->code(), frame->pc()));
   std::reverse(lines.begin(), lines.end());
   return lines;
 }
@@ -60,6 +59,25 @@ struct Raised {
 
 }  // namespace
 
+Recording::Recording(RecorderHooks& hooks) : world(hooks), hooks_(hooks) {
+  watch_instructions = true;
+  counts_stops = true;
+  world.on_late_use = [this] {
+    if (on)
+      end_here(*interp::current_frame(), "reads a number or text that is made of a tensor's elements");
+    else if (!broken_off)
+      world.distrust("a number made of a tensor's elements is kept where it cannot be made again");
+  };
+}
+
+SourceLine line_of(PyCodeObject* code, int pc) {
+  SourceLine at{PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name)};
+  const int offset = pc * static_cast<int>(sizeof(interp::CodeUnit));
+  if (!PyCode_Addr2Location(code, offset, &at.line, &at.column, &at.end_line, &at.end_column))
+    at.line = PyCode_Addr2Line(code, offset);
+  return at;
+}
+
 void Recording::end_if_wanted(Frame& frame) {
   if (!on) return;
   const char* why = hooks_.wants_end();
@@ -71,16 +89,17 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop_instruc
   Raised raised;
   if (!drop_instruction || !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
-  breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
-  Rebuilder rebuilder(world, hooks_);
-  if (interp::bottom_of(frame) != entry)
-    world.distrust("the region ends inside Python code called from C: " + why);
-  if (interp::thread_state()->exc_info->exc_value != handled_)
-    world.distrust("the region ends while an exception is handled: " + why);
-  for (const Frame* each : frames_of(frame)) rebuilder.frame(*each, live_locals_of(*each, each == &frame));
-  rebuilder.effects();
-  if (!rebuilder.failure.empty()) world.distrust(rebuilder.failure + " where the region ends: " + why);
   on = false;
+  breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
+  check_awaited();
+  Rebuilder rebuilder(world, hooks_);
+  if (interp::bottom_of(frame) != entry) {
+    not_past_here(frame, why);
+  } else {
+    rebuilder.frames(frames_of(frame));
+    rebuilder.effects();
+    if (!rebuilder.failure.empty()) world.distrust(rebuilder.failure + " where the region ends: " + why);
+  }
   after = guard::ThreadState::now();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
   resumable &= world.unsound.empty();
@@ -95,6 +114,7 @@ void Recording::enter_frame(Frame& frame) {
 bool Recording::before_instruction(Frame& frame) {
   if (!on) return interp::bottom_of(frame) != entry;
   ++instructions;
+  if (const std::string* why = never_past(frame)) end_here(frame, *why);
   return true;
 }
 
@@ -119,7 +139,9 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   } else {
     hooks.end_region(false);
     observation->end = ran.result ? End::returned : End::raised;
+    recording.on = false;
     if (ran.result) {
+      recording.check_awaited();
       Rebuilder rebuilder(world, hooks);
       rebuilder.recipe.result = rebuilder.value(ran.result);
       rebuilder.effects();
@@ -131,6 +153,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   }
   observation->breaks = std::move(recording.breaks);
   observation->unsound = world.unsound;
+  observation->retry = recording.retry;
   observation->size_facts = world.notes->facts;
   observation->sizes_out = world.sizes_out;
   if (observation->end == End::raised) return observation;
@@ -196,8 +219,10 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
       root->assume(guard::Check::unbound);
   }
   // What a frame reads without asking: its function's globals, defaults and cells.
-  for (const Frame* frame : frames_of(innermost))
+  for (const Frame* frame : frames_of(innermost)) {
     world.note_function(reinterpret_cast<PyObject*>(frame->func()));
+    if (frame->generator) world.resumed.push_back(PyRef::share(frame->generator));
+  }
   ran.result = interp::run_frame(innermost, recording);
   return finish(recording, thread, {}, ran);  // the roots are gone
 }

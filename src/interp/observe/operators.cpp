@@ -55,6 +55,8 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
   } else {
     world.use(key);
   }
+  world.use_scalar(container);
+  if (!on) return Semantics::get_item(frame, container, key);
   PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
   bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (python) {
@@ -78,13 +80,18 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
   }
   mark(frame);
   PyObject* value = Semantics::get_item(frame, container, key);
+  if (on && value && guard::is_tensor(container) && hooks_.wants_end()) {
+    static PyObject* const getitem = PyObject_GetAttrString(PyImport_ImportModule("_operator"), "getitem");
+    world.pin(getitem);
+    if (late_operator(getitem, {container, key}, nullptr, value, frame)) return value;
+  }
   end_if_wanted(frame);
   return value;
 }
 
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
   if (on) {
-    world.use(key);
+    world.use(key), world.use_scalar(container);
     if (guard::is_tensor(container)) world.use(value);
     note_special(container, names_of.setitem_);
     touch(frame, key, true);
@@ -119,6 +126,15 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
     bool handled = false;
     PyObject* value = size_arithmetic(frame, op, left, right, &handled);
     if (handled) return value;
+  }
+  if (on) {
+    if (PyObject* value = late_arithmetic(frame, op, left, right)) return value;
+    if (PyErr_Occurred()) return nullptr;
+    const PyRef a = as_operand(left, right), b = as_operand(right, left);
+    if (PyErr_Occurred()) return nullptr;
+    if ((a || b) && (kind == interp::Binary::add || kind == interp::Binary::subtract ||
+                     kind == interp::Binary::multiply || kind == interp::Binary::true_divide))
+      return binary_op(frame, op, a ? a.get() : left, b ? b.get() : right);
   }
   // Sequences that are joined or repeated keep the numbers in them as they are.
   const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
@@ -203,7 +219,8 @@ int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
 
 bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
   if (on) {
-    world.use(left), world.use(right);
+    // No number is None, whatever its value.
+    if (left != Py_None && right != Py_None) world.use(left), world.use(right);
     world.compared(left, right);
   }
   return Semantics::is_same(frame, left, right);
@@ -216,7 +233,7 @@ int Recording::truth(Frame& frame, PyObject* value) {
     world.notes->answered(*world.followed(value), Relation::ne, 0, status != 0);
     return status;
   }
-  if (on && is_number(value)) world.use(value);
+  if (on) world.use_scalar(value);
   if (!on || guard::is_leaf(value)) return Semantics::truth(frame, value);
   if (is_understood_container(value)) {
     note_special(value, names_of.len_);
@@ -234,6 +251,7 @@ int Recording::truth(Frame& frame, PyObject* value) {
 
 Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
   if (on) {
+    world.use_scalar(value);
     note_special(value, names_of.len_);
     if (is_understood_container(value))
       world.read_length(value);
@@ -246,6 +264,7 @@ Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
 
 PyObject* Recording::get_iter(Frame& frame, PyObject* object) {
   if (on) {
+    world.use_scalar(object);
     note_special(object, names_of.iter_);
     touch(frame, object);
     mark(frame);
@@ -255,10 +274,19 @@ PyObject* Recording::get_iter(Frame& frame, PyObject* object) {
   return iterator;
 }
 
+interp::CallStart Recording::start_next(Frame& frame, PyObject* iterator) {
+  if (on) {
+    note_special(iterator, names_of.next_);
+    if (PyGen_Check(iterator) && is_outside(iterator))
+      end_here(frame, "a generator from outside is advanced");
+  }
+  return Semantics::start_next(frame, iterator);
+}
+
 PyObject* Recording::iter_next(Frame& frame, PyObject* iterator) {
   if (on) {
     note_special(iterator, names_of.next_);
-    if (world.find(iterator) && !interp::is_heap_type(Py_TYPE(iterator)))
+    if (is_outside(iterator) && !interp::is_heap_type(Py_TYPE(iterator)))
       end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
   }
   return Semantics::iter_next(frame, iterator);
@@ -266,6 +294,7 @@ PyObject* Recording::iter_next(Frame& frame, PyObject* iterator) {
 
 int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) {
   if (on) {
+    world.use_scalar(sequence);
     note_special(sequence, names_of.iter_);
     touch(frame, sequence);
     mark(frame);
@@ -277,6 +306,7 @@ int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject
 
 int Recording::unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) {
   if (on) {
+    world.use_scalar(sequence);
     note_special(sequence, names_of.iter_);
     touch(frame, sequence);
     mark(frame);
@@ -284,8 +314,16 @@ int Recording::unpack_ex(Frame& frame, PyObject* sequence, int before, int after
   return Semantics::unpack_ex(frame, sequence, before, after, out);
 }
 
+// The containers that comprehensions and displays fill are from outside where a region began in the middle of
+// one.
+int Recording::list_append(Frame& frame, PyObject* list, PyObject* value) {
+  if (on) world.about_to_write(list, true);
+  return Semantics::list_append(frame, list, value);
+}
+
 int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
   if (on) touch(frame, iterable);
+  if (on) world.about_to_write(list, true);
   return Semantics::list_extend(frame, list, iterable);
 }
 
@@ -293,17 +331,20 @@ int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
   if (on) {
     world.use(iterable);
     touch(frame, iterable);
+    world.about_to_write(set);
   }
   return Semantics::set_update(frame, set, iterable);
 }
 
 int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
   if (on) touch(frame, mapping);
+  if (on) world.about_to_write(dict);
   return Semantics::dict_update(frame, dict, mapping);
 }
 
 int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) {
   if (on) touch(frame, mapping);
+  if (on) world.about_to_write(dict);
   return Semantics::dict_merge(frame, dict, mapping, callable);
 }
 
@@ -318,6 +359,10 @@ PyObject* Recording::star_kwargs(Frame& frame, PyObject* callable, PyObject* map
 }
 
 PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
+  if (on) {
+    if (PyObject* text = late_format(frame, value, conversion, spec)) return text;
+    if (PyErr_Occurred()) return nullptr;
+  }
   if (on) world.use(value);
   if (on && !guard::is_leaf(value)) {
     note_special(value, names_of.format_);
@@ -336,16 +381,18 @@ PyObject* Recording::build(Frame& frame, interp::Build kind, PyObject* const* it
   if (on && kind == interp::Build::const_key_map) world.use(items[n - 1]);
   if (on && (kind == interp::Build::set || kind == interp::Build::map))
     for (Py_ssize_t i = 0; i < n; i += kind == interp::Build::map ? 2 : 1) world.use(items[i]);
+  if (on && kind == interp::Build::string)
+    return late_join(Semantics::build(frame, kind, items, n), items, n);
   return Semantics::build(frame, kind, items, n);
 }
 
 int Recording::set_add(Frame& frame, PyObject* set, PyObject* value) {
-  if (on) world.use(value);
+  if (on) world.use(value), world.about_to_write(set);
   return Semantics::set_add(frame, set, value);
 }
 
 int Recording::map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* value) {
-  if (on) world.use(key);
+  if (on) world.use(key), world.about_to_write(map);
   return Semantics::map_add(frame, map, key, value);
 }
 
@@ -365,9 +412,21 @@ PyObject* Recording::match_keys(Frame& frame, PyObject* subject, PyObject* keys)
   return Semantics::match_keys(frame, subject, keys);
 }
 
+bool Recording::is_outside(PyObject* generator) {
+  if (!world.find(generator)) return false;
+  for (const PyRef& each : world.resumed)
+    if (each.get() == generator) return false;
+  return true;
+}
+
 PySendResult Recording::send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) {
-  if (on && world.find(receiver)) end_here(frame, "a generator from outside is advanced");
+  if (on && is_outside(receiver)) end_here(frame, "a generator from outside is advanced");
   return Semantics::send(frame, receiver, value, result);
+}
+
+Frame* Recording::start_send(Frame& frame, PyObject* receiver, PyObject* value) {
+  if (on && is_outside(receiver)) end_here(frame, "a generator from outside is advanced");
+  return Semantics::start_send(frame, receiver, value);
 }
 
 }  // namespace bolt::observe

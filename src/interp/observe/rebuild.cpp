@@ -3,6 +3,10 @@
 
 #include <structmember.h>
 
+#include "interp/call.h"
+#include "interp/generator.h"
+#include "interp/liveness.h"
+#include "interp/observe/frames.h"
 #include "interp/special.h"
 
 namespace bolt::observe {
@@ -70,11 +74,16 @@ int Rebuilder::value(PyObject* object) {
   if (PyLong_CheckExact(object) && world_.is_identity(object)) return fail(object, "from id() is kept");
   held_.push_back(PyRef::share(object));
   made_[object] = kInProgress;
+  // What C code was given to call us back with is a matter of this run.
+  if (PyObject* function = interp::interpreted_function_target(object))
+    return made_[object] = value(function);
+  if (const Late* late = world_.late(object)) return made_[object] = late_value(*late);
   if (const Sym* size = world_.followed(object)) {
     world_.sizes_out.push_back({*size, PyLong_AsLongLong(object)});
     return made_[object] = add(Make::size, nullptr, static_cast<Py_ssize_t>(world_.sizes_out.size()) - 1);
   }
-  if (PyTuple_Check(object) && !world_.find(object) && world_.holds_followed(object, 8))
+  if (PyTuple_Check(object) && !world_.find(object) &&
+      (world_.holds_followed(object, 8) || world_.holds_late(object)))
     return made_[object] = fresh_value(object);
   // A number alone may be carried along unread; everything else that is a leaf becomes a constant.
   if (guard::is_leaf(object) && !is_number(object)) world_.use(object);
@@ -141,6 +150,9 @@ int Rebuilder::fresh_value(PyObject* object) {
     return add(Make::constant, object);
   if (is_builtin_iterator(object)) return iterator_value(object);
   if (PyContextToken_CheckExact(object)) return token_value(object);
+  if (interp::is_interpreted_generator(object) || PyGen_CheckExact(object)) return generator_value(object);
+  if (PyExceptionInstance_Check(object)) return exception_value(object);
+  if (PyTraceBack_Check(object)) return traceback_value(object);
   if (is_plain_class(type)) return instance_value(object);
   return fail(object, "made by the region cannot be made again");
 }
@@ -239,20 +251,99 @@ int Rebuilder::iterator_value(PyObject* object) {
 int Rebuilder::instance_value(PyObject* object) {
   int made = made_[object] = add(Make::instance, reinterpret_cast<PyObject*>(Py_TYPE(object)));
   fill_attributes(made, object);
+  fill_members(made, object, false);
+  return made;
+}
+
+/// Slots of its classes; with `native`, of those that are not Python classes too.
+void Rebuilder::fill_members(int made, PyObject* object, bool native) {
   PyObject* mro = Py_TYPE(object)->tp_mro;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
     auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    PyMemberDef* member = interp::is_heap_type(type) ? type->tp_members : nullptr;
+    PyMemberDef* member = native || interp::is_heap_type(type) ? type->tp_members : nullptr;
     if (!member) continue;
     for (; member->name; ++member) {
-      if (member->type != T_OBJECT_EX) continue;
+      if (member->type != T_OBJECT_EX && member->type != T_OBJECT) continue;
       PyObject* slot = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + member->offset);
       if (!slot) continue;
       int inside = value(slot);
       recipe.fills.push_back({Fill::field, made, -1, inside, member->offset});
     }
   }
+}
+
+/// Errors about encodings keep numbers in C that their arguments do not tell once changed.
+int Rebuilder::exception_value(PyObject* object) {
+  if (PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(PyExc_UnicodeError)))
+    return fail(object, "made by the region cannot be made again");
+  auto* exception = reinterpret_cast<PyBaseExceptionObject*>(object);
+  int args = value(exception->args);
+  int made = made_[object] =
+      add(Make::exception, reinterpret_cast<PyObject*>(Py_TYPE(object)), exception->suppress_context, {args});
+  fill_attributes(made, object);
+  fill_members(made, object, true);
+  auto fill = [&](PyObject* field, size_t offset) {
+    if (!field) return;
+    int inside = value(field);
+    recipe.fills.push_back({Fill::field, made, -1, inside, static_cast<Py_ssize_t>(offset)});
+  };
+  fill(exception->traceback, offsetof(PyBaseExceptionObject, traceback));
+  fill(exception->context, offsetof(PyBaseExceptionObject, context));
+  fill(exception->cause, offsetof(PyBaseExceptionObject, cause));
   return made;
+}
+
+int Rebuilder::traceback_value(PyObject* object) {
+  auto* entry = reinterpret_cast<PyTracebackObject*>(object);
+  PyRef code = PyRef::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
+  PyRef globals = PyRef::steal(PyFrame_GetGlobals(entry->tb_frame));
+  int next = value(reinterpret_cast<PyObject*>(entry->tb_next));
+  int names = value(world_.pin(globals.get()).object.get());
+  PyRef line = PyRef::steal(PyObject_GetAttrString(object, "tb_lineno"));
+  const Py_ssize_t place =
+      static_cast<Py_ssize_t>(entry->tb_lasti) << 32 | (PyLong_AsLong(line.get()) & 0x7fffffff);
+  return add(Make::traceback, code.get(), place, {names, next});
+}
+
+/// How far a generator has got; an index into recipe.generators.
+Py_ssize_t Rebuilder::generator_state(PyObject* generator) {
+  auto body = bodies_.find(generator);
+  const interp::Frame* frame = body == bodies_.end() ? nullptr : body->second;
+  guard::GeneratorRecipe made;
+  made.frame_state = reinterpret_cast<PyGenObject*>(generator)->gi_frame_state;
+  if (made.frame_state == FRAME_EXECUTING && !frame) fail(generator, "is running where the region ends");
+  if (made.frame_state < FRAME_COMPLETED && failure.empty()) {
+    const interp::GeneratorState state = interp::generator_state(generator, frame);
+    PyCodeObject* code = interp::generator_code(generator);
+    made.pc = state.pc;
+    made.handled = value(state.handled == Py_None ? nullptr : state.handled);
+    const std::vector<bool>& live =
+        interp::live_locals(code, *interp::prepare(code), state.pc, !frame || frame != innermost_);
+    for (size_t i = 0; i < state.locals.size(); ++i)
+      made.locals.push_back(live[i] ? value(state.locals[i]) : -1);
+    for (PyObject* object : state.stack) made.stack.push_back(value(object));
+  }
+  recipe.generators.push_back(std::move(made));
+  return static_cast<Py_ssize_t>(recipe.generators.size()) - 1;
+}
+
+int Rebuilder::generator_value(PyObject* object) {
+  const bool over = reinterpret_cast<PyGenObject*>(object)->gi_frame_state >= FRAME_COMPLETED;
+  PyObject* function =
+      over ? nullptr
+           : reinterpret_cast<PyObject*>(interp::raw_function(
+                 reinterpret_cast<interp::RawFrame*>(reinterpret_cast<PyGenObject*>(object)->gi_iframe)));
+  int body = value(function);
+  int made = made_[object] =
+      add(Make::generator, reinterpret_cast<PyObject*>(interp::generator_code(object)), 0, {body});
+  recipe.fills.push_back({Fill::generator, made, -1, -1, generator_state(object)});
+  return made;
+}
+
+int Rebuilder::late_value(const Late& late) {
+  std::vector<int> parts;
+  for (const PyRef& part : late.parts) parts.push_back(value(part.get()));
+  return add(late.make, nullptr, late.number, std::move(parts));
 }
 
 void Rebuilder::fill_attributes(int made, PyObject* object) {
@@ -332,20 +423,51 @@ void Rebuilder::effects() {
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
   }
+  for (const PyRef& generator : world_.resumed) {
+    int target = value(generator.get());
+    recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator.get()), {}});
+  }
+  recipe.early = world_.early;
+  for (const DelayedCall& call : world_.calls) {
+    std::vector<int> args;
+    for (const PyRef& arg : call.args) args.push_back(value(arg.get()));
+    guard::CallSite site;
+    for (const auto& [function, pc] : call.callers) site.emplace_back(value(function.get()), pc);
+    recipe.call_sites.push_back(std::move(site));
+    int target = value(call.callable.get()), names = value(call.kwnames.get());
+    recipe.effects.push_back({Effect::call, target, names, -1,
+                              static_cast<Py_ssize_t>(recipe.call_sites.size()) - 1, std::move(args)});
+  }
 }
 
-void Rebuilder::frame(const interp::Frame& frame, const std::vector<bool>& live) {
+void Rebuilder::frames(const std::vector<const interp::Frame*>& frames) {
+  innermost_ = frames.back();
+  // The exception the run handles is below those of the generators on top of it (interp/run.cpp).
+  const _PyErr_StackItem* item = interp::thread_state()->exc_info;
+  for (const interp::Frame* each : frames) {
+    if (!each->generator) continue;
+    bodies_[each->generator] = each;
+    item = item->previous_item;
+  }
+  for (const interp::Frame* each : frames) frame(*each, each == innermost_);
+  recipe.frames.front().handled = value(item->exc_value == Py_None ? nullptr : item->exc_value);
+}
+
+void Rebuilder::frame(const interp::Frame& frame, bool innermost) {
   guard::FrameRecipe made;
-  if (frame.generator) fail(frame.generator, "is running where the region ends");
   made.function = value(reinterpret_cast<PyObject*>(frame.func()));
+  made.generator = value(frame.generator);
   made.instance = value(frame.instance);
   made.namespace_dict = value(frame.namespace_dict());
   made.kw_names = value(frame.kw_names);
   made.pc = frame.pc();
   made.return_to = static_cast<uint8_t>(frame.return_to);
-  for (int i = 0; i < frame.local_count(); ++i)
-    made.locals.push_back(live[static_cast<size_t>(i)] ? value(frame.locals()[i]) : -1);
-  for (PyObject** at = frame.stack_base(); at < frame.sp; ++at) made.stack.push_back(value(*at));
+  if (!frame.generator) {
+    const std::vector<bool>& live = live_locals_of(frame, innermost);
+    for (int i = 0; i < frame.local_count(); ++i)
+      made.locals.push_back(live[static_cast<size_t>(i)] ? value(frame.locals()[i]) : -1);
+    for (PyObject** at = frame.stack_base(); at < frame.sp; ++at) made.stack.push_back(value(*at));
+  }
   recipe.frames.push_back(std::move(made));
 }
 

@@ -22,8 +22,8 @@ class Rebuilder {
   int value(PyObject* object);
   /// Everything the run changed outside.
   void effects();
-  /// A suspended frame, without the locals that are not read any more.
-  void frame(const interp::Frame& frame, const std::vector<bool>& live);
+  /// The frames where the region ends, oldest first, without the locals that are not read any more.
+  void frames(const std::vector<const interp::Frame*>& frames);
 
   guard::Recipe recipe;
   std::string failure;
@@ -43,6 +43,13 @@ class Rebuilder {
   int iterator_value(PyObject* object);
   int token_value(PyObject* object);
   int instance_value(PyObject* object);
+  int generator_value(PyObject* object);
+  int exception_value(PyObject* object);
+  int traceback_value(PyObject* object);
+  int late_value(const Late& late);
+  void frame(const interp::Frame& frame, bool innermost);
+  void fill_members(int made, PyObject* object, bool native);
+  Py_ssize_t generator_state(PyObject* generator);
   void fill_attributes(int made, PyObject* object);
   void dict_effect(int target, PyObject* before, PyObject* now);
   void effect_on(PyObject* container, Known& known);
@@ -50,6 +57,8 @@ class Rebuilder {
   World& world_;
   RecorderHooks& hooks_;
   std::unordered_map<PyObject*, int> made_;
+  std::unordered_map<PyObject*, const interp::Frame*> bodies_;  ///< frames of running generators
+  const interp::Frame* innermost_ = nullptr;
   std::unordered_set<PyObject*> tokens_;  ///< context variables whose token is made
   std::vector<PyRef> held_;               ///< objects in made_: addresses must not be reused meanwhile
 };

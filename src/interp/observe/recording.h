@@ -22,7 +22,7 @@ using interp::Frame;
 
 class Recording final : public interp::Semantics {
  public:
-  explicit Recording(RecorderHooks& hooks) : world(hooks), hooks_(hooks) { watch_instructions = true; }
+  explicit Recording(RecorderHooks& hooks);
 
   World world;
   bool on = true;
@@ -32,11 +32,20 @@ class Recording final : public interp::Semantics {
   guard::ThreadState after;                   ///< when the region ended inside
   int64_t instructions = 0;                   ///< of the region so far
   bool resumable = true;                      ///< the run may be suspended where the region ends
+  bool retry = false;  ///< not to be kept, but the next one ends before the instruction that was too much
 
   /// Ends the region before the instruction in progress.
   void end_here(Frame& frame, const std::string& why, bool drop_instruction = true);
   /// As end_here, with the recorder's reason, if it has one.
   void end_if_wanted(Frame& frame);
+  /// From now on regions end before this instruction, for this reason.
+  void not_past(PyObject* code, int pc, const std::string& why);
+  /// The same for the instruction of the outermost run in progress, which led to where this one cannot be
+  /// suspended.
+  void not_past_here(const Frame& frame, const std::string& why);
+  static const std::string* never_past(const Frame& frame);
+  /// Tensors whose contents are wanted must still have them.
+  void check_awaited();
 
   // names.cpp, of Semantics
   PyObject* load_global(Frame& frame, PyObject* name) override;
@@ -74,8 +83,10 @@ class Recording final : public interp::Semantics {
   Py_ssize_t length(Frame& frame, PyObject* value) override;
   PyObject* get_iter(Frame& frame, PyObject* object) override;
   PyObject* iter_next(Frame& frame, PyObject* iterator) override;
+  interp::CallStart start_next(Frame& frame, PyObject* iterator) override;
   int unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) override;
   int unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) override;
+  int list_append(Frame& frame, PyObject* list, PyObject* value) override;
   int list_extend(Frame& frame, PyObject* list, PyObject* iterable) override;
   PyObject* build(Frame& frame, interp::Build kind, PyObject* const* items, Py_ssize_t n) override;
   int set_add(Frame& frame, PyObject* set, PyObject* value) override;
@@ -90,6 +101,7 @@ class Recording final : public interp::Semantics {
                         PyObject* names) override;
   PyObject* match_keys(Frame& frame, PyObject* subject, PyObject* keys) override;
   PySendResult send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) override;
+  Frame* start_send(Frame& frame, PyObject* receiver, PyObject* value) override;
 
   void enter_frame(Frame& frame) override;
   bool before_instruction(Frame& frame) override;
@@ -113,7 +125,30 @@ class Recording final : public interp::Semantics {
   /// From here on what is asked about sizes is asked by the user's line in progress.
   void at_line(Frame& frame);
 
+  /// An iterator from outside; not a generator whose body ran where the region began: that is part of what it
+  /// knows.
+  bool is_outside(PyObject* iterator);
+
  private:
+  // late.cpp: null without an exception: the operation is not one of these
+  bool can_show(PyObject* tensor);
+  PyObject* late_element(Frame& frame, PyObject* tensor, Py_ssize_t index);
+  PyObject* late_list(Frame& frame, PyObject* tensor, int dim, Py_ssize_t& at);
+  /// item(), tolist(), float(tensor), int(tensor).
+  PyObject* late_read(Frame& frame, const CFunction& row, PyObject* callable,
+                      const std::vector<PyObject*>& all, PyObject* kwnames);
+  PyObject* late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec);
+  PyObject* late_join(PyObject* text, PyObject* const* items, Py_ssize_t n);
+  PyObject* late_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right);
+  PyRef as_operand(PyObject* operand, PyObject* other);
+  /// `result` of a native call whose size is data: it becomes late. False: the region must end.
+  bool late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
+                     PyObject* result, const Frame& frame);
+  PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
+                       PyObject* self, PyObject* kwnames);
+  PyRef delayed_argument(Frame& frame, PyObject* arg, bool as_text);
+  bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
+             PyObject** result);
   // sizes.cpp: operations on numbers that differ between calls. *handled: the result is the operation's.
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
@@ -135,8 +170,10 @@ class Recording final : public interp::Semantics {
   void note_class(PyTypeObject* cls);
 
   RecorderHooks& hooks_;
-  const PyObject* handled_ = interp::thread_state()->exc_info->exc_value;  ///< `except` block in progress
 };
+
+/// Where an instruction stands in the user's source.
+SourceLine line_of(PyCodeObject* code, int pc);
 
 /// A functools.partial: what it holds is guarded when it is called, or handed to native code that may call
 /// it.

@@ -152,8 +152,11 @@ void World::carried(PyObject* object, Source* source) {
   lazy_.push_back(object);
 }
 
+bool World::is_scalar(PyObject* object) const { return object && (is_number(object) || late_.count(object)); }
+
 void World::use(PyObject* object) {
-  if ((lazy_.empty() && followed_.empty()) || !object) return;
+  if ((lazy_.empty() && followed_.empty() && late_.empty()) || !object) return;
+  if (late_.count(object)) return on_late_use();
   if (is_number(object)) {
     if (auto at = followed_.find(object); at != followed_.end()) {
       notes->add(at->second.expression, Relation::eq, PyLong_AsLongLong(object));
@@ -174,7 +177,7 @@ void World::use(PyObject* object) {
     std::unordered_set<PyObject*> seen;
     void add(PyObject* found) {
       bool ends =
-          !is_number(found) && !PyTuple_Check(found) && !PyAnySet_Check(found) &&
+          !is_number(found) && !PyTuple_Check(found) && !PyAnySet_Check(found) && !world.late(found) &&
           (guard::is_leaf(found) || guard::is_tensor(found) || PyType_Check(found) || PyModule_Check(found));
       if (!ends && seen.insert(found).second) open.push_back(found);
     }
@@ -184,7 +187,7 @@ void World::use(PyObject* object) {
   while (!search.open.empty() && search.seen.size() < kMost) {
     PyObject* at = search.open.back();
     search.open.pop_back();
-    if (is_number(at)) {
+    if (is_scalar(at)) {
       use(at);
     } else if (PySlice_Check(at)) {  // not a garbage-collected type: it has no traverse
       auto* slice = reinterpret_cast<PySliceObject*>(at);
@@ -200,6 +203,7 @@ void World::use(PyObject* object) {
 }
 
 void World::use_all() {
+  if (!late_.empty()) on_late_use();
   while (!lazy_.empty()) use(lazy_.back());
   for (auto& [object, followed] : followed_) use(object);
 }

@@ -11,12 +11,14 @@
 // Known objects are held: their address is the key. Fresh ones are not.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "guard/leaf.h"
+#include "guard/recipe.h"
 #include "guard/source.h"
 #include "guard/tensors.h"
 #include "interp/observe/observation.h"
@@ -44,6 +46,32 @@ struct WrittenField {
   PyRef before;  ///< may be null
 };
 
+/// A number or text that the run has taken from tensors and that nothing has read yet: every later call makes
+/// it anew at the region's end. Only where it is needed earlier does it end the region.
+struct Late {
+  PyRef object;
+  guard::Make make;
+  std::vector<PyRef> parts;
+  Py_ssize_t number = 0;
+};
+
+/// A tensor whose contents are wanted at the region's end, as they were at an instruction of the user's.
+struct Awaited {
+  PyRef tensor;
+  int64_t version;
+  PyRef code;  ///< of the instruction
+  int pc;
+};
+
+/// A call that shows something to the user (print, a logger) and gives nothing back: made at the region's
+/// end.
+struct DelayedCall {
+  PyRef callable;
+  std::vector<PyRef> args;
+  PyRef kwnames;
+  std::vector<std::pair<PyRef, int>> callers;  ///< functions and instructions, oldest first
+};
+
 class World {
  public:
   explicit World(RecorderHooks& hooks);
@@ -61,9 +89,37 @@ class World {
   /// (the time since when, a running sum of losses) must not tie the region to its value: it is guarded when
   /// it is used. The object must be nobody else's: see own_number.
   void carried(PyObject* object, Source* source);
+  bool is_lazy(PyObject* number) {
+    Known* known = find(number);
+    return known && known->lazy;
+  }
   /// The value of `object` is read, and of every number that can be reached from it.
   void use(PyObject* object);
+  /// The same where only numbers and texts are read, not what they are found in.
+  void use_scalar(PyObject* object) {
+    if (is_scalar(object)) use(object);
+  }
   void use_all();
+
+  // -- Late numbers and texts (late.cpp)
+  // ----------------------------------------------------------------------------------------------------
+  /// Makes `object` (stolen, may be null) a late one, under an address of its own. New, null with an
+  /// exception.
+  PyObject* make_late(PyObject* object, guard::Make make, std::vector<PyRef> parts, Py_ssize_t number = 0);
+  const Late* late(PyObject* object) const {
+    auto at = late_.find(object);
+    return at == late_.end() ? nullptr : &at->second;
+  }
+  /// Is it a late value, or a tuple that holds one?
+  bool holds_late(PyObject* object) const;
+  /// The contents of `tensor` will be read at the region's end.
+  void await(PyObject* tensor, PyObject* code, int pc);
+  /// Called where a late value is read: ends the region.
+  std::function<void()> on_late_use;
+  std::vector<Awaited> awaited;
+  std::vector<DelayedCall> calls;
+  std::vector<guard::EarlyCall> early;
+  std::vector<PyRef> resumed;  ///< generators from outside that the run went on with
 
   // -- Numbers computed from sizes
   // ----------------------------------------------------------------------------------------------------
@@ -132,6 +188,7 @@ class World {
 
  private:
   bool is_pinned(PyObject* object, const Source* source) const;
+  bool is_scalar(PyObject* object) const;
   Source* source_for(PyObject* object);
   void guard_whole(PyObject* contents, Known& known);
 
@@ -141,6 +198,7 @@ class World {
     PyRef object;
     Sym expression;
   };
+  std::unordered_map<PyObject*, Late> late_;
   bool follows_ = false;
   std::unordered_map<PyObject*, Followed> followed_;
   std::vector<PyObject*> lazy_;                          ///< those not used so far

@@ -74,12 +74,14 @@ BOLT_OP(LOAD_ASSERTION_ERROR) {
 template <class S>
 [[gnu::always_inline]] inline Next enter_with(Machine<S>& m, bool async) {
   PyObject* exit = nullptr;
-  PyObject* entered = begin_with(m.s, m.synced(), m.top(), async, &exit);
-  if (!entered) return Next::error;
+  const CallStart start = begin_with(m.s, m.synced(), m.top(), async, &exit);
+  if (start.failed()) return Next::error;
   PyObject* manager = m.top();
   m.top() = exit;
-  m.push(entered);
   Py_DECREF(manager);
+  m.callee = start.frame;
+  if (start.frame) return Next::called;
+  m.push(start.value);
   return Next::step;
 }
 
@@ -91,9 +93,10 @@ BOLT_OP(WITH_EXCEPT_START) {
   PyObject* exception = m.top();
   PyObject* trace = PyException_GetTraceback(exception);
   PyObject* args[] = {reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception, trace ? trace : Py_None};
-  PyObject* answer = m.s.call(m.synced(), m.peek(4), args, 3, nullptr);
+  const CallStart start = m.s.start_call(m.synced(), m.peek(4), args, 3, nullptr);
   Py_XDECREF(trace);
-  return m.finish(0, answer);
+  m.callee = start.frame;
+  return start.frame ? Next::called : m.finish(0, start.value);
 }
 
 BOLT_OP(END_ASYNC_FOR) {

@@ -39,7 +39,17 @@ template <class S>
 BOLT_OP(GET_ITER) { return m.finish(1, m.s.get_iter(m.synced(), m.top())); }
 
 BOLT_OP(FOR_ITER) {
-  PyObject* value = m.s.iter_next(m.synced(), m.top());
+  PyObject* value;
+  if constexpr (Machine<S>::plain) {
+    value = m.s.iter_next(m.synced(), m.top());
+  } else {
+    const CallStart start = m.s.start_next(m.synced(), m.top());
+    if (start.frame) {
+      m.callee = start.frame;
+      return Next::called;
+    }
+    value = start.value;
+  }
   if (value) [[likely]] {
     m.push(value);
     return Next::step;

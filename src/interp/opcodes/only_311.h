@@ -54,6 +54,11 @@ BOLT_OP(JUMP_IF_FALSE_OR_POP) { return jump_if_or_pop(m, false); }
 
 BOLT_OP(SEND) {
   // [receiver, value] -> [receiver, yielded], or [returned] and a jump
+  if constexpr (!Machine<S>::plain) {
+    m.callee = m.s.start_send(m.synced(), m.peek(2), m.top());
+    if (m.callee) return Next::called;
+    if (PyErr_Occurred()) return Next::error;
+  }
   PyObject* got = nullptr;
   const PySendResult status = m.s.send(m.synced(), m.peek(2), m.top(), &got);
   if (status == PYGEN_ERROR) return Next::error;

@@ -84,6 +84,11 @@ BOLT_OP(END_SEND) {
 
 BOLT_OP(SEND) {
   // [receiver, value] -> [receiver, yielded or returned], returned jumps
+  if constexpr (!Machine<S>::plain) {
+    m.callee = m.s.start_send(m.synced(), m.peek(2), m.top());
+    if (m.callee) return Next::called;
+    if (PyErr_Occurred()) return Next::error;
+  }
   PyObject* got = nullptr;
   const PySendResult status = m.s.send(m.synced(), m.peek(2), m.top(), &got);
   if (status == PYGEN_ERROR) return Next::error;

@@ -1,0 +1,426 @@
+// interp/observe/late.cpp
+// What need not end a region: things that are only shown to the user, and numbers and texts made of tensors
+// that nothing looks at.
+//
+//   print(f"loss {loss.item():.3f}")      item() gives a late number, the format a late text, print is
+//   delayed
+//
+// A *delayed call* (print, warnings.warn, a logger's methods, what config.reorderable_logging_functions
+// names) runs at once in the recorded run; the recipe of the region repeats it, in order, after everything
+// else it does. So what it is given must be the same then: numbers, texts and tuples of them; tensors that
+// the region does not write afterwards; anything else print would turn into text is turned into text here and
+// now.
+//
+// A *late value* has its real value in the recorded run, under an address of its own, and a description of
+// how it is made of tensors. It may be kept, returned, formatted and shown. What reads it (a comparison, an
+// index, C code) ends the region first: World::use is asked before anything reads a number, and here also
+// before text is read.
+//
+// Both rest on tensors keeping their contents until the region ends. Where one is written after all, that is
+// found out at the end: the recording is not kept, and the next one ends before the instruction that wanted
+// the tensor (Recording::never_past).
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "interp/observe/frames.h"
+#include "interp/observe/recording.h"
+
+namespace bolt::observe {
+
+using guard::Make;
+using interp::Semantics;
+
+// -- Late values
+// ----------------------------------------------------------------------------------------------------
+
+PyObject* World::make_late(PyObject* object, Make make, std::vector<PyRef> parts, Py_ssize_t number) {
+  PyRef held = PyRef::steal(object);
+  if (!object) return nullptr;
+  PyRef mine = is_number(object) ? PyRef::steal(own_number(object)) : held;
+  if (!mine) return nullptr;
+  PyObject* result = Py_NewRef(mine.get());
+  late_[result] = {std::move(mine), make, std::move(parts), number};
+  return result;
+}
+
+bool World::holds_late(PyObject* object) const {
+  if (late_.empty() || !object) return false;
+  if (late(object)) return true;
+  if (!PyTuple_Check(object)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+    if (holds_late(PyTuple_GET_ITEM(object, i))) return true;
+  return false;
+}
+
+void World::await(PyObject* tensor, PyObject* code, int pc) {
+  awaited.push_back({PyRef::share(tensor), guard::version_of(tensor), PyRef::share(code), pc});
+}
+
+namespace {
+
+/// Lists longer than this are read like any tensor: too many numbers to follow one by one.
+constexpr int64_t kMostElements = 64;
+
+/// While it lives the recorder does not see operators: they belong to showing a tensor, not to the region.
+class Unseen {
+ public:
+  explicit Unseen(RecorderHooks& hooks) : hooks_(hooks) { hooks_.pause(true); }
+  ~Unseen() { hooks_.pause(false); }
+  Unseen(const Unseen&) = delete;
+
+ private:
+  RecorderHooks& hooks_;
+};
+
+/// Texts this short may be one object for all who have them.
+bool has_own_address(PyObject* text) { return PyUnicode_CheckExact(text) && PyUnicode_GET_LENGTH(text) > 1; }
+
+PyObject* operator_function(const char* name) {
+  PyRef module = PyRef::steal(PyImport_ImportModule("_operator"));
+  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+}
+
+}  // namespace
+
+bool Recording::can_show(PyObject* tensor) {
+  return !world.late(tensor) && guard::version_of(tensor) >= 0 &&
+         (world.find(tensor) || hooks_.knows(tensor));
+}
+
+PyObject* Recording::late_element(Frame& frame, PyObject* tensor, Py_ssize_t index) {
+  Unseen unseen(hooks_);
+  world.await(tensor, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+  return world.make_late(guard::tensor_element(tensor, index), Make::element, {PyRef::share(tensor)}, index);
+}
+
+/// tolist(): a list of late numbers, nested as the dimensions are. `at` counts elements.
+PyObject* Recording::late_list(Frame& frame, PyObject* tensor, int dim, Py_ssize_t& at) {
+  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
+  if (dim == guard::rank_of(impl)) return late_element(frame, tensor, at++);
+  PyRef list = PyRef::steal(PyList_New(0));
+  for (int64_t i = 0; list && i < guard::size_of(impl, dim); ++i) {
+    PyRef item = PyRef::steal(late_list(frame, tensor, dim + 1, at));
+    if (!item || PyList_Append(list.get(), item.get()) < 0) return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* Recording::late_read(Frame& frame, const CFunction& row, PyObject* callable,
+                               const std::vector<PyObject*>& all, PyObject* kwnames) {
+  if (all.size() != 1 || kwnames || !guard::is_tensor(all[0])) return nullptr;
+  PyObject* tensor = all[0];
+  const int64_t elements = guard::count_of(*guard::tensor_impl(tensor));
+  const bool number = row.name == "torch._C.TensorBase.item" ||
+                      callable == reinterpret_cast<PyObject*>(&PyFloat_Type) ||
+                      (callable == reinterpret_cast<PyObject*>(&PyLong_Type) && !guard::is_floating(tensor));
+  const bool list = row.name == "torch._C.TensorBase.tolist";
+  if ((number && elements != 1) || (list && (elements > kMostElements || world.follows()))) return nullptr;
+  if (!(number || list) || !guard::has_numbers(tensor) || !can_show(tensor)) return nullptr;
+  Py_ssize_t at = 0;
+  if (list) return late_list(frame, tensor, 0, at);
+  PyObject* value = late_element(frame, tensor, 0);
+  if (!value || PyFloat_Check(value) || callable != reinterpret_cast<PyObject*>(&PyFloat_Type)) return value;
+  PyRef whole = PyRef::steal(value);
+  return world.make_late(PyNumber_Float(value), Make::call, {PyRef::share(callable), whole});
+}
+
+PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
+  if (spec && world.late(spec)) return nullptr;
+  const bool tensor = guard::is_tensor(value) && !world.late(value);
+  if (tensor ? !can_show(value) : !world.late(value)) return nullptr;
+  PyRef text;
+  {
+    Unseen unseen(hooks_);
+    text = PyRef::steal(guard::format_text(value, conversion, spec));
+  }
+  if (!text || !has_own_address(text.get())) return PyErr_Occurred() ? nullptr : text.release();
+  if (tensor) world.await(value, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+  if (text.get() == value) return text.release();
+  return world.make_late(text.release(), Make::format, {PyRef::share(value), PyRef::share(spec)}, conversion);
+}
+
+PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_t n) {
+  bool any = false;
+  for (Py_ssize_t i = 0; i < n; ++i) any |= world.late(items[i]) != nullptr;
+  if (!any || !text || world.late(text)) return text;
+  std::vector<PyRef> parts;
+  for (Py_ssize_t i = 0; i < n; ++i) parts.push_back(PyRef::share(items[i]));
+  return world.make_late(text, Make::join, std::move(parts));
+}
+
+/// x + y and the like of late floats with numbers: what cannot raise.
+PyObject* Recording::late_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right) {
+  const Late *a = world.late(left), *b = world.late(right);
+  if (!a && !b) return nullptr;
+  static const std::pair<int, const char*> kOperators[] = {{interp::Binary::add, "add"},
+                                                           {interp::Binary::subtract, "sub"},
+                                                           {interp::Binary::multiply, "mul"},
+                                                           {interp::Binary::true_divide, "truediv"}};
+  const char* name = nullptr;
+  for (const auto& [number, function] : kOperators)
+    if (number == op % interp::Binary::inplace) name = function;
+  auto fits = [](PyObject* operand) {
+    return PyFloat_CheckExact(operand) || (PyLong_CheckExact(operand) && _PyLong_NumBits(operand) < 64);
+  };
+  if (!name || !fits(left) || !fits(right) || (!PyFloat_CheckExact(left) && !PyFloat_CheckExact(right)))
+    return nullptr;
+  if (op % interp::Binary::inplace == interp::Binary::true_divide && (b || PyObject_IsTrue(right) != 1))
+    return nullptr;
+  if (!a) world.use(left);
+  if (!b) world.use(right);
+  PyRef function = PyRef::steal(operator_function(name));
+  if (!function) return nullptr;
+  return world.make_late(Semantics::binary_op(frame, op, left, right), Make::call,
+                         {function, PyRef::share(left), PyRef::share(right)});
+}
+
+/// tensor * loss.item() is tensor * loss, as far as eager's arithmetic can tell the two apart.
+PyRef Recording::as_operand(PyObject* operand, PyObject* other) {
+  if (!guard::is_tensor(other) || world.late(other)) return {};
+  const Late* late = world.late(operand);
+  const bool early = late ? late->make == Make::early : PyFloat_CheckExact(operand) && world.is_lazy(operand);
+  if (early) {
+    const bool fits = guard::has_numbers(other) && guard::is_floating(other) &&
+                      guard::rank_of(*guard::tensor_impl(other)) > 0;
+    if (!fits) return {};
+    Py_ssize_t index = late ? late->number : static_cast<Py_ssize_t>(world.early.size());
+    PyRef tensor = PyRef::steal(hooks_.early_tensor(index, PyFloat_AS_DOUBLE(operand)));
+    if (tensor && !late)  // a number that the run carried here: whatever it is then
+      world.early.push_back({PyRef::share(reinterpret_cast<PyObject*>(&PyFloat_Type)),
+                             {{{}, world.tree->keep(world.find(operand)->source)}}});
+    return tensor;
+  }
+  if (!late || late->make != Make::element) return {};
+  PyObject* tensor = late->parts[0].get();
+  const bool one = guard::count_of(*guard::tensor_impl(tensor)) == 1;
+  const bool fits = guard::has_numbers(other) && guard::is_floating(other) &&
+                    (guard::same_dtype(tensor, other) ||
+                     (!guard::is_floating(tensor) && guard::rank_of(*guard::tensor_impl(other)) > 0));
+  if (!one || !fits) return {};
+  PyRef alone = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
+  return alone ? PyRef::steal(PyObject_CallMethod(alone.get(), "reshape", "(())")) : PyRef();
+}
+
+/// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.
+bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
+                              PyObject* result, const Frame& frame) {
+  // An operator gave data to Python: which, says the reason. Not: the region has become long.
+  if (kwnames || std::strncmp(hooks_.wants_end(), "aten::", 6) || !guard::is_tensor(result)) return false;
+  if (!world.find(callable) || std::find(args.begin(), args.end(), result) != args.end()) return false;
+  for (PyObject* arg : args)
+    if (world.late(arg) || !(guard::is_tensor(arg) ? can_show(arg) : guard::is_leaf(arg))) return false;
+  hooks_.take_back();
+  std::vector<PyRef> parts = {PyRef::share(callable)};
+  for (PyObject* arg : args) {
+    if (guard::is_tensor(arg)) world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+    parts.push_back(PyRef::share(arg));
+  }
+  Py_XDECREF(world.make_late(Py_NewRef(result), Make::call, std::move(parts)));
+  return true;
+}
+
+/// random.random(): nothing else in a region can change what it gives, so it is called before. The region's
+/// operators may use it.
+PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
+                                PyObject* self, PyObject* kwnames) {
+  if (row.name != "_random.Random.random" || kwnames || all.size() != 1) return nullptr;
+  guard::EarlyCall call{PyRef::share(callable), {}};
+  if (!self) {  // a method descriptor and the generator
+    Known* known = world.find(all[0]);
+    if (!known || known->source->access == Access::constant) return nullptr;
+    call.args.push_back({{}, world.tree->keep(known->source)});
+  } else if (Known* known = world.find(callable); !known || known->source->access != Access::constant) {
+    return nullptr;
+  }
+  PyObject* value = self ? PyObject_CallNoArgs(callable) : PyObject_CallOneArg(callable, all[0]);
+  if (!value) return nullptr;
+  world.early.push_back(std::move(call));
+  return world.make_late(value, Make::early, {}, static_cast<Py_ssize_t>(world.early.size()) - 1);
+}
+
+// -- Delayed calls
+// ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// print shows the text of any object; loggers, and what the user named, show what they are given.
+enum class Shows : uint8_t { text, message, named };
+
+struct Row {
+  const char *module, *cls;
+  const char* names;
+  Shows shows;
+};
+constexpr Row kShowing[] = {
+    {"builtins", nullptr, "print", Shows::text},
+    {"warnings", nullptr, "warn", Shows::message},
+    {"logging", "Logger", "debug info warning warn error critical log", Shows::message},
+    {"logging", "LoggerAdapter", "debug info warning warn error critical log", Shows::message},
+    {"logging", nullptr, "debug info warning warn error critical log", Shows::message},
+};
+
+std::unordered_map<PyObject*, Shows>& showing() {
+  static auto* all = new std::unordered_map<PyObject*, Shows>();
+  return *all;
+}
+
+/// Rows of modules that are loaded by now.
+void look_up_showing() {
+  static std::unordered_set<const char*> done;
+  for (const Row& row : kShowing) {
+    PyObject* modules = PyImport_GetModuleDict();
+    PyObject* module = PyDict_GetItemString(modules, row.module);
+    if (!module || !done.insert(row.names).second) continue;
+    PyRef owner = row.cls ? PyRef::steal(PyObject_GetAttrString(module, row.cls)) : PyRef::share(module);
+    std::string_view names = row.names;
+    while (owner && !names.empty()) {
+      const size_t end = names.find(' ');
+      PyRef function =
+          PyRef::steal(PyObject_GetAttrString(owner.get(), std::string(names.substr(0, end)).c_str()));
+      if (function) showing()[function.release()] = row.shows;
+      names = end == names.npos ? std::string_view() : names.substr(end + 1);
+    }
+  }
+  PyErr_Clear();
+}
+
+bool is_delayable_leaf(PyObject* object) {
+  if (guard::is_leaf(object)) return true;
+  if (!PyTuple_Check(object) || _PyObject_GetDictPtr(object)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+    if (!is_delayable_leaf(PyTuple_GET_ITEM(object, i))) return false;
+  return true;
+}
+
+}  // namespace
+
+bool& delays_calls() {
+  static bool yes = true;
+  return yes;
+}
+
+void show_with(PyObject* callable, bool yes) {
+  look_up_showing();
+  auto at = showing().find(callable);
+  if (yes && at == showing().end()) {
+    showing()[Py_NewRef(callable)] = Shows::named;
+  } else if (!yes && at != showing().end() && at->second == Shows::named) {
+    showing().erase(at);
+    Py_DECREF(callable);
+  }
+}
+
+/// `arg` as it can be shown at the region's end; null: it cannot.
+PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, bool as_text) {
+  if (world.late(arg) || is_delayable_leaf(arg)) return PyRef::share(arg);
+  if (guard::is_tensor(arg)) {
+    if (!can_show(arg)) return {};
+    world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+    return PyRef::share(arg);
+  }
+  if (!as_text) return {};
+  PyRef text = PyRef::steal(format_value(frame, arg, 1, nullptr));  // may end the region: a tensor is inside
+  return on ? text : PyRef();
+}
+
+bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                      PyObject* kwnames, PyObject** result) {
+  if (!delays_calls()) return false;
+  PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+  const bool known_kind = PyFunction_Check(function) || PyCFunction_Check(function);
+  if (!known_kind) return false;
+  look_up_showing();
+  auto row = showing().find(function);
+  if (row == showing().end() || interp::bottom_of(frame) != entry) return false;
+  const bool as_text = row->second == Shows::text;
+  const size_t awaited_before = world.awaited.size();
+  DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}};
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  for (size_t i = 0; i < total; ++i) {
+    const bool named = i >= nargs;
+    PyObject* name = named ? PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)) : nullptr;
+    if (name && !PyUnicode_CompareWithASCIIString(name, "exc_info") && args[i] != Py_False &&
+        args[i] != Py_None)
+      break;
+    // The logger itself, a stream: whoever it is then.
+    const bool object =
+        world.find(args[i]) && !guard::is_tensor(args[i]) && !is_understood_container(args[i]);
+    const bool receiver = object && !as_text && i == 0;
+    const bool stream = object && as_text && named;
+    PyRef arg =
+        receiver || stream ? PyRef::share(args[i]) : delayed_argument(frame, args[i], as_text && !named);
+    if (!on) return false;
+    if (PyErr_Occurred()) return *result = nullptr, true;
+    if (!arg) break;
+    call.args.push_back(std::move(arg));
+  }
+  if (call.args.size() < total) {
+    world.awaited.resize(awaited_before);
+    return false;
+  }
+  for (const Frame* each : frames_of(frame))
+    call.callers.emplace_back(PyRef::share(reinterpret_cast<PyObject*>(each->func())), each->pc());
+  {
+    Unseen unseen(hooks_);
+    *result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  }
+  if (*result && *result != Py_None) world.distrust("a delayed call returned something");
+  if (*result) world.calls.push_back(std::move(call));
+  return true;
+}
+
+// -- Instructions that a region must end before
+// ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Forbidden {
+  PyRef code;  ///< keeps the address from being used again
+  std::string why;
+};
+using Key = std::pair<PyObject*, int>;
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    return reinterpret_cast<size_t>(key.first) / 16 * 31 + static_cast<size_t>(key.second);
+  }
+};
+std::unordered_map<Key, Forbidden, KeyHash>& places() {
+  static auto* all = new std::unordered_map<Key, Forbidden, KeyHash>();
+  return *all;
+}
+
+}  // namespace
+
+const std::string* Recording::never_past(const Frame& frame) {
+  if (places().empty()) return nullptr;
+  auto at = places().find({reinterpret_cast<PyObject*>(frame.code()), frame.pc()});
+  return at == places().end() ? nullptr : &at->second.why;
+}
+
+void Recording::not_past(PyObject* code, int pc, const std::string& why) {
+  places().try_emplace({code, pc}, Forbidden{PyRef::share(code), why});
+  retry = true;
+  world.distrust(why);
+}
+
+void Recording::not_past_here(const Frame& frame, const std::string& why) {
+  const Frame* at = &frame;
+  while (interp::bottom_of(*at) != entry && interp::bottom_of(*at)->back) at = interp::bottom_of(*at)->back;
+  not_past(reinterpret_cast<PyObject*>(at->code()), at->pc(),
+           why + ", in Python that runs within this instruction");
+}
+
+void Recording::check_awaited() {
+  const std::string why = "wants a tensor's elements, and the tensor is written before the region would end";
+  for (const Awaited& each : world.awaited) {
+    if (guard::version_of(each.tensor.get()) == each.version) continue;
+    auto* code = reinterpret_cast<PyCodeObject*>(each.code.get());
+    breaks.push_back({why, {line_of(code, each.pc)}, breaks_are_errors()});
+    not_past(each.code.get(), each.pc, why);
+  }
+}
+
+}  // namespace bolt::observe

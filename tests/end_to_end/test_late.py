@@ -1,0 +1,232 @@
+"""Numbers, texts and tensors made of data that nothing looks at, and calls that only show something: one region."""
+
+from __future__ import annotations
+
+import io
+import logging
+import random
+import warnings
+
+import pytest
+import torch
+
+import torchbolt
+
+
+def check(fn, *inputs, breaks=0, regions=1):
+    """fn on every input, twice over, gives eager's results and text; `breaks` ends and `regions` regions are recorded."""
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    with torch.no_grad():
+        for _ in range(3):
+            for x in inputs:
+                random.seed(3)
+                want = fn(x.clone())
+                random.seed(3)
+                got = compiled(x.clone())
+                assert repr(got) == repr(want)
+    stats = torchbolt.stats()
+    assert (stats["graph_breaks"], stats["eager_fallbacks"]) == (breaks, 0), stats
+    assert stats["regions"] == regions
+    return stats
+
+
+X = [torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.5, 8.0, -1.0])]
+
+
+def test_numbers_are_given_away():
+    kept = {}
+
+    def fn(x):
+        y = x * 2
+        kept["max"] = y.max().item()
+        return y.sum().item(), {"list": y.tolist(), "nested": y.reshape(3, 1).tolist()}, float(y[0]), kept["max"]
+
+    check(fn, *X)
+
+
+def test_whole_numbers():
+    check(lambda x: (x.argmax().item(), int(x.argmax()), float(x.argmax()), x.long().tolist()), *X)
+
+
+def test_arithmetic_that_cannot_fail():
+    check(lambda x: (x.sum().item() * 2 + 1, x.sum().item() / 4, 1.5 - x.mean().item()), *X)
+
+
+def test_a_number_as_an_operand():
+    def fn(x):
+        y = x * 2
+        y = y * y.sum().item() + y.max().item()
+        return 3 - y.mean().item() * y / float(y[0]), y * int(x.argmax())
+
+    check(fn, *X)
+
+
+def test_texts():
+    check(lambda x: (f"{x.sum():.2f} and {x.mean().item():8.3f}", str(x * 2), f"{x!r:>60}"), *X)
+
+
+def test_sizes_that_are_data():
+    check(lambda x: (x.nonzero(), x[x > 1], torch.masked_select(x, x > 1), x * 2), *X)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda number, text, found: number > 2,
+        lambda number, text, found: 1 if number else 2,
+        lambda number, text, found: [10, 20, 30, 40][int(number) % 4],
+        lambda number, text, found: len(text),
+        lambda number, text, found: text.upper(),
+        lambda number, text, found: text + "!",
+        lambda number, text, found: text[0],
+        lambda number, text, found: {text: 1},
+        lambda number, text, found: found + 1,
+        lambda number, text, found: found.shape[0],
+        lambda number, text, found: round(number, 1),
+        lambda number, text, found: [number, 1.0].index(1.0),
+        lambda number, text, found: sum([number, 2.0]),
+        lambda number, text, found: number in (7.0, 8.0),
+        lambda number, text, found: (number,) == (7.0,),
+        lambda number, text, found: "%s" % number,
+        lambda number, text, found: isinstance(number, float) and number is not None and text is not None,
+    ],
+)
+def test_what_is_looked_at_ends_the_region(look):
+    def fn(x):
+        y = x + 0
+        number, text, found = y.sum().item(), f"sum {y.sum():.1f}", y[y > 1]
+        return look(number, text, found), y * 2
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    with torch.no_grad():
+        for _ in range(3):
+            for x in X:
+                assert repr(compiled(x.clone())) == repr(fn(x.clone()))
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_a_tensor_that_is_written_later_is_read_in_time():
+    def fn(x):
+        y = x + 1
+        first = y[0].item()
+        text = f"{y}"
+        y.add_(1)
+        return first, text, y
+
+    stats = check(fn, *X, breaks=4, regions=3)
+    assert any("is written before" in reason for reason in stats["break_reasons"])
+    with pytest.raises(torchbolt.exc.GraphBreak, match="written before"), torch.no_grad():
+        torchbolt.compile(lambda x: fn(x), fullgraph=True)(X[0])
+
+
+def test_random_numbers_come_in_order():
+    def fn(x):
+        a = random.random()
+        y = x * a
+        z = y + random.random()
+        return z, a
+
+    check(fn, *X)
+
+
+def shown(fn, *args):
+    """What `fn` prints, logs and warns, in order."""
+    seen = io.StringIO()
+    logger = logging.getLogger("torchbolt_tests.late")
+    handler = logging.StreamHandler(seen)
+    handler.setFormatter(logging.Formatter("%(funcName)s:%(lineno)d %(message)s"))
+    logger.handlers[:], logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda m, c, file, line, *_: seen.write(f"{file}:{line} {m}\n")
+        fn(*args, seen)
+    return seen.getvalue()
+
+
+def test_what_is_shown_keeps_its_order_and_its_lines():
+    logger = logging.getLogger("torchbolt_tests.late")
+
+    def inner(y, out):
+        print("in", y.sum().item(), file=out)
+        warnings.warn(f"low {y.min():.1f}", stacklevel=2)
+        logger.warning("mean %.2f of %s", y.mean().item(), y.shape)
+        return y + 1
+
+    def fn(x, out):
+        y = inner(x * 2, out)
+        for i in range(2):
+            y = y * 2
+            print(i, y, [1, {"a": None}], sep=" | ", end=";\n", file=out)
+        logger.info("done")
+        return y
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for _ in range(3):
+        for x in X:
+            assert shown(compiled, x) == shown(fn, x)
+
+
+def test_delayed_calls_come_before_an_end_and_an_exception():
+    def fn(x, out):
+        y = x * 2
+        print("first", y, file=out)
+        if y.sum() > 0:
+            print("second", file=out)
+            raise KeyError("x")
+        return y
+
+    compiled = torchbolt.compile(fn)
+
+    def caught(f):
+        def run(x, out):
+            try:
+                f(x, out)
+            except KeyError:
+                print("caught", file=out)
+
+        return run
+
+    for _ in range(3):
+        assert shown(caught(compiled), X[0]) == shown(caught(fn), X[0])
+
+
+def test_functions_that_the_user_names():
+    lines = []
+
+    def note(text, value):
+        lines.append(f"{text} {float(value):.2f}")
+
+    def fn(x):
+        y = x * 2
+        note("sum", y.sum())
+        return y + 1
+
+    with torchbolt.config.patch(reorderable_logging_functions={note}):
+        compiled = torchbolt.compile(fn, fullgraph=True)
+        with torch.no_grad():
+            for x in X:
+                compiled(x)
+    assert lines == ["sum 14.00", "sum 15.00"]
+
+
+def test_it_can_be_switched_off():
+    with torchbolt.config.patch(delay_logging=False), torch.no_grad():
+        with pytest.raises(torchbolt.exc.GraphBreak, match="print"):
+            torchbolt.compile(lambda x: print(x.shape), fullgraph=True)(X[0])
+
+
+def test_with_gradients():
+    def fn(x):
+        loss = (x * 3).sum()
+        return loss, loss.item(), f"{loss}"
+
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for x in X:
+        x = x.clone().requires_grad_()
+        loss, number, text = compiled(x)
+        loss.backward()
+        assert number == loss.item() and text == f"{loss}" and torch.equal(x.grad, torch.full((3,), 3.0))
