@@ -4,29 +4,87 @@ from __future__ import annotations
 
 import json
 import linecache
+import re
 from dataclasses import asdict, dataclass, field
 
 from torchbolt import api
 
+# Reason, as the C++ side words it -> what a user can do about it.
+_HINTS = [
+    (r"builtins\.print|is shown|wants a tensor's elements", "show copies (y.clone()), or show it after the last write"),
+    (
+        r"is_nonzero|aten::_local_scalar_dense|reads a number or text",
+        "keep the decision on tensors: torch.where, masks",
+    ),
+    (r"aten::(nonzero|masked_select|unique|_unique|index)", "use masks and torch.where, whose sizes are known"),
+    (r"tolist|numpy|__array__", "keep the computation on tensors, or move the conversion out of the model"),
+    (r"time\.", "measure around the compiled call"),
+    (r"random\.", "draw with torch (torch.rand), or outside and pass it in"),
+    (r"is disabled|graph_break", "this end was asked for; take the mark away to have none"),
+    (r"C function that is not known", "torchbolt.allow_in_graph(f) says that f may be called without a region's end"),
+    (r"generator from outside|iterator from outside|from outside is advanced", "loop over a list, or make it inside"),
+    (r"runs within this instruction|CPython ran", "call that code from the model itself instead of from C"),
+    (r"very long", "compile a part of it, or make loops shorter"),
+]
+
+
+def _hint(reason: str) -> str:
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")
+
 
 @dataclass
 class BreakReason:
-    """Why a region ended: the reason and the user's lines, innermost last."""
+    """Why a region ended: the reason, where, and the user's lines, innermost last.
+
+    Columns count from 0, in bytes, as co_positions() has them; -1: not known.
+    """
 
     reason: str
     user_stack: list
+    id: str = ""
+    column: int = -1
+    end_line: int = -1
+    end_column: int = -1
+
+    @property
+    def file(self) -> str:
+        """The file of the innermost line."""
+        return self.user_stack[-1][0] if self.user_stack else ""
+
+    @property
+    def line(self) -> int:
+        """The number of the innermost line."""
+        return self.user_stack[-1][1] if self.user_stack else 0
 
     @property
     def source(self) -> str:
         """The text of the innermost line."""
-        if not self.user_stack:
-            return ""
-        file, line, _ = self.user_stack[-1]
-        return linecache.getline(file, line).strip()
+        return linecache.getline(self.file, self.line).strip() if self.user_stack else ""
+
+    @property
+    def expression(self) -> str:
+        """The part of that line which ended the region; all of it where that is not known or ends on another."""
+        if self.column < 0 or self.end_line != self.line:
+            return self.source
+        return linecache.getline(self.file, self.line).encode()[self.column : self.end_column].decode(errors="replace")
+
+    @property
+    def hint(self) -> str:
+        """What can be done about it; may be empty."""
+        return _hint(self.reason)
+
+    def as_dict(self) -> dict:
+        """Everything, for JSON."""
+        names = ("id", "reason", "hint", "file", "line", "column", "end_line", "end_column", "source", "expression")
+        facts = {name: getattr(self, name) for name in names}
+        return facts | {"user_stack": [{"file": f, "line": n, "function": name} for f, n, name in self.user_stack]}
 
     def __str__(self) -> str:
+        column = f":{self.column + 1}" if self.column >= 0 else ""
         lines = [f"    {file}:{line} in {function}" for file, line, function in self.user_stack]
-        return "\n".join([self.reason, *lines])
+        if lines:
+            lines[-1] = lines[-1].replace(f":{self.line} in", f":{self.line}{column} in") + f": {self.expression}"
+        return "\n".join([self.reason, *lines] + ([f"    hint: {self.hint}"] if self.hint else []))
 
 
 @dataclass
@@ -56,14 +114,7 @@ class Explanation:
     def to_json(self, **kwargs) -> str:
         """Everything as JSON; a break has its file, line and source text. Arguments are json.dumps's."""
         facts = asdict(self)
-        facts["break_reasons"] = [
-            {
-                "reason": b.reason,
-                "source": b.source,
-                "user_stack": [{"file": f, "line": n, "function": name} for f, n, name in b.user_stack],
-            }
-            for b in self.break_reasons
-        ]
+        facts["break_reasons"] = [b.as_dict() for b in self.break_reasons]
         return json.dumps(facts, **kwargs)
 
     def __str__(self) -> str:
@@ -77,8 +128,7 @@ class Explanation:
             f"Guards: {len(self.out_guards)}"
             + (f", checked in {self.guard_us:.1f} us" if self.guard_us is not None else ""),
         ]
-        for i, reason in enumerate(self.break_reasons, 1):
-            out.append(f"Break {i}: {reason}")
+        out += [f"Break {reason.id}: {reason}" for reason in self.break_reasons]
         for again in self.recompiles:
             out.append(f"Recorded again: {again['where']}, because {again['guard']}")
         for why in self.eager_regions:
@@ -89,11 +139,21 @@ class Explanation:
         return "\n".join(out)
 
 
+def _breaks(ends) -> list[BreakReason]:
+    """One for each end, in order; ends at one place for one reason have one id."""
+    ids: dict[tuple, str] = {}
+    out = []
+    for end in ends:
+        place = (tuple(end["user_stack"]), *end["position"], end["reason"])
+        _, *span = end["position"]
+        out.append(BreakReason(end["reason"], end["user_stack"], ids.setdefault(place, f"B{len(ids) + 1}"), *span))
+    return out
+
+
 def _collect(regions) -> Explanation:
     e = Explanation()
     for r in regions:
         e.out_guards += r["guards"]
-        e.break_reasons += [BreakReason(b["reason"], b["user_stack"]) for b in r["breaks"]]
         if "ops" not in r:
             continue
         e.graphs.append(r["graph"])
@@ -107,7 +167,6 @@ def _collect(regions) -> Explanation:
         for stage, seconds in r["stage_seconds"].items():
             e.stage_times[stage] = e.stage_times.get(stage, 0.0) + seconds
     e.graph_count = len(e.graphs)
-    e.graph_break_count = len(e.break_reasons)
     e.compile_times = ", ".join(f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in e.stage_times.items())
     return e
 
@@ -121,10 +180,12 @@ def explain(fn, **options):
     def run(*args, **kwargs):
         compiled = api.compile(fn, **options)
         inner = api.compiled_of(compiled)
-        before = len(inner._regions())
+        before, ends_before = len(inner._regions()), len(inner._region_ends())
         compiled(*args, **kwargs)
         api.wait()
         explanation = _collect(inner._regions()[before:] or inner._regions())
+        explanation.break_reasons = _breaks(inner._region_ends()[ends_before:] or inner._region_ends())
+        explanation.graph_break_count = len(explanation.break_reasons)
         explanation.recompiles = inner._recompiles()
         bound = () if compiled is inner else (getattr(compiled, "__self__", compiled),)
         seconds = inner._guard_seconds(*bound, *args, **kwargs)
