@@ -159,7 +159,20 @@ def _reduce(function, iterable, /, *initial):
     return value
 
 
+def _next_map(function, iterators):
+    return function(*[next(iterator) for iterator in iterators])
+
+
+def _next_filter(function, iterator):
+    for item in iterator:
+        if item if function is None or function is bool else function(item):
+            return item
+    raise StopIteration
+
+
 STAND_INS = {
+    "next map": _next_map,
+    "next filter": _next_filter,
     "torch._C._FunctionBase.apply": apply_function,
     "builtins.any": _any,
     "builtins.all": _all,

@@ -36,7 +36,7 @@ bool has_numbers(PyObject* tensor);
 int64_t count_of(const c10::TensorImpl& tensor);
 bool is_floating(PyObject* tensor);
 bool same_dtype(PyObject* a, PyObject* b);
-/// Goes up with every write to its memory; -1: this tensor does not count them.
+/// Goes up with every write to its memory; -1: this tensor does not count them (inference mode).
 int64_t version_of(PyObject* tensor);
 /// .grad of a tensor, borrowed, null when None.
 PyObject* tensor_grad(PyObject* tensor);

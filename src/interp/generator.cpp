@@ -132,7 +132,7 @@ Frame* start_throw(PyObject* object, PyObject* exception) {
 }
 
 bool is_delegating(PyObject* self) {
-  PyObject* target = PyObject_GetAttrString(self, "gi_yieldfrom");
+  PyObject* target = PyObject_GetAttrString(self, PyCoro_CheckExact(self) ? "cr_await" : "gi_yieldfrom");
   const bool delegating = target != Py_None;
   Py_XDECREF(target);
   return delegating;
@@ -356,8 +356,10 @@ bool is_interpreted_generator(PyObject* object) { return Py_IS_TYPE(object, &int
 PyObject* make_interpreted_generator(PyFunctionObject* function, PyObject* const* args, size_t nargs,
                                      PyObject* kwnames) {
   PyObject* object = PyObject_Vectorcall(reinterpret_cast<PyObject*>(function), args, nargs, kwnames);
-  // Nobody else has seen the fresh object, and both types have the same layout.
-  if (object && PyGen_CheckExact(object)) Py_SET_TYPE(object, &interpreted_generator_type);
+  // Nobody else has seen the fresh object, and both types have the same layout. What is awaited CPython wants
+  // exact.
+  const bool awaited = reinterpret_cast<PyCodeObject*>(function->func_code)->co_flags & CO_ITERABLE_COROUTINE;
+  if (object && PyGen_CheckExact(object) && !awaited) Py_SET_TYPE(object, &interpreted_generator_type);
   return object;
 }
 

@@ -154,6 +154,7 @@ class Bridge final : public observe::RecorderHooks {
     wanted.push_back(*id);
     return static_cast<int>(wanted.size()) - 1;
   }
+  int64_t writes(PyObject* tensor) override { return recorder.writes(THPVariable_Unpack(tensor)); }
   void take_back() override { recorder.take_back(); }
   PyObject* early_tensor(Py_ssize_t index, double value) override {
     // Other compilers are given what the call was given.

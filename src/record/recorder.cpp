@@ -294,7 +294,25 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     else
       escaped_ = op.operator_name().name + " that resizes its out= argument";
   }
+  note_writes(entry);
   tape_.entries.push_back(std::move(entry));
+}
+
+void Recorder::note_writes(const Entry& entry) {
+  const auto& arguments = entry.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = arguments[i].alias_info();
+    if (!alias || !alias->isWrite()) continue;
+    for (TensorId id : entry.args[i].tensors)
+      if (id >= 0) ++writes_[tape_.tensors[static_cast<size_t>(id)].storage];
+  }
+}
+
+int64_t Recorder::writes(const at::Tensor& t) const {
+  if (!is_plain(t)) return -1;
+  auto storage = storages_.find(t.storage().unsafeGetStorageImpl());
+  auto count = storage == storages_.end() ? writes_.end() : writes_.find(storage->second);
+  return count == writes_.end() ? 0 : count->second;
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {

@@ -78,6 +78,8 @@ class Recorder {
   std::optional<TensorId> find(const at::Tensor& t) const;
   /// Its id; a tensor not seen before becomes an input.
   TensorId input_id(const at::Tensor& t);
+  /// How often recorded operators wrote to its memory; -1: not that kind of tensor.
+  int64_t writes(const at::Tensor& t) const;
   /// Constants made inside the run from Python data (torch.tensor(...)): their contents when made. By input
   /// index.
   const std::unordered_map<int, at::Tensor>& constants() const { return constants_; }
@@ -93,6 +95,7 @@ class Recorder {
 
  private:
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void note_writes(const Entry& entry);
   Arg take(const c10::IValue& v, bool is_result, int entry);
   TensorId tensor_id(const at::Tensor& t, bool is_result, int entry);
   TensorId add_tensor(const at::Tensor& t, int entry);
@@ -114,6 +117,7 @@ class Recorder {
   std::unordered_map<int, at::Tensor> constants_;
   std::unordered_map<c10::TensorImpl*, TensorId> ids_;
   std::unordered_map<c10::StorageImpl*, int> storages_;
+  std::unordered_map<int, int64_t> writes_;  ///< by storage
   int next_storage_ = 0;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> keep_impls_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> keep_storages_;

@@ -419,6 +419,22 @@ def test_python_that_native_code_calls(name):
     check(CONSUMERS[name], X, rounds=14, settled_after=11)
 
 
+class Parts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Tanh()
+
+    def forward(self, x):
+        for name, part in self.named_children():
+            x = part(x) + 1
+            ends(name)
+        return x
+
+
+def test_generators_of_torch():
+    check(Parts(), X, rounds=10, settled_after=7)
+
+
 class Measured:
     def __init__(self, x):
         self.x = x

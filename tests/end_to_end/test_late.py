@@ -131,6 +131,18 @@ def test_random_numbers_come_in_order():
     check(fn, *X)
 
 
+def test_arithmetic_of_late_numbers_as_operands():
+    def fn(x):
+        y = x * random.uniform(1, 3)
+        return y * (y.sum().item() / 4 + 1), x * (2 * random.random() - 1)
+
+    check(fn, *X)
+
+
+def test_a_method_in_c_where_a_region_ends():
+    check(lambda x: x * random.randint(2, 2), X[0], breaks=1, regions=1)
+
+
 def shown(fn, *args):
     """What `fn` prints, logs and warns, in order."""
     seen = io.StringIO()
@@ -230,3 +242,36 @@ def test_with_gradients():
         loss, number, text = compiled(x)
         loss.backward()
         assert number == loss.item() and text == f"{loss}" and torch.equal(x.grad, torch.full((3,), 3.0))
+
+
+def test_in_inference_mode():
+    def fn(x):
+        y = x * 2
+        first = y[0].item()
+        y.add_(1)
+        return y, first, y[1].item()
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    with torch.inference_mode():
+        for x in X * 3:
+            assert repr(compiled(x.clone())) == repr(fn(x.clone()))
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+    compiled = torchbolt.compile(lambda x: ((x * 2).sum().item(), f"{x * 3}"), fullgraph=True)
+    with torch.inference_mode():
+        for x in X:
+            assert compiled(x) == ((x * 2).sum().item(), f"{x * 3}")
+
+
+def test_text_of_a_tensor_that_cannot_wait():
+    def fn(x):
+        y = x * 2
+        text = f"{y}"
+        y.zero_()
+        return text
+
+    check(fn, X[0], breaks=2, regions=2)
+    with torch.inference_mode():
+        torchbolt.reset()
+        compiled = torchbolt.compile(fn)
+        assert [compiled(x) for x in X * 2] == [fn(x) for x in X * 2]

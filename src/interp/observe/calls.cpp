@@ -71,14 +71,32 @@ bool loops_over_arguments(const CFunction& row) {
   return names.count(row.name) != 0;
 }
 
+// CPython keeps these private to bltinmodule.c.
+struct MapObject {
+  PyObject_HEAD PyObject *iterators, *function;
+};
+struct FilterObject {
+  PyObject_HEAD PyObject *function, *iterator;
+};
+
+bool calls_python(PyObject* object) {
+  if (PyObject* function = interp::interpreted_function_target(object)) object = function;
+  return PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object);
+}
+
+/// A map or filter whose function is Python.
+bool calls_python_for_items(PyObject* object) {
+  if (Py_IS_TYPE(object, &PyMap_Type)) return calls_python(reinterpret_cast<MapObject*>(object)->function);
+  return Py_IS_TYPE(object, &PyFilter_Type) &&
+         calls_python(reinterpret_cast<FilterObject*>(object)->function);
+}
+
 /// Going through it runs Python code. (A tensor's `__iter__` is Python, but nothing a region would end in.)
 bool iterates_in_python(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (guard::is_tensor(object)) return false;
-  return PyGen_Check(object) || type->tp_iter == python_slots.iter || type->tp_iternext == python_slots.next;
-}
-bool calls_python(PyObject* object) {
-  return PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object);
+  return PyGen_Check(object) || type->tp_iter == python_slots.iter ||
+         type->tp_iternext == python_slots.next || calls_python_for_items(object);
 }
 bool leads_to_python(PyObject* object) { return iterates_in_python(object) || calls_python(object); }
 
@@ -250,13 +268,13 @@ Control control_of(PyObject* callable) {
 namespace {
 
 /// The Python function of torchbolt.stand_ins for a native one, borrowed; null if it has none.
-PyObject* stand_in(const CFunction& row) {
+PyObject* stand_in(const std::string& name_of_native) {
   static PyObject* const table = [] {
     PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.stand_ins"));
     return module ? PyObject_GetAttrString(module.get(), "STAND_INS") : nullptr;
   }();
   if (!table) return nullptr;
-  PyRef name = PyRef::steal(PyUnicode_FromString(row.name.c_str()));
+  PyRef name = PyRef::steal(PyUnicode_FromString(name_of_native.c_str()));
   return PyDict_GetItemWithError(table, name.get());
 }
 
@@ -283,7 +301,7 @@ PyObject* stand_in_for(PyObject* callable, PyObject* const* args, size_t nargs, 
   if (always) self = PyCFunction_GET_SELF(callable);
   if (self && !PyType_Check(callable)) all.push_back(self);
   all.insert(all.end(), args, args + total);
-  return stand_in(row);
+  return stand_in(row.name);
 }
 
 /// What breakpoint() calls, where that is a Python function of the user's: borrowed, or null.
@@ -343,6 +361,27 @@ PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args
 void see_through(PyTypeObject* type, Py_ssize_t offset) {
   transparent_type = type;
   transparent_offset = offset;
+}
+
+/// The next item of a map or filter whose function is Python. Neither frame nor value nor exception: it is
+/// none.
+CallStart Recording::start_next_of_callback(Frame& frame, PyObject* iterator) {
+  if (!calls_python_for_items(iterator)) return {};
+  const bool map = Py_IS_TYPE(iterator, &PyMap_Type);
+  PyObject* next = stand_in(map ? "next map" : "next filter");
+  if (!next) return {};
+  world.pin(next);
+  world.note_function(next);
+  PyObject* function = world.field(
+      iterator, map ? offsetof(MapObject, function) : offsetof(FilterObject, function), interned("function"));
+  if (PyObject* target = interp::interpreted_function_target(function)) function = target;
+  PyObject* rest =
+      world.field(iterator, map ? offsetof(MapObject, iterators) : offsetof(FilterObject, iterator),
+                  interned("iterators"));
+  PyObject* args[] = {function, rest};
+  CallStart start = interp::start_call(*this, frame, next, args, 2, nullptr);
+  if (start.frame) start.frame->return_to = interp::ReturnTo::item_call;
+  return start;
 }
 
 CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,

@@ -56,7 +56,12 @@ bool World::holds_late(PyObject* object) const {
 }
 
 void World::await(PyObject* tensor, PyObject* code, int pc) {
-  awaited.push_back({PyRef::share(tensor), guard::version_of(tensor), PyRef::share(code), pc});
+  awaited.push_back({PyRef::share(tensor), version_of(tensor), PyRef::share(code), pc});
+}
+
+int64_t World::version_of(PyObject* tensor) const {
+  const int64_t version = guard::version_of(tensor);
+  return version >= 0 ? version : hooks_.writes(tensor);
 }
 
 namespace {
@@ -86,8 +91,7 @@ PyObject* operator_function(const char* name) {
 }  // namespace
 
 bool Recording::can_show(PyObject* tensor) {
-  return !world.late(tensor) && guard::version_of(tensor) >= 0 &&
-         (world.find(tensor) || hooks_.knows(tensor));
+  return !world.late(tensor) && world.version_of(tensor) >= 0 && (world.find(tensor) || hooks_.knows(tensor));
 }
 
 PyObject* Recording::late_element(Frame& frame, PyObject* tensor, Py_ssize_t index) {
@@ -177,31 +181,47 @@ PyObject* Recording::late_arithmetic(Frame& frame, int op, PyObject* left, PyObj
                          {function, PyRef::share(left), PyRef::share(right)});
 }
 
-/// tensor * loss.item() is tensor * loss, as far as eager's arithmetic can tell the two apart.
-PyRef Recording::as_operand(PyObject* operand, PyObject* other) {
-  if (!guard::is_tensor(other) || world.late(other)) return {};
-  const Late* late = world.late(operand);
-  const bool early = late ? late->make == Make::early : PyFloat_CheckExact(operand) && world.is_lazy(operand);
-  if (early) {
-    const bool fits = guard::has_numbers(other) && guard::is_floating(other) &&
-                      guard::rank_of(*guard::tensor_impl(other)) > 0;
-    if (!fits) return {};
-    Py_ssize_t index = late ? late->number : static_cast<Py_ssize_t>(world.early.size());
-    PyRef tensor = PyRef::steal(hooks_.early_tensor(index, PyFloat_AS_DOUBLE(operand)));
-    if (tensor && !late)  // a number that the run carried here: whatever it is then
+/// A number that the run has carried here or is late, as a tensor of the region's: one element, float64
+/// unless it is an element as it stands in its tensor. Null without an exception: it is not one of these.
+PyRef Recording::as_tensor(PyObject* number, bool exact) {
+  const Late* late = world.late(number);
+  const bool carried = !late && PyFloat_CheckExact(number) && world.is_lazy(number);
+  if (carried || (late && late->make == Make::early)) {
+    const Py_ssize_t index = late ? late->number : static_cast<Py_ssize_t>(world.early.size());
+    PyRef tensor = PyRef::steal(hooks_.early_tensor(index, PyFloat_AS_DOUBLE(number)));
+    if (tensor && carried)
       world.early.push_back({PyRef::share(reinterpret_cast<PyObject*>(&PyFloat_Type)),
-                             {{{}, world.tree->keep(world.find(operand)->source)}}});
+                             {{{}, world.tree->keep(world.find(number)->source)}}});
     return tensor;
   }
-  if (!late || late->make != Make::element) return {};
+  if (late && late->make == Make::element) {
+    PyObject* tensor = late->parts[0].get();
+    if (guard::count_of(*guard::tensor_impl(tensor)) != 1 || (exact && !guard::is_floating(tensor)))
+      return {};
+    PyRef alone = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
+    alone = alone ? PyRef::steal(PyObject_CallMethod(alone.get(), "reshape", "(())")) : PyRef();
+    return alone && exact ? PyRef::steal(PyObject_CallMethod(alone.get(), "double", nullptr)) : alone;
+  }
+  // Arithmetic of Python's floats is that of float64.
+  if (!late || late->make != Make::call || late->parts.size() != 3) return {};
+  PyRef a = as_tensor(late->parts[1].get(), true), b = as_tensor(late->parts[2].get(), true);
+  if (PyErr_Occurred() || (!a && world.late(late->parts[1].get())) ||
+      (!b && world.late(late->parts[2].get())))
+    return {};
+  return PyRef::steal(PyObject_CallFunctionObjArgs(late->parts[0].get(), a ? a.get() : late->parts[1].get(),
+                                                   b ? b.get() : late->parts[2].get(), nullptr));
+}
+
+/// tensor * loss.item() is tensor * loss, as far as eager's arithmetic can tell the two apart.
+PyRef Recording::as_operand(PyObject* operand, PyObject* other) {
+  if (!guard::is_tensor(other) || world.late(other) || guard::is_tensor(operand)) return {};
+  if (!guard::has_numbers(other) || !guard::is_floating(other)) return {};
+  const bool has_dims = guard::rank_of(*guard::tensor_impl(other)) > 0;
+  const Late* late = world.late(operand);
+  if (!late || late->make != Make::element) return has_dims ? as_tensor(operand, true) : PyRef();
   PyObject* tensor = late->parts[0].get();
-  const bool one = guard::count_of(*guard::tensor_impl(tensor)) == 1;
-  const bool fits = guard::has_numbers(other) && guard::is_floating(other) &&
-                    (guard::same_dtype(tensor, other) ||
-                     (!guard::is_floating(tensor) && guard::rank_of(*guard::tensor_impl(other)) > 0));
-  if (!one || !fits) return {};
-  PyRef alone = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
-  return alone ? PyRef::steal(PyObject_CallMethod(alone.get(), "reshape", "(())")) : PyRef();
+  const bool fits = guard::same_dtype(tensor, other) || (!guard::is_floating(tensor) && has_dims);
+  return fits ? as_tensor(operand, false) : PyRef();
 }
 
 /// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.
@@ -416,7 +436,7 @@ void Recording::not_past_here(const Frame& frame, const std::string& why) {
 void Recording::check_awaited() {
   const std::string why = "wants a tensor's elements, and the tensor is written before the region would end";
   for (const Awaited& each : world.awaited) {
-    if (guard::version_of(each.tensor.get()) == each.version) continue;
+    if (world.version_of(each.tensor.get()) == each.version) continue;
     auto* code = reinterpret_cast<PyCodeObject*>(each.code.get());
     breaks.push_back({why, {line_of(code, each.pc)}, breaks_are_errors()});
     not_past(each.code.get(), each.pc, why);

@@ -26,6 +26,7 @@ struct Collector final : RecorderHooks {
     return static_cast<int>(outputs.size()) - 1;
   }
   bool knows(PyObject*) override { return true; }
+  int64_t writes(PyObject*) override { return -1; }
   void take_back() override {}
   PyObject* early_tensor(Py_ssize_t, double) override { return nullptr; }
   void instruction(const char*, const char*, int) override {}

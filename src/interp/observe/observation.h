@@ -51,6 +51,8 @@ class RecorderHooks {
   /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
   /// why.
   virtual const char* wants_end() = 0;
+  /// How often operators of the region wrote to its memory; -1: not known.
+  virtual int64_t writes(PyObject* tensor) = 0;
   /// What operators did since `instruction` is not part of the region, which goes on.
   virtual void take_back() = 0;
   /// A tensor that holds what the region's `index`-th early call gave (in this run `value`), to be an operand

@@ -62,11 +62,11 @@ struct Raised {
 Recording::Recording(RecorderHooks& hooks) : world(hooks), hooks_(hooks) {
   watch_instructions = true;
   counts_stops = true;
-  world.on_late_use = [this] {
+  world.end_region = [this](const std::string& why) {
     if (on)
-      end_here(*interp::current_frame(), "reads a number or text that is made of a tensor's elements");
+      end_here(*interp::current_frame(), why);
     else if (!broken_off)
-      world.distrust("a number made of a tensor's elements is kept where it cannot be made again");
+      world.distrust(why);
   };
 }
 

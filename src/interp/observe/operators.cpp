@@ -279,6 +279,8 @@ interp::CallStart Recording::start_next(Frame& frame, PyObject* iterator) {
     note_special(iterator, names_of.next_);
     if (PyGen_Check(iterator) && is_outside(iterator))
       end_here(frame, "a generator from outside is advanced");
+    const interp::CallStart start = on ? start_next_of_callback(frame, iterator) : interp::CallStart();
+    if (!start.failed() || PyErr_Occurred()) return start;
   }
   return Semantics::start_next(frame, iterator);
 }

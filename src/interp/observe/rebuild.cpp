@@ -148,6 +148,7 @@ int Rebuilder::fresh_value(PyObject* object) {
     return add(Make::constant, object);
   if (PyCFunction_Check(object) && PyModule_Check(reinterpret_cast<PyCFunctionObject*>(object)->m_self))
     return add(Make::constant, object);
+  if (PyCFunction_Check(object)) return builtin_method_value(object);
   if (is_builtin_iterator(object)) return iterator_value(object);
   if (PyContextToken_CheckExact(object)) return token_value(object);
   if (interp::is_interpreted_generator(object) || PyGen_CheckExact(object)) return generator_value(object);
@@ -228,6 +229,19 @@ int Rebuilder::cell_value(PyObject* object) {
     recipe.fills.push_back({Fill::cell, made, -1, inside, 0});
   }
   return made;
+}
+
+/// A method in C, bound to an object: found on it again under its name.
+int Rebuilder::builtin_method_value(PyObject* object) {
+  auto* function = reinterpret_cast<PyCFunctionObject*>(object);
+  PyObject* self = function->m_self;
+  PyRef name = PyRef::steal(PyUnicode_InternFromString(function->m_ml->ml_name));
+  PyObject* found = PyType_Check(self) ? nullptr : _PyType_Lookup(Py_TYPE(self), name.get());
+  const bool same = found && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
+                    reinterpret_cast<PyMethodDescrObject*>(found)->d_method == function->m_ml;
+  if (!same) return fail(object, "made by the region cannot be made again");
+  int getter = value(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr")), owner = value(self);
+  return add(Make::call, nullptr, 0, {getter, owner, value(name.get())});
 }
 
 /// Built-in iterators describe themselves: (iter, (what is left,)[, position]).
@@ -392,6 +406,7 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
     PyObject* old = PyTuple_GET_SIZE(before) ? PyTuple_GET_ITEM(before, 0) : nullptr;
     if (contents != old) recipe.effects.push_back({Effect::set_cell, target, -1, value(contents), 0, {}});
   } else {
+    if (PyAnySet_Check(container) && PyObject_RichCompareBool(container, before, Py_EQ) == 1) return;
     PyRef now = PyRef::steal(PySequence_List(container));
     Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
     bool extended = PyList_Check(container) && old_size >= 0 && PyList_GET_SIZE(now.get()) >= old_size;

@@ -41,6 +41,7 @@ class Rebuilder {
   int function_value(PyObject* object);
   int cell_value(PyObject* object);
   int iterator_value(PyObject* object);
+  int builtin_method_value(PyObject* object);
   int token_value(PyObject* object);
   int instance_value(PyObject* object);
   int generator_value(PyObject* object);

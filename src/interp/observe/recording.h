@@ -141,11 +141,13 @@ class Recording final : public interp::Semantics {
   PyObject* late_join(PyObject* text, PyObject* const* items, Py_ssize_t n);
   PyObject* late_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right);
   PyRef as_operand(PyObject* operand, PyObject* other);
+  PyRef as_tensor(PyObject* number, bool exact);
   /// `result` of a native call whose size is data: it becomes late. False: the region must end.
   bool late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                      PyObject* result, const Frame& frame);
   PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
                        PyObject* self, PyObject* kwnames);
+  interp::CallStart start_next_of_callback(Frame& frame, PyObject* iterator);
   PyRef delayed_argument(Frame& frame, PyObject* arg, bool as_text);
   bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
              PyObject** result);

@@ -131,6 +131,13 @@ PyObject* formatted(const Call& c) {
                  : nullptr;
 }
 
+/// Without a spec it is str(); with one, an error that object words.
+PyObject* object_format(const Call& c) {
+  const bool plain =
+      c.nargs == 2 && !c.kwnames && PyUnicode_Check(c.args[1]) && !PyUnicode_GET_LENGTH(c.args[1]);
+  return plain ? c.recording.format_value(c.frame, c.args[0], 1, nullptr) : nullptr;
+}
+
 PyObject* class_of(const Call& c) {
   if (c.nargs != 1) return nullptr;
   PyTypeObject* type = interp::is_interpreted_generator(c.args[0]) ? &PyGen_Type : Py_TYPE(c.args[0]);
@@ -340,7 +347,7 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"object.__repr__", nothing_read},
     {"object.__str__", representation},
     {"object.__reduce_ex__", reduce},
-    {"object.__format__", formatted},
+    {"object.__format__", object_format},
     {"dict.get", dict_get},
     {"dict.__contains__", dict_contains},
     {"dict.__getitem__", dict_subscript},

@@ -156,7 +156,7 @@ bool World::is_scalar(PyObject* object) const { return object && (is_number(obje
 
 void World::use(PyObject* object) {
   if ((lazy_.empty() && followed_.empty() && late_.empty()) || !object) return;
-  if (late_.count(object)) return on_late_use();
+  if (late_.count(object)) return late_use();
   if (is_number(object)) {
     if (auto at = followed_.find(object); at != followed_.end()) {
       notes->add(at->second.expression, Relation::eq, PyLong_AsLongLong(object));
@@ -203,7 +203,7 @@ void World::use(PyObject* object) {
 }
 
 void World::use_all() {
-  if (!late_.empty()) on_late_use();
+  if (!late_.empty()) late_use();
   while (!lazy_.empty()) use(lazy_.back());
   for (auto& [object, followed] : followed_) use(object);
 }
@@ -292,7 +292,7 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   if (!known) return value;
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
   if (!is_key(key)) {
-    distrust("a dictionary is read by a key that is an object");
+    end_region("a dictionary from outside is read by a key that is an object");
     return value;
   }
   PyRef name = canonical_key(key);
@@ -428,7 +428,8 @@ void World::guard_whole(PyObject* contents, Known& known) {
     PyRef keys = PyRef::steal(PySequence_Tuple(contents));
     if (!keys) return PyErr_Clear(), distrust("a container's keys cannot be listed");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); ++i)
-      if (!is_key(PyTuple_GET_ITEM(keys.get(), i))) return distrust("a container has objects as keys");
+      if (!is_key(PyTuple_GET_ITEM(keys.get(), i)))
+        return end_region("a container from outside that has objects as keys is read");
     source->assume(Check::keys, keys.get());
     for (Py_ssize_t i = 0; PyDict_Check(contents) && i < PyTuple_GET_SIZE(keys.get()); ++i) {
       PyRef key = canonical_key(PyTuple_GET_ITEM(keys.get(), i));

@@ -114,8 +114,11 @@ class World {
   bool holds_late(PyObject* object) const;
   /// The contents of `tensor` will be read at the region's end.
   void await(PyObject* tensor, PyObject* code, int pc);
-  /// Called where a late value is read: ends the region.
-  std::function<void()> on_late_use;
+  /// Goes up with every write to its memory; -1: that cannot be told.
+  int64_t version_of(PyObject* tensor) const;
+  /// Ends the region before the instruction in progress, which reads what later calls could not read the same
+  /// way.
+  std::function<void(const std::string& why)> end_region;
   std::vector<Awaited> awaited;
   std::vector<DelayedCall> calls;
   std::vector<guard::EarlyCall> early;
@@ -189,6 +192,7 @@ class World {
  private:
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;
+  void late_use() { end_region("reads a number, text or tensor that is only made where the region ends"); }
   Source* source_for(PyObject* object);
   void guard_whole(PyObject* contents, Known& known);
 
