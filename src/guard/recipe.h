@@ -20,7 +20,7 @@ enum class Make : uint8_t {
   constant,  ///< `object`
   source,    ///< object in register `number` of the check
   tensor,    ///< output `number` of the program
-  size,      ///< int: `number`-th of the sizes that differ between calls
+  number,    ///< step `number` of the numbers that differ between calls
   tuple,     ///< of parts; with `object`: that tuple subclass (named tuples, torch.Size, struct sequences)
   list,      ///< with `object`: that list subclass
   dict,      ///< filled by `fill`; with `object`: that dict subclass
@@ -93,14 +93,14 @@ struct Recipe {
   std::vector<FrameRecipe> frames;  ///< region ended inside a call: where to go on
 
   /// Makes everything, applies the effects. `objects` are Found::objects, `tensors` the program's outputs as
-  /// Python tensors (both borrowed). On success `values` holds one reference each and true is returned; false
-  /// leaves an exception set and no effect applied.
-  bool run(const std::vector<PyRef>& objects, PyObject* const* tensors, const std::vector<int64_t>& sizes,
+  /// Python tensors (both borrowed), `numbers` Found::numbers. On success `values` holds one reference each
+  /// and true is returned; false leaves an exception set and no effect applied.
+  bool run(const std::vector<PyRef>& objects, PyObject* const* tensors, const std::vector<PyRef>& numbers,
            std::vector<PyRef>& values) const;
 
   /// run, and the result: new reference or null with an exception.
   PyObject* run_result(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                       const std::vector<int64_t>& sizes = {}) const;
+                       const std::vector<PyRef>& numbers = {}) const;
 
   std::vector<std::string> describe() const;
 };

@@ -70,10 +70,8 @@ int Rebuilder::value(PyObject* object) {
   if (PyLong_CheckExact(object) && world_.is_identity(object)) return fail(object, "from id() is kept");
   held_.push_back(PyRef::share(object));
   made_[object] = kInProgress;
-  if (const Sym* size = world_.followed(object)) {
-    world_.sizes_out.push_back({*size, PyLong_AsLongLong(object)});
-    return made_[object] = add(Make::size, nullptr, static_cast<Py_ssize_t>(world_.sizes_out.size()) - 1);
-  }
+  if (is_number(object) && world_.follows_number(object))
+    return made_[object] = add(Make::number, nullptr, world_.step_of(object));
   if (PyTuple_Check(object) && !world_.find(object) && world_.holds_followed(object, 8))
     return made_[object] = fresh_value(object);
   // A number alone may be carried along unread; everything else that is a leaf becomes a constant.

@@ -22,7 +22,7 @@ using interp::Frame;
 
 class Recording final : public interp::Semantics {
  public:
-  explicit Recording(RecorderHooks& hooks) : world(hooks), hooks_(hooks) { watch_instructions = true; }
+  explicit Recording(RecorderHooks& hooks);
 
   World world;
   bool on = true;
@@ -116,6 +116,11 @@ class Recording final : public interp::Semantics {
  private:
   // sizes.cpp: operations on numbers that differ between calls. *handled: the result is the operation's.
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
+  void use_others(const std::vector<PyObject*>& numbers);
+  PyObject* expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
+  PyObject* take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
+  PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
+  PyObject* number_call(PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   PyObject* size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
                       size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);
