@@ -67,6 +67,20 @@ bool on_cpu(const record::Tape& tape) {
   return true;
 }
 
+/// Solves `sizes` until lowering can bind the sizes of every tensor of the tape. False: it cannot be lowered.
+bool bind_sizes(const Recorded& recorded, autograd::Sizes& sizes) {
+  while (true) {
+    try {
+      autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
+      return true;
+    } catch (const SizeDemand& demand) {
+      if (!sizes.solve(demand, demand.where + " (" + demand.what() + ")")) return false;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+}
+
 std::string obstacle(const Recorded& r) {
   if (!r.obstacle.empty()) return r.obstacle;
   if (needs_gradients(r.tape)) return "gradients are needed";
@@ -78,9 +92,87 @@ std::string obstacle(const Recorded& r) {
 
 namespace {
 
+/// From the functional graph on. `tape` and `wanted` are taken once nothing can throw any more.
+std::shared_ptr<program::Region> finish(autograd::Lowered lowered, record::Tape& tape,
+                                        std::vector<record::TensorId>& wanted,
+                                        std::vector<autograd::SizeSymbol> symbols, const std::string& name,
+                                        Stages& stages) {
+  auto& stats = program::Stats::get();
+  stages.enter("graph");
+  graph::optimize(*lowered.graph);
+  std::string graph_text = graph::print(*lowered.graph);
+  log("post_grad_graphs", graph_text);
+  stages.enter("loops");
+  auto plan = loops::plan(std::move(lowered.graph), codegen::cpu::plan_options());
+  program::check_sizes(plan);
+  std::string plan_text = loops::print(plan);
+  log("fusion", plan_text);
+  stages.enter("codegen");
+  auto code = codegen::cpu::compile(plan);
+  ++(code.module->from_cache() ? stats.cache_hits : stats.cache_misses);
+  log("cache", name + (code.module->from_cache() ? ": found in the disk cache" : ": compiled"));
+  stages.enter("program");
+  auto region = std::make_shared<program::Region>(std::move(tape), std::move(wanted), std::move(lowered),
+                                                  std::move(plan), std::move(code), std::move(symbols));
+  stages.finish();
+  region->facts.graph_text = std::move(graph_text);
+  region->facts.plan_text = std::move(plan_text);
+  return region;
+}
+
+/// All of `lowered` but its graph.
+autograd::Lowered without_graph(const autograd::Lowered& lowered) {
+  autograd::Lowered rest;
+  rest.calls = lowered.calls;
+  rest.inputs = lowered.inputs;
+  rest.outputs = lowered.outputs;
+  rest.reshaped = lowered.reshaped;
+  rest.constants = lowered.constants;
+  return rest;
+}
+
+using Specialize = std::function<std::shared_ptr<program::Region>(const std::vector<int64_t>&)>;
+
+/// What makes the same region for known sizes: Region::specialize.
+Specialize specializer(const autograd::Lowered& lowered, std::vector<record::TensorId> wanted,
+                       std::vector<autograd::SizeSymbol> symbols, const std::string& name) {
+  std::shared_ptr<const graph::Graph> general = graph::clone(*lowered.graph);
+  auto rest = std::make_shared<const autograd::Lowered>(without_graph(lowered));
+  return [=](const std::vector<int64_t>& values) -> std::shared_ptr<program::Region> {
+    try {
+      auto known = [&](Sym s) {
+        for (size_t i = 0; i < symbols.size(); ++i)
+          if (symbols[i].symbol == s && symbols[i].input >= 0) return Sym(values[i]);
+        return s;
+      };
+      autograd::Lowered one = without_graph(*rest);
+      one.graph = graph::clone(*general);
+      graph::substitute(*one.graph, known);
+      for (auto* list : {&one.outputs, &one.reshaped})
+        for (autograd::TensorOut& o : *list) {
+          for (auto* sizes : {&o.sizes, &o.strides})
+            for (Sym& s : *sizes) s = substitute(s, known);
+          o.offset = substitute(o.offset, known);
+        }
+      std::vector<autograd::SizeSymbol> numbers;
+      for (const autograd::SizeSymbol& s : symbols)
+        if (s.input < 0) numbers.push_back(s);
+      Stages stages;
+      record::Tape tape;
+      std::vector<record::TensorId> same = wanted;
+      auto region = finish(std::move(one), tape, same, std::move(numbers), name, stages);
+      ++program::Stats::get().specialized;
+      log("dynamic", name + ": a program for sizes that came often");
+      return region;
+    } catch (const std::exception& e) {
+      log("dynamic", name + ": no program for sizes that came often: " + e.what());
+      return nullptr;
+    }
+  };
+}
+
 /// The stages in order. Throws SizeDemand where one of them cannot go on with `sizes`.
 std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& sizes, Stages& stages) {
-  auto& stats = program::Stats::get();
   stages.enter("functionalize");
   auto lowered =
       autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
@@ -94,49 +186,39 @@ std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& size
     region->facts.graph_text = std::move(text);
     return region;
   }
-  stages.enter("graph");
-  graph::optimize(*lowered.graph);
-  std::string graph_text = graph::print(*lowered.graph);
-  log("post_grad_graphs", graph_text);
-  stages.enter("loops");
-  auto plan = loops::plan(std::move(lowered.graph), codegen::cpu::plan_options());
-  program::check_sizes(plan);
-  std::string plan_text = loops::print(plan);
-  log("fusion", plan_text);
-  stages.enter("codegen");
-  auto code = codegen::cpu::compile(plan);
-  ++(code.module->from_cache() ? stats.cache_hits : stats.cache_misses);
-  log("cache", recorded.name + (code.module->from_cache() ? ": found in the disk cache" : ": compiled"));
-  stages.enter("program");
-  auto region =
-      std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted),
-                                        std::move(lowered), std::move(plan), std::move(code), sizes.open());
-  stages.finish();
+  Specialize specialize;
+  const std::vector<autograd::SizeSymbol> open = sizes.open();
+  if (std::any_of(open.begin(), open.end(), [](const auto& s) { return s.input >= 0; }))
+    specialize = specializer(lowered, recorded.wanted, open, recorded.name);
+  auto region = finish(std::move(lowered), recorded.tape, recorded.wanted, open, recorded.name, stages);
+  region->specialize = std::move(specialize);
   if (int calls = region->facts.extern_calls)
     log("perf_hints",
         recorded.name + ": " + std::to_string(calls) + " operators without a lowering run as ATen calls");
-  region->facts.graph_text = std::move(graph_text);
-  region->facts.plan_text = std::move(plan_text);
   return region;
 }
 
 }  // namespace
 
 std::shared_ptr<program::Region> compile(Recorded recorded) {
-  autograd::Sizes sizes(recorded.tape, recorded.dynamic, std::move(recorded.size_facts));
+  autograd::Sizes sizes(recorded.tape, recorded.dynamic, recorded.number_symbols,
+                        std::move(recorded.size_facts));
   auto finished = [&](std::shared_ptr<program::Region> region) {
     region->size_symbols = sizes.all();
     region->size_facts = sizes.facts();
-    for (const SizeValue& v : recorded.sizes_out) region->sizes_out.push_back(sizes.final(v));
+    for (const SizeValue& v : recorded.number_sizes) region->number_sizes.push_back(sizes.final(v));
     region->facts.sizes_given_up = sizes.given_up();
     for (const std::string& why : region->facts.sizes_given_up) log("dynamic", recorded.name + ": " + why);
     return region;
   };
   auto replayed = [&](const std::string& why, bool fallback) {
-    sizes.begin_again();
-    sizes.give_up(why);
+    // A replay computes sizes as eager does; only its arguments and the guards need them as expressions.
+    if (!sizes.any() || !bind_sizes(recorded, sizes)) sizes.give_up(recorded.tape, why);
+    for (record::Entry& entry : recorded.tape.entries)
+      for (record::Arg& arg : entry.args)
+        for (Sym& s : arg.syms) s = sizes.resolve(s);
     auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
-                                                    std::move(recorded.constants));
+                                                    std::move(recorded.constants), sizes.open());
     region->facts.fallback = fallback;
     if (fallback) log("perf_hints", recorded.name + ": a region runs eager's operators, because " + why);
     return finished(std::move(region));

@@ -24,10 +24,11 @@ struct Recorded {
   std::unordered_map<int, at::Tensor> constants;
   std::string obstacle;  // why it can only be replayed; "" = compile
   Road road = Road::compile;
-  std::string name;                  // of the region, for dumps and logs
-  std::vector<uint64_t> dynamic;     // per tape input: a bit for each dimension that differs between calls
-  std::vector<SizeValue> sizes_out;  // numbers computed from them that are wanted afterwards
-  std::vector<SizeFact> size_facts;  // what the run took for granted about them, over tape symbols
+  std::string name;               // of the region, for dumps and logs
+  std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
+  std::vector<SizeValue> number_symbols;  // symbols of numbers that do (guard/numbers.h)
+  std::vector<SizeValue> number_sizes;    // numbers computed from all of them, that Python code goes on with
+  std::vector<SizeFact> size_facts;       // what the run took for granted about them, over tape symbols
 };
 
 /// Never throws for what cannot be compiled: the region then replays its tape and says why. Internal failures

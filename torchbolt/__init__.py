@@ -20,7 +20,7 @@ if torch.__version__ != _build.torch_version:
         "run `make build` (or `pip install --no-build-isolation .`) again"
     )
 
-from torchbolt import _C, config, exc  # noqa: F401
+from torchbolt import _C, config, exc, stand_ins  # noqa: F401
 from torchbolt.api import compile, reset, stats, wait
 from torchbolt.backends import list_backends, register_backend
 from torchbolt.controls import (

@@ -13,7 +13,7 @@ from torchbolt import api
 _HINTS = [
     (r"builtins\.print|is shown|wants a tensor's elements", "show copies (y.clone()), or show it after the last write"),
     (
-        r"is_nonzero|aten::_local_scalar_dense|only made where the region ends",
+        r"is_nonzero|aten::_local_scalar_dense|only made where the region ends|value of a tensor decides",
         "keep the decision on tensors: torch.where, masks",
     ),
     (r"aten::(nonzero|masked_select|unique|_unique|index)", "use masks and torch.where, whose sizes are known"),

@@ -13,9 +13,19 @@ import sys
 
 import torch
 
+from torchbolt import _C
 from torchbolt.controls import disable
 
 _OLD = sys.version_info < (3, 12)  # CPython's error texts
+
+
+def enter_record_function(self):
+    """record_function("name") inside a region names nothing: its kernels are not the lines it stood around."""
+    self.run_callbacks_on_exit = False
+    return self
+
+
+_C._mark(torch.autograd.profiler.record_function.__enter__, "substitute", enter_record_function)
 
 
 @disable(reason="the gradient of a torch.autograd.Function is needed")

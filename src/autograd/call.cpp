@@ -3,6 +3,8 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
+#include <bit>
+
 #include "autograd/lowering.h"
 #include "record/convert.h"
 #include "support/error.h"
@@ -74,15 +76,26 @@ std::vector<Sym> Call::syms(std::string_view name) const {
 }
 bool Call::is_symbolic(std::string_view name) const {
   const Arg* a = find(name);
-  return a && std::any_of(a->syms.begin(), a->syms.end(),
-                          [&](Sym s) { return !all_sizes_.resolve(s).is_const(); });
+  return a && (is_data(*a) || std::any_of(a->syms.begin(), a->syms.end(),
+                                          [&](Sym s) { return !all_sizes_.resolve(s).is_const(); }));
+}
+bool Call::is_real(std::string_view name) const {
+  const Arg* a = find(name);
+  return a && a->value.isDouble();
 }
 std::vector<double> Call::numbers(std::string_view name) const {
   return required(name).value.toDoubleVector();
 }
+// A number that was taken out of a tensor.
+bool Call::is_data(const Arg& a) {
+  return !a.tensors.empty() && (a.kind == Arg::Kind::Value || a.kind == Arg::Kind::WrappedNumber);
+}
 c10::Scalar Call::scalar(std::string_view name) const {
   const Arg& a = required(name);
-  return a.syms.empty() ? a.value.toScalar() : c10::Scalar(known(a));
+  if (is_data(a)) throw_unsupported(this->name(), " of a number that item() gave");
+  if (a.syms.empty()) return a.value.toScalar();
+  if (a.value.isDouble()) return std::bit_cast<double>(known(a));
+  return known(a);
 }
 c10::ScalarType Call::scalar_type(std::string_view name) const { return required(name).value.toScalarType(); }
 Value* Call::tensor(std::string_view name) const {
@@ -153,7 +166,19 @@ Value* Call::operand(std::string_view name, DType t) const {
 }
 Value* Call::number_value(std::string_view name, DType t) const {
   if (!is_symbolic(name)) return scalar_value(scalar(name), t);
-  return cast(make(Op::scalar, {}, {{"value", std::vector<Sym>{sym(name)}}, {"dtype", DType::I64}}), t);
+  const Arg& a = required(name);
+  if (is_data(a)) {
+    Value* v = reshape(values_[static_cast<size_t>(index_of(name))][0], {});
+    return cast(cast(v, a.value.isDouble() ? DType::F64 : DType::I64), t);
+  }
+  const Sym symbol = all_sizes_.resolve(a.syms[0]);
+  Value* v = make(Op::scalar, {}, {{"value", std::vector<Sym>{symbol}}, {"dtype", DType::I64}});
+  return cast(a.value.isDouble() ? make(Op::from_bits, {v}) : v, t);
+}
+
+Value* Call::times(Value* v, std::string_view name) const {
+  if (!has(name) || (!is_symbolic(name) && scalar(name).equal(1))) return v;
+  return make(Op::mul, {v, number_value(name, v->type.dtype)});
 }
 
 c10::ScalarType Call::promote(const std::vector<std::string_view>& names) const {
@@ -170,8 +195,9 @@ c10::ScalarType Call::promote(const std::vector<std::string_view>& names) const 
   for (auto name : names) {
     const Arg* a = find(name);
     if (!a) continue;
-    for (auto id : a->tensors) add_tensor(id);
-    if (!a->tensors.empty() || a->value.isNone() || !a->value.isScalar()) continue;
+    if (!is_data(*a))
+      for (auto id : a->tensors) add_tensor(id);
+    if ((!a->tensors.empty() && !is_data(*a)) || a->value.isNone() || !a->value.isScalar()) continue;
     c10::Scalar s = a->value.toScalar();
     add(wrapped, s.isFloatingPoint() ? c10::get_default_dtype_as_scalartype()
                  : s.isComplex()     ? c10::toComplexType(c10::get_default_dtype_as_scalartype())

@@ -52,6 +52,7 @@ class Call {
   Sym sym(std::string_view name) const;
   std::vector<Sym> syms(std::string_view name) const;
   bool is_symbolic(std::string_view name) const;
+  bool is_real(std::string_view name) const;  // given as a float
   c10::ScalarType scalar_type(std::string_view name) const;
   Value* tensor(std::string_view name) const;  // nullptr when None
   std::vector<Value*> tensors(std::string_view name) const;
@@ -80,6 +81,8 @@ class Call {
 
   /// An argument that is a number, as a value of dtype t.
   Value* number_value(std::string_view name, DType t) const;
+  /// v times the number; v itself for a number that is always 1.
+  Value* times(Value* v, std::string_view name) const;
   /// The operand as a value of dtype t: a tensor is cast, a number becomes a scalar.
   Value* operand(std::string_view name, DType t) const;
   Value* scalar_value(const c10::Scalar& s, DType t) const;
@@ -96,6 +99,7 @@ class Call {
  private:
   int index_of(std::string_view name) const;
   const record::Arg* find(std::string_view name) const;
+  static bool is_data(const record::Arg& a);
   /// Throws when the schema has no such argument: the row is wrong.
   const record::Arg& required(std::string_view name) const;
   int64_t known(const record::Arg& a, size_t i = 0) const;

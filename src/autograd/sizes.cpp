@@ -2,6 +2,8 @@
 #include "autograd/sizes.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 
 namespace bolt::autograd {
 
@@ -34,16 +36,21 @@ void collect_divided(Sym s, std::vector<Sym>* out) {
   for (Sym arg : n.args) collect_divided(arg, out);
 }
 
-/// What is least of an expression that grows: symbols are 2 or more.
+bool is_number(const SymNode& symbol) { return symbol.name[0] == 'n' || symbol.name[0] == 'f'; }
+
+/// What is least of an expression that grows: sizes are 2 or more.
 int64_t at_least(Sym s) {
-  return evaluate(s, [](const SymNode&) { return int64_t{2}; });
+  return evaluate(s, [](const SymNode& n) { return int64_t{is_number(n) ? 0 : 2}; });
 }
 bool surely_large(Sym s) { return grows(s) && at_least(s) >= 2; }
 
 }  // namespace
 
-Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, std::vector<SizeFact> recorded)
+Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
+             const std::vector<SizeValue>& numbers, std::vector<SizeFact> recorded)
     : recorded_(std::move(recorded)) {
+  for (const SizeValue& number : numbers)
+    symbols_.push_back({number.size, -1, std::atoi(number.size.node()->name.c_str() + 1), number.recorded});
   for (size_t i = 0; i < tape.inputs.size() && i < dynamic.size(); ++i) {
     const record::TensorInfo& info = tape.tensors[static_cast<size_t>(tape.inputs[i])];
     for (size_t d = 0; d < info.sizes.size() && d < 64; ++d)
@@ -131,15 +138,27 @@ void Sizes::settle() {
           throw Error(ErrorKind::Internal, "a size was " + b.str() + " and is computed as " + a.str());
         continue;
       }
-      if (!solve(b.is_const() && hint(a) == b.value() ? SizeDemand(a) : SizeDemand(a, b), f.where))
-        throw Error(ErrorKind::Internal,
-                    "the sizes " + a.str() + " and " + b.str() + " cannot be made equal");
-      again = true;
+      if (equate(a, b, f.where))
+        again = true;
+      else
+        decide(a, f.relation, b, f.where);
     } else if (!decide(a, f.relation, b, f.where)) {
       throw Error(ErrorKind::Internal, "a size is not what the recording had: " + str(f));
     }
   }
   if (again) throw SizeDemand(Sym(0));
+}
+
+/// Solves `a == b` where that makes a symbol go; elsewhere it is for the guards alone.
+bool Sizes::equate(Sym a, Sym b, const std::string& where) {
+  int64_t constant = 0;
+  const std::vector<SymTerm> terms = sum_terms(a - b, &constant);
+  if (terms.size() == 1 && terms[0].term.node()->op == SymOp::Symbol)
+    return replace(terms[0].term, hint(terms[0].term), where);
+  // The later symbol gives way, so that a name lives as long as it can.
+  for (auto [from, to] : {std::pair(b, a), std::pair(a, b)})
+    if (!from.is_const() && from.node()->op == SymOp::Symbol && replace(from, to, where)) return true;
+  return false;
 }
 
 bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
@@ -151,8 +170,13 @@ bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
   solved_[symbol] = with;
   if (with.is_const()) {
     const SizeSymbol* s = find(symbol);
-    given_up_.push_back("size " + std::to_string(s->dim) + " of input " + std::to_string(s->input) + " is " +
-                        with.str() + ": " + where);
+    std::string what =
+        "size " + std::to_string(s->dim) + " of input " + std::to_string(s->input) + " is " + with.str();
+    if (s->input < 0)
+      what =
+          "a number is " +
+          (symbol.node()->name[0] == 'f' ? detail::concat(std::bit_cast<double>(with.value())) : with.str());
+    given_up_.push_back(what + ": " + where);
   }
   return true;
 }
@@ -160,10 +184,7 @@ bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
 bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
   const Sym a = resolve(demand.a), b = resolve(demand.b);
   if (demand.equal && hint(a) == hint(b)) {
-    if (a == b) return true;
-    // The later symbol gives way, so that a name lives as long as it can.
-    for (auto [from, to] : {std::pair(b, a), std::pair(a, b)})
-      if (!from.is_const() && from.node()->op == SymOp::Symbol && replace(from, to, where)) return true;
+    if (a == b || equate(a, b, where)) return true;
   }
   // Where a quotient is in the way, what is divided is enough.
   std::vector<Sym> all;
@@ -185,10 +206,20 @@ Sym Sizes::final(const SizeValue& value) const {
   return open().empty() ? Sym(value.recorded) : resolve(value.size);
 }
 
-void Sizes::give_up(const std::string& where) {
+void Sizes::give_up(const record::Tape& tape, const std::string& where) {
   for (const SizeSymbol& s : symbols_)
-    if (!solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
-  // What is equal to a symbol that is a number now: guarded by its own fact.
+    if (s.input >= 0 && !solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
+  while (true) {
+    begin_again();
+    for (size_t id = 0; id < tape.tensors.size(); ++id)
+      for (size_t d = 0; d < tape.tensors[id].sizes.size(); ++d)
+        bound_[tape_symbol(static_cast<record::TensorId>(id), static_cast<int>(d))] =
+            tape.tensors[id].sizes[d];
+    try {
+      return settle();
+    } catch (const SizeDemand&) {  // one number more is known
+    }
+  }
 }
 
 std::vector<SizeSymbol> Sizes::open() const {
@@ -201,7 +232,8 @@ std::vector<SizeSymbol> Sizes::open() const {
 std::vector<SizeFact> Sizes::facts() const {
   std::vector<SizeFact> out;
   for (const SizeSymbol& s : symbols_)
-    if (!solved_.count(s.symbol)) out.push_back({2, Relation::le, s.symbol, "a size of 0 or 1"});
+    if (!solved_.count(s.symbol) && s.input >= 0)
+      out.push_back({2, Relation::le, s.symbol, "a size of 0 or 1"});
   out.insert(out.end(), solved_facts_.begin(), solved_facts_.end());
   for (const SizeFact& f : facts_) out.push_back({resolve(f.a), f.relation, resolve(f.b), f.where});
   std::erase_if(out, [](const SizeFact& f) { return f.a.is_const() && f.b.is_const(); });

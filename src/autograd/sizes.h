@@ -13,7 +13,8 @@
 // be equal in the recorded run are never taken for the same symbol without such a demand.
 //
 // Sizes 0 and 1 are never symbols, and an expression that was 2 or more stays so (`large` below):
-// broadcasting, contiguity and the order of strides mean the same in every call then.
+// broadcasting, contiguity and the order of strides mean the same in every call then. Of a number that is no
+// size nothing is known but that it is not negative (`n4`), or nothing at all (`f4`, the bits of a float).
 #pragma once
 
 #include <cstdint>
@@ -29,16 +30,18 @@ namespace bolt::autograd {
 
 struct SizeSymbol {
   Sym symbol;
-  int input = -1;  ///< tape input
-  int dim = 0;
+  int input = -1;  ///< tape input; -1: a number (guard/numbers.h)
+  int dim = 0;     ///< of a number: its step
   int64_t hint = 0;
 };
 
 class Sizes {
  public:
   Sizes() = default;
-  /// `dynamic`: by tape input, a bit for each dimension that differs between calls.
-  Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, std::vector<SizeFact> recorded);
+  /// `dynamic`: by tape input, a bit for each dimension that differs between calls. `numbers`: symbols of
+  /// numbers that do, and their values.
+  Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, const std::vector<SizeValue>& numbers,
+        std::vector<SizeFact> recorded);
 
   bool any() const { return !symbols_.empty(); }
   /// Sizes of a tape input.
@@ -60,8 +63,8 @@ class Sizes {
 
   /// Answers a demand; false: nothing can be solved.
   bool solve(const SizeDemand& demand, const std::string& where);
-  /// Every symbol becomes a number.
-  void give_up(const std::string& where);
+  /// Every size becomes a number, as recorded; numbers stay what they are.
+  void give_up(const record::Tape& tape, const std::string& where);
 
   /// The symbols that are left, and what guards must check. Facts are over all symbols, solved ones included.
   std::vector<SizeSymbol> open() const;
@@ -74,6 +77,7 @@ class Sizes {
 
  private:
   const SizeSymbol* find(Sym symbol) const;
+  bool equate(Sym a, Sym b, const std::string& where);
   bool replace(Sym symbol, Sym with, const std::string& where);
   void note(std::vector<SizeFact>& into, SizeFact fact) const;
 

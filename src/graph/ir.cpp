@@ -170,4 +170,20 @@ std::unique_ptr<Graph> clone(const Graph& g) {
   return copy;
 }
 
+void substitute(Graph& g, const std::function<Sym(Sym)>& fn) {
+  auto replace = [&](std::vector<Sym>& list) {
+    for (Sym& s : list) s = bolt::substitute(s, fn);
+  };
+  auto retype = [&](Value& v) {
+    replace(v.type.sizes);
+    replace(v.type.strides);
+  };
+  for (Input& in : g.inputs) retype(*in.value);
+  for (auto& node : g.nodes) {
+    for (auto& [name, value] : node->attrs)
+      if (auto* list = std::get_if<std::vector<Sym>>(&value)) replace(*list);
+    for (auto& v : node->outputs) retype(*v);
+  }
+}
+
 }  // namespace bolt::graph

@@ -22,6 +22,7 @@
 // Its arguments that are not tensors live outside the core, in a table the node's `call` attribute indexes.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -184,6 +185,8 @@ BOLT_API std::string print(const Graph& g);
 /// Throws Error(User) with the line number and the text at fault.
 BOLT_API std::unique_ptr<Graph> parse(std::string_view text);
 BOLT_API std::unique_ptr<Graph> clone(const Graph& g);
+/// Replaces the symbols in all types and attributes.
+BOLT_API void substitute(Graph& g, const std::function<Sym(Sym)>& fn);
 
 // ---- inline parts ----
 namespace detail {

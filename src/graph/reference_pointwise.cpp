@@ -1,5 +1,6 @@
 // graph/reference_pointwise.cpp: every pointwise row, as a function of doubles and one of integers.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -215,6 +216,7 @@ Cell apply(const Node& n, const Operands& in, DType to, const Cell* x) {
     case Op::isnan: r.whole = real && std::isnan(x[0].real); return r;
     case Op::isinf: r.whole = real && std::isinf(x[0].real); return r;
     case Op::logical_not: r.whole = real ? x[0].real == 0 : x[0].whole == 0; return r;
+    case Op::from_bits: r.real = std::bit_cast<double>(x[0].whole); return r;
     default: break;
   }
   bool comparison = op_info(n.op).min_operands == 2 && to == DType::Bool && n.op >= Op::eq && n.op <= Op::ge;

@@ -363,6 +363,7 @@ DType result_dtype(const Site& s) {
     case DTypeRule::Bool: common_dtype(s); return DType::Bool;
     case DTypeRule::Attr: return s.attr<DType>("dtype");
     case DTypeRule::Int64: return DType::I64;
+    case DTypeRule::Float64: return DType::F64;
     case DTypeRule::Own: return own_dtype(s);
     case DTypeRule::Float: {
       DType t = common_dtype(s);

@@ -188,6 +188,7 @@ struct Program::Walk {
   Memory& memory;
   const Program& program;
   std::string* why;
+  std::set<std::string>* numbers;  ///< not null: numbers may differ, and this is where those do
 
   void word(const void* at, const void* expected) {
     memory.words.push_back({static_cast<const uint64_t*>(at), reinterpret_cast<uint64_t>(expected)});
@@ -201,13 +202,22 @@ struct Program::Walk {
   bool visit(const Source& source, PyObject* object) {
     if (!object) return visit_absent(source);
     for (const Assumption& assumption : source.assumptions)
-      if (!holds(assumption, object)) return fail(source, assumption, object);
+      if (!holds(assumption, object) && !is_other_number(source, assumption, object))
+        return fail(source, assumption, object);
     remember(source, object);
     for (const Source* child : source.children) {
       PyObject* found = child->read(object);
       remember_step(*child, object, found);
       if (!visit(*child, found)) return false;
     }
+    return true;
+  }
+
+  bool is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
+    if (!numbers || assumption.check != Check::equals || Py_TYPE(object) != Py_TYPE(assumption.value.get()) ||
+        !(PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
+      return false;
+    numbers->insert(source.str(program.tree_->root_names));
     return true;
   }
 
@@ -228,7 +238,12 @@ struct Program::Walk {
   void remember(const Source& source, PyObject* object) {
     bool proven = source.parent && source.access == Access::dict_item;  // by its dict's version
     bool constant = source.access == Access::constant;
-    if (source.reg >= 0) memory.objects.emplace_back(source.reg, object);
+    if (source.reg >= 0) {
+      memory.objects.emplace_back(source.reg, object);
+      // Of a number more than its type is asked: another one must not take its address.
+      if (!proven && (PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
+        memory.held.push_back(PyRef::share(object));
+    }
     for (const Assumption& assumption : source.assumptions) remember_assumption(assumption, object, proven);
     if (PyDict_Check(object) && reads_dict(source)) {
       word_now(version_of(reinterpret_cast<PyDictObject*>(object)));
@@ -334,12 +349,13 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
 
 Program::~Program() = default;
 
-bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why) const {
+bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
+                         std::set<std::string>* numbers) const {
   static uint64_t next_id = 0;
   memory = Memory();
   memory.id = ++next_id;
   memory.valid = true;
-  Walk walk{memory, *this, why};
+  Walk walk{memory, *this, why, numbers};
   for (const Source* source : group.tops)
     if (!walk.visit(*source, group.root >= 0 ? top : source->key.get())) {
       memory.valid = false;
@@ -406,7 +422,8 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   if (!check_aliases(walked, nullptr)) return false;
   found.tensors.resize(tensor_objects_.size());
   if (tensors_.first_difference(tensor_objects_.data(), found.tensors.data()) >= 0) return false;
-  if (!facts_.empty() && !check_sizes(found.tensors.data(), nullptr)) return false;
+  if (!check_numbers(found.tensors.data(), found.numbers, nullptr)) return false;
+  if (!facts_.empty() && !check_sizes(found.tensors.data(), found.numbers, nullptr)) return false;
   found.objects.clear();
   for (PyObject* object : objects_) found.objects.push_back(PyRef::share(object));
   found.instance = instance;
@@ -420,16 +437,20 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   if (!walk_all(roots, nroots, &why)) return why;
   std::vector<c10::TensorImpl*> impls(tensor_objects_.size());
   int slot = tensors_.first_difference(tensor_objects_.data(), impls.data());
-  if (slot < 0) return check_sizes(impls.data(), &why) ? "" : why;
+  std::vector<PyRef> numbers;
+  if (slot < 0)
+    return check_numbers(impls.data(), numbers, &why) && check_sizes(impls.data(), numbers, &why) ? "" : why;
   return place_of(slot) + " is " + tensors_.explain(slot, tensor_objects_[static_cast<size_t>(slot)]);
 }
 
 /// Everything but the tensors, remembering nothing.
-bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why) {
+bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why,
+                       std::set<std::string>* numbers) {
   for (auto& group : groups_) {
     if (group->root >= static_cast<Py_ssize_t>(nroots)) return *why = "fewer arguments", false;
     Memory memory;
-    if (!walk_group(*group, group->root >= 0 ? roots[group->root] : nullptr, memory, why)) return false;
+    if (!walk_group(*group, group->root >= 0 ? roots[group->root] : nullptr, memory, why, numbers))
+      return false;
     group->in_use = nullptr;
     use(*group, memory);
     group->in_use = nullptr;
@@ -445,7 +466,8 @@ std::string Program::place_of(int slot) const {
   return "a tensor";
 }
 
-void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts) {
+void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts,
+                         const std::vector<Sym>& sizes) {
   sizes_ = std::move(symbols);
   facts_ = std::move(facts);
   std::map<int, uint64_t> free;
@@ -453,28 +475,79 @@ void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> 
     const bool number = std::any_of(facts_.begin(), facts_.end(), [&](const SizeFact& f) {
       return f.relation == Relation::eq && f.a == s.symbol && f.b.is_const();
     });
-    if (!number) free[s.slot] |= uint64_t{1} << s.dim;
+    if (!number && s.slot >= 0) free[s.slot] |= uint64_t{1} << s.dim;
   }
   for (auto [slot, dims] : free) tensors_.set_free(slot, dims);
+  size_t next = 0;
+  for (NumberStep& step : numbers_.steps)
+    if (step.op == NumberOp::size) step.size = sizes[next++];
 }
 
-int64_t Program::value_of(Sym size, c10::TensorImpl* const* tensors) const {
+int64_t Program::symbol_of(const SizeSource& s, const Found& found) const {
+  int64_t number = 0;
+  if (s.slot >= 0) return size_of(*found.tensors[static_cast<size_t>(s.slot)], s.dim);
+  symbol_value(found.numbers[static_cast<size_t>(s.dim)].get(), &number);
+  return number;
+}
+
+int64_t Program::value_of(Sym size, c10::TensorImpl* const* tensors,
+                          const std::vector<PyRef>& numbers) const {
   if (size.is_const()) return size.value();
   return evaluate(size, [&](const SymNode& n) -> int64_t {
+    if (const int step = number_step(n); step >= 0) {
+      int64_t number = -1;
+      if (static_cast<size_t>(step) < numbers.size() && numbers[static_cast<size_t>(step)])
+        symbol_value(numbers[static_cast<size_t>(step)].get(), &number);
+      return number;
+    }
     for (const SizeSource& s : sizes_)
       if (s.symbol.node() == &n) return size_of(*tensors[s.slot], s.dim);
     return -1;
   });
 }
 
-bool Program::check_sizes(c10::TensorImpl* const* tensors, std::string* why) const {
+std::string Program::text_of(int step) const {
+  return numbers_.text(step, [&](int reg) {
+    for (const auto& source : tree_->all())
+      if (source->reg == reg) return source->str(tree_->root_names);
+    return std::string("a number");
+  });
+}
+
+bool Program::check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>& numbers,
+                            std::string* why) const {
+  numbers.clear();
+  if (numbers_.steps.empty()) return true;
+  auto size = [&](Sym s, const std::vector<PyRef>& so_far) { return value_of(s, tensors, so_far); };
+  if (!numbers_.compute(objects_, size, numbers)) {
+    if (why) *why = "what is computed from " + text_of(static_cast<int>(numbers.size())) + " raises";
+    return false;
+  }
+  for (const SizeSource& s : sizes_) {
+    int64_t ignored;
+    if (s.slot >= 0 || symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &ignored)) continue;
+    if (why)
+      *why = text_of(s.dim) + " is an int below 2**31 and not negative (now " +
+             short_repr(numbers[static_cast<size_t>(s.dim)].get()) + ")";
+    return false;
+  }
+  const NumberFact* broken = numbers_.broken(numbers);
+  if (broken && why)
+    *why = text_of(broken->step) + " == " + short_repr(broken->value.get()) + " (now " +
+           short_repr(numbers[static_cast<size_t>(broken->step)].get()) + "); because of " + broken->where;
+  return !broken;
+}
+
+bool Program::check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers,
+                          std::string* why) const {
   for (const SizeFact& f : facts_) {
-    const int64_t a = value_of(f.a, tensors), b = value_of(f.b, tensors);
+    const int64_t a = value_of(f.a, tensors, numbers), b = value_of(f.b, tensors, numbers);
     if (bolt::holds(a, f.relation, b)) continue;
     if (why) {
       *why = bolt::str(f) + " (now " + std::to_string(a) + " and " + std::to_string(b) + ")";
       for (const SizeSource& s : sizes_)
-        *why += ", " + s.symbol.str() + " being " + place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")";
+        *why += ", " + s.symbol.str() + " being " +
+                (s.slot < 0 ? text_of(s.dim) : place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")");
       *why += "; because of " + f.where;
     }
     return false;
@@ -482,16 +555,17 @@ bool Program::check_sizes(c10::TensorImpl* const* tensors, std::string* why) con
   return true;
 }
 
-void Program::add_size_differences(PyObject* const* roots, size_t nroots, DynamicDims& into) {
+void Program::add_differences(PyObject* const* roots, size_t nroots, Differences& into) {
   std::string why;
-  if (!(ThreadState::now() == thread_) || !walk_all(roots, nroots, &why)) return;
-  DynamicDims found;
+  Differences found;
+  if (!(ThreadState::now() == thread_) || !walk_all(roots, nroots, &why, &found.numbers)) return;
   for (size_t slot = 0; slot < tensor_objects_.size(); ++slot) {
     const auto differ = tensors_.size_differences(static_cast<int>(slot), tensor_objects_[slot]);
     if (!differ) return;
-    if (*differ) found[place_of(static_cast<int>(slot))] |= *differ;
+    if (*differ) found.sizes[place_of(static_cast<int>(slot))] |= *differ;
   }
-  for (const auto& [place, dims] : found) into[place] |= dims;
+  for (const auto& [place, dims] : found.sizes) into.sizes[place] |= dims;
+  into.numbers.merge(found.numbers);
 }
 
 void Program::forbid_new_overlap(const std::vector<int>& written_slots) {
@@ -504,7 +578,11 @@ std::vector<std::string> Program::describe() const {
     for (const Assumption& assumption : source->assumptions)
       lines.push_back(guard_text(*source, assumption, tree_->root_names, tensors_));
   for (const SizeSource& s : sizes_)
-    lines.push_back(s.symbol.str() + " is " + place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")");
+    lines.push_back(
+        s.symbol.str() + " is " +
+        (s.slot < 0 ? text_of(s.dim) : place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")"));
+  for (const NumberFact& f : numbers_.facts)
+    lines.push_back(text_of(f.step) + " == " + short_repr(f.value.get()));
   for (const SizeFact& f : facts_) lines.push_back(bolt::str(f));
   return lines;
 }

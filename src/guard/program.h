@@ -20,10 +20,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "guard/numbers.h"
 #include "guard/source.h"
 #include "guard/tensors.h"
 #include "support/size_fact.h"
@@ -34,10 +36,11 @@ namespace bolt::guard {
 struct Found {
   std::vector<PyRef> objects;             ///< by register: what recipes re-read
   std::vector<c10::TensorImpl*> tensors;  ///< by input slot; borrowed from the roots
+  std::vector<PyRef> numbers;             ///< by step of Numbers
   uint64_t instance = 0;                  ///< equal for calls that met the same instances of the roots
 };
 
-/// A symbol of a program: size `dim` of tensor `slot`.
+/// A symbol of a program: size `dim` of tensor `slot`; of slot -1: step `dim` of Numbers.
 struct SizeSource {
   Sym symbol;
   int slot = -1, dim = 0;
@@ -45,6 +48,13 @@ struct SizeSource {
 
 /// By the place a tensor was found at ("x", "self.cache[0]"): a bit for each of its dimensions.
 using DynamicDims = std::map<std::string, uint64_t>;
+
+/// What differed between calls that were alike otherwise, by the place it was found at.
+struct Differences {
+  DynamicDims sizes;
+  std::set<std::string> numbers;  ///< exact ints and floats
+  bool empty() const { return sizes.empty() && numbers.empty(); }
+};
 
 class Program {
  public:
@@ -62,16 +72,21 @@ class Program {
   /// did in the recorded run.
   void forbid_new_overlap(const std::vector<int>& written_slots);
 
-  /// Sizes that may differ from the recorded ones, and what must hold of them.
-  void free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts);
+  /// What the recorded run computed from numbers that differ between calls.
+  void follow_numbers(Numbers numbers) { numbers_ = std::move(numbers); }
+  /// Sizes that may differ from the recorded ones, and what must hold of them. `sizes`: by step of the
+  /// numbers that is a size, in order.
+  void free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts,
+                  const std::vector<Sym>& sizes);
 
   /// "self.cache[0]": where the tensor of a slot was found.
   std::string place_of(int slot) const;
-  /// An expression over the symbols, for tensors that were found.
-  int64_t value_of(Sym size, c10::TensorImpl* const* tensors) const;
+  const Numbers& numbers() const { return numbers_; }
+  /// The value of a symbol of the program, as a check found it.
+  int64_t symbol_of(const SizeSource& symbol, const Found& found) const;
 
-  /// If sizes of tensors are all that differs from what was recorded: adds which.
-  void add_size_differences(PyObject* const* roots, size_t nroots, DynamicDims& into);
+  /// If sizes of tensors and numbers are all that differs from what was recorded: adds which.
+  void add_differences(PyObject* const* roots, size_t nroots, Differences& into);
 
   /// Every guard as a line of text, for `explain` and the tests.
   std::vector<std::string> describe() const;
@@ -85,17 +100,24 @@ class Program {
   struct Group;
   struct Walk;
   bool check_group(Group& group, PyObject* top);
-  bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why) const;
+  bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
+                  std::set<std::string>* numbers = nullptr) const;
   void use(Group& group, const Memory& memory);
   bool check_aliases(bool all, std::string* why) const;
-  bool check_sizes(c10::TensorImpl* const* tensors, std::string* why) const;
-  bool walk_all(PyObject* const* roots, size_t nroots, std::string* why);
+  int64_t value_of(Sym size, c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers) const;
+  bool check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>& numbers, std::string* why) const;
+  bool check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers,
+                   std::string* why) const;
+  std::string text_of(int step) const;
+  bool walk_all(PyObject* const* roots, size_t nroots, std::string* why,
+                std::set<std::string>* numbers = nullptr);
 
   std::unique_ptr<SourceTree> tree_;
   TensorTable tensors_;
   ThreadState thread_;
   std::vector<SizeSource> sizes_;
   std::vector<SizeFact> facts_;
+  Numbers numbers_;
   std::vector<std::unique_ptr<Group>> groups_;
   struct Alias {
     const Source *a, *b;

@@ -5,7 +5,6 @@
 
 #include "guard/leaf.h"
 #include "guard/source.h"
-#include "guard/tensors.h"
 #include "interp/call_site.h"
 #include "interp/generator.h"
 
@@ -17,7 +16,7 @@ struct Kitchen {
   const Recipe& recipe;
   const std::vector<PyRef>& objects;
   PyObject* const* tensors;
-  const std::vector<int64_t>& sizes;
+  const std::vector<PyRef>& numbers;
   const std::vector<PyRef>& early;
   std::vector<PyRef>& values;
 
@@ -154,7 +153,7 @@ struct Kitchen {
       case Make::constant: return Py_NewRef(cls);
       case Make::source: return Py_XNewRef(objects[static_cast<size_t>(step.number)].get());
       case Make::tensor: return Py_XNewRef(tensors[step.number]);
-      case Make::size: return PyLong_FromLongLong(sizes[static_cast<size_t>(step.number)]);
+      case Make::number: return Py_NewRef(numbers[static_cast<size_t>(step.number)].get());
       case Make::tuple: return make_tuple(step);
       case Make::list: return cls ? bare(cls, &PyList_Type, nullptr) : PyList_New(0);
       case Make::dict: return cls ? bare(cls, dict_base(cls), nullptr) : PyDict_New();
@@ -178,7 +177,6 @@ struct Kitchen {
       case Make::exception: return make_exception(step);
       case Make::traceback: return make_traceback(step);
       case Make::generator: return make_generator(step);
-      case Make::element: return tensor_element(at(step.parts[0]), step.number);
       case Make::format:
         return format_text(at(step.parts[0]), static_cast<int>(step.number), at(step.parts[1]));
       case Make::join: return join(step);
@@ -291,11 +289,11 @@ bool Recipe::run_early(const std::vector<PyRef>& objects, std::vector<PyRef>& re
 }
 
 bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                 const std::vector<int64_t>& sizes, const std::vector<PyRef>& early_results,
+                 const std::vector<PyRef>& numbers, const std::vector<PyRef>& early_results,
                  std::vector<PyRef>& values) const {
   values.clear();
   values.resize(makes.size());
-  Kitchen kitchen{*this, objects, tensors, sizes, early_results, values};
+  Kitchen kitchen{*this, objects, tensors, numbers, early_results, values};
   for (size_t i = 0; i < makes.size(); ++i) {
     values[i] = PyRef::steal(kitchen.make(makes[i]));
     if (values[i]) continue;
@@ -310,19 +308,18 @@ bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
 }
 
 PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                             const std::vector<int64_t>& sizes,
+                             const std::vector<PyRef>& numbers,
                              const std::vector<PyRef>& early_results) const {
   std::vector<PyRef> values;
-  if (!run(objects, tensors, sizes, early_results, values) || result < 0) return nullptr;
+  if (!run(objects, tensors, numbers, early_results, values) || result < 0) return nullptr;
   return Py_NewRef(values[static_cast<size_t>(result)].get());
 }
 
 std::vector<std::string> Recipe::describe() const {
-  static const char* const make_names[] = {"constant",  "source",   "tensor",      "size",      "tuple",
-                                           "list",      "dict",     "set",         "frozenset", "deque",
-                                           "slice",     "function", "method",      "cell",      "partial",
-                                           "instance",  "call",     "set_context", "exception", "traceback",
-                                           "generator", "element",  "format",      "join",      "early"};
+  static const char* const make_names[] = {
+      "constant",  "source",      "tensor",    "number",    "tuple",     "list",   "dict",    "set",
+      "frozenset", "deque",       "slice",     "function",  "method",    "cell",   "partial", "instance",
+      "call",      "set_context", "exception", "traceback", "generator", "format", "join",    "early"};
   static const char* const effect_names[] = {"set_item",  "delete_item", "extend",       "replace",
                                              "set_cell",  "set_field",   "replace_dict", "set_context",
                                              "generator", "call"};
@@ -330,7 +327,7 @@ std::vector<std::string> Recipe::describe() const {
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];
     if (makes[i].object) line += " " + short_repr(makes[i].object.get());
-    if (makes[i].make == Make::source || makes[i].make == Make::tensor)
+    if (makes[i].make == Make::source || makes[i].make == Make::tensor || makes[i].make == Make::number)
       line += " " + std::to_string(makes[i].number);
     for (int part : makes[i].parts) line += " v" + std::to_string(part);
     lines.push_back(std::move(line));

@@ -21,7 +21,7 @@ enum class Make : uint8_t {
   constant,  ///< `object`
   source,    ///< object in register `number` of the check
   tensor,    ///< output `number` of the program
-  size,      ///< int: `number`-th of the sizes that differ between calls
+  number,    ///< step `number` of the numbers that differ between calls
   tuple,     ///< of parts; with `object`: that tuple subclass (named tuples, torch.Size, struct sequences)
   list,      ///< with `object`: that list subclass
   dict,      ///< filled by `fill`; with `object`: that dict subclass
@@ -40,7 +40,6 @@ enum class Make : uint8_t {
                 ///< filled
   traceback,    ///< at code `object` with globals parts[0], then parts[1]; `number`: instruction << 32 | line
   generator,    ///< of the function parts[0], or one of code `object` that has ended; filled
-  element,      ///< number: `number`-th element of the tensor parts[0]
   format,       ///< parts[0] as text, as by FORMAT_VALUE with conversion `number` and spec parts[1]
   join,         ///< the strings parts, one after another
   early,        ///< what the `number`-th of Recipe::early gave
@@ -139,14 +138,15 @@ struct Recipe {
   bool run_early(const std::vector<PyRef>& objects, std::vector<PyRef>& results) const;
 
   /// Makes everything, applies the effects. `objects` are Found::objects, `tensors` the program's outputs as
-  /// Python tensors (both borrowed). On success `values` holds one reference each and true is returned; false
-  /// leaves an exception set and no effect applied.
-  bool run(const std::vector<PyRef>& objects, PyObject* const* tensors, const std::vector<int64_t>& sizes,
+  /// Python tensors (both borrowed), `numbers` Found::numbers, `early` what run_early gave. On success
+  /// `values` holds one reference each and true is returned; false leaves an exception set and no effect
+  /// applied.
+  bool run(const std::vector<PyRef>& objects, PyObject* const* tensors, const std::vector<PyRef>& numbers,
            const std::vector<PyRef>& early, std::vector<PyRef>& values) const;
 
   /// run, and the result: new reference or null with an exception.
   PyObject* run_result(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                       const std::vector<int64_t>& sizes = {}, const std::vector<PyRef>& early = {}) const;
+                       const std::vector<PyRef>& numbers = {}, const std::vector<PyRef>& early = {}) const;
 
   std::vector<std::string> describe() const;
 };

@@ -11,7 +11,6 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/QScheme.h>
@@ -135,18 +134,6 @@ struct TensorTable::Data {
   std::vector<int> written;
 };
 
-PyObject* tensor_element(PyObject* tensor, Py_ssize_t index) {
-  HANDLE_TH_ERRORS
-  const at::Tensor& t = THPVariable_Unpack(tensor);
-  const at::Scalar number = [&] {
-    at::NoGradGuard no_grad;
-    return (t.numel() == 1 ? t : t.detach().reshape(-1).select(0, index)).item();
-  }();
-  return number.isFloatingPoint() ? PyFloat_FromDouble(number.toDouble())
-                                  : PyLong_FromLongLong(number.toLong());
-  END_HANDLE_TH_ERRORS
-}
-
 bool has_numbers(PyObject* tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor);
   if (!t.device().is_cpu() || t.layout() != c10::kStrided || t.unsafeGetTensorImpl()->is_python_dispatch())
@@ -165,12 +152,7 @@ bool has_numbers(PyObject* tensor) {
   }
 }
 
-int64_t count_of(const c10::TensorImpl& tensor) { return tensor.numel(); }
 bool is_floating(PyObject* tensor) { return at::isFloatingType(THPVariable_Unpack(tensor).scalar_type()); }
-bool same_dtype(PyObject* a, PyObject* b) {
-  return THPVariable_Unpack(a).scalar_type() == THPVariable_Unpack(b).scalar_type();
-}
-
 int64_t version_of(PyObject* tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor);
   return t.is_inference() ? -1 : static_cast<int64_t>(t._version());

@@ -29,13 +29,9 @@ int64_t size_of(const c10::TensorImpl& tensor, int dim);
 int rank_of(const c10::TensorImpl& tensor);
 /// torch.Size of a tuple of ints, which stay the objects they are. New.
 PyObject* make_torch_size(PyObject* sizes);
-/// The `index`-th element, counted row by row, as a Python number. New, null with an exception.
-PyObject* tensor_element(PyObject* tensor, Py_ssize_t index);
-/// A plain tensor on the CPU whose elements tensor_element gives as floats or ints.
+/// A plain tensor on the CPU whose elements are floats or ints.
 bool has_numbers(PyObject* tensor);
-int64_t count_of(const c10::TensorImpl& tensor);
 bool is_floating(PyObject* tensor);
-bool same_dtype(PyObject* a, PyObject* b);
 /// Goes up with every write to its memory; -1: this tensor does not count them (inference mode).
 int64_t version_of(PyObject* tensor);
 /// .grad of a tensor, borrowed, null when None.

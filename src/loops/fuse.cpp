@@ -338,7 +338,8 @@ class Fuser {
     std::vector<char> returned(f_.usage.role.size(), 0);
     for (const graph::Output& o : g_.outputs) returned[view_base(o.value)->id] = 1;
     for (const Node* n : of_node_)
-      if (f_.usage.role_of(n) == Role::Library && parts_[unit(n)].packed && !returned[n->out()->id])
+      if (f_.usage.role_of(n) == Role::Library && unit(n) >= 0 && parts_[unit(n)].packed &&
+          !returned[n->out()->id])
         attach(n, chain_behind(n));
   }
   std::vector<const Node*> chain_behind(const Node* call) const {

@@ -52,6 +52,7 @@ bool gives_bool(ScalarOp op) {
 
 DType op_result_dtype(ScalarOp op, const std::vector<DType>& operands) {
   if (gives_bool(op)) return DType::Bool;
+  if (op == ScalarOp::from_bits) return DType::F64;
   return op == ScalarOp::where ? operands[1] : operands[0];
 }
 

@@ -243,6 +243,7 @@ Cell apply(ScalarOp op, DType t, const Cell* x) {
     case ScalarOp::isnan: return {0, fp && std::isnan(x[0].f)};
     case ScalarOp::isinf: return {0, fp && std::isinf(x[0].f)};
     case ScalarOp::logical_not: return {0, fp ? x[0].f == 0 : x[0].i == 0};
+    case ScalarOp::from_bits: return {std::bit_cast<double>(x[0].i), 0};
     case ScalarOp::eq:
     case ScalarOp::ne:
     case ScalarOp::lt:

@@ -63,6 +63,14 @@ interp::Frame* suspended_run(const guard::Recipe& recipe, const std::vector<PyRe
   return innermost;
 }
 
+/// As item() gives it. New, null with an exception.
+PyObject* element_of(PyObject* tensor, int64_t element) {
+  const at::Tensor& t = THPVariable_Unpack(tensor);
+  const at::Scalar number = (t.dim() == 0 ? t : t.flatten()[element]).item();
+  return number.isFloatingPoint() ? PyFloat_FromDouble(number.toDouble())
+                                  : PyLong_FromLongLong(number.toLong());
+}
+
 /// Runs an entry whose guards have just held. Throws IndexOutOfRange before anything can be seen of it.
 Outcome run_entry(const Entry& entry, const guard::Found& found) {
   Outcome outcome;
@@ -81,15 +89,16 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
                            found.tensors[slot])));
     // Another call may use `found` while the GIL is away.
     const std::vector<PyRef> objects = found.objects;
-    std::vector<int64_t> sizes;
-    for (Sym size : entry.region->sizes_out)
-      sizes.push_back(entry.guards->value_of(size, found.tensors.data()));
+    std::vector<PyRef> numbers = found.numbers;
+    std::vector<int64_t> values;
+    for (const autograd::SizeSymbol& s : entry.region->symbols())
+      if (s.input < 0) values.push_back(entry.guards->symbol_of({s.symbol, -1, s.dim}, found));
     std::vector<at::Tensor> outputs;
     if (entry.region->releases_gil()) {
       pybind11::gil_scoped_release no_gil;
-      outputs = entry.region->run(inputs);
+      outputs = entry.region->run(inputs, values);
     } else {
-      outputs = entry.region->run(inputs);
+      outputs = entry.region->run(inputs, values);
     }
     std::vector<PyRef> tensors;
     std::vector<PyObject*> borrowed;
@@ -97,11 +106,17 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
       tensors.push_back(PyRef::steal(THPVariable_Wrap(std::move(t))));
       borrowed.push_back(tensors.back().get());
     }
+    if (!entry.guards->numbers().compute_late(
+            [&](int output, int64_t element) {
+              return element_of(borrowed[static_cast<size_t>(output)], element);
+            },
+            numbers))
+      return nullptr;
     if (entry.changes_thread) entry.after.enter();
-    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), sizes, early);
-    std::vector<PyRef> values;
-    if (!entry.recipe.run(objects, borrowed.data(), sizes, early, values)) return nullptr;
-    outcome.frames = suspended_run(entry.recipe, values);
+    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), numbers, early);
+    std::vector<PyRef> made;
+    if (!entry.recipe.run(objects, borrowed.data(), numbers, early, made)) return nullptr;
+    outcome.frames = suspended_run(entry.recipe, made);
     return nullptr;
     END_HANDLE_TH_ERRORS
   };

@@ -79,7 +79,7 @@ struct Entry {
 
 struct Site {
   std::vector<std::shared_ptr<Entry>> entries;  ///< last hit first
-  guard::DynamicDims changed;                   ///< sizes that differed between recordings
+  guard::Differences changed;                   ///< what differed between recordings
   int hopeless = 0;                             ///< recordings that could not be kept
   /// From here the run comes to a region's end after so many instructions, without an operator on the way:
   /// nothing to compile, and guards would only tie the run to values that do not matter. 0: not so.

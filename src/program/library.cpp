@@ -1,6 +1,7 @@
 // program/library.cpp
 #include "program/library.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/_adaptive_avg_pool2d.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/adaptive_avg_pool1d.h>
@@ -29,7 +30,6 @@
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/rms_norm.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/var.h>
@@ -193,10 +193,11 @@ constexpr std::pair<Op, LibraryFn> kTable[] = {
 c10::IValue argument(const record::Arg& arg, const Tensors& operands, bool copy) {
   using Kind = record::Arg::Kind;
   auto get = [&](int i) { return i < 0 ? at::Tensor() : copy ? operands[i].clone() : operands[i]; };
+  auto number = [&]() -> c10::IValue { return arg.tensors.empty() ? arg.value : get(arg.tensors[0]).item(); };
   switch (arg.kind) {
-    case Kind::Value: return arg.value;
+    case Kind::Value: return number();
     case Kind::WrappedNumber: {
-      at::Tensor t = at::scalar_tensor(arg.value.toScalar());
+      at::Tensor t = c10::scalar_to_tensor(number().toScalar());
       t.unsafeGetTensorImpl()->set_wrapped_number(true);
       return t;
     }

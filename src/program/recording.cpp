@@ -4,6 +4,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
 
 #include <optional>
 #include <tuple>
@@ -14,6 +15,7 @@
 #include "program/background.h"
 #include "program/compiled.h"
 #include "program/exceptions.h"
+#include "program/marks.h"
 #include "program/settings.h"
 #include "program/stats.h"
 #include "record/recorder.h"
@@ -37,62 +39,14 @@ bool is_on_object(const guard::Source& source) {
   return on_object;
 }
 
-/// What the user said about a tensor's sizes. The marks are attributes under the names that torch gives them,
-/// so that code which marks for torch.compile is understood.
-struct Marks {
-  uint64_t dynamic = 0, maybe = 0, fixed = 0;
-  std::vector<std::tuple<int, std::optional<int64_t>, std::optional<int64_t>>> ranges;
-};
-
-PyRef attribute(PyObject* object, const char* name) {
-  PyObject* found = PyObject_GetAttrString(object, name);
-  if (!found) PyErr_Clear();
-  return PyRef::steal(found);
-}
-
-Marks marks_of(PyObject* tensor) {
-  Marks marks;
-  PyObject** dict = _PyObject_GetDictPtr(tensor);
-  if (!dict || !*dict || !PyDict_GET_SIZE(*dict)) return marks;
-  auto dims = [&](const char* name) {
-    uint64_t bits = 0;
-    PyObject* found = PyDict_GetItemString(*dict, name);
-    PyRef list = PyRef::steal(found ? PySequence_List(found) : nullptr);
-    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
-      const long dim = PyLong_AsLong(PyList_GET_ITEM(list.get(), i));
-      if (dim >= 0 && dim < 64) bits |= uint64_t{1} << dim;
-    }
-    if (PyErr_Occurred()) PyErr_Clear();
-    return bits;
-  };
-  marks.dynamic = dims("_dynamo_dynamic_indices");
-  marks.maybe = dims("_dynamo_weak_dynamic_indices");
-  marks.fixed = dims("_dynamo_static_indices");
-  PyObject* found = PyDict_GetItemString(*dict, "_dynamo_dynamic_range");
-  PyRef list = PyRef::steal(found ? PySequence_List(found) : nullptr);
-  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
-    PyObject* range = PyList_GET_ITEM(list.get(), i);
-    auto number = [&](const char* name) -> std::optional<int64_t> {
-      PyRef value = attribute(range, name);
-      if (!value || !PyLong_Check(value.get())) return std::nullopt;
-      int overflow = 0;
-      const int64_t n = PyLong_AsLongLongAndOverflow(value.get(), &overflow);
-      return overflow ? std::nullopt : std::optional(n);
-    };
-    if (auto dim = number("dim"); dim && *dim >= 0 && *dim < 64)
-      marks.ranges.emplace_back(static_cast<int>(*dim), number("min"), number("max"));
-  }
-  if (PyErr_Occurred()) PyErr_Clear();
-  return marks;
-}
-
 /// A dimension that mark_dynamic asked for and that became a number: an error that names what forced it.
 bool raise_given_up(const Entry& entry) {
   if (!entry.region) return false;
   const auto& region = *entry.region;
   for (const autograd::SizeSymbol& s : region.size_symbols)
     for (const auto& [slot, dims] : entry.marked) {
-      if (entry.tape_input_slot[static_cast<size_t>(s.input)] != slot || !(dims >> s.dim & 1)) continue;
+      if (s.input < 0 || entry.tape_input_slot[static_cast<size_t>(s.input)] != slot || !(dims >> s.dim & 1))
+        continue;
       for (const SizeFact& f : region.size_facts) {
         if (f.relation != Relation::eq || f.a != s.symbol || !f.b.is_const()) continue;
         set_exception("ConstraintViolationError",
@@ -109,7 +63,7 @@ bool raise_given_up(const Entry& entry) {
 /// Joins the observer of Python with the recorder of operators.
 class Bridge final : public observe::RecorderHooks {
  public:
-  Bridge(const Options& options, const guard::DynamicDims& changed) : options_(options), changed_(changed) {}
+  Bridge(const Options& options, const guard::Differences& changed) : options_(options), changed_(changed) {}
 
   void input(PyObject* tensor, int slot, const guard::Source& source,
              const std::vector<std::string>& names) override {
@@ -141,6 +95,31 @@ class Bridge final : public observe::RecorderHooks {
     HANDLE_TH_ERRORS
     return pybind11::cast(record::make_symint(size, value, notes)).release().ptr();
     END_HANDLE_TH_ERRORS
+  }
+  PyObject* lend_float(Sym symbol, double value, const std::shared_ptr<SizeNotes>& notes) override {
+    HANDLE_TH_ERRORS
+    const c10::SymFloat number = record::make_symfloat(symbol, value, notes);
+    return torch::get_symfloat_class()(pybind11::cast(number.toSymNodeImpl())).release().ptr();
+    END_HANDLE_TH_ERRORS
+  }
+  PyObject* lend_data(Sym symbol, PyObject* number, PyObject* tensor,
+                      const std::shared_ptr<SizeNotes>& notes) override {
+    const at::Tensor& t = THPVariable_Unpack(tensor);
+    auto id = recorder.find(t);
+    if (!id || t.numel() != 1) return nullptr;
+    recorder.data[symbol] = *id;
+    recorder.follows_sizes = true;
+    return PyFloat_CheckExact(number) ? lend_float(symbol, PyFloat_AS_DOUBLE(number), notes)
+                                      : lend(symbol, PyLong_AsLongLong(number), notes);
+  }
+  bool follows_data() override { return options_.road == Road::compile && !options_.backend; }
+  bool follows_number(PyObject*, const guard::Source& source,
+                      const std::vector<std::string>& names) override {
+    if (options_.dynamic == Dynamic::never) return false;
+    const bool follows = (options_.dynamic == Dynamic::always && !is_on_object(source)) ||
+                         (!changed_.numbers.empty() && changed_.numbers.count(source.str(names)) > 0);
+    recorder.follows_sizes |= follows;
+    return follows;
   }
   size_t recorded() override { return recorder.tape().entries.size(); }
   /// Of a tape input.
@@ -214,10 +193,12 @@ class Bridge final : public observe::RecorderHooks {
   uint64_t dynamic_dims(const at::Tensor& t, const guard::Source& source,
                         const std::vector<std::string>& names, const Marks& marks) {
     if (options_.dynamic == Dynamic::never) return 0;
-    if (options_.dynamic == Dynamic::changed && changed_.empty() && !marks.dynamic && !marks.maybe) return 0;
+    if (options_.dynamic == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe)
+      return 0;
     if (t.layout() != c10::kStrided || !t.is_non_overlapping_and_dense()) return 0;
     uint64_t dims = 0;
-    if (auto found = changed_.find(source.str(names)); found != changed_.end()) dims = found->second;
+    if (auto found = changed_.sizes.find(source.str(names)); found != changed_.sizes.end())
+      dims = found->second;
     if (options_.dynamic == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
     dims = (dims & ~marks.fixed) | marks.dynamic | marks.maybe;
     for (const auto& [d, low, high] : marks.ranges)  // what lies outside is compiled apart
@@ -233,7 +214,7 @@ class Bridge final : public observe::RecorderHooks {
     std::optional<int64_t> low, high;
   };
   const Options& options_;
-  const guard::DynamicDims& changed_;
+  const guard::Differences& changed_;
   std::vector<Range> ranges_;
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_map<int, uint64_t> dynamic_;  ///< by slot
@@ -310,8 +291,9 @@ void adopt(Entry& entry, std::shared_ptr<Region> region) {
   entry.guards->forbid_new_overlap(written);
   std::vector<guard::SizeSource> sizes;
   for (const autograd::SizeSymbol& s : region->size_symbols)
-    sizes.push_back({s.symbol, entry.tape_input_slot[static_cast<size_t>(s.input)], s.dim});
-  entry.guards->free_sizes(std::move(sizes), region->size_facts);
+    sizes.push_back(
+        {s.symbol, s.input < 0 ? -1 : entry.tape_input_slot[static_cast<size_t>(s.input)], s.dim});
+  entry.guards->free_sizes(std::move(sizes), region->size_facts, region->number_sizes);
   entry.region = std::move(region);
 }
 
@@ -350,7 +332,7 @@ std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<a
 
 /// Compiles what was recorded into `entry`, now or in the background.
 void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
-                  std::vector<SizeFact> size_facts, std::vector<SizeValue> sizes_out) {
+                  observe::Observation& seen) {
   record::Recorder& recorder = bridge.recorder;
   Recorded recorded;
   recorded.obstacle = recorder.obstacle();
@@ -372,9 +354,10 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     recorded.is_param.push_back(slot >= 0 && on_objects[slot]);
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
   }
-  recorded.size_facts = std::move(size_facts);
+  recorded.size_facts = std::move(seen.size_facts);
   for (SizeFact& f : bridge.range_facts()) recorded.size_facts.push_back(std::move(f));
-  recorded.sizes_out = std::move(sizes_out);
+  recorded.number_sizes = std::move(seen.number_sizes);
+  recorded.number_symbols = std::move(seen.number_symbols);
   recorded.wanted = bridge.wanted;
   recorded.name = name_of(self);
   recorded.road = self->options->road;
@@ -449,7 +432,7 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   entry->kwnames = PyRef::share(kwnames);
   if (log_wanted("guards"))
     for (const std::string& line : entry->guards->describe()) log("guards", name_of(self) + ": " + line);
-  build_region(self, entry, bridge, std::move(seen.size_facts), std::move(seen.sizes_out));
+  build_region(self, entry, bridge, seen);
   if (raise_given_up(*entry)) return false;
   ++stats.regions;
   if (!site.entries.empty()) ++stats.recompiles;
@@ -462,8 +445,8 @@ template <class Observe>
 Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs,
                PyObject* kwnames, Observe observe) {
   // What differs between this call and those recorded before becomes a symbol.
-  if (self->options->dynamic == Dynamic::changed)
-    for (const auto& entry : site.entries) entry->guards->add_size_differences(roots, count, site.changed);
+  if (self->options->dynamic != Dynamic::never)
+    for (const auto& entry : site.entries) entry->guards->add_differences(roots, count, site.changed);
   const bool errors_before = observe::breaks_are_errors();
   Bridge bridge(*self->options, site.changed);
   observe::Ran ran;

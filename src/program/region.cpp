@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "program/background.h"
 #include "program/output_memory.h"
 #include "record/convert.h"
 #include "record/recorder.h"
@@ -49,6 +50,9 @@ struct Evaluate {
 
 constexpr size_t kMostShapes = 64;  // sets of sizes remembered
 constexpr size_t kMostContexts = 2;
+// Each packs the weights for itself, so they are few.
+constexpr size_t kMostSpecial = 2;
+constexpr int kOften = 100;
 
 at::TensorOptions options_of(const graph::Type& t) {
   return at::TensorOptions().dtype(record::to_torch(t.dtype)).device(c10::kCPU);
@@ -63,7 +67,8 @@ struct Region::PreparedStep {
   LibraryFn library = nullptr;
   const autograd::ExternCall* call = nullptr;
   int64_t scratch = 0;
-  int shape = 0;  // index into Shapes::steps
+  int shape = 0;                                   // index into Shapes::steps
+  std::vector<std::pair<size_t, size_t>> numbers;  // among the kernel's symbols; among the region's
 };
 
 /// The plan for one set of sizes.
@@ -99,6 +104,8 @@ struct Region::Context {
   at::Tensor arena;
   std::vector<void*> pointers;  // scratch for kernel arguments
   std::vector<at::Tensor> operands;
+  Ints values;  // of the region's symbols
+  Ints syms;    // scratch for kernel arguments
 };
 
 /// Results of the fold steps for one set of parameters.
@@ -147,8 +154,12 @@ struct Region::Folded {
 };
 
 Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
-               std::unordered_map<int, at::Tensor> constants)
-    : tape_(std::move(tape)), wanted_(std::move(wanted)), replay_(true), constants_(std::move(constants)) {
+               std::unordered_map<int, at::Tensor> constants, std::vector<autograd::SizeSymbol> symbols)
+    : tape_(std::move(tape)),
+      wanted_(std::move(wanted)),
+      replay_(true),
+      constants_(std::move(constants)),
+      symbols_(std::move(symbols)) {
   facts.ops = static_cast<int>(tape_.entries.size());
   facts.why_replayed = std::move(why);
 }
@@ -227,14 +238,28 @@ Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, Function
 
 Region::~Region() = default;
 
-std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs) {
-  if (!replay_) return run_plan(inputs);
+std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
+                                    const std::vector<int64_t>& numbers) {
+  const Ints values = values_of(inputs, numbers);
+  if (specialize)
+    if (auto special = special_for(values))
+      return special->run_plan(inputs, special->values_of(inputs, numbers));
+  if (!replay_) return run_plan(inputs, values);
   if (function_) return function_(inputs);
-  if (constants_.empty()) return record::replay(tape_, inputs, wanted_);
+  const Evaluate value{symbols_, values};
+  if (constants_.empty()) return record::replay(tape_, inputs, wanted_, value);
   // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
   std::vector<at::Tensor> all = inputs;
   for (const auto& [input, value] : constants_) all[static_cast<size_t>(input)] = value.clone();
-  return record::replay(tape_, all, wanted_);
+  return record::replay(tape_, all, wanted_, value);
+}
+
+Ints Region::values_of(const std::vector<at::Tensor>& tape_inputs, const Ints& numbers) const {
+  Ints values;
+  size_t next = 0;
+  for (const autograd::SizeSymbol& s : symbols_)
+    values.push_back(s.input < 0 ? numbers[next++] : tape_inputs[static_cast<size_t>(s.input)].size(s.dim));
+  return values;
 }
 
 std::vector<int> Region::written_inputs() const {
@@ -248,7 +273,8 @@ std::vector<int> Region::written_inputs() const {
 void Region::prepare() {
   auto prepare_list = [&](const std::vector<Step>& from, std::vector<PreparedStep>& to) {
     for (const Step& s : from) {
-      PreparedStep p{&s};
+      PreparedStep p;
+      p.step = &s;
       if (s.kind == StepKind::Kernel || s.kind == StepKind::Contraction) {
         p.kernel = &code_.module->kernels()[s.kind == StepKind::Kernel ? s.kernel : s.epilogue];
         p.scratch = p.kernel->scratch_bytes;
@@ -279,6 +305,8 @@ void Region::prepare() {
   std::sort(fold_inputs_.begin(), fold_inputs_.end());
   fold_inputs_.erase(std::unique(fold_inputs_.begin(), fold_inputs_.end()), fold_inputs_.end());
 
+  find_shaping_symbols();
+
   facts.ops = static_cast<int>(tape_.entries.size());
   facts.compiled = true;
   facts.kernels_before_fusion = plan_.kernels_before_fusion;
@@ -298,10 +326,75 @@ void Region::prepare() {
   releases_gil_ = contracts || facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > (64 << 10);
 }
 
-std::unique_ptr<Region::Context> Region::take_context(const std::vector<at::Tensor>& tape_inputs) {
-  Ints sizes;
+Ints Region::shaping_values(Ints values) const {
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!shaping_[i]) values[i] = 0;
+  return values;
+}
+
+/// The region for these sizes alone, if they came often enough for it to be made.
+std::shared_ptr<Region> Region::special_for(const Ints& values) {
+  const Ints sizes = shaping_values(values);
+  std::lock_guard lock(mutex_);
+  for (const auto& [known, region] : special_)
+    if (known == sizes) return region;
+  if (special_.size() >= kMostSpecial) return nullptr;
+  auto at = std::find_if(counts_.begin(), counts_.end(), [&](const auto& c) { return c.first == sizes; });
+  if (at == counts_.end()) {
+    if (counts_.size() >= kMostShapes) counts_.erase(counts_.begin());
+    counts_.emplace_back(sizes, 0);
+    at = counts_.end() - 1;
+  }
+  if (++at->second < kOften) return nullptr;
+  counts_.erase(at);
+  special_.emplace_back(sizes, nullptr);
+  run_in_background([weak = weak_from_this(), values, sizes] {
+    auto general = weak.lock();
+    if (!general) return;
+    auto made = general->specialize(values);
+    std::lock_guard lock(general->mutex_);
+    for (auto& [known, region] : general->special_)
+      if (known == sizes) region = std::move(made);
+  });
+  return nullptr;
+}
+
+// Shapes are evaluated again where one of these has another value; the rest goes straight to the kernels.
+void Region::find_shaping_symbols() {
+  std::vector<Sym> found;
+  auto add = [&](const std::vector<Sym>& xs) {
+    for (Sym x : xs) collect_symbols(x, &found);
+  };
+  for (const PlanBuffer& b : plan_.buffers) {
+    add(b.type.sizes);
+    add(b.type.strides);
+    add({b.offset, b.arena_offset});
+  }
+  for (const auto* list : {&lowered_.outputs, &lowered_.reshaped})
+    for (const TensorOut& o : *list) {
+      add(o.sizes);
+      add(o.strides);
+      add({o.offset});
+    }
+  add({plan_.arena_bytes});
+  for (const auto* list : {&fold_steps_, &steps_})
+    for (const PreparedStep& p : *list)
+      if (p.kernel) add({p.kernel->work, p.kernel->second_work});
   for (const autograd::SizeSymbol& s : symbols_)
-    sizes.push_back(tape_inputs[static_cast<size_t>(s.input)].size(s.dim));
+    shaping_.push_back(std::find(found.begin(), found.end(), s.symbol) != found.end());
+  for (auto* list : {&fold_steps_, &steps_})
+    for (PreparedStep& p : *list) {
+      if (!p.kernel) continue;
+      const auto& kernel = plan_.kernels[static_cast<size_t>(
+          p.step->kind == StepKind::Kernel ? p.step->kernel : p.step->epilogue)];
+      for (size_t k = 0; k < kernel.symbols.size(); ++k)
+        for (size_t i = 0; i < symbols_.size(); ++i)
+          if (!shaping_[i] && symbols_[i].symbol == kernel.symbols[k]) p.numbers.emplace_back(k, i);
+    }
+}
+
+std::unique_ptr<Region::Context> Region::take_context(const Ints& values) {
+  Ints sizes = shaping_values(values);
   std::unique_ptr<Context> c;
   {
     std::lock_guard lock(mutex_);
@@ -313,8 +406,9 @@ std::unique_ptr<Region::Context> Region::take_context(const std::vector<at::Tens
       contexts_.erase(at);
     }
   }
-  if (c && c->shapes->key == sizes) return c;
   if (!c) c = std::make_unique<Context>();
+  c->values = values;
+  if (c->shapes && c->shapes->key == sizes) return c;
   c->shapes = shapes_for(std::move(sizes));
   c->slots.assign(plan_.buffers.size(), {});
   make_arena(*c);
@@ -398,13 +492,18 @@ void Region::run_step(Context& c, const PreparedStep& p) {
         scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
         c.pointers.push_back(scratch.data_ptr());
       }
+      const int64_t* syms = shape.syms.data();
+      if (!p.numbers.empty()) {
+        c.syms = shape.syms;
+        for (auto [at, symbol] : p.numbers) c.syms[at] = c.values[symbol];
+        syms = c.syms.data();
+      }
       auto launch = [&](codegen::cpu::KernelFn fn, int64_t work, int64_t grain) {
         if (work <= grain || at::get_num_threads() == 1)
-          fn(c.pointers.data(), shape.syms.data(), 0, work);
+          fn(c.pointers.data(), syms, 0, work);
         else
-          at::parallel_for(0, work, grain, [&](int64_t begin, int64_t end) {
-            fn(c.pointers.data(), shape.syms.data(), begin, end);
-          });
+          at::parallel_for(0, work, grain,
+                           [&](int64_t begin, int64_t end) { fn(c.pointers.data(), syms, begin, end); });
       };
       launch(p.kernel->fn, shape.work, p.kernel->grain);
       if (p.kernel->second_fn) launch(p.kernel->second_fn, shape.second_work, p.kernel->second_grain);
@@ -493,7 +592,7 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
   return f;
 }
 
-std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inputs) {
+std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> inputs;
   inputs.reserve(lowered_.inputs.size());
@@ -501,7 +600,7 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
     auto constant = lowered_.constants.find(i);
     inputs.push_back(constant == lowered_.constants.end() ? tape_inputs[i] : constant->second);
   }
-  auto c = take_context(tape_inputs);
+  auto c = take_context(values);
   bind_inputs(*c, inputs);
   std::shared_ptr<Folded> f;
   if (!fold_steps_.empty()) {

@@ -11,7 +11,8 @@
 // and version counters are compared at each call.
 //
 // Sizes: everything that depends on them (of buffers, results, kernels' arguments and work) is evaluated once
-// for a set of sizes, and kept for the ones met last (Shapes). A call with known sizes only looks them up.
+// for a set of sizes, and kept for the ones met last (Shapes). A call with known sizes only looks them up. A
+// number that decides no size (a learning rate) goes to the kernels with each call.
 //
 // A region is immutable after `build` apart from those caches, and may run on several threads at once.
 #pragma once
@@ -42,7 +43,7 @@ struct IndexOutOfRange {};
 /// Throws SizeDemand for sizes that a step of the plan must know: attributes of library calls.
 void check_sizes(const loops::Plan& plan);
 
-class Region {
+class Region : public std::enable_shared_from_this<Region> {
  public:
   /// What happened on the way, for reports.
   struct Facts {
@@ -62,34 +63,45 @@ class Region {
   Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function);
   /// Replays the tape.
   Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
-         std::unordered_map<int, at::Tensor> constants);
+         std::unordered_map<int, at::Tensor> constants, std::vector<autograd::SizeSymbol> symbols);
   /// Runs the plan. `plan.graph` and `lowered` (its graph moved away) must belong together.
   Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd::Lowered lowered, loops::Plan plan,
          codegen::cpu::PlanCode code, std::vector<autograd::SizeSymbol> symbols);
   ~Region();
 
   /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
-  /// wanted. Raises what an operator raises, or IndexOutOfRange.
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
+  /// wanted. `numbers`: the values of those symbols. Raises what an operator raises, or IndexOutOfRange.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs,
+                              const std::vector<int64_t>& numbers = {});
 
   /// Long enough to let other threads have the interpreter meanwhile.
   bool releases_gil() const { return releases_gil_; }
   const record::Tape& tape() const { return tape_; }
   const std::vector<record::TensorId>& wanted() const { return wanted_; }
+  /// Those of numbers come in the order of run()'s.
+  const std::vector<autograd::SizeSymbol>& symbols() const { return symbols_; }
   /// Tape inputs whose memory the region writes.
   std::vector<int> written_inputs() const;
   Facts facts;
+  /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller
+  /// meets again and again. Called on the background thread, at most twice; null: it cannot be made.
+  std::function<std::shared_ptr<Region>(const std::vector<int64_t>& values)> specialize;
   /// The sizes of inputs that were symbols when compiling began, and what must hold of them, for guards.
   std::vector<autograd::SizeSymbol> size_symbols;
   std::vector<SizeFact> size_facts;
-  std::vector<Sym> sizes_out;  ///< numbers that the caller wants made, over those symbols
+  std::vector<Sym> number_sizes;  ///< what Recorded::number_sizes came to, over those symbols
 
  private:
   struct Context;
   struct Folded;
   struct PreparedStep;
   struct Shapes;
-  std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values);
+  std::vector<int64_t> values_of(const std::vector<at::Tensor>& tape_inputs,
+                                 const std::vector<int64_t>& numbers) const;
+  void find_shaping_symbols();
+  std::vector<int64_t> shaping_values(std::vector<int64_t> values) const;
+  std::shared_ptr<Region> special_for(const std::vector<int64_t>& values);
   void prepare();
   void run_steps(Context& c, const std::vector<PreparedStep>& steps);
   void run_step(Context& c, const PreparedStep& step);
@@ -98,7 +110,7 @@ class Region {
                                  const std::shared_ptr<const Shapes>& shapes);
   std::vector<at::Tensor> collect(Context& c, const std::vector<at::Tensor>& inputs);
   const at::Tensor& tensor_of(Context& c, int buffer);
-  std::unique_ptr<Context> take_context(const std::vector<at::Tensor>& tape_inputs);
+  std::unique_ptr<Context> take_context(const std::vector<int64_t>& values);
   std::shared_ptr<const Shapes> shapes_for(std::vector<int64_t> sizes);
   void make_arena(Context& c);
   void give_context(std::unique_ptr<Context> c);
@@ -115,11 +127,15 @@ class Region {
   std::vector<PreparedStep> steps_, fold_steps_;
   std::vector<int> fold_inputs_;                       // graph inputs the fold steps read
   std::vector<char> in_fold_;                          // by buffer: a fold step reads or writes it
-  std::vector<autograd::SizeSymbol> symbols_;          // what Shapes are made from
+  std::vector<autograd::SizeSymbol> symbols_;          // of sizes and numbers
+  std::vector<char> shaping_;                          // by symbol: Shapes depend on it
   std::mutex mutex_;                                   // guards the caches below
   std::vector<std::shared_ptr<const Shapes>> shapes_;  // last used first
   std::vector<std::unique_ptr<Context>> contexts_;
   std::vector<std::shared_ptr<Folded>> folds_;
+  std::vector<std::pair<std::vector<int64_t>, int>>
+      counts_;  ///< calls by sizes, of a region with `specialize`
+  std::vector<std::pair<std::vector<int64_t>, std::shared_ptr<Region>>> special_;  ///< null: being made
 };
 
 }  // namespace bolt::program

@@ -101,6 +101,7 @@ PyObject* stats_dict(PyObject*, PyObject*) {
   set(d, "eager_fallbacks", PyLong_FromLongLong(s.eager_fallbacks));
   set(d, "cache_hits", PyLong_FromLongLong(s.cache_hits));
   set(d, "cache_misses", PyLong_FromLongLong(s.cache_misses));
+  set(d, "specialized", PyLong_FromLongLong(s.specialized));
   set(d, "compile_seconds", PyFloat_FromDouble(s.compile_nanoseconds * 1e-9));
   return d;
 }

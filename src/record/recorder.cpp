@@ -9,6 +9,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
 #include <array>
@@ -102,11 +103,19 @@ std::vector<Sym> take_wrapped_symbol(c10::IValue& argument) {
   pybind11::object object = pybind11::reinterpret_steal<pybind11::object>(THPVariable_Wrap(t));
   PyObject* found = PyObject_GetAttrString(object.ptr(), "_wrapped_number");
   if (!found) return PyErr_Clear(), std::vector<Sym>{};
-  const Size size = take_apart(pybind11::reinterpret_steal<pybind11::object>(found).cast<c10::SymInt>());
-  at::Tensor number = c10::scalar_to_tensor(size.value);
+  auto symbol = pybind11::reinterpret_steal<pybind11::object>(found);
+  Sym taken;
+  at::Tensor number;
+  if (torch::is_symfloat(symbol)) {
+    const Real real = take_apart(symbol.cast<c10::SymFloat>());
+    taken = real.symbol, number = c10::scalar_to_tensor(real.value);
+  } else {
+    const Size size = take_apart(symbol.cast<c10::SymInt>());
+    taken = size.size, number = c10::scalar_to_tensor(size.value);
+  }
   number.unsafeGetTensorImpl()->set_wrapped_number(true);
   argument = number;
-  return {size.size};
+  return {taken};
 }
 
 // Strided memory that our program can describe as pointer, sizes and strides.
@@ -270,7 +279,12 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   entry.args.reserve(schema.arguments().size());
   for (size_t i = begin; i < stack->size(); ++i) {
     entry.args.push_back(take((*stack)[i], false, index));
-    if (follows_sizes) entry.args.back().syms = std::move(symbols[i - begin]);
+    if (!follows_sizes) continue;
+    auto from = symbols[i - begin].size() == 1 ? data.find(symbols[i - begin][0]) : data.end();
+    if (from != data.end())
+      entry.args.back().tensors = {from->second};
+    else
+      entry.args.back().syms = std::move(symbols[i - begin]);
   }
   // torch.tensor([...]) fills its tensor through a pointer and announces it here: its contents are a constant
   // of the program. Its memory may have been seen made (aten::empty); that was another tensor, without them.

@@ -88,6 +88,8 @@ class Recorder {
 
   /// Operators may be given torch.SymInts (record/symint.h).
   bool follows_sizes = false;
+  /// Symbols of numbers that were taken out of a tensor: an argument is that tensor's element.
+  std::unordered_map<Sym, TensorId> data;
 
   static Recorder* current();
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -127,7 +129,9 @@ class Recorder {
 std::string print(const Tape& tape);
 
 /// Calls every entry again: eager's computation on other inputs, differentiable. Gives the tensors asked for.
+/// `value` gives the numbers among the arguments that are expressions; without it they are what was recorded.
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
-                               const std::vector<TensorId>& wanted);
+                               const std::vector<TensorId>& wanted,
+                               const std::function<int64_t(Sym)>& value = nullptr);
 
 }  // namespace bolt::record

@@ -3,6 +3,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <bit>
 
 #include "record/recorder.h"
 #include "support/error.h"
@@ -12,8 +13,8 @@ namespace {
 
 class Replay {
  public:
-  Replay(const Tape& tape, const std::vector<at::Tensor>& inputs)
-      : tape_(tape), tensors_(tape.tensors.size()) {
+  Replay(const Tape& tape, const std::vector<at::Tensor>& inputs, const std::function<int64_t(Sym)>& value)
+      : tape_(tape), value_(value), tensors_(tape.tensors.size()) {
     BOLT_CHECK(inputs.size() == tape.inputs.size(), "replay got ", inputs.size(), " of ", tape.inputs.size(),
                " inputs");
     for (size_t i = 0; i < inputs.size(); ++i) tensors_[tape.inputs[i]] = inputs[i];
@@ -38,9 +39,9 @@ class Replay {
  private:
   c10::IValue give(const Arg& arg) const {
     switch (arg.kind) {
-      case Arg::Kind::Value: return arg.value;
+      case Arg::Kind::Value: return number(arg);
       case Arg::Kind::WrappedNumber: {
-        at::Tensor t = c10::scalar_to_tensor(arg.value.toScalar());
+        at::Tensor t = c10::scalar_to_tensor(number(arg).toScalar());
         t.unsafeGetTensorImpl()->set_wrapped_number(true);
         return t;
       }
@@ -74,7 +75,18 @@ class Replay {
       if (id >= 0 && last_use[id] == entry) tensors_[id].reset();
   }
 
+  c10::IValue number(const Arg& arg) const {
+    if (!arg.tensors.empty()) return get(arg.tensors[0]).item();
+    if (arg.syms.empty() || !value_) return arg.value;
+    if (arg.value.isDouble()) return std::bit_cast<double>(value_(arg.syms[0]));
+    if (arg.value.isInt()) return value_(arg.syms[0]);
+    c10::List<int64_t> list;
+    for (Sym s : arg.syms) list.push_back(value_(s));
+    return list;
+  }
+
   const Tape& tape_;
+  const std::function<int64_t(Sym)>& value_;
   std::vector<at::Tensor> tensors_;
 };
 
@@ -93,8 +105,9 @@ std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted
 }  // namespace
 
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
-                               const std::vector<TensorId>& wanted) {
-  Replay run(tape, inputs);
+                               const std::vector<TensorId>& wanted,
+                               const std::function<int64_t(Sym)>& value) {
+  Replay run(tape, inputs, value);
   run.run(last_uses(tape, wanted));
   std::vector<at::Tensor> out;
   for (TensorId id : wanted) out.push_back(id < 0 ? at::Tensor() : run.tensor(id));

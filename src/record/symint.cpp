@@ -2,6 +2,10 @@
 #include "record/symint.h"
 
 #include <c10/core/SymNodeImpl.h>
+#include <torch/csrc/utils/python_symnode.h>
+
+#include <bit>
+#include <cmath>
 
 #include "support/error.h"
 
@@ -134,7 +138,89 @@ class Number final : public c10::SymNodeImpl {
   Notes notes_;
 };
 
+/// Nothing is computed with it in torch's own code: there it is taken for the number it is.
+class Float final : public c10::SymNodeImpl {
+ public:
+  Float(Sym symbol, double value, Notes notes) : symbol(symbol), value(value), notes_(std::move(notes)) {}
+
+  bool is_int() override { return false; }
+  bool is_bool() override { return false; }
+  bool is_float() override { return true; }
+  bool has_hint() override { return true; }
+  std::string str() override { return std::to_string(value); }
+  c10::SymNode clone() override { return c10::make_intrusive<Float>(symbol, value, notes_); }
+  c10::SymNode wrap_float(double number) override { return constant(number); }
+  c10::SymNode wrap_int(int64_t number) override { return constant(static_cast<double>(number)); }
+  c10::SymNode wrap_bool(bool answer) override {
+    return c10::make_intrusive<Answer>(std::vector<SizeFact>{}, answer, notes_);
+  }
+  double guard_float(const char*, int64_t) override {
+    if (!symbol.is_const()) notes_->add(symbol, Relation::eq, std::bit_cast<int64_t>(value));
+    return value;
+  }
+  int64_t guard_int(const char* file, int64_t line) override {
+    return static_cast<int64_t>(guard_float(file, line));
+  }
+  c10::SymNode sym_float() override { return clone(); }
+  c10::SymNode add(const c10::SymNode& o) override { return constant(known() + of(o)); }
+  c10::SymNode sub(const c10::SymNode& o) override { return constant(known() - of(o)); }
+  c10::SymNode mul(const c10::SymNode& o) override { return constant(known() * of(o)); }
+  c10::SymNode truediv(const c10::SymNode& o) override { return constant(known() / of(o)); }
+  c10::SymNode pow(const c10::SymNode& o) override { return constant(std::pow(known(), of(o))); }
+  c10::SymNode neg() override { return constant(-known()); }
+  c10::SymNode eq(const c10::SymNode& o) override { return wrap_bool(known() == of(o)); }
+  c10::SymNode ne(const c10::SymNode& o) override { return wrap_bool(known() != of(o)); }
+  c10::SymNode lt(const c10::SymNode& o) override { return wrap_bool(known() < of(o)); }
+  c10::SymNode le(const c10::SymNode& o) override { return wrap_bool(known() <= of(o)); }
+  c10::SymNode gt(const c10::SymNode& o) override { return wrap_bool(known() > of(o)); }
+  c10::SymNode ge(const c10::SymNode& o) override { return wrap_bool(known() >= of(o)); }
+
+  const Sym symbol;
+  const double value;
+
+ private:
+  double known() { return guard_float(__FILE__, __LINE__); }
+  static double of(const c10::SymNode& node) {
+    return node->is_float() ? node->guard_float(__FILE__, __LINE__)
+                            : static_cast<double>(node->guard_int(__FILE__, __LINE__));
+  }
+  c10::SymNode constant(double number) {
+    return c10::make_intrusive<Float>(std::bit_cast<int64_t>(number), number, notes_);
+  }
+
+  Notes notes_;
+};
+
 }  // namespace
+
+c10::SymFloat make_symfloat(Sym symbol, double value, std::shared_ptr<SizeNotes> notes) {
+  return c10::SymFloat(c10::SymNode(c10::make_intrusive<Float>(symbol, value, std::move(notes))));
+}
+
+namespace {
+
+/// torch's argument parser wraps a float's node in one of Python's; an int's it takes out.
+c10::SymNode unwrapped(c10::SymNode node) {
+  auto* python = dynamic_cast<torch::impl::PythonSymNodeImpl*>(node.get());
+  if (!python) return node;
+  pybind11::gil_scoped_acquire gil;
+  const pybind11::handle inner = python->getPyObj();
+  return pybind11::isinstance<c10::SymNodeImpl>(inner) ? inner.cast<c10::SymNode>() : node;
+}
+
+}  // namespace
+
+Real take_apart(const c10::SymFloat& number) {
+  if (!number.is_symbolic()) {
+    const double value = number.as_float_unchecked();
+    return {std::bit_cast<int64_t>(value), value};
+  }
+  const c10::SymNode node = unwrapped(number.toSymNodeImpl());
+  auto* ours = dynamic_cast<Float*>(node.get());
+  if (ours) return {ours->symbol, ours->value};
+  const double value = number.guard_float(__FILE__, __LINE__);
+  return {std::bit_cast<int64_t>(value), value};
+}
 
 c10::SymInt make_symint(Sym size, int64_t value, std::shared_ptr<SizeNotes> notes) {
   return c10::SymInt(c10::SymNode(c10::make_intrusive<Number>(size, value, std::move(notes))));
@@ -154,6 +240,10 @@ std::vector<Sym> take_symbols(c10::IValue& argument) {
     const Size s = take_apart(argument.toSymInt());
     argument = s.value;
     out.push_back(s.size);
+  } else if (argument.isSymFloat()) {
+    const Real r = take_apart(argument.toSymFloat());
+    argument = r.value;
+    out.push_back(r.symbol);
   } else if (argument.isSymIntList() && !argument.isIntList()) {
     c10::List<int64_t> numbers;
     for (const c10::SymInt& each : argument.toSymIntVector()) {

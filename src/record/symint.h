@@ -8,6 +8,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/SymFloat.h>
 #include <c10/core/SymInt.h>
 
 #include <memory>
@@ -18,6 +19,8 @@
 namespace bolt::record {
 
 c10::SymInt make_symint(Sym size, int64_t value, std::shared_ptr<SizeNotes> notes);
+/// A float: `symbol` stands for the bits of the double.
+c10::SymFloat make_symfloat(Sym symbol, double value, std::shared_ptr<SizeNotes> notes);
 
 struct Size {
   Sym size;
@@ -25,6 +28,11 @@ struct Size {
 };
 /// A SymInt of ours, or a plain one.
 Size take_apart(const c10::SymInt& number);
+struct Real {
+  Sym symbol;  ///< of the bits
+  double value;
+};
+Real take_apart(const c10::SymFloat& number);
 /// Takes the SymInts out of an argument: what it was computed from, element by element, and numbers in their
 /// place. Empty: there are none.
 std::vector<Sym> take_symbols(c10::IValue& argument);

@@ -197,6 +197,7 @@ def test_stats_and_explain_have_the_promised_fields(net):
     stats = torchbolt.stats()
     assert set(stats) >= {
         "regions", "graph_breaks", "break_reasons", "recompiles", "eager_fallbacks", "cache_hits", "cache_misses",
+        "specialized",
         "compile_seconds",
     }  # fmt: skip
     assert stats["regions"] == 1 and stats["recompiles"] == 0 and stats["compile_seconds"] > 0

@@ -449,3 +449,59 @@ def test_random_programs_over_random_sizes():
             x = torch.randn(rng.randrange(1, 8), rng.randrange(1, 9), rng.choice([6, 6, 7]))
             with torch.no_grad():
                 torch.testing.assert_close(compiled(x), program(x), atol=1e-5, rtol=1e-4, msg=lambda m: f"{seed}: {m}")
+
+
+def test_sizes_that_come_often_get_a_program_of_their_own():
+    def fn(x):
+        return NORM(LINEAR(x)).softmax(-1), x.shape[1]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, dynamic=True, fullgraph=True)
+    often, seldom = torch.randn(3, 7, 16), torch.randn(4, 5, 16)
+    with torch.no_grad():
+        for n in range(300):
+            x = seldom if n % 10 == 0 else often
+            (got, length), (want, expected) = compiled(x), fn(x)
+            torch.testing.assert_close(got, want)
+            assert length == expected
+            if n == 200:
+                torchbolt.wait()
+    stats = torchbolt.stats()
+    assert stats["regions"] == 1 and stats["specialized"] == 1
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_sizes_under_gradients(dynamic):
+    def fn(x):
+        y = F.gelu(LINEAR(x))
+        return (y.reshape(x.size(0), -1) * x.size(1)).sum(1), y[:, : x.size(1) // 2]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, dynamic=dynamic, fullgraph=True)
+    for b, s in SIZES:
+        x = torch.randn(b, s, 16)
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        for t, f in ((a, compiled), (b, fn)):
+            one, two = f(t)
+            (one.sum() + two.pow(2).sum()).backward()
+        torch.testing.assert_close(a.grad, b.grad)
+    assert torchbolt.stats()["regions"] == (1 if dynamic else 2)
+
+
+def windows(x):
+    return x.unfold(1, 3, 2).sum(-1), x.chunk(2, 1)[0] + 1, x.unfold(0, 2, 1).mean(-1)
+
+
+def a_row_by_size(x):
+    return x[x.size(0) // 2] + 1, x[-1]
+
+
+@pytest.mark.parametrize("fn", [windows, a_row_by_size])
+def test_views_at_computed_places(fn):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for b, s in SIZES:
+        x = torch.randn(b, s, 16)
+        for got, want in zip(compiled(x), fn(x), strict=True):
+            torch.testing.assert_close(got, want)
+    assert torchbolt.stats()["regions"] == 2

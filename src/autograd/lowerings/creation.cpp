@@ -35,7 +35,9 @@ std::vector<Value*> scalar_tensor(Call& c) { return filled_by(c, "s"); }
 std::vector<Value*> arange(Call& c) {
   if (!on_cpu(c)) return {};
   DType t = c.result_dtype();
-  c10::Scalar start = c.has("start") ? c.scalar("start") : c10::Scalar(0);
+  if (c.is_real("start") || c.is_real("end") || c.is_real("step")) c.demand_numbers();
+  const bool moves = c.has("start") && c.is_symbolic("start");
+  c10::Scalar start = c.has("start") && !moves ? c.scalar("start") : c10::Scalar(0);
   c10::Scalar step = c.has("step") ? c.scalar("step") : c10::Scalar(1);
   Sym size;
   if (c.is_static()) {
@@ -54,7 +56,8 @@ std::vector<Value*> arange(Call& c) {
     attrs["start"] = start.toLong();
     attrs["step"] = step.toLong();
   }
-  return {c.make(Op::iota, {}, std::move(attrs))};
+  Value* v = c.make(Op::iota, {}, std::move(attrs));
+  return {moves ? c.make(Op::add, {v, c.number_value("start", t)}) : v};
 }
 
 // Row index against column index.

@@ -43,16 +43,13 @@ std::vector<Value*> mm(Call& c) { return contraction(c, "self", "mat2"); }
 std::vector<Value*> mv(Call& c) { return contraction(c, "self", "vec"); }
 std::vector<Value*> dot(Call& c) { return contraction(c, "self", "tensor"); }
 
-std::vector<Value*> scaled(Call& c, Value* v, const char* by) {
-  return {c.scalar(by).equal(1) ? v : c.make(Op::mul, {v, c.scalar_value(c.scalar(by), v->type.dtype)})};
-}
 // beta * self + alpha * (a @ b)
 std::vector<Value*> add_product(Call& c, const char* left, const char* right) {
   auto product = contraction(c, left, right);
   if (product.empty() || c.tensor("self")->type.dtype != product[0]->type.dtype) return {};
-  Value* p = scaled(c, product[0], "alpha")[0];
+  Value* p = c.times(product[0], "alpha");
   if (c.scalar("beta").equal(0)) return {p};
-  return {c.make(Op::add, {p, scaled(c, c.tensor("self"), "beta")[0]})};
+  return {c.make(Op::add, {p, c.times(c.tensor("self"), "beta")})};
 }
 std::vector<Value*> addmm(Call& c) { return add_product(c, "mat1", "mat2"); }
 std::vector<Value*> baddbmm(Call& c) { return add_product(c, "batch1", "batch2"); }

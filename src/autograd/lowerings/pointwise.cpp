@@ -151,9 +151,7 @@ std::vector<Value*> binary(Call& c) {
 // self + alpha * other
 std::vector<Value*> add_or_sub(Call& c, Op op, const char* left, const char* right) {
   DType t = *to_bolt(c.promote({"self", "other"}));
-  Value* b = c.operand(right, t);
-  if (c.has("alpha") && !c.scalar("alpha").equal(1))
-    b = c.make(Op::mul, {b, c.scalar_value(c.scalar("alpha"), t)});
+  Value* b = c.times(c.operand(right, t), "alpha");
   if (t == DType::Bool)
     return op == Op::add ? std::vector{c.make(Op::bitwise_or, {c.operand(left, t), b})}
                          : std::vector<Value*>{};
@@ -163,8 +161,7 @@ std::vector<Value*> add(Call& c) { return add_or_sub(c, Op::add, "self", "other"
 std::vector<Value*> sub(Call& c) { return add_or_sub(c, Op::sub, "self", "other"); }
 std::vector<Value*> rsub(Call& c) {  // other - alpha * self
   DType t = *to_bolt(c.promote({"self", "other"}));
-  Value* a = c.operand("self", t);
-  if (!c.scalar("alpha").equal(1)) a = c.make(Op::mul, {a, c.scalar_value(c.scalar("alpha"), t)});
+  Value* a = c.times(c.operand("self", t), "alpha");
   return {c.make(Op::sub, {c.operand("other", t), a})};
 }
 
@@ -269,8 +266,7 @@ std::vector<Value*> addcmul_or_div(Call& c, Op op) {
   DType t = *to_bolt(c.promote({"self", "tensor1", "tensor2"}));
   if (!is_float(t)) return {};
   Value* p = c.make(op, {c.operand("tensor1", t), c.operand("tensor2", t)});
-  if (!c.scalar("value").equal(1)) p = c.make(Op::mul, {p, c.scalar_value(c.scalar("value"), t)});
-  return {c.make(Op::add, {c.operand("self", t), p})};
+  return {c.make(Op::add, {c.operand("self", t), c.times(p, "value")})};
 }
 std::vector<Value*> addcmul(Call& c) { return addcmul_or_div(c, Op::mul); }
 std::vector<Value*> addcdiv(Call& c) { return addcmul_or_div(c, Op::div); }

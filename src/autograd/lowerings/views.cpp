@@ -191,7 +191,7 @@ Result cut(int64_t dim, const Sizes& lengths) {
   }
   return out;
 }
-// split, chunk: each as long as it was recorded.
+// Each as long as it was recorded.
 Result pieces(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
   self(c)[dim].value();
@@ -202,15 +202,20 @@ Result pieces(Call& c) {
   return cut(dim, lengths);
 }
 // Into as many pieces as recorded, the last one takes what is left.
-Result split(Call& c) {
+Result split_by(Call& c, Sym most) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
-  const Sym size = self(c)[dim], most = c.sym("split_size"), before = most * Sym(c.result_count() - 1);
+  const Sym size = self(c)[dim], before = most * Sym(c.result_count() - 1);
   if ((size.is_const() && most.is_const()) || !c.decide(before, Relation::lt, size) ||
       !c.decide(size, Relation::le, before + most))
     return pieces(c);
   Sizes lengths(static_cast<size_t>(c.result_count()), most);
   lengths.back() = size - before;
   return cut(dim, lengths);
+}
+Result split(Call& c) { return split_by(c, c.sym("split_size")); }
+Result chunk(Call& c) {
+  const Sym size = self(c)[Call::wrap(c.integer("dim"), rank(c))];
+  return split_by(c, ceildiv(size, c.integer("chunks")));
 }
 Result split_with_sizes(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
@@ -236,7 +241,11 @@ Result flip(Call& c) {
 // Windows of `size` every `step` along dim, as a new last dimension.
 Result unfold(Call& c) {
   int64_t dim = Call::wrap(c.integer("dimension"), rank(c)), step = c.integer("step");
-  const Sizes sizes = Call::syms(c.static_sizes());
+  const Sym window = c.sym("size");
+  Sizes sizes = self(c);
+  if (sizes.empty() || !c.decide(window, Relation::le, sizes[dim])) return std::nullopt;
+  sizes[dim] = floordiv(sizes[dim] - window, step) + 1;
+  sizes.push_back(window);
   auto contiguous = graph::contiguous_strides(self(c));
   auto strides = contiguous;
   if (strides.empty()) return std::nullopt;
@@ -289,7 +298,8 @@ void add_views(Table& t) {
   row(select, {"select.int"});
   row(split, {"split.Tensor", "unsafe_split.Tensor"});
   row(split_with_sizes, {"split.sizes", "split_with_sizes", "unsafe_split_with_sizes"});
-  row(pieces, {"chunk", "tensor_split.sections", "unsafe_chunk"});
+  row(chunk, {"chunk", "unsafe_chunk"});
+  row(pieces, {"tensor_split.sections"});
   row(unbind, {"unbind.int"});
   row(flip, {"flip"});
   row(unfold, {"unfold"});

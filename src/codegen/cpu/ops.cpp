@@ -225,6 +225,7 @@ Ops::Value Ops::integral(ScalarOp op, DType t, llvm::ArrayRef<Value> a) const {
     case ScalarOp::trunc:
     case ScalarOp::round: return a[0];
     case ScalarOp::bitwise_not: return b_.CreateNot(a[0]);
+    case ScalarOp::from_bits: return b_.CreateBitCast(a[0], math_.with_element(a[0], b_.getDoubleTy()));
     case ScalarOp::isnan:
     case ScalarOp::isinf: return llvm::Constant::getNullValue(math_.with_element(a[0], b_.getInt1Ty()));
     case ScalarOp::add: return boolean ? b_.CreateOr(a[0], a[1]) : b_.CreateAdd(a[0], a[1]);

@@ -125,7 +125,22 @@ bool hands_on(const CFunction& row) {
                                                         "itertools.zip_longest",
                                                         "itertools.pairwise",
                                                         "itertools.product",
-                                                        "functools.partial"};
+                                                        "functools.partial",
+                                                        "type",
+                                                        "type.__instancecheck__",
+                                                        "_abc._abc_instancecheck",
+                                                        "builtins.getattr",
+                                                        "builtins.setattr",
+                                                        "object.__setattr__",
+                                                        "module.__setattr__",
+                                                        "torch._C.TensorBase.__setattr__",
+                                                        "dict.get",
+                                                        "dict.pop",
+                                                        "dict.setdefault",
+                                                        "collections.OrderedDict.get",
+                                                        "collections.OrderedDict.pop",
+                                                        "collections.OrderedDict.setdefault",
+                                                        "_contextvars.ContextVar.set"};
   return names.count(row.name) != 0;
 }
 
@@ -146,7 +161,8 @@ bool is_harmless(PyCodeObject* code) {
   // A tensor's hash is its identity, and a set or dict gives nothing else of it away.
   return name == "__del__" || name == "<module>" || (name == "__hash__" && ends_with("torch/_tensor.py")) ||
          file.rfind("<frozen importlib", 0) == 0 || ends_with("weakref.py") || ends_with("_weakrefset.py") ||
-         ends_with("abc.py") || file == "<frozen abc>" || ends_with("enum.py");
+         ends_with("abc.py") || file == "<frozen abc>" || file == "<frozen _collections_abc>" ||
+         ends_with("enum.py");
 }
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
@@ -464,10 +480,12 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   std::vector<PyObject*> all;  // with self first
   if (self) all.push_back(self);
   all.insert(all.end(), args, args + total);
-  if (PyObject* value = late_read(frame, row, callable, all, kwnames)) return value;
-  if (PyObject* value = early_call(row, callable, all, self, kwnames)) return value;
-  if (PyErr_Occurred()) return nullptr;
-  if (world.follows()) {
+  if (!kwnames && all.size() == nargs + (self ? 1 : 0)) {
+    PyObject* number = take_data(frame, row, all);
+    if (!number && !PyErr_Occurred()) number = early_call(row, callable, all, self, kwnames);
+    if (number || PyErr_Occurred()) return number;
+  }
+  if (world.follows() && on) {
     bool handled = false;
     PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
     if (handled) return result;

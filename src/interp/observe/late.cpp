@@ -1,6 +1,6 @@
 // interp/observe/late.cpp
-// What need not end a region: things that are only shown to the user, and numbers and texts made of tensors
-// that nothing looks at.
+// What need not end a region: things that are only shown to the user, texts and tensors made of data that
+// nothing looks at, random numbers. (Numbers taken out of tensors are followed: sizes.cpp.)
 //
 //   print(f"loss {loss.item():.3f}")      item() gives a late number, the format a late text, print is
 //   delayed
@@ -12,13 +12,13 @@
 // now.
 //
 // A *late value* has its real value in the recorded run, under an address of its own, and a description of
-// how it is made of tensors. It may be kept, returned, formatted and shown. What reads it (a comparison, an
-// index, C code) ends the region first: World::use is asked before anything reads a number, and here also
-// before text is read.
+// how it is made at the region's end. It may be kept, returned, formatted and shown. What reads it (a
+// comparison, an index, C code) ends the region first: World::use is asked before anything reads a number,
+// and here also before text is read.
 //
 // Both rest on tensors keeping their contents until the region ends. Where one is written after all, that is
 // found out at the end: the recording is not kept, and the next one ends before the instruction that wanted
-// the tensor (Recording::never_past).
+// the tensor (Recording::not_past).
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -66,9 +66,6 @@ int64_t World::version_of(PyObject* tensor) const {
 
 namespace {
 
-/// Lists longer than this are read like any tensor: too many numbers to follow one by one.
-constexpr int64_t kMostElements = 64;
-
 /// While it lives the recorder does not see operators: they belong to showing a tensor, not to the region.
 class Unseen {
  public:
@@ -94,47 +91,10 @@ bool Recording::can_show(PyObject* tensor) {
   return !world.late(tensor) && world.version_of(tensor) >= 0 && (world.find(tensor) || hooks_.knows(tensor));
 }
 
-PyObject* Recording::late_element(Frame& frame, PyObject* tensor, Py_ssize_t index) {
-  Unseen unseen(hooks_);
-  world.await(tensor, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
-  return world.make_late(guard::tensor_element(tensor, index), Make::element, {PyRef::share(tensor)}, index);
-}
-
-/// tolist(): a list of late numbers, nested as the dimensions are. `at` counts elements.
-PyObject* Recording::late_list(Frame& frame, PyObject* tensor, int dim, Py_ssize_t& at) {
-  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
-  if (dim == guard::rank_of(impl)) return late_element(frame, tensor, at++);
-  PyRef list = PyRef::steal(PyList_New(0));
-  for (int64_t i = 0; list && i < guard::size_of(impl, dim); ++i) {
-    PyRef item = PyRef::steal(late_list(frame, tensor, dim + 1, at));
-    if (!item || PyList_Append(list.get(), item.get()) < 0) return nullptr;
-  }
-  return list.release();
-}
-
-PyObject* Recording::late_read(Frame& frame, const CFunction& row, PyObject* callable,
-                               const std::vector<PyObject*>& all, PyObject* kwnames) {
-  if (all.size() != 1 || kwnames || !guard::is_tensor(all[0])) return nullptr;
-  PyObject* tensor = all[0];
-  const int64_t elements = guard::count_of(*guard::tensor_impl(tensor));
-  const bool number = row.name == "torch._C.TensorBase.item" ||
-                      callable == reinterpret_cast<PyObject*>(&PyFloat_Type) ||
-                      (callable == reinterpret_cast<PyObject*>(&PyLong_Type) && !guard::is_floating(tensor));
-  const bool list = row.name == "torch._C.TensorBase.tolist";
-  if ((number && elements != 1) || (list && (elements > kMostElements || world.follows()))) return nullptr;
-  if (!(number || list) || !guard::has_numbers(tensor) || !can_show(tensor)) return nullptr;
-  Py_ssize_t at = 0;
-  if (list) return late_list(frame, tensor, 0, at);
-  PyObject* value = late_element(frame, tensor, 0);
-  if (!value || PyFloat_Check(value) || callable != reinterpret_cast<PyObject*>(&PyFloat_Type)) return value;
-  PyRef whole = PyRef::steal(value);
-  return world.make_late(PyNumber_Float(value), Make::call, {PyRef::share(callable), whole});
-}
-
 PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
   if (spec && world.late(spec)) return nullptr;
   const bool tensor = guard::is_tensor(value) && !world.late(value);
-  if (tensor ? !can_show(value) : !world.late(value)) return nullptr;
+  if (tensor ? !can_show(value) : !world.late(value) && !world.is_late(value)) return nullptr;
   PyRef text;
   {
     Unseen unseen(hooks_);
@@ -181,47 +141,26 @@ PyObject* Recording::late_arithmetic(Frame& frame, int op, PyObject* left, PyObj
                          {function, PyRef::share(left), PyRef::share(right)});
 }
 
-/// A number that the run has carried here or is late, as a tensor of the region's: one element, float64
-/// unless it is an element as it stands in its tensor. Null without an exception: it is not one of these.
-PyRef Recording::as_tensor(PyObject* number, bool exact) {
+/// A number that an early call gave, or arithmetic of such numbers (Python's floats are float64), as a tensor
+/// of the region's. Null without an exception: it is not one of these.
+PyRef Recording::as_tensor(PyObject* number) {
   const Late* late = world.late(number);
-  const bool carried = !late && PyFloat_CheckExact(number) && world.is_lazy(number);
-  if (carried || (late && late->make == Make::early)) {
-    const Py_ssize_t index = late ? late->number : static_cast<Py_ssize_t>(world.early.size());
-    PyRef tensor = PyRef::steal(hooks_.early_tensor(index, PyFloat_AS_DOUBLE(number)));
-    if (tensor && carried)
-      world.early.push_back({PyRef::share(reinterpret_cast<PyObject*>(&PyFloat_Type)),
-                             {{{}, world.tree->keep(world.find(number)->source)}}});
-    return tensor;
-  }
-  if (late && late->make == Make::element) {
-    PyObject* tensor = late->parts[0].get();
-    if (guard::count_of(*guard::tensor_impl(tensor)) != 1 || (exact && !guard::is_floating(tensor)))
-      return {};
-    PyRef alone = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
-    alone = alone ? PyRef::steal(PyObject_CallMethod(alone.get(), "reshape", "(())")) : PyRef();
-    return alone && exact ? PyRef::steal(PyObject_CallMethod(alone.get(), "double", nullptr)) : alone;
-  }
-  // Arithmetic of Python's floats is that of float64.
+  if (late && late->make == Make::early)
+    return PyRef::steal(hooks_.early_tensor(late->number, PyFloat_AS_DOUBLE(number)));
   if (!late || late->make != Make::call || late->parts.size() != 3) return {};
-  PyRef a = as_tensor(late->parts[1].get(), true), b = as_tensor(late->parts[2].get(), true);
-  if (PyErr_Occurred() || (!a && world.late(late->parts[1].get())) ||
-      (!b && world.late(late->parts[2].get())))
-    return {};
-  return PyRef::steal(PyObject_CallFunctionObjArgs(late->parts[0].get(), a ? a.get() : late->parts[1].get(),
-                                                   b ? b.get() : late->parts[2].get(), nullptr));
+  PyObject *left = late->parts[1].get(), *right = late->parts[2].get();
+  const PyRef a = as_tensor(left), b = as_tensor(right);
+  if (PyErr_Occurred() || (!a && world.late(left)) || (!b && world.late(right))) return {};
+  return PyRef::steal(
+      PyObject_CallFunctionObjArgs(late->parts[0].get(), a ? a.get() : left, b ? b.get() : right, nullptr));
 }
 
-/// tensor * loss.item() is tensor * loss, as far as eager's arithmetic can tell the two apart.
+/// tensor * random.random(): the operand as a tensor, where eager's arithmetic cannot tell the two apart.
 PyRef Recording::as_operand(PyObject* operand, PyObject* other) {
-  if (!guard::is_tensor(other) || world.late(other) || guard::is_tensor(operand)) return {};
-  if (!guard::has_numbers(other) || !guard::is_floating(other)) return {};
-  const bool has_dims = guard::rank_of(*guard::tensor_impl(other)) > 0;
-  const Late* late = world.late(operand);
-  if (!late || late->make != Make::element) return has_dims ? as_tensor(operand, true) : PyRef();
-  PyObject* tensor = late->parts[0].get();
-  const bool fits = guard::same_dtype(tensor, other) || (!guard::is_floating(tensor) && has_dims);
-  return fits ? as_tensor(operand, false) : PyRef();
+  if (!guard::is_tensor(other) || world.late(other) || !PyFloat_CheckExact(operand)) return {};
+  const bool fits = guard::has_numbers(other) && guard::is_floating(other) &&
+                    guard::rank_of(*guard::tensor_impl(other)) > 0;
+  return fits ? as_tensor(operand) : PyRef();
 }
 
 /// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.

@@ -43,8 +43,8 @@ PyObject* Recording::load_name(Frame& frame, PyObject* name) {
 }
 
 PyObject* Recording::load_deref(Frame& frame, int index) {
-  if (on) world.cell_get(frame.locals()[index]);
-  return Semantics::load_deref(frame, index);
+  PyObject* value = on ? world.cell_get(frame.locals()[index]) : nullptr;
+  return value ? Py_NewRef(value) : Semantics::load_deref(frame, index);
 }
 
 int Recording::store_deref(Frame& frame, int index, PyObject* value) {

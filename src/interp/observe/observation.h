@@ -37,6 +37,22 @@ class RecorderHooks {
   /// A torch.SymInt that stands for `size` in the call of an operator and was `value` in this run; what torch
   /// asks about it goes to `notes`. New, null with an exception.
   virtual PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) = 0;
+  /// The same for a float: `symbol` stands for its bits.
+  virtual PyObject* lend_float(Sym, double value, const std::shared_ptr<SizeNotes>&) {
+    return PyFloat_FromDouble(value);
+  }
+  /// The same for a number that was taken out of `tensor`, which has one element. Null without an exception:
+  /// not possible.
+  virtual PyObject* lend_data(Sym, PyObject*, PyObject*, const std::shared_ptr<SizeNotes>&) {
+    return nullptr;
+  }
+  /// May numbers be taken out of tensors without ending the region? From now on operators may be lent
+  /// numbers.
+  virtual bool follows_data() { return false; }
+  /// The number found at `source` differs between calls. From now on operators may be lent numbers.
+  virtual bool follows_number(PyObject*, const guard::Source&, const std::vector<std::string>&) {
+    return false;
+  }
   /// Operators recorded so far.
   virtual size_t recorded() = 0;
   /// `tensor` is part of the result, of an effect or of a frame, and is not an input: the index it gets among
@@ -95,12 +111,12 @@ struct Observation {
   End end = End::raised;
   std::unique_ptr<guard::Program> guards;
   guard::Recipe recipe;
-  std::vector<BreakReason> breaks;   ///< why the region ended; later ones were run plainly
-  std::string unsound;               ///< not empty: must not be cached, and why
-  bool retry = false;                ///< and the next recording will not come to that point
-  guard::ThreadState before;         ///< what it began in
-  guard::ThreadState after;          ///< what the region left the thread in
-  std::vector<SizeValue> sizes_out;  ///< by Make::size
+  std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
+  std::string unsound;              ///< not empty: must not be cached, and why
+  bool retry = false;               ///< and the next recording will not come to that point
+  guard::ThreadState before;        ///< what it began in
+  guard::ThreadState after;         ///< what the region left the thread in
+  std::vector<SizeValue> number_sizes, number_symbols;  ///< of the guards' numbers, see World
   std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls
   int64_t instructions = 0;          ///< and how many were run, the one that ended it included
   bool cacheable() const { return end != End::raised && unsound.empty(); }

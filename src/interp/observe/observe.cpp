@@ -155,10 +155,19 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->unsound = world.unsound;
   observation->retry = recording.retry;
   observation->size_facts = world.notes->facts;
-  observation->sizes_out = world.sizes_out;
+  observation->number_sizes = world.number_sizes;
+  observation->number_symbols = world.number_symbols;
   if (observation->end == End::raised) return observation;
+  for (guard::NumberStep& step : world.numbers.steps) {
+    if (step.op != guard::NumberOp::data) continue;
+    const int output = hooks.output(world.data[static_cast<size_t>(step.kind)].get());
+    if (output < 0) world.distrust("a number was taken out of a tensor that is not known");
+    step.kind = output;
+  }
+  observation->unsound = world.unsound;
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
+  observation->guards->follow_numbers(std::move(world.numbers));
   if (observation->end == End::returned && observation->recipe.effects.empty() && !hooks.reshaped() &&
       observation->unsound.empty() && !roots.empty()) {
     std::string why = observation->guards->explain_failure(roots.data(), roots.size());
@@ -177,10 +186,12 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
   guard::ThreadState thread = guard::ThreadState::now();
   world.tree->root_names = root_names(callable, nargs, kwnames);
   world.reached(callable, world.tree->root(0));
-  for (size_t i = 0; i < total; ++i) world.reached(args[i], world.tree->root(static_cast<Py_ssize_t>(i + 1)));
+  std::vector<PyObject*> given;  // held by the caller, or by World
+  for (size_t i = 0; i < total; ++i)
+    given.push_back(world.found(args[i], world.tree->root(static_cast<Py_ssize_t>(i + 1))));
   // A class's call does more after its Python frame than the frame tells.
   recording.resumable = !PyType_Check(callable);
-  ran.result = interp::call_function(callable, args, nargs, kwnames, recording);
+  ran.result = interp::call_function(callable, given.data(), nargs, kwnames, recording);
   std::vector<PyObject*> roots = {callable};
   roots.insert(roots.end(), args, args + total);
   return finish(recording, thread, roots, ran);

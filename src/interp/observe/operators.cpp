@@ -49,6 +49,13 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
   if (world.follows() && guard::is_tensor(container)) {
     at_line(frame);
     note_slices(container, key);
+    // The operator that x[i] is; torch's indexing would ask what i is.
+    if (PyLong_CheckExact(key) && world.followed(key) && guard::rank_of(*guard::tensor_impl(container)) > 0) {
+      lent = PyRef::steal(world.lend(key));
+      if (!lent) return nullptr;
+      mark(frame);
+      return PyObject_CallMethod(container, "select", "iO", 0, lent.get());
+    }
     lent = PyRef::steal(world.lend(key));
     if (!lent) return nullptr;
     key = lent.get();
@@ -93,6 +100,8 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
   if (on) {
     world.use(key), world.use_scalar(container);
     if (guard::is_tensor(container)) world.use(value);
+  }
+  if (on) {
     note_special(container, names_of.setitem_);
     touch(frame, key, true);
     if (is_understood_container(container))
@@ -157,14 +166,10 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
 }
 
 PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
-  if (on && world.followed(value) && op != interp::Unary::logical_not) {
-    const Sym size = *world.followed(value);
-    if (op == interp::Unary::negative)
-      return world.follow(Semantics::unary_op(frame, op, value), Sym(0) - size);
-    if (op == interp::Unary::positive) return Py_NewRef(value);
-  }
-  if (on && world.followed(value) && op == interp::Unary::logical_not)
+  if (on && world.follows_number(value)) {
+    if (op != interp::Unary::logical_not) return number_unary(frame, op, value);
     return Py_NewRef(truth(frame, value) ? Py_False : Py_True);
+  }
   if (on) world.use(value);
   if (!on || guard::is_leaf(value)) return Semantics::unary_op(frame, op, value);
   if (op == interp::Unary::logical_not) {
@@ -202,7 +207,10 @@ PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* rig
 
 int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
   if (on) {
-    world.use(value), world.use(container);
+    world.use(value);
+    if (!PyDict_Check(container)) world.use(container);  // of a dict only keys are looked at
+  }
+  if (on) {
     note_special(container, names_of.contains_);
     touch(frame, value, true);
     if (PyDict_Check(container))
@@ -227,10 +235,18 @@ bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
 }
 
 int Recording::truth(Frame& frame, PyObject* value) {
-  if (on && world.followed(value)) {
+  if (on && world.follows_number(value)) {
     const int status = Semantics::truth(frame, value);
     at_line(frame);
-    world.notes->answered(*world.followed(value), Relation::ne, 0, status != 0);
+    if (const Sym* size = world.followed(value))
+      world.notes->answered(*size, Relation::ne, 0, status != 0);
+    else
+      world.went_by({guard::NumberOp::call,
+                     0,
+                     PyRef::share(reinterpret_cast<PyObject*>(&PyBool_Type)),
+                     {},
+                     {world.step_of(value)}},
+                    status ? Py_True : Py_False);
     return status;
   }
   if (on) world.use_scalar(value);

@@ -78,10 +78,8 @@ int Rebuilder::value(PyObject* object) {
   if (PyObject* function = interp::interpreted_function_target(object))
     return made_[object] = value(function);
   if (const Late* late = world_.late(object)) return made_[object] = late_value(*late);
-  if (const Sym* size = world_.followed(object)) {
-    world_.sizes_out.push_back({*size, PyLong_AsLongLong(object)});
-    return made_[object] = add(Make::size, nullptr, static_cast<Py_ssize_t>(world_.sizes_out.size()) - 1);
-  }
+  if (is_number(object) && world_.follows_number(object))
+    return made_[object] = add(Make::number, nullptr, world_.step_of(object));
   if (PyTuple_Check(object) && !world_.find(object) &&
       (world_.holds_followed(object, 8) || world_.holds_late(object)))
     return made_[object] = fresh_value(object);

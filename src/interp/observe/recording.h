@@ -132,16 +132,11 @@ class Recording final : public interp::Semantics {
  private:
   // late.cpp: null without an exception: the operation is not one of these
   bool can_show(PyObject* tensor);
-  PyObject* late_element(Frame& frame, PyObject* tensor, Py_ssize_t index);
-  PyObject* late_list(Frame& frame, PyObject* tensor, int dim, Py_ssize_t& at);
-  /// item(), tolist(), float(tensor), int(tensor).
-  PyObject* late_read(Frame& frame, const CFunction& row, PyObject* callable,
-                      const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec);
   PyObject* late_join(PyObject* text, PyObject* const* items, Py_ssize_t n);
   PyObject* late_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right);
   PyRef as_operand(PyObject* operand, PyObject* other);
-  PyRef as_tensor(PyObject* number, bool exact);
+  PyRef as_tensor(PyObject* number);
   /// `result` of a native call whose size is data: it becomes late. False: the region must end.
   bool late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                      PyObject* result, const Frame& frame);
@@ -153,6 +148,11 @@ class Recording final : public interp::Semantics {
              PyObject** result);
   // sizes.cpp: operations on numbers that differ between calls. *handled: the result is the operation's.
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
+  void use_others(const std::vector<PyObject*>& numbers);
+  PyObject* expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
+  PyObject* take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
+  PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
+  PyObject* number_call(PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   PyObject* size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
                       size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);

@@ -188,15 +188,16 @@ PyObject* dict_contains(const Call& c) {
 }
 
 PyObject* dict_subscript(const Call& c) {
-  if (c.nargs == 2 && PyDict_Check(c.args[0])) c.recording.world.dict_get(c.args[0], c.args[1]);
+  PyObject* value =
+      c.nargs == 2 && PyDict_Check(c.args[0]) ? c.recording.world.dict_get(c.args[0], c.args[1]) : nullptr;
   PyErr_Clear();
-  return nullptr;
+  return Py_XNewRef(value);
 }
 
 /// pop and setdefault: a read of the key, then maybe a write.
 PyObject* dict_read_write(const Call& c) {
   if (c.nargs < 2 || !PyDict_Check(c.args[0])) return nullptr;
-  c.recording.world.dict_get(c.args[0], c.args[1]);
+  c.recording.world.use(c.recording.world.dict_get(c.args[0], c.args[1]));
   PyErr_Clear();
   c.recording.world.about_to_write(c.args[0]);
   return nullptr;

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "interp/compat.h"
+#include "interp/semantics.h"
 
 namespace bolt::observe {
 namespace {
@@ -22,6 +23,13 @@ PyRef canonical_key(PyObject* key) {
 
 bool is_identity_key(PyObject* key) {
   return PyType_Check(key) || PyFunction_Check(key) || PyCFunction_Check(key) || PyModule_Check(key);
+}
+
+/// Objects that a dict tells apart by identity: tensors, and instances whose class says nothing else.
+bool is_hashed_by_identity(PyObject* object) {
+  if (guard::is_tensor(object)) return true;
+  return Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash &&
+         Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
 }
 
 bool is_key(PyObject* key) { return guard::is_leaf(key) || is_identity_key(key); }
@@ -141,12 +149,34 @@ void World::reached(PyObject* object, Source* source) {
     int slot = tensors.add(object);
     source->assume(Check::tensor, nullptr, slot);
     hooks_.input(object, slot, *source, tree->root_names);
-    follows_ = hooks_.follows_sizes();
+    follows_ |= hooks_.follows_sizes();
   }
+}
+
+PyObject* World::found(PyObject* object, Source* source) {
+  if (!is_number(object) || follows_number(object) ||
+      !hooks_.follows_number(object, *source, tree->root_names))
+    return reached(object, source), object;
+  if (auto at = leaves_.find(source); at != leaves_.end()) return at->second;
+  PyObject* mine = own_number(object);
+  if (!mine) return PyErr_Clear(), reached(object, source), object;
+  PyRef held = PyRef::steal(follow_leaf(mine, source));
+  return leaves_[source] = held.get();
+}
+
+/// `number` lies at `source` and has an address of its own. Stolen and returned.
+PyObject* World::follow_leaf(PyObject* number, Source* source) {
+  source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(number)));
+  follows_ = true;
+  return follow_step(number, numbers.add({guard::NumberOp::source, tree->keep(source), {}, {}, {}}));
 }
 
 void World::carried(PyObject* object, Source* source) {
   if (!is_number(object) || find(object)) return reached(object, source);
+  if (hooks_.follows_number(object, *source, tree->root_names)) {
+    PyRef held = PyRef::steal(follow_leaf(Py_NewRef(object), source));
+    return;
+  }
   source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(object)));
   know(object, source).lazy = true;
   lazy_.push_back(object);
@@ -159,8 +189,15 @@ void World::use(PyObject* object) {
   if (late_.count(object)) return late_use();
   if (is_number(object)) {
     if (auto at = followed_.find(object); at != followed_.end()) {
-      notes->add(at->second.expression, Relation::eq, PyLong_AsLongLong(object));
-      at->second.expression = PyLong_AsLongLong(object);  // held on: the address stays its own
+      Followed& number = at->second;  // held on: the address stays its own
+      if (number.used) return;
+      if (is_late(object)) end_region("the value of a tensor decides what is computed");
+      number.used = true;
+      if (number.step >= 0 && numbers.steps[static_cast<size_t>(number.step)].late) return;
+      if (!number.expression.is_const())
+        notes->add(std::exchange(number.expression, 0), Relation::eq, PyLong_AsLongLong(object));
+      else
+        numbers.facts.push_back({number.step, PyRef::share(object), notes->where});
       return;
     }
     Known* known = find(object);
@@ -213,6 +250,11 @@ const Sym* World::followed(PyObject* object) const {
   return at == followed_.end() || at->second.expression.is_const() ? nullptr : &at->second.expression;
 }
 
+bool World::follows_number(PyObject* object) const {
+  auto at = followed_.find(object);
+  return at != followed_.end() && !at->second.used;
+}
+
 Sym World::expression(PyObject* number) const {
   const Sym* found = followed(number);
   return found ? *found : Sym(PyLong_AsLongLong(number));
@@ -226,9 +268,92 @@ PyObject* World::follow(PyObject* number, Sym expression) {
   return mine;
 }
 
+bool World::is_late(PyObject* number) const {
+  auto at = followed_.find(number);
+  return at != followed_.end() && !at->second.used && at->second.step >= 0 &&
+         numbers.steps[static_cast<size_t>(at->second.step)].late;
+}
+
+namespace {
+
+/// Of late numbers: what raises for some of them must be seen by the interpreter.
+bool may_raise(const guard::NumberStep& step) {
+  namespace Binary = interp::Binary;
+  switch (step.op) {
+    case guard::NumberOp::negative:
+    case guard::NumberOp::positive: return false;
+    case guard::NumberOp::binary:
+      return step.kind != Binary::add && step.kind != Binary::subtract && step.kind != Binary::multiply;
+    default: return true;
+  }
+}
+
+}  // namespace
+
+PyObject* World::data_number(PyObject* number, PyObject* tensor, int64_t element) {
+  PyRef held = PyRef::steal(number);
+  PyObject* mine = own_number(number);
+  if (!mine) return nullptr;
+  PyRef type = PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(number)));
+  guard::NumberStep step{guard::NumberOp::data, static_cast<int>(data.size()), type, {}, {}, element};
+  if (!data.empty() && data.back().get() == tensor)
+    --step.kind;
+  else
+    data.push_back(PyRef::share(tensor));
+  follows_ = true;
+  return follow_step(mine, numbers.add(std::move(step)));
+}
+
+PyObject* World::computed(PyObject* number, guard::NumberStep step) {
+  bool late = false;
+  for (int arg : step.args) late |= numbers.steps[static_cast<size_t>(arg)].late;
+  if (late && may_raise(step)) return end_region("the value of a tensor decides what is computed"), number;
+  PyRef held = PyRef::steal(number);
+  PyObject* mine = own_number(number);
+  return mine ? follow_step(mine, numbers.add(std::move(step))) : nullptr;
+}
+
+PyObject* World::follow_step(PyObject* number, int step) {
+  const bool has_symbol = PyLong_CheckExact(number) && !numbers.steps[static_cast<size_t>(step)].late;
+  followed_[number] = {PyRef::share(number), has_symbol ? symbol_of(step, number) : Sym(0), step};
+  return number;
+}
+
+/// Constant: there is none.
+Sym World::symbol_of(int step, PyObject* number) {
+  int64_t value;
+  if (!guard::symbol_value(number, &value)) return 0;
+  const Sym symbol = guard::number_symbol(step, PyFloat_CheckExact(number));
+  auto same = [&](const SizeValue& known) { return known.size == symbol; };
+  if (std::none_of(number_symbols.begin(), number_symbols.end(), same))
+    number_symbols.push_back({symbol, value});
+  return symbol;
+}
+
+int World::step_of(PyObject* number) {
+  auto at = followed_.find(number);
+  if (at == followed_.end() || at->second.used) {
+    use(number);
+    return numbers.add({guard::NumberOp::constant, 0, PyRef::share(number), {}, {}});
+  }
+  Followed& followed = at->second;
+  if (followed.step < 0) {
+    number_sizes.push_back({followed.expression, PyLong_AsLongLong(number)});
+    followed.step = numbers.add({guard::NumberOp::size, 0, {}, followed.expression, {}});
+  }
+  return followed.step;
+}
+
+void World::went_by(guard::NumberStep step, PyObject* value) {
+  for (int arg : step.args)
+    if (numbers.steps[static_cast<size_t>(arg)].late)
+      return end_region("the value of a tensor decides what is computed");
+  numbers.facts.push_back({numbers.add(std::move(step)), PyRef::share(value), notes->where});
+}
+
 bool World::holds_followed(PyObject* object, int depth) const {
   if (followed_.empty() || !object) return false;
-  if (PyLong_CheckExact(object)) return followed(object);
+  if (is_number(object)) return follows_number(object);
   if (depth == 0) return false;
   if (PyTuple_Check(object) || PyList_Check(object)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
@@ -266,9 +391,21 @@ void World::use_sizes(PyObject* tensor) {
       notes->add(size, Relation::eq, guard::size_of(impl, d));
 }
 
-PyObject* World::lend(PyObject* object) {
+PyObject* World::lend(PyObject* object, bool data) {
   if (!holds_followed(object)) return Py_NewRef(object);
   if (const Sym* size = followed(object)) return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
+  if (is_late(object)) {
+    const int step = step_of(object);
+    const guard::NumberStep& taken = numbers.steps[static_cast<size_t>(step)];
+    if (data && taken.op == guard::NumberOp::data)
+      if (PyObject* lent = hooks_.lend_data(guard::number_symbol(step, PyFloat_CheckExact(object)), object,
+                                            this->data[static_cast<size_t>(taken.kind)].get(), notes))
+        return lent;
+    return PyErr_Occurred() ? nullptr : (use(object), Py_NewRef(object));
+  }
+  if (PyFloat_CheckExact(object))
+    return hooks_.lend_float(symbol_of(step_of(object), object), PyFloat_AS_DOUBLE(object), notes);
+  if (is_number(object)) return use(object), Py_NewRef(object);
   if (PySlice_Check(object)) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     PyRef start = PyRef::steal(lend(slice->start)), stop = PyRef::steal(lend(slice->stop)),
@@ -292,15 +429,18 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   if (!known) return value;
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
   if (!is_key(key)) {
-    end_region("a dictionary from outside is read by a key that is an object");
-    return value;
+    if (!is_hashed_by_identity(key)) {
+      end_region("a dictionary from outside is read by a key that is an object");
+      return value;
+    }
+    Known* object = find(key);
+    if (!object) return value;  // made by the run: no dict from outside has it
+    object->source->assume(Check::is, key);
   }
   PyRef name = canonical_key(key);
-  if (value)
-    reached(value, tree->child(known->source, Access::dict_item, name.get()));
-  else
-    known->source->assume(Check::missing, name.get());
-  return value;
+  if (value) return found(value, tree->child(known->source, Access::dict_item, name.get()));
+  known->source->assume(Check::missing, name.get());
+  return nullptr;
 }
 
 PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
@@ -350,9 +490,9 @@ PyObject* World::sequence_item(PyObject* sequence, Py_ssize_t index) {
   if (index < 0) index += size;
   if (index < 0 || index >= size) return nullptr;
   PyObject* item = list ? PyList_GET_ITEM(sequence, index) : PyTuple_GET_ITEM(sequence, index);
-  if (known)
-    reached(item, tree->child(known->source, list ? Access::list_item : Access::tuple_item, nullptr, index));
-  return item;
+  if (!known) return item;
+  return found(item,
+               tree->child(known->source, list ? Access::list_item : Access::tuple_item, nullptr, index));
 }
 
 PyObject* World::cell_get(PyObject* cell) {
@@ -365,11 +505,9 @@ PyObject* World::cell_get(PyObject* cell) {
     if (old != value) return value;
   }
   Source* place = tree->child(known->source, Access::cell);
-  if (value)
-    reached(value, place);
-  else
-    place->assume(Check::unbound);
-  return value;
+  if (value) return found(value, place);
+  place->assume(Check::unbound);
+  return nullptr;
 }
 
 PyObject* World::field(PyObject* object, Py_ssize_t offset, PyObject* name) {
@@ -380,11 +518,9 @@ PyObject* World::field(PyObject* object, Py_ssize_t offset, PyObject* name) {
     if (written.object.get() == object && written.offset == offset && written.before.get() != value)
       return value;
   Source* place = tree->child(owner, Access::field, name, offset);
-  if (value)
-    reached(value, place);
-  else
-    place->assume(Check::unbound);
-  return value;
+  if (value) return found(value, place);
+  place->assume(Check::unbound);
+  return nullptr;
 }
 
 PyObject* World::tensor_grad(PyObject* tensor) {

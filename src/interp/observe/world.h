@@ -84,15 +84,14 @@ class World {
 
   /// `object` was found at `source`: guards it, remembers it.
   void reached(PyObject* object, Source* source);
+  /// The same for a reader that goes on with what this returns (borrowed): where a number differs between
+  /// calls, a copy that can be followed.
+  PyObject* found(PyObject* object, Source* source);
 
   /// The same for what lies in the frames where a region begins. A number there that is only carried along
   /// (the time since when, a running sum of losses) must not tie the region to its value: it is guarded when
   /// it is used. The object must be nobody else's: see own_number.
   void carried(PyObject* object, Source* source);
-  bool is_lazy(PyObject* number) {
-    Known* known = find(number);
-    return known && known->lazy;
-  }
   /// The value of `object` is read, and of every number that can be reached from it.
   void use(PyObject* object);
   /// The same where only numbers and texts are read, not what they are found in.
@@ -101,7 +100,7 @@ class World {
   }
   void use_all();
 
-  // -- Late numbers and texts (late.cpp)
+  // -- Late texts, tensors and numbers (late.cpp)
   // ----------------------------------------------------------------------------------------------------
   /// Makes `object` (stolen, may be null) a late one, under an address of its own. New, null with an
   /// exception.
@@ -116,24 +115,40 @@ class World {
   void await(PyObject* tensor, PyObject* code, int pc);
   /// Goes up with every write to its memory; -1: that cannot be told.
   int64_t version_of(PyObject* tensor) const;
-  /// Ends the region before the instruction in progress, which reads what later calls could not read the same
-  /// way.
-  std::function<void(const std::string& why)> end_region;
   std::vector<Awaited> awaited;
   std::vector<DelayedCall> calls;
   std::vector<guard::EarlyCall> early;
   std::vector<PyRef> resumed;  ///< generators from outside that the run went on with
 
-  // -- Numbers computed from sizes
+  // -- Numbers that differ between calls
   // ----------------------------------------------------------------------------------------------------
-  /// A number that differs between calls is *followed*: it has an address of its own, and this is what it was
-  /// computed from. Null: an ordinary number.
+  // Such a number is *followed*: it has an address of its own, and World knows what it was computed from. An
+  // int as an expression over sizes and symbols of numbers, which is what sizes can be computed from in turn;
+  // a float, and an int that has no symbol, as a step of `numbers`.
+
+  /// The expression of a followed int; null: it has none.
   const Sym* followed(PyObject* object) const;
+  bool follows_number(PyObject* object) const;
+  bool is_late(PyObject* number) const;
   bool follows() const { return follows_; }
   /// The expression of an int, followed or not.
   Sym expression(PyObject* number) const;
   /// `number` (stolen, may be null) was computed as `expression`: itself, or a followed copy. New.
   PyObject* follow(PyObject* number, Sym expression);
+  /// `number` (stolen, an int or a float) was computed by this step: a followed copy. New.
+  PyObject* computed(PyObject* number, guard::NumberStep step);
+  /// The step of a number, followed or not.
+  int step_of(PyObject* number);
+  /// The outcome of a step is what the run goes by.
+  void went_by(guard::NumberStep step, PyObject* value);
+  /// `number` (stolen) was element `element` of `tensor`, which nothing writes to any more: known to later
+  /// calls when the program has run. Where its value is used before, the region ends. New.
+  PyObject* data_number(PyObject* number, PyObject* tensor, int64_t element);
+  /// The tensors that steps of kind `data` are taken from, by NumberStep::kind until the region's end.
+  std::vector<PyRef> data;
+  /// Ends the region before the instruction in progress, which reads what later calls could not read the same
+  /// way.
+  std::function<void(const std::string& why)> end_region;
   /// Is any number that `object` is or holds (tuples, lists, slices) followed?
   bool holds_followed(PyObject* object, int depth = 3) const;
   /// size(dim) of a tensor; torch.Size of all. New.
@@ -141,8 +156,9 @@ class World {
   PyObject* tensor_sizes(PyObject* tensor);
   /// The sizes of `tensor` are taken for what they are.
   void use_sizes(PyObject* tensor);
-  /// `object` with torch.SymInts for the followed numbers it is or holds. New, null with an exception.
-  PyObject* lend(PyObject* object);
+  /// `object` with torch.SymInts and SymFloats for the followed numbers it is or holds. `data`: also for one
+  /// that was taken out of a tensor. New, null with an exception.
+  PyObject* lend(PyObject* object, bool data = false);
 
   // -- Reads. Results are borrowed; null means absent (guarded) without an exception.
   // ----------------------------
@@ -185,9 +201,10 @@ class World {
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
   std::vector<std::pair<PyRef, PyRef>> written_context;  ///< variable, value before (may be null)
-  std::vector<SizeValue>
-      sizes_out;  ///< numbers computed from sizes that the result, an effect or a frame holds
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
+  guard::Numbers numbers;
+  std::vector<SizeValue> number_sizes;    ///< what the steps that are sizes were, in order
+  std::vector<SizeValue> number_symbols;  ///< the symbols of steps, and what they were
 
  private:
   bool is_pinned(PyObject* object, const Source* source) const;
@@ -200,11 +217,17 @@ class World {
   std::unordered_map<PyObject*, std::unique_ptr<Known>> known_;
   struct Followed {
     PyRef object;
-    Sym expression;
+    Sym expression;  ///< of an int; a number: it has none, or its value has been used
+    int step = -1;   ///< -1: none so far
+    bool used = false;
   };
   std::unordered_map<PyObject*, Late> late_;
+  PyObject* follow_leaf(PyObject* number, Source* source);
+  PyObject* follow_step(PyObject* number, int step);
+  Sym symbol_of(int step, PyObject* number);
   bool follows_ = false;
   std::unordered_map<PyObject*, Followed> followed_;
+  std::unordered_map<const Source*, PyObject*> leaves_;  ///< numbers found there, held by followed_
   std::vector<PyObject*> lazy_;                          ///< those not used so far
   std::vector<std::pair<PyObject*, PyRef>> identified_;  ///< object (an address only), its id
 };

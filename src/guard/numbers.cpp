@@ -1,0 +1,165 @@
+// guard/numbers.cpp: see numbers.h.
+#include "guard/numbers.h"
+
+#include <bit>
+#include <cstdlib>
+#include <type_traits>
+
+#include "guard/leaf.h"
+
+namespace bolt::guard {
+namespace {
+
+template <auto function>
+PyObject* apply(PyObject* a, PyObject* b) {
+  if constexpr (std::is_invocable_v<decltype(function), PyObject*, PyObject*>)
+    return function(a, b);
+  else
+    return function(a, b, Py_None);  // pow's modulus
+}
+
+struct Binary {
+  PyObject* (*call)(PyObject*, PyObject*);
+  const char* name;
+};
+constexpr Binary kBinary[] = {
+#define BINARY(name, cpython_name, number, stem, function, slot, symbol) {apply<PyNumber_##function>, symbol},
+#include "interp/binary_ops.def"
+#undef BINARY
+};
+constexpr const char* kCompare[] = {"<", "<=", "==", "!=", ">", ">="};
+
+std::string sign(int kind) {
+  std::string name = kBinary[kind].name;  // "** or pow()"
+  return name.substr(0, name.find(' '));
+}
+
+PyObject* call(const NumberStep& step, const std::vector<PyRef>& values) {
+  PyObject* args[8];
+  if (step.args.size() > std::size(args)) return nullptr;
+  for (size_t i = 0; i < step.args.size(); ++i) args[i] = values[static_cast<size_t>(step.args[i])].get();
+  return PyObject_Vectorcall(step.object.get(), args, step.args.size(), nullptr);
+}
+
+}  // namespace
+
+int Numbers::add(NumberStep step) {
+  step.late = step.op == NumberOp::data;
+  for (int arg : step.args) step.late |= steps[static_cast<size_t>(arg)].late;
+  steps.push_back(std::move(step));
+  return static_cast<int>(steps.size()) - 1;
+}
+
+namespace {
+
+/// New; null with an exception.
+PyObject* compute_step(const NumberStep& step, const std::vector<PyRef>& values) {
+  auto arg = [&](size_t i) { return values[static_cast<size_t>(step.args[i])].get(); };
+  switch (step.op) {
+    case NumberOp::source:
+    case NumberOp::size:
+    case NumberOp::data: break;
+    case NumberOp::constant: return Py_NewRef(step.object.get());
+    case NumberOp::binary: return kBinary[step.kind].call(arg(0), arg(1));
+    case NumberOp::negative: return PyNumber_Negative(arg(0));
+    case NumberOp::positive: return PyNumber_Positive(arg(0));
+    case NumberOp::invert: return PyNumber_Invert(arg(0));
+    case NumberOp::compare: return PyObject_RichCompare(arg(0), arg(1), step.kind);
+    case NumberOp::call: return call(step, values);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool Numbers::compute_late(const std::function<PyObject*(int output, int64_t element)>& data,
+                           std::vector<PyRef>& values) const {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const NumberStep& step = steps[i];
+    if (!step.late) continue;
+    values[i] =
+        PyRef::steal(step.op == NumberOp::data ? data(step.kind, step.element) : compute_step(step, values));
+    if (step.op == NumberOp::data && values[i] &&
+        step.object.get() == reinterpret_cast<PyObject*>(&PyFloat_Type))
+      values[i] = PyRef::steal(PyNumber_Float(values[i].get()));
+    if (!values[i]) return false;
+  }
+  return true;
+}
+
+bool Numbers::compute(const std::vector<PyObject*>& registers,
+                      const std::function<int64_t(Sym, const std::vector<PyRef>&)>& size_of,
+                      std::vector<PyRef>& values) const {
+  values.clear();
+  for (const NumberStep& step : steps) {
+    if (step.late) {
+      values.emplace_back();
+      continue;
+    }
+    PyObject* value = step.op == NumberOp::source ? Py_XNewRef(registers[static_cast<size_t>(step.kind)])
+                      : step.op == NumberOp::size ? PyLong_FromLongLong(size_of(step.size, values))
+                                                  : compute_step(step, values);
+    if (!value) return PyErr_Clear(), false;
+    values.push_back(PyRef::steal(value));
+  }
+  return true;
+}
+
+const NumberFact* Numbers::broken(const std::vector<PyRef>& values) const {
+  for (const NumberFact& fact : facts)
+    if (!same_leaf(values[static_cast<size_t>(fact.step)].get(), fact.value.get())) return &fact;
+  return nullptr;
+}
+
+std::string Numbers::text(int at, const std::function<std::string(int)>& source) const {
+  const NumberStep& step = steps[static_cast<size_t>(at)];
+  auto arg = [&](size_t i) {
+    const NumberStep& inner = steps[static_cast<size_t>(step.args[i])];
+    std::string s = text(step.args[i], source);
+    return inner.op == NumberOp::binary || inner.op == NumberOp::compare ? "(" + s + ")" : s;
+  };
+  switch (step.op) {
+    case NumberOp::source: return source(step.kind);
+    case NumberOp::size: return step.size.str();
+    case NumberOp::data: return "an element of output " + std::to_string(step.kind);
+    case NumberOp::constant: return short_repr(step.object.get());
+    case NumberOp::binary: return arg(0) + " " + sign(step.kind) + " " + arg(1);
+    case NumberOp::negative: return "-" + arg(0);
+    case NumberOp::positive: return "+" + arg(0);
+    case NumberOp::invert: return "~" + arg(0);
+    case NumberOp::compare: return arg(0) + " " + kCompare[step.kind] + " " + arg(1);
+    case NumberOp::call: break;
+  }
+  std::string s = PyType_Check(step.object.get())
+                      ? reinterpret_cast<PyTypeObject*>(step.object.get())->tp_name
+                  : PyCFunction_Check(step.object.get())
+                      ? reinterpret_cast<PyCFunctionObject*>(step.object.get())->m_ml->ml_name
+                      : Py_TYPE(step.object.get())->tp_name;
+  s += "(";
+  for (size_t i = 0; i < step.args.size(); ++i) s += (i ? ", " : "") + text(step.args[i], source);
+  return s + ")";
+}
+
+Sym number_symbol(int step, bool is_float) {
+  return is_float ? Sym::symbol("f" + std::to_string(step))
+                  : Sym::symbol("n" + std::to_string(step), kNumberLimit);
+}
+
+int number_step(const SymNode& symbol) {
+  return symbol.op == SymOp::Symbol && (symbol.name[0] == 'n' || symbol.name[0] == 'f')
+             ? std::atoi(symbol.name.c_str() + 1)
+             : -1;
+}
+
+bool symbol_value(PyObject* number, int64_t* value) {
+  if (PyFloat_CheckExact(number)) {
+    *value = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(number));
+    return true;
+  }
+  if (!PyLong_CheckExact(number)) return false;
+  int overflow = 0;
+  *value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  return !overflow && *value >= 0 && *value < kNumberLimit;
+}
+
+}  // namespace bolt::guard

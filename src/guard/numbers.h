@@ -1,0 +1,86 @@
+// guard/numbers.h
+// Numbers that differ between calls (a step counter, a learning rate, sizes) and what Python code computes
+// from them before they reach an operator, a comparison or the result: Numbers.
+//
+// A flat list of steps, each Python's own operation on Python's objects, in the order of the recorded run. So
+// ints of any length, rounding and division by zero mean what they mean in eager, and a step that raises is a
+// guard that fails. A comparison whose outcome the run went by is a step with a fact: what it came to.
+//
+// What comes out of a tensor (item()) is known when the program has run. Such steps, and those that rest on
+// them, are *late*: no guard, no size and no step that may raise can be one.
+//
+// Two kinds of symbols stand for a step in expressions over sizes (support/sym.h): `n3` is step 3, an int
+// that is neither negative nor 2**31 or more; `f3` is step 3, a float, as the bits of the double.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "guard/py_ref.h"
+#include "support/sym.h"
+
+namespace bolt::guard {
+
+enum class NumberOp : uint8_t {
+  source,    ///< the object in register `kind` of the check
+  data,      ///< late: element `element` of output `kind` of the program, as `object` (int or float)
+  size,      ///< an int: the value of `size`
+  constant,  ///< `object`
+  binary,    ///< operator `kind` (CPython's numbering) of two steps
+  negative,
+  positive,
+  invert,
+  compare,  ///< `kind`: Py_LT, ...
+  call,     ///< a C function that depends on its arguments only: `object`(steps...)
+};
+
+struct NumberStep {
+  NumberOp op;
+  int kind = 0;
+  PyRef object;
+  Sym size;
+  std::vector<int> args;
+  int64_t element = 0;
+  bool late = false;  ///< set by Numbers::add
+};
+
+/// What the recorded run went by.
+struct NumberFact {
+  int step;
+  PyRef value;
+  std::string where;  ///< the user's line
+};
+
+struct Numbers {
+  std::vector<NumberStep> steps;
+  std::vector<NumberFact> facts;
+
+  int add(NumberStep step);
+
+  /// The values of all steps but the late ones. `size_of` gives the value of a size given the steps so far.
+  /// False: one of them raised, or is no symbol's value any more. No exception is left set.
+  bool compute(const std::vector<PyObject*>& registers,
+               const std::function<int64_t(Sym, const std::vector<PyRef>&)>& size_of,
+               std::vector<PyRef>& values) const;
+  /// The late ones; `data` gives an element of an output, new. False with an exception.
+  bool compute_late(const std::function<PyObject*(int output, int64_t element)>& data,
+                    std::vector<PyRef>& values) const;
+  /// The first fact that does not hold; null: all do.
+  const NumberFact* broken(const std::vector<PyRef>& values) const;
+  /// "self.step ** 2" with `source` for the text of a register's source.
+  std::string text(int step, const std::function<std::string(int)>& source) const;
+};
+
+/// Values of ints that have a symbol.
+constexpr int64_t kNumberLimit = int64_t{1} << 31;
+
+/// The symbol of an int step or of a float step.
+Sym number_symbol(int step, bool is_float);
+/// The step that a symbol stands for; -1: it is no number's.
+int number_step(const SymNode& symbol);
+/// What the symbol of a step with this value is: the int, the bits of the double. False: it has none.
+bool symbol_value(PyObject* number, int64_t* value);
+
+}  // namespace bolt::guard

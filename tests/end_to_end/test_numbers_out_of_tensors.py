@@ -1,0 +1,174 @@
+"""item(), float(t), int(t), tolist(): the number is known when the program has run, and ends no region by itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import torchbolt
+
+
+def check(fn, inputs, regions, breaks=0):
+    """fn gives eager's results on each of the inputs, twice; so many regions, and ends of regions a call."""
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(2):
+        for x in inputs:
+            want, got = fn(x.clone()), compiled(x.clone())
+            assert repr(got) == repr(want)
+    stats = torchbolt.stats()
+    assert (stats["regions"], stats["eager_fallbacks"]) == (regions, 0)
+    seen = torchbolt.explain(fn)(inputs[0].clone())
+    assert seen.graph_break_count == breaks
+    return stats
+
+
+FLOATS = [torch.tensor([1.0, 5.0, 2.0]), torch.tensor([-4.0, 0.5, 0.25]), torch.tensor([0.0, 1.0, 8.0])]
+WHOLE = [torch.tensor([3, 1, 2]), torch.tensor([-7, 5, 9]), torch.tensor([0, 0, 1])]
+
+
+@pytest.mark.parametrize("inputs", [FLOATS, WHOLE], ids=["floats", "ints"])
+def test_returned(inputs):
+    check(lambda x: x.sum().item(), inputs, 1)
+    check(lambda x: (x * 2, x.max().item(), {"least": x.min().item()}), inputs, 1)
+    check(lambda x: x.tolist(), inputs, 1)
+    check(lambda x: (x.reshape(3, 1) + 1).tolist(), inputs, 1)
+    check(lambda x: float(x.sum()), inputs, 1)
+
+
+def test_int_of_whole_tensors():
+    check(lambda x: int(x.argmax()), FLOATS, 1)
+    check(lambda x: int(x.sum()) + 1, WHOLE, 1)
+
+
+def test_sums_and_products():
+    def fn(x):
+        total = 0.0
+        for i in range(3):
+            total += (x * i).sum().item()
+        return total * 2 - 1, -total
+
+    check(fn, FLOATS, 1)
+
+
+def test_given_to_operators():
+    def fn(x):
+        top = x.abs().max().item()
+        k = int(x.argmax())
+        return x / top, x * k, top - x, x + k, x > top * 1.0, k * x
+
+    # top * 1.0 is known to Python only: a region up to it, one for its value, one for any.
+    check(fn, FLOATS, 3, breaks=1)
+
+    def direct(x):
+        top = x.abs().max().item()
+        k = int(x.argmax())
+        return x / top, x * k, top - x, x + k, x >= top, k * x
+
+    check(direct, FLOATS, 1)
+
+
+def test_the_tensor_is_written_later():
+    def fn(x):
+        total = x.sum()
+        before = total.item()
+        total.add_(10)
+        x.mul_(2)
+        return before, total.item(), x.sum().item()
+
+    check(fn, FLOATS, 1)
+
+
+def test_a_branch_ends_the_region():
+    def fn(x):
+        loss = (x * x).sum()
+        value = loss.item()
+        if value > 10:
+            return x * 2, value
+        return x - 1, value
+
+    check(fn, [*FLOATS[1:], torch.ones(3)], 3, breaks=1)
+
+
+def test_kept_in_a_list_from_outside():
+    losses = []
+
+    def fn(x):
+        y = x * 3
+        losses.append(y.mean().item())
+        return y + 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for x in FLOATS * 2:
+        compiled(x)
+    got = losses.copy()
+    losses.clear()
+    for x in FLOATS * 2:
+        fn(x)
+    assert got == losses and torchbolt.stats()["regions"] == 1
+
+
+def test_division_by_what_may_be_zero():
+    def fn(x):
+        return 1.0 / x[0].item()
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    assert compiled(FLOATS[0]) == 1.0 and compiled(FLOATS[1]) == -0.25
+    with pytest.raises(ZeroDivisionError):
+        compiled(FLOATS[2])
+
+
+def test_nan_as_int_raises():
+    compiled = torchbolt.compile(lambda x: int(x.sum()))
+    assert compiled(FLOATS[0]) == 8
+    with pytest.raises(ValueError):
+        compiled(torch.tensor([float("nan")]))
+
+
+def test_item_of_several_elements_raises():
+    with pytest.raises(RuntimeError):
+        torchbolt.compile(lambda x: x.item())(FLOATS[0])
+
+
+def test_sizes_out_of_tensors():
+    def fn(x):
+        n = int(x.max())
+        return torch.arange(n) * 2
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for x in (torch.tensor([3, 2]), torch.tensor([5, 1]), torch.tensor([4, 4]), torch.tensor([9, 1])):
+        assert torch.equal(compiled(x), fn(x))
+    # One program up to the number, then one for 3, and one for any other.
+    assert torchbolt.stats()["regions"] == 3
+
+
+def test_under_gradients():
+    def fn(x):
+        y = (x * x).sum()
+        return y, y.item()
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for values in FLOATS:
+        x, z = values.clone().requires_grad_(), values.clone().requires_grad_()
+        y, number = compiled(x)
+        y.backward()
+        want, expected = fn(z)
+        want.backward()
+        assert number == expected and torch.equal(x.grad, z.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.uint8, torch.int16], ids=str)
+def test_other_element_types(dtype):
+    check(
+        lambda x: (x.max().item(), x * 2),
+        [torch.tensor([1, 5, 2], dtype=dtype), torch.tensor([7, 3], dtype=dtype)][:1],
+        1,
+    )
+
+
+def test_bool_ends_the_region_as_before():
+    check(lambda x: ((x > 1).any().item(), x + 1), FLOATS, 3, breaks=1)  # one up to it, one for each value

@@ -1,0 +1,370 @@
+"""Numbers that differ between calls: one program for all of them, eager's results for each.
+
+A row is a function of a tensor and of numbers, and the numbers it is called with; `compiled` is how many recordings
+these calls make. Where it is not 2 (the first call, static, and the one that showed what changes) the row says why.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import torchbolt
+
+FLOATS = [(0.5,), (0.25,), (3.0,), (-1.5,), (1e-3,), (0.5,)]
+INTS = [(3,), (5,), (4,), (7,), (2,), (0,), (1,), (3,)]
+
+
+def scaled(x, a):
+    return x * a + 1
+
+
+def in_all_places(x, a):
+    return a * x, x / a, x - a, a - x, a + x, a / (x.abs() + 1), x + x * a
+
+
+def alpha(x, a):
+    return torch.add(x, x.abs(), alpha=a), torch.sub(x, x, alpha=a)
+
+
+def in_place(x, a):
+    y = x.clone()
+    y.mul_(a).add_(x, alpha=-a)
+    y.addcmul_(x, x, value=a).addcdiv_(x, x.abs() + 1, value=-a)
+    return y
+
+
+def filled(x, a):
+    return torch.full((3, 4), a), torch.full_like(x, a) + x, x.masked_fill(x > 0, a), x.new_full((2,), a)
+
+
+def compared(x, a):
+    return x > a, x.clamp(min=a), torch.where(x < a, x, a), (x == a).sum()
+
+
+def python_arithmetic(x, a):
+    b = (a * 2 - 1) / 3
+    return x * b + a**2, x * -a, x + abs(a) * 0.5 + max(a, 0.1)
+
+
+def python_mathematics(x, a):
+    return x * math.sqrt(a * a + 1) + math.cos(a), x * math.exp(-abs(a)), x * math.pi * a
+
+
+def returned(x, a):
+    return x + a, a * 2, [a, (a + 1, "text")], {"a": a - 0.5}
+
+
+def interpolated(x, a):
+    return torch.lerp(x, x * 2, a)
+
+
+def counter(x, n):
+    return x * n, n + 1, x + n * 0.5, x / (n + 1)
+
+
+def bias_correction(x, n):
+    beta = 0.9
+    return x / (1 - beta ** (n + 1)), x * math.sqrt(1 - 0.999 ** (n + 1))
+
+
+def floor_and_remainder(x, n):
+    return x * (n // 2), x + n % 3, x * (n << 1), x + (n * n * n - 1)
+
+
+def negative_int(x, n):
+    return x * -n, x + (n - 10), x * abs(n - 4)
+
+
+def as_index_of_rows(x, n):
+    return x[: n + 2].sum(0)
+
+
+def positions(x, n):
+    return torch.arange(n, n + 4) * 2 + x[0, 0].long()
+
+
+def cast(x, a):
+    return x * int(a * 8), x + float(int(a)), x * round(a, 1)
+
+
+def sizes_and_floats(x, a):
+    return x * x.shape[-1] ** -0.5 * a, x / math.sqrt(x.shape[0]) + a
+
+
+ROWS = [
+    (scaled, FLOATS, 2),
+    (in_all_places, FLOATS, 2),
+    (alpha, FLOATS, 2),
+    (in_place, FLOATS, 2),
+    (filled, FLOATS, 2),
+    (compared, FLOATS, 2),
+    (python_arithmetic, FLOATS, 2),
+    (python_mathematics, FLOATS, 2),
+    (returned, FLOATS, 2),
+    (interpolated, FLOATS, 2),
+    (scaled, INTS, 2),
+    (in_all_places, INTS[:5], 2),
+    (alpha, INTS, 2),
+    (filled, INTS, 2),
+    (compared, INTS, 2),
+    (returned, INTS, 2),
+    (counter, INTS, 2),
+    (bias_correction, INTS, 2),
+    (floor_and_remainder, INTS, 2),
+    (negative_int, INTS, 2),
+    (positions, INTS, 2),
+    (sizes_and_floats, FLOATS, 2),
+    # int(a * 8) may turn negative: then it has no symbol, and the program is for that number.
+    (cast, FLOATS[:3] + FLOATS[4:], 2),
+]
+
+
+def same(got, want):
+    if isinstance(want, torch.Tensor):
+        assert got.dtype == want.dtype
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+    elif isinstance(want, (list, tuple)):
+        assert type(got) is type(want) and len(got) == len(want)
+        for a, b in zip(got, want, strict=True):
+            same(a, b)
+    elif isinstance(want, dict):
+        assert list(got) == list(want)
+        for key in want:
+            same(got[key], want[key])
+    else:
+        assert type(got) is type(want) and repr(got) == repr(want)
+
+
+def run(fn, calls, compiled):
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, fullgraph=True, recompile_limit=32)
+    torch.manual_seed(0)
+    x = torch.randn(6, 5)
+    with torch.no_grad():
+        for numbers in calls:
+            same(fast(x, *numbers), fn(x, *numbers))
+    assert torchbolt.stats()["regions"] == compiled
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+@pytest.mark.parametrize(
+    "fn, calls, compiled", ROWS, ids=[f"{r[0].__name__}-{type(r[1][0][0]).__name__}" for r in ROWS]
+)
+def test_one_program_for_all_numbers(fn, calls, compiled):
+    run(fn, calls, compiled)
+
+
+def test_rows_by_number():
+    run(as_index_of_rows, [(0,), (1,), (2,), (3,), (1,)], 2)
+
+
+def test_a_branch_on_the_number_is_a_guard():
+    def fn(x, a):
+        if a > 1:
+            return x * a
+        return x - a
+
+    # 0.5 static, 0.25: a <= 1, 3.0: a > 1, and then no more.
+    run(fn, [(0.5,), (0.25,), (3.0,), (2.0,), (0.125,), (9.0,)], 3)
+
+
+def test_every_so_many_steps():
+    def fn(x, n):
+        return x * n if n % 10 == 0 else x + n
+
+    run(fn, [(n,) for n in range(1, 40)], 3)
+
+
+def test_a_number_that_must_be_known_has_programs_of_its_own():
+    def fn(x, n):
+        return x.sum(n)
+
+    run(fn, [(0,), (1,), (0,), (1,)], 2)
+
+
+def test_division_by_zero_is_the_users():
+    def fn(x, a):
+        return x * (1.0 / a)
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn)
+    x = torch.randn(3)
+    for a in (2.0, 4.0, 5.0):
+        torch.testing.assert_close(fast(x, a), fn(x, a))
+    with pytest.raises(ZeroDivisionError):
+        fast(x, 0.0)
+    torch.testing.assert_close(fast(x, 8.0), fn(x, 8.0))
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_large_and_negative_ints():
+    def fn(x, n):
+        return x + n % 7, n + 1
+
+    # One static, one for ints that have a symbol, one for those that have none.
+    run(fn, [(3,), (5,), (-4,), (2**40,), (2**70,), (-9,), (8,)], 3)
+
+
+def test_types_are_told_apart():
+    def fn(x, a):
+        return x * a
+
+    # 2, any int, any float (that the number changes is known by then), True.
+    run(fn, [(2,), (3,), (2.0,), (3.0,), (True,), (4,), (4.0,)], 4)
+
+
+def test_counter_on_a_module():
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.step, self.rate = 0, 0.1
+
+        def forward(self, x):
+            self.step += 1
+            self.rate *= 0.9
+            return x * self.rate + self.step
+
+    torchbolt.reset()
+    eager, fast = Steps().eval(), torchbolt.compile(Steps().eval(), fullgraph=True)
+    x = torch.randn(4)
+    with torch.no_grad():
+        for _ in range(50):
+            same(fast(x), eager(x))
+            assert (fast.step, fast.rate) == (eager.step, eager.rate)
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_global_and_closure_numbers():
+    total = 0.5
+
+    def fn(x):
+        nonlocal total
+        total = total * 1.5
+        return x * total
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, fullgraph=True)
+    x = torch.randn(4)
+    expect = 0.5
+    for _ in range(6):
+        expect *= 1.5
+        same(fast(x), x * expect)
+    assert total == expect
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_keyword_and_nested_numbers():
+    def fn(x, *, options):
+        return x * options["scale"] + options["shift"][1]
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, fullgraph=True)
+    x = torch.randn(4)
+    for i in range(6):
+        options = {"scale": 0.5 + i, "shift": [0, i * 0.25]}
+        same(fast(x, options=options), fn(x, options=options))
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_numbers_and_sizes_change_together():
+    def fn(x, a, n):
+        return F.gelu(x * a)[:, : n + 2] / x.shape[0]
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, fullgraph=True)
+    for b, a, n in [(3, 0.5, 2), (4, 0.25, 3), (7, 2.0, 4), (5, -1.0, 5), (9, 0.0, 3)]:
+        x = torch.randn(b, 8)
+        same(fast(x, a, n), fn(x, a, n))
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_with_gradients():
+    def fn(x, a, n):
+        return (x * a).sum() + n * x.mean()
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, fullgraph=True)
+    for a, n in [(0.5, 3), (0.25, 4), (2.0, 5), (-1.0, 6)]:
+        x, y = (torch.linspace(0, 1, 6).requires_grad_() for _ in range(2))
+        fast(x, a, n).backward()
+        fn(y, a, n).backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_never_when_dynamic_is_off():
+    torchbolt.reset()
+    fast = torchbolt.compile(scaled, dynamic=False, recompile_limit=32)
+    x = torch.randn(3)
+    for a in (0.5, 0.25, 3.0):
+        same(fast(x, a), scaled(x, a))
+    assert torchbolt.stats()["regions"] == 3
+
+
+def test_from_the_start_when_dynamic_is_on():
+    torchbolt.reset()
+    fast = torchbolt.compile(scaled, dynamic=True)
+    x = torch.randn(3)
+    for a in (0.5, 0.25, 3.0):
+        same(fast(x, a), scaled(x, a))
+    assert torchbolt.stats()["regions"] == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize("numbers", [(0.3, 0.7, 2.6), (3, 2, 5)], ids=["floats", "ints"])
+def test_promotion(dtype, numbers):
+    def fn(x, a):
+        return x * a, x + a, x / a, x - a
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, fullgraph=True)
+    x = (torch.arange(12) - 4).to(dtype)
+    for a in numbers:
+        for got, want in zip(fast(x, a), fn(x, a), strict=True):
+            assert got.dtype == want.dtype
+            torch.testing.assert_close(got, want)
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_a_named_range_of_the_profiler():
+    def fn(x):
+        with torch.profiler.record_function("part"):
+            y = x * 2
+        return y + 1
+
+    run(fn, [()], 1)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_optimizer_with_a_schedule(kind):
+    def make():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        options = {"momentum": 0.9, "weight_decay": 0.01} if kind == "SGD" else {"weight_decay": 0.01}
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.05, foreach=False, **options)
+        return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+
+    def train(step, model, optimizer, schedule, inputs):
+        for x in inputs:
+            optimizer.zero_grad()
+            model(x).pow(2).mean().backward()
+            step()
+            schedule.step()
+
+    torchbolt.reset()
+    inputs = list(torch.randn(40, 8, 4))
+    eager, fast = make(), make()
+    train(eager[1].step, *eager, inputs)
+    step = torchbolt.compile(fast[1].step)
+    train(step, *fast, inputs[:4])
+    regions = torchbolt.stats()["regions"]
+    train(step, *fast, inputs[4:])
+    for a, b in zip(eager[0].parameters(), fast[0].parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    stats = torchbolt.stats()
+    assert stats["regions"] == regions and stats["eager_fallbacks"] == 0
