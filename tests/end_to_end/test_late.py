@@ -221,6 +221,27 @@ def test_functions_that_the_user_names():
     assert lines == ["sum 14.00", "sum 15.00"]
 
 
+def test_logging_through_the_module():
+    seen = io.StringIO()
+    handler = logging.StreamHandler(seen)
+    handler.setFormatter(logging.Formatter("%(funcName)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+
+    def fn(x):
+        y = x * 2
+        logging.warning("sum %s", y.sum().item())
+        return y
+
+    try:
+        compiled = torchbolt.compile(fn, fullgraph=True)
+        with torch.no_grad():
+            for x in X:
+                compiled(x)
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert seen.getvalue() == "fn sum 14.0\nfn sum 15.0\n"
+
+
 def test_it_can_be_switched_off():
     with torchbolt.config.patch(delay_logging=False), torch.no_grad():
         with pytest.raises(torchbolt.exc.GraphBreak, match="print"):

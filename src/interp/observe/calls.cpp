@@ -323,6 +323,8 @@ PyObject* stand_in_for(PyObject* callable, PyObject* const* args, size_t nargs, 
 /// What breakpoint() calls, where that is a Python function of the user's: borrowed, or null.
 PyObject* breakpoint_hook(World& world, PyObject* callable) {
   if (!PyCFunction_Check(callable)) return nullptr;
+  if (std::strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "breakpoint") != 0)
+    return nullptr;
   PyObject* self;
   if (find_cfunction(callable, &self).name != "builtins.breakpoint") return nullptr;
   PyRef sys = PyRef::steal(PyImport_ImportModule("sys"));

@@ -24,6 +24,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "interp/observe/frames.h"
 #include "interp/observe/recording.h"
@@ -228,11 +229,14 @@ std::unordered_map<PyObject*, Shows>& showing() {
 
 /// Rows of modules that are loaded by now.
 void look_up_showing() {
-  static std::unordered_set<const char*> done;
+  static std::unordered_set<const Row*> done;
+  // Asked at every call of a recording: only a new module can change the answer.
+  static Py_ssize_t loaded = 0;
+  PyObject* modules = PyImport_GetModuleDict();
+  if (std::exchange(loaded, PyDict_GET_SIZE(modules)) == PyDict_GET_SIZE(modules)) return;
   for (const Row& row : kShowing) {
-    PyObject* modules = PyImport_GetModuleDict();
     PyObject* module = PyDict_GetItemString(modules, row.module);
-    if (!module || !done.insert(row.names).second) continue;
+    if (!module || !done.insert(&row).second) continue;
     PyRef owner = row.cls ? PyRef::steal(PyObject_GetAttrString(module, row.cls)) : PyRef::share(module);
     std::string_view names = row.names;
     while (owner && !names.empty()) {
