@@ -247,7 +247,11 @@ struct Program::Walk {
     for (const Assumption& assumption : source.assumptions) remember_assumption(assumption, object, proven);
     if (PyDict_Check(object) && reads_dict(source)) {
       word_now(version_of(reinterpret_cast<PyDictObject*>(object)));
-      if (PyODict_Check(object)) word_now(&reinterpret_cast<OrderedDictHead*>(object)->state);
+      // move_to_end() is no change to the dict below.
+      const bool ordered = source.has(Check::keys) ||
+                           std::any_of(source.children.begin(), source.children.end(),
+                                       [](const Source* c) { return c->access == Access::dict_key; });
+      if (PyODict_Check(object) && ordered) word_now(&reinterpret_cast<OrderedDictHead*>(object)->state);
     } else if (PyType_Check(object) && constant && !source.children.empty()) {
       remember_type(source, reinterpret_cast<PyTypeObject*>(object));
     } else if (PyAnySet_Check(object) && source.has(Check::keys)) {

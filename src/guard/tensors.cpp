@@ -16,6 +16,7 @@
 #include <torch/csrc/QScheme.h>
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstring>
@@ -29,6 +30,7 @@ struct Facts {
   at::ScalarType dtype = at::kFloat;
   c10::Device device = c10::kCPU;
   bool requires_grad = false;
+  bool strided = false;
   std::vector<int64_t> sizes, strides;
   uint64_t free = 0;       ///< dimensions of any size; strides are then those of a dense tensor in `order`
   std::vector<int> order;  ///< dimensions from the innermost, when dense
@@ -43,15 +45,11 @@ Facts facts_of(const c10::TensorImpl& impl) {
   facts.device = impl.device();
   facts.requires_grad = impl.requires_grad();
   if (impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides()) {
+    facts.strided = true;
     facts.sizes = impl.sizes().vec();
     facts.strides = impl.strides().vec();
   }
   return facts;
-}
-
-template <typename List>
-bool same(const std::vector<int64_t>& a, const List& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(int64_t)) == 0;
 }
 
 /// Dimensions from the innermost when the elements lie without gaps; those of size 1 may lie anywhere and are
@@ -89,13 +87,42 @@ bool matches_freely(const Facts& facts, const c10::TensorImpl& impl) {
   return lies_in_order(facts.order, sizes, impl.strides());
 }
 
-bool matches(const Facts& facts, const c10::TensorImpl& impl) {
-  if (impl.key_set().raw_repr() != facts.keys) return false;
-  if (c10::typeMetaToScalarType(impl.dtype()) != facts.dtype) return false;
-  if (impl.device() != facts.device || impl.requires_grad() != facts.requires_grad) return false;
-  if (impl.layout() != c10::kStrided) return true;
-  if (facts.free) return matches_freely(facts, impl);
-  return same(facts.sizes, impl.sizes()) && same(facts.strides, impl.strides());
+/// What is compared of every tensor at every call, one after the other in memory: a model has hundreds.
+struct Packed {
+  uint64_t keys;
+  uint32_t kind;     ///< dtype and device
+  uint32_t numbers;  ///< where its sizes stand in the list of all, its strides after them
+  uint16_t rank;
+  bool requires_grad, has_sizes, free;
+};
+
+uint32_t kind_of(at::ScalarType dtype, c10::Device device) {
+  return static_cast<uint32_t>(static_cast<uint8_t>(dtype)) |
+         static_cast<uint32_t>(static_cast<uint8_t>(device.type())) << 8 |
+         static_cast<uint32_t>(static_cast<uint8_t>(device.index())) << 16;
+}
+
+/// As TensorImpl::requires_grad, which is two calls into libraries.
+bool requires_grad(const c10::TensorImpl& impl) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl.autograd_meta());
+  return meta && (meta->requires_grad_ || meta->grad_fn_);
+}
+
+bool same(const int64_t* expected, at::IntArrayRef numbers) {
+  bool equal = true;
+  for (size_t i = 0; i < numbers.size(); ++i) equal &= numbers[i] == expected[i];
+  return equal;
+}
+
+bool matches(const Packed& p, const int64_t* numbers, const Facts& facts, const c10::TensorImpl& impl) {
+  if (impl.key_set().raw_repr() != p.keys) return false;
+  if (kind_of(c10::typeMetaToScalarType(impl.dtype()), impl.device()) != p.kind) return false;
+  if (requires_grad(impl) != p.requires_grad) return false;
+  if (!p.has_sizes) return true;
+  if (p.free) return matches_freely(facts, impl);
+  const at::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
+  return sizes.size() == p.rank && strides.size() == p.rank && same(numbers + p.numbers, sizes) &&
+         same(numbers + p.numbers + p.rank, strides);
 }
 
 const void* storage_of(const c10::TensorImpl& impl) {
@@ -132,6 +159,20 @@ struct TensorTable::Data {
   std::vector<int64_t> offsets;
   std::vector<int> sharing;  ///< slots with shares_with >= 0
   std::vector<int> written;
+  std::vector<Packed> packed;  ///< of `facts`, made when they are first asked about
+  std::vector<int64_t> numbers;
+
+  void pack() {
+    packed.clear();
+    numbers.clear();
+    for (const Facts& f : facts) {
+      const bool strided = f.sizes.size() == f.strides.size() && f.strided;
+      packed.push_back({f.keys, kind_of(f.dtype, f.device), static_cast<uint32_t>(numbers.size()),
+                        static_cast<uint16_t>(f.sizes.size()), f.requires_grad, strided, f.free != 0});
+      numbers.insert(numbers.end(), f.sizes.begin(), f.sizes.end());
+      numbers.insert(numbers.end(), f.strides.begin(), f.strides.end());
+    }
+  }
 };
 
 bool has_numbers(PyObject* tensor) {
@@ -220,6 +261,7 @@ bool TensorTable::set_free(int slot, uint64_t dims) {
   if (!order) return false;
   facts.free = dims;
   facts.order = std::move(*order);
+  data_->packed.clear();
   return true;
 }
 
@@ -239,10 +281,20 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
 size_t TensorTable::size() const { return data_->facts.size(); }
 
 int TensorTable::first_difference(PyObject* const* tensors, c10::TensorImpl** impls) const {
-  const Data& data = *data_;
-  for (size_t i = 0; i < data.facts.size(); ++i) {
-    impls[i] = tensor_impl(tensors[i]);
-    if (!matches(data.facts[i], *impls[i])) return static_cast<int>(i);
+  Data& data = *data_;
+  if (data.packed.size() != data.facts.size()) data.pack();
+  const size_t n = data.facts.size();
+  for (size_t i = 0; i < n; ++i) impls[i] = tensor_impl(tensors[i]);
+  // Each tensor is some cache lines at a place of its own: the next ones are on their way while one is
+  // compared.
+  constexpr size_t kAhead = 6;
+  for (size_t i = 0; i < n; ++i) {
+    if (i + kAhead < n) {
+      const char* next = reinterpret_cast<const char*>(impls[i + kAhead]);
+      for (size_t line = 0; line < sizeof(c10::TensorImpl); line += 64) __builtin_prefetch(next + line);
+    }
+    if (i + kAhead / 2 < n) __builtin_prefetch(impls[i + kAhead / 2]->autograd_meta());
+    if (!matches(data.packed[i], data.numbers.data(), data.facts[i], *impls[i])) return static_cast<int>(i);
   }
   for (int slot : data.sharing) {
     const Facts& facts = data.facts[static_cast<size_t>(slot)];

@@ -197,8 +197,9 @@ class Bridge final : public observe::RecorderHooks {
       return 0;
     if (t.layout() != c10::kStrided || !t.is_non_overlapping_and_dense()) return 0;
     uint64_t dims = 0;
+    // Where one size changes, the batch most likely does too, and costs a program little.
     if (auto found = changed_.sizes.find(source.str(names)); found != changed_.sizes.end())
-      dims = found->second;
+      dims = found->second | 1;
     if (options_.dynamic == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
     dims = (dims & ~marks.fixed) | marks.dynamic | marks.maybe;
     for (const auto& [d, low, high] : marks.ranges)  // what lies outside is compiled apart

@@ -42,7 +42,7 @@ class TileEmitter {
  private:
   /// A sum over a long K is made of partial sums over about this many steps: its rounding error grows with
   /// the longest chain of additions. (MKL does the same.)
-  static constexpr int64_t kChain = 192;
+  static constexpr int64_t kChain = 128;
 
   std::vector<Value*> zeros() const {
     return std::vector<Value*>(static_cast<size_t>(shape_.rows() * shape_.vectors),
@@ -55,8 +55,10 @@ class TileEmitter {
     if (run_time_steps_) return shape_.k.size();
     int64_t inner = 1;
     for (size_t level = shape_.k.size(); level-- > 0;) {
-      if (inner * shape_.k[level].count > kChain * 4 / 3) {
-        steps_ = std::max<int64_t>(1, kChain / inner);
+      const int64_t count = shape_.k[level].count;
+      if (inner * count > kChain * 5 / 4) {  // into blocks of nearly equal length
+        const int64_t blocks = (inner * count + kChain - 1) / kChain;
+        steps_ = std::max<int64_t>(1, (count + blocks - 1) / blocks);
         return level;
       }
       inner *= shape_.k[level].count;
