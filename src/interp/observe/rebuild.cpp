@@ -31,6 +31,12 @@ bool is_plain_class(PyTypeObject* type) {
   return type == &PyBaseObject_Type;
 }
 
+/// A tuple and perhaps a dict: no C state of its own (namedtuples, and classes made of them).
+bool is_tuple_class(PyTypeObject* type) {
+  while (interp::is_heap_type(type)) type = type->tp_base;
+  return type == &PyTuple_Type;
+}
+
 bool is_builtin_iterator(PyObject* object) {
   static const char* const names[] = {
       "list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "list_reverseiterator",
@@ -104,9 +110,11 @@ int Rebuilder::fresh_value(PyObject* object) {
   if (guard::is_tensor(object)) return tensor_value(object);
   if (PyTuple_Check(object)) {
     bool exact = PyTuple_CheckExact(object);
-    if (!exact && !is_struct_sequence(type) && type->tp_base != &PyTuple_Type)
+    if (!exact && !is_struct_sequence(type) && type->tp_base != &PyTuple_Type && !is_tuple_class(type))
       return fail(object, "made by the region cannot be made again");
-    return add(Make::tuple, exact ? nullptr : cls, 0, items(object));
+    int made = add(Make::tuple, exact ? nullptr : cls, 0, items(object));
+    if (!exact) fill_attributes(made, object);
+    return made;
   }
   if (PyList_Check(object)) return list_value(object);
   if (PyDict_Check(object)) return dict_value(object);
@@ -137,6 +145,7 @@ int Rebuilder::fresh_value(PyObject* object) {
     return add(Make::constant, object);
   if (PyCFunction_Check(object) && PyModule_Check(reinterpret_cast<PyCFunctionObject*>(object)->m_self))
     return add(Make::constant, object);
+  if (PyCFunction_Check(object)) return bound_value(object);
   if (is_builtin_iterator(object)) return iterator_value(object);
   if (PyContextToken_CheckExact(object)) return token_value(object);
   if (is_plain_class(type)) return instance_value(object);
@@ -157,6 +166,20 @@ int Rebuilder::token_value(PyObject* object) {
     return add(Make::set_context, nullptr, 0, {target, inside});
   }
   return fail(object, "made by the region cannot be made again");
+}
+
+/// A native method, bound: getattr(what it is bound to, its name).
+int Rebuilder::bound_value(PyObject* object) {
+  auto* function = reinterpret_cast<PyCFunctionObject*>(object);
+  PyRef name = PyRef::steal(PyUnicode_InternFromString(function->m_ml->ml_name));
+  PyRef again = PyRef::steal(PyObject_GetAttr(function->m_self, name.get()));
+  if (!again) PyErr_Clear();
+  auto* found = reinterpret_cast<PyCFunctionObject*>(again.get());
+  if (!again || !PyCFunction_Check(again.get()) || found->m_ml != function->m_ml ||
+      found->m_self != function->m_self)
+    return fail(object, "made by the region cannot be made again");
+  static PyObject* const getter = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+  return add(Make::call, nullptr, 0, {value(getter), value(function->m_self), value(name.get())});
 }
 
 int Rebuilder::list_value(PyObject* object) {

@@ -36,6 +36,7 @@ class Rebuilder {
   int fresh_value(PyObject* object);
   int tensor_value(PyObject* object);
   int dict_value(PyObject* object);
+  int bound_value(PyObject* object);
   int list_value(PyObject* object);
   int set_value(PyObject* object);
   int function_value(PyObject* object);
