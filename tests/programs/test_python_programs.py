@@ -38,7 +38,6 @@ for text in (
     "functools.partial(functools.partial(torch.clamp, min=0), max=1)(x)",
     "operator.itemgetter(1, 0)([x, x + 1])",
     "operator.attrgetter('T')(x[None])",
-    "operator.methodcaller('add', 1)(x)",
     "operator.mul(x, 2) + operator.neg(x)",
     "list(itertools.chain([x], [x + 1]))",
     "[a + b for a, b in itertools.product([x, x + 1], [1, 2])]",
@@ -89,6 +88,11 @@ for text in (
     more = {m.__name__: m for m in (collections, functools, itertools, math, operator, random)}
     ends = ("TensorBase",) if text.startswith("type(") else ()
     ROWS.text(text, x=randn(4), more=more, ends=ends)
+
+
+ROWS.text(
+    "operator.methodcaller('add', 1)(x)", x=randn(4), more=dict(operator=operator), ends="methodcaller", regions=0
+)
 
 
 # -- Statements --------------------------------------------------------------------------------------------------------
