@@ -2,6 +2,7 @@
 #
 #   make build      set-up (system packages, .venv, torch) and install torchbolt into .venv
 #   make test       build, then every test
+#   make nightly    build, then what takes hours: 10,000 random programs, threads for a minute, every model
 #   make demo       build, then compile a transformer and a CNN and show what it gained
 #   make bench      build, then measure against torch.compile, OpenVINO and ONNX Runtime
 #   make lint       formatting, layering, ruff
@@ -10,7 +11,7 @@
 #   make core-dist  pack the torch-free core for machines without LLVM
 #   make ext CORE=  build only the extension against such a core, into build-ext/python
 
-.PHONY: build test demo bench lint tidy format core-dist ext clean
+.PHONY: build test nightly demo bench lint tidy format core-dist ext clean
 
 build:
 	@scripts/setup.sh
@@ -18,6 +19,10 @@ build:
 test:
 	@scripts/setup.sh test
 	@scripts/test.sh
+
+nightly:
+	@scripts/setup.sh test
+	@scripts/nightly.sh
 
 demo:
 	@scripts/setup.sh demo

@@ -54,10 +54,12 @@ struct GiveMemoryBack {
   }
 };
 
-// With gradients wanted the region runs eager's own operators, which ATen differentiates.
+// With gradients wanted the region runs eager's own operators, which ATen differentiates. Without grad mode
+// nothing is differentiated, though a view of a parameter still says that it requires a gradient.
 bool needs_gradients(const record::Tape& tape) {
   for (const auto& t : tape.tensors)
-    if (t.input < 0 && t.requires_grad) return true;
+    if (t.input < 0 && t.requires_grad && tape.entries[static_cast<size_t>(t.producer)].grad_mode)
+      return true;
   return false;
 }
 

@@ -553,6 +553,7 @@ class Functionalizer {
         o.kind = TensorOut::Kind::Input;
         o.index = info.input;
       } else if (s.input >= 0) {
+        same_type(info, tape_.tensors[tape_.inputs[s.input]]);
         o.kind = TensorOut::Kind::InputView;
         o.index = s.input;
         o.offset = offset_in(id, tape_.inputs[s.input]);
@@ -567,12 +568,18 @@ class Functionalizer {
           whole.strides = type_of(s.root).strides;
           out_.outputs.push_back(fresh_output(s.root, whole));
         }
+        same_type(info, tape_.tensors[s.root]);
         o.kind = TensorOut::Kind::OutputView;
         o.index = it->second;
         o.offset = offset_in(id, s.root);
       }
       out_.outputs[i] = o;
     }
+  }
+
+  static void same_type(const TensorInfo& view, const TensorInfo& base) {
+    if (view.dtype != base.dtype)
+      throw_unsupported("a result that shows its memory as numbers of another type");
   }
 
   /// expand() and overlapping windows: not a layout to make a tensor in.

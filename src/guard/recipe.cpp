@@ -54,8 +54,11 @@ struct Kitchen {
     auto* cls = reinterpret_cast<PyTypeObject*>(step.object.get());
     PyRef args = PyRef::steal(PyTuple_Pack(1, plain.get()));
     if (!args) return nullptr;
-    bool python_class = cls->tp_flags & Py_TPFLAGS_HEAPTYPE && PyType_IsSubtype(cls, &PyTuple_Type) &&
-                        cls->tp_base && cls->tp_new != PyTuple_Type.tp_new && cls->tp_base == &PyTuple_Type;
+    // Not through a `__new__` in Python: a namedtuple's takes the items one by one, others take what they
+    // like.
+    PyTypeObject* base = cls;
+    while (base->tp_flags & Py_TPFLAGS_HEAPTYPE) base = base->tp_base;
+    const bool python_class = base == &PyTuple_Type && cls != base && cls->tp_new != PyTuple_Type.tp_new;
     return python_class ? PyTuple_Type.tp_new(cls, args.get(), nullptr)
                         : cls->tp_new(cls, args.get(), nullptr);
   }

@@ -13,6 +13,7 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/QScheme.h>
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -21,6 +22,8 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+
+#include "guard/transforms.h"
 
 namespace bolt::guard {
 namespace {
@@ -38,13 +41,19 @@ struct Facts {
   int64_t distance = 0;    ///< storage offset minus that slot's
 };
 
+/// Nested tensors call themselves strided.
+bool has_sizes(const c10::TensorImpl& impl) {
+  return impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides() &&
+         !impl.key_set().has(c10::DispatchKey::NestedTensor);
+}
+
 Facts facts_of(const c10::TensorImpl& impl) {
   Facts facts;
   facts.keys = impl.key_set().raw_repr();
   facts.dtype = c10::typeMetaToScalarType(impl.dtype());
   facts.device = impl.device();
   facts.requires_grad = impl.requires_grad();
-  if (impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides()) {
+  if (has_sizes(impl)) {
     facts.strided = true;
     facts.sizes = impl.sizes().vec();
     facts.strides = impl.strides().vec();
@@ -329,6 +338,72 @@ std::string TensorTable::describe(int slot) const {
   return text;
 }
 
+bool overrides_torch(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  const bool plain =
+      reinterpret_cast<PyObject*>(type) == THPVariableClass || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE);
+  if (plain) return false;
+  static PyObject* const name = PyUnicode_InternFromString("__torch_function__");
+  static PyObject* const disabled = [] {
+    PyObject* module = PyImport_ImportModule("torch._C");
+    PyObject* found = module ? PyObject_GetAttrString(module, "_disabled_torch_function_impl") : nullptr;
+    Py_XDECREF(module);
+    if (!found) PyErr_Clear();
+    return found;
+  }();
+  PyObject* found = _PyType_Lookup(type, name);
+  return found && found != disabled;
+}
+
+namespace {
+
+using Functions = at::impl::PythonTorchFunctionTLS;
+
+PyObject* function_mode(int64_t index) { return Functions::get_stack_at(index)->ptr(getPyInterpreter()); }
+
+/// The device of a torch.device(...) context, a new reference; null for other modes.
+PyObject* device_of(PyObject* mode) {
+  static PyObject* const context = [] {
+    PyObject* module = PyImport_ImportModule("torch.utils._device");
+    PyObject* found = module ? PyObject_GetAttrString(module, "DeviceContext") : nullptr;
+    Py_XDECREF(module);
+    if (!found) PyErr_Clear();
+    return found;
+  }();
+  if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != context) return nullptr;
+  PyObject* device = PyObject_GetAttrString(mode, "device");
+  if (!device) PyErr_Clear();
+  return device;
+}
+
+/// What the modes of torch functions come to: how many, and the default device.
+uint64_t function_modes() {
+  const int64_t count = Functions::stack_len();
+  uint64_t all = static_cast<uint64_t>(count);
+  for (int64_t i = 0; i < count; ++i) {
+    PyObject* device = device_of(function_mode(i));
+    if (device && THPDevice_Check(device)) {
+      const c10::Device& d = reinterpret_cast<THPDevice*>(device)->device;
+      all = all * 257 + static_cast<uint64_t>(d.type()) * 16 + static_cast<uint64_t>(d.index() + 1);
+    }
+    Py_XDECREF(device);
+  }
+  return all;
+}
+
+}  // namespace
+
+bool modes_run_python() {
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set()) return true;
+  if (Functions::get_disabled_state() == at::impl::TorchFunctionDisabledState::ALL_DISABLED) return false;
+  for (int64_t i = 0, count = Functions::stack_len(); i < count; ++i) {
+    PyObject* device = device_of(function_mode(i));
+    if (!device) return true;
+    Py_DECREF(device);
+  }
+  return false;
+}
+
 ThreadState ThreadState::now() {
   ThreadState state;
   auto& context = at::globalContext();
@@ -351,7 +426,7 @@ ThreadState ThreadState::now() {
                 static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU)) << 8 |
                 static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCUDA)) << 16 |
                 static_cast<uint64_t>(context.float32MatmulPrecision()) << 24;
-  state.modes = static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::stack_len()) << 16 |
+  state.modes = static_cast<uint64_t>(transform_levels()) << 32 | (function_modes() & 0xffffff) << 8 |
                 static_cast<uint64_t>(c10::impl::TorchDispatchModeTLS::stack_len());
   state.threads = 0;
   return state;
@@ -389,7 +464,8 @@ std::string ThreadState::explain(const ThreadState& current) const {
       return std::string(names[i]) + (flags & bit ? " is on (now off)" : " is off (now on)");
   }
   if (types != current.types) return "default dtype or precision is as recorded (now changed)";
-  if (modes != current.modes) return "torch function and dispatch modes are as recorded (now changed)";
+  if (modes != current.modes)
+    return "torch function and dispatch modes and transforms of torch.func are as recorded (now changed)";
   return {};
 }
 

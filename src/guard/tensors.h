@@ -68,11 +68,18 @@ class TensorTable {
   std::unique_ptr<Data> data_;
 };
 
+/// Does a class take torch's functions on its instances into its own hands (__torch_function__ in Python)?
+bool overrides_torch(PyObject* object);
+
+/// Is a mode active that runs Python for every operator? The contexts of default devices are none: all they
+/// do is give factories their device.
+bool modes_run_python();
+
 /// Everything of the thread that operators and torch's Python read.
 struct ThreadState {
   uint64_t flags = 0;  ///< grad mode, inference mode, autocast, deterministic algorithms, ...
   uint64_t types = 0;  ///< default dtype, autocast dtypes
-  uint64_t modes = 0;  ///< active torch function and dispatch modes
+  uint64_t modes = 0;  ///< active torch function and dispatch modes, levels of torch.func
   int threads = 0;
   bool operator==(const ThreadState&) const = default;
 

@@ -98,15 +98,9 @@ inline bool has_calls_left(PyThreadState* thread, int n) {
 #endif
 }
 
-/// True while a debugger, profiler or coverage tool watches this thread: such a call is left to CPython,
-/// because only its loop emits their events.
-inline bool thread_is_traced(PyThreadState* thread) {
-#if BOLT_PY312
-  return thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;
-#else
-  return thread->cframe->use_tracing != 0;
-#endif
-}
+/// True while a debugger or coverage tool watches the lines of this thread: such a call is left to CPython,
+/// because only its loop emits their events. Profilers see what we run as a part of its caller.
+inline bool thread_is_traced(PyThreadState* thread) { return thread->c_tracefunc != nullptr; }
 
 /// The attributes of a class itself; borrowed. (From 3.12 on built-in classes keep theirs per interpreter.)
 inline PyObject* type_dict(PyTypeObject* type) {

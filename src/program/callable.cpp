@@ -185,7 +185,18 @@ PyObject* go_on(Compiled* self, Outcome at) {
     interp::Frame* innermost = at.frames;
     // A loop that goes round in compiled regions would never get to the interpreter's own look at signals.
     if (PyErr_CheckSignals() < 0) return run_plainly(innermost, true);
-    Site& site = self->state->sites[observe::place_of(*innermost)];
+    if (interp::thread_is_traced(PyThreadState_Get())) return run_plainly(innermost);
+    if (guard::modes_run_python()) {
+      observe::StepThroughModes steps;
+      PyObject* result = interp::run_frame(*innermost, steps);
+      at = {result, steps.suspended};
+      continue;
+    }
+    // Held: another thread may have everything forgotten meanwhile.
+    std::shared_ptr<Site>& place = self->state->sites[observe::place_of(*innermost)];
+    if (!place) place = std::make_shared<Site>();
+    const std::shared_ptr<Site> held = place;
+    Site& site = *held;
     if (site.plain_instructions) {
       at = step(innermost, site.plain_instructions);
       continue;
@@ -231,6 +242,11 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   const size_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (stance() == Stance::force_eager || Settings::get().disable)
     return call_target(self, args, nargs, kwnames);
+  // Debuggers want to see every line, modes every operator.
+  if (interp::thread_is_traced(PyThreadState_Get()) || guard::modes_run_python()) {
+    ++Stats::get().eager_fallbacks;
+    return call_target(self, args, nargs, kwnames);
+  }
   // Inside somebody else's recording we are just a Python call.
   if (record::Recorder::current() && !record::Recorder::current()->stopped())
     return call_target(self, args, nargs, kwnames);
@@ -346,7 +362,7 @@ PyObject* compiled_regions(PyObject* o, PyObject*) {
                                                                      describe_breaks(site.plain_breaks))));
   };
   add(self_of(o)->state->start);
-  for (auto& [place, site] : self_of(o)->state->sites) add(site);
+  for (auto& [place, site] : std::map(self_of(o)->state->sites)) add(*site);
   if (!sound) return nullptr;
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   PyObject* list = PyList_New(0);

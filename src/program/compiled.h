@@ -96,7 +96,7 @@ struct Compiled {
   Options* options;
   struct State {
     Site start;
-    std::map<observe::Place, Site> sites;
+    std::map<observe::Place, std::shared_ptr<Site>> sites;
     guard::Found found;  ///< scratch of the check
     bool warned_failure = false;
     std::vector<Recompile> recompiles;  ///< the last ones

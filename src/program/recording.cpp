@@ -168,9 +168,18 @@ class Bridge final : public observe::RecorderHooks {
     return it == slots_.end() ? -1 : it->second;
   }
 
-  /// mark_dynamic's limits, as facts.
-  std::vector<SizeFact> range_facts() {
+  /// What is known of sizes beyond what was asked: mark_dynamic's limits, and sizes that must be what they
+  /// were.
+  std::vector<SizeFact> further_facts() {
     std::vector<SizeFact> facts;
+    for (const auto& id : recorder.tape().inputs) {
+      const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(id)];
+      const uint64_t dims = recorder.transformed() ? dynamic_of(recorder.inputs()[info.input]) : 0;
+      for (size_t d = 0; d < info.sizes.size() && d < 64; ++d)
+        if (dims >> d & 1)
+          facts.push_back({autograd::tape_symbol(id, static_cast<int>(d)), Relation::eq, info.sizes[d],
+                           "a transform of torch.func"});
+    }
     for (const auto& id : recorder.tape().inputs) {
       const int input = recorder.tape().tensors[static_cast<size_t>(id)].input;
       const int slot = slot_of(recorder.inputs()[static_cast<size_t>(input)]);
@@ -356,7 +365,7 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
   }
   recorded.size_facts = std::move(seen.size_facts);
-  for (SizeFact& f : bridge.range_facts()) recorded.size_facts.push_back(std::move(f));
+  for (SizeFact& f : bridge.further_facts()) recorded.size_facts.push_back(std::move(f));
   recorded.number_sizes = std::move(seen.number_sizes);
   recorded.number_symbols = std::move(seen.number_symbols);
   recorded.wanted = bridge.wanted;
@@ -551,7 +560,7 @@ bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
   const int64_t limit =
       self->options->recompile_limit ? self->options->recompile_limit : settings.recompile_limit.load();
   size_t all = self->state->start.entries.size();
-  for (const auto& [place, other] : self->state->sites) all += other.entries.size();
+  for (const auto& [place, other] : self->state->sites) all += other->entries.size();
   const bool full = static_cast<int64_t>(site.entries.size()) >= limit ||
                     static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
   if (!full && site.hopeless < kHopeless) return false;

@@ -15,6 +15,7 @@
 #include <array>
 #include <string_view>
 
+#include "guard/transforms.h"
 #include "record/symint.h"
 
 namespace bolt::record {
@@ -121,7 +122,8 @@ std::vector<Sym> take_wrapped_symbol(c10::IValue& argument) {
 // Strided memory that our program can describe as pointer, sizes and strides.
 bool is_plain(const at::Tensor& t) {
   auto* impl = t.unsafeGetTensorImpl();
-  if (impl->layout() != c10::kStrided || impl->is_python_dispatch() || t.is_quantized() || !t.has_storage())
+  if (impl->layout() != c10::kStrided || t.is_nested() || impl->is_python_dispatch() || t.is_quantized() ||
+      !t.has_storage())
     return false;
   auto keys = impl->key_set();
   return !keys.has_any(
@@ -131,6 +133,8 @@ bool is_plain(const at::Tensor& t) {
 }
 
 }  // namespace
+
+Recorder::Recorder() : outer_levels_(guard::transform_levels()) {}
 
 Recorder* Recorder::current() { return active; }
 
@@ -143,8 +147,9 @@ Recorder::Scope::Scope(Recorder& recorder) : previous_(active), include_(kKey) {
 Recorder::Scope::~Scope() { active = previous_; }
 
 bool Recorder::matches(const TensorInfo& info, const at::Tensor& t) const {
-  if (info.dtype != t.scalar_type() || t.sizes() != info.sizes) return false;
+  if (info.dtype != t.scalar_type()) return false;
   if (!info.plain) return true;
+  if (t.sizes() != info.sizes) return false;
   if (t.strides() != info.strides || t.storage_offset() != info.offset) return false;
   auto it = storages_.find(t.storage().unsafeGetStorageImpl());
   return it != storages_.end() && it->second == info.storage;
@@ -170,7 +175,7 @@ TensorId Recorder::add_tensor(const at::Tensor& t, int entry) {
   info.dtype = t.scalar_type();
   info.device = t.device();
   info.plain = is_plain(t);
-  info.sizes = t.sizes().vec();
+  if (!t.is_nested()) info.sizes = t.sizes().vec();
   info.requires_grad = t.requires_grad();
   info.producer = entry;
   if (info.plain) {
@@ -201,6 +206,16 @@ TensorId Recorder::input_id(const at::Tensor& t) {
 TensorId Recorder::tensor_id(const at::Tensor& t, bool is_result, int entry) {
   if (!t.defined()) return -1;
   if (auto id = find(t)) return *id;
+  if (!is_result && is_plain(t)) {
+    // What autograd saved comes back as another object on the same memory.
+    auto at = storages_.find(t.storage().unsafeGetStorageImpl());
+    for (size_t i = tape_.tensors.size(); at != storages_.end() && i-- > 0;)
+      if (tape_.tensors[i].plain && tape_.tensors[i].storage == at->second && matches(tape_.tensors[i], t)) {
+        ids_[t.unsafeGetTensorImpl()] = static_cast<TensorId>(i);
+        keep_impls_.emplace_back(t.getIntrusivePtr());
+        return static_cast<TensorId>(i);
+      }
+  }
   return add_tensor(t, is_result ? entry : -1);
 }
 
@@ -250,7 +265,21 @@ void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (autocast_takes(op, keys)) {
+  // A transform of torch.func takes operators on its own kind of tensors apart into operators on plain ones,
+  // level by level. What arrives below the levels that were entered since the recording began is recorded.
+  constexpr c10::DispatchKeySet kTransforms(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode});
+  const bool transformed = keys.has_any(kTransforms) && guard::transform_levels() > outer_levels_;
+  transformed_ |= transformed;
+  if (transformed || autocast_takes(op, keys)) {
+    // Autocast casts parameters with gradients even where nobody wants any.
+    struct Around {
+      explicit Around(std::optional<bool>& place) : place(place), before(place) {}
+      ~Around() { place = before; }
+      std::optional<bool>& place;
+      std::optional<bool> before;
+    } around(grad_mode_);
+    if (!transformed && !grad_mode_) grad_mode_ = c10::GradMode::is_enabled();
     op.redispatchBoxed(below_our_key(keys), stack);
     return;
   }
@@ -273,7 +302,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   }
   const int index = static_cast<int>(tape_.entries.size());
   Entry entry{op, {}, {}};
-  entry.grad_mode = c10::GradMode::is_enabled();
+  entry.grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
   entry.inference_mode = c10::InferenceMode::is_enabled();
   entry.loc = line_id();
   entry.args.reserve(schema.arguments().size());

@@ -4,7 +4,7 @@
 // The key sits above autocast and autograd, so composite operators (linear, layer_norm, attention) arrive
 // whole and ATen's own decompositions below are not seen. An operator autocast has a kernel for is let
 // through to autocast with our key still on: the casts and the inner call it makes are what gets recorded, so
-// nothing later knows about autocast.
+// nothing later knows about autocast. The same holds for the transforms of torch.func.
 //
 // Tensors are named by their TensorImpl. The recorder keeps weak references only: data of intermediates is
 // freed when eager frees it, and because a weakly held impl keeps its address, no address is ever two
@@ -30,7 +30,7 @@ constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 class Recorder {
  public:
-  Recorder() = default;
+  Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
@@ -65,6 +65,8 @@ class Recorder {
   bool in_operator() const { return running_; }
   /// Whether an operator changed the sizes or strides of the tensor it was called on.
   bool reshaped() const { return reshaped_; }
+  /// Whether torch.func transformed operators. Sizes that Python saw of its tensors have no expressions.
+  bool transformed() const { return transformed_; }
   /// Until it is called with false: operators run unseen.
   void pause(bool on) { paused_ = on; }
   /// Stops taking entries; operators run on unseen. `drop`: entries since `instruction` are taken back.
@@ -112,6 +114,9 @@ class Recorder {
   size_t mark_ = 0;
   std::string escaped_;
   bool reshaped_ = false;
+  bool transformed_ = false;
+  std::optional<bool> grad_mode_;  ///< around an operator that autocast takes apart
+  size_t outer_levels_;            ///< of torch.func's transforms, when the recording began
   bool stopped_ = false, paused_ = false;
   bool running_ = false;
   std::string obstacle_;

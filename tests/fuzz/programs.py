@@ -41,12 +41,11 @@ REDUCTIONS = (
     "{x}.var(-1)", "{x}.argmax(-1)", "({x} > 0).any(-1)", "({x} > 0).sum()", "{x}.norm()", "{x}.logsumexp(0)",
     "{x}.min()",
 )  # fmt: skip
-# Left out until they are right: `torch.tensor(...)` inside the function, whose contents are lost when the recorder sees
-# its `empty`; `x[mask]`, whose size is data; `x.t_()` and `x.unsqueeze_(0)`, which strict mode refuses.
 INDICES = (
     "{x}.argsort(-1, stable=True)", "torch.arange({x}.shape[-1])", "{x}.gather(-1, {x}.argsort(-1, stable=True))",
     "{x}[torch.arange(2)]", "{x}[..., torch.arange({x}.shape[-1]).flip(0)]", "{x}.index_select(0, torch.arange(2))",
-    "torch.tril({x})", "F.pad({x}, (1, 2), value={c})", "torch.eye({x}.shape[-1])",
+    "torch.tril({x})", "F.pad({x}, (1, 2), value={c})", "torch.eye({x}.shape[-1])", "torch.tensor([{c}, 2.0]).to({x}.dtype)",
+    "{x}[{x} > 0.2]", "{x} * torch.tensor({c})", "{x}.topk(2, -1).values", "F.one_hot({x}.argmax(-1), {x}.shape[-1])",
 )  # fmt: skip
 IN_PLACE = (
     "{x}.add_({c})", "{x}.mul_({y})", "{x}.sub_({y})", "{x}.relu_()", "{x} += {y}", "{x} *= {c}", "{x}[0] = {c}",
@@ -54,7 +53,8 @@ IN_PLACE = (
     "{x}.zero_()", "{x}.fill_({c})", "{x}[..., ::2] = {y}[..., ::2]", "{x}.transpose(0, -1)[0].mul_({c})",
     "{x}.clamp_(-1, 1)", "{x}[{x} > 0] = {c}", "{x}.masked_fill_({x} < 0, {c})", "{x}.flatten()[0] += {c}",
     "{x}.unsqueeze(0).neg_()", "{x}.narrow(0, 0, 1).exp_().clamp_(max=9)", "{x}[0].copy_({x}[-1])", "torch.add({x}, {c}, out={x})",
-    "{x}[1:] = {x}[:-1].clone()", "{x}.index_fill_(0, torch.arange(1), {c})",
+    "{x}[1:] = {x}[:-1].clone()", "{x}.index_fill_(0, torch.arange(1), {c})", "{x}.t_()", "{x}.unsqueeze_(0)",
+    "{x}.detach().add_({c})", "{x}.data.mul_({c})", "torch._foreach_add_([{x}], {c})",
 )  # fmt: skip
 BREAKS = (
     "{n} = {x} * {y}.mean().item()",
@@ -81,6 +81,20 @@ PYTHON = (
     "window = {x}[1:]\n    {x}.add_({c})\n    {n} = window * 2",
     "window = {x}.view(-1)\n    window.mul_({c})\n    {n} = {x} + window.sum()",
     "{n} = torch.cat([p * (i + 1) for i, p in enumerate({x}.chunk(2, 0))], 0)",
+    "count = 0\n    while count < 3:\n        count += 1\n        if count == 2:\n            continue\n        {x} = {x} + count\n    {n} = {x} * count",
+    "def parts(t):\n        for i in range(2):\n            yield t * i\n    {n} = sum(parts({x})) + next(parts({y})).sum()",
+    "total = 0\n    def grow(k):\n        nonlocal total\n        total = total + k * {x}\n        return total\n    grow(1)\n    {n} = grow({c})",
+    "class Box:\n        scale = {c}\n        def __init__(self, t):\n            self.t = t\n        def __mul__(self, other):\n            return self.t * other + self.scale\n    {n} = Box({x}) * 2",
+    "try:\n        {n} = {x} * 2\n        if {y}.dim() > 2:\n            raise ValueError(3)\n    except ValueError as error:\n        {n} = {x} * error.args[0]\n    finally:\n        {n} = {n} + 1",
+    "with torch.no_grad():\n        {n} = {x} * {c}\n        {n} += 1",
+    "{n} = [{x} * k for k in sorted({{3, 1, 2}}, key=lambda k: -k)][0]",
+    "def scaled(*args, by={c}, **more):\n        return args[0] * by + len(args) + len(more)\n    {n} = scaled({x}, {y}, by=2, z=1)",
+    "match {x}.dim():\n        case 1:\n            {n} = {x} + 1\n        case 2 | 3:\n            {n} = {x} * 2\n        case _:\n            {n} = -{x}",
+    "queue = [{x}, {y}]\n    queue.insert(0, {x} * {c})\n    queue.pop()\n    {n} = queue[0] + queue[-1]",
+    "cache = {{}}\n    for key in 'aba':\n        cache.setdefault(key, []).append({x} * len(cache))\n    {n} = sum(cache['a']) + len(cache['b'])",
+    "{n} = (half := {x} * 0.5) + half",
+    "a, (b, c0) = {x}, ({y}, {c})\n    {n} = a * c0",
+    "makers = [lambda t, k=k: t * k for k in (1, 2)]\n    {n} = makers[1]({x}) + makers[0]({x})",
 )
 RETURNS = (
     "{x}",

@@ -16,7 +16,7 @@ import torchbolt
 from bench import compare
 
 FIRST = int(os.environ.get("BOLT_FUZZ_SEED", 1))
-CASES = int(os.environ.get("BOLT_FUZZ_CASES", 1 if "BOLT_FUZZ_SEED" in os.environ else 40))
+CASES = int(os.environ.get("BOLT_FUZZ_CASES", 1 if "BOLT_FUZZ_SEED" in os.environ else 300))
 PER_TEST = 10  # programs; names of tests should not depend on much
 
 

@@ -234,6 +234,7 @@ Result unbind(Call& c) {
 }
 Result flip(Call& c) {
   Ints dims = c.integers("dims");
+  if (rank(c) == 0) return std::nullopt;  // dimension 0 of a number
   for (auto& d : dims) d = Call::wrap(d, rank(c));
   std::sort(dims.begin(), dims.end());
   return std::vector<Steps>{{{Op::flip, {{"dims", Call::syms(dims)}}}}};

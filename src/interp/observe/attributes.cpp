@@ -77,6 +77,10 @@ PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor
 }
 
 PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name) {
+  end_if_overridden(frame, tensor);
+  if (!on)
+    return Py_TYPE(descriptor)
+        ->tp_descr_get(descriptor, tensor, reinterpret_cast<PyObject*>(Py_TYPE(tensor)));
   if (same_text(name, "__dict__")) {
     if (PyObject* dict = world.instance_dict(tensor)) return Py_NewRef(dict);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "interp/generator.h"
+#include "interp/observe/controls.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -32,13 +33,6 @@ struct PartialObject {
 
 bool is_cached_function(PyObject* object) {
   return std::string(Py_TYPE(object)->tp_name) == "functools._lru_cache_wrapper";
-}
-
-/// Field names live as long as the process.
-PyObject* interned(const char* text) {
-  static std::unordered_map<const char*, PyObject*> made;
-  PyObject*& name = made[text];
-  return name ? name : name = PyUnicode_InternFromString(text);
 }
 
 /// Natives that loop over their arguments, so that a Python `__iter__` there can be run by us beforehand.
@@ -149,6 +143,14 @@ bool hands_on(const CFunction& row) {
 
 thread_local NativeWatch* watched = nullptr;
 
+/// Python that torch registers for operators: functions of their arguments.
+bool is_decomposition(const std::string& file) {
+  for (const char* folder : {"/torch/_decomp/", "/torch/_refs/", "/torch/_prims/", "/torch/_prims_common/",
+                             "/torch/fx/experimental/symbolic_shapes.py"})
+    if (file.find(folder) != std::string::npos) return true;
+  return file.size() >= 18 && file.compare(file.size() - 18, 18, "/torch/__init__.py") == 0;  // torch._check
+}
+
 bool is_harmless(PyCodeObject* code) {
   std::string name = PyUnicode_AsUTF8(code->co_name), file = PyUnicode_AsUTF8(code->co_filename);
   auto ends_with = [&](const char* tail) {
@@ -158,16 +160,19 @@ bool is_harmless(PyCodeObject* code) {
   };
   // Finalisers, caches of weak references, abstract base classes: state that no region depends on.
   // And imports: a module's body runs once in a process.
+  // Default devices: the operators that come of them are recorded, and which device it is is guarded.
   // A tensor's hash is its identity, and a set or dict gives nothing else of it away.
   return name == "__del__" || name == "<module>" || (name == "__hash__" && ends_with("torch/_tensor.py")) ||
          file.rfind("<frozen importlib", 0) == 0 || ends_with("weakref.py") || ends_with("_weakrefset.py") ||
          ends_with("abc.py") || file == "<frozen abc>" || file == "<frozen _collections_abc>" ||
-         ends_with("enum.py");
+         ends_with("enum.py") || ends_with("torch/utils/_device.py") || is_decomposition(file);
 }
+
+_PyFrameEvalFunction below_us = _PyEval_EvalFrameDefault;
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   if (watched) watched->entered(frame->f_code);
-  return _PyEval_EvalFrameDefault(thread, frame, throwing);
+  return below_us(thread, frame, throwing);
 }
 
 }  // namespace
@@ -177,6 +182,7 @@ bool is_partial(PyObject* object) { return std::strcmp(Py_TYPE(object)->tp_name,
 NativeWatch::NativeWatch(const RecorderHooks& hooks) : hooks_(hooks), frame_(interp::current_frame()) {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   previous_ = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  if (previous_ != watching_eval) below_us = previous_;
   _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
   outer_ = watched;
   watched = this;
@@ -184,7 +190,10 @@ NativeWatch::NativeWatch(const RecorderHooks& hooks) : hooks_(hooks), frame_(int
 
 NativeWatch::~NativeWatch() {
   watched = outer_;
-  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), previous_);
+  // Whoever came in between (torch.compile) takes itself away again.
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == watching_eval)
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, previous_);
 }
 
 void NativeWatch::entered(PyCodeObject* code) {
@@ -226,73 +235,9 @@ namespace {
 PyTypeObject* transparent_type = nullptr;
 Py_ssize_t transparent_offset = 0;
 
-/// Functions that speak to the compiler, ours and torch's own: what existing code says is understood.
-enum class Control : uint8_t {
-  none,
-  asks_whether_compiling,
-  ends_region,
-  disabled,
-  allowed,      ///< called natively; its operators are recorded
-  constant,     ///< called natively, unseen; its result is taken for a constant
-  substituted,  ///< another function is called instead
-};
-
-/// What mark_callable was told. Callables live as long as the process.
-struct Mark {
-  Control control;
-  PyRef callable, by;
-};
-std::unordered_map<PyObject*, Mark>& marks() {
-  static auto* all = new std::unordered_map<PyObject*, Mark>();
-  return *all;
-}
-
-struct ControlRow {
-  const char *module, *name;
-  Control control;
-};
-constexpr ControlRow kControls[] = {
-    // Models take their traceable branches on "yes".
-    {"torch.compiler", "is_compiling", Control::asks_whether_compiling},
-    {"torch.compiler", "is_dynamo_compiling", Control::asks_whether_compiling},
-    {"torch._dynamo.external_utils", "is_compiling", Control::asks_whether_compiling},
-    {"torchbolt.controls", "is_compiling", Control::asks_whether_compiling},
-    {"torch._dynamo.decorators", "graph_break", Control::ends_region},
-    {"torchbolt.controls", "graph_break", Control::ends_region},
-};
-
-Control control_of(PyObject* callable) {
-  if (!marks().empty())
-    if (auto at = marks().find(callable); at != marks().end()) return at->second.control;
-  if (!PyFunction_Check(callable)) return Control::none;
-  auto* function = reinterpret_cast<PyFunctionObject*>(callable);
-  if (PyObject* marks = function->func_dict)
-    for (const char* mark : {"_torchbolt_disable", "_torchdynamo_disable"})
-      if (PyObject* found = PyDict_GetItemWithError(marks, interned(mark)); found && found != Py_False)
-        return Control::disabled;
-  if (!function->func_module || !PyUnicode_Check(function->func_module)) return Control::none;
-  auto is = [](PyObject* text, const char* wanted) {
-    return PyUnicode_CompareWithASCIIString(text, wanted) == 0;
-  };
-  for (const ControlRow& row : kControls)
-    if (is(function->func_name, row.name) && is(function->func_module, row.module)) return row.control;
-  return Control::none;
-}
-
 }  // namespace
 
 namespace {
-
-/// The Python function of torchbolt.stand_ins for a native one, borrowed; null if it has none.
-PyObject* stand_in(const std::string& name_of_native) {
-  static PyObject* const table = [] {
-    PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.stand_ins"));
-    return module ? PyObject_GetAttrString(module.get(), "STAND_INS") : nullptr;
-  }();
-  if (!table) return nullptr;
-  PyRef name = PyRef::steal(PyUnicode_FromString(name_of_native.c_str()));
-  return PyDict_GetItemWithError(table, name.get());
-}
 
 /// A native call that would run Python code (any(generator), sorted(key=f)): the function of
 /// torchbolt.stand_ins that does the same in Python, so that a region can end inside; `all` is then what it
@@ -308,13 +253,11 @@ PyObject* stand_in_for(PyObject* callable, PyObject* const* args, size_t nargs, 
   if (!python && !function) return nullptr;
   PyObject* self;
   const CFunction& row = find_cfunction(callable, &self);
-  const bool always = row.kind == Kind::stand_in;
   const size_t first = function || cls ? 0 : 1;  // a method descriptor is given self
   bool loops = false;
   for (size_t i = first; i < nargs; ++i)
     loops |= iterates_in_python(args[i]) && goes_through(row, i - first, nargs - first);
-  if (!always && !loops && !(row.callbacks && std::any_of(args, args + total, calls_python))) return nullptr;
-  if (always) self = PyCFunction_GET_SELF(callable);
+  if (!loops && !(row.callbacks && std::any_of(args, args + total, calls_python))) return nullptr;
   if (self && !PyType_Check(callable)) all.push_back(self);
   all.insert(all.end(), args, args + total);
   return stand_in(row.name);
@@ -339,21 +282,6 @@ PyObject* breakpoint_hook(World& world, PyObject* callable) {
 bool& breaks_are_errors() {
   static thread_local bool yes = false;
   return yes;
-}
-
-int mark_callable(PyObject* callable, const char* mark, PyObject* by) {
-  const std::string_view name = mark;
-  if (name == "shows" || name == "shows not") return show_with(callable, name == "shows"), 0;
-  Control control = name == "allow_in_graph" ? Control::allowed
-                    : name == "constant"     ? Control::constant
-                    : name == "substitute"   ? Control::substituted
-                                             : Control::none;
-  if (control == Control::none) {
-    PyErr_Format(PyExc_ValueError, "no mark %s", mark);
-    return -1;
-  }
-  marks()[callable] = {control, PyRef::share(callable), PyRef::share(by)};
-  return 0;
 }
 
 /// Its body is the author's business: nothing of it is interpreted or guarded, only what it is given.
@@ -402,51 +330,81 @@ CallStart Recording::start_next_of_callback(Frame& frame, PyObject* iterator) {
   return start;
 }
 
+/// Another function with the same arguments; `self` (may be null) before them.
+CallStart Recording::call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
+                                  size_t nargs, PyObject* kwnames) {
+  if (!world.find(by)) world.pin(by);
+  std::vector<PyObject*> all;
+  if (self) all.push_back(self);
+  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  note_callable(by);
+  // A stand-in may call what it stands for.
+  return interp::start_call(*this, frame, by, all.data(), nargs + (self ? 1 : 0), kwnames);
+}
+
 CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
-  if (on) {
-    note_callable(callable);
-    switch (control_of(callable)) {
-      case Control::none: break;
-      case Control::asks_whether_compiling: return {Py_NewRef(Py_True), nullptr};
-      case Control::allowed: return {call_allowed(frame, callable, args, nargs, kwnames), nullptr};
-      case Control::constant: return {call_for_constant(callable, args, nargs, kwnames), nullptr};
-      case Control::substituted: {
-        PyObject* by = marks().at(callable).by.get();
-        note_callable(by);
-        return interp::start_call(*this, frame, by, args, nargs, kwnames);
-      }
-      case Control::ends_region: end_here(frame, "graph_break() is called"); break;
-      case Control::disabled: {
-        auto* function = reinterpret_cast<PyFunctionObject*>(callable);
-        std::string name = PyUnicode_AsUTF8(function->func_qualname);
-        PyObject* reason = PyDict_GetItemWithError(function->func_dict, interned("_torchbolt_disable"));
-        end_here(frame,
-                 "calls " + name + ", which is disabled" +
-                     (reason && PyUnicode_Check(reason) ? std::string(": ") + PyUnicode_AsUTF8(reason) : ""));
-        return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
-      }
+  if (!on) return interp::start_call(*this, frame, callable, args, nargs, kwnames);
+  note_callable(callable);
+  const Controlled found = control_of(callable);
+  switch (found.control) {
+    case Control::none: break;
+    case Control::asks_whether_compiling:
+      if (asks_for_eager(frame.func()->func_globals)) break;
+      return {Py_NewRef(Py_True), nullptr};
+    case Control::ignored: return {Py_NewRef(Py_None), nullptr};
+    case Control::allowed:
+      return {call_allowed(frame, found.itself(callable), args, nargs, kwnames), nullptr};
+    case Control::constant: return {call_for_constant(found.itself(callable), args, nargs, kwnames), nullptr};
+    case Control::substituted: return call_instead(frame, found.by, nullptr, args, nargs, kwnames);
+    case Control::stand_in:
+      return call_instead(frame, found.by, PyCFunction_GET_SELF(callable), args, nargs, kwnames);
+    case Control::apart: {
+      auto* function = reinterpret_cast<PyFunctionObject*>(found.itself(callable));
+      PyObject* module = PyDict_GetItemWithError(function->func_globals, interned("__name__"));
+      end_here(frame, std::string("calls ") + PyUnicode_AsUTF8(module) + "." +
+                          PyUnicode_AsUTF8(function->func_name));
+      return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
     }
-    if (transparent_type && Py_IS_TYPE(callable, transparent_type))
-      return start_call(frame, world.field(callable, transparent_offset, interned("__wrapped__")), args,
-                        nargs, kwnames);
-    std::vector<PyObject*> all;
-    if (PyObject* stand_in = stand_in_for(callable, args, nargs, kwnames, all)) {
-      world.pin(stand_in);
-      world.note_function(stand_in);
-      const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
-      return interp::start_call(*this, frame, stand_in, all.data(), all.size() - named, kwnames);
+    case Control::ends_region: end_here(frame, "graph_break() is called"); break;
+    case Control::disabled: {
+      auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+      std::string name = PyUnicode_AsUTF8(function->func_qualname);
+      PyObject* reason = PyDict_GetItemWithError(function->func_dict, interned("_torchbolt_disable"));
+      end_here(frame,
+               "calls " + name + ", which is disabled" +
+                   (reason && PyUnicode_Check(reason) ? std::string(": ") + PyUnicode_AsUTF8(reason) : ""));
+      return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
     }
-    PyObject* shown = nullptr;
-    if (delay(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
-    if (PyObject* hook = on ? breakpoint_hook(world, callable) : nullptr) {
-      note_callable(hook);
-      return interp::start_call(*this, frame, hook, args, nargs, kwnames);
-    }
-    PyObject* generator = interp::generator_called(callable, args, nargs, kwnames);
-    if (generator && is_outside(generator)) end_here(frame, "a generator from outside is advanced");
-    if (PyErr_Occurred()) return {};
   }
+  if (PyErr_Occurred()) return {};
+  if (Py_IS_TYPE(callable,
+                 &Py_GenericAliasType)) {  // list[int](...): the class itself, as long as it is a C one
+    PyRef origin = PyRef::steal(PyObject_GetAttrString(callable, "__origin__"));
+    if (origin && PyType_Check(origin.get()) &&
+        !interp::is_heap_type(reinterpret_cast<PyTypeObject*>(origin.get())))
+      return start_call(frame, origin.get(), args, nargs, kwnames);
+    PyErr_Clear();
+  }
+  if (transparent_type && Py_IS_TYPE(callable, transparent_type))
+    return start_call(frame, world.field(callable, transparent_offset, interned("__wrapped__")), args, nargs,
+                      kwnames);
+  std::vector<PyObject*> all;
+  if (PyObject* stand_in = stand_in_for(callable, args, nargs, kwnames, all)) {
+    world.pin(stand_in);
+    world.note_function(stand_in);
+    const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+    return interp::start_call(*this, frame, stand_in, all.data(), all.size() - named, kwnames);
+  }
+  PyObject* shown = nullptr;
+  if (delay(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
+  if (PyObject* hook = on ? breakpoint_hook(world, callable) : nullptr) {
+    note_callable(hook);
+    return interp::start_call(*this, frame, hook, args, nargs, kwnames);
+  }
+  PyObject* generator = interp::generator_called(callable, args, nargs, kwnames);
+  if (generator && is_outside(generator)) end_here(frame, "a generator from outside is advanced");
+  if (PyErr_Occurred()) return {};
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
 }
 
@@ -467,15 +425,31 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
   return result;
 }
 
+/// An argument that a result is remembered for must be the same in later calls.
+void Recording::use_as_key(Frame& frame, PyObject* object) {
+  world.use(object);
+  if (guard::is_leaf(object)) return;
+  Known* known = world.find(object);
+  if (PyTuple_CheckExact(object)) {
+    world.read_whole(object);
+    for (Py_ssize_t i = 0; on && i < PyTuple_GET_SIZE(object); ++i)
+      use_as_key(frame, PyTuple_GET_ITEM(object, i));
+  } else if (known) {
+    known->source->assume(Check::is, object);
+  } else if (!PyType_Check(object) && !PyModule_Check(object)) {
+    end_here(frame, std::string("a cached function is called with a new ") + Py_TYPE(object)->tp_name);
+  }
+}
+
 PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                  PyObject* kwnames) {
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
-  // A cached function's result depends on its arguments only: that is what its author says. Its body may run
-  // natively.
+  // A cached function's result depends on its arguments only: that is what its author says.
   if (is_cached_function(callable)) {
-    for (size_t i = 0; i < total; ++i) world.use(args[i]), touch(frame, args[i], true);
-    return Semantics::call_native(frame, callable, args, nargs, kwnames);
+    for (size_t i = 0; on && i < total; ++i) use_as_key(frame, args[i]);
+    return on ? call_for_constant(callable, args, nargs, kwnames)
+              : Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
   PyObject* self;
   const CFunction& row = find_cfunction(callable, &self);
@@ -510,6 +484,13 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
              (row.kind == Kind::ends ? "calls " : "calls a C function that is not known: ") + row.name);
     return Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
+  if (row.kind == Kind::tensor)
+    for (PyObject* each : all) {
+      end_if_overridden(frame, each);
+      if (!PyList_CheckExact(each) && !PyTuple_CheckExact(each)) continue;
+      for (Py_ssize_t i = 0; on && i < Py_SIZE(each); ++i)
+        end_if_overridden(frame, PySequence_Fast_GET_ITEM(each, i));
+    }
   bool deep = row.kind == Kind::deep || row.kind == Kind::tensor;
   bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
   for (size_t i = writes || row.kind == Kind::special ? 1 : 0; on && i < all.size(); ++i)
@@ -523,7 +504,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
   for (PyObject*& arg : passed) {
     PyRef stand_in;
-    if (row.callbacks && interp::is_our_function(arg))
+    if (row.callbacks && (interp::is_our_function(arg) || is_partial(arg) || PyMethod_Check(arg)))
       stand_in = PyRef::steal(interp::make_interpreted_function(arg));
     else if (Py_TYPE(arg)->tp_iter == python_slots.iter &&
              goes_through(row, static_cast<size_t>(&arg - passed.data()) - first, nargs - first))

@@ -130,7 +130,8 @@ const CFunction& find_cfunction(PyObject* callable, PyObject** self) {
     return remembered(cls, "class", cls->tp_name);
   }
   *self = callable;
-  return remembered(type, "call", type->tp_name);
+  // Not under the type's own address: that is the row of calling the class.
+  return remembered(reinterpret_cast<const char*>(type) + 1, "call", type->tp_name);
 }
 
 bool ignores_sizes(const CFunction& row) {

@@ -4,11 +4,39 @@
 #include <algorithm>
 
 #include "interp/generator.h"
+#include "interp/call.h"
 #include "interp/liveness.h"
+#include "interp/observe/controls.h"
 
 namespace bolt::observe {
 
 using interp::Frame;
+
+interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                   PyObject* kwnames) {
+  const Controlled found = control_of(callable);
+  switch (found.control) {
+    case Control::asks_whether_compiling:
+      if (asks_for_eager(frame.func()->func_globals)) break;
+      return {Py_NewRef(Py_True), nullptr};
+    case Control::ignored: return {Py_NewRef(Py_None), nullptr};
+    case Control::apart:
+    case Control::allowed:
+    case Control::constant:
+    case Control::disabled:
+      return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
+    case Control::substituted: return interp::start_call(*this, frame, found.by, args, nargs, kwnames);
+    case Control::stand_in: {
+      std::vector<PyObject*> all = {PyCFunction_GET_SELF(callable)};
+      all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+      return interp::start_call(*this, frame, found.by, all.data(), nargs + 1, kwnames);
+    }
+    case Control::none:
+    case Control::ends_region: break;
+  }
+  if (PyErr_Occurred()) return {};
+  return interp::start_call(*this, frame, callable, args, nargs, kwnames);
+}
 
 std::vector<const Frame*> frames_of(const Frame& innermost) {
   std::vector<const Frame*> frames = {&innermost};

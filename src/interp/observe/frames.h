@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "guard/py_ref.h"
+#include "guard/tensors.h"
 #include "interp/frame.h"
 #include "interp/semantics.h"
 
@@ -35,9 +36,12 @@ std::vector<const interp::Frame*> frames_of(const interp::Frame& innermost);
 /// Every slot of frame.locals(): can it still be read?
 const std::vector<bool>& live_locals_of(const interp::Frame& frame, bool innermost);
 
-/// Runs so many instructions plainly and then stops.
+/// Runs so many instructions plainly and then stops. Calls lead where they would in a recording: to the same
+/// places.
 class Step final : public interp::Semantics {
  public:
+  interp::CallStart start_call(interp::Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                               PyObject* kwnames) override;
   explicit Step(int64_t instructions) : left_(instructions) { watch_instructions = true; }
   void enter_frame(interp::Frame& frame) override {
     if (!bottom_) bottom_ = &frame;
@@ -50,6 +54,21 @@ class Step final : public interp::Semantics {
  private:
   const interp::Frame* bottom_ = nullptr;
   int64_t left_;
+};
+
+/// Runs plainly for as long as a mode of torch runs Python for every operator.
+class StepThroughModes final : public interp::Semantics {
+ public:
+  StepThroughModes() { watch_instructions = true; }
+  void enter_frame(interp::Frame& frame) override {
+    if (!bottom_) bottom_ = &frame;
+  }
+  bool before_instruction(interp::Frame& frame) override {
+    return guard::modes_run_python() || interp::bottom_of(frame) != bottom_;
+  }
+
+ private:
+  const interp::Frame* bottom_ = nullptr;
 };
 
 }  // namespace bolt::observe

@@ -4,6 +4,7 @@
 #include "interp/observe/module.h"
 
 #include <chrono>
+#include <unordered_map>
 
 #include "interp/observe/observation.h"
 #include "interp/semantics.h"
@@ -139,6 +140,37 @@ PyObject* facts(PyObject*, PyObject* capsule) {
                        static_cast<Py_ssize_t>(seen.guards ? seen.guards->tensor_count() : 0));
 }
 
+/// Every place the guards look at, with what is there now.
+PyObject* places(PyObject*, PyObject* tuple) {
+  static const char* const names[] = {"root",      "constant",   "instance_dict", "dict_item",  "dict_key",
+                                      "list_item", "tuple_item", "deque_item",    "cell",       "field",
+                                      "type_attr", "super_attr", "tensor_grad",   "context_var"};
+  Arguments a;
+  if (!a.parse(tuple)) return nullptr;
+  Roots roots(a.callable, a.args, a.kwargs);
+  const guard::SourceTree& tree = a.kept()->observation->guards->tree();
+  std::unordered_map<const guard::Source*, PyObject*> found;  // parents come before children
+  PyObject* list = PyList_New(0);
+  for (const auto& source : tree.all()) {
+    PyObject* parent = source->parent ? found[source->parent] : nullptr;
+    PyObject*& here = found[source.get()];
+    if (source->access == guard::Access::root)
+      here = roots.all[static_cast<size_t>(source->index)];
+    else if (source->access == guard::Access::constant)
+      here = source->key.get();
+    else
+      here = parent ? source->read(parent) : nullptr;
+    if (!parent || !here) continue;
+    PyRef key =
+        source->key ? PyRef::share(source->key.get()) : PyRef::steal(PyLong_FromSsize_t(source->index));
+    PyRef place = PyRef::steal(Py_BuildValue("ssOOOO", source->str(tree.root_names).c_str(),
+                                             names[static_cast<int>(source->access)], parent, key.get(), here,
+                                             source->assumptions.empty() ? Py_False : Py_True));
+    if (!place || PyList_Append(list, place.get()) < 0) return Py_DECREF(list), nullptr;
+  }
+  return list;
+}
+
 PyObject* time_check(PyObject*, PyObject* tuple) {
   Arguments a;
   if (!a.parse(tuple)) return nullptr;
@@ -171,6 +203,7 @@ PyMethodDef methods[] = {{"_observe", observe_, METH_VARARGS, nullptr},
                          {"_observe_explain", explain, METH_VARARGS, nullptr},
                          {"_observe_rebuild", rebuild, METH_VARARGS, nullptr},
                          {"_observe_facts", facts, METH_O, nullptr},
+                         {"_observe_places", places, METH_VARARGS, nullptr},
                          {"_observe_time", time_check, METH_VARARGS, nullptr},
                          {"_mark", mark, METH_VARARGS, "_mark(callable, mark, by): see mark_callable."},
                          {"_set_error_on_graph_break", set_breaks_are_errors, METH_O,

@@ -4,8 +4,9 @@
 //   _observe(callable, args, kwargs) -> (result, observation)
 //   _observe_check(observation, callable, args, kwargs) -> bool; _observe_explain: the guard that fails, or
 //   "" _observe_rebuild(observation, callable, args, kwargs) -> what the recipe makes, effects included
-//   _observe_facts(observation) -> dict: end, unsound, breaks, guards, recipe, tensors
-//   _observe_time(observation, callable, args, kwargs, repeat) -> seconds a check, None if it fails
+//   _observe_places(observation, callable, args, kwargs) -> (path, step, container, key, object, guarded) of
+//   every place the guards look at _observe_facts(observation) -> dict: end, unsound, breaks, guards, recipe,
+//   tensors _observe_time(observation, callable, args, kwargs, repeat) -> seconds a check, None if it fails
 #pragma once
 
 #include "interp/observe/observation.h"

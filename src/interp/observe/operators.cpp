@@ -28,7 +28,14 @@ void Recording::mark(Frame& frame) {
   hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), frame.lineno());
 }
 
+void Recording::end_if_overridden(Frame& frame, PyObject* object) {
+  if (on && guard::overrides_torch(object))
+    end_here(frame, std::string("a ") + Py_TYPE(object)->tp_name + " has a __torch_function__");
+}
+
 void Recording::touch(Frame& frame, PyObject* object, bool deep) {
+  end_if_overridden(frame, object);
+  if (!on) return;
   if (guard::is_leaf(object) || guard::is_tensor(object) || !world.find(object)) return;
   if (is_understood_container(object)) {
     deep ? world.read_deep(object) : world.read_whole(object);
@@ -179,7 +186,8 @@ PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
   note_special(value, op == interp::Unary::negative   ? names_of.neg_
                       : op == interp::Unary::positive ? names_of.pos_
                                                       : names_of.invert_);
-  mark(frame);
+  end_if_overridden(frame, value);
+  if (on) mark(frame);
   PyObject* result = Semantics::unary_op(frame, op, value);
   end_if_wanted(frame);
   return result;

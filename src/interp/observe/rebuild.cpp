@@ -35,6 +35,12 @@ bool is_plain_class(PyTypeObject* type) {
   return type == &PyBaseObject_Type;
 }
 
+/// A tuple and perhaps a dict: no C state of its own (namedtuples, and classes made of them).
+bool is_tuple_class(PyTypeObject* type) {
+  while (interp::is_heap_type(type)) type = type->tp_base;
+  return type == &PyTuple_Type;
+}
+
 bool is_builtin_iterator(PyObject* object) {
   static const char* const names[] = {
       "list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "list_reverseiterator",
@@ -113,9 +119,11 @@ int Rebuilder::fresh_value(PyObject* object) {
   if (guard::is_tensor(object)) return tensor_value(object);
   if (PyTuple_Check(object)) {
     bool exact = PyTuple_CheckExact(object);
-    if (!exact && !is_struct_sequence(type) && type->tp_base != &PyTuple_Type)
+    if (!exact && !is_struct_sequence(type) && type->tp_base != &PyTuple_Type && !is_tuple_class(type))
       return fail(object, "made by the region cannot be made again");
-    return add(Make::tuple, exact ? nullptr : cls, 0, items(object));
+    int made = add(Make::tuple, exact ? nullptr : cls, 0, items(object));
+    if (!exact) fill_attributes(made, object);
+    return made;
   }
   if (PyList_Check(object)) return list_value(object);
   if (PyDict_Check(object)) return dict_value(object);

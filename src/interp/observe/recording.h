@@ -120,6 +120,8 @@ class Recording final : public interp::Semantics {
   RecorderHooks& hooks() { return hooks_; }
   /// The contents of an operand are about to be read in C. Ends the region if we do not understand its type.
   void touch(Frame& frame, PyObject* object, bool deep = false);
+  /// Ends the region if `object`, or an item of it, takes torch's functions into its own hands.
+  void end_if_overridden(Frame& frame, PyObject* object);
   /// A native operation that may run tensor operators begins.
   void mark(Frame& frame);
   /// From here on what is asked about sizes is asked by the user's line in progress.
@@ -168,7 +170,10 @@ class Recording final : public interp::Semantics {
   void note_callable(PyObject* callable);
   PyObject* call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                          PyObject* kwnames);
+  void use_as_key(Frame& frame, PyObject* object);
   PyObject* call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
+  interp::CallStart call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
+                                 size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);
 
   RecorderHooks& hooks_;

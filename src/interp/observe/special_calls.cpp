@@ -71,7 +71,8 @@ PyObject* check_class(const Call& c, const char* hook_name) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cls); ++i) {
       PyObject* pair[] = {c.args[0], PyTuple_GET_ITEM(cls, i)};
       PyRef one = PyRef::steal(check_class({c.recording, c.frame, pair, 2, nullptr}, hook_name));
-      if (!one && !PyErr_Occurred()) one = PyRef::steal(boolean(PyObject_IsInstance(pair[0], pair[1])));
+      auto* natively = hook_name[2] == 'i' ? PyObject_IsInstance : PyObject_IsSubclass;
+      if (!one && !PyErr_Occurred()) one = PyRef::steal(boolean(natively(pair[0], pair[1])));
       if (!one || one.get() == Py_True) return one.release();
     }
     Py_RETURN_FALSE;
@@ -170,6 +171,71 @@ PyObject* identity_of(const Call& c) {
 PyObject* compare_identity(const Call& c) {
   if (c.nargs == 2) c.recording.world.compared(c.args[0], c.args[1]);
   return nullptr;
+}
+
+/// object.__ne__ is what `__eq__` says, turned round.
+PyObject* not_equal(const Call& c) {
+  if (c.nargs != 2) return nullptr;
+  c.recording.world.compared(c.args[0], c.args[1]);
+  PyRef name = PyRef::steal(PyUnicode_InternFromString("__eq__"));
+  PyObject* method = c.recording.world.type_attr(Py_TYPE(c.args[0]), name.get());
+  if (!method || !PyFunction_Check(method)) return nullptr;
+  PyRef answer =
+      PyRef::steal(interp::call_required(c.recording, c.frame, c.args[0], name.get(), {c.args[1]}));
+  if (!answer || answer.get() == Py_NotImplemented) return answer.release();
+  const int equal = c.recording.truth(c.frame, answer.get());
+  return equal < 0 ? nullptr : boolean(!equal);
+}
+
+PyObject* truth_of(const Call& c) {
+  return c.nargs == 1 && !c.kwnames ? boolean(c.recording.truth(c.frame, c.args[0])) : nullptr;
+}
+
+/// reversed() of an object with a length and items in Python, and no `__reversed__`.
+PyObject* reversed_items(const Call& c) {
+  if (c.nargs != 1 || c.kwnames) return nullptr;
+  PyObject* sequence = c.args[0];
+  c.recording.touch(c.frame, sequence);
+  PyRef name = PyRef::steal(PyUnicode_InternFromString("__reversed__"));
+  if (!interp::is_heap_type(Py_TYPE(sequence)) || c.recording.world.type_attr(Py_TYPE(sequence), name.get()))
+    return nullptr;
+  PyObject* item_method = c.recording.world.type_attr(Py_TYPE(sequence), names_of.getitem_);
+  if (!item_method || !PyFunction_Check(item_method)) return nullptr;
+  const Py_ssize_t n = c.recording.length(c.frame, sequence);
+  PyRef items = PyRef::steal(n < 0 ? nullptr : PyList_New(n));
+  for (Py_ssize_t i = 0; items && i < n; ++i) {
+    PyRef index = PyRef::steal(PyLong_FromSsize_t(n - 1 - i));
+    PyObject* item = c.recording.get_item(c.frame, sequence, index.get());
+    if (!item) return nullptr;
+    PyList_SET_ITEM(items.get(), i, item);
+  }
+  return items ? PyObject_GetIter(items.get()) : nullptr;
+}
+
+/// Contexts of C++ that change what operators do. Inference mode is recorded with them and guarded; the rest
+/// is not.
+PyObject* native_context(const Call& c) {
+  if (!c.nargs || std::string(Py_TYPE(c.args[0])->tp_name) != "torch._C._InferenceMode")
+    c.recording.end_here(c.frame, "a context of torch's C++ is entered or left");
+  return nullptr;
+}
+
+/// functools.cached_property guards its dict with a lock, which a compiled call has no need of.
+PyObject* lock(const Call& c) {
+  PyObject* module = PyDict_GetItemString(c.frame.func()->func_globals, "__name__");
+  if (!module || !PyUnicode_Check(module) || PyUnicode_CompareWithASCIIString(module, "functools") != 0)
+    c.recording.end_here(c.frame, "a lock is used");
+  return nullptr;
+}
+
+/// What an import statement does. Of the globals it is given it reads the package's name only.
+PyObject* import_module(const Call& c) {
+  if (c.nargs != 5 || c.kwnames || !PyLong_Check(c.args[4])) return nullptr;
+  NativeWatch watch(c.recording.hooks());
+  PyObject* module = PyImport_ImportModuleLevelObject(c.args[0], c.args[1], nullptr, c.args[3],
+                                                      static_cast<int>(PyLong_AsLong(c.args[4])));
+  if (!watch.seen().empty()) c.recording.world.distrust("CPython ran " + watch.seen() + " in an import");
+  return module;
 }
 
 PyObject* nothing_read(const Call&) { return nullptr; }
@@ -331,7 +397,7 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"builtins.format", formatted},
     {"builtins.hash", hash_of},
     {"builtins.id", identity_of},
-    {"builtins.__import__", nothing_read},
+    {"builtins.__import__", import_module},
     {"type", class_of},
     {"str", text},
     {"object.__getattribute__", generic_get},
@@ -343,7 +409,13 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"torch._C.TensorBase.__setattr__", generic_set},
     {"torch._C.TensorBase.__getattribute__", generic_get},
     {"object.__eq__", compare_identity},
-    {"object.__ne__", compare_identity},
+    {"object.__ne__", not_equal},
+    {"bool", truth_of},
+    {"reversed", reversed_items},
+    {"torch._C.__enter__", native_context},
+    {"torch._C.__exit__", native_context},
+    {"_thread.RLock.__enter__", lock},
+    {"_thread.RLock.__exit__", lock},
     {"object.__hash__", nothing_read},
     {"object.__repr__", nothing_read},
     {"object.__str__", representation},

@@ -478,12 +478,27 @@ PyObject* World::instance_dict(PyObject* object) {
   return *slot;
 }
 
+namespace {
+
+/// sequence[index] of a list that was only appended to, counted from the end: an item that the run put there.
+bool is_appended(PyObject* sequence, const Known& known, Py_ssize_t index) {
+  PyObject* before = known.before.get();
+  if (!PyList_Check(sequence) || !PyList_Check(before) || index >= 0) return false;
+  const Py_ssize_t length = PyList_GET_SIZE(before);
+  if (-index > PyList_GET_SIZE(sequence) - length) return false;
+  for (Py_ssize_t i = 0; i < length; ++i)
+    if (PyList_GET_ITEM(before, i) != PyList_GET_ITEM(sequence, i)) return false;
+  return true;
+}
+
+}  // namespace
+
 PyObject* World::sequence_item(PyObject* sequence, Py_ssize_t index) {
   Py_ssize_t size = Py_SIZE(sequence);
   Known* known = find(sequence);
   bool list = PyList_Check(sequence);
   if (known && known->before) {
-    read_whole(sequence);
+    if (!is_appended(sequence, *known, index)) read_whole(sequence);
     known = nullptr;
   }
   if (known && (index < 0 || index >= size)) read_length(sequence);

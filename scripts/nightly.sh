@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# scripts/nightly.sh: what takes too long for `make test`: 10,000 random programs, a minute of 32 threads, and every model
+# class of transformers. Expects what scripts/setup.sh test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
+source "$(dirname "$0")/common.sh"
+
+PATH="$PWD/.venv/bin:$PATH"
+export TORCHBOLT_STRICT=1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export TORCHBOLT_CACHE_DIR=$scratch/cache
+programs=${BOLT_FUZZ_CASES:-10000} first=${BOLT_FUZZ_SEED:-$(($(date +%j) * 100000))}
+
+step "32 threads for a minute"
+BOLT_THREAD_SECONDS=60 python -m pytest -q tests/api/test_many_threads.py
+step "$programs random programs from seed $first on"
+# A process each: what one run keeps in memory does not add up.
+for ((at = first; at < first + programs; at += 1000)); do
+  BOLT_FUZZ_SEED=$at BOLT_FUZZ_CASES=$((first + programs - at < 1000 ? first + programs - at : 1000)) \
+    python -m pytest -q tests/fuzz
+done
+step "models"
+mkdir -p out
+python tests/models/sweep.py > out/sweep.jsonl
+python - << 'PYTHON'
+import json
+lines = [json.loads(line) for line in open("out/sweep.jsonl")]
+bad = [line for line in lines if "crash" in line or "error" in line or line.get("eager_fallbacks")]
+for line in bad:
+    print(line["model"], {k: v for k, v in line.items() if k != "model"})
+differ = [line["model"] for line in lines if isinstance(line.get("difference"), str) or line.get("difference", 0) > 1e-3]
+print(f"{len(lines)} models, {len(bad)} fail or fall back, these differ from eager: {differ} (out/sweep.jsonl)")
+raise SystemExit(bool(differ) or any("crash" in line for line in lines))
+PYTHON
+step "all passed"

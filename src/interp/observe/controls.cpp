@@ -1,0 +1,162 @@
+// interp/observe/controls.cpp: see controls.h.
+#include "interp/observe/controls.h"
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "guard/py_ref.h"
+#include "interp/observe/cfunctions.h"
+#include "interp/observe/observation.h"
+
+namespace bolt::observe {
+namespace {
+
+/// What mark_callable was told. Callables live as long as the process.
+struct Mark {
+  Control control;
+  PyRef callable, by;
+};
+std::unordered_map<PyObject*, Mark>& marks() {
+  static auto* all = new std::unordered_map<PyObject*, Mark>();
+  return *all;
+}
+
+/// A Python function, by the module it was written in and its qualified name there: a decorator that copies
+/// these to its wrapper changes nothing of that.
+struct ControlRow {
+  const char *module, *name;
+  Control control;
+};
+constexpr ControlRow kControls[] = {
+    // Models take their traceable branches on "yes".
+    {"torch.compiler", "is_compiling", Control::asks_whether_compiling},
+    {"torch.compiler", "is_dynamo_compiling", Control::asks_whether_compiling},
+    {"torch._dynamo.external_utils", "is_compiling", Control::asks_whether_compiling},
+    {"torchbolt.controls", "is_compiling", Control::asks_whether_compiling},
+    {"torch._dynamo.decorators", "graph_break", Control::ends_region},
+    {"torchbolt.controls", "graph_break", Control::ends_region},
+    // torch's own functions that torch.compile shall not look into: what matters is the function inside.
+    {"torch._compile", "_disable_dynamo.<locals>.inner", Control::substituted},
+    {"torch._dynamo.decorators", "mark_static", Control::ignored},
+    // The state of random numbers is nothing that operators are seen to change.
+    {"torch.random", "manual_seed", Control::apart},
+    {"torch.random", "seed", Control::apart},
+    {"torch.random", "get_rng_state", Control::apart},
+    {"torch.random", "set_rng_state", Control::apart},
+    // Registers operators once in a process.
+    {"torch._functorch.predispatch", "lazy_load_decompositions", Control::constant},
+    {"torchbolt.stand_ins", "_gradients", Control::allowed},
+    {"torchbolt.stand_ins", "_kernel_of", Control::constant},
+    {"torch._functorch.eager_transforms", "_set_tensor_requires_grad", Control::allowed},
+};
+
+std::string text_of(PyObject* unicode) {
+  const char* text = unicode && PyUnicode_Check(unicode) ? PyUnicode_AsUTF8(unicode) : nullptr;
+  return text ? text : "";
+}
+
+/// torchbolt.stand_ins.STAND_INS; null where it cannot be had.
+PyObject* stand_ins() {
+  static PyObject* const table = [] {
+    PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.stand_ins"));
+    return module ? PyObject_GetAttrString(module.get(), "STAND_INS") : nullptr;
+  }();
+  return table;
+}
+
+/// By the last part of the name, since most functions have none of these.
+using Rows = std::unordered_map<std::string, std::vector<std::pair<std::string, Controlled>>>;
+const Rows& rows() {
+  static const Rows all = [] {
+    Rows made;
+    auto add = [&](const std::string& name, Controlled found) {
+      made[name.substr(name.rfind('.') + 1)].emplace_back(name, found);
+    };
+    for (const ControlRow& row : kControls)
+      add(std::string(row.module) + "." + row.name, {row.control, nullptr});
+    Py_ssize_t position = 0;
+    PyObject *name, *function;
+    while (stand_ins() && PyDict_Next(stand_ins(), &position, &name, &function))
+      add(text_of(name), {Control::substituted, function});
+    return made;
+  }();
+  return all;
+}
+
+Controlled named(PyFunctionObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  auto at = rows().find(text_of(code->co_name));
+  if (at == rows().end()) return {};
+  PyObject* module = PyDict_GetItemWithError(function->func_globals, interned("__name__"));
+  const std::string name = text_of(module) + "." + text_of(code->co_qualname);
+  for (const auto& [row, found] : at->second)
+    if (row == name) return found;
+  return {};
+}
+
+/// The Python function of torchbolt.stand_ins for a native one.
+Controlled stand_in_for(PyObject* callable) {
+  PyObject* self;
+  const CFunction& row = find_cfunction(callable, &self);
+  if (row.kind != Kind::stand_in || !stand_ins()) return {};
+  PyObject* function = stand_in(row.name);
+  return function ? Controlled{Control::stand_in, function} : Controlled{};
+}
+
+}  // namespace
+
+PyObject* stand_in(const std::string& name) {
+  return stand_ins() ? PyDict_GetItemString(stand_ins(), name.c_str()) : nullptr;
+}
+
+PyObject* interned(const char* text) {
+  static std::unordered_map<const char*, PyObject*> made;
+  PyObject*& name = made[text];
+  return name ? name : name = PyUnicode_InternFromString(text);
+}
+
+bool asks_for_eager(PyObject* globals) {
+  PyObject* module = PyDict_GetItemWithError(globals, interned("__name__"));
+  return module && PyUnicode_Check(module) &&
+         PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
+}
+
+Controlled control_of(PyObject* callable) {
+  if (!marks().empty())
+    if (auto at = marks().find(callable); at != marks().end())
+      return {at->second.control, at->second.control == Control::substituted ? at->second.by.get() : nullptr};
+  if (PyCFunction_Check(callable)) return stand_in_for(callable);
+  if (!PyFunction_Check(callable)) return {};
+  auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+  if (PyObject* marks = function->func_dict)
+    for (const char* mark : {"_torchbolt_disable", "_torchdynamo_disable"})
+      if (PyObject* found = PyDict_GetItemWithError(marks, interned(mark)); found && found != Py_False)
+        return {Control::disabled, nullptr};
+  Controlled found = named(function);
+  if (found.control == Control::substituted && !found.by) {
+    found.by =
+        function->func_dict ? PyDict_GetItemWithError(function->func_dict, interned("__wrapped__")) : nullptr;
+    if (!found.by) return {};
+    if (Controlled inside = control_of(found.by); inside.control != Control::none)
+      return {inside.control, inside.itself(found.by)};
+  }
+  return found;
+}
+
+int mark_callable(PyObject* callable, const char* mark, PyObject* by) {
+  const std::string_view name = mark;
+  if (name == "shows" || name == "shows not") return show_with(callable, name == "shows"), 0;
+  Control control = name == "allow_in_graph" ? Control::allowed
+                    : name == "constant"     ? Control::constant
+                    : name == "substitute"   ? Control::substituted
+                                             : Control::none;
+  if (control == Control::none) {
+    PyErr_Format(PyExc_ValueError, "no mark %s", mark);
+    return -1;
+  }
+  marks()[callable] = {control, PyRef::share(callable), PyRef::share(by)};
+  return 0;
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,47 @@
+// interp/observe/controls.h
+// Callables that a recording does not simply run: those that speak to the compiler, and those for which
+// something else is run. What is special about a callable is said here, once, by name or by the user's mark.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+
+namespace bolt::observe {
+
+enum class Control : uint8_t {
+  none,
+  asks_whether_compiling,
+  ends_region,
+  disabled,
+  allowed,      ///< called natively; its operators are recorded
+  constant,     ///< called natively, unseen; its result is taken for a constant
+  substituted,  ///< another function is called instead: `by`
+  stand_in,     ///< the same, but a native one, bound: what it is bound to comes first
+  apart,        ///< called natively, between two regions
+  ignored,      ///< speaks to other compilers: gives None
+};
+
+struct Controlled {
+  Control control = Control::none;
+  PyObject* by = nullptr;  ///< borrowed
+  /// What to call where the function itself is called: `callable`, or what it wraps.
+  PyObject* itself(PyObject* callable) const { return by ? by : callable; }
+};
+
+/// What is special about `callable`.
+Controlled control_of(PyObject* callable);
+
+/// Whether a function of these globals is told that nothing is compiled. nn.Module calls hooks that must be
+/// called even where the forward pass fails, unless it is compiled: a recording is a real run, in which it
+/// may fail.
+bool asks_for_eager(PyObject* globals);
+
+/// The function of torchbolt.stand_ins for a native one, borrowed; null if it has none.
+PyObject* stand_in(const std::string& name);
+
+/// Field names live as long as the process.
+PyObject* interned(const char* text);
+
+}  // namespace bolt::observe

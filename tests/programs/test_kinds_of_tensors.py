@@ -1,0 +1,284 @@
+"""Tensors that are not plain: complex, sparse, nested, subclasses, quantized, meta; numpy; torch.return_types."""
+
+import numpy
+import pytest
+import torch
+from rows import Lazy, Rows, ints, randn
+from torch.utils._pytree import tree_map
+
+ROWS = Rows()
+
+# -- Complex numbers ---------------------------------------------------------------------------------------------------
+COMPLEX = randn(4, 4, dtype=torch.complex64)
+LAZY = {  # conj and imag are only noted on a tensor
+    "x.conj() * x": "not plain",
+    "x.conj()": "not plain",
+    "x.mH @ x": "not plain",
+    "x.imag.mul_(2)": "view",
+    "torch.view_as_real(x)": "numbers of another type",
+}
+for text in (
+    "x * 2",
+    "x @ x",
+    "x.real + x.imag",
+    "x.abs() + x.angle()",
+    "torch.view_as_real(x)",
+    "torch.view_as_complex(torch.view_as_real(x) * 2)",
+    "x.conj() * x",
+    "x.conj()",
+    "x.mH @ x",
+    "torch.fft.ifft(torch.fft.fft(x))",
+    "torch.fft.fft2(x).abs().sum()",
+    "x.exp().sum()",
+    "x.imag.mul_(2)",
+    "(x * 1j).real",
+    "x + 1",
+    "torch.polar(x.abs(), x.angle())",
+):
+    ROWS.text(text, name=f"complex: {text}", x=COMPLEX, near=1e-4, replays=LAZY.get(text, ""))
+for text in (
+    "torch.fft.rfft(x)",
+    "torch.fft.irfft(torch.fft.rfft(x))",
+    "torch.fft.fftshift(torch.fft.fftfreq(4)) + x",
+    "torch.complex(x, x + 1)",
+    "x * 1j",
+    "torch.stft(x.flatten(), 4, window=torch.ones(4), return_complex=True).abs()",
+    "torch.polar(torch.ones_like(x), x)",
+):
+    ROWS.text(text, name=f"to complex: {text}", x=randn(4, 4), near=1e-4)
+
+
+@ROWS(randn(2, 6, 2, 8))
+def rotary_embedding_by_complex_numbers(x):
+    freqs = 1.0 / (10000.0 ** (torch.arange(0, 8, 2).float() / 8))
+    turn = torch.polar(torch.ones(6, 4), torch.outer(torch.arange(6).float(), freqs))
+    z = torch.view_as_complex(x.reshape(2, 6, 2, 4, 2))
+    return torch.view_as_real(z * turn[None, :, None]).flatten(3)
+
+
+# Correct, and not compiled.
+PLAINLY = dict(replays="not plain strided memory")
+
+# -- Sparse ------------------------------------------------------------------------------------------------------------
+for text in (
+    "torch.sparse.mm(x.to_sparse(), x)",
+    "x.to_sparse() @ x",
+    "x.relu().to_sparse().to_dense()",
+    "(x.to_sparse() * 2).to_dense() + 1",
+    "torch.sparse.sum(x.to_sparse())",
+    "torch.sparse_coo_tensor([[0, 1], [1, 0]], x[0, :2], (4, 4)).to_dense() + x",
+):
+    ROWS.text(text, name=f"sparse: {text}", x=randn(4, 4), **PLAINLY)
+
+
+@ROWS(Lazy(lambda: torch.eye(4).to_sparse()), randn(4, 4), **PLAINLY)
+def sparse_argument(s, x):
+    return torch.sparse.mm(s, x) * 2
+
+
+@ROWS(randn(4, 4), **PLAINLY)
+def sparse_result(x):
+    return (x * 2).to_sparse()
+
+
+@ROWS.made(ints(3, below=5), near=0)
+def sparse_gradients_of_an_embedding():
+    return torch.nn.Embedding(5, 4, sparse=True)
+
+
+# -- Nested ------------------------------------------------------------------------------------------------------------
+@ROWS(randn(3, 4), randn(2, 4), **PLAINLY)
+def nested_inside(x, y):
+    both = torch.nested.nested_tensor([x, y])
+    return torch.nested.to_padded_tensor(both * 2, 0.0)
+
+
+@ROWS(Lazy(lambda: torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)])), **PLAINLY)
+def nested_argument(n):
+    return (n * 2).unbind()
+
+
+@ROWS(Lazy(lambda: torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)])), **PLAINLY)
+def nested_result(n):
+    return n + n
+
+
+@ROWS(
+    Lazy(lambda: torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)], layout=torch.jagged)),
+    ends="__torch_function__",
+)
+def jagged_argument(n):
+    return n.values() * 2
+
+
+# -- Subclasses --------------------------------------------------------------------------------------------------------
+class Named(torch.Tensor):
+    """A subclass that adds an attribute and leaves the rest to torch."""
+
+    label = "plain"
+
+
+class Logged(torch.Tensor):
+    """A subclass with a __torch_function__ of its own."""
+
+    calls = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(getattr(func, "__name__", str(func)))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Scaled(torch.Tensor):
+    """A wrapper with __torch_dispatch__."""
+
+    @staticmethod
+    def __new__(cls, inner, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner, scale):
+        self.inner, self.scale = inner, scale
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        plain = lambda a: a.inner * a.scale if isinstance(a, Scaled) else a
+        return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
+
+
+@ROWS(Lazy(lambda: torch.ones(4).as_subclass(Named)), ends="__torch_function__", regions=0)
+def subclass_argument(x):
+    return x * 2 + 1, type(x * 2).__name__, x.label
+
+
+@ROWS(randn(4), ends=("__torch_function__", "as_subclass"), regions=0)
+def subclass_made_inside(x):
+    return x.as_subclass(Named) * 2
+
+
+@ROWS(Lazy(lambda: torch.ones(4).as_subclass(Logged)), ends="__torch_function__", regions=0)
+def torch_function_argument(x):
+    return torch.add(x, 1).relu()
+
+
+@ROWS(Lazy(lambda: Scaled(torch.ones(4), 3.0)), **PLAINLY)
+def torch_dispatch_argument(x):
+    return x + 1
+
+
+@ROWS(randn(4), falls_back="inside Python code called from C")
+def torch_dispatch_made_inside(x):
+    return Scaled(x, 2.0) * 2
+
+
+class Duck:
+    """No tensor, but known to torch by __torch_function__."""
+
+    def __init__(self, value):
+        self.value = value
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func(*[a.value if isinstance(a, Duck) else a for a in args], **(kwargs or {}))
+
+
+@ROWS(randn(4), ends="__torch_function__", regions=1)
+def duck_made_inside(x):
+    return torch.add(Duck(x), 1) * 2
+
+
+@ROWS(Lazy(lambda: torch.nn.Parameter(torch.ones(4), requires_grad=False)))
+def parameter_argument(p):
+    return p * 2, isinstance(p, torch.nn.Parameter)
+
+
+@ROWS(randn(4), falls_back="inside Python code called from C")
+def parameter_made_inside(x):
+    p = torch.nn.Parameter(x * 2, requires_grad=False)
+    return p + 1
+
+
+@ROWS(Lazy(lambda: torch.nn.Buffer(torch.ones(4))))
+def buffer_argument(b):
+    return b * 2
+
+
+# -- Other layouts and types -------------------------------------------------------------------------------------------
+for text in (
+    "torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()",
+    "x.to_mkldnn().relu().to_dense()",
+):
+    ROWS.text(text, x=randn(4, 4), **PLAINLY)
+ROWS.text("torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127)", x=randn(4, 4))
+for dtype in (
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.bool,
+):
+    ROWS.text("(x + x).sum(-1)", name=f"sums of {dtype}", x=randn(4, 8, dtype=dtype), near=1e-2)
+    ROWS.text("torch.cat([x, x]).to(torch.float32) * 2", name=f"conversions of {dtype}", x=randn(4, 8, dtype=dtype))
+ROWS.text("x.to(torch.float8_e4m3fn).to(torch.float32)", x=randn(4, 4), replays="Float8")
+ROWS.text("torch.empty(2, 3, device='meta').shape[0] * x", x=randn(4), replays="not on the CPU")
+ROWS.text("x.view(torch.int32) >> 16", x=randn(4))
+ROWS.text("x.view(torch.int16).view(torch.float32) + 1", x=randn(4))
+ROWS.text("x.to(memory_format=torch.channels_last) * 2", x=randn(2, 3, 4, 4))
+ROWS.text("x.contiguous(memory_format=torch.channels_last).mean(1)", x=randn(2, 3, 4, 4))
+ROWS.text("x.storage_offset() + x.stride(0) + x.element_size() + x.itemsize", x=randn(4, 4), regions=0)
+
+
+# -- Named tuples ------------------------------------------------------------------------------------------------------
+for text in (
+    "torch.max(x, -1)",
+    "x.min(0)",
+    "torch.sort(x, -1)",
+    "torch.topk(x, 2)",
+    "x.median(-1)",
+    "x.mode(-1)",
+    "torch.kthvalue(x, 2)",
+    "torch.cummax(x, 0)",
+    "torch.aminmax(x, dim=0)",
+    "torch.linalg.slogdet(x)",
+    "torch.linalg.qr(x)",
+    "torch.linalg.svd(x, full_matrices=False).S",
+    "torch.linalg.eigh(x + x.mT).eigenvalues",
+    "torch.frexp(x)",
+    "torch.max(x, -1).values + torch.max(x, -1)[1]",
+    "(lambda values, indices: values * indices)(*x.max(0))",
+    "type(x.max(0)).__name__",
+):
+    ROWS.text(text, x=randn(4, 4), near=1e-4)
+
+# -- numpy -------------------------------------------------------------------------------------------------------------
+for text, regions in {
+    "torch.from_numpy(np.ones(4, np.float32)) + x": 1,
+    "torch.from_numpy((x * 2).numpy() + 1) * 3": 2,
+    "np.sin((x + 1).numpy())": 1,
+    "torch.as_tensor(np.arange(4)) + x": 1,
+    "x * np.float32(2)": 0,
+    "x * np.sqrt(4)": 0,
+    "torch.tensor(np.array([1.0, 2.0, 3.0, 4.0])) * x": 1,
+    "x[np.array([0, 2])] * 2": 1,
+    "x.sum() * np.prod(x.shape)": 1,
+    "np.asarray(x * 2)": 1,
+}.items():
+    ROWS.text(text, name=f"numpy: {text}", x=randn(4), regions=regions, ends="numpy")
+ROWS.text("x + float(np.pi)", x=randn(4))
+
+
+@ROWS(Lazy(lambda: numpy.ones(4, numpy.float32)), randn(4), ends="numpy")
+def numpy_argument(a, x):
+    return torch.from_numpy(a) + x
+
+
+@ROWS(randn(4), Lazy(lambda: numpy.float32(3)), ends="numpy", regions=0)
+def numpy_number_argument(x, k):
+    return x * k
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_kinds_of_tensors(row):
+    row.check()

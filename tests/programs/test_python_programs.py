@@ -1,0 +1,597 @@
+"""Python as users write it around tensors: control flow, functions, classes, the standard library."""
+
+import collections
+import contextlib
+import dataclasses
+import enum
+import functools
+import itertools
+import math
+import operator
+import random
+import typing
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rows import HIT, MISS, Rows, ints, negative, positive, randn
+
+ROWS = Rows()
+# A class made by the run is another one in every call, and the region that begins after it is tied to it.
+CLASSES = dict(expect=(MISS, MISS, MISS), ends="", regions=3)
+
+for text in (
+    "sum([x * i for i in range(3)])",
+    "sum(x * i for i in range(3))",
+    "[y for y in (x, x + 1) if y.dim() == 1]",
+    "{k: x * v for k, v in dict(a=1, b=2).items()}",
+    "{len(n): x + 1 for n in ('a', 'bb')}",
+    "[a * b for a, b in zip([x, x + 1], [2, 3])]",
+    "[x + i for i, _ in enumerate('abc')]",
+    "[[x * i * j for i in range(2)] for j in range(2)]",
+    "list(map(lambda t: t * 2, [x, x + 1]))",
+    "list(filter(lambda t: t.dim() == 1, [x, x[None]]))",
+    "tuple(x[i] for i in range(2))",
+    "functools.reduce(torch.add, [x, x, x])",
+    "functools.reduce(lambda a, b: a * b, [x, x + 1], x)",
+    "functools.partial(torch.add, x, alpha=2)(x)",
+    "functools.partial(functools.partial(torch.clamp, min=0), max=1)(x)",
+    "operator.itemgetter(1, 0)([x, x + 1])",
+    "operator.attrgetter('T')(x[None])",
+    "operator.mul(x, 2) + operator.neg(x)",
+    "list(itertools.chain([x], [x + 1]))",
+    "[a + b for a, b in itertools.product([x, x + 1], [1, 2])]",
+    "[x * sum(p) for p in itertools.combinations(range(3), 2)]",
+    "list(itertools.islice(iter([x, x + 1, x + 2]), 2))",
+    "[x * n for n in itertools.accumulate([1, 2, 3])]",
+    "[x + a - b for a, b in itertools.pairwise([1, 2, 4])]",
+    "list(itertools.starmap(torch.add, [(x, 1), (x, 2)]))",
+    "max([1, 3, 2]) * x + min(x.shape) + abs(-2) + divmod(7, 2)[1] + pow(2, 3)",
+    "any(t.dim() == 2 for t in (x, x[None])) and x + 1",
+    "all([t.numel() == 4 for t in (x, x[None])]) and x + 1",
+    "sorted([(2, x), (1, x + 1)], key=lambda p: p[0])[0][1] * 2",
+    "x * math.sqrt(x.shape[0]) + math.pi + math.prod([2, 3]) + math.ceil(2.5) + math.log2(8)",
+    "x * len(x.shape) + int(True) + float(2) + round(2.567, 1) + bool(3)",
+    "f'{x.shape[0]} {x.dtype} {tuple(x.shape)}', x + 1",
+    "'%d of %s' % (x.shape[0], 'x'), '{:>5}'.format(3), x + 1",
+    "x + 1 if x.shape[0] > 3 else x - 1",
+    "(y := x + 1) * y",
+    "(lambda *a, k=2, **o: a[0] * k + len(o))(x, 1, k=3, z=4)",
+    "(lambda a, /, b, *, c: a + b + c)(x, 1, c=2)",
+    "[*[x, x + 1], *(x * 2,)]",
+    "{**{'a': x}, 'b': x + 1}",
+    "dict(a=x) | {'b': x + 1}",
+    "isinstance(x, torch.Tensor) and hasattr(x, 'shape') and callable(torch.add) and x + 1",
+    "getattr(torch, 'relu')(x) + getattr(x, 'nothing', 1)",
+    "x[slice(1, None)] + x[:-1]",
+    "x[...] + x[None, :].squeeze(0)",
+    "not x.shape == (4,) or x + 1",
+    "1 < x.shape[0] <= 4 and x * 2",
+    "type(x)([1.0, 2.0, 3.0, 4.0]) + x",
+    "x.shape[0] in (4, 5) and x + 1",
+    "list(reversed([x, x + 1]))[0]",
+    "next(iter([x, x + 1])) + next(iter([]), 2)",
+    "torch.Size([2, 2]).numel() * x",
+    "x.new_tensor([1, 2, 3, 4]) + x",
+    "torch.tensor([len(s) for s in ('a', 'bb', 'ccc', '')]) * x",
+    "complex(1, 2).real * x",
+    "int('ff', 16) * x + ord('a') + len(hex(255))",
+    "'a,b'.split(',') and x * 'abc'.index('c') + 'a b'.count(' ')",
+    "bytes([1, 2])[1] * x",
+    "set([1, 2, 2]) == {1, 2} and x + len(frozenset('aa'))",
+    "collections.Counter('aab')['a'] * x",
+    "collections.OrderedDict(a=x)['a'] + 1",
+    "collections.deque([x, x + 1], maxlen=1)[0] * 2",
+    "collections.defaultdict(list, a=[x])['a'][0] + 1",
+    "collections.ChainMap({'a': 1}, {'a': 2, 'b': 3})['b'] * x",
+):
+    more = {m.__name__: m for m in (collections, functools, itertools, math, operator, random)}
+    ends = ("TensorBase",) if text.startswith("type(") else ()
+    ROWS.text(text, x=randn(4), more=more, ends=ends)
+
+
+ROWS.text(
+    "operator.methodcaller('add', 1)(x)", x=randn(4), more=dict(operator=operator), ends="methodcaller", regions=0
+)
+
+
+# -- Statements --------------------------------------------------------------------------------------------------------
+@ROWS(randn(4))
+def loops_with_break_continue_and_else(x):
+    for i in range(5):
+        if i == 1:
+            continue
+        if i == 3:
+            break
+        x = x + i
+    else:
+        x = x * 100
+    while True:
+        x = x * 2
+        if x.dim():
+            break
+    return x
+
+
+@ROWS(randn(4))
+def while_over_a_counter(x):
+    n = 3
+    while n:
+        x = x * n
+        n -= 1
+    return x
+
+
+@ROWS(randn(4))
+def try_except_else_finally(x):
+    log = []
+    for key in ("a", "b"):
+        try:
+            y = {"a": x}[key]
+        except KeyError as error:
+            log.append(str(error))
+        else:
+            x = y + 1
+        finally:
+            log.append(key)
+    return x, log
+
+
+@ROWS(randn(4))
+def exceptions_through_calls(x):
+    def inner(x):
+        if x.dim() == 1:
+            raise ValueError("one", x.shape[0])
+        return x
+
+    try:
+        return inner(x)
+    except ValueError as error:
+        return x * error.args[1]
+
+
+@ROWS(randn(4))
+def raise_from_and_retry(x):
+    try:
+        try:
+            raise KeyError("a")
+        except KeyError as error:
+            raise RuntimeError("b") from error
+    except RuntimeError as error:
+        return x + len(repr(error.__cause__))
+
+
+@ROWS(randn(4), **CLASSES)
+def custom_exceptions(x):
+    class Stop(Exception):
+        def __init__(self, value):
+            super().__init__("stop")
+            self.value = value
+
+    try:
+        raise Stop(x * 2)
+    except Stop as stop:
+        return stop.value + 1
+
+
+@ROWS(randn(4), **CLASSES)
+def context_managers(x):
+    @contextlib.contextmanager
+    def doubled(t):
+        yield t * 2
+
+    class Plus:
+        def __enter__(self):
+            return 1
+
+        def __exit__(self, *error):
+            return True
+
+    with doubled(x) as y, Plus() as one:
+        y = y + one
+        raise ValueError
+    with contextlib.suppress(KeyError):
+        y = y * 2
+        {}["a"]
+    with contextlib.nullcontext(3) as k, contextlib.ExitStack() as stack:
+        stack.enter_context(Plus())
+        y = y * k
+    return y
+
+
+@ROWS(randn(4))
+def match_statements(x):
+    def kind(value):
+        match value:
+            case 0 | 1:
+                return x + 1
+            case [a, b, *rest]:
+                return x * a + b + len(rest)
+            case {"k": k, **others}:
+                return x - k + len(others)
+            case str() as s if len(s) > 1:
+                return x / len(s)
+            case _:
+                return x
+
+    return [kind(v) for v in (1, [2, 3, 4], {"k": 5, "l": 6}, "abc", None)]
+
+
+@ROWS(randn(4))
+def closures_and_nonlocal(x):
+    total = 0
+
+    def add(n):
+        nonlocal total
+        total += n
+        return x * total
+
+    return [add(1), add(2)], total
+
+
+@ROWS(randn(4))
+def functions_made_in_a_loop(x):
+    def scale(by):
+        return lambda t: t * by
+
+    for f in [scale(k) for k in range(3)]:
+        x = x + f(x)
+    return x
+
+
+@ROWS(randn(4))
+def recursion(x):
+    def power(t, n):
+        return t if n == 1 else t * power(t, n - 1)
+
+    return power(x, 4)
+
+
+@ROWS(randn(4))
+def decorators(x):
+    def twice(fn):
+        @functools.wraps(fn)
+        def wrapped(*args, **kwargs):
+            return fn(fn(*args, **kwargs))
+
+        return wrapped
+
+    @twice
+    def step(t):
+        return t * 2 + 1
+
+    return step(x), step.__name__
+
+
+@functools.lru_cache
+def cached_width(n):
+    return n * 2
+
+
+@functools.cache
+def cached_mask(n):
+    return torch.ones(n, n).tril()
+
+
+@ROWS(randn(4))
+def cached_functions(x):
+    return x * cached_width(3) + cached_mask(4)
+
+
+@functools.singledispatch
+def describe(value):
+    return 0
+
+
+@describe.register
+def _(value: int):
+    return value + 1
+
+
+@describe.register
+def _(value: str):
+    return len(value)
+
+
+@ROWS(randn(4), falls_back="by a key that is an object", expect=(HIT, HIT, HIT))
+def singledispatch(x):
+    return x * describe(3) + describe("ab") + describe(2.5)
+
+
+@ROWS(randn(4))
+def generators(x):
+    def halves(t, n):
+        for _ in range(n):
+            t = t / 2
+            sent = yield t
+            if sent:
+                t = t + sent
+
+    def chained():
+        yield from halves(x, 2)
+        yield x
+
+    g = halves(x, 3)
+    first = next(g)
+    second = g.send(1.0)
+    return [first, second, *g], tuple(chained()), sum(halves(x, 2))
+
+
+@ROWS(randn(4))
+def star_assignments_and_deletions(x):
+    first, *middle, last = x.unbind()
+    a, (b, c) = 1, (2, 3)
+    del a
+    table = {"a": x, "b": x + 1}
+    del table["a"]
+    items = [x, x * 2, x * 3]
+    del items[0], items[-1:]
+    return first + last + len(middle), b * c, table, items
+
+
+@ROWS(randn(4))
+def augmented_assignments(x):
+    y = x
+    y = y + 1
+    y *= 2
+    y -= 1
+    y /= 3
+    y **= 2
+    n = 7
+    n //= 2
+    n %= 2
+    n <<= 3
+    n |= 1
+    n ^= 2
+    z = [x]
+    z += [y]
+    z *= 2
+    return z, n
+
+
+@ROWS(randn(4))
+def imports_inside(x):
+    import math as m
+
+    from torch.nn import functional
+
+    return functional.relu(x) * m.e
+
+
+@ROWS(randn(4))
+def asserts(x):
+    assert x.shape[0] == 4, "four"
+    assert isinstance(x, torch.Tensor)
+    torch._assert(x.dim() == 1, "one")
+    return x + 1
+
+
+@ROWS(randn(4))
+def strings_and_bytes(x):
+    name = "_".join(["a", "b"]).upper()[::-1]
+    return x * len(name.encode()), name, f"{3.14159:.2f}|{name!r:>8}"
+
+
+# -- Classes -----------------------------------------------------------------------------------------------------------
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Flag(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+@dataclasses.dataclass
+class Config:
+    width: int = 4
+    scale: float = 0.5
+    names: list = dataclasses.field(default_factory=lambda: ["a", "b"])
+    color: Color = Color.RED
+
+    @property
+    def area(self):
+        return self.width**2
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    k: int = 3
+
+
+class Point(typing.NamedTuple):
+    x: torch.Tensor
+    y: int = 2
+
+
+class Vector:
+    __slots__ = ("data",)
+
+    def __init__(self, data):
+        self.data = data
+
+    def __add__(self, other):
+        return Vector(self.data + (other.data if isinstance(other, Vector) else other))
+
+    def __radd__(self, other):
+        return self + other
+
+    def __mul__(self, k):
+        return Vector(self.data * k)
+
+    def __getitem__(self, i):
+        return self.data[i]
+
+    def __len__(self):
+        return self.data.shape[0]
+
+    def __iter__(self):
+        return iter(self.data.unbind())
+
+    def __call__(self, f):
+        return f(self.data)
+
+    def __eq__(self, other):
+        return len(self) == len(other)
+
+    def __bool__(self):
+        return True
+
+    def __contains__(self, k):
+        return k < len(self)
+
+    def __enter__(self):
+        return self.data
+
+    def __exit__(self, *_):
+        return False
+
+
+CONFIG = Config()
+
+
+@ROWS(randn(4))
+def dataclass_from_outside(x):
+    return x * CONFIG.width * CONFIG.scale + len(CONFIG.names) + CONFIG.area, CONFIG.color is Color.RED
+
+
+@ROWS(randn(4))
+def dataclass_made_inside(x):
+    c = Config(width=x.shape[0], scale=2.0)
+    d = dataclasses.replace(c, scale=3.0)
+    return x * d.scale * c.area + Frozen().k, c == d, dataclasses.asdict(Frozen(4))
+
+
+@ROWS(randn(4))
+def enums(x):
+    return x * Color.BLUE.value + len(Color), Color["RED"], Color(2), (Flag.A | Flag.B).value, Flag.A in Flag(3)
+
+
+@ROWS(randn(4))
+def named_tuples(x):
+    p = Point(x * 2)
+    q = p._replace(y=5)
+    return p, q.x + q.y, p._asdict(), Point._fields
+
+
+@ROWS(randn(4))
+def special_methods(x):
+    v = Vector(x) + Vector(x * 2) + 1
+    v = 2 + v * 3
+    with v as data:
+        total = data + v(torch.relu)
+    for part in v:
+        total = total + part
+    return total + v[0] + len(v), v == Vector(x), 3 in v, bool(v)
+
+
+@ROWS(randn(4), **CLASSES)
+def classes_made_inside(x):
+    class Base:
+        k = 2
+
+        def scale(self, t):
+            return t * self.k
+
+    class Derived(Base):
+        k = 3
+
+        def scale(self, t):
+            return super().scale(t) + 1
+
+    return Derived().scale(x), Derived.__mro__[1].__name__
+
+
+@ROWS(randn(4), **CLASSES)
+def properties_descriptors_and_class_attributes(x):
+    class Twice:
+        def __set_name__(self, owner, name):
+            self.name = "_" + name
+
+        def __get__(self, obj, cls):
+            return obj.__dict__[self.name] * 2
+
+        def __set__(self, obj, value):
+            obj.__dict__[self.name] = value + 1
+
+    class Holder:
+        value = Twice()
+
+        @functools.cached_property
+        def heavy(self):
+            return self.value + 1
+
+    h = Holder()
+    h.value = x
+    return h.value, h.heavy, h.heavy
+
+
+@ROWS(randn(4))
+def simple_namespaces(x):
+    space = SimpleNamespace(a=x, b=2)
+    space.c = space.a * space.b
+    return space.c, space.b
+
+
+@ROWS(randn(4), **CLASSES)
+def abstract_and_generic_classes(x):
+    T = typing.TypeVar("T")
+
+    class Box(typing.Generic[T]):
+        def __init__(self, value: T):
+            self.value = value
+
+        def get(self) -> T:
+            return self.value
+
+    return Box[torch.Tensor](x).get() * 2
+
+
+# -- What depends on data ----------------------------------------------------------------------------------------------
+@ROWS(calls=((positive(4),), (negative(4),)), expect=(MISS, MISS, HIT, HIT), regions=3, ends="is_nonzero")
+def branch_on_a_sum(x):
+    if x.sum() > 0:
+        return x * 2
+    return x - 1
+
+
+@ROWS(positive(4), ends="is_nonzero", regions=2)
+def conditional_expression_on_data(x):
+    return x + 1 if (x > 0).all() else x - 1
+
+
+@ROWS(positive(4), ends="is_nonzero", regions=3)
+def and_or_of_tensors(x):
+    if (x > 0).all() and (x < 100).all():
+        return x * 2
+    return x
+
+
+@ROWS(positive(4), ends="is_nonzero", regions=2)
+def assert_on_data(x):
+    y = x + 1
+    if not (y > 0).all():
+        raise AssertionError
+    return y * 2
+
+
+@ROWS(positive(4))
+def python_list_of_data(x):
+    return [v * 2 for v in (x + 1).tolist()]
+
+
+@ROWS(ints(4, below=3), ends="nonzero", regions=2)
+def indices_of_a_mask(i):
+    return (i * 2).nonzero() + 1
+
+
+@ROWS(randn(4), ends="mask", regions=2)
+def selection_by_a_mask(x):
+    y = x * 2
+    return y[y > 0] + 1
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_python_programs(row):
+    row.check()
