@@ -76,6 +76,7 @@ class Functionalizer {
     std::vector<Sym> sizes, strides;  // as eager lays it out
     Sym offset;                       // from the first element of the storage's root, in elements
     bool placed = true;               // offset is known
+    bool placed_as_recorded = true;   // at the same place in every call, relative to the root
   };
   struct StorageState {
     TensorId root = -1;
@@ -270,7 +271,13 @@ class Functionalizer {
     const TensorInfo& info = tape_.tensors[id];
     const TensorState& view = state_[id];
     state_[id].placed = false;
-    if (all_known(view.sizes) && all_known(parent.sizes)) return {info.strides.begin(), info.strides.end()};
+    auto moves = [](const ViewStep& step) {
+      return step.op == Op::slice && !all_known(std::get<std::vector<Sym>>(step.attrs.find("start")->second));
+    };
+    if (all_known(view.sizes) && all_known(parent.sizes) && parent.placed_as_recorded &&
+        std::none_of(view.steps.begin(), view.steps.end(), moves))
+      return {info.strides.begin(), info.strides.end()};
+    state_[id].placed_as_recorded = false;
     Graph scratch;
     Type type = view.value->type;
     type.sizes = parent.sizes;
@@ -601,8 +608,12 @@ class Functionalizer {
     const int64_t distance = tape_.tensors[id].offset - tape_.tensors[base].offset;
     const Sym computed = state_[id].offset - state_[base].offset;
     if (state_[id].placed && state_[base].placed && sizes_.hint(computed) == distance) return computed;
-    for (TensorId t : {id, base})
+    for (TensorId t : {id, base}) {
       for (Sym s : state_[t].sizes) s.value();
+      for (TensorId up = t; up >= 0; up = state_[up].parent)  // x[n:] begins somewhere else in each call
+        for (const ViewStep& step : state_[up].steps)
+          if (step.op == Op::slice) std::get<std::vector<Sym>>(step.attrs.find("start")->second)[0].value();
+    }
     return distance;
   }
 

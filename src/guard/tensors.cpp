@@ -220,6 +220,8 @@ bool is_torch_leaf(PyObject* object) {
 
 c10::TensorImpl* tensor_impl(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
 
+bool sees_operators(PyObject* tensor) { return tensor_impl(tensor)->is_python_dispatch(); }
+
 int64_t size_of(const c10::TensorImpl& tensor, int dim) { return tensor.size(dim); }
 
 int rank_of(const c10::TensorImpl& tensor) { return static_cast<int>(tensor.dim()); }

@@ -25,6 +25,8 @@ bool is_tensor(PyObject* object);
 /// torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme: immutable, compared by ==.
 bool is_torch_leaf(PyObject* object);
 c10::TensorImpl* tensor_impl(PyObject* tensor);
+/// Its class has a __torch_dispatch__: Python code runs for every operator.
+bool sees_operators(PyObject* tensor);
 int64_t size_of(const c10::TensorImpl& tensor, int dim);
 int rank_of(const c10::TensorImpl& tensor);
 /// torch.Size of a tuple of ints, which stay the objects they are. New.

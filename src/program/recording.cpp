@@ -76,14 +76,14 @@ class Bridge final : public observe::RecorderHooks {
       if (dims >> dim & 1) ranges_.push_back({slot, dim, low, high});
     if (!dims) return;
     dynamic_[slot] = dims;
-    recorder.follows_sizes = true;
+    recorder.follows_sizes = sizes_differ_ = true;
   }
-  bool follows_sizes() override { return recorder.follows_sizes; }
+  bool follows_sizes() override { return sizes_differ_; }
   Sym size_of(PyObject* tensor, int dim) override {
     const at::Tensor& t = THPVariable_Unpack(tensor);
     auto id = recorder.find(t);
     if (!id && slot_of(t) >= 0 && !recorder.stopped()) id = recorder.input_id(t);
-    if (!id || !recorder.follows_sizes) return t.size(dim);
+    if (!id || !sizes_differ_) return t.size(dim);
     const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(*id)];
     if (info.input >= 0) {
       auto dims = dynamic_.find(slot_of(t));
@@ -118,7 +118,7 @@ class Bridge final : public observe::RecorderHooks {
     if (options_.dynamic == Dynamic::never) return false;
     const bool follows = (options_.dynamic == Dynamic::always && !is_on_object(source)) ||
                          (!changed_.numbers.empty() && changed_.numbers.count(source.str(names)) > 0);
-    recorder.follows_sizes |= follows;
+    if (follows) recorder.follows_sizes = sizes_differ_ = true;
     return follows;
   }
   size_t recorded() override { return recorder.tape().entries.size(); }
@@ -128,8 +128,10 @@ class Bridge final : public observe::RecorderHooks {
     return dims == dynamic_.end() ? 0 : dims->second;
   }
   int output(PyObject* tensor) override {
-    auto id = recorder.find(THPVariable_Unpack(tensor));
-    if (!id) return -1;
+    const at::Tensor& t = THPVariable_Unpack(tensor);
+    auto id = recorder.find(t);
+    // A class that sees operators (__torch_dispatch__) keeps more about its tensors than operators tell.
+    if (!id || t.unsafeGetTensorImpl()->is_python_dispatch()) return -1;
     wanted.push_back(*id);
     return static_cast<int>(wanted.size()) - 1;
   }
@@ -226,6 +228,7 @@ class Bridge final : public observe::RecorderHooks {
   const Options& options_;
   const guard::Differences& changed_;
   std::vector<Range> ranges_;
+  bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_map<int, uint64_t> dynamic_;  ///< by slot
   std::vector<std::pair<at::Tensor, Py_ssize_t>> early_;

@@ -143,8 +143,16 @@ void Recorder::stop(bool drop) {
   if (drop) tape_.entries.erase(tape_.entries.begin() + mark_, tape_.entries.end());
 }
 
-Recorder::Scope::Scope(Recorder& recorder) : previous_(active), include_(kKey) { active = &recorder; }
-Recorder::Scope::~Scope() { active = previous_; }
+// Not c10's guard: code that runs inside may enter modes, whose keys must stay.
+Recorder::Scope::Scope(Recorder& recorder)
+    : previous_(active), included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  active = &recorder;
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
+Recorder::Scope::~Scope() {
+  active = previous_;
+  c10::impl::tls_set_dispatch_key_included(kKey, included_);
+}
 
 bool Recorder::matches(const TensorInfo& info, const at::Tensor& t) const {
   if (info.dtype != t.scalar_type()) return false;

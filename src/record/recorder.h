@@ -42,7 +42,7 @@ class Recorder {
 
    private:
     Recorder* previous_;
-    c10::impl::IncludeDispatchKeyGuard include_;
+    bool included_;
   };
   /// A Python instruction begins: the line operators are said to come from until the next one. The texts must
   /// live that long. Called for every instruction, so it only stores.

@@ -80,7 +80,7 @@ def cross_attention():
 # -- flex_attention: a mode of its own stands behind it, which a region cannot end before -----------------------------
 # Eager compiles it by itself; this keeps torch.compile out of it.
 flex_module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
-FLEX = dict(falls_back="inside Python code called from C")
+FLEX = dict(anywhere=True)
 
 
 # -------------------------------------------------------------------------------------------------

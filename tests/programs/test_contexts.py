@@ -203,14 +203,14 @@ class Counting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@ROWS(randn(4), falls_back="inside Python code called from C")
+@ROWS(randn(4), anywhere=True)
 def function_mode_inside(x):
     with Doubling():
         y = x.sum()
     return y + x.sum()
 
 
-@ROWS(randn(4), falls_back="inside Python code called from C")
+@ROWS(randn(4), anywhere=True)
 def function_mode_and_ends_around_it(x):
     y = x * 2
     with Doubling():
@@ -218,7 +218,7 @@ def function_mode_and_ends_around_it(x):
     return z * 3
 
 
-@ROWS(randn(4), falls_back="inside Python code called from C")
+@ROWS(randn(4), anywhere=True)
 def dispatch_mode_inside(x):
     with Counting() as mode:
         y = x * 2 + 1
@@ -333,7 +333,7 @@ def generator_given(x, generator):
     return x + torch.rand(4, generator=generator)
 
 
-@ROWS(randn(4), falls_back="inside Python code called from C")
+@ROWS(randn(4), anywhere=True)
 def forked_random_state(x):
     with torch.random.fork_rng():
         torch.manual_seed(5)

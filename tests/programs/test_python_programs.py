@@ -293,7 +293,7 @@ def _(value: str):
     return len(value)
 
 
-@ROWS(randn(4), falls_back="by a key that is an object", expect=(HIT, HIT, HIT))
+@ROWS(randn(4), anywhere=True)
 def singledispatch(x):
     return x * describe(3) + describe("ab") + describe(2.5)
 
@@ -581,12 +581,12 @@ def python_list_of_data(x):
     return [v * 2 for v in (x + 1).tolist()]
 
 
-@ROWS(ints(4, below=3), ends="nonzero", regions=2)
+@ROWS(ints(4, below=3), ends="only made where the region ends")
 def indices_of_a_mask(i):
     return (i * 2).nonzero() + 1
 
 
-@ROWS(randn(4), ends="mask", regions=2)
+@ROWS(randn(4), ends="only made where the region ends")
 def selection_by_a_mask(x):
     y = x * 2
     return y[y > 0] + 1

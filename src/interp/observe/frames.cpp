@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "interp/generator.h"
 #include "interp/call.h"
+#include "interp/generator.h"
 #include "interp/liveness.h"
 #include "interp/observe/controls.h"
 
