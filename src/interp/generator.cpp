@@ -204,7 +204,15 @@ PySendResult resume_generator(PyObject* object, PyObject* value, Semantics& sema
 // -- States
 // -----------------------------------------------------------------------------------------------------------
 
-PyCodeObject* generator_code(PyObject* object) { return as_generator(object)->gi_code; }
+PyCodeObject* generator_code(PyObject* object) {
+#if BOLT_PY312
+  PyCodeObject* code = PyGen_GetCode(as_generator(object));
+  Py_DECREF(code);  // the generator holds it
+  return code;
+#else
+  return as_generator(object)->gi_code;
+#endif
+}
 
 PyObject* generator_handled(PyObject* object) {
   PyObject* exception = as_generator(object)->gi_exc_state.exc_value;

@@ -1,6 +1,7 @@
 // program/callable.cpp: see compiled.h. A call from the first guard to the result, and the Python type.
 #include "program/callable.h"
 
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 

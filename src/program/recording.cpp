@@ -1,6 +1,7 @@
 // program/recording.cpp
 // A run, recorded -> an entry: joins the observer of Python with the recorder of operators, hands both their
 // findings to the compiler, and deals with what cannot be kept.
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
