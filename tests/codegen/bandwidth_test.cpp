@@ -175,9 +175,47 @@ TEST(Ahead, EqualsTheReference) {
     for (Target t : targets()) {
       t.l2_bytes = 8192;
       const loops::Kernel k = normalise(loops::parse_kernel(text));
-      if (t.isa != Target::Isa::Scalar) EXPECT_FALSE(schedule(k, t).ahead.empty()) << text;
+      if (t.isa != Target::Isa::Scalar) {
+        EXPECT_FALSE(schedule(k, t).ahead.empty()) << text;
+      }
       check_on({text, {}}, t);
     }
+}
+
+// Sums of what is in no cache are read in half lines, columns in more rows at once; other kernels keep whole
+// lines.
+TEST(Reading, HalfLinesFromMemory) {
+  const std::string row = R"(kernel @row (in %b0: f32, out %b1: f32) space [70 d0, 1000 d1 reduce] {
+  %0 = load b0[1000*d0 + d1]
+  %1 = reduce sum %0 over d1
+  store b1[d0] = %1
+})",
+                    column = R"(kernel @column (in %b0: f32, out %b1: f32) space [70 d0 reduce, 1000 d1] {
+  %0 = load b0[1000*d0 + d1]
+  %1 = reduce sum %0 over d0
+  store b1[d1] = %1
+})",
+                    nested = R"(kernel @centred (in %b0: f32, out %b1: f32) space [70 d0, 1000 d1 reduce] {
+  %0 = load b0[1000*d0 + d1]
+  %1 = reduce max %0 over d1
+  %2 = sub %0, %1
+  %3 = reduce sum %2 over d1
+  store b1[d0] = %3
+})";
+  for (Target t : targets()) {
+    if (t.isa == Target::Isa::Scalar) continue;
+    const int whole = t.isa == Target::Isa::Avx512 ? 16 : 8;
+    for (const std::string& text : {row, column, nested}) {
+      const loops::Kernel k = normalise(loops::parse_kernel(text));
+      t.l3_bytes = 1 << 30;
+      EXPECT_EQ(schedule(k, t).lanes, whole) << text;
+      t.l3_bytes = 100000;
+      const Schedule s = schedule(k, t);
+      EXPECT_EQ(s.lanes, text == nested ? whole : 8) << text;
+      EXPECT_EQ(s.sweep_rows, text == column ? 8 : 0);
+      check_on({text, {}}, t);
+    }
+  }
 }
 
 // A piece of a cat is chosen for whole vectors: no masked load may touch a page that is not there.

@@ -5,18 +5,19 @@
 //   work item    one point of `outer`: the parallel dimensions, those in registers cut into blocks
 //   vector       `lanes` consecutive indices of vec_dim; `unroll` vectors are in flight at once
 //   tile         a second dimension in registers: `tile` consecutive indices of tile_dim. With a transposing
-//   access the
-//                lanes x tile square is turned in registers; in a reduction it gives more accumulators.
+//                access the lanes x tile square is turned in registers; in a reduction it gives more
+//                accumulators.
 //   whole_row    vec_dim fits into unroll * lanes: it has no loop, and every value of the row stays in
-//   registers from
-//                one reduction to the next
+//                registers from one reduction to the next
 //   sweep_rows   of a column reduction: so many rows at a time are read along the whole block of vec_dim,
-//   their results added to a row of sweep_block accumulators in L1 streamed     buffers too large to be in a
-//   cache when they are read again: stored past it, which saves reading their lines first kept         values
-//   of a long row that a later sweep reads from a row buffer in L1/L2 instead of computing again
+//                their results added to a row of sweep_block accumulators in L1
+//   streamed     buffers too large to be in a cache when they are read again: stored past it, which saves
+//                reading their lines first
+//   kept         values of a long row that a later sweep reads from a row buffer in L1/L2 instead of
+//                computing again
 //   rounds       vectors in flight of a row's reduction, where it is cheaper than the rest of the kernel
 //   ahead        while the last reduction of a long row computes, the next row of these loads is on its way
-//   to the cache
+//                to the cache
 //
 // Reductions over vec_dim are row reductions (accumulators are folded across lanes at the end), over others
 // column reductions (each lane has its own result). Both may occur in one kernel with any number of loops.
