@@ -294,7 +294,13 @@ struct Program::Walk {
         else if (!PyDict_Check(object))
           memory.valid = false;
         break;
-      case Check::tensor: memory.tensors.emplace_back(static_cast<int>(assumption.number), object); break;
+      case Check::tensor:
+        memory.tensors.emplace_back(static_cast<int>(assumption.number), object);
+        if (const void* at = impl_slot(object))
+          word(at, tensor_impl(object));
+        else
+          memory.valid = false;
+        break;
       default: break;
     }
   }
@@ -348,6 +354,7 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
                             top_group(source.get()) != top_group(assumption.other)});
       }
   tensor_objects_.resize(tensors_.size());
+  impls_.resize(tensors_.size());
   objects_.resize(static_cast<size_t>(tree_->registers()));
 }
 
@@ -370,7 +377,10 @@ bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std:
 
 void Program::use(Group& group, const Memory& memory) {
   if (group.in_use == &memory && !group.walked) return;
-  for (auto& [slot, tensor] : memory.tensors) tensor_objects_[static_cast<size_t>(slot)] = tensor;
+  for (auto& [slot, tensor] : memory.tensors) {
+    tensor_objects_[static_cast<size_t>(slot)] = tensor;
+    impls_[static_cast<size_t>(slot)] = tensor_impl(tensor);
+  }
   for (auto& [reg, object] : memory.objects) objects_[static_cast<size_t>(reg)] = object;
   group.in_use = &memory;
 }
@@ -424,8 +434,8 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
     if (group->root >= 0 && group->in_use != &group->scratch) instance = instance * 31 + group->in_use->id;
   }
   if (!check_aliases(walked, nullptr)) return false;
-  found.tensors.resize(tensor_objects_.size());
-  if (tensors_.first_difference(tensor_objects_.data(), found.tensors.data()) >= 0) return false;
+  if (tensors_.first_difference(impls_.data()) >= 0) return false;
+  found.tensors = impls_;
   if (!check_numbers(found.tensors.data(), found.numbers, nullptr)) return false;
   if (!facts_.empty() && !check_sizes(found.tensors.data(), found.numbers, nullptr)) return false;
   found.objects.clear();
@@ -439,11 +449,10 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   if (!(thread == thread_)) return thread_.explain(thread);
   std::string why;
   if (!walk_all(roots, nroots, &why)) return why;
-  std::vector<c10::TensorImpl*> impls(tensor_objects_.size());
-  int slot = tensors_.first_difference(tensor_objects_.data(), impls.data());
+  const int slot = tensors_.first_difference(impls_.data());
   std::vector<PyRef> numbers;
   if (slot < 0)
-    return check_numbers(impls.data(), numbers, &why) && check_sizes(impls.data(), numbers, &why) ? "" : why;
+    return check_numbers(impls_.data(), numbers, &why) && check_sizes(impls_.data(), numbers, &why) ? "" : why;
   return place_of(slot) + " is " + tensors_.explain(slot, tensor_objects_[static_cast<size_t>(slot)]);
 }
 

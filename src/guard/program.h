@@ -126,6 +126,7 @@ class Program {
   };
   std::vector<Alias> aliases_;
   std::vector<PyObject*> tensor_objects_;  ///< by slot, of the memories last used
+  std::vector<c10::TensorImpl*> impls_;    ///< theirs
   std::vector<PyObject*> objects_;         ///< by register, of the memories last used
 };
 

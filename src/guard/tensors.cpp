@@ -112,8 +112,7 @@ uint32_t kind_of(at::ScalarType dtype, c10::Device device) {
 }
 
 /// As TensorImpl::requires_grad, which is two calls into libraries.
-bool requires_grad(const c10::TensorImpl& impl) {
-  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl.autograd_meta());
+bool requires_grad(const torch::autograd::AutogradMeta* meta) {
   return meta && (meta->requires_grad_ || meta->grad_fn_);
 }
 
@@ -126,13 +125,67 @@ bool same(const int64_t* expected, at::IntArrayRef numbers) {
 bool matches(const Packed& p, const int64_t* numbers, const Facts& facts, const c10::TensorImpl& impl) {
   if (impl.key_set().raw_repr() != p.keys) return false;
   if (kind_of(c10::typeMetaToScalarType(impl.dtype()), impl.device()) != p.kind) return false;
-  if (requires_grad(impl) != p.requires_grad) return false;
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl.autograd_meta());
+  if (requires_grad(meta) != p.requires_grad) return false;
   if (!p.has_sizes) return true;
   if (p.free) return matches_freely(facts, impl);
   const at::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
   return sizes.size() == p.rank && strides.size() == p.rank && same(numbers + p.numbers, sizes) &&
          same(numbers + p.numbers + p.rank, strides);
 }
+
+// Where a tensor's implementation keeps what `matches` asks for. Comparing it there takes one pass over
+// memory instead of a dozen questions, some of them calls into libraries.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+struct Layout : c10::TensorImpl {
+  static constexpr size_t sizes_at() { return offsetof(Layout, sizes_and_strides_); }
+  static constexpr size_t kSizeWords = sizeof(c10::impl::SizesAndStrides) / 8;
+  /// dtype, device and flags; the key set follows and ends the object.
+  static constexpr size_t kind_end() { return offsetof(Layout, key_set_) + sizeof(c10::DispatchKeySet); }
+  static constexpr size_t kind_words() { return (kind_end() - offsetof(Layout, data_type_) + 7) / 8; }
+  /// Private, therefore not asked for by its name: is_known checks.
+  static constexpr size_t meta_at() { return offsetof(Layout, storage_) + sizeof(c10::Storage); }
+
+  static const char* bytes(const c10::TensorImpl& impl) { return reinterpret_cast<const char*>(&impl); }
+  static const torch::autograd::AutogradMeta* meta(const c10::TensorImpl& impl) {
+    return *reinterpret_cast<const torch::autograd::AutogradMeta* const*>(bytes(impl) + meta_at());
+  }
+  /// Is it laid out as said, with its sizes inside?
+  static bool is_known(const c10::TensorImpl& impl) {
+    const char* at = reinterpret_cast<const char*>(impl.sizes().data());
+    return meta(impl) == impl.autograd_meta() && at >= bytes(impl) && at < bytes(impl) + sizeof(impl);
+  }
+};
+#pragma GCC diagnostic pop
+
+/// A tensor's sizes, strides, dtype, device and keys as they lie in memory.
+struct Image {
+  uint64_t sizes[Layout::kSizeWords], kind[Layout::kind_words()];
+
+  explicit Image(const c10::TensorImpl& impl) {
+    std::memcpy(sizes, Layout::bytes(impl) + Layout::sizes_at(), sizeof(sizes));
+    std::memcpy(kind, Layout::bytes(impl) + Layout::kind_end() - sizeof(kind), sizeof(kind));
+  }
+  /// Whether `impl` looks like this.
+  bool shows(const c10::TensorImpl& impl) const {
+    return same_words<Layout::kSizeWords>(sizes, Layout::bytes(impl) + Layout::sizes_at()) &
+           same_words<Layout::kind_words()>(kind, Layout::bytes(impl) + Layout::kind_end() - sizeof(kind));
+  }
+
+ private:
+  template <size_t kWords>
+  static bool same_words(const uint64_t* words, const char* at) {
+    uint64_t different = 0;
+#pragma GCC unroll 16
+    for (size_t i = 0; i < kWords; ++i) {
+      uint64_t word;
+      std::memcpy(&word, at + 8 * i, sizeof(word));
+      different |= words[i] ^ word;
+    }
+    return !different;
+  }
+};
 
 const void* storage_of(const c10::TensorImpl& impl) {
   return impl.has_storage() ? impl.unsafe_storage().unsafeGetStorageImpl() : nullptr;
@@ -170,10 +223,32 @@ struct TensorTable::Data {
   std::vector<int> written;
   std::vector<Packed> packed;  ///< of `facts`, made when they are first asked about
   std::vector<int64_t> numbers;
+  std::vector<Image> images;        ///< seen of tensors that matched; the layers of a model share a few
+  std::vector<uint32_t> image_of;   ///< by slot, in `images`
+
+  /// More are not remembered: something differs each time that nothing asks about.
+  static constexpr uint32_t kMaxImages = 4096, kNoImage = ~uint32_t{0};
+
+  bool looks_as_before(size_t slot, const c10::TensorImpl& impl) const {
+    return image_of[slot] != kNoImage && images[image_of[slot]].shows(impl) &&
+           requires_grad(Layout::meta(impl)) == packed[slot].requires_grad;
+  }
+
+  /// `impl` matched: what looks like it matches too.
+  void remember(size_t slot, const c10::TensorImpl& impl) {
+    const Packed& p = packed[slot];
+    if (!p.has_sizes || p.free || images.size() >= kMaxImages || !Layout::is_known(impl)) return;
+    const auto at =
+        std::find_if(images.begin(), images.end(), [&](const Image& image) { return image.shows(impl); });
+    image_of[slot] = static_cast<uint32_t>(at - images.begin());
+    if (at == images.end()) images.emplace_back(impl);
+  }
 
   void pack() {
     packed.clear();
     numbers.clear();
+    images.clear();
+    image_of.assign(facts.size(), kNoImage);
     for (const Facts& f : facts) {
       const bool strided = f.sizes.size() == f.strides.size() && f.strided;
       packed.push_back({f.keys, kind_of(f.dtype, f.device), static_cast<uint32_t>(numbers.size()),
@@ -219,6 +294,12 @@ bool is_torch_leaf(PyObject* object) {
 }
 
 c10::TensorImpl* tensor_impl(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
+
+const void* impl_slot(PyObject* tensor) {
+  const char* at = reinterpret_cast<const char*>(&THPVariable_Unpack(tensor));
+  const char* object = reinterpret_cast<const char*>(tensor);
+  return at > object && at < object + sizeof(THPVariable) ? at : nullptr;
+}
 
 bool sees_operators(PyObject* tensor) { return tensor_impl(tensor)->is_python_dispatch(); }
 
@@ -291,21 +372,23 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
 
 size_t TensorTable::size() const { return data_->facts.size(); }
 
-int TensorTable::first_difference(PyObject* const* tensors, c10::TensorImpl** impls) const {
+int TensorTable::first_difference(c10::TensorImpl* const* impls) const {
   Data& data = *data_;
   if (data.packed.size() != data.facts.size()) data.pack();
   const size_t n = data.facts.size();
-  for (size_t i = 0; i < n; ++i) impls[i] = tensor_impl(tensors[i]);
   // Each tensor is some cache lines at a place of its own: the next ones are on their way while one is
   // compared.
-  constexpr size_t kAhead = 6;
+  constexpr size_t kAhead = 12;
   for (size_t i = 0; i < n; ++i) {
     if (i + kAhead < n) {
       const char* next = reinterpret_cast<const char*>(impls[i + kAhead]);
       for (size_t line = 0; line < sizeof(c10::TensorImpl); line += 64) __builtin_prefetch(next + line);
     }
-    if (i + kAhead / 2 < n) __builtin_prefetch(impls[i + kAhead / 2]->autograd_meta());
+    if (i + kAhead / 2 < n)
+      if (const auto* meta = Layout::meta(*impls[i + kAhead / 2])) __builtin_prefetch(&meta->requires_grad_);
+    if (data.looks_as_before(i, *impls[i])) continue;
     if (!matches(data.packed[i], data.numbers.data(), data.facts[i], *impls[i])) return static_cast<int>(i);
+    data.remember(i, *impls[i]);
   }
   for (int slot : data.sharing) {
     const Facts& facts = data.facts[static_cast<size_t>(slot)];

@@ -25,6 +25,8 @@ bool is_tensor(PyObject* object);
 /// torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme: immutable, compared by ==.
 bool is_torch_leaf(PyObject* object);
 c10::TensorImpl* tensor_impl(PyObject* tensor);
+/// The word of the object that is the address of its implementation; null if none is.
+const void* impl_slot(PyObject* tensor);
 /// Its class has a __torch_dispatch__: Python code runs for every operator.
 bool sees_operators(PyObject* tensor);
 int64_t size_of(const c10::TensorImpl& tensor, int dim);
@@ -57,8 +59,8 @@ class TensorTable {
   /// follow from them) are all that differs.
   std::optional<uint64_t> size_differences(int slot, PyObject* tensor) const;
   size_t size() const;
-  /// Compares all; the slot of the first that differs, or -1. `impls` receives the implementations.
-  int first_difference(PyObject* const* tensors, c10::TensorImpl** impls) const;
+  /// Compares all; the slot of the first that differs, or -1.
+  int first_difference(c10::TensorImpl* const* impls) const;
   /// The written inputs must not overlap others; see Program::forbid_new_overlap.
   void forbid_new_overlap(const std::vector<int>& written_slots);
   /// "float32[2, 3] (now float32[2, 4])".
