@@ -7,6 +7,7 @@ import operator
 import pytest
 import torch
 from helper import Seen
+from torch import nn
 
 SCALE = 2
 TABLE = {"a": 1, "b": [1, 2]}
@@ -286,6 +287,51 @@ def test_tensors():
     assert not seen.holds(torch.randn(2, 3, requires_grad=True), y)
     assert not seen.holds(torch.nn.Parameter(torch.randn(2, 3)), y)
     assert "x is Float[2, 3]" in seen.why(torch.randn(4, 3), y)
+
+
+def dtype_changed(p):
+    p.data = p.data.double()
+
+
+def shape_changed(p):
+    p.data = torch.ones(2, 6)
+
+
+def order_changed(p):
+    p.data = p.data.t().contiguous().t()
+
+
+def grown(p):
+    with torch.no_grad():
+        p.set_(torch.ones(24).untyped_storage(), 0, (6, 4), (4, 1))
+
+
+def swapped(p):
+    torch.utils.swap_tensors(p, nn.Parameter(torch.ones(4, 3)))
+
+
+def frozen(p):
+    p.requires_grad_(False)
+
+
+@pytest.mark.parametrize("change", [dtype_changed, shape_changed, order_changed, grown, swapped, frozen])
+def test_metadata_of_a_parameter_that_stays_the_same_object(change):
+    model = nn.Linear(4, 3)
+    seen = Seen(lambda m, k: m.weight * k, model, 2)
+    assert seen.again() and seen.again()  # what matched once is compared as it lies in memory
+    change(model.weight)
+    assert not seen.again(), change.__name__
+    assert "weight" in seen.why(model, 2)
+
+
+def test_values_and_memory_of_a_parameter_are_no_guards():
+    model = nn.Linear(4, 3)
+    seen = Seen(lambda m, k: m.weight * k, model, 2)
+    assert seen.again()
+    model.weight.data = torch.zeros(3, 4)
+    assert seen.again()
+    model.weight.data = torch.zeros(30, 4)[5:8]
+    assert seen.again()
 
 
 def test_tensors_that_shared_memory():
