@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
+
+#include "support/number_symbol.h"
 
 namespace bolt::autograd {
 
@@ -36,11 +37,9 @@ void collect_divided(Sym s, std::vector<Sym>* out) {
   for (Sym arg : n.args) collect_divided(arg, out);
 }
 
-bool is_number(const SymNode& symbol) { return symbol.name[0] == 'n' || symbol.name[0] == 'f'; }
-
 /// What is least of an expression that grows: sizes are 2 or more.
 int64_t at_least(Sym s) {
-  return evaluate(s, [](const SymNode& n) { return int64_t{is_number(n) ? 0 : 2}; });
+  return evaluate(s, [](const SymNode& n) { return int64_t{number_step(n) >= 0 ? 0 : 2}; });
 }
 bool surely_large(Sym s) { return grows(s) && at_least(s) >= 2; }
 
@@ -50,7 +49,7 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
              const std::vector<SizeValue>& numbers, std::vector<SizeFact> recorded)
     : recorded_(std::move(recorded)) {
   for (const SizeValue& number : numbers)
-    symbols_.push_back({number.size, -1, std::atoi(number.size.node()->name.c_str() + 1), number.recorded});
+    symbols_.push_back({number.size, -1, number_step(*number.size.node()), number.recorded});
   for (size_t i = 0; i < tape.inputs.size() && i < dynamic.size(); ++i) {
     const record::TensorInfo& info = tape.tensors[static_cast<size_t>(tape.inputs[i])];
     for (size_t d = 0; d < info.sizes.size() && d < 64; ++d)
@@ -175,7 +174,7 @@ bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
     if (s->input < 0)
       what =
           "a number is " +
-          (symbol.node()->name[0] == 'f' ? detail::concat(std::bit_cast<double>(with.value())) : with.str());
+          (is_float_symbol(*symbol.node()) ? detail::concat(std::bit_cast<double>(with.value())) : with.str());
     given_up_.push_back(what + ": " + where);
   }
   return true;

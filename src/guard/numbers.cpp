@@ -2,7 +2,6 @@
 #include "guard/numbers.h"
 
 #include <bit>
-#include <cstdlib>
 #include <type_traits>
 
 #include "guard/leaf.h"
@@ -138,17 +137,6 @@ std::string Numbers::text(int at, const std::function<std::string(int)>& source)
   s += "(";
   for (size_t i = 0; i < step.args.size(); ++i) s += (i ? ", " : "") + text(step.args[i], source);
   return s + ")";
-}
-
-Sym number_symbol(int step, bool is_float) {
-  return is_float ? Sym::symbol("f" + std::to_string(step))
-                  : Sym::symbol("n" + std::to_string(step), kNumberLimit);
-}
-
-int number_step(const SymNode& symbol) {
-  return symbol.op == SymOp::Symbol && (symbol.name[0] == 'n' || symbol.name[0] == 'f')
-             ? std::atoi(symbol.name.c_str() + 1)
-             : -1;
 }
 
 bool symbol_value(PyObject* number, int64_t* value) {

@@ -9,8 +9,7 @@
 // What comes out of a tensor (item()) is known when the program has run. Such steps, and those that rest on
 // them, are *late*: no guard, no size and no step that may raise can be one.
 //
-// Two kinds of symbols stand for a step in expressions over sizes (support/sym.h): `n3` is step 3, an int
-// that is neither negative nor 2**31 or more; `f3` is step 3, a float, as the bits of the double.
+// In expressions over sizes a symbol stands for a step (support/number_symbol.h).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@
 #include <vector>
 
 #include "guard/py_ref.h"
-#include "support/sym.h"
+#include "support/number_symbol.h"
 
 namespace bolt::guard {
 
@@ -73,13 +72,6 @@ struct Numbers {
   std::string text(int step, const std::function<std::string(int)>& source) const;
 };
 
-/// Values of ints that have a symbol.
-constexpr int64_t kNumberLimit = int64_t{1} << 31;
-
-/// The symbol of an int step or of a float step.
-Sym number_symbol(int step, bool is_float);
-/// The step that a symbol stands for; -1: it is no number's.
-int number_step(const SymNode& symbol);
 /// What the symbol of a step with this value is: the int, the bits of the double. False: it has none.
 bool symbol_value(PyObject* number, int64_t* value);
 

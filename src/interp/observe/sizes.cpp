@@ -70,7 +70,7 @@ bool may_overflow(Sym s) {
   std::vector<Sym> symbols;
   collect_symbols(s, &symbols);
   for (Sym each : symbols)
-    if (guard::number_step(*each.node()) < 0) return false;
+    if (number_step(*each.node()) < 0) return false;
   return !symbols.empty() && upper_bound(s) == 0 && s.node()->op == SymOp::Mul;
 }
 

@@ -326,7 +326,7 @@ PyObject* World::follow_step(PyObject* number, int step) {
 Sym World::symbol_of(int step, PyObject* number) {
   int64_t value;
   if (!guard::symbol_value(number, &value)) return 0;
-  const Sym symbol = guard::number_symbol(step, PyFloat_CheckExact(number));
+  const Sym symbol = number_symbol(step, PyFloat_CheckExact(number));
   auto same = [&](const SizeValue& known) { return known.size == symbol; };
   if (std::none_of(number_symbols.begin(), number_symbols.end(), same))
     number_symbols.push_back({symbol, value});
@@ -401,7 +401,7 @@ PyObject* World::lend(PyObject* object, bool data) {
     const int step = step_of(object);
     const guard::NumberStep& taken = numbers.steps[static_cast<size_t>(step)];
     if (data && taken.op == guard::NumberOp::data)
-      if (PyObject* lent = hooks_.lend_data(guard::number_symbol(step, PyFloat_CheckExact(object)), object,
+      if (PyObject* lent = hooks_.lend_data(number_symbol(step, PyFloat_CheckExact(object)), object,
                                             this->data[static_cast<size_t>(taken.kind)].get(), notes))
         return lent;
     return PyErr_Occurred() ? nullptr : (use(object), Py_NewRef(object));

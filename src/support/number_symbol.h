@@ -1,0 +1,35 @@
+// support/number_symbol.h
+// Symbols in expressions over sizes that stand for Python's numbers, rather than for sizes: `n3` is what step
+// 3 of a region's numbers came to (guard/numbers.h), an int that is neither negative nor 2**31 or more; `f3`
+// is step 3, a float, as the bits of the double. Whoever meets a symbol asks here which kind it is.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "support/sym.h"
+
+namespace bolt {
+
+/// Of the values of ints that have a symbol; exclusive.
+constexpr int64_t kNumberLimit = int64_t{1} << 31;
+
+/// The symbol of an int step or of a float step.
+inline Sym number_symbol(int step, bool is_float) {
+  return is_float ? Sym::symbol("f" + std::to_string(step))
+                  : Sym::symbol("n" + std::to_string(step), kNumberLimit);
+}
+
+/// Does it stand for the bits of a float?
+inline bool is_float_symbol(const SymNode& symbol) {
+  return symbol.op == SymOp::Symbol && symbol.name[0] == 'f';
+}
+
+/// The step that a symbol stands for; -1: it is no number's.
+inline int number_step(const SymNode& symbol) {
+  const bool number = is_float_symbol(symbol) || (symbol.op == SymOp::Symbol && symbol.name[0] == 'n');
+  return number ? std::atoi(symbol.name.c_str() + 1) : -1;
+}
+
+}  // namespace bolt
