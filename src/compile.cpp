@@ -243,8 +243,11 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
               .count();
       return finished(std::move(region));
     } catch (const SizeDemand& demand) {
-      const std::string where = demand.where.empty() ? "the " + stages.name() + " stage" : demand.where;
-      if (!sizes.solve(demand, where + " (" + demand.what() + ")")) throw;
+      const std::string where = (demand.where.empty() ? "the " + stages.name() + " stage" : demand.where) +
+                                " (" + demand.what() + ")";
+      if (sizes.solve(demand, where)) continue;
+      if (!sizes.asks_early(demand)) throw;
+      return replayed("a random number would have to be known when compiling: " + where, true);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
       return replayed(error.what(), true);

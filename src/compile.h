@@ -8,6 +8,7 @@
 
 #include "program/region.h"
 #include "record/tape.h"
+#include "support/number_symbol.h"
 #include "support/size_fact.h"
 
 namespace bolt {
@@ -26,9 +27,9 @@ struct Recorded {
   Road road = Road::compile;
   std::string name;               // of the region, for dumps and logs
   std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
-  std::vector<SizeValue> number_symbols;  // symbols of numbers that do (guard/numbers.h)
-  std::vector<SizeValue> number_sizes;    // numbers computed from all of them, that Python code goes on with
-  std::vector<SizeFact> size_facts;       // what the run took for granted about them, over tape symbols
+  std::vector<NumberSymbol> number_symbols;  // of numbers that do
+  std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with
+  std::vector<SizeFact> size_facts;     // what the run took for granted about them, over tape symbols
 };
 
 /// Never throws for what cannot be compiled: the region then replays its tape and says why. Internal failures

@@ -19,7 +19,7 @@ _HINTS = [
     (r"aten::(nonzero|masked_select|unique|_unique|index)", "use masks and torch.where, whose sizes are known"),
     (r"tolist|numpy|__array__", "keep the computation on tensors, or move the conversion out of the model"),
     (r"time\.", "measure around the compiled call"),
-    (r"random\.", "draw with torch (torch.rand), or outside and pass it in"),
+    (r"random\.|random number", "draw with torch (torch.rand), or outside and pass it in"),
     (r"is disabled|graph_break", "this end was asked for; take the mark away to have none"),
     (r"C function that is not known", "torchbolt.allow_in_graph(f) says that f may be called without a region's end"),
     (r"generator from outside|iterator from outside|from outside is advanced", "loop over a list, or make it inside"),

@@ -396,6 +396,7 @@ class Functionalizer {
     Call c = call(e);
     auto ids = results(e);
     if (row.view) {
+      if (first_tensor(e) < 0) return lower_number(c, e);
       auto steps = row.view(c);
       if (!steps) return false;
       TensorId parent = first_tensor(e);
@@ -418,6 +419,16 @@ class Functionalizer {
       check_shape(c, values[i], ids[i]);
       define_root(ids[i], values[i]);
     }
+    return true;
+  }
+
+  /// A number as a tensor of some element type: the transforms of torch.func convert the numbers they meet.
+  bool lower_number(const Call& c, const Entry& e) {
+    const auto ids = results(e);
+    const bool converts = ids.size() == 1 && ids[0] >= 0 && tape_.tensors[ids[0]].sizes.empty();
+    const auto dtype = converts ? record::to_bolt(tape_.tensors[ids[0]].dtype) : std::nullopt;
+    if (!dtype) return false;
+    define_root(ids[0], c.operand("self", *dtype));
     return true;
   }
 

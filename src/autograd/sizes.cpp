@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "support/number_symbol.h"
-
 namespace bolt::autograd {
 
 Sym tape_symbol(record::TensorId id, int dim) {
@@ -46,10 +44,11 @@ bool surely_large(Sym s) { return grows(s) && at_least(s) >= 2; }
 }  // namespace
 
 Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
-             const std::vector<SizeValue>& numbers, std::vector<SizeFact> recorded)
+             const std::vector<NumberSymbol>& numbers, std::vector<SizeFact> recorded)
     : recorded_(std::move(recorded)) {
-  for (const SizeValue& number : numbers)
-    symbols_.push_back({number.size, -1, number_step(*number.size.node()), number.recorded});
+  for (const NumberSymbol& number : numbers)
+    symbols_.push_back(
+        {number.symbol, -1, number_step(*number.symbol.node()), number.recorded, number.early});
   for (size_t i = 0; i < tape.inputs.size() && i < dynamic.size(); ++i) {
     const record::TensorInfo& info = tape.tensors[static_cast<size_t>(tape.inputs[i])];
     for (size_t d = 0; d < info.sizes.size() && d < 64; ++d)
@@ -63,6 +62,15 @@ const SizeSymbol* Sizes::find(Sym symbol) const {
   for (const SizeSymbol& s : symbols_)
     if (s.symbol == symbol) return &s;
   return nullptr;
+}
+
+bool Sizes::holds_early(Sym s) const {
+  std::vector<Sym> inside;
+  collect_symbols(s, &inside);
+  return std::any_of(inside.begin(), inside.end(), [&](Sym symbol) {
+    const SizeSymbol* found = find(symbol);
+    return found && found->early;
+  });
 }
 
 std::vector<Sym> Sizes::of_input(const record::TensorInfo& info) const {
@@ -116,6 +124,8 @@ void Sizes::note(std::vector<SizeFact>& into, SizeFact fact) const {
 
 bool Sizes::decide(Sym a, Relation relation, Sym b, const std::string& where) {
   a = resolve(a), b = resolve(b);
+  for (Sym side : {a, b})
+    if (holds_early(side)) throw SizeDemand(side);
   const bool yes = holds(hint(a), relation, hint(b));
   if (a == b || (a - b).is_const()) return yes;
   const bool turn = relation == Relation::lt || relation == Relation::le;
@@ -172,15 +182,16 @@ bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
     std::string what =
         "size " + std::to_string(s->dim) + " of input " + std::to_string(s->input) + " is " + with.str();
     if (s->input < 0)
-      what =
-          "a number is " +
-          (is_float_symbol(*symbol.node()) ? detail::concat(std::bit_cast<double>(with.value())) : with.str());
+      what = "a number is " + (is_float_symbol(*symbol.node())
+                                   ? detail::concat(std::bit_cast<double>(with.value()))
+                                   : with.str());
     given_up_.push_back(what + ": " + where);
   }
   return true;
 }
 
 bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
+  if (asks_early(demand)) return false;
   const Sym a = resolve(demand.a), b = resolve(demand.b);
   if (demand.equal && hint(a) == hint(b)) {
     if (a == b || equate(a, b, where)) return true;

@@ -12,6 +12,8 @@
 // the recorded run; either leaves the fact that guards it, and lowering begins again. Numbers that happen to
 // be equal in the recorded run are never taken for the same symbol without such a demand.
 //
+// An *early* number (a random one) is drawn when the region runs. A demand for it cannot be answered.
+//
 // Sizes 0 and 1 are never symbols, and an expression that was 2 or more stays so (`large` below):
 // broadcasting, contiguity and the order of strides mean the same in every call then. Of a number that is no
 // size nothing is known but that it is not negative (`n4`), or nothing at all (`f4`, the bits of a float).
@@ -23,6 +25,7 @@
 #include <vector>
 
 #include "record/tape.h"
+#include "support/number_symbol.h"
 #include "support/size_demand.h"
 #include "support/size_fact.h"
 
@@ -33,6 +36,7 @@ struct SizeSymbol {
   int input = -1;  ///< tape input; -1: a number (guard/numbers.h)
   int dim = 0;     ///< of a number: its step
   int64_t hint = 0;
+  bool early = false;
 };
 
 class Sizes {
@@ -40,8 +44,8 @@ class Sizes {
   Sizes() = default;
   /// `dynamic`: by tape input, a bit for each dimension that differs between calls. `numbers`: symbols of
   /// numbers that do, and their values.
-  Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, const std::vector<SizeValue>& numbers,
-        std::vector<SizeFact> recorded);
+  Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
+        const std::vector<NumberSymbol>& numbers, std::vector<SizeFact> recorded);
 
   bool any() const { return !symbols_.empty(); }
   /// Sizes of a tape input.
@@ -55,7 +59,8 @@ class Sizes {
   /// Forgets what one lowering bound and took for granted; what was solved stays.
   void begin_again();
 
-  /// Did `a relation b` hold in the recorded run? It is taken for granted from now on, or its opposite.
+  /// Did `a relation b` hold in the recorded run? It is taken for granted from now on, or its opposite. A
+  /// demand for numbers of which nothing can be taken for granted.
   bool decide(Sym a, Relation relation, Sym b, const std::string& where);
   /// The recording's own facts, once everything is bound. Throws SizeDemand where they ask for a new
   /// beginning.
@@ -63,6 +68,10 @@ class Sizes {
 
   /// Answers a demand; false: nothing can be solved.
   bool solve(const SizeDemand& demand, const std::string& where);
+  /// Nothing can be solved, because the demand is for an early number.
+  bool asks_early(const SizeDemand& demand) const {
+    return holds_early(demand.a) || (demand.equal && holds_early(demand.b));
+  }
   /// Every size becomes a number, as recorded; numbers stay what they are.
   void give_up(const record::Tape& tape, const std::string& where);
 
@@ -77,6 +86,7 @@ class Sizes {
 
  private:
   const SizeSymbol* find(Sym symbol) const;
+  bool holds_early(Sym s) const;
   bool equate(Sym a, Sym b, const std::string& where);
   bool replace(Sym symbol, Sym with, const std::string& where);
   void note(std::vector<SizeFact>& into, SizeFact fact) const;

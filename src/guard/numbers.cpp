@@ -1,6 +1,7 @@
 // guard/numbers.cpp: see numbers.h.
 #include "guard/numbers.h"
 
+#include <algorithm>
 #include <bit>
 #include <type_traits>
 
@@ -42,9 +43,14 @@ PyObject* call(const NumberStep& step, const std::vector<PyRef>& values) {
 
 }  // namespace
 
+Phase Numbers::phase_of(const NumberStep& step) const {
+  Phase phase = step.op == NumberOp::data ? Phase::late : step.phase;
+  for (int arg : step.args) phase = std::max(phase, steps[static_cast<size_t>(arg)].phase);
+  return phase;
+}
+
 int Numbers::add(NumberStep step) {
-  step.late = step.op == NumberOp::data;
-  for (int arg : step.args) step.late |= steps[static_cast<size_t>(arg)].late;
+  step.phase = phase_of(step);
   steps.push_back(std::move(step));
   return static_cast<int>(steps.size()) - 1;
 }
@@ -71,11 +77,11 @@ PyObject* compute_step(const NumberStep& step, const std::vector<PyRef>& values)
 
 }  // namespace
 
-bool Numbers::compute_late(const std::function<PyObject*(int output, int64_t element)>& data,
-                           std::vector<PyRef>& values) const {
+bool Numbers::go_on(Phase phase, std::vector<PyRef>& values,
+                    const std::function<PyObject*(int output, int64_t element)>& data) const {
   for (size_t i = 0; i < steps.size(); ++i) {
     const NumberStep& step = steps[i];
-    if (!step.late) continue;
+    if (step.phase != phase) continue;
     values[i] =
         PyRef::steal(step.op == NumberOp::data ? data(step.kind, step.element) : compute_step(step, values));
     if (step.op == NumberOp::data && values[i] &&
@@ -91,7 +97,7 @@ bool Numbers::compute(const std::vector<PyObject*>& registers,
                       std::vector<PyRef>& values) const {
   values.clear();
   for (const NumberStep& step : steps) {
-    if (step.late) {
+    if (step.phase != Phase::check) {
       values.emplace_back();
       continue;
     }

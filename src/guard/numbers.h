@@ -6,8 +6,10 @@
 // ints of any length, rounding and division by zero mean what they mean in eager, and a step that raises is a
 // guard that fails. A comparison whose outcome the run went by is a step with a fact: what it came to.
 //
-// What comes out of a tensor (item()) is known when the program has run. Such steps, and those that rest on
-// them, are *late*: no guard, no size and no step that may raise can be one.
+// Most steps are computed while guards are checked. Two kinds are *open* then: a random number, which may be
+// drawn only once the guards held, and what comes out of a tensor (item()), which is known when the program
+// has run. They and what rests on them are computed in a later Phase: no guard, no size and no step that may
+// raise can be one.
 //
 // In expressions over sizes a symbol stands for a step (support/number_symbol.h).
 #pragma once
@@ -22,6 +24,13 @@
 
 namespace bolt::guard {
 
+/// When a step is computed, in order.
+enum class Phase : uint8_t {
+  check,  ///< while guards are checked, which may be often
+  early,  ///< the guards held; the program is given it
+  late,   ///< the program has run
+};
+
 enum class NumberOp : uint8_t {
   source,    ///< the object in register `kind` of the check
   data,      ///< late: element `element` of output `kind` of the program, as `object` (int or float)
@@ -32,7 +41,7 @@ enum class NumberOp : uint8_t {
   positive,
   invert,
   compare,  ///< `kind`: Py_LT, ...
-  call,     ///< a C function that depends on its arguments only: `object`(steps...)
+  call,     ///< `object`(steps...), a C function that depends on its arguments only, or is called early
 };
 
 struct NumberStep {
@@ -42,7 +51,7 @@ struct NumberStep {
   Sym size;
   std::vector<int> args;
   int64_t element = 0;
-  bool late = false;  ///< set by Numbers::add
+  Phase phase = Phase::check;  ///< Numbers::add makes it that of the last operand, if that is later
 };
 
 /// What the recorded run went by.
@@ -57,15 +66,17 @@ struct Numbers {
   std::vector<NumberFact> facts;
 
   int add(NumberStep step);
+  Phase phase_of(const NumberStep& step) const;
 
-  /// The values of all steps but the late ones. `size_of` gives the value of a size given the steps so far.
-  /// False: one of them raised, or is no symbol's value any more. No exception is left set.
+  /// The values of all steps of the check; the others stay null. `size_of` gives the value of a size given
+  /// the steps so far. False: one of them raised, or is no symbol's value any more. No exception is left set.
   bool compute(const std::vector<PyObject*>& registers,
                const std::function<int64_t(Sym, const std::vector<PyRef>&)>& size_of,
                std::vector<PyRef>& values) const;
-  /// The late ones; `data` gives an element of an output, new. False with an exception.
-  bool compute_late(const std::function<PyObject*(int output, int64_t element)>& data,
-                    std::vector<PyRef>& values) const;
+  /// Those of a later phase, given those before it; `data` gives an element of an output, new. False with an
+  /// exception.
+  bool go_on(Phase phase, std::vector<PyRef>& values,
+             const std::function<PyObject*(int output, int64_t element)>& data = {}) const;
   /// The first fact that does not hold; null: all do.
   const NumberFact* broken(const std::vector<PyRef>& values) const;
   /// "self.step ** 2" with `source` for the text of a register's source.

@@ -496,13 +496,6 @@ void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> 
     if (step.op == NumberOp::size) step.size = sizes[next++];
 }
 
-int64_t Program::symbol_of(const SizeSource& s, const Found& found) const {
-  int64_t number = 0;
-  if (s.slot >= 0) return size_of(*found.tensors[static_cast<size_t>(s.slot)], s.dim);
-  symbol_value(found.numbers[static_cast<size_t>(s.dim)].get(), &number);
-  return number;
-}
-
 int64_t Program::value_of(Sym size, c10::TensorImpl* const* tensors,
                           const std::vector<PyRef>& numbers) const {
   if (size.is_const()) return size.value();
@@ -538,7 +531,9 @@ bool Program::check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>&
   }
   for (const SizeSource& s : sizes_) {
     int64_t ignored;
-    if (s.slot >= 0 || symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &ignored)) continue;
+    if (s.slot >= 0 || numbers_.steps[static_cast<size_t>(s.dim)].phase != Phase::check ||
+        symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &ignored))
+      continue;
     if (why)
       *why = text_of(s.dim) + " is an int below 2**31 and not negative (now " +
              short_repr(numbers[static_cast<size_t>(s.dim)].get()) + ")";

@@ -82,8 +82,6 @@ class Program {
   /// "self.cache[0]": where the tensor of a slot was found.
   std::string place_of(int slot) const;
   const Numbers& numbers() const { return numbers_; }
-  /// The value of a symbol of the program, as a check found it.
-  int64_t symbol_of(const SizeSource& symbol, const Found& found) const;
 
   /// If sizes of tensors and numbers are all that differs from what was recorded: adds which.
   void add_differences(PyObject* const* roots, size_t nroots, Differences& into);

@@ -17,7 +17,6 @@ struct Kitchen {
   const std::vector<PyRef>& objects;
   PyObject* const* tensors;
   const std::vector<PyRef>& numbers;
-  const std::vector<PyRef>& early;
   std::vector<PyRef>& values;
 
   PyObject* at(int value) const { return value < 0 ? nullptr : values[static_cast<size_t>(value)].get(); }
@@ -183,7 +182,6 @@ struct Kitchen {
       case Make::format:
         return format_text(at(step.parts[0]), static_cast<int>(step.number), at(step.parts[1]));
       case Make::join: return join(step);
-      case Make::early: return Py_NewRef(early[static_cast<size_t>(step.number)].get());
     }
     return nullptr;
   }
@@ -279,24 +277,11 @@ PyObject* format_text(PyObject* value, int conversion, PyObject* spec) {
   return text ? PyObject_Format(text.get(), spec) : nullptr;
 }
 
-bool Recipe::run_early(const std::vector<PyRef>& objects, std::vector<PyRef>& results) const {
-  for (const EarlyCall& call : early) {
-    std::vector<PyObject*> args;
-    for (const auto& [object, reg] : call.args)
-      args.push_back(reg < 0 ? object.get() : objects[static_cast<size_t>(reg)].get());
-    results.push_back(
-        PyRef::steal(PyObject_Vectorcall(call.callable.get(), args.data(), args.size(), nullptr)));
-    if (!results.back()) return false;
-  }
-  return true;
-}
-
 bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                 const std::vector<PyRef>& numbers, const std::vector<PyRef>& early_results,
-                 std::vector<PyRef>& values) const {
+                 const std::vector<PyRef>& numbers, std::vector<PyRef>& values) const {
   values.clear();
   values.resize(makes.size());
-  Kitchen kitchen{*this, objects, tensors, numbers, early_results, values};
+  Kitchen kitchen{*this, objects, tensors, numbers, values};
   for (size_t i = 0; i < makes.size(); ++i) {
     values[i] = PyRef::steal(kitchen.make(makes[i]));
     if (values[i]) continue;
@@ -311,10 +296,9 @@ bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
 }
 
 PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                             const std::vector<PyRef>& numbers,
-                             const std::vector<PyRef>& early_results) const {
+                             const std::vector<PyRef>& numbers) const {
   std::vector<PyRef> values;
-  if (!run(objects, tensors, numbers, early_results, values) || result < 0) return nullptr;
+  if (!run(objects, tensors, numbers, values) || result < 0) return nullptr;
   return Py_NewRef(values[static_cast<size_t>(result)].get());
 }
 
@@ -322,7 +306,7 @@ std::vector<std::string> Recipe::describe() const {
   static const char* const make_names[] = {
       "constant",  "source",      "tensor",    "number",    "tuple",     "list",   "dict",    "set",
       "frozenset", "deque",       "slice",     "function",  "method",    "cell",   "partial", "instance",
-      "call",      "set_context", "exception", "traceback", "generator", "format", "join",    "early"};
+      "call",      "set_context", "exception", "traceback", "generator", "format", "join"};
   static const char* const effect_names[] = {"set_item",  "delete_item", "extend",       "replace",
                                              "set_cell",  "set_field",   "replace_dict", "set_context",
                                              "generator", "call"};

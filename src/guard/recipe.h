@@ -42,7 +42,6 @@ enum class Make : uint8_t {
   generator,    ///< of the function parts[0], or one of code `object` that has ended; filled
   format,       ///< parts[0] as text, as by FORMAT_VALUE with conversion `number` and spec parts[1]
   join,         ///< the strings parts, one after another
-  early,        ///< what the `number`-th of Recipe::early gave
 };
 
 enum class Fill : uint8_t {
@@ -106,17 +105,6 @@ struct GeneratorRecipe {
   std::vector<int> locals, stack;
 };
 
-/// A call made before the region's program runs, because that needs its result: callable(*args). Arguments
-/// are objects, or those in a register of the check.
-struct EarlyCall {
-  struct Given {
-    PyRef object;
-    int reg = -1;
-  };
-  PyRef callable;
-  std::vector<Given> args;
-};
-
 /// What FORMAT_VALUE gives, by CPython alone: `conversion` 0 none, 1 str, 2 repr, 3 ascii; `spec` may be
 /// null. New.
 PyObject* format_text(PyObject* value, int conversion, PyObject* spec);
@@ -132,21 +120,16 @@ struct Recipe {
   std::vector<FrameRecipe> frames;  ///< region ended inside a call: where to go on
   std::vector<GeneratorRecipe> generators;
   std::vector<CallSite> call_sites;
-  std::vector<EarlyCall> early;
-
-  /// Makes the early calls, in order. False with an exception.
-  bool run_early(const std::vector<PyRef>& objects, std::vector<PyRef>& results) const;
 
   /// Makes everything, applies the effects. `objects` are Found::objects, `tensors` the program's outputs as
-  /// Python tensors (both borrowed), `numbers` Found::numbers, `early` what run_early gave. On success
-  /// `values` holds one reference each and true is returned; false leaves an exception set and no effect
-  /// applied.
+  /// Python tensors (both borrowed), `numbers` the steps of Numbers, of all phases. On success `values` holds
+  /// one reference each and true is returned; false leaves an exception set and no effect applied.
   bool run(const std::vector<PyRef>& objects, PyObject* const* tensors, const std::vector<PyRef>& numbers,
-           const std::vector<PyRef>& early, std::vector<PyRef>& values) const;
+           std::vector<PyRef>& values) const;
 
   /// run, and the result: new reference or null with an exception.
   PyObject* run_result(const std::vector<PyRef>& objects, PyObject* const* tensors,
-                       const std::vector<PyRef>& numbers = {}, const std::vector<PyRef>& early = {}) const;
+                       const std::vector<PyRef>& numbers = {}) const;
 
   std::vector<std::string> describe() const;
 };

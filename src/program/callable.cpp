@@ -1,7 +1,6 @@
 // program/callable.cpp: see compiled.h. A call from the first guard to the result, and the Python type.
 #include "program/callable.h"
 
-#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -72,28 +71,27 @@ PyObject* element_of(PyObject* tensor, int64_t element) {
                                   : PyLong_FromLongLong(number.toLong());
 }
 
-/// Runs an entry whose guards have just held. Throws IndexOutOfRange before anything can be seen of it.
+/// Runs an entry whose guards have just held. Throws IndexOutOfRange before anything can be seen of it, but
+/// for the random numbers that were drawn.
 Outcome run_entry(const Entry& entry, const guard::Found& found) {
   Outcome outcome;
   auto run = [&]() -> PyObject* {
     HANDLE_TH_ERRORS
-    std::vector<PyRef> early;
-    if (!entry.recipe.run_early(found.objects, early)) return nullptr;
     std::vector<at::Tensor> inputs;
     inputs.reserve(entry.tape_input_slot.size());
     for (int slot : entry.tape_input_slot)
-      inputs.push_back(
-          slot < -1
-              ? at::scalar_tensor(PyFloat_AsDouble(early[static_cast<size_t>(-2 - slot)].get()), at::kDouble)
-          : slot < 0 ? at::Tensor()
-                     : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
-                           found.tensors[slot])));
+      inputs.push_back(slot < 0
+                           ? at::Tensor()
+                           : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
+                                 found.tensors[slot])));
     // Another call may use `found` while the GIL is away.
     const std::vector<PyRef> objects = found.objects;
     std::vector<PyRef> numbers = found.numbers;
+    const guard::Numbers& steps = entry.guards->numbers();
+    if (!steps.go_on(guard::Phase::early, numbers)) return nullptr;
     std::vector<int64_t> values;
     for (const autograd::SizeSymbol& s : entry.region->symbols())
-      if (s.input < 0) values.push_back(entry.guards->symbol_of({s.symbol, -1, s.dim}, found));
+      if (s.input < 0) guard::symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &values.emplace_back());
     std::vector<at::Tensor> outputs;
     if (entry.region->releases_gil()) {
       pybind11::gil_scoped_release no_gil;
@@ -107,16 +105,14 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
       tensors.push_back(PyRef::steal(THPVariable_Wrap(std::move(t))));
       borrowed.push_back(tensors.back().get());
     }
-    if (!entry.guards->numbers().compute_late(
-            [&](int output, int64_t element) {
-              return element_of(borrowed[static_cast<size_t>(output)], element);
-            },
-            numbers))
-      return nullptr;
+    auto element = [&](int output, int64_t at) {
+      return element_of(borrowed[static_cast<size_t>(output)], at);
+    };
+    if (!steps.go_on(guard::Phase::late, numbers, element)) return nullptr;
     if (entry.changes_thread) entry.after.enter();
-    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), numbers, early);
+    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), numbers);
     std::vector<PyRef> made;
-    if (!entry.recipe.run(objects, borrowed.data(), numbers, early, made)) return nullptr;
+    if (!entry.recipe.run(objects, borrowed.data(), numbers, made)) return nullptr;
     outcome.frames = suspended_run(entry.recipe, made);
     return nullptr;
     END_HANDLE_TH_ERRORS

@@ -68,10 +68,8 @@ struct Entry {
   std::shared_ptr<Pending> pending;  ///< of that compilation
   size_t nargs = 0;
   PyRef kwnames;
-  /// Per tape input: the slot among the guarded tensors; -1: a constant; below: early_slot.
+  /// Per tape input: the slot among the guarded tensors; -1: a constant.
   std::vector<int> tape_input_slot;
-  /// The input is a tensor of what Recipe::early[index] gave.
-  static int early_slot(Py_ssize_t index) { return -2 - static_cast<int>(index); }
   std::vector<observe::BreakReason> breaks;
   /// Dimensions that the user wants to be symbols, by tensor slot.
   std::vector<std::pair<int, uint64_t>> marked;

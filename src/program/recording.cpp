@@ -1,7 +1,6 @@
 // program/recording.cpp
 // A run, recorded -> an entry: joins the observer of Python with the recorder of operators, hands both their
 // findings to the compiler, and deals with what cannot be kept.
-#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -99,6 +98,7 @@ class Bridge final : public observe::RecorderHooks {
   }
   PyObject* lend_float(Sym symbol, double value, const std::shared_ptr<SizeNotes>& notes) override {
     HANDLE_TH_ERRORS
+    recorder.follows_sizes = true;
     const c10::SymFloat number = record::make_symfloat(symbol, value, notes);
     return torch::get_symfloat_class()(pybind11::cast(number.toSymNodeImpl())).release().ptr();
     END_HANDLE_TH_ERRORS
@@ -113,7 +113,7 @@ class Bridge final : public observe::RecorderHooks {
     return PyFloat_CheckExact(number) ? lend_float(symbol, PyFloat_AS_DOUBLE(number), notes)
                                       : lend(symbol, PyLong_AsLongLong(number), notes);
   }
-  bool follows_data() override { return options_.road == Road::compile && !options_.backend; }
+  bool lends_open() override { return options_.road == Road::compile && !options_.backend; }
   bool follows_number(PyObject*, const guard::Source& source,
                       const std::vector<std::string>& names) override {
     if (options_.dynamic == Dynamic::never) return false;
@@ -138,21 +138,6 @@ class Bridge final : public observe::RecorderHooks {
   }
   int64_t writes(PyObject* tensor) override { return recorder.writes(THPVariable_Unpack(tensor)); }
   void take_back() override { recorder.take_back(); }
-  PyObject* early_tensor(Py_ssize_t index, double value) override {
-    // Other compilers are given what the call was given.
-    if (options_.backend || options_.road != Road::compile) return nullptr;
-    for (const auto& [tensor, known] : early_)
-      if (known == index) return THPVariable_Wrap(tensor);
-    c10::impl::ExcludeDispatchKeyGuard unseen(record::kKey);
-    early_.emplace_back(at::scalar_tensor(value, at::kDouble), index);
-    return THPVariable_Wrap(early_.back().first);
-  }
-  /// The early call whose result a tape input holds; -1: none.
-  Py_ssize_t early_index(const at::Tensor& t) const {
-    for (const auto& [tensor, index] : early_)
-      if (tensor.is_same(t)) return index;
-    return -1;
-  }
   bool knows(PyObject* tensor) override { return recorder.find(THPVariable_Unpack(tensor)).has_value(); }
   void instruction(const char* file, const char* function, int line) override {
     recorder.instruction(file, function, line);
@@ -232,7 +217,6 @@ class Bridge final : public observe::RecorderHooks {
   bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_map<int, uint64_t> dynamic_;  ///< by slot
-  std::vector<std::pair<at::Tensor, Py_ssize_t>> early_;
 };
 
 std::vector<bool> used_inputs(const record::Tape& tape, const std::vector<record::TensorId>& wanted) {
@@ -353,9 +337,7 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   auto used = used_inputs(recorder.tape(), bridge.wanted);
   auto on_objects = slots_on_objects(*entry->guards);
   for (size_t i = 0; i < recorder.inputs().size(); ++i) {
-    int slot = bridge.slot_of(recorder.inputs()[i]);
-    if (const Py_ssize_t early = bridge.early_index(recorder.inputs()[i]); early >= 0)
-      slot = Entry::early_slot(early);
+    const int slot = bridge.slot_of(recorder.inputs()[i]);
     auto constant = recorder.constants().find(static_cast<int>(i));
     if (slot == -1 && used[i]) {
       if (constant == recorder.constants().end())

@@ -32,4 +32,11 @@ inline int number_step(const SymNode& symbol) {
   return number ? std::atoi(symbol.name.c_str() + 1) : -1;
 }
 
+/// A symbol that a recording computed with, and what it was.
+struct NumberSymbol {
+  Sym symbol;
+  int64_t recorded = 0;
+  bool early = false;  ///< known once the guards held (guard::Phase): no guard can say what it is
+};
+
 }  // namespace bolt

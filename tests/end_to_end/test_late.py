@@ -135,6 +135,114 @@ def test_arithmetic_of_random_numbers_as_operands():
     check(lambda x: (x * random.uniform(1, 3), x * (2 * random.random() - 1)), *X)
 
 
+R = random.random
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x > R(), R() < x, x == R()),
+        lambda x: x[0] * R() + R(),  # a tensor without dimensions stays float32
+        lambda x: (x.long() * R(), x.half() + R(), (x > 1) * R()),
+        lambda x: (R() / x, R() - x, x / R()),
+        lambda x: x.add(1).__imul__(2) * (R() / 3 - 1) + -R(),
+        lambda x: (R() // 0.3, R() % 0.7, [R(), f"{R():.3f}"]),
+        lambda x: torch.func.vmap(lambda t: t * R())(x),
+        lambda x: torch.func.grad(lambda t: (t * R()).sum())(x),
+    ],
+)
+def test_random_numbers_wherever_nothing_asks_for_them(fn):
+    check(fn, *X)
+
+
+def test_random_numbers_in_place():
+    def fn(x):
+        y = x + 1
+        y *= R()
+        y -= R()
+        return y
+
+    check(fn, *X)
+
+
+def test_random_numbers_of_a_generator_from_outside():
+    class Noise:
+        def __init__(self):
+            self.draw = random.Random(5)
+
+        def __call__(self, x):
+            return x * self.draw.random()
+
+    eager, compiled = Noise(), torchbolt.compile(Noise(), fullgraph=True)
+    for x in X * 2:
+        torch.testing.assert_close(compiled(x), eager(x))
+
+
+@pytest.mark.parametrize(
+    "fn, regions",
+    [
+        (lambda x: x * 2 if R() > 0.5 else x * 3, 2),  # one after each outcome
+        (lambda x: (x * 2) ** R(), 1),
+        (lambda x: x * 2 / (1 + 1 / R()), 3),  # up to it, and on with its value, then with any
+        (lambda x: [x * 2, x * 3][int(R() * 2)], 1),
+    ],
+)
+def test_what_depends_on_a_random_number_ends_the_region(fn, regions):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for seed in range(6):
+        random.seed(seed)
+        want = fn(X[0]), random.random()
+        random.seed(seed)
+        torch.testing.assert_close((compiled(X[0]), random.random()), want)
+    stats = torchbolt.stats()
+    assert (stats["regions"], stats["eager_fallbacks"]) == (regions, 0)
+    assert any("a random number decides" in reason for reason in stats["break_reasons"])
+
+
+def test_an_operator_without_a_row_does_not_keep_a_random_number():
+    # Complex numbers have no kernels, and ATen's operator wants the number: the region is replayed with each call's.
+    def fn(x):
+        return x.to(torch.complex64) * R()
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for seed in range(4):
+        random.seed(seed)
+        want = fn(X[0])
+        random.seed(seed)
+        torch.testing.assert_close(compiled(X[0]), want)
+    stats = torchbolt.stats()
+    assert (stats["regions"], stats["eager_fallbacks"]) == (1, 1)
+
+
+def test_random_numbers_under_gradients():
+    def fn(x):
+        return (x * x * R()).sum()
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for seed in range(3):
+        a, b = X[0].clone().requires_grad_(), X[0].clone().requires_grad_()
+        random.seed(seed)
+        fn(a).backward()
+        random.seed(seed)
+        compiled(b).backward()
+        torch.testing.assert_close(b.grad, a.grad)
+    assert torchbolt.stats()["regions"] == 1
+
+
+def test_random_numbers_for_another_compiler():
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x: (x * 2, R()), backend="eager", fullgraph=True)
+    for seed in range(3):
+        random.seed(seed)
+        want = R()
+        random.seed(seed)
+        assert compiled(X[0])[1] == want
+    assert torchbolt.stats()["regions"] == 1
+
+
 def test_a_method_in_c_where_a_region_ends():
     check(lambda x: x * random.randint(2, 2), X[0], breaks=1, regions=1)
 

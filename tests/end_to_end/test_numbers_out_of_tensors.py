@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import torchbolt
 
@@ -107,6 +108,36 @@ def test_kept_in_a_list_from_outside():
     for x in FLOATS * 2:
         fn(x)
     assert got == losses and torchbolt.stats()["regions"] == 1
+
+
+def test_quotients():
+    check(
+        lambda x: (x.sum().item() / 3, x.sum().item() // 2.0, x.sum().item() % 0.75, x.sum().item() / len(x)), FLOATS, 1
+    )
+    check(lambda x: (x.sum().item() / 3, x.sum().item() // 2, x.sum().item() % 5, ~x.sum().item()), WHOLE, 1)
+
+
+def test_division_by_what_is_followed():
+    # A guard on what divides is enough: it must not be 0.
+    def mean(x, count):
+        return x.sum().item() / count, x.sum().item() / x.shape[0]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(mean, fullgraph=True)
+    for n in (2, 3, 5, 7):
+        x = torch.arange(n) + 1.0
+        assert compiled(x, n + 1) == mean(x, n + 1)
+    assert torchbolt.stats()["regions"] == 2
+    with pytest.raises(ZeroDivisionError):
+        torchbolt.compile(mean)(x, 0)
+
+
+def test_sizes_of_what_was_scaled_by_a_number():
+    def fn(x):
+        y = x * x.mean().item()
+        return F.layer_norm(y, y.shape)
+
+    check(fn, FLOATS, 1)
 
 
 def test_division_by_what_may_be_zero():

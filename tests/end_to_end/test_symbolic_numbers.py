@@ -159,6 +159,27 @@ def test_one_program_for_all_numbers(fn, calls, compiled):
     run(fn, calls, compiled)
 
 
+def test_a_view_that_begins_at_a_number():
+    def fn(x, n):
+        return x[n], x[n:], x[n : n + 2], x.narrow(0, n, 2)
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, fullgraph=True)
+    x = torch.randn(6, 5)
+    for n in (2, 3, 0, 1, 4):
+        for got, want in zip(fast(x, n), fn(x, n), strict=True):
+            assert got.data_ptr() == want.data_ptr() and got.stride() == want.stride()
+            assert torch.equal(got, want)
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_numbers_inside_a_transform():
+    def fn(x, a, n):
+        return torch.func.vmap(lambda row: row * a + n)(x), torch.func.grad(lambda t: (t * a).sum())(x)
+
+    run(fn, [(0.5, 2), (0.25, 3), (3.0, 5), (1.0, 4)], 2)
+
+
 def test_rows_by_number():
     run(as_index_of_rows, [(0,), (1,), (2,), (3,), (1,)], 2)
 

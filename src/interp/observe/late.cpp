@@ -1,8 +1,8 @@
 // interp/observe/late.cpp
 // What need not end a region: things that are only shown to the user, texts and tensors made of data that
-// nothing looks at, random numbers. (Numbers taken out of tensors are followed: sizes.cpp.)
+// nothing looks at. (Numbers taken out of tensors, and random ones, are followed: sizes.cpp.)
 //
-//   print(f"loss {loss.item():.3f}")      item() gives a late number, the format a late text, print is
+//   print(f"loss {loss.item():.3f}")      item() gives an open number, the format a late text, print is
 //   delayed
 //
 // A *delayed call* (print, warnings.warn, a logger's methods, what config.reorderable_logging_functions
@@ -40,11 +40,8 @@ using interp::Semantics;
 PyObject* World::make_late(PyObject* object, Make make, std::vector<PyRef> parts, Py_ssize_t number) {
   PyRef held = PyRef::steal(object);
   if (!object) return nullptr;
-  PyRef mine = is_number(object) ? PyRef::steal(own_number(object)) : held;
-  if (!mine) return nullptr;
-  PyObject* result = Py_NewRef(mine.get());
-  late_[result] = {std::move(mine), make, std::move(parts), number};
-  return result;
+  late_[object] = {held, make, std::move(parts), number};
+  return held.release();
 }
 
 bool World::holds_late(PyObject* object) const {
@@ -81,11 +78,6 @@ class Unseen {
 /// Texts this short may be one object for all who have them.
 bool has_own_address(PyObject* text) { return PyUnicode_CheckExact(text) && PyUnicode_GET_LENGTH(text) > 1; }
 
-PyObject* operator_function(const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("_operator"));
-  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
-}
-
 }  // namespace
 
 bool Recording::can_show(PyObject* tensor) {
@@ -95,7 +87,7 @@ bool Recording::can_show(PyObject* tensor) {
 PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
   if (spec && world.late(spec)) return nullptr;
   const bool tensor = guard::is_tensor(value) && !world.late(value);
-  if (tensor ? !can_show(value) : !world.late(value) && !world.is_late(value)) return nullptr;
+  if (tensor ? !can_show(value) : !world.late(value) && !world.is_open(value)) return nullptr;
   PyRef text;
   {
     Unseen unseen(hooks_);
@@ -116,54 +108,6 @@ PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_
   return world.make_late(text, Make::join, std::move(parts));
 }
 
-/// x + y and the like of late floats with numbers: what cannot raise.
-PyObject* Recording::late_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right) {
-  const Late *a = world.late(left), *b = world.late(right);
-  if (!a && !b) return nullptr;
-  static const std::pair<int, const char*> kOperators[] = {{interp::Binary::add, "add"},
-                                                           {interp::Binary::subtract, "sub"},
-                                                           {interp::Binary::multiply, "mul"},
-                                                           {interp::Binary::true_divide, "truediv"}};
-  const char* name = nullptr;
-  for (const auto& [number, function] : kOperators)
-    if (number == op % interp::Binary::inplace) name = function;
-  auto fits = [](PyObject* operand) {
-    return PyFloat_CheckExact(operand) || (PyLong_CheckExact(operand) && _PyLong_NumBits(operand) < 64);
-  };
-  if (!name || !fits(left) || !fits(right) || (!PyFloat_CheckExact(left) && !PyFloat_CheckExact(right)))
-    return nullptr;
-  if (op % interp::Binary::inplace == interp::Binary::true_divide && (b || PyObject_IsTrue(right) != 1))
-    return nullptr;
-  if (!a) world.use(left);
-  if (!b) world.use(right);
-  PyRef function = PyRef::steal(operator_function(name));
-  if (!function) return nullptr;
-  return world.make_late(Semantics::binary_op(frame, op, left, right), Make::call,
-                         {function, PyRef::share(left), PyRef::share(right)});
-}
-
-/// A number that an early call gave, or arithmetic of such numbers (Python's floats are float64), as a tensor
-/// of the region's. Null without an exception: it is not one of these.
-PyRef Recording::as_tensor(PyObject* number) {
-  const Late* late = world.late(number);
-  if (late && late->make == Make::early)
-    return PyRef::steal(hooks_.early_tensor(late->number, PyFloat_AS_DOUBLE(number)));
-  if (!late || late->make != Make::call || late->parts.size() != 3) return {};
-  PyObject *left = late->parts[1].get(), *right = late->parts[2].get();
-  const PyRef a = as_tensor(left), b = as_tensor(right);
-  if (PyErr_Occurred() || (!a && world.late(left)) || (!b && world.late(right))) return {};
-  return PyRef::steal(
-      PyObject_CallFunctionObjArgs(late->parts[0].get(), a ? a.get() : left, b ? b.get() : right, nullptr));
-}
-
-/// tensor * random.random(): the operand as a tensor, where eager's arithmetic cannot tell the two apart.
-PyRef Recording::as_operand(PyObject* operand, PyObject* other) {
-  if (!guard::is_tensor(other) || world.late(other) || !PyFloat_CheckExact(operand)) return {};
-  const bool fits = guard::has_numbers(other) && guard::is_floating(other) &&
-                    guard::rank_of(*guard::tensor_impl(other)) > 0;
-  return fits ? as_tensor(operand) : PyRef();
-}
-
 /// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.
 bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                               PyObject* result, const Frame& frame) {
@@ -180,25 +124,6 @@ bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& 
   }
   Py_XDECREF(world.make_late(Py_NewRef(result), Make::call, std::move(parts)));
   return true;
-}
-
-/// random.random(): nothing else in a region can change what it gives, so it is called before. The region's
-/// operators may use it.
-PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
-                                PyObject* self, PyObject* kwnames) {
-  if (row.name != "_random.Random.random" || kwnames || all.size() != 1) return nullptr;
-  guard::EarlyCall call{PyRef::share(callable), {}};
-  if (!self) {  // a method descriptor and the generator
-    Known* known = world.find(all[0]);
-    if (!known || known->source->access == Access::constant) return nullptr;
-    call.args.push_back({{}, world.tree->keep(known->source)});
-  } else if (Known* known = world.find(callable); !known || known->source->access != Access::constant) {
-    return nullptr;
-  }
-  PyObject* value = self ? PyObject_CallNoArgs(callable) : PyObject_CallOneArg(callable, all[0]);
-  if (!value) return nullptr;
-  world.early.push_back(std::move(call));
-  return world.make_late(value, Make::early, {}, static_cast<Py_ssize_t>(world.early.size()) - 1);
 }
 
 // -- Delayed calls

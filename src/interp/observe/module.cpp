@@ -29,7 +29,6 @@ struct Collector final : RecorderHooks {
   bool knows(PyObject*) override { return true; }
   int64_t writes(PyObject*) override { return -1; }
   void take_back() override {}
-  PyObject* early_tensor(Py_ssize_t, double) override { return nullptr; }
   void instruction(const char*, const char*, int) override {}
   const char* wants_end() override { return nullptr; }
   bool reshaped() override { return false; }

@@ -46,9 +46,9 @@ class RecorderHooks {
   virtual PyObject* lend_data(Sym, PyObject*, PyObject*, const std::shared_ptr<SizeNotes>&) {
     return nullptr;
   }
-  /// May numbers be taken out of tensors without ending the region? From now on operators may be lent
-  /// numbers.
-  virtual bool follows_data() { return false; }
+  /// May operators be lent numbers that are not known while guards are checked (guard::Phase)? Other
+  /// compilers are given what the call was given.
+  virtual bool lends_open() { return false; }
   /// The number found at `source` differs between calls. From now on operators may be lent numbers.
   virtual bool follows_number(PyObject*, const guard::Source&, const std::vector<std::string>&) {
     return false;
@@ -71,9 +71,6 @@ class RecorderHooks {
   virtual int64_t writes(PyObject* tensor) = 0;
   /// What operators did since `instruction` is not part of the region, which goes on.
   virtual void take_back() = 0;
-  /// A tensor that holds what the region's `index`-th early call gave (in this run `value`), to be an operand
-  /// of its operators. New; null without an exception: the region cannot have that.
-  virtual PyObject* early_tensor(Py_ssize_t index, double value) = 0;
   /// An operator runs: Python code it is made of (torch.library.custom_op) is its own affair.
   virtual bool in_operator() const { return false; }
   /// Did an operator change the sizes or strides of the tensor it was called on (x.t_())? The program repeats
@@ -111,12 +108,13 @@ struct Observation {
   End end = End::raised;
   std::unique_ptr<guard::Program> guards;
   guard::Recipe recipe;
-  std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
-  std::string unsound;              ///< not empty: must not be cached, and why
-  bool retry = false;               ///< and the next recording will not come to that point
-  guard::ThreadState before;        ///< what it began in
-  guard::ThreadState after;         ///< what the region left the thread in
-  std::vector<SizeValue> number_sizes, number_symbols;  ///< of the guards' numbers, see World
+  std::vector<BreakReason> breaks;      ///< why the region ended; later ones were run plainly
+  std::string unsound;                  ///< not empty: must not be cached, and why
+  bool retry = false;                   ///< and the next recording will not come to that point
+  guard::ThreadState before;            ///< what it began in
+  guard::ThreadState after;             ///< what the region left the thread in
+  std::vector<SizeValue> number_sizes;  ///< of the guards' numbers, see World
+  std::vector<NumberSymbol> number_symbols;
   std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls
   int64_t instructions = 0;          ///< and how many were run, the one that ended it included
   bool cacheable() const { return end != End::raised && unsound.empty(); }

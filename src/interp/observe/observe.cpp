@@ -80,14 +80,15 @@ SourceLine line_of(PyCodeObject* code, int pc) {
 
 void Recording::end_if_wanted(Frame& frame) {
   if (!on) return;
+  const char* asked = world.asked_open();
   const char* why = hooks_.wants_end();
-  if (why) end_here(frame, why);
+  if (why || asked) end_here(frame, why ? why : asked, true);
 }
 
-void Recording::end_here(Frame& frame, const std::string& why, bool drop_instruction) {
+void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   if (!on) return;
   Raised raised;
-  if (!drop_instruction || !hooks_.wants_end()) mark(frame);
+  if (!drop && !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
   on = false;
   breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
@@ -152,8 +153,9 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     if (!observation->after.can_follow(before)) world.distrust("thread state is left changed");
   }
   observation->breaks = std::move(recording.breaks);
-  observation->unsound = world.unsound;
   observation->retry = recording.retry;
+  if (world.asked_open()) world.distrust("something asked what a number is that only the run knows");
+  observation->unsound = world.unsound;
   observation->size_facts = world.notes->facts;
   observation->number_sizes = world.number_sizes;
   observation->number_symbols = world.number_symbols;

@@ -143,15 +143,6 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
     PyObject* value = size_arithmetic(frame, op, left, right, &handled);
     if (handled) return value;
   }
-  if (on) {
-    if (PyObject* value = late_arithmetic(frame, op, left, right)) return value;
-    if (PyErr_Occurred()) return nullptr;
-    const PyRef a = as_operand(left, right), b = as_operand(right, left);
-    if (PyErr_Occurred()) return nullptr;
-    if ((a || b) && (kind == interp::Binary::add || kind == interp::Binary::subtract ||
-                     kind == interp::Binary::multiply || kind == interp::Binary::true_divide))
-      return binary_op(frame, op, a ? a.get() : left, b ? b.get() : right);
-  }
   // Sequences that are joined or repeated keep the numbers in them as they are.
   const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
   for (PyObject* operand : {left, right})

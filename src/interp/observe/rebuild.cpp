@@ -448,7 +448,6 @@ void Rebuilder::effects() {
     int target = value(generator.get());
     recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator.get()), {}});
   }
-  recipe.early = world_.early;
   for (const DelayedCall& call : world_.calls) {
     std::vector<int> args;
     for (const PyRef& arg : call.args) args.push_back(value(arg.get()));

@@ -34,9 +34,10 @@ class Recording final : public interp::Semantics {
   bool resumable = true;                      ///< the run may be suspended where the region ends
   bool retry = false;  ///< not to be kept, but the next one ends before the instruction that was too much
 
-  /// Ends the region before the instruction in progress.
-  void end_here(Frame& frame, const std::string& why, bool drop_instruction = true);
-  /// As end_here, with the recorder's reason, if it has one.
+  /// Ends the region before the instruction in progress. `drop`: what operators did since mark() belongs to
+  /// that instruction, as where the recorder wants the end.
+  void end_here(Frame& frame, const std::string& why, bool drop = false);
+  /// As end_here, if the recorder has a reason, or torch asked what an open number is (World::is_open).
   void end_if_wanted(Frame& frame);
   /// From now on regions end before this instruction, for this reason.
   void not_past(PyObject* code, int pc, const std::string& why);
@@ -136,14 +137,9 @@ class Recording final : public interp::Semantics {
   bool can_show(PyObject* tensor);
   PyObject* late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec);
   PyObject* late_join(PyObject* text, PyObject* const* items, Py_ssize_t n);
-  PyObject* late_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right);
-  PyRef as_operand(PyObject* operand, PyObject* other);
-  PyRef as_tensor(PyObject* number);
   /// `result` of a native call whose size is data: it becomes late. False: the region must end.
   bool late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                      PyObject* result, const Frame& frame);
-  PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
-                       PyObject* self, PyObject* kwnames);
   interp::CallStart start_next_of_callback(Frame& frame, PyObject* iterator);
   PyRef delayed_argument(Frame& frame, PyObject* arg, bool as_text);
   bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
@@ -153,6 +149,8 @@ class Recording final : public interp::Semantics {
   void use_others(const std::vector<PyObject*>& numbers);
   PyObject* expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   PyObject* take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
+  PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
+                       PyObject* self, PyObject* kwnames);
   PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
   PyObject* number_call(PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);

@@ -234,7 +234,7 @@ PyObject* Recording::number_call(PyObject* callable, const std::vector<PyObject*
 PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
   constexpr int64_t kMostElements = 64;
   const Conversion take = takes_data(row);
-  if (!take || all.size() != 1 || !guard::is_tensor(all[0]) || !hooks_.follows_data()) return nullptr;
+  if (!take || all.size() != 1 || !guard::is_tensor(all[0]) || !hooks_.lends_open()) return nullptr;
   PyObject* tensor = all[0];
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   int64_t elements = 1;
@@ -254,6 +254,24 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   PyRef copy = PyRef::steal(plain ? PyObject_CallMethod(plain.get(), "clone", nullptr) : nullptr);
   int64_t element = 0;
   return copy ? follow_elements(world, taken.release(), copy.get(), element) : nullptr;
+}
+
+/// random.random(): drawn only once the guards of a call held, since nobody can put a number back. Nothing
+/// else in a region can change what it gives, so it is drawn before the program runs, whose operators may be
+/// given it. Null without an exception: not here.
+PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
+                                PyObject* self, PyObject* kwnames) {
+  using guard::NumberOp;
+  if (row.name != "_random.Random.random" || kwnames || all.size() != 1) return nullptr;
+  // A bound method, or the method of the class and the generator.
+  PyObject* from = self ? callable : all[0];
+  Known* known = world.find(from);
+  if (!known || (known->source->access == Access::constant) != (self != nullptr)) return nullptr;
+  PyObject* value = self ? PyObject_CallNoArgs(callable) : PyObject_CallOneArg(callable, all[0]);
+  if (!value) return nullptr;
+  guard::NumberStep draw{NumberOp::call, 0, PyRef::share(callable), {}, {}, 0, guard::Phase::early};
+  if (!self) draw.args = {world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}})};
+  return world.computed(value, std::move(draw));
 }
 
 PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {

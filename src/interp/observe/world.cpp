@@ -187,6 +187,15 @@ void World::carried(PyObject* object, Source* source) {
 
 bool World::is_scalar(PyObject* object) const { return object && (is_number(object) || late_.count(object)); }
 
+namespace {
+
+const char* why_open(guard::Phase phase) {
+  return phase == guard::Phase::late ? "the value of a tensor decides what is computed"
+                                     : "a random number decides what is computed";
+}
+
+}  // namespace
+
 void World::use(PyObject* object) {
   if ((lazy_.empty() && followed_.empty() && late_.empty()) || !object) return;
   if (late_.count(object)) return late_use();
@@ -194,9 +203,10 @@ void World::use(PyObject* object) {
     if (auto at = followed_.find(object); at != followed_.end()) {
       Followed& number = at->second;  // held on: the address stays its own
       if (number.used) return;
-      if (is_late(object)) end_region("the value of a tensor decides what is computed");
+      const guard::Phase phase = phase_of(object);
+      if (phase != guard::Phase::check) end_region(why_open(phase));
       number.used = true;
-      if (number.step >= 0 && numbers.steps[static_cast<size_t>(number.step)].late) return;
+      if (phase != guard::Phase::check) return;
       if (!number.expression.is_const())
         notes->add(std::exchange(number.expression, 0), Relation::eq, PyLong_AsLongLong(object));
       else
@@ -271,27 +281,39 @@ PyObject* World::follow(PyObject* number, Sym expression) {
   return mine;
 }
 
-bool World::is_late(PyObject* number) const {
+guard::Phase World::phase_of(PyObject* number) const {
   auto at = followed_.find(number);
-  return at != followed_.end() && !at->second.used && at->second.step >= 0 &&
-         numbers.steps[static_cast<size_t>(at->second.step)].late;
+  return at == followed_.end() || at->second.used || at->second.step < 0
+             ? guard::Phase::check
+             : numbers.steps[static_cast<size_t>(at->second.step)].phase;
 }
 
-namespace {
-
-/// Of late numbers: what raises for some of them must be seen by the interpreter.
-bool may_raise(const guard::NumberStep& step) {
+/// Of a step that rests on open numbers, and did not raise in this run. What raises for others must be seen
+/// by the interpreter. A divisor that guards know need only stay different from 0.
+bool World::cannot_raise(const guard::NumberStep& step) {
+  using guard::NumberOp;
   namespace Binary = interp::Binary;
-  switch (step.op) {
-    case guard::NumberOp::negative:
-    case guard::NumberOp::positive: return false;
-    case guard::NumberOp::binary:
-      return step.kind != Binary::add && step.kind != Binary::subtract && step.kind != Binary::multiply;
-    default: return true;
+  if (step.op == NumberOp::negative || step.op == NumberOp::positive || step.op == NumberOp::invert)
+    return true;
+  if (step.op != NumberOp::binary) return false;
+  switch (step.kind) {
+    case Binary::add:
+    case Binary::subtract:
+    case Binary::multiply: return true;
+    case Binary::true_divide:
+    case Binary::floor_divide:
+    case Binary::remainder: {
+      const guard::NumberStep& divisor = numbers.steps[static_cast<size_t>(step.args[1])];
+      if (divisor.phase != guard::Phase::check) return false;
+      if (divisor.op == NumberOp::constant) return true;
+      PyRef zero = PyRef::steal(PyLong_FromLong(0));
+      const int nothing = numbers.add({NumberOp::constant, 0, zero, {}, {}});
+      went_by({NumberOp::compare, Py_NE, {}, {}, {step.args[1], nothing}}, Py_True);
+      return true;
+    }
+    default: return false;
   }
 }
-
-}  // namespace
 
 PyObject* World::data_number(PyObject* number, PyObject* tensor, int64_t element) {
   PyRef held = PyRef::steal(number);
@@ -308,16 +330,20 @@ PyObject* World::data_number(PyObject* number, PyObject* tensor, int64_t element
 }
 
 PyObject* World::computed(PyObject* number, guard::NumberStep step) {
-  bool late = false;
-  for (int arg : step.args) late |= numbers.steps[static_cast<size_t>(arg)].late;
-  if (late && may_raise(step)) return end_region("the value of a tensor decides what is computed"), number;
+  const bool rests_on_open = std::any_of(step.args.begin(), step.args.end(), [&](int arg) {
+    return numbers.steps[static_cast<size_t>(arg)].phase != guard::Phase::check;
+  });
+  if (rests_on_open && !cannot_raise(step)) return end_region(why_open(numbers.phase_of(step))), number;
+  follows_ = true;
   PyRef held = PyRef::steal(number);
   PyObject* mine = own_number(number);
   return mine ? follow_step(mine, numbers.add(std::move(step))) : nullptr;
 }
 
 PyObject* World::follow_step(PyObject* number, int step) {
-  const bool has_symbol = PyLong_CheckExact(number) && !numbers.steps[static_cast<size_t>(step)].late;
+  // Open ints have none: whether they are in a symbol's range is not known.
+  const bool has_symbol =
+      PyLong_CheckExact(number) && numbers.steps[static_cast<size_t>(step)].phase == guard::Phase::check;
   followed_[number] = {PyRef::share(number), has_symbol ? symbol_of(step, number) : Sym(0), step};
   return number;
 }
@@ -327,9 +353,10 @@ Sym World::symbol_of(int step, PyObject* number) {
   int64_t value;
   if (!guard::symbol_value(number, &value)) return 0;
   const Sym symbol = number_symbol(step, PyFloat_CheckExact(number));
-  auto same = [&](const SizeValue& known) { return known.size == symbol; };
+  auto same = [&](const NumberSymbol& known) { return known.symbol == symbol; };
   if (std::none_of(number_symbols.begin(), number_symbols.end(), same))
-    number_symbols.push_back({symbol, value});
+    number_symbols.push_back(
+        {symbol, value, numbers.steps[static_cast<size_t>(step)].phase == guard::Phase::early});
   return symbol;
 }
 
@@ -348,9 +375,8 @@ int World::step_of(PyObject* number) {
 }
 
 void World::went_by(guard::NumberStep step, PyObject* value) {
-  for (int arg : step.args)
-    if (numbers.steps[static_cast<size_t>(arg)].late)
-      return end_region("the value of a tensor decides what is computed");
+  if (const guard::Phase phase = numbers.phase_of(step); phase != guard::Phase::check)
+    return end_region(why_open(phase));
   numbers.facts.push_back({numbers.add(std::move(step)), PyRef::share(value), notes->where});
 }
 
@@ -394,17 +420,21 @@ void World::use_sizes(PyObject* tensor) {
       notes->add(size, Relation::eq, guard::size_of(impl, d));
 }
 
-PyObject* World::lend(PyObject* object, bool data) {
+PyObject* World::lend(PyObject* object, bool operand) {
   if (!holds_followed(object)) return Py_NewRef(object);
   if (const Sym* size = followed(object)) return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
-  if (is_late(object)) {
-    const int step = step_of(object);
-    const guard::NumberStep& taken = numbers.steps[static_cast<size_t>(step)];
-    if (data && taken.op == guard::NumberOp::data)
-      if (PyObject* lent = hooks_.lend_data(number_symbol(step, PyFloat_CheckExact(object)), object,
-                                            this->data[static_cast<size_t>(taken.kind)].get(), notes))
-        return lent;
-    return PyErr_Occurred() ? nullptr : (use(object), Py_NewRef(object));
+  if (is_open(object)) {
+    const int at = step_of(object);
+    const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+    const bool is_float = PyFloat_CheckExact(object);
+    PyObject* lent = nullptr;
+    open_lent_ = true;
+    if (operand && step.op == guard::NumberOp::data)
+      lent = hooks_.lend_data(number_symbol(at, is_float), object, data[static_cast<size_t>(step.kind)].get(),
+                              notes);
+    else if (operand && step.phase == guard::Phase::early && is_float && hooks_.lends_open())
+      lent = hooks_.lend_float(symbol_of(at, object), PyFloat_AS_DOUBLE(object), notes);
+    return lent || PyErr_Occurred() ? lent : (use(object), Py_NewRef(object));
   }
   if (PyFloat_CheckExact(object))
     return hooks_.lend_float(symbol_of(step_of(object), object), PyFloat_AS_DOUBLE(object), notes);
@@ -422,6 +452,23 @@ PyObject* World::lend(PyObject* object, bool data) {
   }
   if (!list || PyList_Check(object)) return list.release();
   return PyList_AsTuple(list.get());
+}
+
+const char* World::asked_open() {
+  if (!std::exchange(open_lent_, false)) return nullptr;
+  guard::Phase last = guard::Phase::check;
+  std::erase_if(notes->facts, [&](const SizeFact& fact) {
+    std::vector<Sym> symbols;
+    collect_symbols(fact.a, &symbols);
+    collect_symbols(fact.b, &symbols);
+    guard::Phase phase = guard::Phase::check;
+    for (Sym symbol : symbols)
+      if (const int step = number_step(*symbol.node()); step >= 0)
+        phase = std::max(phase, numbers.steps[static_cast<size_t>(step)].phase);
+    last = std::max(last, phase);
+    return phase != guard::Phase::check;
+  });
+  return last == guard::Phase::check ? nullptr : why_open(last);
 }
 
 PyObject* World::dict_get(PyObject* dict, PyObject* key) {

@@ -46,8 +46,8 @@ struct WrittenField {
   PyRef before;  ///< may be null
 };
 
-/// A number or text that the run has taken from tensors and that nothing has read yet: every later call makes
-/// it anew at the region's end. Only where it is needed earlier does it end the region.
+/// A text or tensor made of tensors' contents that nothing has read yet: every later call makes it anew at
+/// the region's end. Only where it is needed earlier does it end the region.
 struct Late {
   PyRef object;
   guard::Make make;
@@ -100,10 +100,9 @@ class World {
   }
   void use_all();
 
-  // -- Late texts, tensors and numbers (late.cpp)
+  // -- Late texts and tensors (late.cpp)
   // ----------------------------------------------------------------------------------------------------
-  /// Makes `object` (stolen, may be null) a late one, under an address of its own. New, null with an
-  /// exception.
+  /// Makes `object` (stolen, may be null; nobody else's) a late one. New, null with an exception.
   PyObject* make_late(PyObject* object, guard::Make make, std::vector<PyRef> parts, Py_ssize_t number = 0);
   const Late* late(PyObject* object) const {
     auto at = late_.find(object);
@@ -117,25 +116,28 @@ class World {
   int64_t version_of(PyObject* tensor) const;
   std::vector<Awaited> awaited;
   std::vector<DelayedCall> calls;
-  std::vector<guard::EarlyCall> early;
   std::vector<PyRef> resumed;  ///< generators from outside that the run went on with
 
   // -- Numbers that differ between calls
   // ----------------------------------------------------------------------------------------------------
   // Such a number is *followed*: it has an address of its own, and World knows what it was computed from. An
   // int as an expression over sizes and symbols of numbers, which is what sizes can be computed from in turn;
-  // a float, and an int that has no symbol, as a step of `numbers`.
+  // a float, and an int that has no symbol, as a step of `numbers`. It is *open* while later calls do not
+  // know it when they check their guards (guard::Phase): what needs its value ends the region.
 
   /// The expression of a followed int; null: it has none.
   const Sym* followed(PyObject* object) const;
   bool follows_number(PyObject* object) const;
-  bool is_late(PyObject* number) const;
+  /// When later calls know it; numbers that are not followed are what they are.
+  guard::Phase phase_of(PyObject* number) const;
+  bool is_open(PyObject* number) const { return phase_of(number) != guard::Phase::check; }
   bool follows() const { return follows_; }
   /// The expression of an int, followed or not.
   Sym expression(PyObject* number) const;
   /// `number` (stolen, may be null) was computed as `expression`: itself, or a followed copy. New.
   PyObject* follow(PyObject* number, Sym expression);
-  /// `number` (stolen, an int or a float) was computed by this step: a followed copy. New.
+  /// `number` (stolen, an int or a float) was computed by this step: a followed copy, or the region ends.
+  /// New.
   PyObject* computed(PyObject* number, guard::NumberStep step);
   /// The step of a number, followed or not.
   int step_of(PyObject* number);
@@ -156,9 +158,13 @@ class World {
   PyObject* tensor_sizes(PyObject* tensor);
   /// The sizes of `tensor` are taken for what they are.
   void use_sizes(PyObject* tensor);
-  /// `object` with torch.SymInts and SymFloats for the followed numbers it is or holds. `data`: also for one
-  /// that was taken out of a tensor. New, null with an exception.
-  PyObject* lend(PyObject* object, bool data = false);
+  /// `object` with torch.SymInts and SymFloats for the followed numbers it is or holds. `operand`: of an
+  /// operation that does not ask what it is, so that an open one can be lent too. New, null with an
+  /// exception.
+  PyObject* lend(PyObject* object, bool operand = false);
+  /// Did torch ask, since this was called last, what an open number is that it was lent? Why the region ends
+  /// then; null: no. The questions are struck out.
+  const char* asked_open();
 
   // -- Reads. Results are borrowed; null means absent (guarded) without an exception.
   // ----------------------------
@@ -203,13 +209,14 @@ class World {
   std::vector<std::pair<PyRef, PyRef>> written_context;  ///< variable, value before (may be null)
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
   guard::Numbers numbers;
-  std::vector<SizeValue> number_sizes;    ///< what the steps that are sizes were, in order
-  std::vector<SizeValue> number_symbols;  ///< the symbols of steps, and what they were
+  std::vector<SizeValue> number_sizes;       ///< what the steps that are sizes were, in order
+  std::vector<NumberSymbol> number_symbols;  ///< the symbols of steps, and what they were
 
  private:
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;
-  void late_use() { end_region("reads a number, text or tensor that is only made where the region ends"); }
+  void late_use() { end_region("reads a text or tensor that is only made where the region ends"); }
+  bool cannot_raise(const guard::NumberStep& step);
   Source* source_for(PyObject* object);
   void guard_whole(PyObject* contents, Known& known);
 
@@ -226,6 +233,7 @@ class World {
   PyObject* follow_step(PyObject* number, int step);
   Sym symbol_of(int step, PyObject* number);
   bool follows_ = false;
+  bool open_lent_ = false;  ///< since asked_open
   std::unordered_map<PyObject*, Followed> followed_;
   std::unordered_map<const Source*, PyObject*> leaves_;  ///< numbers found there, held by followed_
   std::vector<PyObject*> lazy_;                          ///< those not used so far
