@@ -144,7 +144,8 @@ class Recording final : public interp::Semantics {
   PyRef delayed_argument(Frame& frame, PyObject* arg, bool as_text);
   bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
              PyObject** result);
-  // sizes.cpp: operations on numbers that differ between calls. *handled: the result is the operation's.
+  // numbers.cpp, sizes.cpp: operations on numbers that differ between calls. *handled: the result is the
+  // operation's.
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   void use_others(const std::vector<PyObject*>& numbers);
   PyObject* expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);

@@ -118,7 +118,7 @@ class World {
   std::vector<DelayedCall> calls;
   std::vector<PyRef> resumed;  ///< generators from outside that the run went on with
 
-  // -- Numbers that differ between calls
+  // -- Numbers that differ between calls (followed.cpp)
   // ----------------------------------------------------------------------------------------------------
   // Such a number is *followed*: it has an address of its own, and World knows what it was computed from. An
   // int as an expression over sizes and symbols of numbers, which is what sizes can be computed from in turn;
@@ -247,5 +247,7 @@ bool is_number(PyObject* object);
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);
 bool is_deque(PyObject* object);
+/// A tuple or a list: PySequence_Fast_GET_ITEM gives its items.
+inline bool is_sequence(PyObject* object) { return PyTuple_Check(object) || PyList_Check(object); }
 
 }  // namespace bolt::observe

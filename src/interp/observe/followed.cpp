@@ -1,0 +1,353 @@
+// interp/observe/followed.cpp
+// Numbers that differ between calls, as World knows them (see world.h): where they come from, what they were
+// computed from, and what becomes of them when somebody wants to know one.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <unordered_set>
+
+#include "interp/compat.h"
+#include "interp/observe/world.h"
+#include "interp/semantics.h"
+
+namespace bolt::observe {
+
+bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
+
+PyObject* own_number(PyObject* number) {
+  if (PyFloat_CheckExact(number)) return PyFloat_FromDouble(PyFloat_AS_DOUBLE(number));
+#if BOLT_PY312
+  constexpr size_t first_digit = offsetof(PyLongObject, long_value.ob_digit);
+#else
+  constexpr size_t first_digit = offsetof(PyLongObject, ob_digit);
+#endif
+  // Past the header an int is plain data; CPython's own ways of copying share the small ones.
+  constexpr size_t head = sizeof(PyObject);
+  const size_t digits = _PyLong_NumBits(number) / PyLong_SHIFT + 1;
+  auto* copy = reinterpret_cast<PyObject*>(_PyLong_New(static_cast<Py_ssize_t>(digits)));
+  if (!copy) return nullptr;
+  const size_t used = std::max<size_t>(1, (_PyLong_NumBits(number) + PyLong_SHIFT - 1) / PyLong_SHIFT);
+  std::memcpy(reinterpret_cast<char*>(copy) + head, reinterpret_cast<char*>(number) + head,
+              first_digit + used * sizeof(digit) - head);
+  return copy;
+}
+
+PyObject* World::found(PyObject* object, Source* source) {
+  if (!is_number(object) || follows_number(object) ||
+      !hooks_.follows_number(object, *source, tree->root_names))
+    return reached(object, source), object;
+  if (auto at = leaves_.find(source); at != leaves_.end()) return at->second;
+  PyObject* mine = own_number(object);
+  if (!mine) return PyErr_Clear(), reached(object, source), object;
+  PyRef held = PyRef::steal(follow_leaf(mine, source));
+  return leaves_[source] = held.get();
+}
+
+/// `number` lies at `source` and has an address of its own. Stolen and returned.
+PyObject* World::follow_leaf(PyObject* number, Source* source) {
+  source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(number)));
+  follows_ = true;
+  return follow_step(number, numbers.add({guard::NumberOp::source, tree->keep(source), {}, {}, {}}));
+}
+
+void World::carried(PyObject* object, Source* source) {
+  // Made by the run: operators and guards do not tell all that its class knows about it.
+  if (guard::is_tensor(object) && guard::sees_operators(object))
+    distrust("a tensor with __torch_dispatch__ crosses a region's end");
+  if (!is_number(object) || find(object)) return reached(object, source);
+  if (hooks_.follows_number(object, *source, tree->root_names)) {
+    PyRef held = PyRef::steal(follow_leaf(Py_NewRef(object), source));
+    return;
+  }
+  source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  know(object, source).lazy = true;
+  lazy_.push_back(object);
+}
+
+bool World::is_scalar(PyObject* object) const { return object && (is_number(object) || late_.count(object)); }
+
+namespace {
+
+const char* why_open(guard::Phase phase) {
+  return phase == guard::Phase::late ? "the value of a tensor decides what is computed"
+                                     : "a random number decides what is computed";
+}
+
+}  // namespace
+
+void World::use(PyObject* object) {
+  if ((lazy_.empty() && followed_.empty() && late_.empty()) || !object) return;
+  if (late_.count(object)) return late_use();
+  if (is_number(object)) {
+    if (auto at = followed_.find(object); at != followed_.end()) {
+      Followed& number = at->second;  // held on: the address stays its own
+      if (number.used) return;
+      const guard::Phase phase = phase_of(object);
+      if (phase != guard::Phase::check) end_region(why_open(phase));
+      number.used = true;
+      if (phase != guard::Phase::check) return;
+      if (!number.expression.is_const())
+        notes->add(std::exchange(number.expression, 0), Relation::eq, PyLong_AsLongLong(object));
+      else
+        numbers.facts.push_back({number.step, PyRef::share(object), notes->where});
+      return;
+    }
+    Known* known = find(object);
+    if (!known || !known->lazy) return;
+    known->lazy = false;
+    known->source->assume(Check::equals, object);
+    lazy_.erase(std::find(lazy_.begin(), lazy_.end(), object));
+    return;
+  }
+  // Everything that native code can get at from here, up to what has guards of its own.
+  struct Search {
+    World& world;
+    std::vector<PyObject*> open;
+    std::unordered_set<PyObject*> seen;
+    void add(PyObject* found) {
+      bool ends =
+          !is_number(found) && !PyTuple_Check(found) && !PyAnySet_Check(found) && !world.late(found) &&
+          (guard::is_leaf(found) || guard::is_tensor(found) || PyType_Check(found) || PyModule_Check(found));
+      if (!ends && seen.insert(found).second) open.push_back(found);
+    }
+  } search{*this, {}, {}};
+  search.add(object);
+  constexpr size_t kMost = 10000;
+  while (!search.open.empty() && search.seen.size() < kMost) {
+    PyObject* at = search.open.back();
+    search.open.pop_back();
+    if (is_scalar(at)) {
+      use(at);
+    } else if (PySlice_Check(at)) {  // not a garbage-collected type: it has no traverse
+      auto* slice = reinterpret_cast<PySliceObject*>(at);
+      for (PyObject* part : {slice->start, slice->stop, slice->step}) search.add(part);
+    } else if (PyFunction_Check(at)) {
+      if (PyObject* closure = PyFunction_GET_CLOSURE(at)) search.add(closure);
+    } else if (traverseproc traverse = Py_TYPE(at)->tp_traverse; traverse && PyObject_IS_GC(at)) {
+      auto visit = [](PyObject* found, void* to) { return static_cast<Search*>(to)->add(found), 0; };
+      traverse(at, visit, &search);
+    }
+  }
+  if (!search.open.empty()) use_all();
+}
+
+void World::use_all() {
+  if (!late_.empty()) late_use();
+  while (!lazy_.empty()) use(lazy_.back());
+  for (auto& [object, followed] : followed_) use(object);
+}
+
+const Sym* World::followed(PyObject* object) const {
+  auto at = followed_.find(object);
+  return at == followed_.end() || at->second.expression.is_const() ? nullptr : &at->second.expression;
+}
+
+bool World::follows_number(PyObject* object) const {
+  auto at = followed_.find(object);
+  return at != followed_.end() && !at->second.used;
+}
+
+Sym World::expression(PyObject* number) const {
+  const Sym* found = followed(number);
+  return found ? *found : Sym(PyLong_AsLongLong(number));
+}
+
+PyObject* World::follow(PyObject* number, Sym expression) {
+  if (!number || expression.is_const()) return number;
+  PyRef held = PyRef::steal(number);
+  PyObject* mine = own_number(number);
+  if (mine) followed_[mine] = {PyRef::share(mine), expression};
+  return mine;
+}
+
+guard::Phase World::phase_of(PyObject* number) const {
+  auto at = followed_.find(number);
+  return at == followed_.end() || at->second.used || at->second.step < 0
+             ? guard::Phase::check
+             : numbers.steps[static_cast<size_t>(at->second.step)].phase;
+}
+
+/// Of a step that rests on open numbers, and did not raise in this run. What raises for others must be seen
+/// by the interpreter. A divisor that guards know need only stay different from 0.
+bool World::cannot_raise(const guard::NumberStep& step) {
+  using guard::NumberOp;
+  namespace Binary = interp::Binary;
+  if (step.op == NumberOp::negative || step.op == NumberOp::positive || step.op == NumberOp::invert)
+    return true;
+  if (step.op != NumberOp::binary) return false;
+  switch (step.kind) {
+    case Binary::add:
+    case Binary::subtract:
+    case Binary::multiply: return true;
+    case Binary::true_divide:
+    case Binary::floor_divide:
+    case Binary::remainder: {
+      const guard::NumberStep& divisor = numbers.steps[static_cast<size_t>(step.args[1])];
+      if (divisor.phase != guard::Phase::check) return false;
+      if (divisor.op == NumberOp::constant) return true;
+      PyRef zero = PyRef::steal(PyLong_FromLong(0));
+      const int nothing = numbers.add({NumberOp::constant, 0, zero, {}, {}});
+      went_by({NumberOp::compare, Py_NE, {}, {}, {step.args[1], nothing}}, Py_True);
+      return true;
+    }
+    default: return false;
+  }
+}
+
+PyObject* World::data_number(PyObject* number, PyObject* tensor, int64_t element) {
+  PyRef held = PyRef::steal(number);
+  PyObject* mine = own_number(number);
+  if (!mine) return nullptr;
+  PyRef type = PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(number)));
+  guard::NumberStep step{guard::NumberOp::data, static_cast<int>(data.size()), type, {}, {}, element};
+  if (!data.empty() && data.back().get() == tensor)
+    --step.kind;
+  else
+    data.push_back(PyRef::share(tensor));
+  follows_ = true;
+  return follow_step(mine, numbers.add(std::move(step)));
+}
+
+PyObject* World::computed(PyObject* number, guard::NumberStep step) {
+  const bool rests_on_open = std::any_of(step.args.begin(), step.args.end(), [&](int arg) {
+    return numbers.steps[static_cast<size_t>(arg)].phase != guard::Phase::check;
+  });
+  if (rests_on_open && !cannot_raise(step)) return end_region(why_open(numbers.phase_of(step))), number;
+  follows_ = true;
+  PyRef held = PyRef::steal(number);
+  PyObject* mine = own_number(number);
+  return mine ? follow_step(mine, numbers.add(std::move(step))) : nullptr;
+}
+
+PyObject* World::follow_step(PyObject* number, int step) {
+  // Open ints have none: whether they are in a symbol's range is not known.
+  const bool has_symbol =
+      PyLong_CheckExact(number) && numbers.steps[static_cast<size_t>(step)].phase == guard::Phase::check;
+  followed_[number] = {PyRef::share(number), has_symbol ? symbol_of(step, number) : Sym(0), step};
+  return number;
+}
+
+/// Constant: there is none.
+Sym World::symbol_of(int step, PyObject* number) {
+  int64_t value;
+  if (!guard::symbol_value(number, &value)) return 0;
+  const Sym symbol = number_symbol(step, PyFloat_CheckExact(number));
+  auto same = [&](const NumberSymbol& known) { return known.symbol == symbol; };
+  if (std::none_of(number_symbols.begin(), number_symbols.end(), same))
+    number_symbols.push_back(
+        {symbol, value, numbers.steps[static_cast<size_t>(step)].phase == guard::Phase::early});
+  return symbol;
+}
+
+int World::step_of(PyObject* number) {
+  auto at = followed_.find(number);
+  if (at == followed_.end() || at->second.used) {
+    use(number);
+    return numbers.add({guard::NumberOp::constant, 0, PyRef::share(number), {}, {}});
+  }
+  Followed& followed = at->second;
+  if (followed.step < 0) {
+    number_sizes.push_back({followed.expression, PyLong_AsLongLong(number)});
+    followed.step = numbers.add({guard::NumberOp::size, 0, {}, followed.expression, {}});
+  }
+  return followed.step;
+}
+
+void World::went_by(guard::NumberStep step, PyObject* value) {
+  if (const guard::Phase phase = numbers.phase_of(step); phase != guard::Phase::check)
+    return end_region(why_open(phase));
+  numbers.facts.push_back({numbers.add(std::move(step)), PyRef::share(value), notes->where});
+}
+
+bool World::holds_followed(PyObject* object, int depth) const {
+  if (followed_.empty() || !object) return false;
+  if (is_number(object)) return follows_number(object);
+  if (depth == 0) return false;
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
+      if (holds_followed(PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i),
+                         depth - 1))
+        return true;
+  } else if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    for (PyObject* part : {slice->start, slice->stop, slice->step})
+      if (holds_followed(part, depth - 1)) return true;
+  }
+  return false;
+}
+
+PyObject* World::tensor_size(PyObject* tensor, int dim) {
+  return follow(PyLong_FromLongLong(guard::size_of(*guard::tensor_impl(tensor), dim)),
+                hooks_.size_of(tensor, dim));
+}
+
+PyObject* World::tensor_sizes(PyObject* tensor) {
+  const int rank = guard::rank_of(*guard::tensor_impl(tensor));
+  PyRef sizes = PyRef::steal(PyTuple_New(rank));
+  for (int d = 0; sizes && d < rank; ++d) {
+    PyObject* size = tensor_size(tensor, d);
+    if (!size) return nullptr;
+    PyTuple_SET_ITEM(sizes.get(), d, size);
+  }
+  return sizes ? guard::make_torch_size(sizes.get()) : nullptr;
+}
+
+void World::use_sizes(PyObject* tensor) {
+  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
+  for (int d = 0; d < guard::rank_of(impl); ++d)
+    if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
+      notes->add(size, Relation::eq, guard::size_of(impl, d));
+}
+
+PyObject* World::lend(PyObject* object, bool operand) {
+  if (!holds_followed(object)) return Py_NewRef(object);
+  if (const Sym* size = followed(object)) return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
+  if (is_open(object)) {
+    const int at = step_of(object);
+    const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+    const bool is_float = PyFloat_CheckExact(object);
+    PyObject* lent = nullptr;
+    open_lent_ = true;
+    if (operand && step.op == guard::NumberOp::data)
+      lent = hooks_.lend_data(number_symbol(at, is_float), object, data[static_cast<size_t>(step.kind)].get(),
+                              notes);
+    else if (operand && step.phase == guard::Phase::early && is_float && hooks_.lends_open())
+      lent = hooks_.lend_float(symbol_of(at, object), PyFloat_AS_DOUBLE(object), notes);
+    return lent || PyErr_Occurred() ? lent : (use(object), Py_NewRef(object));
+  }
+  if (PyFloat_CheckExact(object))
+    return hooks_.lend_float(symbol_of(step_of(object), object), PyFloat_AS_DOUBLE(object), notes);
+  if (is_number(object)) return use(object), Py_NewRef(object);
+  if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    PyRef start = PyRef::steal(lend(slice->start)), stop = PyRef::steal(lend(slice->stop)),
+          step = PyRef::steal(lend(slice->step));
+    return start && stop && step ? PySlice_New(start.get(), stop.get(), step.get()) : nullptr;
+  }
+  PyRef list = PyRef::steal(PySequence_List(object));
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+    PyObject* item = lend(PyList_GET_ITEM(list.get(), i));
+    if (!item || PyList_SetItem(list.get(), i, item) < 0) return nullptr;
+  }
+  if (!list || PyList_Check(object)) return list.release();
+  return PyList_AsTuple(list.get());
+}
+
+const char* World::asked_open() {
+  if (!std::exchange(open_lent_, false)) return nullptr;
+  guard::Phase last = guard::Phase::check;
+  std::erase_if(notes->facts, [&](const SizeFact& fact) {
+    std::vector<Sym> symbols;
+    collect_symbols(fact.a, &symbols);
+    collect_symbols(fact.b, &symbols);
+    guard::Phase phase = guard::Phase::check;
+    for (Sym symbol : symbols)
+      if (const int step = number_step(*symbol.node()); step >= 0)
+        phase = std::max(phase, numbers.steps[static_cast<size_t>(step)].phase);
+    last = std::max(last, phase);
+    return phase != guard::Phase::check;
+  });
+  return last == guard::Phase::check ? nullptr : why_open(last);
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,325 @@
+// interp/observe/numbers.cpp
+// Operations on numbers that differ between calls: where those come from that the run makes (random ones, and
+// what is taken out of tensors), arithmetic, and comparisons. A result is followed, with its expression where
+// it is one over sizes, as a step of Python's otherwise; a comparison leaves a fact; an operator of torch is
+// lent the number. Whatever is not here takes the number for what it is (World::use).
+#include "interp/observe/recording.h"
+
+namespace bolt::observe {
+
+using interp::Semantics;
+
+namespace {
+
+namespace Binary = interp::Binary;
+
+/// The same operation with the sides changed; -1: there is none.
+int mirrored(int compare) {
+  switch (compare) {
+    case Py_LT: return Py_GT;
+    case Py_LE: return Py_GE;
+    case Py_GT: return Py_LT;
+    case Py_GE: return Py_LE;
+    default: return compare;
+  }
+}
+
+/// tensor.item(), float(tensor), int(tensor), tensor.tolist(): the function, given the tensor.
+using Conversion = PyObject* (*)(PyObject*);
+Conversion takes_data(const CFunction& row) {
+  auto item = [](PyObject* tensor) { return PyObject_CallMethod(tensor, "item", nullptr); };
+  if (row.name == "torch._C.TensorBase.item") return item;
+  if (row.name == "float") return PyNumber_Float;
+  if (row.name == "int")
+    return item;  // of ints: int(nan) raises, and nobody knows what later calls have there
+  if (row.name == "torch._C.TensorBase.tolist")
+    return [](PyObject* tensor) { return PyObject_CallMethod(tensor, "tolist", nullptr); };
+  return nullptr;
+}
+
+/// Are these ints and floats, and lists of them?
+bool holds_numbers(PyObject* object) {
+  if (!PyList_CheckExact(object)) return is_number(object);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
+    if (!holds_numbers(PyList_GET_ITEM(object, i))) return false;
+  return true;
+}
+
+/// The numbers in `object` (stolen) are the elements of `tensor` from `element` on, in order. New.
+PyObject* follow_elements(World& world, PyObject* object, PyObject* tensor, int64_t& element) {
+  if (is_number(object)) return world.data_number(object, tensor, element++);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i) {
+    PyObject* item = follow_elements(world, Py_NewRef(PyList_GET_ITEM(object, i)), tensor, element);
+    if (!item) return Py_DECREF(object), nullptr;
+    PyList_SetItem(object, i, item);
+  }
+  return object;
+}
+
+/// Only numbers that no step of a region gives: True is no number here.
+bool is_plain_number(PyObject* object) { return is_number(object) || PyBool_Check(object); }
+
+/// Of an expression over numbers alone: does it stay within 64 bits? Sizes are bounded by memory.
+bool may_overflow(Sym s) {
+  std::vector<Sym> symbols;
+  collect_symbols(s, &symbols);
+  for (Sym each : symbols)
+    if (number_step(*each.node()) < 0) return false;
+  return !symbols.empty() && upper_bound(s) == 0 && s.node()->op == SymOp::Mul;
+}
+
+/// torch.name, held for the life of the process; null with an exception.
+PyObject* torch_function(const char* name) {
+  PyRef module = PyRef::steal(PyImport_ImportModule("torch"));
+  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+}
+
+/// tensor (op) number, or the other way round, as torch's own special methods compute it; null without an
+/// exception: not here.
+PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tensor, PyObject* number,
+                      bool number_first) {
+  const int kind = op % Binary::inplace;
+  if (!number_first) {
+    const bool known = kind == Binary::add || kind == Binary::multiply || kind == Binary::subtract ||
+                       kind == Binary::true_divide || kind == Binary::power;
+    return known ? semantics.Semantics::binary_op(frame, op, tensor, number) : nullptr;
+  }
+  switch (kind) {
+    case Binary::add:
+    case Binary::multiply: return semantics.Semantics::binary_op(frame, kind, tensor, number);
+    case Binary::subtract: {
+      static PyObject* const rsub = torch_function("rsub");
+      return rsub ? PyObject_CallFunctionObjArgs(rsub, tensor, number, nullptr) : nullptr;
+    }
+    case Binary::true_divide: {
+      static PyObject* const reciprocal = torch_function("reciprocal");
+      PyRef turned =
+          PyRef::steal(reciprocal ? PyObject_CallFunctionObjArgs(reciprocal, tensor, nullptr) : nullptr);
+      return turned ? semantics.Semantics::binary_op(frame, Binary::multiply, turned.get(), number) : nullptr;
+    }
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
+  const int kind = op % Binary::inplace;
+  if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
+  at_line(frame);
+  if (guard::is_tensor(left) || guard::is_tensor(right)) {
+    const bool number_first = guard::is_tensor(right);
+    PyRef lent = PyRef::steal(world.lend(number_first ? left : right, kind != Binary::power));
+    *handled = !lent;
+    if (!lent) return nullptr;
+    mark(frame);
+    PyObject* value = with_tensor(*this, frame, op, number_first ? right : left, lent.get(), number_first);
+    *handled = value || PyErr_Occurred();
+    if (*handled) end_if_wanted(frame);
+    return value;
+  }
+  if (!is_plain_number(left) || !is_plain_number(right)) return nullptr;
+  use_others({left, right});
+  PyObject* result = expression_arithmetic(frame, op, left, right, handled);
+  if (*handled) return result;
+  result = Semantics::binary_op(frame, op, left, right);
+  if (!result) return PyErr_Clear(), nullptr;  // raised anew, for these numbers
+  if (!is_number(result)) return Py_DECREF(result), nullptr;
+  *handled = true;
+  const int x = world.step_of(left), y = world.step_of(right);
+  return world.computed(result, {guard::NumberOp::binary, kind, {}, {}, {x, y}});
+}
+
+/// Numbers that are not followed may be carried along unread (World::carried): now they are read.
+void Recording::use_others(const std::vector<PyObject*>& numbers) {
+  for (PyObject* each : numbers)
+    if (!world.follows_number(each)) world.use(each);
+}
+
+/// Arithmetic of ints as an expression over sizes.
+PyObject* Recording::expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right,
+                                           bool* handled) {
+  const int kind = op % Binary::inplace;
+  if (!world.followed(left) && !world.followed(right)) return nullptr;
+  if (!PyLong_CheckExact(left) || !PyLong_CheckExact(right)) return nullptr;
+  for (PyObject* side : {left, right})  // a followed int that has no expression
+    if (world.follows_number(side) && !world.followed(side)) return nullptr;
+  int overflow = 0;
+  const int64_t divisor = PyLong_AsLongLongAndOverflow(right, &overflow);
+  if (overflow) return nullptr;
+  PyLong_AsLongLongAndOverflow(left, &overflow);
+  if (overflow) return nullptr;
+  const Sym x = world.expression(left), y = world.expression(right);
+  Sym result;
+  switch (kind) {
+    case Binary::add: result = x + y; break;
+    case Binary::subtract: result = x - y; break;
+    case Binary::multiply: result = x * y; break;
+    case Binary::floor_divide:
+    case Binary::remainder:
+      if (divisor <= 0) return nullptr;
+      if (!y.is_const()) world.notes->add(0, Relation::lt, y);
+      result = kind == Binary::remainder ? mod(x, y) : floordiv(x, y);
+      break;
+    case Binary::power:
+      if (!y.is_const() || divisor < 1 || divisor > 4) return nullptr;
+      result = x;
+      for (int64_t i = 1; i < divisor; ++i) result *= x;
+      break;
+    default: return nullptr;
+  }
+  if (may_overflow(result)) return nullptr;
+  *handled = true;
+  return world.follow(Semantics::binary_op(frame, op, left, right), result);
+}
+
+PyObject* Recording::number_unary(Frame& frame, interp::Unary op, PyObject* value) {
+  using guard::NumberOp;
+  const NumberOp as = op == interp::Unary::negative   ? NumberOp::negative
+                      : op == interp::Unary::positive ? NumberOp::positive
+                                                      : NumberOp::invert;
+  if (const Sym* size = world.followed(value); size && op == interp::Unary::negative)
+    return world.follow(Semantics::unary_op(frame, op, value), Sym(0) - *size);
+  PyObject* result = Semantics::unary_op(frame, op, value);
+  return result ? world.computed(result, {as, 0, {}, {}, {world.step_of(value)}}) : nullptr;
+}
+
+/// A C function that gives a number for numbers: a step. A bool it gives is what the run goes by.
+PyObject* Recording::number_call(PyObject* callable, const std::vector<PyObject*>& all, bool* handled) {
+  constexpr size_t kMost = 8;
+  if (all.size() > kMost ||
+      !(PyType_Check(callable) || PyCFunction_Check(callable) || Py_IS_TYPE(callable, &PyMethodDescr_Type)))
+    return nullptr;
+  bool follows = false;
+  for (PyObject* each : all) {
+    if (!is_plain_number(each) && each != Py_None) return nullptr;
+    follows |= world.follows_number(each);
+  }
+  if (!follows) return nullptr;
+  PyObject* result = PyObject_Vectorcall(callable, all.data(), all.size(), nullptr);
+  if (!result) return PyErr_Clear(), nullptr;  // raised anew, for these numbers
+  if (!is_plain_number(result)) return Py_DECREF(result), nullptr;
+  *handled = true;
+  guard::NumberStep step{guard::NumberOp::call, 0, PyRef::share(callable), {}, {}};
+  for (PyObject* each : all) step.args.push_back(world.step_of(each));
+  if (is_number(result)) return world.computed(result, std::move(step));
+  world.went_by(std::move(step), result);
+  return result;
+}
+
+/// A number taken out of a tensor ends no region by itself: it is known again when the program has run. Null
+/// without an exception: not here.
+PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
+  constexpr int64_t kMostElements = 64;
+  const Conversion take = takes_data(row);
+  if (!take || all.size() != 1 || !guard::is_tensor(all[0]) || !hooks_.lends_open()) return nullptr;
+  PyObject* tensor = all[0];
+  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
+  int64_t elements = 1;
+  for (int d = 0; d < guard::rank_of(impl); ++d) elements *= guard::size_of(impl, d);
+  if (elements > kMostElements) return nullptr;
+  if (world.follows()) at_line(frame), world.use_sizes(tensor);  // as many numbers as elements
+  touch(frame, tensor);
+  if (!on) return nullptr;
+  mark(frame);
+  hooks_.pause(true);
+  PyRef taken = PyRef::steal(take(tensor));
+  hooks_.pause(false);
+  if (!taken || !holds_numbers(taken.get()) || (row.name == "int" && PyFloat_CheckExact(taken.get())))
+    return PyErr_Clear(), nullptr;  // by the function itself, after the region's end
+  // The tensor as it is now: it may be written to later.
+  PyRef plain = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
+  PyRef copy = PyRef::steal(plain ? PyObject_CallMethod(plain.get(), "clone", nullptr) : nullptr);
+  int64_t element = 0;
+  return copy ? follow_elements(world, taken.release(), copy.get(), element) : nullptr;
+}
+
+/// random.random(): drawn only once the guards of a call held, since nobody can put a number back. Nothing
+/// else in a region can change what it gives, so it is drawn before the program runs, whose operators may be
+/// given it. Null without an exception: not here.
+PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
+                                PyObject* self, PyObject* kwnames) {
+  using guard::NumberOp;
+  if (row.name != "_random.Random.random" || kwnames || all.size() != 1) return nullptr;
+  // A bound method, or the method of the class and the generator.
+  PyObject* from = self ? callable : all[0];
+  Known* known = world.find(from);
+  if (!known || (known->source->access == Access::constant) != (self != nullptr)) return nullptr;
+  PyObject* value = self ? PyObject_CallNoArgs(callable) : PyObject_CallOneArg(callable, all[0]);
+  if (!value) return nullptr;
+  guard::NumberStep draw{NumberOp::call, 0, PyRef::share(callable), {}, {}, 0, guard::Phase::early};
+  if (!self) draw.args = {world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}})};
+  return world.computed(value, std::move(draw));
+}
+
+PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
+  auto note = [&](int how, PyObject* a, PyObject* b, bool yes) {
+    const Sym x = world.expression(a), y = world.expression(b);
+    switch (how) {
+      case Py_EQ: return world.notes->answered(x, Relation::eq, y, yes);
+      case Py_NE: return world.notes->answered(x, Relation::ne, y, yes);
+      case Py_LT: return world.notes->answered(x, Relation::lt, y, yes);
+      case Py_LE: return world.notes->answered(x, Relation::le, y, yes);
+      case Py_GT: return world.notes->answered(y, Relation::lt, x, yes);
+      default: return world.notes->answered(y, Relation::le, x, yes);
+    }
+  };
+  if (is_plain_number(left) && is_plain_number(right)) {
+    if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
+    at_line(frame);
+    use_others({left, right});
+    *handled = true;
+    PyObject* value = Semantics::compare(frame, op, left, right);
+    if (!value) return nullptr;
+    bool expressions = true;
+    for (PyObject* side : {left, right}) {
+      int overflow = 0;
+      expressions = expressions && PyLong_CheckExact(side) &&
+                    (world.followed(side) || !world.follows_number(side)) &&
+                    (PyLong_AsLongLongAndOverflow(side, &overflow), !overflow);
+    }
+    if (expressions) {
+      note(op, left, right, value == Py_True);
+    } else {
+      const int x = world.step_of(left), y = world.step_of(right);
+      world.went_by({guard::NumberOp::compare, op, {}, {}, {x, y}}, value);
+    }
+    return value;
+  }
+  // (b, s) == x.shape: equal in every element, or different in the first that differs.
+  if ((op == Py_EQ || op == Py_NE) && is_sequence(left) && is_sequence(right) &&
+      (world.holds_followed(left, 1) || world.holds_followed(right, 1)) && Py_SIZE(left) == Py_SIZE(right)) {
+    for (PyObject* side : {left, right})
+      for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i)
+        if (PyObject* each = PySequence_Fast_GET_ITEM(side, i);
+            !PyLong_CheckExact(each) || (world.follows_number(each) && !world.followed(each)))
+          return nullptr;
+    at_line(frame);
+    for (PyObject* side : {left, right})
+      for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i) use_others({PySequence_Fast_GET_ITEM(side, i)});
+    *handled = true;
+    bool equal = true;
+    for (Py_ssize_t i = 0; equal && i < Py_SIZE(left); ++i) {
+      PyObject *a = PySequence_Fast_GET_ITEM(left, i), *b = PySequence_Fast_GET_ITEM(right, i);
+      equal = PyLong_AsLongLong(a) == PyLong_AsLongLong(b);
+      if (!equal) world.notes->facts.resize(world.notes->facts.size() - static_cast<size_t>(i));  // enough
+      note(Py_EQ, a, b, equal);
+    }
+    return Py_NewRef(equal == (op == Py_EQ) ? Py_True : Py_False);
+  }
+  for (bool turned : {false, true}) {
+    PyObject *tensor = turned ? right : left, *number = turned ? left : right;
+    if (!guard::is_tensor(tensor) || !world.follows_number(number)) continue;
+    at_line(frame);
+    PyRef lent = PyRef::steal(world.lend(number, true));
+    if (!lent) return nullptr;
+    *handled = true;
+    mark(frame);
+    PyObject* value = Semantics::compare(frame, turned ? mirrored(op) : op, tensor, lent.get());
+    end_if_wanted(frame);
+    return value;
+  }
+  return nullptr;
+}
+
+}  // namespace bolt::observe
