@@ -652,7 +652,7 @@ class Functionalizer {
   void reshaped_inputs() {
     for (const auto& [object, now] : now_) {
       const TensorInfo &first = tape_.tensors[object], &last = tape_.tensors[now];
-      if (first.input < 0) continue;
+      if (first.input < 0 || is_constant(object)) continue;  // a constant is nobody's argument
       if (first.sizes == last.sizes && first.strides == last.strides && first.offset == last.offset) continue;
       const Type shown = type_of(now);
       out_.reshaped.push_back(

@@ -53,6 +53,16 @@ def test_an_input_changes(name):
 
 
 @pytest.mark.parametrize("name", CHANGES)
+def test_a_constant_made_inside_changes_and_is_returned(name):
+    def fn(x):
+        c = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        y = x + 1
+        return CHANGES[name](c) if y.dim() else y
+
+    check(fn, lambda: torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("name", CHANGES)
 def test_an_input_changes_and_is_returned(name):
     change = CHANGES[name]
     check(lambda x: change(x), lambda: torch.randn(3, 4))
