@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "interp/generator.h"
+#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
