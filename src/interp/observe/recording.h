@@ -128,6 +128,10 @@ class Recording final : public interp::Semantics {
   /// From here on what is asked about sizes is asked by the user's line in progress.
   void at_line(Frame& frame);
 
+  // parameters.cpp: null, false: the region has ended, and eager does it
+  PyObject* make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad);
+  bool require_grad(Frame& frame, PyObject* tensor, bool yes);
+
   /// An iterator from outside; not a generator whose body ran where the region began: that is part of what it
   /// knows.
   bool is_outside(PyObject* iterator);
