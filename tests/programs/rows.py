@@ -227,7 +227,6 @@ class Row:
     regions: int = 1
     ends: tuple = ()  #: parts of the reasons for which regions end
     falls_back: str = ""  #: part of what is said when the row runs eagerly
-    anywhere: bool = False  #: results only: regions end in torch's own Python, wherever that is
     replays: str = ""  #: part of why a region runs eager's operators, which is a fall-back too
     grad: bool = False
     near: float = 1e-5
@@ -263,10 +262,8 @@ class Row:
         said = [str(w.message) for w in said if "torchbolt" in str(w.message)]
         if self.falls_back:
             assert any(self.falls_back in text for text in said), said
-        elif not self.replays and not self.anywhere:
+        elif not self.replays:
             assert not said and torchbolt.stats()["eager_fallbacks"] == 0, (said, torchbolt.stats())
-        if self.anywhere:
-            return
         assert tuple(seen) == tuple(self.expect), f"{seen}: {api.compiled_of(compiled)._recompiles()}"
         reports = api.compiled_of(compiled)._regions()
         if self.falls_back and self.regions is None:

@@ -43,7 +43,8 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "seed", Control::apart},
     {"torch.random", "get_rng_state", Control::apart},
     {"torch.random", "set_rng_state", Control::apart},
-    // Registers operators once in a process.
+    // Done once in a process.
+    {"importlib", "import_module", Control::constant},
     {"torch._functorch.predispatch", "lazy_load_decompositions", Control::constant},
     {"torchbolt.stand_ins", "_gradients", Control::allowed},
     {"torchbolt.stand_ins", "_kernel_of", Control::constant},
