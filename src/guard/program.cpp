@@ -452,7 +452,8 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   const int slot = tensors_.first_difference(impls_.data());
   std::vector<PyRef> numbers;
   if (slot < 0)
-    return check_numbers(impls_.data(), numbers, &why) && check_sizes(impls_.data(), numbers, &why) ? "" : why;
+    return check_numbers(impls_.data(), numbers, &why) && check_sizes(impls_.data(), numbers, &why) ? ""
+                                                                                                    : why;
   return place_of(slot) + " is " + tensors_.explain(slot, tensor_objects_[static_cast<size_t>(slot)]);
 }
 

@@ -223,8 +223,8 @@ struct TensorTable::Data {
   std::vector<int> written;
   std::vector<Packed> packed;  ///< of `facts`, made when they are first asked about
   std::vector<int64_t> numbers;
-  std::vector<Image> images;        ///< seen of tensors that matched; the layers of a model share a few
-  std::vector<uint32_t> image_of;   ///< by slot, in `images`
+  std::vector<Image> images;       ///< seen of tensors that matched; the layers of a model share a few
+  std::vector<uint32_t> image_of;  ///< by slot, in `images`
 
   /// More are not remembered: something differs each time that nothing asks about.
   static constexpr uint32_t kMaxImages = 4096, kNoImage = ~uint32_t{0};

@@ -5,7 +5,8 @@
 // With accumulators in registers a reduction over rows reads a strip some vectors wide down all the rows:
 // another page and, where the row's length is a power of two, the same few cache sets at each step. Rows read
 // in full run at the speed of a copy (4096 x 4096 floats, one thread: 50 GB/s against 20). Several rows at
-// once share the loads and stores of the accumulators; more than the schedule says are again too many streams.
+// once share the loads and stores of the accumulators; more than the schedule says are again too many
+// streams.
 
 #include <utility>
 
