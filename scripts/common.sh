@@ -18,3 +18,12 @@ build_jobs() {
   local fit=$((memory_kib / 1572864))
   echo $((fit < 1 ? 1 : fit < cores ? fit : cores))
 }
+
+# What tests run in: the virtual environment, failures of the compiler as errors, and no kernels from earlier runs.
+test_environment() {
+  PATH="$PWD/.venv/bin:$PATH"
+  export TORCHBOLT_STRICT=1
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+  export TORCHBOLT_CACHE_DIR=$scratch/cache
+}

@@ -3,11 +3,7 @@
 # class of transformers. Expects what scripts/setup.sh test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
 source "$(dirname "$0")/common.sh"
 
-PATH="$PWD/.venv/bin:$PATH"
-export TORCHBOLT_STRICT=1
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-export TORCHBOLT_CACHE_DIR=$scratch/cache
+test_environment
 programs=${BOLT_FUZZ_CASES:-10000} first=${BOLT_FUZZ_SEED:-$(($(date +%j) * 100000))}
 
 step "32 threads for a minute"

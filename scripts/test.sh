@@ -3,11 +3,7 @@
 # falling back to eager. Expects what scripts/setup.sh test prepares.
 source "$(dirname "$0")/common.sh"
 
-PATH="$PWD/.venv/bin:$PATH"
-export TORCHBOLT_STRICT=1
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-export TORCHBOLT_CACHE_DIR=$scratch/cache
+test_environment
 
 step "building the C++ tests"
 cmake --build build --target bolt_tests --parallel "$(build_jobs)"

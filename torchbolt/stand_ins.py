@@ -328,7 +328,8 @@ def checkpoint(function, *args, **kwargs):
     return function(*args, **own)
 
 
-STAND_INS = {
+#: In place of native functions, by their names in interp/observe/cfunctions.def.
+NATIVES = {
     "next map": _next_map,
     "next filter": _next_filter,
     "torch._C._FunctionBase.apply": apply_function,
@@ -348,6 +349,10 @@ STAND_INS = {
     "list.sort": _sort,
     "set.update": _update,
     "_functools.reduce": _reduce,
+}
+
+#: In place of functions of torch in Python, by module and qualified name.
+FUNCTIONS = {
     "torch._higher_order_ops.cond.cond": cond,
     "torch._higher_order_ops.while_loop.while_loop": while_loop,
     "torch._higher_order_ops.scan.scan": scan,

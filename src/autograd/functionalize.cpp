@@ -23,6 +23,7 @@ using record::Entry;
 using record::Tape;
 using record::TensorId;
 using record::TensorInfo;
+using record::written_arguments;
 
 bool all_known(const std::vector<Sym>& xs) {
   return std::all_of(xs.begin(), xs.end(), [](Sym s) { return s.is_const(); });
@@ -342,7 +343,7 @@ class Functionalizer {
     if (e.loc >= 0) loc_ = {tape_.locs[e.loc].file, tape_.locs[e.loc].line, tape_.locs[e.loc].function};
     const std::vector<TensorId> ids = results(e);
     if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || state_[r].known; }) &&
-        written_args(e).empty() && !ids.empty() && !has_effects(e))
+        written_arguments(e).empty() && !ids.empty() && !has_effects(e))
       return;  // gave back what it was given (contiguous, to, dropout in eval mode)
     std::string name = e.op.operator_name().name;
     if (!e.op.operator_name().overload_name.empty()) name += "." + e.op.operator_name().overload_name;
@@ -363,14 +364,6 @@ class Functionalizer {
   std::vector<TensorId> results(const Entry& e) const {
     std::vector<TensorId> out;
     for (const Arg& r : e.results) out.insert(out.end(), r.tensors.begin(), r.tensors.end());
-    return out;
-  }
-
-  static std::vector<int> written_args(const Entry& e) {
-    std::vector<int> out;
-    const auto& args = e.op.schema().arguments();
-    for (size_t i = 0; i < args.size(); ++i)
-      if (args[i].alias_info() && args[i].alias_info()->isWrite()) out.push_back(static_cast<int>(i));
     return out;
   }
 
@@ -466,7 +459,7 @@ class Functionalizer {
   }
 
   bool lower_in_place(const Entry& e, const Lowering& row) {
-    auto written = written_args(e);
+    auto written = written_arguments(e);
     if (written.size() != 1 || written[0] != 0 || e.args[0].kind != Arg::Kind::Tensor) return false;
     TensorId self = e.args[0].tensors[0];
     auto ids = results(e);
@@ -497,7 +490,7 @@ class Functionalizer {
     std::optional<std::vector<std::vector<Sym>>> known;
     if (!is_static) known = extern_sizes(c);
     if (!is_static && !known) c.static_sizes();  // demands them
-    ExternCall x{e.op, e.args, written_args(e), false};
+    ExternCall x{e.op, e.args, written_arguments(e), false};
     std::vector<Value*> operands;
     for (Arg& a : x.args)
       for (TensorId& id : a.tensors) {
@@ -643,7 +636,7 @@ class Functionalizer {
 
   /// An in-place view operator: from now on the object of `before` is what `after` describes.
   void became(TensorId before, TensorId after, const Entry& e) {
-    if (written_args(e).empty()) return;
+    if (written_arguments(e).empty()) return;
     auto [object, first] = object_of_.try_emplace(before, before);
     now_[object->second] = after;
     object_of_[after] = object->second;

@@ -5,6 +5,7 @@
 
 #include "guard/leaf.h"
 #include "guard/source.h"
+#include "guard/tensors.h"
 #include "interp/call_site.h"
 #include "interp/generator.h"
 
@@ -120,6 +121,14 @@ struct Kitchen {
     return function ? interp::make_bare_generator(function.get()) : nullptr;
   }
 
+  /// An output is nobody else's, so its class can be changed: where it is a leaf of autograd's graph, another
+  /// object on its memory would not be.
+  PyObject* make_tensor(const MakeStep& step) const {
+    PyObject *tensor = tensors[step.number], *cls = step.object.get();
+    if (tensor && cls && PyObject_SetAttrString(tensor, "__class__", cls) < 0) return nullptr;
+    return Py_XNewRef(tensor);
+  }
+
   PyObject* join(const MakeStep& step) const {
     PyRef nothing = PyRef::steal(PyUnicode_FromString(""));
     PyRef parts = PyRef::steal(tuple_of(step.parts));
@@ -154,7 +163,7 @@ struct Kitchen {
     switch (step.make) {
       case Make::constant: return Py_NewRef(cls);
       case Make::source: return Py_XNewRef(objects[static_cast<size_t>(step.number)].get());
-      case Make::tensor: return Py_XNewRef(tensors[step.number]);
+      case Make::tensor: return make_tensor(step);
       case Make::number: return Py_NewRef(numbers[static_cast<size_t>(step.number)].get());
       case Make::tuple: return make_tuple(step);
       case Make::list: return cls ? bare(cls, &PyList_Type, nullptr) : PyList_New(0);
@@ -207,6 +216,8 @@ struct Kitchen {
         return static_cast<bool>(done);
       }
       case Fill::generator: return set_generator(container, step.number), true;
+      case Fill::gradient:  // a replayed region's tensor has it already
+        return requires_grad(container) || PyObject_SetAttrString(container, "requires_grad", Py_True) == 0;
     }
     return false;
   }

@@ -20,7 +20,7 @@ namespace bolt::guard {
 enum class Make : uint8_t {
   constant,  ///< `object`
   source,    ///< object in register `number` of the check
-  tensor,    ///< output `number` of the program
+  tensor,    ///< output `number` of the program; with `object`: made one of that class
   number,    ///< step `number` of the numbers that differ between calls
   tuple,     ///< of parts; with `object`: that tuple subclass (named tuples, torch.Size, struct sequences)
   list,      ///< with `object`: that list subclass
@@ -53,6 +53,7 @@ enum class Fill : uint8_t {
   field,      ///< slot at byte offset `number`
   state,      ///< container.__setstate__(value): a built-in iterator's position
   generator,  ///< stands as Recipe::generators[number] says
+  gradient,   ///< a tensor that requires one
 };
 
 enum class Effect : uint8_t {

@@ -36,6 +36,11 @@ PyObject* make_torch_size(PyObject* sizes);
 /// A plain tensor on the CPU whose elements are floats or ints.
 bool has_numbers(PyObject* tensor);
 bool is_floating(PyObject* tensor);
+/// Whether autograd knows of no operator that made it; and whether it requires a gradient.
+bool is_autograd_leaf(PyObject* tensor);
+bool requires_grad(PyObject* tensor);
+/// torch.Tensor itself.
+PyObject* tensor_class();
 /// Goes up with every write to its memory; -1: this tensor does not count them (inference mode).
 int64_t version_of(PyObject* tensor);
 /// .grad of a tensor, borrowed, null when None.

@@ -109,4 +109,14 @@ PyObject* run_frame(Frame& frame, Semantics& semantics, bool throwing) {
 
 PyObject* run_frame(Frame& frame, Semantics& semantics) { return run_frame(frame, semantics, false); }
 
+// What the program does with GeneratorExit is its own business; nobody waits for its result.
+void close_run(Frame& innermost) {
+  PyObject* reason = take_raised();
+  PlainSemantics plain;
+  PyErr_SetNone(PyExc_GeneratorExit);
+  Py_XDECREF(run_frame(innermost, plain, true));
+  PyErr_Clear();
+  set_raised(reason);
+}
+
 }  // namespace bolt::interp

@@ -210,6 +210,9 @@ std::atomic<int64_t>& stops();
 /// chain (return_to == entry) returns: that value, or null with the exception set. All those frames are
 /// discarded. Used for a first entry (new_frame) and for resumption (restore).
 PyObject* run_frame(Frame& frame, Semantics& semantics);
+/// Leaves a suspended run that will not go on because of an exception (set, and kept) that is not the
+/// program's: its `with` and `finally` blocks are run, as those of a generator that is closed.
+void close_run(Frame& innermost);
 
 /// Calls any Python callable under `semantics`: the way in from outside.
 PyObject* call_function(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,

@@ -201,7 +201,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
     const std::vector<PyObject*> roots = observe::roots_of(*innermost);
     if (auto entry = find_entry(self, site, roots.data(), roots.size(), 0, nullptr)) {
       if (!settle(self, site, entry)) {
-        interp::discard_run(innermost);
+        interp::close_run(*innermost);
         return nullptr;
       }
       if (!entry->region) return run_plainly(innermost);  // still being compiled
@@ -217,11 +217,11 @@ PyObject* go_on(Compiled* self, Outcome at) {
       if (at.frames) at = step(at.frames, 1);
     } else if (stance_forbids(site, roots.data(), roots.size())) {
       if (!PyErr_Occurred()) return run_plainly(innermost);
-      interp::discard_run(innermost);
+      interp::close_run(*innermost);
       return nullptr;
     } else if (is_full(self, site, roots.data(), roots.size())) {
       if (PyErr_Occurred()) {
-        interp::discard_run(innermost);
+        interp::close_run(*innermost);
         return nullptr;
       }
       at = step(innermost, length_of(site));

@@ -443,7 +443,6 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
   // What differs between this call and those recorded before becomes a symbol.
   if (self->options->dynamic != Dynamic::never)
     for (const auto& entry : site.entries) entry->guards->add_differences(roots, count, site.changed);
-  const bool errors_before = observe::breaks_are_errors();
   Bridge bridge(*self->options, site.changed);
   observe::Ran ran;
   std::unique_ptr<observe::Observation> seen;
@@ -469,9 +468,8 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
     kept = report_failure(self, e.what());
   }
   if (kept) return {ran.result, ran.suspended};
-  observe::breaks_are_errors() = errors_before;  // the `with` that set it will not be left
   Py_CLEAR(ran.result);
-  if (ran.suspended) interp::discard_run(ran.suspended);
+  if (ran.suspended) interp::close_run(*ran.suspended);
   return {};
 }
 

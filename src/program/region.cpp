@@ -241,10 +241,12 @@ Region::~Region() = default;
 std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
                                     const std::vector<int64_t>& numbers) {
   const Ints values = values_of(inputs, numbers);
-  if (specialize)
-    if (auto special = special_for(values))
-      return special->run_plan(inputs, special->values_of(inputs, numbers));
-  if (!replay_) return run_plan(inputs, values);
+  if (!replay_) {
+    Ints sizes = shaping_values(values);
+    if (auto special = specialize ? special_for(values, sizes) : nullptr)
+      return special->run(inputs, numbers);
+    return run_plan(inputs, values, std::move(sizes));
+  }
   if (function_) return function_(inputs);
   const Evaluate value{symbols_, values};
   if (constants_.empty()) return record::replay(tape_, inputs, wanted_, value);
@@ -333,8 +335,7 @@ Ints Region::shaping_values(Ints values) const {
 }
 
 /// The region for these sizes alone, if they came often enough for it to be made.
-std::shared_ptr<Region> Region::special_for(const Ints& values) {
-  const Ints sizes = shaping_values(values);
+std::shared_ptr<Region> Region::special_for(const Ints& values, const Ints& sizes) {
   std::lock_guard lock(mutex_);
   for (const auto& [known, region] : special_)
     if (known == sizes) return region;
@@ -393,8 +394,7 @@ void Region::find_shaping_symbols() {
     }
 }
 
-std::unique_ptr<Region::Context> Region::take_context(const Ints& values) {
-  Ints sizes = shaping_values(values);
+std::unique_ptr<Region::Context> Region::take_context(const Ints& values, Ints sizes) {
   std::unique_ptr<Context> c;
   {
     std::lock_guard lock(mutex_);
@@ -592,7 +592,8 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
   return f;
 }
 
-std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values) {
+std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values,
+                                         Ints sizes) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> inputs;
   inputs.reserve(lowered_.inputs.size());
@@ -600,7 +601,7 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
     auto constant = lowered_.constants.find(i);
     inputs.push_back(constant == lowered_.constants.end() ? tape_inputs[i] : constant->second);
   }
-  auto c = take_context(values);
+  auto c = take_context(values, std::move(sizes));
   bind_inputs(*c, inputs);
   std::shared_ptr<Folded> f;
   if (!fold_steps_.empty()) {

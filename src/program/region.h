@@ -96,12 +96,14 @@ class Region : public std::enable_shared_from_this<Region> {
   struct Folded;
   struct PreparedStep;
   struct Shapes;
-  std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values);
+  // `sizes` are shaping_values(values): what special programs and contexts are looked up by.
+  std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
+                                   std::vector<int64_t> sizes);
   std::vector<int64_t> values_of(const std::vector<at::Tensor>& tape_inputs,
                                  const std::vector<int64_t>& numbers) const;
   void find_shaping_symbols();
   std::vector<int64_t> shaping_values(std::vector<int64_t> values) const;
-  std::shared_ptr<Region> special_for(const std::vector<int64_t>& values);
+  std::shared_ptr<Region> special_for(const std::vector<int64_t>& values, const std::vector<int64_t>& sizes);
   void prepare();
   void run_steps(Context& c, const std::vector<PreparedStep>& steps);
   void run_step(Context& c, const PreparedStep& step);
@@ -110,7 +112,7 @@ class Region : public std::enable_shared_from_this<Region> {
                                  const std::shared_ptr<const Shapes>& shapes);
   std::vector<at::Tensor> collect(Context& c, const std::vector<at::Tensor>& inputs);
   const at::Tensor& tensor_of(Context& c, int buffer);
-  std::unique_ptr<Context> take_context(const std::vector<int64_t>& values);
+  std::unique_ptr<Context> take_context(const std::vector<int64_t>& values, std::vector<int64_t> sizes);
   std::shared_ptr<const Shapes> shapes_for(std::vector<int64_t> sizes);
   void make_arena(Context& c);
   void give_context(std::unique_ptr<Context> c);

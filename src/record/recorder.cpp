@@ -134,6 +134,22 @@ bool is_plain(const at::Tensor& t) {
 
 }  // namespace
 
+std::vector<int> written_arguments(const Entry& entry) {
+  std::vector<int> written;
+  const auto& arguments = entry.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite())
+      written.push_back(static_cast<int>(i));
+  constexpr std::array<std::string_view, 4> kNormalisations = {
+      "aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm", "aten::_batch_norm_impl_index"};
+  constexpr int kMean = 3, kVariance = 4, kTraining = 5;  // of each of them
+  const std::string& name = entry.op.operator_name().name;
+  if (std::find(kNormalisations.begin(), kNormalisations.end(), name) != kNormalisations.end() &&
+      entry.args[kTraining].value.isBool() && entry.args[kTraining].value.toBool())
+    written.insert(written.end(), {kMean, kVariance});
+  return written;
+}
+
 Recorder::Recorder() : outer_levels_(guard::transform_levels()) {}
 
 Recorder* Recorder::current() { return active; }
@@ -350,13 +366,9 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
 }
 
 void Recorder::note_writes(const Entry& entry) {
-  const auto& arguments = entry.op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto* alias = arguments[i].alias_info();
-    if (!alias || !alias->isWrite()) continue;
-    for (TensorId id : entry.args[i].tensors)
+  for (int i : written_arguments(entry))
+    for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
       if (id >= 0) ++writes_[tape_.tensors[static_cast<size_t>(id)].storage];
-  }
 }
 
 int64_t Recorder::writes(const at::Tensor& t) const {

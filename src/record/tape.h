@@ -63,6 +63,10 @@ struct Entry {
   int loc = -1;  // index into Tape::locs
 };
 
+/// Arguments, by index, that the operator writes to: those its schema says, and the running statistics of
+/// normalisations, of which it says nothing.
+std::vector<int> written_arguments(const Entry& entry);
+
 struct SourceLine {
   std::string file, function;
   int line = 0;

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import pytest
@@ -296,3 +297,41 @@ def test_the_recursion_limit_is_met_and_left():
     with pytest.raises(RecursionError):
         torchbolt.compile(endless)(0)
     assert depth() == before
+
+
+@pytest.mark.parametrize("start", ["first region", "second region"])
+def test_an_error_of_the_compiler_leaves_with_blocks(start):
+    """Their ends run, as those of a generator that is closed; what the program would do next does not."""
+    done = []
+
+    class Context:
+        def __enter__(self):
+            done.append("entered")
+
+        def __exit__(self, kind, error, traceback):
+            done.append("left")
+
+    def program(x):
+        if start == "second region":
+            time.perf_counter()
+            x = x + 1
+        try:
+            with torch.autocast("cpu"), torch.enable_grad(), Context():
+                x = x * 2
+                with torchbolt.error_on_graph_break(True):
+                    time.perf_counter()
+                done.append("went on")
+        except Exception:
+            done.append("caught")
+        finally:
+            done.append("finally")
+        done.append("behind")
+        return x
+
+    for _ in range(2):
+        done.clear()
+        with pytest.raises(torchbolt.exc.GraphBreak):
+            torchbolt.compile(program)(torch.ones(2))
+        assert done == ["entered", "left", "finally"]
+        assert not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
+        torchbolt.compile(lambda x: time.perf_counter() and x + 1)(torch.ones(2))  # no error any more

@@ -74,31 +74,30 @@ def handled(x):
         return z, error.args, sys.exc_info()[1] is error
 
 
-def handled_twice(x):
+def raised_while_handling(x, other):
     try:
         try:
             raise KeyError("first")
         except KeyError:
             x = x + 1
             ends("inner")
-            raise IndexError("second") from None
-    except IndexError as error:
+            if other:
+                raise IndexError("second") from None
+            x = x + 1
+            raise
+    except LookupError as error:
         x = x * 2
         ends("outer")
-        return x + 1, repr(error), repr(error.__context__), error.__suppress_context__
+        line = traceback.extract_tb(error.__traceback__)[-1].line
+        return x + 1, repr(error), repr(error.__context__), error.__suppress_context__, line
+
+
+def handled_twice(x):
+    return raised_while_handling(x, other=True)
 
 
 def handled_and_raised_again(x):
-    try:
-        try:
-            raise KeyError("first")
-        except KeyError:
-            x = x + 1
-            ends("inner")
-            x = x + 1
-            raise
-    except KeyError as error:
-        return x, str(error), traceback.extract_tb(error.__traceback__)[-1].line
+    return raised_while_handling(x, other=False)
 
 
 def finally_after_an_error(x):

@@ -389,3 +389,19 @@ def test_optimizer_with_a_schedule(kind):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     stats = torchbolt.stats()
     assert stats["regions"] == regions and stats["eager_fallbacks"] == 0
+
+
+def test_a_number_from_the_size_of_a_tensor_made_inside():
+    """What is computed from it waits for the size's expression over the arguments."""
+
+    def fn(x):
+        both = torch.cat([x, x], 1)
+        return both / math.sqrt(both.size(1)), x * (1 / math.sqrt(torch.empty(3, 5).size(1)))
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, dynamic=True)
+    with torch.no_grad():
+        for n in (4, 5, 9):
+            x = torch.rand(3, n)
+            torch.testing.assert_close(compiled(x), fn(x))
+    assert torchbolt.stats()["regions"] == 1 and torchbolt.stats()["eager_fallbacks"] == 0

@@ -105,7 +105,9 @@ def _children(value):
         return [(f"[{k!r}]", v) for k, v in value.items()]
     if isinstance(value, (list, tuple)) or type(value).__name__ == "deque":
         return [(f"[{i}]", v) for i, v in enumerate(value)]
-    if isinstance(value, torch.Tensor | torch.nn.Module | type | types.ModuleType | types.FunctionType):
+    if isinstance(value, torch.nn.Module):
+        return [(f".{k}", v) for k, v in vars(value).items()]
+    if isinstance(value, torch.Tensor | type | types.ModuleType | types.FunctionType):
         return []
     if dataclasses.is_dataclass(value) or type(value).__module__.startswith("test_"):
         return [(f".{k}", v) for k, v in getattr(value, "__dict__", {}).items()]
@@ -196,7 +198,7 @@ class Raised(Exception):
 
 
 def _outcome(fn, args, kwargs, grad):
-    """[result, arguments afterwards, gradients], or Raised."""
+    """[result, arguments afterwards, gradients, state of the random numbers], or Raised."""
     torch.manual_seed(0)
     with torch.enable_grad() if grad else torch.no_grad():
         try:
@@ -211,8 +213,8 @@ def _outcome(fn, args, kwargs, grad):
             if outs:
                 sum(o.abs().sum() for o in outs).backward()
             places = [*args, *kwargs.values(), *(fn.parameters() if isinstance(fn, torch.nn.Module) else ())]
-            gradients = [p.grad for _, p in _parts(places) if isinstance(p, torch.Tensor) and p.is_leaf]
-    return [result, args, kwargs, gradients]
+            gradients = [p.grad for _, p in _parts([places, result]) if isinstance(p, torch.Tensor) and p.is_leaf]
+    return [result, args, kwargs, gradients, torch.get_rng_state()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +227,6 @@ class Row:
     regions: int = 1
     ends: tuple = ()  #: parts of the reasons for which regions end
     falls_back: str = ""  #: part of what is said when the row runs eagerly
-    anywhere: bool = False  #: results only: regions end in torch's own Python, wherever that is
     replays: str = ""  #: part of why a region runs eager's operators, which is a fall-back too
     grad: bool = False
     near: float = 1e-5
@@ -261,10 +262,8 @@ class Row:
         said = [str(w.message) for w in said if "torchbolt" in str(w.message)]
         if self.falls_back:
             assert any(self.falls_back in text for text in said), said
-        elif not self.replays and not self.anywhere:
+        elif not self.replays:
             assert not said and torchbolt.stats()["eager_fallbacks"] == 0, (said, torchbolt.stats())
-        if self.anywhere:
-            return
         assert tuple(seen) == tuple(self.expect), f"{seen}: {api.compiled_of(compiled)._recompiles()}"
         reports = api.compiled_of(compiled)._regions()
         if self.falls_back and self.regions is None:

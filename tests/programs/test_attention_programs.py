@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch._dynamo  # flex_attention's first call would import it
 from rows import Rows, randn
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -80,7 +81,7 @@ def cross_attention():
 # -- flex_attention: a mode of its own stands behind it, which a region cannot end before -----------------------------
 # Eager compiles it by itself; this keeps torch.compile out of it.
 flex_module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
-FLEX = dict(anywhere=True)
+FLEX = dict(ends="torch._C._push_on_torch_function_stack", regions=2)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -124,12 +125,12 @@ def flex_with_a_score_by_head(q, k, v):
     return flex_attention(q, k, v, score_mod=lambda s, b, h, m, n: s * slopes[h])
 
 
-@of_qkv(**FLEX, like=scores(mask=causal))
+@of_qkv(**FLEX | dict(regions=3), like=scores(mask=causal))
 def flex_with_a_block_mask(q, k, v):
     return flex_attention(q, k, v, block_mask=create_block_mask(causal, None, None, 6, 6, device="cpu"))
 
 
-@of_qkv(**FLEX, like=lambda q, k, v: torch.ones(6, 6).tril().bool().expand(1, 1, 6, 6).clone())
+@of_qkv(**FLEX | dict(regions=1), like=lambda q, k, v: torch.ones(6, 6).tril().bool().expand(1, 1, 6, 6).clone())
 def flex_mask(q, k, v):
     return create_mask(causal, 1, 1, 6, 6, device="cpu")
 

@@ -203,14 +203,14 @@ class Counting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@ROWS(randn(4), anywhere=True)
+@ROWS(randn(4), ends="torch._C._push_on_torch_function_stack", regions=1)
 def function_mode_inside(x):
     with Doubling():
         y = x.sum()
     return y + x.sum()
 
 
-@ROWS(randn(4), anywhere=True)
+@ROWS(randn(4), ends="torch._C._push_on_torch_function_stack", regions=2)
 def function_mode_and_ends_around_it(x):
     y = x * 2
     with Doubling():
@@ -218,7 +218,11 @@ def function_mode_and_ends_around_it(x):
     return z * 3
 
 
-@ROWS(randn(4), anywhere=True)
+@ROWS(
+    randn(4),
+    ends=("torch._C._push_on_torch_dispatch_stack", "set_is_in_mode_without_ignore_compile_internals"),
+    regions=0,
+)
 def dispatch_mode_inside(x):
     with Counting() as mode:
         y = x * 2 + 1
@@ -333,7 +337,16 @@ def generator_given(x, generator):
     return x + torch.rand(4, generator=generator)
 
 
-@ROWS(randn(4), anywhere=True)
+@ROWS(
+    randn(4),
+    ends=(
+        "torch.random.get_rng_state",
+        "torch.random.manual_seed",
+        "torch.random.set_rng_state",
+        "a generator from outside",
+    ),
+    regions=2,
+)
 def forked_random_state(x):
     with torch.random.fork_rng():
         torch.manual_seed(5)

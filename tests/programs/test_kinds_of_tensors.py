@@ -165,7 +165,7 @@ def torch_dispatch_argument(x):
     return x + 1
 
 
-@ROWS(randn(4), anywhere=True, falls_back="a tensor with __torch_dispatch__")
+@ROWS(randn(4), falls_back="a tensor with __torch_dispatch__")
 def torch_dispatch_made_inside(x):
     return Scaled(x, 2.0) * 2
 
@@ -189,12 +189,6 @@ def duck_made_inside(x):
 @ROWS(Lazy(lambda: torch.nn.Parameter(torch.ones(4), requires_grad=False)))
 def parameter_argument(p):
     return p * 2, isinstance(p, torch.nn.Parameter)
-
-
-@ROWS(randn(4), anywhere=True)
-def parameter_made_inside(x):
-    p = torch.nn.Parameter(x * 2, requires_grad=False)
-    return p + 1
 
 
 @ROWS(Lazy(lambda: torch.nn.Buffer(torch.ones(4))))

@@ -140,7 +140,7 @@ def packed_and_given_on(lstm):
     return lambda x: lstm(packed)[0].data + x.sum()
 
 
-@packs(anywhere=True)
+@packs()
 def padded(lstm):
     def run(x):
         both = pad_sequence([x[0], x[1, :3], x[2, :2]], batch_first=True, padding_value=-1.0)

@@ -96,6 +96,10 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
   }
   if (world.follows() && same_text(name, "shape")) return world.tensor_sizes(tensor);
   if (world.follows() && same_text(name, "nbytes")) at_line(frame), world.use_sizes(tensor);
+  // What autograd keeps is no part of a recording, but there is nothing where nothing is differentiated.
+  if (same_text(name, "grad_fn") && guard::is_autograd_leaf(tensor) &&
+      (!world.find(tensor) || !guard::requires_grad(tensor)))
+    Py_RETURN_NONE;
   switch (tensor_attribute(PyUnicode_AsUTF8(name))) {
     case TensorAttribute::described: break;
     case TensorAttribute::computed: mark(frame); break;
@@ -231,6 +235,10 @@ int Recording::get_special(Frame& frame, PyObject* object, PyObject* name, PyObj
 
 int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value) {
   PyObject* found = world.type_attr(Py_TYPE(object), name);
+  if (value && PyBool_Check(value) && guard::is_tensor(object) && same_text(name, "requires_grad") &&
+      require_grad(frame, object, value == Py_True))
+    return 0;
+  if (PyErr_Occurred()) return -1;
   if (found && Py_TYPE(found)->tp_descr_set) {
     const PyMemberDef* member = object_member(found);
     if (member)

@@ -19,28 +19,25 @@ struct WrapperObject {  // CPython's method-wrapper, private to descrobject.c
 
 using Table = std::unordered_map<std::string, CFunction>;
 
-void add(Table& table, const std::string& owner, Kind kind, bool callbacks, const char* names) {
+void add(Table& table, const std::string& owner, Kind kind, int traits, const char* names) {
   std::istringstream in(names);
   for (std::string name; in >> name;) {
     CFunction row;
     row.kind = kind;
-    row.callbacks = callbacks;
+    row.traits = static_cast<uint8_t>(traits);
     table[owner + "." + name] = row;
   }
 }
 
 const Table& table() {
   static const Table rows = [] {
+    using namespace Trait;
     Table made;
-#define CF(owner, kind, names) add(made, owner, Kind::kind, false, names);
-#define CF_CALLS(owner, kind, names) add(made, owner, Kind::kind, true, names);
-#define CF_TYPE(kind, names) add(made, "class", Kind::kind, false, names);
-#define CF_TYPE_CALLS(kind, names) add(made, "class", Kind::kind, true, names);
+#define CF(owner, kind, names) add(made, owner, Kind::kind, 0, names);
+#define CF_IS(owner, kind, traits, names) add(made, owner, Kind::kind, traits, names);
 #include "interp/observe/cfunctions.def"
 #undef CF
-#undef CF_CALLS
-#undef CF_TYPE
-#undef CF_TYPE_CALLS
+#undef CF_IS
     return made;
   }();
   return rows;
@@ -96,70 +93,50 @@ std::string builtin_owner(PyCFunctionObject* function, PyObject** self) {
 
 }  // namespace
 
-const CFunction& find_cfunction(PyObject* callable, PyObject** self) {
-  *self = nullptr;
+bool CFunction::goes_through(size_t index, size_t nargs) const {
+  using namespace Trait;
+  return is(through_all) || (index == 0 && (is(through_first) || (is(through_only) && nargs == 1))) ||
+         (index == 1 && is(through_second));
+}
+
+Native find_cfunction(PyObject* callable) {
   PyTypeObject* type = Py_TYPE(callable);
+  auto found = [&](const CFunction& row, PyObject* self = nullptr) { return Native{callable, &row, self}; };
   if (PyCFunction_Check(callable)) {
     auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
-    std::string owner = builtin_owner(function, self);
-    return remembered(function->m_ml, owner, function->m_ml->ml_name);
+    PyObject* self = nullptr;
+    std::string owner = builtin_owner(function, &self);
+    return found(remembered(function->m_ml, owner, function->m_ml->ml_name), self);
   }
   if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type) {
     auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(callable);
-    return remembered(descriptor->d_method, PyDescr_TYPE(callable)->tp_name, descriptor->d_method->ml_name);
+    return found(
+        remembered(descriptor->d_method, PyDescr_TYPE(callable)->tp_name, descriptor->d_method->ml_name));
   }
   if (type == &PyWrapperDescr_Type)
-    return remembered(callable, PyDescr_TYPE(callable)->tp_name, PyUnicode_AsUTF8(PyDescr_NAME(callable)));
+    return found(
+        remembered(callable, PyDescr_TYPE(callable)->tp_name, PyUnicode_AsUTF8(PyDescr_NAME(callable))));
   if (type == &_PyMethodWrapper_Type) {
     auto* wrapper = reinterpret_cast<WrapperObject*>(callable);
-    *self = wrapper->self;
     PyObject* descriptor = reinterpret_cast<PyObject*>(wrapper->descr);
-    return remembered(descriptor, PyDescr_TYPE(descriptor)->tp_name,
-                      PyUnicode_AsUTF8(PyDescr_NAME(descriptor)));
+    return found(
+        remembered(descriptor, PyDescr_TYPE(descriptor)->tp_name, PyUnicode_AsUTF8(PyDescr_NAME(descriptor))),
+        wrapper->self);
   }
   // Exceptions that are not Python classes only keep their arguments.
   if (PyExceptionClass_Check(callable) &&
       !(reinterpret_cast<PyTypeObject*>(callable)->tp_flags & Py_TPFLAGS_HEAPTYPE))
-    return remembered(PyExc_BaseException, "BaseException", "__new__");
+    return found(remembered(PyExc_BaseException, "BaseException", "__new__"));
   if (PyType_Check(callable)) {
     // A Python class that leaves making to a native base.
     auto* cls = reinterpret_cast<PyTypeObject*>(callable);
     while (interp::is_heap_type(cls) && cls->tp_base && cls->tp_new == cls->tp_base->tp_new &&
            cls->tp_init == cls->tp_base->tp_init)
       cls = cls->tp_base;
-    return remembered(cls, "class", cls->tp_name);
+    return found(remembered(cls, "class", cls->tp_name));
   }
-  *self = callable;
   // Not under the type's own address: that is the row of calling the class.
-  return remembered(reinterpret_cast<const char*>(type) + 1, "call", type->tp_name);
-}
-
-bool ignores_sizes(const CFunction& row) {
-  // Contiguity too: 0 and 1 are never symbols, and what is larger stays so (autograd/sizes.h).
-  static const std::unordered_set<std::string> names = {"dim",
-                                                        "ndimension",
-                                                        "is_floating_point",
-                                                        "is_complex",
-                                                        "element_size",
-                                                        "get_device",
-                                                        "is_contiguous",
-                                                        "is_inference",
-                                                        "has_names",
-                                                        "is_signed",
-                                                        "is_tensor",
-                                                        "result_type",
-                                                        "can_cast",
-                                                        "is_conj",
-                                                        "is_neg",
-                                                        "is_distributed",
-                                                        "promote_types",
-                                                        "is_nonzero",
-                                                        "__setattr__",
-                                                        "_is_zerotensor",
-                                                        "type",
-                                                        "_is_view",
-                                                        "item"};
-  return names.count(row.method) != 0;
+  return found(remembered(reinterpret_cast<const char*>(type) + 1, "call", type->tp_name), callable);
 }
 
 TensorAttribute tensor_attribute(const char* name) {

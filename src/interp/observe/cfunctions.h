@@ -22,19 +22,37 @@ enum class Kind : uint8_t {
   unknown,
 };
 
+/// What else its row says, or-ed.
+namespace Trait {
+enum : uint8_t {
+  calls = 1,          ///< calls functions among its arguments: they come back into the interpreter
+  hands_on = 2,       ///< hands on what it is given, or keeps it, without reading numbers in it
+  ignores_sizes = 4,  ///< of kind `tensor`: the answer is no tensor, and yet the same for all sizes
+  through_first = 8,  ///< goes through its first argument (self apart), where a Python `__iter__` may be
+  through_only = 16,  ///< its argument, where that is the only one
+  through_second = 32,
+  through_all = 64,
+};
+}
+
 struct CFunction {
   Kind kind = Kind::unknown;
-  bool callbacks = false;  ///< calls functions among its arguments: they come back into the interpreter
-  std::string name;        ///< "dict.get"
-  std::string method;      ///< "get"
+  uint8_t traits = 0;
+  std::string name;    ///< "dict.get"
+  std::string method;  ///< "get"
+
+  bool is(uint8_t trait) const { return (traits & trait) != 0; }
+  /// Is argument `index` (self apart) of `nargs` what it goes through?
+  bool goes_through(size_t index, size_t nargs) const;
 };
 
-/// The row of a native callable. `self` is set (borrowed) when it is bound to an object that is its first
-/// argument.
-const CFunction& find_cfunction(PyObject* callable, PyObject** self);
-
-/// A function of kind `tensor` whose answer is no tensor and yet the same for all sizes.
-bool ignores_sizes(const CFunction& row);
+/// A native callable with its row.
+struct Native {
+  PyObject* callable = nullptr;  ///< borrowed, as `self`
+  const CFunction* row = nullptr;
+  PyObject* self = nullptr;  ///< the object it is bound to, if that is its first argument
+};
+Native find_cfunction(PyObject* callable);
 
 enum class TensorAttribute : uint8_t {
   described,  ///< follows from what is guarded about tensors (shape, dtype, ...)

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "guard/py_ref.h"
-#include "interp/observe/cfunctions.h"
 #include "interp/observe/observation.h"
 
 namespace bolt::observe {
@@ -44,7 +43,8 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "seed", Control::apart},
     {"torch.random", "get_rng_state", Control::apart},
     {"torch.random", "set_rng_state", Control::apart},
-    // Registers operators once in a process.
+    // Done once in a process.
+    {"importlib", "import_module", Control::constant},
     {"torch._functorch.predispatch", "lazy_load_decompositions", Control::constant},
     {"torchbolt.stand_ins", "_gradients", Control::allowed},
     {"torchbolt.stand_ins", "_kernel_of", Control::constant},
@@ -56,13 +56,10 @@ std::string text_of(PyObject* unicode) {
   return text ? text : "";
 }
 
-/// torchbolt.stand_ins.STAND_INS; null where it cannot be had.
-PyObject* stand_ins() {
-  static PyObject* const table = [] {
-    PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.stand_ins"));
-    return module ? PyObject_GetAttrString(module.get(), "STAND_INS") : nullptr;
-  }();
-  return table;
+/// A table of torchbolt.stand_ins, held for the life of the process; null where it cannot be had.
+PyObject* table_of_stand_ins(const char* name) {
+  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.stand_ins"));
+  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 
 /// By the last part of the name, since most functions have none of these.
@@ -75,9 +72,10 @@ const Rows& rows() {
     };
     for (const ControlRow& row : kControls)
       add(std::string(row.module) + "." + row.name, {row.control, nullptr});
+    PyObject* functions = table_of_stand_ins("FUNCTIONS");
     Py_ssize_t position = 0;
     PyObject *name, *function;
-    while (stand_ins() && PyDict_Next(stand_ins(), &position, &name, &function))
+    while (functions && PyDict_Next(functions, &position, &name, &function))
       add(text_of(name), {Control::substituted, function});
     return made;
   }();
@@ -95,19 +93,11 @@ Controlled named(PyFunctionObject* function) {
   return {};
 }
 
-/// The Python function of torchbolt.stand_ins for a native one.
-Controlled stand_in_for(PyObject* callable) {
-  PyObject* self;
-  const CFunction& row = find_cfunction(callable, &self);
-  if (row.kind != Kind::stand_in || !stand_ins()) return {};
-  PyObject* function = stand_in(row.name);
-  return function ? Controlled{Control::stand_in, function} : Controlled{};
-}
-
 }  // namespace
 
 PyObject* stand_in(const std::string& name) {
-  return stand_ins() ? PyDict_GetItemString(stand_ins(), name.c_str()) : nullptr;
+  static PyObject* const natives = table_of_stand_ins("NATIVES");
+  return natives ? PyDict_GetItemString(natives, name.c_str()) : nullptr;
 }
 
 PyObject* interned(const char* text) {
@@ -122,11 +112,15 @@ bool asks_for_eager(PyObject* globals) {
          PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
 }
 
-Controlled control_of(PyObject* callable) {
+Controlled control_of(PyObject* callable, const Native& native) {
   if (!marks().empty())
     if (auto at = marks().find(callable); at != marks().end())
       return {at->second.control, at->second.control == Control::substituted ? at->second.by.get() : nullptr};
-  if (PyCFunction_Check(callable)) return stand_in_for(callable);
+  if (PyCFunction_Check(callable)) {
+    const CFunction& row = native.row ? *native.row : *find_cfunction(callable).row;
+    PyObject* function = row.kind == Kind::stand_in ? stand_in(row.name) : nullptr;
+    return function ? Controlled{Control::stand_in, function} : Controlled{};
+  }
   if (!PyFunction_Check(callable)) return {};
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
   if (PyObject* marks = function->func_dict)

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "interp/observe/cfunctions.h"
+
 namespace bolt::observe {
 
 enum class Control : uint8_t {
@@ -30,15 +32,15 @@ struct Controlled {
   PyObject* itself(PyObject* callable) const { return by ? by : callable; }
 };
 
-/// What is special about `callable`.
-Controlled control_of(PyObject* callable);
+/// What is special about `callable`; `native` is its row, where it has been looked up.
+Controlled control_of(PyObject* callable, const Native& native = {});
 
 /// Whether a function of these globals is told that nothing is compiled. nn.Module calls hooks that must be
 /// called even where the forward pass fails, unless it is compiled: a recording is a real run, in which it
 /// may fail.
 bool asks_for_eager(PyObject* globals);
 
-/// The function of torchbolt.stand_ins for a native one, borrowed; null if it has none.
+/// The function of torchbolt.stand_ins for a native one of that name, borrowed; null if it has none.
 PyObject* stand_in(const std::string& name);
 
 /// Field names live as long as the process.

@@ -169,12 +169,15 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->unsound = world.unsound;
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
-  observation->guards->follow_numbers(std::move(world.numbers));
+  // What is computed from sizes of tensors that the region makes waits for their expressions over its inputs.
+  const bool can_compute = observation->number_sizes.empty();
+  if (can_compute) observation->guards->follow_numbers(std::move(world.numbers));
   if (observation->end == End::returned && observation->recipe.effects.empty() && !hooks.reshaped() &&
       observation->unsound.empty() && !roots.empty()) {
     std::string why = observation->guards->explain_failure(roots.data(), roots.size());
     if (!why.empty()) observation->unsound = "what was read changed during the run: " + why;
   }
+  if (!can_compute) observation->guards->follow_numbers(std::move(world.numbers));
   return observation;
 }
 

@@ -108,7 +108,10 @@ int Rebuilder::known_value(PyObject* object, Known& known) {
 int Rebuilder::tensor_value(PyObject* object) {
   int output = hooks_.output(object);
   if (output < 0) return fail(object, "did not come from the region's operators");
-  int made = add(Make::tensor, nullptr, output);
+  auto* cls = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  int made = add(Make::tensor, cls == guard::tensor_class() ? nullptr : cls, output);
+  if (guard::requires_grad(object) && guard::is_autograd_leaf(object))
+    recipe.fills.push_back({Fill::gradient, made, -1, -1, 0});
   fill_attributes(made, object);
   return made;
 }
@@ -133,6 +136,12 @@ int Rebuilder::fresh_value(PyObject* object) {
     PyRef limit = PyRef::steal(PyObject_GetAttrString(object, "maxlen"));
     Py_ssize_t maxlen = limit && limit.get() != Py_None ? PyLong_AsSsize_t(limit.get()) : -1;
     return add(Make::deque, nullptr, maxlen, items(list.get()));
+  }
+  if (PyWeakref_CheckRefExact(object) && !reinterpret_cast<PyWeakReference*>(object)->wr_callback) {
+    PyObject* referent = reinterpret_cast<PyWeakReference*>(object)->wr_object;
+    if (referent == Py_None) return fail(object, "whose object is gone cannot be made again");
+    const int inside = value(referent);
+    return add(Make::call, nullptr, 0, {value(cls), inside});
   }
   if (PySlice_Check(object)) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);

@@ -110,6 +110,7 @@ class Recording final : public interp::Semantics {
   // calls.cpp
   interp::CallStart start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                PyObject* kwnames) override;
+  // native_calls.cpp
   PyObject* call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                         PyObject* kwnames) override;
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
@@ -127,6 +128,10 @@ class Recording final : public interp::Semantics {
   void mark(Frame& frame);
   /// From here on what is asked about sizes is asked by the user's line in progress.
   void at_line(Frame& frame);
+
+  // parameters.cpp: null, false: the region has ended, and eager does it
+  PyObject* make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad);
+  bool require_grad(Frame& frame, PyObject* tensor, bool yes);
 
   /// An iterator from outside; not a generator whose body ran where the region began: that is part of what it
   /// knows.
@@ -176,6 +181,7 @@ class Recording final : public interp::Semantics {
   void note_class(PyTypeObject* cls);
 
   RecorderHooks& hooks_;
+  Native calling_;  ///< what start_call is busy with: looked up once
 };
 
 /// Where an instruction stands in the user's source.
@@ -189,25 +195,5 @@ bool is_partial(PyObject* object);
 /// Sets *handled; the result is then the call's.
 PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
                          size_t nargs, PyObject* kwnames, bool* handled);
-
-/// While it lives: notes Python code that CPython runs behind our back. They nest: a native call may lead to
-/// code of ours (a generator's body, a callback) that makes native calls of its own.
-class NativeWatch {
- public:
-  explicit NativeWatch(const RecorderHooks& hooks);
-  ~NativeWatch();
-  NativeWatch(const NativeWatch&) = delete;
-  /// CPython is about to run `code`.
-  void entered(PyCodeObject* code);
-  /// The first such function, or "".
-  const std::string& seen() const { return seen_; }
-
- private:
-  const RecorderHooks& hooks_;
-  _PyFrameEvalFunction previous_;
-  NativeWatch* outer_;
-  const Frame* frame_;
-  std::string seen_;
-};
 
 }  // namespace bolt::observe

@@ -147,7 +147,7 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
 
 /// A function that reports on tensors, rather than computing others, saw their sizes.
 void Recording::sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result) {
-  if (ignores_sizes(row) || gives_tensors(result)) return;
+  if (row.is(Trait::ignores_sizes) || gives_tensors(result)) return;
   for (PyObject* each : all)
     if (guard::is_tensor(each)) world.use_sizes(each);
 }

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "interp/generator.h"
+#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -273,6 +274,23 @@ PyObject* set_state(const Call& c) {
   return nullptr;
 }
 
+PyObject* tensor_of_class(const Call& c) {
+  const bool usual = !c.kwnames && (c.nargs == 2 || (c.nargs == 3 && PyBool_Check(c.args[2])));
+  if (usual)
+    return c.recording.make_subclass(c.frame, c.args[0], c.args[1], c.nargs == 3 && c.args[2] == Py_True);
+  c.recording.end_here(c.frame, "calls torch.Tensor._make_subclass with further arguments");
+  return nullptr;
+}
+
+PyObject* require_gradient(const Call& c) {
+  const bool named = c.kwnames && PyTuple_GET_SIZE(c.kwnames) == 1;
+  PyObject* yes = c.nargs == 1 && !named ? Py_True : c.nargs + named == 2 ? c.args[1] : nullptr;
+  if (yes && PyBool_Check(yes) && c.recording.require_grad(c.frame, c.args[0], yes == Py_True))
+    return Py_NewRef(c.args[0]);
+  if (!PyErr_Occurred()) c.recording.end_here(c.frame, "calls torch.Tensor.requires_grad_");
+  return nullptr;
+}
+
 /// object.__reduce_ex__ of an instance whose class leaves everything to the default (copy.copy and deepcopy
 /// ask for it): the answer is made of the instance's own dict, whose reads are then guarded like any.
 PyObject* reduce_plain_instance(const Call& c) {
@@ -405,6 +423,8 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"module.__setattr__", generic_set},
     {"method.__getattribute__", get_attribute},
     {"torch._C.TensorBase.__setattr__", generic_set},
+    {"torch._C.TensorBase._make_subclass", tensor_of_class},
+    {"torch._C.TensorBase.requires_grad_", require_gradient},
     {"torch._C.TensorBase.__getattribute__", generic_get},
     {"object.__eq__", compare_identity},
     {"object.__ne__", not_equal},

@@ -1,0 +1,140 @@
+// interp/observe/native_calls.cpp
+// Recording of native calls: what they read and write is said by their row in cfunctions.def.
+
+#include "interp/call.h"
+
+#include <string>
+#include <vector>
+
+#include "interp/observe/native_watch.h"
+#include "interp/observe/recording.h"
+#include "interp/special.h"
+
+namespace bolt::observe {
+
+using interp::python_slots;
+using interp::Semantics;
+
+namespace {
+
+bool is_cached_function(PyObject* object) {
+  return std::string(Py_TYPE(object)->tp_name) == "functools._lru_cache_wrapper";
+}
+
+}  // namespace
+
+PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
+                                const std::string& name) {
+  NativeWatch watch(hooks_);
+  PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  if (!watch.seen().empty() && on) {
+    const std::string why = "CPython ran " + watch.seen() + " during a call of " + name;
+    PyObject* raised = PyErr_Occurred() ? interp::take_raised() : nullptr;
+    end_here(*interp::current_frame(), why);
+    not_past_here(*interp::current_frame(), why);
+    if (raised) interp::set_raised(raised);
+  }
+  return result;
+}
+
+/// An argument that a result is remembered for must be the same in later calls.
+void Recording::use_as_key(Frame& frame, PyObject* object) {
+  world.use(object);
+  if (guard::is_leaf(object)) return;
+  Known* known = world.find(object);
+  if (PyTuple_CheckExact(object)) {
+    world.read_whole(object);
+    for (Py_ssize_t i = 0; on && i < PyTuple_GET_SIZE(object); ++i)
+      use_as_key(frame, PyTuple_GET_ITEM(object, i));
+  } else if (known) {
+    known->source->assume(Check::is, object);
+  } else if (!PyType_Check(object) && !PyModule_Check(object)) {
+    end_here(frame, std::string("a cached function is called with a new ") + Py_TYPE(object)->tp_name);
+  }
+}
+
+PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                 PyObject* kwnames) {
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  // A cached function's result depends on its arguments only: that is what its author says.
+  if (is_cached_function(callable)) {
+    for (size_t i = 0; on && i < total; ++i) use_as_key(frame, args[i]);
+    return on ? call_for_constant(callable, args, nargs, kwnames)
+              : Semantics::call_native(frame, callable, args, nargs, kwnames);
+  }
+  const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
+  const CFunction& row = *native.row;
+  PyObject* self = native.self;
+  std::vector<PyObject*> all;  // with self first
+  if (self) all.push_back(self);
+  all.insert(all.end(), args, args + total);
+  if (!kwnames && all.size() == nargs + (self ? 1 : 0)) {
+    PyObject* number = take_data(frame, row, all);
+    if (!number && !PyErr_Occurred()) number = early_call(row, callable, all, self, kwnames);
+    if (number || PyErr_Occurred()) return number;
+  }
+  if (world.follows() && on) {
+    bool handled = false;
+    PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
+    if (handled) return result;
+  }
+  // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
+  // may. Operations in disguise look inside their operands by themselves.
+  const bool special = row.kind == Kind::special;
+  if (row.kind != Kind::appends && !row.is(Trait::hands_on))
+    for (PyObject* each : all) special ? world.use_scalar(each) : world.use(each);
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  if (row.kind == Kind::special) {
+    bool handled = false;
+    PyObject* result =
+        call_specially(*this, frame, row, all.data(), nargs + (self ? 1 : 0), kwnames, &handled);
+    if (handled || !on)
+      return handled ? result : Semantics::call_native(frame, callable, args, nargs, kwnames);
+  }
+  if (row.kind == Kind::ends || row.kind == Kind::unknown) {
+    end_here(frame,
+             (row.kind == Kind::ends ? "calls " : "calls a C function that is not known: ") + row.name);
+    return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  }
+  if (row.kind == Kind::tensor)
+    for (PyObject* each : all) {
+      end_if_overridden(frame, each);
+      if (!PyList_CheckExact(each) && !PyTuple_CheckExact(each)) continue;
+      for (Py_ssize_t i = 0; on && i < Py_SIZE(each); ++i)
+        end_if_overridden(frame, PySequence_Fast_GET_ITEM(each, i));
+    }
+  bool deep = row.kind == Kind::deep || row.kind == Kind::tensor;
+  bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
+  for (size_t i = writes || row.kind == Kind::special ? 1 : 0; on && i < all.size(); ++i)
+    touch(frame, all[i], deep);
+  if (on && writes && !all.empty()) world.about_to_write(all[0], row.kind == Kind::appends);
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+
+  // C code must not meet Python functions and Python iterables as they are: it would have CPython run them.
+  std::vector<PyRef> replaced;
+  std::vector<PyObject*> passed(args, args + total);
+  const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
+  for (PyObject*& arg : passed) {
+    PyRef stand_in;
+    if (row.is(Trait::calls) && (interp::is_our_function(arg) || is_partial(arg) || PyMethod_Check(arg)))
+      stand_in = PyRef::steal(interp::make_interpreted_function(arg));
+    else if (Py_TYPE(arg)->tp_iter == python_slots.iter &&
+             row.goes_through(static_cast<size_t>(&arg - passed.data()) - first, nargs - first))
+      stand_in = PyRef::steal(get_iter(frame, arg));
+    if (PyErr_Occurred()) return nullptr;
+    if (!stand_in) continue;
+    arg = stand_in.get();
+    replaced.push_back(std::move(stand_in));
+  }
+  mark(frame);
+  PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row.name);
+  if (result && world.follows() && row.kind == Kind::tensor) sizes_seen(row, all, result);
+  if (on && result && row.kind == Kind::tensor && hooks_.wants_end() && !self &&
+      late_operator(callable, all, kwnames, result, frame))
+    return result;
+  end_if_wanted(frame);
+  return result;
+}
+
+}  // namespace bolt::observe
