@@ -260,6 +260,32 @@ def test_counter_on_a_module():
     assert torchbolt.stats()["regions"] == 2
 
 
+def test_super_with_arguments_reads_no_numbers():
+    """What 3.12 makes of every super().__setattr__(...)."""
+
+    class Steps:
+        def __init__(self):
+            self.step, self.rate = 0, 0.1
+
+        def __setattr__(self, name, value):
+            super(Steps, self).__setattr__(name, value)
+
+        def forward(self, x):
+            self.step += 1
+            self.rate *= 0.9
+            return x * self.rate + self.step
+
+    torchbolt.reset()
+    eager, steps = Steps(), Steps()
+    fast = torchbolt.compile(steps.forward, fullgraph=True)
+    x = torch.randn(4)
+    with torch.no_grad():
+        for _ in range(10):
+            same(fast(x), eager.forward(x))
+            assert (steps.step, steps.rate) == (eager.step, eager.rate)
+    assert torchbolt.stats()["regions"] == 2
+
+
 def test_global_and_closure_numbers():
     total = 0.5
 
