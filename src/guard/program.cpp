@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "guard/leaf.h"
 
@@ -158,6 +159,20 @@ struct Program::Memory {
   std::vector<Reread> rereads;
   uint64_t id = 0;
   bool valid = false;
+
+  /// Forgets everything; the objects it held are the caller's to let go of.
+  void forget(std::vector<PyRef>& gone) {
+    words.clear();
+    type_tags.clear();
+    always.clear();
+    tensors.clear();
+    objects.clear();
+    std::move(held.begin(), held.end(), std::back_inserter(gone));
+    held.clear();
+    for (Reread& again : rereads) gone.push_back(std::move(again.found));
+    rereads.clear();
+    valid = false;
+  }
 
   bool unchanged() const {
     for (const Word& word : words)
@@ -363,7 +378,6 @@ Program::~Program() = default;
 bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
                          std::set<std::string>* numbers) const {
   static uint64_t next_id = 0;
-  memory = Memory();
   memory.id = ++next_id;
   memory.valid = true;
   Walk walk{memory, *this, why, numbers};
@@ -385,12 +399,13 @@ void Program::use(Group& group, const Memory& memory) {
   group.in_use = &memory;
 }
 
-bool Program::check_group(Group& group, PyObject* top) {
+bool Program::check_group(Group& group, PyObject* top, std::vector<PyRef>& gone) {
   // Only objects that outlive a call are worth a memory of their own.
   bool lasting = top && group.root >= 0 && _PyObject_GetDictPtr(top) && !is_tensor(top);
   Memory* memory = &group.scratch;
   if (lasting) {
     if (group.memories.size() > kMaxMemories) {
+      for (auto& [root, known] : group.memories) known->forget(gone);
       group.memories.clear();
       group.in_use = nullptr;
     }
@@ -401,6 +416,7 @@ bool Program::check_group(Group& group, PyObject* top) {
   // A scratch memory speaks of objects found through the root it saw; another root may be met now.
   bool same_root = lasting || group.root < 0;
   group.walked = !(same_root && memory->valid && memory->unchanged());
+  if (group.walked) memory->forget(gone);
   if (group.walked && !walk_group(group, top, *memory, nullptr)) {
     group.in_use = nullptr;
     return false;
@@ -425,11 +441,15 @@ bool Program::check_aliases(bool all, std::string* why) const {
 
 bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   if (!(ThreadState::now() == thread_)) return false;
+  // Let go of when all is done: whoever frees a tensor may lose the GIL for a moment, and another thread comes
+  // in between and checks its own call.
+  std::vector<PyRef> gone = std::move(found.objects);
+  found.objects.clear();
   bool walked = false;
   uint64_t instance = 0;
   for (auto& group : groups_) {
     if (group->root >= static_cast<Py_ssize_t>(nroots)) return false;
-    if (!check_group(*group, group->root >= 0 ? roots[group->root] : nullptr)) return false;
+    if (!check_group(*group, group->root >= 0 ? roots[group->root] : nullptr, gone)) return false;
     walked |= group->walked;
     if (group->root >= 0 && group->in_use != &group->scratch) instance = instance * 31 + group->in_use->id;
   }
@@ -438,7 +458,7 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   found.tensors = impls_;
   if (!check_numbers(found.tensors.data(), found.numbers, nullptr)) return false;
   if (!facts_.empty() && !check_sizes(found.tensors.data(), found.numbers, nullptr)) return false;
-  found.objects.clear();
+  found.objects.reserve(objects_.size());
   for (PyObject* object : objects_) found.objects.push_back(PyRef::share(object));
   found.instance = instance;
   return true;

@@ -97,7 +97,7 @@ class Program {
  private:
   struct Group;
   struct Walk;
-  bool check_group(Group& group, PyObject* top);
+  bool check_group(Group& group, PyObject* top, std::vector<PyRef>& gone);
   bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
                   std::set<std::string>* numbers = nullptr) const;
   void use(Group& group, const Memory& memory);

@@ -73,7 +73,7 @@ PyObject* element_of(PyObject* tensor, int64_t element) {
 
 /// Runs an entry whose guards have just held. Throws IndexOutOfRange before anything can be seen of it, but
 /// for the random numbers that were drawn.
-Outcome run_entry(const Entry& entry, const guard::Found& found) {
+Outcome run_entry(const Entry& entry, guard::Found& found) {
   Outcome outcome;
   auto run = [&]() -> PyObject* {
     HANDLE_TH_ERRORS
@@ -84,9 +84,8 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
                            ? at::Tensor()
                            : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
                                  found.tensors[slot])));
-    // Another call may use `found` while the GIL is away.
-    const std::vector<PyRef> objects = found.objects;
-    std::vector<PyRef> numbers = found.numbers;
+    const std::vector<PyRef>& objects = found.objects;
+    std::vector<PyRef>& numbers = found.numbers;
     const guard::Numbers& steps = entry.guards->numbers();
     if (!steps.go_on(guard::Phase::early, numbers)) return nullptr;
     std::vector<int64_t> values;
@@ -121,15 +120,31 @@ Outcome run_entry(const Entry& entry, const guard::Found& found) {
   return outcome;
 }
 
-/// The entry of `site` that fits, moved to the front; `self->state->found` is then what its guards found.
-std::shared_ptr<Entry> find_entry(Compiled* self, Site& site, PyObject* const* roots, size_t count,
-                                  size_t nargs, PyObject* kwnames) {
+/// Room for what a call's guards find. It is the call's own: whoever lets go of a tensor may lose the GIL for a
+/// moment, and another thread calls the same function meanwhile. The next call uses its memory again.
+struct Finding {
+  explicit Finding(Compiled* compiled) : self(compiled), found(std::move(compiled->state->found)) {}
+  ~Finding() {
+    found.objects.clear();
+    found.numbers.clear();
+    self->state->found = std::move(found);
+  }
+  Finding(const Finding&) = delete;
+
+  Compiled* self;
+  guard::Found found;
+};
+
+/// The entry of `site` that fits, moved to the front.
+std::shared_ptr<Entry> find_entry(Site& site, PyObject* const* roots, size_t count, size_t nargs,
+                                  PyObject* kwnames, guard::Found& found) {
   auto& entries = site.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     std::shared_ptr<Entry> entry = entries[i];
     if (entry->nargs != nargs || !same_keywords(entry->kwnames.get(), kwnames)) continue;
-    if (!entry->guards->check(roots, count, self->state->found)) continue;
-    if (i > 0) std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
+    if (!entry->guards->check(roots, count, found)) continue;
+    if (i > 0 && i < entries.size() && entries[i] == entry)
+      std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
     return entry;
   }
   return nullptr;
@@ -199,14 +214,15 @@ PyObject* go_on(Compiled* self, Outcome at) {
       continue;
     }
     const std::vector<PyObject*> roots = observe::roots_of(*innermost);
-    if (auto entry = find_entry(self, site, roots.data(), roots.size(), 0, nullptr)) {
+    Finding finding(self);
+    if (auto entry = find_entry(site, roots.data(), roots.size(), 0, nullptr, finding.found)) {
       if (!settle(self, site, entry)) {
         interp::close_run(*innermost);
         return nullptr;
       }
       if (!entry->region) return run_plainly(innermost);  // still being compiled
       try {
-        at = run_entry(*entry, self->state->found);
+        at = run_entry(*entry, finding.found);
       } catch (const IndexOutOfRange&) {
         return run_plainly(innermost);
       }
@@ -261,16 +277,22 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   Site& site = self->state->start;
   if (site.plain_instructions)
     return go_on(self, step_into(self, args, nargs, kwnames, site.plain_instructions));
-  if (auto entry = find_entry(self, site, roots, total + 1, nargs, kwnames)) {
-    if (!settle(self, site, entry)) return nullptr;
-    if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
-    try {
-      Outcome outcome = run_entry(*entry, self->state->found);
-      return outcome.frames ? go_on(self, step(outcome.frames, 1)) : outcome.result;
-    } catch (const IndexOutOfRange&) {
-      return call_target(self, args, nargs, kwnames);
+  bool fits = false;
+  Outcome at;
+  {
+    Finding finding(self);
+    if (auto entry = find_entry(site, roots, total + 1, nargs, kwnames, finding.found)) {
+      if (!settle(self, site, entry)) return nullptr;
+      if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
+      try {
+        at = run_entry(*entry, finding.found);
+        fits = true;
+      } catch (const IndexOutOfRange&) {
+        return call_target(self, args, nargs, kwnames);
+      }
     }
   }
+  if (fits) return at.frames ? go_on(self, step(at.frames, 1)) : at.result;
   if (stance_forbids(site, roots, total + 1))
     return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
   if (is_full(self, site, roots, total + 1)) {
@@ -379,9 +401,10 @@ PyObject* compiled_guard_seconds(PyObject* o, PyObject* const* args, Py_ssize_t 
   Compiled* self = self_of(o);
   std::vector<PyObject*> roots = {self->target};
   roots.insert(roots.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  Finding finding(self);
   auto find = [&] {
-    return find_entry(self, self->state->start, roots.data(), roots.size(), static_cast<size_t>(nargs),
-                      kwnames);
+    return find_entry(self->state->start, roots.data(), roots.size(), static_cast<size_t>(nargs), kwnames,
+                      finding.found);
   };
   if (!find()) Py_RETURN_NONE;
   // The median batch: others may use the machine too.

@@ -113,3 +113,27 @@ def test_threads_call_and_recompile(monkeypatch):
         faulthandler.cancel_dump_traceback_later()
     assert not wrong, wrong[:3]
     assert min(calls) > 0 and torchbolt.stats()["regions"] > len(FUNCTIONS), (calls, torchbolt.stats())
+
+
+def test_threads_meet_a_regions_end(monkeypatch):
+    """What a call's guards found is its own, though letting go of another call's tensors lets threads in."""
+    monkeypatch.setenv("TORCHBOLT_STRICT", "0")
+    torchbolt.reset()
+    compiled = torchbolt.compile(branches, recompile_limit=4)
+    stop, wrong = time.monotonic() + min(SECONDS, 3), []
+
+    def work(seed):
+        choose, values = random.Random(seed), torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            while time.monotonic() < stop and not wrong:
+                x = torch.randn(choose.randrange(1, 9), 8, generator=values)
+                want, got = branches(x.clone(), 0), compiled(x, 0)
+                if not same(got, want):
+                    wrong.append((x, got, want))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(THREADS)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong, wrong[0]
