@@ -441,8 +441,8 @@ bool Program::check_aliases(bool all, std::string* why) const {
 
 bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   if (!(ThreadState::now() == thread_)) return false;
-  // Let go of when all is done: whoever frees a tensor may lose the GIL for a moment, and another thread comes
-  // in between and checks its own call.
+  // Let go of when all is done: whoever frees a tensor may lose the GIL for a moment, and another thread
+  // comes in between and checks its own call.
   std::vector<PyRef> gone = std::move(found.objects);
   found.objects.clear();
   bool walked = false;

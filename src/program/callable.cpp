@@ -120,8 +120,8 @@ Outcome run_entry(const Entry& entry, guard::Found& found) {
   return outcome;
 }
 
-/// Room for what a call's guards find. It is the call's own: whoever lets go of a tensor may lose the GIL for a
-/// moment, and another thread calls the same function meanwhile. The next call uses its memory again.
+/// Room for what a call's guards find. It is the call's own: whoever lets go of a tensor may lose the GIL for
+/// a moment, and another thread calls the same function meanwhile. The next call uses its memory again.
 struct Finding {
   explicit Finding(Compiled* compiled) : self(compiled), found(std::move(compiled->state->found)) {}
   ~Finding() {
