@@ -117,6 +117,9 @@ bool Call::is_tensor(std::string_view name) const {
   return a && a->kind == Arg::Kind::Tensor && a->tensors[0] >= 0;
 }
 const std::vector<Sym>& Call::sizes(std::string_view name) const { return tensor(name)->type.sizes; }
+const record::TensorInfo& Call::recorded(std::string_view name) const {
+  return tape_.tensors[static_cast<size_t>(required(name).tensors.at(0))];
+}
 bool Call::decide(Sym a, Relation relation, Sym b) const {
   return all_sizes_.decide(a, relation, b, detail::concat(this->name(), " at ", loc.file, ":", loc.line));
 }

@@ -75,6 +75,8 @@ class Call {
   std::vector<int64_t> static_sizes(int i = 0) const;
   /// Did `a relation b` hold when recorded? From now on it is guarded.
   bool decide(Sym a, Relation relation, Sym b) const;
+  /// A tensor argument as it was when recorded.
+  const record::TensorInfo& recorded(std::string_view name) const;
   /// What it was when recorded.
   int64_t hint(Sym s) const { return all_sizes_.hint(s); }
   std::string_view name() const;

@@ -2,6 +2,7 @@
 // Rows for operators that only look at the same elements differently. Whether the result was a view or a copy
 // is not decided here: the recorded storages say it.
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "autograd/lowering.h"
@@ -270,6 +271,60 @@ Result diagonal(Call& c) {
       {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", std::vector<Sym>{offset}}}}}};
 }
 
+/// Dimensions from the outermost in memory.
+Ints outermost_first(const Ints& strides) {
+  Ints order(strides.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+/// Do the dimensions in this order, and no gaps, make up the memory of a tensor?
+bool is_dense(const Ints& order, const Ints& sizes, const Ints& strides) {
+  int64_t run = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const auto d = static_cast<size_t>(order[i]);
+    if (sizes[d] != 1 && strides[d] != run) return false;
+    run *= sizes[d];
+  }
+  return true;
+}
+
+int64_t elements(const Ints& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+// Positions count from the storage's beginning, whatever self is a view of; so self must lie there without
+// gaps. Where the result shows every element once, it is another order of dimensions, which a write can go
+// back through.
+Result as_strided(Call& c) {
+  if (!c.is_static()) return std::nullopt;
+  const record::TensorInfo& from = c.recorded("self");
+  const Ints sizes = c.integers("size"), strides = c.integers("stride");
+  const int64_t offset = c.has("storage_offset") ? c.integer("storage_offset") - from.offset : 0;
+  Ints as_is(from.sizes.size());
+  std::iota(as_is.begin(), as_is.end(), 0);
+  const int64_t count = elements(from.sizes);
+  if (count == 0 || elements(sizes) == 0 || !is_dense(as_is, from.sizes, from.strides)) return std::nullopt;
+  int64_t last = offset;
+  for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+  if (offset < 0 || last >= count) return std::nullopt;
+  const Ints order = outermost_first(strides);
+  if (elements(sizes) != count || !is_dense(order, sizes, strides))
+    return std::vector<Steps>{{{Op::as_strided,
+                                {{"sizes", Call::syms(sizes)},
+                                 {"strides", Call::syms(strides)},
+                                 {"offset", std::vector<Sym>{offset}}}}}};
+  Ints in_order, position(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    in_order.push_back(sizes[static_cast<size_t>(order[i])]);
+    position[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return std::vector<Steps>{{reshape_to(Call::syms(in_order)), permute_by(position)}};
+}
+
 }  // namespace
 
 void add_views(Table& t) {
@@ -279,6 +334,7 @@ void add_views(Table& t) {
   row(view, {"view", "reshape", "_unsafe_view", "_reshape_alias"});
   row(view_as, {"view_as", "reshape_as"});
   row(ravel, {"ravel"});
+  row(as_strided, {"as_strided"});
   row(flatten, {"flatten.using_ints"});
   row(unflatten, {"unflatten.int"});
   row(squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});

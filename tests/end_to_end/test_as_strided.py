@@ -1,0 +1,76 @@
+"""as_strided: positions count from the storage's beginning; what shows every element once can be written through."""
+
+import pytest
+import torch
+
+import torchbolt
+
+
+def windows(x):
+    return x.as_strided((3, 4), (2, 1)) * 2
+
+
+def from_an_offset(x):
+    return x.as_strided((2, 2), (1, 3), 4) + 1
+
+
+def of_a_part(x):
+    return x[1:].as_strided((2, 3), (3, 1)) + x[1:].as_strided((2, 3), (3, 1), 0)
+
+
+def of_a_transposed(x):
+    return x.t().as_strided((2, 3), (3, 1)) + 1
+
+
+def repeated(x):
+    return x.as_strided((4, 3), (0, 1)) + 1
+
+
+def order_of_another(x):
+    y = x.new_empty((4, 6)).as_strided((4, 6), (1, 4))
+    y.copy_(x)
+    return y, y + 1
+
+
+def the_same_again(x):
+    y = torch.empty_like(x).as_strided(x.shape, x.stride())
+    y.copy_(x * 2)
+    return y
+
+
+def every_second_written(x):
+    y = x * 2
+    y.as_strided((2, 6), (12, 2)).add_(1)
+    return y
+
+
+CASES = {
+    fn.__name__: (fn, replays)
+    for fn, replays in [
+        (windows, ""),
+        (from_an_offset, ""),
+        (of_a_part, ""),
+        (of_a_transposed, None),
+        (repeated, ""),
+        (order_of_another, ""),
+        (the_same_again, ""),
+        (every_second_written, "as_strided"),
+    ]
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_strided(name, monkeypatch):
+    fn, replays = CASES[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(4, 6)
+            got, want = compiled(x), fn(x)
+            for g, w in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, want)), strict=True):
+                assert torch.equal(g, w) and g.stride() == w.stride()
+    (region,) = torchbolt.api.compiled_of(compiled)._regions()
+    assert replays is None or replays in region["why_replayed"] and bool(replays) != region["compiled"], region[
+        "why_replayed"
+    ]
