@@ -42,7 +42,7 @@ class TileEmitter {
  private:
   /// A sum over a long K is made of partial sums over about this many steps: its rounding error grows with
   /// the longest chain of additions. (MKL does the same.)
-  static constexpr int64_t kChain = 128;
+  static constexpr int64_t kChain = 256;
 
   std::vector<Value*> zeros() const {
     return std::vector<Value*>(static_cast<size_t>(shape_.rows() * shape_.vectors),
