@@ -441,10 +441,10 @@ bool Program::check_aliases(bool all, std::string* why) const {
 
 bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   if (!(ThreadState::now() == thread_)) return false;
-  // Let go of when all is done: whoever frees a tensor may lose the GIL for a moment, and another thread
-  // comes in between and checks its own call.
-  std::vector<PyRef> gone = std::move(found.objects);
+  // Whoever frees a tensor may lose the GIL for a moment, and another thread comes in between and checks its
+  // own call: what is let go of goes before the check or after it.
   found.objects.clear();
+  std::vector<PyRef> gone;
   bool walked = false;
   uint64_t instance = 0;
   for (auto& group : groups_) {

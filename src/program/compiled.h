@@ -95,7 +95,7 @@ struct Compiled {
   struct State {
     Site start;
     std::map<observe::Place, std::shared_ptr<Site>> sites;
-    guard::Found found;  ///< scratch of the check
+    guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
     std::vector<Recompile> recompiles;  ///< the last ones
     std::vector<observe::BreakReason>

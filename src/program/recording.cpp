@@ -339,7 +339,7 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   for (size_t i = 0; i < recorder.inputs().size(); ++i) {
     const int slot = bridge.slot_of(recorder.inputs()[i]);
     auto constant = recorder.constants().find(static_cast<int>(i));
-    if (slot == -1 && used[i]) {
+    if (slot < 0 && used[i]) {
       if (constant == recorder.constants().end())
         throw Error(ErrorKind::Internal,
                     "an operator used a tensor that came from nowhere the recording knows (input " +

@@ -50,7 +50,7 @@ CASES = {
         (windows, ""),
         (from_an_offset, ""),
         (of_a_part, ""),
-        (of_a_transposed, None),
+        (of_a_transposed, ""),
         (repeated, ""),
         (order_of_another, ""),
         (the_same_again, ""),

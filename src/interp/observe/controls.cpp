@@ -22,7 +22,8 @@ std::unordered_map<PyObject*, Mark>& marks() {
 }
 
 /// A Python function, by the module it was written in and its qualified name there: a decorator that copies
-/// these to its wrapper changes nothing of that.
+/// these to its wrapper changes nothing of that. Names under torch._dynamo and torch._functorch are functions
+/// that users' code reaches through torch's public ones: recognised when met, never imported or called.
 struct ControlRow {
   const char *module, *name;
   Control control;
