@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tests/gemm/run_graph.h"
@@ -95,6 +96,28 @@ TEST(Attention, SizesKnownAtTheCall) {
   const std::string text = sdpa({"f32[s0, 2, s1, 24]", "f32[s0, 2, s2, 24]", "f32[s0, 2, s2, 20]"});
   for (auto [queries, keys] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {16, 14}, {37, 300}, {64, 27}})
     expect_ours(run(text, operands({3, 2, queries, keys, 24, 20}), Isa::Avx512));
+}
+
+TEST(Attention, MasksOfSizesKnownAtTheCall) {
+  struct Case {
+    const char* mask;
+    std::function<Sizes(int64_t queries, int64_t keys)> sizes;
+  };
+  const Case cases[] = {
+      {"f32[s0, 1, s1, s2]", [](int64_t q, int64_t k) { return Sizes{3, 1, q, k}; }},
+      {"b8[s0, 1, s1, s2]", [](int64_t q, int64_t k) { return Sizes{3, 1, q, k}; }},
+      {"f32[s1, s2]{1, s1}", [](int64_t q, int64_t k) { return Sizes{q, k}; }},
+      {"b8[s0, 1, 1, s2]", [](int64_t, int64_t k) { return Sizes{3, 1, 1, k}; }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.mask);
+    const std::string text = sdpa({"f32[s0, 2, s1, 24]", "f32[s0, 2, s2, 24]", "f32[s0, 2, s2, 20]", c.mask});
+    for (auto [queries, keys] : std::vector<std::pair<int64_t, int64_t>>{{5, 14}, {37, 300}, {64, 27}}) {
+      std::vector<Sizes> sizes = operands({3, 2, queries, keys, 24, 20});
+      sizes.push_back(c.sizes(queries, keys));
+      expect_ours(run(text, sizes, Isa::Avx512));
+    }
+  }
 }
 
 TEST(Attention, MasksOfAllShapes) {

@@ -232,7 +232,7 @@ class AttentionEmitter {
 
   llvm::Function* mask_function(const std::string& name, int vectors) {
     MaskShape shape{s_.lanes, s_.width(), vectors, k_.scale, k_.causal, std::nullopt};
-    if (k_.mask) shape.mask = {k_.mask->matrix.row, k_.mask->matrix.col, k_.mask->boolean, k_.pairs};
+    if (k_.mask) shape.mask = {k_.mask->row, k_.mask->col, k_.mask->boolean, k_.pairs};
     return emit_mask_function(module_, name, shape);
   }
   llvm::Function* softmax_function(const std::string& name, int vectors) {
@@ -311,7 +311,7 @@ class AttentionEmitter {
     q_ = load_buffer(b_, args_.buffers, k_.q.buffer);
     key_ = load_buffer(b_, args_.buffers, k_.k.buffer);
     value_ = load_buffer(b_, args_.buffers, k_.v.buffer);
-    mask_ = k_.mask ? load_buffer(b_, args_.buffers, k_.mask->matrix.buffer) : nullptr;
+    mask_ = k_.mask ? load_buffer(b_, args_.buffers, k_.mask->buffer) : nullptr;
     Value* rest = head;
     for (auto dim = k_.lead.rbegin(); dim != k_.lead.rend(); ++dim) {
       Value* size = size_(b_, args_.syms, dim->size);
@@ -416,13 +416,15 @@ class AttentionEmitter {
 
   void emit_weights_and_values(const QueryPart& part, Value* key, Value* count) {
     if (part.mask) {
-      Value* corner = llvm::ConstantPointerNull::get(b_.getPtrTy());
-      if (k_.mask)
+      Value *corner = llvm::ConstantPointerNull::get(b_.getPtrTy()), *row = i64(b_, 0), *col = i64(b_, 0);
+      if (k_.mask) {
+        row = size_(b_, args_.syms, k_.mask->row);
+        col = size_(b_, args_.syms, k_.mask->col);
         corner = b_.CreateGEP(mask_element(), mask_,
-                              b_.CreateAdd(b_.CreateMul(first_query_, i64(b_, k_.mask->matrix.row)),
-                                           b_.CreateMul(key, i64(b_, k_.mask->matrix.col))));
+                              b_.CreateAdd(b_.CreateMul(first_query_, row), b_.CreateMul(key, col)));
+      }
       b_.CreateCall(part.mask, {scores_, count, corner, count_, b_.CreateSub(first_query_, key),
-                                softmax_.maximum(b_, statistics_)});
+                                softmax_.maximum(b_, statistics_), row, col});
     }
     b_.CreateCall(part.softmax, {scores_, count, statistics_});
     Value* values = b_.CreateMul(key, i64(b_, k_.v.row));

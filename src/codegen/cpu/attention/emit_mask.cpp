@@ -22,7 +22,8 @@ class MaskEmitter {
   MaskEmitter(llvm::Module& module, const std::string& name, const MaskShape& shape)
       : s_(shape), b_(module.getContext()) {
     llvm::Type *pointer = b_.getPtrTy(), *integer = b_.getInt64Ty();
-    f_ = gemm::begin_tile(module, b_, name, {pointer, integer, pointer, integer, integer, pointer});
+    f_ = gemm::begin_tile(module, b_, name,
+                          {pointer, integer, pointer, integer, integer, pointer, integer, integer});
     vector_ = llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(s_.lanes));
     nothing_ = llvm::ConstantFP::get(vector_, -std::numeric_limits<double>::infinity());
     zero_ = llvm::Constant::getNullValue(vector_);
@@ -41,8 +42,16 @@ class MaskEmitter {
 
  private:
   Value* keys() { return f_->getArg(1); }
+  Value* stride(Sym s, unsigned argument) {
+    if (s.is_const()) return i64(b_, s.value());
+    return f_->getArg(argument);
+  }
+  Value* query_stride() { return stride(s_.mask->query_stride, 6); }
+  Value* key_stride() { return stride(s_.mask->key_stride, 7); }
   Value* splat(Value* x) { return b_.CreateVectorSplat(static_cast<unsigned>(s_.lanes), x); }
-  bool in_squares() const { return s_.mask && s_.mask->key_stride == 1 && s_.mask->query_stride != 0; }
+  bool in_squares() const {
+    return s_.mask && s_.mask->key_stride.is_const(1) && !s_.mask->query_stride.is_const(0);
+  }
   llvm::Type* element() {
     return s_.mask->boolean ? b_.getInt8Ty() : s_.mask->half ? b_.getInt16Ty() : b_.getFloatTy();
   }
@@ -90,8 +99,8 @@ class MaskEmitter {
   }
   /// What is added to the scores of `lanes` queries and one key.
   Value* mask_column(Value* key) {
-    Value* at = b_.CreateGEP(element(), f_->getArg(2), b_.CreateMul(key, i64(b_, s_.mask->key_stride)));
-    if (s_.mask->query_stride == 0)
+    Value* at = b_.CreateGEP(element(), f_->getArg(2), b_.CreateMul(key, key_stride()));
+    if (s_.mask->query_stride.is_const(0))
       return added(b_.CreateVectorSplat(static_cast<unsigned>(s_.lanes),
                                         b_.CreateAlignedLoad(element(), at, align())));
     Value* numbers = llvm::PoisonValue::get(elements());
@@ -106,7 +115,7 @@ class MaskEmitter {
   Value* query_offset(int lane) {
     Value* query = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i64(b_, first_lane_ + lane),
                                             b_.CreateSub(f_->getArg(3), i64(b_, 1)));
-    return b_.CreateMul(query, i64(b_, s_.mask->query_stride));
+    return b_.CreateMul(query, query_stride());
   }
 
   /// Writes one key's scores and returns the maxima with them.

@@ -11,6 +11,8 @@
 #include <optional>
 #include <string>
 
+#include "support/sym.h"
+
 namespace bolt::codegen::cpu::attention {
 
 struct MaskShape {
@@ -20,7 +22,7 @@ struct MaskShape {
   double scale;
   bool causal;
   struct Memory {
-    int64_t query_stride, key_stride;
+    Sym query_stride, key_stride;
     bool boolean;
     bool half;  ///< bfloat16
   };
@@ -28,8 +30,9 @@ struct MaskShape {
 };
 
 /// void mask(float* scores, int64_t keys, const void* mask, int64_t queries, int64_t query_less_key, float*
-/// maximum): the mask from the block's first query and key on; how much farther the first query is than the
-/// first key; the running maxima. Scores are room for a whole number of vectors of keys.
+/// maximum, int64_t query_stride, int64_t key_stride): the mask from the block's first query and key on; how
+/// much farther the first query is than the first key; the running maxima; the strides, where they are not
+/// constants. Scores are room for a whole number of vectors of keys.
 llvm::Function* emit_mask_function(llvm::Module& module, const std::string& name, const MaskShape& shape);
 
 }  // namespace bolt::codegen::cpu::attention

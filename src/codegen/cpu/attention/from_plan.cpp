@@ -93,9 +93,7 @@ std::optional<AttentionKernel> kernel_of(const loops::Call& call) {
   if (a.v.col != 1) return std::nullopt;
   if (count > 3) {
     const Type& m = call.operands[3];
-    a.mask.emplace();
-    a.mask->boolean = m.dtype == DType::Bool;
-    if (!set_matrix(&a.mask->matrix, 3, m)) return std::nullopt;
+    a.mask = Mask{3, stride(m, 1), stride(m, 0), m.dtype == DType::Bool};
   }
   a.scale = call.node.attr_or<double>("scale", 1 / std::sqrt(static_cast<double>(a.depth)));
   a.causal = call.node.attr<bool>("causal");

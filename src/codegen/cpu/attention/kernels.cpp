@@ -33,7 +33,9 @@ std::string print(const AttentionKernel& k) {
   print_matrix(out, "q", k.q);
   print_matrix(out, "k", k.k);
   print_matrix(out, "v", k.v);
-  if (k.mask) print_matrix(out, k.mask->boolean ? "allowed" : "mask", k.mask->matrix);
+  if (k.mask)
+    out << (k.mask->boolean ? " allowed=b" : " mask=b") << k.mask->buffer << '[' << k.mask->row.str() << ", "
+        << k.mask->col.str() << ']';
   out << " scale " << std::hexfloat << k.scale << std::defaultfloat;
   if (k.causal) out << " causal";
   if (k.pairs) out << " pairs";

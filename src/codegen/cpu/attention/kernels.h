@@ -43,9 +43,11 @@ struct Matrix {
   int64_t col = 1;
 };
 
-/// `matrix`: rows are queries, columns keys.
+/// How far it moves with a query and with a key. A mask is as wide as there are keys, of which there may be
+/// any number.
 struct Mask {
-  Matrix matrix;
+  int buffer = 3;
+  Sym row, col;
   bool boolean = false;
 };
 
