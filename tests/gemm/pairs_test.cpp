@@ -2,6 +2,7 @@
 // bfloat16 products and convolutions, computed in pairs: plans, and results where the machine can
 #include <gtest/gtest.h>
 
+#include "support/error.h"
 #include "tests/gemm/run_graph.h"
 
 namespace bolt::codegen::cpu::gemm {
@@ -95,6 +96,15 @@ TEST(Pairs, WhatTheLibraryKeeps) {
   EXPECT_FALSE(ours(even, plain));
   EXPECT_FALSE(ours(linear("bf16[10, 23]", "bf16[40, 23]", "bf16[40]"), target_with_pairs()));
   EXPECT_FALSE(ours(linear("bf16[10, 24]{25, 1}", "bf16[40, 24]", "bf16[40]"), target_with_pairs()));
+}
+
+// LLVM calls its handler of fatal errors over an instruction that the target does not have.
+TEST(Pairs, WhatLlvmCannotEmitIsAnErrorOfOurs) {
+  const std::string text = linear("bf16[10, 24]", "bf16[40, 24]", "bf16[40]");
+  const loops::Plan plan = loops::plan(graph::parse(text), plan_options(target_with_pairs()));
+  Target plain = target_with_pairs();
+  plain.avx512_bf16 = false;
+  EXPECT_THROW(compile(plan, plain), Error);
 }
 
 }  // namespace

@@ -19,13 +19,16 @@ Module::~Module() = default;
 
 namespace {
 
-Job job_of(loops::Kernel kernel, const std::string& name, const Target& target) {
+/// `whole`: what is verified before LLVM sees it; halves are no kernels in that sense.
+Job job_of(loops::Kernel kernel, const std::string& name, const Target& target,
+           std::shared_ptr<const loops::Kernel> whole = nullptr) {
   auto normal = std::make_shared<const loops::Kernel>(std::move(kernel));
   auto plan = std::make_shared<const Schedule>(schedule(*normal, target));
   Job job;
   job.name = name;
   job.key = loops::print(*normal);
-  job.emit = [normal, plan](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+  job.emit = [normal, plan, whole](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+    loops::verify(whole ? *whole : *normal);
     emit_kernel(*normal, *plan, machine, module, symbol);
   };
   job.work = plan->work;
@@ -50,8 +53,9 @@ Job kernel_job(const loops::Kernel& kernel, const Target& target) {
   loops::Kernel normal = normalise(kernel);
   std::optional<Split> split = split_reduction(normal, target);
   if (!split) return job_of(std::move(normal), kernel.name, target);
-  Job job = job_of(std::move(split->first), kernel.name, target);
-  job.second = std::make_shared<const Job>(job_of(std::move(split->second), kernel.name, target));
+  auto whole = std::make_shared<const loops::Kernel>(std::move(normal));
+  Job job = job_of(std::move(split->first), kernel.name, target, whole);
+  job.second = std::make_shared<const Job>(job_of(std::move(split->second), kernel.name, target, whole));
   job.scratch_bytes = split->scratch_bytes;
   return job;
 }

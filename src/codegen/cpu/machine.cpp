@@ -13,6 +13,7 @@
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Object/ObjectFile.h>
 #include <llvm/Pass.h>
+#include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
@@ -55,11 +56,17 @@ std::string feature_string(const Target& t) {
   return features;
 }
 
+/// LLVM ends the process after this; the process is the user's. What LLVM held meanwhile is lost.
+[[noreturn]] void on_fatal_error(void*, const char* reason, bool) {
+  throw Error(ErrorKind::Internal, std::string("LLVM: ") + reason);
+}
+
 void initialise_llvm() {
   static std::once_flag once;
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
+    llvm::install_fatal_error_handler(on_fatal_error);
   });
 }
 
