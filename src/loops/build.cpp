@@ -166,13 +166,14 @@ class Builder {
     ExprId x = eval(n.operands[0], Index(*operand), kNone);
     if (op == ReduceOp::Any || op == ReduceOp::All) x = list_.cast(DType::Bool, x);
     uint32_t over = list_[x].dims & space_.reduced;
+    const bool arg = op == ReduceOp::ArgMax || op == ReduceOp::ArgMin;
+    if (over == 0 && arg) return list_.integer(DType::I64, 0);
     if (over == 0) return constant_over(op, x, space_.reduced);
     Expr e{};
     e.kind = ExprKind::Reduce;
     e.reduce_op = op;
     e.args = {x};
     e.reduce_dims = over;
-    bool arg = op == ReduceOp::ArgMax || op == ReduceOp::ArgMin;
     e.dtype = arg ? DType::I64 : list_[x].dtype;
     return constant_over(op, list_.add(std::move(e)), space_.reduced & ~over);
   }
@@ -187,9 +188,7 @@ class Builder {
     switch (op) {
       case ReduceOp::Sum: return list_.op(S::mul, {x, list_.cast(t, list_.index(count))});
       case ReduceOp::Prod: return list_.op(S::pow, {x, list_.cast(t, list_.index(count))});
-      case ReduceOp::ArgMax:
-      case ReduceOp::ArgMin: return list_.integer(DType::I64, 0);
-      default: return x;
+      default: return x;  // of an argmax too: its one dimension is a single atom
     }
   }
 
@@ -197,6 +196,7 @@ class Builder {
 
   ExprId constant(DType t, double v) {
     t = compute_type(t);
+    if (t == DType::Bool) return list_.integer(t, v != 0);  // 0.5 and 2 are true
     return is_float(t) ? list_.real(t, v) : list_.integer(t, static_cast<int64_t>(v));
   }
 
@@ -207,7 +207,8 @@ class Builder {
     if (const bool* v = std::get_if<bool>(&a)) return constant(t, *v);
     Sym s = sym_attr(n, name);
     if (!s.is_const()) return list_.cast(c, list_.index(s));
-    return is_float(c) ? list_.real(c, static_cast<double>(s.value())) : list_.integer(c, s.value());
+    if (is_float(c)) return list_.real(c, static_cast<double>(s.value()));
+    return list_.integer(c, c == DType::Bool ? s.value() != 0 : s.value());
   }
 
   ExprId create(const Node& n, const Index& index) {
