@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 
+#include "guard/assumption.h"
+#include "guard/dict_clock.h"
 #include "guard/leaf.h"
+#include "guard/memory.h"
 
 namespace bolt::guard {
 namespace {
@@ -13,181 +15,7 @@ namespace {
 /// Memories per group; beyond it all are dropped (a program called with endless new instances).
 constexpr size_t kMaxMemories = 4096;
 
-struct Word {
-  const uint64_t* at;
-  uint64_t expected;
-};
-struct HalfWord {
-  const uint32_t* at;
-  uint32_t expected;
-};
-
-// CPython keeps these private to their .c files.
-struct OrderedDictHead {
-  PyDictObject dict;
-  void* fast_nodes;
-  Py_ssize_t fast_nodes_size;
-  void* resize_sentinel;
-  size_t state;  ///< changes with every insertion, removal and reordering
-};
-
-// Deprecated from 3.12 on, where watchers take its place; kept up to date there still.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-const uint64_t* version_of(const PyDictObject* dict) { return &dict->ma_version_tag; }
-#pragma GCC diagnostic pop
-
-bool keys_match(PyObject* container, PyObject* expected) {
-  Py_ssize_t n = PyTuple_GET_SIZE(expected), at = 0;
-  auto same = [&](PyObject* key) {
-    PyObject* wanted = at < n ? PyTuple_GET_ITEM(expected, at++) : nullptr;
-    return wanted && (key == wanted || same_leaf(key, wanted));
-  };
-  if (PyAnySet_Check(container)) {
-    if (PySet_GET_SIZE(container) != n) return false;
-    Py_ssize_t position = 0;
-    PyObject* item;
-    Py_hash_t hash;
-    while (_PySet_NextEntry(container, &position, &item, &hash))
-      if (!same(item)) return false;
-    return true;
-  }
-  if (PyDict_GET_SIZE(container) != n) return false;
-  if (PyODict_Check(container)) {  // its order is not the order of the dict below
-    PyRef keys = PyRef::steal(PySequence_List(container));
-    if (!keys) return PyErr_Clear(), false;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i)
-      if (!same(PyList_GET_ITEM(keys.get(), i))) return false;
-    return true;
-  }
-  Py_ssize_t position = 0;
-  PyObject *key, *value;
-  while (PyDict_Next(container, &position, &key, &value))
-    if (!same(key)) return false;
-  return true;
-}
-
-bool is_missing(PyObject* container, PyObject* key) {
-  if (PyType_Check(container)) return !_PyType_Lookup(reinterpret_cast<PyTypeObject*>(container), key);
-  int found = PyDict_Check(container) ? PyDict_Contains(container, key) : -1;
-  if (found < 0) PyErr_Clear();
-  return found == 0;
-}
-
-Py_ssize_t length_of(PyObject* object) {
-  if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
-  if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object);
-  if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
-  Py_ssize_t n = PySequence_Size(object);
-  if (n < 0) PyErr_Clear();
-  return n;
-}
-
-bool same_builtin(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  if (Py_TYPE(a) != Py_TYPE(b) || !PyCFunction_Check(a)) return false;
-  auto *x = reinterpret_cast<PyCFunctionObject*>(a), *y = reinterpret_cast<PyCFunctionObject*>(b);
-  return x->m_ml == y->m_ml && x->m_self == y->m_self;
-}
-
-/// Aliases and tensors are compared after the walk.
-bool holds(const Assumption& assumption, PyObject* object) {
-  switch (assumption.check) {
-    case Check::type_is: return reinterpret_cast<PyObject*>(Py_TYPE(object)) == assumption.value.get();
-    case Check::is: return object == assumption.value.get();
-    case Check::is_bound: return same_builtin(object, assumption.value.get());
-    case Check::equals: return same_leaf(object, assumption.value.get());
-    case Check::length: return length_of(object) == assumption.number;
-    case Check::keys: return keys_match(object, assumption.value.get());
-    case Check::missing: return is_missing(object, assumption.value.get());
-    case Check::no_dict: return !instance_dict_slot(object);
-    case Check::unbound: return false;
-    case Check::tensor: return is_tensor(object);
-    case Check::same_as:
-    case Check::not_same_as: return true;
-  }
-  return false;
-}
-
-std::string guard_text(const Source& source, const Assumption& assumption,
-                       const std::vector<std::string>& names, const TensorTable& tensors) {
-  std::string path = source.str(names), value = assumption.value ? short_repr(assumption.value.get()) : "";
-  switch (assumption.check) {
-    case Check::type_is: return "type(" + path + ") is " + value;
-    case Check::is:
-    case Check::is_bound: return path + " is " + value;
-    case Check::equals: return path + " == " + value;
-    case Check::length: return "len(" + path + ") == " + std::to_string(assumption.number);
-    case Check::keys: return "keys of " + path + " are " + value;
-    case Check::missing: return value + " not in " + path;
-    case Check::no_dict: return path + " has no __dict__";
-    case Check::unbound: return path + " is unbound";
-    case Check::tensor: return path + " is " + tensors.describe(static_cast<int>(assumption.number));
-    case Check::same_as: return path + " is " + assumption.other->str(names);
-    case Check::not_same_as: return path + " is not " + assumption.other->str(names);
-  }
-  return path;
-}
-
-std::string now(const Assumption& assumption, PyObject* object) {
-  if (!object) return " (now missing)";
-  switch (assumption.check) {
-    case Check::length: return " (now " + std::to_string(length_of(object)) + ")";
-    case Check::type_is: return std::string(" (now ") + Py_TYPE(object)->tp_name + ")";
-    case Check::missing:
-    case Check::keys: return " (no longer)";
-    default: return " (now " + short_repr(object) + ")";
-  }
-}
-
 }  // namespace
-
-/// A step that leaves no word to compare: it is taken again. What was found is held, since words may point
-/// into it.
-struct Reread {
-  const Source* step;
-  PyObject* parent;
-  PyRef found;
-};
-
-struct Program::Memory {
-  std::vector<Word> words;
-  std::vector<HalfWord> type_tags;
-  std::vector<std::pair<const Source*, PyObject*>> always;  ///< places no word can vouch for
-  std::vector<std::pair<int, PyObject*>> tensors, objects;  ///< by slot, by register
-  std::vector<PyRef> held;                                  ///< leaves whose address is a word's value
-  std::vector<Reread> rereads;
-  uint64_t id = 0;
-  bool valid = false;
-
-  /// Forgets everything; the objects it held are the caller's to let go of.
-  void forget(std::vector<PyRef>& gone) {
-    words.clear();
-    type_tags.clear();
-    always.clear();
-    tensors.clear();
-    objects.clear();
-    std::move(held.begin(), held.end(), std::back_inserter(gone));
-    held.clear();
-    for (Reread& again : rereads) gone.push_back(std::move(again.found));
-    rereads.clear();
-    valid = false;
-  }
-
-  bool unchanged() const {
-    for (const Word& word : words)
-      if (*word.at != word.expected) return false;
-    for (const HalfWord& tag : type_tags)
-      if (*tag.at != tag.expected) return false;
-    for (auto& [source, object] : always) {
-      for (const Assumption& assumption : source->assumptions)
-        if (!holds(assumption, object)) return false;
-    }
-    for (const Reread& again : rereads)
-      if (again.step->read(again.parent) != again.found.get()) return false;
-    return true;
-  }
-};
 
 struct Program::Group {
   std::vector<const Source*> tops;  ///< one root, or all constants
@@ -196,148 +24,6 @@ struct Program::Group {
   std::unordered_map<PyObject*, std::unique_ptr<Memory>> memories;
   const Memory* in_use = nullptr;
   bool walked = false;
-};
-
-/// One slow walk: checks, and fills a memory.
-struct Program::Walk {
-  Memory& memory;
-  const Program& program;
-  std::string* why;
-  std::set<std::string>* numbers;  ///< not null: numbers may differ, and this is where those do
-
-  void word(const void* at, const void* expected) {
-    memory.words.push_back({static_cast<const uint64_t*>(at), reinterpret_cast<uint64_t>(expected)});
-  }
-  template <typename T>
-  void word_now(const T* at) {
-    static_assert(sizeof(T) == 8);
-    memory.words.push_back({reinterpret_cast<const uint64_t*>(at), *reinterpret_cast<const uint64_t*>(at)});
-  }
-
-  bool visit(const Source& source, PyObject* object) {
-    if (!object) return visit_absent(source);
-    for (const Assumption& assumption : source.assumptions)
-      if (!holds(assumption, object) && !is_other_number(source, assumption, object))
-        return fail(source, assumption, object);
-    remember(source, object);
-    for (const Source* child : source.children) {
-      PyObject* found = child->read(object);
-      remember_step(*child, object, found);
-      if (!visit(*child, found)) return false;
-    }
-    return true;
-  }
-
-  bool is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
-    if (!numbers || assumption.check != Check::equals || Py_TYPE(object) != Py_TYPE(assumption.value.get()) ||
-        !(PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
-      return false;
-    numbers->insert(source.str(program.tree_->root_names));
-    return true;
-  }
-
-  bool visit_absent(const Source& source) {
-    if (source.has(Check::unbound)) return true;
-    for (const Assumption& assumption : source.assumptions) return fail(source, assumption, nullptr);
-    return source.children.empty() || fail(source, {Check::type_is, {}, nullptr, 0}, nullptr);
-  }
-
-  bool fail(const Source& source, const Assumption& assumption, PyObject* object) {
-    if (why)
-      *why = guard_text(source, assumption, program.tree_->root_names, program.tensors_) +
-             now(assumption, object);
-    return false;
-  }
-
-  /// Words that prove what was assumed about the object itself.
-  void remember(const Source& source, PyObject* object) {
-    bool proven = source.parent && source.access == Access::dict_item;  // by its dict's version
-    bool constant = source.access == Access::constant;
-    if (source.reg >= 0) {
-      memory.objects.emplace_back(source.reg, object);
-      // Of a number more than its type is asked: another one must not take its address.
-      if (!proven && (PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
-        memory.held.push_back(PyRef::share(object));
-    }
-    for (const Assumption& assumption : source.assumptions) remember_assumption(assumption, object, proven);
-    if (PyDict_Check(object) && reads_dict(source)) {
-      word_now(version_of(reinterpret_cast<PyDictObject*>(object)));
-      // move_to_end() is no change to the dict below.
-      const bool ordered = source.has(Check::keys) ||
-                           std::any_of(source.children.begin(), source.children.end(),
-                                       [](const Source* c) { return c->access == Access::dict_key; });
-      if (PyODict_Check(object) && ordered) word_now(&reinterpret_cast<OrderedDictHead*>(object)->state);
-    } else if (PyType_Check(object) && constant && !source.children.empty()) {
-      remember_type(source, reinterpret_cast<PyTypeObject*>(object));
-    } else if (PyAnySet_Check(object) && source.has(Check::keys)) {
-      memory.always.emplace_back(&source, object);
-    } else if (PyList_Check(object) && !source.children.empty()) {
-      word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
-      word_now(&reinterpret_cast<PyListObject*>(object)->ob_item);
-    } else if (PyTuple_Check(object) && !source.children.empty()) {
-      word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
-    }
-  }
-
-  static bool reads_dict(const Source& source) {
-    return !source.children.empty() || source.has(Check::keys) || source.has(Check::missing) ||
-           source.has(Check::length);
-  }
-
-  void remember_type(const Source& source, PyTypeObject* type) {
-    if (type->tp_version_tag && (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG))
-      memory.type_tags.push_back({&type->tp_version_tag, type->tp_version_tag});
-    else
-      memory.valid = false;
-    (void)source;
-  }
-
-  void remember_assumption(const Assumption& assumption, PyObject* object, bool proven) {
-    switch (assumption.check) {
-      case Check::type_is:
-        if (!proven || (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE)) word_now(&object->ob_type);
-        break;
-      case Check::equals:
-      case Check::is_bound:
-        if (!proven) memory.held.push_back(PyRef::share(object));
-        break;
-      case Check::length:
-        if (PyList_Check(object) || PyTuple_Check(object))
-          word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
-        else if (PyAnySet_Check(object))
-          word_now(&reinterpret_cast<PySetObject*>(object)->used);
-        else if (!PyDict_Check(object))
-          memory.valid = false;
-        break;
-      case Check::tensor:
-        memory.tensors.emplace_back(static_cast<int>(assumption.number), object);
-        if (const void* at = impl_slot(object))
-          word(at, tensor_impl(object));
-        else
-          memory.valid = false;
-        break;
-      default: break;
-    }
-  }
-
-  /// Words that prove that the same object is found again.
-  void remember_step(const Source& child, PyObject* parent, PyObject* found) {
-    switch (child.access) {
-      case Access::instance_dict: word(instance_dict_slot(parent), found); break;
-      case Access::list_item:
-        if (found) word(&reinterpret_cast<PyListObject*>(parent)->ob_item[child.index], found);
-        break;
-      case Access::tuple_item:
-        if (found) word(&reinterpret_cast<PyTupleObject*>(parent)->ob_item[child.index], found);
-        break;
-      case Access::cell: word(&reinterpret_cast<PyCellObject*>(parent)->ob_ref, found); break;
-      case Access::field: word(reinterpret_cast<char*>(parent) + child.index, found); break;
-      case Access::deque_item:
-      case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
-      case Access::tensor_grad: memory.valid = false; break;  // holding a gradient would keep its memory
-      default: break;
-    }
-  }
 };
 
 Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadState thread)
@@ -380,7 +66,8 @@ bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std:
   static uint64_t next_id = 0;
   memory.id = ++next_id;
   memory.valid = true;
-  Walk walk{memory, *this, why, numbers};
+  memory.compared = dict_time();
+  Walk walk{memory, tree_->root_names, tensors_, why, numbers};
   for (const Source* source : group.tops)
     if (!walk.visit(*source, group.root >= 0 ? top : source->key.get())) {
       memory.valid = false;

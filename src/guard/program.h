@@ -2,17 +2,11 @@
 // SourceTree -> Program: "does everything the recording rested on still hold?", in microseconds.
 //
 // The slow way walks the tree from the roots, re-reading everything. While it does so it notes the machine
-// words that, as long as they keep their values, prove the same result again: the version tag of every dict
-// that was read, the type and dict pointer of every object, the items of lists, the version tags of classes.
-// The fast way compares those words, and nothing else, in the order of the walk: a parent's words come before
-// its children's, so memory is only touched through objects that are known to be alive. At the first
-// difference the slow way runs and renews the words.
+// words that prove the same result again as long as they keep their values (memory.h). The fast way compares
+// those words, and nothing else. At the first difference the slow way runs and renews the words.
 //
 // Words are remembered per instance of a root (80 equal layers share a program and have 80 memories) and
-// apart for what hangs below constants. Dict version tags are unique in the process, so a tag proves the
-// dict, not only its state. A pointer found in a list or tuple proves less (the object may have died and
-// another taken its place): what is below it is compared word by word again, and leaves are kept alive by the
-// memory.
+// apart for what hangs below constants.
 //
 // Tensors are compared in one packed pass afterwards (tensors.h).
 #pragma once
@@ -31,6 +25,8 @@
 #include "support/size_fact.h"
 
 namespace bolt::guard {
+
+struct Memory;
 
 /// What a successful check found.
 struct Found {
@@ -92,11 +88,8 @@ class Program {
   size_t tensor_count() const { return tensors_.size(); }
   const SourceTree& tree() const { return *tree_; }
 
-  struct Memory;
-
  private:
   struct Group;
-  struct Walk;
   bool check_group(Group& group, PyObject* top, std::vector<PyRef>& gone);
   bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
                   std::set<std::string>* numbers = nullptr) const;

@@ -1,6 +1,8 @@
 // guard/source.cpp: see source.h.
 #include "guard/source.h"
 
+#include <algorithm>
+
 #include "guard/leaf.h"
 #include "guard/tensors.h"
 #include "interp/compat.h"
@@ -88,6 +90,15 @@ bool Source::has(Check check) const {
   for (const Assumption& assumption : assumptions)
     if (assumption.check == check) return true;
   return false;
+}
+
+bool Source::reads_dict() const {
+  return !children.empty() || has(Check::keys) || has(Check::missing) || has(Check::length);
+}
+
+bool Source::reads_order() const {
+  return has(Check::keys) || std::any_of(children.begin(), children.end(),
+                                         [](const Source* c) { return c->access == Access::dict_key; });
 }
 
 void Source::assume(Check check, PyObject* value, Py_ssize_t number, Source* other) {

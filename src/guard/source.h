@@ -61,6 +61,7 @@ enum class Check : uint8_t {
   missing,   ///< dict has no key `value`; class has no attribute `value`
   no_dict,   ///< the object has no instance dict yet
   tensor,    ///< as entry `number` of the tensor table
+  leaf,      ///< a tensor whose is_leaf is `number`
   same_as,   ///< the very object found at `other`
   not_same_as,
   unbound,  ///< an empty cell or slot (the object itself is absent)
@@ -92,6 +93,9 @@ struct Source {
     return top->access == Access::constant;
   }
   bool has(Check check) const;
+  /// Of a dict: does it rest on anything inside; on the order of its keys?
+  bool reads_dict() const;
+  bool reads_order() const;
   /// Adds an assumption unless the same one is there.
   void assume(Check check, PyObject* value = nullptr, Py_ssize_t number = 0, Source* other = nullptr);
   /// The object found here, given the parent's object; borrowed, null when absent. No exception is left set.

@@ -1,0 +1,208 @@
+// guard/memory.cpp: see memory.h.
+#include "guard/memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "guard/assumption.h"
+#include "guard/dict_clock.h"
+
+namespace bolt::guard {
+namespace {
+
+/// Fewer words than this are compared faster than the clock is asked.
+constexpr size_t kWorthAClock = 32;
+
+// Deprecated from 3.12 on, where watchers take its place; kept up to date there still.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+const uint64_t* version_of(const PyDictObject* dict) { return &dict->ma_version_tag; }
+#pragma GCC diagnostic pop
+
+bool equal(const std::vector<Word>& words) {
+  return std::all_of(words.begin(), words.end(), [](const Word& word) { return *word.at == word.expected; });
+}
+
+}  // namespace
+
+void Memory::forget(std::vector<PyRef>& gone) {
+  words.clear();
+  others.clear();
+  type_tags.clear();
+  always.clear();
+  tensors.clear();
+  objects.clear();
+  std::move(held.begin(), held.end(), std::back_inserter(gone));
+  held.clear();
+  for (Reread& again : rereads) gone.push_back(std::move(again.found));
+  rereads.clear();
+  valid = false;
+}
+
+bool Memory::words_unchanged() {
+  if (words.size() - others.size() < kWorthAClock) return equal(words);
+  const uint64_t time = dict_time();
+  if (time == compared) return equal(others);
+  if (!equal(words)) return false;
+  compared = time;
+  return true;
+}
+
+bool Memory::unchanged() {
+  if (!words_unchanged()) return false;
+  for (const HalfWord& tag : type_tags)
+    if (*tag.at != tag.expected) return false;
+  for (auto& [source, object] : always) {
+    for (const Assumption& assumption : source->assumptions)
+      if (!holds(assumption, object)) return false;
+  }
+  for (const Reread& again : rereads)
+    if (again.step->read(again.parent) != again.found.get()) return false;
+  return true;
+}
+
+void Walk::word(const void* at, const void* expected) {
+  const Word word{static_cast<const uint64_t*>(at), reinterpret_cast<uint64_t>(expected)};
+  memory.words.push_back(word);
+  memory.others.push_back(word);
+}
+
+template <typename T>
+void Walk::word_now(const T* at) {
+  static_assert(sizeof(T) == sizeof(const void*));
+  const void* now;
+  std::memcpy(&now, at, sizeof(now));
+  word(at, now);
+}
+
+void Walk::dict_word(PyDictObject* dict) {
+  watch_dict(reinterpret_cast<PyObject*>(dict));
+  const uint64_t* version = version_of(dict);
+  memory.words.push_back({version, *version});
+}
+
+bool Walk::visit(const Source& source, PyObject* object) {
+  if (!object) return visit_absent(source);
+  for (const Assumption& assumption : source.assumptions)
+    if (!holds(assumption, object) && !is_other_number(source, assumption, object))
+      return fail(source, assumption, object);
+  remember(source, object);
+  for (const Source* child : source.children) {
+    PyObject* found = child->read(object);
+    remember_step(*child, object, found);
+    if (!visit(*child, found)) return false;
+  }
+  return true;
+}
+
+bool Walk::is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
+  if (!numbers || assumption.check != Check::equals || Py_TYPE(object) != Py_TYPE(assumption.value.get()) ||
+      !(PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
+    return false;
+  numbers->insert(source.str(root_names));
+  return true;
+}
+
+bool Walk::visit_absent(const Source& source) {
+  if (source.has(Check::unbound)) return true;
+  for (const Assumption& assumption : source.assumptions) return fail(source, assumption, nullptr);
+  return source.children.empty() || fail(source, {Check::type_is, {}, nullptr, 0}, nullptr);
+}
+
+bool Walk::fail(const Source& source, const Assumption& assumption, PyObject* object) {
+  if (why) *why = guard_text(source, assumption, root_names, table) + now(assumption, object);
+  return false;
+}
+
+/// Words that prove what was assumed about the object itself.
+void Walk::remember(const Source& source, PyObject* object) {
+  bool proven = source.parent && source.access == Access::dict_item;  // by its dict's version
+  bool constant = source.access == Access::constant;
+  if (source.reg >= 0) {
+    memory.objects.emplace_back(source.reg, object);
+    // Of a number more than its type is asked: another one must not take its address.
+    if (!proven && (PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
+      memory.held.push_back(PyRef::share(object));
+  }
+  for (const Assumption& assumption : source.assumptions) remember_assumption(assumption, object, proven);
+  if (source.has(Check::leaf)) memory.always.emplace_back(&source, object);
+  if (PyDict_Check(object) && source.reads_dict()) {
+    dict_word(reinterpret_cast<PyDictObject*>(object));
+    if (PyODict_Check(object) && source.reads_order()) remember_order(source, object);
+  } else if (PyType_Check(object) && constant && !source.children.empty()) {
+    remember_type(reinterpret_cast<PyTypeObject*>(object));
+  } else if (PyAnySet_Check(object) && source.has(Check::keys)) {
+    memory.always.emplace_back(&source, object);
+  } else if (PyList_Check(object) && !source.children.empty()) {
+    word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
+    word_now(&reinterpret_cast<PyListObject*>(object)->ob_item);
+  } else if (PyTuple_Check(object) && !source.children.empty()) {
+    word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
+  }
+}
+
+/// move_to_end() leaves no trace: neither in the dict below nor in the words of the ordered one, whose first
+/// and last may be the same again after several.
+void Walk::remember_order(const Source& source, PyObject* object) {
+  if (source.has(Check::keys))
+    memory.always.emplace_back(&source, object);
+  else
+    memory.valid = false;
+}
+
+void Walk::remember_type(PyTypeObject* type) {
+  if (type->tp_version_tag && (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG))
+    memory.type_tags.push_back({&type->tp_version_tag, type->tp_version_tag});
+  else
+    memory.valid = false;
+}
+
+void Walk::remember_assumption(const Assumption& assumption, PyObject* object, bool proven) {
+  switch (assumption.check) {
+    case Check::type_is:
+      if (!proven || (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE)) word_now(&object->ob_type);
+      break;
+    case Check::equals:
+    case Check::is_bound:
+      if (!proven) memory.held.push_back(PyRef::share(object));
+      break;
+    case Check::length:
+      if (PyList_Check(object) || PyTuple_Check(object))
+        word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
+      else if (PyAnySet_Check(object))
+        word_now(&reinterpret_cast<PySetObject*>(object)->used);
+      else if (!PyDict_Check(object))
+        memory.valid = false;
+      break;
+    case Check::tensor:
+      memory.tensors.emplace_back(static_cast<int>(assumption.number), object);
+      if (const void* at = impl_slot(object))
+        word(at, tensor_impl(object));
+      else
+        memory.valid = false;
+      break;
+    default: break;
+  }
+}
+
+/// Words that prove that the same object is found again.
+void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found) {
+  switch (child.access) {
+    case Access::instance_dict: word(instance_dict_slot(parent), found); break;
+    case Access::list_item:
+      if (found) word(&reinterpret_cast<PyListObject*>(parent)->ob_item[child.index], found);
+      break;
+    case Access::tuple_item:
+      if (found) word(&reinterpret_cast<PyTupleObject*>(parent)->ob_item[child.index], found);
+      break;
+    case Access::cell: word(&reinterpret_cast<PyCellObject*>(parent)->ob_ref, found); break;
+    case Access::field: word(reinterpret_cast<char*>(parent) + child.index, found); break;
+    case Access::deque_item:
+    case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
+    case Access::tensor_grad: memory.valid = false; break;  // holding a gradient would keep its memory
+    default: break;
+  }
+}
+
+}  // namespace bolt::guard

@@ -1,0 +1,88 @@
+// guard/memory.h
+// What one slow walk through the sources found, as machine words that prove the same result again as long as
+// they keep their values: the version of every dict that was read, the type and dict pointer of every object,
+// the items of lists, the version tags of classes.
+//
+// Words are compared in the order of the walk: a parent's come before its children's, so memory is only
+// touched through objects that are known to be alive. While no dict changed (dict_clock.h) the versions of
+// dicts are as good as compared, and the others are all there is to do.
+//
+// Dict versions are unique in the process, so one proves the dict, not only its state. A pointer found in a
+// list or tuple proves less (the object may have died and another taken its place): what is below it is
+// compared word by word again, and leaves are kept alive by the memory.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "guard/source.h"
+#include "guard/tensors.h"
+
+namespace bolt::guard {
+
+struct Word {
+  const uint64_t* at;
+  uint64_t expected;
+};
+struct HalfWord {
+  const uint32_t* at;
+  uint32_t expected;
+};
+
+/// A step that leaves no word to compare: it is taken again. What was found is held, since words may point
+/// into it.
+struct Reread {
+  const Source* step;
+  PyObject* parent;
+  PyRef found;
+};
+
+struct Memory {
+  std::vector<Word> words;   ///< all
+  std::vector<Word> others;  ///< all but the versions of dicts
+  uint64_t compared = 0;     ///< dict_time() when the versions of dicts last were
+  std::vector<HalfWord> type_tags;
+  std::vector<std::pair<const Source*, PyObject*>> always;  ///< places no word can vouch for
+  std::vector<std::pair<int, PyObject*>> tensors, objects;  ///< by slot, by register
+  std::vector<PyRef> held;                                  ///< leaves whose address is a word's value
+  std::vector<Reread> rereads;
+  uint64_t id = 0;
+  bool valid = false;
+
+  /// Forgets everything; the objects it held are the caller's to let go of.
+  void forget(std::vector<PyRef>& gone);
+  bool unchanged();
+
+ private:
+  bool words_unchanged();
+};
+
+/// One slow walk: checks, and fills a memory.
+struct Walk {
+  Memory& memory;
+  const std::vector<std::string>& root_names;
+  const TensorTable& table;
+  std::string* why;                ///< not null: the first guard that failed
+  std::set<std::string>* numbers;  ///< not null: numbers may differ, and this is where those do
+
+  bool visit(const Source& source, PyObject* object);
+
+ private:
+  bool is_other_number(const Source& source, const Assumption& assumption, PyObject* object);
+  bool visit_absent(const Source& source);
+  bool fail(const Source& source, const Assumption& assumption, PyObject* object);
+  void word(const void* at, const void* expected);
+  template <typename T>
+  void word_now(const T* at);
+  void dict_word(PyDictObject* dict);
+  void remember(const Source& source, PyObject* object);
+  void remember_order(const Source& source, PyObject* object);
+  void remember_type(PyTypeObject* type);
+  void remember_assumption(const Assumption& assumption, PyObject* object, bool proven);
+  void remember_step(const Source& child, PyObject* parent, PyObject* found);
+};
+
+}  // namespace bolt::guard
