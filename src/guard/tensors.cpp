@@ -122,11 +122,12 @@ bool same(const int64_t* expected, at::IntArrayRef numbers) {
   return equal;
 }
 
-bool matches(const Packed& p, const int64_t* numbers, const Facts& facts, const c10::TensorImpl& impl) {
+bool matches(const Packed& p, const int64_t* numbers, const Facts& facts, const c10::TensorImpl& impl,
+             bool gradients) {
   if (impl.key_set().raw_repr() != p.keys) return false;
   if (kind_of(c10::typeMetaToScalarType(impl.dtype()), impl.device()) != p.kind) return false;
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl.autograd_meta());
-  if (requires_grad(meta) != p.requires_grad) return false;
+  if (gradients && requires_grad(meta) != p.requires_grad) return false;
   if (!p.has_sizes) return true;
   if (p.free) return matches_freely(facts, impl);
   const at::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
@@ -229,9 +230,35 @@ struct TensorTable::Data {
   /// More are not remembered: something differs each time that nothing asks about.
   static constexpr uint32_t kMaxImages = 4096, kNoImage = ~uint32_t{0};
 
+  bool gradients = true;  ///< whether it matters who requires them
+
+  template <bool kGradients>
   bool looks_as_before(size_t slot, const c10::TensorImpl& impl) const {
     return image_of[slot] != kNoImage && images[image_of[slot]].shows(impl) &&
-           requires_grad(Layout::meta(impl)) == packed[slot].requires_grad;
+           (!kGradients || requires_grad(Layout::meta(impl)) == packed[slot].requires_grad);
+  }
+
+  /// The first slot whose tensor is not as it should be, or -1.
+  template <bool kGradients>
+  int first_unlike(c10::TensorImpl* const* impls) {
+    // Each tensor is some cache lines at a place of its own: the next ones are on their way while one is
+    // compared. Where gradients do not matter neither do the first line, which leads to them, nor theirs.
+    constexpr size_t kAhead = 12, kFirst = kGradients ? 0 : Layout::sizes_at();
+    const size_t n = facts.size();
+    for (size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n) {
+        const char* next = reinterpret_cast<const char*>(impls[i + kAhead]);
+        for (size_t at = kFirst; at < sizeof(c10::TensorImpl); at += 64) __builtin_prefetch(next + at);
+        __builtin_prefetch(next + sizeof(c10::TensorImpl) - 1);  // it begins in the middle of a line
+      }
+      if (kGradients && i + kAhead / 2 < n)
+        if (const auto* meta = Layout::meta(*impls[i + kAhead / 2]))
+          __builtin_prefetch(&meta->requires_grad_);
+      if (looks_as_before<kGradients>(i, *impls[i])) continue;
+      if (!matches(packed[i], numbers.data(), facts[i], *impls[i], gradients)) return static_cast<int>(i);
+      remember(i, *impls[i]);
+    }
+    return -1;
   }
 
   /// `impl` matched: what looks like it matches too.
@@ -365,7 +392,8 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
   const c10::TensorImpl& impl = *tensor_impl(tensor);
   const Facts now = facts_of(impl);
   if (now.keys != facts.keys || now.dtype != facts.dtype || now.device != facts.device ||
-      now.requires_grad != facts.requires_grad || now.sizes.size() != facts.sizes.size())
+      (data_->gradients && now.requires_grad != facts.requires_grad) ||
+      now.sizes.size() != facts.sizes.size())
     return std::nullopt;
   uint64_t differ = 0;
   for (size_t d = 0; d < now.sizes.size() && d < 64; ++d)
@@ -373,26 +401,19 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
   return differ;
 }
 
+void TensorTable::ignore_gradients() {
+  data_->gradients = false;
+  for (Facts& facts : data_->facts) facts.requires_grad = false;
+  data_->packed.clear();
+}
+
 size_t TensorTable::size() const { return data_->facts.size(); }
 
 int TensorTable::first_difference(c10::TensorImpl* const* impls) const {
   Data& data = *data_;
   if (data.packed.size() != data.facts.size()) data.pack();
-  const size_t n = data.facts.size();
-  // Each tensor is some cache lines at a place of its own: the next ones are on their way while one is
-  // compared.
-  constexpr size_t kAhead = 12;
-  for (size_t i = 0; i < n; ++i) {
-    if (i + kAhead < n) {
-      const char* next = reinterpret_cast<const char*>(impls[i + kAhead]);
-      for (size_t line = 0; line < sizeof(c10::TensorImpl); line += 64) __builtin_prefetch(next + line);
-    }
-    if (i + kAhead / 2 < n)
-      if (const auto* meta = Layout::meta(*impls[i + kAhead / 2])) __builtin_prefetch(&meta->requires_grad_);
-    if (data.looks_as_before(i, *impls[i])) continue;
-    if (!matches(data.packed[i], data.numbers.data(), data.facts[i], *impls[i])) return static_cast<int>(i);
-    data.remember(i, *impls[i]);
-  }
+  const int unlike = data.gradients ? data.first_unlike<true>(impls) : data.first_unlike<false>(impls);
+  if (unlike >= 0) return unlike;
   for (int slot : data.sharing) {
     const Facts& facts = data.facts[static_cast<size_t>(slot)];
     const c10::TensorImpl &a = *impls[slot], &b = *impls[facts.shares_with];
@@ -416,7 +437,9 @@ void TensorTable::forbid_new_overlap(const std::vector<int>& written_slots) {
 }
 
 std::string TensorTable::explain(int slot, PyObject* tensor) const {
-  return describe(slot) + " (now " + text_of(facts_of(*tensor_impl(tensor))) + ")";
+  Facts now = facts_of(*tensor_impl(tensor));
+  now.requires_grad &= data_->gradients;
+  return describe(slot) + " (now " + text_of(now) + ")";
 }
 
 std::string TensorTable::describe(int slot) const {

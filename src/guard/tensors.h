@@ -58,6 +58,8 @@ class TensorTable {
   /// those of a dense tensor with its dimensions in the recorded order. False: its strides are not of that
   /// kind.
   bool set_free(int slot, uint64_t dims);
+  /// Nothing was differentiated and nobody asked: it does not matter which of them require gradients.
+  void ignore_gradients();
   /// Those that may be freed at all.
   bool is_dense(int slot) const;
   /// Where `tensor` differs from the one recorded, a bit for each dimension, if sizes (and strides that

@@ -149,6 +149,10 @@ class Bridge final : public observe::RecorderHooks {
   bool in_operator() const override { return recorder.in_operator(); }
   bool reshaped() override { return recorder.reshaped(); }
   void pause(bool on) override { recorder.pause(on); }
+  bool differentiates() override {
+    const auto& entries = recorder.tape().entries;
+    return std::any_of(entries.begin(), entries.end(), [](const record::Entry& e) { return e.grad_mode; });
+  }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
 
   int slot_of(const at::Tensor& t) const {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -125,3 +126,40 @@ def test_repeat_interleave_by_a_number_does_not_end_the_region():
 def test_results_whose_elements_share_memory():
     check(lambda x: (x * 2).sum(0, keepdim=True).expand(5, 4), torch.randn(3, 4))
     check(lambda x: torch.tensor([1.0, 2.0]).expand(3, 2), torch.randn(3, 4))
+
+
+def test_whether_a_tensor_is_a_leaf_is_noticed():
+    def f(x):
+        return x * 2 if x.is_leaf else x * 3
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(f)
+    leaf = torch.randn(4, requires_grad=True)
+    holder = SimpleNamespace(x=leaf)
+    held = torchbolt.compile(lambda h: h.x * 2 if h.x.is_leaf else h.x * 3)
+    for x in (leaf, leaf + 1, torch.randn(4), leaf, leaf + 1):
+        torch.testing.assert_close(compiled(x), f(x))
+        holder.x = x
+        torch.testing.assert_close(held(holder), f(x))
+    assert torchbolt.stats()["recompiles"] == 4
+
+
+def test_who_requires_gradients_is_only_guarded_where_it_matters():
+    torchbolt.reset()
+    layer = torch.nn.Linear(4, 4)
+    compiled, x = torchbolt.compile(layer), torch.randn(2, 4)
+    with torch.no_grad():
+        compiled(x)
+        layer.requires_grad_(False)
+        torch.testing.assert_close(compiled(x), layer(x))
+        assert torchbolt.stats()["recompiles"] == 0
+    layer.requires_grad_(True)
+    assert compiled(x).requires_grad
+    layer.requires_grad_(False)
+    assert not compiled(x).requires_grad
+
+    torchbolt.reset()
+    asks = torchbolt.compile(lambda t: t * 2 if t.requires_grad else t * 3)
+    with torch.no_grad():
+        for t in (torch.ones(2), torch.ones(2, requires_grad=True), torch.ones(2)):
+            assert asks(t).tolist() == [2.0 if t.requires_grad else 3.0] * 2

@@ -84,6 +84,8 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
   if (same_text(name, "__dict__")) {
     if (PyObject* dict = world.instance_dict(tensor)) return Py_NewRef(dict);
   }
+  for (const char* asks : {"requires_grad", "is_leaf", "grad_fn", "grad", "retains_grad"})
+    world.asked_gradients |= same_text(name, asks);
   if (same_text(name, "grad")) {
     PyObject* grad = world.tensor_grad(tensor);
     return Py_NewRef(grad ? grad : Py_None);
@@ -100,6 +102,9 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
   if (same_text(name, "grad_fn") && guard::is_autograd_leaf(tensor) &&
       (!world.find(tensor) || !guard::requires_grad(tensor)))
     Py_RETURN_NONE;
+  if (Known* known = world.find(tensor);
+      known && same_text(name, "is_leaf") && guard::requires_grad(tensor))  // else it is one
+    known->source->assume(guard::Check::leaf, nullptr, guard::is_autograd_leaf(tensor));
   switch (tensor_attribute(PyUnicode_AsUTF8(name))) {
     case TensorAttribute::described: break;
     case TensorAttribute::computed: mark(frame); break;

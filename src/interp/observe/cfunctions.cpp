@@ -141,11 +141,10 @@ Native find_cfunction(PyObject* callable) {
 
 TensorAttribute tensor_attribute(const char* name) {
   static const std::unordered_set<std::string> described = {
-      "shape",     "dtype",     "device",    "layout",        "ndim",      "requires_grad",
-      "is_leaf",   "names",     "itemsize",  "nbytes",        "is_cuda",   "is_cpu",
-      "is_xla",    "is_mps",    "is_xpu",    "is_hpu",        "is_ipu",    "is_mtia",
-      "is_maia",   "is_meta",   "is_sparse", "is_sparse_csr", "is_mkldnn", "is_quantized",
-      "is_nested", "is_vulkan", "is_ort",    "output_nr",     "__class__"};
+      "shape",         "dtype",     "device",       "layout",    "ndim",      "requires_grad", "is_leaf",
+      "names",         "itemsize",  "nbytes",       "is_cuda",   "is_cpu",    "is_xla",        "is_mps",
+      "is_xpu",        "is_hpu",    "is_ipu",       "is_mtia",   "is_maia",   "is_meta",       "is_sparse",
+      "is_sparse_csr", "is_mkldnn", "is_quantized", "is_nested", "is_vulkan", "is_ort",        "__class__"};
   static const std::unordered_set<std::string> computed = {"T", "mT", "H", "mH", "real", "imag"};
   if (described.count(name)) return TensorAttribute::described;
   return computed.count(name) ? TensorAttribute::computed : TensorAttribute::unknown;

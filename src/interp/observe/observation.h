@@ -32,6 +32,8 @@ class RecorderHooks {
                      const std::vector<std::string>& names) = 0;
   /// Sizes of some input differ between calls, so numbers computed from sizes are followed.
   virtual bool follows_sizes() { return false; }
+  /// Was an operator run in grad mode?
+  virtual bool differentiates() { return true; }
   /// Size `dim` of a tensor: an expression, or the number where that is the same in every call.
   virtual Sym size_of(PyObject* tensor, int dim) = 0;
   /// A torch.SymInt that stands for `size` in the call of an operator and was `value` in this run; what torch

@@ -167,6 +167,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     step.kind = output;
   }
   observation->unsound = world.unsound;
+  if (!world.asked_gradients && !hooks.differentiates()) world.tensors.ignore_gradients();
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
   // What is computed from sizes of tensors that the region makes waits for their expressions over its inputs.

@@ -51,6 +51,7 @@ PyObject* Recording::make_subclass(Frame& frame, PyObject* cls, PyObject* data, 
 /// to be repeated on it.
 bool Recording::require_grad(Frame& frame, PyObject* tensor, bool yes) {
   const bool known = world.find(tensor) != nullptr;
+  world.asked_gradients |= known;
   if (known && guard::requires_grad(tensor) == yes) return true;  // guarded
   if (known || !hooks_.knows(tensor)) return false;
   mark(frame);

@@ -204,6 +204,7 @@ class World {
   std::unique_ptr<guard::SourceTree> tree;
   guard::TensorTable tensors;
   std::string unsound;
+  bool asked_gradients = false;    ///< which tensors require gradients, or what autograd keeps of them
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
   std::vector<std::pair<PyRef, PyRef>> written_context;  ///< variable, value before (may be null)
