@@ -1,5 +1,7 @@
 """torch.func: vmap, grad and their relatives, functional_call. What they run are ordinary operators."""
 
+import time
+
 import pytest
 import torch
 from rows import HIT, MISS, Rows, ints, positive, randn
@@ -126,7 +128,7 @@ def ensemble_of_models():
 
 
 # The batching rule of the loss is Python of torch's.
-@ROWS.made(randn(5, 4), ints(5, below=2), falls_back="cross_entropy_loss", expect=(MISS, MISS, MISS, HIT))
+@ROWS.made(randn(5, 4), ints(5, below=2), ends="within this instruction", regions=0, expect=(MISS, MISS, HIT))
 def gradients_per_sample():
     model = Small()
     parameters = {name: p.detach() for name, p in model.named_parameters()}
@@ -135,6 +137,17 @@ def gradients_per_sample():
         return torch.nn.functional.cross_entropy(functional_call(model, p, (x[None],)), y[None])
 
     return lambda x, y: vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
+
+
+# A transform's tensors live while it runs: the region ends before it.
+@ROWS(randn(4), ends="within this instruction", regions=2, expect=(MISS, MISS, HIT))
+def a_number_taken_out_inside_of_grad(x):
+    return grad(lambda a: (a * a).sum() * a.detach().sum().item())(x * 2) + 1
+
+
+@ROWS(randn(4), ends="within this instruction", regions=1, expect=(MISS, MISS, HIT))
+def the_time_asked_inside_of_grad(x):
+    return grad(lambda a: (a * a).sum() if time.time() > 0 else a.sum())(x * 2)
 
 
 @ROWS(randn(4, 6), randn(4, 6, seed=1))

@@ -11,6 +11,7 @@
 
 #include "interp/generator.h"
 #include "interp/observe/controls.h"
+#include "interp/observe/frames.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -192,6 +193,7 @@ CallStart Recording::call_instead(Frame& frame, PyObject* by, PyObject* self, Py
 
 CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
+  if (!on && runs_whole(frame)) return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
   if (!on) return interp::start_call(*this, frame, callable, args, nargs, kwnames);
   note_callable(callable);
   const Native native = plainly_native(callable);

@@ -36,6 +36,10 @@ std::vector<const interp::Frame*> frames_of(const interp::Frame& innermost);
 /// Every slot of frame.locals(): can it still be read?
 const std::vector<bool>& live_locals_of(const interp::Frame& frame, bool innermost);
 
+/// Does the call that this instruction makes run to its end at once? There is no place inside where a region
+/// could begin or end.
+bool runs_whole(const interp::Frame& frame);
+
 /// Runs so many instructions plainly and then stops. Calls lead where they would in a recording: to the same
 /// places.
 class Step final : public interp::Semantics {

@@ -268,6 +268,7 @@ namespace {
 struct Forbidden {
   PyRef code;  ///< keeps the address from being used again
   std::string why;
+  bool whole;  ///< the call that it makes has no place inside where a region could begin or end
 };
 using Key = std::pair<PyObject*, int>;
 struct KeyHash {
@@ -280,16 +281,32 @@ std::unordered_map<Key, Forbidden, KeyHash>& places() {
   return *all;
 }
 
-}  // namespace
-
-const std::string* Recording::never_past(const Frame& frame) {
-  if (places().empty()) return nullptr;
-  auto at = places().find({reinterpret_cast<PyObject*>(frame.code()), frame.pc()});
-  return at == places().end() ? nullptr : &at->second.why;
+/// torch.func's own Python, which calls the user's between beginning a transform and ending it.
+bool is_of_transforms(const Frame& frame) {
+  const char* file = PyUnicode_AsUTF8(frame.code()->co_filename);
+  return file && std::string_view(file).find("/torch/_functorch/") != std::string_view::npos;
 }
 
-void Recording::not_past(PyObject* code, int pc, const std::string& why) {
-  places().try_emplace({code, pc}, Forbidden{PyRef::share(code), why});
+const Forbidden* forbidden_at(const Frame& frame) {
+  if (places().empty()) return nullptr;
+  auto at = places().find({reinterpret_cast<PyObject*>(frame.code()), frame.pc()});
+  return at == places().end() ? nullptr : &at->second;
+}
+
+}  // namespace
+
+bool runs_whole(const Frame& frame) {
+  const Forbidden* found = forbidden_at(frame);
+  return found && found->whole;
+}
+
+const std::string* Recording::never_past(const Frame& frame) {
+  const Forbidden* found = forbidden_at(frame);
+  return found ? &found->why : nullptr;
+}
+
+void Recording::not_past(PyObject* code, int pc, const std::string& why, bool whole) {
+  places().try_emplace({code, pc}, Forbidden{PyRef::share(code), why, whole});
   retry = true;
   world.distrust(why);
 }
@@ -297,8 +314,11 @@ void Recording::not_past(PyObject* code, int pc, const std::string& why) {
 void Recording::not_past_here(const Frame& frame, const std::string& why) {
   const Frame* at = &frame;
   while (interp::bottom_of(*at) != entry && interp::bottom_of(*at)->back) at = interp::bottom_of(*at)->back;
+  bool whole = false;
+  for (const Frame* inner = at; inner != entry && inner->back; inner = inner->back)
+    if (is_of_transforms(*inner)) at = inner->back, whole = true;
   not_past(reinterpret_cast<PyObject*>(at->code()), at->pc(),
-           why + ", in Python that runs within this instruction");
+           why + ", in Python that runs within this instruction", whole);
 }
 
 void Recording::check_awaited() {

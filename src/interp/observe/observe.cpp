@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "guard/transforms.h"
 #include "interp/frame.h"
 #include "interp/observe/frames.h"
 #include "interp/observe/rebuild.h"
@@ -59,7 +60,8 @@ struct Raised {
 
 }  // namespace
 
-Recording::Recording(RecorderHooks& hooks) : world(hooks), hooks_(hooks) {
+Recording::Recording(RecorderHooks& hooks)
+    : world(hooks), outer_levels_(guard::transform_levels()), hooks_(hooks) {
   watch_instructions = true;
   counts_stops = true;
   world.end_region = [this](const std::string& why) {
@@ -90,11 +92,12 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   Raised raised;
   if (!drop && !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
+  if (auto& facts = world.notes->facts; facts.size() > facts_before_) facts.resize(facts_before_);
   on = false;
   breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
   check_awaited();
   Rebuilder rebuilder(world, hooks_);
-  if (interp::bottom_of(frame) != entry) {
+  if (interp::bottom_of(frame) != entry || guard::transform_levels() > outer_levels_) {
     not_past_here(frame, why);
   } else {
     rebuilder.frames(frames_of(frame));
@@ -115,6 +118,7 @@ void Recording::enter_frame(Frame& frame) {
 bool Recording::before_instruction(Frame& frame) {
   if (!on) return interp::bottom_of(frame) != entry;
   ++instructions;
+  facts_before_ = world.notes->facts.size();
   if (const std::string* why = never_past(frame)) end_here(frame, *why);
   return true;
 }

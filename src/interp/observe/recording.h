@@ -40,9 +40,11 @@ class Recording final : public interp::Semantics {
   /// As end_here, if the recorder has a reason, or torch asked what an open number is (World::is_open).
   void end_if_wanted(Frame& frame);
   /// From now on regions end before this instruction, for this reason.
-  void not_past(PyObject* code, int pc, const std::string& why);
-  /// The same for the instruction of the outermost run in progress, which led to where this one cannot be
-  /// suspended.
+  /// `whole`: see runs_whole.
+  void not_past(PyObject* code, int pc, const std::string& why, bool whole = false);
+  /// The same for the instruction of the outermost run in progress that led to where this one cannot be
+  /// suspended: within native code, or among the tensors of a transform (torch.func), which only live while
+  /// it runs.
   void not_past_here(const Frame& frame, const std::string& why);
   static const std::string* never_past(const Frame& frame);
   /// Tensors whose contents are wanted must still have them.
@@ -180,8 +182,10 @@ class Recording final : public interp::Semantics {
                                  size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);
 
+  const size_t outer_levels_;  ///< of transforms, where the region begins
   RecorderHooks& hooks_;
-  Native calling_;  ///< what start_call is busy with: looked up once
+  size_t facts_before_ = 0;  ///< the instruction in progress: those about sizes
+  Native calling_;           ///< what start_call is busy with: looked up once
 };
 
 /// Where an instruction stands in the user's source.
