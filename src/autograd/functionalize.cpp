@@ -302,10 +302,12 @@ class Functionalizer {
         type = scratch.make(step.op, {scratch.add_input(type, InputKind::Arg)}, step.attrs)->out()->type;
       }
     }
-    for (size_t i = 0; i < type.sizes.size(); ++i) {
+    for (size_t i = type.sizes.size(); i-- > 0;) {
       if (sizes_.hint(type.strides[i]) == info.strides[i]) continue;
       if (!type.sizes[i].is_const(1)) return eager_strides(info, view.sizes);
-      type.strides[i] = info.strides[i];  // means nothing
+      // Means nothing; unsqueeze() makes it the length of what is inside.
+      const Sym inside = i + 1 < type.sizes.size() ? type.sizes[i + 1] * type.strides[i + 1] : Sym(1);
+      type.strides[i] = sizes_.hint(inside) == info.strides[i] ? inside : Sym(info.strides[i]);
     }
     state_[id].placed = true;
     return type.strides;
@@ -568,7 +570,8 @@ class Functionalizer {
         o.kind = TensorOut::Kind::InputView;
         o.index = s.input;
         o.offset = offset_in(id, tape_.inputs[s.input]);
-      } else if (users[info.storage].size() == 1 && !elements_share_memory(info)) {
+      } else if (users[info.storage].size() == 1 &&
+                 !record::elements_share_memory(info.sizes, info.strides)) {
         auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(i));
         o = first ? fresh_output(id, o) : out_.outputs[it->second];
       } else {
@@ -591,20 +594,6 @@ class Functionalizer {
   static void same_type(const TensorInfo& view, const TensorInfo& base) {
     if (view.dtype != base.dtype)
       throw_unsupported("a result that shows its memory as numbers of another type");
-  }
-
-  /// expand() and overlapping windows: not a layout to make a tensor in.
-  static bool elements_share_memory(const TensorInfo& info) {
-    std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
-    for (size_t i = 0; i < info.sizes.size(); ++i)
-      if (info.sizes[i] > 1) dims.emplace_back(info.strides[i], info.sizes[i]);
-    std::sort(dims.begin(), dims.end());
-    int64_t reach = 0;
-    for (auto [stride, size] : dims) {
-      if (stride <= reach) return true;
-      reach += stride * (size - 1);
-    }
-    return false;
   }
 
   // Elements between the first elements of a view and of what it is a view of.

@@ -80,6 +80,14 @@ bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack* sta
   return false;
 }
 
+/// Is it a tensor with elements that share memory? Of one place for all eager says no to writes by itself.
+bool overlaps_itself(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return false;
+  const at::Tensor& t = value.toTensor();
+  return t.layout() == c10::kStrided && !t.is_non_overlapping_and_dense() &&
+         elements_share_memory(t.sizes(), t.strides());
+}
+
 c10::DispatchKeySet below_our_key(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
@@ -133,6 +141,19 @@ bool is_plain(const at::Tensor& t) {
 }
 
 }  // namespace
+
+bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] > 1) dims.emplace_back(strides[i], sizes[i]);
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;
+  for (auto [stride, size] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * (size - 1);
+  }
+  return false;
+}
 
 std::vector<int> written_arguments(const Entry& entry) {
   std::vector<int> written;
@@ -339,6 +360,9 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     else
       entry.args.back().syms = std::move(symbols[i - begin]);
   }
+  for (int i : written_arguments(entry))  // unsqueeze_() only says it writes
+    if (!op.hasTag(at::Tag::inplace_view) && overlaps_itself((*stack)[begin + static_cast<size_t>(i)]))
+      escaped_ = op.operator_name().name + " that writes where elements share their memory";
   // torch.tensor([...]) fills its tensor through a pointer and announces it here: its contents are a constant
   // of the program. Its memory may have been seen made (aten::empty); that was another tensor, without them.
   if (op.operator_name().name == "aten::lift_fresh" && entry.args[0].kind == Arg::Kind::Tensor) {

