@@ -9,7 +9,7 @@ import weakref
 
 import torch
 
-from torchbolt import _C, backends, config
+from torchbolt import _C, backends, config, guards
 from torchbolt import options as options_
 
 # Compiled objects alive, so that reset() reaches them.
@@ -100,6 +100,7 @@ def _compiled(target, opts):
         name=opts.name,
         road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
         backend=opts.backend if callable(opts.backend) else None,
+        guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
     )
     _all.add(compiled)
     return compiled

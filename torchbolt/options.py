@@ -42,7 +42,7 @@ OPTIONS: dict[str, _Option] = {
     "cpp_wrapper": _Option(bool, True, "accepted: there is no Python in a compiled region"),
     "trace.enabled": _Option(bool, False, "accepted: TORCHBOLT_LOGS and TORCHBOLT_DUMP show every stage"),
     "trace.graph_diagram": _Option(bool, False, "accepted: TORCHBOLT_LOGS and TORCHBOLT_DUMP show every stage"),
-    "guard_filter_fn": _Option(object, None, "accepted: all guards are kept, checking them takes microseconds"),
+    "guard_filter_fn": _Option(object, None, "says which guards to keep; those on tensors always are"),
     "triton.cudagraphs": _Option(bool, False, _GPU),
     "triton.cudagraph_trees": _Option(bool, True, _GPU),
     "triton.unique_kernel_names": _Option(bool, True, _GPU),
@@ -131,6 +131,8 @@ def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_l
         raise ValueError(f"torchbolt.compile: unknown mode {mode!r}." + suggest(mode, MODES))
     merged = _merged(mode, options)
     background = merged.pop("background", background)
+    if not (merged.get("guard_filter_fn") is None or callable(merged["guard_filter_fn"])):
+        raise TypeError(f"torchbolt.compile: guard_filter_fn must be callable, not {merged['guard_filter_fn']!r}")
     if recompile_limit is None:
         recompile_limit = merged.pop("recompile_limit", None)
     if recompile_limit is not None and (not isinstance(recompile_limit, int) or recompile_limit < 1):

@@ -75,6 +75,10 @@ class Program {
   void free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts,
                   const std::vector<Sym>& sizes);
 
+  /// Asks `keep` which guards to keep: it is called with a list of (name, has a value, value, kind, is
+  /// global, classes on the way to it) and gives a list of bools. False: it raised.
+  bool filter(PyObject* keep);
+
   /// "self.cache[0]": where the tensor of a slot was found.
   std::string place_of(int slot) const;
   const Numbers& numbers() const { return numbers_; }

@@ -308,14 +308,15 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
 // -----------------------------------------------------------------------------------------------
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit", "dynamic", "name",
-                                "road",   "backend",   nullptr};
-  PyObject *target, *dynamic = Py_None, *backend = Py_None;
+  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit", "dynamic",
+                                "name",   "road",      "backend",    "guard_filter",    nullptr};
+  PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None;
   int fullgraph = 0, background = 0, road = 0;
   Py_ssize_t limit = 0;
   const char* name = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiO", const_cast<char**>(names), &target, &fullgraph,
-                                   &background, &limit, &dynamic, &name, &road, &backend))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOO", const_cast<char**>(names), &target,
+                                   &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
+                                   &guard_filter))
     return nullptr;
   Compiled* self = self_of(type->tp_alloc(type, 0));
   if (!self) return nullptr;
@@ -332,7 +333,8 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               which,
                               name,
                               static_cast<Road>(road),
-                              backend == Py_None ? PyRef() : PyRef::share(backend)};
+                              backend == Py_None ? PyRef() : PyRef::share(backend),
+                              guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter)};
   self->state = new Compiled::State();
   return reinterpret_cast<PyObject*>(self);
 }
@@ -348,12 +350,15 @@ void forget(Compiled::State& state) {
 
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(self_of(o)->target);
-  if (self_of(o)->options) Py_VISIT(self_of(o)->options->backend.get());
+  if (const Options* options = self_of(o)->options) {
+    Py_VISIT(options->backend.get());
+    Py_VISIT(options->guard_filter.get());
+  }
   return 0;
 }
 int compiled_clear(PyObject* o) {
   Py_CLEAR(self_of(o)->target);
-  if (self_of(o)->options) self_of(o)->options->backend = PyRef();
+  if (Options* options = self_of(o)->options) options->backend = options->guard_filter = PyRef();
   if (self_of(o)->state) forget(*self_of(o)->state);
   return 0;
 }

@@ -38,7 +38,8 @@ struct Options {
   Dynamic dynamic = Dynamic::changed;
   std::string name;  ///< for messages; "": the target's own
   Road road = Road::compile;
-  PyRef backend;  ///< of torchbolt/backends.py, or null: ours
+  PyRef backend;       ///< of torchbolt/backends.py, or null: ours
+  PyRef guard_filter;  ///< of torchbolt/guards.py, or null
 };
 
 /// A call was recorded again: the guard that failed, with the value it expected and the one it met.

@@ -423,6 +423,7 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   auto entry = std::make_shared<Entry>();
   entry->instructions = seen.instructions;
   entry->guards = std::move(seen.guards);
+  if (PyObject* keep = self->options->guard_filter.get(); keep && !entry->guards->filter(keep)) return false;
   entry->recipe = std::move(seen.recipe);
   entry->after = seen.after;
   entry->changes_thread = !(seen.after == seen.before);
