@@ -28,6 +28,7 @@ NATIVE = {
     "torchbolt": _Native(0, "compiles"),
     "inductor": _Native(0, "what torch.compile calls its own compiler: torchbolt takes its place"),
     "eager": _Native(1, "records, then replays the operators"),
+    "cudagraphs": _Native(2, "as aot_eager: on the CPU there is nothing to capture, on a GPU nothing is so far"),
     "aot_eager": _Native(2, "records, makes the functional graph, and runs that operator by operator"),
 }
 _registered: dict[str, tuple] = {}  # name -> (function, tags)
