@@ -12,6 +12,7 @@
 
 #include "program/background.h"
 #include "program/output_memory.h"
+#include "program/weight.h"
 #include "record/convert.h"
 #include "record/recorder.h"
 #include "support/error.h"
@@ -110,46 +111,22 @@ struct Region::Context {
 
 /// Results of the fold steps for one set of parameters.
 struct Region::Folded {
-  struct Key {
-    c10::weak_intrusive_ptr<c10::TensorImpl> impl;  // held so that the address is not given to another tensor
-    const c10::TensorImpl* address;
-    const void* data;
-    uint32_t version;
-    std::array<uint64_t, 4> sample;
-  };
-  std::vector<Key> keys;
+  std::vector<Weight> weights;
   std::vector<std::pair<int, Context::Slot>> buffers;
 
-  static const c10::TensorImpl* at(const std::vector<at::Tensor>& inputs, int input) {
-    return inputs[static_cast<size_t>(input)].unsafeGetTensorImpl();
+  static const at::Tensor& at(const std::vector<at::Tensor>& inputs, int input) {
+    return inputs[static_cast<size_t>(input)];
   }
   bool matches(const std::vector<at::Tensor>& inputs, const std::vector<int>& which) const {
-    for (size_t i = 0; i < keys.size(); ++i) {
-      const c10::TensorImpl* impl = at(inputs, which[i]);
-      if (impl != keys[i].address || impl->data() != keys[i].data ||
-          impl->version_counter().current_version() != keys[i].version || sample_of(*impl) != keys[i].sample)
-        return false;
-    }
+    for (size_t i = 0; i < weights.size(); ++i)
+      if (!weights[i].is(at(inputs, which[i]))) return false;
     return true;
   }
   /// Of the same tensors, whose contents have changed since: nobody will ask for it again.
   bool is_stale(const std::vector<at::Tensor>& inputs, const std::vector<int>& which) const {
-    for (size_t i = 0; i < keys.size(); ++i)
-      if (at(inputs, which[i]) != keys[i].address) return keys[i].impl.expired();
+    for (size_t i = 0; i < weights.size(); ++i)
+      if (!weights[i].was(at(inputs, which[i]))) return weights[i].is_gone();
     return true;
-  }
-
-  // `p.data.mul_(2)` changes neither identity nor version counter. Four words spread over the tensor tell
-  // every update of a whole tensor apart; that of a single element through .data they may miss.
-  static std::array<uint64_t, 4> sample_of(const c10::TensorImpl& impl) {
-    std::array<uint64_t, 4> words{};
-    const size_t bytes = static_cast<size_t>(impl.numel()) * impl.itemsize();
-    if (bytes < sizeof(uint64_t) || !impl.is_non_overlapping_and_dense()) return words;
-    const char* data = static_cast<const char*>(impl.data());
-    for (size_t i = 0; i < words.size(); ++i)
-      std::memcpy(&words[i], data + (bytes - sizeof(uint64_t)) * i / (words.size() - 1) / 8 * 8,
-                  sizeof(uint64_t));
-    return words;
   }
 };
 
@@ -558,12 +535,7 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
     std::erase_if(folds_, [&](const auto& f) { return f->is_stale(inputs, fold_inputs_); });
   }
   auto f = std::make_shared<Folded>();
-  for (int i : fold_inputs_) {
-    const at::Tensor& t = inputs[static_cast<size_t>(i)];
-    auto* impl = t.unsafeGetTensorImpl();
-    f->keys.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(t.getIntrusivePtr()), impl, impl->data(),
-                       impl->version_counter().current_version(), Folded::sample_of(*impl)});
-  }
+  for (int i : fold_inputs_) f->weights.emplace_back(inputs[static_cast<size_t>(i)]);
   Context c;
   c.shapes = shapes;  // whatever they are: what is folded has known sizes
   c.slots.resize(plan_.buffers.size());

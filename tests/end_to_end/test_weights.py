@@ -72,3 +72,33 @@ def test_a_long_loop_is_cut_into_regions():
             assert compiled(torch.zeros(1)).item() == 25000
     stats = torchbolt.stats()
     assert stats["eager_fallbacks"] == 0 and stats["break_reasons"]["the region has become very long"] == 1
+
+
+def test_tensors_can_be_swapped(pair):
+    model, compiled = pair
+    x = torch.randn(4, 32)
+    other = torch.nn.Parameter(torch.randn(64, 32))
+    torch.utils.swap_tensors(model[0].weight, other)
+    torch.testing.assert_close(compiled(x), model(x))
+    torch.utils.swap_tensors(model[0].weight, other)
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_a_module_converted_by_swapping(pair):
+    model, compiled = pair
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    x = torch.randn(4, 32, dtype=torch.float64)
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_parameters_of_inference_mode():
+    with torch.inference_mode():
+        model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU()).eval()
+        compiled, x = torchbolt.compile(model), torch.randn(4, 32)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), model(x))
+            model[0].weight.mul_(1.5)
