@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -64,6 +65,7 @@ at::TensorOptions options_of(const graph::Type& t) {
 /// One step with everything decided that can be decided before the call.
 struct Region::PreparedStep {
   const Step* step;
+  std::string name;  // for profilers
   const codegen::cpu::CompiledKernel* kernel = nullptr;
   LibraryFn library = nullptr;
   const autograd::ExternCall* call = nullptr;
@@ -249,11 +251,28 @@ std::vector<int> Region::written_inputs() const {
   return out;
 }
 
+/// What a profiler calls a step.
+std::string Region::name_of(const Step& s) const {
+  switch (s.kind) {
+    case StepKind::Kernel: return "torchbolt::" + plan_.kernels[static_cast<size_t>(s.kernel)].name;
+    case StepKind::Contraction: return "torchbolt::" + plan_.kernels[static_cast<size_t>(s.epilogue)].name;
+    case StepKind::Library: return "torchbolt::" + std::string(graph::op_info(s.node->op).name);
+    case StepKind::Extern: {
+      const auto call = static_cast<size_t>(s.node->attr<int64_t>("call"));
+      return "torchbolt::" + c10::toString(lowered_.calls[call].op.operator_name());
+    }
+    case StepKind::Pack: return "torchbolt::pack_weights";
+    case StepKind::Copy: return "torchbolt::copy";
+  }
+  return "torchbolt::step";
+}
+
 void Region::prepare() {
   auto prepare_list = [&](const std::vector<Step>& from, std::vector<PreparedStep>& to) {
     for (const Step& s : from) {
       PreparedStep p;
       p.step = &s;
+      p.name = name_of(s);
       if (s.kind == StepKind::Kernel || s.kind == StepKind::Contraction) {
         p.kernel = &code_.module->kernels()[s.kind == StepKind::Kernel ? s.kernel : s.epilogue];
         p.scratch = p.kernel->scratch_bytes;
@@ -447,7 +466,14 @@ void Region::bind_inputs(Context& c, const std::vector<at::Tensor>& inputs) {
 }
 
 void Region::run_steps(Context& c, const std::vector<PreparedStep>& steps) {
-  for (const PreparedStep& s : steps) run_step(c, s);
+  if (!at::hasCallbacks()) {
+    for (const PreparedStep& s : steps) run_step(c, s);
+    return;
+  }
+  for (const PreparedStep& s : steps) {  // a profiler looks on
+    RECORD_FUNCTION(s.name.c_str(), c10::ArrayRef<const c10::IValue>{});
+    run_step(c, s);
+  }
 }
 
 void Region::run_step(Context& c, const PreparedStep& p) {

@@ -104,6 +104,7 @@ class Region : public std::enable_shared_from_this<Region> {
   void find_shaping_symbols();
   std::vector<int64_t> shaping_values(std::vector<int64_t> values) const;
   std::shared_ptr<Region> special_for(const std::vector<int64_t>& values, const std::vector<int64_t>& sizes);
+  std::string name_of(const loops::Step& step) const;
   void prepare();
   void run_steps(Context& c, const std::vector<PreparedStep>& steps);
   void run_step(Context& c, const PreparedStep& step);

@@ -1,0 +1,31 @@
+"""torch.profiler sees what a compiled call does."""
+
+from __future__ import annotations
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+import torchbolt
+
+
+def test_kernels_and_library_calls_have_names():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).eval()
+    compiled, x = torchbolt.compile(model), torch.randn(8, 64)
+    with torch.no_grad():
+        compiled(x)
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            got = compiled(x)
+        torch.testing.assert_close(got, model(x))
+    names = [event.key for event in seen.key_averages()]
+    ours = [name for name in names if name.startswith("torchbolt::")]
+    assert {"linear", "norm"} <= {part for name in ours for part in name.removeprefix("torchbolt::").split("_")}, names
+
+
+def test_a_profiler_changes_nothing():
+    compiled = torchbolt.compile(lambda x: (x * 2).relu().sum(-1))
+    x = torch.randn(4, 8)
+    want = compiled(x)
+    with profile(activities=[ProfilerActivity.CPU]):
+        got = [compiled(x) for _ in range(3)]
+    assert all(torch.allclose(want, g) for g in got)
+    assert torchbolt.stats()["recompiles"] == 0
