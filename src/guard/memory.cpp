@@ -129,7 +129,9 @@ void Walk::remember(const Source& source, PyObject* object) {
   if (source.has(Check::leaf)) memory.always.emplace_back(&source, object);
   if (PyDict_Check(object) && source.reads_dict()) {
     dict_word(reinterpret_cast<PyDictObject*>(object));
-    if (PyODict_Check(object) && source.reads_order()) remember_order(source, object);
+    // move_to_end() leaves no trace: neither in the dict below nor in the words of the ordered one, whose
+    // first and last may be the same again after several.
+    if (PyODict_Check(object) && source.has(Check::keys)) memory.always.emplace_back(&source, object);
   } else if (PyType_Check(object) && constant && !source.children.empty()) {
     remember_type(reinterpret_cast<PyTypeObject*>(object));
   } else if (PyAnySet_Check(object) && source.has(Check::keys)) {
@@ -140,15 +142,6 @@ void Walk::remember(const Source& source, PyObject* object) {
   } else if (PyTuple_Check(object) && !source.children.empty()) {
     word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
   }
-}
-
-/// move_to_end() leaves no trace: neither in the dict below nor in the words of the ordered one, whose first
-/// and last may be the same again after several.
-void Walk::remember_order(const Source& source, PyObject* object) {
-  if (source.has(Check::keys))
-    memory.always.emplace_back(&source, object);
-  else
-    memory.valid = false;
 }
 
 void Walk::remember_type(PyTypeObject* type) {

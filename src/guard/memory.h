@@ -79,7 +79,6 @@ struct Walk {
   void word_now(const T* at);
   void dict_word(PyDictObject* dict);
   void remember(const Source& source, PyObject* object);
-  void remember_order(const Source& source, PyObject* object);
   void remember_type(PyTypeObject* type);
   void remember_assumption(const Assumption& assumption, PyObject* object, bool proven);
   void remember_step(const Source& child, PyObject* parent, PyObject* found);

@@ -1,8 +1,6 @@
 // guard/source.cpp: see source.h.
 #include "guard/source.h"
 
-#include <algorithm>
-
 #include "guard/leaf.h"
 #include "guard/tensors.h"
 #include "interp/compat.h"
@@ -20,14 +18,6 @@ PyObject* dict_item(PyObject* dict, PyObject* key) {
   PyObject* found = PyDict_GetItemWithError(dict, key);
   if (!found) PyErr_Clear();
   return found;
-}
-
-PyObject* dict_key(PyObject* dict, Py_ssize_t index) {
-  Py_ssize_t position = 0;
-  PyObject *key, *value;
-  while (PyDict_Next(dict, &position, &key, &value))
-    if (index-- == 0) return key;
-  return nullptr;
 }
 
 PyObject* super_attr(PyObject* type, PyObject* start, PyObject* name) {
@@ -96,11 +86,6 @@ bool Source::reads_dict() const {
   return !children.empty() || has(Check::keys) || has(Check::missing) || has(Check::length);
 }
 
-bool Source::reads_order() const {
-  return has(Check::keys) || std::any_of(children.begin(), children.end(),
-                                         [](const Source* c) { return c->access == Access::dict_key; });
-}
-
 void Source::assume(Check check, PyObject* value, Py_ssize_t number, Source* other) {
   for (const Assumption& known : assumptions)
     if (known.check == check && known.value.get() == value && known.number == number && known.other == other)
@@ -117,7 +102,6 @@ PyObject* Source::read(PyObject* object) const {
       return slot ? *slot : nullptr;
     }
     case Access::dict_item: return PyDict_Check(object) ? dict_item(object, key.get()) : nullptr;
-    case Access::dict_key: return PyDict_Check(object) ? dict_key(object, index) : nullptr;
     case Access::list_item:
       return PyList_Check(object) && index < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, index)
                                                                      : nullptr;
@@ -144,7 +128,6 @@ std::string Source::str(const std::vector<std::string>& names) const {
     case Access::constant: return constant_name(key.get());
     case Access::instance_dict: return parent->str(names) + ".__dict__";
     case Access::dict_item: return item_text(*this, names);
-    case Access::dict_key: return "key " + std::to_string(index) + " of " + parent->str(names);
     case Access::list_item:
     case Access::tuple_item:
     case Access::deque_item: return parent->str(names) + "[" + std::to_string(index) + "]";

@@ -39,7 +39,6 @@ enum class Access : uint8_t {
   constant,       ///< `key` itself, pinned
   instance_dict,  ///< the object's __dict__
   dict_item,      ///< dict[key]
-  dict_key,       ///< the index-th key of a dict, in order
   list_item,      ///< list[index]
   tuple_item,     ///< tuple[index]
   deque_item,     ///< collections.deque, index-th element
@@ -93,9 +92,8 @@ struct Source {
     return top->access == Access::constant;
   }
   bool has(Check check) const;
-  /// Of a dict: does it rest on anything inside; on the order of its keys?
+  /// Of a dict: does it rest on anything inside?
   bool reads_dict() const;
-  bool reads_order() const;
   /// Adds an assumption unless the same one is there.
   void assume(Check check, PyObject* value = nullptr, Py_ssize_t number = 0, Source* other = nullptr);
   /// The object found here, given the parent's object; borrowed, null when absent. No exception is left set.
