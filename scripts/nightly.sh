@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/nightly.sh: what takes too long for `make test`: 10,000 random programs, a minute of 32 threads, and every model
-# class of transformers. Expects what scripts/setup.sh test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
+# scripts/nightly.sh: what takes too long for `make test`: 10,000 random programs, a minute of 32 threads, all samples of
+# PyTorch's operators, and every model class of transformers. Expects what scripts/setup.sh test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
 source "$(dirname "$0")/common.sh"
 
 test_environment
@@ -14,6 +14,8 @@ for ((at = first; at < first + programs; at += 1000)); do
   BOLT_FUZZ_SEED=$at BOLT_FUZZ_CASES=$((first + programs - at < 1000 ? first + programs - at : 1000)) \
     python -m pytest -q tests/fuzz
 done
+step "every sample of every operator"
+BOLT_OP_SAMPLES=1000 python -m pytest -q tests/ops
 step "models"
 mkdir -p out
 python tests/models/sweep.py > out/sweep.jsonl

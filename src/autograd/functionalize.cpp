@@ -486,6 +486,9 @@ class Functionalizer {
 
   // One call of ATen.
   void lower_extern(const Entry& e) {
+    // Nothing says what the new sizes do to the tensor's other views.
+    if (e.op.hasTag(at::Tag::inplace_view))
+      throw_unsupported(c10::toString(e.op.operator_name()), " of a tensor that is not lowered");
     const Call c = call(e);
     c.demand_numbers();
     const bool is_static = c.is_static();

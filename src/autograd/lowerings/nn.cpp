@@ -122,7 +122,7 @@ std::vector<Value*> convolution(Call& c) {
 std::vector<Value*> sdpa(Call& c) {
   if (c.number("dropout_p") != 0) return {};
   Value *q = c.tensor("query"), *k = c.tensor("key"), *v = c.tensor("value");
-  if (q->type.rank() < 3) return {};
+  if (q->type.rank() < 3 || k->type.rank() != q->type.rank() || v->type.rank() != q->type.rank()) return {};
   std::vector<Value*> operands{q, k, v};
   if (c.has("attn_mask")) {
     Value* mask = c.tensor("attn_mask");

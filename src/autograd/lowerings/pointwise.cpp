@@ -282,7 +282,7 @@ std::vector<Value*> lerp(Call& c) {  // ATen picks the end that keeps lerp(a, b,
 }
 
 std::vector<Value*> square(Call& c) {
-  Value* x = c.tensor("self");
+  Value* x = c.operand("self", c.result_dtype());  // of bools: integers
   return {c.make(Op::mul, {x, x})};
 }
 std::vector<Value*> isfinite(Call& c) {
