@@ -365,6 +365,16 @@ int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObj
   return Semantics::dict_merge(frame, dict, mapping, callable);
 }
 
+int Recording::exception_matches(Frame& frame, PyObject* exception, PyObject* cls) {
+  if (on) world.read_deep(cls);  // classes, or tuples of them
+  return Semantics::exception_matches(frame, exception, cls);
+}
+
+PyObject* Recording::list_to_tuple(Frame& frame, PyObject* list) {
+  if (on) touch(frame, list);
+  return Semantics::list_to_tuple(frame, list);
+}
+
 PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* iterable) {
   if (on) touch(frame, iterable);
   return Semantics::star_args(frame, callable, iterable);

@@ -28,10 +28,10 @@ class Recording final : public interp::Semantics {
   bool on = true;
   std::vector<BreakReason> breaks;
   std::unique_ptr<guard::Recipe> broken_off;  ///< set when the region ended inside
-  const Frame* entry = nullptr;               ///< the outermost frame, once entered
-  guard::ThreadState after;                   ///< when the region ended inside
-  int64_t instructions = 0;                   ///< of the region so far
-  bool resumable = true;                      ///< the run may be suspended where the region ends
+  const Frame* entry = nullptr;  ///< the outermost frame, once entered
+  guard::ThreadState after;      ///< when the region ended inside
+  int64_t instructions = 0;      ///< of the region so far
+  bool resumable = true;         ///< the run may be suspended where the region ends
   bool retry = false;  ///< not to be kept, but the next one ends before the instruction that was too much
 
   /// Ends the region before the instruction in progress. `drop`: what operators did since mark() belongs to
@@ -97,6 +97,8 @@ class Recording final : public interp::Semantics {
   int set_update(Frame& frame, PyObject* set, PyObject* iterable) override;
   int dict_update(Frame& frame, PyObject* dict, PyObject* mapping) override;
   int dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) override;
+  int exception_matches(Frame& frame, PyObject* exception, PyObject* cls) override;
+  PyObject* list_to_tuple(Frame& frame, PyObject* list) override;
   PyObject* star_args(Frame& frame, PyObject* callable, PyObject* iterable) override;
   PyObject* star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) override;
   PyObject* format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec) override;

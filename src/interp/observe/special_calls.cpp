@@ -69,6 +69,7 @@ PyObject* check_class(const Call& c, const char* hook_name) {
   PyRef name = PyRef::steal(PyUnicode_InternFromString(hook_name));
   PyObject* cls = c.args[1];
   if (PyTuple_Check(cls)) {
+    c.recording.world.read_deep(cls);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cls); ++i) {
       PyObject* pair[] = {c.args[0], PyTuple_GET_ITEM(cls, i)};
       PyRef one = PyRef::steal(check_class({c.recording, c.frame, pair, 2, nullptr}, hook_name));
