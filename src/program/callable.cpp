@@ -10,6 +10,7 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "interp/run.h"
@@ -163,6 +164,35 @@ Outcome step(interp::Frame* innermost, int64_t instructions) {
   return {result, steps.suspended};
 }
 
+/// What the site says of runs that no entry fits: they are led by `run`, given the interpreter's orders. One
+/// that meets an operator after all has the next one recorded.
+template <class Run>
+Outcome run_as_before(Site& site, Run run) {
+  observe::Step steps(site.plain_instructions, &site.plain_end);
+  record::Recorder witness;
+  witness.stop(false);
+  std::optional<record::Recorder::Scope> watching;
+  if (site.plain_instructions == observe::Step::kToTheEnd) watching.emplace(witness);
+  PyObject* result = run(steps);
+  if (witness.met_operator()) site.plain_instructions = 0;
+  // A recording takes some of C's loops over Python apart: where there was one, the number is of no use.
+  if (steps.elsewhere) {
+    site.plain_instructions = 0;
+    site.never_plain = true;
+  }
+  return {result, steps.suspended};
+}
+
+Outcome step_at(Site& site, interp::Frame* innermost) {
+  return run_as_before(site, [&](observe::Step& steps) { return interp::run_frame(*innermost, steps); });
+}
+
+Outcome step_into(Compiled* self, Site& site, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  return run_as_before(site, [&](observe::Step& steps) {
+    return interp::call_function(self->target, args, nargs, kwnames, steps);
+  });
+}
+
 Outcome step_into(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames,
                   int64_t instructions) {
   observe::Step steps(instructions);
@@ -173,7 +203,7 @@ Outcome step_into(Compiled* self, PyObject* const* args, size_t nargs, PyObject*
 /// How far to run plainly at a site that takes no more entries: past its region, or to the end.
 int64_t length_of(const Site& site) {
   int64_t length = site.entries.empty() ? 0 : site.entries.front()->instructions;
-  return length > 0 ? length : std::numeric_limits<int64_t>::max();
+  return length > 0 ? length : observe::Step::kToTheEnd;
 }
 
 /// True when the stance in force leaves a call that no entry fits to eager; with an exception set where it is
@@ -209,8 +239,8 @@ PyObject* go_on(Compiled* self, Outcome at) {
     if (!place) place = std::make_shared<Site>();
     const std::shared_ptr<Site> held = place;
     Site& site = *held;
-    if (site.plain_instructions) {
-      at = step(innermost, site.plain_instructions);
+    if (site.plain_instructions && site.entries.empty()) {
+      at = step_at(site, innermost);
       continue;
     }
     const std::vector<PyObject*> roots = observe::roots_of(*innermost);
@@ -231,6 +261,8 @@ PyObject* go_on(Compiled* self, Outcome at) {
       else
         interp::discard_run(innermost);
       if (at.frames) at = step(at.frames, 1);
+    } else if (site.plain_instructions) {
+      at = step_at(site, innermost);
     } else if (stance_forbids(site, roots.data(), roots.size())) {
       if (!PyErr_Occurred()) return run_plainly(innermost);
       interp::close_run(*innermost);
@@ -275,8 +307,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   std::copy(args, args + total, roots + 1);
 
   Site& site = self->state->start;
-  if (site.plain_instructions)
-    return go_on(self, step_into(self, args, nargs, kwnames, site.plain_instructions));
+  if (site.plain_instructions && site.entries.empty())
+    return go_on(self, step_into(self, site, args, nargs, kwnames));
   bool fits = false;
   Outcome at;
   {
@@ -293,6 +325,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
     }
   }
   if (fits) return at.frames ? go_on(self, step(at.frames, 1)) : at.result;
+  if (site.plain_instructions) return go_on(self, step_into(self, site, args, nargs, kwnames));
   if (stance_forbids(site, roots, total + 1))
     return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
   if (is_full(self, site, roots, total + 1)) {
@@ -381,7 +414,7 @@ PyObject* compiled_regions(PyObject* o, PyObject*) {
   auto add = [&](Site& site) {
     for (const auto& entry : std::vector(site.entries)) sound = sound && settle(self_of(o), site, entry);
     for (const auto& entry : site.entries) all.emplace_back(entry->serial, PyRef::steal(describe(*entry)));
-    if (site.plain_instructions)
+    if (site.plain_instructions && site.plain_instructions != observe::Step::kToTheEnd)
       all.emplace_back(site.plain_serial, PyRef::steal(Py_BuildValue("{s:[],s:N}", "guards", "breaks",
                                                                      describe_breaks(site.plain_breaks))));
   };

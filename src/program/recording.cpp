@@ -414,8 +414,10 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   }
   // Nothing to compile, from a place where guards would be checked on numbers that only pass through.
   const bool plain = seen.end == observe::End::broke || &site != &self->state->start;
-  if (plain && bridge.recorder.tape().entries.empty() && seen.recipe.effects.empty()) {
-    site.plain_instructions = seen.instructions;
+  if (plain && !site.never_plain && bridge.recorder.tape().entries.empty() && seen.recipe.effects.empty()) {
+    site.plain_end = std::move(seen.last);
+    const bool whole = seen.end == observe::End::returned;
+    site.plain_instructions = whole ? observe::Step::kToTheEnd : seen.instructions;
     site.plain_breaks = std::move(seen.breaks);
     site.plain_serial = next_serial();
     return true;

@@ -329,6 +329,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     return;
   }
   const bool unseen = stopped_ || paused_;
+  met_operator_ |= stopped_;
   if (!unseen && escaped_.empty() && ends_region(op)) escaped_ = op.operator_name().name;
   std::vector<std::vector<Sym>> symbols;
   if (follows_sizes) {

@@ -72,6 +72,8 @@ class Recorder {
   /// Stops taking entries; operators run on unseen. `drop`: entries since `instruction` are taken back.
   void stop(bool drop);
   bool stopped() const { return stopped_; }
+  /// Whether an operator ran since it was stopped.
+  bool met_operator() const { return met_operator_; }
 
   Tape& tape() { return tape_; }
   /// Tape inputs in order, alive.
@@ -117,7 +119,7 @@ class Recorder {
   bool transformed_ = false;
   std::optional<bool> grad_mode_;  ///< around an operator that autocast takes apart
   size_t outer_levels_;            ///< of torch.func's transforms, when the recording began
-  bool stopped_ = false, paused_ = false;
+  bool stopped_ = false, paused_ = false, met_operator_ = false;
   bool running_ = false;
   std::string obstacle_;
   std::vector<at::Tensor> inputs_;

@@ -161,7 +161,7 @@ void see_through(PyTypeObject* type, Py_ssize_t offset) {
 /// The next item of a map or filter whose function is Python. Neither frame nor value nor exception: it is
 /// none.
 CallStart Recording::start_next_of_callback(Frame& frame, PyObject* iterator) {
-  if (!calls_python_for_items(iterator)) return {};
+  if (!calls_python_for_items(iterator) || is_outside(iterator)) return {};
   const bool map = Py_IS_TYPE(iterator, &PyMap_Type);
   PyObject* next = stand_in(map ? "next map" : "next filter");
   if (!next) return {};

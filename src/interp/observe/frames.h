@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ struct Place {
   std::vector<uintptr_t> key;
   std::vector<PyRef> code;  ///< keeps the addresses in `key` from being used again
   bool operator<(const Place& other) const { return key < other.key; }
+  bool operator==(const Place& other) const { return key == other.key; }
 };
 Place place_of(const interp::Frame& innermost);
 
@@ -44,20 +46,28 @@ bool runs_whole(const interp::Frame& frame);
 /// places.
 class Step final : public interp::Semantics {
  public:
+  static constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
+
   interp::CallStart start_call(interp::Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                PyObject* kwnames) override;
-  explicit Step(int64_t instructions) : left_(instructions) { watch_instructions = true; }
+  /// `last`: where the last of them is to be found.
+  explicit Step(int64_t instructions, const Place* last = nullptr) : left_(instructions), last_(last) {
+    watch_instructions = left_ != kToTheEnd;
+  }
   void enter_frame(interp::Frame& frame) override {
     if (!bottom_) bottom_ = &frame;
   }
   bool before_instruction(interp::Frame& frame) override {
+    if (left_ == 1 && last_) elsewhere = !(place_of(frame) == *last_);
     // Native code that calls back into Python runs to its end first.
     return left_-- > 0 || interp::bottom_of(frame) != bottom_;
   }
+  bool elsewhere = false;  ///< it was not there
 
  private:
   const interp::Frame* bottom_ = nullptr;
   int64_t left_;
+  const Place* last_;
 };
 
 /// Runs plainly for as long as a mode of torch runs Python for every operator.

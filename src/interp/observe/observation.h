@@ -13,6 +13,7 @@
 
 #include "guard/program.h"
 #include "guard/recipe.h"
+#include "interp/observe/frames.h"
 #include "support/size_fact.h"
 
 namespace bolt::interp {
@@ -119,6 +120,7 @@ struct Observation {
   std::vector<NumberSymbol> number_symbols;
   std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls
   int64_t instructions = 0;          ///< and how many were run, the one that ended it included
+  Place last;                        ///< where that one is to be found
   bool cacheable() const { return end != End::raised && unsound.empty(); }
 };
 

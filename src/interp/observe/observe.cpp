@@ -106,6 +106,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   }
   after = guard::ThreadState::now();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
+  broken_off_at = place_of(frame);
   resumable &= world.unsound.empty();
   watch_instructions = resumable;
 }
@@ -139,6 +140,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     observation->recipe = std::move(*recording.broken_off);
     observation->after = recording.after;
     observation->instructions = recording.instructions;
+    observation->last = std::move(recording.broken_off_at);
     if (!recording.after.can_follow(before))
       world.distrust("thread state is left changed where the region ends");
   } else {

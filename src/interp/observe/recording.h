@@ -28,6 +28,7 @@ class Recording final : public interp::Semantics {
   bool on = true;
   std::vector<BreakReason> breaks;
   std::unique_ptr<guard::Recipe> broken_off;  ///< set when the region ended inside
+  Place broken_off_at;
   const Frame* entry = nullptr;  ///< the outermost frame, once entered
   guard::ThreadState after;      ///< when the region ended inside
   int64_t instructions = 0;      ///< of the region so far
