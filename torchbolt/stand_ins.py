@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import sys
+import warnings
 
 import torch
 from torch.utils import _pytree as pytree
@@ -183,6 +184,13 @@ def _next_filter(function, iterator):
     raise StopIteration
 
 
+def _reduced(described):
+    # What 3.12 says of pickling iterators is for those who do so on purpose.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return described.__reduce__()
+
+
 # -- Higher-order operators: what they mean, written out ---------------------------------------------------------------
 @disable(reason="it is not used as usual, which is an error of its own")
 def _natively(function, *args, **kwargs):
@@ -332,6 +340,7 @@ def checkpoint(function, *args, **kwargs):
 NATIVES = {
     "next map": _next_map,
     "next filter": _next_filter,
+    "reduce": _reduced,
     "torch._C._FunctionBase.apply": apply_function,
     "builtins.any": _any,
     "builtins.all": _all,

@@ -212,7 +212,7 @@ struct Kitchen {
       }
       case Fill::field: return set_field(container, step.number, value);
       case Fill::state: {
-        PyRef done = PyRef::steal(PyObject_CallMethod(container, "__setstate__", "O", value));
+        PyRef done = PyRef::steal(PyObject_CallMethod(container, "__setstate__", "(O)", value));
         return static_cast<bool>(done);
       }
       case Fill::generator: return set_generator(container, step.number), true;
@@ -293,14 +293,16 @@ bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
   values.clear();
   values.resize(makes.size());
   Kitchen kitchen{*this, objects, tensors, numbers, values};
-  for (size_t i = 0; i < makes.size(); ++i) {
+  auto next = fills.begin();
+  for (size_t i = 0;; ++i) {
+    for (; next != fills.end() && next->after <= i; ++next)
+      if (!kitchen.fill(*next)) return false;
+    if (i == makes.size()) break;
     values[i] = PyRef::steal(kitchen.make(makes[i]));
     if (values[i]) continue;
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "torchbolt: a recipe's ingredient is missing");
     return false;
   }
-  for (const FillStep& step : fills)
-    if (!kitchen.fill(step)) return false;
   for (const EffectStep& step : effects)
     if (!kitchen.apply(step)) return false;
   return true;

@@ -79,6 +79,7 @@ struct FillStep {
   Fill fill;
   int container = -1, key = -1, value = -1;
   Py_ssize_t number = 0;
+  size_t after = 0;  ///< done once so many values are made: what is called with a container finds it filled
 };
 struct EffectStep {
   Effect effect;

@@ -73,6 +73,7 @@ void read_slots(PyTypeObject* probe, PyTypeObject* read_probe) {
   python_slots.call = probe->tp_call;
   python_slots.init = probe->tp_init;
   python_slots.make = probe->tp_new;
+  python_slots.dealloc = probe->tp_dealloc;
   python_slots.str = probe->tp_str;
   python_slots.repr = probe->tp_repr;
   python_slots.await = probe->tp_as_async->am_await;

@@ -37,6 +37,7 @@ struct PythonSlots {
   ternaryfunc call;
   initproc init;
   newfunc make;
+  destructor dealloc;  ///< of every class that a class statement made
   reprfunc str, repr;
   unaryfunc await, async_iter, async_next;
   descrgetfunc property_get;  ///< not a Python slot: that of `property`

@@ -3,9 +3,12 @@
 
 #include <structmember.h>
 
+#include <string_view>
+
 #include "interp/call.h"
 #include "interp/generator.h"
 #include "interp/liveness.h"
+#include "interp/observe/controls.h"
 #include "interp/observe/frames.h"
 #include "interp/special.h"
 
@@ -29,9 +32,10 @@ bool is_struct_sequence(PyTypeObject* type) {
          PyDict_GetItemString(interp::type_dict(type), "n_sequence_fields");
 }
 
-/// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
+/// No C state beyond object's own: a dict and `__slots__` are all there is to an instance. Classes of C++
+/// bindings are made on the heap too, but take their instances down themselves.
 bool is_plain_class(PyTypeObject* type) {
-  while (interp::is_heap_type(type)) type = type->tp_base;
+  while (interp::is_heap_type(type) && type->tp_dealloc == interp::python_slots.dealloc) type = type->tp_base;
   return type == &PyBaseObject_Type;
 }
 
@@ -41,16 +45,26 @@ bool is_tuple_class(PyTypeObject* type) {
   return type == &PyTuple_Type;
 }
 
-bool is_builtin_iterator(PyObject* object) {
+/// Objects of C whose __reduce__ says all about them: iterators, and the functions that module operator
+/// makes.
+bool describes_itself(PyObject* object) {
   static const char* const names[] = {
       "list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "list_reverseiterator",
-      "reversed", "map", "filter", "str_ascii_iterator", "str_iterator", "bytes_iterator",
+      "reversed", "map", "filter", "str_ascii_iterator", "str_iterator", "bytes_iterator", "iterator",
+      "callable_iterator", "_collections._deque_iterator", "_collections._deque_reverse_iterator",
       // These give what is left as a list.
       "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "dict_reversekeyiterator",
-      "dict_reversevalueiterator", "dict_reverseitemiterator", "set_iterator"};
+      "dict_reversevalueiterator", "dict_reverseitemiterator", "set_iterator", "odict_iterator"};
   for (const char* name : names)
     if (is_instance_of(object, name)) return true;
-  return false;
+  const std::string_view name = Py_TYPE(object)->tp_name;
+  return name.starts_with("itertools.") || name.starts_with("operator.");
+}
+
+/// object.__reduce__(), which Python 3.12 warns of.
+PyObject* reduced(PyObject* object) {
+  PyObject* reduce = stand_in("reduce");
+  return reduce ? PyObject_CallOneArg(reduce, object) : nullptr;
 }
 
 }  // namespace
@@ -58,6 +72,11 @@ bool is_builtin_iterator(PyObject* object) {
 int Rebuilder::add(Make make, PyObject* object, Py_ssize_t number, std::vector<int> parts) {
   recipe.makes.push_back({make, PyRef::share(object), number, std::move(parts)});
   return static_cast<int>(recipe.makes.size()) - 1;
+}
+
+void Rebuilder::fill(guard::FillStep step) {
+  step.after = recipe.makes.size();
+  recipe.fills.push_back(step);
 }
 
 int Rebuilder::fail(PyObject* object, const char* why) {
@@ -111,7 +130,7 @@ int Rebuilder::tensor_value(PyObject* object) {
   auto* cls = reinterpret_cast<PyObject*>(Py_TYPE(object));
   int made = add(Make::tensor, cls == guard::tensor_class() ? nullptr : cls, output);
   if (guard::requires_grad(object) && guard::is_autograd_leaf(object))
-    recipe.fills.push_back({Fill::gradient, made, -1, -1, 0});
+    fill({Fill::gradient, made, -1, -1, 0});
   fill_attributes(made, object);
   return made;
 }
@@ -159,12 +178,8 @@ int Rebuilder::fresh_value(PyObject* object) {
     };
     return add(Make::partial, nullptr, 0, {part("func"), part("args"), part("keywords")});
   }
-  if (PyCFunction_Check(object) && !reinterpret_cast<PyCFunctionObject*>(object)->m_self)
-    return add(Make::constant, object);
-  if (PyCFunction_Check(object) && PyModule_Check(reinterpret_cast<PyCFunctionObject*>(object)->m_self))
-    return add(Make::constant, object);
   if (PyCFunction_Check(object)) return builtin_method_value(object);
-  if (is_builtin_iterator(object)) return iterator_value(object);
+  if (describes_itself(object)) return described_value(object);
   if (PyContextToken_CheckExact(object)) return token_value(object);
   if (interp::is_interpreted_generator(object) || PyGen_CheckExact(object)) return generator_value(object);
   if (PyExceptionInstance_Check(object)) return exception_value(object);
@@ -192,7 +207,7 @@ int Rebuilder::token_value(PyObject* object) {
 int Rebuilder::list_value(PyObject* object) {
   bool exact = PyList_CheckExact(object);
   int made = made_[object] = add(Make::list, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  for (int part : items(object)) recipe.fills.push_back({Fill::append, made, -1, part, 0});
+  for (int part : items(object)) fill({Fill::append, made, -1, part, 0});
   if (!exact) fill_attributes(made, object);
   return made;
 }
@@ -213,7 +228,7 @@ int Rebuilder::dict_value(PyObject* object) {
   for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(list.get(), i);
     int key_value = value(key), item = value(PyDict_GetItemWithError(object, key));
-    recipe.fills.push_back({Fill::item, made, key_value, item, 0});
+    fill({Fill::item, made, key_value, item, 0});
   }
   if (!PyDict_CheckExact(object)) fill_attributes(made, object);
   return made;
@@ -224,7 +239,7 @@ int Rebuilder::set_value(PyObject* object) {
   if (PyFrozenSet_CheckExact(object)) return add(Make::frozenset, nullptr, 0, items(list.get()));
   bool exact = PySet_CheckExact(object);
   int made = made_[object] = add(Make::set, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  for (int part : items(list.get())) recipe.fills.push_back({Fill::add, made, -1, part, 0});
+  for (int part : items(list.get())) fill({Fill::add, made, -1, part, 0});
   return made;
 }
 
@@ -241,7 +256,7 @@ int Rebuilder::cell_value(PyObject* object) {
   int made = made_[object] = add(Make::cell);
   if (PyObject* contents = PyCell_GET(object)) {
     int inside = value(contents);
-    recipe.fills.push_back({Fill::cell, made, -1, inside, 0});
+    fill({Fill::cell, made, -1, inside, 0});
   }
   return made;
 }
@@ -250,8 +265,9 @@ int Rebuilder::cell_value(PyObject* object) {
 int Rebuilder::builtin_method_value(PyObject* object) {
   auto* function = reinterpret_cast<PyCFunctionObject*>(object);
   PyObject* self = function->m_self;
+  if (!self || PyModule_Check(self) || PyType_Check(self)) return add(Make::constant, object);
   PyRef name = PyRef::steal(PyUnicode_InternFromString(function->m_ml->ml_name));
-  PyObject* found = PyType_Check(self) ? nullptr : _PyType_Lookup(Py_TYPE(self), name.get());
+  PyObject* found = _PyType_Lookup(Py_TYPE(self), name.get());
   const bool same = found && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
                     reinterpret_cast<PyMethodDescrObject*>(found)->d_method == function->m_ml;
   if (!same) return fail(object, "made by the region cannot be made again");
@@ -259,20 +275,23 @@ int Rebuilder::builtin_method_value(PyObject* object) {
   return add(Make::call, nullptr, 0, {getter, owner, value(name.get())});
 }
 
-/// Built-in iterators describe themselves: (iter, (what is left,)[, position]).
-int Rebuilder::iterator_value(PyObject* object) {
-  PyRef state = PyRef::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+/// By its own description: (iter, (what is left,)[, position]).
+int Rebuilder::described_value(PyObject* object) {
+  PyRef state = PyRef::steal(reduced(object));
   if (!state || !PyTuple_Check(state.get()) || PyTuple_GET_SIZE(state.get()) < 2) {
     PyErr_Clear();
     return fail(object, "cannot be made again");
   }
-  std::vector<int> parts = {value(PyTuple_GET_ITEM(state.get(), 0))};
   PyObject* args = PyTuple_GET_ITEM(state.get(), 1);
+  // What module operator makes never changes: one that rests on constants alone is itself one.
+  const bool constant = !Py_TYPE(object)->tp_iternext && guard::is_leaf(args);
+  if (constant && PyType_Check(PyTuple_GET_ITEM(state.get(), 0))) return add(Make::constant, object);
+  std::vector<int> parts = {value(PyTuple_GET_ITEM(state.get(), 0))};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) parts.push_back(value(PyTuple_GET_ITEM(args, i)));
   int made = add(Make::call, nullptr, 0, std::move(parts));
   if (PyTuple_GET_SIZE(state.get()) > 2 && PyTuple_GET_ITEM(state.get(), 2) != Py_None) {
     int position = value(PyTuple_GET_ITEM(state.get(), 2));
-    recipe.fills.push_back({Fill::state, made, -1, position, 0});
+    fill({Fill::state, made, -1, position, 0});
   }
   return made;
 }
@@ -296,7 +315,7 @@ void Rebuilder::fill_members(int made, PyObject* object, bool native) {
       PyObject* slot = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + member->offset);
       if (!slot) continue;
       int inside = value(slot);
-      recipe.fills.push_back({Fill::field, made, -1, inside, member->offset});
+      fill({Fill::field, made, -1, inside, member->offset});
     }
   }
 }
@@ -311,14 +330,14 @@ int Rebuilder::exception_value(PyObject* object) {
       add(Make::exception, reinterpret_cast<PyObject*>(Py_TYPE(object)), exception->suppress_context, {args});
   fill_attributes(made, object);
   fill_members(made, object, true);
-  auto fill = [&](PyObject* field, size_t offset) {
+  auto fill_field = [&](PyObject* field, size_t offset) {
     if (!field) return;
     int inside = value(field);
-    recipe.fills.push_back({Fill::field, made, -1, inside, static_cast<Py_ssize_t>(offset)});
+    fill({Fill::field, made, -1, inside, static_cast<Py_ssize_t>(offset)});
   };
-  fill(exception->traceback, offsetof(PyBaseExceptionObject, traceback));
-  fill(exception->context, offsetof(PyBaseExceptionObject, context));
-  fill(exception->cause, offsetof(PyBaseExceptionObject, cause));
+  fill_field(exception->traceback, offsetof(PyBaseExceptionObject, traceback));
+  fill_field(exception->context, offsetof(PyBaseExceptionObject, context));
+  fill_field(exception->cause, offsetof(PyBaseExceptionObject, cause));
   return made;
 }
 
@@ -365,7 +384,7 @@ int Rebuilder::generator_value(PyObject* object) {
   int body = value(function);
   int made = made_[object] =
       add(Make::generator, reinterpret_cast<PyObject*>(interp::generator_code(object)), 0, {body});
-  recipe.fills.push_back({Fill::generator, made, -1, -1, generator_state(object)});
+  fill({Fill::generator, made, -1, -1, generator_state(object)});
   return made;
 }
 
@@ -383,7 +402,7 @@ void Rebuilder::fill_attributes(int made, PyObject* object) {
   PyObject *key, *item;
   while (PyDict_Next(*slot, &position, &key, &item)) {
     int name = value(key), inside = value(item);
-    recipe.fills.push_back({Fill::attribute, made, name, inside, 0});
+    fill({Fill::attribute, made, name, inside, 0});
   }
 }
 

@@ -30,6 +30,7 @@ class Rebuilder {
 
  private:
   int add(guard::Make make, PyObject* object = nullptr, Py_ssize_t number = 0, std::vector<int> parts = {});
+  void fill(guard::FillStep step);
   int fail(PyObject* object, const char* why);
   std::vector<int> items(PyObject* sequence);
   int known_value(PyObject* object, Known& known);
@@ -40,7 +41,7 @@ class Rebuilder {
   int set_value(PyObject* object);
   int function_value(PyObject* object);
   int cell_value(PyObject* object);
-  int iterator_value(PyObject* object);
+  int described_value(PyObject* object);
   int builtin_method_value(PyObject* object);
   int token_value(PyObject* object);
   int instance_value(PyObject* object);

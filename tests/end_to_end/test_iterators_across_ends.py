@@ -1,0 +1,170 @@
+"""Iterators and callables made of C that are under way where a region ends: what follows goes on where they stood."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import operator
+import warnings
+
+import pytest
+import torch
+
+import torchbolt
+
+
+class Items:
+    """A sequence by __getitem__ alone."""
+
+    def __getitem__(self, i):
+        return [1, 2, 3][i]
+
+
+ITERATORS = {
+    "count": lambda: (i for i, _ in zip(itertools.count(2, 3), range(3))),
+    "islice of count": lambda: itertools.islice(itertools.count(2, 3), 4),
+    "cycle": lambda: itertools.islice(itertools.cycle([1, 2, 3]), 5),
+    "chain": lambda: itertools.chain([1, 2], (3, 4)),
+    "chain.from_iterable": lambda: itertools.chain.from_iterable([[1, 2], (3, 4)]),
+    "repeat": lambda: itertools.repeat(2, 3),
+    "product": lambda: (a * b for a, b in itertools.product([1, 2], [3, 4])),
+    "map of product": lambda: map(sum, itertools.product([1, 2], [3, 4])),
+    "permutations": lambda: map(sum, itertools.permutations([1, 2, 3], 2)),
+    "combinations": lambda: map(sum, itertools.combinations([1, 2, 3], 2)),
+    "with replacement": lambda: map(sum, itertools.combinations_with_replacement([1, 2, 3], 2)),
+    "accumulate": lambda: itertools.accumulate([1, 2, 3]),
+    "accumulate mul": lambda: itertools.accumulate([1, 2, 3], operator.mul),
+    "accumulate lambda": lambda: itertools.accumulate([1, 2, 3], lambda a, b: a * b + 1),
+    "accumulate from": lambda: itertools.accumulate([1, 2], initial=4),
+    "starmap": lambda: itertools.starmap(pow, [(1, 2), (2, 3)]),
+    "starmap lambda": lambda: itertools.starmap(lambda a, b: a + b, [(1, 2), (2, 3)]),
+    "takewhile": lambda: itertools.takewhile(lambda v: v < 3, [1, 2, 3, 4]),
+    "dropwhile": lambda: itertools.dropwhile(lambda v: v < 3, [1, 2, 3, 4]),
+    "filterfalse": lambda: itertools.filterfalse(lambda v: v < 3, [1, 2, 3, 4]),
+    "compress": lambda: itertools.compress([1, 2, 3], [1, 0, 1]),
+    "zip_longest": lambda: map(sum, itertools.zip_longest([1, 2, 3], [4], fillvalue=1)),
+    "islice": lambda: itertools.islice([1, 2, 3, 4, 5], 1, None, 2),
+    "groupby keys": lambda: (k for k, _ in itertools.groupby([1, 1, 2])),
+    "groupby groups": lambda: (sum(g) for _, g in itertools.groupby([1, 1, 2])),
+    "tee": lambda: itertools.tee([1, 2, 3])[0],
+    "reversed": lambda: reversed([1, 2, 3]),
+    "reversed range": lambda: reversed(range(3)),
+    "zip": lambda: map(sum, zip([1, 2], [3, 4])),
+    "enumerate": lambda: map(sum, enumerate([1, 2])),
+    "filter": lambda: filter(None, [0, 1, 2]),
+    "dict": lambda: iter({1: 2, 3: 4}),
+    "set": lambda: iter({1, 2}),
+    "bytes": lambda: iter(b"ab"),
+    "until a sentinel": lambda: iter(functools.partial(next, iter([1, 2, 3, 0, 5])), 0),
+    "deque": lambda: iter(collections.deque([1, 2])),
+    "reversed deque": lambda: reversed(collections.deque([1, 2])),
+    "Counter": lambda: iter(collections.Counter("aab").values()),
+    "ChainMap": lambda: iter(collections.ChainMap({1: 2}, {3: 4})),
+    "OrderedDict": lambda: iter(collections.OrderedDict([(1, 2)]).values()),
+    "by __getitem__": lambda: iter(Items()),
+}
+CALLABLES = {
+    "itemgetter": lambda: operator.itemgetter(0),
+    "itemgetter of a slice": lambda: operator.itemgetter(slice(0, 2)),
+    "attrgetter": lambda: operator.attrgetter("mT.shape"),
+    "methodcaller": lambda: operator.methodcaller("add", 1),
+    "methodcaller with a keyword": lambda: operator.methodcaller("add", 1, alpha=2),
+    "partial": lambda: functools.partial(torch.add, other=2),
+    "method of a list": lambda: [1, 2].index and (lambda y: y * 2),
+    "torch's own": lambda: torch.nn.functional.relu,
+}
+
+
+def settles(function, *args, after=2):
+    """Eager's results, and after so many calls nothing is compiled any more."""
+    torchbolt.reset()
+    compiled = torchbolt.compile(function)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        for i in range(after + 2):
+            if i == after:
+                before = torchbolt.stats()["regions"]
+            want, got = function(*args), compiled(*args)
+            assert type(want) is type(got)
+            if isinstance(want, torch.Tensor):
+                torch.testing.assert_close(got, want)
+            else:
+                assert got == want
+    assert torchbolt.stats()["regions"] == before
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_an_iterator_goes_on(name):
+    make = ITERATORS[name]
+
+    def program(x):
+        total = x
+        for i in make():
+            total = total + x * i
+            if total.sum() > 1e6:
+                break
+        return total
+
+    settles(program, torch.rand(3) + 1)
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_a_callable_is_made_again(name):
+    make = CALLABLES[name]
+
+    def program(x):
+        call, y = make(), x * 2
+        if y.sum() > 1e6:
+            return x
+        return call(y)
+
+    settles(program, torch.rand(2, 3) + 1)
+
+
+def test_a_context_of_cpp_is_never_made_half():
+    """Its state is C++'s: an instance without it crashed the process."""
+
+    def program(x):
+        y = x + 1
+        with torch._C._DisableFuncTorch():
+            z = y * 2
+        return z
+
+    settles(program, torch.rand(3))
+
+
+def test_a_method_of_a_native_class_crosses_an_end():
+    """What ends the region is a static method of a class of C."""
+    settles(lambda x: torch.unique_consecutive(x) * 2, torch.tensor([1.0, 1.0, 2.0]))
+
+
+def test_c_loops_before_an_end():
+    """Nothing is computed before the end, and a recording takes `map` apart where a plain run does not: both come to it."""
+
+    def program(x):
+        (x,) = map(lambda t: t, [x])
+        return list(map(lambda t: t * 2, [torch.nonzero(x)]))[0]
+
+    settles(program, torch.tensor([1.0, 0.0, 2.0]), after=3)
+
+
+def test_a_run_without_operators_after_an_end_is_not_recorded_again():
+    """Neither are guards put on what merely passes through; where there is something to compile it is."""
+
+    def program(x, n):
+        if x.sum() < 0:
+            return x
+        total = 0
+        for i in range(n):
+            total += i
+        return x * 2 if n > 4 else total
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    x = torch.ones(3)
+    for n in (1, 2, 3, 5, 4, 5, 6, 0):
+        want, got = program(x, n), compiled(x, n)
+        assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want
+    assert torchbolt.stats()["eager_fallbacks"] == 0
