@@ -99,7 +99,11 @@ bool autocast_takes(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  active->run(op, keys, stack);
+  if (active) return active->run(op, keys, stack);
+  // Autograd's engine runs the backward pass of an accelerator on a thread of its own, with the keys of the
+  // thread that asked for it.
+  c10::impl::ExcludeDispatchKeyGuard off(kKey);
+  op.redispatchBoxed(below_our_key(keys), stack);
 }
 
 // x + s with a torch.SymInt s: torch's argument parser makes a tensor of it that holds rubbish, and says so.
