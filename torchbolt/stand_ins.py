@@ -185,10 +185,16 @@ def _next_filter(function, iterator):
 
 
 def _reduced(described):
-    # What 3.12 says of pickling iterators is for those who do so on purpose.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return described.__reduce__()
+
+
+def _with_state(iterator, state):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        iterator.__setstate__(state)
+    return iterator
 
 
 # -- Higher-order operators: what they mean, written out ---------------------------------------------------------------
@@ -341,6 +347,7 @@ NATIVES = {
     "next map": _next_map,
     "next filter": _next_filter,
     "reduce": _reduced,
+    "set state": _with_state,
     "torch._C._FunctionBase.apply": apply_function,
     "builtins.any": _any,
     "builtins.all": _all,

@@ -63,6 +63,10 @@ extern SpecialNames names_of;
 int init_special();
 
 inline bool is_heap_type(PyTypeObject* type) { return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0; }
+/// Made by a class statement. Many classes of C are on the heap as well, more with each version of Python.
+inline bool is_python_class(PyTypeObject* type) {
+  return is_heap_type(type) && type->tp_dealloc == python_slots.dealloc;
+}
 
 /// type(self).name bound to self, new reference; null without an exception when the type has none.
 PyObject* lookup_special(PyObject* self, PyObject* name);

@@ -44,7 +44,8 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   if (is_partial(object) || PyMethod_Check(object)) return note_callable(object);
   PyTypeObject* type = Py_TYPE(object);
   // Objects of Python classes are read through their special methods, functions and classes are pinned.
-  if (interp::is_heap_type(type) || PyType_Check(object) || PyModule_Check(object) ||
+  const bool native_iterator = type->tp_iternext && !interp::is_python_class(type);
+  if ((interp::is_heap_type(type) && !native_iterator) || PyType_Check(object) || PyModule_Check(object) ||
       PyFunction_Check(object) || PyCFunction_Check(object) || type->tp_call || type->tp_descr_get)
     return;
   end_here(frame, std::string("a ") + type->tp_name + " from outside is read");
@@ -303,7 +304,7 @@ interp::CallStart Recording::start_next(Frame& frame, PyObject* iterator) {
 PyObject* Recording::iter_next(Frame& frame, PyObject* iterator) {
   if (on) {
     note_special(iterator, names_of.next_);
-    if (is_outside(iterator) && !interp::is_heap_type(Py_TYPE(iterator)))
+    if (is_outside(iterator) && !interp::is_python_class(Py_TYPE(iterator)))
       end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
   }
   return Semantics::iter_next(frame, iterator);

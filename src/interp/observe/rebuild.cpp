@@ -32,10 +32,9 @@ bool is_struct_sequence(PyTypeObject* type) {
          PyDict_GetItemString(interp::type_dict(type), "n_sequence_fields");
 }
 
-/// No C state beyond object's own: a dict and `__slots__` are all there is to an instance. Classes of C++
-/// bindings are made on the heap too, but take their instances down themselves.
+/// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
 bool is_plain_class(PyTypeObject* type) {
-  while (interp::is_heap_type(type) && type->tp_dealloc == interp::python_slots.dealloc) type = type->tp_base;
+  while (interp::is_python_class(type)) type = type->tp_base;
   return type == &PyBaseObject_Type;
 }
 
@@ -51,7 +50,9 @@ bool describes_itself(PyObject* object) {
   static const char* const names[] = {
       "list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "list_reverseiterator",
       "reversed", "map", "filter", "str_ascii_iterator", "str_iterator", "bytes_iterator", "iterator",
-      "callable_iterator", "_collections._deque_iterator", "_collections._deque_reverse_iterator",
+      "callable_iterator", "types.GenericAlias", "_collections._deque_iterator",
+      "_collections._deque_reverse_iterator", "collections._deque_iterator",
+      "collections._deque_reverse_iterator",
       // These give what is left as a list.
       "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "dict_reversekeyiterator",
       "dict_reversevalueiterator", "dict_reverseitemiterator", "set_iterator", "odict_iterator"};
@@ -61,7 +62,12 @@ bool describes_itself(PyObject* object) {
   return name.starts_with("itertools.") || name.starts_with("operator.");
 }
 
-/// object.__reduce__(), which Python 3.12 warns of.
+/// What Python 3.12 says of pickling these is for those who do so on purpose.
+bool warns_of_pickling(PyObject* object) {
+  return std::string_view(Py_TYPE(object)->tp_name).starts_with("itertools.");
+}
+
+/// object.__reduce__()
 PyObject* reduced(PyObject* object) {
   PyObject* reduce = stand_in("reduce");
   return reduce ? PyObject_CallOneArg(reduce, object) : nullptr;
@@ -289,10 +295,11 @@ int Rebuilder::described_value(PyObject* object) {
   std::vector<int> parts = {value(PyTuple_GET_ITEM(state.get(), 0))};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) parts.push_back(value(PyTuple_GET_ITEM(args, i)));
   int made = add(Make::call, nullptr, 0, std::move(parts));
-  if (PyTuple_GET_SIZE(state.get()) > 2 && PyTuple_GET_ITEM(state.get(), 2) != Py_None) {
-    int position = value(PyTuple_GET_ITEM(state.get(), 2));
-    fill({Fill::state, made, -1, position, 0});
-  }
+  if (PyTuple_GET_SIZE(state.get()) <= 2 || PyTuple_GET_ITEM(state.get(), 2) == Py_None) return made;
+  int position = value(PyTuple_GET_ITEM(state.get(), 2));
+  PyObject* setter = warns_of_pickling(object) ? stand_in("set state") : nullptr;
+  if (setter) return add(Make::call, nullptr, 0, {add(Make::constant, setter), made, position});
+  fill({Fill::state, made, -1, position});
   return made;
 }
 
