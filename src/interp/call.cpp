@@ -321,19 +321,10 @@ CallStart start_star_call(Semantics& s, Frame& frame, PyObject* callable, PyObje
 
 namespace {
 
-PyObject* make_anchor_function() {
-  PyObject* globals = PyDict_New();
-  if (!globals) return nullptr;
-  PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins());
-  PyObject* function = PyRun_String("lambda: None", Py_eval_input, globals, globals);
-  Py_DECREF(globals);
-  return function;
-}
-
 /// A frame for Semantics methods to refer to while a call from outside is being unfolded. It is never run or
 /// linked.
 Frame* make_anchor() {
-  static PyObject* const function = make_anchor_function();
+  static PyObject* const function = make_helper("lambda: None");
   if (!function) return nullptr;
   const Code* prepared = prepare(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
   return prepared ? new_frame(reinterpret_cast<PyFunctionObject*>(function), prepared) : nullptr;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "interp/code.h"
+#include "interp/thread.h"
 
 namespace bolt::interp {
 
@@ -16,11 +17,7 @@ namespace {
 /// `lambda a, b, ...: None` as a template whose bytecode is then replaced.
 PyObject* make_template(size_t parameters) {
   static const char* const sources[] = {"lambda: None", "lambda a: (a, a, a)", "lambda a, b: (a, b, a)"};
-  PyObject* globals = PyDict_New();
-  if (!globals) return nullptr;
-  PyObject* function = PyRun_String(sources[parameters], Py_eval_input, globals, globals);
-  Py_DECREF(globals);
-  return function;
+  return make_helper(sources[parameters]);
 }
 
 PyObject* make_function(int opcode, int arg, size_t parameters, int results) {

@@ -301,6 +301,7 @@ Py_ssize_t Semantics::length(Frame& frame, PyObject* value) {
   if (!python) return PyObject_Size(value);
   PyObject* result = call_required(*this, frame, value, names_of.len_, {});
   if (!result) return -1;
+  read_number(frame, result);
   PyObject* index = PyNumber_Index(result);
   Py_DECREF(result);
   if (!index) return -1;

@@ -100,6 +100,8 @@ class Semantics {
   virtual bool is_same(Frame& frame, PyObject* left, PyObject* right);
   virtual int truth(Frame& frame, PyObject* value);
   virtual Py_ssize_t length(Frame& frame, PyObject* value);
+  /// What Python code gave becomes a number of C.
+  virtual void read_number(Frame&, PyObject*) {}
   /// `except cls`: the raised exception against a class or tuple of classes.
   virtual int exception_matches(Frame& frame, PyObject* exception, PyObject* cls);
 

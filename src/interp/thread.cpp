@@ -26,15 +26,17 @@ char* find_stack_limit() {
   return static_cast<char*>(low) + std::min(kStackReserve, size / 4);
 }
 
-PyObject* make_empty_function() {
+}  // namespace
+
+PyObject* make_helper(const char* source) {
   PyObject* globals = PyDict_New();
-  if (!globals) return nullptr;
-  PyObject* function = PyRun_String("lambda: None", Py_eval_input, globals, globals);
-  Py_DECREF(globals);
+  PyObject* code = globals ? Py_CompileString(source, kHelperFile, Py_eval_input) : nullptr;
+  if (code) PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins());
+  PyObject* function = code ? PyEval_EvalCode(code, globals, globals) : nullptr;
+  Py_XDECREF(code);
+  Py_XDECREF(globals);
   return function;
 }
-
-}  // namespace
 
 Thread& this_thread() {
   static thread_local Thread thread;
@@ -54,7 +56,7 @@ int handle_pending(Thread& thread) {
   // way to have all pending work done (Py_MakePendingCalls leaves out the GIL and, on 3.12, the garbage
   // collector).
   static PyObject* empty = nullptr;
-  if (!empty) empty = make_empty_function();
+  if (!empty) empty = make_helper("lambda: None");
   if (!empty) return -1;
   PyObject* result = call_hidden(empty, nullptr, 0);
   if (!result) return -1;

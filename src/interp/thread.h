@@ -27,4 +27,9 @@ int handle_pending(Thread& thread);
 /// -1 with RecursionError set if the C stack is nearly used up.
 int check_c_stack(Thread& thread);
 
+/// A function that does something for the interpreter on the way, from its source; no user's code.
+PyObject* make_helper(const char* source);
+/// The file that its code says it is from.
+constexpr const char* kHelperFile = "<torchbolt>";
+
 }  // namespace bolt::interp

@@ -12,6 +12,7 @@
 #include "interp/generator.h"
 #include "interp/observe/controls.h"
 #include "interp/observe/frames.h"
+#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -42,11 +43,10 @@ bool calls_python(PyObject* object) {
   return PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object);
 }
 
-/// A map or filter whose function is Python.
-bool calls_python_for_items(PyObject* object) {
-  if (Py_IS_TYPE(object, &PyMap_Type)) return calls_python(reinterpret_cast<MapObject*>(object)->function);
-  return Py_IS_TYPE(object, &PyFilter_Type) &&
-         calls_python(reinterpret_cast<FilterObject*>(object)->function);
+/// A map or filter: its function may be Python, and one of C is not to meet numbers that differ between calls
+/// unseen.
+bool calls_for_items(PyObject* object) {
+  return Py_IS_TYPE(object, &PyMap_Type) || Py_IS_TYPE(object, &PyFilter_Type);
 }
 
 /// Going through it runs Python code. (A tensor's `__iter__` is Python, but nothing a region would end in.)
@@ -54,7 +54,7 @@ bool iterates_in_python(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (guard::is_tensor(object)) return false;
   return PyGen_Check(object) || type->tp_iter == python_slots.iter ||
-         type->tp_iternext == python_slots.next || calls_python_for_items(object);
+         type->tp_iternext == python_slots.next || calls_for_items(object);
 }
 
 PyTypeObject* transparent_type = nullptr;
@@ -139,6 +139,7 @@ PyObject* Recording::call_allowed(Frame& frame, PyObject* callable, PyObject* co
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   for (size_t i = 0; on && i < total; ++i) world.use(args[i]), touch(frame, args[i], true);
   if (on) mark(frame);
+  const NativeWatch::Pause pause;
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   end_if_wanted(frame);
   return result;
@@ -146,6 +147,7 @@ PyObject* Recording::call_allowed(Frame& frame, PyObject* callable, PyObject* co
 
 PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs,
                                        PyObject* kwnames) {
+  const NativeWatch::Pause pause;
   hooks_.pause(true);
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   hooks_.pause(false);
@@ -158,10 +160,10 @@ void see_through(PyTypeObject* type, Py_ssize_t offset) {
   transparent_offset = offset;
 }
 
-/// The next item of a map or filter whose function is Python. Neither frame nor value nor exception: it is
+/// The next item of a map or filter. Neither frame nor value nor exception: it is
 /// none.
 CallStart Recording::start_next_of_callback(Frame& frame, PyObject* iterator) {
-  if (!calls_python_for_items(iterator) || is_outside(iterator)) return {};
+  if (!calls_for_items(iterator) || is_outside(iterator)) return {};
   const bool map = Py_IS_TYPE(iterator, &PyMap_Type);
   PyObject* next = stand_in(map ? "next map" : "next filter");
   if (!next) return {};

@@ -32,6 +32,7 @@ enum : uint8_t {
   through_only = 16,  ///< its argument, where that is the only one
   through_second = 32,
   through_all = 64,
+  takes = 128,  ///< of kind `writes`, of a dict: what it does depends on all that is inside
 };
 }
 

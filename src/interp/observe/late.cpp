@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "interp/observe/frames.h"
+#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 
 namespace bolt::observe {
@@ -73,6 +74,7 @@ class Unseen {
 
  private:
   RecorderHooks& hooks_;
+  NativeWatch::Pause unwatched_;
 };
 
 /// Texts this short may be one object for all who have them.
@@ -266,7 +268,7 @@ bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, s
 namespace {
 
 struct Forbidden {
-  PyRef code;  ///< keeps the address from being used again
+  PyRef code, owner;  ///< held, which keeps their addresses from being used again
   std::string why;
   bool whole;  ///< the call that it makes has no place inside where a region could begin or end
 };
@@ -276,8 +278,8 @@ struct KeyHash {
     return reinterpret_cast<size_t>(key.first) / 16 * 31 + static_cast<size_t>(key.second);
   }
 };
-std::unordered_map<Key, Forbidden, KeyHash>& places() {
-  static auto* all = new std::unordered_map<Key, Forbidden, KeyHash>();
+std::unordered_multimap<Key, Forbidden, KeyHash>& places() {
+  static auto* all = new std::unordered_multimap<Key, Forbidden, KeyHash>();
   return *all;
 }
 
@@ -289,11 +291,21 @@ bool is_of_transforms(const Frame& frame) {
 
 const Forbidden* forbidden_at(const Frame& frame) {
   if (places().empty()) return nullptr;
-  auto at = places().find({reinterpret_cast<PyObject*>(frame.code()), frame.pc()});
-  return at == places().end() ? nullptr : &at->second;
+  const auto [first, last] = places().equal_range({reinterpret_cast<PyObject*>(frame.code()), frame.pc()});
+  if (first == last) return nullptr;
+  PyObject* owner = Recording::owner_of(frame);
+  const auto at =
+      std::find_if(first, last, [&](const auto& each) { return each.second.owner.get() == owner; });
+  return at == last ? nullptr : &at->second;
 }
 
 }  // namespace
+
+PyObject* Recording::owner_of(const Frame& frame) {
+  const Frame* outermost = interp::bottom_of(frame);
+  while (outermost->back) outermost = interp::bottom_of(*outermost->back);
+  return reinterpret_cast<PyObject*>(outermost->code());
+}
 
 bool runs_whole(const Frame& frame) {
   const Forbidden* found = forbidden_at(frame);
@@ -306,7 +318,7 @@ const std::string* Recording::never_past(const Frame& frame) {
 }
 
 void Recording::not_past(PyObject* code, int pc, const std::string& why, bool whole) {
-  places().try_emplace({code, pc}, Forbidden{PyRef::share(code), why, whole});
+  places().emplace(Key{code, pc}, Forbidden{PyRef::share(code), PyRef::share(owner.get()), why, whole});
   retry = true;
   world.distrust(why);
 }

@@ -108,6 +108,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
   for (size_t i = writes || row.kind == Kind::special ? 1 : 0; on && i < all.size(); ++i)
     touch(frame, all[i], deep);
+  if (on && row.is(Trait::takes) && !all.empty()) world.read_whole(all[0]);
   if (on && writes && !all.empty()) world.about_to_write(all[0], row.kind == Kind::appends);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
 

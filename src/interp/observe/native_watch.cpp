@@ -7,6 +7,7 @@ namespace bolt::observe {
 namespace {
 
 thread_local NativeWatch* watched = nullptr;
+int watches = 0;  ///< of all threads, which share one evaluator; under the GIL
 
 /// Python that torch registers for operators: functions of their arguments.
 bool is_decomposition(const std::string& file) {
@@ -30,23 +31,56 @@ bool is_harmless(PyCodeObject* code) {
   return name == "__del__" || name == "<module>" || (name == "__hash__" && ends_with("torch/_tensor.py")) ||
          file.rfind("<frozen importlib", 0) == 0 || ends_with("weakref.py") || ends_with("_weakrefset.py") ||
          ends_with("abc.py") || file == "<frozen abc>" || file == "<frozen _collections_abc>" ||
-         ends_with("enum.py") || ends_with("torch/utils/_device.py") || is_decomposition(file);
+         ends_with("enum.py") || ends_with("/typing.py") || ends_with("torch/utils/_device.py") ||
+         is_decomposition(file);
+}
+
+/// Making a generator runs the beginning of its function, up to where its body begins.
+bool only_makes_generator(const _PyInterpreterFrame* frame) {
+  constexpr int kinds = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+  return (frame->f_code->co_flags & kinds) && frame->owner != FRAME_OWNED_BY_GENERATOR;
+}
+
+/// A generator that nobody needs any more is told so.
+bool only_ends_generator(const _PyInterpreterFrame* frame, int throwing) {
+  return throwing && frame->owner == FRAME_OWNED_BY_GENERATOR && PyErr_ExceptionMatches(PyExc_GeneratorExit);
+}
+
+bool is_helper(PyCodeObject* code) {
+  return PyUnicode_CompareWithASCIIString(code->co_filename, interp::kHelperFile) == 0;
 }
 
 _PyFrameEvalFunction below_us = _PyEval_EvalFrameDefault;
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  if (watched) watched->entered(frame->f_code);
+  if (!watched || is_helper(frame->f_code) || only_makes_generator(frame) ||
+      only_ends_generator(frame, throwing))
+    return below_us(thread, frame, throwing);
+  watched->entered(frame->f_code);
+  const NativeWatch::Pause
+      inside;  // one function is enough to know, and what a harmless one calls is harmless
   return below_us(thread, frame, throwing);
 }
 
 }  // namespace
 
 NativeWatch::NativeWatch(const RecorderHooks& hooks) : hooks_(hooks), frame_(interp::current_frame()) {
+  install();
+}
+
+NativeWatch::NativeWatch(const RecorderHooks& hooks, std::function<void(const std::string&)> met)
+    : hooks_(hooks), met_(std::move(met)), frame_(nullptr) {
+  install();
+}
+
+void NativeWatch::install() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
-  previous_ = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-  if (previous_ != watching_eval) below_us = previous_;
-  _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
+  const _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  ++watches;
+  if (now != watching_eval) {
+    below_us = now;
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
+  }
   outer_ = watched;
   watched = this;
 }
@@ -55,15 +89,22 @@ NativeWatch::~NativeWatch() {
   watched = outer_;
   // Whoever came in between (torch.compile) takes itself away again.
   PyInterpreterState* interpreter = PyInterpreterState_Get();
-  if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == watching_eval)
-    _PyInterpreterState_SetEvalFrameFunc(interpreter, previous_);
+  if (--watches == 0 && _PyInterpreterState_GetEvalFrameFunc(interpreter) == watching_eval)
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, below_us);
 }
 
 void NativeWatch::entered(PyCodeObject* code) {
-  // Called by the native function itself, or by code of ours that it led to? The latter has its own watches.
-  if (!seen_.empty() || interp::current_frame() != frame_ || hooks_.in_operator() || is_harmless(code))
+  if (!seen_.empty() || hooks_.in_operator() || is_harmless(code)) return;
+  // Called by the native function itself, or by code of ours that it led to?
+  if (!met_ && interp::current_frame() != frame_) {
+    if (outer_) outer_->entered(code);
     return;
+  }
   seen_ = std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + PyUnicode_AsUTF8(code->co_name);
+  if (met_) met_(seen_);
 }
+
+NativeWatch::Pause::Pause() : paused_(watched) { watched = nullptr; }
+NativeWatch::Pause::~Pause() { watched = paused_; }
 
 }  // namespace bolt::observe

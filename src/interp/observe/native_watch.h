@@ -2,6 +2,7 @@
 // Python code that CPython runs behind our back, while a native call lasts: it is nothing a recording saw.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "interp/compat.h"
@@ -10,11 +11,15 @@
 
 namespace bolt::observe {
 
-/// While it lives: notes such code. They nest: a native call may lead to code of ours (a generator's body, a
-/// callback) that makes native calls of its own.
+/// While it lives: notes such code. They nest: the outermost lasts as long as the recording and is for what
+/// instructions lead to (elements that are compared, keys that are hashed); a native call has its own, and
+/// may lead to code of ours (a generator's body, a callback) that makes native calls in turn.
 class NativeWatch {
  public:
+  /// Of a native call that the innermost frame makes.
   explicit NativeWatch(const RecorderHooks& hooks);
+  /// Of a recording: `met` is called at the instruction in question, with the name of the function.
+  NativeWatch(const RecorderHooks& hooks, std::function<void(const std::string&)> met);
   ~NativeWatch();
   NativeWatch(const NativeWatch&) = delete;
   /// CPython is about to run `code`.
@@ -22,9 +27,22 @@ class NativeWatch {
   /// The first such function, or "".
   const std::string& seen() const { return seen_; }
 
+  /// While it lives nothing is noted: what runs is the business of somebody else.
+  class Pause {
+   public:
+    Pause();
+    ~Pause();
+    Pause(const Pause&) = delete;
+
+   private:
+    NativeWatch* paused_;
+  };
+
  private:
+  void install();
+
   const RecorderHooks& hooks_;
-  _PyFrameEvalFunction previous_;
+  std::function<void(const std::string&)> met_;
   NativeWatch* outer_;
   const interp::Frame* frame_;
   std::string seen_;

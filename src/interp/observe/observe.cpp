@@ -8,6 +8,7 @@
 #include "guard/transforms.h"
 #include "interp/frame.h"
 #include "interp/observe/frames.h"
+#include "interp/observe/native_watch.h"
 #include "interp/observe/rebuild.h"
 #include "interp/observe/recording.h"
 
@@ -111,8 +112,14 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   watch_instructions = resumable;
 }
 
+void Recording::met_unseen(const std::string& function) {
+  if (on && interp::current_frame()) not_past_here(*interp::current_frame(), "CPython runs " + function);
+}
+
 void Recording::enter_frame(Frame& frame) {
-  if (!entry) entry = &frame;
+  if (entry) return;
+  entry = &frame;
+  owner = PyRef::share(owner_of(frame));
 }
 
 // Once the region has ended, the instruction that ended it is run, then the run stands still.
@@ -203,7 +210,10 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
     given.push_back(world.found(args[i], world.tree->root(static_cast<Py_ssize_t>(i + 1))));
   // A class's call does more after its Python frame than the frame tells.
   recording.resumable = !PyType_Check(callable);
-  ran.result = interp::call_function(callable, given.data(), nargs, kwnames, recording);
+  {
+    const NativeWatch watch(hooks, [&](const std::string& function) { recording.met_unseen(function); });
+    ran.result = interp::call_function(callable, given.data(), nargs, kwnames, recording);
+  }
   std::vector<PyObject*> roots = {callable};
   roots.insert(roots.end(), args, args + total);
   return finish(recording, thread, roots, ran);
@@ -246,7 +256,10 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
     world.note_function(reinterpret_cast<PyObject*>(frame->func()));
     if (frame->generator) world.resumed.push_back(PyRef::share(frame->generator));
   }
-  ran.result = interp::run_frame(innermost, recording);
+  {
+    const NativeWatch watch(hooks, [&](const std::string& function) { recording.met_unseen(function); });
+    ran.result = interp::run_frame(innermost, recording);
+  }
   return finish(recording, thread, {}, ran);  // the roots are gone
 }
 

@@ -36,7 +36,10 @@ void Recording::end_if_overridden(Frame& frame, PyObject* object) {
 void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   end_if_overridden(frame, object);
   if (!on) return;
-  if (guard::is_leaf(object) || guard::is_tensor(object) || !world.find(object)) return;
+  if (guard::is_leaf(object) || guard::is_tensor(object)) return;
+  // A container that the run made may hold others.
+  if (deep && !world.find(object)) return world.read_deep(object);
+  if (!world.find(object)) return;
   if (is_understood_container(object)) {
     deep ? world.read_deep(object) : world.read_whole(object);
     return;
@@ -44,9 +47,10 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   if (is_partial(object) || PyMethod_Check(object)) return note_callable(object);
   PyTypeObject* type = Py_TYPE(object);
   // Objects of Python classes are read through their special methods, functions and classes are pinned.
-  const bool native_iterator = type->tp_iternext && !interp::is_python_class(type);
-  if ((interp::is_heap_type(type) && !native_iterator) || PyType_Check(object) || PyModule_Check(object) ||
-      PyFunction_Check(object) || PyCFunction_Check(object) || type->tp_call || type->tp_descr_get)
+  const bool holds = type->tp_iter || type->tp_iternext || type->tp_as_sequence || type->tp_as_mapping;
+  const bool native = !interp::is_heap_type(type) || (holds && !interp::is_python_class(type));
+  if (!native || PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object) ||
+      PyCFunction_Check(object) || type->tp_call || type->tp_descr_get)
     return;
   end_here(frame, std::string("a ") + type->tp_name + " from outside is read");
 }

@@ -186,6 +186,11 @@ int Rebuilder::fresh_value(PyObject* object) {
   }
   if (PyCFunction_Check(object)) return builtin_method_value(object);
   if (describes_itself(object)) return described_value(object);
+  if (is_instance_of(object, "types.SimpleNamespace")) {
+    const int made = made_[object] = add(Make::call, nullptr, 0, {value(cls)});
+    fill_attributes(made, object);
+    return made;
+  }
   if (PyContextToken_CheckExact(object)) return token_value(object);
   if (interp::is_interpreted_generator(object) || PyGen_CheckExact(object)) return generator_value(object);
   if (PyExceptionInstance_Check(object)) return exception_value(object);

@@ -30,6 +30,7 @@ class Recording final : public interp::Semantics {
   std::unique_ptr<guard::Recipe> broken_off;  ///< set when the region ended inside
   Place broken_off_at;
   const Frame* entry = nullptr;  ///< the outermost frame, once entered
+  PyRef owner;                   ///< its owner_of()
   guard::ThreadState after;      ///< when the region ended inside
   int64_t instructions = 0;      ///< of the region so far
   bool resumable = true;         ///< the run may be suspended where the region ends
@@ -47,6 +48,11 @@ class Recording final : public interp::Semantics {
   /// suspended: within native code, or among the tensors of a transform (torch.func), which only live while
   /// it runs.
   void not_past_here(const Frame& frame, const std::string& why);
+  /// CPython runs a function of Python's within the instruction in progress: nobody sees what it reads.
+  void met_unseen(const std::string& function);
+  /// Whose run a frame is of: the code of its outermost function. What one program's objects do in library
+  /// code is no reason to end the regions of others there.
+  static PyObject* owner_of(const Frame& frame);
   static const std::string* never_past(const Frame& frame);
   /// Tensors whose contents are wanted must still have them.
   void check_awaited();
@@ -84,6 +90,9 @@ class Recording final : public interp::Semantics {
   int contains(Frame& frame, PyObject* container, PyObject* value) override;
   bool is_same(Frame& frame, PyObject* left, PyObject* right) override;
   int truth(Frame& frame, PyObject* value) override;
+  void read_number(interp::Frame&, PyObject* number) override {
+    if (on) world.use(number);
+  }
   Py_ssize_t length(Frame& frame, PyObject* value) override;
   PyObject* get_iter(Frame& frame, PyObject* object) override;
   PyObject* iter_next(Frame& frame, PyObject* iterator) override;

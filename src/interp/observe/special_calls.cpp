@@ -234,6 +234,7 @@ PyObject* lock(const Call& c) {
 /// that finds and runs a module does so once in a process.
 PyObject* import_module(const Call& c) {
   if (c.nargs != 5 || c.kwnames || !PyLong_Check(c.args[4])) return nullptr;
+  const NativeWatch::Pause pause;
   return PyImport_ImportModuleLevelObject(c.args[0], c.args[1], nullptr, c.args[3],
                                           static_cast<int>(PyLong_AsLong(c.args[4])));
 }
