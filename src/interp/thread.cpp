@@ -28,9 +28,9 @@ char* find_stack_limit() {
 
 }  // namespace
 
-PyObject* make_helper(const char* source) {
+PyObject* make_helper(const char* source, const char* file) {
   PyObject* globals = PyDict_New();
-  PyObject* code = globals ? Py_CompileString(source, kHelperFile, Py_eval_input) : nullptr;
+  PyObject* code = globals ? Py_CompileString(source, file, Py_eval_input) : nullptr;
   if (code) PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins());
   PyObject* function = code ? PyEval_EvalCode(code, globals, globals) : nullptr;
   Py_XDECREF(code);
@@ -56,7 +56,7 @@ int handle_pending(Thread& thread) {
   // way to have all pending work done (Py_MakePendingCalls leaves out the GIL and, on 3.12, the garbage
   // collector).
   static PyObject* empty = nullptr;
-  if (!empty) empty = make_helper("lambda: None");
+  if (!empty) empty = make_helper("lambda: None", kPendingFile);
   if (!empty) return -1;
   PyObject* result = call_hidden(empty, nullptr, 0);
   if (!result) return -1;

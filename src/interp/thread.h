@@ -27,9 +27,11 @@ int handle_pending(Thread& thread);
 /// -1 with RecursionError set if the C stack is nearly used up.
 int check_c_stack(Thread& thread);
 
-/// A function that does something for the interpreter on the way, from its source; no user's code.
-PyObject* make_helper(const char* source);
-/// The file that its code says it is from.
+/// The files that the code of helpers says it is from: one runs what an instruction does, one has CPython do
+/// what is due between two (signal handlers, say).
 constexpr const char* kHelperFile = "<torchbolt>";
+constexpr const char* kPendingFile = "<torchbolt: pending work>";
+/// A function that does something for the interpreter on the way, from its source; no user's code.
+PyObject* make_helper(const char* source, const char* file = kHelperFile);
 
 }  // namespace bolt::interp

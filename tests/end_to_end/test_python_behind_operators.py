@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -163,3 +165,32 @@ def test_who_requires_gradients_is_only_guarded_where_it_matters():
     with torch.no_grad():
         for t in (torch.ones(2), torch.ones(2, requires_grad=True), torch.ones(2)):
             assert asks(t).tolist() == [2.0 if t.requires_grad else 3.0] * 2
+
+
+def test_who_only_looks_on_ends_no_region():
+    """Audit hooks, callbacks of the garbage collector and finalisers run Python at any instruction."""
+    script = """
+import gc, sys, torch, torchbolt
+seen = []
+def hook(event, args):
+    seen.append(event)
+sys.addaudithook(hook)
+def collected(phase, info):
+    seen.append(phase)
+gc.callbacks.append(collected)
+class Last:
+    def __del__(self):
+        seen.append(len(seen))
+def program(x):
+    for i in range(3):
+        gone = Last()
+        gone = program.__code__.co_argcount
+        x = x + sum([k for k in range(i)]) * gone
+    return x
+gc.set_threshold(1)
+compiled = torchbolt.compile(program, fullgraph=True)
+for _ in range(3):
+    assert torch.equal(compiled(torch.ones(3)), program(torch.ones(3)))
+assert seen and torchbolt.stats()["regions"] == 1, torchbolt.stats()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -17,6 +17,19 @@ bool is_decomposition(const std::string& file) {
   return file.size() >= 18 && file.compare(file.size() - 18, 18, "/torch/__init__.py") == 0;  // torch._check
 }
 
+/// One of gc.callbacks, which the garbage collector calls at any instruction.
+bool is_called_by_collector(PyCodeObject* code) {
+  PyRef gc = PyRef::steal(PyImport_ImportModule("gc"));
+  PyRef callbacks = PyRef::steal(gc ? PyObject_GetAttrString(gc.get(), "callbacks") : nullptr);
+  if (!callbacks || !PyList_Check(callbacks.get())) return PyErr_Clear(), false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(callbacks.get()); ++i) {
+    PyObject* each = PyList_GET_ITEM(callbacks.get(), i);
+    if (PyMethod_Check(each)) each = PyMethod_GET_FUNCTION(each);
+    if (PyFunction_Check(each) && PyFunction_GET_CODE(each) == reinterpret_cast<PyObject*>(code)) return true;
+  }
+  return false;
+}
+
 bool is_harmless(PyCodeObject* code) {
   std::string name = PyUnicode_AsUTF8(code->co_name), file = PyUnicode_AsUTF8(code->co_filename);
   auto ends_with = [&](const char* tail) {
@@ -28,7 +41,8 @@ bool is_harmless(PyCodeObject* code) {
   // And imports: a module's body runs once in a process.
   // Default devices: the operators that come of them are recorded, and which device it is is guarded.
   // A tensor's hash is its identity, and a set or dict gives nothing else of it away.
-  return name == "__del__" || name == "<module>" || (name == "__hash__" && ends_with("torch/_tensor.py")) ||
+  return name == "__del__" || file == interp::kPendingFile || is_called_by_collector(code) ||
+         name == "<module>" || (name == "__hash__" && ends_with("torch/_tensor.py")) ||
          file.rfind("<frozen importlib", 0) == 0 || ends_with("weakref.py") || ends_with("_weakrefset.py") ||
          ends_with("abc.py") || file == "<frozen abc>" || file == "<frozen _collections_abc>" ||
          ends_with("enum.py") || ends_with("/typing.py") || ends_with("torch/utils/_device.py") ||
@@ -46,6 +60,10 @@ bool only_ends_generator(const _PyInterpreterFrame* frame, int throwing) {
   return throwing && frame->owner == FRAME_OWNED_BY_GENERATOR && PyErr_ExceptionMatches(PyExc_GeneratorExit);
 }
 
+/// Trace and profile functions and audit hooks, which run with tracing off: they come at any instruction, and
+/// nothing that it does is theirs.
+bool only_looks_on(PyThreadState* thread) { return thread->tracing > 0; }
+
 bool is_helper(PyCodeObject* code) {
   return PyUnicode_CompareWithASCIIString(code->co_filename, interp::kHelperFile) == 0;
 }
@@ -54,11 +72,11 @@ _PyFrameEvalFunction below_us = _PyEval_EvalFrameDefault;
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   if (!watched || is_helper(frame->f_code) || only_makes_generator(frame) ||
-      only_ends_generator(frame, throwing))
+      only_ends_generator(frame, throwing) || only_looks_on(thread))
     return below_us(thread, frame, throwing);
   watched->entered(frame->f_code);
-  const NativeWatch::Pause
-      inside;  // one function is enough to know, and what a harmless one calls is harmless
+  // One function is enough to know, and what a harmless one calls is harmless.
+  const NativeWatch::Pause inside;
   return below_us(thread, frame, throwing);
 }
 
