@@ -67,10 +67,15 @@ bool warns_of_pickling(PyObject* object) {
   return std::string_view(Py_TYPE(object)->tp_name).starts_with("itertools.");
 }
 
-/// object.__reduce__()
+/// object.__reduce__(). Null without an exception: there is none.
 PyObject* reduced(PyObject* object) {
-  PyObject* reduce = stand_in("reduce");
-  return reduce ? PyObject_CallOneArg(reduce, object) : nullptr;
+  PyObject* reduce = warns_of_pickling(object) ? stand_in("reduce") : nullptr;
+  PyObject* state =
+      reduce ? PyObject_CallOneArg(reduce, object) : PyObject_CallMethod(object, "__reduce__", nullptr);
+  // Python code that runs here may be where a signal is handled: it is not lost with the answer.
+  if (!state && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+  if (!state) PyErr_Clear();
+  return state;
 }
 
 }  // namespace
@@ -290,7 +295,6 @@ int Rebuilder::builtin_method_value(PyObject* object) {
 int Rebuilder::described_value(PyObject* object) {
   PyRef state = PyRef::steal(reduced(object));
   if (!state || !PyTuple_Check(state.get()) || PyTuple_GET_SIZE(state.get()) < 2) {
-    PyErr_Clear();
     return fail(object, "cannot be made again");
   }
   PyObject* args = PyTuple_GET_ITEM(state.get(), 1);
