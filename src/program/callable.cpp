@@ -164,17 +164,23 @@ Outcome step(interp::Frame* innermost, int64_t instructions) {
   return {result, steps.suspended};
 }
 
+/// Sees whether a run meets an operator, and keeps none.
+struct Witness {
+  record::Recorder recorder;
+  record::Recorder::Scope scope{recorder};
+  Witness() { recorder.stop(false); }
+};
+
 /// What the site says of runs that no entry fits: they are led by `run`, given the interpreter's orders. One
 /// that meets an operator after all has the next one recorded.
 template <class Run>
 Outcome run_as_before(Site& site, Run run) {
   observe::Step steps(site.plain_instructions, &site.plain_end);
-  record::Recorder witness;
-  witness.stop(false);
-  std::optional<record::Recorder::Scope> watching;
-  if (site.plain_instructions == observe::Step::kToTheEnd) watching.emplace(witness);
+  // Up to the region's end the same instructions run as before; what comes after it is not known.
+  std::optional<Witness> witness;
+  if (site.plain_instructions == observe::Step::kToTheEnd) witness.emplace();
   PyObject* result = run(steps);
-  if (witness.met_operator()) site.plain_instructions = 0;
+  if (witness && witness->recorder.met_operator()) site.plain_instructions = 0;
   // A recording takes some of C's loops over Python apart: where there was one, the number is of no use.
   if (steps.elsewhere) {
     site.plain_instructions = 0;
