@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import copy
-import types
 
 import pytest
 import torch
 import torch.nn.functional as F
+from states import both_regions, equal, outcome, reader
 
 import torchbolt
 
@@ -316,37 +316,11 @@ def range_of(x, v):
     return x * sum(v)
 
 
-def outcome(function, *args):
-    try:
-        return function(*args)
-    except Exception as error:
-        return type(error)
-
-
-def equal(a, b):
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return a is b
-    return a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b)
-
-
 @pytest.mark.parametrize("function, first, second", CASES)
-@pytest.mark.parametrize("ended", [False, True], ids=["whole", "after an end"])
+@both_regions
 def test_contents_are_guarded(function, first, second, ended):
-    cfg = types.SimpleNamespace(value=first)
+    cfg, compiled, program = reader(function, ended)
     x = torch.arange(6.0).reshape(2, 3)
-
-    def plain(x):
-        return function(x, cfg.value)
-
-    def after_end(x):
-        v = cfg.value
-        if x.sum() < 0:
-            return x
-        return function(x, v)
-
-    program = after_end if ended else plain
-    torchbolt.reset()
-    compiled = torchbolt.compile(program)
     for value in (first, first, second, first, second):
         cfg.value = copy.deepcopy(value)
         assert equal(outcome(compiled, x), outcome(program, x)), value

@@ -13,13 +13,11 @@ import heapq  # noqa: F401
 import itertools  # noqa: F401
 import math  # noqa: F401
 import operator  # noqa: F401
-import types
 import warnings
 
 import pytest
 import torch
-
-import torchbolt
+from states import both_regions, equal, outcome, reader
 
 CASES = []
 
@@ -452,39 +450,11 @@ T("x*max(v)", lambda n: Li([n]))
 T("x*(lambda *a:a[0])(*v)", lambda n: Li([n]))
 
 
-def outcome(function, *args):
-    try:
-        return function(*args)
-    except torchbolt.exc.TorchboltError:
-        raise
-    except Exception as error:
-        return type(error)
-
-
-def equal(a, b):
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return a is b
-    return a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b)
-
-
 @pytest.mark.parametrize("function, kind, first, second", CASES)
-@pytest.mark.parametrize("ended", [False, True], ids=["whole", "after an end"])
+@both_regions
 def test_what_special_methods_read_is_guarded(function, kind, first, second, ended):
-    cfg = types.SimpleNamespace(value=None)
+    cfg, compiled, program = reader(function, ended)
     x = torch.arange(6.0).reshape(2, 3)
-
-    def plain(x):
-        return function(x, cfg.value)
-
-    def after_end(x):
-        v = cfg.value
-        if x.sum() < 0:
-            return x
-        return function(x, v)
-
-    program = after_end if ended else plain
-    torchbolt.reset()
-    compiled = torchbolt.compile(program)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for n in (first, first, second, first, second, first):
