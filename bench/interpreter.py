@@ -171,9 +171,6 @@ class Task:
     def __init__(self, name, priority):
         self.name, self.priority, self.waiting, self.done = name, priority, [], 0
 
-    def step(self, scheduler):
-        raise NotImplementedError
-
 
 class Worker(Task):
     def step(self, scheduler):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # scripts/nightly.sh: what takes too long for `make test`: 10,000 random programs, a minute of 32 threads, all samples of
-# PyTorch's operators, and every model class of transformers. Expects what scripts/setup.sh test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
+# PyTorch's operators, and every model class of transformers. Expects what scripts/setup.sh test prepares. The seeds are
+# new every day: BOLT_FUZZ_SEED=n repeats.
 source "$(dirname "$0")/common.sh"
 
 test_environment

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 import torchbolt
 
-DTYPES = ("float32", "int64", "bool", "complex64", "bfloat16")
+DTYPES = ("float32", "int64", "bool", "complex64", "bfloat16", "float16")
 #: Results whose values are whatever memory held, or that are no function of the arguments.
 NO_VALUES = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
 
@@ -171,7 +171,7 @@ KNOWN = {
 
 
 def name_of(op):
-    """ "div.trunc_rounding"."""
+    """For example div.trunc_rounding."""
     return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
 
 
@@ -204,7 +204,6 @@ def run(op, dtype, samples, gradients=False):
 
 def database():
     """PyTorch's operators with their samples."""
-    warnings.simplefilter("ignore")  # making them is noisy
     from torch.testing._internal.common_methods_invocations import op_db
 
     return op_db
@@ -223,6 +222,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=DTYPES)
     parser.add_argument("--gradients", action="store_true")
     args = parser.parse_args()
+    warnings.simplefilter("ignore")  # making the samples is noisy
     index, count = map(int, args.shard.split("/"))
     ops = [op for op in database() if not args.ops or op.name in args.ops][index::count]
     done = bad = 0
