@@ -447,6 +447,7 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
 template <class Observe>
 Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs,
                PyObject* kwnames, Observe observe) {
+  ++Stats::get().recordings;
   // What differs between this call and those recorded before becomes a symbol.
   if (self->options->dynamic != Dynamic::never)
     for (const auto& entry : site.entries) entry->guards->add_differences(roots, count, site.changed);

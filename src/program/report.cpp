@@ -91,6 +91,7 @@ PyObject* stats_dict(PyObject*, PyObject*) {
   auto& s = Stats::get();
   PyObject* d = PyDict_New();
   set(d, "regions", PyLong_FromLongLong(s.regions));
+  set(d, "recordings", PyLong_FromLongLong(s.recordings));
   set(d, "graph_breaks", PyLong_FromLongLong(s.graph_breaks));
   PyObject* reasons = PyDict_New();
   for (const auto& [reason, count] : s.break_reasons())

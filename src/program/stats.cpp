@@ -20,8 +20,8 @@ std::map<std::string, int64_t> Stats::break_reasons() {
 }
 void Stats::reset() {
   interp::stops() = 0;
-  for (auto* n : {&regions, &graph_breaks, &recompiles, &eager_fallbacks, &cache_hits, &cache_misses,
-                  &compile_nanoseconds, &specialized})
+  for (auto* n : {&regions, &recordings, &graph_breaks, &recompiles, &eager_fallbacks, &cache_hits,
+                  &cache_misses, &compile_nanoseconds, &specialized})
     *n = 0;
   std::lock_guard lock(mutex_);
   break_reasons_.clear();

@@ -196,9 +196,8 @@ def test_stats_and_explain_have_the_promised_fields(net):
     compiled(x), compiled(x)
     stats = torchbolt.stats()
     assert set(stats) >= {
-        "regions", "graph_breaks", "break_reasons", "recompiles", "eager_fallbacks", "cache_hits", "cache_misses",
-        "specialized",
-        "compile_seconds",
+        "regions", "recordings", "graph_breaks", "break_reasons", "recompiles", "eager_fallbacks", "cache_hits",
+        "cache_misses", "specialized", "compile_seconds",
     }  # fmt: skip
     assert stats["regions"] == 1 and stats["recompiles"] == 0 and stats["compile_seconds"] > 0
     seen = torchbolt.explain(net)(x)

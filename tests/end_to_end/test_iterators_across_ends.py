@@ -84,14 +84,14 @@ def settles(function, *args, after=2):
         warnings.simplefilter("error")
         for i in range(after + 2):
             if i == after:
-                before = torchbolt.stats()["regions"]
+                before = torchbolt.stats()["recordings"]
             want, got = function(*args), compiled(*args)
             assert type(want) is type(got)
             if isinstance(want, torch.Tensor):
                 torch.testing.assert_close(got, want)
             else:
                 assert got == want
-    assert torchbolt.stats()["regions"] == before
+    assert torchbolt.stats()["recordings"] == before
     assert torchbolt.stats()["eager_fallbacks"] == 0
 
 
@@ -165,7 +165,15 @@ def test_a_run_without_operators_after_an_end_is_not_recorded_again():
     torchbolt.reset()
     compiled = torchbolt.compile(program)
     x = torch.ones(3)
-    for n in (1, 2, 3, 5, 4, 5, 6, 0):
+
+    def recorded(n):
+        before = torchbolt.stats()["recordings"]
         want, got = program(x, n), compiled(x, n)
         assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want
+        return torchbolt.stats()["recordings"] - before
+
+    assert [recorded(n) for n in (1, 2)] == [2, 1]  # n was taken for a constant of the first region
+    assert [recorded(n) for n in (3, 1, 0)] == [0, 0, 0]
+    # That run meets an operator: the next is recorded, and compiled.
+    assert [recorded(n) for n in (5, 5, 5)] == [0, 1, 0]
     assert torchbolt.stats()["eager_fallbacks"] == 0

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 import torch
-from rows import Lazy, Rows, ints, randn
+from rows import HIT, MISS, Lazy, Rows, ints, randn
 from torch.utils._pytree import tree_map
 
 ROWS = Rows()
@@ -165,7 +165,7 @@ def torch_dispatch_argument(x):
     return x + 1
 
 
-@ROWS(randn(4), falls_back="a tensor with __torch_dispatch__")
+@ROWS(randn(4), falls_back="a tensor with __torch_dispatch__", expect=(MISS, MISS, MISS, HIT))
 def torch_dispatch_made_inside(x):
     return Scaled(x, 2.0) * 2
 
