@@ -2,8 +2,9 @@
 
 For each model, dtype and thread count, one group:
   1. every backend starts in a process of its own with an empty cache: cold start, peak memory;
-  2. every backend starts again with the cache that was left: second process;
-  3. those second processes stay, and take turns in short rounds; only one works at a time. A backend's time
+  2. every backend starts again with the cache that was left: second process. That is measured for the first
+     thread count; for the others the processes of 1 stay;
+  3. the last processes stay, and take turns in short rounds; only one works at a time. A backend's time
      is the median of its rounds; its speed is the median over rounds of eager's time by its own in the same
      round, so that what slows the machine for a while slows both;
   4. each says how far its result is from a float64 run, and what it made of the model.
@@ -68,6 +69,7 @@ class Group:
     def __init__(self, run: Run, model: str, dtype: str, threads: int):
         self.run, self.key = run, {"model": model, "dtype": dtype, "threads": threads}
         self.folder = run.folder / "work" / f"{model}-{dtype}-{threads}"
+        self.restarts = threads == run.args.threads[0]
         self.workers: dict[str, Process] = {}
         self.failed: set[str] = set()
 
@@ -83,8 +85,9 @@ class Group:
             self._start("float64", "reference").close()
             for backend in backends:
                 self._cold(backend)
-            for backend in backends:
-                self._second(backend)
+            if self.restarts:
+                for backend in backends:
+                    self._second(backend)
             self._rounds()
             for backend in list(self.workers):
                 self._report(backend)
@@ -122,7 +125,10 @@ class Group:
             self._fail(backend, "cold", error)
             return
         self.run.results.add(what="start", phase="cold", backend=backend, **worker.first, **self.key)
-        worker.close()
+        if self.restarts:
+            worker.close()
+        else:
+            self.workers[backend] = worker
 
     def _second(self, backend: str) -> None:
         if backend in self.failed:
