@@ -56,6 +56,11 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
         symbols_.push_back({Sym::symbol("s" + std::to_string(symbols_.size())), static_cast<int>(i),
                             static_cast<int>(d), info.sizes[d]});
   }
+  // Where only an unused tensor's sizes differ there are no symbols, and yet the recording computed with
+  // sizes.
+  for (const record::Entry& entry : tape.entries)
+    for (const record::Arg& arg : entry.args)
+      computed_ |= std::any_of(arg.syms.begin(), arg.syms.end(), [](Sym s) { return !s.is_const(); });
 }
 
 const SizeSymbol* Sizes::find(Sym symbol) const {
@@ -98,7 +103,7 @@ Sym Sizes::resolve(Sym s) const {
 }
 
 void Sizes::bind(record::TensorId id, const std::vector<Sym>& sizes) {
-  if (recorded_.empty() && symbols_.empty()) return;
+  if (recorded_.empty() && symbols_.empty() && !computed_) return;
   for (size_t d = 0; d < sizes.size(); ++d) {
     bound_[tape_symbol(id, static_cast<int>(d))] = sizes[d];
     if (sizes[d].is_const()) continue;

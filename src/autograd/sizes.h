@@ -92,6 +92,7 @@ class Sizes {
   void note(std::vector<SizeFact>& into, SizeFact fact) const;
 
   std::vector<SizeSymbol> symbols_;
+  bool computed_ = false;  ///< some argument on the tape is an expression of sizes
   std::unordered_map<Sym, Sym> solved_, bound_;
   std::vector<SizeFact> recorded_;      ///< over tape symbols
   std::vector<SizeFact> solved_facts_;  ///< what solved_ rests on

@@ -505,3 +505,23 @@ def test_views_at_computed_places(fn):
         for got, want in zip(compiled(x), fn(x), strict=True):
             torch.testing.assert_close(got, want)
     assert torchbolt.stats()["regions"] == 2
+
+
+def test_sizes_of_a_tensor_that_nothing_uses():
+    """What lies about where a region begins has another size each time; the region computes with other sizes."""
+
+    def program(c):
+        picked = c[c > 0.2]  # noqa: F841
+        c[1:].mul_(0.5)
+        return torch.maximum(c, c), torch.eye(c.shape[-1])
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        mine = torch.randn(4, 16)
+        theirs = mine.clone()
+        for got, want in zip(compiled(mine), program(theirs), strict=True):
+            torch.testing.assert_close(got, want)
+        assert torch.equal(mine, theirs)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
