@@ -125,7 +125,10 @@ void Walk::remember(const Source& source, PyObject* object) {
     if (!proven && (PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
       memory.held.push_back(PyRef::share(object));
   }
-  for (const Assumption& assumption : source.assumptions) remember_assumption(assumption, object, proven);
+  // Of a tensor what it is is looked at anyway (TensorTable), in one pass over all.
+  const bool tensor = source.has(Check::tensor);
+  for (const Assumption& assumption : source.assumptions)
+    if (!tensor || assumption.check != Check::type_is) remember_assumption(assumption, object, proven);
   if (source.has(Check::leaf)) memory.always.emplace_back(&source, object);
   if (PyDict_Check(object) && source.reads_dict()) {
     dict_word(reinterpret_cast<PyDictObject*>(object));
@@ -168,13 +171,7 @@ void Walk::remember_assumption(const Assumption& assumption, PyObject* object, b
       else if (!PyDict_Check(object))
         memory.valid = false;
       break;
-    case Check::tensor:
-      memory.tensors.emplace_back(static_cast<int>(assumption.number), object);
-      if (const void* at = impl_slot(object))
-        word(at, tensor_impl(object));
-      else
-        memory.valid = false;
-      break;
+    case Check::tensor: memory.tensors.emplace_back(static_cast<int>(assumption.number), object); break;
     default: break;
   }
 }

@@ -141,7 +141,7 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
     if (group->root >= 0 && group->in_use != &group->scratch) instance = instance * 31 + group->in_use->id;
   }
   if (!check_aliases(walked, nullptr)) return false;
-  if (tensors_.first_difference(impls_.data()) >= 0) return false;
+  if (tensors_.first_difference(tensor_objects_.data(), impls_.data()) >= 0) return false;
   found.tensors = impls_;
   if (!check_numbers(found.tensors.data(), found.numbers, nullptr)) return false;
   if (!facts_.empty() && !check_sizes(found.tensors.data(), found.numbers, nullptr)) return false;
@@ -156,7 +156,7 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   if (!(thread == thread_)) return thread_.explain(thread);
   std::string why;
   if (!walk_all(roots, nroots, &why)) return why;
-  const int slot = tensors_.first_difference(impls_.data());
+  const int slot = tensors_.first_difference(tensor_objects_.data(), impls_.data());
   std::vector<PyRef> numbers;
   if (slot < 0)
     return check_numbers(impls_.data(), numbers, &why) && check_sizes(impls_.data(), numbers, &why) ? ""

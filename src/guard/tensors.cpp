@@ -19,6 +19,10 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <sstream>
@@ -32,6 +36,7 @@ struct Facts {
   uint64_t keys = 0;
   at::ScalarType dtype = at::kFloat;
   c10::Device device = c10::kCPU;
+  PyTypeObject* type = nullptr;
   bool requires_grad = false;
   bool strided = false;
   std::vector<int64_t> sizes, strides;
@@ -103,6 +108,7 @@ struct Packed {
   uint32_t numbers;  ///< where its sizes stand in the list of all, its strides after them
   uint16_t rank;
   bool requires_grad, has_sizes, free;
+  PyTypeObject* type;
 };
 
 uint32_t kind_of(at::ScalarType dtype, c10::Device device) {
@@ -160,32 +166,58 @@ struct Layout : c10::TensorImpl {
 };
 #pragma GCC diagnostic pop
 
-/// A tensor's sizes, strides, dtype, device and keys as they lie in memory.
-struct Image {
-  uint64_t sizes[Layout::kSizeWords], kind[Layout::kind_words()];
+/// Where the Python object keeps the address of its implementation; 0: not in itself.
+ptrdiff_t impl_at = 0;
 
-  explicit Image(const c10::TensorImpl& impl) {
-    std::memcpy(sizes, Layout::bytes(impl) + Layout::sizes_at(), sizeof(sizes));
-    std::memcpy(kind, Layout::bytes(impl) + Layout::kind_end() - sizeof(kind), sizeof(kind));
+/// A tensor as it lies in memory: the class of its object; sizes, strides, dtype, device and keys of its
+/// implementation. Between those are words that nobody asks about (offset, number of elements): zero here.
+class Image {
+ public:
+  explicit Image(PyTypeObject* type, const c10::TensorImpl& impl) : type_(type) {
+    for (size_t i = 0; i < kWords; ++i)
+      if (kAsked >> i & 1) std::memcpy(words_ + i, from(impl) + 8 * i, sizeof(uint64_t));
+  }
+  /// Is `object` of that class, and `impl` its implementation?
+  bool is_of(const PyObject* object, const c10::TensorImpl* impl) const {
+    const char* slot = reinterpret_cast<const char*>(object) + impl_at;
+    return object->ob_type == type_ && *reinterpret_cast<const c10::TensorImpl* const*>(slot) == impl;
   }
   /// Whether `impl` looks like this.
   bool shows(const c10::TensorImpl& impl) const {
-    return same_words<Layout::kSizeWords>(sizes, Layout::bytes(impl) + Layout::sizes_at()) &
-           same_words<Layout::kind_words()>(kind, Layout::bytes(impl) + Layout::kind_end() - sizeof(kind));
-  }
-
- private:
-  template <size_t kWords>
-  static bool same_words(const uint64_t* words, const char* at) {
     uint64_t different = 0;
 #pragma GCC unroll 16
     for (size_t i = 0; i < kWords; ++i) {
+      if (!(kAsked >> i & 1)) continue;
       uint64_t word;
-      std::memcpy(&word, at + 8 * i, sizeof(word));
-      different |= words[i] ^ word;
+      std::memcpy(&word, from(impl) + 8 * i, sizeof(word));
+      different |= words_[i] ^ word;
     }
     return !different;
   }
+#ifdef __x86_64__
+  [[gnu::target("avx512f")]] bool shows_in_two_loads(const c10::TensorImpl& impl) const {
+    return !(different(kAsked & 0xff, words_, from(impl)) |
+             different(kAsked >> 8, words_ + 8, from(impl) + 64));
+  }
+#endif
+
+ private:
+  static constexpr size_t kWords = 16;
+  static constexpr size_t kEnd =
+      (Layout::kind_end() - Layout::sizes_at()) / 8;  ///< from where an image begins
+  static_assert(kEnd <= kWords && (Layout::kind_end() - Layout::sizes_at()) % 8 == 0);
+  static constexpr uint32_t kAsked = ((1u << Layout::kSizeWords) - 1) |
+                                     (((1u << Layout::kind_words()) - 1) << (kEnd - Layout::kind_words()));
+#ifdef __x86_64__
+  [[gnu::target("avx512f")]] static int different(__mmask8 asked, const void* a, const void* b) {
+    return _mm512_mask_cmpneq_epi64_mask(asked, _mm512_maskz_loadu_epi64(asked, a),
+                                         _mm512_maskz_loadu_epi64(asked, b));
+  }
+#endif
+  static const char* from(const c10::TensorImpl& impl) { return Layout::bytes(impl) + Layout::sizes_at(); }
+
+  uint64_t words_[kWords] = {};
+  PyTypeObject* type_;
 };
 
 const void* storage_of(const c10::TensorImpl& impl) {
@@ -232,43 +264,77 @@ struct TensorTable::Data {
 
   bool gradients = true;  ///< whether it matters who requires them
 
+  /// The first slot from `i` on whose tensor does not look as before.
   template <bool kGradients>
-  bool looks_as_before(size_t slot, const c10::TensorImpl& impl) const {
-    return image_of[slot] != kNoImage && images[image_of[slot]].shows(impl) &&
-           (!kGradients || requires_grad(Layout::meta(impl)) == packed[slot].requires_grad);
-  }
-
-  /// The first slot whose tensor is not as it should be, or -1.
-  template <bool kGradients>
-  int first_unlike(c10::TensorImpl* const* impls) {
+  size_t first_changed(PyObject* const* objects, c10::TensorImpl* const* impls, size_t i) const {
     // Each tensor is some cache lines at a place of its own: the next ones are on their way while one is
     // compared. Where gradients do not matter neither do the first line, which leads to them, nor theirs.
     constexpr size_t kAhead = 12, kFirst = kGradients ? 0 : Layout::sizes_at();
     const size_t n = facts.size();
-    for (size_t i = 0; i < n; ++i) {
+    for (; i < n; ++i) {
       if (i + kAhead < n) {
         const char* next = reinterpret_cast<const char*>(impls[i + kAhead]);
         for (size_t at = kFirst; at < sizeof(c10::TensorImpl); at += 64) __builtin_prefetch(next + at);
         __builtin_prefetch(next + sizeof(c10::TensorImpl) - 1);  // it begins in the middle of a line
+        __builtin_prefetch(objects[i + kAhead]);
       }
       if (kGradients && i + kAhead / 2 < n)
         if (const auto* meta = Layout::meta(*impls[i + kAhead / 2]))
           __builtin_prefetch(&meta->requires_grad_);
-      if (looks_as_before<kGradients>(i, *impls[i])) continue;
-      if (!matches(packed[i], numbers.data(), facts[i], *impls[i], gradients)) return static_cast<int>(i);
-      remember(i, *impls[i]);
+      if (image_of[i] == kNoImage || !images[image_of[i]].is_of(objects[i], impls[i]) ||
+          !images[image_of[i]].shows(*impls[i]) || !asks_gradients_as_before<kGradients>(i, *impls[i]))
+        break;
+    }
+    return i;
+  }
+#ifdef __x86_64__
+  /// The same in so few instructions that the processor is ahead of it by itself.
+  template <bool kGradients>
+  [[gnu::target("avx512f")]] size_t first_changed_in_two_loads(PyObject* const* objects,
+                                                               c10::TensorImpl* const* impls,
+                                                               size_t i) const {
+    const size_t n = facts.size();
+    while (i < n && image_of[i] != kNoImage && images[image_of[i]].is_of(objects[i], impls[i]) &&
+           images[image_of[i]].shows_in_two_loads(*impls[i]) &&
+           asks_gradients_as_before<kGradients>(i, *impls[i]))
+      ++i;
+    return i;
+  }
+#endif
+  template <bool kGradients>
+  bool asks_gradients_as_before(size_t slot, const c10::TensorImpl& impl) const {
+    return !kGradients || requires_grad(Layout::meta(impl)) == packed[slot].requires_grad;
+  }
+
+  /// The first slot whose tensor is not as it should be, or -1.
+  template <bool kGradients>
+  int first_unlike(PyObject* const* objects, c10::TensorImpl** impls) {
+    auto changed = &Data::first_changed<kGradients>;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f")) changed = &Data::first_changed_in_two_loads<kGradients>;
+#endif
+    for (size_t i = 0; (i = (this->*changed)(objects, impls, i)) < facts.size(); ++i) {
+      impls[i] = tensor_impl(objects[i]);  // torch.utils.swap_tensors gives it another one
+      if (Py_TYPE(objects[i]) != packed[i].type ||
+          !matches(packed[i], numbers.data(), facts[i], *impls[i], gradients))
+        return static_cast<int>(i);
+      remember(i, objects[i], *impls[i]);
     }
     return -1;
   }
 
   /// `impl` matched: what looks like it matches too.
-  void remember(size_t slot, const c10::TensorImpl& impl) {
+  void remember(size_t slot, PyObject* object, const c10::TensorImpl& impl) {
     const Packed& p = packed[slot];
     if (!p.has_sizes || p.free || images.size() >= kMaxImages || !Layout::is_known(impl)) return;
-    const auto at =
-        std::find_if(images.begin(), images.end(), [&](const Image& image) { return image.shows(impl); });
+    const void* at_word = impl_slot(object);
+    if (!at_word) return;
+    impl_at = static_cast<const char*>(at_word) - reinterpret_cast<const char*>(object);
+    const auto at = std::find_if(images.begin(), images.end(), [&](const Image& image) {
+      return image.is_of(object, &impl) && image.shows(impl);
+    });
     image_of[slot] = static_cast<uint32_t>(at - images.begin());
-    if (at == images.end()) images.emplace_back(impl);
+    if (at == images.end()) images.emplace_back(p.type, impl);
   }
 
   void pack() {
@@ -279,7 +345,8 @@ struct TensorTable::Data {
     for (const Facts& f : facts) {
       const bool strided = f.sizes.size() == f.strides.size() && f.strided;
       packed.push_back({f.keys, kind_of(f.dtype, f.device), static_cast<uint32_t>(numbers.size()),
-                        static_cast<uint16_t>(f.sizes.size()), f.requires_grad, strided, f.free != 0});
+                        static_cast<uint16_t>(f.sizes.size()), f.requires_grad, strided, f.free != 0,
+                        f.type});
       numbers.insert(numbers.end(), f.sizes.begin(), f.sizes.end());
       numbers.insert(numbers.end(), f.strides.begin(), f.strides.end());
     }
@@ -356,6 +423,7 @@ TensorTable::~TensorTable() = default;
 int TensorTable::add(PyObject* tensor) {
   const c10::TensorImpl& impl = *tensor_impl(tensor);
   Facts facts = facts_of(impl);
+  facts.type = Py_TYPE(tensor);
   const void* storage = storage_of(impl);
   int slot = static_cast<int>(data_->facts.size());
   int64_t offset = storage ? impl.storage_offset() : 0;
@@ -409,10 +477,11 @@ void TensorTable::ignore_gradients() {
 
 size_t TensorTable::size() const { return data_->facts.size(); }
 
-int TensorTable::first_difference(c10::TensorImpl* const* impls) const {
+int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** impls) const {
   Data& data = *data_;
   if (data.packed.size() != data.facts.size()) data.pack();
-  const int unlike = data.gradients ? data.first_unlike<true>(impls) : data.first_unlike<false>(impls);
+  const int unlike =
+      data.gradients ? data.first_unlike<true>(objects, impls) : data.first_unlike<false>(objects, impls);
   if (unlike >= 0) return unlike;
   for (int slot : data.sharing) {
     const Facts& facts = data.facts[static_cast<size_t>(slot)];

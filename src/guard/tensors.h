@@ -66,8 +66,9 @@ class TensorTable {
   /// follow from them) are all that differs.
   std::optional<uint64_t> size_differences(int slot, PyObject* tensor) const;
   size_t size() const;
-  /// Compares all; the slot of the first that differs, or -1.
-  int first_difference(c10::TensorImpl* const* impls) const;
+  /// Compares all, their classes too; the slot of the first that differs, or -1. `impls`: their
+  /// implementations, where they are known; brought up to date.
+  int first_difference(PyObject* const* objects, c10::TensorImpl** impls) const;
   /// The written inputs must not overlap others; see Program::forbid_new_overlap.
   void forbid_new_overlap(const std::vector<int>& written_slots);
   /// "float32[2, 3] (now float32[2, 4])".
