@@ -59,7 +59,27 @@ bool same_builtin(PyObject* a, PyObject* b) {
   return x->m_ml == y->m_ml && x->m_self == y->m_self;
 }
 
+/// `expected`: how it was asked, and what it gave.
+bool gives_again(PyObject* object, PyObject* expected) {
+  PyRef now = PyRef::steal(ask(object, PyTuple_GET_ITEM(expected, 0)));
+  if (!now) PyErr_Clear();
+  return now && same_leaf(now.get(), PyTuple_GET_ITEM(expected, 1));
+}
+
+std::string question_text(PyObject* how) {
+  if (PyTuple_Check(how)) {
+    const std::string args = short_repr(how);
+    return PyTuple_GET_SIZE(how) == 1 ? args.substr(0, args.size() - 2) + ")" : args;
+  }
+  return std::string(".") + PyUnicode_AsUTF8(PyDescr_NAME(how));
+}
+
 }  // namespace
+
+PyObject* ask(PyObject* object, PyObject* how) {
+  if (PyTuple_Check(how)) return PyObject_Call(object, how, nullptr);
+  return Py_TYPE(how)->tp_descr_get(how, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+}
 
 bool holds(const Assumption& assumption, PyObject* object) {
   switch (assumption.check) {
@@ -74,6 +94,7 @@ bool holds(const Assumption& assumption, PyObject* object) {
     case Check::unbound: return false;
     case Check::tensor: return is_tensor(object);
     case Check::leaf: return is_tensor(object) && is_autograd_leaf(object) == (assumption.number != 0);
+    case Check::gives: return gives_again(object, assumption.value.get());
     case Check::same_as:
     case Check::not_same_as: return true;
   }
@@ -95,6 +116,9 @@ std::string guard_text(const Source& source, const Assumption& assumption,
     case Check::unbound: return path + " is unbound";
     case Check::tensor: return path + " is " + tensors.describe(static_cast<int>(assumption.number));
     case Check::leaf: return path + ".is_leaf is " + (assumption.number ? "True" : "False");
+    case Check::gives:
+      return path + question_text(PyTuple_GET_ITEM(assumption.value.get(), 0)) +
+             " == " + short_repr(PyTuple_GET_ITEM(assumption.value.get(), 1));
     case Check::same_as: return path + " is " + assumption.other->str(names);
     case Check::not_same_as: return path + " is not " + assumption.other->str(names);
   }
@@ -104,6 +128,11 @@ std::string guard_text(const Source& source, const Assumption& assumption,
 std::string now(const Assumption& assumption, PyObject* object) {
   if (!object) return " (now missing)";
   switch (assumption.check) {
+    case Check::gives: {
+      PyRef given = PyRef::steal(ask(object, PyTuple_GET_ITEM(assumption.value.get(), 0)));
+      if (!given) PyErr_Clear();
+      return given ? " (now " + short_repr(given.get()) + ")" : " (now it raises)";
+    }
     case Check::length: return " (now " + std::to_string(length_of(object)) + ")";
     case Check::type_is: return std::string(" (now ") + Py_TYPE(object)->tp_name + ")";
     case Check::missing:

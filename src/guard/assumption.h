@@ -10,6 +10,10 @@
 
 namespace bolt::guard {
 
+/// Asks `object` a question that C code answers, and that no word in memory answers for it. `how`: a C
+/// descriptor, or a tuple of arguments to call it with. New; null with an exception.
+PyObject* ask(PyObject* object, PyObject* how);
+
 /// Does it hold of `object`? Aliases and tensors are compared after the walk.
 bool holds(const Assumption& assumption, PyObject* object);
 

@@ -16,7 +16,8 @@ const char* kind_of(const Assumption& assumption) {
     case Check::type_is: return "TYPE_MATCH";
     case Check::is: return "ID_MATCH";
     case Check::is_bound: return "BUILTIN_MATCH";
-    case Check::equals: return "EQUALS_MATCH";
+    case Check::equals:
+    case Check::gives: return "EQUALS_MATCH";
     case Check::length: return "SEQUENCE_LENGTH";
     case Check::keys: return "DICT_KEYS_MATCH";
     case Check::missing: return "DICT_CONTAINS";

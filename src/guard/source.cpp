@@ -93,6 +93,19 @@ void Source::assume(Check check, PyObject* value, Py_ssize_t number, Source* oth
   assumptions.push_back({check, PyRef::share(value), other, number});
 }
 
+void Source::assume_answer(PyObject* how, PyObject* answer) {
+  for (const Assumption& known : assumptions) {
+    if (known.check != Check::gives) continue;
+    PyObject* question = PyTuple_GET_ITEM(known.value.get(), 0);
+    const bool same = PyTuple_Check(how) && PyTuple_Check(question)
+                          ? PyObject_RichCompareBool(how, question, Py_EQ) == 1
+                          : how == question;
+    if (same) return;
+  }
+  PyRef both = PyRef::steal(PyTuple_Pack(2, how, answer));
+  assume(Check::gives, both.get());
+}
+
 PyObject* Source::read(PyObject* object) const {
   switch (access) {
     case Access::root: return object;

@@ -61,6 +61,7 @@ enum class Check : uint8_t {
   no_dict,   ///< the object has no instance dict yet
   tensor,    ///< as entry `number` of the tensor table
   leaf,      ///< a tensor whose is_leaf is `number`
+  gives,     ///< asked again as the tuple `value` says, it gives the same leaf (see `ask`)
   same_as,   ///< the very object found at `other`
   not_same_as,
   unbound,  ///< an empty cell or slot (the object itself is absent)
@@ -96,6 +97,8 @@ struct Source {
   bool reads_dict() const;
   /// Adds an assumption unless the same one is there.
   void assume(Check check, PyObject* value = nullptr, Py_ssize_t number = 0, Source* other = nullptr);
+  /// Adds that `object`, asked `how`, gives the leaf `answer`, unless it is there.
+  void assume_answer(PyObject* how, PyObject* answer);
   /// The object found here, given the parent's object; borrowed, null when absent. No exception is left set.
   PyObject* read(PyObject* parent_object) const;
   /// As Python would write it: `self.layers[3].weight`. `root_names` may be shorter than the roots.

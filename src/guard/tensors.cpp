@@ -262,6 +262,7 @@ struct TensorTable::Data {
   /// More are not remembered: something differs each time that nothing asks about.
   static constexpr uint32_t kMaxImages = 4096, kNoImage = ~uint32_t{0};
 
+  bool fixed_offsets = false;
   bool gradients = true;  ///< whether it matters who requires them
 
   /// The first slot from `i` on whose tensor does not look as before.
@@ -475,6 +476,8 @@ void TensorTable::ignore_gradients() {
   data_->packed.clear();
 }
 
+void TensorTable::fix_offsets() { data_->fixed_offsets = true; }
+
 size_t TensorTable::size() const { return data_->facts.size(); }
 
 int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** impls) const {
@@ -483,6 +486,8 @@ int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** im
   const int unlike =
       data.gradients ? data.first_unlike<true>(objects, impls) : data.first_unlike<false>(objects, impls);
   if (unlike >= 0) return unlike;
+  for (size_t i = 0; data.fixed_offsets && i < data.facts.size(); ++i)
+    if (has_sizes(*impls[i]) && impls[i]->storage_offset() != data.offsets[i]) return static_cast<int>(i);
   for (int slot : data.sharing) {
     const Facts& facts = data.facts[static_cast<size_t>(slot)];
     const c10::TensorImpl &a = *impls[slot], &b = *impls[facts.shares_with];
@@ -508,12 +513,16 @@ void TensorTable::forbid_new_overlap(const std::vector<int>& written_slots) {
 std::string TensorTable::explain(int slot, PyObject* tensor) const {
   Facts now = facts_of(*tensor_impl(tensor));
   now.requires_grad &= data_->gradients;
-  return describe(slot) + " (now " + text_of(now) + ")";
+  std::string offset;
+  if (data_->fixed_offsets) offset = " at element " + std::to_string(tensor_impl(tensor)->storage_offset());
+  return describe(slot) + " (now " + text_of(now) + offset + ")";
 }
 
 std::string TensorTable::describe(int slot) const {
   const Facts& facts = data_->facts[static_cast<size_t>(slot)];
   std::string text = text_of(facts);
+  if (data_->fixed_offsets)
+    text += " at element " + std::to_string(data_->offsets[static_cast<size_t>(slot)]);
   if (facts.shares_with >= 0) text += ", sharing memory with input " + std::to_string(facts.shares_with);
   return text;
 }

@@ -60,6 +60,8 @@ class TensorTable {
   bool set_free(int slot, uint64_t dims);
   /// Nothing was differentiated and nobody asked: it does not matter which of them require gradients.
   void ignore_gradients();
+  /// Somebody asked where in its storage a tensor begins.
+  void fix_offsets();
   /// Those that may be freed at all.
   bool is_dense(int slot) const;
   /// Where `tensor` differs from the one recorded, a bit for each dimension, if sizes (and strides that

@@ -183,13 +183,14 @@ class Last:
         seen.append(len(seen))
 def program(x):
     for i in range(3):
-        gone = Last()
-        gone = program.__code__.co_argcount
-        x = x + sum([k for k in range(i)]) * gone
+        x = x + sum([k for k in range(i)]) * program.__code__.co_argcount
     return x
 gc.set_threshold(1)
 compiled = torchbolt.compile(program, fullgraph=True)
 for _ in range(3):
+    for _ in range(100):
+        last = Last()
+        last.itself = last  # goes when the collector comes by
     assert torch.equal(compiled(torch.ones(3)), program(torch.ones(3)))
 assert seen and torchbolt.stats()["regions"] == 1, torchbolt.stats()
 """

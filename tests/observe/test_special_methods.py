@@ -13,6 +13,7 @@ import heapq  # noqa: F401
 import itertools  # noqa: F401
 import math  # noqa: F401
 import operator  # noqa: F401
+import types
 import warnings
 
 import pytest
@@ -468,3 +469,37 @@ def test_what_special_methods_read_is_guarded(function, kind, first, second, end
         got = outcome(compiled, x)
         cfg.value = kind(second)
         assert equal(got, outcome(program, x))
+
+
+def own_methods(kind):
+    """Those of a class made for this table, by name."""
+    if not isinstance(kind, type) or kind.__module__ != __name__:
+        return {}
+    return {name: m for name, m in vars(kind).items() if isinstance(m, types.FunctionType) and name != "__init__"}
+
+
+@pytest.mark.parametrize("function, kind, first, second", [case for case in CASES if own_methods(case.values[1])])
+@both_regions
+def test_which_special_method_it_is_is_guarded(function, kind, first, second, ended):
+    """The class gets another one, which answers as for the other state."""
+    cfg, compiled, program = reader(function, ended)
+    x = torch.arange(6.0).reshape(2, 3)
+
+    def same():
+        cfg.value = kind(first)
+        want = outcome(program, x)
+        cfg.value = kind(first)
+        assert equal(outcome(compiled, x), want)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same()
+        same()
+        for name, method in own_methods(kind).items():
+            setattr(kind, name, lambda self, *args, method=method: method(kind(second), *args))
+            try:
+                same()
+                same()
+            finally:
+                setattr(kind, name, method)
+            same()

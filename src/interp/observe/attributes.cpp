@@ -4,6 +4,9 @@
 //   type(obj).name on the mro -> data descriptor? -> obj.__dict__[name] -> other descriptor or class value ->
 //   __getattr__
 
+#include <algorithm>
+#include <array>
+
 #include "interp/errors.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
@@ -40,7 +43,55 @@ bool is_generic_getattribute(PyObject* method) {
                          reinterpret_cast<void*>(PyObject_GenericGetAttr));
 }
 
+/// The item that a field of a named tuple is; -1: the descriptor is none.
+Py_ssize_t tuple_field(PyObject* descriptor) {
+  static PyTypeObject* const type = native_type("_collections", "_tuplegetter");
+  if (!Py_IS_TYPE(descriptor, type)) return -1;
+  PyRef parts =
+      PyRef::steal(PyObject_CallMethod(descriptor, "__reduce__", nullptr));  // (class, (index, doc))
+  PyObject* args = parts ? PyTuple_GET_ITEM(parts.get(), 1) : nullptr;
+  const Py_ssize_t index = args ? PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 0)) : -1;
+  PyErr_Clear();
+  return index;
+}
+
+/// Where a function or a class of Python's keeps what a C property of that name gives, as far as nothing else
+/// that is guarded tells (its code, its dict); 0: nowhere.
+Py_ssize_t hidden_field(PyObject* object, PyObject* name) {
+  struct Row {
+    const char* name;
+    Py_ssize_t of_function, of_class;
+  };
+  static const Row rows[] = {
+      {"__name__", offsetof(PyFunctionObject, func_name), offsetof(PyHeapTypeObject, ht_name)},
+      {"__qualname__", offsetof(PyFunctionObject, func_qualname), offsetof(PyHeapTypeObject, ht_qualname)},
+      {"__annotations__", offsetof(PyFunctionObject, func_annotations), 0},
+      {"__mro__", 0, offsetof(PyTypeObject, tp_mro)},
+      {"__bases__", 0, offsetof(PyTypeObject, tp_bases)},
+      {"__base__", 0, offsetof(PyTypeObject, tp_base)},
+  };
+  for (const Row& row : rows)
+    if (same_text(name, row.name)) return PyType_Check(object) ? row.of_class : row.of_function;
+  return 0;
+}
+
+/// All it does is to bind what it holds to an object or a class.
+bool only_binds(PyObject* descriptor) {
+  static const auto types = std::to_array<PyTypeObject*>(
+      {&PyFunction_Type, &PyMethodDescr_Type, &PyClassMethodDescr_Type, &PyWrapperDescr_Type,
+       &PyClassMethod_Type, &PyStaticMethod_Type, &PyInstanceMethod_Type});
+  return std::find(types.begin(), types.end(), Py_TYPE(descriptor)) != types.end();
+}
+
 }  // namespace
+
+/// The C property `descriptor` gave `value` for `object`. Later calls ask again, where that can be compared.
+bool Recording::note_answer(PyObject* object, PyObject* descriptor, PyObject* value) {
+  Known* known = world.find(object);
+  if (known && value && !guard::is_leaf(value)) return false;
+  if (known && value) known->source->assume_answer(descriptor, value);
+  return true;
+}
 
 /// What a class attribute gives for an instance (null: for the class itself). New reference.
 PyObject* Recording::bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type) {
@@ -51,7 +102,19 @@ PyObject* Recording::bind(Frame& frame, PyObject* descriptor, PyObject* object, 
     note_special(descriptor, names_of.get_);
     return interp::run_getter(*this, frame, descriptor, object);
   }
+  if (object && PyTuple_Check(object))
+    if (const Py_ssize_t index = tuple_field(descriptor); index >= 0)
+      return Py_XNewRef(world.sequence_item(object, index));
+  if (object && Py_IS_TYPE(descriptor, &PyProperty_Type))
+    if (PyRef getter = PyRef::steal(PyObject_GetAttrString(descriptor, "fget")); getter.get() != Py_None) {
+      world.pin(getter.get());
+      return call(frame, getter.get(), &object, 1, nullptr);
+    }
   PyObject* value = get(descriptor, object, reinterpret_cast<PyObject*>(type));
+  if (value && object && !only_binds(descriptor) && !PyType_Check(object) && !PyMethod_Check(value) &&
+      !note_answer(object, descriptor, value))
+    end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name +
+                        " from outside is read through a " + Py_TYPE(descriptor)->tp_name);
   if (!value || value == descriptor || !world.find(descriptor)) return value;
   // Functions inside classmethod and staticmethod objects hang on the pinned descriptor.
   PyObject* function = PyMethod_Check(value) ? PyMethod_GET_FUNCTION(value) : value;
@@ -65,6 +128,11 @@ PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor
     if (PyObject* dict = world.instance_dict(object)) return Py_NewRef(dict);
   } else if (PyFunction_Check(object)) {
     world.note_function(object);
+    // Asked first: annotations are made into a dict when they are.
+    PyObject* value =
+        Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    if (const Py_ssize_t offset = hidden_field(object, name)) world.field(object, offset, name);
+    return value;
   } else if (!guard::is_leaf(object) && world.find(object) && !is_understood_container(object) &&
              !same_text(name, "__class__") && !same_text(name, "__name__") &&
              !same_text(name, "__qualname__") && !same_text(name, "__doc__") &&
@@ -73,7 +141,11 @@ PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor
     end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
                         Py_TYPE(object)->tp_name + " from outside is read");
   }
-  return Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  PyObject* value =
+      Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  // What is built in stays what it is; __class__ and __self__ are objects that other guards tell of.
+  if (on && !PyCFunction_Check(object)) note_answer(object, descriptor, value);
+  return value;
 }
 
 PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name) {
@@ -117,10 +189,18 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
   return value;
 }
 
+/// Whether a class attribute is a descriptor, and of which kind.
+void Recording::note_descriptor(PyObject* found) {
+  if (!found || !interp::is_python_class(Py_TYPE(found))) return;
+  for (PyObject* method : {names_of.get_, names_of.set_, names_of.delete_}) note_special(found, method);
+}
+
 PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
+  world.note_lookup(type);
   PyRef descriptor = PyRef::share(world.type_attr(type, name));
   PyObject* found = descriptor.get();
+  note_descriptor(found);
   if (found && PyDescr_IsData(found)) {
     if (const PyMemberDef* member = object_member(found)) {
       PyObject* value = world.field(object, member->offset, name);
@@ -162,14 +242,25 @@ PyObject* Recording::module_get(Frame& frame, PyObject* module, PyObject* name) 
 PyObject* Recording::class_get(Frame& frame, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   PyTypeObject* meta = Py_TYPE(cls);
+  world.note_lookup(meta);
   PyRef of_meta = PyRef::share(world.type_attr(meta, name));
+  note_descriptor(of_meta.get());
   if (of_meta && PyDescr_IsData(of_meta.get())) {
     if (same_text(name, "__dict__")) end_here(frame, "the __dict__ of a class is read");
-    return bind(frame, of_meta.get(), object, meta);
+    PyRef value = PyRef::steal(bind(frame, of_meta.get(), object, meta));
+    const bool native = Py_TYPE(of_meta.get()) == &PyGetSetDescr_Type || object_member(of_meta.get());
+    if (value && native && interp::is_heap_type(cls)) {
+      // The rest lies in the class's dict.
+      if (const Py_ssize_t offset = hidden_field(object, name))
+        world.field(object, offset, name);
+      else
+        world.type_attr(cls, name);
+    }
+    return value.release();
   }
   PyRef own = PyRef::share(world.type_attr(cls, name));
   if (own) {
-    note_special(own.get(), names_of.get_);
+    note_descriptor(own.get());
     return bind(frame, own.get(), nullptr, cls);
   }
   if (of_meta) return bind(frame, of_meta.get(), object, meta);

@@ -90,6 +90,9 @@ Native plainly_native(PyObject* callable) {
   return plain ? find_cfunction(callable) : Native{};
 }
 
+/// Its objects run Python code when they go, whenever that is.
+bool has_finalizer(PyTypeObject* cls) { return interp::is_python_class(cls) && cls->tp_finalize; }
+
 /// What breakpoint() calls, where that is a Python function of the user's: borrowed, or null.
 PyObject* breakpoint_hook(World& world, const Native& native) {
   if (!native.row || native.row->name != "builtins.breakpoint") return nullptr;
@@ -109,6 +112,7 @@ void Recording::note_class(PyTypeObject* cls) {
   if (!interp::is_heap_type(cls)) return;
   world.type_attr(cls, names_of.new_);
   world.type_attr(cls, names_of.init_);
+  world.type_attr(cls, interned("__del__"));
 }
 
 void Recording::note_callable(PyObject* callable) {
@@ -152,6 +156,7 @@ PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   hooks_.pause(false);
   if (result) world.reached(result, world.tree->constant(result));
+  if (result && PyModule_Check(result)) world.imported(result);  // importlib.import_module
   return result;
 }
 
@@ -198,6 +203,9 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   if (!on && runs_whole(frame)) return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
   if (!on) return interp::start_call(*this, frame, callable, args, nargs, kwnames);
   note_callable(callable);
+  if (PyType_Check(callable) && has_finalizer(reinterpret_cast<PyTypeObject*>(callable)))
+    end_here(frame, std::string("makes a ") + reinterpret_cast<PyTypeObject*>(callable)->tp_name +
+                        ", whose __del__ is Python code");
   const Native native = plainly_native(callable);
   const Controlled found = control_of(callable, native);
   switch (found.control) {

@@ -24,7 +24,7 @@ void add(Table& table, const std::string& owner, Kind kind, int traits, const ch
   for (std::string name; in >> name;) {
     CFunction row;
     row.kind = kind;
-    row.traits = static_cast<uint8_t>(traits);
+    row.traits = static_cast<uint16_t>(traits);
     table[owner + "." + name] = row;
   }
 }
@@ -141,10 +141,10 @@ Native find_cfunction(PyObject* callable) {
 
 TensorAttribute tensor_attribute(const char* name) {
   static const std::unordered_set<std::string> described = {
-      "shape",         "dtype",     "device",       "layout",    "ndim",      "requires_grad", "is_leaf",
-      "names",         "itemsize",  "nbytes",       "is_cuda",   "is_cpu",    "is_xla",        "is_mps",
-      "is_xpu",        "is_hpu",    "is_ipu",       "is_mtia",   "is_maia",   "is_meta",       "is_sparse",
-      "is_sparse_csr", "is_mkldnn", "is_quantized", "is_nested", "is_vulkan", "is_ort",        "__class__"};
+      "shape",     "dtype",        "device",    "layout",    "ndim",    "requires_grad", "is_leaf",
+      "itemsize",  "nbytes",       "is_cuda",   "is_cpu",    "is_xla",  "is_mps",        "is_xpu",
+      "is_hpu",    "is_ipu",       "is_mtia",   "is_maia",   "is_meta", "is_sparse",     "is_sparse_csr",
+      "is_mkldnn", "is_quantized", "is_nested", "is_vulkan", "is_ort",  "__class__"};
   static const std::unordered_set<std::string> computed = {"T", "mT", "H", "mH", "real", "imag"};
   if (described.count(name)) return TensorAttribute::described;
   return computed.count(name) ? TensorAttribute::computed : TensorAttribute::unknown;

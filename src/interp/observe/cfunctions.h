@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
 
 /// What else its row says, or-ed.
 namespace Trait {
-enum : uint8_t {
+enum : uint16_t {
   calls = 1,          ///< calls functions among its arguments: they come back into the interpreter
   hands_on = 2,       ///< hands on what it is given, or keeps it, without reading numbers in it
   ignores_sizes = 4,  ///< of kind `tensor`: the answer is no tensor, and yet the same for all sizes
@@ -32,17 +32,19 @@ enum : uint8_t {
   through_only = 16,  ///< its argument, where that is the only one
   through_second = 32,
   through_all = 64,
-  takes = 128,  ///< of kind `writes`, of a dict: what it does depends on all that is inside
+  takes = 128,         ///< of kind `writes`, of a dict: what it does depends on all that is inside
+  asked = 256,         ///< tells of the process or the thread: later calls ask again
+  tells_offset = 512,  ///< tells where in its storage a tensor begins
 };
 }
 
 struct CFunction {
   Kind kind = Kind::unknown;
-  uint8_t traits = 0;
+  uint16_t traits = 0;
   std::string name;    ///< "dict.get"
   std::string method;  ///< "get"
 
-  bool is(uint8_t trait) const { return (traits & trait) != 0; }
+  bool is(uint16_t trait) const { return (traits & trait) != 0; }
   /// Is argument `index` (self apart) of `nargs` what it goes through?
   bool goes_through(size_t index, size_t nargs) const;
 };

@@ -333,6 +333,25 @@ void Recording::not_past_here(const Frame& frame, const std::string& why) {
            why + ", in Python that runs within this instruction", whole);
 }
 
+void Recording::note_given(const Frame& frame, PyObject* object) {
+  const bool common = guard::is_tensor(object) || PyLong_CheckExact(object) || PyBool_Check(object) ||
+                      PyUnicode_CheckExact(object) || object == Py_None || PyTuple_CheckExact(object) ||
+                      PyList_CheckExact(object) || PyDict_CheckExact(object);
+  if (common || interp::bottom_of(frame) != entry) return;
+  given_.push_back({object, PyRef::share(reinterpret_cast<PyObject*>(frame.code())), frame.pc()});
+}
+
+void Recording::cannot_describe(const std::string& failure, PyObject* object, const Frame* below) {
+  const auto made = std::find_if(given_.rbegin(), given_.rend(),
+                                 [&](const Given& given) { return given.object == object; });
+  if (made != given_.rend())
+    not_past(made->code.get(), made->pc, failure);
+  else if (below)
+    not_past(reinterpret_cast<PyObject*>(below->code()), below->pc(), failure, true);
+  else
+    world.distrust(failure);
+}
+
 void Recording::check_awaited() {
   const std::string why = "wants a tensor's elements, and the tensor is written before the region would end";
   for (const Awaited& each : world.awaited) {

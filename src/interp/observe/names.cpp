@@ -65,16 +65,9 @@ PyObject* Recording::load_build_class(Frame& frame) {
   return Semantics::load_build_class(frame);
 }
 
-/// A module that is loaded stays what it is in sys.modules; loading it the first time happens once, for real.
 PyObject* Recording::import_name(Frame& frame, PyObject* name, PyObject* fromlist, PyObject* level) {
   PyObject* module = Semantics::import_name(frame, name, fromlist, level);
-  if (!on || !module) return module;
-  PyObject* modules = PyImport_GetModuleDict();
-  PyRef key = PyRef::steal(PyObject_GetAttrString(module, "__name__"));
-  PyErr_Clear();
-  world.pin(modules);
-  if (key && PyDict_GetItemWithError(modules, key.get()) == module) world.dict_get(modules, key.get());
-  PyErr_Clear();
+  if (on) world.imported(module);
   return module;
 }
 

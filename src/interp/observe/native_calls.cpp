@@ -1,6 +1,7 @@
 // interp/observe/native_calls.cpp
 // Recording of native calls: what they read and write is said by their row in cfunctions.def.
 
+#include "guard/assumption.h"
 #include "interp/call.h"
 
 #include <string>
@@ -35,6 +36,18 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
     if (raised) interp::set_raised(raised);
   }
   return result;
+}
+
+/// Calls what tells of the process or the thread. Null without an exception: there is no telling whether a
+/// later answer is the same.
+PyObject* Recording::ask(PyObject* function, PyObject* const* args, size_t nargs) {
+  PyRef question = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(nargs)));
+  for (size_t i = 0; question && i < nargs; ++i)
+    PyTuple_SET_ITEM(question.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
+  PyRef answer = PyRef::steal(question ? guard::ask(function, question.get()) : nullptr);
+  if (!answer || !guard::is_leaf(question.get()) || !guard::is_leaf(answer.get())) return nullptr;
+  world.tree->constant(function)->assume_answer(question.get(), answer.get());
+  return answer.release();
 }
 
 /// An argument that a result is remembered for must be the same in later calls.
@@ -81,11 +94,14 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   }
   // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
   // may. Operations in disguise look inside their operands by themselves.
-  const bool special = row.kind == Kind::special;
+  // A Python class on top of a native one makes more than that does.
+  const bool derived =
+      PyType_Check(callable) && interp::is_python_class(reinterpret_cast<PyTypeObject*>(callable));
+  const bool special = row.kind == Kind::special && !derived;
   if (row.kind != Kind::appends && !row.is(Trait::hands_on))
     for (PyObject* each : all) special ? world.use_scalar(each) : world.use(each);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
-  if (row.kind == Kind::special) {
+  if (special) {
     bool handled = false;
     PyObject* result =
         call_specially(*this, frame, row, all.data(), nargs + (self ? 1 : 0), kwnames, &handled);
@@ -106,11 +122,16 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     }
   bool deep = row.kind == Kind::deep || row.kind == Kind::tensor;
   bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
-  for (size_t i = writes || row.kind == Kind::special ? 1 : 0; on && i < all.size(); ++i)
-    touch(frame, all[i], deep);
+  for (size_t i = writes || special ? 1 : 0; on && i < all.size(); ++i) touch(frame, all[i], deep);
   if (on && row.is(Trait::takes) && !all.empty()) world.read_whole(all[0]);
   if (on && writes && !all.empty()) world.about_to_write(all[0], row.kind == Kind::appends);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  if (row.is(Trait::asked)) {
+    if (PyObject* answer = kwnames ? nullptr : ask(callable, args, nargs)) return answer;
+    if (PyErr_Occurred()) return nullptr;
+    end_here(frame, "calls " + row.name);
+    return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  }
 
   // C code must not meet Python functions and Python iterables as they are: it would have CPython run them.
   std::vector<PyRef> replaced;
@@ -128,8 +149,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     arg = stand_in.get();
     replaced.push_back(std::move(stand_in));
   }
+  world.asked_offsets |= row.is(Trait::tells_offset);
   mark(frame);
   PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row.name);
+  if (result) note_given(frame, result);
   if (result && world.follows() && row.kind == Kind::tensor) sizes_seen(row, all, result);
   if (on && result && row.kind == Kind::tensor && hooks_.wants_end() && !self &&
       late_operator(callable, all, kwnames, result, frame))

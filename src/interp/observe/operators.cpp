@@ -198,8 +198,9 @@ PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* rig
   if (on) world.use(left), world.use(right);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::compare(frame, op, left, right);
+  constexpr int turned[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};  // Py_LT comes first
   note_special(left, names_of.compare[op]);
-  note_special(right, names_of.compare[op]);
+  note_special(right, names_of.compare[turned[op]]);
   touch(frame, left, true);
   touch(frame, right, true);
   world.compared(left, right);

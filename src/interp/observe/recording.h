@@ -54,6 +54,9 @@ class Recording final : public interp::Semantics {
   /// code is no reason to end the regions of others there.
   static PyObject* owner_of(const Frame& frame);
   static const std::string* never_past(const Frame& frame);
+  /// The run cannot be described (`failure`: why): from now on regions end before what makes `object`, or
+  /// before the call, made by `below`, that it is met in. With neither known the recording is not to be kept.
+  void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);
   /// Tensors whose contents are wanted must still have them.
   void check_awaited();
 
@@ -127,6 +130,7 @@ class Recording final : public interp::Semantics {
   // native_calls.cpp
   PyObject* call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                         PyObject* kwnames) override;
+  PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
   PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
                        const std::string& name);
@@ -184,6 +188,8 @@ class Recording final : public interp::Semantics {
   PyObject* super_get(Frame& frame, PyObject* super, PyObject* name);
   PyObject* getattribute(Frame& frame, PyObject* object, PyObject* name);
   PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
+  bool note_answer(PyObject* object, PyObject* descriptor, PyObject* value);
+  void note_descriptor(PyObject* found);
   PyObject* getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name);
   void note_callable(PyObject* callable);
   PyObject* call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
@@ -196,6 +202,14 @@ class Recording final : public interp::Semantics {
 
   const size_t outer_levels_;  ///< of transforms, where the region begins
   RecorderHooks& hooks_;
+  /// What native calls gave, and where.
+  struct Given {
+    PyObject* object;  ///< only its address
+    PyRef code;
+    int pc;
+  };
+  void note_given(const Frame& frame, PyObject* object);
+  std::vector<Given> given_;
   size_t facts_before_ = 0;  ///< the instruction in progress: those about sizes
   Native calling_;           ///< what start_call is busy with: looked up once
 };

@@ -87,6 +87,7 @@ PyObject* check_class(const Call& c, const char* hook_name) {
 }
 
 PyObject* is_instance(const Call& c) {
+  if (c.nargs) c.recording.world.note_bases(Py_TYPE(c.args[0]));
   PyObject* answer = check_class(c, "__instancecheck__");
   if (answer || PyErr_Occurred() || c.nargs != 2) return answer;
   NativeWatch watch(c.recording.hooks());
@@ -95,7 +96,23 @@ PyObject* is_instance(const Call& c) {
   return answer;
 }
 
-PyObject* is_subclass(const Call& c) { return check_class(c, "__subclasscheck__"); }
+PyObject* is_subclass(const Call& c) {
+  if (c.nargs && PyType_Check(c.args[0]))
+    c.recording.world.note_bases(reinterpret_cast<PyTypeObject*>(c.args[0]));
+  return check_class(c, "__subclasscheck__");
+}
+
+/// The answers of abstract base classes rest on what is registered with them, too.
+PyObject* ask_abstract_class(const Call& c) {
+  for (size_t i = 0; i < c.nargs; ++i) {
+    const bool cls = PyType_Check(c.args[i]);
+    c.recording.world.note_bases(cls ? reinterpret_cast<PyTypeObject*>(c.args[i]) : Py_TYPE(c.args[i]));
+  }
+  PyRef registry = PyRef::steal(PyImport_ImportModule("_abc"));
+  PyRef token = PyRef::steal(registry ? PyObject_GetAttrString(registry.get(), "get_cache_token") : nullptr);
+  if (!token || !c.recording.ask(token.get(), nullptr, 0)) c.recording.world.distrust("abc has changed");
+  return PyErr_Clear(), nullptr;
+}
 
 PyObject* length(const Call& c) {
   if (c.nargs != 1) return nullptr;
@@ -204,12 +221,17 @@ PyObject* reversed_items(const Call& c) {
   PyObject* item_method = c.recording.world.type_attr(Py_TYPE(sequence), names_of.getitem_);
   if (!item_method || !PyFunction_Check(item_method)) return nullptr;
   const Py_ssize_t n = c.recording.length(c.frame, sequence);
-  PyRef items = PyRef::steal(n < 0 ? nullptr : PyList_New(n));
-  for (Py_ssize_t i = 0; items && i < n; ++i) {
-    PyRef index = PyRef::steal(PyLong_FromSsize_t(n - 1 - i));
-    PyObject* item = c.recording.get_item(c.frame, sequence, index.get());
-    if (!item) return nullptr;
-    PyList_SET_ITEM(items.get(), i, item);
+  PyRef items = PyRef::steal(n < 0 ? nullptr : PyList_New(0));
+  for (Py_ssize_t i = n - 1; items && i >= 0; --i) {
+    PyRef index = PyRef::steal(PyLong_FromSsize_t(i));
+    PyRef item = PyRef::steal(c.recording.get_item(c.frame, sequence, index.get()));
+    const bool ends =
+        !item && (PyErr_ExceptionMatches(PyExc_IndexError) || PyErr_ExceptionMatches(PyExc_StopIteration));
+    if (ends) {
+      PyErr_Clear();
+      break;
+    }
+    if (!item || PyList_Append(items.get(), item.get()) < 0) return nullptr;
   }
   return items ? PyObject_GetIter(items.get()) : nullptr;
 }
@@ -233,10 +255,14 @@ PyObject* lock(const Call& c) {
 /// What an import statement does. Of the globals it is given it reads the package's name only. Python code
 /// that finds and runs a module does so once in a process.
 PyObject* import_module(const Call& c) {
-  if (c.nargs != 5 || c.kwnames || !PyLong_Check(c.args[4])) return nullptr;
+  if (!c.nargs || c.nargs > 5 || c.kwnames || (c.nargs == 5 && !PyLong_Check(c.args[4]))) return nullptr;
+  PyObject* const globals = c.nargs > 1 ? c.args[1] : nullptr;
+  PyObject* const from = c.nargs > 3 ? c.args[3] : nullptr;
+  const int level = c.nargs > 4 ? static_cast<int>(PyLong_AsLong(c.args[4])) : 0;
   const NativeWatch::Pause pause;
-  return PyImport_ImportModuleLevelObject(c.args[0], c.args[1], nullptr, c.args[3],
-                                          static_cast<int>(PyLong_AsLong(c.args[4])));
+  PyObject* module = PyImport_ImportModuleLevelObject(c.args[0], globals, nullptr, from, level);
+  c.recording.world.imported(module);
+  return module;
 }
 
 PyObject* nothing_read(const Call&) { return nullptr; }
@@ -389,6 +415,36 @@ PyObject* referent(const Call& c) {
   return Py_XNewRef(c.recording.world.field(c.args[0], offsetof(PyWeakReference, wr_object), name.get()));
 }
 
+PyObject* set_item(const Call& c) {
+  return c.nargs == 3 ? none_if(c.recording.set_item(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
+}
+
+PyObject* delete_item(const Call& c) {
+  return c.nargs == 2 ? none_if(c.recording.delete_item(c.frame, c.args[0], c.args[1])) : nullptr;
+}
+
+constexpr int kInPlace = 13;  ///< what BINARY_OP's number of `+=` is above that of `+`
+
+/// The functions of module operator that are `+=` and the like.
+template <int kOperator>
+PyObject* in_place(const Call& c) {
+  return c.nargs == 2 ? c.recording.binary_op(c.frame, kOperator, c.args[0], c.args[1]) : nullptr;
+}
+
+/// Which element comes first depends on where in the set the last pop() stopped.
+PyObject* pop_any(const Call& c) {
+  if (c.nargs && c.recording.world.find(c.args[0]))
+    c.recording.end_here(c.frame, "pops an element of a set from outside");
+  return nullptr;
+}
+
+/// One with a callback is there to be kept, in a table that forgets its entries.
+PyObject* make_reference(const Call& c) {
+  if (c.nargs > 1 && c.args[1] != Py_None)
+    c.recording.end_here(c.frame, "a weak reference with a callback is made");
+  return nullptr;
+}
+
 PyObject* context_get(const Call& c) {
   if (!c.nargs || !PyContextVar_CheckExact(c.args[0])) return nullptr;
   return Py_XNewRef(c.recording.world.context_value(c.args[0]));
@@ -416,6 +472,15 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"builtins.hash", hash_of},
     {"builtins.id", identity_of},
     {"builtins.__import__", import_module},
+    {"_operator.setitem", set_item},
+    {"_operator.delitem", delete_item},
+#define BINARY(name, cname, number, stem, ...) {"_operator.i" #stem, in_place<(number) + kInPlace>},
+#include "interp/binary_ops.def"
+#undef BINARY
+    {"_operator.iconcat", in_place<kInPlace>},
+    {"set.pop", pop_any},
+    {"_abc._abc_instancecheck", ask_abstract_class},
+    {"_abc._abc_subclasscheck", ask_abstract_class},
     {"type", class_of},
     {"str", text},
     {"object.__getattribute__", generic_get},
@@ -454,6 +519,7 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"_contextvars.ContextVar.get", context_get},
     {"call.operator.attrgetter", get_attributes},
     {"call.operator.itemgetter", get_items},
+    {"weakref.ReferenceType", make_reference},
     {"call.weakref.ReferenceType", referent},
     {"call.weakref.KeyedRef", referent},
     {"_contextvars.ContextVar.set", context_set},

@@ -2,6 +2,10 @@
 #include "interp/observe/world.h"
 
 #include <cstddef>
+#include <utility>
+
+#include "interp/errors.h"
+#include "interp/special.h"
 
 namespace bolt::observe {
 namespace {
@@ -26,13 +30,6 @@ bool is_hashed_by_identity(PyObject* object) {
 
 bool is_key(PyObject* key) { return guard::is_leaf(key) || is_identity_key(key); }
 
-PyTypeObject* collections_type(const char* module_name, const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule(module_name));
-  PyObject* type = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
-  if (!type) PyErr_Clear();
-  return reinterpret_cast<PyTypeObject*>(type);
-}
-
 PyObject* copy_contents(PyObject* object) {
   if (PyDict_Check(object)) return PyDict_Copy(object);
   if (PyList_Check(object) || is_deque(object)) return PySequence_List(object);
@@ -46,8 +43,15 @@ PyObject* copy_contents(PyObject* object) {
 
 }  // namespace
 
+PyTypeObject* native_type(const char* module_name, const char* name) {
+  PyRef module = PyRef::steal(PyImport_ImportModule(module_name));
+  PyObject* type = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+  if (!type) PyErr_Clear();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
 bool is_deque(PyObject* object) {
-  static PyTypeObject* const type = collections_type("collections", "deque");
+  static PyTypeObject* const type = native_type("collections", "deque");
   return type && PyObject_TypeCheck(object, type);
 }
 
@@ -163,6 +167,20 @@ PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
   return found;
 }
 
+void World::note_lookup(PyTypeObject* type) {
+  if (!interp::is_python_class(type)) return;
+  Known& known = pin(reinterpret_cast<PyObject*>(type));
+  if (std::exchange(known.noted, true)) return;
+  type_attr(type, interp::names_of.getattribute_);
+  type_attr(type, interp::names_of.getattr_);
+}
+
+void World::note_bases(PyTypeObject* type) {
+  if (!interp::is_python_class(type)) return;
+  static PyObject* const name = PyUnicode_InternFromString("__mro__");
+  read_whole(field(reinterpret_cast<PyObject*>(type), offsetof(PyTypeObject, tp_mro), name));
+}
+
 PyObject* World::super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* name) {
   Source* owner = source_for(reinterpret_cast<PyObject*>(type));
   Source* place = tree->child(owner, Access::super_attr, name, 0, reinterpret_cast<PyObject*>(start));
@@ -266,6 +284,18 @@ PyObject* World::context_value(PyObject* variable) {
   else
     place->assume(Check::unbound);
   return value;
+}
+
+void World::imported(PyObject* module) {
+  PyObject* modules = PyImport_GetModuleDict();
+  pin(modules);
+  PyObject* raised = module ? nullptr : interp::take_raised();
+  if (PyRef name =
+          PyRef::steal(PyObject_GetAttrString(module ? module : raised, module ? "__name__" : "name")))
+    if (PyUnicode_Check(name.get()) && PyDict_GetItemWithError(modules, name.get()) == module)
+      dict_get(modules, name.get());
+  PyErr_Clear();
+  if (raised) interp::set_raised(raised);
 }
 
 void World::read_length(PyObject* object) {

@@ -34,7 +34,7 @@ struct Known {
   PyRef object;
   PyRef before;             ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
   bool read_whole = false;  ///< length, keys and items are guarded
-  bool noted = false;       ///< a function whose fields are guarded
+  bool noted = false;       ///< a function whose fields are guarded, a class of which note_lookup is
   bool lazy = false;        ///< a number whose value nothing has read yet: only its type is guarded
 };
 
@@ -170,6 +170,10 @@ class World {
   // ----------------------------
   PyObject* dict_get(PyObject* dict, PyObject* key);
   PyObject* type_attr(PyTypeObject* type, PyObject* name);
+  /// How a class finds attributes at all: with functions of its own, or as every other.
+  void note_lookup(PyTypeObject* type);
+  /// What a class is derived from.
+  void note_bases(PyTypeObject* type);
   PyObject* super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* name);
   PyObject* instance_dict(PyObject* object);
   PyObject* sequence_item(PyObject* sequence, Py_ssize_t index);
@@ -177,6 +181,9 @@ class World {
   PyObject* field(PyObject* object, Py_ssize_t offset, PyObject* name);
   PyObject* tensor_grad(PyObject* tensor);
   PyObject* context_value(PyObject* variable);
+  /// What an import gave; null: it raised. A module that is loaded stays what it is in sys.modules; loading
+  /// it the first time happens once, for real.
+  void imported(PyObject* module);
   void read_length(PyObject* object);
   /// Length or keys, and every item; fresh containers have nothing to guard.
   void read_whole(PyObject* object);
@@ -204,6 +211,7 @@ class World {
   std::unique_ptr<guard::SourceTree> tree;
   guard::TensorTable tensors;
   std::string unsound;
+  bool asked_offsets = false;      ///< where in its storage some tensor begins
   bool asked_gradients = false;    ///< which tensors require gradients, or what autograd keeps of them
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
@@ -248,6 +256,8 @@ bool is_number(PyObject* object);
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);
 bool is_deque(PyObject* object);
+/// A class of C, which stays; null: there is none of that name.
+PyTypeObject* native_type(const char* module_name, const char* name);
 /// A tuple or a list: PySequence_Fast_GET_ITEM gives its items.
 inline bool is_sequence(PyObject* object) { return PyTuple_Check(object) || PyList_Check(object); }
 
