@@ -1,9 +1,11 @@
 """CPython's own Lib/test under our interpreter -> a table of tests whose outcome differs from plain CPython's.
 
-    python tests/interp/run_cpython_suite.py [--mode plain|observed] [--list] [module ...]
+    python tests/interp/run_cpython_suite.py [--mode plain|observed|compiled] [module ...]
 
 Each module runs in a process of its own, once with every test method called by CPython and once by our interpreter
-(everything a method calls in Python then runs in our loop too, except what C code calls back). Outcomes are compared
+(everything a method calls in Python then runs in our loop too, except what C code calls back). In mode `observed` it
+records as it goes; in mode `compiled` each method is compiled and called four times, as CPython calls it four times:
+what was recorded is then run again, with nothing but Python's effects in it. Outcomes are compared
 test by test: a test that CPython fails as well (missing resources, ...) does not count against us. Exit status 1 if
 fewer than 99% agree, or if a test differs that EXPECTED does not list with its reason.
 """
@@ -96,18 +98,39 @@ EXPECTED = {
 AGREEMENT = 0.99
 
 
+REPEATS = 4
+
+
+def caller(mode):
+    """TestCase._callTestMethod of a mode."""
+    if mode == "cpython":
+        return lambda self, method: method() and None
+    if mode in ("plain", "observed"):
+        interp = _module()
+        run = interp._interp_run if mode == "plain" else interp._interp_run_observed
+        return lambda self, method: run(method) and None
+
+    def repeat(self, method):
+        if mode == "compiled":
+            import torchbolt
+
+            torchbolt.reset()
+            method = torchbolt.compile(method)
+        for again in range(REPEATS):
+            if again:
+                self.tearDown()
+                self.doCleanups()
+                self.setUp()
+            method()
+
+    return repeat
+
+
 def child(module, mode, output):
     """Runs one module's tests and writes {test id: outcome}."""
     import unittest
 
-    if mode != "cpython":
-        interp = _module()
-        run = interp._interp_run if mode == "plain" else interp._interp_run_observed
-
-        def call_test_method(self, method):
-            run(method)
-
-        unittest.TestCase._callTestMethod = call_test_method
+    unittest.TestCase._callTestMethod = caller(mode)
 
     outcomes = {}
 
@@ -168,7 +191,7 @@ def run_child(module, mode):
 
 
 def compare(module, mode):
-    expected = run_child(module, "cpython")
+    expected = run_child(module, "repeated" if mode == "compiled" else "cpython")
     got = run_child(module, mode)
     if "*" in got:
         got = dict.fromkeys(expected, got["*"])
@@ -182,7 +205,7 @@ def compare(module, mode):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mode", default="plain", choices=["plain", "observed"])
+    parser.add_argument("--mode", default="plain", choices=["plain", "observed", "compiled"])
     parser.add_argument("modules", nargs="*", default=MODULES)
     options = parser.parse_args()
     total = differ = unlisted = 0

@@ -103,7 +103,9 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   } else {
     rebuilder.frames(frames_of(frame));
     rebuilder.effects();
-    if (!rebuilder.failure.empty()) world.distrust(rebuilder.failure + " where the region ends: " + why);
+    if (!rebuilder.failure.empty())
+      cannot_describe(rebuilder.failure + " where the region ends: " + why, rebuilder.failed_on,
+                      rebuilder.failed_below);
   }
   after = guard::ThreadState::now();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
@@ -159,7 +161,8 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
       Rebuilder rebuilder(world, hooks);
       rebuilder.recipe.result = rebuilder.value(ran.result);
       rebuilder.effects();
-      if (!rebuilder.failure.empty()) world.distrust(rebuilder.failure);
+      if (!rebuilder.failure.empty())
+        recording.cannot_describe(rebuilder.failure, rebuilder.failed_on, nullptr);
       observation->recipe = std::move(rebuilder.recipe);
     }
     observation->after = guard::ThreadState::now();
@@ -180,6 +183,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     step.kind = output;
   }
   observation->unsound = world.unsound;
+  if (world.asked_offsets) world.tensors.fix_offsets();
   if (!world.asked_gradients && !hooks.differentiates()) world.tensors.ignore_gradients();
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);

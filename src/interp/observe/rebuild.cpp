@@ -3,6 +3,8 @@
 
 #include <structmember.h>
 
+#include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "interp/call.h"
@@ -62,6 +64,14 @@ bool describes_itself(PyObject* object) {
   return name.starts_with("itertools.") || name.starts_with("operator.");
 }
 
+/// What a Python class is derived from where its instances are immutable values; null.
+PyTypeObject* immutable_base(PyTypeObject* type) {
+  while (interp::is_python_class(type)) type = type->tp_base;
+  static const auto bases = std::to_array<PyTypeObject*>(
+      {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type, &PyBytes_Type});
+  return std::find(bases.begin(), bases.end(), type) != bases.end() ? type : nullptr;
+}
+
 /// What Python 3.12 says of pickling these is for those who do so on purpose.
 bool warns_of_pickling(PyObject* object) {
   return std::string_view(Py_TYPE(object)->tp_name).starts_with("itertools.");
@@ -91,7 +101,9 @@ void Rebuilder::fill(guard::FillStep step) {
 }
 
 int Rebuilder::fail(PyObject* object, const char* why) {
-  if (failure.empty()) failure = std::string("a ") + Py_TYPE(object)->tp_name + " " + why;
+  if (!failure.empty()) return -1;
+  failure = std::string("a ") + Py_TYPE(object)->tp_name + " " + why;
+  failed_on = object;
   return -1;
 }
 
@@ -201,7 +213,37 @@ int Rebuilder::fresh_value(PyObject* object) {
   if (PyExceptionInstance_Check(object)) return exception_value(object);
   if (PyTraceBack_Check(object)) return traceback_value(object);
   if (is_plain_class(type)) return instance_value(object);
+  if (PyTypeObject* base = immutable_base(type)) return immutable_value(object, base);
+  if (PyDictKeys_Check(object)) return view_value(object, "keys");
+  if (PyDictValues_Check(object)) return view_value(object, "values");
+  if (PyDictItems_Check(object)) return view_value(object, "items");
+  if (PyByteArray_CheckExact(object)) {
+    PyRef bytes = PyRef::steal(PyBytes_FromObject(object));
+    return add(Make::call, nullptr, 0, {value(cls), value(bytes.get())});
+  }
   return fail(object, "made by the region cannot be made again");
+}
+
+/// An instance of a Python class on top of int, str, ...
+int Rebuilder::immutable_value(PyObject* object, PyTypeObject* base) {
+  auto* native = reinterpret_cast<PyObject*>(base);
+  PyRef args = PyRef::steal(PyObject_CallMethod(native, "__getnewargs__", "O", object));
+  PyRef make = PyRef::steal(PyObject_GetAttrString(native, "__new__"));
+  if (!args || !make) return PyErr_Clear(), fail(object, "cannot be made again");
+  std::vector<int> parts = {value(make.get()), value(reinterpret_cast<PyObject*>(Py_TYPE(object)))};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args.get()); ++i)
+    parts.push_back(value(PyTuple_GET_ITEM(args.get(), i)));
+  const int made = add(Make::call, nullptr, 0, std::move(parts));
+  fill_attributes(made, object);
+  return made;
+}
+
+/// keys(), values() or items() of a dict.
+int Rebuilder::view_value(PyObject* object, const char* method) {
+  const int dict = value(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict));
+  const int getter = value(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"));
+  PyRef name = PyRef::steal(PyUnicode_InternFromString(method));
+  return add(Make::call, nullptr, 0, {add(Make::call, nullptr, 0, {getter, dict, value(name.get())})});
 }
 
 /// A token comes from setting its variable: making it again sets the variable again.
@@ -513,7 +555,11 @@ void Rebuilder::frames(const std::vector<const interp::Frame*>& frames) {
     bodies_[each->generator] = each;
     item = item->previous_item;
   }
-  for (const interp::Frame* each : frames) frame(*each, each == innermost_);
+  for (size_t i = 0; i < frames.size() && failure.empty(); ++i) {
+    frame(*frames[i], frames[i] == innermost_);
+    if (!failure.empty() && i) failed_below = frames[i - 1];
+  }
+  if (!failure.empty()) return;
   recipe.frames.front().handled = value(item->exc_value == Py_None ? nullptr : item->exc_value);
 }
 

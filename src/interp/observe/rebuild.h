@@ -27,6 +27,8 @@ class Rebuilder {
 
   guard::Recipe recipe;
   std::string failure;
+  PyObject* failed_on = nullptr;                ///< borrowed
+  const interp::Frame* failed_below = nullptr;  ///< the frame that called the one it was met in
 
  private:
   int add(guard::Make make, PyObject* object = nullptr, Py_ssize_t number = 0, std::vector<int> parts = {});
@@ -42,6 +44,8 @@ class Rebuilder {
   int function_value(PyObject* object);
   int cell_value(PyObject* object);
   int described_value(PyObject* object);
+  int immutable_value(PyObject* object, PyTypeObject* base);
+  int view_value(PyObject* object, const char* method);
   int builtin_method_value(PyObject* object);
   int token_value(PyObject* object);
   int instance_value(PyObject* object);
