@@ -242,8 +242,7 @@ void set_generator_state(PyObject* object, const GeneratorState& state) {
     return;
   }
   RawFrame* raw = record_of(generator);
-  std::vector<PyObject*> old(raw->localsplus, raw->localsplus + std::max(raw->stacktop, 0));
-  if (raw->stacktop < 0) old.assign(raw->localsplus, raw->localsplus + raw->f_code->co_nlocalsplus);
+  const std::vector<PyObject*> old(raw->localsplus, raw->localsplus + raw->stacktop);
   PyObject** to = raw->localsplus;
   for (PyObject* value : state.locals) *to++ = Py_XNewRef(value);
   for (PyObject* value : state.stack) *to++ = Py_XNewRef(value);

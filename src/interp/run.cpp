@@ -81,6 +81,13 @@ class Handled {
   _PyErr_StackItem item_;
 };
 
+/// The stacks of the generators in a run that stands still are in motion no more: whoever ends one finds in its
+/// record what it holds.
+void come_to_rest(Frame& innermost) {
+  for (Frame* frame : chain_of(&innermost))
+    if (frame->generator) frame->raw->stacktop = static_cast<int>(frame->sp - frame->raw->localsplus);
+}
+
 }  // namespace
 
 std::atomic<int64_t>& stops() {
@@ -100,9 +107,12 @@ PyObject* run_frame(Frame& frame, Semantics& semantics, bool throwing) {
                          ? run_loop_plain(&frame, static_cast<PlainSemantics&>(semantics), thread, throwing)
                          : run_loop_observed(&frame, semantics, thread, throwing);
   thread.semantics = outer;
-  if (handled && semantics.suspended && !result && !PyErr_Occurred()) {
-    handled->leave_with(*const_cast<Frame*>(bottom_of(*semantics.suspended)));
-    stops() += semantics.counts_stops;
+  if (semantics.suspended && !result && !PyErr_Occurred()) {
+    come_to_rest(*semantics.suspended);
+    if (handled) {
+      handled->leave_with(*const_cast<Frame*>(bottom_of(*semantics.suspended)));
+      stops() += semantics.counts_stops;
+    }
   }
   return result;
 }

@@ -57,6 +57,8 @@ bool iterates_in_python(PyObject* object) {
          type->tp_iternext == python_slots.next || calls_for_items(object);
 }
 
+constexpr int kDeepestPartial = 100;
+
 PyTypeObject* transparent_type = nullptr;
 Py_ssize_t transparent_offset = 0;
 
@@ -115,7 +117,8 @@ void Recording::note_class(PyTypeObject* cls) {
   world.type_attr(cls, interned("__del__"));
 }
 
-void Recording::note_callable(PyObject* callable) {
+void Recording::note_callable(PyObject* callable, int depth) {
+  if (depth > kDeepestPartial) return;  // one that holds itself: the call finds out
   if (PyFunction_Check(callable)) return world.note_function(callable);
   if (PyMethod_Check(callable)) {
     if (!world.find(callable)) return;
@@ -124,7 +127,7 @@ void Recording::note_callable(PyObject* callable) {
   } else if (PyType_Check(callable)) {
     note_class(reinterpret_cast<PyTypeObject*>(callable));
   } else if (is_partial(callable)) {
-    note_callable(world.field(callable, offsetof(PartialObject, function), interned("func")));
+    note_callable(world.field(callable, offsetof(PartialObject, function), interned("func")), depth + 1);
     world.read_whole(world.field(callable, offsetof(PartialObject, args), interned("args")));
     world.read_whole(world.field(callable, offsetof(PartialObject, keywords), interned("keywords")));
   } else if (interp::is_heap_type(Py_TYPE(callable))) {

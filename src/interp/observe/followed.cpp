@@ -75,6 +75,31 @@ const char* why_open(guard::Phase phase) {
 
 }  // namespace
 
+void World::undo_instruction() {
+  for (auto use = used_now_.rbegin(); use != used_now_.rend(); ++use) {
+    Followed& number = followed_.at(use->number);
+    number.used = false;
+    number.expression = use->expression;
+    numbers.facts.resize(use->facts);
+  }
+  used_now_.clear();
+}
+
+void World::stands_for(PyObject* mine, PyObject* number) {
+  originals_[mine] = {PyRef::share(mine), PyRef::share(original(number))};
+}
+
+PyObject* World::original(PyObject* number) const {
+  if (const auto at = originals_.find(number); at != originals_.end()) return at->second.second.get();
+  if (!PyLong_CheckExact(number) || !followed_.count(number)) return number;
+  int overflow = 0;
+  const long value = PyLong_AsLongAndOverflow(number, &overflow);
+  if (overflow || value < -5 || value > 256) return number;
+  PyObject* shared = PyLong_FromLong(value);  // CPython has one object for each of these
+  Py_DECREF(shared);
+  return shared;
+}
+
 void World::use(PyObject* object) {
   if ((lazy_.empty() && followed_.empty() && late_.empty()) || !object) return;
   if (late_.count(object)) return late_use();
@@ -84,6 +109,7 @@ void World::use(PyObject* object) {
       if (number.used) return;
       const guard::Phase phase = phase_of(object);
       if (phase != guard::Phase::check) end_region(why_open(phase));
+      used_now_.push_back({object, number.expression, numbers.facts.size()});
       number.used = true;
       if (phase != guard::Phase::check) return;
       if (!number.expression.is_const())

@@ -1,6 +1,7 @@
 // interp/observe/native_watch.cpp: see native_watch.h. A frame evaluator stands in for CPython's meanwhile.
 #include "interp/observe/native_watch.h"
 
+#include "interp/errors.h"
 #include "interp/thread.h"
 
 namespace bolt::observe {
@@ -74,7 +75,10 @@ PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int t
   if (!watched || is_helper(frame->f_code) || only_makes_generator(frame) ||
       only_ends_generator(frame, throwing) || only_looks_on(thread))
     return below_us(thread, frame, throwing);
+  // generator.throw() comes with the exception that it throws.
+  PyObject* thrown = throwing && PyErr_Occurred() ? interp::take_raised() : nullptr;
   watched->entered(frame->f_code);
+  if (thrown) interp::set_raised(thrown);
   // One function is enough to know, and what a harmless one calls is harmless.
   const NativeWatch::Pause inside;
   return below_us(thread, frame, throwing);

@@ -94,6 +94,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   if (!drop && !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
   if (auto& facts = world.notes->facts; facts.size() > facts_before_) facts.resize(facts_before_);
+  world.undo_instruction();
   on = false;
   breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
   check_awaited();
@@ -129,11 +130,33 @@ bool Recording::before_instruction(Frame& frame) {
   if (!on) return interp::bottom_of(frame) != entry;
   ++instructions;
   facts_before_ = world.notes->facts.size();
+  world.begin_instruction();
   if (const std::string* why = never_past(frame)) end_here(frame, *why);
   return true;
 }
 
 namespace {
+
+/// `visit` gets every local and every value on the stack of a run.
+template <class Visit>
+void for_each_slot(const Frame& innermost, Visit visit) {
+  for (const Frame* frame : frames_of(innermost)) {
+    for (int i = 0; i < frame->local_count(); ++i)
+      if (frame->locals()[i]) visit(frame->locals()[i]);
+    for (PyObject** at = frame->stack_base(); at < frame->sp; ++at)
+      if (*at) visit(*at);
+  }
+}
+
+/// The user's own numbers again, where copies stood for them.
+void give_numbers_back(const World& world, Ran& ran) {
+  auto back = [&](PyObject*& slot) {
+    if (!is_number(slot)) return;
+    if (PyObject* own = world.original(slot); own != slot) Py_SETREF(slot, Py_NewRef(own));
+  };
+  if (ran.suspended) for_each_slot(*ran.suspended, back);
+  if (ran.result) back(ran.result);
+}
 
 /// What was recorded, once the run has returned or stands still.
 std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadState& before,
@@ -170,6 +193,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   }
   observation->breaks = std::move(recording.breaks);
   observation->retry = recording.retry;
+  give_numbers_back(world, ran);
   if (world.asked_open()) world.distrust("something asked what a number is that only the run knows");
   observation->unsound = world.unsound;
   observation->size_facts = world.notes->facts;
@@ -226,17 +250,14 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
 namespace {
 
 /// Gives every number in the frames an address of its own, so that it can be told apart (World::carried).
-void own_numbers(Frame& innermost) {
-  auto own = [](PyObject*& slot) {
-    if (!slot || !is_number(slot)) return;
+void own_numbers(World& world, Frame& innermost) {
+  for_each_slot(innermost, [&](PyObject*& slot) {
+    if (!is_number(slot)) return;
     PyObject* mine = own_number(slot);
     if (!mine) return PyErr_Clear();
+    world.stands_for(mine, slot);
     Py_SETREF(slot, mine);
-  };
-  for (const Frame* frame : frames_of(innermost)) {
-    for (int i = 0; i < frame->local_count(); ++i) own(frame->locals()[i]);
-    for (PyObject** at = frame->stack_base(); at < frame->sp; ++at) own(*at);
-  }
+  });
 }
 
 }  // namespace
@@ -247,7 +268,7 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
   guard::ThreadState thread = guard::ThreadState::now();
   world.tree->root_names = root_names_of(innermost);
   Py_ssize_t index = 0;
-  own_numbers(innermost);
+  own_numbers(world, innermost);
   for (PyObject* object : roots_of(innermost)) {
     guard::Source* root = world.tree->root(index++);
     if (object)

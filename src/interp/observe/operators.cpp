@@ -116,11 +116,13 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
   if (on) {
     note_special(container, names_of.setitem_);
     touch(frame, key, true);
-    if (is_understood_container(container))
+    if (PyDict_Check(container) && world.find(container) && !World::is_plain_key(key))
+      end_here(frame, "a dictionary from outside is written by a key that is an object");
+    if (on && is_understood_container(container) && !PyTuple_Check(container))
       world.about_to_write(container);
-    else
+    else if (on)
       touch(frame, container);
-    mark(frame);
+    if (on) mark(frame);
   }
   int status = Semantics::set_item(frame, container, key, value);
   end_if_wanted(frame);
@@ -133,7 +135,7 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
     note_special(container, names_of.delitem_);
     touch(frame, key, true);
     if (PyDict_Check(container)) world.dict_get(container, key);
-    if (is_understood_container(container))
+    if (is_understood_container(container) && !PyTuple_Check(container))
       world.about_to_write(container);
     else
       touch(frame, container);
@@ -235,6 +237,7 @@ bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
     // No number is None, whatever its value.
     if (left != Py_None && right != Py_None) world.use(left), world.use(right);
     world.compared(left, right);
+    left = world.original(left), right = world.original(right);
   }
   return Semantics::is_same(frame, left, right);
 }

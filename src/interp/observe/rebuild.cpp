@@ -64,12 +64,26 @@ bool describes_itself(PyObject* object) {
   return name.starts_with("itertools.") || name.starts_with("operator.");
 }
 
+/// A class of C with a __reduce__ of its own: dates, decimals, iterators that are not listed above.
+bool tells_how_to_make(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (interp::is_python_class(type)) return false;
+  PyObject* own = _PyType_Lookup(type, PyRef::steal(PyUnicode_InternFromString("__reduce__")).get());
+  return own && own != PyDict_GetItemString(interp::type_dict(&PyBaseObject_Type), "__reduce__");
+}
+
 /// What a Python class is derived from where its instances are immutable values; null.
 PyTypeObject* immutable_base(PyTypeObject* type) {
   while (interp::is_python_class(type)) type = type->tp_base;
   static const auto bases = std::to_array<PyTypeObject*>(
       {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type, &PyBytes_Type});
   return std::find(bases.begin(), bases.end(), type) != bases.end() ? type : nullptr;
+}
+
+/// The elements as C has them: a Python class may have an __iter__ of its own.
+PyRef native_list(PyObject* object, PyTypeObject* native) {
+  PyRef iterator = PyRef::steal(native->tp_iter(object));
+  return PyRef::steal(iterator ? PySequence_List(iterator.get()) : nullptr);
 }
 
 /// What Python 3.12 says of pickling these is for those who do so on purpose.
@@ -174,10 +188,14 @@ int Rebuilder::fresh_value(PyObject* object) {
   if (PyDict_Check(object)) return dict_value(object);
   if (PyAnySet_Check(object)) return set_value(object);
   if (is_deque(object)) {
-    PyRef list = PyRef::steal(PySequence_List(object));
+    PyRef list = native_list(object, native_type("collections", "deque"));
     PyRef limit = PyRef::steal(PyObject_GetAttrString(object, "maxlen"));
     Py_ssize_t maxlen = limit && limit.get() != Py_None ? PyLong_AsSsize_t(limit.get()) : -1;
-    return add(Make::deque, nullptr, maxlen, items(list.get()));
+    if (!list) return PyErr_Clear(), fail(object, "cannot be made again");
+    const bool exact = Py_IS_TYPE(object, native_type("collections", "deque"));
+    const int made = add(Make::deque, exact ? nullptr : cls, maxlen, items(list.get()));
+    if (!exact) fill_attributes(made, object);
+    return made;
   }
   if (PyWeakref_CheckRefExact(object) && !reinterpret_cast<PyWeakReference*>(object)->wr_callback) {
     PyObject* referent = reinterpret_cast<PyWeakReference*>(object)->wr_object;
@@ -209,9 +227,20 @@ int Rebuilder::fresh_value(PyObject* object) {
     return made;
   }
   if (PyContextToken_CheckExact(object)) return token_value(object);
-  if (interp::is_interpreted_generator(object) || PyGen_CheckExact(object)) return generator_value(object);
+  if (interp::is_interpreted_generator(object) || PyGen_CheckExact(object) || PyCoro_CheckExact(object) ||
+      PyAsyncGen_CheckExact(object))
+    return generator_value(object);
   if (PyExceptionInstance_Check(object)) return exception_value(object);
   if (PyTraceBack_Check(object)) return traceback_value(object);
+  if (Py_IS_TYPE(object, &_PyMethodWrapper_Type)) {
+    PyRef getattr = PyRef::share(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"));
+    PyRef self = PyRef::steal(PyObject_GetAttrString(object, "__self__"));
+    PyRef name = PyRef::steal(PyObject_GetAttrString(object, "__name__"));
+    PyRef again = PyRef::steal(self && name ? PyObject_GetAttr(self.get(), name.get()) : nullptr);
+    if (again && Py_IS_TYPE(again.get(), &_PyMethodWrapper_Type))
+      return add(Make::call, nullptr, 0, {value(getattr.get()), value(self.get()), value(name.get())});
+    return PyErr_Clear(), fail(object, "made by the region cannot be made again");
+  }
   if (is_plain_class(type)) return instance_value(object);
   if (PyTypeObject* base = immutable_base(type)) return immutable_value(object, base);
   if (PyDictKeys_Check(object)) return view_value(object, "keys");
@@ -221,6 +250,7 @@ int Rebuilder::fresh_value(PyObject* object) {
     PyRef bytes = PyRef::steal(PyBytes_FromObject(object));
     return add(Make::call, nullptr, 0, {value(cls), value(bytes.get())});
   }
+  if (tells_how_to_make(object)) return described_value(object);
   return fail(object, "made by the region cannot be made again");
 }
 
@@ -293,7 +323,8 @@ int Rebuilder::dict_value(PyObject* object) {
 }
 
 int Rebuilder::set_value(PyObject* object) {
-  PyRef list = PyRef::steal(PySequence_List(object));
+  PyRef list = native_list(object, &PySet_Type);
+  if (!list) return PyErr_Clear(), fail(object, "cannot be made again");
   if (PyFrozenSet_CheckExact(object)) return add(Make::frozenset, nullptr, 0, items(list.get()));
   bool exact = PySet_CheckExact(object);
   int made = made_[object] = add(Make::set, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
@@ -336,9 +367,8 @@ int Rebuilder::builtin_method_value(PyObject* object) {
 /// By its own description: (iter, (what is left,)[, position]).
 int Rebuilder::described_value(PyObject* object) {
   PyRef state = PyRef::steal(reduced(object));
-  if (!state || !PyTuple_Check(state.get()) || PyTuple_GET_SIZE(state.get()) < 2) {
-    return fail(object, "cannot be made again");
-  }
+  const Py_ssize_t said = state && PyTuple_Check(state.get()) ? PyTuple_GET_SIZE(state.get()) : 0;
+  if (said < 2 || said > 3) return fail(object, "cannot be made again");
   PyObject* args = PyTuple_GET_ITEM(state.get(), 1);
   // What module operator makes never changes: one that rests on constants alone is itself one.
   const bool constant = !Py_TYPE(object)->tp_iternext && guard::is_leaf(args);
@@ -465,6 +495,11 @@ void Rebuilder::fill_attributes(int made, PyObject* object) {
 }
 
 void Rebuilder::dict_effect(int target, PyObject* before, PyObject* now) {
+  for (PyObject* dict : {before, now})
+    if (!World::has_plain_keys(dict)) {
+      fail(now, "is written that has keys which Python code compares");
+      return;
+    }
   Py_ssize_t position = 0;
   PyObject *key, *item;
   while (PyDict_Next(before, &position, &key, &item))

@@ -191,7 +191,7 @@ class Recording final : public interp::Semantics {
   bool note_answer(PyObject* object, PyObject* descriptor, PyObject* value);
   void note_descriptor(PyObject* found);
   PyObject* getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name);
-  void note_callable(PyObject* callable);
+  void note_callable(PyObject* callable, int depth = 0);
   PyObject* call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                          PyObject* kwnames);
   void use_as_key(Frame& frame, PyObject* object);

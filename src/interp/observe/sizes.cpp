@@ -16,7 +16,8 @@ void Recording::note_slices(PyObject* tensor, PyObject* key) {
     if (!PySlice_Check(part)) continue;
     PyObject* stop = reinterpret_cast<PySliceObject*>(part)->stop;
     if (!PyLong_CheckExact(stop) || world.followed(stop)) continue;
-    const int64_t end = PyLong_AsLongLong(stop);
+    int overflow = 0;
+    const int64_t end = PyLong_AsLongLongAndOverflow(stop, &overflow);  // beyond that: -1
     const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
     for (int d = 0; end >= 0 && d < guard::rank_of(impl); ++d)  // which dimension it cuts is not looked for
       if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
@@ -37,7 +38,9 @@ PyObject* reduce(Recording& recording, const std::string& name, const std::vecto
   if (numbers.empty()) return nullptr;
   bool followed = false;
   for (PyObject* n : numbers) {
+    int overflow = 0;
     if (!PyLong_CheckExact(n) || (world.follows_number(n) && !world.followed(n))) return nullptr;
+    if (PyLong_AsLongLongAndOverflow(n, &overflow); overflow) return nullptr;
     followed |= world.followed(n) != nullptr;
   }
   if (!followed) return nullptr;

@@ -28,7 +28,7 @@ PyObject* none_if(int status) { return status < 0 ? nullptr : Py_NewRef(Py_None)
 PyObject* boolean(int status) { return status < 0 ? nullptr : Py_NewRef(status ? Py_True : Py_False); }
 
 PyObject* get_attribute(const Call& c) {
-  if (c.nargs < 2 || !PyUnicode_Check(c.args[1])) return nullptr;
+  if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyUnicode_Check(c.args[1])) return nullptr;
   PyObject* value = c.recording.get_attr(c.frame, c.args[0], c.args[1]);
   if (value || c.nargs < 3 || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
   PyErr_Clear();
@@ -92,7 +92,7 @@ PyObject* is_instance(const Call& c) {
   if (answer || PyErr_Occurred() || c.nargs != 2) return answer;
   NativeWatch watch(c.recording.hooks());
   answer = boolean(PyObject_IsInstance(c.args[0], c.args[1]));
-  if (!watch.seen().empty()) c.recording.world.distrust("CPython ran " + watch.seen() + " in isinstance()");
+  if (!watch.seen().empty()) c.recording.met_unseen(watch.seen());
   return answer;
 }
 
@@ -126,7 +126,7 @@ PyObject* length(const Call& c) {
 PyObject* iterate(const Call& c) { return c.nargs == 1 ? c.recording.get_iter(c.frame, c.args[0]) : nullptr; }
 
 PyObject* next_item(const Call& c) {
-  if (c.nargs < 1 || !Py_TYPE(c.args[0])->tp_iternext) return nullptr;
+  if (c.nargs < 1 || c.nargs > 2 || c.kwnames || !Py_TYPE(c.args[0])->tp_iternext) return nullptr;
   PyObject* value = c.recording.iter_next(c.frame, c.args[0]);
   if (value || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration))) return value;
   if (c.nargs > 1) {
@@ -139,6 +139,15 @@ PyObject* next_item(const Call& c) {
 
 PyObject* text(const Call& c) {
   if (c.nargs != 1 || c.kwnames) return nullptr;
+  // Formatting makes a str of what __str__ gives; str() leaves it what it is.
+  PyTypeObject* type = Py_TYPE(c.args[0]);
+  PyObject* method = interp::is_python_class(type) ? c.recording.world.type_attr(type, names_of.str_) : nullptr;
+  if (method && PyFunction_Check(method)) {
+    PyRef made = PyRef::steal(interp::call_required(c.recording, c.frame, c.args[0], names_of.str_, {}));
+    if (made && !PyUnicode_Check(made.get()))
+      PyErr_Format(PyExc_TypeError, "__str__ returned non-string (type %.200s)", Py_TYPE(made.get())->tp_name);
+    return made && PyUnicode_Check(made.get()) ? made.release() : nullptr;
+  }
   return c.recording.format_value(c.frame, c.args[0], 1, nullptr);
 }
 
@@ -147,8 +156,8 @@ PyObject* representation(const Call& c) {
 }
 
 PyObject* formatted(const Call& c) {
-  return c.nargs ? c.recording.format_value(c.frame, c.args[0], 0, c.nargs > 1 ? c.args[1] : nullptr)
-                 : nullptr;
+  if (!c.nargs || c.nargs > 2 || c.kwnames || (c.nargs == 2 && !PyUnicode_Check(c.args[1]))) return nullptr;
+  return c.recording.format_value(c.frame, c.args[0], 0, c.nargs > 1 ? c.args[1] : nullptr);
 }
 
 /// Without a spec it is str(); with one, an error that object words.
@@ -268,7 +277,7 @@ PyObject* import_module(const Call& c) {
 PyObject* nothing_read(const Call&) { return nullptr; }
 
 PyObject* dict_get(const Call& c) {
-  if (c.nargs < 2 || !PyDict_Check(c.args[0])) return nullptr;
+  if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyDict_Check(c.args[0])) return nullptr;
   PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
   if (!value && PyErr_Occurred()) return nullptr;
   return Py_NewRef(value ? value : c.nargs > 2 ? c.args[2] : Py_None);
@@ -532,7 +541,11 @@ PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& ro
                          size_t nargs, PyObject* kwnames, bool* handled) {
   auto at = handlers.find(row.name);
   Call call{recording, frame, args, nargs, kwnames};
+  *handled = true;
+  // A __repr__ that is object's __str__, which asks for __repr__.
+  if (Py_EnterRecursiveCall(" while calling a Python object")) return nullptr;
   PyObject* result = (at == handlers.end() ? set_state : at->second)(call);
+  Py_LeaveRecursiveCall();
   *handled = result || PyErr_Occurred();
   return result;
 }

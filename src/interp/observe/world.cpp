@@ -409,6 +409,16 @@ bool World::is_identity(PyObject* number) const {
   return false;
 }
 
+bool World::is_plain_key(PyObject* key) { return is_key(key) || is_hashed_by_identity(key); }
+
+bool World::has_plain_keys(PyObject* dict) {
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value))
+    if (!is_plain_key(key)) return false;
+  return true;
+}
+
 void World::about_to_write(PyObject* container, bool appends) {
   Known* known = find(container);
   if (!known) return;

@@ -99,6 +99,14 @@ class World {
     if (is_scalar(object)) use(object);
   }
   void use_all();
+  /// The instruction in progress is the first that is not part of the region: what it used is as it was.
+  void begin_instruction() { used_now_.clear(); }
+  void undo_instruction();
+
+  /// `mine` stands for `number` in what is recorded: who asks which object it is means the other.
+  void stands_for(PyObject* mine, PyObject* number);
+  /// The object that eager has in the place of a number; borrowed.
+  PyObject* original(PyObject* number) const;
 
   // -- Late texts and tensors (late.cpp)
   // ----------------------------------------------------------------------------------------------------
@@ -198,6 +206,9 @@ class World {
 
   // -- Writes
   // ------------------------------------------------------------------------------------------------------
+  /// Looking one up runs no Python code.
+  static bool is_plain_key(PyObject* key);
+  static bool has_plain_keys(PyObject* dict);
   /// `appends`: the write only adds at the end of a list.
   void about_to_write(PyObject* container, bool appends = false);
   void about_to_write_field(PyObject* object, Py_ssize_t offset, PyObject* name);
@@ -237,6 +248,13 @@ class World {
     int step = -1;   ///< -1: none so far
     bool used = false;
   };
+  struct Use {
+    PyObject* number;  ///< in followed_
+    Sym expression;
+    size_t facts;  ///< of numbers, before
+  };
+  std::vector<Use> used_now_;
+  std::unordered_map<PyObject*, std::pair<PyRef, PyRef>> originals_;  ///< the number itself held, what it is
   std::unordered_map<PyObject*, Late> late_;
   PyObject* follow_leaf(PyObject* number, Source* source);
   PyObject* follow_step(PyObject* number, int step);
