@@ -86,10 +86,7 @@ struct Kitchen {
     if (!made) return nullptr;
     auto* function = reinterpret_cast<PyFunctionObject*>(made);
     Py_XSETREF(function->func_name, Py_NewRef(at(step.parts[2])));
-    if (at(step.parts[4])) PyFunction_SetDefaults(made, at(step.parts[4]));
-    if (at(step.parts[5])) PyFunction_SetKwDefaults(made, at(step.parts[5]));
-    if (at(step.parts[6])) PyFunction_SetClosure(made, at(step.parts[6]));
-    if (at(step.parts[7])) Py_XSETREF(function->func_dict, Py_NewRef(at(step.parts[7])));
+    if (at(step.parts[4])) PyFunction_SetClosure(made, at(step.parts[4]));
     return made;
   }
 
@@ -128,7 +125,14 @@ struct Kitchen {
     if (PyObject* function = at(step.parts[0])) return interp::make_bare_generator(function);
     PyRef globals = PyRef::steal(PyDict_New());
     PyRef function = PyRef::steal(globals ? PyFunction_New(step.object.get(), globals.get()) : nullptr);
-    return function ? interp::make_bare_generator(function.get()) : nullptr;
+    if (!function) return nullptr;
+    // One that is over has let go of everything; making it takes the cells that its code asks for.
+    if (const int cells = reinterpret_cast<PyCodeObject*>(step.object.get())->co_nfreevars) {
+      PyRef closure = PyRef::steal(PyTuple_New(cells));
+      for (int i = 0; closure && i < cells; ++i) PyTuple_SET_ITEM(closure.get(), i, PyCell_New(nullptr));
+      if (!closure || PyFunction_SetClosure(function.get(), closure.get()) < 0) return nullptr;
+    }
+    return interp::make_bare_generator(function.get());
   }
 
   /// An output is nobody else's, so its class can be changed: where it is a leaf of autograd's graph, another

@@ -29,7 +29,7 @@ enum class Make : uint8_t {
   frozenset,
   deque,  ///< `number`: maxlen or -1
   slice,
-  function,     ///< parts: code, globals, name, qualname, defaults, kwdefaults, closure, dict
+  function,     ///< parts: code, globals, name, qualname, closure; the rest is filled in
   method,       ///< parts: function, self
   cell,         ///< filled by fill
   partial,      ///< parts: func, args, keywords

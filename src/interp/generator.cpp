@@ -242,7 +242,9 @@ void set_generator_state(PyObject* object, const GeneratorState& state) {
     return;
   }
   RawFrame* raw = record_of(generator);
-  const std::vector<PyObject*> old(raw->localsplus, raw->localsplus + raw->stacktop);
+  // Of one that is running, in a run further out, only the locals are known.
+  const int top = raw->stacktop < 0 ? raw->f_code->co_nlocalsplus : raw->stacktop;
+  const std::vector<PyObject*> old(raw->localsplus, raw->localsplus + top);
   PyObject** to = raw->localsplus;
   for (PyObject* value : state.locals) *to++ = Py_XNewRef(value);
   for (PyObject* value : state.stack) *to++ = Py_XNewRef(value);

@@ -396,6 +396,37 @@ for b in (
         "sorted(k for k in vars(net))",
         "net.weight.requires_grad",
     )
+# what a region's end must not lose
+for b in (
+    "for i in range(6):\n    if i > 1: a.append(i)\nreturn x*len(a)",
+    "for i in [7, 300, 5, 1000, 2]:\n    if i > 4: a.append(i * 2)\nreturn x*len(a)",
+    "for i, v in enumerate([3.5, 1.5, 2.5]):\n    if v > 2: a.append(int(v) + i)\nreturn x*len(a)",
+    "n = 0\nwhile n < 5:\n    n += 1\n    a.append(n)\nreturn x*n",
+    "for i in range(4):\n    a.append(i)\n    if i is 2: a.append(99)\nreturn x*len(a)",
+    "for i in range(4):\n    a.append(min(i, 1 << 70))\nreturn x*len(a)",
+):
+    E("a=array.array('i')", b, "list(a)")
+E("", "a = array.array('i')\ndef g(n):\n    a.append(n)\n    return g(n - 1) if n else x\nreturn g(3)*len(a)")
+E("", "def g(n):\n    g.calls = getattr(g, 'calls', 0) + 1\n    return g(n - 1) if n else x\ng(3)\nreturn g, g.calls")
+E(
+    "def f():\n    try:\n        raise KeyError('a')\n    except Exception:\n        yield 1",
+    "g = f()\nnext(g)\ntry:\n    g.throw(ValueError)\nexcept ValueError as e:\n    return x*len(repr(e.__context__))",
+)
+E("class Int(int): pass", "i = Int(3)\ni.pair = x*2\nreturn [Int(v) for v in range(3)], i.pair")
+E(
+    "class R:\n    def __repr__(s): return str(s)\nR.__str__ = R.__repr__",
+    "try:\n    return repr(R())\nexcept RecursionError:\n    return x",
+)
+E("p=functools.partial(print)\np.__setstate__((p, (), {}, {}))", "return x * len(repr(p))")
+E(
+    "",
+    "def one():\n    yield 0\n    yield from two()\ndef two():\n    yield 1\ng = one()\nl = list(g)\na = array.array('i', l)\nreturn x*len(l), list(g)",
+)
+E("async def co(v): return v", "c = co(3)\ntry:\n    c.send(None)\nexcept StopIteration as e:\n    return x*e.value")
+E(
+    "class L:\n    @functools.cached_property\n    def c(s):\n        return 2 if x0.sum() > 0 else 3\nx0=torch.ones(2)",
+    "l = L()\nreturn x*l.c + l.c",
+)
 # outputs
 for e in (
     "[x*2]*2",

@@ -82,21 +82,21 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   std::vector<PyObject*> all;  // with self first
   if (self) all.push_back(self);
   all.insert(all.end(), args, args + total);
-  if (!kwnames && all.size() == nargs + (self ? 1 : 0)) {
+  // A Python class on top of a native one makes more than that does.
+  const bool derived =
+      PyType_Check(callable) && interp::is_python_class(reinterpret_cast<PyTypeObject*>(callable));
+  if (!derived && !kwnames && all.size() == nargs + (self ? 1 : 0)) {
     PyObject* number = take_data(frame, row, all);
     if (!number && !PyErr_Occurred()) number = early_call(row, callable, all, self, kwnames);
     if (number || PyErr_Occurred()) return number;
   }
-  if (world.follows() && on) {
+  if (!derived && world.follows() && on) {
     bool handled = false;
     PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
     if (handled) return result;
   }
   // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
   // may. Operations in disguise look inside their operands by themselves.
-  // A Python class on top of a native one makes more than that does.
-  const bool derived =
-      PyType_Check(callable) && interp::is_python_class(reinterpret_cast<PyTypeObject*>(callable));
   const bool special = row.kind == Kind::special && !derived;
   if (row.kind != Kind::appends && !row.is(Trait::hands_on))
     for (PyObject* each : all) special ? world.use_scalar(each) : world.use(each);

@@ -334,19 +334,43 @@ int Rebuilder::set_value(PyObject* object) {
 
 int Rebuilder::function_value(PyObject* object) {
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
-  return add(Make::function, nullptr, 0,
-             {value(function->func_code),
-              value(reinterpret_cast<PyObject*>(world_.pin(function->func_globals).object.get())),
-              value(function->func_name), value(function->func_qualname), value(function->func_defaults),
-              value(function->func_kwdefaults), value(function->func_closure), value(function->func_dict)});
+  // Whatever it holds may hold the function. Its cells must be there when it is made, since generators of it
+  // take them; what is in them, and the rest, comes after.
+  std::vector<PyObject*> cells;
+  PyObject* closure = function->func_closure;
+  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
+    PyObject* cell = PyTuple_GET_ITEM(closure, i);
+    if (world_.find(cell) || made_.count(cell)) continue;
+    held_.push_back(PyRef::share(cell));
+    made_[cell] = add(Make::cell);
+    cells.push_back(cell);
+  }
+  const int made = made_[object] =
+      add(Make::function, nullptr, 0,
+          {value(function->func_code),
+           value(reinterpret_cast<PyObject*>(world_.pin(function->func_globals).object.get())),
+           value(function->func_name), value(function->func_qualname), value(closure)});
+  for (PyObject* cell : cells) fill_cell(cell);
+  auto part = [&](PyObject* held, size_t offset) {
+    const int inside = value(held);
+    if (held) fill({Fill::field, made, -1, inside, static_cast<Py_ssize_t>(offset)});
+  };
+  part(function->func_defaults, offsetof(PyFunctionObject, func_defaults));
+  part(function->func_kwdefaults, offsetof(PyFunctionObject, func_kwdefaults));
+  fill_attributes(made, object);
+  return made;
+}
+
+void Rebuilder::fill_cell(PyObject* cell) {
+  PyObject* contents = PyCell_GET(cell);
+  if (!contents) return;
+  const int target = made_[cell], inside = value(contents);
+  fill({Fill::cell, target, -1, inside, 0});
 }
 
 int Rebuilder::cell_value(PyObject* object) {
-  int made = made_[object] = add(Make::cell);
-  if (PyObject* contents = PyCell_GET(object)) {
-    int inside = value(contents);
-    fill({Fill::cell, made, -1, inside, 0});
-  }
+  const int made = made_[object] = add(Make::cell);
+  fill_cell(object);
   return made;
 }
 
@@ -568,6 +592,13 @@ void Rebuilder::effects() {
   for (const PyRef& generator : world_.resumed) {
     int target = value(generator.get());
     recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator.get()), {}});
+  }
+  for (const PyRef& lock : world_.locks) {
+    PyRef acquire = PyRef::steal(PyObject_GetAttrString(lock.get(), "acquire"));
+    const int target = value(acquire.get());
+    recipe.call_sites.emplace_back();
+    recipe.effects.push_back(
+        {Effect::call, target, -1, -1, static_cast<Py_ssize_t>(recipe.call_sites.size()) - 1, {}});
   }
   for (const DelayedCall& call : world_.calls) {
     std::vector<int> args;

@@ -43,6 +43,7 @@ class Rebuilder {
   int set_value(PyObject* object);
   int function_value(PyObject* object);
   int cell_value(PyObject* object);
+  void fill_cell(PyObject* cell);
   int described_value(PyObject* object);
   int immutable_value(PyObject* object, PyTypeObject* base);
   int view_value(PyObject* object, const char* method);

@@ -7,6 +7,7 @@
 #include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
+#include "interp/thread.h"
 
 namespace bolt::observe {
 namespace {
@@ -253,11 +254,27 @@ PyObject* native_context(const Call& c) {
   return nullptr;
 }
 
-/// functools.cached_property guards its dict with a lock, which a compiled call has no need of.
-PyObject* lock(const Call& c) {
+/// functools.cached_property guards its dict with a lock, which a compiled call has no need of, unless the
+/// region ends while it is held.
+bool is_lock_of_functools(const Call& c) {
   PyObject* module = PyDict_GetItemString(c.frame.func()->func_globals, "__name__");
-  if (!module || !PyUnicode_Check(module) || PyUnicode_CompareWithASCIIString(module, "functools") != 0)
+  return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "functools") == 0;
+}
+
+PyObject* enter_lock(const Call& c) {
+  if (is_lock_of_functools(c) && c.nargs == 1)
+    c.recording.world.locks.push_back(PyRef::share(c.args[0]));
+  else
     c.recording.end_here(c.frame, "a lock is used");
+  return nullptr;
+}
+
+PyObject* leave_lock(const Call& c) {
+  auto& locks = c.recording.world.locks;
+  if (is_lock_of_functools(c) && c.nargs && !locks.empty() && locks.back().get() == c.args[0])
+    locks.pop_back();
+  else
+    c.recording.end_here(c.frame, "a lock is released");
   return nullptr;
 }
 
@@ -508,8 +525,8 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"reversed", reversed_items},
     {"torch._C.__enter__", native_context},
     {"torch._C.__exit__", native_context},
-    {"_thread.RLock.__enter__", lock},
-    {"_thread.RLock.__exit__", lock},
+    {"_thread.RLock.__enter__", enter_lock},
+    {"_thread.RLock.__exit__", leave_lock},
     {"object.__hash__", nothing_read},
     {"object.__repr__", nothing_read},
     {"object.__str__", representation},
@@ -543,6 +560,7 @@ PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& ro
   Call call{recording, frame, args, nargs, kwnames};
   *handled = true;
   // A __repr__ that is object's __str__, which asks for __repr__.
+  if (interp::check_c_stack(interp::this_thread()) < 0) return nullptr;
   if (Py_EnterRecursiveCall(" while calling a Python object")) return nullptr;
   PyObject* result = (at == handlers.end() ? set_state : at->second)(call);
   Py_LeaveRecursiveCall();

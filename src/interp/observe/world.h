@@ -124,6 +124,7 @@ class World {
   int64_t version_of(PyObject* tensor) const;
   std::vector<Awaited> awaited;
   std::vector<DelayedCall> calls;
+  std::vector<PyRef> locks;    ///< that the run holds
   std::vector<PyRef> resumed;  ///< generators from outside that the run went on with
 
   // -- Numbers that differ between calls (followed.cpp)
