@@ -319,6 +319,8 @@ bool Recipe::run(const std::vector<PyRef>& objects, PyObject* const* tensors,
   }
   for (const EffectStep& step : effects)
     if (!kitchen.apply(step)) return false;
+  for (const FillStep& step : positions)
+    if (!kitchen.fill(step)) return false;
   return true;
 }
 

@@ -118,6 +118,7 @@ struct Recipe {
   std::vector<MakeStep> makes;
   std::vector<FillStep> fills;
   std::vector<EffectStep> effects;
+  std::vector<FillStep> positions;  ///< of iterators: set once what they go through is as the run left it
   int result = -1;                  ///< value returned
   std::vector<FrameRecipe> frames;  ///< region ended inside a call: where to go on
   std::vector<GeneratorRecipe> generators;

@@ -412,6 +412,27 @@ E(
     "def f():\n    try:\n        raise KeyError('a')\n    except Exception:\n        yield 1",
     "g = f()\nnext(g)\ntry:\n    g.throw(ValueError)\nexcept ValueError as e:\n    return x*len(repr(e.__context__))",
 )
+E(
+    "class SL(list):\n    __slots__ = ('h',)\nclass SS(set): pass",
+    "l = SL([1])\nl.h = x*2\ns = SS([1])\ns.h = x*3\nreturn l, l.h, s, s.h",
+)
+E(
+    "class W(dict):\n    __setattr__ = dict.__setitem__\n    __getattr__ = dict.__getitem__\nw = W()",
+    "w.y = x*2\nreturn w.y",
+    "dict(w)",
+)
+E(
+    "a=array.array('i')\nclass L:\n    pass\nl = L()\nl.items = [1]",
+    "l.items.append(2)\nl.items.append(3)\nr = []\nfor i in l.items:\n    if i == 2: a.append(i)\n    r.append(i)\ndel l.items[1:]\nreturn x*len(r), r",
+    "l.items",
+    "list(a)",
+)
+E(
+    "class De:\n    def __set__(s, o, v): o.__dict__['d'] = v\nclass P:\n    d = De()\np = P()",
+    "before = type(p.d).__name__\np.d = x*2\nreturn before, p.d",
+    "sorted(vars(p))",
+)
+E("class C: pass", "try:\n    object.__setattr__(C, 'q', 1)\nexcept TypeError:\n    return x", "vars(C).get('q')")
 E("class Int(int): pass", "i = Int(3)\ni.pair = x*2\nreturn [Int(v) for v in range(3)], i.pair")
 E(
     "class R:\n    def __repr__(s): return str(s)\nR.__str__ = R.__repr__",

@@ -201,7 +201,7 @@ PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name)
   PyRef descriptor = PyRef::share(world.type_attr(type, name));
   PyObject* found = descriptor.get();
   note_descriptor(found);
-  if (found && PyDescr_IsData(found)) {
+  if (found && PyDescr_IsData(found) && Py_TYPE(found)->tp_descr_get) {
     if (const PyMemberDef* member = object_member(found)) {
       PyObject* value = world.field(object, member->offset, name);
       if (value) return Py_NewRef(value);
@@ -245,7 +245,7 @@ PyObject* Recording::class_get(Frame& frame, PyObject* object, PyObject* name) {
   world.note_lookup(meta);
   PyRef of_meta = PyRef::share(world.type_attr(meta, name));
   note_descriptor(of_meta.get());
-  if (of_meta && PyDescr_IsData(of_meta.get())) {
+  if (of_meta && PyDescr_IsData(of_meta.get()) && Py_TYPE(of_meta.get())->tp_descr_get) {
     if (same_text(name, "__dict__")) end_here(frame, "the __dict__ of a class is read");
     PyRef value = PyRef::steal(bind(frame, of_meta.get(), object, meta));
     const bool native = Py_TYPE(of_meta.get()) == &PyGetSetDescr_Type || object_member(of_meta.get());
@@ -362,9 +362,13 @@ int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject
   setattrofunc set = Py_TYPE(object)->tp_setattro;
   if (set == python_slots.set_attr) {
     PyObject* method = world.type_attr(Py_TYPE(object), names_of.setattr_);
-    bool generic = method && is_instance_of(method, &PyWrapperDescr_Type);
+    const bool generic = method && is_instance_of(method, &PyWrapperDescr_Type) &&
+                         reinterpret_cast<PyWrapperDescrObject*>(method)->d_wrapped ==
+                             reinterpret_cast<void*>(PyObject_GenericSetAttr);
     if (generic && !PyType_Check(object)) return generic_set(frame, object, name, value);
-    return Semantics::set_attr(frame, object, name, value);
+    if (!method || generic || PyFunction_Check(method)) return Semantics::set_attr(frame, object, name, value);
+    // Some other function of C.
+    return PyRef::steal(interp::call_required(*this, frame, object, names_of.setattr_, {name, value})) ? 0 : -1;
   }
   if (set == PyObject_GenericSetAttr && !PyType_Check(object)) {
     PyObject* found = world.type_attr(Py_TYPE(object), name);

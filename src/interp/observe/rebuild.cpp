@@ -181,7 +181,7 @@ int Rebuilder::fresh_value(PyObject* object) {
     if (!exact && !is_struct_sequence(type) && type->tp_base != &PyTuple_Type && !is_tuple_class(type))
       return fail(object, "made by the region cannot be made again");
     int made = add(Make::tuple, exact ? nullptr : cls, 0, items(object));
-    if (!exact) fill_attributes(made, object);
+    if (!exact) fill_own(made, object);
     return made;
   }
   if (PyList_Check(object)) return list_value(object);
@@ -194,7 +194,7 @@ int Rebuilder::fresh_value(PyObject* object) {
     if (!list) return PyErr_Clear(), fail(object, "cannot be made again");
     const bool exact = Py_IS_TYPE(object, native_type("collections", "deque"));
     const int made = add(Make::deque, exact ? nullptr : cls, maxlen, items(list.get()));
-    if (!exact) fill_attributes(made, object);
+    if (!exact) fill_own(made, object);
     return made;
   }
   if (PyWeakref_CheckRefExact(object) && !reinterpret_cast<PyWeakReference*>(object)->wr_callback) {
@@ -296,7 +296,7 @@ int Rebuilder::list_value(PyObject* object) {
   bool exact = PyList_CheckExact(object);
   int made = made_[object] = add(Make::list, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
   for (int part : items(object)) fill({Fill::append, made, -1, part, 0});
-  if (!exact) fill_attributes(made, object);
+  if (!exact) fill_own(made, object);
   return made;
 }
 
@@ -318,7 +318,7 @@ int Rebuilder::dict_value(PyObject* object) {
     int key_value = value(key), item = value(PyDict_GetItemWithError(object, key));
     fill({Fill::item, made, key_value, item, 0});
   }
-  if (!PyDict_CheckExact(object)) fill_attributes(made, object);
+  if (!PyDict_CheckExact(object)) fill_own(made, object);
   return made;
 }
 
@@ -329,6 +329,7 @@ int Rebuilder::set_value(PyObject* object) {
   bool exact = PySet_CheckExact(object);
   int made = made_[object] = add(Make::set, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
   for (int part : items(list.get())) fill({Fill::add, made, -1, part, 0});
+  if (!exact) fill_own(made, object);
   return made;
 }
 
@@ -404,15 +405,20 @@ int Rebuilder::described_value(PyObject* object) {
   int position = value(PyTuple_GET_ITEM(state.get(), 2));
   PyObject* setter = warns_of_pickling(object) ? stand_in("set state") : nullptr;
   if (setter) return add(Make::call, nullptr, 0, {add(Make::constant, setter), made, position});
-  fill({Fill::state, made, -1, position});
+  recipe.positions.push_back({Fill::state, made, -1, position});
   return made;
 }
 
 int Rebuilder::instance_value(PyObject* object) {
   int made = made_[object] = add(Make::instance, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  fill_own(made, object);
+  return made;
+}
+
+/// What instances of Python classes have beyond the native part.
+void Rebuilder::fill_own(int made, PyObject* object) {
   fill_attributes(made, object);
   fill_members(made, object, false);
-  return made;
 }
 
 /// Slots of its classes; with `native`, of those that are not Python classes too.
@@ -420,7 +426,7 @@ void Rebuilder::fill_members(int made, PyObject* object, bool native) {
   PyObject* mro = Py_TYPE(object)->tp_mro;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
     auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    PyMemberDef* member = native || interp::is_heap_type(type) ? type->tp_members : nullptr;
+    PyMemberDef* member = native || interp::is_python_class(type) ? type->tp_members : nullptr;
     if (!member) continue;
     for (; member->name; ++member) {
       if (member->type != T_OBJECT_EX && member->type != T_OBJECT) continue;

@@ -55,6 +55,7 @@ class Rebuilder {
   int traceback_value(PyObject* object);
   int late_value(const Late& late);
   void frame(const interp::Frame& frame, bool innermost);
+  void fill_own(int made, PyObject* object);
   void fill_members(int made, PyObject* object, bool native);
   Py_ssize_t generator_state(PyObject* generator);
   void fill_attributes(int made, PyObject* object);

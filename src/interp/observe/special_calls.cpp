@@ -57,12 +57,13 @@ PyObject* generic_get(const Call& c) {
   return c.nargs == 2 ? c.recording.generic_get(c.frame, c.args[0], c.args[1]) : nullptr;
 }
 
+/// Of classes it is refused.
 PyObject* generic_set(const Call& c) {
-  return c.nargs == 3 ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
+  return c.nargs == 3 && !PyType_Check(c.args[0]) ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
 }
 
 PyObject* generic_delete(const Call& c) {
-  return c.nargs == 2 ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], nullptr)) : nullptr;
+  return c.nargs == 2 && !PyType_Check(c.args[0]) ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], nullptr)) : nullptr;
 }
 
 PyObject* check_class(const Call& c, const char* hook_name) {
