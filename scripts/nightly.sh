@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/nightly.sh: what takes too long for `make test`: 10,000 random programs, a minute of 32 threads, all samples of
-# PyTorch's operators, and every model class of transformers. Expects what scripts/setup.sh test prepares. The seeds are
-# new every day: BOLT_FUZZ_SEED=n repeats.
+# PyTorch's operators, CPython's own tests compiled, and every model class of transformers. Expects what scripts/setup.sh
+# test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
 source "$(dirname "$0")/common.sh"
 
 test_environment
@@ -17,8 +17,12 @@ for ((at = first; at < first + programs; at += 1000)); do
 done
 step "every sample of every operator"
 BOLT_OP_SAMPLES=1000 python -m pytest -q tests/ops
-step "models"
+step "CPython's tests, each compiled and called four times"
 mkdir -p out
+python tests/interp/run_cpython_suite.py --mode compiled > out/cpython-compiled.txt || true
+grep " agree$" out/cpython-compiled.txt
+! grep -q "process ended" out/cpython-compiled.txt
+step "models"
 python tests/models/sweep.py > out/sweep.jsonl
 python - << 'PYTHON'
 import json

@@ -70,7 +70,8 @@ struct Kitchen {
     if (step.object) {
       PyRef native = PyRef::steal(PyObject_GetAttrString(module.get(), "deque"));
       if (!native) return nullptr;
-      PyRef made = PyRef::steal(bare(step.object.get(), reinterpret_cast<PyTypeObject*>(native.get()), nullptr));
+      PyRef made =
+          PyRef::steal(bare(step.object.get(), reinterpret_cast<PyTypeObject*>(native.get()), nullptr));
       PyRef limit = step.number < 0 ? PyRef::share(Py_None) : PyRef::steal(PyLong_FromSsize_t(step.number));
       PyRef done = PyRef::steal(
           made ? PyObject_CallMethod(native.get(), "__init__", "OOO", made.get(), items.get(), limit.get())

@@ -81,8 +81,8 @@ class Handled {
   _PyErr_StackItem item_;
 };
 
-/// The stacks of the generators in a run that stands still are in motion no more: whoever ends one finds in its
-/// record what it holds.
+/// The stacks of the generators in a run that stands still are in motion no more: whoever ends one finds in
+/// its record what it holds.
 void come_to_rest(Frame& innermost) {
   for (Frame* frame : chain_of(&innermost))
     if (frame->generator) frame->raw->stacktop = static_cast<int>(frame->sp - frame->raw->localsplus);

@@ -366,9 +366,11 @@ int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject
                          reinterpret_cast<PyWrapperDescrObject*>(method)->d_wrapped ==
                              reinterpret_cast<void*>(PyObject_GenericSetAttr);
     if (generic && !PyType_Check(object)) return generic_set(frame, object, name, value);
-    if (!method || generic || PyFunction_Check(method)) return Semantics::set_attr(frame, object, name, value);
+    if (!method || generic || PyFunction_Check(method))
+      return Semantics::set_attr(frame, object, name, value);
     // Some other function of C.
-    return PyRef::steal(interp::call_required(*this, frame, object, names_of.setattr_, {name, value})) ? 0 : -1;
+    return PyRef::steal(interp::call_required(*this, frame, object, names_of.setattr_, {name, value})) ? 0
+                                                                                                       : -1;
   }
   if (set == PyObject_GenericSetAttr && !PyType_Check(object)) {
     PyObject* found = world.type_attr(Py_TYPE(object), name);

@@ -59,11 +59,15 @@ PyObject* generic_get(const Call& c) {
 
 /// Of classes it is refused.
 PyObject* generic_set(const Call& c) {
-  return c.nargs == 3 && !PyType_Check(c.args[0]) ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
+  return c.nargs == 3 && !PyType_Check(c.args[0])
+             ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], c.args[2]))
+             : nullptr;
 }
 
 PyObject* generic_delete(const Call& c) {
-  return c.nargs == 2 && !PyType_Check(c.args[0]) ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], nullptr)) : nullptr;
+  return c.nargs == 2 && !PyType_Check(c.args[0])
+             ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], nullptr))
+             : nullptr;
 }
 
 PyObject* check_class(const Call& c, const char* hook_name) {
@@ -143,11 +147,13 @@ PyObject* text(const Call& c) {
   if (c.nargs != 1 || c.kwnames) return nullptr;
   // Formatting makes a str of what __str__ gives; str() leaves it what it is.
   PyTypeObject* type = Py_TYPE(c.args[0]);
-  PyObject* method = interp::is_python_class(type) ? c.recording.world.type_attr(type, names_of.str_) : nullptr;
+  PyObject* method =
+      interp::is_python_class(type) ? c.recording.world.type_attr(type, names_of.str_) : nullptr;
   if (method && PyFunction_Check(method)) {
     PyRef made = PyRef::steal(interp::call_required(c.recording, c.frame, c.args[0], names_of.str_, {}));
     if (made && !PyUnicode_Check(made.get()))
-      PyErr_Format(PyExc_TypeError, "__str__ returned non-string (type %.200s)", Py_TYPE(made.get())->tp_name);
+      PyErr_Format(PyExc_TypeError, "__str__ returned non-string (type %.200s)",
+                   Py_TYPE(made.get())->tp_name);
     return made && PyUnicode_Check(made.get()) ? made.release() : nullptr;
   }
   return c.recording.format_value(c.frame, c.args[0], 1, nullptr);
