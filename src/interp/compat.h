@@ -187,4 +187,10 @@ constexpr int compare_operator(int arg) { return BOLT_PY312 ? arg >> 4 : arg; }
 /// FOR_ITER's jump when exhausted: 3.12 also steps over the END_FOR that stands at its target.
 constexpr int for_iter_skip = BOLT_PY312 ? 1 : 0;
 
+/// PyErr_Clear after something that may have run Python code: an interrupt that was met there comes again.
+inline void forget_error() {
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+  PyErr_Clear();
+}
+
 }  // namespace bolt::interp

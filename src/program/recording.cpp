@@ -245,7 +245,9 @@ std::vector<bool> slots_on_objects(const guard::Program& guards) {
 }
 
 void warn(PyObject* category, const std::string& text) {
-  if (PyErr_WarnEx(category, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
+  if (PyErr_WarnEx(category, text.c_str(), 1) == 0) return;
+  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) return interp::forget_error();
+  PyErr_WriteUnraisable(nullptr);
 }
 
 std::string describe_break(const observe::BreakReason& reason) {

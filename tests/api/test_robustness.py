@@ -129,11 +129,22 @@ def test_interrupt_while_recording():
         return x
 
     compiled = torchbolt.compile(f)
-    gc.collect()  # an interrupt inside a callback of a dying weak reference is lost, in CPython as here
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+    gc.collect()
+    over = threading.Event()
+
+    def interrupt():
+        # Inside a callback of a dying weak reference an interrupt is lost, in CPython as here: another follows.
+        pause = 0.3
+        while not over.wait(pause):
+            os.kill(os.getpid(), signal.SIGINT)
+            pause = 5
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        compiled(torch.zeros(1))
+        try:
+            compiled(torch.zeros(1))
+        finally:
+            over.set()
     assert torch.equal(torchbolt.compile(lambda x: x + 1)(torch.zeros(1)), torch.ones(1))
 
 

@@ -96,9 +96,7 @@ PyObject* reduced(PyObject* object) {
   PyObject* reduce = warns_of_pickling(object) ? stand_in("reduce") : nullptr;
   PyObject* state =
       reduce ? PyObject_CallOneArg(reduce, object) : PyObject_CallMethod(object, "__reduce__", nullptr);
-  // Python code that runs here may be where a signal is handled: it is not lost with the answer.
-  if (!state && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
-  if (!state) PyErr_Clear();
+  if (!state) interp::forget_error();
   return state;
 }
 

@@ -294,7 +294,7 @@ void World::imported(PyObject* module) {
           PyRef::steal(PyObject_GetAttrString(module ? module : raised, module ? "__name__" : "name")))
     if (PyUnicode_Check(name.get()) && PyDict_GetItemWithError(modules, name.get()) == module)
       dict_get(modules, name.get());
-  PyErr_Clear();
+  interp::forget_error();
   if (raised) interp::set_raised(raised);
 }
 
