@@ -168,8 +168,7 @@ void see_through(PyTypeObject* type, Py_ssize_t offset) {
   transparent_offset = offset;
 }
 
-/// The next item of a map or filter. Neither frame nor value nor exception: it is
-/// none.
+/// The next item of a map or filter. Neither frame nor value nor exception: it is none.
 CallStart Recording::start_next_of_callback(Frame& frame, PyObject* iterator) {
   if (!calls_for_items(iterator) || is_outside(iterator)) return {};
   const bool map = Py_IS_TYPE(iterator, &PyMap_Type);
