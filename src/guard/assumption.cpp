@@ -2,6 +2,7 @@
 #include "guard/assumption.h"
 
 #include "guard/leaf.h"
+#include "interp/compat.h"
 
 namespace bolt::guard {
 namespace {
@@ -62,7 +63,7 @@ bool same_builtin(PyObject* a, PyObject* b) {
 /// `expected`: how it was asked, and what it gave.
 bool gives_again(PyObject* object, PyObject* expected) {
   PyRef now = PyRef::steal(ask(object, PyTuple_GET_ITEM(expected, 0)));
-  if (!now) PyErr_Clear();
+  if (!now) interp::forget_error();
   return now && same_leaf(now.get(), PyTuple_GET_ITEM(expected, 1));
 }
 
@@ -130,7 +131,7 @@ std::string now(const Assumption& assumption, PyObject* object) {
   switch (assumption.check) {
     case Check::gives: {
       PyRef given = PyRef::steal(ask(object, PyTuple_GET_ITEM(assumption.value.get(), 0)));
-      if (!given) PyErr_Clear();
+      if (!given) interp::forget_error();
       return given ? " (now " + short_repr(given.get()) + ")" : " (now it raises)";
     }
     case Check::length: return " (now " + std::to_string(length_of(object)) + ")";

@@ -66,20 +66,16 @@ struct Kitchen {
   PyObject* make_deque(const MakeStep& step) const {
     PyRef module = PyRef::steal(PyImport_ImportModule("collections"));
     PyRef items = PyRef::steal(list_of(step.parts));
-    if (!module || !items) return nullptr;
-    if (step.object) {
-      PyRef native = PyRef::steal(PyObject_GetAttrString(module.get(), "deque"));
-      if (!native) return nullptr;
-      PyRef made =
-          PyRef::steal(bare(step.object.get(), reinterpret_cast<PyTypeObject*>(native.get()), nullptr));
-      PyRef limit = step.number < 0 ? PyRef::share(Py_None) : PyRef::steal(PyLong_FromSsize_t(step.number));
-      PyRef done = PyRef::steal(
-          made ? PyObject_CallMethod(native.get(), "__init__", "OOO", made.get(), items.get(), limit.get())
-               : nullptr);
-      return done ? made.release() : nullptr;
-    }
-    if (step.number < 0) return PyObject_CallMethod(module.get(), "deque", "O", items.get());
-    return PyObject_CallMethod(module.get(), "deque", "On", items.get(), step.number);
+    PyRef native = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "deque") : nullptr);
+    if (!native || !items) return nullptr;
+    // A class in Python may have an __init__ of its own.
+    PyObject* cls = step.object ? step.object.get() : native.get();
+    PyRef made = PyRef::steal(bare(cls, reinterpret_cast<PyTypeObject*>(native.get()), nullptr));
+    PyRef limit = step.number < 0 ? PyRef::share(Py_None) : PyRef::steal(PyLong_FromSsize_t(step.number));
+    PyRef done = PyRef::steal(
+        made ? PyObject_CallMethod(native.get(), "__init__", "OOO", made.get(), items.get(), limit.get())
+             : nullptr);
+    return done ? made.release() : nullptr;
   }
 
   PyObject* make_function(const MakeStep& step) const {
