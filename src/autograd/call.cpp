@@ -156,13 +156,13 @@ Value* Call::cast(Value* v, DType t) const {
 Value* Call::reshape(Value* v, const std::vector<Sym>& sizes) const {
   return v->type.sizes == sizes ? v : make(Op::reshape, {v}, {{"sizes", sizes}});
 }
+graph::Attr number_as(const c10::Scalar& s, DType t) {
+  if (is_float(t)) return s.toDouble();
+  if (t == DType::Bool) return static_cast<int64_t>(s.toBool());  // 0.5 is true, and so is 2
+  return s.isFloatingPoint() ? static_cast<int64_t>(s.toDouble()) : s.toLong();
+}
 Value* Call::scalar_value(const c10::Scalar& s, DType t) const {
-  graph::Attr value;
-  if (is_float(t))
-    value = s.toDouble();
-  else
-    value = s.isFloatingPoint() ? static_cast<int64_t>(s.toDouble()) : s.toLong();
-  return make(Op::scalar, {}, {{"value", value}, {"dtype", t}});
+  return make(Op::scalar, {}, {{"value", number_as(s, t)}, {"dtype", t}});
 }
 Value* Call::operand(std::string_view name, DType t) const {
   return is_tensor(name) ? cast(tensor(name), t) : number_value(name, t);

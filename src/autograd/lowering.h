@@ -25,6 +25,9 @@ using graph::Attrs;
 using graph::Op;
 using graph::Value;
 
+/// The number as a tensor of dtype t would hold it.
+graph::Attr number_as(const c10::Scalar& s, DType t);
+
 struct ViewStep {
   Op op;
   Attrs attrs;

@@ -13,12 +13,7 @@ std::vector<Sym> result_sizes(Call& c) {
 }
 std::vector<Value*> filled(Call& c, const c10::Scalar& s) {
   DType t = c.result_dtype();
-  graph::Attr value;
-  if (is_float(t))
-    value = s.toDouble();
-  else
-    value = s.isFloatingPoint() ? static_cast<int64_t>(s.toDouble()) : s.toLong();
-  return {c.make(Op::full, {}, {{"value", value}, {"dtype", t}, {"sizes", result_sizes(c)}})};
+  return {c.make(Op::full, {}, {{"value", number_as(s, t)}, {"dtype", t}, {"sizes", result_sizes(c)}})};
 }
 bool on_cpu(Call& c) { return c.result_device().is_cpu() && !is_complex(c.result_dtype()); }
 

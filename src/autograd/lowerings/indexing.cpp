@@ -48,6 +48,7 @@ std::vector<Value*> pad(Call& c) {
     high[rank - 1 - i / 2] = amounts[i + 1];
   }
   double value = c.has("value") ? c.number("value") : 0.0;
+  if (x->type.dtype == DType::Bool) value = value != 0;
   return {c.make(Op::pad, {x}, {{"low", low}, {"high", high}, {"value", value}})};
 }
 

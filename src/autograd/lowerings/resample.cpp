@@ -17,11 +17,6 @@ namespace {
 
 using Sizes = std::vector<Sym>;
 
-Value* number(Call& c, DType t, double v) {
-  graph::Attr value = is_float(t) ? graph::Attr(v) : graph::Attr(static_cast<int64_t>(v));
-  return c.make(Op::scalar, {}, {{"value", value}, {"dtype", t}});
-}
-
 /// How far the source moves for a step of the result, as ATen rounds it.
 double step(Call& c, size_t d, int64_t from, int64_t to) {
   if (c.has("align_corners") && c.flag("align_corners"))
@@ -37,17 +32,18 @@ Value* interpolate(Call& c, Value* x, int64_t dim, int64_t to, double scale) {
   Attrs run{{"size", Sizes{to}}, {"start", int64_t{0}}, {"step", int64_t{1}}, {"dtype", DType::I64}};
   Value* source = c.cast(c.make(Op::iota, {}, run), f);
   if (c.flag("align_corners")) {
-    source = c.make(Op::mul, {source, number(c, f, scale)});
+    source = c.make(Op::mul, {source, c.scalar_value(scale, f)});
   } else {
-    Value* centre = c.make(Op::add, {source, number(c, f, 0.5)});
-    source = c.make(Op::sub, {c.make(Op::mul, {centre, number(c, f, scale)}), number(c, f, 0.5)});
-    source = c.make(Op::maximum, {source, number(c, f, 0)});
+    Value* centre = c.make(Op::add, {source, c.scalar_value(0.5, f)});
+    source = c.make(Op::sub, {c.make(Op::mul, {centre, c.scalar_value(scale, f)}), c.scalar_value(0.5, f)});
+    source = c.make(Op::maximum, {source, c.scalar_value(0, f)});
   }
-  Value* last = number(c, DType::I64, static_cast<double>(from - 1));
+  Value* last = c.scalar_value(from - 1, DType::I64);
   Value* low = c.make(Op::minimum, {c.cast(c.make(Op::floor, {source}), DType::I64), last});
-  Value* high = c.make(Op::minimum, {c.make(Op::add, {low, number(c, DType::I64, 1)}), last});
+  Value* high = c.make(Op::minimum, {c.make(Op::add, {low, c.scalar_value(1, DType::I64)}), last});
   Value* fraction = c.make(Op::sub, {source, c.cast(low, f)});
-  fraction = c.make(Op::minimum, {c.make(Op::maximum, {fraction, number(c, f, 0)}), number(c, f, 1)});
+  fraction =
+      c.make(Op::minimum, {c.make(Op::maximum, {fraction, c.scalar_value(0, f)}), c.scalar_value(1, f)});
 
   Sizes along(x->type.sizes.size(), Sym(1));
   along[dim] = to;
@@ -55,7 +51,7 @@ Value* interpolate(Call& c, Value* x, int64_t dim, int64_t to, double scale) {
     weight = c.make(Op::reshape, {weight}, {{"sizes", along}});
     return c.make(Op::mul, {weight, c.make(Op::index_select, {x, places}, {{"dim", dim}})});
   };
-  Value* rest = c.make(Op::sub, {number(c, f, 1), fraction});
+  Value* rest = c.make(Op::sub, {c.scalar_value(1, f), fraction});
   return c.make(Op::add, {weighted(rest, low), weighted(fraction, high)});
 }
 
