@@ -212,6 +212,9 @@ class Functionalizer {
       for (size_t i = t.steps.size(); i-- > 0;) v = invert(t.steps[i], chain[i], v);
       write(t.parent, v);
     } else {
+      const TensorInfo& info = tape_.tensors[id];
+      if (record::elements_share_memory(info.sizes, info.strides))
+        throw_unsupported("a write to a tensor whose elements share their memory");
       s.root = id;
       ++s.version;
     }

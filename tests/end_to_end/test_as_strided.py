@@ -74,3 +74,20 @@ def test_as_strided(name, monkeypatch):
     assert replays is None or replays in region["why_replayed"] and bool(replays) != region["compiled"], region[
         "why_replayed"
     ]
+
+
+@pytest.mark.parametrize("whole", [lambda x: x.as_strided((2, 2), (1, 1)), lambda x: x[:1].expand(3, 6)])
+def test_writes_to_part_of_what_shares_its_elements(whole):
+    def fn(x):
+        x[0].mul_(3)
+        return x * 2
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(4, 6)
+            mine, theirs = x.clone(), x.clone()
+            assert torch.equal(compiled(whole(mine)), fn(whole(theirs))) and torch.equal(mine, theirs)
+    (region,) = torchbolt.api.compiled_of(compiled)._regions()
+    assert "share their memory" in region["why_replayed"]
