@@ -64,7 +64,7 @@ BREAKS = (
     "{n} = {x}[int({y}.argmax().item()) % {x}.shape[0]]",
     "{n} = {x} if bool(({y} > 0).any()) else -{x}",
     "{n} = {x} * len({y}.reshape(-1)[:2].tolist())",
-    "for _ in range(int({y}.abs().sum().item()) % 3):\n        {x} = {x} * {c}\n    {n} = {x} + 1",
+    "for _ in range(int({y}.abs().sum().item() * 0.7071) % 3):\n        {x} = {x} * {c}\n    {n} = {x} + 1",
     "try:\n        {n} = {x}[1000]\n    except IndexError:\n        {n} = {x} * {c}",
 )
 PYTHON = (
