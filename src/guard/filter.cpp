@@ -62,17 +62,17 @@ bool must_stay(const Source& source, const Assumption& assumption) {
 bool Program::filter(PyObject* keep) {
   std::vector<std::pair<Source*, size_t>> asked;
   PyRef list = PyRef::steal(PyList_New(0));
-  for (const auto& source : tree_->all())
+  for (Source* source : tree_->all())
     for (size_t i = 0; list && i < source->assumptions.size(); ++i) {
       const Assumption& a = source->assumptions[i];
-      PyRef classes = classes_on_the_way(source.get());
+      PyRef classes = classes_on_the_way(source);
       if (!classes) return false;
       PyRef row =
           PyRef::steal(Py_BuildValue("sOOsOO", source->str(tree_->root_names).c_str(),
                                      a.value ? Py_True : Py_False, a.value ? a.value.get() : Py_None,
-                                     kind_of(a), source->is_static() ? Py_True : Py_False, classes.get()));
+                                     kind_of(a), source->is_static ? Py_True : Py_False, classes.get()));
       if (!row || PyList_Append(list.get(), row.get()) < 0) return false;
-      asked.emplace_back(source.get(), i);
+      asked.emplace_back(source, i);
     }
   if (!list) return false;
   PyRef answers = PyRef::steal(PyObject_CallOneArg(keep, list.get()));

@@ -46,13 +46,13 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
     while (source->parent) source = source->parent;
     return group_of.count(source) ? group_of[source] : 0;
   };
-  for (const auto& source : tree_->all())
+  for (Source* source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
       if (assumption.other) {
-        tree_->keep(source.get());
+        tree_->keep(source);
         tree_->keep(assumption.other);
-        aliases_.push_back({source.get(), assumption.other, assumption.check == Check::same_as,
-                            top_group(source.get()) != top_group(assumption.other)});
+        aliases_.push_back({source, assumption.other, assumption.check == Check::same_as,
+                            top_group(source) != top_group(assumption.other)});
       }
   tensor_objects_.resize(tensors_.size());
   impls_.resize(tensors_.size());
@@ -180,7 +180,7 @@ bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why,
 }
 
 std::string Program::place_of(int slot) const {
-  for (const auto& source : tree_->all())
+  for (Source* source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
       if (assumption.check == Check::tensor && assumption.number == slot)
         return source->str(tree_->root_names);
@@ -222,7 +222,7 @@ int64_t Program::value_of(Sym size, c10::TensorImpl* const* tensors,
 
 std::string Program::text_of(int step) const {
   return numbers_.text(step, [&](int reg) {
-    for (const auto& source : tree_->all())
+    for (Source* source : tree_->all())
       if (source->reg == reg) return source->str(tree_->root_names);
     return std::string("a number");
   });
@@ -290,7 +290,7 @@ void Program::forbid_new_overlap(const std::vector<int>& written_slots) {
 
 std::vector<std::string> Program::describe() const {
   std::vector<std::string> lines;
-  for (const auto& source : tree_->all())
+  for (Source* source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
       lines.push_back(guard_text(*source, assumption, tree_->root_names, tensors_));
   for (const SizeSource& s : sizes_)

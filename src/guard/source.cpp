@@ -4,6 +4,7 @@
 #include "guard/leaf.h"
 #include "guard/tensors.h"
 #include "interp/compat.h"
+#include "support/pointer_map.h"
 
 namespace bolt::guard {
 namespace {
@@ -154,27 +155,41 @@ std::string Source::str(const std::vector<std::string>& names) const {
   return {};
 }
 
-size_t SourceTree::Hash::operator()(const Id& id) const {
-  auto bits = [](const void* p) { return reinterpret_cast<size_t>(p) >> 4; };
-  size_t h = bits(id.parent) * 0x9E3779B97F4A7C15u + bits(id.key);
-  h = h * 0x9E3779B97F4A7C15u + static_cast<size_t>(id.index);
-  h = h * 0x9E3779B97F4A7C15u + bits(id.start) + static_cast<size_t>(id.access);
-  return h ^ (h >> 29);
+Source* SourceTree::intern(const Id& id) {
+  size_t hash = hash_address(id.parent) + hash_address(id.key);
+  hash = hash * 31 + static_cast<size_t>(id.index);
+  hash = hash * 31 + hash_address(id.start) + static_cast<size_t>(id.access);
+  if (2 * all_.size() >= table_.size()) grow();
+  const size_t mask = table_.size() - 1;
+  size_t at = hash & mask;
+  for (; table_[at].source; at = (at + 1) & mask) {
+    Source* known = table_[at].source;
+    if (table_[at].hash == hash && known->parent == id.parent && known->key.get() == id.key &&
+        known->index == id.index && known->start == id.start && known->access == id.access)
+      return known;
+  }
+  Source& source = store_.emplace_back();
+  source.parent = id.parent;
+  source.access = id.access;
+  source.key = PyRef::share(id.key);
+  source.index = id.index;
+  source.start = id.start;
+  source.is_static = id.parent ? id.parent->is_static : id.access == Access::constant;
+  (id.parent ? id.parent->children : tops_).push_back(&source);
+  all_.push_back(&source);
+  table_[at] = {hash, &source};
+  return &source;
 }
 
-Source* SourceTree::intern(const Id& id) {
-  auto [place, fresh] = index_.try_emplace(id, nullptr);
-  if (!fresh) return place->second;
-  auto source = std::make_unique<Source>();
-  source->parent = id.parent;
-  source->access = id.access;
-  source->key = PyRef::share(id.key);
-  source->index = id.index;
-  source->start = id.start;
-  (id.parent ? id.parent->children : tops_).push_back(source.get());
-  place->second = source.get();
-  all_.push_back(std::move(source));
-  return place->second;
+void SourceTree::grow() {
+  std::vector<Entry> larger(table_.empty() ? 512 : 4 * table_.size());
+  for (const Entry& entry : table_) {
+    if (!entry.source) continue;
+    size_t at = entry.hash & (larger.size() - 1);
+    while (larger[at].source) at = (at + 1) & (larger.size() - 1);
+    larger[at] = entry;
+  }
+  table_ = std::move(larger);
 }
 
 Source* SourceTree::root(Py_ssize_t index) {

@@ -24,9 +24,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "guard/py_ref.h"
@@ -85,13 +85,8 @@ struct Source {
   std::vector<Assumption> assumptions;
   std::vector<Source*> children;
   int reg = -1;  ///< register that keeps the object found here for recipes and alias checks; -1: none
+  bool is_static = false;  ///< the top of its chain is a constant: the same for every instance
 
-  /// The top of its chain is a constant: the same for every instance.
-  bool is_static() const {
-    const Source* top = this;
-    while (top->parent) top = top->parent;
-    return top->access == Access::constant;
-  }
   bool has(Check check) const;
   /// Of a dict: does it rest on anything inside?
   bool reads_dict() const;
@@ -116,7 +111,8 @@ class SourceTree {
 
   const std::vector<Source*>& tops() const { return tops_; }
   int registers() const { return registers_; }
-  const std::vector<std::unique_ptr<Source>>& all() const { return all_; }
+  /// Parents come before their children.
+  const std::vector<Source*>& all() const { return all_; }
   std::vector<std::string> root_names;
 
  private:
@@ -126,16 +122,18 @@ class SourceTree {
     Py_ssize_t index;
     PyObject* start;
     Access access;
-    bool operator==(const Id&) const = default;
   };
-  struct Hash {
-    size_t operator()(const Id& id) const;
+  /// A place in the table that sources are found by.
+  struct Entry {
+    size_t hash = 0;
+    Source* source = nullptr;
   };
   Source* intern(const Id& id);
+  void grow();
 
-  std::vector<std::unique_ptr<Source>> all_;
-  std::vector<Source*> tops_;
-  std::unordered_map<Id, Source*, Hash> index_;
+  std::deque<Source> store_;
+  std::vector<Source*> all_, tops_;
+  std::vector<Entry> table_;  ///< open addressing; half of it is free
   int registers_ = 0;
 };
 

@@ -33,7 +33,7 @@ constexpr size_t kMostOperators = 20000;
 /// A tensor found on an object (a module's parameter or buffer, a global) rather than among the arguments: it
 /// is the same at every call, most likely.
 bool is_on_object(const guard::Source& source) {
-  bool on_object = source.is_static();
+  bool on_object = source.is_static;
   for (const guard::Source* s = &source; s; s = s->parent)
     on_object |= s->access == guard::Access::instance_dict;
   return on_object;
@@ -323,12 +323,12 @@ std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<a
                                          const std::vector<bool>& used) {
   std::vector<BackendInput> out(tensors.size());
   const guard::SourceTree& tree = entry.guards->tree();
-  for (const auto& source : tree.all())
+  for (guard::Source* source : tree.all())
     for (const auto& a : source->assumptions) {
       if (a.check != guard::Check::tensor) continue;
       for (size_t i = 0; i < out.size(); ++i) {
         if (entry.tape_input_slot[i] != a.number || !used[i]) continue;
-        out[i] = {tensors[i], source->str(tree.root_names), argument_of(source.get())};
+        out[i] = {tensors[i], source->str(tree.root_names), argument_of(source)};
       }
     }
   return out;

@@ -75,6 +75,21 @@ Py_ssize_t hidden_field(PyObject* object, PyObject* name) {
   return 0;
 }
 
+/// nn.Module.__getattr__, as torch wrote it.
+bool is_modules_getattr(PyObject* hook) {
+  static PyObject* torchs = nullptr;  // its code
+  if (!PyFunction_Check(hook)) return false;
+  PyObject* code = PyFunction_GET_CODE(hook);
+  if (torchs) return code == torchs;
+  auto* function = reinterpret_cast<PyFunctionObject*>(hook);
+  if (!function->func_module || !PyUnicode_Check(function->func_module) ||
+      !same_text(function->func_module, "torch.nn.modules.module") ||
+      !same_text(reinterpret_cast<PyCodeObject*>(code)->co_qualname, "Module.__getattr__"))
+    return false;
+  torchs = Py_NewRef(code);
+  return true;
+}
+
 /// All it does is to bind what it holds to an object or a class.
 bool only_binds(PyObject* descriptor) {
   static const auto types = std::to_array<PyTypeObject*>(
@@ -195,7 +210,7 @@ void Recording::note_descriptor(PyObject* found) {
   for (PyObject* method : {names_of.get_, names_of.set_, names_of.delete_}) note_special(found, method);
 }
 
-PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name) {
+PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent) {
   PyTypeObject* type = Py_TYPE(object);
   world.note_lookup(type);
   PyRef descriptor = PyRef::share(world.type_attr(type, name));
@@ -219,13 +234,14 @@ PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name)
     if (PyErr_Occurred()) return nullptr;
   }
   if (found) return bind(frame, found, object, type);
+  if (absent) return *absent = true, nullptr;
   return PyObject_GenericGetAttr(object, name);  // for its error
 }
 
-PyObject* Recording::getattribute(Frame& frame, PyObject* object, PyObject* name) {
+PyObject* Recording::getattribute(Frame& frame, PyObject* object, PyObject* name, bool* absent) {
   PyObject* method = world.type_attr(Py_TYPE(object), names_of.getattribute_);
   if (PyType_Check(object)) return class_get(frame, object, name);
-  if (is_generic_getattribute(method)) return generic_get(frame, object, name);
+  if (is_generic_getattribute(method)) return generic_get(frame, object, name, absent);
   return interp::call_required(*this, frame, object, names_of.getattribute_, {name});
 }
 
@@ -276,6 +292,22 @@ PyObject* Recording::super_get(Frame& frame, PyObject* object, PyObject* name) {
   return bind(frame, found.get(), on_class ? nullptr : super->obj, super->obj_type);
 }
 
+// What nn.Module.__getattr__ reads, in its order. Run as Python it would be most of what is interpreted in
+// many models.
+PyObject* Recording::module_part(PyObject* module, PyObject* name) {
+  static PyObject* const parts[] = {PyUnicode_InternFromString("_parameters"),
+                                    PyUnicode_InternFromString("_buffers"),
+                                    PyUnicode_InternFromString("_modules")};
+  PyObject* fields = world.instance_dict(module);
+  for (PyObject* part : parts) {
+    PyObject* dict = fields ? world.dict_get(fields, part) : nullptr;
+    if (!dict) continue;
+    if (!PyDict_CheckExact(dict)) return nullptr;
+    if (PyObject* found = world.dict_get(dict, name)) return found;
+  }
+  return nullptr;
+}
+
 PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (!on) return Semantics::get_attr(frame, object, name);
   world.use_scalar(object);
@@ -284,15 +316,21 @@ PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (get == PyObject_GenericGetAttr) return generic_get(frame, object, name);
   if (get == python_slots.get_attr) return getattribute(frame, object, name);
   if (get == python_slots.get_attr_hook) {
-    PyObject* value = getattribute(frame, object, name);
-    if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
+    bool absent = false;
+    PyObject* value = getattribute(frame, object, name, &absent);
+    if (value || (!absent && !PyErr_ExceptionMatches(PyExc_AttributeError))) return value;
     // CPython's lookup takes an exception that is pending for its own: put it aside.
-    PyObject* missing = interp::take_raised();
-    if (!world.type_attr(Py_TYPE(object), names_of.getattr_)) {
-      interp::set_raised(missing);
+    PyRef missing = PyRef::steal(absent ? nullptr : interp::take_raised());
+    PyObject* hook = world.type_attr(Py_TYPE(object), names_of.getattr_);
+    if (!hook) {
+      if (absent) return PyObject_GenericGetAttr(object, name);  // for its error
+      interp::set_raised(missing.release());
       return nullptr;
     }
-    Py_DECREF(missing);
+    if (is_modules_getattr(hook)) {
+      world.note_function(hook);
+      if (PyObject* part = module_part(object, name)) return Py_NewRef(part);
+    }
     value = interp::call_required(*this, frame, object, names_of.getattr_, {name});
     if (!value) interp::complete_attribute_error(object, name);
     return value;

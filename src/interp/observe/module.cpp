@@ -150,9 +150,9 @@ PyObject* places(PyObject*, PyObject* tuple) {
   const guard::SourceTree& tree = a.kept()->observation->guards->tree();
   std::unordered_map<const guard::Source*, PyObject*> found;  // parents come before children
   PyObject* list = PyList_New(0);
-  for (const auto& source : tree.all()) {
+  for (guard::Source* source : tree.all()) {
     PyObject* parent = source->parent ? found[source->parent] : nullptr;
-    PyObject*& here = found[source.get()];
+    PyObject*& here = found[source];
     if (source->access == guard::Access::root)
       here = roots.all[static_cast<size_t>(source->index)];
     else if (source->access == guard::Access::constant)

@@ -80,7 +80,8 @@ class Recording final : public interp::Semantics {
   int get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) override;
   int get_special(Frame& frame, PyObject* object, PyObject* name, PyObject** method) override;
   /// object.__getattribute__ and object.__setattr__, with notes. `value` null: delete.
-  PyObject* generic_get(Frame& frame, PyObject* object, PyObject* name);
+  /// `absent`, where given: no error is raised for an attribute that is not there.
+  PyObject* generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
   int generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value);
 
   // operators.cpp
@@ -146,6 +147,7 @@ class Recording final : public interp::Semantics {
   void mark(Frame& frame);
   /// From here on what is asked about sizes is asked by the user's line in progress.
   void at_line(Frame& frame);
+  int line_in(Frame& frame);
 
   // parameters.cpp: null, false: the region has ended, and eager does it
   PyObject* make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad);
@@ -156,6 +158,8 @@ class Recording final : public interp::Semantics {
   bool is_outside(PyObject* iterator);
 
  private:
+  PointerMap<int> lines_;  ///< of instructions that were marked
+
   // late.cpp: null without an exception: the operation is not one of these
   bool can_show(PyObject* tensor);
   PyObject* late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec);
@@ -186,7 +190,8 @@ class Recording final : public interp::Semantics {
   PyObject* module_get(Frame& frame, PyObject* module, PyObject* name);
   PyObject* class_get(Frame& frame, PyObject* cls, PyObject* name);
   PyObject* super_get(Frame& frame, PyObject* super, PyObject* name);
-  PyObject* getattribute(Frame& frame, PyObject* object, PyObject* name);
+  PyObject* getattribute(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
+  PyObject* module_part(PyObject* module, PyObject* name);
   PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
   bool note_answer(PyObject* object, PyObject* descriptor, PyObject* value);
   void note_descriptor(PyObject* found);

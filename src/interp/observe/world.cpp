@@ -63,14 +63,14 @@ bool is_understood_container(PyObject* object) {
 World::World(RecorderHooks& hooks) : tree(std::make_unique<guard::SourceTree>()), hooks_(hooks) {}
 
 Known* World::find(PyObject* object) {
-  auto at = known_.find(object);
-  return at == known_.end() ? nullptr : at->second.get();
+  Known** known = known_.find(object);
+  return known ? *known : nullptr;
 }
 
 Known& World::know(PyObject* object, Source* source) {
-  auto& known = known_[object];
+  Known*& known = known_[object];
   if (!known) {
-    known = std::make_unique<Known>();
+    known = &store_.emplace_back();
     known->source = source;
     known->object = PyRef::share(object);
   }
@@ -88,7 +88,7 @@ Source* World::source_for(PyObject* object) {
 
 bool World::is_pinned(PyObject* object, const Source* source) const {
   if (PyType_Check(object) || PyModule_Check(object)) return true;
-  bool from_constant = source->is_static();
+  const bool from_constant = source->is_static;
   if (PyFunction_Check(object)) return from_constant;
   // A descriptor found on a class; a built-in function found in a module.
   if (source->access == Access::type_attr || source->access == Access::super_attr)
@@ -133,6 +133,8 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   use(key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
+  Read& read = last_read(dict, key);
+  if (read.where == dict && read.name == key && read.there == value) return read.given;
   Known* known = find(dict);
   if (!known) return value;
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
@@ -146,9 +148,15 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
     object->source->assume(Check::is, key);
   }
   PyRef name = canonical_key(key);
-  if (value) return found(value, tree->child(known->source, Access::dict_item, name.get()));
-  known->source->assume(Check::missing, name.get());
-  return nullptr;
+  PyObject* given = nullptr;
+  if (value)
+    given = found(value, tree->child(known->source, Access::dict_item, name.get()));
+  else
+    known->source->assume(Check::missing, name.get());
+  // Of numbers each read counts by itself.
+  if (PyUnicode_CheckExact(name.get()) && !(value && is_number(value)))
+    last_read(dict, name.get()) = {dict, name.get(), 0, value, given};
+  return given;
 }
 
 PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
@@ -158,12 +166,17 @@ PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
     if (found && !guard::is_leaf(found)) pin(found);
     return found;
   }
+  Read& read = last_read(type, name);
+  const bool numbered = type->tp_version_tag && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
+  if (numbered && read.where == type && read.name == name && read.version == type->tp_version_tag)
+    return found;
   Source* owner = source_for(reinterpret_cast<PyObject*>(type));
   Source* place = tree->child(owner, Access::type_attr, name);
   if (found)
     reached(found, place);
   else
     owner->assume(Check::missing, name);
+  if (numbered) read = {type, name, type->tp_version_tag, found, found};
   return found;
 }
 

@@ -11,6 +11,8 @@
 // Known objects are held: their address is the key. Fresh ones are not.
 #pragma once
 
+#include <array>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +24,7 @@
 #include "guard/source.h"
 #include "guard/tensors.h"
 #include "interp/observe/observation.h"
+#include "support/pointer_map.h"
 
 namespace bolt::observe {
 
@@ -242,7 +245,21 @@ class World {
   void guard_whole(PyObject* contents, Known& known);
 
   RecorderHooks& hooks_;
-  std::unordered_map<PyObject*, std::unique_ptr<Known>> known_;
+  std::deque<Known> store_;
+  PointerMap<Known*> known_;
+  /// The last reads of attributes of classes and of items of dicts: what was read again is guarded already.
+  struct Read {
+    const void* where = nullptr;
+    PyObject* name = nullptr;   ///< interned, and held by the tree
+    unsigned version = 0;       ///< of the class
+    PyObject* there = nullptr;  ///< what the reader met; null: nothing
+    PyObject* given = nullptr;  ///< what it was given for it
+  };
+  static constexpr size_t kReads = 1024;
+  Read& last_read(const void* where, PyObject* name) {
+    return reads_[(hash_address(where) + hash_address(name)) % kReads];
+  }
+  std::array<Read, kReads> reads_{};
   struct Followed {
     PyRef object;
     Sym expression;  ///< of an int; a number: it has none, or its value has been used
