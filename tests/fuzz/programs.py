@@ -58,9 +58,9 @@ IN_PLACE = (
 )  # fmt: skip
 BREAKS = (
     "{n} = {x} * {y}.mean().item()",
-    "{n} = {x} + float({y}.sum() > 0)",
-    "if {y}.sum() > 0:\n        {n} = {x} + 1\n    else:\n        {n} = {x} * 2",
-    "if {y}.sum() > 0:\n        {x}.add_(1)\n    {n} = {x} * {c}",
+    "{n} = {x} + float({y}.sum() > 0.37)",
+    "if {y}.sum() > 0.37:\n        {n} = {x} + 1\n    else:\n        {n} = {x} * 2",
+    "if {y}.sum() > 0.37:\n        {x}.add_(1)\n    {n} = {x} * {c}",
     "{n} = {x}[int({y}.argmax().item()) % {x}.shape[0]]",
     "{n} = {x} if bool(({y} > 0).any()) else -{x}",
     "{n} = {x} * len({y}.reshape(-1)[:2].tolist())",
