@@ -140,7 +140,7 @@ int Rebuilder::value(PyObject* object) {
   if (const Late* late = world_.late(object)) return made_[object] = late_value(*late);
   if (is_number(object) && world_.follows_number(object))
     return made_[object] = add(Make::number, nullptr, world_.step_of(object));
-  if (PyTuple_Check(object) && !world_.find(object) &&
+  if ((PyTuple_Check(object) || PySlice_Check(object)) && !world_.find(object) &&
       (world_.holds_followed(object, 8) || world_.holds_late(object)))
     return made_[object] = fresh_value(object);
   // A number alone may be carried along unread; everything else that is a leaf becomes a constant.

@@ -1,0 +1,116 @@
+"""Numbers that differ between calls, where Python itself goes by them: each call gets eager's result.
+
+The tensor functions are those of test_symbolic_numbers.py; here a number decides which items a slice takes, how long a
+loop is, what a text says. What was recorded for one number must not be given for another.
+"""
+
+import pytest
+import torch
+
+import torchbolt
+
+ITEMS = [torch.full((2,), float(i)) for i in range(6)]
+TEXT = "abcdefgh"
+
+
+class Holder:
+    def __init__(self, part):
+        self.part = part
+
+    def __eq__(self, other):
+        return isinstance(other, Holder) and self.part == other.part
+
+    def __repr__(self):
+        return f"Holder({self.part})"
+
+
+def delete(x, n):
+    items = list(range(8))
+    del items[:n]
+    return x + len(items)
+
+
+def assign(x, n):
+    items = list(range(8))
+    items[n:] = [1]
+    return x + sum(items)
+
+
+def across_an_end(x, n):
+    parts = [slice(n, None)]
+    if x.sum() > 100:
+        return x
+    return ITEMS[parts[0]]
+
+
+def held_across_an_end(x, n):
+    holder = Holder(slice(None, n))
+    torchbolt.graph_break()
+    return sum(range(10)[holder.part]) + x
+
+
+def a_loop(x, n):
+    for i in range(n):
+        x = x * 2 + i
+    return x
+
+
+def a_dict(x, n):
+    table = {i: i * i for i in range(8)}
+    table.pop(n)
+    return x + sum(table.values()), n in table, table.get(n + 1)
+
+
+def nested(x, n):
+    return [(slice(0, (n)), {"n": (n, [n])})], x
+
+
+def counted(x, n):
+    return x + [1, 2, 1, n, 1].count(1), (1, 2, 3, 4, 5, 6, 0).index(n)
+
+
+FUNCTIONS = {
+    "list": lambda x, n: sum(ITEMS[:n], x),
+    "list from its end": lambda x, n: ITEMS[-n:][0] + x,
+    "text": lambda x, n: x * len(TEXT[n:]),
+    "tuple": lambda x, n: x + sum((1, 2, 3, 4, 5)[n:]),
+    "range": lambda x, n: x + sum(range(10)[slice(None, n)]),
+    "bytes": lambda x, n: x + sum(b"abcdef"[:n]),
+    "step": lambda x, n: x + sum(list(range(20))[:: n + 1]),
+    "bounds": lambda x, n: (x + slice(0, n).stop, slice(0, n, 2).indices(5)),
+    "returned": lambda x, n: (x, slice(n, None)),
+    "returned in a dict": lambda x, n: (x, {"a": [slice(0, n)]}),
+    "returned in an object": lambda x, n: (x, Holder(slice(n, n + 1))),
+    "frozenset": lambda x, n: (x, frozenset((n, 7)), {n, 8}),
+    "range returned": lambda x, n: (x, range(n), list(range(n, 6))),
+    "reversed": lambda x, n: (x, list(reversed(range(n))), sorted([3, n, 1])),
+    "text of it": lambda x, n: (x, f"{n:03d}", str(n), "%d" % n, repr([n])),
+    "repeated": lambda x, n: (x, [0] * n, "ab" * n, (1,) * n),
+    "compared": lambda x, n: x * 2 if n > 2 else x,
+    "chosen": lambda x, n: x + (10, 20, 30, 40, 50, 60)[n],
+    "hash": lambda x, n: x + hash((n, 2)) % 7,
+    "divmod": lambda x, n: (x + divmod(17, n + 1)[0], round(n / 3), n // 2, pow(2, n), bin(n)),
+    "matched": lambda x, n: x + {0: 5, 3: 7}.get(n, n),
+    "zip": lambda x, n: (x, list(zip(range(n), "abc")), list(enumerate("abc", n))),
+    "any": lambda x, n: (x, any(i == n for i in range(4)), all(i < n for i in range(3))),
+    "delete": delete,
+    "assign": assign,
+    "across an end": across_an_end,
+    "held across an end": held_across_an_end,
+    "loop": a_loop,
+    "dict": a_dict,
+    "nested": nested,
+    "counted": counted,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_number_has_its_own_result(name):
+    fn = FUNCTIONS[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, recompile_limit=32)
+    with torch.no_grad():
+        for n in (3, 1, 2, 5, 0, 4, 2, 3):
+            x = torch.ones(2)
+            assert repr(compiled(x, n)) == repr(fn(x, n)), n
+    assert torchbolt.stats()["eager_fallbacks"] == 0
