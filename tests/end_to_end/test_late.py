@@ -400,3 +400,40 @@ def test_text_of_a_tensor_that_cannot_wait():
         torchbolt.reset()
         compiled = torchbolt.compile(fn)
         assert [compiled(x) for x in X * 2] == [fn(x) for x in X * 2]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, late, n: (x * n)[late],
+        lambda x, late, n: x[n:][late],
+        lambda x, late, n: x[late, n],
+        lambda x, late, n: late * n,
+        lambda x, late, n: n + late,
+        lambda x, late, n: late > n,
+        lambda x, late, n: n != late,
+        lambda x, late, n: torch.full_like(late, n),
+        lambda x, late, n: late.repeat(n, 1),
+        lambda x, late, n: late.size(0) + n,
+        lambda x, late, n: late.shape[0] * n,
+        lambda x, late, n: late.numel() - n,
+        lambda x, late, n: torch.stack([late + n, late]),
+        lambda x, late, n: torch.roll(late, n),
+        lambda x, late, n: late[n:],
+        lambda x, late, n: late[n],
+        lambda x, late, n: torch.where(late > 1, late, n),
+        lambda x, late, n: x.index_select(0, late) * n,
+    ],
+)
+def test_a_late_tensor_beside_a_number_that_differs(use):
+    def fn(x, n):
+        return use(x, torch.masked_select(torch.arange(4) % 2, x[0] > -9), n)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    with torch.no_grad():
+        for n in (0, 1, 2, 3):
+            torch.manual_seed(n)
+            x = torch.randn(5, 4)
+            assert torch.equal(torch.as_tensor(compiled(x, n)), torch.as_tensor(fn(x, n)))
+    assert torchbolt.stats()["eager_fallbacks"] == 0

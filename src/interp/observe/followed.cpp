@@ -327,7 +327,7 @@ void World::use_sizes(PyObject* tensor) {
 }
 
 PyObject* World::lend(PyObject* object, bool operand) {
-  if (!holds_followed(object)) return Py_NewRef(object);
+  if (!holds_followed(object)) return use(object), Py_NewRef(object);
   if (const Sym* size = followed(object)) return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
   if (is_open(object)) {
     const int at = step_of(object);

@@ -109,6 +109,7 @@ PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObj
   at_line(frame);
   if (guard::is_tensor(left) || guard::is_tensor(right)) {
     const bool number_first = guard::is_tensor(right);
+    if (world.late(number_first ? right : left)) return nullptr;
     PyRef lent = PyRef::steal(world.lend(number_first ? left : right, kind != Binary::power));
     *handled = !lent;
     if (!lent) return nullptr;
@@ -309,7 +310,7 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
   }
   for (bool turned : {false, true}) {
     PyObject *tensor = turned ? right : left, *number = turned ? left : right;
-    if (!guard::is_tensor(tensor) || !world.follows_number(number)) continue;
+    if (!guard::is_tensor(tensor) || world.late(tensor) || !world.follows_number(number)) continue;
     at_line(frame);
     PyRef lent = PyRef::steal(world.lend(number, true));
     if (!lent) return nullptr;

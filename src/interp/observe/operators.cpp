@@ -65,7 +65,8 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
 PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::get_item(frame, container, key);
   PyRef lent;
-  if (world.follows() && guard::is_tensor(container)) {
+  PyObject* const own = key;
+  if (world.follows() && guard::is_tensor(container) && !world.late(container)) {
     at_line(frame);
     note_slices(container, key);
     // The operator that x[i] is; torch's indexing would ask what i is.
@@ -82,7 +83,7 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
     world.use(key);
   }
   world.use_scalar(container);
-  if (!on) return Semantics::get_item(frame, container, key);
+  if (!on) return Semantics::get_item(frame, container, own);
   PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
   bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (python) {

@@ -117,6 +117,9 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     }
   }
   if (row.kind != Kind::tensor) return nullptr;
+  for (PyObject* each : all)
+    if (!row.is(Trait::hands_on) && !world.holds_followed(each)) world.use(each);
+  if (!on) return nullptr;
   if (!kwnames && !all.empty() && guard::is_tensor(all[0]))
     if ((result = size_query(*this, row, all)) || PyErr_Occurred()) return done(result);
 
