@@ -287,6 +287,14 @@ PyObject* go_on(Compiled* self, Outcome at) {
   return at.result;
 }
 
+/// While it lives, is_compiling() answers what is right for one callable.
+struct Answering {
+  explicit Answering(bool says) : before(std::exchange(observe::says_compiling(), says)) {}
+  ~Answering() { observe::says_compiling() = before; }
+  Answering(const Answering&) = delete;
+  const bool before;
+};
+
 PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Compiled* self = self_of(callable);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
@@ -313,11 +321,9 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   std::copy(args, args + total, roots + 1);
 
   Site& site = self->state->start;
-  if (site.plain_instructions && site.entries.empty())
-    return go_on(self, step_into(self, site, args, nargs, kwnames));
   bool fits = false;
   Outcome at;
-  {
+  if (!site.entries.empty()) {
     Finding finding(self);
     if (auto entry = find_entry(site, roots, total + 1, nargs, kwnames, finding.found)) {
       if (!settle(self, site, entry)) return nullptr;
@@ -330,7 +336,9 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
       }
     }
   }
-  if (fits) return at.frames ? go_on(self, step(at.frames, 1)) : at.result;
+  if (fits && !at.frames) return at.result;
+  const Answering answering(self->state->says_compiling);
+  if (fits) return go_on(self, step(at.frames, 1));
   if (site.plain_instructions) return go_on(self, step_into(self, site, args, nargs, kwnames));
   if (stance_forbids(site, roots, total + 1))
     return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
@@ -384,6 +392,7 @@ void forget(Compiled::State& state) {
   std::swap(old.start, state.start);
   std::swap(old.sites, state.sites);
   state.warned_failure = false;
+  state.says_compiling = true;
   state.ends.clear();
 }
 

@@ -101,6 +101,7 @@ struct Compiled {
     std::map<observe::Place, std::shared_ptr<Site>> sites;
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
+    bool says_compiling = true;         ///< what the target is told when it asks
     std::vector<Recompile> recompiles;  ///< the last ones
     std::vector<observe::BreakReason>
         ends;  ///< of regions, in order; those of recordings that were not kept too

@@ -9,6 +9,7 @@
 #include <optional>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "compile.h"
 #include "program/backend.h"
@@ -148,6 +149,18 @@ class Bridge final : public observe::RecorderHooks {
   }
   bool in_operator() const override { return recorder.in_operator(); }
   bool reshaped() override { return recorder.reshaped(); }
+  bool leaves_no_trace() override {
+    const record::Tape& tape = recorder.tape();
+    std::unordered_set<int> outside;
+    for (record::TensorId id : tape.inputs) outside.insert(tape.tensors[static_cast<size_t>(id)].storage);
+    for (const record::Entry& entry : tape.entries) {
+      if (entry.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
+      for (int i : record::written_arguments(entry))
+        for (record::TensorId id : entry.args[static_cast<size_t>(i)].tensors)
+          if (id >= 0 && outside.count(tape.tensors[static_cast<size_t>(id)].storage)) return false;
+    }
+    return !recorder.reshaped() && !recorder.transformed();
+  }
   void pause(bool on) override { recorder.pause(on); }
   bool differentiates() override {
     const auto& entries = recorder.tape().entries;
@@ -445,10 +458,10 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   return true;
 }
 
-/// Runs `observe` under a recorder and keeps what it saw.
+/// Runs `observe` under a recorder and keeps what it saw. `misled`: see Observation.
 template <class Observe>
 Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs,
-               PyObject* kwnames, Observe observe) {
+               PyObject* kwnames, bool& misled, Observe observe) {
   ++Stats::get().recordings;
   // What differs between this call and those recorded before becomes a symbol.
   if (self->options->dynamic != Dynamic::never)
@@ -466,6 +479,7 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
   if (!ran.result && !ran.suspended) {
     if (!PyErr_Occurred())
       PyErr_Format(PyExc_SystemError, "torchbolt: recording failed: %s", failure.c_str());
+    misled = seen && seen->misled && PyErr_ExceptionMatches(PyExc_Exception);
     return {};
   }
   bool kept = false;
@@ -498,17 +512,34 @@ std::string limit_message(Compiled* self, Site& site, PyObject* const* roots, si
 Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   std::vector<PyObject*> roots = {self->target};
   roots.insert(roots.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
-  return record(self, self->state->start, roots.data(), roots.size(), nargs, kwnames,
-                [&](Bridge& bridge, observe::Ran& ran) {
-                  return observe::observe_call(self->target, args, nargs, kwnames, bridge, ran);
-                });
+  bool misled = false;
+  auto run = [&] {
+    return record(self, self->state->start, roots.data(), roots.size(), nargs, kwnames, misled,
+                  [&](Bridge& bridge, observe::Ran& ran) {
+                    return observe::observe_call(self->target, args, nargs, kwnames, bridge, ran);
+                  });
+  };
+  Outcome outcome = run();
+  if (!misled) return outcome;
+  // Programs take ways of their own where they are told that they are compiled, and some of them lead to an
+  // error that eager does not have (a mask that is only made when they are not).
+  PyRef raised = PyRef::steal(interp::take_raised());
+  observe::says_compiling() = false;
+  outcome = run();
+  self->state->says_compiling = !outcome.result && !outcome.frames;
+  observe::says_compiling() = self->state->says_compiling;
+  if (!self->state->says_compiling)
+    log("graph_breaks", name_of(self) + ": raised " + Py_TYPE(raised.get())->tp_name +
+                            " where is_compiling() is true; from here on it is answered with no");
+  return outcome;
 }
 
 Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {
   const std::vector<PyObject*> roots = observe::roots_of(*innermost);
-  return record(self, site, roots.data(), roots.size(), 0, nullptr, [&](Bridge& bridge, observe::Ran& ran) {
-    return observe::observe_frames(*innermost, bridge, ran);
-  });
+  bool misled = false;  // what came before cannot be run again
+  return record(
+      self, site, roots.data(), roots.size(), 0, nullptr, misled,
+      [&](Bridge& bridge, observe::Ran& ran) { return observe::observe_frames(*innermost, bridge, ran); });
 }
 
 bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {

@@ -66,6 +66,43 @@ def test_graph_break():
     assert stats["break_reasons"] == {"graph_break() is called": 1} and stats["regions"] == 2
 
 
+def test_a_way_that_only_fails_when_compiled_is_not_taken():
+    effects = []
+
+    def fn(x, mask=None, note=False):
+        if note:
+            effects.append(1)
+        if mask is None and not torch.compiler.is_compiling():
+            mask = x > 0
+        return x.masked_fill(mask.logical_not(), 2.0)  # None has no logical_not
+
+    x = torch.randn(4)
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        assert torch.equal(compiled(x), fn(x))
+    assert torch.equal(compiled(x, x > 1), fn(x, x > 1))
+    torchbolt.reset()
+    with pytest.raises(AttributeError):  # what was done already is not done twice
+        torchbolt.compile(fn)(x, note=True)
+    assert effects == [1]
+
+
+def test_an_error_of_the_programs_own_stays_what_it_is():
+    calls = []
+
+    @torchbolt.compile
+    def fn(x):
+        if torch.compiler.is_compiling():
+            x = x * 2
+        if x.shape[0] == 3:
+            raise ValueError("three")
+        return x
+
+    with pytest.raises(ValueError, match="three"):
+        fn(torch.ones(3))
+    assert torch.equal(fn(torch.ones(2)), torch.full((2,), 2.0))
+
+
 def test_is_compiling():
     seen = []
 

@@ -214,7 +214,8 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::none: break;
     case Control::asks_whether_compiling:
       if (asks_for_eager(frame.func()->func_globals)) break;
-      return {Py_NewRef(Py_True), nullptr};
+      told_compiling |= says_compiling();
+      return {Py_NewRef(says_compiling() ? Py_True : Py_False), nullptr};
     case Control::ignored: return {Py_NewRef(Py_None), nullptr};
     case Control::allowed:
       return {call_allowed(frame, found.itself(callable), args, nargs, kwnames), nullptr};

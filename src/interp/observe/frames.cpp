@@ -7,6 +7,7 @@
 #include "interp/generator.h"
 #include "interp/liveness.h"
 #include "interp/observe/controls.h"
+#include "interp/observe/observation.h"
 
 namespace bolt::observe {
 
@@ -18,7 +19,7 @@ interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* c
   switch (found.control) {
     case Control::asks_whether_compiling:
       if (asks_for_eager(frame.func()->func_globals)) break;
-      return {Py_NewRef(Py_True), nullptr};
+      return {Py_NewRef(says_compiling() ? Py_True : Py_False), nullptr};
     case Control::ignored: return {Py_NewRef(Py_None), nullptr};
     case Control::apart:
     case Control::allowed:

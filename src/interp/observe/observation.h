@@ -79,6 +79,8 @@ class RecorderHooks {
   /// Did an operator change the sizes or strides of the tensor it was called on (x.t_())? The program repeats
   /// that; what was read is then not what it was.
   virtual bool reshaped() = 0;
+  /// Did operators write to nothing that was there before, and draw no random numbers?
+  virtual bool leaves_no_trace() { return false; }
   /// Until it is called with false: what operators do belongs to nobody (see assume_constant_result).
   virtual void pause(bool on) = 0;
   /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.
@@ -111,9 +113,11 @@ struct Observation {
   End end = End::raised;
   std::unique_ptr<guard::Program> guards;
   guard::Recipe recipe;
-  std::vector<BreakReason> breaks;      ///< why the region ended; later ones were run plainly
-  std::string unsound;                  ///< not empty: must not be cached, and why
-  bool retry = false;                   ///< and the next recording will not come to that point
+  std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
+  std::string unsound;              ///< not empty: must not be cached, and why
+  bool retry = false;               ///< and the next recording will not come to that point
+  /// It raised after it had been told that it is being compiled, and nothing that it did can be seen.
+  bool misled = false;
   guard::ThreadState before;            ///< what it began in
   guard::ThreadState after;             ///< what the region left the thread in
   std::vector<SizeValue> number_sizes;  ///< of the guards' numbers, see World
@@ -129,6 +133,9 @@ struct Ran {
   PyObject* result = nullptr;          ///< new; null: an exception is set, or
   interp::Frame* suspended = nullptr;  ///< the region ended inside and the run stands after that instruction
 };
+
+/// What is_compiling() answers to what this thread runs in a recording and between regions.
+bool& says_compiling();
 
 /// Calls `callable` for real.
 std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* args, size_t nargs,

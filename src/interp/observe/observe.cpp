@@ -199,7 +199,10 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->size_facts = world.notes->facts;
   observation->number_sizes = world.number_sizes;
   observation->number_symbols = world.number_symbols;
-  if (observation->end == End::raised) return observation;
+  if (observation->end == End::raised) {
+    observation->misled = recording.told_compiling && world.is_untouched() && hooks.leaves_no_trace();
+    return observation;
+  }
   for (guard::NumberStep& step : world.numbers.steps) {
     if (step.op != guard::NumberOp::data) continue;
     const int output = hooks.output(world.data[static_cast<size_t>(step.kind)].get());
@@ -286,6 +289,11 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
     ran.result = interp::run_frame(innermost, recording);
   }
   return finish(recording, thread, {}, ran);  // the roots are gone
+}
+
+bool& says_compiling() {
+  thread_local bool says = true;
+  return says;
 }
 
 int init_observe() { return 0; }

@@ -33,6 +33,7 @@ class Recording final : public interp::Semantics {
   PyRef owner;                   ///< its owner_of()
   guard::ThreadState after;      ///< when the region ended inside
   int64_t instructions = 0;      ///< of the region so far
+  bool told_compiling = false;   ///< is_compiling() said yes
   bool resumable = true;         ///< the run may be suspended where the region ends
   bool retry = false;  ///< not to be kept, but the next one ends before the instruction that was too much
 

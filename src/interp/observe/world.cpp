@@ -448,6 +448,13 @@ void World::about_to_write(PyObject* container, bool appends) {
   read_whole(container);
 }
 
+bool World::is_untouched() const {
+  for (const guard::NumberStep& step : numbers.steps)
+    if (step.phase == guard::Phase::early) return false;  // a random number was drawn
+  return unsound.empty() && written.empty() && written_fields.empty() && written_context.empty() &&
+         calls.empty() && resumed.empty() && locks.empty();
+}
+
 void World::about_to_set_context(PyObject* variable) {
   for (const auto& written : written_context)
     if (written.first.get() == variable) return;

@@ -218,6 +218,9 @@ class World {
   void about_to_write_field(PyObject* object, Py_ssize_t offset, PyObject* name);
   void about_to_set_context(PyObject* variable);
 
+  /// Did the run change nothing that was there before it?
+  bool is_untouched() const;
+
   /// The recording cannot be trusted: it must not be cached.
   void distrust(const std::string& why) {
     if (unsound.empty()) unsound = why;
