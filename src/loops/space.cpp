@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "support/error.h"
+#include "support/number_symbol.h"
 
 namespace bolt::loops {
 namespace {
@@ -80,7 +81,7 @@ class Aligner {
     int64_t most = -1;
     auto offer = [&](const Value* v) {
       int64_t n = estimate(v->type.numel());
-      if (n > most) best = v, most = n;
+      if (!best || n > most) best = v, most = n;
     };
     for (const Node* n : space_.reductions) offer(n->operands[0]);
     if (best) return best;
@@ -254,7 +255,14 @@ std::optional<Space> align(const Usage& usage, const Group& group) { return Alig
 
 int64_t estimate(Sym s) {
   if (s.is_const()) return s.value();
-  return evaluate(s, [](const SymNode&) { return int64_t{64}; });
+  // Sizes are larger than the numbers that are taken away from them. Even so an expression may come to
+  // nothing, and be divided by.
+  try {
+    return std::max<int64_t>(
+        evaluate(s, [](const SymNode& symbol) { return int64_t{number_step(symbol) >= 0 ? 2 : 64}; }), 0);
+  } catch (const Error&) {
+    return 64;
+  }
 }
 
 uint32_t Space::mask(Sym s) const {
