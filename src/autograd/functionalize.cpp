@@ -118,8 +118,11 @@ class Functionalizer {
     if (all_known(sizes)) return strides;
     std::vector<size_t> order(sizes.size());  // innermost first
     for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return info.strides[a] < info.strides[b]; });
+    // A dimension of size 1 lies inside the one it shares its stride with.
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return std::pair(info.strides[a], !sizes[a].is_const(1)) <
+             std::pair(info.strides[b], !sizes[b].is_const(1));
+    });
     Sym run = 1;
     for (size_t i : order) {
       if (sizes[i].is_const(
