@@ -105,7 +105,9 @@ bool Numbers::compute(const std::vector<PyObject*>& registers,
                       : step.op == NumberOp::size ? PyLong_FromLongLong(size_of(step.size, values))
                                                   : compute_step(step, values);
     if (!value) return PyErr_Clear(), false;
-    values.push_back(PyRef::steal(value));
+    PyRef held = PyRef::steal(value);
+    if (step.type && !Py_IS_TYPE(value, step.type)) return false;
+    values.push_back(std::move(held));
   }
   return true;
 }

@@ -52,6 +52,9 @@ struct NumberStep {
   std::vector<int> args;
   int64_t element = 0;
   Phase phase = Phase::check;  ///< Numbers::add makes it that of the last operand, if that is later
+  /// What its value in the recorded run was, int or float: max(2, 0.5) is one, max(0, 0.5) the other. Null:
+  /// it is an int whatever happens, or guarded elsewhere.
+  PyTypeObject* type = nullptr;
 };
 
 /// What the recorded run went by.
@@ -69,7 +72,7 @@ struct Numbers {
   Phase phase_of(const NumberStep& step) const;
 
   /// The values of all steps of the check; the others stay null. `size_of` gives the value of a size given
-  /// the steps so far. False: one of them raised, or is no symbol's value any more. No exception is left set.
+  /// the steps so far. False: one of them raised, or gave a float for an int. No exception is left set.
   bool compute(const std::vector<PyObject*>& registers,
                const std::function<int64_t(Sym, const std::vector<PyRef>&)>& size_of,
                std::vector<PyRef>& values) const;

@@ -234,7 +234,9 @@ bool Program::check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>&
   if (numbers_.steps.empty()) return true;
   auto size = [&](Sym s, const std::vector<PyRef>& so_far) { return value_of(s, tensors, so_far); };
   if (!numbers_.compute(objects_, size, numbers)) {
-    if (why) *why = "what is computed from " + text_of(static_cast<int>(numbers.size())) + " raises";
+    if (why)
+      *why = "what is computed from " + text_of(static_cast<int>(numbers.size())) +
+             " raises, or is an int in one call and a float in another";
     return false;
   }
   for (const SizeSource& s : sizes_) {

@@ -114,3 +114,32 @@ def test_every_number_has_its_own_result(name):
             x = torch.ones(2)
             assert repr(compiled(x, n)) == repr(fn(x, n)), n
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+MIXED = {
+    "max": lambda x, n, k: x * sum(range(n)) + max(n, k),
+    "min": lambda x, n, k: (x * min(n, k), min(n, k)),
+    "power": lambda x, n, k: (x + 2 ** (n - 2), n**2),
+    "round": lambda x, n, k: (x * round(k), round(k, n)),
+    "size of a slice": lambda x, n, k: x[n:] + k,
+    "size from the end": lambda x, n, k: x[: x.shape[0] - n].reshape(-1)[:2].sum() * n,
+    "an empty slice": lambda x, n, k: x[n + 2 :].sum(0) + len(x[n:].reshape(-1)[:2].tolist()),
+    "one of many": lambda x, n, k: x.t().narrow(0, 0, n + 1).unsqueeze(0) * k,
+    "padded": lambda x, n, k: torch.nn.functional.pad(x, (n, 1), value=k),
+    "filled": lambda x, n, k: torch.full((n + 1,), k) + n,
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_an_int_and_a_float(name):
+    fn = MIXED[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, recompile_limit=32)
+    with torch.no_grad():
+        for n, k in ((0, 2.5), (3, 0.5), (1, 3.5), (2, 0.25), (4, 0.25), (5, -1.5), (0, -0.5), (3, 0.5)):
+            x = torch.arange(48.0).reshape(6, 8)
+            got, want = compiled(x, n, k), fn(x, n, k)
+            assert repr(got) == repr(want), (n, k)
+            if isinstance(want, torch.Tensor):
+                assert got.stride() == want.stride()
+    assert torchbolt.stats()["eager_fallbacks"] == 0

@@ -1,4 +1,5 @@
-"""tests/fuzz/programs.py: seed -> the source of a random function of three tensors, and what to call it with.
+"""tests/fuzz/programs.py: seed -> the source of a random function of three tensors, an int n and a float k, and what to
+call it with.
 
 The function grows statement by statement. Each new statement is run at once, in float32 and float64, and kept only
 when it raises nothing and both agree: otherwise rounding, not the compiler, would decide what comes out. What is run
@@ -28,7 +29,7 @@ VIEWS = (
     "{x}.squeeze()", "{x}[0]", "{x}[-1]", "{x}[1:]", "{x}[::2]", "{x}[..., 1:]", "{x}[..., :2]", "{x}.flip(0)",
     "{x}.expand(2, *{x}.shape)", "{x}.narrow(-1, 1, 2)", "{x}.chunk(2, -1)[0]", "{x}.split(2, -1)[1]",
     "{x}.unbind(0)[0]", "{x}.contiguous()", "{x}.permute(*reversed(range({x}.dim())))", "{x}[:, None]",
-    "{x}.diagonal()", "{x}.as_strided((2, 2), (1, 1))", "{x}.view_as({x})", "{x}.mT", "{x}.unfold(0, 2, 1)",
+    "{x}.diagonal()", "{x}.as_strided((2, 2), (1, 1), 0)", "{x}.view_as({x})", "{x}.mT", "{x}.unfold(0, 2, 1)",
 )  # fmt: skip
 BINARY = (
     "{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} / ({y}.abs() + 1)", "torch.maximum({x}, {y})", "torch.cat([{x}, {y}], -1)",
@@ -99,7 +100,41 @@ PYTHON = (
     "{n} = {x} if random.random() > 0.5 else -{x}",
     "makers = [lambda t, k=k: t * k for k in (1, 2)]\n    {n} = makers[1]({x}) + makers[0]({x})",
 )
+NUMBERS = (
+    "{x} * n", "{x} + k", "{x}[n:]", "{x}[: n + 1]", "{x}[..., n % {x}.shape[-1]]", "{x}.roll(n, 0)", "{x}.narrow(0, 0, n + 1)",
+    "{x}.repeat(n + 1, *[1] * {x}.dim())", "torch.full_like({x}, k)", "{x}.clamp(max=k)", "torch.arange(n + 2)",
+    "{x}.unsqueeze(0).expand(n + 1, *{x}.shape)", "{x} * torch.ones(n + 1).sum()", "{x} + k * {y}.reshape(-1)[: n + 2].sum()",
+    "F.pad({x}, (n, 1), value=k)", "{x}.add({y}, alpha=k)", "{x}.chunk(n + 1, 0)[0]", "{x}.cumsum(n % {x}.dim())",
+    "{x}.sum(n % {x}.dim())", "torch.tril({x}, n)", "torch.full((n + 1,), k)", "{x}.unflatten(0, (-1, n))", "{x} ** n",
+    "{x}.reshape(-1)[n : n + 2].sum() + n // 2 + 7 % (n + 1)", "{x} * divmod(n, 2)[1] + round(k) + abs(-n) + min(k, 0.5)",
+    "{x} + [3, 1, 4, 1, 5, 9][n]", "{x} * (n if n % 2 else -k)", "{x} * sum(range(n)) + max(n, k)", "{x}.masked_fill({x} > k, n)",
+    "{x}[torch.arange(n + 1) % {x}.shape[0]]", "torch.stack([{x}] * (n + 1))", "sum([{x} * i for i in range(5)][:n], {x})",
+)  # fmt: skip
+NUMBER_STATEMENTS = (
+    "for i in range(n):\n        {x} = {x} * {c} + i\n    {n} = {x} + 1",
+    "parts = [{x}, {y}, {x} + 1][n % 3 :]\n    {n} = parts[0] * len(parts)",
+    "if n > 2:\n        {n} = {x} * n\n    else:\n        {n} = {x} - k",
+    "table = {{i: {x} + i for i in range(n + 1)}}\n    {n} = table[n] * len(table)",
+    "n = n + 1\n    {n} = {x} * n",
+    "k = k * 0.5 + n\n    {n} = {x} + k",
+    "n = {x}.shape[0] - n\n    {n} = {x} * n",
+    "where = slice(n % 2, None)\n    {n} = {x}[where] + len([1, 2, 3][where])",
+    "text = f'{{n}}-{{k:.2f}}'\n    {n} = {x} * len(text)",
+    "def step(t, by=n):\n        return t * by + k\n    {n} = step({x})",
+    "class Scale:\n        def __init__(self, by):\n            self.by = by\n    {n} = {x} * Scale(n + k).by",
+    "count = {{'n': n}}\n    count['n'] += 1\n    {n} = {x} * count['n']",
+    "total = 0\n    while total < n:\n        total += 1\n        {x} = {x} + k\n    {n} = {x} * total",
+    "m = {y}.mean().item() * k\n    {n} = {x} * m + n",
+    "m = int({y}.argmax().item()) + n\n    {n} = {x} * m",
+    "pair = (n, [k, n])\n    {n} = {x} * pair[1][0] + pair[0]",
+    "half, odd = divmod(n, 2)\n    {n} = {x} * half if odd else {x} + half",
+    "if {y}.sum() > 0.37:\n        n += 1\n    {n} = {x} * n",
+    "items = list(range(6))\n    del items[:n]\n    items.append(n)\n    {n} = {x} * len(items) + items[0]",
+    "n = max(n - 1, 0)\n    {n} = {x}[n:]",
+)
 RETURNS = (
+    "({x}, n, k)",
+    "{{'x': {x}, 'n': n * 2, 's': [slice(n, None), k * 2]}}",
     "{x}",
     "({x}, {y})",
     "[{x}, ({y}, {z})]",
@@ -112,7 +147,7 @@ RETURNS = (
 def function_of(statements, result, name="program"):
     """(function, source)"""
     body = "\n".join(f"    {s}" for s in statements)
-    source = f"def {name}(a, b, c):\n{body}\n    return {result}\n"
+    source = f"def {name}(a, b, c, n, k):\n{body}\n    return {result}\n"
     file = f"<random program {hash(source)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     space = {"torch": torch, "F": F, "random": random}
@@ -136,6 +171,12 @@ def inputs_of(seed):
     return tensors
 
 
+def numbers_of(seed):
+    """n and k; the first program is for those of which 0."""
+    choose = random.Random(f"{seed}")
+    return choose.randrange(6), choose.choice((0.5, -1.25, 2.0, 3.5, 0.125))
+
+
 def copies(tensors, dtype=None):
     """Fresh memory of the same layout."""
     return [torch.empty_strided(t.shape, t.stride(), dtype=dtype or t.dtype).copy_(t) for t in tensors]
@@ -146,7 +187,7 @@ class Program:
 
     def __init__(self, seed, length):
         self.random = random.Random(seed)
-        self.inputs = inputs_of((seed, 0))
+        self.inputs, self.numbers = inputs_of((seed, 0)), numbers_of((seed, 0))
         self.names = ["a", "b", "c"]
         self.statements = []
         self.result = "a"
@@ -168,11 +209,13 @@ class Program:
     def grow(self):
         name = f"v{len(self.statements)}"
         family = self.random.choice(
-            (UNARY, VIEWS, BINARY, BINARY, REDUCTIONS, INDICES, IN_PLACE, IN_PLACE, BREAKS, PYTHON)
-        )
+            (UNARY, VIEWS, BINARY, BINARY, REDUCTIONS, INDICES, IN_PLACE, IN_PLACE, BREAKS, PYTHON, NUMBERS,
+             NUMBER_STATEMENTS)
+        )  # fmt: skip
         text = self.fill(self.random.choice(family), name)
         makes = family is not IN_PLACE
-        statement = text if family in (BREAKS, PYTHON, IN_PLACE) else f"{name} = {text}"
+        is_whole = family in (BREAKS, PYTHON, IN_PLACE, NUMBER_STATEMENTS)
+        statement = text if is_whole else f"{name} = {text}"
         result = [*self.names, name] if makes else self.names
         if self.runs([*self.statements, statement], f"({', '.join(result)},)"):
             self.statements.append(statement)
@@ -183,9 +226,9 @@ class Program:
         fn, _ = function_of(statements, result)
         try:
             random.seed(0)
-            single = fn(*copies(self.inputs))
+            single = fn(*copies(self.inputs), *self.numbers)
             random.seed(0)
-            double = fn(*copies(self.inputs, torch.float64))
+            double = fn(*copies(self.inputs, torch.float64), *self.numbers)
         except Exception:
             return False
         return well_conditioned(single, double)

@@ -1,4 +1,4 @@
-"""Random functions (programs.py), each called with three sets of inputs: results, mutated inputs, layouts and shared
+"""Random functions (programs.py), each called with four sets of inputs and numbers: results, mutated inputs, layouts and shared
 memory equal eager's, and errors against float64 are at most twice eager's.
 
     BOLT_FUZZ_CASES=500 BOLT_FUZZ_SEED=1000 pytest tests/fuzz
@@ -21,11 +21,11 @@ CASES = int(os.environ.get("BOLT_FUZZ_CASES", 1 if "BOLT_FUZZ_SEED" in os.enviro
 PER_TEST = 10  # programs; names of tests should not depend on much
 
 
-def outcome(fn, tensors, which=0):
+def outcome(fn, tensors, numbers, which=0):
     """What the caller sees: the result and the inputs afterwards, or the error's type."""
     random.seed(which)
     try:
-        return [fn(*tensors), list(tensors)]
+        return [fn(*tensors, *numbers), list(tensors)]
     except Exception as error:
         if isinstance(error, torchbolt.exc.TorchboltError):
             raise
@@ -43,12 +43,12 @@ def fault_of(seed, statements, result):
     eager, _ = programs.function_of(statements, result)
     theirs, _ = programs.function_of(statements, result)
     compiled = torchbolt.compile(theirs)
-    for which in (0, 1, 2, 1):
-        inputs = programs.inputs_of((seed, which))
-        expected = outcome(eager, programs.copies(inputs), which)
-        exact = outcome(eager, programs.copies(inputs, torch.float64), which)
+    for which in (0, 1, 2, 3, 1):
+        inputs, numbers = programs.inputs_of((seed, which)), programs.numbers_of((seed, which))
+        expected = outcome(eager, programs.copies(inputs), numbers, which)
+        exact = outcome(eager, programs.copies(inputs, torch.float64), numbers, which)
         try:
-            got = outcome(compiled, programs.copies(inputs), which)
+            got = outcome(compiled, programs.copies(inputs), numbers, which)
         except Exception as error:
             return f"call {which}: {type(error).__name__}: {error}"
         if isinstance(expected, type) or isinstance(got, type):
@@ -78,9 +78,10 @@ def shrink(seed, statements, result):
         i -= 1
         fewer = statements[:i] + statements[i + 1 :]
         fn, _ = programs.function_of(fewer, result)
-        if not isinstance(outcome(fn, programs.copies(programs.inputs_of((seed, 0)))), type) and fault_of(
-            seed, fewer, result
-        ):
+        inputs = programs.copies(programs.inputs_of((seed, 0)))
+        if isinstance(outcome(fn, inputs, programs.numbers_of((seed, 0))), type):
+            continue
+        if fault_of(seed, fewer, result):
             statements = fewer
     return statements
 

@@ -241,6 +241,7 @@ PyObject* World::computed(PyObject* number, guard::NumberStep step) {
   });
   if (rests_on_open && !cannot_raise(step)) return end_region(why_open(numbers.phase_of(step))), number;
   follows_ = true;
+  step.type = Py_TYPE(number);
   PyRef held = PyRef::steal(number);
   PyObject* mine = own_number(number);
   return mine ? follow_step(mine, numbers.add(std::move(step))) : nullptr;
