@@ -322,6 +322,8 @@ class Functionalizer {
   // Strides of a view with other sizes: runs of dimensions that lie one in the other are cut anew. Empty:
   // none.
   static std::vector<Sym> restrided(const Type& from, const std::vector<Sym>& to) {
+    // Of no elements they say nothing.
+    if (std::any_of(to.begin(), to.end(), [](Sym size) { return size.is_const(0); })) return {};
     std::vector<Sym> strides(to.size(), Sym(1));
     size_t i = from.sizes.size();
     Sym left = 1, stride = 1;  // of the run at hand: elements not yet given out, and their distance
