@@ -93,7 +93,7 @@ bool Numbers::go_on(Phase phase, std::vector<PyRef>& values,
 }
 
 bool Numbers::compute(const std::vector<PyObject*>& registers,
-                      const std::function<int64_t(Sym, const std::vector<PyRef>&)>& size_of,
+                      const std::function<std::optional<int64_t>(Sym, const std::vector<PyRef>&)>& size_of,
                       std::vector<PyRef>& values) const {
   values.clear();
   for (const NumberStep& step : steps) {
@@ -101,9 +101,14 @@ bool Numbers::compute(const std::vector<PyObject*>& registers,
       values.emplace_back();
       continue;
     }
-    PyObject* value = step.op == NumberOp::source ? Py_XNewRef(registers[static_cast<size_t>(step.kind)])
-                      : step.op == NumberOp::size ? PyLong_FromLongLong(size_of(step.size, values))
-                                                  : compute_step(step, values);
+    PyObject* value = nullptr;
+    if (step.op == NumberOp::source) {
+      value = Py_XNewRef(registers[static_cast<size_t>(step.kind)]);
+    } else if (step.op == NumberOp::size) {
+      if (const auto size = size_of(step.size, values)) value = PyLong_FromLongLong(*size);
+    } else {
+      value = compute_step(step, values);
+    }
     if (!value) return PyErr_Clear(), false;
     PyRef held = PyRef::steal(value);
     if (step.type && !Py_IS_TYPE(value, step.type)) return false;

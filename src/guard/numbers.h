@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,7 +75,7 @@ struct Numbers {
   /// The values of all steps of the check; the others stay null. `size_of` gives the value of a size given
   /// the steps so far. False: one of them raised, or gave a float for an int. No exception is left set.
   bool compute(const std::vector<PyObject*>& registers,
-               const std::function<int64_t(Sym, const std::vector<PyRef>&)>& size_of,
+               const std::function<std::optional<int64_t>(Sym, const std::vector<PyRef>&)>& size_of,
                std::vector<PyRef>& values) const;
   /// Those of a later phase, given those before it; `data` gives an element of an output, new. False with an
   /// exception.

@@ -8,6 +8,7 @@
 #include "guard/dict_clock.h"
 #include "guard/leaf.h"
 #include "guard/memory.h"
+#include "support/error.h"
 
 namespace bolt::guard {
 namespace {
@@ -204,10 +205,11 @@ void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> 
     if (step.op == NumberOp::size) step.size = sizes[next++];
 }
 
-int64_t Program::value_of(Sym size, c10::TensorImpl* const* tensors,
-                          const std::vector<PyRef>& numbers) const {
+// Null: it divides by a size that is 0 in this call, for which nothing was recorded.
+std::optional<int64_t> Program::value_of(Sym size, c10::TensorImpl* const* tensors,
+                                         const std::vector<PyRef>& numbers) const {
   if (size.is_const()) return size.value();
-  return evaluate(size, [&](const SymNode& n) -> int64_t {
+  auto value = [&](const SymNode& n) -> int64_t {
     if (const int step = number_step(n); step >= 0) {
       int64_t number = -1;
       if (static_cast<size_t>(step) < numbers.size() && numbers[static_cast<size_t>(step)])
@@ -217,7 +219,12 @@ int64_t Program::value_of(Sym size, c10::TensorImpl* const* tensors,
     for (const SizeSource& s : sizes_)
       if (s.symbol.node() == &n) return size_of(*tensors[s.slot], s.dim);
     return -1;
-  });
+  };
+  try {
+    return evaluate(size, value);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 std::string Program::text_of(int step) const {
@@ -259,10 +266,11 @@ bool Program::check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>&
 bool Program::check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers,
                           std::string* why) const {
   for (const SizeFact& f : facts_) {
-    const int64_t a = value_of(f.a, tensors, numbers), b = value_of(f.b, tensors, numbers);
-    if (bolt::holds(a, f.relation, b)) continue;
+    const auto a = value_of(f.a, tensors, numbers), b = value_of(f.b, tensors, numbers);
+    if (a && b && bolt::holds(*a, f.relation, *b)) continue;
     if (why) {
-      *why = bolt::str(f) + " (now " + std::to_string(a) + " and " + std::to_string(b) + ")";
+      auto text = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : "nothing"; };
+      *why = bolt::str(f) + " (now " + text(a) + " and " + text(b) + ")";
       for (const SizeSource& s : sizes_)
         *why += ", " + s.symbol.str() + " being " +
                 (s.slot < 0 ? text_of(s.dim) : place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")");

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -99,7 +100,8 @@ class Program {
                   std::set<std::string>* numbers = nullptr) const;
   void use(Group& group, const Memory& memory);
   bool check_aliases(bool all, std::string* why) const;
-  int64_t value_of(Sym size, c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers) const;
+  std::optional<int64_t> value_of(Sym size, c10::TensorImpl* const* tensors,
+                                  const std::vector<PyRef>& numbers) const;
   bool check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>& numbers, std::string* why) const;
   bool check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers,
                    std::string* why) const;

@@ -143,3 +143,17 @@ def test_an_int_and_a_float(name):
             if isinstance(want, torch.Tensor):
                 assert got.stride() == want.stride()
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_a_size_that_becomes_nothing():
+    def fn(x, n):
+        part = x[max(n - 1, 0) :]
+        return torch.outer(x.reshape(-1)[:3], part.reshape(-1)[:4])
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, recompile_limit=32)
+    with torch.no_grad():
+        for n in (1, 3, 2, 4, 5, 6, 0):
+            x = torch.arange(24.0).reshape(4, 6)
+            assert torch.equal(compiled(x, n), fn(x, n)), n
+    assert torchbolt.stats()["eager_fallbacks"] == 0
