@@ -348,6 +348,12 @@ class Functionalizer {
     return strides;
   }
 
+  // as_strided reads the storage wherever its tensor lies there; only those of inputs are eager's.
+  static bool lies_in_input(const Value* v) {
+    while (v->def && (v->def->op == Op::slice || v->def->op == Op::permute)) v = v->def->operands[0];
+    return !v->def;
+  }
+
   void lower(const Entry& e) {
     loc_ = {};
     if (e.loc >= 0) loc_ = {tape_.locs[e.loc].file, tape_.locs[e.loc].line, tape_.locs[e.loc].function};
@@ -511,6 +517,8 @@ class Functionalizer {
         operands.push_back(read(id));
         id = static_cast<int>(operands.size()) - 1;
       }
+    if (e.op.operator_name().name.starts_with("aten::as_strided") && !lies_in_input(operands[0]))
+      throw_unsupported("as_strided of a tensor that the program lays out itself");
     std::set<int> operand_storages;
     for (const Arg& a : e.args)
       for (TensorId id : a.tensors)

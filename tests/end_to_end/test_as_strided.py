@@ -44,6 +44,15 @@ def every_second_written(x):
     return y
 
 
+def of_a_window(x):
+    return x.t().unfold(0, 2, 1).as_strided((2, 2), (1, 1), 0) * 2
+
+
+def of_what_was_filled(x):
+    y = x.t().clone()[1:].zero_()
+    return y.as_strided((2, 2), (1, 1), 0) + 1
+
+
 CASES = {
     fn.__name__: (fn, replays)
     for fn, replays in [
@@ -55,6 +64,8 @@ CASES = {
         (order_of_another, ""),
         (the_same_again, ""),
         (every_second_written, "as_strided"),
+        (of_a_window, "lays out itself"),
+        (of_what_was_filled, "lays out itself"),
     ]
 }
 
