@@ -156,14 +156,16 @@ def function_of(statements, result, name="program"):
 
 
 def inputs_of(seed):
-    """Three tensors; some do not lie row by row. The shapes depend on the seed's first part only."""
+    """Three tensors; some do not lie row by row. In some programs one size differs between calls."""
     seed, which = seed
     choose = random.Random(seed)
     values = torch.Generator().manual_seed(seed * 10 + which)
     tensors = []
     base = choose.choice(SIZES)
+    differs = choose.choice(base) if choose.random() < 0.4 else 0
     for i in range(3):
         sizes = base if i == 0 or choose.random() < 0.6 else choose.choice(SIZES)
+        sizes = tuple(size + which if size == differs else size for size in sizes)
         t = torch.randn(sizes, generator=values)
         if choose.random() < 0.2:
             t = torch.randn(sizes[::-1], generator=values).permute(*reversed(range(len(sizes))))
