@@ -1,0 +1,86 @@
+"""What a first call costs apart from making kernels: recording beside eager, and eighty equal layers beside one.
+
+    python -m bench.recording [--models bert gpt2 ...] [--rounds 7]
+
+Recording is the first call under backend="eager", which records, replays operators and compiles nothing; it and eager
+take turns. Layers are those of guards.py; what is compared is the sum of the compiler's stages with an empty cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import tempfile
+import time
+
+import torch
+from torch import nn
+
+import torchbolt
+
+from .guards import Block
+from .models import NAMES, build
+
+
+def milliseconds(call) -> float:
+    begin = time.perf_counter()
+    call()
+    return 1000 * (time.perf_counter() - begin)
+
+
+@torch.no_grad()
+def recording(name: str, rounds: int) -> tuple[float, float]:
+    """Milliseconds of an eager call and of a recorded one, medians."""
+    case = build(name, "bench")
+
+    def run(model):
+        return model(*case.args, **case.kwargs)
+
+    for _ in range(3):
+        run(case.model)
+    eager, recorded = [], []
+    for _ in range(rounds):
+        eager += [milliseconds(lambda: run(case.model)) for _ in range(2)]
+        torchbolt.reset()
+        compiled = torchbolt.compile(case.model, backend="eager")
+        recorded.append(milliseconds(lambda compiled=compiled: run(compiled)))
+        del compiled
+        gc.collect()
+    return statistics.median(eager), statistics.median(recorded)
+
+
+@torch.no_grad()
+def compilation(layers: int, rounds: int) -> float:
+    """Milliseconds of all stages for so many equal layers, the median."""
+    model = nn.Sequential(*[Block(64) for _ in range(layers)]).eval()
+    x = torch.randn(1, 16, 64)
+    taken = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as empty:
+            os.environ["TORCHBOLT_CACHE_DIR"] = empty
+            torchbolt.reset()
+            taken.append(1000 * sum(torchbolt.explain(model)(x).stage_times.values()))
+    return statistics.median(taken)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=NAMES)
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| model | eager ms | recording ms | ratio |\n| --- | ---: | ---: | ---: |")
+    ratios = []
+    for name in args.models:
+        eager, recorded = recording(name, args.rounds)
+        ratios.append(recorded / eager)
+        print(f"| {name} | {eager:.1f} | {recorded:.1f} | {ratios[-1]:.2f} |", flush=True)
+    print(f"| median | | | {statistics.median(ratios):.2f} |\n")
+    one, many = compilation(1, args.rounds), compilation(80, args.rounds)
+    print(f"compiling 1 layer: {one:.0f} ms, 80 equal layers: {many:.0f} ms ({many / one:.2f})")
+
+
+if __name__ == "__main__":
+    main()
