@@ -88,8 +88,6 @@ def test_a_way_that_only_fails_when_compiled_is_not_taken():
 
 
 def test_an_error_of_the_programs_own_stays_what_it_is():
-    calls = []
-
     @torchbolt.compile
     def fn(x):
         if torch.compiler.is_compiling():

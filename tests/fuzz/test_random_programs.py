@@ -1,5 +1,5 @@
-"""Random functions (programs.py), each called with four sets of inputs and numbers: results, mutated inputs, layouts and shared
-memory equal eager's, and errors against float64 are at most twice eager's.
+"""Random functions (programs.py), each called with four sets of inputs and numbers: results, mutated inputs, layouts
+and shared memory equal eager's, and errors against float64 are at most twice eager's.
 
     BOLT_FUZZ_CASES=500 BOLT_FUZZ_SEED=1000 pytest tests/fuzz
 
