@@ -12,6 +12,7 @@
 #include "autograd/functionalize.h"
 #include "codegen/cpu/compile_plan.h"
 #include "graph/passes/passes.h"
+#include "graph/repeats.h"
 #include "graph/verify.h"
 #include "loops/plan.h"
 #include "program/functional.h"
@@ -33,7 +34,12 @@ class Stages {
   }
   void finish() {
     if (!name_) return;
-    seconds.emplace_back(name_, std::chrono::duration<double>(Clock::now() - begin_).count());
+    const double taken = std::chrono::duration<double>(Clock::now() - begin_).count();
+    auto known = std::find_if(seconds.begin(), seconds.end(), [&](auto& s) { return s.first == name_; });
+    if (known == seconds.end())
+      seconds.emplace_back(name_, taken);
+    else
+      known->second += taken;
     name_ = nullptr;
   }
   std::string name() const { return name_ ? name_ : ""; }
@@ -94,21 +100,47 @@ std::string obstacle(const Recorded& r) {
 
 namespace {
 
+bool same(const record::Arg& a, const record::Arg& b) {
+  return a.kind == b.kind && a.tensors == b.tensors && a.syms == b.syms && a.value == b.value;
+}
+bool same(const autograd::ExternCall& a, const autograd::ExternCall& b) {
+  return a.op == b.op && a.written == b.written && a.clone_results == b.clone_results &&
+         std::equal(a.args.begin(), a.args.end(), b.args.begin(), b.args.end(),
+                    [](const record::Arg& x, const record::Arg& y) { return same(x, y); });
+}
+
+/// The graph and loops stages. Equal layers are planned once.
+loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
+  const loops::PlanOptions options = codegen::cpu::plan_options();
+  auto optimize = [&](graph::Graph& g) {
+    stages.enter("graph");
+    graph::verify(g);
+    graph::optimize(g);
+    if (log_wanted("post_grad_graphs")) log("post_grad_graphs", graph::print(g));
+    stages.enter("loops");
+  };
+  stages.enter("graph");
+  auto few = graph::shorten(*lowered.graph, [&](int64_t a, int64_t b) {
+    return same(lowered.calls[static_cast<size_t>(a)], lowered.calls[static_cast<size_t>(b)]);
+  });
+  if (few) {
+    optimize(*few->graph);
+    if (auto planned = loops::plan(std::move(few->graph), options, few->repeats)) return std::move(*planned);
+    log("fusion", "the steps of equal layers differ: all of them are planned");
+  }
+  optimize(*lowered.graph);
+  return loops::plan(std::move(lowered.graph), options);
+}
+
 /// From the functional graph on. `tape` and `wanted` are taken once nothing can throw any more.
 std::shared_ptr<program::Region> finish(autograd::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted,
                                         std::vector<autograd::SizeSymbol> symbols, const std::string& name,
                                         Stages& stages) {
   auto& stats = program::Stats::get();
-  stages.enter("graph");
-  graph::optimize(*lowered.graph);
-  std::string graph_text = graph::print(*lowered.graph);
-  log("post_grad_graphs", graph_text);
-  stages.enter("loops");
-  auto plan = loops::plan(std::move(lowered.graph), codegen::cpu::plan_options());
+  loops::Plan plan = bolt::plan(lowered, stages);
   program::check_sizes(plan);
-  std::string plan_text = loops::print(plan);
-  log("fusion", plan_text);
+  if (log_wanted("fusion")) log("fusion", loops::print(plan));
   stages.enter("codegen");
   auto code = codegen::cpu::compile(plan);
   ++(code.module->from_cache() ? stats.cache_hits : stats.cache_misses);
@@ -117,8 +149,6 @@ std::shared_ptr<program::Region> finish(autograd::Lowered lowered, record::Tape&
   auto region = std::make_shared<program::Region>(std::move(tape), std::move(wanted), std::move(lowered),
                                                   std::move(plan), std::move(code), std::move(symbols));
   stages.finish();
-  region->facts.graph_text = std::move(graph_text);
-  region->facts.plan_text = std::move(plan_text);
   return region;
 }
 
@@ -178,14 +208,14 @@ std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& size
   stages.enter("functionalize");
   auto lowered =
       autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
-  graph::verify(*lowered.graph);
   if (log_wanted("aot_graphs")) log("aot_graphs", graph::print(*lowered.graph));
   if (recorded.road == Road::functional) {
+    graph::verify(*lowered.graph);
     std::string text = graph::print(*lowered.graph);
     auto run = program::run_functional(std::move(lowered), recorded.wanted.size());
     auto region =
         std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), run);
-    region->facts.graph_text = std::move(text);
+    region->facts.functional_text = std::move(text);
     return region;
   }
   Specialize specialize;

@@ -14,15 +14,11 @@ namespace bolt::autograd {
 using record::Arg;
 using record::to_bolt;
 
-Call::Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry,
+Call::Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry, graph::Loc loc,
            std::vector<std::vector<Value*>> values, Sizes& sizes)
-    : g(graph), tape_(tape), entry_(entry), all_sizes_(sizes), values_(std::move(values)) {
+    : g(graph), loc(loc), tape_(tape), entry_(entry), all_sizes_(sizes), values_(std::move(values)) {
   for (const Arg& r : entry.results)
     for (auto id : r.tensors) results_.push_back(id < 0 ? nullptr : &tape.tensors[id]);
-  if (entry.loc >= 0) {
-    const auto& line = tape.locs[entry.loc];
-    loc = {line.file, line.line, line.function};
-  }
 }
 
 std::string_view Call::name() const { return entry_.op.operator_name().name; }

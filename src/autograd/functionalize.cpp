@@ -38,6 +38,8 @@ class Functionalizer {
         state_(tape.tensors.size()),
         storages_(storage_count(tape)) {
     out_.graph = std::make_unique<Graph>();
+    for (const record::SourceLine& l : tape.locs)
+      locs_.push_back({Interned(l.file), l.line, Interned(l.function)});
   }
 
   Lowered run(const std::vector<TensorId>& wanted) {
@@ -355,8 +357,7 @@ class Functionalizer {
   }
 
   void lower(const Entry& e) {
-    loc_ = {};
-    if (e.loc >= 0) loc_ = {tape_.locs[e.loc].file, tape_.locs[e.loc].line, tape_.locs[e.loc].function};
+    loc_ = e.loc >= 0 ? locs_[e.loc] : graph::Loc{};
     const std::vector<TensorId> ids = results(e);
     if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || state_[r].known; }) &&
         written_arguments(e).empty() && !ids.empty() && !has_effects(e))
@@ -389,7 +390,7 @@ class Functionalizer {
       values.emplace_back();
       for (TensorId id : a.tensors) values.back().push_back(id < 0 ? nullptr : read(id));
     }
-    return Call(*out_.graph, tape_, e, std::move(values), sizes_);
+    return Call(*out_.graph, tape_, e, loc_, std::move(values), sizes_);
   }
 
   static bool compilable(const Entry& e, const Tape& tape) {
@@ -682,6 +683,7 @@ class Functionalizer {
       object_of_;                     // tensors whose geometry changed in place: id -> the object's first id
   std::map<TensorId, TensorId> now_;  // the object's first id -> its last one
   Lowered out_;
+  std::vector<graph::Loc> locs_;  // by the tape's
   graph::Loc loc_;
 };
 

@@ -36,7 +36,7 @@ struct ViewStep {
 /// One operator call being lowered.
 class Call {
  public:
-  Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry,
+  Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry, graph::Loc loc,
        std::vector<std::vector<Value*>> values, Sizes& sizes);
 
   graph::Graph& g;

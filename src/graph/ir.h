@@ -36,6 +36,7 @@
 #include "support/dtype.h"
 #include "support/export.h"
 #include "support/sym.h"
+#include "support/text.h"
 
 namespace bolt::graph {
 
@@ -105,9 +106,9 @@ struct AttrSpec {
 BOLT_API const std::vector<AttrSpec>& op_attrs(Op op);
 
 struct Loc {
-  std::string file;  // as the user's code object names it
+  Interned file;  // as the user's code object names it
   int line = 0;
-  std::string function;
+  Interned function;
 };
 
 struct Node;

@@ -345,12 +345,12 @@ class Parser {
     rest_.remove_prefix(text.size());
     text = trim(text);
     if (size_t in = text.find(" in "); in != std::string_view::npos) {
-      loc.function = std::string(text.substr(in + 4));
+      loc.function = Interned(text.substr(in + 4));
       text = text.substr(0, in);
     }
     size_t colon = text.rfind(':');
     if (colon == std::string_view::npos) fail("expected file:line after #");
-    loc.file = std::string(text.substr(0, colon));
+    loc.file = Interned(text.substr(0, colon));
     loc.line = static_cast<int>(integer(text.substr(colon + 1)));
     return loc;
   }

@@ -110,8 +110,8 @@ class Printer {
     write_attrs(node);
     if (node.loc.line > 0) {
       out_.append(out_.size() - start < 64 ? 64 - (out_.size() - start) : 1, ' ');
-      out_ += "# " + node.loc.file + ":" + std::to_string(node.loc.line);
-      if (!node.loc.function.empty()) out_ += " in " + node.loc.function;
+      out_.append("# ").append(node.loc.file).append(":") += std::to_string(node.loc.line);
+      if (!node.loc.function.empty()) out_.append(" in ").append(node.loc.function);
     }
     out_ += "\n";
   }

@@ -88,7 +88,7 @@ std::string describe(const Node& node) {
     out += (i ? ", " : "") + (node.operands[i] ? node.operands[i]->type.str() : std::string("null"));
   out += ")";
   if (!node.outputs.empty()) out += " -> " + node.out()->type.str();
-  if (node.loc.line > 0) out += " # " + node.loc.file + ":" + std::to_string(node.loc.line);
+  if (node.loc.line > 0) out += bolt::detail::concat(" # ", node.loc.file, ":", node.loc.line);
   return out;
 }
 

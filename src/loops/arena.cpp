@@ -20,8 +20,10 @@ int64_t lay_out_known(const std::vector<ArenaRequest>& requests, std::vector<Sym
   std::vector<int> order;
   for (size_t i = 0; i < requests.size(); ++i)
     if (requests[i].bytes.is_const()) order.push_back(static_cast<int>(i));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return requests[a].bytes.value() > requests[b].bytes.value(); });
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    const int64_t x = requests[a].bytes.value(), y = requests[b].bytes.value();
+    return x != y ? x > y : requests[a].first_step < requests[b].first_step;
+  });
   struct Placed {
     int64_t begin, end;
     int request;

@@ -282,7 +282,7 @@ class Finisher {
     std::vector<std::string> out;
     for (const Node* n : group_.nodes) {
       if (n->loc.file.empty()) continue;
-      std::string s = n->loc.file + ":" + std::to_string(n->loc.line);
+      std::string s = detail::concat(n->loc.file, ":", n->loc.line);
       if (std::find(out.begin(), out.end(), s) == out.end() && out.size() < 8) out.push_back(s);
     }
     return out;

@@ -112,7 +112,7 @@ class Fuser {
         p.call = n.get();
         if (options_.generates && is_contraction(*n)) p.packed = options_.generates(describe_call(f_, *n));
       } else {
-        p.nodes = {n.get()}, ++f_.kernels_before;
+        p.nodes = {n.get()};
       }
       p.reduces = kind_of(n.get()) == OpKind::Reduce;
       p.fold = !n->outputs.empty() && f_.constant[n->out()->id];

@@ -39,7 +39,6 @@ struct Fusion {
   std::vector<Unit> units;                // in execution order
   std::vector<std::vector<Sym>> strides;  // by value id: memory of materialized values, else empty
   std::vector<char> constant;             // by value id: depends on parameters and constants only
-  int kernels_before = 0;
 };
 
 /// A call that a code generator may compute.

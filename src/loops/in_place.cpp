@@ -114,8 +114,8 @@ class InPlace {
   // ---- dying operands
 
   bool is_returned(int b) {
-    return std::any_of(p_.output_buffers.begin(), p_.output_buffers.end(),
-                       [&](int x) { return x >= 0 && memory(x) == b; });
+    return std::any_of(p_.outputs.begin(), p_.outputs.end(),
+                       [&](const PlanOutput& o) { return o.buffer >= 0 && memory(o.buffer) == b; });
   }
   bool dies_at(int b, int at) {
     for (int i = at + 1; i < count(); ++i)

@@ -9,6 +9,7 @@
 #include "loops/fuse.h"
 #include "loops/in_place.h"
 #include "loops/layout.h"
+#include "loops/put_back.h"
 #include "loops/roles.h"
 #include "support/error.h"
 
@@ -27,17 +28,22 @@ class Planner {
     plan_.graph = std::move(graph);
   }
 
-  Plan run() {
+  /// With `repeats`: nothing where the copies that were left out cannot be put back.
+  std::optional<Plan> run(const graph::Repeats* repeats) {
     Graph& g = *plan_.graph;
     g.renumber();
     choose_layouts(g, options_);
     fusion_ = fuse(g, options_);
-    plan_.kernels_before_fusion = fusion_.kernels_before;
     buffer_of_.assign(fusion_.strides.size(), -1);
     for (size_t i = 0; i < g.inputs.size(); ++i) add_input(static_cast<int>(i));
     mark_outputs();
     for (const Unit& u : fusion_.units) u.call ? call(u) : kernels(u);
-    outputs();
+    std::vector<Result> results;
+    for (const graph::Output& o : g.outputs) results.push_back({show(o.value), o.write_to, o.value->type});
+    if (repeats && !put_back(plan_, *repeats, results)) return std::nullopt;
+    outputs(results);
+    for (const auto* list : {&plan_.fold_steps, &plan_.steps})
+      for (const Step& s : *list) plan_.kernels_before_fusion += s.node_count;
     write_in_place(plan_);
     lifetimes();
     place();
@@ -142,6 +148,7 @@ class Planner {
       s.operand_count += read;
     }
     s.loc = group.nodes.back()->loc;
+    s.node_count = static_cast<int>(group.nodes.size());
     s.kernel = add_kernel(std::move(built->kernel));
     push(std::move(s), fold);
     return true;
@@ -154,6 +161,7 @@ class Planner {
     s.kind = graph::op_info(n.op).kind == OpKind::Extern ? StepKind::Extern : StepKind::Library;
     s.node = &n;
     s.loc = n.loc;
+    if (s.kind == StepKind::Extern) s.call = static_cast<int>(n.attr<int64_t>("call"));
     for (const Value* o : n.operands) s.buffers.push_back(show(o));
     s.operand_count = static_cast<int>(s.buffers.size());
     for (const auto& v : n.outputs) s.buffers.push_back(define(v.get(), u.fold, true));
@@ -174,6 +182,7 @@ class Planner {
     s.kind = StepKind::Contraction;
     s.node = &n;
     s.loc = n.loc;
+    s.node_count = separate ? 0 : static_cast<int>(u.group.nodes.size());
     s.epilogue = add_kernel(std::move(built->kernel));
     for (size_t i = 0; i < n.operands.size(); ++i)
       s.buffers.push_back(i == 1 && *u.packed > 0 ? pack(n, *u.packed, s.epilogue) : show(n.operands[i]));
@@ -234,33 +243,36 @@ class Planner {
 
   // ---- outputs ----
 
-  bool is_written(int input) const {
-    const auto& outputs = plan_.graph->outputs;
-    return std::any_of(outputs.begin(), outputs.end(),
-                       [&](const graph::Output& o) { return o.write_to == input; });
-  }
-
   int memory_owner(int buffer) const {
     while (plan_.buffers[buffer].kind == BufferKind::Alias) buffer = plan_.buffers[buffer].source;
     return buffer;
   }
 
-  void outputs() {
-    const auto& outputs = plan_.graph->outputs;
-    plan_.output_buffers.assign(outputs.size(), -1);
+  void outputs(const std::vector<Result>& results) {
+    std::vector<char> written(plan_.graph->inputs.size(), 0);
+    for (const Result& r : results)
+      if (r.write_to >= 0) written[r.write_to] = 1;
+    auto changes = [&](const PlanBuffer& b) { return b.kind == BufferKind::Input && written[b.source]; };
     // What is returned and would change under a write-back is copied before any write.
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (outputs[i].write_to < 0) plan_.output_buffers[i] = returned(static_cast<int>(i));
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Result& r = results[i];
+      plan_.outputs.push_back({-1, r.write_to});
+      if (r.write_to >= 0) continue;
+      const PlanBuffer& owner = plan_.buffers[memory_owner(r.buffer)];
+      bool kept = owner.kind == BufferKind::Fold;
+      bool lent = owner.kind == BufferKind::Temp && !owner.owned_by_step;
+      bool as_it_is = !changes(owner) && !kept && !lent;
+      plan_.outputs[i].buffer = as_it_is ? r.buffer : copied(r, static_cast<int>(i));
+    }
     std::vector<std::pair<int, int>> writes;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (outputs[i].write_to < 0) continue;
-      int to = buffer_of_[plan_.graph->inputs[outputs[i].write_to].value->id];
-      int from = show(outputs[i].value);
-      plan_.output_buffers[i] = to;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].write_to < 0) continue;
+      int to = buffer_of_[plan_.graph->inputs[results[i].write_to].value->id];
+      int from = results[i].buffer;
+      plan_.outputs[i].buffer = to;
       if (from == to) continue;
       // A source that another write-back changes first must be saved.
-      int owner = memory_owner(from);
-      if (plan_.buffers[owner].kind == BufferKind::Input && is_written(plan_.buffers[owner].source)) {
+      if (changes(plan_.buffers[memory_owner(from)])) {
         int saved = add_buffer(temp_like(from));
         copy(from, saved);
         from = saved;
@@ -276,22 +288,15 @@ class Planner {
     return b;
   }
 
-  int returned(int i) {
-    const Value* v = plan_.graph->outputs[i].value;
-    int buffer = show(v);
-    const PlanBuffer& owner = plan_.buffers[memory_owner(buffer)];
-    bool changes = owner.kind == BufferKind::Input && is_written(owner.source);
-    bool kept = owner.kind == BufferKind::Fold;
-    bool lent = owner.kind == BufferKind::Temp && !owner.owned_by_step;
-    if (!changes && !kept && !lent) return buffer;
+  int copied(const Result& r, int output) {
     PlanBuffer b;
-    b.type = v->type;
+    b.type = r.type;
     // Of a broadcast number, say: no copy can be stored where elements share their memory.
     if (!is_dense(b.type)) b.type.strides = graph::contiguous_strides(b.type.sizes);
     b.kind = BufferKind::Output;
-    b.source = i;
+    b.source = output;
     int fresh = add_buffer(b);
-    copy(buffer, fresh);
+    copy(r.buffer, fresh);
     return fresh;
   }
 
@@ -302,8 +307,8 @@ class Planner {
       for (int b : plan_.steps[i].buffers) touch(b, static_cast<int>(i));
     // What is returned lives to the end.
     int last = static_cast<int>(plan_.steps.size()) - 1;
-    for (int b : plan_.output_buffers)
-      if (b >= 0 && last >= 0) touch(b, last);
+    for (const PlanOutput& o : plan_.outputs)
+      if (last >= 0) touch(o.buffer, last);
   }
   void touch(int buffer, int step) {
     for (int b = buffer;; b = plan_.buffers[b].source) {
@@ -353,7 +358,12 @@ class Planner {
 }  // namespace
 
 Plan plan(std::unique_ptr<Graph> graph, const PlanOptions& options) {
-  return Planner(std::move(graph), options).run();
+  return std::move(*Planner(std::move(graph), options).run(nullptr));
+}
+
+std::optional<Plan> plan(std::unique_ptr<Graph> graph, const PlanOptions& options,
+                         const graph::Repeats& repeats) {
+  return Planner(std::move(graph), options).run(&repeats);
 }
 
 }  // namespace bolt::loops

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "graph/ir.h"
+#include "graph/repeats.h"
 #include "loops/kernel.h"
 #include "support/export.h"
 
@@ -59,6 +60,8 @@ struct Step {
   const graph::Node* node = nullptr;  // Contraction, Pack, Library, Extern: lives in Plan::graph
   std::vector<int> buffers;
   int operand_count = 0;  // how many of `buffers` are read
+  int call = -1;          // Extern: its place in the extension's table
+  int node_count = 0;     // nodes of the graph that would each have been a kernel
   /// Contraction: kernels[epilogue] finishes and stores the result while it is in registers. Its `acc` is the
   /// call's result; buffers[operand_count ...] are the epilogue's, in its order. The epilogue's last
   /// dimension is the column (last dimension of the result, channel of a convolution), the others are the
@@ -67,15 +70,21 @@ struct Step {
   graph::Loc loc;
 };
 
+struct PlanOutput {
+  int buffer = -1;    // an Input or Alias buffer where nothing is computed
+  int write_to = -1;  // >= 0: the graph input that `buffer` is
+};
+
 struct Plan {
   std::unique_ptr<graph::Graph> graph;  // owns the nodes that steps point to
   std::vector<PlanBuffer> buffers;
   std::vector<Kernel> kernels;
-  std::vector<Step> fold_steps;     // run once for an instance of the parameters
-  std::vector<Step> steps;          // run every call
-  std::vector<int> output_buffers;  // per graph output; an Input or Alias buffer where nothing is computed
+  std::vector<Step> fold_steps;  // run once for an instance of the parameters
+  std::vector<Step> steps;       // run every call
+  std::vector<PlanOutput> outputs;
   Sym arena_bytes;
   int kernels_before_fusion = 0;  // nodes that would each have been a kernel
+  int put_back = 0;               // equal layers that `steps` has and `graph` has not (put_back.h)
 };
 
 /// A contraction, and what the planner knows of its operands.
@@ -97,6 +106,10 @@ struct PlanOptions {
 };
 
 BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);
+/// The plan of the graph that `graph` is a shortened form of. Nothing where its steps do not repeat as the
+/// graph did.
+BOLT_API std::optional<Plan> plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options,
+                                  const graph::Repeats& repeats);
 BOLT_API std::string print(const Plan& p);
 
 }  // namespace bolt::loops

@@ -71,8 +71,8 @@ std::string print(const Plan& p) {
   for (size_t i = 0; i < p.steps.size(); ++i)
     out += "  " + std::to_string(i) + ": " + step_text(p, p.steps[i]) + "\n";
   out += "return";
-  for (size_t i = 0; i < p.output_buffers.size(); ++i)
-    out += (i ? ", b" : " b") + std::to_string(p.output_buffers[i]);
+  for (size_t i = 0; i < p.outputs.size(); ++i)
+    out += (i ? ", b" : " b") + std::to_string(p.outputs[i].buffer);
   out += "\n";
   for (const Kernel& k : p.kernels) out += print(k);
   return out;

@@ -246,10 +246,21 @@ Ints Region::values_of(const std::vector<at::Tensor>& tape_inputs, const Ints& n
 std::vector<int> Region::written_inputs() const {
   std::vector<int> out;
   if (replay_) return out;
-  for (const auto& o : plan_.graph->outputs)
+  for (const loops::PlanOutput& o : plan_.outputs)
     if (o.write_to >= 0) out.push_back(lowered_.inputs[o.write_to]);
   return out;
 }
+
+std::string Region::graph_text() const {
+  if (!plan_.graph) return facts.functional_text;
+  std::string text = graph::print(*plan_.graph);
+  if (plan_.put_back > 0)
+    text = "# layers repeat: " + std::to_string(plan_.put_back) + " more of them are run than stand here\n" +
+           text;
+  return text;
+}
+
+std::string Region::plan_text() const { return plan_.graph ? loops::print(plan_) : ""; }
 
 /// What a profiler calls a step.
 std::string Region::name_of(const Step& s) const {
@@ -257,10 +268,8 @@ std::string Region::name_of(const Step& s) const {
     case StepKind::Kernel: return "torchbolt::" + plan_.kernels[static_cast<size_t>(s.kernel)].name;
     case StepKind::Contraction: return "torchbolt::" + plan_.kernels[static_cast<size_t>(s.epilogue)].name;
     case StepKind::Library: return "torchbolt::" + std::string(graph::op_info(s.node->op).name);
-    case StepKind::Extern: {
-      const auto call = static_cast<size_t>(s.node->attr<int64_t>("call"));
-      return "torchbolt::" + c10::toString(lowered_.calls[call].op.operator_name());
-    }
+    case StepKind::Extern:
+      return "torchbolt::" + c10::toString(lowered_.calls[static_cast<size_t>(s.call)].op.operator_name());
     case StepKind::Pack: return "torchbolt::pack_weights";
     case StepKind::Copy: return "torchbolt::copy";
   }
@@ -279,7 +288,7 @@ void Region::prepare() {
       } else if (s.kind == StepKind::Library) {
         p.library = find_library(*s.node);
       } else if (s.kind == StepKind::Extern) {
-        p.call = &lowered_.calls[s.node->attr<int64_t>("call")];
+        p.call = &lowered_.calls[static_cast<size_t>(s.call)];
       }
       p.shape = static_cast<int>(fold_steps_.size() + steps_.size());
       to.push_back(p);
@@ -608,7 +617,7 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
   }
   run_steps(*c, steps_);
   auto out = collect(*c, tape_inputs);
-  for (const auto& o : plan_.graph->outputs)
+  for (const loops::PlanOutput& o : plan_.outputs)
     if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
   for (size_t i = 0; i < lowered_.reshaped.size(); ++i) {
     const at::Tensor& t = tape_inputs[lowered_.reshaped[i].index];
@@ -631,7 +640,7 @@ std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor
     if (o.kind == TensorOut::Kind::Input) out[i] = inputs[o.index];
     if (o.kind == TensorOut::Kind::InputView) out[i] = view(inputs[o.index], i);
     if (o.kind != TensorOut::Kind::Fresh) continue;
-    int b = plan_.output_buffers[o.index];
+    int b = plan_.outputs[o.index].buffer;
     int owner = b;
     while (plan_.buffers[owner].kind == BufferKind::Alias) owner = plan_.buffers[owner].source;
     const PlanBuffer& memory = plan_.buffers[owner];

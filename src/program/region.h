@@ -53,7 +53,7 @@ class Region : public std::enable_shared_from_this<Region> {
     bool from_cache = false;
     bool fallback = false;  ///< replayed although it was to be compiled
     std::string why_replayed;
-    std::string graph_text, plan_text;
+    std::string functional_text;              ///< the graph that "aot_eager" runs
     std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
     std::vector<std::pair<std::string, double>> stage_seconds;
   };
@@ -83,6 +83,8 @@ class Region : public std::enable_shared_from_this<Region> {
   /// Tape inputs whose memory the region writes.
   std::vector<int> written_inputs() const;
   Facts facts;
+  std::string graph_text() const;
+  std::string plan_text() const;
   /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller
   /// meets again and again. Called on the background thread, at most twice; null: it cannot be made.
   std::function<std::shared_ptr<Region>(const std::vector<int64_t>& values)> specialize;

@@ -79,8 +79,8 @@ PyObject* describe(const Entry& entry) {
     PyList_Append(given_up, item.get());
   }
   set(d, "sizes_given_up", given_up);
-  set(d, "graph", text(f.graph_text));
-  set(d, "plan", text(f.plan_text));
+  set(d, "graph", text(entry.region->graph_text()));
+  set(d, "plan", text(entry.region->plan_text()));
   PyObject* times = PyDict_New();
   for (const auto& [name, seconds] : f.stage_seconds) set(times, name.c_str(), PyFloat_FromDouble(seconds));
   set(d, "stage_seconds", times);

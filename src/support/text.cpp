@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 #include <numeric>
+#include <unordered_set>
 
 namespace bolt {
 
@@ -82,6 +84,13 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
     }
   }
   return best;
+}
+
+Interned::Interned(std::string_view text) {
+  static std::mutex lock;
+  static auto* const known = new std::unordered_set<std::string>;  // text handed out outlives everything
+  std::lock_guard hold(lock);
+  text_ = &*known->emplace(text).first;
 }
 
 uint64_t hash_text(std::string_view text) {

@@ -31,7 +31,7 @@ TEST(GraphText, RoundTrip) {
   EXPECT_EQ(print(*clone(*g)), kBlock);
   EXPECT_EQ(g->inputs[1].kind, InputKind::Param);
   EXPECT_EQ(g->nodes.front()->loc.line, 12);
-  EXPECT_EQ(g->nodes.front()->loc.function, "forward");
+  EXPECT_EQ(std::string_view(g->nodes.front()->loc.function), "forward");
   EXPECT_EQ(g->outputs[2].write_to, 0);
 }
 

@@ -34,7 +34,7 @@ class PlanRunner {
     for (const Step& s : p_.fold_steps) step(s);
     for (const Step& s : p_.steps) step(s);
     std::vector<HostTensor> out;
-    for (int b : p_.output_buffers) out.push_back(load(b));
+    for (const PlanOutput& o : p_.outputs) out.push_back(load(o.buffer));
     for (auto [zone, from] : zones_)
       for (int64_t i = from; i < from + kZone; ++i)
         BOLT_CHECK(zone[i] == kRubbish, "a kernel wrote beside its memory");

@@ -40,6 +40,7 @@ PlanCode compile(const loops::Plan& plan, const Target& target) {
     for (const loops::Step& s : *list) {
       if (s.kind != loops::StepKind::Contraction) continue;
       const auto id = static_cast<size_t>(s.epilogue);
+      if (contractions[id]) continue;  // steps of equal layers share their code
       if (s.node->op == Op::sdpa) {
         contractions[id] = attention::attention_job(attention::attention_of(plan, s, target));
       } else {

@@ -1,0 +1,438 @@
+// loops/put_back.cpp
+#include "loops/put_back.h"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+
+#include "support/longest_run.h"
+
+namespace bolt::loops {
+namespace {
+
+bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+
+bool same(const std::vector<GatherTerm>& a, const std::vector<GatherTerm>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const GatherTerm& x, const GatherTerm& y) {
+    return x.value == y.value && x.coef == y.coef;
+  });
+}
+bool same(const Expr& a, const Expr& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.reduce_op == b.reduce_op &&
+         a.args == b.args && same_bits(a.value, b.value) && a.ivalue == b.ivalue && a.buffer == b.buffer &&
+         a.index == b.index && same(a.gather, b.gather) && a.mask == b.mask && same_bits(a.fill, b.fill) &&
+         a.reduce_dims == b.reduce_dims;
+}
+/// Do they compute the same, whatever they and their buffers are called?
+bool same_code(const Kernel& a, const Kernel& b) {
+  return a.symbols == b.symbols &&
+         std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(), b.dims.end(),
+                    [](const Dim& x, const Dim& y) { return x.size == y.size && x.reduce == y.reduce; }) &&
+         std::equal(
+             a.buffers.begin(), a.buffers.end(), b.buffers.begin(), b.buffers.end(),
+             [](const Buffer& x, const Buffer& y) { return x.dtype == y.dtype && x.role == y.role; }) &&
+         std::equal(a.exprs.begin(), a.exprs.end(), b.exprs.begin(), b.exprs.end(),
+                    [](const Expr& x, const Expr& y) { return same(x, y); }) &&
+         std::equal(a.stores.begin(), a.stores.end(), b.stores.begin(), b.stores.end(),
+                    [](const Store& x, const Store& y) {
+                      return x.buffer == y.buffer && x.index == y.index && x.value == y.value &&
+                             same(x.gather, y.gather) && x.mask == y.mask;
+                    });
+}
+
+/// A copy of the full graph and a place in it; copy -1: belongs to no copy.
+struct Place {
+  int copy = -1, at = -1;
+};
+
+class PutBack {
+ public:
+  PutBack(Plan& plan, const graph::Repeats& repeats, std::vector<Result>& results)
+      : p_(plan), r_(repeats), results_(results) {}
+
+  bool run() {
+    read_plan();
+    const Run run = longest_run(step_keys(), [&](int i, int j) { return match(i, j); });
+    first_ = run.first, period_ = run.period, end_ = first_ + period_;
+    if (run.copies() < 2 || !learn_what_is_left() || !rest_reads_what_is_known()) return false;
+    // Nothing of the plan has been changed so far, and from here on nothing can go wrong but the results.
+    Plan before;
+    before.buffers = p_.buffers, before.steps = p_.steps, before.fold_steps = p_.fold_steps;
+    write_steps();
+    if (write_results()) {
+      drop_unused_folds();
+      p_.put_back = r_.left_out;
+      return true;
+    }
+    p_.buffers = std::move(before.buffers), p_.steps = std::move(before.steps);
+    p_.fold_steps = std::move(before.fold_steps);
+    return false;
+  }
+
+ private:
+  const PlanBuffer& buffer(int b) const { return p_.buffers[static_cast<size_t>(b)]; }
+  const Step& step(int i) const { return p_.steps[static_cast<size_t>(i)]; }
+  int memory(int b) const {
+    while (buffer(b).kind == BufferKind::Alias) b = buffer(b).source;
+    return b;
+  }
+  /// Slots of a step that it reads: its operands, and what its epilogue loads.
+  bool reads(const Step& s, size_t slot) const {
+    const auto operands = static_cast<size_t>(s.operand_count);
+    if (slot < operands || s.kind != StepKind::Contraction) return slot < operands;
+    return p_.kernels[static_cast<size_t>(s.epilogue)].buffers[slot - operands].role == BufferRole::In;
+  }
+  template <typename F>
+  void each_read(const Step& s, F&& f) const {
+    for (size_t k = 0; k < s.buffers.size(); ++k)
+      if (reads(s, k)) f(k);
+  }
+  template <typename F>
+  void each_made(const Step& s, F&& f) const {
+    for (size_t k = 0; k < s.buffers.size(); ++k)
+      if (!reads(s, k)) f(k);
+  }
+
+  bool made_in_a(int b) const { return made_by(b) >= first_ && made_by(b) < end_; }
+  int made_by(int b) const {
+    return static_cast<size_t>(b) < made_by_.size() ? made_by_[static_cast<size_t>(b)] : -1;
+  }
+
+  static std::vector<Place> places(const graph::Places& of, size_t count) {
+    std::vector<Place> found(count);
+    for (size_t c = 0; c < of.size(); ++c)
+      for (size_t k = 0; k < of[c].size(); ++k)
+        found[static_cast<size_t>(of[c][k])] = {static_cast<int>(c), static_cast<int>(k)};
+    return found;
+  }
+  static int moved(const graph::Places& of, Place place, int copies) {
+    return of[static_cast<size_t>(place.copy + copies)][static_cast<size_t>(place.at)];
+  }
+
+  void read_plan() {
+    input_ = places(r_.inputs, p_.graph->inputs.size());
+    output_ = places(r_.outputs, r_.full_outputs.size());
+    int calls = 0;
+    for (const auto& copy : r_.calls)
+      for (int call : copy) calls = std::max(calls, call + 1);
+    for (const Step& s : p_.steps) calls = std::max(calls, s.call + 1);
+    for (const Step& s : p_.fold_steps) calls = std::max(calls, s.call + 1);
+    call_ = places(r_.calls, static_cast<size_t>(calls));
+    made_by_.assign(p_.buffers.size(), -1);
+    folded_by_ = made_by_;
+    buffer_of_input_.assign(p_.graph->inputs.size(), -1);
+    auto note = [&](const std::vector<Step>& steps, std::vector<int>& by) {
+      for (size_t i = 0; i < steps.size(); ++i)
+        each_made(steps[i],
+                  [&](size_t k) { by[static_cast<size_t>(steps[i].buffers[k])] = static_cast<int>(i); });
+    };
+    note(p_.steps, made_by_);
+    note(p_.fold_steps, folded_by_);
+    for (size_t b = 0; b < p_.buffers.size(); ++b)
+      if (p_.buffers[b].kind == BufferKind::Input)
+        buffer_of_input_[static_cast<size_t>(p_.buffers[b].source)] = static_cast<int>(b);
+  }
+
+  // ---- which steps are alike ----
+
+  const Kernel* kernel_of(const Step& s) const {
+    const int k = s.kind == StepKind::Kernel ? s.kernel : s.epilogue;
+    return k < 0 ? nullptr : &p_.kernels[static_cast<size_t>(k)];
+  }
+
+  std::vector<uint64_t> step_keys() const {
+    std::vector<uint64_t> keys;
+    for (const Step& s : p_.steps) {
+      uint64_t h = static_cast<uint64_t>(s.kind);
+      auto mix = [&](uint64_t x) { h = (h ^ x) * 0x9e3779b97f4a7c15u + (h >> 29); };
+      mix(s.buffers.size() << 16 | static_cast<uint64_t>(s.operand_count));
+      if (s.node) mix(static_cast<uint64_t>(s.node->op));
+      if (const Kernel* k = kernel_of(s)) {
+        mix(k->exprs.size() << 16 | k->stores.size() << 8 | k->dims.size());
+        for (const Expr& e : k->exprs) mix(static_cast<uint64_t>(e.kind) << 8 | static_cast<uint64_t>(e.op));
+      }
+      keys.push_back(h);
+    }
+    return keys;
+  }
+
+  bool same_call(int x, int y) const {
+    if (x == y) return true;
+    const Place a = call_[static_cast<size_t>(x)], b = call_[static_cast<size_t>(y)];
+    return a.copy >= 0 && b.copy == a.copy + 1 && a.at == b.at;
+  }
+  /// The same work, of buffers that are looked at elsewhere.
+  bool alike(const Step& a, const Step& b) const {
+    if (a.kind != b.kind || a.operand_count != b.operand_count || a.buffers.size() != b.buffers.size())
+      return false;
+    if ((a.node == nullptr) != (b.node == nullptr)) return false;
+    if (a.call < 0 ? b.call >= 0 : b.call < 0 || !same_call(a.call, b.call)) return false;
+    if (a.node && (a.node->op != b.node->op || a.node->outputs.size() != b.node->outputs.size() ||
+                   (a.call < 0 && a.node->attrs != b.node->attrs)))
+      return false;
+    if (a.node)
+      for (size_t i = 0; i < a.node->outputs.size(); ++i)
+        if (a.node->outputs[i]->type != b.node->outputs[i]->type) return false;
+    const Kernel *x = kernel_of(a), *y = kernel_of(b);
+    return x == y || (x && y && same_code(*x, *y));
+  }
+
+  bool match(int i, int j) const {
+    const Step &a = step(i), &b = step(j);
+    if (!alike(a, b)) return false;
+    for (size_t k = 0; k < a.buffers.size(); ++k)
+      if (!match_buffers(a.buffers[k], b.buffers[k], j - i)) return false;
+    return true;
+  }
+  bool match_buffers(int x, int y, int period) const {
+    const PlanBuffer &a = buffer(x), &b = buffer(y);
+    if (x == y) return a.kind != BufferKind::Input || input_[static_cast<size_t>(a.source)].copy < 0;
+    if (a.kind != b.kind || a.owned_by_step != b.owned_by_step || a.type != b.type) return false;
+    switch (a.kind) {
+      case BufferKind::Input: {
+        const Place p = input_[static_cast<size_t>(a.source)], q = input_[static_cast<size_t>(b.source)];
+        return p.copy >= 0 && q.copy == p.copy + 1 && p.at == q.at;
+      }
+      case BufferKind::Alias: return a.offset == b.offset && match_buffers(a.source, b.source, period);
+      case BufferKind::Fold: return match_folds(x, y);
+      case BufferKind::Output: {
+        const Place p = place_of_output(a), q = place_of_output(b);
+        return p.copy >= 0 && q.copy == p.copy + 1 && p.at == q.at && made_alike(x, y, period);
+      }
+      case BufferKind::Temp: return made_alike(x, y, period);
+    }
+    return false;
+  }
+  bool made_alike(int x, int y, int period) const {
+    const int i = made_by(x), j = made_by(y);
+    return i >= 0 && j == i + period && slot(step(i), x) == slot(step(j), y);
+  }
+  static size_t slot(const Step& s, int b) {
+    return static_cast<size_t>(std::find(s.buffers.begin() + s.operand_count, s.buffers.end(), b) -
+                               s.buffers.begin());
+  }
+  bool match_folds(int x, int y) const {
+    const int i = folded_by_[static_cast<size_t>(x)], j = folded_by_[static_cast<size_t>(y)];
+    if (i < 0 || j < 0) return false;
+    const Step &a = p_.fold_steps[static_cast<size_t>(i)], &b = p_.fold_steps[static_cast<size_t>(j)];
+    if (!alike(a, b) || slot(a, x) != slot(b, y)) return false;
+    bool same = true;
+    each_read(a, [&](size_t k) { same = same && match_buffers(a.buffers[k], b.buffers[k], 0); });
+    return same;
+  }
+  /// Buffers name outputs of the short graph.
+  Place place_of_output(const PlanBuffer& b) const {
+    return output_[static_cast<size_t>(r_.output_of[static_cast<size_t>(b.source)])];
+  }
+
+  // ---- what one stretch leaves for the next ----
+
+  /// What A reads of what stands before it, and what B reads in its place.
+  bool learn_what_is_left() {
+    next_.assign(p_.buffers.size(), -1);
+    bool known = true;
+    for (int i = first_; i < end_; ++i)
+      each_read(step(i),
+                [&](size_t k) { known = known && learn(step(i).buffers[k], step(i + period_).buffers[k]); });
+    return known;
+  }
+  bool learn(int x, int y) {
+    while (buffer(x).kind == BufferKind::Alias && x != y) x = buffer(x).source, y = buffer(y).source;
+    if (x == y) x = y = memory(x);
+    if (buffer(x).kind == BufferKind::Input || buffer(x).kind == BufferKind::Fold) return true;
+    if (made_by(x) >= first_) return x != y;
+    if (x != y && !made_in_a(y)) return false;
+    int& next = next_[static_cast<size_t>(x)];
+    if (next >= 0 && next != y) return false;
+    next = y;
+    return true;
+  }
+
+  /// B and what follows read what A left, what all share, and what never belonged to a copy.
+  bool rest_reads_what_is_known() const {
+    std::vector<char> of_a_copy(p_.buffers.size(), 0);
+    for (int i = 0; i < first_; ++i) {
+      bool any = false;
+      each_read(step(i), [&](size_t k) { any |= is_of_a_copy(step(i).buffers[k], of_a_copy); });
+      if (any) each_made(step(i), [&](size_t k) { of_a_copy[static_cast<size_t>(step(i).buffers[k])] = 1; });
+    }
+    bool known = true;
+    for (int i = end_; i < static_cast<int>(p_.steps.size()); ++i)
+      each_read(step(i), [&](size_t k) {
+        const int b = memory(step(i).buffers[k]);
+        const BufferKind kind = buffer(b).kind;
+        if (kind == BufferKind::Input || kind == BufferKind::Fold || made_by(b) >= first_) return;
+        const int next = next_[static_cast<size_t>(b)];
+        known = known && (next >= 0 ? next == b : !of_a_copy[static_cast<size_t>(b)]);
+      });
+    return known;
+  }
+  bool is_of_a_copy(int b, const std::vector<char>& of_a_copy) const {
+    b = memory(b);
+    if (buffer(b).kind == BufferKind::Input) return input_[static_cast<size_t>(buffer(b).source)].copy >= 0;
+    if (buffer(b).kind != BufferKind::Fold) return of_a_copy[static_cast<size_t>(b)] != 0;
+    bool any = false;
+    const Step& s = p_.fold_steps[static_cast<size_t>(folded_by_[static_cast<size_t>(b)])];
+    each_read(s, [&](size_t k) { any |= is_of_a_copy(s.buffers[k], of_a_copy); });
+    return any;
+  }
+
+  // ---- the full plan ----
+
+  int add(PlanBuffer b) {
+    p_.buffers.push_back(std::move(b));
+    return static_cast<int>(p_.buffers.size()) - 1;
+  }
+  static uint64_t key(int b, int copies) {
+    return static_cast<uint64_t>(copies) << 32 | static_cast<uint32_t>(b);
+  }
+
+  /// What `b` is for a step that was moved on by so many copies.
+  int moved(int b, int copies) {
+    if (copies == 0) return b;
+    if (auto known = moved_.find(key(b, copies)); known != moved_.end()) return known->second;
+    const int m = find_moved(b, copies);
+    moved_[key(b, copies)] = m;
+    return m;
+  }
+  int find_moved(int b, int copies) {
+    switch (buffer(b).kind) {
+      case BufferKind::Input: {
+        const Place place = input_[static_cast<size_t>(buffer(b).source)];
+        if (place.copy < 0) return b;
+        return buffer_of_input_[static_cast<size_t>(moved(r_.inputs, place, copies))];
+      }
+      case BufferKind::Alias: {
+        const int source = moved(buffer(b).source, copies);
+        if (source == buffer(b).source) return b;
+        PlanBuffer alias = buffer(b);
+        alias.source = source;
+        return add(std::move(alias));
+      }
+      case BufferKind::Fold: return moved_fold(b, copies);
+      default: {
+        // What A makes was entered when the stretch was written; what follows A keeps its own.
+        const int next = made_by(b) < first_ ? next_[static_cast<size_t>(b)] : b;
+        return next < 0 || next == b ? b : moved(next, copies - 1);
+      }
+    }
+  }
+  int moved_fold(int b, int copies) {
+    const auto at = static_cast<size_t>(folded_by_[static_cast<size_t>(b)]);
+    Step s = p_.fold_steps[at];
+    if (!move_operands(s, copies)) return b;
+    make_results(s, copies);
+    p_.fold_steps.push_back(std::move(s));
+    return moved_.at(key(b, copies));
+  }
+  bool move_call(Step& s, int copies) const {
+    if (s.call < 0 || call_[static_cast<size_t>(s.call)].copy < 0) return false;
+    s.call = moved(r_.calls, call_[static_cast<size_t>(s.call)], copies);
+    return true;
+  }
+  /// Buffers of its own for what a moved step makes.
+  void make_results(Step& s, int copies) {
+    each_made(s, [&](size_t k) {
+      const int old = s.buffers[k];
+      s.buffers[k] = add(buffer(old));
+      moved_[key(old, copies)] = s.buffers[k];
+    });
+  }
+
+  void write_steps() {
+    std::vector<Step> old = std::move(p_.steps);
+    p_.steps.assign(old.begin(), old.begin() + end_);
+    for (int copies = 1; copies <= r_.left_out; ++copies)
+      for (int i = first_; i < end_; ++i) {
+        Step s = old[static_cast<size_t>(i)];
+        move_operands(s, copies);
+        make_results(s, copies);
+        p_.steps.push_back(std::move(s));
+      }
+    for (size_t i = static_cast<size_t>(end_); i < old.size(); ++i) {
+      move_operands(old[i], r_.left_out);
+      p_.steps.push_back(std::move(old[i]));
+    }
+  }
+  /// Does that change the step?
+  bool move_operands(Step& s, int copies) {
+    bool differs = move_call(s, copies);
+    each_read(s, [&](size_t k) {
+      const int m = moved(s.buffers[k], copies);
+      differs |= m != s.buffers[k];
+      s.buffers[k] = m;
+    });
+    return differs;
+  }
+
+  /// Fold steps of the short plan whose results only moved steps had wanted.
+  void drop_unused_folds() {
+    std::vector<char> used(p_.buffers.size(), 0);
+    auto use = [&](int b) { used[static_cast<size_t>(memory(b))] = 1; };
+    for (const Step& s : p_.steps) each_read(s, [&](size_t k) { use(s.buffers[k]); });
+    for (const Result& r : results_) use(r.buffer);
+    // Those that were added stand behind what they read, as all do.
+    std::vector<char> dead(p_.fold_steps.size(), 0);
+    for (size_t i = p_.fold_steps.size(); i-- > 0;) {
+      const Step& s = p_.fold_steps[i];
+      bool wanted = false;
+      each_made(s, [&](size_t k) { wanted |= used[static_cast<size_t>(memory(s.buffers[k]))] != 0; });
+      dead[i] = !wanted;
+      if (wanted) each_read(s, [&](size_t k) { use(s.buffers[k]); });
+    }
+    size_t i = 0;
+    std::erase_if(p_.fold_steps, [&](const Step&) { return dead[i++] != 0; });
+  }
+
+  /// Each result of the full graph: the buffer of the short one's, moved by as many copies as it lies behind
+  /// it.
+  bool write_results() {
+    std::vector<Result> full(r_.full_outputs.size(), {-1, -1, {}});
+    auto put = [&](int output, int b, const graph::Type& type) {
+      full[static_cast<size_t>(output)] = {b, r_.full_outputs[static_cast<size_t>(output)].write_to, type};
+      PlanBuffer& owner = p_.buffers[static_cast<size_t>(memory(b))];
+      if (owner.kind == BufferKind::Output) named_.push_back({memory(b), output});
+    };
+    for (size_t i = 0; i < results_.size(); ++i) {
+      const Result& r = results_[i];
+      const int output = r_.output_of[i], owner = memory(r.buffer);
+      const Place place = output_[static_cast<size_t>(output)];
+      const bool computed = buffer(owner).kind != BufferKind::Input && buffer(owner).kind != BufferKind::Fold;
+      if (place.copy < 0) {
+        put(output, moved(r.buffer, computed && made_by(owner) < first_ ? 0 : r_.left_out), r.type);
+        continue;
+      }
+      if (!computed) return false;
+      const int from = made_by(owner) < end_ ? 0 : r_.left_out,
+                to = made_by(owner) < first_ ? 0 : r_.left_out;
+      for (int copies = from; copies <= to; ++copies)
+        put(moved(r_.outputs, place, copies), moved(r.buffer, copies), r.type);
+    }
+    for (const Result& r : full)
+      if (r.buffer < 0) return false;
+    // An output's buffer is called by the first output it serves.
+    for (size_t i = named_.size(); i-- > 0;)
+      p_.buffers[static_cast<size_t>(named_[i].first)].source = named_[i].second;
+    results_ = std::move(full);
+    return true;
+  }
+
+  Plan& p_;
+  const graph::Repeats& r_;
+  std::vector<Result>& results_;
+  std::vector<Place> input_, output_, call_;  // by graph input, output of the full graph, call
+  std::vector<int> made_by_, folded_by_;      // by buffer: its step, its fold step; -1: none
+  std::vector<int> buffer_of_input_;
+  std::vector<int> next_;  // by buffer that A finds made: what B finds in its place; -1: A does not read it
+  std::unordered_map<uint64_t, int> moved_;
+  std::vector<std::pair<int, int>> named_;  // buffer of kind Output, the output it serves
+  int first_ = 0, period_ = 0, end_ = 0;    // A
+};
+
+}  // namespace
+
+bool put_back(Plan& plan, const graph::Repeats& repeats, std::vector<Result>& results) {
+  return PutBack(plan, repeats, results).run();
+}
+
+}  // namespace bolt::loops
