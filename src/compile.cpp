@@ -117,7 +117,6 @@ loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
     graph::verify(g);
     graph::optimize(g);
     if (log_wanted("post_grad_graphs")) log("post_grad_graphs", graph::print(g));
-    stages.enter("loops");
   };
   stages.enter("graph");
   auto few = graph::shorten(*lowered.graph, [&](int64_t a, int64_t b) {
@@ -125,10 +124,13 @@ loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
   });
   if (few) {
     optimize(*few->graph);
-    if (auto planned = loops::plan(std::move(few->graph), options, few->repeats)) return std::move(*planned);
+    optimize(*few->one_more);
+    stages.enter("loops");
+    if (auto planned = loops::plan(std::move(*few), options)) return std::move(*planned);
     log("fusion", "the steps of equal layers differ: all of them are planned");
   }
   optimize(*lowered.graph);
+  stages.enter("loops");
   return loops::plan(std::move(lowered.graph), options);
 }
 

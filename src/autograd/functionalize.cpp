@@ -638,9 +638,17 @@ class Functionalizer {
     // A value that is an input, a view or already an output with other strides needs memory of its own.
     bool own = v->def && graph::op_info(v->def->op).kind != graph::OpKind::View && v->type == want;
     for (const auto& existing : out_.graph->outputs) own = own && existing.value != v;
-    if (!own) v = out_.graph->make_typed(Op::cast, {v}, {{"dtype", want.dtype}}, {want}, loc_)->out();
+    if (!own) v = copied(v, want);
     out_.graph->outputs.push_back({v, -1});
     return o;
+  }
+  /// Right behind what makes it: in a graph of layers, within its layer.
+  Value* copied(Value* v, const Type& want) {
+    graph::Node* next = nullptr;
+    if (v->def)
+      if (auto at = std::next(v->def->position); at != out_.graph->nodes.end()) next = at->get();
+    const graph::Loc& loc = v->def ? v->def->loc : loc_;
+    return out_.graph->make_typed(Op::cast, {v}, {{"dtype", want.dtype}}, {want}, loc, next)->out();
   }
 
   /// An in-place view operator: from now on the object of `before` is what `after` describes.

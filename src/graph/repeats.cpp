@@ -10,11 +10,11 @@
 namespace bolt::graph {
 namespace {
 
-// The first and the last copies become part of what stands before and behind them; two in between show what
-// one step of the plan is.
-constexpr int kKept = 5;
-// Fewer are not worth looking for.
-constexpr int kLeastLeftOut = 2;
+// How many are kept: the first and the last become part of what stands before and behind them.
+// Of short ones kernels reach over more than one end.
+constexpr int kKept = 3, kKeptShort = 5, kShort = 16;
+// As many and one more are planned besides: fewer copies than this are not worth it.
+constexpr int least(int kept) { return 2 * kept + 4; }
 
 class Shortener {
  public:
@@ -24,8 +24,10 @@ class Shortener {
     number_nodes();
     if (!find() || !read_places() || !read_outputs() || !is_closed()) return std::nullopt;
     Shortened s;
+    outputs_ = out_.outputs;
     s.repeats = std::move(out_);
-    s.graph = shortened(s.repeats);
+    s.graph = shortened(kept_, s.repeats.output_of);
+    s.one_more = shortened(kept_ + 1, s.repeats.output_of_longer);
     return s;
   }
 
@@ -97,9 +99,10 @@ class Shortener {
       }
     first_ = run.first, period_ = run.period, copies_ = run.matches > 0 ? run.copies() : 0;
     end_ = first_ + copies_ * period_;
-    out_.left_out = copies_ - kKept;
+    kept_ = period_ < kShort ? kKeptShort : kKept;
+    out_.left_out = copies_ - kept_;
     out_.per_copy = period_;
-    return out_.left_out >= kLeastLeftOut;
+    return copies_ >= least(kept_);
   }
 
   // ---- what each copy has of its own ----
@@ -210,12 +213,12 @@ class Shortener {
 
   // ---- the short graph ----
 
-  std::unique_ptr<Graph> shortened(Repeats& r) const {
+  std::unique_ptr<Graph> shortened(int kept, std::vector<int>& output_of) const {
     auto g = std::make_unique<Graph>();
     g->name = g_.name;
     for (const Input& in : g_.inputs) g->add_input(in.value->type, in.kind, in.value->name);
     std::vector<Node*> made(nodes_.size(), nullptr);
-    const int cut = first_ + kKept * period_, missing = end_ - cut;
+    const int cut = first_ + kept * period_, missing = end_ - cut;
     auto value = [&](const Value* v) {
       const int at = node_of(v);
       if (at < 0) return g->inputs[static_cast<size_t>(v->index)].value.get();
@@ -232,12 +235,12 @@ class Shortener {
           g->make_typed(n.op, std::move(operands), n.attrs, std::move(types), n.loc);
     }
     std::vector<char> dropped(g_.outputs.size(), 0);
-    for (size_t c = kKept; c < r.outputs.size(); ++c)
-      for (int o : r.outputs[c]) dropped[static_cast<size_t>(o)] = 1;
+    for (auto c = static_cast<size_t>(kept); c < outputs_.size(); ++c)
+      for (int o : outputs_[c]) dropped[static_cast<size_t>(o)] = 1;
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
       if (dropped[i]) continue;
       g->outputs.push_back({value(g_.outputs[i].value), g_.outputs[i].write_to});
-      r.output_of.push_back(static_cast<int>(i));
+      output_of.push_back(static_cast<int>(i));
     }
     return g;
   }
@@ -248,8 +251,9 @@ class Shortener {
   std::vector<int> node_of_;                // by value id; -1: an input
   std::vector<std::pair<int, int>> place_;  // by input: its copy, its place there; -1: not of one copy
   std::vector<int> own_write_;              // inputs written to that no copy is known to write to
-  int first_ = 0, period_ = 0, copies_ = 0, end_ = 0;
+  int first_ = 0, period_ = 0, copies_ = 0, end_ = 0, kept_ = 0;
   Repeats out_;
+  Places outputs_;
 };
 
 }  // namespace

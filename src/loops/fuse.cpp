@@ -378,16 +378,17 @@ class Fuser {
 
   /// Builds a group as if everything that any unit computes lay in memory.
   std::optional<Built> try_build(const Group& g, const Value* acc, int column) {
-    std::vector<char> materialized = f_.usage.materialized;
-    for (size_t id = 0; id < unit_of_.size(); ++id) f_.usage.materialized[id] |= unit_of_[id] >= 0;
     if (trial_strides_.empty()) {
+      trial_materialized_ = f_.usage.materialized;
+      for (size_t id = 0; id < unit_of_.size(); ++id) trial_materialized_[id] |= unit_of_[id] >= 0;
       trial_strides_ = f_.strides;
       for (const auto& n : g_.nodes)
         for (const auto& v : n->outputs)
           if (trial_strides_[v->id].empty()) trial_strides_[v->id] = memory_of(v.get());
     }
+    std::swap(f_.usage.materialized, trial_materialized_);
     std::optional<Built> built = build_kernel({f_.usage, trial_strides_, acc, column}, g);
-    f_.usage.materialized = std::move(materialized);
+    std::swap(f_.usage.materialized, trial_materialized_);
     return built;
   }
   static std::vector<Sym> memory_of(const Value* v) {
@@ -483,6 +484,7 @@ class Fuser {
   std::vector<int> order_, place_;                 // units in a topological order, and where each stands
   std::vector<std::vector<const Node*>> readers_;  // by value id
   std::vector<std::vector<const Value*>> sources_;
+  std::vector<char> trial_materialized_;  // as try_build has them
   std::vector<std::vector<Sym>> trial_strides_;
   std::vector<int> stamp_;
   int now_ = 0;

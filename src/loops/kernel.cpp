@@ -93,6 +93,29 @@ ExprId Kernel::add(Expr e) {
   return static_cast<ExprId>(exprs.size()) - 1;
 }
 
+bool same_code(const Kernel& a, const Kernel& b) {
+  auto all = [](const auto& x, const auto& y, auto same) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), same);
+  };
+  auto dims = [](const Dim& x, const Dim& y) { return x.size == y.size && x.reduce == y.reduce; };
+  auto buffers = [](const Buffer& x, const Buffer& y) { return x.dtype == y.dtype && x.role == y.role; };
+  auto stores = [](const Store& x, const Store& y) {
+    return x.buffer == y.buffer && x.index == y.index && x.value == y.value && x.mask == y.mask &&
+           same_gather(x.gather, y.gather);
+  };
+  return a.symbols == b.symbols && all(a.dims, b.dims, dims) && all(a.buffers, b.buffers, buffers) &&
+         all(a.exprs, b.exprs, same_expr) && all(a.stores, b.stores, stores);
+}
+
+uint64_t hash_code(const Kernel& k) {
+  uint64_t h = k.exprs.size() << 16 | k.stores.size() << 8 | k.dims.size();
+  auto mix = [&](uint64_t x) { h = (h ^ x) * 0x9e3779b97f4a7c15u + (h >> 29); };
+  for (const Dim& d : k.dims)
+    mix(d.size.is_const() ? static_cast<uint64_t>(d.size.value()) : d.size.node()->id);
+  for (const Expr& e : k.exprs) mix(static_cast<uint64_t>(e.kind) << 8 | static_cast<uint64_t>(e.op));
+  return h;
+}
+
 Traffic traffic(const Kernel& k) {
   Traffic t{0, 0};
   for (const Expr& e : k.exprs) {

@@ -140,6 +140,10 @@ struct BOLT_API Kernel {
   bool has_checks() const;
 };
 
+/// Do they compute the same, whatever they and their buffers are called? And a hash that is then the same.
+bool same_code(const Kernel& a, const Kernel& b);
+uint64_t hash_code(const Kernel& k);
+
 BOLT_API std::string print(const Kernel& k);
 BOLT_API Kernel parse_kernel(std::string_view text);
 /// Throws Error(Internal) naming the expression. The list of invariants heads verify_kernel.cpp.

@@ -2,6 +2,7 @@
 #include "loops/plan.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 #include "loops/arena.h"
@@ -28,8 +29,8 @@ class Planner {
     plan_.graph = std::move(graph);
   }
 
-  /// With `repeats`: nothing where the copies that were left out cannot be put back.
-  std::optional<Plan> run(const graph::Repeats* repeats) {
+  /// All units as steps; where results go and where temporaries lie is open.
+  Draft& draft() {
     Graph& g = *plan_.graph;
     g.renumber();
     choose_layouts(g, options_);
@@ -38,10 +39,13 @@ class Planner {
     for (size_t i = 0; i < g.inputs.size(); ++i) add_input(static_cast<int>(i));
     mark_outputs();
     for (const Unit& u : fusion_.units) u.call ? call(u) : kernels(u);
-    std::vector<Result> results;
-    for (const graph::Output& o : g.outputs) results.push_back({show(o.value), o.write_to, o.value->type});
-    if (repeats && !put_back(plan_, *repeats, results)) return std::nullopt;
-    outputs(results);
+    for (const graph::Output& o : g.outputs)
+      draft_.results.push_back({show(o.value), o.write_to, o.value->type});
+    return draft_;
+  }
+
+  Plan finish() {
+    outputs(draft_.results);
     for (const auto* list : {&plan_.fold_steps, &plan_.steps})
       for (const Step& s : *list) plan_.kernels_before_fusion += s.node_count;
     write_in_place(plan_);
@@ -183,11 +187,12 @@ class Planner {
     s.node = &n;
     s.loc = n.loc;
     s.node_count = separate ? 0 : static_cast<int>(u.group.nodes.size());
-    s.epilogue = add_kernel(std::move(built->kernel));
+    Call call = describe_call(fusion_, n);
+    pass_symbols(call, built->kernel);
+    s.epilogue = add_kernel(std::move(built->kernel), std::move(call));
     for (size_t i = 0; i < n.operands.size(); ++i)
       s.buffers.push_back(i == 1 && *u.packed > 0 ? pack(n, *u.packed, s.epilogue) : show(n.operands[i]));
     s.operand_count = static_cast<int>(s.buffers.size());
-    pass_symbols(s);
     for (size_t i = 0; i < built->buffers.size(); ++i) {
       bool read = plan_.kernels[s.epilogue].buffers[i].role == BufferRole::In;
       s.buffers.push_back(read ? show(built->buffers[i]) : define(built->buffers[i], u.fold, false));
@@ -200,18 +205,20 @@ class Planner {
   }
 
   /// The size symbols of the call's operands are the kernel's too.
-  void pass_symbols(const Step& s) {
-    std::vector<Sym> needed, &passed = plan_.kernels[s.epilogue].symbols;
-    for (int i = 0; i < s.operand_count; ++i) {
-      const graph::Type& t = plan_.buffers[s.buffers[i]].type;
+  static void pass_symbols(const Call& call, Kernel& epilogue) {
+    std::vector<Sym> needed, &passed = epilogue.symbols;
+    for (const graph::Type& t : call.operands)
       for (const auto* list : {&t.sizes, &t.strides})
         for (Sym x : *list) collect_symbols(x, &needed);
-    }
     for (Sym x : needed)
       if (std::find(passed.begin(), passed.end(), x) == passed.end()) passed.push_back(x);
   }
 
+  /// Once for all calls that read the same weights in the same order.
   int pack(const Node& n, int64_t floats, int epilogue) {
+    const int weights = show(n.operands[1]);
+    auto [known, fresh] = packs_.try_emplace({weights, epilogue}, -1);
+    if (!fresh) return known->second;
     PlanBuffer b;
     b.type = {DType::F32, n.out()->type.device, {floats}, {1}};
     b.kind = BufferKind::Fold;
@@ -220,17 +227,28 @@ class Planner {
     s.node = &n;
     s.loc = n.loc;
     s.epilogue = epilogue;
-    s.buffers = {show(n.operands[1]), add_buffer(b)};
+    s.buffers = {weights, known->second = add_buffer(b)};
     s.operand_count = 1;
-    int packed = s.buffers[1];
     push(std::move(s), true);
-    return packed;
+    return known->second;
   }
-  int add_kernel(Kernel k) {
+  /// Steps that do the same share a kernel: layers mostly do. `call`: the contraction that ends in it.
+  int add_kernel(Kernel k, std::optional<Call> call = std::nullopt) {
+    std::vector<int>& alike = kernels_by_code_[hash_code(k)];
+    for (int id : alike)
+      if (plan_.kernels[id].sources == k.sources && same_code(plan_.kernels[id], k) && same(calls_[id], call))
+        return id;
     int id = static_cast<int>(plan_.kernels.size());
     k.name += "_" + std::to_string(id);
     plan_.kernels.push_back(std::move(k));
+    calls_.push_back(std::move(call));
+    alike.push_back(id);
     return id;
+  }
+  static bool same(const std::optional<Call>& a, const std::optional<Call>& b) {
+    if (!a || !b) return !a && !b;
+    return a->node.op == b->node.op && a->node.attrs == b->node.attrs && a->operands == b->operands &&
+           a->constant == b->constant && a->node.out()->type == b->node.out()->type;
   }
 
   void copy(int from, int to) {
@@ -349,21 +367,28 @@ class Planner {
   }
 
   const PlanOptions& options_;
-  Plan plan_;
+  Draft draft_;
+  Plan& plan_ = draft_.plan;
   Fusion fusion_;
-  std::vector<int> buffer_of_;  // by value id
-  std::vector<int> output_of_;  // by value id: the output it is, or -1
+  std::vector<int> buffer_of_;              // by value id
+  std::vector<int> output_of_;              // by value id: the output it is, or -1
+  std::vector<std::optional<Call>> calls_;  // by kernel: the contraction that ends in it
+  std::unordered_map<uint64_t, std::vector<int>> kernels_by_code_;
+  std::map<std::pair<int, int>, int> packs_;  // weights and epilogue -> the packed weights
 };
 
 }  // namespace
 
 Plan plan(std::unique_ptr<Graph> graph, const PlanOptions& options) {
-  return std::move(*Planner(std::move(graph), options).run(nullptr));
+  Planner planner(std::move(graph), options);
+  planner.draft();
+  return planner.finish();
 }
 
-std::optional<Plan> plan(std::unique_ptr<Graph> graph, const PlanOptions& options,
-                         const graph::Repeats& repeats) {
-  return Planner(std::move(graph), options).run(&repeats);
+std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options) {
+  Planner planner(std::move(few.graph), options), one_more(std::move(few.one_more), options);
+  if (!put_back(planner.draft(), one_more.draft(), few.repeats)) return std::nullopt;
+  return planner.finish();
 }
 
 }  // namespace bolt::loops

@@ -106,10 +106,9 @@ struct PlanOptions {
 };
 
 BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);
-/// The plan of the graph that `graph` is a shortened form of. Nothing where its steps do not repeat as the
-/// graph did.
-BOLT_API std::optional<Plan> plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options,
-                                  const graph::Repeats& repeats);
+/// The plan of the graph that these are shortened forms of. Nothing where steps do not repeat as the graph
+/// did.
+BOLT_API std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options);
 BOLT_API std::string print(const Plan& p);
 
 }  // namespace bolt::loops

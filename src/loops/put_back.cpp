@@ -2,7 +2,6 @@
 #include "loops/put_back.h"
 
 #include <algorithm>
-#include <bit>
 #include <unordered_map>
 
 #include "support/longest_run.h"
@@ -10,87 +9,79 @@
 namespace bolt::loops {
 namespace {
 
-bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
-
-bool same(const std::vector<GatherTerm>& a, const std::vector<GatherTerm>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const GatherTerm& x, const GatherTerm& y) {
-    return x.value == y.value && x.coef == y.coef;
-  });
-}
-bool same(const Expr& a, const Expr& b) {
-  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.reduce_op == b.reduce_op &&
-         a.args == b.args && same_bits(a.value, b.value) && a.ivalue == b.ivalue && a.buffer == b.buffer &&
-         a.index == b.index && same(a.gather, b.gather) && a.mask == b.mask && same_bits(a.fill, b.fill) &&
-         a.reduce_dims == b.reduce_dims;
-}
-/// Do they compute the same, whatever they and their buffers are called?
-bool same_code(const Kernel& a, const Kernel& b) {
-  return a.symbols == b.symbols &&
-         std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(), b.dims.end(),
-                    [](const Dim& x, const Dim& y) { return x.size == y.size && x.reduce == y.reduce; }) &&
-         std::equal(
-             a.buffers.begin(), a.buffers.end(), b.buffers.begin(), b.buffers.end(),
-             [](const Buffer& x, const Buffer& y) { return x.dtype == y.dtype && x.role == y.role; }) &&
-         std::equal(a.exprs.begin(), a.exprs.end(), b.exprs.begin(), b.exprs.end(),
-                    [](const Expr& x, const Expr& y) { return same(x, y); }) &&
-         std::equal(a.stores.begin(), a.stores.end(), b.stores.begin(), b.stores.end(),
-                    [](const Store& x, const Store& y) {
-                      return x.buffer == y.buffer && x.index == y.index && x.value == y.value &&
-                             same(x.gather, y.gather) && x.mask == y.mask;
-                    });
-}
-
 /// A copy of the full graph and a place in it; copy -1: belongs to no copy.
 struct Place {
   int copy = -1, at = -1;
 };
 
+/// Steps, buffers and results of a longer plan. Results are those of the full graph, without a buffer where
+/// it has none yet.
+struct Longer {
+  std::vector<PlanBuffer> buffers;
+  std::vector<Step> steps, fold_steps;
+  std::vector<Result> results;
+};
+
+/// Slots of a step that it reads: its operands, and what its epilogue loads.
+bool is_read(const std::vector<Kernel>& kernels, const Step& s, size_t slot) {
+  const auto operands = static_cast<size_t>(s.operand_count);
+  if (slot < operands || s.kind != StepKind::Contraction) return slot < operands;
+  return kernels[static_cast<size_t>(s.epilogue)].buffers[slot - operands].role == BufferRole::In;
+}
+
+/// The same but for kernel, call and buffers.
+bool same_work(const Step& a, const Step& b) {
+  if (a.kind != b.kind || a.operand_count != b.operand_count || a.buffers.size() != b.buffers.size())
+    return false;
+  if (!a.node || !b.node) return !a.node && !b.node;
+  if (a.node->op != b.node->op || a.node->outputs.size() != b.node->outputs.size()) return false;
+  if (a.kind != StepKind::Extern && a.node->attrs != b.node->attrs) return false;
+  for (size_t i = 0; i < a.node->outputs.size(); ++i)
+    if (a.node->outputs[i]->type != b.node->outputs[i]->type) return false;
+  return true;
+}
+
 class PutBack {
  public:
-  PutBack(Plan& plan, const graph::Repeats& repeats, std::vector<Result>& results)
-      : p_(plan), r_(repeats), results_(results) {}
+  PutBack(const Draft& draft, const graph::Repeats& repeats)
+      : p_(draft.plan), results_(draft.results), r_(repeats) {}
 
-  bool run() {
+  /// Which steps repeat, and what one stretch of them reads and leaves.
+  bool learn() {
+    out_.buffers = p_.buffers;
     read_plan();
     const Run run = longest_run(step_keys(), [&](int i, int j) { return match(i, j); });
     first_ = run.first, period_ = run.period, end_ = first_ + period_;
-    if (run.copies() < 2 || !learn_what_is_left() || !rest_reads_what_is_known()) return false;
-    // Nothing of the plan has been changed so far, and from here on nothing can go wrong but the results.
-    Plan before;
-    before.buffers = p_.buffers, before.steps = p_.steps, before.fold_steps = p_.fold_steps;
-    write_steps();
-    if (write_results()) {
-      drop_unused_folds();
-      p_.put_back = r_.left_out;
-      return true;
-    }
-    p_.buffers = std::move(before.buffers), p_.steps = std::move(before.steps);
-    p_.fold_steps = std::move(before.fold_steps);
-    return false;
+    return run.copies() >= 2 && learn_what_is_left() && rest_reads_what_is_known();
+  }
+
+  /// The plan with so many copies more. Nothing where a result has no clear place.
+  std::optional<Longer> with(int copies) {
+    out_ = {p_.buffers, {}, p_.fold_steps, {}};
+    moved_.clear();
+    named_.clear();
+    write_steps(copies);
+    if (!write_results(copies)) return std::nullopt;
+    drop_unused_folds();
+    return std::move(out_);
   }
 
  private:
-  const PlanBuffer& buffer(int b) const { return p_.buffers[static_cast<size_t>(b)]; }
+  const PlanBuffer& buffer(int b) const { return out_.buffers[static_cast<size_t>(b)]; }
   const Step& step(int i) const { return p_.steps[static_cast<size_t>(i)]; }
   int memory(int b) const {
     while (buffer(b).kind == BufferKind::Alias) b = buffer(b).source;
     return b;
   }
-  /// Slots of a step that it reads: its operands, and what its epilogue loads.
-  bool reads(const Step& s, size_t slot) const {
-    const auto operands = static_cast<size_t>(s.operand_count);
-    if (slot < operands || s.kind != StepKind::Contraction) return slot < operands;
-    return p_.kernels[static_cast<size_t>(s.epilogue)].buffers[slot - operands].role == BufferRole::In;
-  }
   template <typename F>
   void each_read(const Step& s, F&& f) const {
     for (size_t k = 0; k < s.buffers.size(); ++k)
-      if (reads(s, k)) f(k);
+      if (is_read(p_.kernels, s, k)) f(k);
   }
   template <typename F>
   void each_made(const Step& s, F&& f) const {
     for (size_t k = 0; k < s.buffers.size(); ++k)
-      if (!reads(s, k)) f(k);
+      if (!is_read(p_.kernels, s, k)) f(k);
   }
 
   bool made_in_a(int b) const { return made_by(b) >= first_ && made_by(b) < end_; }
@@ -135,11 +126,6 @@ class PutBack {
 
   // ---- which steps are alike ----
 
-  const Kernel* kernel_of(const Step& s) const {
-    const int k = s.kind == StepKind::Kernel ? s.kernel : s.epilogue;
-    return k < 0 ? nullptr : &p_.kernels[static_cast<size_t>(k)];
-  }
-
   std::vector<uint64_t> step_keys() const {
     std::vector<uint64_t> keys;
     for (const Step& s : p_.steps) {
@@ -147,10 +133,7 @@ class PutBack {
       auto mix = [&](uint64_t x) { h = (h ^ x) * 0x9e3779b97f4a7c15u + (h >> 29); };
       mix(s.buffers.size() << 16 | static_cast<uint64_t>(s.operand_count));
       if (s.node) mix(static_cast<uint64_t>(s.node->op));
-      if (const Kernel* k = kernel_of(s)) {
-        mix(k->exprs.size() << 16 | k->stores.size() << 8 | k->dims.size());
-        for (const Expr& e : k->exprs) mix(static_cast<uint64_t>(e.kind) << 8 | static_cast<uint64_t>(e.op));
-      }
+      mix(static_cast<uint64_t>(s.kernel + 1) << 32 | static_cast<uint32_t>(s.epilogue + 1));
       keys.push_back(h);
     }
     return keys;
@@ -161,20 +144,9 @@ class PutBack {
     const Place a = call_[static_cast<size_t>(x)], b = call_[static_cast<size_t>(y)];
     return a.copy >= 0 && b.copy == a.copy + 1 && a.at == b.at;
   }
-  /// The same work, of buffers that are looked at elsewhere.
   bool alike(const Step& a, const Step& b) const {
-    if (a.kind != b.kind || a.operand_count != b.operand_count || a.buffers.size() != b.buffers.size())
-      return false;
-    if ((a.node == nullptr) != (b.node == nullptr)) return false;
-    if (a.call < 0 ? b.call >= 0 : b.call < 0 || !same_call(a.call, b.call)) return false;
-    if (a.node && (a.node->op != b.node->op || a.node->outputs.size() != b.node->outputs.size() ||
-                   (a.call < 0 && a.node->attrs != b.node->attrs)))
-      return false;
-    if (a.node)
-      for (size_t i = 0; i < a.node->outputs.size(); ++i)
-        if (a.node->outputs[i]->type != b.node->outputs[i]->type) return false;
-    const Kernel *x = kernel_of(a), *y = kernel_of(b);
-    return x == y || (x && y && same_code(*x, *y));
+    return same_work(a, b) && a.kernel == b.kernel && a.epilogue == b.epilogue &&
+           (a.call < 0 ? b.call < 0 : b.call >= 0 && same_call(a.call, b.call));
   }
 
   bool match(int i, int j) const {
@@ -280,8 +252,8 @@ class PutBack {
   // ---- the full plan ----
 
   int add(PlanBuffer b) {
-    p_.buffers.push_back(std::move(b));
-    return static_cast<int>(p_.buffers.size()) - 1;
+    out_.buffers.push_back(std::move(b));
+    return static_cast<int>(out_.buffers.size()) - 1;
   }
   static uint64_t key(int b, int copies) {
     return static_cast<uint64_t>(copies) << 32 | static_cast<uint32_t>(b);
@@ -322,7 +294,7 @@ class PutBack {
     Step s = p_.fold_steps[at];
     if (!move_operands(s, copies)) return b;
     make_results(s, copies);
-    p_.fold_steps.push_back(std::move(s));
+    out_.fold_steps.push_back(std::move(s));
     return moved_.at(key(b, copies));
   }
   bool move_call(Step& s, int copies) const {
@@ -339,19 +311,19 @@ class PutBack {
     });
   }
 
-  void write_steps() {
-    std::vector<Step> old = std::move(p_.steps);
-    p_.steps.assign(old.begin(), old.begin() + end_);
-    for (int copies = 1; copies <= r_.left_out; ++copies)
+  void write_steps(int more) {
+    out_.steps.assign(p_.steps.begin(), p_.steps.begin() + end_);
+    for (int copies = 1; copies <= more; ++copies)
       for (int i = first_; i < end_; ++i) {
-        Step s = old[static_cast<size_t>(i)];
+        Step s = step(i);
         move_operands(s, copies);
         make_results(s, copies);
-        p_.steps.push_back(std::move(s));
+        out_.steps.push_back(std::move(s));
       }
-    for (size_t i = static_cast<size_t>(end_); i < old.size(); ++i) {
-      move_operands(old[i], r_.left_out);
-      p_.steps.push_back(std::move(old[i]));
+    for (int i = end_; i < static_cast<int>(p_.steps.size()); ++i) {
+      Step s = step(i);
+      move_operands(s, more);
+      out_.steps.push_back(std::move(s));
     }
   }
   /// Does that change the step?
@@ -367,31 +339,31 @@ class PutBack {
 
   /// Fold steps of the short plan whose results only moved steps had wanted.
   void drop_unused_folds() {
-    std::vector<char> used(p_.buffers.size(), 0);
+    std::vector<char> used(out_.buffers.size(), 0), wanted(out_.fold_steps.size(), 0);
     auto use = [&](int b) { used[static_cast<size_t>(memory(b))] = 1; };
-    for (const Step& s : p_.steps) each_read(s, [&](size_t k) { use(s.buffers[k]); });
-    for (const Result& r : results_) use(r.buffer);
+    for (const Step& s : out_.steps) each_read(s, [&](size_t k) { use(s.buffers[k]); });
+    for (const Result& r : out_.results)
+      if (r.buffer >= 0) use(r.buffer);
     // Those that were added stand behind what they read, as all do.
-    std::vector<char> dead(p_.fold_steps.size(), 0);
-    for (size_t i = p_.fold_steps.size(); i-- > 0;) {
-      const Step& s = p_.fold_steps[i];
-      bool wanted = false;
-      each_made(s, [&](size_t k) { wanted |= used[static_cast<size_t>(memory(s.buffers[k]))] != 0; });
-      dead[i] = !wanted;
-      if (wanted) each_read(s, [&](size_t k) { use(s.buffers[k]); });
+    for (size_t i = wanted.size(); i-- > 0;) {
+      const Step& s = out_.fold_steps[i];
+      each_made(s, [&](size_t k) { wanted[i] |= used[static_cast<size_t>(memory(s.buffers[k]))]; });
+      if (wanted[i]) each_read(s, [&](size_t k) { use(s.buffers[k]); });
     }
-    size_t i = 0;
-    std::erase_if(p_.fold_steps, [&](const Step&) { return dead[i++] != 0; });
+    std::vector<Step> kept;
+    for (size_t i = 0; i < wanted.size(); ++i)
+      if (wanted[i]) kept.push_back(std::move(out_.fold_steps[i]));
+    out_.fold_steps = std::move(kept);
   }
 
   /// Each result of the full graph: the buffer of the short one's, moved by as many copies as it lies behind
   /// it.
-  bool write_results() {
-    std::vector<Result> full(r_.full_outputs.size(), {-1, -1, {}});
+  bool write_results(int more) {
+    out_.results.assign(r_.full_outputs.size(), {});
     auto put = [&](int output, int b, const graph::Type& type) {
-      full[static_cast<size_t>(output)] = {b, r_.full_outputs[static_cast<size_t>(output)].write_to, type};
-      PlanBuffer& owner = p_.buffers[static_cast<size_t>(memory(b))];
-      if (owner.kind == BufferKind::Output) named_.push_back({memory(b), output});
+      Result& r = out_.results[static_cast<size_t>(output)];
+      r = {b, r_.full_outputs[static_cast<size_t>(output)].write_to, type};
+      if (buffer(memory(b)).kind == BufferKind::Output) named_.push_back({memory(b), output});
     };
     for (size_t i = 0; i < results_.size(); ++i) {
       const Result& r = results_[i];
@@ -399,27 +371,24 @@ class PutBack {
       const Place place = output_[static_cast<size_t>(output)];
       const bool computed = buffer(owner).kind != BufferKind::Input && buffer(owner).kind != BufferKind::Fold;
       if (place.copy < 0) {
-        put(output, moved(r.buffer, computed && made_by(owner) < first_ ? 0 : r_.left_out), r.type);
+        put(output, moved(r.buffer, computed && made_by(owner) < first_ ? 0 : more), r.type);
         continue;
       }
       if (!computed) return false;
-      const int from = made_by(owner) < end_ ? 0 : r_.left_out,
-                to = made_by(owner) < first_ ? 0 : r_.left_out;
+      const int from = made_by(owner) < end_ ? 0 : more, to = made_by(owner) < first_ ? 0 : more;
       for (int copies = from; copies <= to; ++copies)
         put(moved(r_.outputs, place, copies), moved(r.buffer, copies), r.type);
     }
-    for (const Result& r : full)
-      if (r.buffer < 0) return false;
     // An output's buffer is called by the first output it serves.
     for (size_t i = named_.size(); i-- > 0;)
-      p_.buffers[static_cast<size_t>(named_[i].first)].source = named_[i].second;
-    results_ = std::move(full);
+      out_.buffers[static_cast<size_t>(named_[i].first)].source = named_[i].second;
     return true;
   }
 
-  Plan& p_;
+  const Plan& p_;
+  const std::vector<Result>& results_;
   const graph::Repeats& r_;
-  std::vector<Result>& results_;
+  Longer out_;
   std::vector<Place> input_, output_, call_;  // by graph input, output of the full graph, call
   std::vector<int> made_by_, folded_by_;      // by buffer: its step, its fold step; -1: none
   std::vector<int> buffer_of_input_;
@@ -429,10 +398,98 @@ class PutBack {
   int first_ = 0, period_ = 0, end_ = 0;    // A
 };
 
+/// Are two plans the same, step for step, whatever numbers their buffers and kernels have?
+class Same {
+ public:
+  Same(const Longer& a, const std::vector<Kernel>& kernels, const Draft& b, const std::vector<int>& output_of)
+      : a_(a), kernels_(kernels), b_(b.plan), results_(b.results), output_of_(output_of) {}
+
+  bool run() {
+    if (a_.steps.size() != b_.steps.size()) return false;
+    twin_.assign(a_.buffers.size(), -1);
+    folded_by_a_ = folded_by(a_.fold_steps, kernels_, a_.buffers.size());
+    folded_by_b_ = folded_by(b_.fold_steps, b_.kernels, b_.buffers.size());
+    for (size_t i = 0; i < a_.steps.size(); ++i)
+      if (!same_step(a_.steps[i], b_.steps[i])) return false;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      const Result& r = a_.results[static_cast<size_t>(output_of_[i])];
+      if (r.buffer < 0 || !same_buffer(r.buffer, results_[i].buffer)) return false;
+    }
+    return true;
+  }
+
+ private:
+  static std::vector<int> folded_by(const std::vector<Step>& folds, const std::vector<Kernel>& kernels,
+                                    size_t buffers) {
+    std::vector<int> by(buffers, -1);
+    for (size_t i = 0; i < folds.size(); ++i)
+      for (size_t k = 0; k < folds[i].buffers.size(); ++k)
+        if (!is_read(kernels, folds[i], k))
+          by[static_cast<size_t>(folds[i].buffers[k])] = static_cast<int>(i);
+    return by;
+  }
+
+  bool same_kernel(int a, int b) const {
+    if (a < 0 || b < 0) return a < 0 && b < 0;
+    return same_code(kernels_[static_cast<size_t>(a)], b_.kernels[static_cast<size_t>(b)]);
+  }
+  /// What they read is the same; then so is what they make.
+  bool same_step(const Step& a, const Step& b) {
+    if (!same_work(a, b) || a.call != b.call || !same_kernel(a.kernel, b.kernel) ||
+        !same_kernel(a.epilogue, b.epilogue))
+      return false;
+    for (size_t k = 0; k < a.buffers.size(); ++k)
+      if (is_read(kernels_, a, k) && !same_buffer(a.buffers[k], b.buffers[k])) return false;
+    for (size_t k = 0; k < a.buffers.size(); ++k) {
+      if (is_read(kernels_, a, k)) continue;
+      if (!same_memory(a.buffers[k], b.buffers[k])) return false;
+      twin_[static_cast<size_t>(a.buffers[k])] = b.buffers[k];
+    }
+    return true;
+  }
+  bool same_memory(int x, int y) const {
+    const PlanBuffer &a = a_.buffers[static_cast<size_t>(x)], &b = b_.buffers[static_cast<size_t>(y)];
+    if (a.kind != b.kind || a.type != b.type || a.owned_by_step != b.owned_by_step) return false;
+    if (a.kind == BufferKind::Output) return a.source == output_of_[static_cast<size_t>(b.source)];
+    return a.kind != BufferKind::Input || a.source == b.source;
+  }
+  bool same_buffer(int x, int y) {
+    if (const int twin = twin_[static_cast<size_t>(x)]; twin >= 0) return twin == y;
+    if (!same_memory(x, y)) return false;
+    const PlanBuffer &a = a_.buffers[static_cast<size_t>(x)], &b = b_.buffers[static_cast<size_t>(y)];
+    if (a.kind == BufferKind::Alias) return a.offset == b.offset && same_buffer(a.source, b.source);
+    if (a.kind != BufferKind::Fold) return a.kind == BufferKind::Input || a.type.numel().is_const(0);
+    const int i = folded_by_a_[static_cast<size_t>(x)], j = folded_by_b_[static_cast<size_t>(y)];
+    return i >= 0 && j >= 0 &&
+           same_step(a_.fold_steps[static_cast<size_t>(i)], b_.fold_steps[static_cast<size_t>(j)]) &&
+           twin_[static_cast<size_t>(x)] == y;
+  }
+
+  const Longer& a_;
+  const std::vector<Kernel>& kernels_;
+  const Plan& b_;
+  const std::vector<Result>& results_;
+  const std::vector<int>& output_of_;
+  std::vector<int> twin_;  // by buffer of a: that of b which it is
+  std::vector<int> folded_by_a_, folded_by_b_;
+};
+
 }  // namespace
 
-bool put_back(Plan& plan, const graph::Repeats& repeats, std::vector<Result>& results) {
-  return PutBack(plan, repeats, results).run();
+bool put_back(Draft& draft, const Draft& one_more, const graph::Repeats& repeats) {
+  PutBack work(draft, repeats);
+  if (!work.learn()) return false;
+  const std::optional<Longer> longer = work.with(1);
+  if (!longer || !Same(*longer, draft.plan.kernels, one_more, repeats.output_of_longer).run()) return false;
+  std::optional<Longer> full = work.with(repeats.left_out);
+  auto is_missing = [](const Result& r) { return r.buffer < 0; };
+  if (!full || std::any_of(full->results.begin(), full->results.end(), is_missing)) return false;
+  draft.plan.buffers = std::move(full->buffers);
+  draft.plan.steps = std::move(full->steps);
+  draft.plan.fold_steps = std::move(full->fold_steps);
+  draft.plan.put_back = repeats.left_out;
+  draft.results = std::move(full->results);
+  return true;
 }
 
 }  // namespace bolt::loops

@@ -9,6 +9,10 @@
 //
 // A+i reads the inputs that lie i copies behind A's, what A+(i-1) left, and what all of them share. Each has
 // buffers of its own; the kernels are A's. The places of temporaries are found afterwards, for all.
+//
+// That copies repeat does not mean that all about them does: what follows may count them (1 + 1 + ... is
+// folded to a number), add up in one kernel what each of them left, or turn a matrix once for each. So it is
+// tried: one copy put into the plan must give, step by step, the plan of the graph that has one copy more.
 #pragma once
 
 #include <vector>
@@ -18,16 +22,21 @@
 
 namespace bolt::loops {
 
-/// What the caller gets, before memory is decided.
+/// What the caller gets.
 struct Result {
-  int buffer;
-  int write_to;
+  int buffer = -1;
+  int write_to = -1;
   graph::Type type;
 };
 
-/// `plan`: steps, fold steps and buffers as the planner made them. `results`: by output of the short graph,
-/// then of the full one. False: the steps do not repeat, or not in a way that says all this; nothing was
-/// changed.
-bool put_back(Plan& plan, const graph::Repeats& repeats, std::vector<Result>& results);
+/// A plan before memory is decided.
+struct Draft {
+  Plan plan;  // steps, fold steps, kernels and buffers
+  std::vector<Result> results;
+};
+
+/// `draft`: of the short graph, then of the full one. `one_more`: of the graph with one copy more. False: the
+/// steps do not repeat, or not in a way that says all this; `draft` is as it was.
+bool put_back(Draft& draft, const Draft& one_more, const graph::Repeats& repeats);
 
 }  // namespace bolt::loops
