@@ -237,6 +237,7 @@ TensorId Recorder::add_tensor(const at::Tensor& t, int entry) {
   TensorId id = static_cast<TensorId>(tape_.tensors.size());
   auto* impl = t.unsafeGetTensorImpl();
   ids_[impl] = id;
+  owners_.push_back(impl);
   keep_impls_.emplace_back(t.getIntrusivePtr());
   if (entry < 0) {
     info.input = static_cast<int>(inputs_.size());
@@ -252,10 +253,13 @@ TensorId Recorder::input_id(const at::Tensor& t) {
   return add_tensor(t, -1);
 }
 
-TensorId Recorder::tensor_id(const at::Tensor& t, bool is_result, int entry) {
+TensorId Recorder::tensor_id(const at::Tensor& t, Use use, int entry) {
   if (!t.defined()) return -1;
-  if (auto id = find(t)) return *id;
-  if (!is_result && is_plain(t)) {
+  const auto id = find(t);
+  if (use == Use::itself)
+    return id && owners_[static_cast<size_t>(*id)] == t.unsafeGetTensorImpl() ? *id : add_tensor(t, -1);
+  if (id) return *id;
+  if (use == Use::value && is_plain(t)) {
     // What autograd saved comes back as another object on the same memory.
     auto at = storages_.find(t.storage().unsafeGetStorageImpl());
     for (size_t i = tape_.tensors.size(); at != storages_.end() && i-- > 0;)
@@ -265,15 +269,15 @@ TensorId Recorder::tensor_id(const at::Tensor& t, bool is_result, int entry) {
         return static_cast<TensorId>(i);
       }
   }
-  return add_tensor(t, is_result ? entry : -1);
+  return add_tensor(t, use == Use::result ? entry : -1);
 }
 
-Arg Recorder::take(const c10::IValue& v, bool is_result, int entry) {
+Arg Recorder::take(const c10::IValue& v, Use use, int entry) {
   Arg arg;
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
     // A Python number given where a tensor is expected: a constant of the program, and its weak type matters.
-    if (t.defined() && !is_result && t.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) {
+    if (t.defined() && use != Use::result && t.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) {
       at::NoGradGuard no_grad;
       c10::impl::ExcludeDispatchKeyGuard off(kKey);
       arg.kind = Arg::Kind::WrappedNumber;
@@ -281,14 +285,14 @@ Arg Recorder::take(const c10::IValue& v, bool is_result, int entry) {
       return arg;
     }
     arg.kind = Arg::Kind::Tensor;
-    arg.tensors.push_back(tensor_id(t, is_result, entry));
+    arg.tensors.push_back(tensor_id(t, use, entry));
   } else if (v.isTensorList()) {
     arg.kind = Arg::Kind::TensorList;
-    for (const at::Tensor& t : v.toTensorVector()) arg.tensors.push_back(tensor_id(t, is_result, entry));
+    for (const at::Tensor& t : v.toTensorVector()) arg.tensors.push_back(tensor_id(t, use, entry));
   } else if (v.isOptionalTensorList()) {
     arg.kind = Arg::Kind::OptionalTensorList;
     for (const std::optional<at::Tensor> t : v.toOptionalTensorList())
-      arg.tensors.push_back(t ? tensor_id(*t, is_result, entry) : -1);
+      arg.tensors.push_back(t ? tensor_id(*t, use, entry) : -1);
   } else {
     arg.value = v;
   }
@@ -357,7 +361,8 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   entry.loc = line_id();
   entry.args.reserve(schema.arguments().size());
   for (size_t i = begin; i < stack->size(); ++i) {
-    entry.args.push_back(take((*stack)[i], false, index));
+    const bool itself = i == begin && op.hasTag(at::Tag::inplace_view);
+    entry.args.push_back(take((*stack)[i], itself ? Use::itself : Use::value, index));
     if (!follows_sizes) continue;
     auto from = symbols[i - begin].size() == 1 ? data.find(symbols[i - begin][0]) : data.end();
     if (from != data.end())
@@ -383,7 +388,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   call(op, stack);  // may throw: then the entry never happened and the exception is the user's
   if (stopped_) return;
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
-    entry.results.push_back(take((*stack)[i], true, index));
+    entry.results.push_back(take((*stack)[i], Use::result, index));
   if (has_new_geometry(entry)) {
     if (op.hasTag(at::Tag::inplace_view))
       reshaped_ = true;

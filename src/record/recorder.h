@@ -102,8 +102,11 @@ class Recorder {
  private:
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_writes(const Entry& entry);
-  Arg take(const c10::IValue& v, bool is_result, int entry);
-  TensorId tensor_id(const at::Tensor& t, bool is_result, int entry);
+  /// An operator reads a value, whichever tensor shows it, changes how one tensor shows it (t_()), or gives
+  /// one.
+  enum class Use : uint8_t { value, itself, result };
+  Arg take(const c10::IValue& v, Use use, int entry);
+  TensorId tensor_id(const at::Tensor& t, Use use, int entry);
   TensorId add_tensor(const at::Tensor& t, int entry);
   bool matches(const TensorInfo& info, const at::Tensor& t) const;
   int storage_id(const at::Tensor& t);
@@ -125,6 +128,7 @@ class Recorder {
   std::vector<at::Tensor> inputs_;
   std::unordered_map<int, at::Tensor> constants_;
   std::unordered_map<c10::TensorImpl*, TensorId> ids_;
+  std::vector<c10::TensorImpl*> owners_;  // by tensor of the tape: the one that was seen first
   std::unordered_map<c10::StorageImpl*, int> storages_;
   std::unordered_map<int, int64_t> writes_;  ///< by storage
   int next_storage_ = 0;

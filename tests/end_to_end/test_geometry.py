@@ -169,3 +169,40 @@ def test_a_resized_out_argument():
         x, mine, eagers = torch.randn(4), torch.empty(0), torch.empty(0)
         assert torch.equal(compiled(x, mine), f(x, eagers))
         assert torch.equal(mine, eagers)
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_another_tensor_that_shows_the_same(which):
+    """Both have the same memory, sizes and strides; one of them changes them."""
+
+    def first(x, y):
+        y.unsqueeze_(0)
+        return x * 2
+
+    def last(x, y):
+        z = x * 2
+        y.t_()
+        return z + x.sum(0).sum()
+
+    def both(x, y):
+        z = x + y
+        x.t_()
+        y.unsqueeze_(1)
+        return z
+
+    def over_an_end(x, y):
+        v = x.expand_as(x)
+        torchbolt.graph_break()
+        z = x * y.sum()
+        v.unsqueeze_(0)
+        return z
+
+    fn = (first, last, both, over_an_end)[which]
+    compiled = torchbolt.compile(fn)
+    for _ in range(4):
+        x = torch.randn(3, 4)
+        mine, eagers = x.clone(), x.clone()
+        a, b = mine.expand_as(mine), eagers.expand_as(eagers)
+        torch.testing.assert_close(compiled(mine, a), fn(eagers, b))
+        assert form(mine) == form(eagers)
+        assert form(a) == form(b)
