@@ -284,35 +284,46 @@ class Functionalizer {
       return step.op == Op::slice && !all_known(std::get<std::vector<Sym>>(step.attrs.find("start")->second));
     };
     if (all_known(view.sizes) && all_known(parent.sizes) && parent.placed_as_recorded &&
-        std::none_of(view.steps.begin(), view.steps.end(), moves))
+        std::none_of(view.steps.begin(), view.steps.end(), moves)) {
+      state_[id].placed = parent.placed;
+      state_[id].offset = parent.offset + Sym(info.offset - tape_.tensors[view.parent].offset);
       return {info.strides.begin(), info.strides.end()};
+    }
     state_[id].placed_as_recorded = false;
+    // Part of a tensor may have been all of it, and dense, when it was recorded.
+    auto cuts = [&](const ViewStep& step) {
+      return moves(step) || (step.op == Op::slice &&
+                             !std::get<std::vector<Sym>>(step.attrs.find("length")->second)[0].is_const());
+    };
+    auto as_recorded = [&]() -> std::vector<Sym> {
+      if (std::any_of(view.steps.begin(), view.steps.end(), cuts)) return {};
+      return eager_strides(info, view.sizes);
+    };
     Graph scratch;
     Type type = view.value->type;
     type.sizes = parent.sizes;
     type.strides = parent.strides;
-    if (parent.strides.size() != parent.sizes.size() || !parent.placed)
-      return eager_strides(info, view.sizes);
+    if (parent.strides.size() != parent.sizes.size() || !parent.placed) return as_recorded();
     state_[id].offset = parent.offset;
     for (const ViewStep& step : view.steps) {
       if (step.op == Op::slice) {
         const auto start = std::get<std::vector<Sym>>(step.attrs.find("start")->second)[0];
         state_[id].offset += start * type.strides[std::get<int64_t>(step.attrs.find("dim")->second)];
       } else if (step.op == Op::as_strided || step.op == Op::flip) {
-        return eager_strides(info, view.sizes);
+        return as_recorded();
       }
       if (step.op == Op::reshape) {
         const auto& to = std::get<std::vector<Sym>>(step.attrs.find("sizes")->second);
         type.strides = restrided(type, to);
         type.sizes = to;
-        if (type.strides.size() != to.size()) return eager_strides(info, view.sizes);
+        if (type.strides.size() != to.size()) return as_recorded();
       } else {
         type = scratch.make(step.op, {scratch.add_input(type, InputKind::Arg)}, step.attrs)->out()->type;
       }
     }
     for (size_t i = type.sizes.size(); i-- > 0;) {
       if (sizes_.hint(type.strides[i]) == info.strides[i]) continue;
-      if (!type.sizes[i].is_const(1)) return eager_strides(info, view.sizes);
+      if (!type.sizes[i].is_const(1)) return as_recorded();
       // Means nothing; unsqueeze() makes it the length of what is inside.
       const Sym inside = i + 1 < type.sizes.size() ? type.sizes[i + 1] * type.strides[i + 1] : Sym(1);
       type.strides[i] = sizes_.hint(inside) == info.strides[i] ? inside : Sym(info.strides[i]);

@@ -431,3 +431,19 @@ def test_a_number_from_the_size_of_a_tensor_made_inside():
             x = torch.rand(3, n)
             torch.testing.assert_close(compiled(x), fn(x))
     assert torchbolt.stats()["regions"] == 1 and torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_a_slice_that_was_all_of_it():
+    """What is cut off later lies in the memory of the whole: its strides are the whole's."""
+
+    def fn(x, n):
+        return F.gelu(x).reshape(x.shape)[max(n - 1, 0) :]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    with torch.no_grad():
+        for n in (5, 4, 5, 0, 4, 2):
+            x = torch.randn(6, 8).t()
+            got, want = compiled(x, n), fn(x, n)
+            torch.testing.assert_close(got, want)
+            assert got.stride() == want.stride()
