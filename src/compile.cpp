@@ -205,12 +205,25 @@ Specialize specializer(const autograd::Lowered& lowered, std::vector<record::Ten
   };
 }
 
+/// The last files of a trace: what is run, or why nothing was compiled.
+void write_trace(const program::Region& region, const program::Trace& trace) {
+  const auto& f = region.facts;
+  std::string report = f.why_replayed.empty() ? "" : "eager's operators run: " + f.why_replayed + "\n";
+  for (const std::string& why : f.sizes_given_up) report += why + "\n";
+  for (const auto& [stage, seconds] : f.stage_seconds)
+    report += stage + ": " + std::to_string(seconds * 1e3) + " ms\n";
+  trace.write("5_report.txt", report);
+  if (std::string text = region.graph_text(); !text.empty()) trace.write("3_optimized_graph.txt", text);
+  if (std::string text = region.plan_text(); !text.empty()) trace.write("4_plan.txt", text);
+}
+
 /// The stages in order. Throws SizeDemand where one of them cannot go on with `sizes`.
 std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& sizes, Stages& stages) {
   stages.enter("functionalize");
   auto lowered =
       autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
   if (log_wanted("aot_graphs")) log("aot_graphs", graph::print(*lowered.graph));
+  if (recorded.trace.wanted()) recorded.trace.write("2_graph.txt", graph::print(*lowered.graph));
   if (recorded.road == Road::functional) {
     graph::verify(*lowered.graph);
     std::string text = graph::print(*lowered.graph);
@@ -243,6 +256,7 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
     for (const SizeValue& v : recorded.number_sizes) region->number_sizes.push_back(sizes.final(v));
     region->facts.sizes_given_up = sizes.given_up();
     for (const std::string& why : region->facts.sizes_given_up) log("dynamic", recorded.name + ": " + why);
+    if (recorded.trace.wanted()) write_trace(*region, recorded.trace);
     return region;
   };
   auto replayed = [&](const std::string& why, bool fallback) {
@@ -259,6 +273,7 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
   };
   if (log_wanted("graph_code"))
     log("graph_code", "recorded in " + recorded.name + "\n" + print(recorded.tape));
+  if (recorded.trace.wanted()) recorded.trace.write("1_recorded.txt", print(recorded.tape));
   if (recorded.road == Road::replay) return replayed("the backend is eager", false);
   const bool gradients = needs_gradients(recorded.tape);
   if (std::string why = obstacle(recorded); !why.empty()) return replayed(why, !gradients);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "program/region.h"
+#include "program/trace.h"
 #include "record/tape.h"
 #include "support/number_symbol.h"
 #include "support/size_fact.h"
@@ -25,7 +26,8 @@ struct Recorded {
   std::unordered_map<int, at::Tensor> constants;
   std::string obstacle;  // why it can only be replayed; "" = compile
   Road road = Road::compile;
-  std::string name;               // of the region, for dumps and logs
+  std::string name;  // of the region, for dumps and logs
+  program::Trace trace;
   std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
   std::vector<NumberSymbol> number_symbols;  // of numbers that do
   std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with

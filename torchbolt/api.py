@@ -101,6 +101,7 @@ def _compiled(target, opts):
         road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
         backend=opts.backend if callable(opts.backend) else None,
         guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
+        trace=options_.trace_folder(opts.extra),
     )
     _all.add(compiled)
     return compiled

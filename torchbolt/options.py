@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import time
 from dataclasses import dataclass
 
 
@@ -40,8 +42,11 @@ OPTIONS: dict[str, _Option] = {
     ),
     "compile_threads": _Option(int, 8, "accepted: the threads are the process's: TORCHBOLT_THREADS"),
     "cpp_wrapper": _Option(bool, True, "accepted: there is no Python in a compiled region"),
-    "trace.enabled": _Option(bool, False, "accepted: TORCHBOLT_LOGS and TORCHBOLT_DUMP show every stage"),
-    "trace.graph_diagram": _Option(bool, False, "accepted: TORCHBOLT_LOGS and TORCHBOLT_DUMP show every stage"),
+    "trace.enabled": _Option(
+        bool, False, "writes the guards, tape, graphs and plan of each region to a folder below torchbolt_debug"
+    ),
+    "trace.debug_dir": _Option(str, "", "where trace.enabled puts its folder; else TORCH_COMPILE_DEBUG_DIR, or here"),
+    "trace.graph_diagram": _Option(bool, False, "accepted: trace.enabled writes graphs as text"),
     "guard_filter_fn": _Option(object, None, "says which guards to keep; those on tensors always are"),
     "triton.cudagraphs": _Option(bool, False, _GPU),
     "triton.cudagraph_trees": _Option(bool, True, _GPU),
@@ -87,6 +92,18 @@ class Options:
     recompile_limit: int = 0  # 0: torchbolt.config's
     name: str = ""
     extra: tuple = ()
+
+
+_STARTED = time.strftime("%Y_%m_%d_%H_%M_%S")
+
+
+def trace_folder(extra: tuple) -> str:
+    """Where traces of regions go; "" where none are wanted."""
+    options = dict(extra)
+    if not options.get("trace.enabled"):
+        return ""
+    root = options.get("trace.debug_dir") or os.environ.get("TORCH_COMPILE_DEBUG_DIR") or os.getcwd()
+    return os.path.join(root, "torchbolt_debug", f"run_{_STARTED}-pid_{os.getpid()}")
 
 
 def suggest(name, known) -> str:

@@ -355,15 +355,15 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
 // -----------------------------------------------------------------------------------------------
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target", "fullgraph", "background", "recompile_limit", "dynamic",
-                                "name",   "road",      "backend",    "guard_filter",    nullptr};
+  static const char* names[] = {"target", "fullgraph", "background",   "recompile_limit", "dynamic", "name",
+                                "road",   "backend",   "guard_filter", "trace",           nullptr};
   PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None;
   int fullgraph = 0, background = 0, road = 0;
   Py_ssize_t limit = 0;
-  const char* name = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOO", const_cast<char**>(names), &target,
+  const char *name = "", *trace = "";
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOs", const_cast<char**>(names), &target,
                                    &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
-                                   &guard_filter))
+                                   &guard_filter, &trace))
     return nullptr;
   Compiled* self = self_of(type->tp_alloc(type, 0));
   if (!self) return nullptr;
@@ -381,7 +381,8 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               name,
                               static_cast<Road>(road),
                               backend == Py_None ? PyRef() : PyRef::share(backend),
-                              guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter)};
+                              guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter),
+                              trace};
   self->state = new Compiled::State();
   return reinterpret_cast<PyObject*>(self);
 }

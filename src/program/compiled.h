@@ -40,6 +40,7 @@ struct Options {
   Road road = Road::compile;
   PyRef backend;       ///< of torchbolt/backends.py, or null: ours
   PyRef guard_filter;  ///< of torchbolt/guards.py, or null
+  std::string trace;   ///< the folder that traces of regions go to; "": there are none
 };
 
 /// A call was recorded again: the guard that failed, with the value it expected and the one it met.

@@ -376,6 +376,12 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   recorded.wanted = bridge.wanted;
   recorded.name = name_of(self);
   recorded.road = self->options->road;
+  recorded.trace = Trace(self->options->trace, recorded.name);
+  if (recorded.trace.wanted()) {
+    std::string guards;
+    for (const std::string& line : entry->guards->describe()) guards += line + "\n";
+    recorded.trace.write("0_guards.txt", guards);
+  }
   recorded.tape = std::move(recorder.tape());
 
   if (self->options->backend) {

@@ -61,3 +61,48 @@ def test_options_with_an_effect():
         compiled = torchbolt.compile(double, options={"background": True})
         compiled(torch.ones(2)), torchbolt.wait()
         assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_trace_of_each_region(tmp_path, dynamic):
+    def fn(x):
+        y = torch.relu(x + 1)
+        torchbolt.graph_break()
+        return y * 2
+
+    compiled = torchbolt.compile(fn, dynamic=dynamic, options={"trace.enabled": True, "trace.debug_dir": str(tmp_path)})
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 4.0))
+    (run,) = (tmp_path / "torchbolt_debug").iterdir()
+    regions = sorted(run.iterdir())
+    assert len(regions) == 2 and all(region.name.endswith("fn") for region in regions)
+    for region, recorded, computed in zip(regions, ("aten::relu", "aten::mul"), ("relu", "mul"), strict=True):
+        texts = {file.name: file.read_text() for file in region.iterdir()}
+        assert sorted(texts) == [
+            "0_guards.txt",
+            "1_recorded.txt",
+            "2_graph.txt",
+            "3_optimized_graph.txt",
+            "4_plan.txt",
+            "5_report.txt",
+        ]
+        assert recorded in texts["1_recorded.txt"] and computed in texts["2_graph.txt"]
+        assert computed in texts["3_optimized_graph.txt"] and "run:" in texts["4_plan.txt"]
+        assert "codegen" in texts["5_report.txt"] and "Float[" in texts["0_guards.txt"]
+
+
+def test_a_trace_of_what_is_not_compiled(tmp_path):
+    x = torch.ones(3, requires_grad=True)
+    options = {"trace.enabled": True, "trace.debug_dir": str(tmp_path)}
+    torchbolt.compile(lambda x: x * 2, options=options)(x).sum().backward()
+    (report,) = tmp_path.glob("torchbolt_debug/*/*/5_report.txt")
+    assert "gradients" in report.read_text()
+
+
+def test_a_trace_that_cannot_be_written(tmp_path, capfd):
+    (tmp_path / "torchbolt_debug").write_text("a file")
+    options = {"trace.enabled": True, "trace.debug_dir": str(tmp_path)}
+    with torch.no_grad():
+        assert torchbolt.compile(lambda x: x * 2, options=options)(torch.ones(2)).tolist() == [2, 2]
+    assert "cannot write the trace" in capfd.readouterr().err
