@@ -324,12 +324,21 @@ class Functionalizer {
     for (size_t i = type.sizes.size(); i-- > 0;) {
       if (sizes_.hint(type.strides[i]) == info.strides[i]) continue;
       if (!type.sizes[i].is_const(1)) return as_recorded();
-      // Means nothing; unsqueeze() makes it the length of what is inside.
-      const Sym inside = i + 1 < type.sizes.size() ? type.sizes[i + 1] * type.strides[i + 1] : Sym(1);
-      type.strides[i] = sizes_.hint(inside) == info.strides[i] ? inside : Sym(info.strides[i]);
+      type.strides[i] = stride_of_one(info.strides[i], type, i, parent);
     }
     state_[id].placed = true;
     return type.strides;
+  }
+
+  // Of a dimension of size 1, which means nothing: unsqueeze() makes it the length of what is inside, others
+  // keep that of what they are a view of.
+  Sym stride_of_one(int64_t recorded, const Type& view, size_t i, const TensorState& parent) {
+    const bool innermost = i + 1 == view.sizes.size();
+    const Sym inside = innermost ? Sym(1) : view.sizes[i + 1] * view.strides[i + 1];
+    if (sizes_.hint(inside) == recorded) return inside;
+    for (Sym stride : parent.strides)
+      if (!stride.is_const() && sizes_.hint(stride) == recorded) return stride;
+    return recorded;
   }
 
   // Strides of a view with other sizes: runs of dimensions that lie one in the other are cut anew. Empty:

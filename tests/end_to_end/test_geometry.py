@@ -206,3 +206,14 @@ def test_another_tensor_that_shows_the_same(which):
         torch.testing.assert_close(compiled(mine, a), fn(eagers, b))
         assert form(mine) == form(eagers)
         assert form(a) == form(b)
+
+
+def test_strides_of_ones_in_views_of_results():
+    def fn(x):
+        y = torch.sigmoid(x)[..., 1:].abs()
+        return y, y[0], y[..., 0:1, :]
+
+    compiled = torchbolt.compile(fn)
+    for size in (6, 5, 7, 9):
+        x = torch.randn(2, size, 3, 2).permute(3, 2, 1, 0)
+        assert [form(t) for t in compiled(x)] == [form(t) for t in fn(x)]

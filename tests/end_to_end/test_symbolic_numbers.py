@@ -447,3 +447,21 @@ def test_a_slice_that_was_all_of_it():
             got, want = compiled(x, n), fn(x, n)
             torch.testing.assert_close(got, want)
             assert got.stride() == want.stride()
+
+
+def test_a_range_that_ends_before_it_starts():
+    """Recorded as empty, where nothing reads it: the error is eager's all the same."""
+
+    def fn(x, n):
+        torch.arange(x.shape[0] - n)
+        return x * n
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.ones(5)
+    with torch.no_grad():
+        for n in (4, 5):  # the second, for all n, is the empty one
+            torch.testing.assert_close(compiled(x, n), fn(x, n))
+        for n in (6, 9):
+            with pytest.raises(RuntimeError, match="bound"):
+                compiled(x, n)

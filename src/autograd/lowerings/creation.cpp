@@ -40,7 +40,10 @@ std::vector<Value*> arange(Call& c) {
   } else {  // whole numbers: a size among them has no fraction
     const Sym first = c.has("start") ? c.sym("start") : Sym(0), by = c.has("step") ? c.sym("step") : Sym(1);
     if (by.value() <= 0) return {};
-    size = c.decide(first, Relation::lt, c.sym("end")) ? ceildiv(c.sym("end") - first, by) : Sym(0);
+    const Sym end = c.sym("end");
+    const bool any = c.decide(first, Relation::lt, end);
+    if (!any) c.decide(first, Relation::eq, end);  // an end before the start is an error
+    size = any ? ceildiv(end - first, by) : Sym(0);
   }
   Attrs attrs{{"size", std::vector<Sym>{size}}, {"dtype", t}};
   if (is_float(t)) {
