@@ -13,10 +13,12 @@
 
 #include "program/background.h"
 #include "program/output_memory.h"
+#include "program/stats.h"
 #include "program/weight.h"
 #include "record/convert.h"
 #include "record/recorder.h"
 #include "support/error.h"
+#include "support/log.h"
 
 namespace bolt::program {
 namespace {
@@ -534,11 +536,13 @@ void Region::run_step(Context& c, const PreparedStep& p) {
           // The planner indexed this memory by the strides it expected.
           const Shapes::Buffer& shape =
               c.shapes->buffers[static_cast<size_t>(s.buffers[s.operand_count + i])];
-          BOLT_CHECK(results[i].sizes() == at::IntArrayRef(shape.sizes), "a result of ",
-                     p.call ? c10::toString(p.call->op.operator_name())
-                            : std::string(graph::op_info(s.node->op).name),
-                     " has sizes ", results[i].sizes(), " where the program expects ",
-                     at::IntArrayRef(shape.sizes));
+          if (results[i].sizes() != at::IntArrayRef(shape.sizes)) {
+            BOLT_CHECK(p.call, graph::op_info(s.node->op).name, " gave ", results[i].sizes(), ", not ",
+                       at::IntArrayRef(shape.sizes));
+            ++Stats::get().eager_fallbacks;
+            log("perf_hints", p.name + ": the sizes of its result are data; the call is run by eager again");
+            throw IndexOutOfRange();
+          }
           slot.tensor =
               results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0
                   ? results[i]

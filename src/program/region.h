@@ -35,7 +35,8 @@
 
 namespace bolt::program {
 
-/// Thrown by Region::run when a kernel met an index out of range. Nothing that the caller can see has been
+/// Thrown by Region::run when a kernel met an index out of range, or an operator that the recorder took for
+/// one whose sizes follow from those of its operands gave others. Nothing that the caller can see has been
 /// written: running the same call eagerly raises what eager raises, at the user's line. No std::exception, so
 /// that torch's HANDLE_TH_ERRORS lets it through.
 struct IndexOutOfRange {};

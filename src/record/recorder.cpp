@@ -26,7 +26,7 @@ thread_local Recorder* active = nullptr;
 // Operators whose result a Python program can branch on, or whose output sizes are data. Eager waits for the
 // data here; so do we. And operators that give a tensor other memory: a tape knows each tensor's storage once
 // and for all.
-constexpr std::array<std::string_view, 21> kEndRegion = {"aten::resize_",
+constexpr std::array<std::string_view, 24> kEndRegion = {"aten::resize_",
                                                          "aten::resize_as_",
                                                          "aten::set_",
                                                          "aten::as_strided_",
@@ -46,11 +46,16 @@ constexpr std::array<std::string_view, 21> kEndRegion = {"aten::resize_",
                                                          "aten::unique_dim_consecutive",
                                                          "aten::bincount",
                                                          "aten::repeat_interleave",
-                                                         "aten::combinations"};
+                                                         "aten::combinations",
+                                                         "aten::_pack_padded_sequence",
+                                                         "aten::_pad_packed_sequence",
+                                                         "aten::linalg_lstsq"};
 
 bool ends_region(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  if (op.operator_name().overload_name == "self_int") return false;  // repeat_interleave by a number
+  const auto& [name, overload] = op.operator_name();
+  if (overload == "self_int") return false;            // repeat_interleave by a number
+  if (name == "aten::where") return overload.empty();  // of a condition alone
+  if (name == "aten::tensor_split") return overload == "tensor_indices_or_sections";
   return std::find(kEndRegion.begin(), kEndRegion.end(), name) != kEndRegion.end();
 }
 
@@ -78,6 +83,13 @@ bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack* sta
         (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte))
       return true;
   return false;
+}
+
+/// one_hot without a number of classes looks for the largest one.
+bool counts_classes(const c10::OperatorHandle& op, const torch::jit::Stack* stack, size_t first_argument) {
+  if (op.operator_name().name != "aten::one_hot") return false;
+  const c10::IValue& classes = (*stack)[first_argument + 1];
+  return classes.isInt() && classes.toInt() < 0;
 }
 
 /// Is it a tensor with elements that share memory? Of one place for all eager says no to writes by itself.
@@ -354,6 +366,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   if (selects_by_mask(op, stack, begin)) {
     escaped_ = op.operator_name().name + " with a mask";
   }
+  if (counts_classes(op, stack, begin)) escaped_ = op.operator_name().name + " without a number of classes";
   const int index = static_cast<int>(tape_.entries.size());
   Entry entry{op, {}, {}};
   entry.grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
