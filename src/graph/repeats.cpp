@@ -101,7 +101,6 @@ class Shortener {
     end_ = first_ + copies_ * period_;
     kept_ = period_ < kShort ? kKeptShort : kKept;
     out_.left_out = copies_ - kept_;
-    out_.per_copy = period_;
     return copies_ >= least(kept_);
   }
 

@@ -2,8 +2,8 @@
 // Equal layers are compiled once: Graph -> the same graph with a few of them, and what was left out.
 //
 //   %3 = layer(%2, %w3)                   Eighty stretches of nodes that differ only in the inputs they read
-//   %4 = layer(%3, %w4)        ->         (their weights), each reading values of the one before: four are
-//   %5 = layer(%4, %w5) ...               kept, and everything up to the plan is made for these alone.
+//   %4 = layer(%3, %w4)        ->         (their weights), each reading values of the one before: three
+//   %5 = layer(%4, %w5) ...               are kept, and everything up to the plan is made for these alone.
 //
 // loops/put_back.h repeats the steps of such a plan for the copies that are missing, and looks at the plan of
 // one copy more to see that this is what one copy more comes to. Nothing is shortened where a copy reads what
@@ -26,7 +26,6 @@ using Places = std::vector<std::vector<int>>;
 
 struct Repeats {
   int left_out = 0;                  // copies: the short graph has so many fewer
-  int per_copy = 0;                  // nodes of one
   Places inputs;                     // graph inputs
   Places calls;                      // `call` of extern nodes
   Places outputs;                    // of the full graph
