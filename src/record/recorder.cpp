@@ -26,7 +26,7 @@ thread_local Recorder* active = nullptr;
 // Operators whose result a Python program can branch on, or whose output sizes are data. Eager waits for the
 // data here; so do we. And operators that give a tensor other memory: a tape knows each tensor's storage once
 // and for all.
-constexpr std::array<std::string_view, 24> kEndRegion = {"aten::resize_",
+constexpr std::array<std::string_view, 22> kEndRegion = {"aten::resize_",
                                                          "aten::resize_as_",
                                                          "aten::set_",
                                                          "aten::as_strided_",
@@ -47,8 +47,6 @@ constexpr std::array<std::string_view, 24> kEndRegion = {"aten::resize_",
                                                          "aten::bincount",
                                                          "aten::repeat_interleave",
                                                          "aten::combinations",
-                                                         "aten::_pack_padded_sequence",
-                                                         "aten::_pad_packed_sequence",
                                                          "aten::linalg_lstsq"};
 
 bool ends_region(const c10::OperatorHandle& op) {
