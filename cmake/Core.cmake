@@ -60,7 +60,7 @@ bolt_target(gemm_bench)
 target_include_directories(gemm_bench PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(gemm_bench PRIVATE bolt_core)
 
-# `make core-dist`: the library and bolt-opt (above), the headers _C needs, and what PrebuiltCore.cmake reads.
+# `make core-dist`: the library and bolt-opt (above), the headers they were made from, and what PrebuiltCore.cmake reads.
 foreach(folder support graph loops codegen cache)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder} DESTINATION include COMPONENT core OPTIONAL
           FILES_MATCHING PATTERN "*.h" PATTERN "*.def")

@@ -26,7 +26,6 @@ bolt_target(_C)
 # No precompiled header: one with Tensor.h and library.h takes 12 s and saves 0 to 3 s a file, and ccache does less.
 target_compile_options(_C PRIVATE -fvisibility=hidden)
 target_compile_definitions(_C PRIVATE BOLT_TORCH_VERSION="${BOLT_TORCH_VERSION}")
-target_include_directories(_C BEFORE PRIVATE ${BOLT_CORE_INCLUDE})
 target_include_directories(_C SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
 foreach(lib torch torch_cpu torch_python c10)
   target_link_libraries(_C PRIVATE ${torch_dir}/lib/lib${lib}.so)
