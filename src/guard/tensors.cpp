@@ -19,14 +19,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 #include <cstring>
 #include <sstream>
 
+#include "guard/tensor_images.h"
 #include "guard/transforms.h"
 
 namespace bolt::guard {
@@ -117,11 +114,6 @@ uint32_t kind_of(at::ScalarType dtype, c10::Device device) {
          static_cast<uint32_t>(static_cast<uint8_t>(device.index())) << 16;
 }
 
-/// As TensorImpl::requires_grad, which is two calls into libraries.
-bool requires_grad(const torch::autograd::AutogradMeta* meta) {
-  return meta && (meta->requires_grad_ || meta->grad_fn_);
-}
-
 bool same(const int64_t* expected, at::IntArrayRef numbers) {
   bool equal = true;
   for (size_t i = 0; i < numbers.size(); ++i) equal &= numbers[i] == expected[i];
@@ -132,93 +124,13 @@ bool matches(const Packed& p, const int64_t* numbers, const Facts& facts, const 
              bool gradients) {
   if (impl.key_set().raw_repr() != p.keys) return false;
   if (kind_of(c10::typeMetaToScalarType(impl.dtype()), impl.device()) != p.kind) return false;
-  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl.autograd_meta());
-  if (gradients && requires_grad(meta) != p.requires_grad) return false;
+  if (gradients && impl.requires_grad() != p.requires_grad) return false;
   if (!p.has_sizes) return true;
   if (p.free) return matches_freely(facts, impl);
   const at::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
   return sizes.size() == p.rank && strides.size() == p.rank && same(numbers + p.numbers, sizes) &&
          same(numbers + p.numbers + p.rank, strides);
 }
-
-// Where a tensor's implementation keeps what `matches` asks for. Comparing it there takes one pass over
-// memory instead of a dozen questions, some of them calls into libraries.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Winvalid-offsetof"
-struct Layout : c10::TensorImpl {
-  static constexpr size_t sizes_at() { return offsetof(Layout, sizes_and_strides_); }
-  static constexpr size_t kSizeWords = sizeof(c10::impl::SizesAndStrides) / 8;
-  /// dtype, device and flags; the key set follows and ends the object.
-  static constexpr size_t kind_end() { return offsetof(Layout, key_set_) + sizeof(c10::DispatchKeySet); }
-  static constexpr size_t kind_words() { return (kind_end() - offsetof(Layout, data_type_) + 7) / 8; }
-  /// Private, therefore not asked for by its name: is_known checks.
-  static constexpr size_t meta_at() { return offsetof(Layout, storage_) + sizeof(c10::Storage); }
-
-  static const char* bytes(const c10::TensorImpl& impl) { return reinterpret_cast<const char*>(&impl); }
-  static const torch::autograd::AutogradMeta* meta(const c10::TensorImpl& impl) {
-    return *reinterpret_cast<const torch::autograd::AutogradMeta* const*>(bytes(impl) + meta_at());
-  }
-  /// Is it laid out as said, with its sizes inside?
-  static bool is_known(const c10::TensorImpl& impl) {
-    const char* at = reinterpret_cast<const char*>(impl.sizes().data());
-    return meta(impl) == impl.autograd_meta() && at >= bytes(impl) && at < bytes(impl) + sizeof(impl);
-  }
-};
-#pragma GCC diagnostic pop
-
-/// Where the Python object keeps the address of its implementation; 0: not in itself.
-ptrdiff_t impl_at = 0;
-
-/// A tensor as it lies in memory: the class of its object; sizes, strides, dtype, device and keys of its
-/// implementation. Between those are words that nobody asks about (offset, number of elements): zero here.
-class Image {
- public:
-  explicit Image(PyTypeObject* type, const c10::TensorImpl& impl) : type_(type) {
-    for (size_t i = 0; i < kWords; ++i)
-      if (kAsked >> i & 1) std::memcpy(words_ + i, from(impl) + 8 * i, sizeof(uint64_t));
-  }
-  /// Is `object` of that class, and `impl` its implementation?
-  bool is_of(const PyObject* object, const c10::TensorImpl* impl) const {
-    const char* slot = reinterpret_cast<const char*>(object) + impl_at;
-    return object->ob_type == type_ && *reinterpret_cast<const c10::TensorImpl* const*>(slot) == impl;
-  }
-  /// Whether `impl` looks like this.
-  bool shows(const c10::TensorImpl& impl) const {
-    uint64_t different = 0;
-#pragma GCC unroll 16
-    for (size_t i = 0; i < kWords; ++i) {
-      if (!(kAsked >> i & 1)) continue;
-      uint64_t word;
-      std::memcpy(&word, from(impl) + 8 * i, sizeof(word));
-      different |= words_[i] ^ word;
-    }
-    return !different;
-  }
-#ifdef __x86_64__
-  [[gnu::target("avx512f")]] bool shows_in_two_loads(const c10::TensorImpl& impl) const {
-    return !(different(kAsked & 0xff, words_, from(impl)) |
-             different(kAsked >> 8, words_ + 8, from(impl) + 64));
-  }
-#endif
-
- private:
-  static constexpr size_t kWords = 16;
-  static constexpr size_t kEnd =
-      (Layout::kind_end() - Layout::sizes_at()) / 8;  ///< from where an image begins
-  static_assert(kEnd <= kWords && (Layout::kind_end() - Layout::sizes_at()) % 8 == 0);
-  static constexpr uint32_t kAsked = ((1u << Layout::kSizeWords) - 1) |
-                                     (((1u << Layout::kind_words()) - 1) << (kEnd - Layout::kind_words()));
-#ifdef __x86_64__
-  [[gnu::target("avx512f")]] static int different(__mmask8 asked, const void* a, const void* b) {
-    return _mm512_mask_cmpneq_epi64_mask(asked, _mm512_maskz_loadu_epi64(asked, a),
-                                         _mm512_maskz_loadu_epi64(asked, b));
-  }
-#endif
-  static const char* from(const c10::TensorImpl& impl) { return Layout::bytes(impl) + Layout::sizes_at(); }
-
-  uint64_t words_[kWords] = {};
-  PyTypeObject* type_;
-};
 
 const void* storage_of(const c10::TensorImpl& impl) {
   return impl.has_storage() ? impl.unsafe_storage().unsafeGetStorageImpl() : nullptr;
@@ -256,93 +168,29 @@ struct TensorTable::Data {
   std::vector<int> written;
   std::vector<Packed> packed;  ///< of `facts`, made when they are first asked about
   std::vector<int64_t> numbers;
-  std::vector<Image> images;       ///< seen of tensors that matched; the layers of a model share a few
-  std::vector<uint32_t> image_of;  ///< by slot, in `images`
-
-  /// More are not remembered: something differs each time that nothing asks about.
-  static constexpr uint32_t kMaxImages = 4096, kNoImage = ~uint32_t{0};
+  TensorImages images;
 
   bool fixed_offsets = false;
   bool gradients = true;  ///< whether it matters who requires them
 
-  /// The first slot from `i` on whose tensor does not look as before.
-  template <bool kGradients>
-  size_t first_changed(PyObject* const* objects, c10::TensorImpl* const* impls, size_t i) const {
-    // Each tensor is some cache lines at a place of its own: the next ones are on their way while one is
-    // compared. Where gradients do not matter neither do the first line, which leads to them, nor theirs.
-    constexpr size_t kAhead = 12, kFirst = kGradients ? 0 : Layout::sizes_at();
-    const size_t n = facts.size();
-    for (; i < n; ++i) {
-      if (i + kAhead < n) {
-        const char* next = reinterpret_cast<const char*>(impls[i + kAhead]);
-        for (size_t at = kFirst; at < sizeof(c10::TensorImpl); at += 64) __builtin_prefetch(next + at);
-        __builtin_prefetch(next + sizeof(c10::TensorImpl) - 1);  // it begins in the middle of a line
-        __builtin_prefetch(objects[i + kAhead]);
-      }
-      if (kGradients && i + kAhead / 2 < n)
-        if (const auto* meta = Layout::meta(*impls[i + kAhead / 2]))
-          __builtin_prefetch(&meta->requires_grad_);
-      if (image_of[i] == kNoImage || !images[image_of[i]].is_of(objects[i], impls[i]) ||
-          !images[image_of[i]].shows(*impls[i]) || !asks_gradients_as_before<kGradients>(i, *impls[i]))
-        break;
-    }
-    return i;
-  }
-#ifdef __x86_64__
-  /// The same in so few instructions that the processor is ahead of it by itself.
-  template <bool kGradients>
-  [[gnu::target("avx512f")]] size_t first_changed_in_two_loads(PyObject* const* objects,
-                                                               c10::TensorImpl* const* impls,
-                                                               size_t i) const {
-    const size_t n = facts.size();
-    while (i < n && image_of[i] != kNoImage && images[image_of[i]].is_of(objects[i], impls[i]) &&
-           images[image_of[i]].shows_in_two_loads(*impls[i]) &&
-           asks_gradients_as_before<kGradients>(i, *impls[i]))
-      ++i;
-    return i;
-  }
-#endif
-  template <bool kGradients>
-  bool asks_gradients_as_before(size_t slot, const c10::TensorImpl& impl) const {
-    return !kGradients || requires_grad(Layout::meta(impl)) == packed[slot].requires_grad;
-  }
-
   /// The first slot whose tensor is not as it should be, or -1.
-  template <bool kGradients>
   int first_unlike(PyObject* const* objects, c10::TensorImpl** impls) {
-    auto changed = &Data::first_changed<kGradients>;
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f")) changed = &Data::first_changed_in_two_loads<kGradients>;
-#endif
-    for (size_t i = 0; (i = (this->*changed)(objects, impls, i)) < facts.size(); ++i) {
+    int first = -1;
+    for (const uint32_t i : images.unlike(objects, impls)) {
       impls[i] = tensor_impl(objects[i]);  // torch.utils.swap_tensors gives it another one
       if (Py_TYPE(objects[i]) != packed[i].type ||
           !matches(packed[i], numbers.data(), facts[i], *impls[i], gradients))
-        return static_cast<int>(i);
-      remember(i, objects[i], *impls[i]);
+        first = first < 0 ? static_cast<int>(i) : std::min(first, static_cast<int>(i));
+      else if (packed[i].has_sizes && !packed[i].free)
+        images.remember(i, objects[i], *impls[i]);
     }
-    return -1;
-  }
-
-  /// `impl` matched: what looks like it matches too.
-  void remember(size_t slot, PyObject* object, const c10::TensorImpl& impl) {
-    const Packed& p = packed[slot];
-    if (!p.has_sizes || p.free || images.size() >= kMaxImages || !Layout::is_known(impl)) return;
-    const void* at_word = impl_slot(object);
-    if (!at_word) return;
-    impl_at = static_cast<const char*>(at_word) - reinterpret_cast<const char*>(object);
-    const auto at = std::find_if(images.begin(), images.end(), [&](const Image& image) {
-      return image.is_of(object, &impl) && image.shows(impl);
-    });
-    image_of[slot] = static_cast<uint32_t>(at - images.begin());
-    if (at == images.end()) images.emplace_back(p.type, impl);
+    return first;
   }
 
   void pack() {
     packed.clear();
     numbers.clear();
-    images.clear();
-    image_of.assign(facts.size(), kNoImage);
+    images.reset(facts.size(), gradients);
     for (const Facts& f : facts) {
       const bool strided = f.sizes.size() == f.strides.size() && f.strided;
       packed.push_back({f.keys, kind_of(f.dtype, f.device), static_cast<uint32_t>(numbers.size()),
@@ -483,9 +331,7 @@ size_t TensorTable::size() const { return data_->facts.size(); }
 int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** impls) const {
   Data& data = *data_;
   if (data.packed.size() != data.facts.size()) data.pack();
-  const int unlike =
-      data.gradients ? data.first_unlike<true>(objects, impls) : data.first_unlike<false>(objects, impls);
-  if (unlike >= 0) return unlike;
+  if (const int unlike = data.first_unlike(objects, impls); unlike >= 0) return unlike;
   for (size_t i = 0; data.fixed_offsets && i < data.facts.size(); ++i)
     if (has_sizes(*impls[i]) && impls[i]->storage_offset() != data.offsets[i]) return static_cast<int>(i);
   for (int slot : data.sharing) {

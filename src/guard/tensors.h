@@ -1,6 +1,6 @@
 // guard/tensors.h
 // The two things guards must ask torch: what a tensor is, and the state of the thread. (Only tensors.cpp
-// includes torch's headers.)
+// and tensor_images.cpp include torch's headers.)
 //
 // A tensor input is pinned by dtype, device, key set (which covers layout, subclass dispatch, conj and
 // negative bits, inference), sizes, strides and requires_grad; its values and its address never are. Inputs

@@ -294,11 +294,15 @@ def dtype_changed(p):
 
 
 def shape_changed(p):
-    p.data = torch.ones(2, 6)
+    p.data = torch.ones(2 * p.numel()).reshape(2, -1)
 
 
-def order_changed(p):
-    p.data = p.data.t().contiguous().t()
+def spread(p):
+    p.data = torch.ones([2 * s for s in p.shape])[tuple(slice(None, None, 2) for _ in p.shape)]
+
+
+def turned(p):
+    p.data = torch.ones(p.shape[::-1]).permute(*reversed(range(p.dim())))
 
 
 def grown(p):
@@ -307,21 +311,31 @@ def grown(p):
 
 
 def swapped(p):
-    torch.utils.swap_tensors(p, nn.Parameter(torch.ones(4, 3)))
+    torch.utils.swap_tensors(p, nn.Parameter(torch.ones(4, 7)))
+
+
+def of_another_class(p):
+    p.__class__ = nn.parameter.Buffer
 
 
 def frozen(p):
     p.requires_grad_(False)
 
 
-@pytest.mark.parametrize("change", [dtype_changed, shape_changed, order_changed, grown, swapped, frozen])
-def test_metadata_of_a_parameter_that_stays_the_same_object(change):
-    model = nn.Linear(4, 3)
-    seen = Seen(lambda m, k: m.weight * k, model, 2)
+# Those of one shape are compared together, those whose strides follow from their sizes by these alone.
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (3, 3), (4, 1), (2, 3, 4), (2, 1, 3, 3), (1, 2, 1, 2, 1, 2)], ids=str)
+@pytest.mark.parametrize(
+    "change", [dtype_changed, shape_changed, spread, turned, grown, swapped, of_another_class, frozen]
+)
+def test_metadata_of_a_parameter_that_stays_the_same_object(change, shape):
+    if change is turned and len(shape) == 1:
+        return
+    weights = [nn.Parameter(torch.ones(shape)) for _ in range(4)]
+    seen = Seen(lambda ws, k: sum(w.sum() * k for w in ws), weights, 2)
     assert seen.again() and seen.again()  # what matched once is compared as it lies in memory
-    change(model.weight)
+    change(weights[2])
     assert not seen.again(), change.__name__
-    assert "weight" in seen.why(model, 2)
+    assert "ws[2]" in seen.why(weights, 2)
 
 
 def test_values_and_memory_of_a_parameter_are_no_guards():
