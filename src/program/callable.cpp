@@ -72,7 +72,7 @@ PyObject* element_of(PyObject* tensor, int64_t element) {
                                   : PyLong_FromLongLong(number.toLong());
 }
 
-/// Runs an entry whose guards have just held. Throws IndexOutOfRange before anything can be seen of it, but
+/// Runs an entry whose guards have just held. Throws RunEagerly before anything can be seen of it, but
 /// for the random numbers that were drawn.
 Outcome run_entry(const Entry& entry, guard::Found& found) {
   Outcome outcome;
@@ -259,7 +259,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
       if (!entry->region) return run_plainly(innermost);  // still being compiled
       try {
         at = run_entry(*entry, finding.found);
-      } catch (const IndexOutOfRange&) {
+      } catch (const RunEagerly&) {
         return run_plainly(innermost);
       }
       if (at.result || at.frames)
@@ -331,7 +331,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
       try {
         at = run_entry(*entry, finding.found);
         fits = true;
-      } catch (const IndexOutOfRange&) {
+      } catch (const RunEagerly&) {
         return call_target(self, args, nargs, kwnames);
       }
     }

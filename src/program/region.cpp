@@ -58,6 +58,12 @@ constexpr size_t kMostContexts = 2;
 constexpr size_t kMostSpecial = 2;
 constexpr int kOften = 100;
 
+[[noreturn]] void run_eagerly(const std::string& why) {
+  ++Stats::get().eager_fallbacks;
+  log("perf_hints", why + ": the call is run by eager");
+  throw RunEagerly();
+}
+
 at::TensorOptions options_of(const graph::Type& t) {
   return at::TensorOptions().dtype(record::to_torch(t.dtype)).device(c10::kCPU);
 }
@@ -521,7 +527,8 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       };
       launch(p.kernel->fn, shape.work, p.kernel->grain);
       if (p.kernel->second_fn) launch(p.kernel->second_fn, shape.second_work, p.kernel->second_grain);
-      if (report) throw IndexOutOfRange();  // kernels with checks run before any write-back
+      // Kernels with checks run before any write-back.
+      if (report) run_eagerly(p.name + ": an index is out of range");
       return;
     }
     case StepKind::Library:
@@ -539,9 +546,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
           if (results[i].sizes() != at::IntArrayRef(shape.sizes)) {
             BOLT_CHECK(p.call, graph::op_info(s.node->op).name, " gave ", results[i].sizes(), ", not ",
                        at::IntArrayRef(shape.sizes));
-            ++Stats::get().eager_fallbacks;
-            log("perf_hints", p.name + ": the sizes of its result are data; the call is run by eager again");
-            throw IndexOutOfRange();
+            run_eagerly(p.name + ": the sizes of its result are data");
           }
           slot.tensor =
               results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0

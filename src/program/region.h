@@ -39,7 +39,7 @@ namespace bolt::program {
 /// one whose sizes follow from those of its operands gave others. Nothing that the caller can see has been
 /// written: running the same call eagerly raises what eager raises, at the user's line. No std::exception, so
 /// that torch's HANDLE_TH_ERRORS lets it through.
-struct IndexOutOfRange {};
+struct RunEagerly {};
 
 /// Throws SizeDemand for sizes that a step of the plan must know: attributes of library calls.
 void check_sizes(const loops::Plan& plan);
@@ -71,7 +71,7 @@ class Region : public std::enable_shared_from_this<Region> {
   ~Region();
 
   /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
-  /// wanted. `numbers`: the values of those symbols. Raises what an operator raises, or IndexOutOfRange.
+  /// wanted. `numbers`: the values of those symbols. Raises what an operator raises, or RunEagerly.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs,
                               const std::vector<int64_t>& numbers = {});
 
