@@ -96,19 +96,6 @@ std::string obstacle(const Recorded& r) {
   return "";
 }
 
-}  // namespace
-
-namespace {
-
-bool same(const record::Arg& a, const record::Arg& b) {
-  return a.kind == b.kind && a.tensors == b.tensors && a.syms == b.syms && a.value == b.value;
-}
-bool same(const autograd::ExternCall& a, const autograd::ExternCall& b) {
-  return a.op == b.op && a.written == b.written && a.clone_results == b.clone_results &&
-         std::equal(a.args.begin(), a.args.end(), b.args.begin(), b.args.end(),
-                    [](const record::Arg& x, const record::Arg& y) { return same(x, y); });
-}
-
 /// The graph and loops stages. Equal layers are planned once.
 loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
   const loops::PlanOptions options = codegen::cpu::plan_options();
@@ -120,7 +107,7 @@ loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
   };
   stages.enter("graph");
   auto few = graph::shorten(*lowered.graph, [&](int64_t a, int64_t b) {
-    return same(lowered.calls[static_cast<size_t>(a)], lowered.calls[static_cast<size_t>(b)]);
+    return lowered.calls[static_cast<size_t>(a)] == lowered.calls[static_cast<size_t>(b)];
   });
   if (few) {
     optimize(*few->graph);

@@ -24,10 +24,9 @@ class Shortener {
     number_nodes();
     if (!find() || !read_places() || !read_outputs() || !is_closed()) return std::nullopt;
     Shortened s;
-    outputs_ = out_.outputs;
+    s.graph = shortened(kept_, out_.output_of);
+    s.one_more = shortened(kept_ + 1, out_.output_of_longer);
     s.repeats = std::move(out_);
-    s.graph = shortened(kept_, s.repeats.output_of);
-    s.one_more = shortened(kept_ + 1, s.repeats.output_of_longer);
     return s;
   }
 
@@ -234,8 +233,8 @@ class Shortener {
           g->make_typed(n.op, std::move(operands), n.attrs, std::move(types), n.loc);
     }
     std::vector<char> dropped(g_.outputs.size(), 0);
-    for (auto c = static_cast<size_t>(kept); c < outputs_.size(); ++c)
-      for (int o : outputs_[c]) dropped[static_cast<size_t>(o)] = 1;
+    for (auto c = static_cast<size_t>(kept); c < out_.outputs.size(); ++c)
+      for (int o : out_.outputs[c]) dropped[static_cast<size_t>(o)] = 1;
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
       if (dropped[i]) continue;
       g->outputs.push_back({value(g_.outputs[i].value), g_.outputs[i].write_to});
@@ -252,7 +251,6 @@ class Shortener {
   std::vector<int> own_write_;              // inputs written to that no copy is known to write to
   int first_ = 0, period_ = 0, copies_ = 0, end_ = 0, kept_ = 0;
   Repeats out_;
-  Places outputs_;
 };
 
 }  // namespace

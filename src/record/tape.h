@@ -52,6 +52,7 @@ struct Arg {
   // Where numbers among `value` were computed from sizes: an expression for each of them, over symbols
   // t<id>_<dim> (autograd/sizes.h). Empty: `value` is all there is.
   std::vector<Sym> syms;
+  bool operator==(const Arg&) const = default;
 };
 
 struct Entry {

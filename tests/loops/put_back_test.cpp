@@ -76,6 +76,27 @@ std::optional<Plan> by_layers(Graph& g, const PlanOptions& options, int* left_ou
   return plan(std::move(*few), options);
 }
 
+/// Expects that the plan computes what the graph does.
+void expect_right(const Plan& p, const std::vector<HostTensor>& inputs,
+                  const std::vector<HostTensor>& expected, double bound) {
+  SCOPED_TRACE(print(p));
+  const std::vector<HostTensor> got = testing::PlanRunner(p, inputs).run();
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_LE(graph::difference(got[i], expected[i]), bound) << "output " << i;
+}
+
+/// The same where a plan can be made by layers: whether it could. `left_out`: whether layers repeat at all.
+bool check_if_planned(const Layers& l, int count, const PlanOptions& options, int* left_out) {
+  const std::string text = written(l, count);
+  SCOPED_TRACE(text);
+  const std::unique_ptr<Graph> g = graph::parse(text);
+  const std::vector<HostTensor> inputs = random_inputs(*g);
+  const std::optional<Plan> p = by_layers(*g, options, left_out);
+  if (p) expect_right(*p, inputs, graph::run_reference(*g, inputs), 1e-3);
+  return p.has_value();
+}
+
 /// Expects that so many layers are left out, and that the plan is right and as long as the whole graph's.
 void check(const Layers& l, int count, int expected_left_out, const PlanOptions& options = with_epilogues()) {
   const std::string text = written(l, count);
@@ -90,16 +111,12 @@ void check(const Layers& l, int count, int expected_left_out, const PlanOptions&
   ASSERT_TRUE(p.has_value());
   graph::optimize(*g);
   const Plan whole = plan(std::move(g), options);
-  SCOPED_TRACE(print(*p));
   EXPECT_EQ(p->steps.size(), whole.steps.size()) << print(whole);
   EXPECT_EQ(p->fold_steps.size(), whole.fold_steps.size());
   EXPECT_EQ(p->kernels_before_fusion, whole.kernels_before_fusion);
   EXPECT_EQ(p->arena_bytes, whole.arena_bytes);
   EXPECT_EQ(p->kernels.size(), whole.kernels.size());
-  std::vector<HostTensor> got = testing::PlanRunner(*p, inputs).run();
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    EXPECT_LE(graph::difference(got[i], expected[i]), 1e-4) << "output " << i;
+  expect_right(*p, inputs, expected, 1e-4);
 }
 
 const std::string kNorm =
@@ -135,11 +152,11 @@ TEST(PutBack, LibraryCalls) { check(residual(), 18, 13, {}); }
 TEST(PutBack, StatesOfAllLayers) {
   Layers l = residual();
   l.outputs = "  return %x0\n";
-  l.output = "  return %x{j}\n";
   l.tail = "  %y = tanh(%x{i})\n  return %y\n";
-  check(l, 18, 13);
-  l.output = "  return %r{i}\n  return %x{j}\n";
-  check(l, 18, 13);
+  for (const char* output : {"  return %x{j}\n", "  return %r{i}\n  return %x{j}\n"}) {
+    l.output = output;
+    check(l, 18, 13);
+  }
 }
 
 TEST(PutBack, TheLastStateAlone) {
@@ -181,10 +198,11 @@ TEST(PutBack, SharedByAll) {
   l.layer = kNorm +
             "  %a{i} = linear(%c{i}, %w{i})\n  %d{i} = mul(%a{i}, %big)\n  %e{i} = linear(%d{i}, %all)\n"
             "  %k{j} = add(%k{i}, %e{i})\n  %b{i} = linear(%k{j}, %v{i})\n  %x{j} = add(%x{i}, %b{i})\n";
-  l.tail = "  %y0 = tanh(%x{i})\n  %y = add(%y0, %k{i})\n";
-  check(l, 18, 12);
-  l.tail = "  %y0 = mul(%x{i}, %big)\n  %y1 = add(%y0, %x0)\n  %y = linear(%y1, %all)\n";
-  check(l, 18, 12);
+  for (const char* tail : {"  %y0 = tanh(%x{i})\n  %y = add(%y0, %k{i})\n",
+                           "  %y0 = mul(%x{i}, %big)\n  %y1 = add(%y0, %x0)\n  %y = linear(%y1, %all)\n"}) {
+    l.tail = tail;
+    check(l, 18, 12);
+  }
 }
 
 // Weights that are worked on before they are packed.
@@ -237,19 +255,8 @@ TEST(PutBack, CountedLayers) {
     l.layer += step;
     l.tail = "  %y = tanh(%x{i})\n  %z = sin(%k{i})\n";
     l.outputs = "  return %y, %z\n";
-    for (int count = 16; count < 20; ++count) {
-      const std::string text = written(l, count);
-      SCOPED_TRACE(text);
-      std::unique_ptr<Graph> g = graph::parse(text);
-      const std::vector<HostTensor> inputs = random_inputs(*g);
-      int left_out = 0;
-      std::optional<Plan> p = by_layers(*g, with_epilogues(), &left_out);
-      if (!p) continue;
-      const std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
-      std::vector<HostTensor> got = testing::PlanRunner(*p, inputs).run();
-      for (size_t i = 0; i < got.size(); ++i)
-        EXPECT_LE(graph::difference(got[i], expected[i]), 1e-3) << "output " << i;
-    }
+    int left_out = 0;
+    for (int count = 16; count < 20; ++count) check_if_planned(l, count, with_epilogues(), &left_out);
   }
 }
 
@@ -319,21 +326,11 @@ Layers random_layers(uint32_t seed) {
 TEST(PutBack, RandomLayers) {
   int planned = 0, asked = 0;
   for (uint32_t seed = 0; seed < 1000; ++seed) {
-    const std::string text = written(random_layers(seed), 16 + static_cast<int>(seed % 5));
-    SCOPED_TRACE(std::to_string(seed) + "\n" + text);
-    std::unique_ptr<Graph> g = graph::parse(text);
-    const std::vector<HostTensor> inputs = random_inputs(*g);
+    SCOPED_TRACE(seed);
     int left_out = 0;
-    std::optional<Plan> p = by_layers(*g, seed % 4 ? with_epilogues() : PlanOptions{}, &left_out);
+    planned += check_if_planned(random_layers(seed), 16 + static_cast<int>(seed % 5),
+                                seed % 4 ? with_epilogues() : PlanOptions{}, &left_out);
     asked += left_out > 0;
-    if (!p) continue;
-    ++planned;
-    const std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
-    SCOPED_TRACE(print(*p));
-    std::vector<HostTensor> got = testing::PlanRunner(*p, inputs).run();
-    ASSERT_EQ(got.size(), expected.size());
-    for (size_t i = 0; i < got.size(); ++i)
-      ASSERT_LE(graph::difference(got[i], expected[i]), 1e-3) << "output " << i;
   }
   // Many are one kernel, of so many layers as fit into one.
   EXPECT_GT(asked, 600);
