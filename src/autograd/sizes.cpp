@@ -103,7 +103,7 @@ Sym Sizes::resolve(Sym s) const {
 }
 
 void Sizes::bind(record::TensorId id, const std::vector<Sym>& sizes) {
-  if (recorded_.empty() && symbols_.empty() && !computed_) return;
+  if (are_numbers()) return;
   for (size_t d = 0; d < sizes.size(); ++d) {
     bound_[tape_symbol(id, static_cast<int>(d))] = sizes[d];
     if (sizes[d].is_const()) continue;
@@ -222,6 +222,7 @@ Sym Sizes::final(const SizeValue& value) const {
 }
 
 void Sizes::give_up(const record::Tape& tape, const std::string& where) {
+  if (are_numbers()) return;
   for (const SizeSymbol& s : symbols_)
     if (s.input >= 0 && !solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
   while (true) {

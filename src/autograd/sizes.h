@@ -85,6 +85,8 @@ class Sizes {
   const std::vector<std::string>& given_up() const { return given_up_; }
 
  private:
+  /// Neither a size nor what was computed from sizes differs between calls.
+  bool are_numbers() const { return recorded_.empty() && symbols_.empty() && !computed_; }
   const SizeSymbol* find(Sym symbol) const;
   bool holds_early(Sym s) const;
   bool equate(Sym a, Sym b, const std::string& where);
