@@ -41,10 +41,12 @@ PyRef classes_on_the_way(const Source* source) {
 }
 
 bool reads_by_layout(const Source& source) {
-  return source.reg >= 0 || std::any_of(source.children.begin(), source.children.end(), [](const Source* c) {
-           return c->access != Access::dict_item && c->access != Access::list_item &&
-                  c->access != Access::tuple_item && c->access != Access::cell;
-         });
+  if (source.reg >= 0) return true;
+  for (const Source* c : source.children())
+    if (c->access != Access::dict_item && c->access != Access::list_item && c->access != Access::tuple_item &&
+        c->access != Access::cell)
+      return true;
+  return false;
 }
 
 bool must_stay(const Source& source, const Assumption& assumption) {
@@ -84,7 +86,7 @@ bool Program::filter(PyObject* keep) {
     std::erase_if(aliases_, [&, s = source](const Alias& alias) {
       return alias.a == s && alias.b == s->assumptions[i].other;
     });
-    source->assumptions.erase(source->assumptions.begin() + static_cast<std::ptrdiff_t>(i));
+    source->assumptions.erase(i);
   }
   return true;
 }

@@ -88,7 +88,7 @@ bool Walk::visit(const Source& source, PyObject* object) {
     if (!holds(assumption, object) && !is_other_number(source, assumption, object))
       return fail(source, assumption, object);
   remember(source, object);
-  for (const Source* child : source.children) {
+  for (const Source* child : source.children()) {
     PyObject* found = child->read(object);
     remember_step(*child, object, found);
     if (!visit(*child, found)) return false;
@@ -107,7 +107,7 @@ bool Walk::is_other_number(const Source& source, const Assumption& assumption, P
 bool Walk::visit_absent(const Source& source) {
   if (source.has(Check::unbound)) return true;
   for (const Assumption& assumption : source.assumptions) return fail(source, assumption, nullptr);
-  return source.children.empty() || fail(source, {Check::type_is, {}, nullptr, 0}, nullptr);
+  return source.children().empty() || fail(source, {Check::type_is, {}, nullptr, 0}, nullptr);
 }
 
 bool Walk::fail(const Source& source, const Assumption& assumption, PyObject* object) {
@@ -135,14 +135,14 @@ void Walk::remember(const Source& source, PyObject* object) {
     // move_to_end() leaves no trace: neither in the dict below nor in the words of the ordered one, whose
     // first and last may be the same again after several.
     if (PyODict_Check(object) && source.has(Check::keys)) memory.always.emplace_back(&source, object);
-  } else if (PyType_Check(object) && constant && !source.children.empty()) {
+  } else if (PyType_Check(object) && constant && !source.children().empty()) {
     remember_type(reinterpret_cast<PyTypeObject*>(object));
   } else if (PyAnySet_Check(object) && source.has(Check::keys)) {
     memory.always.emplace_back(&source, object);
-  } else if (PyList_Check(object) && !source.children.empty()) {
+  } else if (PyList_Check(object) && !source.children().empty()) {
     word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
     word_now(&reinterpret_cast<PyListObject*>(object)->ob_item);
-  } else if (PyTuple_Check(object) && !source.children.empty()) {
+  } else if (PyTuple_Check(object) && !source.children().empty()) {
     word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
   }
 }

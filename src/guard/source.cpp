@@ -84,7 +84,7 @@ bool Source::has(Check check) const {
 }
 
 bool Source::reads_dict() const {
-  return !children.empty() || has(Check::keys) || has(Check::missing) || has(Check::length);
+  return !children().empty() || has(Check::keys) || has(Check::missing) || has(Check::length);
 }
 
 void Source::assume(Check check, PyObject* value, Py_ssize_t number, Source* other) {
@@ -156,16 +156,18 @@ std::string Source::str(const std::vector<std::string>& names) const {
 }
 
 Source* SourceTree::intern(const Id& id) {
-  size_t hash = hash_address(id.parent) + hash_address(id.key);
-  hash = hash * 31 + static_cast<size_t>(id.index);
-  hash = hash * 31 + hash_address(id.start) + static_cast<size_t>(id.access);
+  size_t mixed = hash_address(id.parent) + hash_address(id.key);
+  mixed = mixed * 31 + static_cast<size_t>(id.index);
+  mixed = mixed * 31 + hash_address(id.start) + static_cast<size_t>(id.access);
+  const auto hash = static_cast<uint32_t>(mixed);
   if (2 * all_.size() >= table_.size()) grow();
   const size_t mask = table_.size() - 1;
   size_t at = hash & mask;
-  for (; table_[at].source; at = (at + 1) & mask) {
-    Source* known = table_[at].source;
-    if (table_[at].hash == hash && known->parent == id.parent && known->key.get() == id.key &&
-        known->index == id.index && known->start == id.start && known->access == id.access)
+  for (; table_[at].source != kFree; at = (at + 1) & mask) {
+    if (table_[at].hash != hash) continue;
+    Source* known = all_[table_[at].source];
+    if (known->parent == id.parent && known->key.get() == id.key && known->index == id.index &&
+        known->start == id.start && known->access == id.access)
       return known;
   }
   Source& source = store_.emplace_back();
@@ -175,18 +177,21 @@ Source* SourceTree::intern(const Id& id) {
   source.index = id.index;
   source.start = id.start;
   source.is_static = id.parent ? id.parent->is_static : id.access == Access::constant;
-  (id.parent ? id.parent->children : tops_).push_back(&source);
+  if (id.parent)
+    id.parent->add_child(&source);
+  else
+    tops_.push_back(&source);
+  table_[at] = {hash, static_cast<uint32_t>(all_.size())};
   all_.push_back(&source);
-  table_[at] = {hash, &source};
   return &source;
 }
 
 void SourceTree::grow() {
-  std::vector<Entry> larger(table_.empty() ? 512 : 4 * table_.size());
+  std::vector<Entry> larger(table_.empty() ? 512 : 2 * table_.size());
   for (const Entry& entry : table_) {
-    if (!entry.source) continue;
+    if (entry.source == kFree) continue;
     size_t at = entry.hash & (larger.size() - 1);
-    while (larger[at].source) at = (at + 1) & (larger.size() - 1);
+    while (larger[at].source != kFree) at = (at + 1) & (larger.size() - 1);
     larger[at] = entry;
   }
   table_ = std::move(larger);

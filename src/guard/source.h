@@ -24,12 +24,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "guard/py_ref.h"
+#include "support/short_list.h"
 
 namespace bolt::guard {
 
@@ -82,10 +82,28 @@ struct Source {
   PyRef key;
   Py_ssize_t index = 0;
   PyObject* start = nullptr;  ///< super_attr: borrowed, pinned by the tree
-  std::vector<Assumption> assumptions;
-  std::vector<Source*> children;
+  ShortList<Assumption, 2> assumptions;
   int reg = -1;  ///< register that keeps the object found here for recipes and alias checks; -1: none
   bool is_static = false;  ///< the top of its chain is a constant: the same for every instance
+
+  /// In the order in which they were made.
+  struct Children {
+    struct Iterator {
+      Source* at;
+      Source* operator*() const { return at; }
+      Iterator& operator++() { return at = at->next_, *this; }
+      bool operator==(const Iterator&) const = default;
+    };
+    Iterator begin() const { return {first}; }
+    static Iterator end() { return {nullptr}; }
+    bool empty() const { return !first; }
+    Source* first;
+  };
+  Children children() const { return {first_}; }
+  void add_child(Source* child) {
+    (last_ ? last_->next_ : first_) = child;
+    last_ = child;
+  }
 
   bool has(Check check) const;
   /// Of a dict: does it rest on anything inside?
@@ -98,6 +116,10 @@ struct Source {
   PyObject* read(PyObject* parent_object) const;
   /// As Python would write it: `self.layers[3].weight`. `root_names` may be shorter than the roots.
   std::string str(const std::vector<std::string>& root_names = {}) const;
+
+ private:
+  Source *first_ = nullptr, *last_ = nullptr;  ///< child
+  Source* next_ = nullptr;                     ///< child of the same parent
 };
 
 class SourceTree {
@@ -123,15 +145,16 @@ class SourceTree {
     PyObject* start;
     Access access;
   };
-  /// A place in the table that sources are found by.
+  /// A place in the table that sources are found by. Small: a model's table is read all over.
   struct Entry {
-    size_t hash = 0;
-    Source* source = nullptr;
+    uint32_t hash = 0;
+    uint32_t source = kFree;  ///< in all_
   };
+  static constexpr uint32_t kFree = ~uint32_t{0};
   Source* intern(const Id& id);
   void grow();
 
-  std::deque<Source> store_;
+  Blocks<Source> store_;
   std::vector<Source*> all_, tops_;
   std::vector<Entry> table_;  ///< open addressing; half of it is free
   int registers_ = 0;

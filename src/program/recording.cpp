@@ -24,6 +24,7 @@
 #include "support/error.h"
 #include "support/knobs.h"
 #include "support/log.h"
+#include "support/pointer_map.h"
 
 namespace bolt::program {
 namespace {
@@ -169,8 +170,8 @@ class Bridge final : public observe::RecorderHooks {
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
 
   int slot_of(const at::Tensor& t) const {
-    auto it = slots_.find(t.unsafeGetTensorImpl());
-    return it == slots_.end() ? -1 : it->second;
+    const int* slot = slots_.find(t.unsafeGetTensorImpl());
+    return slot ? *slot : -1;
   }
 
   /// What is known of sizes beyond what was asked: mark_dynamic's limits, and sizes that must be what they
@@ -232,7 +233,7 @@ class Bridge final : public observe::RecorderHooks {
   const guard::Differences& changed_;
   std::vector<Range> ranges_;
   bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
-  std::unordered_map<c10::TensorImpl*, int> slots_;
+  PointerMap<int> slots_;      ///< by implementation
   std::unordered_map<int, uint64_t> dynamic_;  ///< by slot
 };
 

@@ -210,23 +210,22 @@ bool Recorder::matches(const TensorInfo& info, const at::Tensor& t) const {
   if (!info.plain) return true;
   if (t.sizes() != info.sizes) return false;
   if (t.strides() != info.strides || t.storage_offset() != info.offset) return false;
-  auto it = storages_.find(t.storage().unsafeGetStorageImpl());
-  return it != storages_.end() && it->second == info.storage;
+  return is_memory(info.storage, *t.storage().unsafeGetStorageImpl());
 }
 
 std::optional<TensorId> Recorder::find(const at::Tensor& t) const {
-  auto it = ids_.find(t.unsafeGetTensorImpl());
-  if (it == ids_.end() || !matches(tape_.tensors[it->second], t)) return std::nullopt;
-  return it->second;
+  const TensorId* id = ids_.find(t.unsafeGetTensorImpl());
+  if (!id || !matches(tape_.tensors[static_cast<size_t>(*id)], t)) return std::nullopt;
+  return *id;
 }
 
 int Recorder::storage_id(const at::Tensor& t) {
   auto* impl = t.storage().unsafeGetStorageImpl();
-  auto [it, inserted] = storages_.try_emplace(impl, next_storage_);
-  if (inserted) ++next_storage_;
-  if (inserted)
-    keep_storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl));
-  return it->second;
+  if (const int* known = storages_.find(impl); known && is_memory(*known, *impl)) return *known;
+  const int id = static_cast<int>(known_storages_.size());
+  known_storages_.push_back({impl});
+  keep_storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl));
+  return storages_[impl] = id;
 }
 
 TensorId Recorder::add_tensor(const at::Tensor& t, int entry) {
@@ -271,9 +270,9 @@ TensorId Recorder::tensor_id(const at::Tensor& t, Use use, int entry) {
   if (id) return *id;
   if (use == Use::value && is_plain(t)) {
     // What autograd saved comes back as another object on the same memory.
-    auto at = storages_.find(t.storage().unsafeGetStorageImpl());
-    for (size_t i = tape_.tensors.size(); at != storages_.end() && i-- > 0;)
-      if (tape_.tensors[i].plain && tape_.tensors[i].storage == at->second && matches(tape_.tensors[i], t)) {
+    const bool known = storages_.find(t.storage().unsafeGetStorageImpl());
+    for (size_t i = tape_.tensors.size(); known && i-- > 0;)
+      if (tape_.tensors[i].plain && matches(tape_.tensors[i], t)) {
         ids_[t.unsafeGetTensorImpl()] = static_cast<TensorId>(i);
         keep_impls_.emplace_back(t.getIntrusivePtr());
         return static_cast<TensorId>(i);
@@ -389,7 +388,8 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   if (op.operator_name().name == "aten::lift_fresh" && entry.args[0].kind == Arg::Kind::Tensor) {
     const at::Tensor& fresh = (*stack)[begin].toTensor();
     if (tape_.tensors[entry.args[0].tensors[0]].input < 0) {
-      storages_.erase(fresh.storage().unsafeGetStorageImpl());
+      if (const int* made = storages_.find(fresh.storage().unsafeGetStorageImpl()))
+        known_storages_[static_cast<size_t>(*made)].impl = nullptr;
       entry.args[0].tensors[0] = add_tensor(fresh, -1);
     }
     const TensorInfo& info = tape_.tensors[entry.args[0].tensors[0]];
@@ -413,14 +413,14 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
 void Recorder::note_writes(const Entry& entry) {
   for (int i : written_arguments(entry))
     for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
-      if (id >= 0) ++writes_[tape_.tensors[static_cast<size_t>(id)].storage];
+      if (id >= 0 && tape_.tensors[static_cast<size_t>(id)].plain)
+        ++known_storages_[static_cast<size_t>(tape_.tensors[static_cast<size_t>(id)].storage)].writes;
 }
 
 int64_t Recorder::writes(const at::Tensor& t) const {
   if (!is_plain(t)) return -1;
-  auto storage = storages_.find(t.storage().unsafeGetStorageImpl());
-  auto count = storage == storages_.end() ? writes_.end() : writes_.find(storage->second);
-  return count == writes_.end() ? 0 : count->second;
+  const int* storage = storages_.find(t.storage().unsafeGetStorageImpl());
+  return storage ? known_storages_[static_cast<size_t>(*storage)].writes : 0;
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {

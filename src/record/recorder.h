@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "record/tape.h"
+#include "support/pointer_map.h"
 
 namespace bolt::record {
 
@@ -127,11 +128,18 @@ class Recorder {
   std::string obstacle_;
   std::vector<at::Tensor> inputs_;
   std::unordered_map<int, at::Tensor> constants_;
-  std::unordered_map<c10::TensorImpl*, TensorId> ids_;
+  PointerMap<TensorId> ids_;              // by implementation
   std::vector<c10::TensorImpl*> owners_;  // by tensor of the tape: the one that was seen first
-  std::unordered_map<c10::StorageImpl*, int> storages_;
-  std::unordered_map<int, int64_t> writes_;  ///< by storage
-  int next_storage_ = 0;
+  PointerMap<int> storages_;              // by implementation
+  /// By number of a storage.
+  struct Storage {
+    const c10::StorageImpl* impl;  ///< null: its contents have become a constant, with another number
+    int64_t writes = 0;
+  };
+  bool is_memory(int storage, const c10::StorageImpl& impl) const {
+    return known_storages_[static_cast<size_t>(storage)].impl == &impl;
+  }
+  std::vector<Storage> known_storages_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> keep_impls_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> keep_storages_;
 };

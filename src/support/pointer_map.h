@@ -20,9 +20,10 @@ template <class Value>
 class PointerMap {
  public:
   /// Null when it is not there. Valid until the next entry is made.
-  Value* find(const void* key) {
+  Value* find(const void* key) { return const_cast<Value*>(std::as_const(*this).find(key)); }
+  const Value* find(const void* key) const {
     if (slots_.empty()) return nullptr;
-    Slot& slot = slots_[place(slots_, key)];
+    const Slot& slot = slots_[place(slots_, key)];
     return slot.key ? &slot.value : nullptr;
   }
   /// Makes an entry where there is none. The key is never null.
@@ -49,7 +50,7 @@ class PointerMap {
     return i;
   }
   void grow() {
-    std::vector<Slot> larger(slots_.empty() ? 256 : 4 * slots_.size());
+    std::vector<Slot> larger(slots_.empty() ? 256 : 2 * slots_.size());
     for (Slot& slot : slots_)
       if (slot.key) larger[place(larger, slot.key)] = std::move(slot);
     slots_ = std::move(larger);

@@ -12,7 +12,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -248,7 +247,7 @@ class World {
   void guard_whole(PyObject* contents, Known& known);
 
   RecorderHooks& hooks_;
-  std::deque<Known> store_;
+  Blocks<Known> store_;
   PointerMap<Known*> known_;
   /// The last reads of attributes of classes and of items of dicts: what was read again is guarded already.
   struct Read {
