@@ -62,9 +62,9 @@ Sym Call::sym(std::string_view name) const {
   const Arg& a = required(name);
   return a.syms.empty() ? Sym(a.value.toInt()) : all_sizes_.resolve(a.syms[0]);
 }
-std::vector<Sym> Call::syms(std::string_view name) const {
+Syms Call::syms(std::string_view name) const {
   const Arg& a = required(name);
-  std::vector<Sym> out;
+  Syms out;
   for (Sym s : a.syms) out.push_back(all_sizes_.resolve(s));
   if (!a.syms.empty()) return out;
   if (a.value.isInt()) return {a.value.toInt()};
@@ -112,7 +112,7 @@ bool Call::is_tensor(std::string_view name) const {
   const Arg* a = find(name);
   return a && a->kind == Arg::Kind::Tensor && a->tensors[0] >= 0;
 }
-const std::vector<Sym>& Call::sizes(std::string_view name) const { return tensor(name)->type.sizes; }
+const Syms& Call::sizes(std::string_view name) const { return tensor(name)->type.sizes; }
 const record::TensorInfo& Call::recorded(std::string_view name) const {
   return tape_.tensors[static_cast<size_t>(required(name).tensors.at(0))];
 }
@@ -149,7 +149,7 @@ Value* Call::make(Op op, std::vector<Value*> operands, Attrs attrs) const {
 Value* Call::cast(Value* v, DType t) const {
   return v->type.dtype == t ? v : make(Op::cast, {v}, {{"dtype", t}});
 }
-Value* Call::reshape(Value* v, const std::vector<Sym>& sizes) const {
+Value* Call::reshape(Value* v, const Syms& sizes) const {
   return v->type.sizes == sizes ? v : make(Op::reshape, {v}, {{"sizes", sizes}});
 }
 graph::Attr number_as(const c10::Scalar& s, DType t) {
@@ -171,7 +171,7 @@ Value* Call::number_value(std::string_view name, DType t) const {
     return cast(cast(v, a.value.isDouble() ? DType::F64 : DType::I64), t);
   }
   const Sym symbol = all_sizes_.resolve(a.syms[0]);
-  Value* v = make(Op::scalar, {}, {{"value", std::vector<Sym>{symbol}}, {"dtype", DType::I64}});
+  Value* v = make(Op::scalar, {}, {{"value", Syms{symbol}}, {"dtype", DType::I64}});
   return cast(a.value.isDouble() ? make(Op::from_bits, {v}) : v, t);
 }
 

@@ -9,7 +9,7 @@
 namespace bolt::autograd {
 namespace {
 
-using Sizes = std::vector<Sym>;
+using Sizes = Syms;
 using Results = std::optional<std::vector<Sizes>>;
 
 Results all_results(const Call& c, const Sizes& sizes) {
@@ -156,7 +156,7 @@ const std::vector<Rule>& rules() {
 
 }  // namespace
 
-std::optional<std::vector<std::vector<Sym>>> extern_sizes(const Call& c) {
+std::optional<std::vector<Syms>> extern_sizes(const Call& c) {
   std::string_view name = c.name();
   if (name.substr(0, 6) != "aten::") return std::nullopt;
   name.remove_prefix(6);

@@ -13,6 +13,6 @@
 namespace bolt::autograd {
 
 /// Per result; nothing: not known.
-std::optional<std::vector<std::vector<Sym>>> extern_sizes(const Call& c);
+std::optional<std::vector<Syms>> extern_sizes(const Call& c);
 
 }  // namespace bolt::autograd

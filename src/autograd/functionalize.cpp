@@ -25,7 +25,7 @@ using record::TensorId;
 using record::TensorInfo;
 using record::written_arguments;
 
-bool all_known(const std::vector<Sym>& xs) {
+bool all_known(const Syms& xs) {
   return std::all_of(xs.begin(), xs.end(), [](Sym s) { return s.is_const(); });
 }
 
@@ -76,10 +76,10 @@ class Functionalizer {
     Value* value = nullptr;       // as of `version` of the storage
     int version = -1;
     bool sized = false;
-    std::vector<Sym> sizes, strides;  // as eager lays it out
-    Sym offset;                       // from the first element of the storage's root, in elements
-    bool placed = true;               // offset is known
-    bool placed_as_recorded = true;   // at the same place in every call, relative to the root
+    Syms sizes, strides;             // as eager lays it out
+    Sym offset;                      // from the first element of the storage's root, in elements
+    bool placed = true;              // offset is known
+    bool placed_as_recorded = true;  // at the same place in every call, relative to the root
   };
   struct StorageState {
     TensorId root = -1;
@@ -99,7 +99,7 @@ class Functionalizer {
   // torch.tensor(...) inside the function: known contents, and memory of each call's own.
   bool is_constant(TensorId id) const { return options_.constants.count(tape_.tensors[id].input) > 0; }
 
-  void set_sizes(TensorId id, const std::vector<Sym>& sizes) {
+  void set_sizes(TensorId id, const Syms& sizes) {
     TensorState& t = state_[id];
     const TensorInfo& info = tape_.tensors[id];
     BOLT_CHECK(sizes.size() == info.sizes.size(), "a tensor of rank ", info.sizes.size(),
@@ -115,8 +115,8 @@ class Functionalizer {
 
   // The recorded strides as expressions: those of a dense tensor with its dimensions in the order that was
   // seen. With gaps, or repeated elements, they say nothing about other sizes.
-  std::vector<Sym> eager_strides(const TensorInfo& info, const std::vector<Sym>& sizes) {
-    std::vector<Sym> strides(info.strides.begin(), info.strides.end());
+  Syms eager_strides(const TensorInfo& info, const Syms& sizes) {
+    Syms strides(info.strides.begin(), info.strides.end());
     if (all_known(sizes)) return strides;
     std::vector<size_t> order(sizes.size());  // innermost first
     for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
@@ -234,8 +234,8 @@ class Functionalizer {
       case Op::reshape:
         return out_.graph->make(Op::reshape, {v}, {{"sizes", before->type.sizes}}, loc_)->out();
       case Op::permute: {
-        auto dims = std::get<std::vector<Sym>>(attr("dims"));
-        std::vector<Sym> inverse(dims.size());
+        auto dims = std::get<Syms>(attr("dims"));
+        Syms inverse(dims.size());
         for (size_t i = 0; i < dims.size(); ++i) inverse[dims[i].value()] = static_cast<int64_t>(i);
         return out_.graph->make(Op::permute, {v}, {{"dims", inverse}}, loc_)->out();
       }
@@ -276,12 +276,12 @@ class Functionalizer {
   }
 
   // Of a view: what its steps make of the strides of what it is a view of, where that is what was recorded.
-  std::vector<Sym> view_strides(TensorId id, const TensorState& parent) {
+  Syms view_strides(TensorId id, const TensorState& parent) {
     const TensorInfo& info = tape_.tensors[id];
     const TensorState& view = state_[id];
     state_[id].placed = false;
     auto moves = [](const ViewStep& step) {
-      return step.op == Op::slice && !all_known(std::get<std::vector<Sym>>(step.attrs.find("start")->second));
+      return step.op == Op::slice && !all_known(std::get<Syms>(step.attrs.find("start")->second));
     };
     if (all_known(view.sizes) && all_known(parent.sizes) && parent.placed_as_recorded &&
         std::none_of(view.steps.begin(), view.steps.end(), moves)) {
@@ -292,10 +292,10 @@ class Functionalizer {
     state_[id].placed_as_recorded = false;
     // Part of a tensor may have been all of it, and dense, when it was recorded.
     auto cuts = [&](const ViewStep& step) {
-      return moves(step) || (step.op == Op::slice &&
-                             !std::get<std::vector<Sym>>(step.attrs.find("length")->second)[0].is_const());
+      return moves(step) ||
+             (step.op == Op::slice && !std::get<Syms>(step.attrs.find("length")->second)[0].is_const());
     };
-    auto as_recorded = [&]() -> std::vector<Sym> {
+    auto as_recorded = [&]() -> Syms {
       if (std::any_of(view.steps.begin(), view.steps.end(), cuts)) return {};
       return eager_strides(info, view.sizes);
     };
@@ -307,13 +307,13 @@ class Functionalizer {
     state_[id].offset = parent.offset;
     for (const ViewStep& step : view.steps) {
       if (step.op == Op::slice) {
-        const auto start = std::get<std::vector<Sym>>(step.attrs.find("start")->second)[0];
+        const auto start = std::get<Syms>(step.attrs.find("start")->second)[0];
         state_[id].offset += start * type.strides[std::get<int64_t>(step.attrs.find("dim")->second)];
       } else if (step.op == Op::as_strided || step.op == Op::flip) {
         return as_recorded();
       }
       if (step.op == Op::reshape) {
-        const auto& to = std::get<std::vector<Sym>>(step.attrs.find("sizes")->second);
+        const auto& to = std::get<Syms>(step.attrs.find("sizes")->second);
         type.strides = restrided(type, to);
         type.sizes = to;
         if (type.strides.size() != to.size()) return as_recorded();
@@ -343,10 +343,10 @@ class Functionalizer {
 
   // Strides of a view with other sizes: runs of dimensions that lie one in the other are cut anew. Empty:
   // none.
-  static std::vector<Sym> restrided(const Type& from, const std::vector<Sym>& to) {
+  static Syms restrided(const Type& from, const Syms& to) {
     // Of no elements they say nothing.
     if (std::any_of(to.begin(), to.end(), [](Sym size) { return size.is_const(0); })) return {};
-    std::vector<Sym> strides(to.size(), Sym(1));
+    Syms strides(to.size(), Sym(1));
     size_t i = from.sizes.size();
     Sym left = 1, stride = 1;  // of the run at hand: elements not yet given out, and their distance
     for (size_t j = to.size(); j-- > 0;) {
@@ -527,7 +527,7 @@ class Functionalizer {
     const Call c = call(e);
     c.demand_numbers();
     const bool is_static = c.is_static();
-    std::optional<std::vector<std::vector<Sym>>> known;
+    std::optional<std::vector<Syms>> known;
     if (!is_static) known = extern_sizes(c);
     if (!is_static && !known) c.static_sizes();  // demands them
     ExternCall x{e.op, e.args, written_arguments(e), false};
@@ -550,8 +550,7 @@ class Functionalizer {
     for (TensorId id : results(e)) {
       if (id < 0) throw_unsupported(c10::toString(e.op.operator_name()), " returned an undefined tensor");
       const auto& shown = tape_.tensors[id].sizes;
-      if (!state_[id].sized)
-        set_sizes(id, known ? (*known)[fresh.size()] : std::vector<Sym>(shown.begin(), shown.end()));
+      if (!state_[id].sized) set_sizes(id, known ? (*known)[fresh.size()] : Syms(shown.begin(), shown.end()));
       types.push_back(type_of(id));
       fresh.push_back(id);
       if (operand_storages.count(tape_.tensors[id].storage)) x.clone_results = true;
@@ -645,7 +644,7 @@ class Functionalizer {
       for (Sym s : state_[t].sizes) s.value();
       for (TensorId up = t; up >= 0; up = state_[up].parent)  // x[n:] begins somewhere else in each call
         for (const ViewStep& step : state_[up].steps)
-          if (step.op == Op::slice) std::get<std::vector<Sym>>(step.attrs.find("start")->second)[0].value();
+          if (step.op == Op::slice) std::get<Syms>(step.attrs.find("start")->second)[0].value();
     }
     return distance;
   }

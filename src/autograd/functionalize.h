@@ -46,7 +46,7 @@ struct TensorOut {
     OutputView  // a view of the storage of wanted tensor `index` (an earlier one, Fresh)
   } kind = Kind::Fresh;
   int index = -1;
-  std::vector<Sym> sizes, strides;
+  Syms sizes, strides;
   Sym offset = 0;  // views: elements from the first element of the tensor viewed
 };
 

@@ -53,7 +53,7 @@ class Call {
   std::vector<double> numbers(std::string_view name) const;
   c10::Scalar scalar(std::string_view name) const;
   Sym sym(std::string_view name) const;
-  std::vector<Sym> syms(std::string_view name) const;
+  Syms syms(std::string_view name) const;
   bool is_symbolic(std::string_view name) const;
   bool is_real(std::string_view name) const;  // given as a float
   c10::ScalarType scalar_type(std::string_view name) const;
@@ -62,7 +62,7 @@ class Call {
   Value* first_tensor() const;
   std::vector<Value*> all_tensors() const;
   bool is_tensor(std::string_view name) const;  // given as a real tensor, not as a number
-  const std::vector<Sym>& sizes(std::string_view name) const;
+  const Syms& sizes(std::string_view name) const;
   int64_t rank(std::string_view name) const { return static_cast<int64_t>(sizes(name).size()); }
   c10::Device result_device() const { return results_[0]->device; }
   int64_t result_rank(int i = 0) const { return static_cast<int64_t>(results_[i]->sizes.size()); }
@@ -93,13 +93,13 @@ class Call {
   Value* scalar_value(const c10::Scalar& s, DType t) const;
   Value* cast(Value* v, DType t) const;
   Value* make(Op op, std::vector<Value*> operands, Attrs attrs = {}) const;
-  Value* reshape(Value* v, const std::vector<Sym>& sizes) const;
+  Value* reshape(Value* v, const Syms& sizes) const;
   /// ATen's promotion over the named arguments.
   c10::ScalarType promote(const std::vector<std::string_view>& names) const;
   DType result_dtype(int i = 0) const;
   /// dim normalised for a tensor of this rank.
   static int64_t wrap(int64_t dim, int64_t rank) { return dim < 0 ? dim + std::max<int64_t>(rank, 1) : dim; }
-  static std::vector<Sym> syms(const std::vector<int64_t>& xs) { return {xs.begin(), xs.end()}; }
+  static Syms syms(const std::vector<int64_t>& xs) { return {xs.begin(), xs.end()}; }
 
  private:
   int index_of(std::string_view name) const;

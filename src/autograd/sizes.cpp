@@ -28,7 +28,7 @@ bool grows(Sym s) {
 }
 
 /// The symbols under divisions.
-void collect_divided(Sym s, std::vector<Sym>* out) {
+void collect_divided(Sym s, Syms* out) {
   if (s.is_const()) return;
   const SymNode& n = *s.node();
   if (n.op == SymOp::FloorDiv || n.op == SymOp::Mod) return collect_symbols(s, out);
@@ -70,7 +70,7 @@ const SizeSymbol* Sizes::find(Sym symbol) const {
 }
 
 bool Sizes::holds_early(Sym s) const {
-  std::vector<Sym> inside;
+  Syms inside;
   collect_symbols(s, &inside);
   return std::any_of(inside.begin(), inside.end(), [&](Sym symbol) {
     const SizeSymbol* found = find(symbol);
@@ -78,8 +78,8 @@ bool Sizes::holds_early(Sym s) const {
   });
 }
 
-std::vector<Sym> Sizes::of_input(const record::TensorInfo& info) const {
-  std::vector<Sym> out(info.sizes.begin(), info.sizes.end());
+Syms Sizes::of_input(const record::TensorInfo& info) const {
+  Syms out(info.sizes.begin(), info.sizes.end());
   for (const SizeSymbol& s : symbols_)
     if (s.input == info.input) out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
   return out;
@@ -102,7 +102,7 @@ Sym Sizes::resolve(Sym s) const {
   });
 }
 
-void Sizes::bind(record::TensorId id, const std::vector<Sym>& sizes) {
+void Sizes::bind(record::TensorId id, const Syms& sizes) {
   if (are_numbers()) return;
   for (size_t d = 0; d < sizes.size(); ++d) {
     bound_[tape_symbol(id, static_cast<int>(d))] = sizes[d];
@@ -177,7 +177,7 @@ bool Sizes::equate(Sym a, Sym b, const std::string& where) {
 
 bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
   if (!find(symbol) || solved_.count(symbol)) return false;
-  std::vector<Sym> inside;
+  Syms inside;
   collect_symbols(with, &inside);
   if (std::find(inside.begin(), inside.end(), symbol) != inside.end()) return false;
   note(solved_facts_, {symbol, Relation::eq, with, where});
@@ -202,7 +202,7 @@ bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
     if (a == b || equate(a, b, where)) return true;
   }
   // Where a quotient is in the way, what is divided is enough.
-  std::vector<Sym> all;
+  Syms all;
   if (demand.equal) {
     collect_divided(a, &all);
     collect_divided(b, &all);

@@ -49,13 +49,13 @@ class Sizes {
 
   bool any() const { return !symbols_.empty(); }
   /// Sizes of a tape input.
-  std::vector<Sym> of_input(const record::TensorInfo& info) const;
+  Syms of_input(const record::TensorInfo& info) const;
   /// What the recorded run had.
   int64_t hint(Sym s) const;
   /// Over size symbols, solved ones replaced.
   Sym resolve(Sym s) const;
   /// The sizes of tensor `id` are these.
-  void bind(record::TensorId id, const std::vector<Sym>& sizes);
+  void bind(record::TensorId id, const Syms& sizes);
   /// Forgets what one lowering bound and took for granted; what was solved stays.
   void begin_again();
 

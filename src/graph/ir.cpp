@@ -11,8 +11,8 @@ namespace bolt::graph {
 
 // ---- types ----
 
-std::vector<Sym> strides_in_order(const std::vector<Sym>& sizes, const std::vector<int>& order) {
-  std::vector<Sym> strides(sizes.size());
+Syms strides_in_order(const Syms& sizes, const std::vector<int>& order) {
+  Syms strides(sizes.size());
   Sym step = 1;
   for (size_t i = order.size(); i-- > 0;) {
     strides[order[i]] = step;
@@ -21,7 +21,7 @@ std::vector<Sym> strides_in_order(const std::vector<Sym>& sizes, const std::vect
   return strides;
 }
 
-std::vector<Sym> contiguous_strides(const std::vector<Sym>& sizes) {
+Syms contiguous_strides(const Syms& sizes) {
   std::vector<int> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   return strides_in_order(sizes, order);
@@ -52,15 +52,14 @@ Sym Node::sym(std::string_view name) const {
   auto it = attrs.find(name);
   if (it != attrs.end()) {
     if (const int64_t* v = std::get_if<int64_t>(&it->second)) return *v;
-    if (const auto* list = std::get_if<std::vector<Sym>>(&it->second); list && list->size() == 1)
-      return (*list)[0];
+    if (const auto* list = std::get_if<Syms>(&it->second); list && list->size() == 1) return (*list)[0];
   }
   detail::missing_attr(*this, name);
 }
 
 std::vector<int64_t> Node::ints(std::string_view name) const {
   std::vector<int64_t> out;
-  for (Sym s : attr<std::vector<Sym>>(name)) out.push_back(s.value());
+  for (Sym s : attr<Syms>(name)) out.push_back(s.value());
   return out;
 }
 
@@ -171,7 +170,7 @@ std::unique_ptr<Graph> clone(const Graph& g) {
 }
 
 void substitute(Graph& g, const std::function<Sym(Sym)>& fn) {
-  auto replace = [&](std::vector<Sym>& list) {
+  auto replace = [&](Syms& list) {
     for (Sym& s : list) s = bolt::substitute(s, fn);
   };
   auto retype = [&](Value& v) {
@@ -181,7 +180,7 @@ void substitute(Graph& g, const std::function<Sym(Sym)>& fn) {
   for (Input& in : g.inputs) retype(*in.value);
   for (auto& node : g.nodes) {
     for (auto& [name, value] : node->attrs)
-      if (auto* list = std::get_if<std::vector<Sym>>(&value)) replace(*list);
+      if (auto* list = std::get_if<Syms>(&value)) replace(*list);
     for (auto& v : node->outputs) retype(*v);
   }
 }

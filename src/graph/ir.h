@@ -50,8 +50,8 @@ struct Device {
 struct BOLT_API Type {
   DType dtype = DType::F32;
   Device device;
-  std::vector<Sym> sizes;
-  std::vector<Sym> strides;  // in elements; one per size
+  Syms sizes;
+  Syms strides;  // in elements; one per size
 
   int rank() const { return static_cast<int>(sizes.size()); }
   Sym numel() const { return product(sizes); }
@@ -59,9 +59,9 @@ struct BOLT_API Type {
   std::string str() const;  // f32[2, 8], f32[2, 8]{1, 2} when not contiguous, " cuda:0" when not on the CPU
   bool operator==(const Type&) const = default;
 };
-BOLT_API std::vector<Sym> contiguous_strides(const std::vector<Sym>& sizes);
+BOLT_API Syms contiguous_strides(const Syms& sizes);
 /// Strides of a dense tensor of `sizes` whose dimensions, outermost first in memory, are `order`.
-BOLT_API std::vector<Sym> strides_in_order(const std::vector<Sym>& sizes, const std::vector<int>& order);
+BOLT_API Syms strides_in_order(const Syms& sizes, const std::vector<int>& order);
 
 enum class Op : uint16_t {
 #define BOLT_OP(name, ...) name,
@@ -92,7 +92,7 @@ BOLT_API const OpInfo& op_info(Op op);
 enum class AttrType : uint8_t { Int, Float, Bool, Str, Dtype, Number, Ints, Floats, Sym };
 BOLT_API const Op* op_from_name(std::string_view name);
 
-using Attr = std::variant<int64_t, double, bool, std::string, DType, std::vector<Sym>, std::vector<double>>;
+using Attr = std::variant<int64_t, double, bool, std::string, DType, Syms, std::vector<double>>;
 /// Few per node, kept sorted by name so that printing and hashing are deterministic.
 using Attrs = std::map<std::string, Attr, std::less<>>;
 

@@ -21,7 +21,7 @@ const OpRules& op_rules(Op op);
 BOLT_API Type infer_type(Op op, const std::vector<Value*>& operands, const Attrs& attrs);
 
 /// NumPy's rule over two shapes.
-BOLT_API std::vector<Sym> broadcast(const std::vector<Sym>& a, const std::vector<Sym>& b);
+BOLT_API Syms broadcast(const Syms& a, const Syms& b);
 
 /// Fills in defaults and brings values to the types of the row; Error(Internal) for a missing or foreign
 /// attribute.

@@ -49,7 +49,7 @@ Attr default_value(AttrType type, std::string_view text) {
   }
   int64_t v = 0;
   std::from_chars(text.data(), text.data() + text.size(), v);
-  if (type == AttrType::Sym) return std::vector<Sym>{v};
+  if (type == AttrType::Sym) return Syms{v};
   return v;
 }
 
@@ -84,18 +84,18 @@ bool adapt(AttrType type, Attr& a) {
     case AttrType::Str: return std::holds_alternative<std::string>(a);
     case AttrType::Dtype: return std::holds_alternative<DType>(a);
     case AttrType::Number: {
-      if (const auto* size = std::get_if<std::vector<Sym>>(&a)) {
+      if (const auto* size = std::get_if<Syms>(&a)) {
         if (size->size() != 1) return false;
         if (size->front().is_const()) a = size->front().value();
         return true;
       }
       return integer || std::holds_alternative<double>(a) || std::holds_alternative<bool>(a);
     }
-    case AttrType::Ints: return std::holds_alternative<std::vector<Sym>>(a);
+    case AttrType::Ints: return std::holds_alternative<Syms>(a);
     case AttrType::Floats: return std::holds_alternative<std::vector<double>>(a);
     case AttrType::Sym: {
-      if (integer) a = std::vector<Sym>{*integer};
-      const auto* list = std::get_if<std::vector<Sym>>(&a);
+      if (integer) a = Syms{*integer};
+      const auto* list = std::get_if<Syms>(&a);
       return list && list->size() == 1;
     }
   }

@@ -97,8 +97,8 @@ class Parser {
     skip_blanks();
     return parse_sym(rest_);
   }
-  std::vector<Sym> size_list(std::string_view close) {
-    std::vector<Sym> out;
+  Syms size_list(std::string_view close) {
+    Syms out;
     if (accept(close)) return out;
     do out.push_back(size());
     while (accept(","));
@@ -210,7 +210,7 @@ class Parser {
     if (std::optional<double> v = real()) return *v;
     Sym s = size();
     if (s.is_const()) return s.value();
-    return std::vector<Sym>{s};
+    return Syms{s};
   }
   Attrs attributes(Op op) {
     Attrs out;

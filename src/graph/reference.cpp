@@ -195,7 +195,7 @@ int64_t row_of(const HostTensor& x, int64_t dim, Cell index) {
 
 Cell number_cell(const Call& c, std::string_view name, DType t) {
   Attr a = c.node.attrs.find(name)->second;
-  if (std::holds_alternative<std::vector<Sym>>(a)) a = c.sym(name);
+  if (std::holds_alternative<Syms>(a)) a = c.sym(name);
   Cell r;
   double v = 0;
   if (const double* d = std::get_if<double>(&a)) v = *d;
@@ -411,7 +411,7 @@ std::unordered_map<const SymNode*, int64_t> bind_symbols(const Graph& g,
                                                          const std::vector<HostTensor>& inputs) {
   std::unordered_map<const SymNode*, int64_t> values;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::vector<Sym>& sizes = g.inputs[i].value->type.sizes;
+    const Syms& sizes = g.inputs[i].value->type.sizes;
     BOLT_CHECK(sizes.size() == inputs[i].sizes.size(), "input ", i, " has another rank");
     for (size_t d = 0; d < sizes.size(); ++d)
       if (sizes[d].node() && sizes[d].node()->op == SymOp::Symbol)

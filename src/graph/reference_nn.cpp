@@ -120,7 +120,7 @@ void group_norm(Call& c) {
   int64_t groups = c.node.attr<int64_t>("groups"), channels = x.sizes[1];
   Affine a = affine(c, 1);
   // As [N, groups, everything else of the group].
-  int64_t per_group = x.sizes[0] * groups ? x.numel() / (x.sizes[0] * groups) : 0;
+  int64_t per_group = x.sizes[0] * groups > 0 ? x.numel() / (x.sizes[0] * groups) : 0;
   int64_t per_channel = channels ? per_group / std::max<int64_t>(channels / groups, 1) : 0;
   HostTensor rows{x.dtype, {x.sizes[0] * groups, per_group}, x.cells};
   for_each_group(rows, {1}, [&](const std::vector<int64_t>& members) {

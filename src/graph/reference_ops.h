@@ -22,7 +22,7 @@ struct Call {
   const HostTensor& arg(int i = 0) const { return *in[i]; }
   Shape ints(std::string_view name) const {
     Shape r;
-    for (Sym s : node.attr<std::vector<Sym>>(name)) r.push_back(number(s));
+    for (Sym s : node.attr<Syms>(name)) r.push_back(number(s));
     return r;
   }
   int64_t sym(std::string_view name) const { return number(node.sym(name)); }

@@ -14,7 +14,7 @@
 namespace bolt::graph {
 namespace {
 
-using Sizes = std::vector<Sym>;
+using Sizes = Syms;
 
 std::string text(const Sizes& sizes) {
   std::string out = "[";
@@ -426,7 +426,7 @@ std::vector<int> dense_order(const Type& t) {
 
 // Eager's habit: the result of a pointwise operation, a convolution or a pool lies as its first full operand
 // does.
-std::vector<Sym> result_strides(const Site& s, const Sizes& sizes) {
+Syms result_strides(const Site& s, const Sizes& sizes) {
   OpKind kind = op_info(s.op).kind;
   bool follows = kind == OpKind::Pointwise || s.op == Op::conv || s.op == Op::avg_pool ||
                  s.op == Op::max_pool || s.op == Op::adaptive_avg_pool || s.op == Op::batch_norm ||
@@ -444,7 +444,7 @@ std::vector<Sym> result_strides(const Site& s, const Sizes& sizes) {
 
 }  // namespace
 
-std::vector<Sym> broadcast(const std::vector<Sym>& a, const std::vector<Sym>& b) {
+Syms broadcast(const Syms& a, const Syms& b) {
   if (b.size() > a.size()) return broadcast(b, a);
   Sizes out = a;
   size_t offset = a.size() - b.size();

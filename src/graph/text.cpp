@@ -10,7 +10,7 @@
 namespace bolt::graph {
 namespace {
 
-void write_list(const std::vector<Sym>& xs, std::string& out) {
+void write_list(const Syms& xs, std::string& out) {
   for (size_t i = 0; i < xs.size(); ++i) {
     if (i) out += ", ";
     out += xs[i].str();
@@ -42,7 +42,7 @@ std::string attr_text(const AttrSpec* spec, const Attr& a) {
   if (const auto* v = std::get_if<std::string>(&a)) return bolt::quoted(*v);
   if (const auto* v = std::get_if<DType>(&a)) return std::string(dtype_name(*v));
   std::string out = "[";
-  if (const auto* v = std::get_if<std::vector<Sym>>(&a)) {
+  if (const auto* v = std::get_if<Syms>(&a)) {
     if (spec && spec->type != AttrType::Ints && v->size() == 1) return (*v)[0].str();
     write_list(*v, out);
   } else {

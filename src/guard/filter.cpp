@@ -86,7 +86,7 @@ bool Program::filter(PyObject* keep) {
     std::erase_if(aliases_, [&, s = source](const Alias& alias) {
       return alias.a == s && alias.b == s->assumptions[i].other;
     });
-    source->assumptions.erase(i);
+    source->assumptions.erase(source->assumptions.begin() + i);
   }
   return true;
 }

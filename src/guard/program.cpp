@@ -188,8 +188,7 @@ std::string Program::place_of(int slot) const {
   return "a tensor";
 }
 
-void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts,
-                         const std::vector<Sym>& sizes) {
+void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts, const Syms& sizes) {
   sizes_ = std::move(symbols);
   facts_ = std::move(facts);
   std::map<int, uint64_t> free;

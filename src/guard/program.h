@@ -73,8 +73,7 @@ class Program {
   void follow_numbers(Numbers numbers) { numbers_ = std::move(numbers); }
   /// Sizes that may differ from the recorded ones, and what must hold of them. `sizes`: by step of the
   /// numbers that is a size, in order.
-  void free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts,
-                  const std::vector<Sym>& sizes);
+  void free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts, const Syms& sizes);
 
   /// Asks `keep` which guards to keep: it is called with a list of (name, has a value, value, kind, is
   /// global, classes on the way to it) and gives a list of bools. False: it raised.

@@ -29,7 +29,8 @@
 #include <vector>
 
 #include "guard/py_ref.h"
-#include "support/short_list.h"
+#include "support/blocks.h"
+#include "support/short_vector.h"
 
 namespace bolt::guard {
 
@@ -82,7 +83,7 @@ struct Source {
   PyRef key;
   Py_ssize_t index = 0;
   PyObject* start = nullptr;  ///< super_attr: borrowed, pinned by the tree
-  ShortList<Assumption, 2> assumptions;
+  ShortVector<Assumption, 2> assumptions;
   int reg = -1;  ///< register that keeps the object found here for recipes and alias checks; -1: none
   bool is_static = false;  ///< the top of its chain is a constant: the same for every instance
 

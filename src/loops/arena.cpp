@@ -16,7 +16,7 @@ bool meet(const ArenaRequest& a, const ArenaRequest& b) {
 }
 
 /// Requests of known size; returns the bytes they take together.
-int64_t lay_out_known(const std::vector<ArenaRequest>& requests, std::vector<Sym>* offsets) {
+int64_t lay_out_known(const std::vector<ArenaRequest>& requests, Syms* offsets) {
   std::vector<int> order;
   for (size_t i = 0; i < requests.size(); ++i)
     if (requests[i].bytes.is_const()) order.push_back(static_cast<int>(i));

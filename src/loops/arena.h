@@ -17,7 +17,7 @@ struct ArenaRequest {
   int first_step, last_step;  // inclusive
 };
 struct ArenaLayout {
-  std::vector<Sym> offsets;  // of each request
+  Syms offsets;  // of each request
   Sym bytes;
 };
 ArenaLayout lay_out(const std::vector<ArenaRequest>& requests);

@@ -283,7 +283,7 @@ class Builder {
   ExprId cat(const Node& n, const Index& index, ExprId mask) {
     int dim = static_cast<int>(sym_attr(n, "dim").value());
     split_at_pieces(n, dim, index[dim]);
-    std::vector<Sym> start = {0};
+    Syms start = {0};
     for (const Value* o : n.operands) start.push_back(start.back() + o->type.sizes[dim]);
     ExprId result = kNone;
     for (size_t i = n.operands.size(); i-- > 0;) {
@@ -315,7 +315,7 @@ class Builder {
   }
 
   ExprId pad(const Node& n, const Index& index, ExprId mask) {
-    const auto& low = n.attr<std::vector<Sym>>("low");
+    const auto& low = n.attr<Syms>("low");
     const graph::Type& type = n.operands[0]->type;
     Index at = index;
     ExprId inside = kNone;
@@ -380,7 +380,7 @@ class Builder {
     const graph::Type& to = n.out()->type;
     const auto* scales = n.has_attr("scales") ? &n.attr<std::vector<double>>("scales") : nullptr;
     Index at = index;
-    size_t first = index.size() - (scales ? scales->size() : n.attr<std::vector<Sym>>("sizes").size());
+    size_t first = index.size() - (scales ? scales->size() : n.attr<Syms>("sizes").size());
     for (size_t d = first; d < index.size(); ++d) {
       bool known = from.sizes[d].is_const() && to.sizes[d].is_const();
       double scale = scales ? (*scales)[d - first] : 0;
@@ -418,7 +418,7 @@ class Builder {
   }
 
   Address address(const Value* v, const Index& index) {
-    const std::vector<Sym>& strides = in_.strides[v->id];
+    const Syms& strides = in_.strides[v->id];
     BOLT_CHECK(strides.size() == index.size(), "no memory layout for %", v->id);
     Sym at = 0;
     for (size_t i = 0; i < index.size(); ++i)
@@ -441,8 +441,7 @@ class Builder {
       Sym rest = t.coef;
       ExprId id = kNone;
       bool simple = true;
-      std::vector<Sym> factors =
-          t.term.node()->op == SymOp::Mul ? t.term.node()->args : std::vector<Sym>{t.term};
+      Syms factors = t.term.node()->op == SymOp::Mul ? t.term.node()->args : Syms{t.term};
       for (Sym f : factors) {
         if (!has_computed(f))
           rest *= f;

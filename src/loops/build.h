@@ -25,7 +25,7 @@ namespace bolt::loops {
 
 struct BuildInput {
   const Usage& usage;
-  const std::vector<std::vector<Sym>>& strides;  // by value id: how materialized values lie in memory
+  const std::vector<Syms>& strides;  // by value id: how materialized values lie in memory
   /// A library's result that this kernel finishes while it is still in registers; the last dimension of its
   /// type is the kernel's last dimension, the others make the rows, in order.
   const graph::Value* acc = nullptr;

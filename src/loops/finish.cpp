@@ -97,7 +97,7 @@ class Finisher {
     return space_.mask((*space_.find(in_.acc))[in_.acc_column]) & space_.mask(atom);
   }
   /// Atoms of acc outermost first, the column last.
-  std::vector<Sym>& acc_atoms() {
+  Syms& acc_atoms() {
     if (!acc_atoms_.empty()) return acc_atoms_;
     const Index& index = *space_.find(in_.acc);
     auto take = [&](Sym s) {
@@ -116,7 +116,9 @@ class Finisher {
     auto& order = const_cast<Finisher*>(this)->acc_atoms();
     return static_cast<int>(std::find(order.begin(), order.end(), atom) - order.begin());
   }
-  void drop_from_acc_order(Sym atom) { std::erase(acc_atoms(), atom); }
+  void drop_from_acc_order(Sym atom) {
+    erase_if(acc_atoms(), [&](Sym s) { return s == atom; });
+  }
 
   // ---- order ----
 
@@ -238,15 +240,15 @@ class Finisher {
     draft_.values = std::move(values);
   }
 
-  std::vector<Sym> symbols() const {
-    std::vector<Sym> found;
+  Syms symbols() const {
+    Syms found;
     for (const Dim& d : kernel_.dims) collect_symbols(d.size, &found);
     for (const Expr& e : kernel_.exprs) {
       if (e.kind == ExprKind::Load || e.kind == ExprKind::Index) collect_symbols(e.index, &found);
       for (const GatherTerm& g : e.gather) collect_symbols(g.coef, &found);
     }
     for (const Store& s : kernel_.stores) collect_symbols(s.index, &found);
-    std::erase_if(found, [&](Sym s) { return kernel_.varies(s) != 0; });
+    erase_if(found, [&](Sym s) { return kernel_.varies(s) != 0; });
     std::sort(found.begin(), found.end(), [](Sym a, Sym b) { return a.str() < b.str(); });
     return found;
   }
@@ -296,7 +298,7 @@ class Finisher {
   std::vector<bool> used_, merged_;
   std::vector<std::vector<std::optional<Sym>>> factors_;  // per index, per atom
   size_t first_store_ = 0;
-  std::vector<Sym> acc_atoms_;
+  Syms acc_atoms_;
   std::vector<int> order_, place_;  // atoms outermost first; dimension of each atom
   std::vector<ExprId> id_;
 };

@@ -391,7 +391,7 @@ class Fuser {
     std::swap(f_.usage.materialized, trial_materialized_);
     return built;
   }
-  static std::vector<Sym> memory_of(const Value* v) {
+  static Syms memory_of(const Value* v) {
     return is_dense(v->type) ? v->type.strides : graph::contiguous_strides(v->type.sizes);
   }
 
@@ -485,7 +485,7 @@ class Fuser {
   std::vector<std::vector<const Node*>> readers_;  // by value id
   std::vector<std::vector<const Value*>> sources_;
   std::vector<char> trial_materialized_;  // as try_build has them
-  std::vector<std::vector<Sym>> trial_strides_;
+  std::vector<Syms> trial_strides_;
   std::vector<int> stamp_;
   int now_ = 0;
   int fuel_;

@@ -36,9 +36,9 @@ struct Unit {
 
 struct Fusion {
   Usage usage;
-  std::vector<Unit> units;                // in execution order
-  std::vector<std::vector<Sym>> strides;  // by value id: memory of materialized values, else empty
-  std::vector<char> constant;             // by value id: depends on parameters and constants only
+  std::vector<Unit> units;     // in execution order
+  std::vector<Syms> strides;   // by value id: memory of materialized values, else empty
+  std::vector<char> constant;  // by value id: depends on parameters and constants only
 };
 
 /// A call that a code generator may compute.

@@ -40,8 +40,8 @@ Sym points(const Kernel& k, uint32_t mask) {
 
 Sym Kernel::dim(int i) {
   // Asked for at every turn: the symbols are kept.
-  static const std::vector<Sym> known = [] {
-    std::vector<Sym> v;
+  static const Syms known = [] {
+    Syms v;
     for (int k = 0; k < 32; ++k) v.push_back(Sym::symbol("d" + std::to_string(k)));
     return v;
   }();
@@ -49,7 +49,7 @@ Sym Kernel::dim(int i) {
 }
 
 uint32_t Kernel::varies(Sym index) const {
-  std::vector<Sym> symbols;
+  Syms symbols;
   collect_symbols(index, &symbols);
   uint32_t mask = 0;
   for (Sym s : symbols)

@@ -131,7 +131,7 @@ struct BOLT_API Kernel {
   std::vector<Buffer> buffers;
   std::vector<Expr> exprs;  // SSA order
   std::vector<Store> stores;
-  std::vector<Sym> symbols;          // size symbols passed at run time, in the order of the ABI's `syms`
+  Syms symbols;                      // size symbols passed at run time, in the order of the ABI's `syms`
   std::vector<std::string> sources;  // user lines it came from, for reports and errors
 
   static Sym dim(int i);  // the loop variable of dimension i; symbol named "d<i>"

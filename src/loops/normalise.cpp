@@ -10,7 +10,7 @@
 namespace bolt::loops {
 
 bool mentions(Sym index, Sym symbol) {
-  std::vector<Sym> symbols;
+  Syms symbols;
   collect_symbols(index, &symbols);
   return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
 }

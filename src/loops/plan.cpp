@@ -206,7 +206,7 @@ class Planner {
 
   /// The size symbols of the call's operands are the kernel's too.
   static void pass_symbols(const Call& call, Kernel& epilogue) {
-    std::vector<Sym> needed, &passed = epilogue.symbols;
+    Syms needed, &passed = epilogue.symbols;
     for (const graph::Type& t : call.operands)
       for (const auto* list : {&t.sizes, &t.strides})
         for (Sym x : *list) collect_symbols(x, &needed);

@@ -66,7 +66,7 @@ class Assigner {
         for (const auto& v : n->outputs) in_memory(v.get(), v->type.strides);
     }
   }
-  void in_memory(const Value* v, const std::vector<Sym>& strides) {
+  void in_memory(const Value* v, const Syms& strides) {
     f_.usage.materialized[v->id] = 1;
     f_.strides[v->id] = strides;
   }
@@ -94,7 +94,7 @@ class Assigner {
   }
 
   /// As the recorded run had it when that is dense (channels-last stays so), else row-major.
-  static std::vector<Sym> layout(const Value* v) {
+  static Syms layout(const Value* v) {
     if (!is_view(v) && is_dense(v->type)) return v->type.strides;
     return graph::contiguous_strides(v->type.sizes);
   }
@@ -118,7 +118,7 @@ class Assigner {
   }
 
   /// The stride of a dimension of size 1 says nothing.
-  static bool same_memory(const graph::Type& t, const std::vector<Sym>& strides) {
+  static bool same_memory(const graph::Type& t, const Syms& strides) {
     for (int i = 0; i < t.rank(); ++i)
       if (t.strides[i] != strides[i] && !t.sizes[i].is_const(1)) return false;
     return true;
@@ -127,7 +127,7 @@ class Assigner {
   void want_view(const Value* v) {
     const Value* base = view_base(v);
     bool there = f_.usage.materialized[base->id] || r_.wanted[base->id];
-    std::vector<Sym> memory = there ? f_.strides[base->id] : layout(base);
+    Syms memory = there ? f_.strides[base->id] : layout(base);
     auto view = over_base(v, memory);
     if (!view) return want(v);
     if (!there) want(base);
@@ -177,7 +177,7 @@ namespace {
 /// A number that is a size differs between calls, although its tensor's sizes do not.
 bool attributes_known(const Node& n) {
   for (const auto& [name, value] : n.attrs)
-    if (const auto* numbers = std::get_if<std::vector<Sym>>(&value))
+    if (const auto* numbers = std::get_if<Syms>(&value))
       for (Sym number : *numbers)
         if (!number.is_const()) return false;
   return true;
@@ -207,7 +207,7 @@ const Value* view_base(const Value* v) {
   return v;
 }
 
-std::optional<StridedView> over_base(const Value* v, const std::vector<Sym>& base) {
+std::optional<StridedView> over_base(const Value* v, const Syms& base) {
   if (!is_view(v)) return StridedView{base, 0};
   auto operand = over_base(v->def->operands[0], base);
   if (!operand) return std::nullopt;

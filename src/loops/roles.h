@@ -22,7 +22,7 @@ std::vector<char> find_constants(const graph::Graph& graph, const PlanOptions& o
 const graph::Value* view_base(const graph::Value* v);
 /// Strides and offset of `v` over the memory of view_base(v), laid out as `base`; nothing if a copy is
 /// needed.
-std::optional<StridedView> over_base(const graph::Value* v, const std::vector<Sym>& base);
+std::optional<StridedView> over_base(const graph::Value* v, const Syms& base);
 /// Do the strides put every element in its own place without gaps?
 bool is_dense(const graph::Type& type);
 

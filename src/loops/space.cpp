@@ -40,8 +40,8 @@ void collect_divisions(Sym s, std::vector<const SymNode*>* out) {
   for (Sym a : n->args) collect_divisions(a, out);
 }
 
-std::vector<Sym> without_ones(const std::vector<Sym>& sizes) {
-  std::vector<Sym> out;
+Syms without_ones(const Syms& sizes) {
+  Syms out;
   for (Sym s : sizes)
     if (!s.is_const(1)) out.push_back(s);
   return out;
@@ -177,13 +177,13 @@ class Aligner {
 
   /// Values of the root's shape that no edge ties to it (siblings) are laid over it.
   bool reach_the_rest() {
-    std::vector<Sym> shape = without_ones(root_->type.sizes);
+    Syms shape = without_ones(root_->type.sizes);
     auto adopt = [&](const Value* v) {
       if (space_.find(v)) return true;
       if (without_ones(v->type.sizes) != shape) return false;
       Index index;
       size_t next = 0;
-      std::vector<Sym> source = without_zeros(space_.index[root_->id], root_->type.sizes);
+      Syms source = without_zeros(space_.index[root_->id], root_->type.sizes);
       for (Sym size : v->type.sizes) index.push_back(size.is_const(1) ? Sym(0) : source[next++]);
       set(v, index);
       drain();
@@ -195,7 +195,7 @@ class Aligner {
       if (!adopt(v)) return false;
     return true;
   }
-  static Index without_zeros(const Index& index, const std::vector<Sym>& sizes) {
+  static Index without_zeros(const Index& index, const Syms& sizes) {
     Index out;
     for (size_t i = 0; i < index.size(); ++i)
       if (!sizes[i].is_const(1)) out.push_back(index[i]);
@@ -267,7 +267,7 @@ int64_t estimate(Sym s) {
 
 uint32_t Space::mask(Sym s) const {
   if (s.is_const()) return 0;
-  std::vector<Sym> found;
+  Syms found;
   collect_symbols(s, &found);
   uint32_t mask = 0;
   for (size_t i = 0; i < atoms.size(); ++i)

@@ -59,7 +59,7 @@ class Verifier {
   }
 
   void symbols(Sym s, const char* what, bool loop_variables) {
-    std::vector<Sym> found;
+    Syms found;
     collect_symbols(s, &found);
     for (Sym x : found) {
       bool listed = std::find(k_.symbols.begin(), k_.symbols.end(), x) != k_.symbols.end();

@@ -9,12 +9,12 @@ namespace {
 using graph::Node;
 using graph::Op;
 
-Index reshape_index(const std::vector<Sym>& from, const std::vector<Sym>& to, const Index& index) {
+Index reshape_index(const Syms& from, const Syms& to, const Index& index) {
   if (from == to) return index;
   Index out(to.size(), Sym(0));
   for (const ReshapeGroup& g : reshape_groups(from, to)) {
     // Sizes of 1 take no part: their index is 0.
-    std::vector<Sym> sizes_in, sizes_out;
+    Syms sizes_in, sizes_out;
     Index in;
     std::vector<int> places;
     for (int i = g.from_begin; i < g.from_end; ++i)
@@ -27,9 +27,8 @@ Index reshape_index(const std::vector<Sym>& from, const std::vector<Sym>& to, co
   return out;
 }
 
-std::optional<StridedView> reshape_strides(const std::vector<Sym>& from, const std::vector<Sym>& to,
-                                           const StridedView& operand) {
-  StridedView out{std::vector<Sym>(to.size(), Sym(1)), operand.offset};
+std::optional<StridedView> reshape_strides(const Syms& from, const Syms& to, const StridedView& operand) {
+  StridedView out{Syms(to.size(), Sym(1)), operand.offset};
   for (const ReshapeGroup& g : reshape_groups(from, to)) {
     // Cut the group's dimensions from the inside: a run of them that is contiguous among itself may be cut
     // anew.
@@ -69,7 +68,7 @@ std::optional<StridedView> reshape_strides(const std::vector<Sym>& from, const s
 
 Index as_strided_up(const Node& node, const Index& result) {
   Sym at = sym_attr(node, "offset");
-  const auto& strides = node.attr<std::vector<Sym>>("strides");
+  const auto& strides = node.attr<Syms>("strides");
   for (size_t i = 0; i < result.size(); ++i) at += strides[i] * result[i];
   return delinearize(node.operands[0]->type.sizes, at);
 }
@@ -86,7 +85,7 @@ Sym sym_attr(const Node& node, std::string_view name, Sym fallback) {
   auto it = node.attrs.find(name);
   if (it == node.attrs.end()) return fallback;
   if (const int64_t* v = std::get_if<int64_t>(&it->second)) return *v;
-  const auto* list = std::get_if<std::vector<Sym>>(&it->second);
+  const auto* list = std::get_if<Syms>(&it->second);
   BOLT_CHECK(list && list->size() == 1, "attribute ", name, " of ", graph::op_info(node.op).name,
              " is no integer");
   return (*list)[0];
@@ -94,11 +93,11 @@ Sym sym_attr(const Node& node, std::string_view name, Sym fallback) {
 
 std::vector<int> int_list(const Node& node, std::string_view name) {
   std::vector<int> out;
-  for (Sym s : node.attr<std::vector<Sym>>(name)) out.push_back(static_cast<int>(s.value()));
+  for (Sym s : node.attr<Syms>(name)) out.push_back(static_cast<int>(s.value()));
   return out;
 }
 
-std::vector<ReshapeGroup> reshape_groups(const std::vector<Sym>& from, const std::vector<Sym>& to) {
+std::vector<ReshapeGroup> reshape_groups(const Syms& from, const Syms& to) {
   std::vector<ReshapeGroup> groups;
   int i = 0, o = 0, n = static_cast<int>(from.size()), m = static_cast<int>(to.size());
   while (i < n || o < m) {
@@ -128,7 +127,7 @@ std::vector<ReshapeGroup> reshape_groups(const std::vector<Sym>& from, const std
   return groups;
 }
 
-Sym linearize(const std::vector<Sym>& sizes, const Index& index) {
+Sym linearize(const Syms& sizes, const Index& index) {
   Sym at = 0, stride = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     if (!index[i].is_const(0)) at += index[i] * stride;
@@ -137,7 +136,7 @@ Sym linearize(const std::vector<Sym>& sizes, const Index& index) {
   return at;
 }
 
-Index delinearize(const std::vector<Sym>& sizes, Sym position) {
+Index delinearize(const Syms& sizes, Sym position) {
   Index out(sizes.size(), Sym(0));
   for (size_t i = sizes.size(); i-- > 0;) {
     if (i == 0) {
@@ -246,7 +245,7 @@ std::optional<StridedView> view_strides(const Node& node, const StridedView& ope
     case Op::as_strided: {
       // Over the contiguous elements of the operand: a plain view of its memory only if that is contiguous.
       if (operand.strides != graph::contiguous_strides(from.sizes)) return std::nullopt;
-      return StridedView{node.attr<std::vector<Sym>>("strides"), operand.offset + sym_attr(node, "offset")};
+      return StridedView{node.attr<Syms>("strides"), operand.offset + sym_attr(node, "offset")};
     }
     default: return std::nullopt;  // flip: no negative strides
   }

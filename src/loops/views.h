@@ -19,13 +19,13 @@
 
 namespace bolt::loops {
 
-using Index = std::vector<Sym>;  // one entry per dimension of a value
+using Index = Syms;  // one entry per dimension of a value
 
 /// Sizes [begin, end) of the one side that hold the same elements as those of the other side.
 struct ReshapeGroup {
   int from_begin, from_end, to_begin, to_end;
 };
-std::vector<ReshapeGroup> reshape_groups(const std::vector<Sym>& from, const std::vector<Sym>& to);
+std::vector<ReshapeGroup> reshape_groups(const Syms& from, const Syms& to);
 
 /// The index of the operand (type `operand`) for an index of the result of view `node`.
 Index view_up(const graph::Node& node, const Index& result);
@@ -35,13 +35,13 @@ std::optional<Index> view_down(const graph::Node& node, const Index& operand);
 Index broadcast_up(const graph::Type& operand, const Index& result);
 
 /// The row-major position of an index, and back.
-Sym linearize(const std::vector<Sym>& sizes, const Index& index);
-Index delinearize(const std::vector<Sym>& sizes, Sym position);
+Sym linearize(const Syms& sizes, const Index& index);
+Index delinearize(const Syms& sizes, Sym position);
 
 /// Strides of the view over memory in which the operand has `strides` and `offset`; nothing if there are
 /// none.
 struct StridedView {
-  std::vector<Sym> strides;
+  Syms strides;
   Sym offset;
 };
 std::optional<StridedView> view_strides(const graph::Node& node, const StridedView& operand);

@@ -29,7 +29,7 @@ at::Tensor call(const char* name, const char* overload, Stack stack) {
 
 std::vector<int64_t> numbers(const Node& n, const char* name) {
   std::vector<int64_t> out;
-  for (const Sym& s : n.attr<std::vector<Sym>>(name)) out.push_back(s.value());
+  for (const Sym& s : n.attr<Syms>(name)) out.push_back(s.value());
   return out;
 }
 
@@ -38,7 +38,7 @@ c10::IValue number(const Node& n, const char* name) {
   if (const auto* d = std::get_if<double>(&a)) return at::Scalar(*d);
   if (const auto* i = std::get_if<int64_t>(&a)) return at::Scalar(*i);
   if (const auto* b = std::get_if<bool>(&a)) return at::Scalar(*b);
-  return at::Scalar(std::get<std::vector<Sym>>(a)[0].value());
+  return at::Scalar(std::get<Syms>(a)[0].value());
 }
 
 int64_t dtype_of(const Node& n) { return static_cast<int64_t>(record::to_torch(n.out()->type.dtype)); }
@@ -209,7 +209,7 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inpu
   Tensors fresh;
   for (const auto& o : g.outputs)
     fresh.push_back(o.write_to < 0 ? values.at(o.value) : values.at(o.value).clone());
-  auto known = [](const std::vector<Sym>& sizes) {  // this road has no symbols
+  auto known = [](const Syms& sizes) {  // this road has no symbols
     std::vector<int64_t> numbers;
     for (Sym size : sizes) numbers.push_back(size.value());
     return numbers;

@@ -51,7 +51,7 @@ using std::optional;
 
 std::vector<int64_t> ints(const Node& n, const char* name) {
   std::vector<int64_t> out;
-  for (const Sym& s : n.attr<std::vector<Sym>>(name)) out.push_back(s.value());
+  for (const Sym& s : n.attr<Syms>(name)) out.push_back(s.value());
   return out;
 }
 

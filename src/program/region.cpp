@@ -44,7 +44,7 @@ struct Evaluate {
       throw Error(ErrorKind::Internal, "the size " + n.name + " is not known when the program runs");
     });
   }
-  Ints operator()(const std::vector<Sym>& xs) const {
+  Ints operator()(const Syms& xs) const {
     Ints out;
     out.reserve(xs.size());
     for (Sym x : xs) out.push_back((*this)(x));
@@ -167,7 +167,7 @@ void check_sizes(const loops::Plan& plan) {
     for (const Step& s : *list) {
       if (s.kind != StepKind::Library) continue;
       for (const auto& [name, value] : s.node->attrs)
-        if (const auto* sizes = std::get_if<std::vector<Sym>>(&value))
+        if (const auto* sizes = std::get_if<Syms>(&value))
           for (Sym size : *sizes) size.value();
     }
 }
@@ -375,8 +375,8 @@ std::shared_ptr<Region> Region::special_for(const Ints& values, const Ints& size
 
 // Shapes are evaluated again where one of these has another value; the rest goes straight to the kernels.
 void Region::find_shaping_symbols() {
-  std::vector<Sym> found;
-  auto add = [&](const std::vector<Sym>& xs) {
+  Syms found;
+  auto add = [&](const Syms& xs) {
     for (Sym x : xs) collect_symbols(x, &found);
   };
   for (const PlanBuffer& b : plan_.buffers) {

@@ -92,7 +92,7 @@ class Region : public std::enable_shared_from_this<Region> {
   /// The sizes of inputs that were symbols when compiling began, and what must hold of them, for guards.
   std::vector<autograd::SizeSymbol> size_symbols;
   std::vector<SizeFact> size_facts;
-  std::vector<Sym> number_sizes;  ///< what Recorded::number_sizes came to, over those symbols
+  Syms number_sizes;  ///< what Recorded::number_sizes came to, over those symbols
 
  private:
   struct Context;

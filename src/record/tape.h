@@ -51,7 +51,7 @@ struct Arg {
   std::vector<TensorId> tensors;  // -1: undefined or None. Of a number: the tensor it was taken out of
   // Where numbers among `value` were computed from sizes: an expression for each of them, over symbols
   // t<id>_<dim> (autograd/sizes.h). Empty: `value` is all there is.
-  std::vector<Sym> syms;
+  Syms syms;
   bool operator==(const Arg&) const = default;
 };
 

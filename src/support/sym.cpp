@@ -101,7 +101,7 @@ Bounds from_wide(std::optional<__int128> lower, std::optional<__int128> maximum)
   return b;
 }
 
-Bounds add_bounds(const std::vector<Sym>& args) {
+Bounds add_bounds(const Syms& args) {
   std::optional<__int128> lo = 0, hi = 0;
   for (Sym a : args) {
     Bounds b = bounds_of(a);
@@ -112,7 +112,7 @@ Bounds add_bounds(const std::vector<Sym>& args) {
 }
 
 // Products: exact for non-negative factors, times one constant of any sign (it is the last factor).
-Bounds mul_bounds(const std::vector<Sym>& args) {
+Bounds mul_bounds(const Syms& args) {
   std::optional<__int128> lo = 1, hi = 1;
   for (Sym a : args) {
     Bounds b = bounds_of(a);
@@ -159,7 +159,7 @@ Bounds extremum_bounds(SymOp op, Sym a, Sym b) {
   return r;
 }
 
-Bounds node_bounds(SymOp op, const std::vector<Sym>& args) {
+Bounds node_bounds(SymOp op, const Syms& args) {
   switch (op) {
     case SymOp::Add: return add_bounds(args);
     case SymOp::Mul: return mul_bounds(args);
@@ -172,7 +172,7 @@ Bounds node_bounds(SymOp op, const std::vector<Sym>& args) {
   return {};
 }
 
-Sym intern(SymOp op, std::string name, std::vector<Sym> args, int64_t upper) {
+Sym intern(SymOp op, std::string name, Syms args, int64_t upper) {
   SymNode probe{op, std::move(name), std::move(args), 0, upper, 0};
   Bounds b = op == SymOp::Symbol ? Bounds{0, upper} : node_bounds(op, probe.args);
   probe.lower = b.lower;
@@ -185,7 +185,7 @@ Sym intern(SymOp op, std::string name, std::vector<Sym> args, int64_t upper) {
   t.index.insert(&node);
   return make_sym(&node);
 }
-Sym intern(SymOp op, std::vector<Sym> args) { return intern(op, {}, std::move(args), 0); }
+Sym intern(SymOp op, Syms args) { return intern(op, {}, std::move(args), 0); }
 
 // ---- structural order ----
 
@@ -210,7 +210,7 @@ bool before(Sym a, Sym b) { return compare(a, b) < 0; }
 
 // ---- polynomials ----
 
-std::vector<Sym> factors_of(Sym term) {
+Syms factors_of(Sym term) {
   if (term.node()->op == SymOp::Mul) return term.node()->args;
   return {term};
 }
@@ -220,7 +220,7 @@ bool monomial_before(Sym a, Sym b) {
   if (a == b) return false;
   bool product_a = a.node()->op == SymOp::Mul, product_b = b.node()->op == SymOp::Mul;
   if (!product_a && !product_b) return before(a, b);
-  std::vector<Sym> x = factors_of(a), y = factors_of(b);
+  Syms x = factors_of(a), y = factors_of(b);
   for (size_t i = 0; i < std::min(x.size(), y.size()); ++i)
     if (int c = compare(x[i], y[i])) return c < 0;
   return x.size() > y.size();
@@ -231,7 +231,7 @@ struct Poly {
   int64_t constant = 0;
 };
 
-Sym monomial(std::vector<Sym> factors) {
+Sym monomial(Syms factors) {
   if (factors.size() == 1) return factors[0];
   std::sort(factors.begin(), factors.end(), before);
   return intern(SymOp::Mul, std::move(factors));
@@ -240,7 +240,7 @@ Sym monomial(std::vector<Sym> factors) {
 SymTerm split_coefficient(Sym a) {
   const SymNode& n = *a.node();
   if (n.op != SymOp::Mul || !n.args.back().is_const()) return {1, a};
-  return {n.args.back().value(), monomial(std::vector<Sym>(n.args.begin(), n.args.end() - 1))};
+  return {n.args.back().value(), monomial(Syms(n.args.begin(), n.args.end() - 1))};
 }
 
 Poly to_poly(Sym a) {
@@ -263,7 +263,7 @@ Poly to_poly(Sym a) {
 
 Sym scaled(SymTerm t) {
   if (t.coef == 1) return t.term;
-  std::vector<Sym> factors = factors_of(t.term);
+  Syms factors = factors_of(t.term);
   factors.push_back(t.coef);
   return intern(SymOp::Mul, std::move(factors));
 }
@@ -325,7 +325,7 @@ Sym from_poly(Poly p) {
   if (p.terms.size() > 1)
     if (std::optional<Sym> joined = recombine_any(p)) return *joined;
   if (p.terms.size() == 1 && p.constant == 0) return scaled(p.terms[0]);
-  std::vector<Sym> args;
+  Syms args;
   args.reserve(p.terms.size() + 1);
   for (const SymTerm& t : p.terms) args.push_back(scaled(t));
   if (p.constant != 0) args.push_back(p.constant);
@@ -333,7 +333,7 @@ Sym from_poly(Poly p) {
 }
 
 Sym multiply_monomials(Sym a, Sym b) {
-  std::vector<Sym> factors = factors_of(a), more = factors_of(b);
+  Syms factors = factors_of(a), more = factors_of(b);
   factors.insert(factors.end(), more.begin(), more.end());
   return monomial(std::move(factors));
 }
@@ -343,7 +343,7 @@ Sym multiply_monomials(Sym a, Sym b) {
 /// term/divisor where divisor's factors all occur in term; 1 has no node, hence the Sym result.
 std::optional<Sym> divide_monomial(SymTerm t, SymTerm divisor) {
   if (divisor.coef == 0 || t.coef % divisor.coef != 0) return std::nullopt;
-  std::vector<Sym> factors = factors_of(t.term);
+  Syms factors = factors_of(t.term);
   for (Sym f : factors_of(divisor.term)) {
     auto it = std::find(factors.begin(), factors.end(), f);
     if (it == factors.end()) return std::nullopt;
@@ -561,7 +561,7 @@ Sym extremum(SymOp op, Sym a, Sym b) {
 Sym min(Sym a, Sym b) { return extremum(SymOp::Min, a, b); }
 Sym max(Sym a, Sym b) { return extremum(SymOp::Max, a, b); }
 
-Sym product(const std::vector<Sym>& xs) {
+Sym product(const Syms& xs) {
   Sym r = 1;
   for (Sym x : xs) r *= x;
   return r;
@@ -602,7 +602,7 @@ Sym substitute(Sym a, const std::function<Sym(Sym)>& fn) {
   if (a.is_const()) return a;
   const SymNode& n = *a.node();
   if (n.op == SymOp::Symbol) return fn(a);
-  std::vector<Sym> args;
+  Syms args;
   args.reserve(n.args.size());
   for (Sym arg : n.args) args.push_back(substitute(arg, fn));
   if (args == n.args) return a;
@@ -621,7 +621,7 @@ Sym substitute(Sym a, const std::function<Sym(Sym)>& fn) {
   return r;
 }
 
-void collect_symbols(Sym a, std::vector<Sym>* out) {
+void collect_symbols(Sym a, Syms* out) {
   if (a.is_const()) return;
   if (a.node()->op == SymOp::Symbol) {
     if (std::find(out->begin(), out->end(), a) == out->end()) out->push_back(a);

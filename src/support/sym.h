@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "support/export.h"
+#include "support/short_vector.h"
 
 namespace bolt {
 
@@ -57,13 +58,16 @@ class BOLT_API Sym {
   int64_t value_ = 0;  // 0 when node_ is set, so that == needs no case
 };
 
+/// Sizes or strides of a tensor: few have more dimensions.
+using Syms = ShortVector<Sym, 4>;
+
 struct SymNode {
   SymOp op;
-  std::string name;       // Symbol only
-  std::vector<Sym> args;  // Add and Mul: two or more, canonical order, the constant last; others: two
-  uint64_t id;            // order of creation, unique
-  int64_t upper;          // exclusive bound if known, else 0
-  int64_t lower;          // inclusive bound if known, else INT64_MIN
+  std::string name;  // Symbol only
+  Syms args;         // Add and Mul: two or more, canonical order, the constant last; others: two
+  uint64_t id;       // order of creation, unique
+  int64_t upper;     // exclusive bound if known, else 0
+  int64_t lower;     // inclusive bound if known, else INT64_MIN
 };
 
 BOLT_API Sym floordiv(Sym a, Sym b);
@@ -71,7 +75,7 @@ BOLT_API Sym mod(Sym a, Sym b);
 BOLT_API Sym min(Sym a, Sym b);
 BOLT_API Sym max(Sym a, Sym b);
 inline Sym ceildiv(Sym a, Sym b) { return floordiv(a + b - Sym(1), b); }
-BOLT_API Sym product(const std::vector<Sym>& xs);
+BOLT_API Sym product(const Syms& xs);
 /// Exclusive upper bound of a (0 = unknown).
 BOLT_API int64_t upper_bound(Sym a);
 /// Inclusive lower bound of a (INT64_MIN = unknown).
@@ -86,7 +90,7 @@ struct SymTerm {
 BOLT_API std::vector<SymTerm> sum_terms(Sym a, int64_t* constant);
 /// Replace symbols: fn gives the replacement of each symbol (itself to keep it).
 BOLT_API Sym substitute(Sym a, const std::function<Sym(Sym)>& fn);
-BOLT_API void collect_symbols(Sym a, std::vector<Sym>* out);
+BOLT_API void collect_symbols(Sym a, Syms* out);
 /// Value with every symbol given by fn.
 BOLT_API int64_t evaluate(Sym a, const std::function<int64_t(const SymNode&)>& fn);
 /// Reads what str() writes: integers, names, + - * // % min(,) max(,) ( ). Advances `text`.

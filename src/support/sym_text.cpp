@@ -22,7 +22,7 @@ void write_operand(Sym a, std::string& out) {
   if (!atom) out += ')';
 }
 
-void write_product(const std::vector<Sym>& factors, bool negate, std::string& out) {
+void write_product(const Syms& factors, bool negate, std::string& out) {
   size_t count = factors.size();
   if (factors.back().is_const()) {  // the coefficient goes first, as people write it
     int64_t c = factors.back().value();
@@ -46,7 +46,7 @@ bool is_negative(Sym a) {
   return n.op == SymOp::Mul && n.args.back().is_const() && is_negative(n.args.back());
 }
 
-void write_sum(const std::vector<Sym>& args, std::string& out) {
+void write_sum(const Syms& args, std::string& out) {
   for (size_t i = 0; i < args.size(); ++i) {
     bool minus = i && is_negative(args[i]);
     if (i) out += minus ? " - " : " + ";

@@ -102,11 +102,11 @@ class Generator {
     for (Sym s : v->type.sizes) out.push_back(s.value());
     return out;
   }
-  static std::vector<Sym> syms(const Sizes& xs) { return {xs.begin(), xs.end()}; }
+  static Syms syms(const Sizes& xs) { return {xs.begin(), xs.end()}; }
 
   /// Strides of an input: row-major, a permutation, or with gaps between the rows.
-  std::vector<Sym> random_strides(const Sizes& sizes) {
-    std::vector<Sym> strides = graph::contiguous_strides(syms(sizes));
+  Syms random_strides(const Sizes& sizes) {
+    Syms strides = graph::contiguous_strides(syms(sizes));
     if (sizes.size() < 2 || chance(60)) return strides;
     if (chance(50)) {
       std::vector<int> order(sizes.size());
@@ -114,7 +114,7 @@ class Generator {
       std::shuffle(order.begin(), order.end(), random_);
       return graph::strides_in_order(syms(sizes), order);
     }
-    std::vector<Sym> larger = syms(sizes);
+    Syms larger = syms(sizes);
     larger.back() += Sym(1 + below(4));
     return graph::contiguous_strides(larger);
   }

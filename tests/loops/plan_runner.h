@@ -45,7 +45,7 @@ class PlanRunner {
   int64_t value(Sym s) const {
     return evaluate(s, [&](const SymNode& n) { return sizes_.at(n.name); });
   }
-  std::vector<int64_t> values(const std::vector<Sym>& xs) const {
+  std::vector<int64_t> values(const Syms& xs) const {
     std::vector<int64_t> out;
     for (Sym s : xs) out.push_back(value(s));
     return out;

@@ -124,9 +124,9 @@ TEST(Sym, TextErrors) {
 TEST(Sym, Substitute) {
   Sym e = floordiv(s0() * s1() + Sym(3), 4);
   EXPECT_EQ(substitute(e, [](Sym s) { return s == s0() ? Sym(4) : s; }), s1());
-  std::vector<Sym> symbols;
+  Syms symbols;
   collect_symbols(e, &symbols);
-  EXPECT_EQ(symbols, (std::vector<Sym>{s0(), s1()}));
+  EXPECT_EQ(symbols, (Syms{s0(), s1()}));
 }
 
 // An expression built twice: through Sym, and as a plain number.
@@ -196,7 +196,7 @@ TEST(Sym, RandomExpressionsKeepTheirValue) {
 }
 
 TEST(Sym, ManyThreadsAgree) {
-  std::vector<Sym> results(4);
+  Syms results(4);
   std::vector<std::thread> threads;
   for (size_t t = 0; t < results.size(); ++t)
     threads.emplace_back([&results, t] {

@@ -7,9 +7,9 @@ namespace bolt::autograd {
 namespace {
 
 // zeros(size), x.new_zeros(size), zeros_like(x); a number alone has no size.
-std::vector<Sym> result_sizes(Call& c) {
+Syms result_sizes(Call& c) {
   if (c.has("size")) return c.syms("size");
-  return c.has("self") ? c.sizes("self") : std::vector<Sym>{};
+  return c.has("self") ? c.sizes("self") : Syms{};
 }
 std::vector<Value*> filled(Call& c, const c10::Scalar& s) {
   DType t = c.result_dtype();
@@ -45,7 +45,7 @@ std::vector<Value*> arange(Call& c) {
     if (!any) c.decide(first, Relation::eq, end);  // an end before the start is an error
     size = any ? ceildiv(end - first, by) : Sym(0);
   }
-  Attrs attrs{{"size", std::vector<Sym>{size}}, {"dtype", t}};
+  Attrs attrs{{"size", Syms{size}}, {"dtype", t}};
   if (is_float(t)) {
     attrs["start"] = start.toDouble();
     attrs["step"] = step.toDouble();
@@ -63,12 +63,10 @@ std::vector<Value*> triangle(Call& c, Op keep) {
   Value* x = c.tensor("self");
   int rank = x->type.rank();
   if (rank < 2) return {};
-  auto positions = [&](Sym size, std::vector<Sym> shape) {
-    Value* i = c.make(Op::iota, {},
-                      {{"size", std::vector<Sym>{size}},
-                       {"dtype", DType::I64},
-                       {"start", int64_t{0}},
-                       {"step", int64_t{1}}});
+  auto positions = [&](Sym size, Syms shape) {
+    Value* i =
+        c.make(Op::iota, {},
+               {{"size", Syms{size}}, {"dtype", DType::I64}, {"start", int64_t{0}}, {"step", int64_t{1}}});
     return c.make(Op::reshape, {i}, {{"sizes", shape}});
   };
   Sym rows = x->type.sizes[rank - 2], cols = x->type.sizes[rank - 1];

@@ -29,7 +29,7 @@ std::vector<Value*> stack(Call& c) {
   int64_t dim = Call::wrap(c.integer("dim"), c.result_rank());
   std::vector<Value*> parts;
   for (Value* v : c.tensors("tensors")) {
-    std::vector<Sym> sizes = v->type.sizes;
+    Syms sizes = v->type.sizes;
     sizes.insert(sizes.begin() + dim, 1);
     parts.push_back(c.reshape(c.cast(v, t), sizes));
   }
@@ -42,7 +42,7 @@ std::vector<Value*> pad(Call& c) {
   Value* x = c.tensor("self");
   auto amounts = c.syms("pad");
   int rank = x->type.rank();
-  std::vector<Sym> low(rank, 0), high(rank, 0);
+  Syms low(rank, 0), high(rank, 0);
   for (size_t i = 0; i + 1 < amounts.size(); i += 2) {
     low[rank - 1 - i / 2] = amounts[i];
     high[rank - 1 - i / 2] = amounts[i + 1];
@@ -75,9 +75,7 @@ std::vector<Value*> index(Call& c) {
   auto indices = c.tensors("indices");
   if (indices.size() != 1 || !indices[0] || !is_int(indices[0]->type.dtype)) return {};
   if (indices[0]->type.dtype == DType::U8) return {};
-  auto number = [&](Sym v) {
-    return c.make(Op::scalar, {}, {{"value", std::vector<Sym>{v}}, {"dtype", DType::I64}});
-  };
+  auto number = [&](Sym v) { return c.make(Op::scalar, {}, {{"value", Syms{v}}, {"dtype", DType::I64}}); };
   Value* i = c.cast(indices[0], DType::I64);
   Value* from_end = c.make(Op::add, {i, number(x->type.sizes[0])});
   i = c.make(Op::where, {c.make(Op::lt, {i, number(0)}), from_end, i});
@@ -88,7 +86,7 @@ std::vector<Value*> repeat(Call& c) {
   Value* x = c.tensor("self");
   auto times = c.syms("repeats");
   int extra = static_cast<int>(times.size()) - x->type.rank();
-  std::vector<Sym> split, wide, final;
+  Syms split, wide, final;
   for (size_t i = 0; i < times.size(); ++i) {
     Sym size = static_cast<int>(i) < extra ? Sym(1) : x->type.sizes[i - extra];
     split.insert(split.end(), {Sym(1), size});
@@ -104,7 +102,7 @@ std::vector<Value*> repeat_interleave(Call& c) {  // by one number
   Value* x = c.tensor("self");
   if (!c.has("dim")) return {};
   int64_t dim = Call::wrap(c.integer("dim"), x->type.rank());
-  std::vector<Sym> split = x->type.sizes, wide;
+  Syms split = x->type.sizes, wide;
   split.insert(split.begin() + dim + 1, 1);
   wide = split;
   wide[dim + 1] = c.sym("repeats");
@@ -126,10 +124,7 @@ std::vector<Value*> roll(Call& c) {
     if (by == 0) continue;
     auto part = [&](int64_t start, int64_t length) {
       return c.make(Op::slice, {x},
-                    {{"dim", dim},
-                     {"start", std::vector<Sym>{start}},
-                     {"length", std::vector<Sym>{length}},
-                     {"step", int64_t{1}}});
+                    {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", int64_t{1}}});
     };
     x = c.make(Op::cat, {part(n - by, by), part(0, n - by)}, {{"dim", dim}});
   }
@@ -143,7 +138,7 @@ std::vector<Value*> slice_scatter(Call& c) {
   if (start < 0) start += size;
   start = std::clamp<int64_t>(start, 0, size);
   return {c.make(Op::slice_scatter, {x, c.tensor("src")},
-                 {{"dim", dim}, {"start", std::vector<Sym>{start}}, {"step", c.integer("step")}})};
+                 {{"dim", dim}, {"start", Syms{start}}, {"step", c.integer("step")}})};
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ std::vector<Value*> contraction(Call& c, const char* left, const char* right) {
   Value *a = c.tensor(left), *b = c.tensor(right);
   if (!floating(a) || a->type.dtype != b->type.dtype || a->type.rank() == 0 || b->type.rank() == 0) return {};
   auto grown = [&](Value* v, bool front) {
-    std::vector<Sym> s = v->type.sizes;
+    Syms s = v->type.sizes;
     s.insert(front ? s.begin() : s.end(), 1);
     return c.make(Op::reshape, {v}, {{"sizes", s}});
   };
@@ -33,7 +33,7 @@ std::vector<Value*> contraction(Call& c, const char* left, const char* right) {
   if (row) a = grown(a, true);
   if (column) b = grown(b, false);
   Value* product = c.make(Op::matmul, {a, b});
-  std::vector<Sym> sizes = product->type.sizes;
+  Syms sizes = product->type.sizes;
   if (column) sizes.pop_back();
   if (row) sizes.erase(sizes.end() - (column ? 1 : 2));
   return {c.reshape(product, sizes)};
@@ -200,7 +200,7 @@ std::vector<Value*> weight_norm(Call& c) {
   const int64_t kept = c.integer("dim");
   if (!floating(v) || v->type.dtype != g->type.dtype) return {};
   const DType t = compute_type(v->type.dtype);
-  std::vector<Sym> dims;
+  Syms dims;
   for (int64_t d = 0; d < v->type.rank(); ++d)
     if (d != kept) dims.push_back(d);
   Value* x = c.cast(v, t);
@@ -209,7 +209,7 @@ std::vector<Value*> weight_norm(Call& c) {
   return {c.cast(c.make(Op::mul, {x, scale}), v->type.dtype)};
 }
 
-std::vector<Sym> spatial(Call& c, const char* name, size_t n) {
+Syms spatial(Call& c, const char* name, size_t n) {
   auto v = c.integers(name);
   if (v.size() == 1) v.resize(n, v[0]);
   return Call::syms(v);

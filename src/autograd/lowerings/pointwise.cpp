@@ -297,9 +297,8 @@ std::vector<Value*> glu(Call& c) {
   Sym half = floordiv(x->type.sizes[dim], 2);
   if (half * Sym(2) != x->type.sizes[dim]) x->type.sizes[dim].value();
   auto part = [&](Sym start) {
-    return c.make(
-        Op::slice, {x},
-        {{"dim", dim}, {"start", std::vector{start}}, {"length", std::vector{half}}, {"step", int64_t{1}}});
+    return c.make(Op::slice, {x},
+                  {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{half}}, {"step", int64_t{1}}});
   };
   return {c.make(Op::mul, {part(0), c.make(Op::sigmoid, {part(half)})})};
 }

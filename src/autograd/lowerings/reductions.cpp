@@ -12,7 +12,7 @@ namespace {
 using record::to_bolt;
 
 // `dim` absent, None or empty: all dimensions.
-std::vector<Sym> reduced_dims(Call& c, const char* self = "self") {
+Syms reduced_dims(Call& c, const char* self = "self") {
   int64_t rank = c.rank(self);
   std::vector<int64_t> dims;
   if (c.has("dim")) dims = c.integers("dim");
@@ -26,13 +26,13 @@ std::vector<Sym> reduced_dims(Call& c, const char* self = "self") {
 }
 bool keepdim(Call& c) { return c.has("keepdim") && c.flag("keepdim"); }
 
-Value* reduce(Call& c, Op op, Value* x, const std::vector<Sym>& dims, bool keep) {
+Value* reduce(Call& c, Op op, Value* x, const Syms& dims, bool keep) {
   if (x->type.rank() == 0) return nullptr;
   return c.make(op, {x}, {{"dims", dims}, {"keepdim", keep}});
 }
 std::vector<Value*> one(Value* v) { return v ? std::vector<Value*>{v} : std::vector<Value*>{}; }
 
-bool empty(const std::vector<Sym>& sizes) {  // a symbol is never 0
+bool empty(const Syms& sizes) {  // a symbol is never 0
   return std::find(sizes.begin(), sizes.end(), Sym(0)) != sizes.end();
 }
 

@@ -15,7 +15,7 @@
 namespace bolt::autograd {
 namespace {
 
-using Sizes = std::vector<Sym>;
+using Sizes = Syms;
 
 /// How far the source moves for a step of the result, as ATen rounds it.
 double step(Call& c, size_t d, int64_t from, int64_t to) {

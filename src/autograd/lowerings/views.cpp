@@ -16,7 +16,7 @@ using Steps = std::vector<ViewStep>;
 using Result = std::optional<std::vector<Steps>>;
 using Ints = std::vector<int64_t>;
 
-using Sizes = std::vector<Sym>;
+using Sizes = Syms;
 
 ViewStep reshape_to(const Sizes& sizes) { return {Op::reshape, {{"sizes", sizes}}}; }
 ViewStep permute_by(const Ints& dims) { return {Op::permute, {{"dims", Call::syms(dims)}}}; }
@@ -255,20 +255,20 @@ Result unfold(Call& c) {
   strides[dim] = along * Sym(step);
   strides.push_back(along);
   return std::vector<Steps>{
-      {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", std::vector<Sym>{0}}}}}};
+      {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{0}}}}}};
 }
 Result diagonal(Call& c) {
   int64_t d1 = Call::wrap(c.integer("dim1"), rank(c)), d2 = Call::wrap(c.integer("dim2"), rank(c));
   int64_t k = c.integer("offset");
   const Sizes sizes = Call::syms(c.static_sizes());
   auto dense = graph::contiguous_strides(self(c));
-  std::vector<Sym> strides;
+  Syms strides;
   for (int64_t i = 0; i < rank(c); ++i)
     if (i != d1 && i != d2) strides.push_back(dense[i]);
   strides.push_back(dense[d1] + dense[d2]);
   Sym offset = k >= 0 ? dense[d2] * Sym(k) : dense[d1] * Sym(-k);
   return std::vector<Steps>{
-      {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", std::vector<Sym>{offset}}}}}};
+      {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{offset}}}}}};
 }
 
 /// Dimensions from the outermost in memory.
@@ -313,10 +313,9 @@ Result as_strided(Call& c) {
   if (offset < 0 || last >= count) return std::nullopt;
   const Ints order = outermost_first(strides);
   if (elements(sizes) != count || !is_dense(order, sizes, strides))
-    return std::vector<Steps>{{{Op::as_strided,
-                                {{"sizes", Call::syms(sizes)},
-                                 {"strides", Call::syms(strides)},
-                                 {"offset", std::vector<Sym>{offset}}}}}};
+    return std::vector<Steps>{
+        {{Op::as_strided,
+          {{"sizes", Call::syms(sizes)}, {"strides", Call::syms(strides)}, {"offset", Syms{offset}}}}}};
   Ints in_order, position(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
     in_order.push_back(sizes[static_cast<size_t>(order[i])]);

@@ -10,7 +10,7 @@ namespace bolt::codegen::cpu {
 
 uint32_t Emitter::dims_of(Sym index) const {
   uint32_t mask = 0;
-  std::vector<Sym> symbols;
+  Syms symbols;
   collect_symbols(index, &symbols);
   for (Sym s : symbols)
     for (size_t d = 0; d < k_.dims.size(); ++d)

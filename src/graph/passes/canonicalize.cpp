@@ -16,7 +16,7 @@
 namespace bolt::graph {
 namespace {
 
-using Sizes = std::vector<Sym>;
+using Sizes = Syms;
 constexpr int kMaxWalks = 4;
 
 Value* operand_of(const Value* v) { return v->def->operands[0]; }

@@ -14,7 +14,7 @@ namespace {
 
 std::optional<HostTensor> constant(const Value* v) {
   if (!is_op(v, Op::scalar) || is_complex(v->type.dtype)) return std::nullopt;
-  if (std::holds_alternative<std::vector<Sym>>(v->def->attrs.find("value")->second)) return std::nullopt;
+  if (std::holds_alternative<Syms>(v->def->attrs.find("value")->second)) return std::nullopt;
   reference::Operands none;
   reference::Call call{*v->def, none, [](Sym s) { return s.value(); }, make_tensor(v->type.dtype, {})};
   reference::create(call);

@@ -32,7 +32,7 @@ struct AttrHash {
   size_t operator()(bool v) const { return v; }
   size_t operator()(const std::string& v) const { return hash_text(v); }
   size_t operator()(DType v) const { return static_cast<size_t>(v); }
-  size_t operator()(const std::vector<Sym>& v) const {
+  size_t operator()(const Syms& v) const {
     size_t h = v.size();
     for (Sym s : v) h = h * 31 + std::hash<Sym>()(s);
     return h;

@@ -11,7 +11,7 @@
 namespace bolt::graph {
 namespace {
 
-using Sizes = std::vector<Sym>;
+using Sizes = Syms;
 
 /// One composite being taken apart: x in its compute type, the result rounded back at the end.
 struct Site {

@@ -45,7 +45,7 @@ Value* folded(Graph& g, Node* norm) {
   if (norm->attr<bool>("has_bias")) shift = m.add(shift, operand(norm, next));
 
   Value* weight = operand(source, 1);
-  std::vector<Sym> along(weight->type.sizes.size(), Sym(1));
+  Syms along(weight->type.sizes.size(), Sym(1));
   bool transposed = source->op == Op::conv && source->attr<bool>("transposed");
   along[transposed ? 1 : 0] = scale->type.sizes[0];
   weight = m.mul(weight, m.reshape(scale, along));

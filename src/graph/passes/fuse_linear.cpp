@@ -20,7 +20,7 @@ Value* from_matmul(Graph& g, Node* node, const std::vector<bool>& fixed) {
   Maker m(g, node);
   if (is_transpose(w)) return m.make(Op::linear, {x, w->def->operands[0]});
   if (w->id < 0 || !fixed[w->id]) return nullptr;
-  return m.make(Op::linear, {x, m.make(Op::permute, {w}, {{"dims", std::vector<Sym>{1, 0}}})});
+  return m.make(Op::linear, {x, m.make(Op::permute, {w}, {{"dims", Syms{1, 0}}})});
 }
 
 bool is_bias(const Value* v, const Value* result) {

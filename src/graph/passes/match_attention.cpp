@@ -112,7 +112,7 @@ class Matcher {
     const Value* shown = mask.added ? mask.added : mask.choice;
     if (shown && (shown->type.rank() < 2 || shown->type.rank() > static_cast<int>(rank))) return nullptr;
     Maker m(g_, node);
-    std::vector<Sym> dims;
+    Syms dims;
     for (size_t d = 0; d < rank; ++d) dims.push_back(static_cast<int64_t>(d));
     std::swap(dims[rank - 1], dims[rank - 2]);
     std::vector<Value*> operands{q, m.make(Op::permute, {kt}, {{"dims", dims}}), v};

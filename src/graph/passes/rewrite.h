@@ -22,15 +22,15 @@ class Maker {
   }
   Value* size(DType t, Sym v) const {
     if (v.is_const()) return scalar(t, static_cast<double>(v.value()));
-    return make(Op::scalar, {}, {{"value", std::vector<Sym>{v}}, {"dtype", t}});
+    return make(Op::scalar, {}, {{"value", Syms{v}}, {"dtype", t}});
   }
   Value* cast(Value* v, DType t) const {
     return v->type.dtype == t ? v : make(Op::cast, {v}, {{"dtype", t}});
   }
-  Value* reshape(Value* v, std::vector<Sym> sizes) const {
+  Value* reshape(Value* v, Syms sizes) const {
     return v->type.sizes == sizes ? v : make(Op::reshape, {v}, {{"sizes", std::move(sizes)}});
   }
-  Value* reduce(Op op, Value* v, std::vector<Sym> dims, bool keepdim) const {
+  Value* reduce(Op op, Value* v, Syms dims, bool keepdim) const {
     return make(op, {v}, {{"dims", std::move(dims)}, {"keepdim", keepdim}});
   }
   Value* add(Value* a, Value* b) const { return make(Op::add, {a, b}); }

@@ -365,7 +365,7 @@ const char* World::asked_open() {
   if (!std::exchange(open_lent_, false)) return nullptr;
   guard::Phase last = guard::Phase::check;
   std::erase_if(notes->facts, [&](const SizeFact& fact) {
-    std::vector<Sym> symbols;
+    Syms symbols;
     collect_symbols(fact.a, &symbols);
     collect_symbols(fact.b, &symbols);
     guard::Phase phase = guard::Phase::check;

@@ -61,7 +61,7 @@ bool is_plain_number(PyObject* object) { return is_number(object) || PyBool_Chec
 
 /// Of an expression over numbers alone: does it stay within 64 bits? Sizes are bounded by memory.
 bool may_overflow(Sym s) {
-  std::vector<Sym> symbols;
+  Syms symbols;
   collect_symbols(s, &symbols);
   for (Sym each : symbols)
     if (number_step(*each.node()) < 0) return false;

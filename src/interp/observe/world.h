@@ -23,6 +23,7 @@
 #include "guard/source.h"
 #include "guard/tensors.h"
 #include "interp/observe/observation.h"
+#include "support/blocks.h"
 #include "support/pointer_map.h"
 
 namespace bolt::observe {

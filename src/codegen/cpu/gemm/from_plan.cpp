@@ -38,7 +38,7 @@ bool worth_it(const ConvKernel& conv, int lanes) {
   return conv.x_channel == 1 || conv.in_channels <= 4 || uses >= 128;
 }
 
-bool all_known(const std::vector<Sym>& numbers) {
+bool all_known(const Syms& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](Sym s) { return s.is_const(); });
 }
 

@@ -403,7 +403,7 @@ class TileEmitter final : public TileEpilogue {
 
 }  // namespace
 
-SizeEmitter make_size_emitter(const std::vector<Sym>& symbols) {
+SizeEmitter make_size_emitter(const Syms& symbols) {
   return [symbols](llvm::IRBuilder<>& b, Value* syms, Sym size) {
     return emit_index(b, size, [&](Sym symbol) -> Value* {
       const auto found = std::find(symbols.begin(), symbols.end(), symbol);

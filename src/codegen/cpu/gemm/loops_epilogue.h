@@ -27,6 +27,6 @@ namespace bolt::codegen::cpu::gemm {
 Epilogue make_epilogue(const loops::Kernel& kernel, int first_buffer, const Target& target);
 
 /// Sizes as the kernel's symbols pass them at run time; `symbols` in the order of the ABI.
-SizeEmitter make_size_emitter(const std::vector<Sym>& symbols);
+SizeEmitter make_size_emitter(const Syms& symbols);
 
 }  // namespace bolt::codegen::cpu::gemm
