@@ -114,7 +114,9 @@ bool Call::is_tensor(std::string_view name) const {
 }
 const Syms& Call::sizes(std::string_view name) const { return tensor(name)->type.sizes; }
 const record::TensorInfo& Call::recorded(std::string_view name) const {
-  return tape_.tensors[static_cast<size_t>(required(name).tensors.at(0))];
+  const record::TensorIds& ids = required(name).tensors;
+  BOLT_CHECK(!ids.empty(), "the argument ", name, " is no tensor");
+  return tape_.tensors[static_cast<size_t>(ids[0])];
 }
 bool Call::decide(Sym a, Relation relation, Sym b) const {
   return all_sizes_.decide(a, relation, b, detail::concat(this->name(), " at ", loc.file, ":", loc.line));

@@ -103,7 +103,7 @@ class Walk {
     return given.tagKind() == usual.tagKind() && given == usual;
   }
 
-  PyRef list(const std::vector<TensorId>& ids) const {
+  PyRef list(const record::TensorIds& ids) const {
     PyRef out = checked(PyList_New(0));
     for (TensorId id : ids) PyList_Append(out.get(), node(id));
     return out;

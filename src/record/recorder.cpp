@@ -118,14 +118,14 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // x + s with a torch.SymInt s: torch's argument parser makes a tensor of it that holds rubbish, and says so.
 // Gives the operator the number and the tape the expression.
-Syms take_wrapped_symbol(c10::IValue& argument) {
+std::vector<Sym> take_wrapped_symbol(c10::IValue& argument) {
   if (!argument.isTensor()) return {};
   const at::Tensor& t = argument.toTensor();
   if (!t.defined() || !t.unsafeGetTensorImpl()->is_wrapped_number()) return {};
   pybind11::gil_scoped_acquire gil;
   pybind11::object object = pybind11::reinterpret_steal<pybind11::object>(THPVariable_Wrap(t));
   PyObject* found = PyObject_GetAttrString(object.ptr(), "_wrapped_number");
-  if (!found) return PyErr_Clear(), Syms{};
+  if (!found) return PyErr_Clear(), std::vector<Sym>{};
   auto symbol = pybind11::reinterpret_steal<pybind11::object>(found);
   Sym taken;
   at::Tensor number;
@@ -348,7 +348,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   const bool unseen = stopped_ || paused_;
   met_operator_ |= stopped_;
   if (!unseen && escaped_.empty() && ends_region(op)) escaped_ = op.operator_name().name;
-  std::vector<Syms> symbols;
+  std::vector<std::vector<Sym>> symbols;
   if (follows_sizes) {
     const size_t first = stack->size() - op.schema().arguments().size();
     for (size_t i = first; i < stack->size(); ++i) {

@@ -234,8 +234,8 @@ Size take_apart(const c10::SymInt& number) {
   return {value, value};
 }
 
-Syms take_symbols(c10::IValue& argument) {
-  Syms out;
+std::vector<Sym> take_symbols(c10::IValue& argument) {
+  std::vector<Sym> out;
   if (argument.isSymInt()) {
     const Size s = take_apart(argument.toSymInt());
     argument = s.value;

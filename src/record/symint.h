@@ -35,6 +35,6 @@ struct Real {
 Real take_apart(const c10::SymFloat& number);
 /// Takes the SymInts out of an argument: what it was computed from, element by element, and numbers in their
 /// place. Empty: there are none.
-Syms take_symbols(c10::IValue& argument);
+std::vector<Sym> take_symbols(c10::IValue& argument);
 
 }  // namespace bolt::record

@@ -24,6 +24,7 @@
 namespace bolt::record {
 
 using TensorId = int;  // index into Tape::tensors
+using TensorIds = ShortVector<TensorId, 2>;
 
 struct TensorInfo {
   at::ScalarType dtype;
@@ -48,10 +49,10 @@ struct Arg {
   } kind = Kind::Value;
   c10::IValue value;  // Value: numbers, lists, strings, dtypes, generators... WrappedNumber: the number
                       // (Python's 2 in x * 2, which does not take part in promotion as a tensor would)
-  std::vector<TensorId> tensors;  // -1: undefined or None. Of a number: the tensor it was taken out of
+  TensorIds tensors;  // -1: undefined or None. Of a number: the tensor it was taken out of
   // Where numbers among `value` were computed from sizes: an expression for each of them, over symbols
-  // t<id>_<dim> (autograd/sizes.h). Empty: `value` is all there is.
-  Syms syms;
+  // t<id>_<dim> (autograd/sizes.h). Empty, as nearly always: `value` is all there is.
+  std::vector<Sym> syms;
   bool operator==(const Arg&) const = default;
 };
 

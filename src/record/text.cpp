@@ -7,7 +7,7 @@
 namespace bolt::record {
 namespace {
 
-void names(std::ostream& out, const std::vector<TensorId>& ids) {
+void names(std::ostream& out, const TensorIds& ids) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (i) out << ", ";
     ids[i] < 0 ? out << "None" : out << "%" << ids[i];
