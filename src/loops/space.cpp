@@ -209,7 +209,7 @@ class Aligner {
       uint32_t reduced = 0;
       for (int d : int_list(*n, "dims")) reduced |= space_.mask(operand[d]);
       Index out = reduced_index(*n, operand);
-      if (space_.mask(operand) != space_.all() || (space_.mask(out) & reduced)) return false;
+      if (!covers_once(n->operands[0], space_.all()) || (space_.mask(out) & reduced)) return false;
       auto [it, fresh] = space_.index.try_emplace(n->out()->id, out);
       if (!fresh && it->second != out) return false;
       if (!first && reduced != space_.reduced) return false;
@@ -233,10 +233,18 @@ class Aligner {
     for (const Value* v : group_.stored) {
       const Index* index = space_.find(v);
       if (!index) return false;
-      uint32_t mask = space_.mask(*index);
-      if (mask != space_.all() && mask != (space_.all() & ~space_.reduced)) return false;
+      if (!covers_once(v, space_.all()) && !covers_once(v, space_.all() & ~space_.reduced)) return false;
     }
     return true;
+  }
+
+  /// Are the value's elements met at one place of these atoms each? What is repeated behind a reshape has an
+  /// index of all atoms too, x[a0 % 48], and meets each of them several times.
+  bool covers_once(const Value* v, uint32_t atoms) const {
+    Sym count = 1;
+    for (size_t i = 0; i < space_.atoms.size(); ++i)
+      if (atoms >> i & 1) count *= space_.atoms[i].size;
+    return space_.mask(*space_.find(v)) == atoms && v->type.numel() == count;
   }
 
   static constexpr int kInFlight = -1;
