@@ -150,6 +150,7 @@ class Bridge final : public observe::RecorderHooks {
   }
   bool in_operator() const override { return recorder.in_operator(); }
   bool reshaped() override { return recorder.reshaped(); }
+  bool placed() override { return recorder.placed(); }
   bool leaves_no_trace() override {
     const record::Tape& tape = recorder.tape();
     std::unordered_set<int> outside;

@@ -83,6 +83,13 @@ bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack* sta
   return false;
 }
 
+/// as_strided(sizes, strides, offset): the offset counts from the beginning of the storage.
+bool is_placed(const c10::OperatorHandle& op, const torch::jit::Stack* stack, size_t first_argument) {
+  const std::string& name = op.operator_name().name;
+  if (name.rfind("aten::as_strided", 0) != 0) return false;
+  return !(*stack)[first_argument + op.schema().arguments().size() - 1].isNone();
+}
+
 /// one_hot without a number of classes looks for the largest one.
 bool counts_classes(const c10::OperatorHandle& op, const torch::jit::Stack* stack, size_t first_argument) {
   if (op.operator_name().name != "aten::one_hot") return false;
@@ -363,6 +370,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   if (selects_by_mask(op, stack, begin)) {
     escaped_ = op.operator_name().name + " with a mask";
   }
+  placed_ |= is_placed(op, stack, begin);
   if (counts_classes(op, stack, begin)) escaped_ = op.operator_name().name + " without a number of classes";
   const int index = static_cast<int>(tape_.entries.size());
   Entry entry{op, {}, {}};

@@ -66,6 +66,8 @@ class Recorder {
   bool in_operator() const { return running_; }
   /// Whether an operator changed the sizes or strides of the tensor it was called on.
   bool reshaped() const { return reshaped_; }
+  /// Whether an operator was told where in a storage a view begins (as_strided).
+  bool placed() const { return placed_; }
   /// Whether torch.func transformed operators. Sizes that Python saw of its tensors have no expressions.
   bool transformed() const { return transformed_; }
   /// Until it is called with false: operators run unseen.
@@ -120,6 +122,7 @@ class Recorder {
   size_t mark_ = 0;
   std::string escaped_;
   bool reshaped_ = false;
+  bool placed_ = false;
   bool transformed_ = false;
   std::optional<bool> grad_mode_;  ///< around an operator that autocast takes apart
   size_t outer_levels_;            ///< of torch.func's transforms, when the recording began

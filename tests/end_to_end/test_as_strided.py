@@ -102,3 +102,16 @@ def test_writes_to_part_of_what_shares_its_elements(whole):
             assert torch.equal(compiled(whole(mine)), fn(whole(theirs))) and torch.equal(mine, theirs)
     (region,) = torchbolt.api.compiled_of(compiled)._regions()
     assert "share their memory" in region["why_replayed"]
+
+
+def test_offset_from_the_storages_beginning_of_a_view_that_moves():
+    def first_row(x, index):
+        row = x[int(index.argmax().item()) % x.shape[0]]  # a region begins here
+        return row.as_strided((2, 2), (1, 1), 0)
+
+    compiled = torchbolt.compile(first_row)
+    x = torch.randn(4, 16)
+    for hot in (1, 2, 3, 0, 1):
+        index = torch.zeros(8)
+        index[hot] = 1
+        assert torch.equal(compiled(x, index), first_row(x, index))

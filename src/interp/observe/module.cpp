@@ -32,6 +32,7 @@ struct Collector final : RecorderHooks {
   void instruction(const char*, const char*, int) override {}
   const char* wants_end() override { return nullptr; }
   bool reshaped() override { return false; }
+  bool placed() override { return false; }
   void pause(bool) override {}
   void end_region(bool) override { ended = true; }
 };

@@ -79,6 +79,8 @@ class RecorderHooks {
   /// Did an operator change the sizes or strides of the tensor it was called on (x.t_())? The program repeats
   /// that; what was read is then not what it was.
   virtual bool reshaped() = 0;
+  /// Whether an operator was told where in a storage a view begins.
+  virtual bool placed() = 0;
   /// Did operators write to nothing that was there before, and draw no random numbers?
   virtual bool leaves_no_trace() { return false; }
   /// Until it is called with false: what operators do belongs to nobody (see assume_constant_result).

@@ -210,7 +210,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     step.kind = output;
   }
   observation->unsound = world.unsound;
-  if (world.asked_offsets) world.tensors.fix_offsets();
+  if (world.asked_offsets || hooks.placed()) world.tensors.fix_offsets();
   if (!world.asked_gradients && !hooks.differentiates()) world.tensors.ignore_gradients();
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
