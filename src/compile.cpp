@@ -248,7 +248,8 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
   };
   auto replayed = [&](const std::string& why, bool fallback) {
     // A replay computes sizes as eager does; only its arguments and the guards need them as expressions.
-    if (!sizes.any() || !bind_sizes(recorded, sizes)) sizes.give_up(recorded.tape, why);
+    if (!sizes.any() || !bind_sizes(recorded, sizes))
+      sizes.give_up(recorded.tape, recorded.number_sizes, why);
     for (record::Entry& entry : recorded.tape.entries)
       for (record::Arg& arg : entry.args)
         for (Sym& s : arg.syms) s = sizes.resolve(s);

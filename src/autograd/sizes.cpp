@@ -221,8 +221,47 @@ Sym Sizes::final(const SizeValue& value) const {
   return open().empty() ? Sym(value.recorded) : resolve(value.size);
 }
 
-void Sizes::give_up(const record::Tape& tape, const std::string& where) {
+namespace {
+
+/// Symbols among the arguments that may decide sizes: whole numbers for sizes, lengths and places, and all
+/// that an operator is given that makes a tensor of nothing (arange).
+void collect_deciding(const record::Entry& e, Syms* out) {
+  const bool makes = std::none_of(e.args.begin(), e.args.end(),
+                                  [](const record::Arg& a) { return a.kind != record::Arg::Kind::Value; });
+  for (size_t i = 0; i < e.args.size(); ++i) {
+    const c10::TypeKind kind = e.op.schema().arguments()[i].type()->kind();
+    if (makes || (kind != c10::TypeKind::NumberType && kind != c10::TypeKind::TensorType))
+      for (Sym s : e.args[i].syms) collect_symbols(s, out);
+  }
+}
+
+}  // namespace
+
+bool Sizes::computes_with_made_sizes(const record::Tape& tape, const std::vector<SizeValue>& computed) const {
+  Syms used;
+  for (const record::Entry& e : tape.entries)
+    for (const record::Arg& arg : e.args)
+      for (Sym s : arg.syms) collect_symbols(s, &used);
+  for (const SizeFact& f : recorded_) collect_symbols(f.a, &used), collect_symbols(f.b, &used);
+  for (const SizeValue& v : computed) collect_symbols(v.size, &used);
+  if (used.empty()) return false;
+  for (size_t id = 0; id < tape.tensors.size(); ++id)
+    for (size_t d = 0; tape.tensors[id].input < 0 && d < tape.tensors[id].sizes.size(); ++d)
+      if (std::find(used.begin(), used.end(),
+                    tape_symbol(static_cast<record::TensorId>(id), static_cast<int>(d))) != used.end())
+        return true;
+  return false;
+}
+
+void Sizes::give_up(const record::Tape& tape, const std::vector<SizeValue>& computed,
+                    const std::string& where) {
   if (are_numbers()) return;
+  if (computes_with_made_sizes(tape, computed)) {
+    Syms deciding;
+    for (const record::Entry& e : tape.entries) collect_deciding(e, &deciding);
+    for (Sym s : deciding)
+      if (const SizeSymbol* number = find(s); number && number->input < 0) replace(s, number->hint, where);
+  }
   for (const SizeSymbol& s : symbols_)
     if (s.input >= 0 && !solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
   while (true) {

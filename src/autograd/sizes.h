@@ -72,8 +72,9 @@ class Sizes {
   bool asks_early(const SizeDemand& demand) const {
     return holds_early(demand.a) || (demand.equal && holds_early(demand.b));
   }
-  /// Every size becomes a number, as recorded; numbers stay what they are.
-  void give_up(const record::Tape& tape, const std::string& where);
+  /// Every size becomes a number, as recorded. So do numbers that sizes may come from, where the recording
+  /// computed with sizes of what it made (in arguments, facts, or `computed`); others stay what they are.
+  void give_up(const record::Tape& tape, const std::vector<SizeValue>& computed, const std::string& where);
 
   /// The symbols that are left, and what guards must check. Facts are over all symbols, solved ones included.
   std::vector<SizeSymbol> open() const;
@@ -87,6 +88,7 @@ class Sizes {
  private:
   /// Neither a size nor what was computed from sizes differs between calls.
   bool are_numbers() const { return recorded_.empty() && symbols_.empty() && !computed_; }
+  bool computes_with_made_sizes(const record::Tape& tape, const std::vector<SizeValue>& computed) const;
   const SizeSymbol* find(Sym symbol) const;
   bool holds_early(Sym s) const;
   bool equate(Sym a, Sym b, const std::string& where);

@@ -68,3 +68,19 @@ def test_an_operator_that_nobody_knows_to_be_one():
     compiled = torchbolt.compile(fn)
     for x in ([1.0, -1, 2], [1.0, -2, 3], [1.0, 2, 3], [-1.0, -2, -3], [4.0, -1, 1]):
         torch.testing.assert_close(compiled(torch.tensor(x)), fn(torch.tensor(x)))
+
+
+def test_sizes_of_a_region_that_is_replayed_follow_its_numbers():
+    def rows(a, c, n):
+        row = c[int(c.argmax().item()) % c.shape[0]]
+        row.view(-1)[1:3].fill_(-1.5)
+        c.transpose(0, -1)[0].mul_(2)  # two inputs of the region are one memory: eager's operators run
+        taken = a[torch.arange(n + 1) % a.shape[0]]
+        n = taken.shape[0] - n
+        return taken * n, n * 2
+
+    compiled = torchbolt.compile(rows)
+    for n in (2, 0, 2, 5, 0):
+        a, c = torch.randn(1, 8), torch.randn(1, 8)
+        want, got = rows(a, c.clone(), n), compiled(a, c.clone(), n)
+        assert torch.equal(got[0], want[0]) and got[1] == want[1], n
