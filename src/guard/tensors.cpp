@@ -17,7 +17,6 @@
 #include <torch/csrc/QScheme.h>
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstring>
@@ -98,38 +97,14 @@ bool matches_freely(const Facts& facts, const c10::TensorImpl& impl) {
   return lies_in_order(facts.order, sizes, impl.strides());
 }
 
-/// What is compared of every tensor at every call, one after the other in memory: a model has hundreds.
-struct Packed {
-  uint64_t keys;
-  uint32_t kind;     ///< dtype and device
-  uint32_t numbers;  ///< where its sizes stand in the list of all, its strides after them
-  uint16_t rank;
-  bool requires_grad, has_sizes, free;
-  PyTypeObject* type;
-};
-
-uint32_t kind_of(at::ScalarType dtype, c10::Device device) {
-  return static_cast<uint32_t>(static_cast<uint8_t>(dtype)) |
-         static_cast<uint32_t>(static_cast<uint8_t>(device.type())) << 8 |
-         static_cast<uint32_t>(static_cast<uint8_t>(device.index())) << 16;
-}
-
-bool same(const int64_t* expected, at::IntArrayRef numbers) {
-  bool equal = true;
-  for (size_t i = 0; i < numbers.size(); ++i) equal &= numbers[i] == expected[i];
-  return equal;
-}
-
-bool matches(const Packed& p, const int64_t* numbers, const Facts& facts, const c10::TensorImpl& impl,
-             bool gradients) {
-  if (impl.key_set().raw_repr() != p.keys) return false;
-  if (kind_of(c10::typeMetaToScalarType(impl.dtype()), impl.device()) != p.kind) return false;
-  if (gradients && impl.requires_grad() != p.requires_grad) return false;
-  if (!p.has_sizes) return true;
-  if (p.free) return matches_freely(facts, impl);
-  const at::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
-  return sizes.size() == p.rank && strides.size() == p.rank && same(numbers + p.numbers, sizes) &&
-         same(numbers + p.numbers + p.rank, strides);
+bool matches(const Facts& facts, const c10::TensorImpl& impl, bool gradients) {
+  if (impl.key_set().raw_repr() != facts.keys || impl.device() != facts.device ||
+      c10::typeMetaToScalarType(impl.dtype()) != facts.dtype)
+    return false;
+  if (gradients && impl.requires_grad() != facts.requires_grad) return false;
+  if (!facts.strided) return true;
+  if (facts.free) return matches_freely(facts, impl);
+  return impl.sizes() == facts.sizes && impl.strides() == facts.strides;
 }
 
 const void* storage_of(const c10::TensorImpl& impl) {
@@ -166,9 +141,8 @@ struct TensorTable::Data {
   std::vector<int64_t> offsets;
   std::vector<int> sharing;  ///< slots with shares_with >= 0
   std::vector<int> written;
-  std::vector<Packed> packed;  ///< of `facts`, made when they are first asked about
-  std::vector<int64_t> numbers;
-  TensorImages images;
+  TensorImages images;      ///< of what matched
+  bool images_fit = false;  ///< `facts` are those that they were made for
 
   bool fixed_offsets = false;
   bool gradients = true;  ///< whether it matters who requires them
@@ -178,27 +152,12 @@ struct TensorTable::Data {
     int first = -1;
     for (const uint32_t i : images.unlike(objects, impls)) {
       impls[i] = tensor_impl(objects[i]);  // torch.utils.swap_tensors gives it another one
-      if (Py_TYPE(objects[i]) != packed[i].type ||
-          !matches(packed[i], numbers.data(), facts[i], *impls[i], gradients))
+      if (Py_TYPE(objects[i]) != facts[i].type || !matches(facts[i], *impls[i], gradients))
         first = first < 0 ? static_cast<int>(i) : std::min(first, static_cast<int>(i));
-      else if (packed[i].has_sizes && !packed[i].free)
+      else if (facts[i].strided && !facts[i].free)
         images.remember(i, objects[i], *impls[i]);
     }
     return first;
-  }
-
-  void pack() {
-    packed.clear();
-    numbers.clear();
-    images.reset(facts.size(), gradients);
-    for (const Facts& f : facts) {
-      const bool strided = f.sizes.size() == f.strides.size() && f.strided;
-      packed.push_back({f.keys, kind_of(f.dtype, f.device), static_cast<uint32_t>(numbers.size()),
-                        static_cast<uint16_t>(f.sizes.size()), f.requires_grad, strided, f.free != 0,
-                        f.type});
-      numbers.insert(numbers.end(), f.sizes.begin(), f.sizes.end());
-      numbers.insert(numbers.end(), f.strides.begin(), f.strides.end());
-    }
   }
 };
 
@@ -283,6 +242,7 @@ int TensorTable::add(PyObject* tensor) {
       data_->sharing.push_back(slot);
       break;
     }
+  data_->images_fit = false;
   data_->facts.push_back(std::move(facts));
   data_->storages.push_back(storage);
   data_->offsets.push_back(offset);
@@ -300,7 +260,7 @@ bool TensorTable::set_free(int slot, uint64_t dims) {
   if (!order) return false;
   facts.free = dims;
   facts.order = std::move(*order);
-  data_->packed.clear();
+  data_->images_fit = false;
   return true;
 }
 
@@ -321,7 +281,7 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
 void TensorTable::ignore_gradients() {
   data_->gradients = false;
   for (Facts& facts : data_->facts) facts.requires_grad = false;
-  data_->packed.clear();
+  data_->images_fit = false;
 }
 
 void TensorTable::fix_offsets() { data_->fixed_offsets = true; }
@@ -330,7 +290,8 @@ size_t TensorTable::size() const { return data_->facts.size(); }
 
 int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** impls) const {
   Data& data = *data_;
-  if (data.packed.size() != data.facts.size()) data.pack();
+  if (!data.images_fit) data.images.reset(data.facts.size(), data.gradients);
+  data.images_fit = true;
   if (const int unlike = data.first_unlike(objects, impls); unlike >= 0) return unlike;
   for (size_t i = 0; data.fixed_offsets && i < data.facts.size(); ++i)
     if (has_sizes(*impls[i]) && impls[i]->storage_offset() != data.offsets[i]) return static_cast<int>(i);
