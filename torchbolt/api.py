@@ -90,9 +90,10 @@ def _dynamic(opts):
     return None if config.automatic_dynamic_shapes else False
 
 
-def _compiled(target, opts):
+def _compiled(target, opts, receiver=None):
     compiled = _C.Compiled(
         target,
+        receiver=receiver,
         fullgraph=opts.fullgraph,
         background=opts.background,
         recompile_limit=opts.recompile_limit,
@@ -110,41 +111,38 @@ def _compiled(target, opts):
 def _compile_module(model, opts):
     cls = type(model)
     if hasattr(cls, "_torchbolt_options"):  # compiled before: compile what is inside anew
-        model, cls = _original(model), cls._torchbolt_class
+        model, cls = model._torchbolt_original, cls._torchbolt_class
     key = (cls, opts)
     sub = _classes.get(key)
     if sub is None:
         sub = _classes[key] = _compiled_class(cls, opts)
-    # One state, two objects: the compiled module is the original seen through a subclass whose __call__ is compiled.
+    # One state, two objects: the compiled module is the original seen through a subclass whose __call__ is compiled,
+    # and runs with the original as `self`.
     wrapper = object.__new__(sub)
     object.__setattr__(wrapper, "__dict__", model.__dict__)
+    object.__setattr__(wrapper, "_torchbolt_original", model)
     return wrapper
-
-
-def _original(wrapper):
-    model = object.__new__(type(wrapper)._torchbolt_class)
-    object.__setattr__(model, "__dict__", wrapper.__dict__)
-    return model
 
 
 def _compiled_class(cls, opts):
     def reduce_ex(self, protocol):
-        return _compile_module, (_original(self), opts)
+        return _compile_module, (self._torchbolt_original, opts)
 
     def deepcopy(self, memo):
-        return _compile_module(copy.deepcopy(_original(self), memo), opts)
+        return _compile_module(copy.deepcopy(self._torchbolt_original, memo), opts)
 
     def copy_(self):
-        return _compile_module(copy.copy(_original(self)), opts)
+        return _compile_module(copy.copy(self._torchbolt_original), opts)
 
-    return type(
+    sub = type(
         cls.__name__,
         (cls,),
         {
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
-            "__call__": _compiled(cls.__call__, opts),
+            # Not in the dict, which is the original's too.
+            "__slots__": ("_torchbolt_original",),
             "__reduce_ex__": reduce_ex,
             "__deepcopy__": deepcopy,
             "__copy__": copy_,
@@ -152,6 +150,8 @@ def _compiled_class(cls, opts):
             "_torchbolt_class": cls,
         },
     )
+    sub.__call__ = _compiled(cls.__call__, opts, receiver=sub._torchbolt_original)
+    return sub
 
 
 def reset() -> None:

@@ -27,6 +27,32 @@ namespace {
 
 Compiled* self_of(PyObject* o) { return reinterpret_cast<Compiled*>(o); }
 
+/// What guards and the target are given: the target, then the arguments.
+class Roots {
+ public:
+  Roots(const Compiled* self, PyObject* const* args, size_t total) : size(total + 1) {
+    if (size > kSmall) {
+      large_.resize(size);
+      data = large_.data();
+    }
+    data[0] = self->target;
+    std::copy(args, args + total, data + 1);
+    if (self->receiver && total && PyObject_TypeCheck(args[0], PyDescr_TYPE(self->receiver)))
+      if (PyObject* inner = observe::member_of(args[0], self->receiver)) data[1] = inner;
+  }
+  Roots(const Roots&) = delete;
+  PyObject* const* args() const { return data + 1; }
+
+ private:
+  static constexpr size_t kSmall = 16;
+  PyObject* small_[kSmall];
+  std::vector<PyObject*> large_;
+
+ public:
+  PyObject** data = small_;
+  const size_t size;
+};
+
 PyObject* call_target(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   return PyObject_Vectorcall(self->target, args, nargs, kwnames);
 }
@@ -295,10 +321,12 @@ struct Answering {
   const bool before;
 };
 
-PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* compiled_call(PyObject* callable, PyObject* const* given, size_t nargsf, PyObject* kwnames) {
   Compiled* self = self_of(callable);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
-  const size_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  const Roots all(self, given, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  PyObject* const* roots = all.data;
+  PyObject* const* args = all.args();
   if (stance() == Stance::force_eager || Settings::get().disable)
     return call_target(self, args, nargs, kwnames);
   // Debuggers want to see every line, modes every operator.
@@ -310,22 +338,12 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   if (record::Recorder::current() && !record::Recorder::current()->stopped())
     return call_target(self, args, nargs, kwnames);
 
-  PyObject* small[16];
-  std::vector<PyObject*> large;
-  PyObject** roots = small;
-  if (total + 1 > 16) {
-    large.resize(total + 1);
-    roots = large.data();
-  }
-  roots[0] = self->target;
-  std::copy(args, args + total, roots + 1);
-
   Site& site = self->state->start;
   bool fits = false;
   Outcome at;
   if (!site.entries.empty()) {
     Finding finding(self);
-    if (auto entry = find_entry(site, roots, total + 1, nargs, kwnames, finding.found)) {
+    if (auto entry = find_entry(site, roots, all.size, nargs, kwnames, finding.found)) {
       if (!settle(self, site, entry)) return nullptr;
       if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
       try {
@@ -340,14 +358,14 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
   const Answering answering(self->state->says_compiling);
   if (fits) return go_on(self, step(at.frames, 1));
   if (site.plain_instructions) return go_on(self, step_into(self, site, args, nargs, kwnames));
-  if (stance_forbids(site, roots, total + 1))
+  if (stance_forbids(site, roots, all.size))
     return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
-  if (is_full(self, site, roots, total + 1)) {
+  if (is_full(self, site, roots, all.size)) {
     if (PyErr_Occurred()) return nullptr;
     if (self->state->sites.empty()) return call_target(self, args, nargs, kwnames);
     return go_on(self, step_into(self, args, nargs, kwnames, length_of(site)));
   }
-  note_recompile(self, site, roots, total + 1);
+  note_recompile(self, site, roots, all.size);
   return go_on(self, record_call(self, args, nargs, kwnames));
 }
 
@@ -355,20 +373,24 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* args, size_t nargsf
 // -----------------------------------------------------------------------------------------------
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target", "fullgraph", "background",   "recompile_limit", "dynamic", "name",
-                                "road",   "backend",   "guard_filter", "trace",           nullptr};
-  PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None;
+  static const char* names[] = {"target",       "fullgraph", "background", "recompile_limit",
+                                "dynamic",      "name",      "road",       "backend",
+                                "guard_filter", "trace",     "receiver",   nullptr};
+  PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None, *receiver = Py_None;
   int fullgraph = 0, background = 0, road = 0;
   Py_ssize_t limit = 0;
   const char *name = "", *trace = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOs", const_cast<char**>(names), &target,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsO", const_cast<char**>(names), &target,
                                    &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
-                                   &guard_filter, &trace))
+                                   &guard_filter, &trace, &receiver))
     return nullptr;
+  if (receiver != Py_None && !Py_IS_TYPE(receiver, &PyMemberDescr_Type))
+    return PyErr_SetString(PyExc_TypeError, "receiver is not a slot"), nullptr;
   Compiled* self = self_of(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
+  if (receiver != Py_None) self->receiver = reinterpret_cast<PyMemberDescrObject*>(Py_NewRef(receiver));
   // Other compilers and other roads get each region with the sizes it was recorded with.
   const bool ours = static_cast<Road>(road) == Road::compile && backend == Py_None;
   const Dynamic which = !ours || dynamic == Py_False ? Dynamic::never
@@ -399,6 +421,7 @@ void forget(Compiled::State& state) {
 
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(self_of(o)->target);
+  Py_VISIT(self_of(o)->receiver);
   if (const Options* options = self_of(o)->options) {
     Py_VISIT(options->backend.get());
     Py_VISIT(options->guard_filter.get());
@@ -407,6 +430,7 @@ int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
 }
 int compiled_clear(PyObject* o) {
   Py_CLEAR(self_of(o)->target);
+  Py_CLEAR(self_of(o)->receiver);
   if (Options* options = self_of(o)->options) options->backend = options->guard_filter = PyRef();
   if (self_of(o)->state) forget(*self_of(o)->state);
   return 0;
@@ -453,11 +477,10 @@ PyObject* compiled_recompiles(PyObject* o, PyObject*) {
 /// The seconds that finding the entry for these arguments takes: a call's guards.
 PyObject* compiled_guard_seconds(PyObject* o, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Compiled* self = self_of(o);
-  std::vector<PyObject*> roots = {self->target};
-  roots.insert(roots.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const Roots roots(self, args, static_cast<size_t>(nargs) + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   Finding finding(self);
   auto find = [&] {
-    return find_entry(self->state->start, roots.data(), roots.size(), static_cast<size_t>(nargs), kwnames,
+    return find_entry(self->state->start, roots.data, roots.size, static_cast<size_t>(nargs), kwnames,
                       finding.found);
   };
   if (!find()) Py_RETURN_NONE;
@@ -584,7 +607,7 @@ Stance& stance() {
 
 int add_callable(PyObject* module) {
   if (PyType_Ready(&compiled_type) < 0) return -1;
-  observe::see_through(&compiled_type, offsetof(Compiled, target));
+  observe::see_through(&compiled_type, offsetof(Compiled, target), offsetof(Compiled, receiver));
   if (PyModule_AddObjectRef(module, "Compiled", reinterpret_cast<PyObject*>(&compiled_type)) < 0) return -1;
   return PyModule_AddFunctions(module, functions);
 }

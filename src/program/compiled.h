@@ -95,6 +95,9 @@ struct Site {
 struct Compiled {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* target;
+  /// The slot where a compiled module keeps the module it stands for, which is what the target is given as
+  /// self; null: it is given what it was called on.
+  PyMemberDescrObject* receiver;
   PyObject* weakrefs;
   Options* options;
   struct State {

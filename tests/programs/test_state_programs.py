@@ -8,6 +8,8 @@ import pytest
 import torch
 from rows import HIT, MISS, Lazy, Rows, ints, randn
 
+import torchbolt
+
 ROWS = Rows()
 
 # -- Arguments that are written ----------------------------------------------------------------------------------------
@@ -395,6 +397,78 @@ def lists_of_other_lengths(xs):
 @ROWS(randn(4), kwargs={"scale": 2.0, "more": {"a": 1}})
 def keywords(x, *, scale=1.0, **rest):
     return x * scale + rest["more"]["a"]
+
+
+# -- Which tensors require a gradient ----------------------------------------------------------------------------------
+@ROWS(calls=((randn(4, 4, requires_grad=True),), (randn(4, 4),)), expect=(MISS, HIT, HIT, HIT))
+def views_without_grad_mode(x):
+    return x.unbind(0)[0], x.detach(), x.data, x.detach()[0], x + 1
+
+
+@ROWS(randn(4, 4), randn(4, requires_grad=True), replays="gradients", grad=True)
+def a_write_of_what_autograd_follows(x, w):
+    x.mul_(w)
+    return x
+
+
+@ROWS(
+    randn(4, 4),
+    randn(4, requires_grad=True),
+    randn(4, 4),
+    replays="gradients",
+    grad=True,
+    regions=2,
+    ends=("is_nonzero",),
+)
+def a_region_that_only_writes_what_autograd_follows(x, w, buffer):
+    y = x * w
+    if x.sum() < 1000:
+        buffer.copy_(y)
+    return buffer
+
+
+@ROWS(randn(4, 4, requires_grad=True), randn(4, requires_grad=True), replays="gradients", grad=True)
+def data_is_written_behind_the_back_of_autograd(x, w):
+    y = x * w
+    y.data.mul_(2)
+    return y * y
+
+
+# -- Classes of modules ------------------------------------------------------------------------------------------------
+class Counts(torch.nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        type(self).calls += 1
+        return x * self.calls + (type(self) is Counts)
+
+
+def test_a_module_runs_as_an_object_of_its_own_class():
+    compiled = torchbolt.compile(Counts())
+    results = [compiled(torch.ones(2)) for _ in range(3)]
+    assert [r[0].item() for r in results] == [2, 3, 4]
+    assert Counts.calls == 3
+
+
+def test_layers_that_become_one_are_counted_once():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x + 1
+
+    model = torch.nn.Sequential(Layer(), Layer())
+    compiled = torchbolt.compile(model)
+    for layer in model:
+        layer.calls = 0
+    compiled(torch.ones(2))
+    assert [layer.calls for layer in model] == [1, 1]
+    model[1] = model[0]
+    compiled(torch.ones(2))
+    assert model[0].calls == 3
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -60,7 +60,7 @@ bool iterates_in_python(PyObject* object) {
 constexpr int kDeepestPartial = 100;
 
 PyTypeObject* transparent_type = nullptr;
-Py_ssize_t transparent_offset = 0;
+Py_ssize_t transparent_target = 0, transparent_receiver = 0;
 
 /// Where a native call would run Python code (any(generator), sorted(key=f)): the function of
 /// torchbolt.stand_ins that does the same in Python, so that a region can end inside; `all` is then what it
@@ -163,9 +163,23 @@ PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args
   return result;
 }
 
-void see_through(PyTypeObject* type, Py_ssize_t offset) {
+void see_through(PyTypeObject* type, Py_ssize_t target, Py_ssize_t receiver) {
   transparent_type = type;
-  transparent_offset = offset;
+  transparent_target = target;
+  transparent_receiver = receiver;
+}
+
+/// A call of a Compiled is one of its target, on the module that a compiled module stands for.
+CallStart Recording::start_transparent(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                       PyObject* kwnames) {
+  auto* receiver =
+      *reinterpret_cast<PyMemberDescrObject**>(reinterpret_cast<char*>(callable) + transparent_receiver);
+  PyObject* target = world.field(callable, transparent_target, interned("__wrapped__"));
+  std::vector<PyObject*> all(args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  if (receiver && nargs && PyObject_TypeCheck(args[0], PyDescr_TYPE(receiver)))
+    if (PyObject* inner = world.field(args[0], receiver->d_member->offset, PyDescr_NAME(receiver)))
+      all[0] = inner;
+  return start_call(frame, target, all.data(), nargs, kwnames);
 }
 
 /// The next item of a map or filter. Neither frame nor value nor exception: it is none.
@@ -251,8 +265,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     PyErr_Clear();
   }
   if (transparent_type && Py_IS_TYPE(callable, transparent_type))
-    return start_call(frame, world.field(callable, transparent_offset, interned("__wrapped__")), args, nargs,
-                      kwnames);
+    return start_transparent(frame, callable, args, nargs, kwnames);
   std::vector<PyObject*> all;
   if (PyObject* by = python_instead(native, args, nargs, kwnames, all)) {
     world.pin(by);

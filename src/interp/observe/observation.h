@@ -7,6 +7,8 @@
 // to try).
 #pragma once
 
+#include <structmember.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -146,9 +148,15 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
 /// Goes on with a suspended run. The roots of the guards are roots_of(innermost).
 std::unique_ptr<Observation> observe_frames(interp::Frame& innermost, RecorderHooks& hooks, Ran& ran);
 
-/// Objects of this type stand for the callable in their field at `offset`: a recording goes on into it, so
-/// that what was compiled apart becomes part of the whole.
-void see_through(PyTypeObject* type, Py_ssize_t offset);
+/// What a slot of `object` holds; borrowed, may be null.
+inline PyObject* member_of(PyObject* object, const PyMemberDescrObject* slot) {
+  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + slot->d_member->offset);
+}
+
+/// Objects of this type stand for the callable in their field at `target`: a recording goes on into it, so
+/// that what was compiled apart becomes part of the whole. The field at `receiver` may hold the slot of those
+/// it is called on where what stands for `self` is found.
+void see_through(PyTypeObject* type, Py_ssize_t target, Py_ssize_t receiver);
 
 /// Whether calls that only show something to the user (print, loggers) are delayed to the region's end.
 bool& delays_calls();

@@ -203,6 +203,8 @@ class Recording final : public interp::Semantics {
   void use_as_key(Frame& frame, PyObject* object);
   PyObject* call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
   interp::CallStart call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
+  interp::CallStart start_transparent(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                      PyObject* kwnames);
                                  size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);
 
