@@ -66,7 +66,8 @@ bool needs_gradients(const record::Tape& tape) {
   for (const auto& t : tape.tensors)
     if (t.input < 0 && t.requires_grad && tape.entries[static_cast<size_t>(t.producer)].grad_mode)
       return true;
-  return false;
+  return std::any_of(tape.entries.begin(), tape.entries.end(),
+                     [&](const record::Entry& e) { return record::writes_gradients(tape, e); });
 }
 
 bool on_cpu(const record::Tape& tape) {

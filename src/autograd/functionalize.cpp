@@ -72,6 +72,7 @@ class Functionalizer {
     bool known = false;
     TensorId parent = -1;         // -1: root
     std::vector<ViewStep> steps;  // from the parent
+    bool detached = false;        // from what the root requires
     bool opaque = false;          // steps cannot express it: only the value at `version` is known
     Value* value = nullptr;       // as of `version` of the storage
     int version = -1;
@@ -262,9 +263,10 @@ class Functionalizer {
     if (v->def) v->type.strides = type_of(id).strides;
   }
 
-  void define_view(TensorId id, TensorId parent, std::vector<ViewStep> steps) {
+  void define_view(TensorId id, TensorId parent, std::vector<ViewStep> steps, bool detaches) {
     TensorState& t = state_[id];
     t.known = true;
+    t.detached = detaches || state_[parent].detached;
     t.parent = parent;
     t.steps = std::move(steps);
     t.value = apply(t.steps, read(parent));
@@ -434,7 +436,7 @@ class Functionalizer {
         if (ids[i] < 0 || state_[ids[i]].known) continue;
         // The run has shown whether this was a view or a copy (reshape, to, contiguous are either).
         if (tape_.tensors[ids[i]].storage == tape_.tensors[parent].storage)
-          define_view(ids[i], parent, (*steps)[i]), became(parent, ids[i], e);
+          define_view(ids[i], parent, (*steps)[i], row.detaches), became(parent, ids[i], e);
         else
           define_root(ids[i], converted(apply((*steps)[i], read(parent)), ids[i]));
       }
@@ -579,6 +581,8 @@ class Functionalizer {
       if (t.known) continue;  // the written argument itself
       if (operand_storages.count(tape_.tensors[id].storage)) {
         t.known = t.opaque = true;
+        for (const Arg& a : e.args)
+          for (TensorId of : a.tensors) t.detached |= of >= 0 && state_[of].detached;
         t.value = node->out(static_cast<int>(i));
         t.version = storage(id).version;
       } else {
@@ -609,6 +613,7 @@ class Functionalizer {
         o.kind = TensorOut::Kind::InputView;
         o.index = s.input;
         o.offset = offset_in(id, tape_.inputs[s.input]);
+        o.detached = state_[id].detached;
       } else if (users[info.storage].size() == 1 &&
                  !record::elements_share_memory(info.sizes, info.strides)) {
         auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(i));

@@ -47,7 +47,8 @@ struct TensorOut {
   } kind = Kind::Fresh;
   int index = -1;
   Syms sizes, strides;
-  Sym offset = 0;  // views: elements from the first element of the tensor viewed
+  Sym offset = 0;         // views: elements from the first element of the tensor viewed
+  bool detached = false;  // InputView: requires no gradient where the input does
 };
 
 struct Lowered {

@@ -123,6 +123,7 @@ using Viewer = std::optional<std::vector<std::vector<ViewStep>>> (*)(Call&);
 struct Lowering {
   Builder build = nullptr;
   Viewer view = nullptr;
+  bool detaches = false;  ///< the result requires no gradient, whatever it is a view of
 };
 
 using Table = std::unordered_map<std::string, Lowering>;

@@ -181,6 +181,10 @@ bool has_numbers(PyObject* tensor) {
 
 bool is_autograd_leaf(PyObject* tensor) { return THPVariable_Unpack(tensor).is_leaf(); }
 bool requires_grad(PyObject* tensor) { return tensor_impl(tensor)->requires_grad(); }
+PyObject* base_of(PyObject* tensor) {
+  const at::Tensor& t = THPVariable_Unpack(tensor);
+  return t.is_view() ? THPVariable_Wrap(t._base()) : nullptr;
+}
 PyObject* tensor_class() { return THPVariableClass; }
 bool is_floating(PyObject* tensor) { return at::isFloatingType(THPVariable_Unpack(tensor).scalar_type()); }
 int64_t version_of(PyObject* tensor) {

@@ -39,6 +39,8 @@ bool is_floating(PyObject* tensor);
 /// Whether autograd knows of no operator that made it; and whether it requires a gradient.
 bool is_autograd_leaf(PyObject* tensor);
 bool requires_grad(PyObject* tensor);
+/// The tensor it is a view of; null: of none. New.
+PyObject* base_of(PyObject* tensor);
 /// torch.Tensor itself.
 PyObject* tensor_class();
 /// Goes up with every write to its memory; -1: this tensor does not count them (inference mode).

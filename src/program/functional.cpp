@@ -214,7 +214,8 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inpu
     for (Sym size : sizes) numbers.push_back(size.value());
     return numbers;
   };
-  auto view_of = [&](const at::Tensor& base, const TensorOut& o) {
+  auto view_of = [&](const at::Tensor& of, const TensorOut& o) {
+    const at::Tensor base = o.detached && of.requires_grad() ? of.detach() : of;
     return base.as_strided(known(o.sizes), known(o.strides), base.storage_offset() + o.offset.value());
   };
   Tensors out(lowered.outputs.size());

@@ -139,6 +139,7 @@ class Bridge final : public observe::RecorderHooks {
     return static_cast<int>(wanted.size()) - 1;
   }
   int64_t writes(PyObject* tensor) override { return recorder.writes(THPVariable_Unpack(tensor)); }
+  void own_version(PyObject* tensor) override { recorder.own_version(THPVariable_Unpack(tensor)); }
   void take_back() override { recorder.take_back(); }
   bool knows(PyObject* tensor) override { return recorder.find(THPVariable_Unpack(tensor)).has_value(); }
   void instruction(const char* file, const char* function, int line) override {
@@ -149,7 +150,7 @@ class Bridge final : public observe::RecorderHooks {
     return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
   }
   bool in_operator() const override { return recorder.in_operator(); }
-  bool reshaped() override { return recorder.reshaped(); }
+  bool changed_inputs() override { return recorder.changed_inputs(); }
   bool placed() override { return recorder.placed(); }
   bool leaves_no_trace() override {
     const record::Tape& tape = recorder.tape();
@@ -161,7 +162,7 @@ class Bridge final : public observe::RecorderHooks {
         for (record::TensorId id : entry.args[static_cast<size_t>(i)].tensors)
           if (id >= 0 && outside.count(tape.tensors[static_cast<size_t>(id)].storage)) return false;
     }
-    return !recorder.reshaped() && !recorder.transformed();
+    return !recorder.changed_inputs() && !recorder.transformed();
   }
   void pause(bool on) override { recorder.pause(on); }
   bool differentiates() override {

@@ -639,8 +639,9 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
 
 std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> out(lowered_.outputs.size());
-  auto view = [&](const at::Tensor& base, size_t i) {
+  auto view = [&](const at::Tensor& of, size_t i) {
     const Shapes::Result& r = c.shapes->results[i];
+    const at::Tensor base = lowered_.outputs[i].detached && of.requires_grad() ? of.detach() : of;
     return base.as_strided(r.sizes, r.strides, base.storage_offset() + r.offset);
   };
   std::vector<int> given(plan_.buffers.size(), 0);  // a result's memory belongs to one output

@@ -192,6 +192,17 @@ std::vector<int> written_arguments(const Entry& entry) {
   return written;
 }
 
+bool writes_gradients(const Tape& tape, const Entry& entry) {
+  auto requires_grad = [&](TensorId id) {
+    return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;
+  };
+  auto any = [&](const Arg& arg) {
+    return std::any_of(arg.tensors.begin(), arg.tensors.end(), requires_grad);
+  };
+  return entry.grad_mode && std::any_of(entry.args.begin(), entry.args.end(), any) &&
+         !written_arguments(entry).empty();
+}
+
 Recorder::Recorder() : outer_levels_(guard::transform_levels()) {}
 
 Recorder* Recorder::current() { return active; }
@@ -410,10 +421,11 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     entry.results.push_back(take((*stack)[i], Use::result, index));
   if (has_new_geometry(entry)) {
     if (op.hasTag(at::Tag::inplace_view))
-      reshaped_ = true;
+      changed_inputs_ = true;
     else
       escaped_ = op.operator_name().name + " that resizes its out= argument";
   }
+  changed_inputs_ |= writes_gradients(tape_, entry);
   note_writes(entry);
   tape_.entries.push_back(std::move(entry));
 }
@@ -423,6 +435,15 @@ void Recorder::note_writes(const Entry& entry) {
     for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
       if (id >= 0 && tape_.tensors[static_cast<size_t>(id)].plain)
         ++known_storages_[static_cast<size_t>(tape_.tensors[static_cast<size_t>(id)].storage)].writes;
+}
+
+void count_writes_apart(const at::Tensor& t) {
+  if (!t.is_inference()) t.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(0));
+}
+
+void Recorder::own_version(const at::Tensor& t) {
+  count_writes_apart(t);
+  if (find(t) && !tape_.entries.empty()) tape_.entries.back().own_version = true;
 }
 
 int64_t Recorder::writes(const at::Tensor& t) const {

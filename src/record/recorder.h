@@ -64,8 +64,9 @@ class Recorder {
   const std::string& escaped() const { return escaped_; }
   /// An operator is running; what it calls is part of it.
   bool in_operator() const { return running_; }
-  /// Whether an operator changed the sizes or strides of the tensor it was called on.
-  bool reshaped() const { return reshaped_; }
+  /// Whether an operator changed more of a tensor than its contents: sizes and strides of the one it was
+  /// called on, or whether what it wrote to requires a gradient.
+  bool changed_inputs() const { return changed_inputs_; }
   /// Whether an operator was told where in a storage a view begins (as_strided).
   bool placed() const { return placed_; }
   /// Whether torch.func transformed operators. Sizes that Python saw of its tensors have no expressions.
@@ -85,6 +86,8 @@ class Recorder {
   std::optional<TensorId> find(const at::Tensor& t) const;
   /// Its id; a tensor not seen before becomes an input.
   TensorId input_id(const at::Tensor& t);
+  /// The operator that made `t`, which was the last, makes it with a version of its own.
+  void own_version(const at::Tensor& t);
   /// How often recorded operators wrote to its memory; -1: not that kind of tensor.
   int64_t writes(const at::Tensor& t) const;
   /// Constants made inside the run from Python data (torch.tensor(...)): their contents when made. By input
@@ -121,7 +124,7 @@ class Recorder {
   int line_ = 0;
   size_t mark_ = 0;
   std::string escaped_;
-  bool reshaped_ = false;
+  bool changed_inputs_ = false;
   bool placed_ = false;
   bool transformed_ = false;
   std::optional<bool> grad_mode_;  ///< around an operator that autocast takes apart
@@ -155,5 +158,8 @@ std::string print(const Tape& tape);
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
                                const std::vector<TensorId>& wanted,
                                const std::function<int64_t(Sym)>& value = nullptr);
+
+/// What tensor.data has over detach(): autograd does not see what is written to it.
+void count_writes_apart(const at::Tensor& t);
 
 }  // namespace bolt::record

@@ -29,6 +29,7 @@ class Replay {
       for (const Arg& arg : entry.args) stack.push_back(give(arg));
       entry.op.callBoxed(&stack);
       for (size_t r = 0; r < entry.results.size(); ++r) keep(entry.results[r], stack[r]);
+      if (entry.own_version) count_writes_apart(tensor(entry.results[0].tensors[0]));
       for (const Arg& arg : entry.args) release(arg, last_use, static_cast<int>(i));
       for (const Arg& arg : entry.results) release(arg, last_use, static_cast<int>(i));
     }

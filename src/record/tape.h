@@ -62,12 +62,17 @@ struct Entry {
   std::vector<Arg> results;  // one per schema return (Tensor, TensorList or Value)
   bool grad_mode = true;
   bool inference_mode = false;
-  int loc = -1;  // index into Tape::locs
+  bool own_version = false;  // the result counts the writes to it by itself: tensor.data
+  int loc = -1;              // index into Tape::locs
 };
 
 /// Arguments, by index, that the operator writes to: those its schema says, and the running statistics of
 /// normalisations, of which it says nothing.
 std::vector<int> written_arguments(const Entry& entry);
+
+struct Tape;
+/// Does it write something that autograd follows, so that what is written to requires a gradient afterwards?
+bool writes_gradients(const Tape& tape, const Entry& entry);
 
 /// expand() and overlapping windows: may two elements be one place in memory?
 bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);

@@ -54,7 +54,7 @@ std::string print(const Tape& tape) {
       if (arguments[i].kwarg_only()) out << arguments[i].name() << "=";
       argument(out, e.args[i]);
     }
-    out << ")";
+    out << ")" << (e.own_version ? " counting writes apart" : "");
     if (e.loc >= 0) out << "  # " << tape.locs[e.loc].file << ":" << tape.locs[e.loc].line;
     out << "\n";
   }

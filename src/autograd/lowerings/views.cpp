@@ -338,9 +338,9 @@ void add_views(Table& t) {
   row(unflatten, {"unflatten.int"});
   row(squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
   row(unsqueeze, {"unsqueeze"});
-  row(identity,
-      {"detach", "alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
-       "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy"});
+  row(identity, {"alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
+                 "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy"});
+  t["aten::detach"] = {nullptr, identity, true};
   row(permute, {"permute"});
   row(transpose, {"transpose.int", "swapdims"});
   row(swapaxes, {"swapaxes"});

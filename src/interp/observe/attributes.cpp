@@ -181,7 +181,10 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
     // A tensor of its own on the same memory that the dispatcher does not see made; detach is that, and is
     // seen.
     mark(frame);
-    return PyObject_CallMethodNoArgs(tensor, PyRef::steal(PyUnicode_InternFromString("detach")).get());
+    PyObject* data =
+        PyObject_CallMethodNoArgs(tensor, PyRef::steal(PyUnicode_InternFromString("detach")).get());
+    if (data) hooks_.own_version(data);
+    return data;
   }
   if (world.follows() && same_text(name, "shape")) return world.tensor_sizes(tensor);
   if (world.follows() && same_text(name, "nbytes")) at_line(frame), world.use_sizes(tensor);

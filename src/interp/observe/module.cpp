@@ -31,7 +31,7 @@ struct Collector final : RecorderHooks {
   void take_back() override {}
   void instruction(const char*, const char*, int) override {}
   const char* wants_end() override { return nullptr; }
-  bool reshaped() override { return false; }
+  bool changed_inputs() override { return false; }
   bool placed() override { return false; }
   void pause(bool) override {}
   void end_region(bool) override { ended = true; }

@@ -74,13 +74,16 @@ class RecorderHooks {
   virtual const char* wants_end() = 0;
   /// How often operators of the region wrote to its memory; -1: not known.
   virtual int64_t writes(PyObject* tensor) = 0;
+  /// `tensor`, which the last operator made, shall count the writes to it by itself.
+  virtual void own_version(PyObject*) {}
   /// What operators did since `instruction` is not part of the region, which goes on.
   virtual void take_back() = 0;
   /// An operator runs: Python code it is made of (torch.library.custom_op) is its own affair.
   virtual bool in_operator() const { return false; }
-  /// Did an operator change the sizes or strides of the tensor it was called on (x.t_())? The program repeats
-  /// that; what was read is then not what it was.
-  virtual bool reshaped() = 0;
+  /// Did an operator change what guards say of a tensor that it wrote to: sizes and strides (x.t_()), or
+  /// whether it requires a gradient (buffer.add_(x))? The program repeats that; what was read is then not
+  /// what it was.
+  virtual bool changed_inputs() = 0;
   /// Whether an operator was told where in a storage a view begins.
   virtual bool placed() = 0;
   /// Did operators write to nothing that was there before, and draw no random numbers?

@@ -217,7 +217,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   // What is computed from sizes of tensors that the region makes waits for their expressions over its inputs.
   const bool can_compute = observation->number_sizes.empty();
   if (can_compute) observation->guards->follow_numbers(std::move(world.numbers));
-  if (observation->end == End::returned && observation->recipe.effects.empty() && !hooks.reshaped() &&
+  if (observation->end == End::returned && observation->recipe.effects.empty() && !hooks.changed_inputs() &&
       observation->unsound.empty() && !roots.empty()) {
     // What is found on the way the next call need not look for.
     guard::Found found;

@@ -164,7 +164,9 @@ int Rebuilder::tensor_value(PyObject* object) {
   if (output < 0) return fail(object, "did not come from the region's operators");
   auto* cls = reinterpret_cast<PyObject*>(Py_TYPE(object));
   int made = add(Make::tensor, cls == guard::tensor_class() ? nullptr : cls, output);
-  if (guard::requires_grad(object) && guard::is_autograd_leaf(object))
+  // A view of what was there before requires in every call what that requires.
+  const PyRef base = PyRef::steal(guard::base_of(object));
+  if (guard::requires_grad(object) && guard::is_autograd_leaf(object) && !(base && world_.find(base.get())))
     fill({Fill::gradient, made, -1, -1, 0});
   fill_attributes(made, object);
   return made;
