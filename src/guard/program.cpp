@@ -47,6 +47,17 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
     while (source->parent) source = source->parent;
     return group_of.count(source) ? group_of[source] : 0;
   };
+  for (const Apart& apart : tree_->apart) {
+    std::set<size_t> groups;
+    for (const auto* places : {&apart.each, &apart.others})
+      for (Source* source : *places) {
+        tree_->keep(source);
+        const size_t group = top_group(source);
+        groups.insert(group ? group - 1 : groups_.size() - 1);
+      }
+    apart_groups_.emplace_back(groups.begin(), groups.end());
+  }
+  given_ = static_cast<size_t>(tree_->registers());
   for (Source* source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
       if (assumption.other) {
@@ -127,6 +138,33 @@ bool Program::check_aliases(bool all, std::string* why) const {
   return true;
 }
 
+/// `all`: also where nothing was walked again.
+bool Program::check_apart(bool all, std::string* why) const {
+  for (size_t i = 0; i < tree_->apart.size(); ++i) {
+    const auto& groups = apart_groups_[i];
+    if (!all && std::none_of(groups.begin(), groups.end(), [&](size_t g) { return groups_[g]->walked; }))
+      continue;
+    const Apart& apart = tree_->apart[i];
+    auto found = [&](const Source* source) { return objects_[static_cast<size_t>(source->reg)]; };
+    std::vector<std::pair<PyObject*, const Source*>> each;
+    for (const Source* source : apart.each) each.emplace_back(found(source), source);
+    std::sort(each.begin(), each.end());
+    auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+    const auto twice = std::adjacent_find(each.begin(), each.end(), same);
+    const Source *a = nullptr, *b = nullptr;
+    if (twice != each.end()) a = twice->second, b = std::next(twice)->second;
+    for (size_t j = 0; j < apart.others.size() && !a; ++j) {
+      const auto object = std::make_pair(found(apart.others[j]), static_cast<const Source*>(nullptr));
+      const auto at = std::lower_bound(each.begin(), each.end(), object);
+      if (at != each.end() && same(*at, object)) a = apart.others[j], b = at->second;
+    }
+    if (!a) continue;
+    if (why) *why = a->str(tree_->root_names) + " is not " + b->str(tree_->root_names) + " (no longer)";
+    return false;
+  }
+  return true;
+}
+
 bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   if (!(ThreadState::now() == thread_)) return false;
   // Whoever frees a tensor may lose the GIL for a moment, and another thread comes in between and checks its
@@ -141,13 +179,13 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
     walked |= group->walked;
     if (group->root >= 0 && group->in_use != &group->scratch) instance = instance * 31 + group->in_use->id;
   }
-  if (!check_aliases(walked, nullptr)) return false;
+  if (!check_aliases(walked, nullptr) || !check_apart(false, nullptr)) return false;
   if (tensors_.first_difference(tensor_objects_.data(), impls_.data()) >= 0) return false;
   found.tensors = impls_;
   if (!check_numbers(found.tensors.data(), found.numbers, nullptr)) return false;
   if (!facts_.empty() && !check_sizes(found.tensors.data(), found.numbers, nullptr)) return false;
-  found.objects.reserve(objects_.size());
-  for (PyObject* object : objects_) found.objects.push_back(PyRef::share(object));
+  found.objects.reserve(given_);
+  for (size_t i = 0; i < given_; ++i) found.objects.push_back(PyRef::share(objects_[i]));
   found.instance = instance;
   return true;
 }
@@ -177,7 +215,7 @@ bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why,
     use(*group, memory);
     group->in_use = nullptr;
   }
-  return check_aliases(true, why);
+  return check_aliases(true, why) && check_apart(true, why);
 }
 
 std::string Program::place_of(int slot) const {
@@ -302,6 +340,15 @@ std::vector<std::string> Program::describe() const {
   for (Source* source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
       lines.push_back(guard_text(*source, assumption, tree_->root_names, tensors_));
+  for (const Apart& apart : tree_->apart) {
+    auto places = [&](const std::vector<Source*>& sources) {
+      std::string text;
+      for (const Source* s : sources) text += (text.empty() ? "" : ", ") + s->str(tree_->root_names);
+      return text;
+    };
+    lines.push_back(places(apart.each) + " are different objects" +
+                    (apart.others.empty() ? "" : ", and not " + places(apart.others)));
+  }
   for (const SizeSource& s : sizes_)
     lines.push_back(
         s.symbol.str() + " is " +

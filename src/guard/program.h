@@ -99,6 +99,7 @@ class Program {
                   std::set<std::string>* numbers = nullptr) const;
   void use(Group& group, const Memory& memory);
   bool check_aliases(bool all, std::string* why) const;
+  bool check_apart(bool all, std::string* why) const;
   std::optional<int64_t> value_of(Sym size, c10::TensorImpl* const* tensors,
                                   const std::vector<PyRef>& numbers) const;
   bool check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>& numbers, std::string* why) const;
@@ -121,9 +122,11 @@ class Program {
     bool across;  ///< in different groups: no single memory proves it
   };
   std::vector<Alias> aliases_;
-  std::vector<PyObject*> tensor_objects_;  ///< by slot, of the memories last used
-  std::vector<c10::TensorImpl*> impls_;    ///< theirs
-  std::vector<PyObject*> objects_;         ///< by register, of the memories last used
+  std::vector<std::vector<size_t>> apart_groups_;  ///< by entry of the tree's `apart`: where its places are
+  size_t given_ = 0;                               ///< registers that recipes read
+  std::vector<PyObject*> tensor_objects_;          ///< by slot, of the memories last used
+  std::vector<c10::TensorImpl*> impls_;            ///< theirs
+  std::vector<PyObject*> objects_;                 ///< by register, of the memories last used
 };
 
 }  // namespace bolt::guard

@@ -272,7 +272,8 @@ struct Kitchen {
     switch (step.effect) {
       case Effect::set_item: return set_item(target, key, value) == 0;
       case Effect::delete_item:
-        return (PyODict_Check(target) ? PyODict_DelItem(target, key) : PyDict_DelItem(target, key)) == 0;
+        return PyDict_Contains(target, key) == 0 ||
+               (PyODict_Check(target) ? PyODict_DelItem(target, key) : PyDict_DelItem(target, key)) == 0;
       case Effect::extend:
         for (int part : step.parts)
           if (PyList_Append(target, at(part)) < 0) return false;

@@ -58,7 +58,7 @@ enum class Fill : uint8_t {
 
 enum class Effect : uint8_t {
   set_item,      ///< dict (or instance dict, or globals): target[key] = value
-  delete_item,   ///< del target[key]
+  delete_item,   ///< del target[key], where there is one
   extend,        ///< list: append each of the parts
   replace,       ///< list, set, deque: contents become the parts
   set_cell,      ///< value -1: emptied

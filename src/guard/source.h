@@ -123,6 +123,12 @@ struct Source {
   Source* next_ = nullptr;                     ///< child of the same parent
 };
 
+/// Places where different objects were found, and must be in every call: none of `each` is another of them,
+/// nor one of `others`. The run told them apart by identity, or wrote to some and read the others.
+struct Apart {
+  std::vector<Source*> each, others;
+};
+
 class SourceTree {
  public:
   Source* root(Py_ssize_t index);
@@ -137,6 +143,7 @@ class SourceTree {
   /// Parents come before their children.
   const std::vector<Source*>& all() const { return all_; }
   std::vector<std::string> root_names;
+  std::vector<Apart> apart;
 
  private:
   struct Id {

@@ -27,6 +27,12 @@ class Blocks {
     if (!last_ || last_->size == last_->capacity) add();
     return *new (last_->objects() + last_->size++) T();
   }
+  /// In no order that means anything.
+  template <class F>
+  void for_each(F f) {
+    for (Block* block = last_; block; block = block->before)
+      std::for_each_n(block->objects(), block->size, f);
+  }
 
  private:
   static constexpr size_t kFirst = 8, kMost = 512;
