@@ -140,3 +140,109 @@ def test_user_objects():
 
     made = Seen(run).sound().rebuild()
     assert type(made) is Counter and made.last[1] is made and made.seen == []
+
+
+def test_a_write_of_what_was_there_is_repeated():
+    """Without a guard: a later call may find something else there."""
+    total = 3
+
+    def run(table, c, slotted):
+        nonlocal total
+        table["a"] = 1
+        c.last = None
+        slotted.value = 2
+        total = 3
+        return table["a"], c.last, slotted.value, total
+
+    slotted = Slotted()
+    slotted.value = 2
+    seen = Seen(run, {"a": 1, "b": 2}, Counter(), slotted).sound()
+    table, fresh, other = {"a": 7, "b": 2}, Counter(), Slotted()
+    fresh.last, other.value, total = 5, 6, 8
+    assert seen.rebuild(table, fresh, other) == (1, None, 2, 3)
+    assert (table, fresh.last, other.value, total) == ({"a": 1, "b": 2}, None, 2, 3)
+
+
+def test_an_item_put_back_comes_last():
+    def run(table):
+        table["a"] = table.pop("a")
+
+    seen = Seen(run, {"b": 2, "a": 1}).sound()
+    table = {"a": 1, "b": 2, "c": 3}
+    seen.rebuild(table)
+    assert list(table) == ["b", "c", "a"]
+
+
+def test_an_item_that_comes_and_goes_leaves_none():
+    def run(table):
+        table["new"] = 1
+        del table["new"]
+
+    seen = Seen(run, {}).sound()
+    table = {"new": 5}
+    seen.rebuild(table)
+    assert table == {}
+
+
+def test_a_cleared_dict_is_filled_in_the_order_of_the_run():
+    def run(table):
+        table.clear()
+        table.update(b=2, a=1)
+
+    seen = Seen(run, {"a": 1, "b": 2}).sound()
+    table = {"a": 1, "b": 2}
+    seen.rebuild(table)
+    assert list(table) == ["b", "a"]
+
+
+def test_the_length_of_a_written_dict_rests_on_what_was_in_it():
+    def run(table):
+        table["a"] = 1
+        return len(table)
+
+    seen = Seen(run, {"b": 2}).sound()
+    assert seen.holds({"b": 5})
+    assert not seen.holds({"a": 5})
+
+
+def test_what_is_written_is_nothing_else():
+    def run(a, b):
+        a.last = 1
+        b.last = 2
+        return a.last
+
+    seen = Seen(run, Counter(), Counter()).sound()
+    one = Counter()
+    assert seen.holds(Counter(), Counter())
+    assert not seen.holds(one, one)
+
+
+def test_a_list_that_is_read_is_not_the_one_that_is_written():
+    def run(a, b):
+        a.append(1)
+        return len(b)
+
+    seen = Seen(run, [], []).sound()
+    one = []
+    assert seen.holds([], [])
+    assert not seen.holds(one, one)
+
+
+def test_objects_told_apart_stay_apart():
+    def of_a_set(a, b):
+        return len({a, b})
+
+    def among_keys(a, b):
+        return b in {a: 1}
+
+    def in_a_list(a, b):
+        return b in [a]
+
+    def by_id(a, b):
+        return len({id(a), id(b)})
+
+    one, two = Counter(), Counter()
+    for run in (of_a_set, among_keys, in_a_list, by_id):
+        seen = Seen(run, Counter(), Counter()).sound()
+        assert seen.holds(one, two)
+        assert not seen.holds(one, one), run.__name__

@@ -378,8 +378,8 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
   if (PyErr_Occurred()) return -1;
   if (found && Py_TYPE(found)->tp_descr_set) {
     const PyMemberDef* member = object_member(found);
-    if (member)
-      world.about_to_write_field(object, member->offset, name);
+    if (member && !(member->flags & READONLY))
+      world.about_to_write_field(object, member->offset);
     else if (is_instance_of(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
       end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
                           Py_TYPE(object)->tp_name + " is set");
@@ -393,7 +393,7 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
   }
   if (PyObject* dict = world.instance_dict(object)) {
     if (!value) world.dict_get(dict, name);
-    world.about_to_write(dict);
+    world.about_to_write_item(dict, name, !value);
   }
   return PyObject_GenericSetAttr(object, name, value);
 }
@@ -440,7 +440,7 @@ int Recording::delete_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (found && Py_TYPE(found)->tp_descr_set) end_here(frame, "a descriptor deletes an attribute");
   if (PyObject* dict = world.instance_dict(object)) {
     world.dict_get(dict, name);
-    if (on) world.about_to_write(dict);
+    if (on) world.about_to_write_item(dict, name, true);
   }
   return PyObject_GenericSetAttr(object, name, nullptr);
 }

@@ -35,6 +35,7 @@ enum : uint16_t {
   takes = 128,         ///< of kind `writes`, of a dict: what it does depends on all that is inside
   asked = 256,         ///< tells of the process or the thread: later calls ask again
   tells_offset = 512,  ///< tells where in its storage a tensor begins
+  tells_apart = 1024,  ///< tells its arguments, and what is in them, from each other
 };
 }
 

@@ -22,7 +22,7 @@ PyObject* Recording::load_global(Frame& frame, PyObject* name) {
 int Recording::store_global(Frame& frame, PyObject* name, PyObject* value) {
   if (on) {
     world.pin(frame.globals());
-    world.about_to_write(frame.globals());
+    world.about_to_write_item(frame.globals(), name);
   }
   return Semantics::store_global(frame, name, value);
 }
@@ -30,8 +30,8 @@ int Recording::store_global(Frame& frame, PyObject* name, PyObject* value) {
 int Recording::delete_global(Frame& frame, PyObject* name) {
   if (on) {
     world.pin(frame.globals());
-    world.about_to_write(frame.globals());
     world.dict_get(frame.globals(), name);
+    world.about_to_write_item(frame.globals(), name, true);
   }
   return Semantics::delete_global(frame, name);
 }

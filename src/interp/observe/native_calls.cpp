@@ -66,6 +66,21 @@ void Recording::use_as_key(Frame& frame, PyObject* object) {
   }
 }
 
+/// What a native function of kind `writes` or `appends` is about to do to its first argument.
+void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames) {
+  PyObject* container = all[0];
+  if (!PyDict_Check(container) || row.is(Trait::takes))
+    return world.about_to_write(container, row.kind == Kind::appends);
+  const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  if (row.method == "__setitem__" || row.method == "__delitem__" || row.method == "__missing__") {
+    if (all.size() > 1) world.about_to_write_item(container, all[1], row.method == "__delitem__");
+    return;
+  }
+  for (size_t i = 1; i < all.size() - named; ++i) world.about_to_update(container, all[i]);
+  for (size_t i = 0; i < named; ++i)
+    world.about_to_write_item(container, PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)));
+}
+
 PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                  PyObject* kwnames) {
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
@@ -99,7 +114,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // may. Operations in disguise look inside their operands by themselves.
   const bool special = row.kind == Kind::special && !derived;
   if (row.kind != Kind::appends && !row.is(Trait::hands_on))
-    for (PyObject* each : all) special ? world.use_scalar(each) : world.use(each);
+    for (PyObject* each : all)
+      if (!row.is(Trait::tells_apart) || !World::is_told_by_identity(each))
+        special ? world.use_scalar(each) : world.use(each);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (special) {
     bool handled = false;
@@ -123,8 +140,15 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   bool deep = row.kind == Kind::deep || row.kind == Kind::tensor;
   bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
   for (size_t i = writes || special ? 1 : 0; on && i < all.size(); ++i) touch(frame, all[i], deep);
+  if (on && row.is(Trait::tells_apart)) {
+    for (PyObject* each : all) {
+      world.told_apart(each);
+      for (Py_ssize_t i = 0; is_sequence(each) && i < Py_SIZE(each); ++i)
+        world.told_apart(PySequence_Fast_GET_ITEM(each, i));
+    }
+  }
   if (on && row.is(Trait::takes) && !all.empty()) world.read_whole(all[0]);
-  if (on && writes && !all.empty()) world.about_to_write(all[0], row.kind == Kind::appends);
+  if (on && writes && !all.empty()) note_write(row, all, kwnames);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (row.is(Trait::asked)) {
     if (PyObject* answer = kwnames ? nullptr : ask(callable, args, nargs)) return answer;

@@ -212,6 +212,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->unsound = world.unsound;
   if (world.asked_offsets || hooks.placed()) world.tensors.fix_offsets();
   if (!world.asked_gradients && !hooks.differentiates()) world.tensors.ignore_gradients();
+  world.keep_apart();
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
   // What is computed from sizes of tensors that the region makes waits for their expressions over its inputs.

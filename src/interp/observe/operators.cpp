@@ -94,7 +94,7 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
     PyErr_Clear();
     if (!PyDict_CheckExact(container)) {
       note_special(container, PyRef::steal(PyUnicode_InternFromString("__missing__")).get());
-      world.about_to_write(container);  // a defaultdict inserts
+      world.about_to_write_item(container, key);  // a defaultdict inserts
     }
   } else if ((PyList_Check(container) || PyTuple_Check(container)) && PyLong_CheckExact(key)) {
     Py_ssize_t index = PyLong_AsSsize_t(key);
@@ -126,7 +126,9 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
     touch(frame, key, true);
     if (PyDict_Check(container) && world.find(container) && !World::is_plain_key(key))
       end_here(frame, "a dictionary from outside is written by a key that is an object");
-    if (on && is_understood_container(container) && !PyTuple_Check(container))
+    if (on && PyDict_Check(container))
+      world.about_to_write_item(container, key);
+    else if (on && is_understood_container(container) && !PyTuple_Check(container))
       world.about_to_write(container);
     else if (on)
       touch(frame, container);
@@ -142,8 +144,9 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
     world.use(key);
     note_special(container, names_of.delitem_);
     touch(frame, key, true);
-    if (PyDict_Check(container)) world.dict_get(container, key);
-    if (is_understood_container(container) && !PyTuple_Check(container))
+    if (PyDict_Check(container))
+      world.dict_get(container, key), world.about_to_write_item(container, key, true);
+    else if (is_understood_container(container) && !PyTuple_Check(container))
       world.about_to_write(container);
     else
       touch(frame, container);
@@ -221,17 +224,21 @@ PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* rig
 }
 
 int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
+  const bool hashes = PyDict_Check(container) || PyAnySet_Check(container);
+  const bool by_identity = hashes && World::is_told_by_identity(value);
   if (on) {
-    world.use(value);
+    hashes ? world.told_apart(value) : world.use(value);
     if (!PyDict_Check(container)) world.use(container);  // of a dict only keys are looked at
   }
   if (on) {
     note_special(container, names_of.contains_);
-    touch(frame, value, true);
+    if (!by_identity) touch(frame, value, true);
     if (PyDict_Check(container))
       world.dict_get(container, value);
     else
       touch(frame, container, true);
+    for (Py_ssize_t i = 0; is_sequence(container) && i < Py_SIZE(container); ++i)
+      world.compared(value, PySequence_Fast_GET_ITEM(container, i));
     PyErr_Clear();
     mark(frame);
   }
@@ -372,13 +379,13 @@ int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
 
 int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
   if (on) touch(frame, mapping);
-  if (on) world.about_to_write(dict);
+  if (on) world.about_to_update(dict, mapping);
   return Semantics::dict_update(frame, dict, mapping);
 }
 
 int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) {
   if (on) touch(frame, mapping);
-  if (on) world.about_to_write(dict);
+  if (on) world.about_to_update(dict, mapping);
   return Semantics::dict_merge(frame, dict, mapping, callable);
 }
 
@@ -424,19 +431,19 @@ PyObject* Recording::build(Frame& frame, interp::Build kind, PyObject* const* it
   // Keys are hashed, values are only kept.
   if (on && kind == interp::Build::const_key_map) world.use(items[n - 1]);
   if (on && (kind == interp::Build::set || kind == interp::Build::map))
-    for (Py_ssize_t i = 0; i < n; i += kind == interp::Build::map ? 2 : 1) world.use(items[i]);
+    for (Py_ssize_t i = 0; i < n; i += kind == interp::Build::map ? 2 : 1) world.told_apart(items[i]);
   if (on && kind == interp::Build::string)
     return late_join(Semantics::build(frame, kind, items, n), items, n);
   return Semantics::build(frame, kind, items, n);
 }
 
 int Recording::set_add(Frame& frame, PyObject* set, PyObject* value) {
-  if (on) world.use(value), world.about_to_write(set);
+  if (on) world.told_apart(value), world.about_to_write(set);
   return Semantics::set_add(frame, set, value);
 }
 
 int Recording::map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* value) {
-  if (on) world.use(key), world.about_to_write(map);
+  if (on) world.use(key), world.about_to_write_item(map, key);
   return Semantics::map_add(frame, map, key, value);
 }
 

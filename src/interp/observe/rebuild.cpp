@@ -524,23 +524,32 @@ void Rebuilder::fill_attributes(int made, PyObject* object) {
   }
 }
 
-void Rebuilder::dict_effect(int target, PyObject* before, PyObject* now) {
+void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
+  PyObject *before = known.before.get(), *keys = known.keys.get();
   for (PyObject* dict : {before, now})
     if (!World::has_plain_keys(dict)) {
       fail(now, "is written that has keys which Python code compares");
       return;
     }
+  auto repeat = [&](PyObject* key, bool removed) {
+    PyObject* item = PyDict_GetItemWithError(now, key);
+    const int name = value(key);
+    if (!item || removed) recipe.effects.push_back({Effect::delete_item, target, name, -1, 0, {}});
+    if (!item) return;
+    const int inside = value(item);
+    recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
+  };
   Py_ssize_t position = 0;
   PyObject *key, *item;
-  while (PyDict_Next(before, &position, &key, &item))
-    if (!PyDict_GetItemWithError(now, key))
-      recipe.effects.push_back({Effect::delete_item, target, value(key), -1, 0, {}});
+  while (keys && PyDict_Next(keys, &position, &key, &item)) repeat(key, item == Py_True);
+  // What was not written key by key was read whole before.
+  auto other = [&](PyObject* key) { return !keys || PyDict_Contains(keys, key) == 0; };
   position = 0;
-  while (PyDict_Next(now, &position, &key, &item)) {
-    if (PyDict_GetItemWithError(before, key) == item) continue;
-    int name = value(key), inside = value(item);
-    recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
-  }
+  while (PyDict_Next(before, &position, &key, &item))
+    if (other(key) && !PyDict_GetItemWithError(now, key)) repeat(key, true);
+  position = 0;
+  while (PyDict_Next(now, &position, &key, &item))
+    if (other(key) && PyDict_GetItemWithError(before, key) != item) repeat(key, false);
 }
 
 void Rebuilder::effect_on(PyObject* container, Known& known) {
@@ -557,11 +566,9 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
     }
     recipe.effects.push_back({Effect::replace_dict, target, -1, -1, 0, std::move(parts)});
   } else if (PyDict_Check(container)) {
-    dict_effect(target, before, container);
+    dict_effect(target, known, container);
   } else if (PyCell_Check(container)) {
-    PyObject* contents = PyCell_GET(container);
-    PyObject* old = PyTuple_GET_SIZE(before) ? PyTuple_GET_ITEM(before, 0) : nullptr;
-    if (contents != old) recipe.effects.push_back({Effect::set_cell, target, -1, value(contents), 0, {}});
+    recipe.effects.push_back({Effect::set_cell, target, -1, value(PyCell_GET(container)), 0, {}});
   } else {
     if (PyAnySet_Check(container) && PyObject_RichCompareBool(container, before, Py_EQ) == 1) return;
     PyRef now = PyRef::steal(PySequence_List(container));
@@ -584,13 +591,12 @@ void Rebuilder::effects() {
   for (const WrittenField& written : world_.written_fields) {
     PyObject* object = written.object.get();
     PyObject* now = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + written.offset);
-    if (now == written.before.get()) continue;
     int target = value(object), inside = value(now);
     recipe.effects.push_back({Effect::set_field, target, -1, inside, written.offset, {}});
   }
   for (const auto& [variable, before] : world_.written_context) {
     PyObject* now = guard::context_value(variable.get());
-    if (now == before.get() || tokens_.count(variable.get())) continue;
+    if (tokens_.count(variable.get())) continue;
     if (!now) fail(variable.get(), "is left unset by the region");
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});

@@ -59,7 +59,7 @@ class Rebuilder {
   void fill_members(int made, PyObject* object, bool native);
   Py_ssize_t generator_state(PyObject* generator);
   void fill_attributes(int made, PyObject* object);
-  void dict_effect(int target, PyObject* before, PyObject* now);
+  void dict_effect(int target, const Known& known, PyObject* now);
   void effect_on(PyObject* container, Known& known);
 
   World& world_;

@@ -132,6 +132,7 @@ class Recording final : public interp::Semantics {
   // native_calls.cpp
   PyObject* call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                         PyObject* kwnames) override;
+  void note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
   PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
@@ -202,9 +203,9 @@ class Recording final : public interp::Semantics {
                          PyObject* kwnames);
   void use_as_key(Frame& frame, PyObject* object);
   PyObject* call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
-  interp::CallStart call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
   interp::CallStart start_transparent(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                       PyObject* kwnames);
+  interp::CallStart call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
                                  size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);
 

@@ -320,14 +320,18 @@ PyObject* dict_subscript(const Call& c) {
   return Py_XNewRef(value);
 }
 
-/// pop and setdefault: a read of the key, then maybe a write.
-PyObject* dict_read_write(const Call& c) {
+/// A read of the key, then maybe a write.
+PyObject* read_then_write(const Call& c, bool writes_what_is_there) {
   if (c.nargs < 2 || !PyDict_Check(c.args[0])) return nullptr;
-  c.recording.world.use(c.recording.world.dict_get(c.args[0], c.args[1]));
+  PyObject* there = c.recording.world.dict_get(c.args[0], c.args[1]);
+  c.recording.world.use(there);
   PyErr_Clear();
-  c.recording.world.about_to_write(c.args[0]);
+  if (writes_what_is_there == (there != nullptr))
+    c.recording.world.about_to_write_item(c.args[0], c.args[1], there != nullptr);
   return nullptr;
 }
+PyObject* dict_pop(const Call& c) { return read_then_write(c, true); }
+PyObject* dict_set_default(const Call& c) { return read_then_write(c, false); }
 
 /// Thread state that a region leaves as it found it needs no guard of its own (see ThreadState).
 PyObject* set_state(const Call& c) {
@@ -542,13 +546,13 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"dict.get", dict_get},
     {"dict.__contains__", dict_contains},
     {"dict.__getitem__", dict_subscript},
-    {"dict.pop", dict_read_write},
-    {"dict.setdefault", dict_read_write},
+    {"dict.pop", dict_pop},
+    {"dict.setdefault", dict_set_default},
     {"collections.OrderedDict.get", dict_get},
     {"collections.OrderedDict.__contains__", dict_contains},
     {"collections.OrderedDict.__getitem__", dict_subscript},
-    {"collections.OrderedDict.pop", dict_read_write},
-    {"collections.OrderedDict.setdefault", dict_read_write},
+    {"collections.OrderedDict.pop", dict_pop},
+    {"collections.OrderedDict.setdefault", dict_set_default},
     {"_contextvars.ContextVar.get", context_get},
     {"call.operator.attrgetter", get_attributes},
     {"call.operator.itemgetter", get_items},

@@ -2,6 +2,8 @@
 #include "interp/observe/world.h"
 
 #include <cstddef>
+#include <map>
+#include <unordered_set>
 #include <utility>
 
 #include "interp/errors.h"
@@ -21,13 +23,6 @@ bool is_identity_key(PyObject* key) {
   return PyType_Check(key) || PyFunction_Check(key) || PyCFunction_Check(key) || PyModule_Check(key);
 }
 
-/// Objects that a dict tells apart by identity: tensors, and instances whose class says nothing else.
-bool is_hashed_by_identity(PyObject* object) {
-  if (guard::is_tensor(object)) return true;
-  return Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash &&
-         Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
-}
-
 bool is_key(PyObject* key) { return guard::is_leaf(key) || is_identity_key(key); }
 
 PyObject* copy_contents(PyObject* object) {
@@ -42,6 +37,12 @@ PyObject* copy_contents(PyObject* object) {
 }
 
 }  // namespace
+
+bool World::is_told_by_identity(PyObject* object) {
+  if (guard::is_tensor(object)) return true;
+  return Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash &&
+         Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
 
 PyTypeObject* native_type(const char* module_name, const char* name) {
   PyRef module = PyRef::steal(PyImport_ImportModule(module_name));
@@ -130,16 +131,17 @@ void World::reached(PyObject* object, Source* source) {
 }
 
 PyObject* World::dict_get(PyObject* dict, PyObject* key) {
-  use(key);
+  told_apart(key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
   Read& read = last_read(dict, key);
   if (read.where == dict && read.name == key && read.there == value) return read.given;
   Known* known = find(dict);
   if (!known) return value;
+  if (known->keys && PyDict_Contains(known->keys.get(), key) == 1) return value;
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
   if (!is_key(key)) {
-    if (!is_hashed_by_identity(key)) {
+    if (!is_told_by_identity(key)) {
       end_region("a dictionary from outside is read by a key that is an object");
       return value;
     }
@@ -249,11 +251,7 @@ PyObject* World::cell_get(PyObject* cell) {
   PyObject* value = PyCell_GET(cell);
   Known* known = find(cell);
   if (!known) return value;
-  if (known->before) {
-    PyObject* old =
-        PyTuple_GET_SIZE(known->before.get()) ? PyTuple_GET_ITEM(known->before.get(), 0) : nullptr;
-    if (old != value) return value;
-  }
+  if (known->before) return value;
   Source* place = tree->child(known->source, Access::cell);
   if (value) return found(value, place);
   place->assume(Check::unbound);
@@ -265,8 +263,7 @@ PyObject* World::field(PyObject* object, Py_ssize_t offset, PyObject* name) {
   Source* owner = source_for(object);
   if (!owner) return value;
   for (const WrittenField& written : written_fields)
-    if (written.object.get() == object && written.offset == offset && written.before.get() != value)
-      return value;
+    if (written.object.get() == object && written.offset == offset) return value;
   Source* place = tree->child(owner, Access::field, name, offset);
   if (value) return found(value, place);
   place->assume(Check::unbound);
@@ -290,7 +287,7 @@ PyObject* World::context_value(PyObject* variable) {
   Known* known = find(variable);
   if (!known) return value;
   for (const auto& [written, before] : written_context)
-    if (written.get() == variable && before.get() != value) return value;
+    if (written.get() == variable) return value;
   Source* place = tree->child(known->source, Access::context_var);
   if (value)
     reached(value, place);
@@ -315,21 +312,30 @@ void World::read_length(PyObject* object) {
   Known* known = find(object);
   if (!known) return;
   PyObject* contents = known->before ? known->before.get() : object;
+  if (known->keys)
+    return static_cast<void>(
+        guard_keys(contents, *known->source));  // which of those written were there before
   if (known->source->access == Access::constant && PyTuple_Check(object)) return;
   known->source->assume(Check::length, nullptr, PyObject_Length(contents));
+}
+
+/// Which keys or elements there are, in order. The keys as a tuple; null: they cannot be guarded.
+PyRef World::guard_keys(PyObject* contents, Source& source) {
+  // An OrderedDict's order is its own; the copy of a written one was made in dict order, as is its guard.
+  PyRef keys = PyRef::steal(PySequence_Tuple(contents));
+  if (!keys) return PyErr_Clear(), distrust("a container's keys cannot be listed"), PyRef();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); ++i)
+    if (!is_key(PyTuple_GET_ITEM(keys.get(), i)))
+      return end_region("a container from outside that has objects as keys is read"), PyRef();
+  source.assume(Check::keys, keys.get());
+  return keys;
 }
 
 void World::guard_whole(PyObject* contents, Known& known) {
   Source* source = known.source;
   if (PyDict_Check(contents) || PyAnySet_Check(contents)) {
-    // An OrderedDict's order is its own; the copy of a written one was made in dict order, as is its guard.
-    PyRef keys = PyRef::steal(PySequence_Tuple(contents));
-    if (!keys) return PyErr_Clear(), distrust("a container's keys cannot be listed");
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); ++i)
-      if (!is_key(PyTuple_GET_ITEM(keys.get(), i)))
-        return end_region("a container from outside that has objects as keys is read");
-    source->assume(Check::keys, keys.get());
-    for (Py_ssize_t i = 0; PyDict_Check(contents) && i < PyTuple_GET_SIZE(keys.get()); ++i) {
+    const PyRef keys = guard_keys(contents, *source);
+    for (Py_ssize_t i = 0; keys && PyDict_Check(contents) && i < PyTuple_GET_SIZE(keys.get()); ++i) {
       PyRef key = canonical_key(PyTuple_GET_ITEM(keys.get(), i));
       PyObject* value = PyDict_GetItemWithError(contents, key.get());
       if (value) reached(value, tree->child(source, Access::dict_item, key.get()));
@@ -409,20 +415,58 @@ void World::compared(PyObject* a, PyObject* b) {
 void World::identified(PyObject* object, PyObject* id) {
   Known* known = find(object);
   if (known && known->source->access == Access::constant) return;
-  for (const auto& [other, number] : identified_) {
-    if (other == object) return;
-    if (find(other)) compared(object, other);
-  }
-  identified_.emplace_back(object, PyRef::share(id));
+  if (known) identified_.insert(object);
+  if (id) identities_.push_back(PyRef::share(id));
+}
+
+void World::told_apart(PyObject* object) {
+  if (PyTuple_CheckExact(object))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) told_apart(PyTuple_GET_ITEM(object, i));
+  else if (!is_told_by_identity(object))
+    use(object);
+  else if (find(object) && !is_key(object))
+    identified(object, nullptr);
+}
+
+void World::keep_apart() {
+  guard::Apart told;
+  for (PyObject* object : identified_) told.each.push_back(find(object)->source);
+  if (told.each.size() > 1) tree->apart.push_back(std::move(told));
+  if (written.empty() && written_fields.empty()) return;
+  // Only objects of one type can be one; instance dicts only where their instances can.
+  using Sort = std::pair<PyTypeObject*, PyObject*>;
+  auto sort_of = [](const Known& known) -> Sort {
+    PyObject* owner = nullptr;
+    if (known.source->access == Access::instance_dict && known.source->parent)
+      for (const guard::Assumption& a : known.source->parent->assumptions)
+        if (a.check == Check::type_is) owner = a.value.get();
+    return {Py_TYPE(known.object.get()), owner};
+  };
+  std::map<Sort, guard::Apart> sorts;
+  std::unordered_set<const Known*> writes;
+  auto add = [&](PyObject* object) {
+    Known* known = find(object);
+    if (known->source->access != Access::constant && writes.insert(known).second)
+      sorts[sort_of(*known)].each.push_back(known->source);
+  };
+  for (PyObject* container : written) add(container);
+  for (const WrittenField& field : written_fields) add(field.object.get());
+  if (sorts.empty()) return;
+  store_.for_each([&](const Known& known) {
+    if (known.source->access == Access::constant || writes.count(&known)) return;
+    if (auto at = sorts.find(sort_of(known)); at != sorts.end()) at->second.others.push_back(known.source);
+  });
+  for (auto& [sort, apart] : sorts)
+    if (apart.each.size() + apart.others.size() > 1) tree->apart.push_back(std::move(apart));
 }
 
 bool World::is_identity(PyObject* number) const {
-  for (const auto& [object, id] : identified_)
+  for (const PyRef& id : identities_)
     if (PyObject_RichCompareBool(id.get(), number, Py_EQ) == 1) return true;
   return false;
 }
 
-bool World::is_plain_key(PyObject* key) { return is_key(key) || is_hashed_by_identity(key); }
+bool World::is_plain_key(PyObject* key) { return is_key(key) || is_told_by_identity(key); }
 
 bool World::has_plain_keys(PyObject* dict) {
   Py_ssize_t position = 0;
@@ -432,20 +476,45 @@ bool World::has_plain_keys(PyObject* dict) {
   return true;
 }
 
-void World::about_to_write(PyObject* container, bool appends) {
+/// A container from outside, with what was in it before the run wrote to it; null: it is not one.
+Known* World::copied(PyObject* container) {
   Known* known = find(container);
-  if (!known) return;
-  if (PyType_Check(container)) return distrust("a class attribute is written");
-  if (!known->before) {
-    known->before = PyRef::steal(copy_contents(container));
-    if (!known->before) {
-      PyErr_Clear();
-      return distrust(std::string("a ") + Py_TYPE(container)->tp_name + " from outside is written");
-    }
-    written.push_back(container);
-  }
-  if (PyDict_Check(container) || PyCell_Check(container) || (appends && PyList_Check(container))) return;
+  if (!known || known->before) return known;
+  known->before = PyRef::steal(copy_contents(container));
+  if (known->before) return written.push_back(container), known;
+  PyErr_Clear();
+  distrust(std::string("a ") + Py_TYPE(container)->tp_name + " from outside is written");
+  return nullptr;
+}
+
+void World::about_to_write(PyObject* container, bool appends) {
+  if (!copied(container) || PyCell_Check(container) || (appends && PyList_Check(container))) return;
   read_whole(container);
+  if (!PyDict_Check(container)) return;
+  // Any of them may be another one, or elsewhere, afterwards.
+  PyRef keys = PyRef::steal(PyDict_Keys(container));
+  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i)
+    about_to_write_item(container, PyList_GET_ITEM(keys.get(), i), true);
+}
+
+void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
+  told_apart(key);
+  Known* known = copied(dict);
+  if (!known) return;
+  if (!known->keys) known->keys = PyRef::steal(PyDict_New());
+  PyObject* noted = PyDict_GetItemWithError(known->keys.get(), key);
+  const bool comes_last = noted && !removes && PyDict_Contains(dict, key) == 0;
+  if (comes_last) PyDict_DelItem(known->keys.get(), key);
+  if (!noted || comes_last || removes)
+    PyDict_SetItem(known->keys.get(), key, removes || comes_last ? Py_True : Py_False);
+  PyErr_Clear();  // a key that cannot be hashed: the write raises
+}
+
+void World::about_to_update(PyObject* dict, PyObject* mapping) {
+  if (!PyDict_CheckExact(mapping) || !find(dict)) return about_to_write(dict);
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(mapping, &position, &key, &value)) about_to_write_item(dict, key);
 }
 
 bool World::is_untouched() const {
@@ -461,12 +530,11 @@ void World::about_to_set_context(PyObject* variable) {
   written_context.emplace_back(PyRef::share(variable), PyRef::share(guard::context_value(variable)));
 }
 
-void World::about_to_write_field(PyObject* object, Py_ssize_t offset, PyObject* name) {
+void World::about_to_write_field(PyObject* object, Py_ssize_t offset) {
   if (!find(object)) return;
   for (const WrittenField& written : written_fields)
     if (written.object.get() == object && written.offset == offset) return;
-  PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
-  written_fields.push_back({PyRef::share(object), PyRef::share(name), offset, PyRef::share(value)});
+  written_fields.push_back({PyRef::share(object), offset});
 }
 
 }  // namespace bolt::observe

@@ -4,9 +4,10 @@
 // An object is *known* when the recording can say where it comes from: its source. Everything else is fresh:
 // made by the recorded run itself, so a function of what was guarded, and free to be read. Every read of a
 // known object goes through here and leaves its guard in the same step; what is found becomes known in turn,
-// or is a leaf and guarded by value. A known object that is about to be written is copied first (shallow):
-// from then on a difference from the copy is the run's own doing and needs no guard, the rest still does; at
-// the end the same difference is the effect to repeat.
+// or is a leaf and guarded by value. A known object that is about to be written is copied first (shallow),
+// and of a dict it is noted which keys are written: what the run put somewhere is its own doing and needs no
+// guard, also where it is what was there before, for a later call may find something else there. The rest
+// needs one still. At the end what was written is the effect to repeat.
 //
 // Known objects are held: their address is the key. Fresh ones are not.
 #pragma once
@@ -16,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "guard/leaf.h"
@@ -36,6 +38,7 @@ struct Known {
   Source* source = nullptr;
   PyRef object;
   PyRef before;             ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
+  PyRef keys;               ///< of a dict: those the run wrote, in order; True: removed at some time
   bool read_whole = false;  ///< length, keys and items are guarded
   bool noted = false;       ///< a function whose fields are guarded, a class of which note_lookup is
   bool lazy = false;        ///< a number whose value nothing has read yet: only its type is guarded
@@ -44,9 +47,7 @@ struct Known {
 /// A slot (`__slots__`, C member) of a known object that the run wrote.
 struct WrittenField {
   PyRef object;
-  PyRef name;
   Py_ssize_t offset;
-  PyRef before;  ///< may be null
 };
 
 /// A text or tensor made of tensors' contents that nothing has read yet: every later call makes it anew at
@@ -206,16 +207,29 @@ class World {
   /// id(object) was taken. Later calls may meet other objects: which of them are one is guarded, and the
   /// number itself must not leave the region.
   void identified(PyObject* object, PyObject* id);
+  /// `object` was looked for among others, or put among the keys of a dict or the elements of a set: which it
+  /// is was read, or its value.
+  void told_apart(PyObject* object);
+  /// What the run told apart by identity, or wrote to, must be different objects in later calls too: called
+  /// at the region's end.
+  void keep_apart();
   bool is_identity(PyObject* number) const;
 
   // -- Writes
   // ------------------------------------------------------------------------------------------------------
+  /// Its hash says which object it is, and nothing of what is in it.
+  static bool is_told_by_identity(PyObject* object);
   /// Looking one up runs no Python code.
   static bool is_plain_key(PyObject* key);
   static bool has_plain_keys(PyObject* dict);
   /// `appends`: the write only adds at the end of a list.
   void about_to_write(PyObject* container, bool appends = false);
-  void about_to_write_field(PyObject* object, Py_ssize_t offset, PyObject* name);
+  /// The same of one item of a dict.
+  void about_to_write_item(PyObject* dict, PyObject* key, bool removes = false);
+  /// The items that `mapping`, a dict, has.
+  void about_to_update(PyObject* dict, PyObject* mapping);
+  /// Not of a slot that cannot be written.
+  void about_to_write_field(PyObject* object, Py_ssize_t offset);
   void about_to_set_context(PyObject* variable);
 
   /// Did the run change nothing that was there before it?
@@ -245,7 +259,9 @@ class World {
   void late_use() { end_region("reads a text or tensor that is only made where the region ends"); }
   bool cannot_raise(const guard::NumberStep& step);
   Source* source_for(PyObject* object);
+  PyRef guard_keys(PyObject* contents, Source& source);
   void guard_whole(PyObject* contents, Known& known);
+  Known* copied(PyObject* container);
 
   RecorderHooks& hooks_;
   Blocks<Known> store_;
@@ -285,7 +301,8 @@ class World {
   std::unordered_map<PyObject*, Followed> followed_;
   std::unordered_map<const Source*, PyObject*> leaves_;  ///< numbers found there, held by followed_
   std::vector<PyObject*> lazy_;                          ///< those not used so far
-  std::vector<std::pair<PyObject*, PyRef>> identified_;  ///< object (an address only), its id
+  std::unordered_set<PyObject*> identified_;             ///< known objects that were told apart by identity
+  std::vector<PyRef> identities_;                        ///< what id() gave
 };
 
 /// A number equal to `number` (int or float) at an address of its own; new, null with an exception.
