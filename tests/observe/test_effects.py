@@ -246,3 +246,14 @@ def test_objects_told_apart_stay_apart():
         seen = Seen(run, Counter(), Counter()).sound()
         assert seen.holds(one, two)
         assert not seen.holds(one, one), run.__name__
+
+
+def test_an_id_that_is_kept_is_taken_again():
+    def run(memo, c):
+        memo[id(c)] = c.last
+        return id(c)
+
+    seen = Seen(run, {}, Counter()).sound()
+    memo, fresh = {}, Counter()
+    assert seen.rebuild(memo, fresh) == id(fresh)
+    assert memo == {id(fresh): None}

@@ -7,6 +7,7 @@
 // to try).
 #pragma once
 
+#include <Python.h>
 #include <structmember.h>
 
 #include <memory>

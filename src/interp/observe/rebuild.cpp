@@ -131,7 +131,12 @@ int Rebuilder::value(PyObject* object) {
   if (!object) return -1;
   auto at = made_.find(object);
   if (at != made_.end()) return at->second == kInProgress ? fail(object, "contains itself") : at->second;
-  if (PyLong_CheckExact(object) && world_.is_identity(object)) return fail(object, "from id() is kept");
+  if (PyLong_CheckExact(object))
+    if (const World::Identity* identity = world_.identity(object)) {
+      if (!identity->of) return fail(object, "from id() is kept");
+      const int ask = value(PyDict_GetItemString(PyEval_GetBuiltins(), "id"));
+      return add(Make::call, nullptr, 0, {ask, value(identity->of)});
+    }
   held_.push_back(PyRef::share(object));
   made_[object] = kInProgress;
   // What C code was given to call us back with is a matter of this run.

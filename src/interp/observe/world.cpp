@@ -416,7 +416,7 @@ void World::identified(PyObject* object, PyObject* id) {
   Known* known = find(object);
   if (known && known->source->access == Access::constant) return;
   if (known) identified_.insert(object);
-  if (id) identities_.push_back(PyRef::share(id));
+  if (id) identities_.push_back({PyRef::share(id), known ? object : nullptr});
 }
 
 void World::told_apart(PyObject* object) {
@@ -460,10 +460,10 @@ void World::keep_apart() {
     if (apart.each.size() + apart.others.size() > 1) tree->apart.push_back(std::move(apart));
 }
 
-bool World::is_identity(PyObject* number) const {
-  for (const PyRef& id : identities_)
-    if (PyObject_RichCompareBool(id.get(), number, Py_EQ) == 1) return true;
-  return false;
+const World::Identity* World::identity(PyObject* number) const {
+  for (const Identity& each : identities_)
+    if (PyObject_RichCompareBool(each.id.get(), number, Py_EQ) == 1) return &each;
+  return nullptr;
 }
 
 bool World::is_plain_key(PyObject* key) { return is_key(key) || is_told_by_identity(key); }

@@ -204,8 +204,7 @@ class World {
   void read_deep(PyObject* object, int depth = 8);
   void note_function(PyObject* function);
   void compared(PyObject* a, PyObject* b);
-  /// id(object) was taken. Later calls may meet other objects: which of them are one is guarded, and the
-  /// number itself must not leave the region.
+  /// id(object) was taken. Later calls may meet other objects: which of them are one is guarded.
   void identified(PyObject* object, PyObject* id);
   /// `object` was looked for among others, or put among the keys of a dict or the elements of a set: which it
   /// is was read, or its value.
@@ -213,7 +212,12 @@ class World {
   /// What the run told apart by identity, or wrote to, must be different objects in later calls too: called
   /// at the region's end.
   void keep_apart();
-  bool is_identity(PyObject* number) const;
+  /// Where `number` is what id() gave, of what; `of` is null for an object that the run made.
+  struct Identity {
+    PyRef id;
+    PyObject* of;
+  };
+  const Identity* identity(PyObject* number) const;
 
   // -- Writes
   // ------------------------------------------------------------------------------------------------------
@@ -302,7 +306,7 @@ class World {
   std::unordered_map<const Source*, PyObject*> leaves_;  ///< numbers found there, held by followed_
   std::vector<PyObject*> lazy_;                          ///< those not used so far
   std::unordered_set<PyObject*> identified_;             ///< known objects that were told apart by identity
-  std::vector<PyRef> identities_;                        ///< what id() gave
+  std::vector<Identity> identities_;
 };
 
 /// A number equal to `number` (int or float) at an address of its own; new, null with an exception.
