@@ -1,0 +1,87 @@
+"""Random modules with state (modules.py), called ten times with changes between the calls: results, arguments, attributes,
+buffers, containers, globals, gradients and which of them are the same object equal those of a twin that eager runs.
+
+    BOLT_FUZZ_CASES=1500 BOLT_FUZZ_SEED=1000 pytest tests/fuzz/test_random_modules.py
+
+runs the seeds 1000 ... 1499.
+"""
+
+import modules
+import pytest
+import torch
+from test_random_programs import CASES, FIRST, sharing
+
+import torchbolt
+
+PER_TEST = 10
+MODULES = -(-CASES // 3)  # each is called ten times
+
+
+def leaf_fault(got, want, exact):
+    if not isinstance(want, torch.Tensor):
+        if isinstance(want, float) and isinstance(got, float):
+            return None if abs(got - want) <= 1e-4 * max(1, abs(want)) else f"{got}, not {want}"
+        return None if type(got) is type(want) and got == want else f"{got!r}, not {want!r}"
+    facts = lambda t: (type(t), t.dtype, tuple(t.shape), t.stride(), t.requires_grad, t.grad_fn is None, t.is_leaf,
+                       t.is_inference())  # fmt: skip
+    if not isinstance(got, torch.Tensor):
+        return f"{got!r}, not a tensor"
+    if facts(got) != facts(want):
+        return f"{facts(got)}, not {facts(want)}"
+    got, want, exact = (t.detach().double() for t in (got, want, exact))
+    ours, eagers = (float((t - exact).abs().max()) for t in (got, want))
+    return None if ours <= 2 * eagers + 1e-5 * max(1.0, float(exact.abs().max())) else f"error {ours}, eager's {eagers}"
+
+
+def fault_of(module, statements, result, calls):
+    """What is wrong with the compiled twin, or None."""
+    source = modules.source_of(statements, result, module.seed)
+    eager, exact = modules.World(source, module.seed), modules.World(source, module.seed, torch.float64)
+    ours = modules.World(source, module.seed, wrap=lambda m: torchbolt.compile(m, recompile_limit=64))
+    for which, (event, *call) in enumerate(calls):
+        if len({world.event(event) for world in (eager, exact, ours)}) != 1:
+            return f"call {which}: {event!r} raises in one of them"
+        want, reference = eager.result(*call, which), exact.result(*call, which)
+        where = f"call {which}, {event!r}, {call}"
+        try:
+            got = ours.result(*call, which)
+        except Exception as error:
+            return f"{where}: {type(error).__name__}: {error}"
+        if not modules.alike(want, reference):
+            return None
+        leaves = [list(modules.leaves(v)) for v in (got, want, reference)]
+        for (path, g), (of, w), (_, r) in zip(*leaves, strict=False):
+            fault = f"found instead of {of}" if path != of else leaf_fault(g, w, r)
+            if fault:
+                return f"{where}: {path}: {fault}"
+        shared = [sharing([t for _, t in v if isinstance(t, torch.Tensor)]) for v in leaves[:2]]
+        if shared[0] != shared[1]:
+            return f"{where}: memory is shared as {shared[0]}, not {shared[1]}"
+    return None
+
+
+def shrink(module, statements, calls):
+    """Fewer statements and changes that still fail."""
+    runs = lambda s, c: fault_of(module, s, module.result, c)
+    for i in reversed(range(1, len(calls))):
+        fewer = calls[:i] + calls[i + 1 :]
+        if runs(statements, fewer):
+            calls = fewer
+    for i in reversed(range(1, len(statements))):
+        fewer = statements[:i] + statements[i + 1 :]
+        if module.runs(fewer, module.result) and runs(fewer, calls):
+            statements = fewer
+    return statements, calls
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + MODULES, PER_TEST))
+def test_equals_eager(first):
+    for seed in range(first, min(first + PER_TEST, FIRST + MODULES)):
+        module = modules.Module(seed, 1 + seed % 9)
+        if fault_of(module, module.statements, module.result, module.calls):
+            statements, calls = shrink(module, module.statements, module.calls)
+            lines = "\n    ".join(statements)
+            pytest.fail(
+                f"BOLT_FUZZ_SEED={seed}\n    {lines}\n    return {module.result}\n{calls}\n"
+                f"{fault_of(module, statements, module.result, calls)}"
+            )
