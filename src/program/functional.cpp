@@ -190,6 +190,7 @@ Tensors run_node(const Node& n, const Tensors& in, const std::vector<autograd::E
 
 Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inputs) {
   using autograd::TensorOut;
+  const bool grad_mode = c10::GradMode::is_enabled();
   at::NoGradGuard no_grad;
   const graph::Graph& g = *lowered.graph;
   std::unordered_map<const graph::Value*, at::Tensor> values;
@@ -205,7 +206,8 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inpu
     Tensors results = run_node(*node, operands, lowered.calls);
     for (size_t i = 0; i < node->outputs.size(); ++i) values[node->outputs[i].get()] = results.at(i);
   }
-  // Results that are views of inputs are made of what is written, so all values are read before.
+  // Results that are views of inputs are made of what is written, and after it is, so all values are read
+  // before.
   Tensors fresh;
   for (const auto& o : g.outputs)
     fresh.push_back(o.write_to < 0 ? values.at(o.value) : values.at(o.value).clone());
@@ -222,17 +224,20 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inpu
   for (size_t i = 0; i < out.size(); ++i) {
     const TensorOut& o = lowered.outputs[i];
     const auto at = static_cast<size_t>(o.index);
-    if (o.kind == TensorOut::Kind::Input) out[i] = inputs[at];
-    if (o.kind == TensorOut::Kind::InputView) out[i] = view_of(inputs[at], o);
     if (o.kind == TensorOut::Kind::Fresh)
       out[i] = at::empty_strided(known(o.sizes), known(o.strides), fresh[at].options()).copy_(fresh[at]);
   }
-  for (size_t i = 0; i < out.size(); ++i)
-    if (lowered.outputs[i].kind == TensorOut::Kind::OutputView)
-      out[i] = view_of(out[static_cast<size_t>(lowered.outputs[i].index)], lowered.outputs[i]);
   for (size_t i = 0; i < g.outputs.size(); ++i)
     if (int to = g.outputs[i].write_to; to >= 0)
       inputs[static_cast<size_t>(lowered.inputs[static_cast<size_t>(to)])].copy_(fresh[i]);
+  at::AutoGradMode as_called(grad_mode);  // a view remembers the mode it was made in
+  for (size_t i = 0; i < out.size(); ++i) {
+    const TensorOut& o = lowered.outputs[i];
+    const auto at = static_cast<size_t>(o.index);
+    if (o.kind == TensorOut::Kind::Input) out[i] = inputs[at];
+    if (o.kind == TensorOut::Kind::InputView) out[i] = view_of(inputs[at], o);
+    if (o.kind == TensorOut::Kind::OutputView) out[i] = view_of(out[at], o);
+  }
   for (const TensorOut& o : lowered.reshaped) {
     const at::Tensor& t = inputs[static_cast<size_t>(o.index)];
     t.as_strided_(known(o.sizes), known(o.strides), t.storage_offset() + o.offset.value());

@@ -610,6 +610,7 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
 
 std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values,
                                          Ints sizes) {
+  const bool grad_mode = c10::GradMode::is_enabled();
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> inputs;
   inputs.reserve(lowered_.inputs.size());
@@ -625,9 +626,10 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
     for (auto& [buffer, slot] : f->buffers) c->slots[buffer] = slot;
   }
   run_steps(*c, steps_);
-  auto out = collect(*c, tape_inputs);
+  // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : plan_.outputs)
     if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
+  auto out = collect(*c, tape_inputs, grad_mode);
   for (size_t i = 0; i < lowered_.reshaped.size(); ++i) {
     const at::Tensor& t = tape_inputs[lowered_.reshaped[i].index];
     const Shapes::Result& r = c->shapes->results[lowered_.outputs.size() + i];
@@ -637,7 +639,9 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
   return out;
 }
 
-std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor>& inputs) {
+std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor>& inputs, bool grad_mode) {
+  // A view remembers the mode it was made in: with it the caller may write what autograd follows into it.
+  at::AutoGradMode as_called(grad_mode);
   std::vector<at::Tensor> out(lowered_.outputs.size());
   auto view = [&](const at::Tensor& of, size_t i) {
     const Shapes::Result& r = c.shapes->results[i];

@@ -114,7 +114,7 @@ class Region : public std::enable_shared_from_this<Region> {
   void bind_inputs(Context& c, const std::vector<at::Tensor>& inputs);
   std::shared_ptr<Folded> folded(const std::vector<at::Tensor>& inputs,
                                  const std::shared_ptr<const Shapes>& shapes);
-  std::vector<at::Tensor> collect(Context& c, const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> collect(Context& c, const std::vector<at::Tensor>& inputs, bool grad_mode);
   const at::Tensor& tensor_of(Context& c, int buffer);
   std::unique_ptr<Context> take_context(const std::vector<int64_t>& values, std::vector<int64_t> sizes);
   std::shared_ptr<const Shapes> shapes_for(std::vector<int64_t> sizes);

@@ -434,6 +434,27 @@ def data_is_written_behind_the_back_of_autograd(x, w):
     return y * y
 
 
+def test_views_can_be_written_as_those_of_eager():
+    """A view remembers the mode it was made in, and how often its base had been written then."""
+
+    def views(x):
+        y = x + 1
+        x.mul_(2)
+        return y[0], y[1], x[0]
+
+    w = torch.ones(3, requires_grad=True)
+    for backend in ("torchbolt", "aot_eager"):
+        compiled = torchbolt.compile(views, backend=backend)
+        for _ in range(2):
+            for i in range(3):
+                view = compiled(torch.ones(2, 3))[i]
+                assert view.is_leaf
+                view.mul_(w)
+                assert view.grad_fn is not None
+        with torch.no_grad():
+            assert compiled(torch.ones(2, 3, requires_grad=True))[2].is_leaf
+
+
 # -- Classes of modules ------------------------------------------------------------------------------------------------
 class Counts(torch.nn.Module):
     calls = 0
