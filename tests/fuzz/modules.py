@@ -11,6 +11,9 @@ A statement is kept only when the first calls of the module run with it, and the
 from __future__ import annotations
 
 import collections
+import copy
+import enum
+import itertools
 import linecache
 import random
 import sys
@@ -21,7 +24,7 @@ import torch
 
 # A world is this source run once: what is in it belongs to one twin alone.
 MODULE = '''
-import collections, contextlib, copy, dataclasses, functools, itertools, math, operator, random
+import bisect, collections, contextlib, copy, dataclasses, enum, functools, heapq, itertools, math, operator, random
 from typing import NamedTuple, Optional
 import torch
 import torch.nn.functional as F
@@ -64,6 +67,40 @@ class Slots:
     def __init__(self, t, n):
         self.t, self.n = t, n
 
+class Mode(enum.Enum):
+    LOW, HIGH = 1, 2
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    lr: float = 0.5
+    names: tuple = ("a",)
+
+class Watched:
+    """Notes what is set."""
+    def __init__(self):
+        self.__dict__["seen"] = []
+        self.limit = 3
+    def __setattr__(self, name, value):
+        self.seen.append(name)
+        super().__setattr__(name, value)
+    def __getitem__(self, i):
+        return self.limit + i
+    def __len__(self):
+        return len(self.seen)
+    def __call__(self, t):
+        return t * self.limit
+    def __eq__(self, other):
+        return isinstance(other, Watched) and other.limit == self.limit
+    __hash__ = None
+
+def gathered(t, acc=[]):
+    acc.append(len(acc))
+    return t + len(acc)
+
+@functools.lru_cache(maxsize=4)
+def cached(n):
+    return n * 2
+
 class Inner(nn.Module):
     gain = 1.0
     def __init__(self, k=1):
@@ -102,6 +139,12 @@ class Model(nn.Module):
         self.items, self.table, self.history = [1, 2], {{}}, []
         self.queue, self.kinds = collections.deque(maxlen=2), {{3, 1}}
         self.config, self.fn, self.context = Config(), lambda t: t + SCALE, Counted()
+        self.counter, self.steps = itertools.count(1), iter(range(100))
+        self.counts, self.groups = collections.Counter(), collections.defaultdict(list)
+        self.ordered, self.slots = collections.OrderedDict(a=1, b=2), Slots(None, 1)
+        self.level, self.frozen, self.watched = Mode.LOW, Frozen(), Watched()
+        self.pending, self.rng = self.walk(), random.Random(3)
+        next(self.pending)
         with torch.no_grad():
             for p in self.lin.parameters():
                 p.copy_(values(*p.shape))
@@ -114,6 +157,21 @@ class Model(nn.Module):
     def parts(self, t):
         for i, item in enumerate(self.items):
             yield t * item + i
+    def walk(self):
+        total = 0
+        while True:
+            got = yield total
+            total += self.step if got is None else got
+    @functools.cached_property
+    def late(self):
+        return self.scale * 3
+    @staticmethod
+    def halved(t):
+        return t * 0.5
+    @classmethod
+    def counted(cls, t):
+        cls.calls += 1
+        return t * cls.calls
     def remember(self, t):
         self.cache = t
         return self
@@ -139,7 +197,12 @@ READS = (
     "{x} * self.context.entered", "self.named['p']({x})", "{x} + len([k for k in self.__dict__ if k.startswith('l')])",
     "{x} + (1 if {y} is {z} else 2)", "{x} * x.shape[0]", "{x} * operator.attrgetter('config.depth')(self)",
     "{x} + self.lin.weight.shape[0] * (self.lin.weight.grad is None)", "{x} + {x}.new_zeros(count).sum()",
-    "copy.copy(self.config).depth * {x}", "{x} * len(set(self.modules()))", "{x} * len({{id(p) for p in self.parameters()}})", "{x} * (2 if self.layers[0] is self.layers[2] else 3)",
+    "copy.copy(self.config).depth * {x}", "{x} * next(self.counter)", "{x} + next(self.steps)", "{x} + next(self.pending)", "{x} + self.pending.send(2)",
+    "{x} * self.counts['k'] + len(self.counts)", "{x} * (2 if self.level is Mode.LOW else 3)", "{x} * self.frozen.lr", "{x} + len(self.frozen.names)", "self.watched({x})",
+    "{x} * self.watched[1] + len(self.watched)", "gathered({x})", "{x} * cached(count)", "{x} * cached(self.step % 3)", "{x} * self.late", "self.halved({x})", "self.counted({x})", "{x} + self.rng.random()",
+    "{x} * list(self.ordered.values())[0]", "{x} * len(self.groups) + len(self.groups.get(0, ()))", "{x} * self.slots.n", "{x} + (0 if self.slots.t is None else self.slots.t.sum())",
+    "{x} * (2 if self.watched == Watched() else 3)", "{x} * self.counts.most_common(1)[0][1] if self.counts else {x}", "{x} + bisect.bisect(sorted(self.items), count)",
+    "{x} * sum(i for i, _ in zip(self.items, itertools.count()))", "{x} * len(set(self.modules()))", "{x} * len({{id(p) for p in self.parameters()}})", "{x} * (2 if self.layers[0] is self.layers[2] else 3)",
     "{x} * (2 if self.layers[0] in list(self.layers)[1:] else 3)", "{x} * len(dict(self.named_parameters()))", "{x} + sum(self.state_dict()[k].sum() for k in ('mean', 'inner.seen'))",
     "{x} * len(self.table) + len(TABLE)", "{x} + ''.join(self.table).count('k')", "{x} * list(TABLE)[-1].count('a')", "{x} * (self.items[-1] if self.items else 3)", "{x} * (self.absent if self.absent is not None else 1)",
 )  # fmt: skip
@@ -173,6 +236,14 @@ WRITES = (
     "self.history += [count]", "self.layers[0].calls, self.layers[2].calls = 0, 5", "self.layers[0].bias = self.layers[2].bias", "self.named['p'].gain = self.step",
     "seen = set()\n        {x} = sum([layer({x}) for layer in self.layers if id(layer) not in seen and not seen.add(id(layer))], {x})",
     "shared = {{layer: i for i, layer in enumerate(self.layers)}}\n        {x} = {x} * len(shared)", "def bump():\n            self.step += 1\n            return self.step\n        {x} = {x} * bump() + bump()",
+    "self.counts.update(k=1)", "self.counts['k'] += count", "self.counts.update([count, count])", "self.groups[self.step % 2].append(count)", "self.groups[count]", "self.ordered['c'] = self.step",
+    "self.ordered.move_to_end('a')", "self.ordered['a'] = self.ordered.pop('a', 0) + 1", "self.slots.n += 1", "self.slots.t = {x}.detach()", "self.level = Mode.HIGH if self.level is Mode.LOW else Mode.LOW",
+    "self.frozen = dataclasses.replace(self.frozen, lr=self.frozen.lr * 0.5)", "self.watched.limit = count", "self.watched.limit += 1", "self.watched = copy.copy(self.watched)", "heapq.heappush(self.items, count)",
+    "self.__dict__.pop('late', None)", "cached.cache_clear()", "self.steps = iter([5, 6, 7] * 9)", "self.pending = self.walk(); next(self.pending)", "self.table[f'k{{self.step % 2}}'] = count",
+    "self.history = [*self.history, {x}.detach()][-2:]", "self.items[:1] = [count, count]", "self.items = [i for i in self.items if i != count] or [1]", "self.config.factors, self.items = list(self.items), list(self.config.factors)",
+    "self.config.__dict__.update(depth=count)", "setattr(Model, 'calls', self.step)", "vars(self)['scale'] = {c}", "(self.items if flag else self.config.factors).append(1)", "self.step, self.scale = self.step + 1, self.step * 0.5",
+    "{x} = {x} * (n := len(self.items)) + n", "assert self.step < 1000, 'much'", "try:\n            self.table['missing']\n        except KeyError as error:\n            self.mode = str(error)",
+    "try:\n            next(self.steps)\n        except StopIteration:\n            self.steps = iter(range(3))", "with contextlib.ExitStack() as stack:\n            stack.callback(self.items.append, count)\n            {x} = {x} + 1",
     "{x}.detach().mul_(2)", "if y is not None:\n            y.detach().add_(1)", "x.detach()[0] = {c}",
     "self.lin.weight.data.mul_(0.9)", "with torch.no_grad():\n            self.inner.weight.add_(0.1)", "self.lin.bias.requires_grad_(flag)",
 )  # fmt: skip
@@ -218,7 +289,10 @@ BETWEEN = (
     "m.cache = m.mean", "m.history.append(m.mean)", "Model.gain = property(lambda self: 1.25)", "m.register_buffer('extra', torch.ones(8))",
     "m.load_state_dict({k: v * 0.5 for k, v in m.state_dict().items()})", "Model.parts = lambda self, t: [t, t * 2]", "m.half = 1",
     "m.inner.forward = lambda t, by=1.0: t * 4", "m.inner.__dict__.pop('forward', None)", "m.table = collections.OrderedDict(z=1, k=values(8))",
-    "m.history = collections.deque(m.history, maxlen=3)", "torch.manual_seed(3)", "m.config.factors[0] = 3", "m.items.reverse()", "m.table = TABLE", "TABLE['k'] = 3", "m.table['n'] = 7", "m.history = m.items = [1, 2]", "m.layers[2].calls = 4", "m.layers[0].bias = m.layers[2].bias = values(8)",
+    "m.history = collections.deque(m.history, maxlen=3)", "torch.manual_seed(3)", "m.config.factors[0] = 3", "m.items.reverse()", "next(m.counter)", "next(m.steps)", "m.steps = iter([1, 2])", "m.counts['z'] = 4", "m.counts.clear()", "m.groups[0].append(1)", "m.ordered.move_to_end('a')", "m.ordered['q'] = 3",
+    "m.slots = Slots(values(8), 2)", "m.slots.n = 5", "m.level = Mode.HIGH", "m.frozen = Frozen(0.25, ('b', 'c'))", "m.watched = Watched()", "m.watched.__dict__['limit'] = 4", "gathered.__defaults__[0].clear()", "cached.cache_clear()",
+    "m.__dict__.pop('late', None)", "m.rng.seed(1)", "m.pending = m.walk(); next(m.pending)", "next(m.pending)", "Watched.__call__ = lambda self, t: t + self.limit", "Model.halved = staticmethod(lambda t: t * 4)",
+    "gathered.__defaults__ = ([1, 2],)", "m.counts = collections.Counter(k=3)", "m.config.factors.sort(key=lambda v: -v)", "m.items.clear()", "m.table = TABLE", "TABLE['k'] = 3", "m.table['n'] = 7", "m.history = m.items = [1, 2]", "m.layers[2].calls = 4", "m.layers[0].bias = m.layers[2].bias = values(8)",
     "m.layers[0].weight = m.layers[2].weight", "m.lin.bias = m.inner.weight", "m.inner.seen = m.layers[0].seen", "m.config.factors = m.items", "m.train(); m.layers[0].eval()", "m.queue.append(3)",
     "m.inner.__class__ = type('Inner', (Inner,), {'gain': 3.0})", "m.layers[0].forward = m.layers[2].forward", "m.context = m.named['p'].context = Counted()", "TABLE['z'] = 1; TABLE['a'] = TABLE.pop('a')",
 )  # fmt: skip
@@ -259,7 +333,9 @@ class World:
         with default_dtype(self.dtype), eval(gradients, self.space):
             try:
                 result = plain(eval(text, {**self.space, "m": self.call, "x": x, "y": y}))
-                losses = [t.sum() for t in programs.tensors_in(result) if t.grad_fn is not None]
+                losses = (
+                    [t.sum() for t in programs.tensors_in(result) if not t.is_leaf] if torch.is_grad_enabled() else []
+                )
                 if losses:
                     sum(losses).backward()
             except Exception as error:
@@ -300,8 +376,14 @@ def plain(value, seen=None):
     if isinstance(value, (list, tuple, collections.deque)):
         return [type(value).__name__, *(plain(v, seen) for v in value)]
     if isinstance(value, (set, frozenset)):
-        return [type(value).__name__, *sorted(value)]
-    if isinstance(value, types.GeneratorType):
+        return [type(value).__name__, *sorted(value, key=str)]
+    if isinstance(value, enum.Enum):
+        return str(value)
+    if isinstance(value, itertools.count):
+        return repr(value)
+    if isinstance(value, random.Random) or type(value).__name__.endswith("iterator"):
+        return [type(value).__name__, str(copy.copy(value).__reduce__()[1:])]
+    if isinstance(value, types.GeneratorType) and value.__name__ != "walk":
         return ["generator", *(plain(v, seen) for v in value)]
     if isinstance(value, (types.FunctionType, types.MethodType)):
         if value.__name__ == "<lambda>" and value.__code__.co_varnames[:1] == ("t",):
