@@ -124,28 +124,34 @@ def _compile_module(model, opts):
     return wrapper
 
 
+class _CompiledModule:
+    """What the classes of compiled modules have before the user's class: neither notices the other."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls):  # the user's own, which may keep a register of classes, is not for this one
+        pass
+
+    def __reduce_ex__(self, protocol):
+        return _compile_module, (self._torchbolt_original, self._torchbolt_options)
+
+    def __deepcopy__(self, memo):
+        return _compile_module(copy.deepcopy(self._torchbolt_original, memo), self._torchbolt_options)
+
+    def __copy__(self):
+        return _compile_module(copy.copy(self._torchbolt_original), self._torchbolt_options)
+
+
 def _compiled_class(cls, opts):
-    def reduce_ex(self, protocol):
-        return _compile_module, (self._torchbolt_original, opts)
-
-    def deepcopy(self, memo):
-        return _compile_module(copy.deepcopy(self._torchbolt_original, memo), opts)
-
-    def copy_(self):
-        return _compile_module(copy.copy(self._torchbolt_original), opts)
-
     sub = type(
         cls.__name__,
-        (cls,),
+        (_CompiledModule, cls),
         {
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
             # Not in the dict, which is the original's too.
             "__slots__": ("_torchbolt_original",),
-            "__reduce_ex__": reduce_ex,
-            "__deepcopy__": deepcopy,
-            "__copy__": copy_,
             "_torchbolt_options": opts,
             "_torchbolt_class": cls,
         },

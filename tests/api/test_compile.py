@@ -132,6 +132,23 @@ def test_pickle_and_copies_work(net):
         assert torchbolt.api.compiled_of(again) is not None
 
 
+def test_a_register_of_classes_does_not_see_the_compiled_one():
+    known = []
+
+    class Base(torch.nn.Module):
+        def __init_subclass__(cls, *, tag):
+            known.append(tag)
+
+    class Model(Base, tag="model"):
+        def forward(self, x):
+            return x + 1
+
+    compiled = torchbolt.compile(Model())
+    assert compiled(torch.ones(2)).tolist() == [2, 2]
+    assert isinstance(compiled, Model)
+    assert known == ["model"]
+
+
 def test_save_and_load_whole_module(net, tmp_path):
     compiled = torchbolt.compile(net)
     torch.save(compiled, tmp_path / "m.pt")
