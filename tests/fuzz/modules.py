@@ -294,7 +294,7 @@ BETWEEN = (
     "m.__dict__.pop('late', None)", "m.rng.seed(1)", "m.pending = m.walk(); next(m.pending)", "next(m.pending)", "Watched.__call__ = lambda self, t: t + self.limit", "Model.halved = staticmethod(lambda t: t * 4)",
     "gathered.__defaults__ = ([1, 2],)", "m.counts = collections.Counter(k=3)", "m.config.factors.sort(key=lambda v: -v)", "m.items.clear()", "m.table = TABLE", "TABLE['k'] = 3", "m.table['n'] = 7", "m.history = m.items = [1, 2]", "m.layers[2].calls = 4", "m.layers[0].bias = m.layers[2].bias = values(8)",
     "m.layers[0].weight = m.layers[2].weight", "m.lin.bias = m.inner.weight", "m.inner.seen = m.layers[0].seen", "m.config.factors = m.items", "m.train(); m.layers[0].eval()", "m.queue.append(3)",
-    "m.inner.__class__ = type('Inner', (Inner,), {'gain': 3.0})", "m.layers[0].forward = m.layers[2].forward", "m.context = m.named['p'].context = Counted()", "TABLE['z'] = 1; TABLE['a'] = TABLE.pop('a')",
+    "m.named['p'].__class__ = type('Inner', (Inner,), {'gain': 3.0})", "m.layers[1].__class__ = nn.Sigmoid", "m.layers[0].forward = m.layers[2].forward", "m.context = m.named['p'].context = Counted()", "TABLE['z'] = 1; TABLE['a'] = TABLE.pop('a')",
 )  # fmt: skip
 GRADIENTS = ("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()")
 

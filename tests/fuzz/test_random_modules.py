@@ -44,11 +44,39 @@ def leaf_fault(got, want, exact):
     return None if ours <= 2 * eagers + 1e-5 * max(1.0, float(exact.abs().max())) else f"error {ours}, eager's {eagers}"
 
 
+def compiled(module):
+    return torchbolt.compile(module, recompile_limit=64)
+
+
+def compiled_by_a_function(module):
+    return torchbolt.compile(lambda *args, **kwargs: module(*args, **kwargs), recompile_limit=64)
+
+
+def compiled_within(module):
+    """The parts are compiled, the whole is run by eager."""
+    module.inner = compiled(module.inner)
+    module.layers[0], module.layers[2] = compiled(module.layers[0]), compiled(module.layers[2])
+    return module
+
+
+def compiled_twice(module):
+    return compiled_by_a_function(compiled(compiled_within(module)))
+
+
+def compiled_on_the_class(module):
+    cls = type(module)
+    cls.forward, cls.helper = (torchbolt.compile(f, recompile_limit=64) for f in (cls.forward, cls.helper))
+    return module
+
+
+WAYS = compiled, compiled, compiled_by_a_function, compiled_within, compiled_twice, compiled_on_the_class
+
+
 def fault_of(module, statements, result, calls):
     """What is wrong with the compiled twin, or None."""
     source = modules.source_of(statements, result, module.seed)
     eager, exact = modules.World(source, module.seed), modules.World(source, module.seed, torch.float64)
-    ours = modules.World(source, module.seed, wrap=lambda m: torchbolt.compile(m, recompile_limit=64))
+    ours = modules.World(source, module.seed, wrap=WAYS[module.seed % len(WAYS)])
     for which, (event, *call) in enumerate(calls):
         if len({world.event(event) for world in (eager, exact, ours)}) != 1:
             return f"call {which}: {event!r} raises in one of them"
