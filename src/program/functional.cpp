@@ -230,6 +230,8 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inpu
   for (size_t i = 0; i < g.outputs.size(); ++i)
     if (int to = g.outputs[i].write_to; to >= 0)
       inputs[static_cast<size_t>(lowered.inputs[static_cast<size_t>(to)])].copy_(fresh[i]);
+  for (const TensorOut& o : lowered.reshaped)
+    inputs[static_cast<size_t>(o.index)].unsafeGetTensorImpl()->bump_version();
   at::AutoGradMode as_called(grad_mode);  // a view remembers the mode it was made in
   for (size_t i = 0; i < out.size(); ++i) {
     const TensorOut& o = lowered.outputs[i];
@@ -240,6 +242,7 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inpu
   }
   for (const TensorOut& o : lowered.reshaped) {
     const at::Tensor& t = inputs[static_cast<size_t>(o.index)];
+    at::AutoDispatchBelowADInplaceOrView is_counted;
     t.as_strided_(known(o.sizes), known(o.strides), t.storage_offset() + o.offset.value());
   }
   out.resize(wanted);

@@ -629,10 +629,12 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
   // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : plan_.outputs)
     if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
+  for (const TensorOut& o : lowered_.reshaped) tape_inputs[o.index].unsafeGetTensorImpl()->bump_version();
   auto out = collect(*c, tape_inputs, grad_mode);
   for (size_t i = 0; i < lowered_.reshaped.size(); ++i) {
     const at::Tensor& t = tape_inputs[lowered_.reshaped[i].index];
     const Shapes::Result& r = c->shapes->results[lowered_.outputs.size() + i];
+    at::AutoDispatchBelowADInplaceOrView is_counted;
     t.as_strided_(r.sizes, r.strides, t.storage_offset() + r.offset);
   }
   give_context(std::move(c));

@@ -256,7 +256,7 @@ MAKES = (
     "steps = iter([{x}, {y}])\n        {n} = next(steps) * len(list(steps))",
     "held = {{'x': {x}, **more}}\n        {n} = held['x'] * len(held)", "{n} = copy.copy(self.items)\n        {n}.append(1)\n        {n} = {x} * sum({n})",
     "box = types_box = [{x}]\n        box.append(self.step)\n        {n} = types_box[0] * types_box[1]",
-    "{n} = {x}.detach().clone()\n        {n}.add_(self.step)", "{n} = torch.utils.checkpoint.checkpoint(self.inner, {x}, use_reentrant=False)",
+    "{n} = {x}.detach().clone()\n        {n}.add_(self.step)", "{n} = torch.utils.checkpoint.checkpoint(self.layers[1], {x}, use_reentrant=False)",
     "{n} = self.lin.forward({x})", "{n} = super().__getattr__('inner')({x})", "{n} = sorted([({c}, {x}), (self.step, {x} * 2)], key=lambda p: p[0])[0][1]",
     "with torch.no_grad():\n            {n} = self.inner({x})", "with torch.enable_grad():\n            {n} = {x} * self.inner.weight",
     "with contextlib.suppress(IndexError):\n            {n} = {x} * 2\n            self.items[100]", "{n} = {x} + float({y}.detach().sum() > 0.37)",
@@ -294,7 +294,7 @@ BETWEEN = (
     "m.__dict__.pop('late', None)", "m.rng.seed(1)", "m.pending = m.walk(); next(m.pending)", "next(m.pending)", "Watched.__call__ = lambda self, t: t + self.limit", "Model.halved = staticmethod(lambda t: t * 4)",
     "gathered.__defaults__ = ([1, 2],)", "m.counts = collections.Counter(k=3)", "m.config.factors.sort(key=lambda v: -v)", "m.items.clear()", "m.table = TABLE", "TABLE['k'] = 3", "m.table['n'] = 7", "m.history = m.items = [1, 2]", "m.layers[2].calls = 4", "m.layers[0].bias = m.layers[2].bias = values(8)",
     "m.layers[0].weight = m.layers[2].weight", "m.lin.bias = m.inner.weight", "m.inner.seen = m.layers[0].seen", "m.config.factors = m.items", "m.train(); m.layers[0].eval()", "m.queue.append(3)",
-    "m.named['p'].__class__ = type('Inner', (Inner,), {'gain': 3.0})", "m.layers[1].__class__ = nn.Sigmoid", "m.layers[0].forward = m.layers[2].forward", "m.context = m.named['p'].context = Counted()", "TABLE['z'] = 1; TABLE['a'] = TABLE.pop('a')",
+    "m.layers[1].__class__ = nn.Sigmoid", "m.layers[0].forward = m.layers[2].forward", "m.context = m.named['p'].context = Counted()", "TABLE['z'] = 1; TABLE['a'] = TABLE.pop('a')",
 )  # fmt: skip
 GRADIENTS = ("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()")
 
