@@ -69,7 +69,26 @@ def compiled_on_the_class(module):
     return module
 
 
-WAYS = compiled, compiled, compiled_by_a_function, compiled_within, compiled_twice, compiled_on_the_class
+def compiled_for_all_sizes(module):
+    return torchbolt.compile(module, dynamic=True, recompile_limit=64)
+
+
+def compiled_for_one_size(module):
+    return torchbolt.compile(module, dynamic=False, recompile_limit=64)
+
+
+def compiled_as_a_graph(module):
+    return torchbolt.compile(module, backend="aot_eager", recompile_limit=64)
+
+
+def recorded(module):
+    return torchbolt.compile(module, backend="eager", recompile_limit=64)
+
+
+WAYS = (
+    compiled, compiled, compiled_by_a_function, compiled_within, compiled_twice, compiled_on_the_class,
+    compiled_for_all_sizes, compiled_for_one_size, compiled_as_a_graph, recorded,
+)  # fmt: skip
 
 
 def fault_of(module, statements, result, calls):
