@@ -286,7 +286,7 @@ TensorId Recorder::tensor_id(const at::Tensor& t, Use use, int entry) {
   if (use == Use::itself)
     return id && owners_[static_cast<size_t>(*id)] == t.unsafeGetTensorImpl() ? *id : add_tensor(t, -1);
   if (id) return *id;
-  if (use == Use::value && is_plain(t)) {
+  if (use == Use::value && is_plain(t) && !(comes_from_outside && comes_from_outside(t))) {
     // What autograd saved comes back as another object on the same memory.
     const bool known = storages_.find(t.storage().unsafeGetStorageImpl());
     for (size_t i = tape_.tensors.size(); known && i-- > 0;)

@@ -1,5 +1,6 @@
 """Random functions (programs.py), each called with four sets of inputs and numbers: results, mutated inputs, layouts
-and shared memory equal eager's, and errors against float64 are at most twice eager's.
+and shared memory equal eager's, and errors against float64 are at most twice eager's. In every fourth program autograd
+follows the inputs, and gradients are compared, too.
 
     BOLT_FUZZ_CASES=500 BOLT_FUZZ_SEED=1000 pytest tests/fuzz
 
@@ -21,15 +22,30 @@ CASES = int(os.environ.get("BOLT_FUZZ_CASES", 1 if "BOLT_FUZZ_SEED" in os.enviro
 PER_TEST = 10  # programs; names of tests should not depend on much
 
 
-def outcome(fn, tensors, numbers, which=0):
-    """What the caller sees: the result and the inputs afterwards, or the error's type."""
+def outcome(fn, tensors, numbers, which=0, differentiates=False):
+    """What the caller sees: the result, the inputs afterwards and their gradients, or the error's type."""
     random.seed(which)
+    leaves = [t.requires_grad_() for t in tensors] if differentiates else []
+    if differentiates:
+        tensors = [t * 1 for t in tensors]  # what autograd follows may be written, its leaves may not
     try:
-        return [fn(*tensors, *numbers), list(tensors)]
+        result = [fn(*tensors, *numbers), list(tensors)]
+        losses = [t.sum() for t in programs.tensors_in(result) if t.requires_grad]
+        if losses:
+            sum(losses).backward()
+        return [*result, [t.grad for t in leaves]]
     except Exception as error:
         if isinstance(error, torchbolt.exc.TorchboltError):
             raise
         return type(error)
+
+
+def detached(value):
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, dict):
+        return type(value)((k, detached(v)) for k, v in value.items())
+    return type(value)(map(detached, value)) if isinstance(value, (list, tuple)) else value
 
 
 def sharing(value):
@@ -43,23 +59,28 @@ def fault_of(seed, statements, result):
     eager, _ = programs.function_of(statements, result)
     theirs, _ = programs.function_of(statements, result)
     compiled = torchbolt.compile(theirs)
+    differentiates = seed % 4 == 3
     for which in (0, 1, 2, 3, 1):
         inputs, numbers = programs.inputs_of((seed, which)), programs.numbers_of((seed, which))
-        expected = outcome(eager, programs.copies(inputs), numbers, which)
-        exact = outcome(eager, programs.copies(inputs, torch.float64), numbers, which)
+        expected = outcome(eager, programs.copies(inputs), numbers, which, differentiates)
+        exact = outcome(eager, programs.copies(inputs, torch.float64), numbers, which, differentiates)
         try:
-            got = outcome(compiled, programs.copies(inputs), numbers, which)
+            got = outcome(compiled, programs.copies(inputs), numbers, which, differentiates)
         except Exception as error:
             return f"call {which}: {type(error).__name__}: {error}"
         if isinstance(expected, type) or isinstance(got, type):
             if got is not expected:
                 return f"call {which}: {got}, not {expected}"
             continue
-        # Rounding decides what these inputs lead to.
-        if isinstance(exact, type) or not programs.well_conditioned(expected, exact):
+        if isinstance(exact, type):
             continue
-        if compare.form(got) != compare.form(expected):
-            return f"call {which}: {compare.form(got)}\n  not {compare.form(expected)}"
+        forms = compare.form(got), compare.form(expected)
+        got, expected, exact = map(detached, (got, expected, exact))
+        # Rounding decides what these inputs lead to.
+        if not programs.well_conditioned(expected, exact):
+            continue
+        if forms[0] != forms[1]:
+            return f"call {which}: {forms[0]}\n  not {forms[1]}"
         if compare.exact_parts(got) != compare.exact_parts(expected):
             return f"call {which}: integers differ"
         if sharing(got) != sharing(expected):

@@ -427,6 +427,15 @@ def a_region_that_only_writes_what_autograd_follows(x, w, buffer):
     return buffer
 
 
+@ROWS(randn(4, 4, requires_grad=True), replays="gradients", grad=True, regions=2, ends=("is_nonzero",))
+def a_detached_tensor_beside_what_it_was_detached_from(x):
+    y = x * 1
+    detached = y.detach()
+    if y.sum() < 1000:
+        y = y + 1
+    return detached * 2, y * 2
+
+
 @ROWS(randn(4, 4, requires_grad=True), randn(4, requires_grad=True), replays="gradients", grad=True)
 def data_is_written_behind_the_back_of_autograd(x, w):
     y = x * w
