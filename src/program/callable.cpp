@@ -30,37 +30,32 @@ Compiled* self_of(PyObject* o) { return reinterpret_cast<Compiled*>(o); }
 /// What guards and the target are given: the target, then the arguments.
 class Roots {
  public:
-  Roots(const Compiled* self, PyObject* const* args, size_t total) : size(total + 1) {
-    if (size > kSmall) {
-      large_.resize(size);
-      data = large_.data();
+  Roots(const Compiled* self, PyObject* const* args, size_t total) : size_(total + 1) {
+    if (size_ > kSmall) {
+      large_.resize(size_);
+      data_ = large_.data();
     }
-    data[0] = self->target;
-    std::copy(args, args + total, data + 1);
+    data_[0] = self->target;
+    std::copy(args, args + total, data_ + 1);
     if (self->receiver && total && PyObject_TypeCheck(args[0], PyDescr_TYPE(self->receiver)))
-      if (PyObject* inner = observe::member_of(args[0], self->receiver)) data[1] = inner;
+      if (PyObject* inner = observe::member_of(args[0], self->receiver)) data_[1] = inner;
   }
   Roots(const Roots&) = delete;
-  PyObject* const* args() const { return data + 1; }
+
+  PyObject* const* data() const { return data_; }
+  PyObject* const* args() const { return data_ + 1; }
+  size_t size() const { return size_; }
 
  private:
   static constexpr size_t kSmall = 16;
   PyObject* small_[kSmall];
   std::vector<PyObject*> large_;
-
- public:
-  PyObject** data = small_;
-  const size_t size;
+  PyObject** data_ = small_;
+  size_t size_;
 };
 
 PyObject* call_target(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   return PyObject_Vectorcall(self->target, args, nargs, kwnames);
-}
-
-bool same_keywords(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  if (!a || !b) return (a ? PyTuple_GET_SIZE(a) : 0) == (b ? PyTuple_GET_SIZE(b) : 0);
-  return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
 /// The frames of a recipe as a run that stands at the instruction which ended the region.
@@ -163,13 +158,11 @@ struct Finding {
 };
 
 /// The entry of `site` that fits, moved to the front.
-std::shared_ptr<Entry> find_entry(Site& site, PyObject* const* roots, size_t count, size_t nargs,
-                                  PyObject* kwnames, guard::Found& found) {
+std::shared_ptr<Entry> find_entry(Site& site, const Given& given, guard::Found& found) {
   auto& entries = site.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     std::shared_ptr<Entry> entry = entries[i];
-    if (entry->nargs != nargs || !same_keywords(entry->kwnames.get(), kwnames)) continue;
-    if (!entry->guards->check(roots, count, found)) continue;
+    if (!has_form_of(given, *entry) || !entry->guards->check(given.roots, given.count, found)) continue;
     if (i > 0 && i < entries.size() && entries[i] == entry)
       std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
     return entry;
@@ -240,7 +233,7 @@ int64_t length_of(const Site& site) {
 
 /// True when the stance in force leaves a call that no entry fits to eager; with an exception set where it is
 /// an error.
-bool stance_forbids(Site& site, PyObject* const* roots, size_t count) {
+bool stance_forbids(const Site& site, const Given& given) {
   const bool error = Settings::get().error_on_recompile;
   if (stance() == Stance::standard && !error) return false;
   if (stance() == Stance::force_eager) return true;
@@ -249,7 +242,7 @@ bool stance_forbids(Site& site, PyObject* const* roots, size_t count) {
     set_exception("RecompileError",
                   std::string("torchbolt: nothing compiled fits this call and ") +
                       (error ? "config.error_on_recompile is set" : "the stance is fail_on_recompile") +
-                      ". The guard that failed: " + failed_guard(site, roots, count));
+                      ". The guard that failed: " + failed_guard(site, given));
   return true;
 }
 
@@ -276,8 +269,9 @@ PyObject* go_on(Compiled* self, Outcome at) {
       continue;
     }
     const std::vector<PyObject*> roots = observe::roots_of(*innermost);
+    const Given given{roots.data(), roots.size()};
     Finding finding(self);
-    if (auto entry = find_entry(site, roots.data(), roots.size(), 0, nullptr, finding.found)) {
+    if (auto entry = find_entry(site, given, finding.found)) {
       if (!settle(self, site, entry)) {
         interp::close_run(*innermost);
         return nullptr;
@@ -295,18 +289,18 @@ PyObject* go_on(Compiled* self, Outcome at) {
       if (at.frames) at = step(at.frames, 1);
     } else if (site.plain_instructions) {
       at = step_at(site, innermost);
-    } else if (stance_forbids(site, roots.data(), roots.size())) {
+    } else if (stance_forbids(site, given)) {
       if (!PyErr_Occurred()) return run_plainly(innermost);
       interp::close_run(*innermost);
       return nullptr;
-    } else if (is_full(self, site, roots.data(), roots.size())) {
+    } else if (is_full(self, site, given)) {
       if (PyErr_Occurred()) {
         interp::close_run(*innermost);
         return nullptr;
       }
       at = step(innermost, length_of(site));
     } else {
-      note_recompile(self, site, roots.data(), roots.size());
+      note_recompile(self, site, given);
       at = record_frames(self, site, innermost);
     }
   }
@@ -321,12 +315,12 @@ struct Answering {
   const bool before;
 };
 
-PyObject* compiled_call(PyObject* callable, PyObject* const* given, size_t nargsf, PyObject* kwnames) {
+PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t nargsf, PyObject* kwnames) {
   Compiled* self = self_of(callable);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
-  const Roots all(self, given, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
-  PyObject* const* roots = all.data;
-  PyObject* const* args = all.args();
+  const Roots roots(self, called_with, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const Given given{roots.data(), roots.size(), nargs, kwnames};
+  PyObject* const* args = roots.args();
   if (stance() == Stance::force_eager || Settings::get().disable)
     return call_target(self, args, nargs, kwnames);
   // Debuggers want to see every line, modes every operator.
@@ -343,7 +337,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* given, size_t nargs
   Outcome at;
   if (!site.entries.empty()) {
     Finding finding(self);
-    if (auto entry = find_entry(site, roots, all.size, nargs, kwnames, finding.found)) {
+    if (auto entry = find_entry(site, given, finding.found)) {
       if (!settle(self, site, entry)) return nullptr;
       if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
       try {
@@ -358,14 +352,14 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* given, size_t nargs
   const Answering answering(self->state->says_compiling);
   if (fits) return go_on(self, step(at.frames, 1));
   if (site.plain_instructions) return go_on(self, step_into(self, site, args, nargs, kwnames));
-  if (stance_forbids(site, roots, all.size))
+  if (stance_forbids(site, given))
     return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
-  if (is_full(self, site, roots, all.size)) {
+  if (is_full(self, site, given)) {
     if (PyErr_Occurred()) return nullptr;
     if (self->state->sites.empty()) return call_target(self, args, nargs, kwnames);
     return go_on(self, step_into(self, args, nargs, kwnames, length_of(site)));
   }
-  note_recompile(self, site, roots, all.size);
+  note_recompile(self, site, given);
   return go_on(self, record_call(self, args, nargs, kwnames));
 }
 
@@ -478,11 +472,9 @@ PyObject* compiled_recompiles(PyObject* o, PyObject*) {
 PyObject* compiled_guard_seconds(PyObject* o, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Compiled* self = self_of(o);
   const Roots roots(self, args, static_cast<size_t>(nargs) + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const Given given{roots.data(), roots.size(), static_cast<size_t>(nargs), kwnames};
   Finding finding(self);
-  auto find = [&] {
-    return find_entry(self->state->start, roots.data, roots.size, static_cast<size_t>(nargs), kwnames,
-                      finding.found);
-  };
+  auto find = [&] { return find_entry(self->state->start, given, finding.found); };
   if (!find()) Py_RETURN_NONE;
   // The median batch: others may use the machine too.
   constexpr int kBatches = 41, kTimes = 25;

@@ -119,6 +119,14 @@ struct Outcome {
   interp::Frame* frames = nullptr;  ///< a suspended run, owned
 };
 
+/// What guards are checked against: the target and the arguments of a call, or what lies in frames.
+struct Given {
+  PyObject* const* roots;
+  size_t count;
+  size_t nargs = 0;
+  PyObject* kwnames = nullptr;
+};
+
 /// What calls of this thread do where no entry fits, or at all.
 enum class Stance : uint8_t { standard, force_eager, eager_on_recompile, fail_on_recompile };
 Stance& stance();
@@ -132,13 +140,15 @@ Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
 /// Takes over what the background compilation of `entry` has come to by now. A failure takes the entry out of
 /// `site` and is reported like one in the foreground: false with an exception set in strict mode.
 bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry);
+/// As many arguments, with the same keywords.
+bool has_form_of(const Given& given, const Entry& entry);
 /// The guard that failed last, for messages.
-std::string failed_guard(Site& site, PyObject* const* roots, size_t count);
+std::string failed_guard(const Site& site, const Given& given);
 /// True when `site` shall not be recorded any more; says so once, or sets an exception where that is asked
-/// for. `roots` are those that no entry fitted.
-bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count);
+/// for. No entry fits what is given.
+bool is_full(Compiled* self, Site& site, const Given& given);
 /// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
-void note_recompile(Compiled* self, Site& site, PyObject* const* roots, size_t count);
+void note_recompile(Compiled* self, Site& site, const Given& given);
 
 // -- report.cpp
 

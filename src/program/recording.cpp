@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "compile.h"
+#include "guard/leaf.h"
 #include "program/backend.h"
 #include "program/background.h"
 #include "program/compiled.h"
@@ -508,13 +509,29 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
   return {};
 }
 
-std::string limit_message(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
+bool same_keywords(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (!a || !b) return (a ? PyTuple_GET_SIZE(a) : 0) == (b ? PyTuple_GET_SIZE(b) : 0);
+  return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+}
+
+/// The guard of an entry that does not hold.
+std::string why_not(const Entry& entry, const Given& given) {
+  if (entry.nargs != given.nargs)
+    return std::to_string(entry.nargs) + " positional arguments (now " + std::to_string(given.nargs) + ")";
+  auto names = [](PyObject* keywords) { return keywords ? guard::short_repr(keywords) : std::string("()"); };
+  if (!same_keywords(given.kwnames, entry.kwnames.get()))
+    return "keywords are " + names(entry.kwnames.get()) + " (now " + names(given.kwnames) + ")";
+  return entry.guards->explain_failure(given.roots, given.count);
+}
+
+std::string limit_message(Compiled* self, const Site& site, const Given& given) {
   std::string message = "torchbolt: " + name_of(self);
   if (site.entries.empty()) return message + " could not be compiled and now runs eagerly.";
   return message + " was compiled " + std::to_string(site.entries.size()) +
          " times (recompile_limit) and now runs eagerly where none of them fits. The last guard that "
          "failed: " +
-         failed_guard(site, roots, count) +
+         failed_guard(site, given) +
          "\nIf this value changes often, pass it as a tensor, or raise recompile_limit.";
 }
 
@@ -574,24 +591,28 @@ bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {
   return report_failure(self, failure);
 }
 
-void note_recompile(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
+void note_recompile(Compiled* self, Site& site, const Given& given) {
   if (site.entries.empty()) return;
   constexpr size_t kKept = 64;
   auto& kept = self->state->recompiles;
   if (kept.size() >= kKept) kept.erase(kept.begin());
-  kept.push_back({name_of(self), failed_guard(site, roots, count)});
+  kept.push_back({name_of(self), failed_guard(site, given)});
   log("recompiles", kept.back().where + " is recorded again, because " + kept.back().guard);
   if (!log_wanted("recompiles_verbose") && !log_wanted("recompiles", true)) return;
   for (size_t i = 1; i < site.entries.size(); ++i)
     log(log_wanted("recompiles", true) ? "recompiles" : "recompiles_verbose",
-        "  program " + std::to_string(i) + ": " + site.entries[i]->guards->explain_failure(roots, count));
+        "  program " + std::to_string(i) + ": " + why_not(*site.entries[i], given));
 }
 
-std::string failed_guard(Site& site, PyObject* const* roots, size_t count) {
-  return site.entries.empty() ? "" : site.entries.front()->guards->explain_failure(roots, count);
+bool has_form_of(const Given& given, const Entry& entry) {
+  return given.nargs == entry.nargs && same_keywords(given.kwnames, entry.kwnames.get());
 }
 
-bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
+std::string failed_guard(const Site& site, const Given& given) {
+  return site.entries.empty() ? "" : why_not(*site.entries.front(), given);
+}
+
+bool is_full(Compiled* self, Site& site, const Given& given) {
   const Settings& settings = Settings::get();
   const int64_t limit =
       self->options->recompile_limit ? self->options->recompile_limit : settings.recompile_limit.load();
@@ -602,10 +623,10 @@ bool is_full(Compiled* self, Site& site, PyObject* const* roots, size_t count) {
   if (!full && site.hopeless < kHopeless) return false;
   ++Stats::get().eager_fallbacks;
   if (full && (self->options->fullgraph || settings.fail_on_recompile_limit_hit)) {
-    set_exception("FailOnRecompileLimitHit", limit_message(self, site, roots, count));
+    set_exception("FailOnRecompileLimitHit", limit_message(self, site, given));
     return true;
   }
-  if (!std::exchange(site.warned, true)) warn(PyExc_RuntimeWarning, limit_message(self, site, roots, count));
+  if (!std::exchange(site.warned, true)) warn(PyExc_RuntimeWarning, limit_message(self, site, given));
   return true;
 }
 
