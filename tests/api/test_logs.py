@@ -127,3 +127,19 @@ def test_recompiles_of_a_callable():
         compiled(torch.ones(2), 2), compiled(torch.ones(2), 3)
     (again,) = torchbolt.api.compiled_of(compiled)._recompiles()
     assert "k == 2 (now 3)" in again["guard"]
+
+
+@pytest.mark.parametrize(
+    "again, why",
+    [
+        (lambda f, x: f(x, x), "1 positional arguments (now 2)"),
+        (lambda f, x: f(x, b=1), "keywords are () (now ('b',))"),
+    ],
+)
+def test_calls_of_another_form_say_so(again, why):
+    compiled = torchbolt.compile(lambda x, *more, **named: x + len(more) + len(named))
+    x = torch.ones(2)
+    compiled(x)
+    assert again(compiled, x).tolist() == [2, 2]
+    (recompiled,) = torchbolt.api.compiled_of(compiled)._recompiles()
+    assert recompiled["guard"] == why
