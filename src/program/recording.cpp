@@ -66,9 +66,7 @@ bool raise_given_up(const Entry& entry) {
 /// Joins the observer of Python with the recorder of operators.
 class Bridge final : public observe::RecorderHooks {
  public:
-  Bridge(const Options& options, const guard::Differences& changed) : options_(options), changed_(changed) {
-    recorder.comes_from_outside = [this](const at::Tensor& t) { return slot_of(t) >= 0; };
-  }
+  Bridge(const Options& options, const guard::Differences& changed) : options_(options), changed_(changed) {}
 
   void input(PyObject* tensor, int slot, const guard::Source& source,
              const std::vector<std::string>& names) override {

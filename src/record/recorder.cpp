@@ -286,11 +286,13 @@ TensorId Recorder::tensor_id(const at::Tensor& t, Use use, int entry) {
   if (use == Use::itself)
     return id && owners_[static_cast<size_t>(*id)] == t.unsafeGetTensorImpl() ? *id : add_tensor(t, -1);
   if (id) return *id;
-  if (use == Use::value && is_plain(t) && !(comes_from_outside && comes_from_outside(t))) {
-    // What autograd saved comes back as another object on the same memory.
+  if (use == Use::value && is_plain(t)) {
+    // What autograd saved comes back as another object on the same memory. A detached tensor is none of what
+    // it was detached from.
     const bool known = storages_.find(t.storage().unsafeGetStorageImpl());
     for (size_t i = tape_.tensors.size(); known && i-- > 0;)
-      if (tape_.tensors[i].plain && matches(tape_.tensors[i], t)) {
+      if (tape_.tensors[i].plain && matches(tape_.tensors[i], t) &&
+          owners_[i]->requires_grad() == t.requires_grad()) {
         ids_[t.unsafeGetTensorImpl()] = static_cast<TensorId>(i);
         keep_impls_.emplace_back(t.getIntrusivePtr());
         return static_cast<TensorId>(i);

@@ -96,8 +96,6 @@ class Recorder {
   /// Why the tape cannot be compiled although it can be replayed ("" = it can).
   const std::string& obstacle() const { return obstacle_; }
 
-  /// Is it an input, whatever else shares its memory? May be empty: it is not known.
-  std::function<bool(const at::Tensor&)> comes_from_outside;
   /// Operators may be given torch.SymInts (record/symint.h).
   bool follows_sizes = false;
   /// Symbols of numbers that were taken out of a tensor: an argument is that tensor's element.
