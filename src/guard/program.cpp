@@ -47,6 +47,8 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
     while (source->parent) source = source->parent;
     return group_of.count(source) ? group_of[source] : 0;
   };
+  // Those kept from here on are for this program's own comparisons.
+  given_ = static_cast<size_t>(tree_->registers());
   for (const Apart& apart : tree_->apart) {
     std::set<size_t> groups;
     for (const auto* places : {&apart.each, &apart.others})
@@ -57,7 +59,6 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
       }
     apart_groups_.emplace_back(groups.begin(), groups.end());
   }
-  given_ = static_cast<size_t>(tree_->registers());
   for (Source* source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
       if (assumption.other) {

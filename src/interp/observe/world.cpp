@@ -312,9 +312,10 @@ void World::read_length(PyObject* object) {
   Known* known = find(object);
   if (!known) return;
   PyObject* contents = known->before ? known->before.get() : object;
-  if (known->keys)
-    return static_cast<void>(
-        guard_keys(contents, *known->source));  // which of those written were there before
+  if (known->keys) {  // which of those written were there before
+    guard_keys(contents, *known->source);
+    return;
+  }
   if (known->source->access == Access::constant && PyTuple_Check(object)) return;
   known->source->assume(Check::length, nullptr, PyObject_Length(contents));
 }
