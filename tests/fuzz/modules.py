@@ -14,7 +14,6 @@ import collections
 import copy
 import enum
 import itertools
-import linecache
 import random
 import sys
 import types
@@ -307,10 +306,8 @@ class World:
         # dataclasses looks its module up.
         sys.modules["random_module"] = types.ModuleType("random_module")
         self.space = vars(sys.modules["random_module"])
-        file = f"<random module {hash(source)}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         with default_dtype(dtype):
-            exec(compile(source, file, "exec"), self.space)
+            programs.execute(source, "module", self.space)
             self.space["model"] = self.space["m"] = self.space["Model"]()
         # Events go to the module itself, calls to what was made of it.
         self.call = wrap(self.space["m"])
@@ -404,33 +401,19 @@ def plain(value, seen=None):
     return type(value).__name__
 
 
-class Module:
+class Module(programs.Growing):
     """A module under construction, the calls of it and what happens before each."""
 
     def __init__(self, seed, length):
-        self.seed, self.random = seed, random.Random(f"module {seed}")
-        self.names = ["x", "y"]
-        self.statements = [self.random.choice(("y = x * 0.5 if y is None else y", "y = x if y is None else y + 1"))]
-        self.result = "x"
+        super().__init__(f"module {seed}", ["x", "y"], [])
+        self.seed = seed
+        self.statements.append(self.random.choice(("y = x * 0.5 if y is None else y", "y = x if y is None else y + 1")))
         self.first_calls = [(self.random.choice(CALLS[:6]), self.random.choice(GRADIENTS)) for _ in range(3)]
-        for _ in range(8 * length):
-            if len(self.statements) > length:
-                break
-            self.grow()
-        for _ in range(8):
-            result = self.fill(self.random.choice(RETURNS))
-            if self.runs(self.statements, result):
-                self.result = result
-                break
+        self.build(1 + length, RETURNS)
         calls = [("pass", *call) for call in self.first_calls]
         for _ in range(7):
             calls.append((self.random.choice(BETWEEN), self.random.choice(CALLS), self.random.choice(GRADIENTS)))
         self.calls = calls
-
-    def fill(self, template, name=""):
-        pick = lambda: self.names[max(self.random.randrange(len(self.names)) for _ in range(2))]
-        constant = self.random.choice((0.5, 2, -1.5, 3, 0.25))
-        return template.format(x=pick(), y=pick(), z=pick(), c=constant, n=name)
 
     def grow(self):
         name = f"v{len(self.statements)}"
@@ -449,10 +432,7 @@ class Module:
             text = f"{name} = {text}" if makes else text
         if text.startswith("global") and any("SCALE" in s for s in self.statements):
             return
-        result = [*self.names, name] if makes else self.names
-        if self.runs([*self.statements, text], f"({', '.join(result)},)"):
-            self.statements.append(text)
-            self.names = result
+        self.add(text, name if makes else None)
 
     def runs(self, statements, result):
         source = source_of(statements, result, self.seed)

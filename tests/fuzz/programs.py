@@ -144,14 +144,19 @@ RETURNS = (
 )
 
 
+def execute(source, what, space):
+    """Runs `source` in `space`, with its lines known to tracebacks and inspect."""
+    file = f"<random {what} {hash(source)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    exec(compile(source, file, "exec"), space)
+
+
 def function_of(statements, result, name="program"):
     """(function, source)"""
     body = "\n".join(f"    {s}" for s in statements)
     source = f"def {name}(a, b, c, n, k):\n{body}\n    return {result}\n"
-    file = f"<random program {hash(source)}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     space = {"torch": torch, "F": F, "random": random}
-    exec(compile(source, file, "exec"), space)
+    execute(source, "program", space)
     return space[name], source
 
 
@@ -184,21 +189,22 @@ def copies(tensors, dtype=None):
     return [torch.empty_strided(t.shape, t.stride(), dtype=dtype or t.dtype).copy_(t) for t in tensors]
 
 
-class Program:
-    """A function under construction: its statements and the names of its tensors."""
+class Growing:
+    """What is under construction: its statements, the names of its tensors, and what it returns. Who derives from it says
+    how it grows by a statement and whether statements run."""
 
-    def __init__(self, seed, length):
+    def __init__(self, seed, names, statements):
         self.random = random.Random(seed)
-        self.inputs, self.numbers = inputs_of((seed, 0)), numbers_of((seed, 0))
-        self.names = ["a", "b", "c"]
-        self.statements = []
-        self.result = "a"
+        self.names, self.statements = names, statements
+        self.result = names[0]
+
+    def build(self, length, returns):
         for _ in range(8 * length):
-            if len(self.statements) == length:
+            if len(self.statements) >= length:
                 break
             self.grow()
         for _ in range(8):
-            result = self.fill(self.random.choice(RETURNS))
+            result = self.fill(self.random.choice(returns))
             if self.runs(self.statements, result):
                 self.result = result
                 break
@@ -207,6 +213,22 @@ class Program:
         pick = lambda: self.names[max(self.random.randrange(len(self.names)) for _ in range(2))]
         constant = self.random.choice((0.5, 2, -1.5, 3, 0.25))
         return template.format(x=pick(), y=pick(), z=pick(), c=constant, n=name)
+
+    def add(self, statement, name=None):
+        """Keeps a statement, which makes `name`, if it runs."""
+        names = [*self.names, name] if name else self.names
+        if self.runs([*self.statements, statement], f"({', '.join(names)},)"):
+            self.statements.append(statement)
+            self.names = names
+
+
+class Program(Growing):
+    """A function under construction."""
+
+    def __init__(self, seed, length):
+        super().__init__(seed, ["a", "b", "c"], [])
+        self.inputs, self.numbers = inputs_of((seed, 0)), numbers_of((seed, 0))
+        self.build(length, RETURNS)
 
     def grow(self):
         name = f"v{len(self.statements)}"
@@ -218,10 +240,7 @@ class Program:
         makes = family is not IN_PLACE
         is_whole = family in (BREAKS, PYTHON, IN_PLACE, NUMBER_STATEMENTS)
         statement = text if is_whole else f"{name} = {text}"
-        result = [*self.names, name] if makes else self.names
-        if self.runs([*self.statements, statement], f"({', '.join(result)},)"):
-            self.statements.append(statement)
-            self.names = result
+        self.add(statement, name if makes else None)
 
     def runs(self, statements, result):
         """Without an error, and the same in float64 up to rounding, for every value it has."""

@@ -12,13 +12,10 @@ import torch
 from test_random_programs import CASES, FIRST, sharing
 
 import torchbolt
+from bench import compare
 
 PER_TEST = 10
 MODULES = -(-CASES // 3)  # each is called ten times
-
-
-def facts(t):
-    return type(t), t.dtype, tuple(t.shape), t.stride(), t.requires_grad, t.is_inference()
 
 
 def place_in_graph(t):
@@ -35,8 +32,9 @@ def leaf_fault(got, want, exact):
         return None if type(got) is type(want) and got == want else f"{got!r}, not {want!r}"
     if not isinstance(got, torch.Tensor):
         return f"{got!r}, not a tensor"
-    if facts(got) != facts(want):
-        return f"{facts(got)}, not {facts(want)}"
+    forms = [(compare.form(t), t.is_inference()) for t in (got, want)]
+    if forms[0] != forms[1]:
+        return f"{forms[0]}, not {forms[1]}"
     if place_in_graph(want) and place_in_graph(got) != place_in_graph(want):
         return f"{place_in_graph(got)}, not {place_in_graph(want)}: no grad_fn, a leaf"
     got, want, exact = (t.detach().double() for t in (got, want, exact))
