@@ -185,11 +185,17 @@ class Builder {
     for (size_t i = 0; i < space_.atoms.size(); ++i)
       if (atoms >> i & 1) count *= space_.atoms[i].size;
     DType t = list_[x].dtype;
-    switch (op) {
-      case ReduceOp::Sum: return list_.op(S::mul, {x, list_.cast(t, list_.index(count))});
-      case ReduceOp::Prod: return list_.op(S::pow, {x, list_.cast(t, list_.index(count))});
-      default: return x;  // of an argmax too: its one dimension is a single atom
-    }
+    ExprId all = x;  // of an argmax too: its one dimension is a single atom
+    if (op == ReduceOp::Sum || op == ReduceOp::Prod)
+      all = list_.op(op == ReduceOp::Sum ? S::mul : S::pow, {x, list_.cast(t, list_.index(count))});
+    if (lower_bound(count) > 0) return all;
+    // Eager refuses the maximum of nothing, but not all that is made of one.
+    const bool none_is_one = op == ReduceOp::Prod || op == ReduceOp::All;
+    if (op != ReduceOp::Sum && op != ReduceOp::Any && !none_is_one) return all;
+    const ExprId none = constant(t, none_is_one ? 1 : 0);
+    if (count.is_const()) return none;
+    return list_.op(S::where,
+                    {list_.op(S::eq, {list_.index(count), list_.integer(DType::I64, 0)}), none, all});
   }
 
   // ---- creation ----

@@ -77,8 +77,18 @@ class Finisher {
     return !in_.acc || acc_order(a.symbol) + 1 == acc_order(b.symbol);
   }
 
+  /// Reduced, but nothing is: a constant was. Its size would be how often results are stored, none for 0.
+  bool is_pointless(size_t atom) const {
+    if (!(space_.reduced >> atom & 1)) return false;
+    for (size_t i = 0; i < draft_.exprs.size(); ++i)
+      if (used_[i] && ((draft_.exprs[i].dims | draft_.exprs[i].reduce_dims) >> atom & 1)) return false;
+    return std::none_of(draft_.stores.begin(), draft_.stores.end(),
+                        [&](const Store& s) { return space_.mask(s.index) >> atom & 1; });
+  }
+
   void merge_atoms() {
     merged_.assign(space_.atoms.size(), false);
+    for (size_t a = 0; a < space_.atoms.size(); ++a) merged_[a] = !in_.acc && is_pointless(a);
     for (bool again = true; again;) {
       again = false;
       for (size_t a = 0; a < space_.atoms.size() && !again; ++a)

@@ -17,6 +17,10 @@ CASES = {
     "all": lambda x: (x > 0).all(),
     "any": lambda x: (x > 0).any(0),
     "prod": lambda x: x.prod(0) + 1,
+    # Rows of one vector that all of a kernel's accumulators see at once.
+    "logsumexp over none": lambda x: x.repeat(1, 2).logsumexp(0),
+    "sums over none": lambda x: (x.repeat(1, 2).exp().sum(0).log() + 1, (x + 1).amax(1)),
+    "softmax over none": lambda x: x.repeat(1, 2).softmax(0),
     "mean": lambda x: x.mean(),
     "softmax": lambda x: x.softmax(-1),
     "layer_norm": lambda x: F.layer_norm(x, (4,)),
@@ -42,3 +46,26 @@ def test_as_eager(name):
     compiled = torchbolt.compile(fn)
     for _ in range(3):
         torch.testing.assert_close(compiled(x), fn(x), equal_nan=True)
+
+
+CONSTANTS = {
+    "any": lambda x: torch.ones_like(x).bool().any(0),
+    "all": lambda x: torch.zeros_like(x).bool().all(0),
+    "sum": lambda x: torch.full_like(x, float("inf")).sum(0),
+    "prod": lambda x: torch.full_like(x, 2.0).prod(0),
+    "rows": lambda x: torch.full_like(x, 3).sum(1),
+    "mean": lambda x: torch.full_like(x, 3).mean(),
+    "amax": lambda x: torch.full_like(x, 3).amax(1),
+    "logsumexp": lambda x: torch.full_like(x, 3).logsumexp(0),
+    "beside x": lambda x: (torch.full_like(x, 3).sum(0), x.sum(0)),
+    "expanded": lambda x: torch.full_like(x, 3).expand(3, *x.shape).sum((0, 1)),
+}
+
+
+@pytest.mark.parametrize("dynamic", (None, True))
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_of_no_rows_are_reduced_as_eager_does(name, dynamic):
+    compiled = torchbolt.compile(CONSTANTS[name], dynamic=dynamic)
+    for rows in (0, 3, 0, 5, 4, 0, 1):
+        x = torch.randn(rows, 6)
+        torch.testing.assert_close(compiled(x), CONSTANTS[name](x), equal_nan=True)

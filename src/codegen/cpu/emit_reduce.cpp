@@ -137,7 +137,8 @@ int Emitter::accumulators_per_vector(int dim) const {
                           ? open_[static_cast<size_t>(s_.vec_dim)].count
                           : 1;
   const int wanted = vectors >= 4 ? 2 : 4;
-  return static_cast<int>(std::min<int64_t>(wanted, n.value_or(wanted)));
+  return static_cast<int>(
+      std::clamp<int64_t>(n.value_or(wanted), 1, wanted));  // also of a dimension of size 0
 }
 
 Emitter::Accumulator Emitter::make_accumulator(ExprId id) {
