@@ -1,6 +1,7 @@
 """What a program leaves behind: changed arguments, containers, globals and objects; what its results are made of."""
 
 import collections
+import contextvars
 import dataclasses
 import typing
 
@@ -499,6 +500,52 @@ def test_layers_that_become_one_are_counted_once():
     model[1] = model[0]
     compiled(torch.ones(2))
     assert model[0].calls == 3
+
+
+def test_what_a_token_gives_back_is_of_the_call():
+    variable, other = contextvars.ContextVar("variable", default=2), contextvars.ContextVar("other")
+
+    def set_and_reset(x):
+        token, unset = variable.set(5), other.set(1)
+        inner = variable.set(x.shape[0])
+        y = x * variable.get()
+        variable.reset(inner)
+        y = y + variable.get()
+        variable.reset(token)
+        other.reset(unset)
+        return y * variable.get()
+
+    def run():
+        values = []
+        compiled = torchbolt.compile(set_and_reset)
+        for value in (2, 3, 3):
+            variable.set(value)
+            values.append((compiled(torch.ones(2)).tolist(), variable.get(), other.get(None)))
+        return values
+
+    assert contextvars.copy_context().run(run) == [([14.0] * 2, 2, None), ([21.0] * 2, 3, None), ([21.0] * 2, 3, None)]
+
+
+def test_set_to_what_it_was_and_reset_in_part():
+    variable = contextvars.ContextVar("variable", default=2)
+
+    def nested(x):
+        outer = variable.set(2)
+        inner = variable.set(7)
+        y = x * variable.get()
+        variable.reset(inner)
+        y = y + variable.get()
+        variable.reset(outer)
+        return y + variable.get()
+
+    def run():
+        compiled, values = torchbolt.compile(nested), []
+        for value in (2, 3, 2):
+            variable.set(value)
+            values.append((compiled(torch.ones(1)).item(), variable.get()))
+        return values
+
+    assert contextvars.copy_context().run(run) == [(11.0, 2), (12.0, 3), (11.0, 2)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -286,10 +286,12 @@ int Rebuilder::token_value(PyObject* object) {
   PyRef variable = PyRef::steal(PyObject_GetAttrString(object, "var"));
   PyRef old = PyRef::steal(PyObject_GetAttrString(object, "old_value"));
   PyObject* now = variable ? guard::context_value(variable.get()) : nullptr;
-  for (const auto& [written, before] : world_.written_context) {
-    bool first =
-        old && (old.get() == before.get() || std::string(Py_TYPE(old.get())->tp_name) == "Token.MISSING");
-    if (written.get() != variable.get() || !now || now == before.get() || !first) continue;
+  for (const WrittenContext& written : world_.written_context) {
+    PyObject* before = written.before.get();
+    bool first = old && (old.get() == before || std::string(Py_TYPE(old.get())->tp_name) == "Token.MISSING");
+    if (written.variable.get() != variable.get() || !now || now == before || !first ||
+        written.set_to_what_it_was)
+      continue;
     tokens_.insert(variable.get());
     int target = value(variable.get()), inside = value(now);
     return add(Make::set_context, nullptr, 0, {target, inside});
@@ -599,9 +601,9 @@ void Rebuilder::effects() {
     int target = value(object), inside = value(now);
     recipe.effects.push_back({Effect::set_field, target, -1, inside, written.offset, {}});
   }
-  for (const auto& [variable, before] : world_.written_context) {
+  for (const auto& [variable, before, restored, _] : world_.written_context) {
+    if (restored || tokens_.count(variable.get())) continue;
     PyObject* now = guard::context_value(variable.get());
-    if (tokens_.count(variable.get())) continue;
     if (!now) fail(variable.get(), "is left unset by the region");
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});

@@ -487,10 +487,16 @@ PyObject* context_get(const Call& c) {
   return Py_XNewRef(c.recording.world.context_value(c.args[0]));
 }
 
-/// Unset again by the end of the region (`try: token = v.set(x) ... finally: v.reset(token)`), it is no
-/// effect.
 PyObject* context_set(const Call& c) {
   if (c.nargs && PyContextVar_CheckExact(c.args[0])) c.recording.world.about_to_set_context(c.args[0]);
+  return nullptr;
+}
+
+/// Reset by the end of the region (`try: token = v.set(x) ... finally: v.reset(token)`), it is no effect.
+PyObject* context_reset(const Call& c) {
+  if (c.nargs == 2 && PyContextVar_CheckExact(c.args[0]) &&
+      !c.recording.world.about_to_reset_context(c.args[0], c.args[1]))
+    c.recording.end_here(c.frame, "a context variable gets back what the region does not know");
   return nullptr;
 }
 
@@ -560,7 +566,7 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"call.weakref.ReferenceType", referent},
     {"call.weakref.KeyedRef", referent},
     {"_contextvars.ContextVar.set", context_set},
-    {"_contextvars.ContextVar.reset", context_set},
+    {"_contextvars.ContextVar.reset", context_reset},
 };
 
 }  // namespace

@@ -286,8 +286,8 @@ PyObject* World::context_value(PyObject* variable) {
   PyObject* value = guard::context_value(variable);
   Known* known = find(variable);
   if (!known) return value;
-  for (const auto& [written, before] : written_context)
-    if (written.get() == variable) return value;
+  for (const WrittenContext& written : written_context)
+    if (written.variable.get() == variable && !written.restored) return value;
   Source* place = tree->child(known->source, Access::context_var);
   if (value)
     reached(value, place);
@@ -526,9 +526,30 @@ bool World::is_untouched() const {
 }
 
 void World::about_to_set_context(PyObject* variable) {
-  for (const auto& written : written_context)
-    if (written.first.get() == variable) return;
-  written_context.emplace_back(PyRef::share(variable), PyRef::share(guard::context_value(variable)));
+  PyObject* now = guard::context_value(variable);
+  for (WrittenContext& written : written_context)
+    if (written.variable.get() == variable) {
+      written.set_to_what_it_was |= !written.restored && now == written.before.get();
+      written.restored = false;
+      return;
+    }
+  written_context.push_back({PyRef::share(variable), PyRef::share(now)});
+}
+
+bool World::about_to_reset_context(PyObject* variable, PyObject* token) {
+  if (find(token)) return false;
+  PyRef old = PyRef::steal(PyObject_GetAttrString(token, "old_value"));
+  if (!old) return PyErr_Clear(), false;
+  const bool was_unset = std::string_view(Py_TYPE(old.get())->tp_name) == "Token.MISSING";
+  for (WrittenContext& written : written_context) {
+    if (written.variable.get() != variable) continue;
+    // With a default, a variable that is not set holds something too.
+    const bool first = was_unset || old.get() == written.before.get();
+    if (first && written.set_to_what_it_was) return false;
+    written.restored = first;
+    return true;
+  }
+  return false;
 }
 
 void World::about_to_write_field(PyObject* object, Py_ssize_t offset) {

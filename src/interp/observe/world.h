@@ -44,6 +44,13 @@ struct Known {
   bool lazy = false;        ///< a number whose value nothing has read yet: only its type is guarded
 };
 
+/// A context variable that the run set.
+struct WrittenContext {
+  PyRef variable, before;  ///< before: what it held, may be null
+  bool restored = false;   ///< by its first token: it holds what every call finds there
+  bool set_to_what_it_was = false;
+};
+
 /// A slot (`__slots__`, C member) of a known object that the run wrote.
 struct WrittenField {
   PyRef object;
@@ -235,6 +242,8 @@ class World {
   /// Not of a slot that cannot be written.
   void about_to_write_field(PyObject* object, Py_ssize_t offset);
   void about_to_set_context(PyObject* variable);
+  /// False: what the token gives back cannot be told apart from what the run put there.
+  bool about_to_reset_context(PyObject* variable, PyObject* token);
 
   /// Did the run change nothing that was there before it?
   bool is_untouched() const;
@@ -251,7 +260,7 @@ class World {
   bool asked_gradients = false;    ///< which tensors require gradients, or what autograd keeps of them
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
-  std::vector<std::pair<PyRef, PyRef>> written_context;  ///< variable, value before (may be null)
+  std::vector<WrittenContext> written_context;
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
   guard::Numbers numbers;
   std::vector<SizeValue> number_sizes;       ///< what the steps that are sizes were, in order
