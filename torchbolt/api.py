@@ -112,10 +112,7 @@ def _compile_module(model, opts):
     cls = type(model)
     if hasattr(cls, "_torchbolt_options"):  # compiled before: compile what is inside anew
         model, cls = model._torchbolt_original, cls._torchbolt_class
-    key = (cls, opts)
-    sub = _classes.get(key)
-    if sub is None:
-        sub = _classes[key] = _compiled_class(cls, opts)
+    sub = _compiled_class(cls, opts)
     # One state, two objects: the compiled module is the original seen through a subclass whose __call__ is compiled,
     # and runs with the original as `self`.
     wrapper = object.__new__(sub)
@@ -124,10 +121,54 @@ def _compile_module(model, opts):
     return wrapper
 
 
+class _OfOriginal:
+    """A method of the user's class, read from a compiled module: bound to the original, whose class is the user's."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __get__(self, module, cls):
+        return getattr(cls._torchbolt_class if module is None else module._torchbolt_original, self.name)
+
+
+class _PropertyOfOriginal(_OfOriginal):
+    def __set__(self, module, value):
+        setattr(module._torchbolt_original, self.name, value)
+
+    def __delete__(self, module):
+        delattr(module._torchbolt_original, self.name)
+
+
+def _of_original(cls):
+    """What compiled modules of a class leave to the original. nn.Module's own methods are not among them: train() gives
+    the compiled module back."""
+    theirs = {}
+    for base in reversed(cls.__mro__[: cls.__mro__.index(torch.nn.Module)]):
+        for name, value in vars(base).items():
+            if name.startswith("__") and name.endswith("__"):
+                continue
+            if isinstance(value, (types.FunctionType, classmethod)):
+                theirs[name] = _OfOriginal(name)
+            elif isinstance(value, property):
+                theirs[name] = _PropertyOfOriginal(name)
+            else:
+                theirs.pop(name, None)
+    return {name: each for name, each in theirs.items() if not hasattr(torch.nn.Module, name)}
+
+
 class _CompiledModule:
     """What the classes of compiled modules have before the user's class: neither notices the other."""
 
     __slots__ = ()
+
+    @property
+    def __class__(self):
+        return type(self)
+
+    @__class__.setter
+    def __class__(self, cls):
+        self._torchbolt_original.__class__ = cls
+        object.__dict__["__class__"].__set__(self, _compiled_class(cls, self._torchbolt_options))
 
     def __init_subclass__(cls):  # the user's own, which may keep a register of classes, is not for this one
         pass
@@ -142,20 +183,31 @@ class _CompiledModule:
         return _compile_module(copy.copy(self._torchbolt_original), self._torchbolt_options)
 
 
+class _WithOriginal(_CompiledModule):
+    """The original is in a slot, because the dict is the original's too. The slot is here and not in each class: Python
+    lets objects change only to classes of the same layout."""
+
+    __slots__ = ("_torchbolt_original",)
+
+
 def _compiled_class(cls, opts):
-    sub = type(
-        cls.__name__,
-        (_CompiledModule, cls),
-        {
-            "__module__": cls.__module__,
-            "__qualname__": cls.__qualname__,
-            "__doc__": cls.__doc__,
-            # Not in the dict, which is the original's too.
-            "__slots__": ("_torchbolt_original",),
-            "_torchbolt_options": opts,
-            "_torchbolt_class": cls,
-        },
-    )
+    sub = _classes.get((cls, opts))
+    if sub is not None:
+        return sub
+    own = {
+        **_of_original(cls),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__slots__": (),
+        "_torchbolt_options": opts,
+        "_torchbolt_class": cls,
+    }
+    try:
+        sub = type(cls.__name__, (_WithOriginal, cls), own)
+    except TypeError:  # the user's class has slots too
+        sub = type(cls.__name__, (_CompiledModule, cls), {**own, "__slots__": _WithOriginal.__slots__})
+    _classes[cls, opts] = sub
     sub.__call__ = _compiled(cls.__call__, opts, receiver=sub._torchbolt_original)
     return sub
 

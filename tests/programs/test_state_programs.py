@@ -548,6 +548,49 @@ def test_set_to_what_it_was_and_reset_in_part():
     assert contextvars.copy_context().run(run) == [(11.0, 2), (12.0, 3), (11.0, 2)]
 
 
+class Deep(torch.nn.Linear):
+    calls = 0
+    gain = 1.0
+
+    def forward(self, x):
+        return super().forward(x) * self.gain
+
+    @classmethod
+    def counted(cls):
+        cls.calls += 1
+        return cls
+
+    @property
+    def half(self):
+        return self.gain / 2
+
+    @half.setter
+    def half(self, value):
+        self.gain = value * 2
+
+
+def test_methods_of_a_compiled_module_are_the_modules():
+    model = Deep(2, 2)
+    compiled, x = torchbolt.compile(model), torch.ones(1, 2)
+    assert compiled.counted() is Deep and Deep.calls == 1
+    compiled.half = 2.0
+    assert model.gain == 4.0 and compiled.half == 2.0
+    assert torch.equal(compiled(x), model(x)) and torch.equal(compiled.forward(x), model(x))
+    assert compiled.train() is compiled and isinstance(compiled, Deep)
+
+
+def test_a_compiled_module_changes_its_class():
+    model = Deep(2, 2)
+    compiled, x = torchbolt.compile(model), torch.ones(1, 2)
+    compiled(x)
+    compiled.__class__ = type("Deeper", (Deep,), {"gain": 3.0})
+    assert type(model).__name__ == "Deeper" and isinstance(compiled, type(model))
+    assert torch.equal(compiled(x), torch.nn.functional.linear(x, model.weight, model.bias) * 3)
+    model.__class__ = Deep
+    assert torch.equal(compiled(x), torch.nn.functional.linear(x, model.weight, model.bias))
+    assert compiled.counted() is Deep
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_state_programs(row):
     row.check()
