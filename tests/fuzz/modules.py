@@ -17,21 +17,27 @@ import itertools
 import random
 import sys
 import types
+import weakref
+import zlib
 
 import programs
 import torch
 
 # A world is this source run once: what is in it belongs to one twin alone.
 MODULE = '''
-import bisect, collections, contextlib, copy, dataclasses, enum, functools, heapq, itertools, math, operator, random
+import bisect, collections, contextlib, contextvars, copy, dataclasses, enum, functools, heapq, itertools, math, operator
+import random, threading, types, weakref
 from typing import NamedTuple, Optional
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize
 
 SCALE = 1.5
 TABLE = {{"a": 1, "b": 0.25}}
 LOG = []
+HANDLES = []
+VARIABLE = contextvars.ContextVar("VARIABLE", default=2)
 
 def values(*sizes):
     """Values that float32 and float64 share."""
@@ -92,6 +98,87 @@ class Watched:
         return isinstance(other, Watched) and other.limit == self.limit
     __hash__ = None
 
+class Ring:
+    """A container of the user's own."""
+    def __init__(self, *items):
+        self.items, self.reads = list(items), 0
+    def __iter__(self):
+        self.reads += 1
+        yield from self.items
+    def __contains__(self, item):
+        return item in self.items
+    def __bool__(self):
+        return len(self.items) > 1
+    def __setitem__(self, i, item):
+        self.items[i % len(self.items)] = item
+    def __delattr__(self, name):
+        self.items.append(len(name))
+        super().__delattr__(name)
+
+class Bag(dict):
+    def __missing__(self, key):
+        self[key] = len(self)
+        return self[key]
+
+class Stack(list):
+    top = 0
+    def push(self, item):
+        self.append(item)
+        self.top += 1
+        return self
+
+class Clamped:
+    """A descriptor."""
+    def __set_name__(self, owner, name):
+        self.name = "_" + name
+    def __get__(self, owner, cls):
+        return self if owner is None else owner.__dict__.get(self.name, 1)
+    def __set__(self, owner, value):
+        owner.__dict__[self.name] = min(value, 4)
+
+class Halve(nn.Module):
+    def forward(self, w):
+        return w * 0.5
+
+class Trained(nn.Module):
+    """What a step of an optimizer, another mode and a state of its own change."""
+    def __init__(self):
+        super().__init__()
+        self.bn, self.drop = nn.BatchNorm1d(8), nn.Dropout(0.0)
+        self.extra = nn.ParameterList([values(8), values(8) + 1])
+        self.by = nn.ParameterDict({{"a": values(8)}})
+        self.seq = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        self.emb = nn.Embedding(5, 8)
+        with torch.no_grad():
+            for p in [*self.seq.parameters(), *self.emb.parameters()]:
+                p.copy_(values(*p.shape))
+    def forward(self, t):
+        return self.drop(self.seq(t)) + self.extra[0]
+
+def in_a_thread(f, *args):
+    got = []
+    thread = threading.Thread(target=lambda: got.append(f(*args)))
+    thread.start()
+    thread.join()
+    return got[0]
+
+def inspect_keys(module):
+    return [name for name, _ in module.named_children() if not name.startswith("l")]
+
+def scaled_by(n):
+    def wrap(f):
+        @functools.wraps(f)
+        def inner(*args, **kwargs):
+            inner.calls += 1
+            return f(*args, **kwargs) * n
+        inner.calls = 0
+        return inner
+    return wrap
+
+@scaled_by(2)
+def decorated(t):
+    return t + decorated.calls
+
 def gathered(t, acc=[]):
     acc.append(len(acc))
     return t + len(acc)
@@ -126,6 +213,7 @@ class Counted:
 class Model(nn.Module):
     factor = 2
     calls = 0
+    clamped = Clamped()
     def __init__(self):
         super().__init__()
         self.lin = nn.Linear(8, 8)
@@ -144,6 +232,11 @@ class Model(nn.Module):
         self.level, self.frozen, self.watched = Mode.LOW, Frozen(), Watched()
         self.pending, self.rng = self.walk(), random.Random(3)
         next(self.pending)
+        self.ring, self.bag, self.stack, self.space = Ring(1, 2), Bag(a=1), Stack([1]), types.SimpleNamespace(n=1, t=None)
+        self.trained, self.local, self.lock = Trained(), threading.local(), threading.Lock()
+        self.refs, self.keys, self.local.n = weakref.WeakValueDictionary(a=self.inner), weakref.WeakKeyDictionary(), 1
+        self.noise, self.kv = torch.Generator().manual_seed(3), torch.zeros(12, 8)
+        self.chain, self.hidden = collections.ChainMap({{}}, TABLE), None
         with torch.no_grad():
             for p in self.lin.parameters():
                 p.copy_(values(*p.shape))
@@ -174,6 +267,26 @@ class Model(nn.Module):
     def remember(self, t):
         self.cache = t
         return self
+    def attend(self, t):
+        """The rows so far, as a decoder's cache has them."""
+        rows = t.reshape(-1, 8)[:1]
+        self.hidden = rows if self.hidden is None else torch.cat([self.hidden, rows])[-6:]
+        return t + self.hidden.sum(0)
+    def store(self, t):
+        i = self.step % 12
+        self.kv[i : i + 1] = t.detach().reshape(-1, 8)[:1]
+        return t + self.kv[: i + 1].sum(0)
+    def checked(self, t):
+        if t.shape[0] > 6:
+            raise ValueError(f"{{t.shape[0]}} rows, at step {{self.step}}")
+        return t
+    @contextlib.contextmanager
+    def scaled(self, by):
+        before, self.scale = self.scale, self.scale * by
+        try:
+            yield self.scale
+        finally:
+            self.scale = before
     def forward(self, x, y=None, *, flag=False, count=2, rest=(), **more):
 {body}
         return {result}
@@ -203,6 +316,16 @@ READS = (
     "{x} * (2 if self.watched == Watched() else 3)", "{x} * self.counts.most_common(1)[0][1] if self.counts else {x}", "{x} + bisect.bisect(sorted(self.items), count)",
     "{x} * sum(i for i, _ in zip(self.items, itertools.count()))", "{x} * len(set(self.modules()))", "{x} * len({{id(p) for p in self.parameters()}})", "{x} * (2 if self.layers[0] is self.layers[2] else 3)",
     "{x} * (2 if self.layers[0] in list(self.layers)[1:] else 3)", "{x} * len(dict(self.named_parameters()))", "{x} + sum(self.state_dict()[k].sum() for k in ('mean', 'inner.seen'))",
+    "{x} * sum(self.ring) + self.ring.reads", "{x} * (2 if count in self.ring else 3)", "{x} * (2 if self.ring else 3)", "{x} * self.bag['a'] + self.bag[count]",
+    "{x} + sum(self.stack) * self.stack.top", "{x} * self.space.n", "{x} * vars(self.space)['n']", "self.trained({x})", "self.trained.bn({x}.reshape(-1, 8))", "{x} + sum(self.trained.extra)",
+    "{x} * self.trained.by['a']", "self.trained.seq[:2]({x})", "self.trained.emb(torch.arange(count))", "{x} * self.local.n", "{x} * self.refs['a'].calls + len(self.refs)", "{x} * self.keys.get(self.inner, 2)",
+    "{x} + torch.randint(5, (8,), generator=self.noise)", "{x} + self.kv[:count].sum(0)", "self.attend({x})", "self.store({x})", "self.checked({x})", "{x} * self.chain['a'] + len(self.chain)",
+    "{x} + (0 if self.hidden is None else self.hidden.shape[0])", "{x} * VARIABLE.get()", "decorated({x})", "{x} * self.clamped", "{x} * self.table.get(x.shape, 2)", "{x} * self.table.get(id(self.inner), 2)",
+    "{x} * {x}.size(-1) ** -0.5 + int(x.shape[0] / 2)", "{x} + (0 if self.lin.weight.grad is None else self.lin.weight.grad.sum())", "{x} * getattr(x, 'tag', 2)", "{x} * getattr(self.lin.weight, 'tag', 2)",
+    "{x} * (2 if x.grad_fn is None else 3)", "{x} * (2 if x.is_contiguous() else 3)", "{x} * (2 if isinstance(y, torch.Tensor) and x.shape == y.shape else 3)", "torch.func.functional_call(self.lin, {{'weight': self.lin.weight * 2}}, {x})",
+    "{x} + len(inspect_keys(self))", "torch.vmap(self.inner)({x})", "{x} + self.inner.weight._version", "{x} * (2 if self.lin.weight is self.trained.seq[0].weight else 3)", "{x} * len(self._forward_hooks) + len(self.lin._forward_hooks)",
+    "{x} * (1 if torch.is_autocast_enabled('cpu') else 2)", "{x} * type(self).__name__.count('o')", "{x} + len(repr(self.ring.items))", "{x} * (3 if callable(self.fn) and self.fn is not act else 2)", "{x} + hash(self.level.name) % 1",
+    "{x} * self.__class__.factor", "{x} * len(Model.__mro__)", "{x} + next(iter(self.kinds))", "{x} + sum(i * v for i, v in enumerate(self.items))", "{x} * (2 if torch.equal(self.mean, torch.zeros(8)) else 3)",
     "{x} * len(self.table) + len(TABLE)", "{x} + ''.join(self.table).count('k')", "{x} * list(TABLE)[-1].count('a')", "{x} * (self.items[-1] if self.items else 3)", "{x} * (self.absent if self.absent is not None else 1)",
 )  # fmt: skip
 WRITES = (
@@ -244,6 +367,20 @@ WRITES = (
     "{x} = {x} * (n := len(self.items)) + n", "assert self.step < 1000, 'much'", "try:\n            self.table['missing']\n        except KeyError as error:\n            self.mode = str(error)",
     "try:\n            next(self.steps)\n        except StopIteration:\n            self.steps = iter(range(3))", "with contextlib.ExitStack() as stack:\n            stack.callback(self.items.append, count)\n            {x} = {x} + 1",
     "{x}.detach().mul_(2)", "if y is not None:\n            y.detach().add_(1)", "x.detach()[0] = {c}",
+    "self.ring[count] = self.step", "self.ring.items = [count, 1]", "self.ring.fresh = 1\n        del self.ring.fresh", "self.bag[self.step % 3] += 1", "self.bag.clear()", "self.bag['a'] = {x}.detach().sum()", "self.stack.push(count)",
+    "self.stack.push(1).pop(0)", "self.stack.top = count", "self.space.n += 1", "self.space = types.SimpleNamespace(**vars(self.space), **{{f'k{{self.step}}': 1}})", "self.space.__dict__.update(n=count)", "self.local.n = count", "self.keys[self.inner] = count",
+    "self.refs['b'] = self.layers[0]", "self.chain['c'] = self.step", "self.chain = self.chain.new_child({{'a': count}})", "token = VARIABLE.set(count)\n        {x} = {x} * VARIABLE.get()\n        VARIABLE.reset(token)", "VARIABLE.set(self.step)",
+    "self.clamped = count", "self.clamped += 1", "self.table[x.shape] = self.step", "self.table[id(self.inner)] = count", "x.tag = count", "self.lin.weight.tag = self.step", "with self.lock:\n            self.step += 1",
+    "with self.scaled(2) as by:\n            {x} = {x} * by + self.scale", "with self.scaled(3):\n            {x} = self.checked({x}) * self.scale", "if self.step > 4:\n            raise RuntimeError(f'late at {{self.step}}')",
+    "self.step += 1\n        {x} = self.checked({x})", "try:\n            {x} = self.checked({x}) + 1\n        except ValueError as error:\n            self.mode = str(error)", "try:\n            self.history.append({x}.detach())\n            {x} = {x} @ {y}\n        except RuntimeError:\n            self.step += 1",
+    "self.trained.bn.momentum = 0.5", "self.trained.extra[1] = self.trained.extra[0]", "self.trained.extra.append(nn.Parameter({x}.detach().reshape(-1)[:8]))", "self.hidden = None", "self.kv = torch.roll(self.kv, 1, 0)", "self.kv.zero_()", "self.kv = self.kv[1:]\n        self.kv = F.pad(self.kv, (0, 0, 0, 1))",
+    "HANDLES.append(self.lin.register_forward_hook(lambda mod, args, out: out + 1))", "if HANDLES:\n            HANDLES.pop().remove()", "self.lin.weight.grad = None", "decorated.calls = 0", "decorated.__wrapped__.seen = count", "self.noise.manual_seed(count)",
+    "self.requires_grad_(flag)", "self.train(flag)", "self.inner.train(not self.inner.training)", "self.apply(lambda mod: setattr(mod, 'calls', 0) if isinstance(mod, Inner) else None)", "self.inner.seen.copy_({x}.detach().mean())", "self.add_module('extra', Inner(self.step % 2))\n        {x} = self.extra({x})",
+    "self.layers.append(nn.Tanh())\n        del self.layers[3:]", "self.named['r'] = nn.ReLU()\n        {x} = self.named['r']({x})", "self.named.pop('q') if 'q' in self.named else None", "self.inner.gain, Inner.gain = Inner.gain, self.inner.gain", "self.zero_grad()",
+    "torch.manual_seed(count)\n        {x} = {x} + torch.rand(())", "self.config = copy.deepcopy(self.config)", "self.fn = functools.partial(act)", "self.fn = decorated", "self.context = contextlib.closing(self.parts({x}))", "self.late = count", "async def soon():\n            self.step += 1\n            return {x} * 2\n        coroutine = soon()\n        try:\n            coroutine.send(None)\n        except StopIteration as stop:\n            {x} = stop.value",
+    "class Local:\n            n = self.step\n            def __call__(self, t):\n                return t * self.n\n        self.fn = Local()", "class Sub(Inner):\n            def forward(self, t, by=2):\n                return super().forward(t, by) + self.calls\n        {x} = Sub(self.step % 2)({x})", "self.cache = {x}\n        self.cache.add_(1)", "self.cache, {x} = {x}, {x} + (0 if self.cache is None or self.cache.shape != {x}.shape else self.cache.detach())",
+    "match self.step % 3, y:\n            case 0, None:\n                self.step += 1\n            case int(n), torch.Tensor(shape=[a, b]):\n                {x} = {x} * (n + b)\n            case _:\n                self.items.append(1)", "self.table.setdefault('k', 1)\n        del self.table['k']", "self.table |= {{'k': count}}", "self.items *= 2\n        del self.items[2:]", "self.items[::2] = [count] * len(self.items[::2])", "{x}.tag = count\n        {x} = {x} * {x}.tag",
+    "self.history.insert(0, {x}.detach().sum(0))", "self.history.sort(key=lambda t: t.numel() if isinstance(t, torch.Tensor) else 0)", "for i, m in enumerate(self.modules()):\n            if isinstance(m, Inner):\n                m.calls += i", "for p in self.inner.parameters():\n            p.grad = None", "for name, buffer in self.named_buffers():\n            if buffer.dim() == 1:\n                buffer.add_(0.5)",
     "self.lin.weight.data.mul_(0.9)", "with torch.no_grad():\n            self.inner.weight.add_(0.1)", "self.lin.bias.requires_grad_(flag)",
 )  # fmt: skip
 MAKES = (
@@ -270,7 +407,8 @@ RETURNS = (
 CALLS = (
     "m(x)", "m(x)", "m(x)", "m(x)", "m(x, y)", "m(x, y)", "m(x, x)", "m(x, x[:])", "m(x, x.flip(0))", "m(x, y=y)", "m(x, flag=True)", "m(x, count=3)",
     "m(x, count=5)", "m(x, rest=[y])", "m(x, rest=(y, y))", "m(x, alpha=0.5)", "m(x, alpha=3, beta=1)", "m(y, x)", "m(x[1:])", "m(x.t().contiguous().t())",
-    "m(torch.cat([x, x]))", "m(x[:1])", "m(x.unsqueeze(0))", "m(x, y[:1])", "m(x, x[:1])", "m(x.clone().requires_grad_())", "m(x.detach(), None)",
+    "torch.func.functional_call(m, {'lin.weight': values(8, 8)}, (x,))", "in_a_thread(m, x)", "m.forward(x, y)", "m.helper(x, y)", "m.inner(x)", "m.eval()(x)", "copy.deepcopy(m.inner)(x)", "contextvars.copy_context().run(m, x)", "[m(t) for t in (x, y)]",
+    "m(nn.Parameter(x))", "m(x.requires_grad_())", "m(x.double())", "m(x[0])", "m()", "m(x, y, 3)", "m(x, wrong=y, alpha=2)", "m(x, rest=iter([y]))", "m(x, rest={'a': y})", "m(x, count=True)", "m(x, count=2.5)", "m(x, flag=0)", "m(y=y, x=x)", "m(*[x, y])", "m(x[:0])", "m(torch.cat([x, x]))", "m(x[:1])", "m(x.unsqueeze(0))", "m(x, y[:1])", "m(x, x[:1])", "m(x.clone().requires_grad_())", "m(x.detach(), None)",
 )  # fmt: skip
 BETWEEN = (
     "pass", "pass", "pass", "pass", "m.train()", "m.eval()", "m.scale = 2.5", "m.scale = 3", "m.step = 10", "m.items.append(3)", "m.items = (1, 2)",
@@ -293,9 +431,27 @@ BETWEEN = (
     "m.__dict__.pop('late', None)", "m.rng.seed(1)", "m.pending = m.walk(); next(m.pending)", "next(m.pending)", "Watched.__call__ = lambda self, t: t + self.limit", "Model.halved = staticmethod(lambda t: t * 4)",
     "gathered.__defaults__ = ([1, 2],)", "m.counts = collections.Counter(k=3)", "m.config.factors.sort(key=lambda v: -v)", "m.items.clear()", "m.table = TABLE", "TABLE['k'] = 3", "m.table['n'] = 7", "m.history = m.items = [1, 2]", "m.layers[2].calls = 4", "m.layers[0].bias = m.layers[2].bias = values(8)",
     "m.layers[0].weight = m.layers[2].weight", "m.lin.bias = m.inner.weight", "m.inner.seen = m.layers[0].seen", "m.config.factors = m.items", "m.train(); m.layers[0].eval()", "m.queue.append(3)",
+    "HANDLES.append(m.lin.register_forward_hook(lambda mod, args, out: out * 2))", "HANDLES.append(m.inner.register_forward_pre_hook(lambda mod, args, kwargs: (args, {**kwargs, 'by': 3}), with_kwargs=True))", "HANDLES and HANDLES.pop().remove()", "HANDLES and HANDLES.pop(0).remove()",
+    "HANDLES.append(m.register_forward_hook(lambda mod, args, out: LOG.append(mod.step)))", "HANDLES.append(m.inner.register_full_backward_hook(lambda mod, got, given: LOG.append(len(got))))", "HANDLES.append(m.lin.weight.register_hook(lambda g: g * 2) if m.lin.weight.requires_grad else None)", "HANDLES.append(torch.nn.modules.module.register_module_forward_hook(lambda mod, args, out: out + 1 if type(mod).__name__ == 'Inner' else None))",
+    "def bad(mod, args, out):\n    if mod.calls % 2: raise KeyError(mod.calls)\nHANDLES.append(m.inner.register_forward_hook(bad))", "HANDLES.append(m.inner.register_forward_hook(lambda mod, args, out: setattr(mod, 'calls', 0), always_call=True))",
+    "parametrize.register_parametrization(m.lin, 'weight', Halve())", "parametrize.remove_parametrizations(m.lin, 'weight')", "parametrizations.weight_norm(m.lin)", "parametrizations.orthogonal(m.trained.seq[0]) and None", "m.lin.parametrizations.weight.original.data.mul_(2)", "m.lin.parametrizations.weight.append(Halve())",
+    "torch.optim.SGD(m.parameters(), 0.1, momentum=0.9).step()", "torch.optim.SGD(m.parameters(), 0.1).step()", "OPT = torch.optim.SGD(m.parameters(), 0.05, momentum=0.9); OPT.step()", "OPT.step()", "OPT.zero_grad(set_to_none=False)", "nn.utils.clip_grad_norm_([p for p in m.parameters() if p.grad is not None], 1.0)", "OPT.param_groups[0]['lr'] = 0.1",
+    "m.ring = Ring(3)", "m.ring.items.append(2)", "Ring.__bool__ = lambda self: False", "Ring.__iter__ = lambda self: iter([1.0])", "m.bag = Bag(z=1)", "m.bag['a'] = 3", "m.stack.top = 2", "m.stack = Stack([1, 2]).push(3)", "Stack.top = 5", "m.space.n = 3", "m.space = types.SimpleNamespace(n=2.5, t=None)",
+    "m.trained.train(); m.trained.bn.eval()", "m.trained.bn.reset_running_stats()", "m.trained.seq[1] = nn.Tanh()", "m.trained.seq.append(nn.Tanh())", "m.trained.seq = nn.Sequential(nn.Tanh())", "m.trained.extra.append(nn.Parameter(values(8)))", "m.trained.extra = nn.ParameterList([values(8)])", "m.trained.by['a'] = nn.Parameter(values(8) * 2)", "m.trained.emb.weight.data.fill_(0.5)",
+    "m.local.n = 4", "m.local = threading.local(); m.local.n = 2", "m.refs['a'] = m.layers[0]", "m.keys[m.inner] = 5", "m.keys.clear()", "m.noise.manual_seed(7)", "m.noise = torch.Generator().manual_seed(5)", "m.chain.maps[0]['a'] = 5", "m.chain = collections.ChainMap({'a': 2})", "m.hidden = None", "m.hidden = values(2, 8)", "m.kv = values(12, 8)", "m.kv.fill_(1)",
+    "VARIABLE.set(3)", "decorated.calls = 5", "decorated = scaled_by(3)(act)", "m.clamped = 9", "Model.clamped = 3", "m.lin.weight.tag = 4", "m.lin.weight.grad = torch.ones(8, 8)", "m.trained.seq[0].weight = m.lin.weight", "m.inner = copy.deepcopy(m.inner)", "m.lin = copy.copy(m.lin)", "m.apply(lambda mod: mod.register_buffer('note', torch.ones(2)))", "m.double().float()",
+    "m.layers.insert(0, Inner(6))", "m.layers.extend([nn.Tanh()])", "del m.layers[0]", "m.layers = nn.ModuleList([Inner(1)] * 3)", "m.named.update({'p': nn.Tanh()})", "del m.named['q']", "m.__class__ = type('Other', (Model,), {'factor': 3})", "m.inner.__class__ = type('Deep', (Inner,), {'gain': 3.0})", "Model.forward, Model.helper = Model.forward, lambda self, t, *more, by=1: t - by",
+    "Inner.forward = lambda self, t, by=1.0: t * by - self.calls", "Model.__getattr__ = lambda self, name: 5 if name == 'later' else nn.Module.__getattr__(self, name)", "m.lin.weight.data = values(8, 8).t()", "m.lin.weight = nn.Parameter(m.lin.weight.detach().t())", "m.inner.weight = nn.Parameter(values(1))", "m.inner.weight = nn.Parameter(values(4, 8))",
+    "m.lin.to_empty(device='cpu').load_state_dict({k: values(*v.shape) for k, v in m.lin.state_dict().items()})", "m.load_state_dict({k: values(*v.shape) if v.is_floating_point() else v for k, v in m.state_dict().items()}, assign=True)", "m.mean = None", "del m.mean; m.mean = values(8)", "m.absent = values(8)", "m.register_buffer('mean', values(1, 8))", "m.config = types.SimpleNamespace(depth=2, twice=4, opt_lr=1, factors=[1])", "Counted.__exit__ = lambda self, *error: True", "m.level = 'other'", "m.items = Stack([1, 2])", "m.table = Bag(k=1)", "m.history = ()", "m.queue = [1]", "m.kinds = frozenset({1, 2})", "SCALE = torch.ones(())", "TABLE = {'a': torch.ones(()), 'c': 2}", "LOG = ()", "act = nn.Tanh()", "act = functools.partial(torch.add, other=1)",
     "m.layers[1].__class__ = nn.Sigmoid", "m.layers[0].forward = m.layers[2].forward", "m.context = m.named['p'].context = Counted()", "TABLE['z'] = 1; TABLE['a'] = TABLE.pop('a')",
 )  # fmt: skip
-GRADIENTS = ("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()")
+GRADIENTS = (
+    "torch.no_grad()",
+    "torch.no_grad()",
+    "torch.inference_mode()",
+    "torch.enable_grad()",
+    "torch.enable_grad()",
+)
 
 
 class World:
@@ -329,7 +485,10 @@ class World:
         torch.manual_seed(which)
         with default_dtype(self.dtype), eval(gradients, self.space):
             try:
-                result = plain(eval(text, {**self.space, "m": self.call, "x": x, "y": y}))
+                # A compiled function has nothing but calls.
+                whole = "m." in text or "(m, {" in text
+                called = self.space["m"] if whole and not isinstance(self.call, torch.nn.Module) else self.call
+                result = plain(eval(text, {**self.space, "m": called, "x": x, "y": y}))
                 losses = (
                     [t.sum() for t in programs.tensors_in(result) if not t.is_leaf] if torch.is_grad_enabled() else []
                 )
@@ -341,6 +500,11 @@ class World:
                 result = type(error).__name__
             module = self.space["m"]
             lasting = [self.space[n] for n in ("SCALE", "TABLE", "LOG")]
+            lasting += [
+                len(self.space["HANDLES"]),
+                self.space["VARIABLE"].get(),
+                getattr(self.space["decorated"], "calls", 0),
+            ]
             classes = [[getattr(self.space["Model"], n) for n in ("calls", "factor")], self.space["Inner"].gain]
             grads = [p.grad for p in module.parameters()]
             return plain([result, x, y, module, lasting, classes, grads])
@@ -358,6 +522,11 @@ class default_dtype:
         torch.set_default_dtype(self.before)
 
 
+def name_of(key):
+    """A dict's key; ids of the twins' objects differ."""
+    return "id" if isinstance(key, int) and key > 10**6 else str(key)
+
+
 def plain(value, seen=None):
     """Nested lists, dicts and leaves; objects as their attributes, and what comes twice as where it came first."""
     seen = {} if seen is None else seen
@@ -369,13 +538,18 @@ def plain(value, seen=None):
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, dict):
-        return {str(k): plain(v, seen) for k, v in value.items()} | {"": type(value).__name__}
+        return {name_of(k): plain(v, seen) for k, v in value.items()} | {"": type(value).__name__}
     if isinstance(value, (list, tuple, collections.deque)):
-        return [type(value).__name__, *(plain(v, seen) for v in value)]
+        own = [plain(vars(value), seen)] if type(value).__name__ == "Stack" else []
+        return [type(value).__name__, *(plain(v, seen) for v in value), *own]
     if isinstance(value, (set, frozenset)):
         return [type(value).__name__, *sorted(value, key=str)]
     if isinstance(value, enum.Enum):
         return str(value)
+    if isinstance(value, (weakref.WeakValueDictionary, weakref.WeakKeyDictionary)):
+        return plain([list(value.keys()), list(value.values())], seen)
+    if isinstance(value, torch.Generator):
+        return zlib.crc32(value.get_state().numpy())
     if isinstance(value, itertools.count):
         return repr(value)
     if isinstance(value, random.Random) or type(value).__name__.endswith("iterator"):
