@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import functools
 import types
 import weakref
 
@@ -121,39 +122,21 @@ def _compile_module(model, opts):
     return wrapper
 
 
-class _OfOriginal:
-    """A method of the user's class, read from a compiled module: bound to the original, whose class is the user's."""
+@functools.cache
+def _writing_to_the_original(meta):
+    """A metaclass whose classes leave their attributes to the class they were made for: type(self).count += 1 in a
+    method called on a compiled module counts where everybody else counts."""
 
-    def __init__(self, name):
-        self.name = name
+    def __setattr__(cls, name, value):
+        if name in ("_abc_impl", "__abstractmethods__"):  # ABCMeta makes each class its own
+            meta.__setattr__(cls, name, value)
+        else:
+            setattr(cls._torchbolt_class, name, value)
 
-    def __get__(self, module, cls):
-        return getattr(cls._torchbolt_class if module is None else module._torchbolt_original, self.name)
+    def __delattr__(cls, name):
+        delattr(cls._torchbolt_class, name)
 
-
-class _PropertyOfOriginal(_OfOriginal):
-    def __set__(self, module, value):
-        setattr(module._torchbolt_original, self.name, value)
-
-    def __delete__(self, module):
-        delattr(module._torchbolt_original, self.name)
-
-
-def _of_original(cls):
-    """What compiled modules of a class leave to the original. nn.Module's own methods are not among them: train() gives
-    the compiled module back."""
-    theirs = {}
-    for base in reversed(cls.__mro__[: cls.__mro__.index(torch.nn.Module)]):
-        for name, value in vars(base).items():
-            if name.startswith("__") and name.endswith("__"):
-                continue
-            if isinstance(value, (types.FunctionType, classmethod)):
-                theirs[name] = _OfOriginal(name)
-            elif isinstance(value, property):
-                theirs[name] = _PropertyOfOriginal(name)
-            else:
-                theirs.pop(name, None)
-    return {name: each for name, each in theirs.items() if not hasattr(torch.nn.Module, name)}
+    return type(meta.__name__, (meta,), {"__setattr__": __setattr__, "__delattr__": __delattr__})
 
 
 class _CompiledModule:
@@ -195,7 +178,6 @@ def _compiled_class(cls, opts):
     if sub is not None:
         return sub
     own = {
-        **_of_original(cls),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
@@ -203,12 +185,13 @@ def _compiled_class(cls, opts):
         "_torchbolt_options": opts,
         "_torchbolt_class": cls,
     }
+    meta = _writing_to_the_original(type(cls))
     try:
-        sub = type(cls.__name__, (_WithOriginal, cls), own)
+        sub = meta(cls.__name__, (_WithOriginal, cls), own)
     except TypeError:  # the user's class has slots too
-        sub = type(cls.__name__, (_CompiledModule, cls), {**own, "__slots__": _WithOriginal.__slots__})
+        sub = meta(cls.__name__, (_CompiledModule, cls), {**own, "__slots__": _WithOriginal.__slots__})
     _classes[cls, opts] = sub
-    sub.__call__ = _compiled(cls.__call__, opts, receiver=sub._torchbolt_original)
+    type.__setattr__(sub, "__call__", _compiled(cls.__call__, opts, receiver=sub._torchbolt_original))
     return sub
 
 
