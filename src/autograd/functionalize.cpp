@@ -372,8 +372,10 @@ class Functionalizer {
     return strides;
   }
 
-  // as_strided reads the storage wherever its tensor lies there; only those of inputs are eager's.
+  // as_strided reads the storage wherever its tensor lies there; only those of inputs are eager's. A view
+  // without elements lies nowhere once the passes have been over it.
   static bool lies_in_input(const Value* v) {
+    if (v->def && v->type.numel().is_const(0)) return false;
     while (v->def && (v->def->op == Op::slice || v->def->op == Op::permute)) v = v->def->operands[0];
     return !v->def;
   }

@@ -589,10 +589,9 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
         std::binary_search(fold_inputs_.begin(), fold_inputs_.end(), b.source)) {
       c.slots[i].tensor = inputs[b.source];
       c.slots[i].data = inputs[b.source].data_ptr();
-    } else if (b.kind == BufferKind::Fold || b.kind == BufferKind::Temp) {
-      // Written by kernels; steps that own their result replace it.
+    } else if (b.kind == BufferKind::Fold || in_fold_[i]) {
+      // Written by kernels; steps that own their result replace it. Also outputs without elements are read.
       if (b.owned_by_step) continue;
-      if (b.kind == BufferKind::Temp && !in_fold_[i]) continue;
       const Shapes::Buffer& shape = shapes->buffers[i];
       c.slots[i].tensor = at::empty_strided(shape.sizes, shape.strides, options_of(b.type));
       c.slots[i].data = c.slots[i].tensor.data_ptr();
