@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace bolt::loops {
 namespace {
@@ -18,31 +19,48 @@ bool meet(const ArenaRequest& a, const ArenaRequest& b) {
 /// Requests of known size; returns the bytes they take together.
 int64_t lay_out_known(const std::vector<ArenaRequest>& requests, Syms* offsets) {
   std::vector<int> order;
-  for (size_t i = 0; i < requests.size(); ++i)
+  int steps = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].bytes.is_const()) order.push_back(static_cast<int>(i));
+    steps = std::max(steps, requests[i].last_step + 1);
+  }
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     const int64_t x = requests[a].bytes.value(), y = requests[b].bytes.value();
     return x != y ? x > y : requests[a].first_step < requests[b].first_step;
   });
+  using Interval = std::pair<int64_t, int64_t>;
   struct Placed {
-    int64_t begin, end;
+    Interval at;
     int request;
   };
-  std::vector<Placed> placed;  // by begin
+  std::vector<Placed> placed;
+  // By the steps that need it: most live for a few, of many.
+  std::vector<std::vector<Interval>> alive(static_cast<size_t>(steps));
+  std::vector<Interval> met;
   int64_t total = 0;
   for (int r : order) {
-    int64_t size = aligned(std::max<int64_t>(requests[r].bytes.value(), 1)), at = 0;
-    for (const Placed& p : placed) {
-      if (!meet(requests[p.request], requests[r])) continue;
-      if (at + size <= p.begin) break;
-      at = std::max(at, p.end);
+    const ArenaRequest& q = requests[r];
+    const int64_t size = aligned(std::max<int64_t>(q.bytes.value(), 1));
+    const auto begin = alive.begin() + q.first_step, end = alive.begin() + q.last_step + 1;
+    size_t near = 0;
+    for (auto i = begin; i != end; ++i) near += i->size();
+    met.clear();
+    if (near < placed.size()) {
+      for (auto i = begin; i != end; ++i) met.insert(met.end(), i->begin(), i->end());
+    } else {
+      for (const Placed& p : placed)
+        if (meet(requests[p.request], q)) met.push_back(p.at);
+    }
+    std::sort(met.begin(), met.end());
+    int64_t at = 0;
+    for (const Interval& m : met) {
+      if (at + size <= m.first) break;
+      at = std::max(at, m.second);
     }
     (*offsets)[r] = at;
     total = std::max(total, at + size);
-    Placed mine{at, at + size, r};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), mine,
-                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
-                  mine);
+    placed.push_back({{at, at + size}, r});
+    for (auto i = begin; i != end; ++i) i->push_back({at, at + size});
   }
   return total;
 }

@@ -13,8 +13,12 @@ class InPlace {
   explicit InPlace(Plan& p) : p_(p) {}
 
   void run() {
+    find_uses();
     for (int i = 0; i < count(); ++i)
-      if (step(i).kind == StepKind::Copy && write_back(i)) --i;
+      if (step(i).kind == StepKind::Copy && write_back(i)) {
+        find_uses();
+        --i;
+      }
     for (int i = 0; i < count(); ++i)
       if (step(i).kind == StepKind::Kernel) over_dying(step(i), i);
   }
@@ -32,18 +36,25 @@ class InPlace {
   bool touches(const Step& s, int b) {
     return std::any_of(s.buffers.begin(), s.buffers.end(), [&](int x) { return memory(x) == b; });
   }
-  /// The only step that writes `b`, or -1.
-  int writer(int b) {
-    int found = -1;
+  void find_uses() {
+    uses_.assign(p_.buffers.size(), {});
     for (int i = 0; i < count(); ++i) {
       const Step& s = step(i);
-      for (size_t j = static_cast<size_t>(s.operand_count); j < s.buffers.size(); ++j) {
-        if (memory(s.buffers[j]) != b) continue;
-        if (found >= 0 || s.buffers[j] != b) return -1;
-        found = i;
+      for (size_t j = 0; j < s.buffers.size(); ++j) {
+        Uses& u = uses_[static_cast<size_t>(memory(s.buffers[j]))];
+        u.last = i;
+        if (j < static_cast<size_t>(s.operand_count)) continue;
+        u.several |= u.writer >= 0 || memory(s.buffers[j]) != s.buffers[j];
+        u.writer = i;
       }
     }
-    return found;
+    for (const PlanOutput& o : p_.outputs)
+      if (o.buffer >= 0) uses_[static_cast<size_t>(memory(o.buffer))].last = count();
+  }
+  /// The only step that writes `b`, or -1.
+  int writer(int b) const {
+    const Uses& u = uses_[static_cast<size_t>(b)];
+    return u.several ? -1 : u.writer;
   }
 
   static bool same_layout(const graph::Type& a, const graph::Type& b) {
@@ -113,15 +124,7 @@ class InPlace {
 
   // ---- dying operands
 
-  bool is_returned(int b) {
-    return std::any_of(p_.outputs.begin(), p_.outputs.end(),
-                       [&](const PlanOutput& o) { return o.buffer >= 0 && memory(o.buffer) == b; });
-  }
-  bool dies_at(int b, int at) {
-    for (int i = at + 1; i < count(); ++i)
-      if (touches(step(i), b)) return false;
-    return !is_returned(b);
-  }
+  bool dies_at(int b, int at) const { return uses_[static_cast<size_t>(b)].last <= at; }
 
   void over_dying(const Step& s, int at) {
     std::vector<int> taken;
@@ -141,7 +144,14 @@ class InPlace {
     }
   }
 
+  /// Of a memory.
+  struct Uses {
+    int writer = -1, last = -1;  ///< steps; the end if it is returned
+    bool several = false;        ///< writers, or one that writes a view of it
+  };
+
   Plan& p_;
+  std::vector<Uses> uses_;  ///< by buffer
 };
 
 }  // namespace
