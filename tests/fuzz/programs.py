@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 SIZES = ((6, 8), (8, 6), (5,), (3, 4, 5), (1, 8), (4, 16), (16,), (2, 3, 4, 2))
+DTYPES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool, torch.float64)
 EMPTY = ((0, 6), (5, 0), (0,), (3, 0, 4), (0, 0))
 
 UNARY = (
@@ -177,6 +178,9 @@ def inputs_of(seed):
         t = torch.randn(sizes, generator=values)
         if choose.random() < 0.2:
             t = torch.randn(sizes[::-1], generator=values).permute(*reversed(range(len(sizes))))
+        if choose.random() < 0.12:
+            dtype = choose.choice(DTYPES)
+            t = (t * 3).abs().to(dtype) if dtype in (torch.uint8, torch.bool) else (t * 3).to(dtype)
         tensors.append(t)
     return tensors
 
@@ -188,8 +192,9 @@ def numbers_of(seed):
 
 
 def copies(tensors, dtype=None):
-    """Fresh memory of the same layout."""
-    return [torch.empty_strided(t.shape, t.stride(), dtype=dtype or t.dtype).copy_(t) for t in tensors]
+    """Fresh memory of the same layout; floats of `dtype`."""
+    kept = lambda t: t.dtype if dtype is None or not t.is_floating_point() else dtype
+    return [torch.empty_strided(t.shape, t.stride(), dtype=kept(t)).copy_(t) for t in tensors]
 
 
 class Growing:
