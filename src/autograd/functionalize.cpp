@@ -346,9 +346,18 @@ class Functionalizer {
   // Strides of a view with other sizes: runs of dimensions that lie one in the other are cut anew. Empty:
   // none.
   static Syms restrided(const Type& from, const Syms& to) {
-    // Of no elements they say nothing.
-    if (std::any_of(to.begin(), to.end(), [](Sym size) { return size.is_const(0); })) return {};
     Syms strides(to.size(), Sym(1));
+    // Of no elements they say nothing, but dimensions of size 1 come and go.
+    if (std::any_of(to.begin(), to.end(), [](Sym size) { return size.is_const(0); })) {
+      size_t i = 0;
+      for (size_t j = 0; j < to.size(); ++j) {
+        if (to[j].is_const(1)) continue;
+        while (i < from.sizes.size() && from.sizes[i].is_const(1)) ++i;
+        if (i == from.sizes.size() || from.sizes[i] != to[j]) return {};
+        strides[j] = from.strides[i++];
+      }
+      return strides;
+    }
     size_t i = from.sizes.size();
     Sym left = 1, stride = 1;  // of the run at hand: elements not yet given out, and their distance
     for (size_t j = to.size(); j-- > 0;) {

@@ -18,12 +18,13 @@ class Finisher {
   Finisher(Space space, Draft draft, const BuildInput& in, const Group& group)
       : space_(std::move(space)), draft_(std::move(draft)), in_(in), group_(group) {}
 
-  Built run() {
+  std::optional<Built> run() {
     drop_unused();
+    if (may_not_run()) return std::nullopt;
     collect_indices();
     merge_atoms();
     order_atoms();
-    return {emit(), std::move(draft_.values)};
+    return Built{emit(), std::move(draft_.values)};
   }
 
  private:
@@ -77,13 +78,35 @@ class Finisher {
     return !in_.acc || acc_order(a.symbol) + 1 == acc_order(b.symbol);
   }
 
+  bool is_used(ExprId id, size_t atom, uint32_t Expr::* dims) const {
+    return used_[id] && draft_.exprs[id].*dims >> atom & 1;
+  }
+  bool any_uses(size_t atom, uint32_t Expr::* dims) const {
+    for (ExprId i = 0; i < static_cast<ExprId>(draft_.exprs.size()); ++i)
+      if (is_used(i, atom, dims)) return true;
+    return false;
+  }
+  size_t stores_over(size_t atom) const {
+    return static_cast<size_t>(std::count_if(draft_.stores.begin(), draft_.stores.end(), [&](const Store& s) {
+      return space_.mask(s.index) >> atom & 1;
+    }));
+  }
+
   /// Reduced, but nothing is: a constant was. Its size would be how often results are stored, none for 0.
   bool is_pointless(size_t atom) const {
-    if (!(space_.reduced >> atom & 1)) return false;
-    for (size_t i = 0; i < draft_.exprs.size(); ++i)
-      if (used_[i] && ((draft_.exprs[i].dims | draft_.exprs[i].reduce_dims) >> atom & 1)) return false;
-    return std::none_of(draft_.stores.begin(), draft_.stores.end(),
-                        [&](const Store& s) { return space_.mask(s.index) >> atom & 1; });
+    return space_.reduced >> atom & 1 && !any_uses(atom, &Expr::dims) &&
+           !any_uses(atom, &Expr::reduce_dims) && !stores_over(atom);
+  }
+
+  /// Would a reduced constant be stored within the loop over a dimension that may have no elements, since
+  /// another store needs that loop?
+  bool may_not_run() const {
+    for (size_t a = 0; a < space_.atoms.size(); ++a) {
+      if (!(space_.reduced >> a & 1) || lower_bound(space_.atoms[a].size) > 0) continue;
+      const size_t over = stores_over(a);
+      if (over && over < draft_.stores.size() && !any_uses(a, &Expr::reduce_dims)) return true;
+    }
+    return false;
   }
 
   void merge_atoms() {
@@ -315,7 +338,7 @@ class Finisher {
 
 }  // namespace
 
-Built finish(Space space, Draft draft, const BuildInput& in, const Group& group) {
+std::optional<Built> finish(Space space, Draft draft, const BuildInput& in, const Group& group) {
   return Finisher(std::move(space), std::move(draft), in, group).run();
 }
 

@@ -6,6 +6,8 @@
 // value's memory, those that it lacks (reduced only) last, in the order of the first load's memory.
 #pragma once
 
+#include <optional>
+
 #include "loops/build.h"
 
 namespace bolt::loops {
@@ -18,6 +20,7 @@ struct Draft {
   std::vector<const graph::Value*> values;  // of the buffers
 };
 
-Built finish(Space space, Draft draft, const BuildInput& in, const Group& group);
+/// Nothing where no single kernel does it.
+std::optional<Built> finish(Space space, Draft draft, const BuildInput& in, const Group& group);
 
 }  // namespace bolt::loops

@@ -70,3 +70,27 @@ def test_constants_of_no_rows_are_reduced_as_eager_does(name, dynamic):
     for rows in (0, 3, 0, 5, 4, 0, 1):
         x = torch.randn(rows, 6)
         torch.testing.assert_close(compiled(x), CONSTANTS[name](x), equal_nan=True)
+
+
+def test_a_constant_that_is_reduced_and_given_in_full():
+    def fn(x, k):
+        y = (x + 1) * k
+        z = y.logsumexp(0).clamp_(-1, 1)
+        x.transpose(0, -1)[0].mul_(3)
+        return z
+
+    compiled = torchbolt.compile(fn)
+    for k in (2, 3, 3):
+        x = torch.randn(0, 3)
+        torch.testing.assert_close(compiled(x, k), fn(x, k))
+
+
+def test_strides_of_rows_without_elements():
+    def fn(x):
+        y = x * 2
+        return y[0], y[:, None], y[None, 1:].squeeze(0)
+
+    compiled = torchbolt.compile(fn)
+    for rows in (6, 7, 8, 9):
+        x = torch.randn(0, rows).t()
+        assert [t.stride() for t in compiled(x)] == [t.stride() for t in fn(x)]

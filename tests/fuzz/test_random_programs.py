@@ -49,9 +49,10 @@ def detached(value):
 
 
 def sharing(value):
-    """Which tensors lie in one storage, as a number for each."""
+    """Which tensors lie in one storage, as a number for each; what has no elements lies nowhere."""
     seen = {}
-    return [seen.setdefault(t.untyped_storage().data_ptr(), len(seen)) for t in programs.tensors_in(value)]
+    where = lambda t: seen.setdefault(t.untyped_storage().data_ptr(), len(seen))
+    return [where(t) for t in programs.tensors_in(value) if t.numel()]
 
 
 def fault_of(seed, statements, result):
