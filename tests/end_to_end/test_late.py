@@ -121,6 +121,20 @@ def test_a_tensor_that_is_written_later_is_read_in_time():
         torchbolt.compile(lambda x: fn(x), fullgraph=True)(X[0])
 
 
+@pytest.mark.parametrize(
+    "write", ["x.data.mul_(2)", "x.detach().mul_(2)", "x.view(-1).data[1:].mul_(2)", "x.t().data.add_(1)"]
+)
+def test_a_write_behind_a_tensors_back_is_seen(write):
+    space = {}
+    exec(f"def fn(x):\n found, first = x[x > 0.2], x[0, 0].item()\n {write}\n return found, first, x * 2", space)
+    torchbolt.reset()
+    compiled = torchbolt.compile(space["fn"])
+    for _ in range(4):
+        x = torch.randn(4, 4)
+        want, got = space["fn"](x.clone()), compiled(x.clone())
+        assert torch.equal(got[0], want[0]) and got[1] == want[1] and torch.equal(got[2], want[2])
+
+
 def test_random_numbers_come_in_order():
     def fn(x):
         a = random.random()

@@ -59,8 +59,9 @@ void World::await(PyObject* tensor, PyObject* code, int pc) {
 }
 
 int64_t World::version_of(PyObject* tensor) const {
-  const int64_t version = guard::version_of(tensor);
-  return version >= 0 ? version : hooks_.writes(tensor);
+  // x.data counts its writes apart and inference tensors count none: the recorder counts those to the memory.
+  const int64_t version = guard::version_of(tensor), writes = hooks_.writes(tensor);
+  return version < 0 ? writes : version + std::max<int64_t>(writes, 0);
 }
 
 namespace {
