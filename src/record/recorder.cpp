@@ -71,6 +71,30 @@ bool has_new_geometry(const Entry& e) {
   return false;
 }
 
+/// torch.cat(list, out=o): the operator that gives what this one writes to its out= arguments, if there is
+/// one.
+const c10::OperatorHandle* without_out(const c10::OperatorHandle& op) {
+  static std::unordered_map<c10::OperatorName, std::optional<c10::OperatorHandle>> known;
+  const auto [at, fresh] = known.try_emplace(op.operator_name());
+  if (!fresh) return at->second ? &*at->second : nullptr;
+  std::vector<c10::Argument> wanted;
+  for (const c10::Argument& a : op.schema().arguments())
+    if (!a.is_out()) wanted.push_back(a);
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name != op.operator_name().name || name == op.operator_name()) continue;
+    auto other = c10::Dispatcher::singleton().findSchema(name);
+    if (!other || other->schema().is_mutable() ||
+        other->schema().returns().size() != op.schema().returns().size())
+      continue;
+    if (std::equal(wanted.begin(), wanted.end(), other->schema().arguments().begin(),
+                   other->schema().arguments().end(), [](const c10::Argument& a, const c10::Argument& b) {
+                     return a.name() == b.name() && *a.type() == *b.type();
+                   }))
+      at->second = *other;
+  }
+  return at->second ? &*at->second : nullptr;
+}
+
 /// x[mask]: as many elements as the mask has ones.
 bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack* stack, size_t first_argument) {
   if (op.operator_name().name != "aten::index") return false;
@@ -209,7 +233,10 @@ Recorder* Recorder::current() { return active; }
 
 void Recorder::stop(bool drop) {
   stopped_ = true;
-  if (drop) tape_.entries.erase(tape_.entries.begin() + mark_, tape_.entries.end());
+  if (!drop) return;
+  for (const Resized& r : resized_)
+    if (r.entry >= mark_) reverted_[r.impl] = r.before;
+  tape_.entries.erase(tape_.entries.begin() + static_cast<std::ptrdiff_t>(mark_), tape_.entries.end());
 }
 
 // Not c10's guard: code that runs inside may enter modes, whose keys must stay.
@@ -232,6 +259,7 @@ bool Recorder::matches(const TensorInfo& info, const at::Tensor& t) const {
 }
 
 std::optional<TensorId> Recorder::find(const at::Tensor& t) const {
+  if (const auto at = reverted_.find(t.unsafeGetTensorImpl()); at != reverted_.end()) return at->second;
   const TensorId* id = ids_.find(t.unsafeGetTensorImpl());
   if (!id || !matches(tape_.tensors[static_cast<size_t>(*id)], t)) return std::nullopt;
   return *id;
@@ -417,19 +445,70 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     c10::impl::ExcludeDispatchKeyGuard off(kKey);
     constants_.try_emplace(info.input, inputs_[info.input].detach().clone());
   }
+  const torch::jit::Stack given =
+      fills_new_tensors(entry) ? torch::jit::Stack(stack->begin() + static_cast<long>(begin), stack->end())
+                               : torch::jit::Stack();
   call(op, stack);  // may throw: then the entry never happened and the exception is the user's
   if (stopped_) return;
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
     entry.results.push_back(take((*stack)[i], Use::result, index));
   if (has_new_geometry(entry)) {
-    if (op.hasTag(at::Tag::inplace_view))
+    if (op.hasTag(at::Tag::inplace_view)) {
       changed_inputs_ = true;
-    else
-      escaped_ = op.operator_name().name + " that resizes its out= argument";
+    } else {
+      for (int i : written_arguments(entry))
+        for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
+          resized_.push_back({owners_[static_cast<size_t>(id)], id, static_cast<size_t>(index)});
+      if (given.empty() || !gives_new_tensors(entry, given))
+        escaped_ = op.operator_name().name + " that resizes its out= argument";
+    }
   }
   changed_inputs_ |= writes_gradients(tape_, entry);
   note_writes(entry);
   tape_.entries.push_back(std::move(entry));
+}
+
+/// torch.cat(list, out=torch.empty(0)), of the run's own: are all out= arguments like that?
+bool Recorder::fills_new_tensors(const Entry& entry) const {
+  bool any = false;
+  const auto& arguments = entry.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].is_out()) continue;
+    if (entry.args[i].kind != Arg::Kind::Tensor) return false;
+    const TensorInfo& info = tape_.tensors[static_cast<size_t>(entry.args[i].tensors[0])];
+    if (info.input >= 0 || std::find(info.sizes.begin(), info.sizes.end(), 0) == info.sizes.end())
+      return false;
+    any = true;
+  }
+  return any;
+}
+
+/// Nothing was in them, so what was written is as good as new tensors: the entry becomes that of the operator
+/// that gives them. False: they would be others.
+bool Recorder::gives_new_tensors(Entry& entry, const torch::jit::Stack& given) {
+  const c10::OperatorHandle* op = without_out(entry.op);
+  if (!op || op->hasTag(at::Tag::nondeterministic_seeded) ||
+      !entry.op.operator_name().name.starts_with("aten::"))
+    return false;
+  std::vector<Arg> args;
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (entry.op.schema().arguments()[i].is_out()) continue;
+    args.push_back(entry.args[i]);
+    stack.push_back(given[i]);
+  }
+  call(*op, &stack);
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (!stack[i].isTensor() || entry.results[i].kind != Arg::Kind::Tensor) return false;
+    const TensorInfo& written = tape_.tensors[static_cast<size_t>(entry.results[i].tensors[0])];
+    const at::Tensor& fresh = stack[i].toTensor();
+    if (!written.plain || !is_plain(fresh) || written.dtype != fresh.scalar_type() ||
+        fresh.sizes() != written.sizes || fresh.strides() != written.strides)
+      return false;
+  }
+  entry.op = *op;
+  entry.args = std::move(args);
+  return true;
 }
 
 void Recorder::note_writes(const Entry& entry) {

@@ -108,6 +108,8 @@ class Recorder {
  private:
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_writes(const Entry& entry);
+  bool fills_new_tensors(const Entry& entry) const;
+  bool gives_new_tensors(Entry& entry, const torch::jit::Stack& given);
   /// An operator reads a value, whichever tensor shows it, changes how one tensor shows it (t_()), or gives
   /// one.
   enum class Use : uint8_t { value, itself, result };
@@ -124,6 +126,14 @@ class Recorder {
   int line_ = 0;
   size_t mark_ = 0;
   std::string escaped_;
+  struct Resized {
+    c10::TensorImpl* impl;
+    TensorId before;
+    size_t entry;
+  };
+  std::vector<Resized> resized_;
+  /// Tensors that entries resized which were taken back: when the region ends they are what they were before.
+  std::unordered_map<const c10::TensorImpl*, TensorId> reverted_;
   bool changed_inputs_ = false;
   bool placed_ = false;
   bool transformed_ = false;
