@@ -24,31 +24,50 @@ UNARY = (
     "{x}.clamp(-1, 1)", "{x}.clone()", "{x}.detach()", "torch.sin({x})", "F.softmax({x}, -1)",
     "F.layer_norm({x}, {x}.shape[-1:])", "torch.where({x} > 0.3, {x}, {c})", "{x}.masked_fill({x} < 0, {c})",
     "{x}.cumsum(-1)", "{x}.sort(-1).values", "torch.zeros_like({x}) + {c}", "{x}.double().mul({c}).to({x}.dtype)",
-    "{x}.round() * {c}", "torch.nan_to_num({x})", "{x}.new_full({x}.shape, {c})",
+    "{x}.round() * {c}", "torch.nan_to_num({x})", "{x}.new_full({x}.shape, {c})", "{x}.erf()", "F.softplus({x})", "F.mish({x})",
+    "F.elu({x})", "F.hardswish({x})", "F.leaky_relu({x}, {c})", "F.log_softmax({x}, 0)", "F.normalize({x}, dim=-1)", "{x}.sign() * {x}.floor()",
+    "{x}.frac()", "{x}.cummax(0).values", "{x}.cumprod(-1)", "{x}.roll(1, -1)", "{x}.logcumsumexp(0)", "F.gelu({x}, approximate='tanh')",
+    "{x}.to(torch.int64) % 3", "{x}.bool()", "{x}.long() & 3", "{x}.float() // 2", "{x}.fmod({c})", "{x}.remainder({c})", "F.rms_norm({x}, {x}.shape[-1:])",
+    "{x}.reciprocal().clamp(-5, 5)", "F.threshold({x}, 0.1, {c})", "F.hardtanh({x})", "{x}.square().rsqrt().clamp(max=9)", "torch.logit({x}.sigmoid())",
 )  # fmt: skip
 VIEWS = (
     "{x}.t()", "{x}.transpose(0, -1)", "{x}.reshape(-1)", "{x}.view(-1)", "{x}.flatten()", "{x}.unsqueeze(0)",
     "{x}.squeeze()", "{x}[0]", "{x}[-1]", "{x}[1:]", "{x}[::2]", "{x}[..., 1:]", "{x}[..., :2]", "{x}.flip(0)",
     "{x}.expand(2, *{x}.shape)", "{x}.narrow(-1, 1, 2)", "{x}.chunk(2, -1)[0]", "{x}.split(2, -1)[1]",
     "{x}.unbind(0)[0]", "{x}.contiguous()", "{x}.permute(*reversed(range({x}.dim())))", "{x}[:, None]",
-    "{x}.diagonal()", "{x}.as_strided((2, 2), (1, 1), 0)", "{x}.view_as({x})", "{x}.mT", "{x}.unfold(0, 2, 1)",
+    "{x}.diagonal()", "{x}.as_strided((2, 2), (1, 1), 0)", "{x}.view_as({x})", "{x}.mT", "{x}.unfold(0, 2, 1)", "{x}.movedim(0, -1)", "{x}.tile(2)",
+    "{x}.repeat_interleave(2, 0)", "{x}.squeeze(-1)", "{x}.unflatten(-1, (-1, 2))", "{x}.tensor_split(2)[0]", "{x}.hsplit(2)[1]",
+    "torch.broadcast_to({x}, (2, *{x}.shape))", "torch.atleast_2d({x})", "{x}.rot90()", "{x}[None]", "{x}[..., None, :]", "{x}[-2:]", "{x}.T",
+    "{x}.view(torch.int32).view(torch.float32)", "{x}.select(-1, 0)", "{x}[{x}.shape[0] // 2 :]", "{x}.fliplr()",
 )  # fmt: skip
 BINARY = (
     "{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} / ({y}.abs() + 1)", "torch.maximum({x}, {y})", "torch.cat([{x}, {y}], -1)",
     "torch.stack([{x}, {y}])", "{x} @ {y}", "{x} @ {y}.mT", "torch.where({y} > 0, {x}, {y})", "F.linear({x}, {y})",
     "torch.addcmul({x}, {x}, {y})", "{x}.lerp({y}, 0.25)", "{x}.expand_as({y})", "{x}.reshape({y}.shape)",
     "torch.outer({x}.reshape(-1)[:3], {y}.reshape(-1)[:4])", "{x}.masked_fill({y} > 0, {c})",
+    "torch.logaddexp({x}, {y})", "torch.atan2({x}, {y})", "torch.hypot({x}, {y})", "F.mse_loss({x}, {y})", "F.smooth_l1_loss({x}, {y})", "{x} > {y}",
+    "torch.einsum('...i,...i->...', {x}, {y})", "F.cosine_similarity({x}, {y}, dim=-1)", "torch.tensordot({x}, {y}, 1)", "torch.cdist({x}, {x})", "{x}.dot({y})",
+    "torch.column_stack([{x}, {y}])", "torch.vstack([{x}, {y}])", "torch.baddbmm({x}[None], {x}[None], {y}[None])", "torch.addmm({y}.sum(0), {x}, {y})", "torch.isclose({x}, {y})", "{x}.copysign({y})",
+    "F.scaled_dot_product_attention({x}, {y}, {y})", "F.binary_cross_entropy_with_logits({x}, {y}.sigmoid())", "torch.fmin({x}, {y})", "{x}.xlogy({y}.abs() + 0.5)",
+    "F.conv1d({x}.reshape(1, 1, -1), {y}.reshape(1, 1, -1)[..., :3])", "F.group_norm({x}.reshape(1, 2, -1), 2)", "torch.linalg.vector_norm({x} - {y}, dim=-1)", "F.prelu({x}, {y}.reshape(-1)[:1])",
 )  # fmt: skip
 REDUCTIONS = (
     "{x}.sum()", "{x}.sum(-1)", "{x}.mean(0)", "{x}.mean(-1, keepdim=True)", "{x}.amax(-1)", "{x}.max(0).values",
     "{x}.var(-1)", "{x}.argmax(-1)", "({x} > 0).any(-1)", "({x} > 0).sum()", "{x}.norm()", "{x}.logsumexp(0)",
-    "{x}.min()",
+    "{x}.min()", "{x}.prod(-1)", "{x}.all()", "{x}.std(0)", "{x}.aminmax(dim=-1)[1]", "{x}.median()", "{x}.nansum(-1)", "{x}.count_nonzero(0)", "{x}.sum((0, -1))",
+    "torch.var_mean({x}, 0)[0]", "{x}.min(-1).indices", "{x}.mean()", "{x}.square().sum(-1, keepdim=True).sqrt()", "{x}.sum(0, keepdim=True)", "{x}.amax((0, 1))", "torch.trace({x})",
+    "F.avg_pool1d({x}.reshape(1, 1, -1), 2)", "F.max_pool1d({x}.reshape(1, 1, -1), 3, 1)", "F.adaptive_avg_pool1d({x}.reshape(1, 1, -1), 3)", "F.cross_entropy({x}, {x}.argmax(-1))",
 )  # fmt: skip
 INDICES = (
-    "{x}.argsort(-1, stable=True)", "torch.arange({x}.shape[-1])", "{x}.gather(-1, {x}.argsort(-1, stable=True))",
+    "{x}.argsort(dim=-1, stable=True)", "torch.arange({x}.shape[-1])", "{x}.gather(-1, {x}.argsort(dim=-1, stable=True))",
     "{x}[torch.arange(2)]", "{x}[..., torch.arange({x}.shape[-1]).flip(0)]", "{x}.index_select(0, torch.arange(2))",
     "torch.tril({x})", "F.pad({x}, (1, 2), value={c})", "torch.eye({x}.shape[-1])", "torch.tensor([{c}, 2.0]).to({x}.dtype)",
     "{x}[{x} > 0.2]", "{x} * torch.tensor({c})", "{x}.topk(2, -1).values", "F.one_hot({x}.argmax(-1), {x}.shape[-1])",
+    "{x}.nonzero()[:, 0]", "torch.where({x} > 0.2)[0]", "{x}.masked_select({x} > 0.2)", "torch.unique({x}.round())", "torch.bincount({x}.flatten().abs().long())",
+    "{x}.scatter_add(0, torch.zeros_like({x}, dtype=torch.long), {x})", "{x}.take_along_dim({x}.argmax(-1, keepdim=True), -1)", "torch.searchsorted(torch.linspace(-1, 1, 5).to({x}.dtype), {x})",
+    "{x}.index_add(0, torch.arange({x}.shape[0]), {x})", "{x}.index_copy(0, torch.tensor([0]), {x}[-1:])", "{x}.scatter(-1, {x}.argmax(-1, keepdim=True), {c})", "F.embedding({x}.long().abs() % 5, torch.eye(5).to({x}.dtype))",
+    "F.interpolate({x}.reshape(1, 1, -1), scale_factor=2)", "{x}.triu(1)", "torch.diag({x})", "torch.diag_embed({x})", "{x}.diff(dim=-1)", "{x}[[0, -1]]", "{x}[..., [0]]", "{x}[{x}.argmax() % {x}.shape[0]]",
+    "torch.meshgrid({x}.reshape(-1)[:2], {x}.reshape(-1)[:3], indexing='ij')[1]", "{x}.put(torch.tensor([0]), torch.tensor([{c}]).to({x}.dtype))", "{x}.kthvalue(1, -1).values", "{x}[({x} > 0).any(-1)]", "torch.linspace(0, {c}, {x}.shape[0])",
 )  # fmt: skip
 IN_PLACE = (
     "{x}.add_({c})", "{x}.mul_({y})", "{x}.sub_({y})", "{x}.relu_()", "{x} += {y}", "{x} *= {c}", "{x}[0] = {c}",
@@ -57,7 +76,9 @@ IN_PLACE = (
     "{x}.clamp_(-1, 1)", "{x}[{x} > 0] = {c}", "{x}.masked_fill_({x} < 0, {c})", "{x}.flatten()[0] += {c}",
     "{x}.unsqueeze(0).neg_()", "{x}.narrow(0, 0, 1).exp_().clamp_(max=9)", "{x}[0].copy_({x}[-1])", "torch.add({x}, {c}, out={x})",
     "{x}[1:] = {x}[:-1].clone()", "{x}.index_fill_(0, torch.arange(1), {c})", "{x}.t_()", "{x}.unsqueeze_(0)",
-    "{x}.detach().add_({c})", "{x}.data.mul_({c})", "torch._foreach_add_([{x}], {c})",
+    "{x}.detach().add_({c})", "{x}.data.mul_({c})", "{x}[{x} > 0] *= {c}", "{x}[..., -1:].zero_()", "{x}.scatter_(0, torch.zeros_like({x}, dtype=torch.long), {c})", "{x}.index_copy_(0, torch.tensor([0]), {x}[-1:].clone())",
+    "{x}[[0]] = {c}", "{x}.diagonal().add_({c})", "{x}.flip(0).add_({c})", "{x}.addcmul_({x}, {x}, value=0.1)", "{x}.lerp_({y}, 0.5)", "{x}.masked_scatter_({x} > 0, {x} * 0.5)", "{x}.sigmoid_().sub_(0.5)", "{x}.select(0, -1).copy_({x}[0])",
+    "{x}.transpose_(0, -1)", "{x}.squeeze_(0)", "torch.mul({x}, {y}, out={x})", "torch.cat([{x}[:1], {x}[1:]], out={x}.new_empty(0))", "{x}.index_put_((torch.arange(1),), {x}[-1].clone(), accumulate=True)", "{x}.cumsum_(0)", "{x}[1:, ..., :1].fill_({c})", "torch._foreach_add_([{x}], {c})",
 )  # fmt: skip
 BREAKS = (
     "{n} = {x} * {y}.mean().item()",
