@@ -115,3 +115,33 @@ def test_a_number_made_of_a_truth_value_stays_a_float_where_operators_are_replay
     for _ in range(3):
         x = torch.randn(6)
         torch.testing.assert_close(compiled(x, y), fn(x, y))
+
+
+OF_A_NUMBER = (
+    "movedim(0, -1)",
+    "moveaxis(-1, 0)",
+    "transpose(0, -1)",
+    "swapaxes(0, -1)",
+    "flip(0)",
+    "softmax(0)",
+    "sort(0).values",
+)
+
+
+@pytest.mark.parametrize("call", OF_A_NUMBER)
+def test_dimension_0_of_a_number(call):
+    fn = eval(f"lambda x: x.{call} * 2")
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        x = torch.randn(())
+        torch.testing.assert_close(compiled(x), fn(x))
+
+
+@pytest.mark.parametrize("dtype", (torch.uint8, torch.int8, torch.bool, torch.float32))
+@pytest.mark.parametrize("call", ("all()", "any(0)", "all(-1, keepdim=True)", "any()"))
+def test_what_any_and_all_give(call, dtype):
+    fn = eval(f"lambda x: x.{call}")
+    compiled = torchbolt.compile(fn)
+    for fill in (0, 1, 2):
+        x = torch.full((3, 4), fill).to(dtype)
+        assert torch.equal(compiled(x), fn(x)) and compiled(x).dtype == fn(x).dtype

@@ -56,7 +56,10 @@ std::vector<Value*> amax(Call& c) { return extreme(c, Op::amax); }
 std::vector<Value*> amin(Call& c) { return extreme(c, Op::amin); }
 
 std::vector<Value*> truth(Call& c, Op op) {
-  return one(reduce(c, op, c.cast(c.tensor("self"), DType::Bool), reduced_dims(c), keepdim(c)));
+  Value* x = c.tensor("self");
+  Value* result = reduce(c, op, c.cast(x, DType::Bool), reduced_dims(c), keepdim(c));
+  return one(x->type.dtype == DType::U8 ? c.cast(result, DType::U8)
+                                        : result);  // uint8 is as old as bool is new
 }
 std::vector<Value*> any(Call& c) { return truth(c, Op::any); }
 std::vector<Value*> all(Call& c) { return truth(c, Op::all); }

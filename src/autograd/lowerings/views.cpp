@@ -128,6 +128,7 @@ Result reverse_dims(Call& c) {
 Result movedim(Call& c) {
   Ints from = c.integers("source"), to = c.integers("destination");
   int64_t n = rank(c);
+  if (n == 0) return std::vector<Steps>{{permute_by({})}};  // dimension 0 of a number
   Ints dims(n, -1);
   std::vector<bool> used(n, false);
   for (size_t i = 0; i < from.size(); ++i) {
