@@ -64,7 +64,7 @@ struct GiveMemoryBack {
 // nothing is differentiated, though a view of a parameter still says that it requires a gradient.
 bool needs_gradients(const record::Tape& tape) {
   for (const auto& t : tape.tensors)
-    if (t.input < 0 && t.requires_grad && tape.entries[static_cast<size_t>(t.producer)].grad_mode)
+    if (t.producer >= 0 && t.requires_grad && tape.entries[static_cast<size_t>(t.producer)].grad_mode)
       return true;
   return std::any_of(tape.entries.begin(), tape.entries.end(),
                      [&](const record::Entry& e) { return record::writes_gradients(tape, e); });

@@ -231,12 +231,25 @@ Recorder::Recorder() : outer_levels_(guard::transform_levels()) {}
 
 Recorder* Recorder::current() { return active; }
 
+void Recorder::take_back() {
+  for (size_t i = tape_.tensors.size(); i-- > 0;) {
+    TensorInfo& info = tape_.tensors[i];
+    if (info.input >= 0) continue;
+    if (info.producer < static_cast<int>(mark_)) break;
+    info.producer = -1;
+  }
+  tape_.entries.erase(tape_.entries.begin() + static_cast<std::ptrdiff_t>(mark_), tape_.entries.end());
+  escaped_.clear();
+}
+
 void Recorder::stop(bool drop) {
   stopped_ = true;
   if (!drop) return;
   for (const Resized& r : resized_)
     if (r.entry >= mark_) reverted_[r.impl] = r.before;
-  tape_.entries.erase(tape_.entries.begin() + static_cast<std::ptrdiff_t>(mark_), tape_.entries.end());
+  const std::string escaped = escaped_;  // is asked for afterwards
+  take_back();
+  escaped_ = escaped;
 }
 
 // Not c10's guard: code that runs inside may enter modes, whose keys must stay.
@@ -249,6 +262,9 @@ Recorder::Scope::~Scope() {
   active = previous_;
   c10::impl::tls_set_dispatch_key_included(kKey, included_);
 }
+
+/// Made by an entry that was taken back: nobody makes it any more.
+static bool is_gone(const TensorInfo& info) { return info.input < 0 && info.producer < 0; }
 
 bool Recorder::matches(const TensorInfo& info, const at::Tensor& t) const {
   if (info.dtype != t.scalar_type()) return false;
@@ -319,7 +335,7 @@ TensorId Recorder::tensor_id(const at::Tensor& t, Use use, int entry) {
     // it was detached from.
     const bool known = storages_.find(t.storage().unsafeGetStorageImpl());
     for (size_t i = tape_.tensors.size(); known && i-- > 0;)
-      if (tape_.tensors[i].plain && matches(tape_.tensors[i], t) &&
+      if (tape_.tensors[i].plain && !is_gone(tape_.tensors[i]) && matches(tape_.tensors[i], t) &&
           owners_[i]->requires_grad() == t.requires_grad()) {
         ids_[t.unsafeGetTensorImpl()] = static_cast<TensorId>(i);
         keep_impls_.emplace_back(t.getIntrusivePtr());

@@ -55,10 +55,7 @@ class Recorder {
     escaped_.clear();
   }
   /// Entries since `instruction` are taken back; more may follow.
-  void take_back() {
-    tape_.entries.erase(tape_.entries.begin() + static_cast<std::ptrdiff_t>(mark_), tape_.entries.end());
-    escaped_.clear();
-  }
+  void take_back();
   /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if
   /// none.
   const std::string& escaped() const { return escaped_; }

@@ -35,7 +35,7 @@ struct TensorInfo {
   bool requires_grad = false;  // when first seen
   bool plain = true;           // strided, dense implementation, no subclass, not quantised/sparse/nested
   int input = -1;              // >= 0: came from outside; index into Tape::inputs
-  int producer = -1;           // entry that made it, -1 for inputs
+  int producer = -1;           // entry that made it; -1 for inputs, and where it was taken back
 };
 
 /// An argument: an IValue in which tensors are replaced by ids.

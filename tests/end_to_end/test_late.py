@@ -451,3 +451,18 @@ def test_a_late_tensor_beside_a_number_that_differs(use):
             x = torch.randn(5, 4)
             assert torch.equal(torch.as_tensor(compiled(x, n)), torch.as_tensor(fn(x, n)))
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_the_same_row_again_after_one_that_was_taken_back():
+    def fn(x, index, n):
+        rows = x * 2
+        row = rows[int(index.sum().item()) % 4]
+        again = rows[rows.argmax() % 4]  # its index is data: made at the region's end, if anybody wants it
+        return row * n + again * 0
+
+    compiled = torchbolt.compile(fn)
+    for n in (2, 3, 4):
+        x = torch.randn(4, 8)
+        x[1, 1] = 9
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, torch.tensor([1.0]), n), fn(x, torch.tensor([1.0]), n))
