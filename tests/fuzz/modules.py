@@ -462,7 +462,7 @@ class World:
         # dataclasses looks its module up.
         sys.modules["random_module"] = types.ModuleType("random_module")
         self.space = vars(sys.modules["random_module"])
-        with default_dtype(dtype):
+        with programs.default_dtype(dtype):
             programs.execute(source, "module", self.space)
             self.space["model"] = self.space["m"] = self.space["Model"]()
         # Events go to the module itself, calls to what was made of it.
@@ -472,7 +472,7 @@ class World:
 
     def event(self, text):
         """Runs `text`; an error in it (what it removes is not there) is part of what happens."""
-        with default_dtype(self.dtype):
+        with programs.default_dtype(self.dtype):
             try:
                 exec(text, self.space)
             except Exception as error:
@@ -483,7 +483,7 @@ class World:
         x, y = programs.copies(self.inputs)
         random.seed(which)
         torch.manual_seed(which)
-        with default_dtype(self.dtype), eval(gradients, self.space):
+        with programs.default_dtype(self.dtype), eval(gradients, self.space):
             try:
                 # A compiled function has nothing but calls.
                 whole = "m." in text or "(m, {" in text
@@ -508,18 +508,6 @@ class World:
             classes = [[getattr(self.space["Model"], n) for n in ("calls", "factor")], self.space["Inner"].gain]
             grads = [p.grad for p in module.parameters()]
             return plain([result, x, y, module, lasting, classes, grads])
-
-
-class default_dtype:
-    def __init__(self, dtype):
-        self.dtype = dtype
-
-    def __enter__(self):
-        self.before = torch.get_default_dtype()
-        torch.set_default_dtype(self.dtype)
-
-    def __exit__(self, *error):
-        torch.set_default_dtype(self.before)
 
 
 def name_of(key):

@@ -218,6 +218,18 @@ def copies(tensors, dtype=None):
     return [torch.empty_strided(t.shape, t.stride(), dtype=kept(t)).copy_(t) for t in tensors]
 
 
+class default_dtype:
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+    def __enter__(self):
+        self.before = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype)
+
+    def __exit__(self, *error):
+        torch.set_default_dtype(self.before)
+
+
 class Growing:
     """What is under construction: its statements, the names of its tensors, and what it returns. Who derives from it says
     how it grows by a statement and whether statements run."""
@@ -278,7 +290,8 @@ class Program(Growing):
             random.seed(0)
             single = fn(*copies(self.inputs), *self.numbers)
             random.seed(0)
-            double = fn(*copies(self.inputs, torch.float64), *self.numbers)
+            with default_dtype(torch.float64):
+                double = fn(*copies(self.inputs, torch.float64), *self.numbers)
         except Exception:
             return False
         return well_conditioned(single, double)

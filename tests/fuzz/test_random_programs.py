@@ -64,7 +64,8 @@ def fault_of(seed, statements, result):
     for which in (0, 1, 2, 3, 1):
         inputs, numbers = programs.inputs_of((seed, which)), programs.numbers_of((seed, which))
         expected = outcome(eager, programs.copies(inputs), numbers, which, differentiates)
-        exact = outcome(eager, programs.copies(inputs, torch.float64), numbers, which, differentiates)
+        with programs.default_dtype(torch.float64):  # of what is made of integers
+            exact = outcome(eager, programs.copies(inputs, torch.float64), numbers, which, differentiates)
         try:
             got = outcome(compiled, programs.copies(inputs), numbers, which, differentiates)
         except Exception as error:
