@@ -168,11 +168,20 @@ Value* Call::operand(std::string_view name, DType t) const {
 Value* Call::number_value(std::string_view name, DType t) const {
   if (!is_symbolic(name)) return scalar_value(scalar(name), t);
   const Arg& a = required(name);
+  const bool may_overflow = is_int(t) && dtype_bytes(t) < 8;  // then eager raises
   if (is_data(a)) {
+    if (may_overflow) throw_unsupported(this->name(), " of a number that item() gave, as ", dtype_name(t));
     Value* v = reshape(values_[static_cast<size_t>(index_of(name))][0], {});
     return cast(cast(v, a.value.isDouble() ? DType::F64 : DType::I64), t);
   }
+  if (may_overflow && a.value.isDouble()) return scalar_value(scalar(name), t);
   const Sym symbol = all_sizes_.resolve(a.syms[0]);
+  if (may_overflow) {
+    const bool is_signed = t != DType::U8;
+    const int64_t most = (int64_t{1} << (8 * dtype_bytes(t) - is_signed)) - 1;
+    decide(symbol, Relation::le, most);
+    decide(-most - is_signed, Relation::le, symbol);  // negative ones wrap where there are none
+  }
   Value* v = make(Op::scalar, {}, {{"value", Syms{symbol}}, {"dtype", DType::I64}});
   return cast(a.value.isDouble() ? make(Op::from_bits, {v}) : v, t);
 }

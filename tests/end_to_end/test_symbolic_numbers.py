@@ -465,3 +465,28 @@ def test_a_range_that_ends_before_it_starts():
         for n in (6, 9):
             with pytest.raises(RuntimeError, match="bound"):
                 compiled(x, n)
+
+
+OVERFLOWING = (
+    "torch.full_like(u, k)", "u.clone().fill_(k)", "u + k", "u.masked_fill(u == 0, k)", "torch.where(u == 0, k, u)", "u.clone().mul_(k)",
+    "u.clamp(max=k)", "torch.full((2,), k, dtype=torch.int8)", "u == k", "F.pad(u, (1, 1), value=k)", "u.new_full((2,), k)",
+    "u.clone().__setitem__(0, k)", "u.masked_fill(u == 0, torch.tensor(k).item())",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OVERFLOWING)
+def test_numbers_that_do_not_fit(text):
+    """Eager raises where a number does not fit into integers of one byte; so do later calls."""
+    fn = eval(f"lambda u, k: {text}", {"torch": torch, "F": torch.nn.functional})
+    for numbers in ((2, 3, -1, 300, 4, -200), (2, 3, 4, 70000, 5), (2.0, 2.5, -1.5, 300.5, 3.0)):
+        compiled = torchbolt.compile(fn)
+        for k in numbers:
+            results = []
+            for call in (fn, compiled):
+                try:
+                    results.append(call(torch.zeros(3, dtype=torch.uint8), k))
+                except RuntimeError as error:
+                    assert not isinstance(error, torchbolt.exc.TorchboltError)
+                    results.append("raises")
+            want, got = results
+            assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want, (k, want, got)
