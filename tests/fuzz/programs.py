@@ -209,7 +209,8 @@ def inputs_of(seed):
 def numbers_of(seed):
     """n and k; the first program is for those of which 0."""
     choose = random.Random(f"{seed}")
-    return choose.randrange(6), choose.choice((0.5, -1.25, 2.0, 3.5, 0.125))
+    n = choose.randrange(6) if choose.random() < 0.85 else choose.choice((-1, -2, 7, 40, True))
+    return n, choose.choice((0.5, -1.25, 2.0, 3.5, 0.125, 0.0, -0.0, 3, 1e3))
 
 
 def copies(tensors, dtype=None):

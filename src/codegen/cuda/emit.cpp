@@ -224,6 +224,7 @@ class Emitter {
   /// A loop over the row, or over what a thread holds of it. `j`: position of the vector's first element.
   void along_row(const Sweep& sweep, bool last) {
     const Sym length = points(s_.row);
+    if (length.is_const(0)) return;  // what is reduced over nothing is its operator's identity
     const std::string by_vector = s_.vector > 1 ? " * " + str(s_.vector) : "",
                       stride = str(s_.group * s_.vector);
     if (s_.held) {
