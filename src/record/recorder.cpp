@@ -74,7 +74,8 @@ bool has_new_geometry(const Entry& e) {
 /// torch.cat(list, out=o): the operator that gives what this one writes to its out= arguments, if there is
 /// one.
 const c10::OperatorHandle* without_out(const c10::OperatorHandle& op) {
-  static std::unordered_map<c10::OperatorName, std::optional<c10::OperatorHandle>> known;
+  // Operators run without the GIL.
+  thread_local std::unordered_map<c10::OperatorName, std::optional<c10::OperatorHandle>> known;
   const auto [at, fresh] = known.try_emplace(op.operator_name());
   if (!fresh) return at->second ? &*at->second : nullptr;
   std::vector<c10::Argument> wanted;
@@ -231,7 +232,7 @@ Recorder::Recorder() : outer_levels_(guard::transform_levels()) {}
 
 Recorder* Recorder::current() { return active; }
 
-void Recorder::take_back() {
+void Recorder::drop_entries() {
   for (size_t i = tape_.tensors.size(); i-- > 0;) {
     TensorInfo& info = tape_.tensors[i];
     if (info.input >= 0) continue;
@@ -239,6 +240,10 @@ void Recorder::take_back() {
     info.producer = -1;
   }
   tape_.entries.erase(tape_.entries.begin() + static_cast<std::ptrdiff_t>(mark_), tape_.entries.end());
+}
+
+void Recorder::take_back() {
+  drop_entries();
   escaped_.clear();
 }
 
@@ -247,9 +252,7 @@ void Recorder::stop(bool drop) {
   if (!drop) return;
   for (const Resized& r : resized_)
     if (r.entry >= mark_) reverted_[r.impl] = r.before;
-  const std::string escaped = escaped_;  // is asked for afterwards
-  take_back();
-  escaped_ = escaped;
+  drop_entries();  // why it escaped is asked for afterwards
 }
 
 // Not c10's guard: code that runs inside may enter modes, whose keys must stay.
@@ -474,7 +477,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     } else {
       for (int i : written_arguments(entry))
         for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
-          resized_.push_back({owners_[static_cast<size_t>(id)], id, static_cast<size_t>(index)});
+          if (id >= 0) resized_.push_back({owners_[static_cast<size_t>(id)], id, static_cast<size_t>(index)});
       if (given.empty() || !gives_new_tensors(entry, given))
         escaped_ = op.operator_name().name + " that resizes its out= argument";
     }
@@ -486,17 +489,16 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
 
 /// torch.cat(list, out=torch.empty(0)), of the run's own: are all out= arguments like that?
 bool Recorder::fills_new_tensors(const Entry& entry) const {
-  bool any = false;
   const auto& arguments = entry.op.schema().arguments();
+  if (arguments.empty() || !arguments.back().is_out()) return false;  // they come last
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].is_out()) continue;
-    if (entry.args[i].kind != Arg::Kind::Tensor) return false;
+    if (entry.args[i].kind != Arg::Kind::Tensor || entry.args[i].tensors[0] < 0) return false;
     const TensorInfo& info = tape_.tensors[static_cast<size_t>(entry.args[i].tensors[0])];
     if (info.input >= 0 || std::find(info.sizes.begin(), info.sizes.end(), 0) == info.sizes.end())
       return false;
-    any = true;
   }
-  return any;
+  return true;
 }
 
 /// Nothing was in them, so what was written is as good as new tensors: the entry becomes that of the operator

@@ -105,6 +105,7 @@ class Recorder {
  private:
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_writes(const Entry& entry);
+  void drop_entries();
   bool fills_new_tensors(const Entry& entry) const;
   bool gives_new_tensors(Entry& entry, const torch::jit::Stack& given);
   /// An operator reads a value, whichever tensor shows it, changes how one tensor shows it (t_()), or gives
