@@ -287,10 +287,8 @@ int Rebuilder::token_value(PyObject* object) {
   PyRef old = PyRef::steal(PyObject_GetAttrString(object, "old_value"));
   PyObject* now = variable ? guard::context_value(variable.get()) : nullptr;
   for (const WrittenContext& written : world_.written_context) {
-    PyObject* before = written.before.get();
-    bool first = old && (old.get() == before || std::string(Py_TYPE(old.get())->tp_name) == "Token.MISSING");
-    if (written.variable.get() != variable.get() || !now || now == before || !first ||
-        written.set_to_what_it_was)
+    if (written.variable.get() != variable.get() || !now || now == written.before.get() ||
+        written.set_to_what_it_was || !old || !written.gives_back_before(old.get()))
       continue;
     tokens_.insert(variable.get());
     int target = value(variable.get()), inside = value(now);

@@ -536,15 +536,17 @@ void World::about_to_set_context(PyObject* variable) {
   written_context.push_back({PyRef::share(variable), PyRef::share(now)});
 }
 
+bool WrittenContext::gives_back_before(PyObject* old) const {
+  return old == before.get() || std::string_view(Py_TYPE(old)->tp_name) == "Token.MISSING";
+}
+
 bool World::about_to_reset_context(PyObject* variable, PyObject* token) {
   if (find(token)) return false;
   PyRef old = PyRef::steal(PyObject_GetAttrString(token, "old_value"));
   if (!old) return PyErr_Clear(), false;
-  const bool was_unset = std::string_view(Py_TYPE(old.get())->tp_name) == "Token.MISSING";
   for (WrittenContext& written : written_context) {
     if (written.variable.get() != variable) continue;
-    // With a default, a variable that is not set holds something too.
-    const bool first = was_unset || old.get() == written.before.get();
+    const bool first = written.gives_back_before(old.get());
     if (first && written.set_to_what_it_was) return false;
     written.restored = first;
     return true;

@@ -49,6 +49,10 @@ struct WrittenContext {
   PyRef variable, before;  ///< before: what it held, may be null
   bool restored = false;   ///< by its first token: it holds what every call finds there
   bool set_to_what_it_was = false;
+
+  /// May `old`, what a token gives back, be what was there before? With a default, a variable that is not set
+  /// holds something too.
+  bool gives_back_before(PyObject* old) const;
 };
 
 /// A slot (`__slots__`, C member) of a known object that the run wrote.
