@@ -150,6 +150,7 @@ class _CompiledModule:
 
     @__class__.setter
     def __class__(self, cls):
+        cls = getattr(cls, "_torchbolt_class", cls)  # of another compiled module
         self._torchbolt_original.__class__ = cls
         object.__dict__["__class__"].__set__(self, _compiled_class(cls, self._torchbolt_options))
 

@@ -609,6 +609,9 @@ def test_a_compiled_module_changes_its_class():
     assert torch.equal(compiled(x), torch.nn.functional.linear(x, model.weight, model.bias) * 3)
     model.__class__ = Deep
     assert torch.equal(compiled(x), torch.nn.functional.linear(x, model.weight, model.bias))
+    compiled.__class__ = type(torchbolt.compile(type("Deepest", (Deep,), {"gain": 5.0})(2, 2)))
+    assert type(model).__name__ == "Deepest"
+    assert torch.equal(compiled(x), torch.nn.functional.linear(x, model.weight, model.bias) * 5)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
