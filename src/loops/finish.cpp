@@ -78,12 +78,9 @@ class Finisher {
     return !in_.acc || acc_order(a.symbol) + 1 == acc_order(b.symbol);
   }
 
-  bool is_used(ExprId id, size_t atom, uint32_t Expr::* dims) const {
-    return used_[id] && draft_.exprs[id].*dims >> atom & 1;
-  }
   bool any_uses(size_t atom, uint32_t Expr::* dims) const {
-    for (ExprId i = 0; i < static_cast<ExprId>(draft_.exprs.size()); ++i)
-      if (is_used(i, atom, dims)) return true;
+    for (size_t i = 0; i < draft_.exprs.size(); ++i)
+      if (used_[i] && draft_.exprs[i].*dims >> atom & 1) return true;
     return false;
   }
   size_t stores_over(size_t atom) const {
