@@ -215,7 +215,8 @@ std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& size
   if (recorded.road == Road::functional) {
     graph::verify(*lowered.graph);
     std::string text = graph::print(*lowered.graph);
-    auto run = program::run_functional(std::move(lowered), recorded.wanted.size());
+    auto run =
+        program::run_functional(std::move(lowered), recorded.wanted.size(), program::Attempts(recorded.tape));
     auto region =
         std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), run);
     region->facts.functional_text = std::move(text);

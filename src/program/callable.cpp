@@ -93,8 +93,7 @@ PyObject* element_of(PyObject* tensor, int64_t element) {
                                   : PyLong_FromLongLong(number.toLong());
 }
 
-/// Runs an entry whose guards have just held. Throws RunEagerly before anything can be seen of it, but
-/// for the random numbers that were drawn.
+/// Runs an entry whose guards have just held. Throws RunEagerly before anything can be seen of it.
 Outcome run_entry(const Entry& entry, guard::Found& found) {
   Outcome outcome;
   auto run = [&]() -> PyObject* {

@@ -188,7 +188,7 @@ Tensors run_node(const Node& n, const Tensors& in, const std::vector<autograd::E
   return {};
 }
 
-Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inputs) {
+Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& attempt, const Tensors& inputs) {
   using autograd::TensorOut;
   const bool grad_mode = c10::GradMode::is_enabled();
   at::NoGradGuard no_grad;
@@ -200,12 +200,15 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inpu
                                           ? inputs[static_cast<size_t>(lowered.inputs[i])]
                                           : constant->second;
   }
-  for (const auto& node : g.nodes) {
-    Tensors operands;
-    for (const graph::Value* v : node->operands) operands.push_back(values.at(v));
-    Tensors results = run_node(*node, operands, lowered.calls);
-    for (size_t i = 0; i < node->outputs.size(); ++i) values[node->outputs[i].get()] = results.at(i);
-  }
+  auto nodes = [&] {
+    for (const auto& node : g.nodes) {
+      Tensors operands;
+      for (const graph::Value* v : node->operands) operands.push_back(values.at(v));
+      Tensors results = run_node(*node, operands, lowered.calls);
+      for (size_t i = 0; i < node->outputs.size(); ++i) values[node->outputs[i].get()] = results.at(i);
+    }
+  };
+  attempt(nodes, [] { return true; });
   // Results that are views of inputs are made of what is written, and after it is, so all values are read
   // before.
   Tensors fresh;
@@ -251,10 +254,10 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Tensors& inpu
 
 }  // namespace
 
-Region::Function run_functional(autograd::Lowered lowered, size_t wanted) {
-  return [shared = std::make_shared<autograd::Lowered>(std::move(lowered)), wanted](const Tensors& inputs) {
-    return run(*shared, wanted, inputs);
-  };
+Region::Function run_functional(autograd::Lowered lowered, size_t wanted, Attempts attempt) {
+  return
+      [shared = std::make_shared<autograd::Lowered>(std::move(lowered)), wanted,
+       attempt = std::move(attempt)](const Tensors& inputs) { return run(*shared, wanted, attempt, inputs); };
 }
 
 }  // namespace bolt::program

@@ -3,11 +3,12 @@
 // or functionalizing from one of the passes, the loops or the code.
 #pragma once
 
+#include "program/attempt.h"
 #include "program/region.h"
 
 namespace bolt::program {
 
 /// What a region runs; `wanted` of lowered's outputs are results.
-Region::Function run_functional(autograd::Lowered lowered, size_t wanted);
+Region::Function run_functional(autograd::Lowered lowered, size_t wanted, Attempts attempt);
 
 }  // namespace bolt::program

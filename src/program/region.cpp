@@ -58,12 +58,6 @@ constexpr size_t kMostContexts = 2;
 constexpr size_t kMostSpecial = 2;
 constexpr int kOften = 100;
 
-[[noreturn]] void run_eagerly(const std::string& why) {
-  ++Stats::get().eager_fallbacks;
-  log("perf_hints", why + ": the call is run by eager");
-  throw RunEagerly();
-}
-
 at::TensorOptions options_of(const graph::Type& t) {
   return at::TensorOptions().dtype(record::to_torch(t.dtype)).device(c10::kCPU);
 }
@@ -145,6 +139,7 @@ Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, std::str
     : tape_(std::move(tape)),
       wanted_(std::move(wanted)),
       replay_(true),
+      visible_writes_(tape_),
       constants_(std::move(constants)),
       symbols_(std::move(symbols)) {
   facts.ops = static_cast<int>(tape_.entries.size());
@@ -236,11 +231,21 @@ std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
   }
   if (function_) return function_(inputs);
   const Evaluate value{symbols_, values};
-  if (constants_.empty()) return record::replay(tape_, inputs, wanted_, value);
+  auto replay = [&](const std::vector<at::Tensor>& given) {
+    Undo undo(*visible_writes_, given);
+    auto before = [&](size_t entry, const torch::jit::Stack& arguments) { undo.before(entry, arguments); };
+    return attempt_([&] { return record::replay(tape_, given, wanted_, value, before); },
+                    [&] {
+                      if (!saves_unseen()) return false;
+                      undo.take_back();
+                      return true;
+                    });
+  };
+  if (constants_.empty()) return replay(inputs);
   // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
   std::vector<at::Tensor> all = inputs;
   for (const auto& [input, value] : constants_) all[static_cast<size_t>(input)] = value.clone();
-  return record::replay(tape_, all, wanted_, value);
+  return replay(all);
 }
 
 Ints Region::values_of(const std::vector<at::Tensor>& tape_inputs, const Ints& numbers) const {
@@ -527,7 +532,6 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       };
       launch(p.kernel->fn, shape.work, p.kernel->grain);
       if (p.kernel->second_fn) launch(p.kernel->second_fn, shape.second_work, p.kernel->second_grain);
-      // Kernels with checks run before any write-back.
       if (report) run_eagerly(p.name + ": an index is out of range");
       return;
     }
@@ -620,11 +624,14 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
   auto c = take_context(values, std::move(sizes));
   bind_inputs(*c, inputs);
   std::shared_ptr<Folded> f;
-  if (!fold_steps_.empty()) {
-    f = folded(inputs, c->shapes);
-    for (auto& [buffer, slot] : f->buffers) c->slots[buffer] = slot;
-  }
-  run_steps(*c, steps_);
+  auto steps = [&] {
+    if (!fold_steps_.empty()) {
+      f = folded(inputs, c->shapes);
+      for (auto& [buffer, slot] : f->buffers) c->slots[buffer] = slot;
+    }
+    run_steps(*c, steps_);
+  };
+  attempt_(steps, [] { return true; });  // write-backs come after whatever can fail (loops/in_place.h)
   // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : plan_.outputs)
     if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();

@@ -29,17 +29,12 @@
 #include "autograd/functionalize.h"
 #include "codegen/cpu/compile_plan.h"
 #include "loops/plan.h"
+#include "program/attempt.h"
 #include "program/library.h"
 #include "record/tape.h"
 #include "support/size_fact.h"
 
 namespace bolt::program {
-
-/// Thrown by Region::run when a kernel met an index out of range, or an operator that the recorder took for
-/// one whose sizes follow from those of its operands gave others. Nothing that the caller can see has been
-/// written: running the same call eagerly raises what eager raises, at the user's line. No std::exception, so
-/// that torch's HANDLE_TH_ERRORS lets it through.
-struct RunEagerly {};
 
 /// Throws SizeDemand for sizes that a step of the plan must know: attributes of library calls.
 void check_sizes(const loops::Plan& plan);
@@ -71,7 +66,8 @@ class Region : public std::enable_shared_from_this<Region> {
   ~Region();
 
   /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
-  /// wanted. `numbers`: the values of those symbols. Raises what an operator raises, or RunEagerly.
+  /// wanted. `numbers`: the values of those symbols. Throws RunEagerly; what an operator raises only where
+  /// that cannot be taken back.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs,
                               const std::vector<int64_t>& numbers = {});
 
@@ -123,8 +119,10 @@ class Region : public std::enable_shared_from_this<Region> {
 
   record::Tape tape_;
   std::vector<record::TensorId> wanted_;
+  Attempts attempt_{tape_};
   bool replay_ = false;
   Function function_;
+  std::optional<VisibleWrites> visible_writes_;    ///< of a replayed tape
   std::unordered_map<int, at::Tensor> constants_;  ///< of a replayed tape, by input
   bool releases_gil_ = true;
   autograd::Lowered lowered_;

@@ -250,6 +250,7 @@ void Recorder::take_back() {
 void Recorder::stop(bool drop) {
   stopped_ = true;
   if (!drop) return;
+  if (raised_now_) raised_.clear();
   for (const Resized& r : resized_)
     if (r.entry >= mark_) reverted_[r.impl] = r.before;
   drop_entries();  // why it escaped is asked for afterwards
@@ -467,7 +468,12 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   const torch::jit::Stack given =
       fills_new_tensors(entry) ? torch::jit::Stack(stack->begin() + static_cast<long>(begin), stack->end())
                                : torch::jit::Stack();
-  call(op, stack);  // may throw: then the entry never happened and the exception is the user's
+  try {
+    call(op, stack);
+  } catch (...) {  // the entry never happened
+    if (raised_.empty()) raised_ = op.operator_name().name, raised_now_ = true;
+    throw;
+  }
   if (stopped_) return;
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
     entry.results.push_back(take((*stack)[i], Use::result, index));

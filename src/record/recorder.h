@@ -53,12 +53,16 @@ class Recorder {
     line_ = line;
     mark_ = tape_.entries.size();
     escaped_.clear();
+    raised_now_ = false;
   }
   /// Entries since `instruction` are taken back; more may follow.
   void take_back();
   /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if
   /// none.
   const std::string& escaped() const { return escaped_; }
+  /// The first operator of the region that raised; "" if none. What raised for some values may not for
+  /// others.
+  const std::string& raised() const { return raised_; }
   /// An operator is running; what it calls is part of it.
   bool in_operator() const { return running_; }
   /// Whether an operator changed more of a tensor than its contents: sizes and strides of the one it was
@@ -123,7 +127,8 @@ class Recorder {
   const char* function_ = "";
   int line_ = 0;
   size_t mark_ = 0;
-  std::string escaped_;
+  std::string escaped_, raised_;
+  bool raised_now_ = false;  ///< `raised_` since `instruction`
   struct Resized {
     c10::TensorImpl* impl;
     TensorId before;
@@ -163,9 +168,11 @@ std::string print(const Tape& tape);
 
 /// Calls every entry again: eager's computation on other inputs, differentiable. Gives the tensors asked for.
 /// `value` gives the numbers among the arguments that are expressions; without it they are what was recorded.
+/// `before` is told of each entry, by its index, and what it is called with.
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
                                const std::vector<TensorId>& wanted,
-                               const std::function<int64_t(Sym)>& value = nullptr);
+                               const std::function<int64_t(Sym)>& value = nullptr,
+                               const std::function<void(size_t, const torch::jit::Stack&)>& before = nullptr);
 
 /// What tensor.data has over detach(): autograd does not see what is written to it.
 void count_writes_apart(const at::Tensor& t);

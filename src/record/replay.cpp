@@ -20,13 +20,15 @@ class Replay {
     for (size_t i = 0; i < inputs.size(); ++i) tensors_[tape.inputs[i]] = inputs[i];
   }
 
-  void run(const std::vector<int>& last_use) {
+  void run(const std::vector<int>& last_use,
+           const std::function<void(size_t, const torch::jit::Stack&)>& before) {
     torch::jit::Stack stack;
     for (size_t i = 0; i < tape_.entries.size(); ++i) {
       const Entry& entry = tape_.entries[i];
       at::AutoGradMode grad(entry.grad_mode);
       stack.clear();
       for (const Arg& arg : entry.args) stack.push_back(give(arg));
+      if (before) before(i, stack);
       entry.op.callBoxed(&stack);
       for (size_t r = 0; r < entry.results.size(); ++r) keep(entry.results[r], stack[r]);
       if (entry.own_version) count_writes_apart(tensor(entry.results[0].tensors[0]));
@@ -109,10 +111,10 @@ std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted
 }  // namespace
 
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
-                               const std::vector<TensorId>& wanted,
-                               const std::function<int64_t(Sym)>& value) {
+                               const std::vector<TensorId>& wanted, const std::function<int64_t(Sym)>& value,
+                               const std::function<void(size_t, const torch::jit::Stack&)>& before) {
   Replay run(tape, inputs, value);
-  run.run(last_uses(tape, wanted));
+  run.run(last_uses(tape, wanted), before);
   std::vector<at::Tensor> out;
   for (TensorId id : wanted) out.push_back(id < 0 ? at::Tensor() : run.tensor(id));
   return out;

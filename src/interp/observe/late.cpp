@@ -324,14 +324,18 @@ void Recording::not_past(PyObject* code, int pc, const std::string& why, bool wh
   world.distrust(why);
 }
 
-void Recording::not_past_here(const Frame& frame, const std::string& why) {
+Recording::Instruction Recording::outermost(const Frame& frame) const {
   const Frame* at = &frame;
   while (interp::bottom_of(*at) != entry && interp::bottom_of(*at)->back) at = interp::bottom_of(*at)->back;
   bool whole = false;
   for (const Frame* inner = at; inner != entry && inner->back; inner = inner->back)
     if (is_of_transforms(*inner)) at = inner->back, whole = true;
-  not_past(reinterpret_cast<PyObject*>(at->code()), at->pc(),
-           why + ", in Python that runs within this instruction", whole);
+  return {PyRef::share(reinterpret_cast<PyObject*>(at->code())), at->pc(), whole};
+}
+
+void Recording::not_past_here(const Frame& frame, const std::string& why) {
+  const Instruction at = outermost(frame);
+  not_past(at.code.get(), at.pc, why + ", in Python that runs within this instruction", at.whole);
 }
 
 void Recording::note_given(const Frame& frame, PyObject* object) {
@@ -351,6 +355,16 @@ void Recording::cannot_describe(const std::string& failure, PyObject* object, co
     not_past(reinterpret_cast<PyObject*>(below->code()), below->pc(), failure, true);
   else
     world.distrust(failure);
+}
+
+void Recording::check_raised() {
+  const char* name = hooks_.raised();
+  if (!name) return;
+  const std::string why = std::string(name) + " raised here, and the program went on";
+  if (raising_)
+    not_past(raising_->code.get(), raising_->pc, why, raising_->whole);
+  else
+    world.distrust(why);
 }
 
 void Recording::check_awaited() {

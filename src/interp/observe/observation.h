@@ -73,6 +73,8 @@ class RecorderHooks {
   /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
   /// why.
   virtual const char* wants_end() = 0;
+  /// The first operator of the region that raised, whoever caught it; null if none did.
+  virtual const char* raised() { return nullptr; }
   /// How often operators of the region wrote to its memory; -1: not known.
   virtual int64_t writes(PyObject* tensor) = 0;
   /// `tensor`, which the last operator made, shall count the writes to it by itself.

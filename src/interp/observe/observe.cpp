@@ -83,6 +83,7 @@ SourceLine line_of(PyCodeObject* code, int pc) {
 
 void Recording::end_if_wanted(Frame& frame) {
   if (!on) return;
+  if (!raising_ && hooks_.raised()) raising_ = outermost(frame);
   const char* asked = world.asked_open();
   const char* why = hooks_.wants_end();
   if (why || asked) end_here(frame, why ? why : asked, true);
@@ -98,6 +99,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   on = false;
   breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
   check_awaited();
+  check_raised();
   Rebuilder rebuilder(world, hooks_);
   if (interp::bottom_of(frame) != entry || guard::transform_levels() > outer_levels_) {
     not_past_here(frame, why);
@@ -181,6 +183,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     recording.on = false;
     if (ran.result) {
       recording.check_awaited();
+      recording.check_raised();
       Rebuilder rebuilder(world, hooks);
       rebuilder.recipe.result = rebuilder.value(ran.result);
       rebuilder.effects();

@@ -74,7 +74,9 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
       lent = PyRef::steal(world.lend(key));
       if (!lent) return nullptr;
       mark(frame);
-      return PyObject_CallMethod(container, "select", "iO", 0, lent.get());
+      PyObject* value = PyObject_CallMethod(container, "select", "iO", 0, lent.get());
+      end_if_wanted(frame);
+      return value;
     }
     lent = PyRef::steal(world.lend(key));
     if (!lent) return nullptr;

@@ -49,6 +49,13 @@ class Recording final : public interp::Semantics {
   /// suspended: within native code, or among the tensors of a transform (torch.func), which only live while
   /// it runs.
   void not_past_here(const Frame& frame, const std::string& why);
+  struct Instruction {
+    PyRef code;
+    int pc;
+    bool whole;  ///< see runs_whole
+  };
+  /// The instruction of the outermost run in progress that led to where this one stands.
+  Instruction outermost(const Frame& frame) const;
   /// CPython runs a function of Python's within the instruction in progress: nobody sees what it reads.
   void met_unseen(const std::string& function);
   /// Whose run a frame is of: the code of its outermost function. What one program's objects do in library
@@ -60,6 +67,8 @@ class Recording final : public interp::Semantics {
   void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);
   /// Tensors whose contents are wanted must still have them.
   void check_awaited();
+  /// What follows an operator that raised is no recording of calls where it does not.
+  void check_raised();
 
   // names.cpp, of Semantics
   PyObject* load_global(Frame& frame, PyObject* name) override;
@@ -219,8 +228,9 @@ class Recording final : public interp::Semantics {
   };
   void note_given(const Frame& frame, PyObject* object);
   std::vector<Given> given_;
-  size_t facts_before_ = 0;  ///< the instruction in progress: those about sizes
-  Native calling_;           ///< what start_call is busy with: looked up once
+  std::optional<Instruction> raising_;  ///< in which the first operator raised
+  size_t facts_before_ = 0;             ///< the instruction in progress: those about sizes
+  Native calling_;                      ///< what start_call is busy with: looked up once
 };
 
 /// Where an instruction stands in the user's source.

@@ -1,0 +1,228 @@
+"""Operators that raise in later calls, though nothing that is guarded has changed: what came before is done, what the
+program makes of the error is done, and the error comes from the user's line."""
+
+import contextlib
+import traceback
+
+import pytest
+import torch
+
+import torchbolt
+
+GOOD, BAD = torch.eye(3) * 4, -torch.eye(3)
+ORDERS = ["ggbgb", "gbbgg", "bbggb", "bgbgb"]
+BACKENDS = ["torchbolt", "aot_eager", "eager"]
+
+
+class Caught(torch.nn.Module):
+    """Falls back when its first try raises, and counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.retries, self.log = 0, 0, []
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, a):
+        self.calls += 1
+        self.log.append("in")
+        try:
+            root = torch.linalg.cholesky(a)
+        except RuntimeError as error:
+            self.retries += 1
+            self.log.append(type(error).__name__)
+            root = torch.linalg.cholesky(a + 9 * torch.eye(3))
+        finally:
+            self.log.append("out")
+        return root.sum() + self.calls
+
+
+class Escapes(Caught):
+    """Leaves the error to its caller."""
+
+    def forward(self, a):
+        self.calls += 1
+        with torch.no_grad():
+            self.seen.add_(0)
+        self.log.append(self.calls)
+        with contextlib.suppress(ValueError):
+            try:
+                root = torch.linalg.cholesky(a)
+            finally:
+                self.log.append("out")
+        self.retries -= 1
+        return root.sum() * self.calls
+
+
+class Between(Caught):
+    """Has ended a region before."""
+
+    def forward(self, a):
+        self.calls += 1
+        noise = torch.rand(3)
+        torchbolt.graph_break()
+        noise = noise + torch.rand(3)
+        self.log.append("in")
+        try:
+            root = torch.linalg.cholesky(a)
+        except RuntimeError:
+            return noise * 2 + torch.rand(3)
+        return root.sum() + noise
+
+
+class Inverse(Caught):
+    """Reads the message."""
+
+    def forward(self, a):
+        b = a - a.diagonal().max() * torch.eye(3)
+        try:
+            return torch.linalg.inv(a + torch.rand(3, 3) * 0)
+        except RuntimeError as error:
+            return b * len(str(error))
+
+
+def outcome(module, x, differentiates):
+    x = x.clone().requires_grad_(differentiates)
+    try:
+        result = module(x)
+        if result.requires_grad:
+            result.sum().backward()
+        return result.detach(), x.grad
+    except RuntimeError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("differentiates", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("cls", [Caught, Escapes, Between])
+def test_as_eager(cls, order, backend, differentiates):
+    eager, module = cls(), cls()
+    compiled = torchbolt.compile(module, backend=backend)
+    for which in order:
+        x = GOOD if which == "g" else BAD
+        torch.manual_seed(3)
+        expected = *outcome(eager, x, differentiates), torch.rand(1)
+        torch.manual_seed(3)
+        got = *outcome(compiled, x, differentiates), torch.rand(1)
+        if isinstance(expected[0], type):
+            assert got == expected
+        else:
+            torch.testing.assert_close(got, expected)
+        state = [(m.calls, m.retries, m.log) for m in (module, eager)]
+        assert state[0] == state[1]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_singular(order):
+    eager, compiled = Inverse(), torchbolt.compile(Inverse())
+    for which in order:
+        x = GOOD if which == "g" else torch.zeros(3, 3)
+        torch.testing.assert_close(compiled(x), eager(x))
+
+
+def test_shape_errors():
+    def fn(x, n):
+        try:
+            y = x[n]
+        except IndexError:
+            y = x[0] - 1
+        return y * 2
+
+    compiled = torchbolt.compile(fn, dynamic=True)
+    for rows in (3, 7, 3, 9, 5):
+        x = torch.rand(rows, 2)
+        for n in (2, 6, 4):
+            assert torch.equal(compiled(x, n), fn(x, n)), (rows, n)
+
+
+def test_inputs_are_written_once():
+    def fn(x, a):
+        x.add_(1)
+        root = torch.linalg.cholesky(a)
+        return x.mul_(2) + root
+
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    x, twin = torch.zeros(3), torch.zeros(3)
+    for a in (GOOD, BAD, GOOD, BAD):
+        for call, argument in ((compiled, x), (fn, twin)):
+            with contextlib.suppress(RuntimeError):
+                call(argument, a)
+        assert torch.equal(x, twin)
+
+
+def test_line_of_the_error():
+    def fn(a):
+        b = a * 2
+        return torch.linalg.cholesky(b)  # here
+
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    compiled(GOOD)
+    with pytest.raises(RuntimeError) as raised:
+        compiled(BAD)
+    assert any(f.line.endswith("# here") for f in traceback.extract_tb(raised.value.__traceback__))
+
+
+def test_raising_first_call_leaves_nothing():
+    def fn(a):
+        with torch.no_grad():
+            return torch.linalg.cholesky(a) + 1
+
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    with pytest.raises(RuntimeError, match="positive-definite"):
+        compiled(BAD)
+    before = torchbolt.stats()
+    compiled(GOOD)
+    compiled(GOOD)
+    after = torchbolt.stats()
+    assert after["regions"] == before["regions"] + 1 and after["graph_breaks"] == before["graph_breaks"]
+
+
+def test_caught_in_the_recording_ends_the_region():
+    def fn(a):
+        try:
+            return torch.linalg.cholesky(a)
+        except RuntimeError:
+            return a
+
+    compiled = torchbolt.compile(fn)
+    compiled(BAD)
+    report = torchbolt.explain(compiled)(BAD)
+    assert report.graph_break_count == 1 and "aten::linalg_cholesky raised here" in str(report)
+    with pytest.raises(torchbolt.exc.GraphBreak, match="linalg_cholesky raised here"):
+        torchbolt.compile(lambda a: fn(a), fullgraph=True)(BAD)
+
+
+@torch.library.custom_op("operator_errors::checked", mutates_args=())
+def checked(x: torch.Tensor) -> torch.Tensor:
+    """Raises what the first element tells it to."""
+    if x[0] < -1:
+        raise KeyboardInterrupt
+    if x[0] < 0:
+        raise ValueError("negative")
+    return x * 2
+
+
+@checked.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_operators_of_the_users():
+    done = []
+
+    def fn(x):
+        done.append(1)
+        try:
+            return checked(x * 1) + 1
+        except ValueError as error:
+            return x - len(str(error))
+
+    compiled = torchbolt.compile(fn)
+    for value in (1.0, 2.0, -1.0, 1.0, -1.0):
+        x = torch.tensor([value])
+        got, n = compiled(x), len(done)
+        assert torch.equal(got, fn(x)) and len(done) == n + 1
+    before = len(done)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.tensor([-2.0]))
+    assert len(done) == before  # stopped where it was, not run again
