@@ -22,9 +22,18 @@ CASES = int(os.environ.get("BOLT_FUZZ_CASES", 1 if "BOLT_FUZZ_SEED" in os.enviro
 PER_TEST = 10  # programs; names of tests should not depend on much
 
 
+class Raised(list):
+    """What the caller sees where the function raised: the inputs afterwards."""
+
+    def __init__(self, error, tensors):
+        super().__init__(tensors)
+        self.error = type(error)
+
+
 def outcome(fn, tensors, numbers, which=0, differentiates=False):
-    """What the caller sees: the result, the inputs afterwards and their gradients, or the error's type."""
+    """What the caller sees: the result, the inputs afterwards and their gradients, or a Raised."""
     random.seed(which)
+    torch.manual_seed(which)
     leaves = [t.requires_grad_() for t in tensors if t.is_floating_point()] if differentiates else []
     if differentiates:
         tensors = [t * 1 for t in tensors]  # what autograd follows may be written, its leaves may not
@@ -37,7 +46,7 @@ def outcome(fn, tensors, numbers, which=0, differentiates=False):
     except Exception as error:
         if isinstance(error, torchbolt.exc.TorchboltError):
             raise
-        return type(error)
+        return Raised(error, tensors)
 
 
 def detached(value):
@@ -45,6 +54,8 @@ def detached(value):
         return value.detach()
     if isinstance(value, dict):
         return type(value)((k, detached(v)) for k, v in value.items())
+    if isinstance(value, Raised):
+        return list(map(detached, value))
     return type(value)(map(detached, value)) if isinstance(value, (list, tuple)) else value
 
 
@@ -64,17 +75,20 @@ def fault_of(seed, statements, result):
     for which in (0, 1, 2, 3, 1):
         inputs, numbers = programs.inputs_of((seed, which)), programs.numbers_of((seed, which))
         expected = outcome(eager, programs.copies(inputs), numbers, which, differentiates)
+        drawn = torch.get_rng_state()
         with programs.default_dtype(torch.float64):  # of what is made of integers
             exact = outcome(eager, programs.copies(inputs, torch.float64), numbers, which, differentiates)
         try:
             got = outcome(compiled, programs.copies(inputs), numbers, which, differentiates)
         except Exception as error:
             return f"call {which}: {type(error).__name__}: {error}"
-        if isinstance(expected, type) or isinstance(got, type):
-            if got is not expected:
-                return f"call {which}: {got}, not {expected}"
-            continue
-        if isinstance(exact, type):
+        if not torch.equal(drawn, torch.get_rng_state()):
+            return f"call {which}: other random numbers were drawn"
+        errors = [getattr(each, "error", None) for each in (got, expected, exact)]
+        if errors[0] is not errors[1]:
+            return f"call {which}: {errors[0] or got}, not {errors[1] or expected}"
+        # Rounding decides what is raised.
+        if errors[1] is not errors[2]:
             continue
         forms = compare.form(got), compare.form(expected)
         got, expected, exact = map(detached, (got, expected, exact))
@@ -102,7 +116,7 @@ def shrink(seed, statements, result):
         fewer = statements[:i] + statements[i + 1 :]
         fn, _ = programs.function_of(fewer, result)
         inputs = programs.copies(programs.inputs_of((seed, 0)))
-        if isinstance(outcome(fn, inputs, programs.numbers_of((seed, 0))), type):
+        if isinstance(outcome(fn, inputs, programs.numbers_of((seed, 0))), Raised):
             continue
         if fault_of(seed, fewer, result):
             statements = fewer
