@@ -152,6 +152,43 @@ std::string Numbers::text(int at, const std::function<std::string(int)>& source)
   return s + ")";
 }
 
+namespace {
+
+/// A method of the class that random.Random derives from: what a subclass makes of it is no concern here.
+PyObject* generators_method(const char* name) {
+  PyRef module = PyRef::steal(PyImport_ImportModule("_random"));
+  PyRef type = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "Random") : nullptr);
+  return type ? PyObject_GetAttrString(type.get(), name) : nullptr;
+}
+
+}  // namespace
+
+Generators::Generators(const Numbers& numbers, const std::vector<PyRef>& values) {
+  static PyObject* const getstate = generators_method("getstate");
+  for (const NumberStep& step : numbers.steps) {
+    if (step.phase != Phase::early || step.op != NumberOp::call) continue;
+    PyObject* generator =
+        PyCFunction_Check(step.object.get()) ? PyCFunction_GET_SELF(step.object.get()) : nullptr;
+    if (!step.args.empty()) generator = values[static_cast<size_t>(step.args[0])].get();
+    const bool known = std::any_of(states_.begin(), states_.end(),
+                                   [&](const auto& each) { return each.first.get() == generator; });
+    if (!generator || known) continue;
+    if (PyRef state = PyRef::steal(PyObject_CallOneArg(getstate, generator)))
+      states_.emplace_back(PyRef::share(generator), std::move(state));
+    else
+      PyErr_Clear();  // not one of Python's: nothing to put back
+  }
+}
+
+void Generators::put_back() const {
+  static PyObject* const setstate = generators_method("setstate");
+  for (const auto& [generator, state] : states_) {
+    PyObject* const args[] = {generator.get(), state.get()};
+    PyRef done = PyRef::steal(PyObject_Vectorcall(setstate, args, 2, nullptr));
+    if (!done) PyErr_Clear();
+  }
+}
+
 bool symbol_value(PyObject* number, int64_t* value) {
   if (PyFloat_CheckExact(number)) {
     *value = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(number));

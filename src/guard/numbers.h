@@ -18,6 +18,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "guard/py_ref.h"
@@ -85,6 +86,19 @@ struct Numbers {
   const NumberFact* broken(const std::vector<PyRef>& values) const;
   /// "self.step ** 2" with `source` for the text of a register's source.
   std::string text(int step, const std::function<std::string(int)>& source) const;
+};
+
+/// The generators that the early steps draw from, as they are before that.
+class Generators {
+ public:
+  Generators() = default;
+  /// `values`: those of the check.
+  Generators(const Numbers& numbers, const std::vector<PyRef>& values);
+  /// What was drawn is to come again.
+  void put_back() const;
+
+ private:
+  std::vector<std::pair<PyRef, PyRef>> states_;
 };
 
 /// What the symbol of a step with this value is: the int, the bits of the double. False: it has none.

@@ -92,12 +92,6 @@ class InPlace {
 
   // ---- write-backs
 
-  bool can_fail(const Step& s) const {
-    if (s.kind == StepKind::Library || s.kind == StepKind::Extern) return true;
-    const int kernel = s.kind == StepKind::Kernel ? s.kernel : s.epilogue;
-    return kernel >= 0 && p_.kernels[static_cast<size_t>(kernel)].has_checks();
-  }
-
   bool write_back(int copy) {
     const int from = step(copy).buffers[0], to = step(copy).buffers[1];
     if (!is_temp(from) || buffer(to).kind != BufferKind::Input) return false;
@@ -107,7 +101,7 @@ class InPlace {
     const Step& s = step(made);
     if (p_.kernels[static_cast<size_t>(s.kernel)].has_checks()) return false;
     for (int i = made + 1; i < count(); ++i)
-      if (can_fail(step(i)) || (i != copy && touches(step(i), to))) return false;
+      if (can_fail(p_, step(i)) || (i != copy && touches(step(i), to))) return false;
     const size_t out =
         static_cast<size_t>(std::find(s.buffers.begin(), s.buffers.end(), from) - s.buffers.begin());
     if (!may_overwrite(s, out, to)) return false;
@@ -155,6 +149,12 @@ class InPlace {
 };
 
 }  // namespace
+
+bool can_fail(const Plan& plan, const Step& s) {
+  if (s.kind == StepKind::Library || s.kind == StepKind::Extern) return true;
+  const int kernel = s.kind == StepKind::Kernel ? s.kernel : s.epilogue;
+  return kernel >= 0 && plan.kernels[static_cast<size_t>(kernel)].has_checks();
+}
 
 void write_in_place(Plan& plan) { InPlace(plan).run(); }
 

@@ -19,6 +19,9 @@
 
 namespace bolt::loops {
 
+/// Whether running the step may end in an error.
+BOLT_API bool can_fail(const Plan& plan, const Step& step);
+
 /// After all steps are made, before lifetimes.
 void write_in_place(Plan& plan);
 

@@ -108,16 +108,23 @@ Outcome run_entry(const Entry& entry, guard::Found& found) {
     const std::vector<PyRef>& objects = found.objects;
     std::vector<PyRef>& numbers = found.numbers;
     const guard::Numbers& steps = entry.guards->numbers();
+    const guard::Generators generators =
+        entry.region->can_fail() ? guard::Generators(steps, numbers) : guard::Generators();
     if (!steps.go_on(guard::Phase::early, numbers)) return nullptr;
     std::vector<int64_t> values;
     for (const autograd::SizeSymbol& s : entry.region->symbols())
       if (s.input < 0) guard::symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &values.emplace_back());
     std::vector<at::Tensor> outputs;
-    if (entry.region->releases_gil()) {
-      pybind11::gil_scoped_release no_gil;
-      outputs = entry.region->run(inputs, values);
-    } else {
-      outputs = entry.region->run(inputs, values);
+    try {
+      if (entry.region->releases_gil()) {
+        pybind11::gil_scoped_release no_gil;
+        outputs = entry.region->run(inputs, values);
+      } else {
+        outputs = entry.region->run(inputs, values);
+      }
+    } catch (const RunEagerly&) {
+      generators.put_back();
+      throw;
     }
     std::vector<PyRef> tensors;
     std::vector<PyObject*> borrowed;

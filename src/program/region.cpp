@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "loops/in_place.h"
 #include "program/background.h"
 #include "program/output_memory.h"
 #include "program/stats.h"
@@ -332,7 +333,9 @@ void Region::prepare() {
   facts.kernels_before_fusion = plan_.kernels_before_fusion;
   facts.from_cache = code_.module->from_cache();
   bool contracts = false;
+  can_fail_ = !plan_.fold_steps.empty();
   for (const Step& s : plan_.steps) {
+    can_fail_ |= loops::can_fail(plan_, s);
     contracts |= s.kind == StepKind::Contraction;
     facts.kernels +=
         s.kind == StepKind::Kernel || s.kind == StepKind::Contraction || s.kind == StepKind::Copy;

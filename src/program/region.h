@@ -71,6 +71,8 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs,
                               const std::vector<int64_t>& numbers = {});
 
+  /// Whether run() may throw.
+  bool can_fail() const { return can_fail_; }
   /// Long enough to let other threads have the interpreter meanwhile.
   bool releases_gil() const { return releases_gil_; }
   const record::Tape& tape() const { return tape_; }
@@ -124,7 +126,7 @@ class Region : public std::enable_shared_from_this<Region> {
   Function function_;
   std::optional<VisibleWrites> visible_writes_;    ///< of a replayed tape
   std::unordered_map<int, at::Tensor> constants_;  ///< of a replayed tape, by input
-  bool releases_gil_ = true;
+  bool releases_gil_ = true, can_fail_ = true;
   autograd::Lowered lowered_;
   loops::Plan plan_;
   codegen::cpu::PlanCode code_;

@@ -2,6 +2,7 @@
 program makes of the error is done, and the error comes from the user's line."""
 
 import contextlib
+import random
 import traceback
 
 import pytest
@@ -226,3 +227,39 @@ def test_operators_of_the_users():
     with pytest.raises(KeyboardInterrupt):
         compiled(torch.tensor([-2.0]))
     assert len(done) == before  # stopped where it was, not run again
+
+
+def test_python_generators_are_put_back():
+    own = random.Random(5)
+
+    def fn(a):
+        scale = random.random() + own.random()
+        try:
+            return torch.linalg.cholesky(a) * scale
+        except RuntimeError:
+            return a * random.random() * scale
+
+    compiled = torchbolt.compile(fn)
+    for a in (GOOD, GOOD, BAD, GOOD, BAD):
+        results = []
+        for call in (compiled, fn):
+            random.seed(1)
+            own.seed(2)
+            results += [(call(a), random.random(), own.random())]
+        torch.testing.assert_close(*results)
+
+
+def test_rows_by_an_index_that_only_the_run_knows():
+    def fn(rows, scores):
+        try:
+            best = rows[scores.argmax()]
+        except IndexError:
+            best = rows[-1] - 1
+        return best * 2
+
+    compiled = torchbolt.compile(fn)
+    rows = torch.arange(12.0).view(4, 3)
+    for at in (1, 3, 9, 2, 8):
+        scores = torch.zeros(10)
+        scores[at] = 1
+        assert torch.equal(compiled(rows, scores), fn(rows, scores))

@@ -91,16 +91,16 @@ BREAKS = (
     "for _ in range(int({y}.abs().sum().item() * 0.7071) % 3):\n        {x} = {x} * {c}\n    {n} = {x} + 1",
     "try:\n        {n} = {x}[1000]\n    except IndexError:\n        {n} = {x} * {c}",
 )
-RAISES = (  # for some of the values; what nobody uses is not run
-    "try:\n        {n} = {x} * torch.linalg.cholesky(({y}.sum() - 0.37).reshape(1, 1)).sum()\n    except RuntimeError:\n        {n} = {x} * {c}",
-    "try:\n        {x}.add_({c})\n        {n} = {x} * torch.linalg.inv(({y}.sum() > 0.37).to({x}.dtype).reshape(1, 1)).sum()\n    except RuntimeError as error:\n        {n} = {x} * 2 + len(type(error).__name__)\n    finally:\n        {x}.mul_(0.5)",
-    "try:\n        {n} = {x}.index_select(0, {y}.argmax().reshape(1))\n    except (IndexError, RuntimeError):\n        {n} = {x} + {c}",
-    "try:\n        {x}[0] = {c}\n        {n} = {x}[{y}.reshape(-1).argmax()]\n    except IndexError:\n        {n} = {x}[-1]",
-    "{n} = {x} * torch.linalg.cholesky(({y}.sum() + 0.8).reshape(1, 1)).sum()",
-    "{x}.mul_({c})\n    {n} = {x} * torch.linalg.inv(({y}.sum() > -0.8).to({x}.dtype).reshape(1, 1)).sum()",
-    "noise = torch.bernoulli(({y}.sum() * 0.1 + 0.7).clamp(min=0.5))\n    {n} = {x} + noise * 0",
-    "{n} = F.embedding({x}.detach().abs().long().reshape(-1)[:2] + (({y}.sum() > 0.37).long()), torch.eye(4).to({x}.dtype))",
-    "with torch.no_grad():\n        {n} = {x} * 2\n        {x}.zero_()\n        {n} = {n} + torch.linalg.cholesky(({y}.sum() + 0.8).reshape(1, 1)).sum()",
+RAISES = (  # for some of the values; what nobody uses is not run, so what raises is kept
+    "try:\n        kept.append(torch.linalg.cholesky(({y}.sum() - 0.37).reshape(1, 1)).sign())\n        {n} = {x} * kept[-1].sum()\n    except RuntimeError:\n        {n} = {x} * {c}",
+    "try:\n        {x}.add_({c})\n        kept.append(torch.linalg.inv(({y}.sum() > 0.37).to({x}.dtype).reshape(1, 1)).sign())\n        {n} = {x} * kept[-1].sum()\n    except RuntimeError as error:\n        {n} = {x} * 2 + len(type(error).__name__)\n    finally:\n        {x}.mul_(0.5)",
+    "try:\n        kept.append(torch.tensor([0.5, -1.0, 2.0]).index_select(0, ({y}.argmax() % 5).reshape(1)))\n        {n} = {x} * kept[-1].sum()\n    except (IndexError, RuntimeError):\n        {n} = {x} + {c}",
+    "try:\n        {x}[0] = {c}\n        {n} = {x}[{y}.reshape(-1).argmax()]\n        kept.append({n})\n    except IndexError:\n        {n} = {x}[-1]",
+    "kept.append(torch.linalg.cholesky(({y}.sum() + 0.8).reshape(1, 1)).sign())\n    {n} = {x} * kept[-1].sum()",
+    "{x}.mul_({c})\n    kept.append(torch.linalg.inv(({y}.sum() > -0.8).to({x}.dtype).reshape(1, 1)).sign())\n    {n} = {x} * kept[-1].sum()",
+    "noise = torch.bernoulli(({y}.sum() * 0.1 + 0.7).clamp(min=0.5))\n    kept.append(noise)\n    {n} = {x} + noise * 0",
+    "{n} = F.embedding({x}.detach().abs().long().reshape(-1)[:2] + (({y}.sum() > 0.37).long()), torch.eye(4).to({x}.dtype))\n    kept.append({n})",
+    "with torch.no_grad():\n        {n} = {x} * 2\n        {x}.zero_()\n        kept.append(torch.linalg.cholesky(({y}.sum() + 0.8).reshape(1, 1)).sign())\n        {n} = {n} + kept[-1].sum()",
 )
 PYTHON = (
     "pair = ({x}, {y})\n    {n} = pair[0] * 2",
@@ -188,6 +188,8 @@ def execute(source, what, space):
 def function_of(statements, result, name="program"):
     """(function, source)"""
     body = "\n".join(f"    {s}" for s in statements)
+    if "kept" in body:
+        body, result = f"    kept = []\n{body}", f"[kept, {result}]"
     source = f"def {name}(a, b, c, n, k):\n{body}\n    return {result}\n"
     space = {"torch": torch, "F": F, "random": random}
     execute(source, "program", space)
@@ -290,8 +292,6 @@ class Program(Growing):
              NUMBER_STATEMENTS)
         )  # fmt: skip
         text = self.fill(self.random.choice(family), name)
-        if family is RAISES:
-            text += f"\n    a.add_(({name}.sum() * 0).to(a.dtype))"
         makes = family is not IN_PLACE
         is_whole = family in (BREAKS, RAISES, PYTHON, IN_PLACE, NUMBER_STATEMENTS)
         statement = text if is_whole else f"{name} = {text}"

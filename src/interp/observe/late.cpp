@@ -111,11 +111,27 @@ PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_
   return world.make_late(text, Make::join, std::move(parts));
 }
 
+namespace {
+
+/// Operators whose data decide whether they raise. When they are run late, the program has been left behind,
+/// and with it whoever catches that.
+constexpr std::string_view kRaisingByData[] = {"aten::item",     "aten::_local_scalar_dense",
+                                               "aten::bincount", "aten::repeat_interleave",
+                                               "aten::one_hot",  "aten::linalg_lstsq"};
+
+bool may_raise_by_data(std::string_view why) {
+  const std::string_view name = why.substr(0, why.find_first_of(". "));
+  return std::find(std::begin(kRaisingByData), std::end(kRaisingByData), name) != std::end(kRaisingByData);
+}
+
+}  // namespace
+
 /// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.
 bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                               PyObject* result, const Frame& frame) {
   // An operator gave data to Python: which, says the reason. Not: the region has become long.
   if (kwnames || std::strncmp(hooks_.wants_end(), "aten::", 6) || !guard::is_tensor(result)) return false;
+  if (may_raise_by_data(hooks_.wants_end())) return false;
   if (!world.find(callable) || std::find(args.begin(), args.end(), result) != args.end()) return false;
   for (PyObject* arg : args)
     if (world.late(arg) || !(guard::is_tensor(arg) ? can_show(arg) : guard::is_leaf(arg))) return false;
