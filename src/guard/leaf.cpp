@@ -10,7 +10,7 @@ namespace {
 
 PyObject* enum_metaclass() {
   static PyObject* const metaclass = [] {
-    PyRef module = PyRef::steal(PyImport_ImportModule("enum"));
+    PyRef module = PyRef::steal(import_module("enum"));
     PyObject* found = module ? PyObject_GetAttrString(module.get(), "EnumMeta") : nullptr;
     if (!found) PyErr_Clear();
     return found;
@@ -19,7 +19,7 @@ PyObject* enum_metaclass() {
 }
 
 PyTypeObject* imported_type(const char* module_name, const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule(module_name));
+  PyRef module = PyRef::steal(import_module(module_name));
   PyObject* found = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
   if (!found) PyErr_Clear();
   return reinterpret_cast<PyTypeObject*>(found);

@@ -156,7 +156,7 @@ namespace {
 
 /// A method of the class that random.Random derives from: what a subclass makes of it is no concern here.
 PyObject* generators_method(const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("_random"));
+  PyRef module = PyRef::steal(import_module("_random"));
   PyRef type = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "Random") : nullptr);
   return type ? PyObject_GetAttrString(type.get(), name) : nullptr;
 }

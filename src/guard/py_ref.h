@@ -33,4 +33,11 @@ class PyRef {
   PyObject* object_ = nullptr;
 };
 
+/// New; null with an exception. PyImport_ImportModule would call the `__import__` that the Python code in
+/// progress knows, and not all does (a namedtuple's `__new__`).
+inline PyObject* import_module(const char* name) {
+  PyRef whole = PyRef::steal(Py_BuildValue("[s]", "__name__"));  // the last part of a dotted name
+  return whole ? PyImport_ImportModuleLevel(name, nullptr, nullptr, whole.get(), 0) : nullptr;
+}
+
 }  // namespace bolt

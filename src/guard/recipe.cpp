@@ -64,7 +64,7 @@ struct Kitchen {
   }
 
   PyObject* make_deque(const MakeStep& step) const {
-    PyRef module = PyRef::steal(PyImport_ImportModule("collections"));
+    PyRef module = PyRef::steal(import_module("collections"));
     PyRef items = PyRef::steal(list_of(step.parts));
     PyRef native = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "deque") : nullptr);
     if (!native || !items) return nullptr;
@@ -88,7 +88,7 @@ struct Kitchen {
   }
 
   PyObject* make_partial(const MakeStep& step) const {
-    PyRef module = PyRef::steal(PyImport_ImportModule("functools"));
+    PyRef module = PyRef::steal(import_module("functools"));
     PyRef partial = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "partial") : nullptr);
     PyRef args = PyRef::steal(
         PySequence_Concat(PyRef::steal(PyTuple_Pack(1, at(step.parts[0]))).get(), at(step.parts[1])));

@@ -345,7 +345,7 @@ bool overrides_torch(PyObject* object) {
   if (plain) return false;
   static PyObject* const name = PyUnicode_InternFromString("__torch_function__");
   static PyObject* const disabled = [] {
-    PyObject* module = PyImport_ImportModule("torch._C");
+    PyObject* module = import_module("torch._C");
     PyObject* found = module ? PyObject_GetAttrString(module, "_disabled_torch_function_impl") : nullptr;
     Py_XDECREF(module);
     if (!found) PyErr_Clear();
@@ -364,7 +364,7 @@ PyObject* function_mode(int64_t index) { return Functions::get_stack_at(index)->
 /// The device of a torch.device(...) context, a new reference; null for other modes.
 PyObject* device_of(PyObject* mode) {
   static PyObject* const context = [] {
-    PyObject* module = PyImport_ImportModule("torch.utils._device");
+    PyObject* module = import_module("torch.utils._device");
     PyObject* found = module ? PyObject_GetAttrString(module, "DeviceContext") : nullptr;
     Py_XDECREF(module);
     if (!found) PyErr_Clear();

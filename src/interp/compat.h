@@ -139,6 +139,16 @@ inline void set_raised(PyObject* exception) {
 #endif
 }
 
+/// Holds an exception that may be raised aside, for code that must not meet it.
+struct RaisedAside {
+  RaisedAside() : exception(PyErr_Occurred() ? take_raised() : nullptr) {}
+  ~RaisedAside() {
+    if (exception) set_raised(exception);
+  }
+  RaisedAside(const RaisedAside&) = delete;
+  PyObject* const exception;
+};
+
 inline bool is_raised() { return PyErr_Occurred() != nullptr; }
 
 /// CPython's per-code-object slot for extensions.

@@ -9,6 +9,8 @@ import itertools
 import math
 import operator
 import random
+import subprocess
+import sys
 import typing
 from types import SimpleNamespace
 
@@ -598,3 +600,29 @@ def selection_by_a_mask(x):
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_python_programs(row):
     row.check()
+
+
+def test_modules_are_found_from_code_without_builtins(tmp_path):
+    """A namedtuple's __new__ knows no __import__; the first deque of the process is asked for while it runs."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import collections
+import torch
+import torchbolt
+
+Pair = collections.namedtuple("Pair", "left right")
+queue = collections.deque(maxlen=2)
+
+
+def fn(x):
+    pair = Pair(x, [x])
+    queue.append(len(pair.right))
+    return pair.left + len(queue)
+
+
+compiled = torchbolt.compile(fn, fullgraph=True)
+assert [float(compiled(torch.ones(()))) for _ in range(3)] == [2, 3, 3] and list(queue) == [1, 1]
+"""
+    )
+    subprocess.run([sys.executable, script], check=True)

@@ -98,7 +98,7 @@ bool has_finalizer(PyTypeObject* cls) { return interp::is_python_class(cls) && c
 /// What breakpoint() calls, where that is a Python function of the user's: borrowed, or null.
 PyObject* breakpoint_hook(World& world, const Native& native) {
   if (!native.row || native.row->name != "builtins.breakpoint") return nullptr;
-  PyRef sys = PyRef::steal(PyImport_ImportModule("sys"));
+  PyRef sys = PyRef::steal(import_module("sys"));
   if (!sys) return nullptr;
   world.pin(sys.get());
   PyObject* hook = world.dict_get(world.instance_dict(sys.get()), interned("breakpointhook"));

@@ -59,7 +59,7 @@ std::string text_of(PyObject* unicode) {
 
 /// A table of torchbolt.stand_ins, held for the life of the process; null where it cannot be had.
 PyObject* table_of_stand_ins(const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.stand_ins"));
+  PyRef module = PyRef::steal(import_module("torchbolt.stand_ins"));
   return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 

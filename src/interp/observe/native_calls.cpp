@@ -30,10 +30,9 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   if (!watch.seen().empty() && on) {
     const std::string why = "CPython ran " + watch.seen() + " during a call of " + name;
-    PyObject* raised = PyErr_Occurred() ? interp::take_raised() : nullptr;
+    const interp::RaisedAside raised;
     end_here(*interp::current_frame(), why);
     not_past_here(*interp::current_frame(), why);
-    if (raised) interp::set_raised(raised);
   }
   return result;
 }

@@ -20,7 +20,7 @@ bool is_decomposition(const std::string& file) {
 
 /// One of gc.callbacks, which the garbage collector calls at any instruction.
 bool is_called_by_collector(PyCodeObject* code) {
-  PyRef gc = PyRef::steal(PyImport_ImportModule("gc"));
+  PyRef gc = PyRef::steal(import_module("gc"));
   PyRef callbacks = PyRef::steal(gc ? PyObject_GetAttrString(gc.get(), "callbacks") : nullptr);
   if (!callbacks || !PyList_Check(callbacks.get())) return PyErr_Clear(), false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(callbacks.get()); ++i) {

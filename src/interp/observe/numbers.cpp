@@ -70,7 +70,7 @@ bool may_overflow(Sym s) {
 
 /// torch.name, held for the life of the process; null with an exception.
 PyObject* torch_function(const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("torch"));
+  PyRef module = PyRef::steal(import_module("torch"));
   return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 

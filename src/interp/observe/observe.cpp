@@ -51,14 +51,6 @@ std::vector<std::string> root_names(PyObject* callable, size_t nargs, PyObject* 
   return names;
 }
 
-/// Holds an exception aside.
-struct Raised {
-  PyObject* exception = PyErr_Occurred() ? interp::take_raised() : nullptr;
-  ~Raised() {
-    if (exception) interp::set_raised(exception);
-  }
-};
-
 }  // namespace
 
 Recording::Recording(RecorderHooks& hooks)
@@ -91,7 +83,7 @@ void Recording::end_if_wanted(Frame& frame) {
 
 void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   if (!on) return;
-  Raised raised;
+  const interp::RaisedAside raised;
   if (!drop && !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
   if (auto& facts = world.notes->facts; facts.size() > facts_before_) facts.resize(facts_before_);
@@ -168,7 +160,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   RecorderHooks& hooks = recording.hooks();
   ran.suspended = recording.suspended;
   observation->before = before;
-  Raised raised;
+  const interp::RaisedAside raised;
   if (recording.broken_off) {
     observation->end = End::broke;
     observation->recipe = std::move(*recording.broken_off);

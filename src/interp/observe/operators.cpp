@@ -110,7 +110,7 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
   mark(frame);
   PyObject* value = Semantics::get_item(frame, container, key);
   if (on && value && guard::is_tensor(container) && hooks_.wants_end()) {
-    static PyObject* const getitem = PyObject_GetAttrString(PyImport_ImportModule("_operator"), "getitem");
+    static PyObject* const getitem = PyObject_GetAttrString(import_module("_operator"), "getitem");
     world.pin(getitem);
     if (late_operator(getitem, {container, key}, nullptr, value, frame)) return value;
   }

@@ -114,7 +114,7 @@ PyObject* ask_abstract_class(const Call& c) {
     const bool cls = PyType_Check(c.args[i]);
     c.recording.world.note_bases(cls ? reinterpret_cast<PyTypeObject*>(c.args[i]) : Py_TYPE(c.args[i]));
   }
-  PyRef registry = PyRef::steal(PyImport_ImportModule("_abc"));
+  PyRef registry = PyRef::steal(bolt::import_module("_abc"));
   PyRef token = PyRef::steal(registry ? PyObject_GetAttrString(registry.get(), "get_cache_token") : nullptr);
   if (!token || !c.recording.ask(token.get(), nullptr, 0)) c.recording.world.distrust("abc has changed");
   return PyErr_Clear(), nullptr;
@@ -375,7 +375,7 @@ PyObject* reduce_plain_instance(const Call& c) {
     PyObject* found = c.recording.world.type_attr(type, name.get());
     if (found && found != PyDict_GetItem(interp::type_dict(&PyBaseObject_Type), name.get())) return nullptr;
   }
-  PyRef registry = PyRef::steal(PyImport_ImportModule("copyreg"));
+  PyRef registry = PyRef::steal(bolt::import_module("copyreg"));
   PyRef make = PyRef::steal(registry ? PyObject_GetAttrString(registry.get(), "__newobj__") : nullptr);
   if (!make) return nullptr;
   c.recording.world.pin(make.get());

@@ -45,7 +45,8 @@ bool World::is_told_by_identity(PyObject* object) {
 }
 
 PyTypeObject* native_type(const char* module_name, const char* name) {
-  PyRef module = PyRef::steal(PyImport_ImportModule(module_name));
+  const interp::RaisedAside raised;  // it may be asked for anywhere, and is kept for good
+  PyRef module = PyRef::steal(import_module(module_name));
   PyObject* type = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
   if (!type) PyErr_Clear();
   return reinterpret_cast<PyTypeObject*>(type);
