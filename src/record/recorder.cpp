@@ -336,11 +336,15 @@ TensorId Recorder::tensor_id(const at::Tensor& t, Use use, int entry) {
   if (id) return *id;
   if (use == Use::value && is_plain(t)) {
     // What autograd saved comes back as another object on the same memory. A detached tensor is none of what
-    // it was detached from.
+    // it was detached from, and one that has been turned since (x.t_()) is another than it was.
     const bool known = storages_.find(t.storage().unsafeGetStorageImpl());
+    auto is_as_it_was = [&](size_t i) {
+      const TensorId* now = ids_.find(owners_[i]);
+      return now && *now == static_cast<TensorId>(i);
+    };
     for (size_t i = tape_.tensors.size(); known && i-- > 0;)
       if (tape_.tensors[i].plain && !is_gone(tape_.tensors[i]) && matches(tape_.tensors[i], t) &&
-          owners_[i]->requires_grad() == t.requires_grad()) {
+          owners_[i]->requires_grad() == t.requires_grad() && is_as_it_was(i)) {
         ids_[t.unsafeGetTensorImpl()] = static_cast<TensorId>(i);
         keep_impls_.emplace_back(t.getIntrusivePtr());
         return static_cast<TensorId>(i);

@@ -217,3 +217,19 @@ def test_strides_of_ones_in_views_of_results():
     for size in (6, 5, 7, 9):
         x = torch.randn(2, size, 3, 2).permute(3, 2, 1, 0)
         assert [form(t) for t in compiled(x)] == [form(t) for t in fn(x)]
+
+
+def test_a_view_that_was_turned_is_not_what_it_was_a_view_of():
+    def fn(b, n):
+        whole = b * 2
+        rows = whole.unsqueeze(0).expand(n + 1, *whole.shape)
+        turned = rows[int(whole.argmax().item()) % rows.shape[0]]
+        turned.transpose_(0, -1)
+        return whole * 3, turned
+
+    for differentiates in (False, True):
+        compiled = torchbolt.compile(fn)
+        for n in (0, 1, 0, 2):
+            b = torch.randn(6, 9 + n).requires_grad_(differentiates)
+            for mine, theirs in zip(compiled(b, n), fn(b, n), strict=True):
+                assert mine.stride() == theirs.stride() and torch.equal(mine, theirs)
