@@ -405,8 +405,9 @@ class Functionalizer {
     lower_extern(e);
   }
 
+  // Also of what gives and writes nothing: it is there to raise (_assert_async).
   static bool has_effects(const Entry& e) {
-    return e.op.schema().name().find("aten::") != 0 ||
+    return (e.results.empty() && written_arguments(e).empty()) || e.op.schema().name().find("aten::") != 0 ||
            (e.op.hasSchema() && std::any_of(e.op.getTags().begin(), e.op.getTags().end(),
                                             [](at::Tag t) { return t == at::Tag::nondeterministic_seeded; }));
   }
@@ -573,6 +574,9 @@ class Functionalizer {
         if (id >= 0) types.push_back(type_of(id));
     for (const Arg& r : e.results)
       if (r.kind == Arg::Kind::Value && r.value.isTensorList()) throw_unsupported("results of unknown kind");
+
+    // What only raises (_assert_async) gets a value that nobody reads: nodes are ordered by what they give.
+    if (types.empty()) types.emplace_back().dtype = DType::Bool;
 
     Attrs attrs{{"call", static_cast<int64_t>(out_.calls.size())},
                 {"name", c10::toString(e.op.operator_name())},

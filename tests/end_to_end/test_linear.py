@@ -163,3 +163,14 @@ def test_two_instances_share_code_not_weights():
             for layer in layers:
                 torch.testing.assert_close(compiled(layer, x), forward(layer, x), rtol=1e-5, atol=1e-5)
     assert len(regions_of(compiled)) == 1
+
+
+@pytest.mark.parametrize("bias", [(1,), (4, 1), (4, 6), (1, 6), (6,)], ids=str)
+def test_biases_of_other_sizes(bias):
+    check(
+        lambda x, w, b: F.linear(x, w, b).relu(),
+        torch.randn(4, 8),
+        torch.randn(6, 8),
+        torch.randn(bias),
+        library_calls=1,
+    )

@@ -13,11 +13,14 @@ using record::to_bolt;
 bool floating(Value* v) { return is_float(v->type.dtype); }
 
 std::vector<Value*> linear(Call& c) {
-  Value* x = c.tensor("input");
-  if (!floating(x) || x->type.rank() == 0 || c.tensor("weight")->type.rank() != 2) return {};
-  std::vector<Value*> operands{x, c.tensor("weight")};
-  if (c.has("bias")) operands.push_back(c.tensor("bias"));
-  return {c.make(Op::linear, operands)};
+  Value *x = c.tensor("input"), *weight = c.tensor("weight");
+  if (!floating(x) || x->type.rank() == 0 || weight->type.rank() != 2) return {};
+  Value* bias = c.has("bias") ? c.tensor("bias") : nullptr;
+  if (bias && bias->type.sizes == Syms{weight->type.sizes[0]})
+    return {c.make(Op::linear, std::vector<Value*>{x, weight, bias})};
+  if (bias && bias->type.dtype != x->type.dtype) return {};
+  Value* product = c.make(Op::linear, std::vector<Value*>{x, weight});
+  return {bias ? c.make(Op::add, {product, bias}) : product};  // one number, or a row's own
 }
 
 // matmul's rule for 1-d operands: a row or a column that is dropped again.
