@@ -20,6 +20,7 @@
 #include "record/recorder.h"
 #include "support/error.h"
 #include "support/log.h"
+#include "support/parallel.h"
 
 namespace bolt {
 namespace {
@@ -101,7 +102,6 @@ std::string obstacle(const Recorded& r) {
 loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
   const loops::PlanOptions options = codegen::cpu::plan_options();
   auto optimize = [&](graph::Graph& g) {
-    stages.enter("graph");
     graph::verify(g);
     graph::optimize(g);
     if (log_wanted("post_grad_graphs")) log("post_grad_graphs", graph::print(g));
@@ -111,12 +111,12 @@ loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
     return lowered.calls[static_cast<size_t>(a)] == lowered.calls[static_cast<size_t>(b)];
   });
   if (few) {
-    optimize(*few->graph);
-    optimize(*few->one_more);
+    in_parallel(2, [&](size_t i) { optimize(i == 0 ? *few->graph : *few->one_more); });
     stages.enter("loops");
     if (auto planned = loops::plan(std::move(*few), options)) return std::move(*planned);
     log("fusion", "the steps of equal layers differ: all of them are planned");
   }
+  stages.enter("graph");
   optimize(*lowered.graph);
   stages.enter("loops");
   return loops::plan(std::move(lowered.graph), options);

@@ -110,6 +110,7 @@ class Explanation:
     stage_times: dict = field(default_factory=dict)
     guard_us: float | None = None
     recompiles: list = field(default_factory=list)
+    eager_calls: list = field(default_factory=list)
 
     def to_json(self, **kwargs) -> str:
         """Everything as JSON; a break has its file, line and source text. Arguments are json.dumps's."""
@@ -131,6 +132,8 @@ class Explanation:
         out += [f"Break {reason.id}: {reason}" for reason in self.break_reasons]
         for again in self.recompiles:
             out.append(f"Recorded again: {again['where']}, because {again['guard']}")
+        for given in self.eager_calls:
+            out.append(f"Given to eager, {given['count']} times: {given['why']}")
         for why in self.eager_regions:
             out.append(f"Runs eagerly: {why}")
         for why in self.specialized_sizes:
@@ -187,6 +190,7 @@ def explain(fn, **options):
         explanation.break_reasons = _breaks(inner._region_ends()[ends_before:] or inner._region_ends())
         explanation.graph_break_count = len(explanation.break_reasons)
         explanation.recompiles = inner._recompiles()
+        explanation.eager_calls = inner._eager_calls()
         bound = () if compiled is inner else (getattr(compiled, "__self__", compiled),)
         seconds = inner._guard_seconds(*bound, *args, **kwargs)
         explanation.guard_us = seconds * 1e6 if seconds is not None else None

@@ -13,6 +13,7 @@
 #include "loops/put_back.h"
 #include "loops/roles.h"
 #include "support/error.h"
+#include "support/parallel.h"
 
 namespace bolt::loops {
 namespace {
@@ -387,7 +388,9 @@ Plan plan(std::unique_ptr<Graph> graph, const PlanOptions& options) {
 
 std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options) {
   Planner planner(std::move(few.graph), options), one_more(std::move(few.one_more), options);
-  if (!put_back(planner.draft(), one_more.draft(), few.repeats)) return std::nullopt;
+  Draft* drafts[2];
+  in_parallel(2, [&](size_t i) { drafts[i] = &(i == 0 ? planner : one_more).draft(); });
+  if (!put_back(*drafts[0], *drafts[1], few.repeats)) return std::nullopt;
   return planner.finish();
 }
 

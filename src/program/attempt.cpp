@@ -11,16 +11,7 @@
 #include <mutex>
 #include <unordered_set>
 
-#include "program/stats.h"
-#include "support/log.h"
-
 namespace bolt::program {
-
-void run_eagerly(const std::string& why) {
-  ++Stats::get().eager_fallbacks;
-  log("perf_hints", why + ": the call is run by eager");
-  throw RunEagerly();
-}
 
 Attempts::Attempts(const record::Tape& tape) {
   auto draws_on = [&](c10::Device device) {
@@ -40,7 +31,10 @@ Attempts::Drawn Attempts::states() const {
   for (c10::Device device : drawn_from_) {
     at::Generator generator = at::globalContext().defaultGenerator(device);
     std::lock_guard lock(generator.mutex());
-    out.emplace_back(generator, generator.get_state());
+    try {
+      out.emplace_back(generator, generator.get_state());
+    } catch (const c10::Error&) {  // while a CUDA graph is captured, which no error survives
+    }
   }
   return out;
 }

@@ -20,10 +20,9 @@ namespace bolt::program {
 /// recorder took for one whose sizes follow from those of its operands gave others. Nothing that the caller
 /// can see has been written, and the random numbers that were drawn are to come. No std::exception, so that
 /// torch's HANDLE_TH_ERRORS lets it through.
-struct RunEagerly {};
-
-/// Counts it, tells the log, throws RunEagerly.
-[[noreturn]] void run_eagerly(const std::string& why);
+struct RunEagerly {
+  std::string why;
+};
 
 /// What an attempt cannot do without leaving a trace: which generators draw numbers.
 class Attempts {
@@ -45,7 +44,7 @@ class Attempts {
       std::optional<std::string> what = error_text();
       if (!what || !take_back()) throw;
       put_back(drawn);
-      run_eagerly(*what);
+      throw RunEagerly{std::move(*what)};
     }
   }
 

@@ -186,7 +186,7 @@ std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded recorde
     return inputs[static_cast<size_t>(a)].argument < inputs[static_cast<size_t>(b)].argument;
   });
 
-  PyRef module = checked(PyImport_ImportModule("torchbolt.backends"));
+  PyRef module = checked(import_module("torchbolt.backends"));
   PyRef builder = checked(PyObject_CallMethod(module.get(), "GraphBuilder", nullptr));
   Walk walk(builder.get(), recorded.tape);
   for (int i : order)

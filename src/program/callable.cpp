@@ -285,7 +285,8 @@ PyObject* go_on(Compiled* self, Outcome at) {
       if (!entry->region) return run_plainly(innermost);  // still being compiled
       try {
         at = run_entry(*entry, finding.found);
-      } catch (const RunEagerly&) {
+      } catch (const RunEagerly& why) {
+        note_eager_call(self, why.why);
         return run_plainly(innermost);
       }
       if (at.result || at.frames)
@@ -331,7 +332,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
     return call_target(self, args, nargs, kwnames);
   // Debuggers want to see every line, modes every operator.
   if (interp::thread_is_traced(PyThreadState_Get()) || guard::modes_run_python()) {
-    ++Stats::get().eager_fallbacks;
+    note_eager_call(self, "a trace function or a mode wants to see every step");
     return call_target(self, args, nargs, kwnames);
   }
   // Inside somebody else's recording we are just a Python call.
@@ -349,7 +350,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
       try {
         at = run_entry(*entry, finding.found);
         fits = true;
-      } catch (const RunEagerly&) {
+      } catch (const RunEagerly& why) {
+        note_eager_call(self, why.why);
         return call_target(self, args, nargs, kwnames);
       }
     }
@@ -417,6 +419,8 @@ void forget(Compiled::State& state) {
   state.warned_failure = false;
   state.says_compiling = true;
   state.ends.clear();
+  state.recompiles.clear();
+  state.eager_calls.clear();
 }
 
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
@@ -470,6 +474,10 @@ PyObject* compiled_regions(PyObject* o, PyObject*) {
 
 PyObject* compiled_ends(PyObject* o, PyObject*) { return describe_breaks(self_of(o)->state->ends); }
 
+PyObject* compiled_eager_calls(PyObject* o, PyObject*) {
+  return describe_eager_calls(self_of(o)->state->eager_calls);
+}
+
 PyObject* compiled_recompiles(PyObject* o, PyObject*) {
   return describe_recompiles(self_of(o)->state->recompiles);
 }
@@ -510,6 +518,7 @@ PyMethodDef compiled_methods[] = {
     {"_regions", compiled_regions, METH_NOARGS, "What was compiled so far, a dict for each region."},
     {"_region_ends", compiled_ends, METH_NOARGS,
      "Why recorded regions ended, a dict for each time, in order."},
+    {"_eager_calls", compiled_eager_calls, METH_NOARGS, "Calls given to eager, a dict for each reason."},
     {"_recompiles", compiled_recompiles, METH_NOARGS, "Why calls were recorded again, a dict for each time."},
     {"_guard_seconds", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_guard_seconds)),
      METH_FASTCALL | METH_KEYWORDS,

@@ -105,8 +105,9 @@ struct Compiled {
     std::map<observe::Place, std::shared_ptr<Site>> sites;
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
-    bool says_compiling = true;         ///< what the target is told when it asks
-    std::vector<Recompile> recompiles;  ///< the last ones
+    bool says_compiling = true;                                ///< what the target is told when it asks
+    std::vector<Recompile> recompiles;                         ///< the last ones
+    std::vector<std::pair<std::string, int64_t>> eager_calls;  ///< given to eager: why, and how often
     std::vector<observe::BreakReason>
         ends;  ///< of regions, in order; those of recordings that were not kept too
   };
@@ -147,6 +148,8 @@ std::string failed_guard(const Site& site, const Given& given);
 /// True when `site` shall not be recorded any more; says so once, or sets an exception where that is asked
 /// for. No entry fits what is given.
 bool is_full(Compiled* self, Site& site, const Given& given);
+/// A call, or the rest of one, is given to eager: counts it, keeps the reason for explain(), tells the log.
+void note_eager_call(Compiled* self, const std::string& why);
 /// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
 void note_recompile(Compiled* self, Site& site, const Given& given);
 
@@ -155,6 +158,7 @@ void note_recompile(Compiled* self, Site& site, const Given& given);
 /// One entry as a dict for explain(); all counters as a dict for stats().
 PyObject* describe(const Entry& entry);
 PyObject* describe_recompiles(const std::vector<Recompile>& recompiles);
+PyObject* describe_eager_calls(const std::vector<std::pair<std::string, int64_t>>& calls);
 PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks);
 PyObject* stats_dict(PyObject*, PyObject*);
 

@@ -8,7 +8,7 @@
 namespace bolt::program {
 
 void set_exception(const char* name, const std::string& text) {
-  PyRef module = PyRef::steal(PyImport_ImportModule("torchbolt.exc"));
+  PyRef module = PyRef::steal(import_module("torchbolt.exc"));
   PyRef type = PyRef::steal(module ? PyObject_GetAttrString(module.get(), name) : nullptr);
   if (type) PyErr_SetString(type.get(), text.c_str());
 }

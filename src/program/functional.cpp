@@ -205,7 +205,7 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& att
       Tensors operands;
       for (const graph::Value* v : node->operands) operands.push_back(values.at(v));
       Tensors results = run_node(*node, operands, lowered.calls);
-      for (size_t i = 0; i < node->outputs.size(); ++i) values[node->outputs[i].get()] = results.at(i);
+      for (size_t i = 0; i < results.size(); ++i) values[node->outputs.at(i).get()] = results[i];
     }
   };
   attempt(nodes, [] { return true; });

@@ -287,7 +287,7 @@ std::string name_of(Compiled* self) {
 
 // A failure of ours: the user already has eager's result. Loud once, then eager; raised in strict mode.
 bool report_failure(Compiled* self, const std::string& what) {
-  ++Stats::get().eager_fallbacks;
+  note_eager_call(self, what);
   if (strict()) {
     set_exception("InternalError", "torchbolt: " + what);
     return false;
@@ -603,6 +603,18 @@ void note_recompile(Compiled* self, Site& site, const Given& given) {
         "  program " + std::to_string(i) + ": " + why_not(*site.entries[i], given));
 }
 
+void note_eager_call(Compiled* self, const std::string& why) {
+  constexpr size_t kKept = 64;
+  ++Stats::get().eager_fallbacks;
+  log("perf_hints", name_of(self) + " is run by eager: " + why);
+  auto& kept = self->state->eager_calls;
+  auto known = std::find_if(kept.begin(), kept.end(), [&](const auto& each) { return each.first == why; });
+  if (known != kept.end())
+    ++known->second;
+  else if (kept.size() < kKept)
+    kept.emplace_back(why, 1);
+}
+
 bool has_form_of(const Given& given, const Entry& entry) {
   return given.nargs == entry.nargs && same_keywords(given.kwnames, entry.kwnames.get());
 }
@@ -620,7 +632,8 @@ bool is_full(Compiled* self, Site& site, const Given& given) {
   const bool full = static_cast<int64_t>(site.entries.size()) >= limit ||
                     static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
   if (!full && site.hopeless < kHopeless) return false;
-  ++Stats::get().eager_fallbacks;
+  note_eager_call(self, full ? "recompile_limit programs were compiled, and none of them fits"
+                             : "its recordings could not be kept");
   if (full && (self->options->fullgraph || settings.fail_on_recompile_limit_hit)) {
     set_exception("FailOnRecompileLimitHit", limit_message(self, site, given));
     return true;

@@ -263,3 +263,89 @@ def test_rows_by_an_index_that_only_the_run_knows():
         scores = torch.zeros(10)
         scores[at] = 1
         assert torch.equal(compiled(rows, scores), fn(rows, scores))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_assertions_on_tensors(backend):
+    def fn(x):
+        torch._assert_async(x.sum() > 0, "not positive")
+        return x * 2
+
+    compiled = torchbolt.compile(fn, fullgraph=True, backend=backend)
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(3)), 2 * torch.ones(3))
+        with pytest.raises(RuntimeError, match="not positive"):
+            compiled(-torch.ones(3))
+
+
+def test_explain_tells_of_calls_given_to_eager():
+    def fn(a):
+        try:
+            return torch.linalg.cholesky(a)
+        except RuntimeError:
+            return a + 1
+
+    model = torch.nn.Module()
+    model.forward = fn
+    before = torchbolt.stats()["eager_fallbacks"]
+    torchbolt.compile(model)(GOOD)
+    torchbolt.compile(model)(BAD)
+    report = torchbolt.explain(model)(BAD)
+    (given,) = report.eager_calls
+    assert given["count"] == 2 and "positive-definite" in given["why"]
+    assert "Given to eager, 2 times: an operator raised: linalg.cholesky" in str(report)
+    assert report.to_json() and torchbolt.stats()["eager_fallbacks"] == before + 2
+
+
+def scaled(x, w):
+    x.mul_(w)
+
+
+def row_scaled(x, w):
+    x[0].mul_(w)
+
+
+def turned(x, w):
+    x.t_()
+    x.add_(w)
+
+
+def filled_from_outside(x, w):
+    x.detach()[1:].copy_(w)
+
+
+def both(x, w):
+    row = x[1]
+    x.add_(w)
+    row.mul_(2)
+    x.sigmoid_()
+
+
+@pytest.mark.parametrize("writes", [scaled, row_scaled, turned, filled_from_outside, both], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("tracked", [False, True])
+def test_writes_that_autograd_follows_are_done_once(writes, tracked):
+    def fn(x, w, a):
+        writes(x, w)
+        return x * torch.linalg.cholesky(a).sum()
+
+    compiled = torchbolt.compile(fn)
+    for a in (GOOD, GOOD, BAD, GOOD, BAD):
+        seen = []
+        for call in (compiled, fn):
+            leaf = torch.full((3, 3), 0.5, requires_grad=True)
+            x, w = (leaf * 1 if tracked else leaf.detach().clone()), torch.tensor(3.0, requires_grad=True)
+            view = x[0]
+            error = None
+            try:
+                result = call(x, w, a).sum()
+                if result.requires_grad:
+                    result.backward(retain_graph=True)
+            except RuntimeError as raised:
+                error = str(raised)
+                if x.requires_grad:
+                    (x.sum() + view.sum()).backward()
+            facts = (error, x.shape, x.stride(), x._version, type(x.grad_fn).__name__, x.requires_grad, view._version)
+            seen.append((facts, [x.detach(), view.detach(), leaf.grad, w.grad]))
+        assert seen[0][0] == seen[1][0]
+        for mine, theirs in zip(seen[0][1], seen[1][1], strict=True):
+            assert (mine is None) == (theirs is None) and (mine is None or torch.allclose(mine, theirs))

@@ -9,14 +9,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "cache/disk_cache.h"
 #include "support/error.h"
 #include "support/knobs.h"
+#include "support/parallel.h"
 
 namespace bolt::codegen::cpu {
 namespace {
@@ -104,12 +103,6 @@ std::string build_id() {
   return id;
 }
 
-size_t thread_count(size_t units) {
-  const auto wanted = static_cast<size_t>(std::max<int64_t>(knob_int("TORCHBOLT_THREADS"), 1));
-  const size_t cores = std::max(std::thread::hardware_concurrency(), 1u);
-  return std::min({wanted, cores, std::max<size_t>(1, units / 2)});
-}
-
 std::string compile_part(const std::vector<Unit*>& units, const std::vector<size_t>& part,
                          const Target& target) {
   Machine machine(target);
@@ -122,24 +115,11 @@ std::string compile_part(const std::vector<Unit*>& units, const std::vector<size
 
 /// Object t holds the units t, t + threads, ...
 std::vector<std::string> compile_objects(const std::vector<Unit*>& units, const Target& target) {
-  const size_t threads = thread_count(units.size());
+  const size_t threads = std::min(compile_threads(), std::max<size_t>(1, units.size() / 2));
   std::vector<std::vector<size_t>> parts(threads);
   for (size_t i = 0; i < units.size(); ++i) parts[i % threads].push_back(i);
   std::vector<std::string> objects(threads);
-  std::vector<std::exception_ptr> errors(threads);
-  auto work = [&](size_t t) {
-    try {
-      objects[t] = compile_part(units, parts[t], target);
-    } catch (...) {
-      errors[t] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> pool;
-  for (size_t t = 1; t < threads; ++t) pool.emplace_back(work, t);
-  work(0);
-  for (std::thread& thread : pool) thread.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+  in_parallel(threads, [&](size_t t) { objects[t] = compile_part(units, parts[t], target); });
   return objects;
 }
 

@@ -1,0 +1,104 @@
+// program/region_parts.h
+// What a region keeps between calls and of one call.
+#pragma once
+
+#include "program/region.h"
+#include "program/weight.h"
+#include "support/error.h"
+
+namespace bolt::program {
+
+using Ints = std::vector<int64_t>;
+
+/// Gives symbols the values of one call.
+struct Evaluate {
+  const std::vector<autograd::SizeSymbol>& symbols;
+  const Ints& sizes;
+
+  int64_t operator()(Sym s) const {
+    if (s.is_const()) return s.value();
+    return evaluate(s, [&](const SymNode& n) {
+      for (size_t i = 0; i < symbols.size(); ++i)
+        if (symbols[i].symbol.node() == &n) return sizes[i];
+      throw Error(ErrorKind::Internal, "the size " + n.name + " is not known when the program runs");
+    });
+  }
+  Ints operator()(const Syms& xs) const {
+    Ints out;
+    out.reserve(xs.size());
+    for (Sym x : xs) out.push_back((*this)(x));
+    return out;
+  }
+};
+
+/// One step with everything decided that can be decided before the call.
+struct Region::PreparedStep {
+  const loops::Step* step;
+  std::string name;  // for profilers
+  const codegen::cpu::CompiledKernel* kernel = nullptr;
+  LibraryFn library = nullptr;
+  const autograd::ExternCall* call = nullptr;
+  int64_t scratch = 0;
+  int shape = 0;                                   // index into Shapes::steps
+  std::vector<std::pair<size_t, size_t>> numbers;  // among the kernel's symbols; among the region's
+};
+
+/// The plan for one set of sizes.
+struct Region::Shapes {
+  struct Buffer {
+    Ints sizes, strides;
+    int64_t offset = 0, arena_offset = 0;
+  };
+  struct Step {
+    int64_t work = 0, second_work = 0;
+    Ints syms;
+  };
+  struct Result {
+    Ints sizes, strides;
+    int64_t offset = 0;
+  };
+  Ints key;
+  std::vector<Buffer> buffers;
+  std::vector<Step> steps;      // fold steps first
+  std::vector<Result> results;  // the outputs, then the inputs that became views of themselves
+  int64_t arena_bytes = 0;
+};
+
+/// The state of one call. `tensor` may be made lazily from `data`; `data` is always there once the buffer is
+/// defined.
+struct Region::Context {
+  struct Slot {
+    void* data = nullptr;
+    at::Tensor tensor;
+  };
+  std::shared_ptr<const Shapes> shapes;
+  std::vector<Slot> slots;
+  at::Tensor arena;
+  std::vector<void*> pointers;  // scratch for kernel arguments
+  std::vector<at::Tensor> operands;
+  Ints values;  // of the region's symbols
+  Ints syms;    // scratch for kernel arguments
+};
+
+/// Results of the fold steps for one set of parameters.
+struct Region::Folded {
+  std::vector<Weight> weights;
+  std::vector<std::pair<int, Context::Slot>> buffers;
+
+  static const at::Tensor& at(const std::vector<at::Tensor>& inputs, int input) {
+    return inputs[static_cast<size_t>(input)];
+  }
+  bool matches(const std::vector<at::Tensor>& inputs, const std::vector<int>& which) const {
+    for (size_t i = 0; i < weights.size(); ++i)
+      if (!weights[i].is(at(inputs, which[i]))) return false;
+    return true;
+  }
+  /// Of the same tensors, whose contents have changed since: nobody will ask for it again.
+  bool is_stale(const std::vector<at::Tensor>& inputs, const std::vector<int>& which) const {
+    for (size_t i = 0; i < weights.size(); ++i)
+      if (!weights[i].was(at(inputs, which[i]))) return weights[i].is_gone();
+    return true;
+  }
+};
+
+}  // namespace bolt::program

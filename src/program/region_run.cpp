@@ -1,0 +1,333 @@
+// program/region_run.cpp
+// One call of a region: memory, steps, results.
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+
+#include "program/output_memory.h"
+#include "program/region_parts.h"
+#include "record/convert.h"
+#include "record/recorder.h"
+
+namespace bolt::program {
+namespace {
+
+using autograd::TensorOut;
+using loops::BufferKind;
+using loops::PlanBuffer;
+using loops::Step;
+using loops::StepKind;
+
+constexpr size_t kMostContexts = 2;
+
+at::TensorOptions options_of(const graph::Type& t) {
+  return at::TensorOptions().dtype(record::to_torch(t.dtype)).device(c10::kCPU);
+}
+
+}  // namespace
+
+std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
+                                    const std::vector<int64_t>& numbers) {
+  const Ints values = values_of(inputs, numbers);
+  if (!replay_) {
+    Ints sizes = shaping_values(values);
+    if (auto special = specialize ? special_for(values, sizes) : nullptr)
+      return special->run(inputs, numbers);
+    return run_plan(inputs, values, std::move(sizes));
+  }
+  if (function_) return function_(inputs);
+  const Evaluate value{symbols_, values};
+  auto replay = [&](const std::vector<at::Tensor>& given) {
+    Undo undo(*visible_writes_, given);
+    auto before = [&](size_t entry, const torch::jit::Stack& arguments) { undo.before(entry, arguments); };
+    return attempt_([&] { return record::replay(tape_, given, wanted_, value, before); },
+                    [&] {
+                      if (!saves_unseen()) return false;
+                      undo.take_back();
+                      return true;
+                    });
+  };
+  if (constants_.empty()) return replay(inputs);
+  // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
+  std::vector<at::Tensor> all = inputs;
+  for (const auto& [input, value] : constants_) all[static_cast<size_t>(input)] = value.clone();
+  return replay(all);
+}
+
+std::unique_ptr<Region::Context> Region::take_context(const Ints& values, Ints sizes) {
+  std::unique_ptr<Context> c;
+  {
+    std::lock_guard lock(mutex_);
+    auto same = [&](const auto& kept) { return kept->shapes->key == sizes; };
+    auto at = std::find_if(contexts_.begin(), contexts_.end(), same);
+    if (at == contexts_.end() && !contexts_.empty()) at = contexts_.end() - 1;
+    if (at != contexts_.end()) {
+      c = std::move(*at);
+      contexts_.erase(at);
+    }
+  }
+  if (!c) c = std::make_unique<Context>();
+  c->values = values;
+  if (c->shapes && c->shapes->key == sizes) return c;
+  c->shapes = shapes_for(std::move(sizes));
+  c->slots.assign(plan_.buffers.size(), {});
+  make_arena(*c);
+  return c;
+}
+
+void Region::make_arena(Context& c) {
+  const int64_t bytes = c.shapes->arena_bytes;
+  if (bytes > 0 && (!c.arena.defined() || c.arena.numel() < bytes + 64))
+    c.arena = at::empty({bytes + 64}, at::TensorOptions().dtype(c10::kByte));
+  char* base = bytes > 0 ? static_cast<char*>(c.arena.data_ptr()) : nullptr;
+  base = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(base) + 63) & ~uintptr_t{63});
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    if (b.kind == BufferKind::Temp && !b.owned_by_step)
+      c.slots[i].data = base + c.shapes->buffers[i].arena_offset;
+  }
+}
+
+void Region::give_context(std::unique_ptr<Context> c) {
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    if (b.kind == BufferKind::Temp && !b.owned_by_step) continue;  // its memory and tensor stay valid
+    c->slots[i] = {};
+  }
+  c->operands.clear();
+  std::lock_guard lock(mutex_);
+  if (contexts_.size() < kMostContexts) contexts_.push_back(std::move(c));
+}
+
+const at::Tensor& Region::tensor_of(Context& c, int buffer) {
+  auto& slot = c.slots[buffer];
+  if (slot.tensor.defined()) return slot.tensor;
+  const PlanBuffer& b = plan_.buffers[buffer];
+  const Shapes::Buffer& shape = c.shapes->buffers[static_cast<size_t>(buffer)];
+  if (b.kind == BufferKind::Alias) {
+    const at::Tensor& base = tensor_of(c, b.source);
+    slot.tensor = base.as_strided(shape.sizes, shape.strides, base.storage_offset() + shape.offset);
+  } else {
+    BOLT_CHECK(slot.data, "buffer ", buffer, " is used before it is made");
+    slot.tensor = at::from_blob(slot.data, shape.sizes, shape.strides, options_of(b.type));
+  }
+  slot.data = slot.tensor.data_ptr();
+  return slot.tensor;
+}
+
+void Region::bind_inputs(Context& c, const std::vector<at::Tensor>& inputs) {
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    if (b.kind == BufferKind::Input) {
+      c.slots[i].tensor = inputs[b.source];
+      c.slots[i].data = inputs[b.source].data_ptr();
+    } else if (b.kind == BufferKind::Output) {
+      const Shapes::Buffer& shape = c.shapes->buffers[i];
+      c.slots[i].tensor = new_result(shape.sizes, shape.strides, record::to_torch(b.type.dtype));
+      c.slots[i].data = c.slots[i].tensor.data_ptr();
+    }
+  }
+}
+
+void Region::run_steps(Context& c, const std::vector<PreparedStep>& steps) {
+  if (!at::hasCallbacks()) {
+    for (const PreparedStep& s : steps) run_step(c, s);
+    return;
+  }
+  for (const PreparedStep& s : steps) {  // a profiler looks on
+    RECORD_FUNCTION(s.name.c_str(), c10::ArrayRef<const c10::IValue>{});
+    run_step(c, s);
+  }
+}
+
+void Region::run_step(Context& c, const PreparedStep& p) {
+  const Step& s = *p.step;
+  auto pointer = [&](int b) -> void* {
+    auto& slot = c.slots[b];
+    return slot.data ? slot.data : tensor_of(c, b).data_ptr();
+  };
+  switch (s.kind) {
+    case StepKind::Kernel:
+    case StepKind::Contraction: {
+      c.pointers.clear();
+      for (int b : s.buffers) c.pointers.push_back(pointer(b));
+      const Shapes::Step& shape = c.shapes->steps[static_cast<size_t>(p.shape)];
+      int64_t report = 0;
+      if (p.kernel->reports) c.pointers.push_back(&report);
+      at::Tensor scratch;
+      if (p.scratch > 0) {
+        scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
+        c.pointers.push_back(scratch.data_ptr());
+      }
+      const int64_t* syms = shape.syms.data();
+      if (!p.numbers.empty()) {
+        c.syms = shape.syms;
+        for (auto [at, symbol] : p.numbers) c.syms[at] = c.values[symbol];
+        syms = c.syms.data();
+      }
+      auto launch = [&](codegen::cpu::KernelFn fn, int64_t work, int64_t grain) {
+        if (work <= grain || at::get_num_threads() == 1)
+          fn(c.pointers.data(), syms, 0, work);
+        else
+          at::parallel_for(0, work, grain,
+                           [&](int64_t begin, int64_t end) { fn(c.pointers.data(), syms, begin, end); });
+      };
+      launch(p.kernel->fn, shape.work, p.kernel->grain);
+      if (p.kernel->second_fn) launch(p.kernel->second_fn, shape.second_work, p.kernel->second_grain);
+      if (report) throw RunEagerly{p.name + ": an index is out of range"};
+      return;
+    }
+    case StepKind::Library:
+    case StepKind::Extern: {
+      c.operands.clear();
+      for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
+      auto results = p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands);
+      for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i) {
+        auto& slot = c.slots[s.buffers[s.operand_count + i]];
+        const PlanBuffer& b = plan_.buffers[s.buffers[s.operand_count + i]];
+        if (b.owned_by_step || b.kind == BufferKind::Fold) {
+          // The planner indexed this memory by the strides it expected.
+          const Shapes::Buffer& shape =
+              c.shapes->buffers[static_cast<size_t>(s.buffers[s.operand_count + i])];
+          if (results[i].sizes() != at::IntArrayRef(shape.sizes)) {
+            BOLT_CHECK(p.call, graph::op_info(s.node->op).name, " gave ", results[i].sizes(), ", not ",
+                       at::IntArrayRef(shape.sizes));
+            throw RunEagerly{p.name + ": the sizes of its result are data"};
+          }
+          slot.tensor =
+              results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0
+                  ? results[i]
+                  : at::empty_strided(shape.sizes, shape.strides, results[i].options()).copy_(results[i]);
+          slot.data = slot.tensor.data_ptr();
+        } else {
+          tensor_of(c, s.buffers[s.operand_count + i]).copy_(results[i]);
+        }
+      }
+      return;
+    }
+    case StepKind::Pack: {
+      const auto& item = *code_.contractions[s.epilogue];
+      codegen::cpu::gemm::pack_weights(item.contraction, item.schedule, pointer(s.buffers[0]),
+                                       c.shapes->buffers[static_cast<size_t>(s.buffers[0])].strides,
+                                       static_cast<float*>(pointer(s.buffers[1])));
+      return;
+    }
+    case StepKind::Copy: tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0])); return;
+  }
+}
+
+std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& inputs,
+                                               const std::shared_ptr<const Shapes>& shapes) {
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& f : folds_)
+      if (f->matches(inputs, fold_inputs_)) return f;
+    std::erase_if(folds_, [&](const auto& f) { return f->is_stale(inputs, fold_inputs_); });
+  }
+  auto f = std::make_shared<Folded>();
+  for (int i : fold_inputs_) f->weights.emplace_back(inputs[static_cast<size_t>(i)]);
+  Context c;
+  c.shapes = shapes;  // whatever they are: what is folded has known sizes
+  c.slots.resize(plan_.buffers.size());
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    if (b.kind == BufferKind::Input &&
+        std::binary_search(fold_inputs_.begin(), fold_inputs_.end(), b.source)) {
+      c.slots[i].tensor = inputs[b.source];
+      c.slots[i].data = inputs[b.source].data_ptr();
+    } else if (b.kind == BufferKind::Fold || in_fold_[i]) {
+      // Written by kernels; steps that own their result replace it. Also outputs without elements are read.
+      if (b.owned_by_step) continue;
+      const Shapes::Buffer& shape = shapes->buffers[i];
+      c.slots[i].tensor = at::empty_strided(shape.sizes, shape.strides, options_of(b.type));
+      c.slots[i].data = c.slots[i].tensor.data_ptr();
+    }
+  }
+  run_steps(c, fold_steps_);
+  for (size_t i = 0; i < plan_.buffers.size(); ++i)
+    if (plan_.buffers[i].kind == BufferKind::Fold && plan_.buffers[i].first_step >= 0)
+      f->buffers.emplace_back(static_cast<int>(i), c.slots[i]);
+  std::lock_guard lock(mutex_);
+  if (folds_.size() >= 8) folds_.erase(folds_.begin());  // the oldest instance
+  folds_.push_back(f);
+  return f;
+}
+
+std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values,
+                                         Ints sizes) {
+  const bool grad_mode = c10::GradMode::is_enabled();
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(lowered_.inputs.size());
+  for (int i : lowered_.inputs) {
+    auto constant = lowered_.constants.find(i);
+    inputs.push_back(constant == lowered_.constants.end() ? tape_inputs[i] : constant->second);
+  }
+  auto c = take_context(values, std::move(sizes));
+  bind_inputs(*c, inputs);
+  std::shared_ptr<Folded> f;
+  auto steps = [&] {
+    if (!fold_steps_.empty()) {
+      f = folded(inputs, c->shapes);
+      for (auto& [buffer, slot] : f->buffers) c->slots[buffer] = slot;
+    }
+    run_steps(*c, steps_);
+  };
+  attempt_(steps, [] { return true; });  // write-backs come after whatever can fail (loops/in_place.h)
+  // Before there are views of them: autograd takes one that is older than the last write for out of date.
+  for (const loops::PlanOutput& o : plan_.outputs)
+    if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
+  for (const TensorOut& o : lowered_.reshaped) tape_inputs[o.index].unsafeGetTensorImpl()->bump_version();
+  auto out = collect(*c, tape_inputs, grad_mode);
+  for (size_t i = 0; i < lowered_.reshaped.size(); ++i) {
+    const at::Tensor& t = tape_inputs[lowered_.reshaped[i].index];
+    const Shapes::Result& r = c->shapes->results[lowered_.outputs.size() + i];
+    at::AutoDispatchBelowADInplaceOrView is_counted;
+    t.as_strided_(r.sizes, r.strides, t.storage_offset() + r.offset);
+  }
+  give_context(std::move(c));
+  return out;
+}
+
+std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor>& inputs, bool grad_mode) {
+  // A view remembers the mode it was made in: with it the caller may write what autograd follows into it.
+  at::AutoGradMode as_called(grad_mode);
+  std::vector<at::Tensor> out(lowered_.outputs.size());
+  auto view = [&](const at::Tensor& of, size_t i) {
+    const Shapes::Result& r = c.shapes->results[i];
+    const at::Tensor base = lowered_.outputs[i].detached && of.requires_grad() ? of.detach() : of;
+    return base.as_strided(r.sizes, r.strides, base.storage_offset() + r.offset);
+  };
+  std::vector<int> given(plan_.buffers.size(), 0);  // a result's memory belongs to one output
+  for (size_t i = 0; i < out.size(); ++i) {
+    const TensorOut& o = lowered_.outputs[i];
+    if (o.kind == TensorOut::Kind::Input) out[i] = inputs[o.index];
+    if (o.kind == TensorOut::Kind::InputView) out[i] = view(inputs[o.index], i);
+    if (o.kind != TensorOut::Kind::Fresh) continue;
+    int b = plan_.outputs[o.index].buffer;
+    int owner = b;
+    while (plan_.buffers[owner].kind == BufferKind::Alias) owner = plan_.buffers[owner].source;
+    const PlanBuffer& memory = plan_.buffers[owner];
+    bool ours =
+        memory.kind == BufferKind::Output || (memory.kind == BufferKind::Temp && memory.owned_by_step);
+    at::Tensor t = tensor_of(c, b);
+    const Shapes::Result& want = c.shapes->results[i];
+    if (!ours || given[owner]++ || t.strides() != at::IntArrayRef(want.strides) ||
+        t.sizes() != at::IntArrayRef(want.sizes))
+      t = at::empty_strided(want.sizes, want.strides, t.options()).copy_(t);
+    out[i] = std::move(t);
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    const TensorOut& o = lowered_.outputs[i];
+    if (o.kind == TensorOut::Kind::OutputView) out[i] = view(out[o.index], i);
+  }
+  out.resize(wanted_.size());
+  return out;
+}
+
+}  // namespace bolt::program

@@ -1,0 +1,38 @@
+// support/parallel.cpp
+#include "support/parallel.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "support/knobs.h"
+
+namespace bolt {
+
+size_t compile_threads() {
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(knob_int("TORCHBOLT_THREADS"), 1));
+  return std::min<size_t>(wanted, std::max(std::thread::hardware_concurrency(), 1u));
+}
+
+void in_parallel(size_t count, const std::function<void(size_t)>& work) {
+  const size_t threads = std::min(compile_threads(), count);
+  std::vector<std::exception_ptr> errors(count);
+  auto share = [&](size_t first) {
+    for (size_t i = first; i < count; i += threads) {
+      try {
+        work(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> pool;
+  for (size_t t = 1; t < threads; ++t) pool.emplace_back(share, t);
+  if (count > 0) share(0);
+  for (std::thread& thread : pool) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace bolt
