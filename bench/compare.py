@@ -46,13 +46,16 @@ def form(value):
 
 
 def floating(value) -> list[torch.Tensor]:
-    """The floating point tensors of a result."""
-    return [t for _, t in leaves(value) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    """The floating point tensors of a result, complex ones as pairs."""
+    found = [t for _, t in leaves(value) if isinstance(t, torch.Tensor)]
+    found = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in found]
+    return [t for t in found if t.is_floating_point()]
 
 
 def exact_parts(value) -> list:
     """The integer and bool tensors of a result, as nested lists: these must be equal, not close."""
-    return [t.tolist() for _, t in leaves(value) if isinstance(t, torch.Tensor) and not t.is_floating_point()]
+    found = [t for _, t in leaves(value) if isinstance(t, torch.Tensor)]
+    return [t.tolist() for t in found if not t.is_floating_point() and not t.is_complex()]
 
 
 def max_error(value, reference) -> float:

@@ -95,11 +95,11 @@ RAISES = (  # for some of the values; what nobody uses is not run, so what raise
     "try:\n        kept.append(torch.linalg.cholesky(({y}.sum() - 0.37).reshape(1, 1)).sign())\n        {n} = {x} * kept[-1].sum()\n    except RuntimeError:\n        {n} = {x} * {c}",
     "try:\n        {x}.add_({c})\n        kept.append(torch.linalg.inv(({y}.sum() > 0.37).to({x}.dtype).reshape(1, 1)).sign())\n        {n} = {x} * kept[-1].sum()\n    except RuntimeError as error:\n        {n} = {x} * 2 + len(type(error).__name__)\n    finally:\n        {x}.mul_(0.5)",
     "try:\n        kept.append(torch.tensor([0.5, -1.0, 2.0]).index_select(0, ({y}.argmax() % 5).reshape(1)))\n        {n} = {x} * kept[-1].sum()\n    except (IndexError, RuntimeError):\n        {n} = {x} + {c}",
-    "try:\n        {x}[0] = {c}\n        {n} = {x}[{y}.reshape(-1).argmax()]\n        kept.append({n})\n    except IndexError:\n        {n} = {x}[-1]",
+    "try:\n        {x}[0] = {c}\n        {n} = {x}[{y}.reshape(-1).argmax()]\n        kept.append({n} * 1)\n    except IndexError:\n        {n} = {x}[-1]",
     "kept.append(torch.linalg.cholesky(({y}.sum() + 0.8).reshape(1, 1)).sign())\n    {n} = {x} * kept[-1].sum()",
     "{x}.mul_({c})\n    kept.append(torch.linalg.inv(({y}.sum() > -0.8).to({x}.dtype).reshape(1, 1)).sign())\n    {n} = {x} * kept[-1].sum()",
     "noise = torch.bernoulli(({y}.sum() * 0.1 + 0.7).clamp(min=0.5))\n    kept.append(noise)\n    {n} = {x} + noise * 0",
-    "{n} = F.embedding({x}.detach().abs().long().reshape(-1)[:2] + (({y}.sum() > 0.37).long()), torch.eye(4).to({x}.dtype))\n    kept.append({n})",
+    "{n} = F.embedding({x}.detach().abs().long().reshape(-1)[:2] + (({y}.sum() > 0.37).long()), torch.eye(4).to({x}.dtype))\n    kept.append({n} * 1)",
     "with torch.no_grad():\n        {n} = {x} * 2\n        {x}.zero_()\n        kept.append(torch.linalg.cholesky(({y}.sum() + 0.8).reshape(1, 1)).sign())\n        {n} = {n} + kept[-1].sum()",
 )
 PYTHON = (
@@ -122,6 +122,9 @@ PYTHON = (
     "class Box:\n        scale = {c}\n        def __init__(self, t):\n            self.t = t\n        def __mul__(self, other):\n            return self.t * other + self.scale\n    {n} = Box({x}) * 2",
     "try:\n        {n} = {x} * 2\n        if {y}.dim() > 2:\n            raise ValueError(3)\n    except ValueError as error:\n        {n} = {x} * error.args[0]\n    finally:\n        {n} = {n} + 1",
     "with torch.no_grad():\n        {n} = {x} * {c}\n        {n} += 1",
+    "with torch.autocast('cpu', dtype=torch.bfloat16):\n        {n} = {x} @ {y}.transpose(-1, -2)\n        {n} = {n}.float() + 1",
+    "with torch.autocast('cpu', dtype=torch.bfloat16, enabled=n > 2):\n        {n} = F.linear({x}, {y}.reshape(-1, {x}.shape[-1])).softmax(-1) + {c}",
+    "{n} = {x}.bfloat16()\n    {n} = ({n} * {c} + 1).to({x}.dtype)",
     "{n} = [{x} * k for k in sorted({{3, 1, 2}}, key=lambda k: -k)][0]",
     "def scaled(*args, by={c}, **more):\n        return args[0] * by + len(args) + len(more)\n    {n} = scaled({x}, {y}, by=2, z=1)",
     "match {x}.dim():\n        case 1:\n            {n} = {x} + 1\n        case 2 | 3:\n            {n} = {x} * 2\n        case _:\n            {n} = -{x}",
@@ -206,6 +209,7 @@ def inputs_of(seed):
     # It grows, also from nothing, or shrinks to it.
     differs = choose.choice(base) if choose.random() < 0.4 else None
     which = which if choose.random() < 0.7 else -which
+    lowest = choose.choice((torch.bfloat16, torch.float16)) if choose.random() < 0.08 else torch.float32
     for i in range(3):
         sizes = base if i == 0 or choose.random() < 0.6 else choose.choice(SIZES)
         sizes = tuple(max(size + which, 0) if size == differs else size for size in sizes)
@@ -215,6 +219,10 @@ def inputs_of(seed):
         if choose.random() < 0.12:
             dtype = choose.choice(DTYPES)
             t = (t * 3).abs().to(dtype) if dtype in (torch.uint8, torch.bool) else (t * 3).to(dtype)
+        elif choose.random() < 0.8:
+            t = t.to(lowest)
+        elif choose.random() < 0.15:
+            t = torch.complex(t, torch.randn(t.shape, generator=values))
         tensors.append(t)
     return tensors
 
@@ -228,7 +236,8 @@ def numbers_of(seed):
 
 def copies(tensors, dtype=None):
     """Fresh memory of the same layout; floats of `dtype`."""
-    kept = lambda t: t.dtype if dtype is None or not t.is_floating_point() else dtype
+    wide = {torch.complex64: torch.complex128}
+    kept = lambda t: t.dtype if dtype is None else dtype if t.is_floating_point() else wide.get(t.dtype, t.dtype)
     return [torch.empty_strided(t.shape, t.stride(), dtype=kept(t)).copy_(t) for t in tensors]
 
 
@@ -282,6 +291,7 @@ class Program(Growing):
 
     def __init__(self, seed, length):
         super().__init__(seed, ["a", "b", "c"], [])
+        self.seed = seed
         self.inputs, self.numbers = inputs_of((seed, 0)), numbers_of((seed, 0))
         self.build(length, RETURNS)
 
@@ -292,6 +302,8 @@ class Program(Growing):
              NUMBER_STATEMENTS)
         )  # fmt: skip
         text = self.fill(self.random.choice(family), name)
+        if "autocast" in text and any(t.numel() == 0 for i in range(4) for t in inputs_of((self.seed, i))):
+            return  # torch 2.11 divides by zero in bfloat16 products of nothing
         makes = family is not IN_PLACE
         is_whole = family in (BREAKS, RAISES, PYTHON, IN_PLACE, NUMBER_STATEMENTS)
         statement = text if is_whole else f"{name} = {text}"
@@ -308,7 +320,7 @@ class Program(Growing):
                 double = fn(*copies(self.inputs, torch.float64), *self.numbers)
         except Exception:
             return False
-        return well_conditioned(single, double)
+        return well_conditioned(single, double, rounding(self.inputs, statements))
 
 
 def tensors_in(value):
@@ -322,17 +334,26 @@ def tensors_in(value):
             yield from tensors_in(item)
 
 
-def well_conditioned(single, double):
+def rounding(inputs, statements):
+    """The type of the fewest digits that a program computes in, float32 at least."""
+    used = [t.dtype for t in inputs if t.is_floating_point()] + [torch.float32]
+    used += [torch.bfloat16] * any("bfloat16" in s for s in statements)
+    return max(used, key=lambda d: torch.finfo(d).eps)
+
+
+def well_conditioned(single, double, dtype=torch.float32):
+    """Are they the same up to rounding in `dtype`?"""
+    near = max(1e-5, 4 * torch.finfo(dtype).eps)
     for s, d in zip(tensors_in(single), tensors_in(double), strict=True):
         if s.shape != d.shape or s.numel() > 4096:
             return False
         if s.numel() == 0:
             continue
-        if not s.is_floating_point():
+        if not s.is_floating_point() and not s.is_complex():
             if not torch.equal(s, d):
                 return False
         elif not bool(torch.isfinite(d).all()) or float(d.abs().max()) > 1e4:
             return False
-        elif float((s - d).abs().max()) > 1e-5 * max(1.0, float(d.abs().max())):
+        elif float((s - d).abs().max()) > near * max(1.0, float(d.abs().max())):
             return False
     return True
