@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -28,8 +29,14 @@ void in_parallel(size_t count, const std::function<void(size_t)>& work) {
     }
   };
   std::vector<std::thread> pool;
-  for (size_t t = 1; t < threads; ++t) pool.emplace_back(share, t);
+  pool.reserve(threads);
+  size_t started = std::min<size_t>(threads, 1);
+  try {
+    for (; started < threads; ++started) pool.emplace_back(share, started);
+  } catch (const std::system_error&) {  // the process may have no more threads
+  }
   if (count > 0) share(0);
+  for (; started < threads; ++started) share(started);
   for (std::thread& thread : pool) thread.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
