@@ -606,7 +606,7 @@ void note_recompile(Compiled* self, Site& site, const Given& given) {
 void note_eager_call(Compiled* self, const std::string& why) {
   constexpr size_t kKept = 64;
   ++Stats::get().eager_fallbacks;
-  log("perf_hints", name_of(self) + " is run by eager: " + why);
+  if (log_wanted("perf_hints")) log("perf_hints", name_of(self) + " is run by eager: " + why);
   auto& kept = self->state->eager_calls;
   auto known = std::find_if(kept.begin(), kept.end(), [&](const auto& each) { return each.first == why; });
   if (known != kept.end())
