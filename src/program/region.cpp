@@ -12,12 +12,6 @@
 namespace bolt::program {
 namespace {
 
-using autograd::TensorOut;
-using loops::BufferKind;
-using loops::PlanBuffer;
-using loops::Step;
-using loops::StepKind;
-
 constexpr size_t kMostShapes = 64;  // sets of sizes remembered
 // Each packs the weights for itself, so they are few.
 constexpr size_t kMostSpecial = 2;

@@ -8,6 +8,11 @@
 
 namespace bolt::program {
 
+using autograd::TensorOut;
+using loops::BufferKind;
+using loops::PlanBuffer;
+using loops::Step;
+using loops::StepKind;
 using Ints = std::vector<int64_t>;
 
 /// Gives symbols the values of one call.

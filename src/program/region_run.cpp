@@ -17,12 +17,6 @@
 namespace bolt::program {
 namespace {
 
-using autograd::TensorOut;
-using loops::BufferKind;
-using loops::PlanBuffer;
-using loops::Step;
-using loops::StepKind;
-
 constexpr size_t kMostContexts = 2;
 
 at::TensorOptions options_of(const graph::Type& t) {
