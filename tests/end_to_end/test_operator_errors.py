@@ -97,6 +97,7 @@ def outcome(module, x, differentiates):
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("cls", [Caught, Escapes, Between])
 def test_as_eager(cls, order, backend, differentiates):
+    torchbolt.reset()  # all cases share their class's programs, of which there are only so many
     eager, module = cls(), cls()
     compiled = torchbolt.compile(module, backend=backend)
     for which in order:
