@@ -137,7 +137,9 @@ std::vector<int64_t> Call::static_sizes(int i) const {
     for (const Value* v : values)
       for (size_t d = 0; v && d < v->type.sizes.size(); ++d) v->type.sizes[d].value();
   demand_numbers();
-  return results_.empty() ? std::vector<int64_t>{} : results_[static_cast<size_t>(i)]->sizes;
+  if (results_.empty()) return {};
+  const record::Dims& sizes = results_[static_cast<size_t>(i)]->sizes;
+  return {sizes.begin(), sizes.end()};
 }
 void Call::demand_numbers() const {
   for (const Arg& a : entry_.args)

@@ -32,6 +32,35 @@ Py_ssize_t code_slot = -1;
 
 void release_code(void* code) { delete static_cast<Code*>(code); }
 
+/// co_linetable, see CPython's Objects/locations.md: an entry begins with a byte that has the highest bit set,
+/// says of what kind it is and for how many code units, and goes on with bytes that do not.
+std::vector<int> decode_lines(const PyCodeObject* code, size_t units) {
+  constexpr int kNone = 15, kLong = 14, kNoColumns = 13, kOneLine = 10;
+  const auto* at = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(code->co_linetable));
+  const auto* end = at + PyBytes_GET_SIZE(code->co_linetable);
+  std::vector<int> lines;
+  lines.reserve(units);
+  int line = code->co_firstlineno;
+  while (at < end) {
+    const int kind = *at >> 3 & 15;
+    const size_t length = (*at++ & 7u) + 1;
+    if (kind == kLong || kind == kNoColumns) {  // a number of 6 bits a byte, the lowest its sign
+      unsigned number = 0;
+      const uint8_t* next = at;
+      for (int shift = 0; next < end; shift += 6) {
+        number |= (*next & 63u) << shift;
+        if (!(*next++ & 64)) break;
+      }
+      line += number & 1 ? -static_cast<int>(number >> 1) : static_cast<int>(number >> 1);
+    } else if (kind >= kOneLine && kind != kNone) {
+      line += kind - kOneLine;
+    }
+    lines.insert(lines.end(), length, kind == kNone ? -1 : line);
+    while (at < end && !(*at & 128)) ++at;
+  }
+  return lines;
+}
+
 /// Reads the variable-length numbers of co_exceptiontable: 6 bits a byte, bit 6 = more follow.
 class TableReader {
  public:
@@ -99,6 +128,13 @@ const ExceptionRange* Code::find_handler(int pc) const {
   if (after == handlers.begin()) return nullptr;
   const ExceptionRange& range = *(after - 1);
   return pc < range.end ? &range : nullptr;
+}
+
+int Code::line_at(const PyCodeObject* code, int pc) const {
+  if (pc < 0) return code->co_firstlineno;
+  if (lines.empty()) lines = decode_lines(code, instrs.size());
+  const auto at = static_cast<size_t>(pc);
+  return at < lines.size() ? lines[at] : -1;
 }
 
 const Code* prepare(PyCodeObject* code) {

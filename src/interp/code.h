@@ -43,10 +43,14 @@ struct Code {
   bool makes_generator = false;  ///< generator, coroutine or async generator
   bool makes_plain_generator = false;  ///< a generator only
 
+  mutable std::vector<int> lines;                 ///< of the code units; empty: nobody has asked
   mutable std::map<int, std::vector<bool>> live;  ///< liveness.h's answers so far
 
   /// The handler that covers the instruction at `pc`, or null.
   const ExceptionRange* find_handler(int pc) const;
+  /// The line of the instruction at `pc` of `code`, which this is of; -1: it has none. What
+  /// PyCode_Addr2Line gives, which reads the table from its beginning each time.
+  int line_at(const PyCodeObject* code, int pc) const;
 };
 
 /// The decoded form of `code`, made on first use; valid while `code` lives. Null with an exception set on no

@@ -69,7 +69,7 @@ struct Frame {
   int pc() const { return static_cast<int>(raw->prev_instr - _PyCode_CODE(raw->f_code)); }
   void set_pc(int index) { raw->prev_instr = _PyCode_CODE(raw->f_code) + index; }
   const Instr& instr() const { return prepared->instrs[static_cast<size_t>(pc())]; }
-  int lineno() const { return PyCode_Addr2Line(raw->f_code, pc() * static_cast<int>(sizeof(CodeUnit))); }
+  int lineno() const { return prepared->line_at(raw->f_code, pc()); }
 
   /// Locals, then cells, then free variables; a slot may be null (unbound).
   PyObject** locals() const { return raw->localsplus; }

@@ -31,6 +31,17 @@ PyObject* interp_run_observed(PyObject*, PyObject* const* args, Py_ssize_t nargs
 
 PyObject* interp_wrap(PyObject*, PyObject* function) { return make_interpreted_function(function); }
 
+PyObject* interp_lines(PyObject*, PyObject* code) {
+  if (!PyCode_Check(code)) return PyErr_Format(PyExc_TypeError, "_interp_lines() needs a code object");
+  const Code* prepared = prepare(reinterpret_cast<PyCodeObject*>(code));
+  PyObject* lines = prepared ? PyList_New(static_cast<Py_ssize_t>(prepared->instrs.size())) : nullptr;
+  for (Py_ssize_t i = 0; lines && i < PyList_GET_SIZE(lines); ++i) {
+    const int line = prepared->line_at(reinterpret_cast<PyCodeObject*>(code), static_cast<int>(i));
+    PyList_SET_ITEM(lines, i, PyLong_FromLong(line));
+  }
+  return lines;
+}
+
 template <class F>
 PyCFunction as_method(F function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
@@ -43,6 +54,8 @@ PyMethodDef methods[] = {
      "As _interp_run, through the loop that recording uses."},
     {"_interp_wrap", interp_wrap, METH_O,
      "_interp_wrap(f): a stand-in for f that C code may call and that comes back into the interpreter."},
+    {"_interp_lines", interp_lines, METH_O,
+     "_interp_lines(code): the line of each code unit, -1 where it has none."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -26,7 +26,7 @@ PyRef checked(PyObject* object) {
   return PyRef::steal(object);
 }
 
-PyRef ints(const std::vector<int64_t>& values) {
+PyRef ints(const record::Dims& values) {
   PyRef out = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
   for (size_t i = 0; i < values.size(); ++i)
     PyTuple_SET_ITEM(out.get(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(values[i]));

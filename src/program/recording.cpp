@@ -150,6 +150,7 @@ class Bridge final : public observe::RecorderHooks {
     if (recorder.tape().entries.size() >= kMostOperators) return "the region has become very long";
     return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
   }
+  bool end_may_raise() override { return recorder.escaped_raises(); }
   const char* raised() override { return recorder.raised().empty() ? nullptr : recorder.raised().c_str(); }
   bool in_operator() const override { return recorder.in_operator(); }
   bool changed_inputs() override { return recorder.changed_inputs(); }

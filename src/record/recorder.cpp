@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "guard/transforms.h"
+#include "record/operator_facts.h"
 #include "record/symint.h"
 
 namespace bolt::record {
@@ -23,52 +24,12 @@ namespace {
 
 thread_local Recorder* active = nullptr;
 
-// Operators whose result a Python program can branch on, or whose output sizes are data. Eager waits for the
-// data here; so do we. And operators that give a tensor other memory: a tape knows each tensor's storage once
-// and for all.
-constexpr std::array<std::string_view, 22> kEndRegion = {"aten::resize_",
-                                                         "aten::resize_as_",
-                                                         "aten::set_",
-                                                         "aten::as_strided_",
-                                                         "aten::_local_scalar_dense",
-                                                         "aten::item",
-                                                         "aten::is_nonzero",
-                                                         "aten::equal",
-                                                         "aten::allclose",
-                                                         "aten::nonzero",
-                                                         "aten::nonzero_numpy",
-                                                         "aten::argwhere",
-                                                         "aten::masked_select",
-                                                         "aten::_unique",
-                                                         "aten::_unique2",
-                                                         "aten::unique_dim",
-                                                         "aten::unique_consecutive",
-                                                         "aten::unique_dim_consecutive",
-                                                         "aten::bincount",
-                                                         "aten::repeat_interleave",
-                                                         "aten::combinations",
-                                                         "aten::linalg_lstsq"};
-
-bool ends_region(const c10::OperatorHandle& op) {
-  const auto& [name, overload] = op.operator_name();
-  if (overload == "self_int") return false;            // repeat_interleave by a number
-  if (name == "aten::where") return overload.empty();  // of a condition alone
-  if (name == "aten::tensor_split") return overload == "tensor_indices_or_sections";
-  return std::find(kEndRegion.begin(), kEndRegion.end(), name) != kEndRegion.end();
-}
-
 /// Does a result that the schema says is an argument no longer match it?
 bool has_new_geometry(const Entry& e) {
-  const auto& schema = e.op.schema();
-  for (size_t r = 0; r < schema.returns().size(); ++r) {
-    const auto* alias = schema.returns()[r].alias_info();
-    if (!alias || !alias->isWrite()) continue;
-    for (size_t a = 0; a < schema.arguments().size(); ++a) {
-      const auto* same = schema.arguments()[a].alias_info();
-      if (same && *same == *alias && e.args[a].tensors != e.results[r].tensors) return true;
-    }
-  }
-  return false;
+  const auto& handed_back = facts_of(e.op).handed_back;
+  return std::any_of(handed_back.begin(), handed_back.end(), [&](const auto& same) {
+    return e.args[static_cast<size_t>(same.second)].tensors != e.results[static_cast<size_t>(same.first)].tensors;
+  });
 }
 
 /// torch.cat(list, out=o): the operator that gives what this one writes to its out= arguments, if there is
@@ -97,29 +58,13 @@ const c10::OperatorHandle* without_out(const c10::OperatorHandle& op) {
 }
 
 /// x[mask]: as many elements as the mask has ones.
-bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack* stack, size_t first_argument) {
-  if (op.operator_name().name != "aten::index") return false;
-  const c10::IValue& indices = (*stack)[first_argument + 1];
+bool has_mask(const c10::IValue& indices) {
   if (!indices.isList()) return false;
   for (const c10::IValue& index : indices.toListRef())
     if (index.isTensor() && index.toTensor().defined() &&
         (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte))
       return true;
   return false;
-}
-
-/// as_strided(sizes, strides, offset): the offset counts from the beginning of the storage.
-bool is_placed(const c10::OperatorHandle& op, const torch::jit::Stack* stack, size_t first_argument) {
-  const std::string& name = op.operator_name().name;
-  if (name.rfind("aten::as_strided", 0) != 0) return false;
-  return !(*stack)[first_argument + op.schema().arguments().size() - 1].isNone();
-}
-
-/// one_hot without a number of classes looks for the largest one.
-bool counts_classes(const c10::OperatorHandle& op, const torch::jit::Stack* stack, size_t first_argument) {
-  if (op.operator_name().name != "aten::one_hot") return false;
-  const c10::IValue& classes = (*stack)[first_argument + 1];
-  return classes.isInt() && classes.toInt() < 0;
 }
 
 /// Is it a tensor with elements that share memory? Of one place for all eager says no to writes by itself.
@@ -201,20 +146,11 @@ bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides) {
   return false;
 }
 
-std::vector<int> written_arguments(const Entry& entry) {
-  std::vector<int> written;
-  const auto& arguments = entry.op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i)
-    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite())
-      written.push_back(static_cast<int>(i));
-  constexpr std::array<std::string_view, 4> kNormalisations = {
-      "aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm", "aten::_batch_norm_impl_index"};
-  constexpr int kMean = 3, kVariance = 4, kTraining = 5;  // of each of them
-  const std::string& name = entry.op.operator_name().name;
-  if (std::find(kNormalisations.begin(), kNormalisations.end(), name) != kNormalisations.end() &&
-      entry.args[kTraining].value.isBool() && entry.args[kTraining].value.toBool())
-    written.insert(written.end(), {kMean, kVariance});
-  return written;
+const std::vector<int>& written_arguments(const Entry& entry) {
+  const OperatorFacts& facts = facts_of(entry.op);
+  if (facts.written_in_training.empty()) return facts.written;
+  const c10::IValue& training = entry.args[kTrainingArgument].value;
+  return training.isBool() && training.toBool() ? facts.written_in_training : facts.written;
 }
 
 bool writes_gradients(const Tape& tape, const Entry& entry) {
@@ -281,8 +217,50 @@ bool Recorder::matches(const TensorInfo& info, const at::Tensor& t) const {
 std::optional<TensorId> Recorder::find(const at::Tensor& t) const {
   if (const auto at = reverted_.find(t.unsafeGetTensorImpl()); at != reverted_.end()) return at->second;
   const TensorId* id = ids_.find(t.unsafeGetTensorImpl());
-  if (!id || !matches(tape_.tensors[static_cast<size_t>(*id)], t)) return std::nullopt;
+  if (!id || *id < 0 || !matches(tape_.tensors[static_cast<size_t>(*id)], t)) return std::nullopt;
   return *id;
+}
+
+/// Is the tensor that was seen first still what it was then, or was until it was freed? One that has been
+/// turned (x.t_()) is another.
+bool Recorder::is_itself(TensorId id) const {
+  const Owner& owner = owners_[static_cast<size_t>(id)];
+  if (!owner.impl) return owner.was_itself;
+  const TensorId* now = ids_.find(owner.impl);
+  return now && *now == id;
+}
+
+template <class Impl>
+template <class Gone>
+void Recorder::AllHeld<Impl>::let_go(Gone gone) {
+  constexpr int kAtOnce = 4;  // as many as an operator makes, and then some
+  for (int i = 0; i < kAtOnce && !all.empty(); ++i) {
+    if (next >= all.size()) next = 0;
+    Held<Impl>& held = all[next];
+    if (!held.keeps.expired()) {
+      ++next;
+      continue;
+    }
+    gone(held.impl, held.id);
+    held = std::move(all.back());
+    all.pop_back();
+  }
+}
+
+/// Strikes out what eager has freed meanwhile.
+void Recorder::let_go() {
+  held_.let_go([&](const c10::TensorImpl* impl, TensorId id) {
+    TensorId* now = ids_.find(impl);
+    const bool itself = now && *now == id;
+    if (itself) *now = -1;
+    Owner& owner = owners_[static_cast<size_t>(id)];
+    if (owner.impl == impl) owner = {nullptr, itself};
+    std::erase_if(resized_, [&](const Resized& r) { return r.impl == impl; });
+  });
+  held_storages_.let_go([&](const c10::StorageImpl* impl, int id) {
+    const c10::StorageImpl*& known = known_storages_[static_cast<size_t>(id)].impl;
+    if (known == impl) known = nullptr;
+  });
 }
 
 int Recorder::storage_id(const at::Tensor& t) {
@@ -290,20 +268,22 @@ int Recorder::storage_id(const at::Tensor& t) {
   if (const int* known = storages_.find(impl); known && is_memory(*known, *impl)) return *known;
   const int id = static_cast<int>(known_storages_.size());
   known_storages_.push_back({impl});
-  keep_storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl));
+  held_storages_.add(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl), id);
   return storages_[impl] = id;
 }
+
+static Dims dims(at::IntArrayRef values) { return {values.begin(), values.end()}; }
 
 TensorId Recorder::add_tensor(const at::Tensor& t, int entry) {
   TensorInfo info;
   info.dtype = t.scalar_type();
   info.device = t.device();
   info.plain = is_plain(t);
-  if (!t.is_nested()) info.sizes = t.sizes().vec();
+  if (!t.is_nested()) info.sizes = dims(t.sizes());
   info.requires_grad = t.requires_grad();
   info.producer = entry;
   if (info.plain) {
-    info.strides = t.strides().vec();
+    info.strides = dims(t.strides());
     info.offset = t.storage_offset();
     info.storage = storage_id(t);
   } else if (obstacle_.empty()) {
@@ -312,12 +292,13 @@ TensorId Recorder::add_tensor(const at::Tensor& t, int entry) {
   TensorId id = static_cast<TensorId>(tape_.tensors.size());
   auto* impl = t.unsafeGetTensorImpl();
   ids_[impl] = id;
-  owners_.push_back(impl);
-  keep_impls_.emplace_back(t.getIntrusivePtr());
+  owners_.push_back({impl, true});
   if (entry < 0) {
     info.input = static_cast<int>(inputs_.size());
     inputs_.push_back(t);
     tape_.inputs.push_back(id);
+  } else {
+    held_.add(t.getIntrusivePtr(), id);
   }
   tape_.tensors.push_back(std::move(info));
   return id;
@@ -332,21 +313,18 @@ TensorId Recorder::tensor_id(const at::Tensor& t, Use use, int entry) {
   if (!t.defined()) return -1;
   const auto id = find(t);
   if (use == Use::itself)
-    return id && owners_[static_cast<size_t>(*id)] == t.unsafeGetTensorImpl() ? *id : add_tensor(t, -1);
+    return id && owners_[static_cast<size_t>(*id)].impl == t.unsafeGetTensorImpl() ? *id : add_tensor(t, -1);
   if (id) return *id;
   if (use == Use::value && is_plain(t)) {
     // What autograd saved comes back as another object on the same memory. A detached tensor is none of what
     // it was detached from, and one that has been turned since (x.t_()) is another than it was.
     const bool known = storages_.find(t.storage().unsafeGetStorageImpl());
-    auto is_as_it_was = [&](size_t i) {
-      const TensorId* now = ids_.find(owners_[i]);
-      return now && *now == static_cast<TensorId>(i);
-    };
+    auto requires_grad = [&](size_t i) { return owners_[i].impl && owners_[i].impl->requires_grad(); };
     for (size_t i = tape_.tensors.size(); known && i-- > 0;)
       if (tape_.tensors[i].plain && !is_gone(tape_.tensors[i]) && matches(tape_.tensors[i], t) &&
-          owners_[i]->requires_grad() == t.requires_grad() && is_as_it_was(i)) {
+          requires_grad(i) == t.requires_grad() && is_itself(static_cast<TensorId>(i))) {
         ids_[t.unsafeGetTensorImpl()] = static_cast<TensorId>(i);
-        keep_impls_.emplace_back(t.getIntrusivePtr());
+        held_.add(t.getIntrusivePtr(), static_cast<TensorId>(i));
         return static_cast<TensorId>(i);
       }
   }
@@ -381,10 +359,15 @@ Arg Recorder::take(const c10::IValue& v, Use use, int entry) {
 }
 
 int Recorder::line_id() {
-  SourceLine line{file_, function_, line_};
-  if (!tape_.locs.empty() && tape_.locs.back() == line) return static_cast<int>(tape_.locs.size()) - 1;
-  tape_.locs.push_back(std::move(line));
+  if (tape_.locs.empty() || tape_.locs.back().line != line_ || tape_.locs.back().function != function_ ||
+      tape_.locs.back().file != file_)
+    tape_.locs.push_back({file_, function_, line_});
   return static_cast<int>(tape_.locs.size()) - 1;
+}
+
+void Recorder::escape(const c10::OperatorHandle& op, const char* how) {
+  escaped_ = op.operator_name().name + how;
+  escaped_raises_ = facts_of(op).raises_by_data;
 }
 
 void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -419,7 +402,8 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   }
   const bool unseen = stopped_ || paused_;
   met_operator_ |= stopped_;
-  if (!unseen && escaped_.empty() && ends_region(op)) escaped_ = op.operator_name().name;
+  const OperatorFacts& facts = facts_of(op);
+  if (!unseen && escaped_.empty() && facts.ends_region) escape(op, "");
   std::vector<std::vector<Sym>> symbols;
   if (follows_sizes) {
     const size_t first = stack->size() - op.schema().arguments().size();
@@ -432,11 +416,10 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
 
   const auto& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
-  if (selects_by_mask(op, stack, begin)) {
-    escaped_ = op.operator_name().name + " with a mask";
-  }
-  placed_ |= is_placed(op, stack, begin);
-  if (counts_classes(op, stack, begin)) escaped_ = op.operator_name().name + " without a number of classes";
+  if (facts.selects && has_mask((*stack)[begin + 1])) escape(op, " with a mask");
+  placed_ |= facts.places && !stack->back().isNone();
+  if (facts.counts_classes && (*stack)[begin + 1].isInt() && (*stack)[begin + 1].toInt() < 0)
+    escape(op, " without a number of classes");
   const int index = static_cast<int>(tape_.entries.size());
   Entry entry{op, {}, {}};
   entry.grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
@@ -444,7 +427,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   entry.loc = line_id();
   entry.args.reserve(schema.arguments().size());
   for (size_t i = begin; i < stack->size(); ++i) {
-    const bool itself = i == begin && op.hasTag(at::Tag::inplace_view);
+    const bool itself = i == begin && facts.turns;
     entry.args.push_back(take((*stack)[i], itself ? Use::itself : Use::value, index));
     if (!follows_sizes) continue;
     auto from = symbols[i - begin].size() == 1 ? data.find(symbols[i - begin][0]) : data.end();
@@ -454,11 +437,11 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
       entry.args.back().syms = std::move(symbols[i - begin]);
   }
   for (int i : written_arguments(entry))  // unsqueeze_() only says it writes
-    if (!op.hasTag(at::Tag::inplace_view) && overlaps_itself((*stack)[begin + static_cast<size_t>(i)]))
-      escaped_ = op.operator_name().name + " that writes where elements share their memory";
+    if (!facts.turns && overlaps_itself((*stack)[begin + static_cast<size_t>(i)]))
+      escape(op, " that writes where elements share their memory");
   // torch.tensor([...]) fills its tensor through a pointer and announces it here: its contents are a constant
   // of the program. Its memory may have been seen made (aten::empty); that was another tensor, without them.
-  if (op.operator_name().name == "aten::lift_fresh" && entry.args[0].kind == Arg::Kind::Tensor) {
+  if (facts.lifts && entry.args[0].kind == Arg::Kind::Tensor) {
     const at::Tensor& fresh = (*stack)[begin].toTensor();
     if (tape_.tensors[entry.args[0].tensors[0]].input < 0) {
       if (const int* made = storages_.find(fresh.storage().unsafeGetStorageImpl()))
@@ -482,19 +465,21 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
     entry.results.push_back(take((*stack)[i], Use::result, index));
   if (has_new_geometry(entry)) {
-    if (op.hasTag(at::Tag::inplace_view)) {
+    if (facts.turns) {
       changed_inputs_ = true;
     } else {
       for (int i : written_arguments(entry))
         for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
-          if (id >= 0) resized_.push_back({owners_[static_cast<size_t>(id)], id, static_cast<size_t>(index)});
+          if (id >= 0)
+            resized_.push_back({owners_[static_cast<size_t>(id)].impl, id, static_cast<size_t>(index)});
       if (given.empty() || !gives_new_tensors(entry, given))
-        escaped_ = op.operator_name().name + " that resizes its out= argument";
+        escape(op, " that resizes its out= argument");
     }
   }
   changed_inputs_ |= writes_gradients(tape_, entry);
   note_writes(entry);
   tape_.entries.push_back(std::move(entry));
+  let_go();
 }
 
 /// torch.cat(list, out=torch.empty(0)), of the run's own: are all out= arguments like that?
@@ -557,8 +542,9 @@ void Recorder::own_version(const at::Tensor& t) {
 
 int64_t Recorder::writes(const at::Tensor& t) const {
   if (!is_plain(t)) return -1;
-  const int* storage = storages_.find(t.storage().unsafeGetStorageImpl());
-  return storage ? known_storages_[static_cast<size_t>(*storage)].writes : 0;
+  const auto* impl = t.storage().unsafeGetStorageImpl();
+  const int* storage = storages_.find(impl);
+  return storage && is_memory(*storage, *impl) ? known_storages_[static_cast<size_t>(*storage)].writes : 0;
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {

@@ -8,7 +8,9 @@
 //
 // Tensors are named by their TensorImpl. The recorder keeps weak references only: data of intermediates is
 // freed when eager frees it, and because a weakly held impl keeps its address, no address is ever two
-// tensors. Inputs are held strongly.
+// tensors. Soon after eager has freed one, its name is struck out and the impl let go of too: were they all
+// kept until the end, each would take a bite of the memory that the next tensor's data should have gone to.
+// Inputs are held strongly.
 //
 // One recording per thread at a time; recordings on different threads do not meet.
 #pragma once
@@ -60,6 +62,8 @@ class Recorder {
   /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if
   /// none.
   const std::string& escaped() const { return escaped_; }
+  /// Do the data decide whether that one raises?
+  bool escaped_raises() const { return escaped_raises_; }
   /// The first operator of the region that raised; "" if none. What raised for some values may not for
   /// others.
   const std::string& raised() const { return raised_; }
@@ -120,7 +124,9 @@ class Recorder {
   TensorId add_tensor(const at::Tensor& t, int entry);
   bool matches(const TensorInfo& info, const at::Tensor& t) const;
   int storage_id(const at::Tensor& t);
+  void let_go();
   int line_id();
+  void escape(const c10::OperatorHandle& op, const char* how);
 
   Tape tape_;
   const char* file_ = "";
@@ -128,9 +134,10 @@ class Recorder {
   int line_ = 0;
   size_t mark_ = 0;
   std::string escaped_, raised_;
+  bool escaped_raises_ = false;
   bool raised_now_ = false;  ///< `raised_` since `instruction`
   struct Resized {
-    c10::TensorImpl* impl;
+    const c10::TensorImpl* impl;
     TensorId before;
     size_t entry;
   };
@@ -147,20 +154,43 @@ class Recorder {
   std::string obstacle_;
   std::vector<at::Tensor> inputs_;
   std::unordered_map<int, at::Tensor> constants_;
-  PointerMap<TensorId> ids_;              // by implementation
-  std::vector<c10::TensorImpl*> owners_;  // by tensor of the tape: the one that was seen first
-  PointerMap<int> storages_;              // by implementation
+  PointerMap<TensorId> ids_;  ///< by implementation; -1: it has been let go of
+  /// By tensor of the tape: the one that was seen first.
+  struct Owner {
+    c10::TensorImpl* impl;  ///< null: it has been let go of
+    bool was_itself;        ///< and that was the last of the tensors it had been
+  };
+  std::vector<Owner> owners_;
+  bool is_itself(TensorId id) const;
+  PointerMap<int> storages_;  ///< by implementation
   /// By number of a storage.
   struct Storage {
-    const c10::StorageImpl* impl;  ///< null: its contents have become a constant, with another number
+    const c10::StorageImpl* impl;  ///< null: let go of, or its contents are a constant, with another number
     int64_t writes = 0;
   };
   bool is_memory(int storage, const c10::StorageImpl& impl) const {
     return known_storages_[static_cast<size_t>(storage)].impl == &impl;
   }
   std::vector<Storage> known_storages_;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> keep_impls_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> keep_storages_;
+  template <class Impl>
+  struct Held {
+    c10::weak_intrusive_ptr<Impl> keeps;
+    const Impl* impl;
+    int id;
+  };
+  /// Those that may have been freed, in any order, looked through in turn.
+  template <class Impl>
+  struct AllHeld {
+    std::vector<Held<Impl>> all;
+    size_t next = 0;
+    void add(const c10::intrusive_ptr<Impl>& object, int id) {
+      all.push_back({c10::weak_intrusive_ptr<Impl>(object), object.get(), id});
+    }
+    template <class Gone>
+    void let_go(Gone gone);
+  };
+  AllHeld<c10::TensorImpl> held_;
+  AllHeld<c10::StorageImpl> held_storages_;
 };
 
 /// As text, one operator a line.

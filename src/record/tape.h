@@ -25,11 +25,12 @@ namespace bolt::record {
 
 using TensorId = int;  // index into Tape::tensors
 using TensorIds = ShortVector<TensorId, 2>;
+using Dims = ShortVector<int64_t, 4>;
 
 struct TensorInfo {
   at::ScalarType dtype;
   c10::Device device = c10::kCPU;
-  std::vector<int64_t> sizes, strides;
+  Dims sizes, strides;
   int64_t offset = 0;          // storage offset in elements
   int storage = -1;            // equal for tensors that share memory
   bool requires_grad = false;  // when first seen
@@ -68,7 +69,7 @@ struct Entry {
 
 /// Arguments, by index, that the operator writes to: those its schema says, and the running statistics of
 /// normalisations, of which it says nothing.
-std::vector<int> written_arguments(const Entry& entry);
+const std::vector<int>& written_arguments(const Entry& entry);
 
 struct Tape;
 /// Does it write something that autograd follows, so that what is written to requires a gradient afterwards?

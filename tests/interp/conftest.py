@@ -30,6 +30,11 @@ def wrap():
     return _module()._interp_wrap
 
 
+@pytest.fixture(scope="session")
+def lines():
+    return _module()._interp_lines
+
+
 def outcome(call):
     """What a call did: ("value", result) or ("error", type, text, traceback lines, cause and context types)."""
     import traceback

@@ -283,7 +283,7 @@ Ints outermost_first(const Ints& strides) {
 }
 
 /// Do the dimensions in this order, and no gaps, make up the memory of a tensor?
-bool is_dense(const Ints& order, const Ints& sizes, const Ints& strides) {
+bool is_dense(const Ints& order, at::IntArrayRef sizes, at::IntArrayRef strides) {
   int64_t run = 1;
   for (size_t i = order.size(); i-- > 0;) {
     const auto d = static_cast<size_t>(order[i]);
@@ -293,7 +293,7 @@ bool is_dense(const Ints& order, const Ints& sizes, const Ints& strides) {
   return true;
 }
 
-int64_t elements(const Ints& sizes) {
+int64_t elements(at::IntArrayRef sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 

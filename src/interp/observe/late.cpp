@@ -111,27 +111,12 @@ PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_
   return world.make_late(text, Make::join, std::move(parts));
 }
 
-namespace {
-
-/// Operators whose data decide whether they raise. When they are run late, the program has been left behind,
-/// and with it whoever catches that.
-constexpr std::string_view kRaisingByData[] = {"aten::item",     "aten::_local_scalar_dense",
-                                               "aten::bincount", "aten::repeat_interleave",
-                                               "aten::one_hot",  "aten::linalg_lstsq"};
-
-bool may_raise_by_data(std::string_view why) {
-  const std::string_view name = why.substr(0, why.find_first_of(". "));
-  return std::find(std::begin(kRaisingByData), std::end(kRaisingByData), name) != std::end(kRaisingByData);
-}
-
-}  // namespace
-
 /// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.
 bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                               PyObject* result, const Frame& frame) {
   // An operator gave data to Python: which, says the reason. Not: the region has become long.
   if (kwnames || std::strncmp(hooks_.wants_end(), "aten::", 6) || !guard::is_tensor(result)) return false;
-  if (may_raise_by_data(hooks_.wants_end())) return false;
+  if (hooks_.end_may_raise()) return false;  // the program has been left behind then, and who catches that
   if (!world.find(callable) || std::find(args.begin(), args.end(), result) != args.end()) return false;
   for (PyObject* arg : args)
     if (world.late(arg) || !(guard::is_tensor(arg) ? can_show(arg) : guard::is_leaf(arg))) return false;
@@ -307,7 +292,6 @@ bool is_of_transforms(const Frame& frame) {
 }
 
 const Forbidden* forbidden_at(const Frame& frame) {
-  if (places().empty()) return nullptr;
   const auto [first, last] = places().equal_range({reinterpret_cast<PyObject*>(frame.code()), frame.pc()});
   if (first == last) return nullptr;
   PyObject* owner = Recording::owner_of(frame);
@@ -329,12 +313,13 @@ bool runs_whole(const Frame& frame) {
   return found && found->whole;
 }
 
-const std::string* Recording::never_past(const Frame& frame) {
+const std::string* Recording::find_forbidden(const Frame& frame) {
   const Forbidden* found = forbidden_at(frame);
   return found ? &found->why : nullptr;
 }
 
 void Recording::not_past(PyObject* code, int pc, const std::string& why, bool whole) {
+  any_forbidden_ = true;
   places().emplace(Key{code, pc}, Forbidden{PyRef::share(code), PyRef::share(owner.get()), why, whole});
   retry = true;
   world.distrust(why);

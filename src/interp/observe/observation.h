@@ -73,6 +73,8 @@ class RecorderHooks {
   /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
   /// why.
   virtual const char* wants_end() = 0;
+  /// Do the data decide whether that operator raises? Then it cannot be run late.
+  virtual bool end_may_raise() { return false; }
   /// The first operator of the region that raised, whoever caught it; null if none did.
   virtual const char* raised() { return nullptr; }
   /// How often operators of the region wrote to its memory; -1: not known.

@@ -17,22 +17,16 @@ void Recording::note_special(PyObject* object, PyObject* name) {
 }
 
 // CPython goes through a function's table of lines from its beginning.
-int Recording::line_in(Frame& frame) {
-  int& line = lines_[_PyCode_CODE(frame.code()) + frame.pc()];
-  if (line == 0) line = frame.lineno();
-  return line;
-}
-
 void Recording::at_line(Frame& frame) {
   if (!world.follows()) return;
   world.notes->where = std::string(PyUnicode_AsUTF8(frame.code()->co_filename)) + ":" +
-                       std::to_string(line_in(frame)) + " in " + PyUnicode_AsUTF8(frame.code()->co_name);
+                       std::to_string(frame.lineno()) + " in " + PyUnicode_AsUTF8(frame.code()->co_name);
 }
 
 void Recording::mark(Frame& frame) {
   at_line(frame);
   PyCodeObject* code = frame.code();
-  hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), line_in(frame));
+  hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), frame.lineno());
 }
 
 void Recording::end_if_overridden(Frame& frame, PyObject* object) {

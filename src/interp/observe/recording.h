@@ -61,7 +61,10 @@ class Recording final : public interp::Semantics {
   /// Whose run a frame is of: the code of its outermost function. What one program's objects do in library
   /// code is no reason to end the regions of others there.
   static PyObject* owner_of(const Frame& frame);
-  static const std::string* never_past(const Frame& frame);
+  /// Why no region goes past the instruction in progress; null: they may. Asked at every instruction.
+  static const std::string* never_past(const Frame& frame) {
+    return any_forbidden_ ? find_forbidden(frame) : nullptr;
+  }
   /// The run cannot be described (`failure`: why): from now on regions end before what makes `object`, or
   /// before the call, made by `below`, that it is met in. With neither known the recording is not to be kept.
   void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);
@@ -158,7 +161,6 @@ class Recording final : public interp::Semantics {
   void mark(Frame& frame);
   /// From here on what is asked about sizes is asked by the user's line in progress.
   void at_line(Frame& frame);
-  int line_in(Frame& frame);
 
   // parameters.cpp: null, false: the region has ended, and eager does it
   PyObject* make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad);
@@ -169,7 +171,8 @@ class Recording final : public interp::Semantics {
   bool is_outside(PyObject* iterator);
 
  private:
-  PointerMap<int> lines_;  ///< of instructions that were marked
+  inline static bool any_forbidden_ = false;
+  static const std::string* find_forbidden(const Frame& frame);
 
   // late.cpp: null without an exception: the operation is not one of these
   bool can_show(PyObject* tensor);

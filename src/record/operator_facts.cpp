@@ -1,0 +1,108 @@
+// record/operator_facts.cpp: see operator_facts.h.
+#include "record/operator_facts.h"
+
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+namespace bolt::record {
+namespace {
+
+constexpr const char* kAny = nullptr;
+
+struct Row {
+  std::string_view name;
+  const char* overload;
+  bool OperatorFacts::* fact;
+  bool raises_by_data = false;
+};
+
+// Operators whose result a Python program can branch on, or whose output sizes are data: eager waits for the
+// data here, and so do we. Those that give a tensor other memory: a tape knows each tensor's storage once and
+// for all. And what else is told by name.
+constexpr Row kRows[] = {
+    {"aten::resize_", kAny, &OperatorFacts::ends_region},
+    {"aten::resize_as_", kAny, &OperatorFacts::ends_region},
+    {"aten::set_", kAny, &OperatorFacts::ends_region},
+    {"aten::as_strided_", kAny, &OperatorFacts::ends_region},
+    {"aten::_local_scalar_dense", kAny, &OperatorFacts::ends_region, true},
+    {"aten::item", kAny, &OperatorFacts::ends_region, true},
+    {"aten::is_nonzero", kAny, &OperatorFacts::ends_region},
+    {"aten::equal", kAny, &OperatorFacts::ends_region},
+    {"aten::allclose", kAny, &OperatorFacts::ends_region},
+    {"aten::nonzero", kAny, &OperatorFacts::ends_region},
+    {"aten::nonzero_numpy", kAny, &OperatorFacts::ends_region},
+    {"aten::argwhere", kAny, &OperatorFacts::ends_region},
+    {"aten::masked_select", kAny, &OperatorFacts::ends_region},
+    {"aten::_unique", kAny, &OperatorFacts::ends_region},
+    {"aten::_unique2", kAny, &OperatorFacts::ends_region},
+    {"aten::unique_dim", kAny, &OperatorFacts::ends_region},
+    {"aten::unique_consecutive", kAny, &OperatorFacts::ends_region},
+    {"aten::unique_dim_consecutive", kAny, &OperatorFacts::ends_region},
+    {"aten::bincount", kAny, &OperatorFacts::ends_region, true},
+    {"aten::repeat_interleave", "Tensor", &OperatorFacts::ends_region, true},
+    {"aten::repeat_interleave", "Tensor_out", &OperatorFacts::ends_region, true},
+    {"aten::repeat_interleave", "self_Tensor", &OperatorFacts::ends_region, true},
+    {"aten::combinations", kAny, &OperatorFacts::ends_region},
+    {"aten::linalg_lstsq", kAny, &OperatorFacts::ends_region, true},
+    {"aten::where", "", &OperatorFacts::ends_region},
+    {"aten::tensor_split", "tensor_indices_or_sections", &OperatorFacts::ends_region},
+    {"aten::index", kAny, &OperatorFacts::selects},
+    {"aten::one_hot", kAny, &OperatorFacts::counts_classes, true},
+    {"aten::as_strided", kAny, &OperatorFacts::places},
+    {"aten::as_strided_", kAny, &OperatorFacts::places},
+    {"aten::as_strided_copy", kAny, &OperatorFacts::places},
+    {"aten::as_strided_scatter", kAny, &OperatorFacts::places},
+    {"aten::lift_fresh", kAny, &OperatorFacts::lifts},
+};
+
+constexpr std::string_view kNormalisations[] = {"aten::batch_norm", "aten::instance_norm",
+                                                "aten::native_batch_norm", "aten::_batch_norm_impl_index"};
+constexpr int kMean = 3, kVariance = 4;  // of each of them
+
+OperatorFacts look_up(const c10::OperatorHandle& op) {
+  OperatorFacts facts;
+  const auto& [name, overload] = op.operator_name();
+  for (const Row& row : kRows) {
+    if (row.name != name || (row.overload != kAny && row.overload != overload)) continue;
+    facts.*row.fact = true;
+    facts.raises_by_data |= row.raises_by_data;
+  }
+  facts.turns = op.hasTag(at::Tag::inplace_view);
+  const auto &arguments = op.schema().arguments(), &returns = op.schema().returns();
+  auto is_written = [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); };
+  for (size_t a = 0; a < arguments.size(); ++a) {
+    if (!arguments[a].alias_info()) continue;
+    if (is_written(arguments[a])) facts.written.push_back(static_cast<int>(a));
+    for (size_t r = 0; r < returns.size(); ++r)
+      if (is_written(returns[r]) && *returns[r].alias_info() == *arguments[a].alias_info())
+        facts.handed_back.emplace_back(static_cast<int>(r), static_cast<int>(a));
+  }
+  for (std::string_view normalisation : kNormalisations) {
+    if (name != normalisation) continue;
+    facts.written_in_training = facts.written;
+    facts.written_in_training.insert(facts.written_in_training.end(), {kMean, kVariance});
+  }
+  return facts;
+}
+
+}  // namespace
+
+const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
+  struct Known {
+    OperatorFacts facts;
+    std::optional<c10::FunctionSchema> schema;  ///< of those that may be defined anew at the same address
+  };
+  thread_local std::unordered_map<const c10::FunctionSchema*, Known> known;  // operators run without the GIL
+  const c10::FunctionSchema& schema = op.schema();
+  const auto [at, fresh] = known.try_emplace(&schema);
+  Known& here = at->second;
+  if (fresh || (here.schema && !(*here.schema == schema))) {
+    here.facts = look_up(op);
+    here.schema.reset();
+    if (!op.operator_name().name.starts_with("aten::")) here.schema = schema;
+  }
+  return here.facts;
+}
+
+}  // namespace bolt::record

@@ -1,0 +1,34 @@
+// record/operator_facts.h
+// What recording wants to know of an operator whatever it is called with. Asked once per operator: a run
+// calls few of them often.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <utility>
+#include <vector>
+
+namespace bolt::record {
+
+struct OperatorFacts {
+  bool ends_region = false;     ///< hands data to Python, sizes made of data, or gives a tensor other memory
+  bool selects = false;         ///< index: hands out such sizes where a mask is among the indices
+  bool counts_classes = false;  ///< one_hot: looks for the largest class where it is not told their number
+  bool raises_by_data = false;  ///< of all these: the data decide whether it raises
+  bool places = false;          ///< its last argument says where in a storage a view begins
+  bool lifts = false;           ///< lift_fresh: announces a tensor that was filled through a pointer
+  bool turns = false;           ///< changes how a tensor shows its memory (t_()); only says that it writes
+  std::vector<int> written;     ///< arguments that it writes to, by its schema
+  /// The same when it trains: normalisations write their running statistics then, of which the schema says
+  /// nothing. Empty: it is none.
+  std::vector<int> written_in_training;
+  std::vector<std::pair<int, int>> handed_back;  ///< a result, and the written argument that it is
+};
+
+/// Of the training flag among the arguments of what has `written_in_training`.
+constexpr size_t kTrainingArgument = 5;
+
+/// Valid on this thread, and as long as the operator is defined.
+const OperatorFacts& facts_of(const c10::OperatorHandle& op);
+
+}  // namespace bolt::record
