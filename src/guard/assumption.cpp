@@ -13,7 +13,7 @@ bool keys_match(PyObject* container, PyObject* expected) {
     PyObject* wanted = at < n ? PyTuple_GET_ITEM(expected, at++) : nullptr;
     return wanted && (key == wanted || same_leaf(key, wanted));
   };
-  if (PyAnySet_Check(container)) {
+  if (is_set(container)) {
     if (PySet_GET_SIZE(container) != n) return false;
     Py_ssize_t position = 0;
     PyObject* item;
@@ -47,7 +47,7 @@ bool is_missing(PyObject* container, PyObject* key) {
 Py_ssize_t length_of(PyObject* object) {
   if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
   if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object);
-  if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
+  if (is_set(object)) return PySet_GET_SIZE(object);
   Py_ssize_t n = PySequence_Size(object);
   if (n < 0) PyErr_Clear();
   return n;

@@ -37,7 +37,8 @@ PyTypeObject* union_type() {
 
 bool is_enum_member(PyObject* object) {
   PyTypeObject* metaclass = Py_TYPE(Py_TYPE(object));
-  return metaclass != &PyType_Type && enum_metaclass() &&
+  return metaclass != &PyType_Type && !Py_IS_TYPE(object, reinterpret_cast<PyTypeObject*>(tensor_class())) &&
+         enum_metaclass() &&
          PyType_IsSubtype(metaclass, reinterpret_cast<PyTypeObject*>(enum_metaclass()));
 }
 
@@ -86,6 +87,8 @@ bool equal(PyObject* a, PyObject* b) {
 
 bool is_leaf(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
+  // First what is asked about most often: modules, tensors.
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return is_enum_member(object) || type == pattern_type();
   if (object == Py_None || type == &PyBool_Type || type == &PyLong_Type || type == &PyUnicode_Type ||
       type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type || type == &PyEllipsis_Type ||
       type == &PyRange_Type || type == &PyBaseObject_Type || type == &PyCode_Type ||
@@ -97,7 +100,7 @@ bool is_leaf(PyObject* object) {
     return is_leaf(slice->start) && is_leaf(slice->stop) && is_leaf(slice->step);
   }
   if (type == &PyFrozenSet_Type) return set_of_leaves(object);
-  return is_torch_leaf(object) || is_enum_member(object) || type == pattern_type() || type == union_type();
+  return is_torch_leaf(object) || type == union_type();
 }
 
 bool same_leaf(PyObject* a, PyObject* b) {

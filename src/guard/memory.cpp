@@ -137,7 +137,7 @@ void Walk::remember(const Source& source, PyObject* object) {
     if (PyODict_Check(object) && source.has(Check::keys)) memory.always.emplace_back(&source, object);
   } else if (PyType_Check(object) && constant && !source.children().empty()) {
     remember_type(reinterpret_cast<PyTypeObject*>(object));
-  } else if (PyAnySet_Check(object) && source.has(Check::keys)) {
+  } else if (is_set(object) && source.has(Check::keys)) {
     memory.always.emplace_back(&source, object);
   } else if (PyList_Check(object) && !source.children().empty()) {
     word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
@@ -166,7 +166,7 @@ void Walk::remember_assumption(const Assumption& assumption, PyObject* object, b
     case Check::length:
       if (PyList_Check(object) || PyTuple_Check(object))
         word_now(&reinterpret_cast<PyVarObject*>(object)->ob_size);
-      else if (PyAnySet_Check(object))
+      else if (is_set(object))
         word_now(&reinterpret_cast<PySetObject*>(object)->used);
       else if (!PyDict_Check(object))
         memory.valid = false;

@@ -33,6 +33,18 @@ class PyRef {
   PyObject* object_ = nullptr;
 };
 
+/// PyObject_TypeCheck, for classes that most objects have nothing to do with: an instance of one derived from
+/// it is at least as large as one of its own, which spares most the search through their bases.
+inline bool is_instance_of(PyObject* object, PyTypeObject* type) {
+  PyTypeObject* own = Py_TYPE(object);
+  return own == type || (own->tp_basicsize >= type->tp_basicsize && PyType_IsSubtype(own, type));
+}
+
+inline bool is_module(PyObject* object) { return is_instance_of(object, &PyModule_Type); }
+inline bool is_set(PyObject* object) {
+  return is_instance_of(object, &PySet_Type) || is_instance_of(object, &PyFrozenSet_Type);
+}
+
 /// New; null with an exception. PyImport_ImportModule would call the `__import__` that the Python code in
 /// progress knows, and not all does (a namedtuple's `__new__`).
 inline PyObject* import_module(const char* name) {

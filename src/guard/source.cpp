@@ -40,7 +40,7 @@ std::string constant_name(PyObject* object) {
     PyObject* name = PyDict_GetItemString(object, "__name__");
     return name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "<dict>";
   }
-  if (PyModule_Check(object)) return PyModule_GetName(object) ? PyModule_GetName(object) : "<module>";
+  if (is_module(object)) return PyModule_GetName(object) ? PyModule_GetName(object) : "<module>";
   if (PyFunction_Check(object))
     return PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
   return short_repr(object);

@@ -52,6 +52,11 @@ class Image {
     for (size_t i = 0; i < kWords; ++i) words_[i] = asked >> i & 1 ? word(impl, i) : 0;
   }
   bool operator==(const Image&) const = default;
+  uint64_t hash() const {
+    uint64_t mixed = brief_;
+    for (const uint64_t word : words_) mixed = (mixed ^ word) * 0x9E3779B97F4A7C15 ^ mixed >> 29;
+    return mixed;
+  }
   bool is_brief() const { return brief_; }
 
   template <bool kBrief>
@@ -108,8 +113,9 @@ struct TensorImages::Data {
     PyTypeObject* type;
     bool requires_grad;
     std::vector<uint32_t> slots;
+    uint64_t hash = image.hash();
     bool operator==(const Alike& other) const {
-      return image == other.image && type == other.type && requires_grad == other.requires_grad;
+      return hash == other.hash && image == other.image && type == other.type && requires_grad == other.requires_grad;
     }
   };
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -117,10 +123,25 @@ struct TensorImages::Data {
   std::vector<Alike> alike;
   std::vector<uint32_t> alike_of;  ///< by slot; kNone: it is among the loose ones
   std::vector<uint32_t> loose;
-  std::vector<int> moves;  ///< by slot: how often it came to another image
+  std::vector<uint32_t> place;  ///< by slot: where among those that look alike, or the loose ones
+  std::vector<int> moves;       ///< by slot: how often it came to another image
   std::vector<uint32_t> unlike;
   bool gradients = true;
   ptrdiff_t impl_at = 0;  ///< where the Python object keeps the address of its implementation
+
+  std::vector<uint32_t>& members(uint32_t of) { return of == kNone ? loose : alike[of].slots; }
+  void take_out(uint32_t slot) {
+    std::vector<uint32_t>& from = members(alike_of[slot]);
+    const uint32_t last = from.back();
+    from[place[slot]] = last;
+    place[last] = place[slot];
+    from.pop_back();
+  }
+  void put_in(uint32_t slot, uint32_t of) {
+    alike_of[slot] = of;
+    place[slot] = static_cast<uint32_t>(members(of).size());
+    members(of).push_back(slot);
+  }
 
   /// Those that look like this one.
   uint32_t find(PyObject* object, const c10::TensorImpl& impl) {
@@ -163,7 +184,8 @@ void TensorImages::reset(size_t slots, bool gradients) {
   data_->gradients = gradients;
   data_->alike_of.assign(slots, Data::kNone);
   data_->moves.assign(slots, 0);
-  for (uint32_t slot = 0; slot < slots; ++slot) data_->loose.push_back(slot);
+  data_->place.resize(slots);
+  for (uint32_t slot = 0; slot < slots; ++slot) data_->put_in(slot, Data::kNone);
 }
 
 const std::vector<uint32_t>& TensorImages::unlike(PyObject* const* objects, c10::TensorImpl* const* impls) {
@@ -180,11 +202,9 @@ const std::vector<uint32_t>& TensorImages::unlike(PyObject* const* objects, c10:
 
 void TensorImages::remember(uint32_t slot, PyObject* object, const c10::TensorImpl& impl) {
   Data& d = *data_;
-  uint32_t& of = d.alike_of[slot];
-  if (of == Data::kNone && d.moves[slot] == kMostMoves) return;
-  std::erase(of == Data::kNone ? d.loose : d.alike[of].slots, slot);
-  of = d.moves[slot]++ < kMostMoves ? d.find(object, impl) : Data::kNone;
-  (of == Data::kNone ? d.loose : d.alike[of].slots).push_back(slot);
+  if (d.alike_of[slot] == Data::kNone && d.moves[slot] == kMostMoves) return;
+  d.take_out(slot);
+  d.put_in(slot, d.moves[slot]++ < kMostMoves ? d.find(object, impl) : Data::kNone);
 }
 
 }  // namespace bolt::guard

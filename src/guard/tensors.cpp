@@ -24,6 +24,7 @@
 
 #include "guard/tensor_images.h"
 #include "guard/transforms.h"
+#include "support/pointer_map.h"
 
 namespace bolt::guard {
 namespace {
@@ -137,7 +138,7 @@ std::string text_of(const Facts& facts) {
 
 struct TensorTable::Data {
   std::vector<Facts> facts;
-  std::vector<const void*> storages;  ///< as recorded; only compared while recording
+  PointerMap<int> first_of;  ///< slots by storage, as recorded; only asked while recording
   std::vector<int64_t> offsets;
   std::vector<int> sharing;  ///< slots with shares_with >= 0
   std::vector<int> written;
@@ -194,7 +195,10 @@ int64_t version_of(PyObject* tensor) {
 
 // Not THPVariable_Check: isinstance() throws where no Python call is left before the recursion limit.
 bool is_tensor(PyObject* object) {
-  return THPVariableClass && PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass));
+  auto* type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  if (!type) return false;
+  return Py_IS_TYPE(object, type) ||
+         (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE && is_instance_of(object, type));
 }
 
 bool is_torch_leaf(PyObject* object) {
@@ -239,16 +243,17 @@ int TensorTable::add(PyObject* tensor) {
   const void* storage = storage_of(impl);
   int slot = static_cast<int>(data_->facts.size());
   int64_t offset = storage ? impl.storage_offset() : 0;
-  for (size_t i = 0; storage && i < data_->storages.size(); ++i)
-    if (data_->storages[i] == storage) {
-      facts.shares_with = static_cast<int>(i);
-      facts.distance = offset - data_->offsets[i];
+  if (storage) {
+    if (const int* first = data_->first_of.find(storage)) {
+      facts.shares_with = *first;
+      facts.distance = offset - data_->offsets[static_cast<size_t>(*first)];
       data_->sharing.push_back(slot);
-      break;
+    } else {
+      data_->first_of[storage] = slot;
     }
+  }
   data_->images_fit = false;
   data_->facts.push_back(std::move(facts));
-  data_->storages.push_back(storage);
   data_->offsets.push_back(offset);
   return slot;
 }

@@ -159,7 +159,7 @@ PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   hooks_.pause(false);
   if (result) world.reached(result, world.tree->constant(result));
-  if (result && PyModule_Check(result)) world.imported(result);  // importlib.import_module
+  if (result && is_module(result)) world.imported(result);  // importlib.import_module
   return result;
 }
 

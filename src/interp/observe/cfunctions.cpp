@@ -53,12 +53,21 @@ CFunction look_up(const std::string& owner, const std::string& method) {
   return row;
 }
 
-/// Rows are looked up by name once per function.
-const CFunction& remembered(const void* identity, const std::string& owner, const char* method) {
-  static std::unordered_map<const void*, CFunction> found;
+std::unordered_map<const void*, CFunction>& remembered_rows() {
+  static std::unordered_map<const void*, CFunction> rows;
+  return rows;
+}
+
+/// Rows are looked up by name once per function: `owner` gives the first part of it.
+template <class Owner>
+const CFunction& remembered(const void* identity, Owner owner, const char* method) {
+  auto& found = remembered_rows();
   auto at = found.find(identity);
-  if (at == found.end()) at = found.emplace(identity, look_up(owner, method)).first;
+  if (at == found.end()) at = found.emplace(identity, look_up(owner(), method)).first;
   return at->second;
+}
+const CFunction& remembered(const void* identity, const char* owner, const char* method) {
+  return remembered(identity, [&] { return std::string(owner); }, method);
 }
 
 /// The class on the mro whose method descriptor is `method`. By identity: a subclass may have an attribute of
@@ -74,18 +83,28 @@ PyTypeObject* defining_class(PyTypeObject* type, PyMethodDef* method) {
   return nullptr;
 }
 
-std::string builtin_owner(PyCFunctionObject* function, PyObject** self) {
+/// Whether what a function is bound to is no argument: its module, or a record that pybind11 binds its own
+/// to.
+bool is_record(PyObject* bound) {
+  return is_module(bound) || PyCapsule_CheckExact(bound) ||
+         std::strncmp(Py_TYPE(bound)->tp_name, "pybind11_", 9) == 0;
+}
+
+/// A class method's is no argument either.
+PyObject* bound_argument(PyCFunctionObject* function) {
   PyObject* bound = function->m_self;
-  if (bound && PyModule_Check(bound)) return PyModule_GetName(bound) ? PyModule_GetName(bound) : "";
-  // pybind11 binds its functions to a record of its own.
-  bool pybind = bound && std::strncmp(Py_TYPE(bound)->tp_name, "pybind11_", 9) == 0;
-  if (!bound || PyCapsule_CheckExact(bound) || pybind)
+  if (!bound || is_record(bound)) return nullptr;
+  return PyType_Check(bound) && !defining_class(Py_TYPE(bound), function->m_ml) ? nullptr : bound;
+}
+
+std::string builtin_owner(PyCFunctionObject* function) {
+  PyObject* bound = function->m_self;
+  if (bound && is_module(bound)) return PyModule_GetName(bound) ? PyModule_GetName(bound) : "";
+  if (!bound || is_record(bound))
     return function->m_module && PyUnicode_Check(function->m_module) ? PyUnicode_AsUTF8(function->m_module)
                                                                      : "";
-  *self = bound;
   if (PyTypeObject* owner = defining_class(Py_TYPE(bound), function->m_ml)) return owner->tp_name;
   if (!PyType_Check(bound)) return Py_TYPE(bound)->tp_name;
-  *self = nullptr;  // a class method: the class is no argument
   auto* cls = reinterpret_cast<PyTypeObject*>(bound);
   PyTypeObject* owner = defining_class(cls, function->m_ml);
   return (owner ? owner : cls)->tp_name;
@@ -104,9 +123,8 @@ Native find_cfunction(PyObject* callable) {
   auto found = [&](const CFunction& row, PyObject* self = nullptr) { return Native{callable, &row, self}; };
   if (PyCFunction_Check(callable)) {
     auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
-    PyObject* self = nullptr;
-    std::string owner = builtin_owner(function, &self);
-    return found(remembered(function->m_ml, owner, function->m_ml->ml_name), self);
+    auto owner = [&] { return builtin_owner(function); };
+    return found(remembered(function->m_ml, owner, function->m_ml->ml_name), bound_argument(function));
   }
   if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type) {
     auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(callable);

@@ -63,13 +63,18 @@ PyObject* table_of_stand_ins(const char* name) {
   return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 
-/// By the last part of the name, since most functions have none of these.
-using Rows = std::unordered_map<std::string, std::vector<std::pair<std::string, Controlled>>>;
+/// By the whole name, and which last parts of names there are: most functions have none of these.
+struct Rows {
+  std::unordered_map<std::string, Controlled> all;
+  PyRef last_parts = PyRef::steal(PyDict_New());
+};
 const Rows& rows() {
-  static const Rows all = [] {
-    Rows made;
+  static const Rows* const all = [] {
+    auto* made = new Rows();
     auto add = [&](const std::string& name, Controlled found) {
-      made[name.substr(name.rfind('.') + 1)].emplace_back(name, found);
+      made->all.emplace(name, found);
+      if (made->last_parts)
+        PyDict_SetItemString(made->last_parts.get(), name.c_str() + name.rfind('.') + 1, Py_None);
     };
     for (const ControlRow& row : kControls)
       add(std::string(row.module) + "." + row.name, {row.control, nullptr});
@@ -80,18 +85,16 @@ const Rows& rows() {
       add(text_of(name), {Control::substituted, function});
     return made;
   }();
-  return all;
+  return *all;
 }
 
 Controlled named(PyFunctionObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
-  auto at = rows().find(text_of(code->co_name));
-  if (at == rows().end()) return {};
+  const Rows& known = rows();
+  if (!known.last_parts || !PyDict_GetItemWithError(known.last_parts.get(), code->co_name)) return {};
   PyObject* module = PyDict_GetItemWithError(function->func_globals, interned("__name__"));
-  const std::string name = text_of(module) + "." + text_of(code->co_qualname);
-  for (const auto& [row, found] : at->second)
-    if (row == name) return found;
-  return {};
+  const auto at = known.all.find(text_of(module) + "." + text_of(code->co_qualname));
+  return at == known.all.end() ? Controlled{} : at->second;
 }
 
 }  // namespace
@@ -124,9 +127,10 @@ Controlled control_of(PyObject* callable, const Native& native) {
   }
   if (!PyFunction_Check(callable)) return {};
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+  static PyObject* const disabling[] = {interned("_torchbolt_disable"), interned("_torchdynamo_disable")};
   if (PyObject* marks = function->func_dict)
-    for (const char* mark : {"_torchbolt_disable", "_torchdynamo_disable"})
-      if (PyObject* found = PyDict_GetItemWithError(marks, interned(mark)); found && found != Py_False)
+    for (PyObject* mark : disabling)
+      if (PyObject* found = PyDict_GetItemWithError(marks, mark); found && found != Py_False)
         return {Control::disabled, nullptr};
   Controlled found = named(function);
   if (found.control == Control::substituted && !found.by) {

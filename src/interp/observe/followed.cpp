@@ -132,9 +132,9 @@ void World::use(PyObject* object) {
     std::unordered_set<PyObject*> seen;
     void add(PyObject* found) {
       bool ends =
-          !is_number(found) && !PyTuple_Check(found) && !PyAnySet_Check(found) && !PySlice_Check(found) &&
+          !is_number(found) && !PyTuple_Check(found) && !is_set(found) && !PySlice_Check(found) &&
           !world.late(found) &&
-          (guard::is_leaf(found) || guard::is_tensor(found) || PyType_Check(found) || PyModule_Check(found));
+          (guard::is_leaf(found) || guard::is_tensor(found) || PyType_Check(found) || is_module(found));
       if (!ends && seen.insert(found).second) open.push_back(found);
     }
   } search{*this, {}, {}};

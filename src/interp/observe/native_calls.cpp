@@ -60,7 +60,7 @@ void Recording::use_as_key(Frame& frame, PyObject* object) {
       use_as_key(frame, PyTuple_GET_ITEM(object, i));
   } else if (known) {
     known->source->assume(Check::is, object);
-  } else if (!PyType_Check(object) && !PyModule_Check(object)) {
+  } else if (!PyType_Check(object) && !is_module(object)) {
     end_here(frame, std::string("a cached function is called with a new ") + Py_TYPE(object)->tp_name);
   }
 }
@@ -94,6 +94,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   const CFunction& row = *native.row;
   PyObject* self = native.self;
   std::vector<PyObject*> all;  // with self first
+  all.reserve(total + 1);
   if (self) all.push_back(self);
   all.insert(all.end(), args, args + total);
   // A Python class on top of a native one makes more than that does.

@@ -50,7 +50,7 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   // Objects of Python classes are read through their special methods, functions and classes are pinned.
   const bool holds = type->tp_iter || type->tp_iternext || type->tp_as_sequence || type->tp_as_mapping;
   const bool native = !interp::is_heap_type(type) || (holds && !interp::is_python_class(type));
-  if (!native || PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object) ||
+  if (!native || PyType_Check(object) || is_module(object) || PyFunction_Check(object) ||
       PyCFunction_Check(object) || type->tp_call || type->tp_descr_get)
     return;
   end_here(frame, std::string("a ") + type->tp_name + " from outside is read");
@@ -220,7 +220,7 @@ PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* rig
 }
 
 int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
-  const bool hashes = PyDict_Check(container) || PyAnySet_Check(container);
+  const bool hashes = PyDict_Check(container) || is_set(container);
   const bool by_identity = hashes && World::is_told_by_identity(value);
   if (on) {
     hashes ? world.told_apart(value) : world.use(value);

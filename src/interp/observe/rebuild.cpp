@@ -152,7 +152,7 @@ int Rebuilder::value(PyObject* object) {
   if (guard::is_leaf(object) && !is_number(object)) world_.use(object);
   Known* known = world_.find(object);
   int made = known ? known_value(object, *known)
-             : guard::is_leaf(object) || PyType_Check(object) || PyModule_Check(object)
+             : guard::is_leaf(object) || PyType_Check(object) || is_module(object)
                  ? add(Make::constant, object)
                  : fresh_value(object);
   made_[object] = made;
@@ -191,7 +191,7 @@ int Rebuilder::fresh_value(PyObject* object) {
   }
   if (PyList_Check(object)) return list_value(object);
   if (PyDict_Check(object)) return dict_value(object);
-  if (PyAnySet_Check(object)) return set_value(object);
+  if (is_set(object)) return set_value(object);
   if (is_deque(object)) {
     PyRef list = native_list(object, native_type("collections", "deque"));
     PyRef limit = PyRef::steal(PyObject_GetAttrString(object, "maxlen"));
@@ -384,7 +384,7 @@ int Rebuilder::cell_value(PyObject* object) {
 int Rebuilder::builtin_method_value(PyObject* object) {
   auto* function = reinterpret_cast<PyCFunctionObject*>(object);
   PyObject* self = function->m_self;
-  if (!self || PyModule_Check(self) || PyType_Check(self)) return add(Make::constant, object);
+  if (!self || is_module(self) || PyType_Check(self)) return add(Make::constant, object);
   PyRef name = PyRef::steal(PyUnicode_InternFromString(function->m_ml->ml_name));
   PyObject* found = _PyType_Lookup(Py_TYPE(self), name.get());
   const bool same = found && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
@@ -575,7 +575,7 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
   } else if (PyCell_Check(container)) {
     recipe.effects.push_back({Effect::set_cell, target, -1, value(PyCell_GET(container)), 0, {}});
   } else {
-    if (PyAnySet_Check(container) && PyObject_RichCompareBool(container, before, Py_EQ) == 1) return;
+    if (is_set(container) && PyObject_RichCompareBool(container, before, Py_EQ) == 1) return;
     PyRef now = PyRef::steal(PySequence_List(container));
     Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
     bool extended = PyList_Check(container) && old_size >= 0 && PyList_GET_SIZE(now.get()) >= old_size;

@@ -20,7 +20,7 @@ PyRef canonical_key(PyObject* key) {
 }
 
 bool is_identity_key(PyObject* key) {
-  return PyType_Check(key) || PyFunction_Check(key) || PyCFunction_Check(key) || PyModule_Check(key);
+  return PyType_Check(key) || PyFunction_Check(key) || PyCFunction_Check(key) || is_module(key);
 }
 
 bool is_key(PyObject* key) { return guard::is_leaf(key) || is_identity_key(key); }
@@ -28,7 +28,7 @@ bool is_key(PyObject* key) { return guard::is_leaf(key) || is_identity_key(key);
 PyObject* copy_contents(PyObject* object) {
   if (PyDict_Check(object)) return PyDict_Copy(object);
   if (PyList_Check(object) || is_deque(object)) return PySequence_List(object);
-  if (PyAnySet_Check(object)) return PySet_New(object);
+  if (is_set(object)) return PySet_New(object);
   if (PyCell_Check(object)) {
     PyObject* contents = PyCell_GET(object);
     return contents ? PyTuple_Pack(1, contents) : PyTuple_New(0);
@@ -54,11 +54,11 @@ PyTypeObject* native_type(const char* module_name, const char* name) {
 
 bool is_deque(PyObject* object) {
   static PyTypeObject* const type = native_type("collections", "deque");
-  return type && PyObject_TypeCheck(object, type);
+  return type && is_instance_of(object, type);
 }
 
 bool is_understood_container(PyObject* object) {
-  return PyList_Check(object) || PyTuple_Check(object) || PyDict_Check(object) || PyAnySet_Check(object) ||
+  return PyList_Check(object) || PyTuple_Check(object) || PyDict_Check(object) || is_set(object) ||
          is_deque(object);
 }
 
@@ -84,12 +84,12 @@ Known& World::pin(PyObject* object) { return know(object, tree->constant(object)
 /// Classes and modules are constants wherever they turn up.
 Source* World::source_for(PyObject* object) {
   if (Known* known = find(object)) return known->source;
-  if (PyType_Check(object) || PyModule_Check(object)) return pin(object).source;
+  if (PyType_Check(object) || is_module(object)) return pin(object).source;
   return nullptr;
 }
 
 bool World::is_pinned(PyObject* object, const Source* source) const {
-  if (PyType_Check(object) || PyModule_Check(object)) return true;
+  if (PyType_Check(object) || is_module(object)) return true;
   const bool from_constant = source->is_static;
   if (PyFunction_Check(object)) return from_constant;
   // A descriptor found on a class; a built-in function found in a module.
@@ -184,7 +184,8 @@ PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
 }
 
 void World::note_lookup(PyTypeObject* type) {
-  if (!interp::is_python_class(type)) return;
+  if (type == last_noted_ || !interp::is_python_class(type)) return;
+  last_noted_ = type;
   Known& known = pin(reinterpret_cast<PyObject*>(type));
   if (std::exchange(known.noted, true)) return;
   type_attr(type, interp::names_of.getattribute_);
@@ -335,7 +336,7 @@ PyRef World::guard_keys(PyObject* contents, Source& source) {
 
 void World::guard_whole(PyObject* contents, Known& known) {
   Source* source = known.source;
-  if (PyDict_Check(contents) || PyAnySet_Check(contents)) {
+  if (PyDict_Check(contents) || is_set(contents)) {
     const PyRef keys = guard_keys(contents, *source);
     for (Py_ssize_t i = 0; keys && PyDict_Check(contents) && i < PyTuple_GET_SIZE(keys.get()); ++i) {
       PyRef key = canonical_key(PyTuple_GET_ITEM(keys.get(), i));

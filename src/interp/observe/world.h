@@ -292,6 +292,7 @@ class World {
     PyObject* given = nullptr;  ///< what it was given for it
   };
   static constexpr size_t kReads = 1024;
+  PyTypeObject* last_noted_ = nullptr;  ///< held
   Read& last_read(const void* where, PyObject* name) {
     return reads_[(hash_address(where) + hash_address(name)) % kReads];
   }
