@@ -63,6 +63,8 @@ bool raise_given_up(const Entry& entry) {
   return false;
 }
 
+bool strict() { return knob_bool("TORCHBOLT_STRICT") || !Settings::get().suppress_errors; }
+
 /// Joins the observer of Python with the recorder of operators.
 class Bridge final : public observe::RecorderHooks {
  public:
@@ -167,6 +169,7 @@ class Bridge final : public observe::RecorderHooks {
     }
     return !recorder.changed_inputs() && !recorder.transformed();
   }
+  bool proves_guards() const override { return strict(); }
   void pause(bool on) override { recorder.pause(on); }
   bool differentiates() override {
     const auto& entries = recorder.tape().entries;
@@ -275,8 +278,6 @@ std::string describe_break(const observe::BreakReason& reason) {
     text += "\n  at " + line->file + ":" + std::to_string(line->line) + " in " + line->function;
   return text;
 }
-
-bool strict() { return knob_bool("TORCHBOLT_STRICT") || !Settings::get().suppress_errors; }
 
 std::string name_of(Compiled* self) {
   if (!self->options->name.empty()) return self->options->name;

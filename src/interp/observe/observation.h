@@ -93,6 +93,9 @@ class RecorderHooks {
   virtual bool placed() = 0;
   /// Did operators write to nothing that was there before, and draw no random numbers?
   virtual bool leaves_no_trace() { return false; }
+  /// Whether guards shall be checked as soon as they are made: a test of ourselves, which takes as long as the
+  /// next call's first check.
+  virtual bool proves_guards() const { return true; }
   /// Until it is called with false: what operators do belongs to nobody (see assume_constant_result).
   virtual void pause(bool on) = 0;
   /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.

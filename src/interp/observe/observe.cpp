@@ -1,7 +1,8 @@
 // interp/observe/observe.cpp: see observation.h.
 //
 // The order at the end matters: recipes are made first (they give registers to sources), then the tree of
-// sources becomes a program, then the program is asked about the very objects that were recorded.
+// sources becomes a program, then, where that is wanted, the program is asked about the very objects that
+// were recorded.
 
 #include <algorithm>
 
@@ -213,9 +214,10 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   // What is computed from sizes of tensors that the region makes waits for their expressions over its inputs.
   const bool can_compute = observation->number_sizes.empty();
   if (can_compute) observation->guards->follow_numbers(std::move(world.numbers));
-  if (observation->end == End::returned && observation->recipe.effects.empty() && !hooks.changed_inputs() &&
-      observation->unsound.empty() && !roots.empty()) {
-    // What is found on the way the next call need not look for.
+  // Where the run left everything as it was, its guards hold now. Otherwise the next call finds that out.
+  const bool changed_nothing = observation->end == End::returned && observation->recipe.effects.empty() &&
+                               !hooks.changed_inputs() && observation->unsound.empty() && !roots.empty();
+  if (changed_nothing && hooks.proves_guards()) {
     guard::Found found;
     if (!observation->guards->check(roots.data(), roots.size(), found))
       observation->unsound = "what was read changed during the run: " +

@@ -79,7 +79,10 @@ Known& World::know(PyObject* object, Source* source) {
   return *known;
 }
 
-Known& World::pin(PyObject* object) { return know(object, tree->constant(object)); }
+Known& World::pin(PyObject* object) {
+  Known* known = find(object);
+  return known ? *known : know(object, tree->constant(object));
+}
 
 /// Classes and modules are constants wherever they turn up.
 Source* World::source_for(PyObject* object) {
@@ -132,10 +135,11 @@ void World::reached(PyObject* object, Source* source) {
 }
 
 PyObject* World::dict_get(PyObject* dict, PyObject* key) {
+  Read& read = last_read(dict, key);
+  __builtin_prefetch(&read);  // operators in between leave nothing of ours in the cache
   told_apart(key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
-  Read& read = last_read(dict, key);
   if (read.where == dict && read.name == key && read.there == value) return read.given;
   Known* known = find(dict);
   if (!known) return value;
