@@ -38,8 +38,7 @@ PyTypeObject* union_type() {
 bool is_enum_member(PyObject* object) {
   PyTypeObject* metaclass = Py_TYPE(Py_TYPE(object));
   return metaclass != &PyType_Type && !Py_IS_TYPE(object, reinterpret_cast<PyTypeObject*>(tensor_class())) &&
-         enum_metaclass() &&
-         PyType_IsSubtype(metaclass, reinterpret_cast<PyTypeObject*>(enum_metaclass()));
+         enum_metaclass() && PyType_IsSubtype(metaclass, reinterpret_cast<PyTypeObject*>(enum_metaclass()));
 }
 
 bool all_leaves(PyObject* tuple) {

@@ -115,7 +115,8 @@ struct TensorImages::Data {
     std::vector<uint32_t> slots;
     uint64_t hash = image.hash();
     bool operator==(const Alike& other) const {
-      return hash == other.hash && image == other.image && type == other.type && requires_grad == other.requires_grad;
+      return hash == other.hash && image == other.image && type == other.type &&
+             requires_grad == other.requires_grad;
     }
   };
   static constexpr uint32_t kNone = ~uint32_t{0};

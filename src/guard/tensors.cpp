@@ -437,16 +437,35 @@ ThreadState ThreadState::now() {
   return state;
 }
 
-// Grad mode is the one thing that code around a region's end sets and resets by value; autocast counts its
-// nesting, the rest is never left changed in practice.
-constexpr uint64_t kGradMode = uint64_t{1} << 12;
+// What code around a region's end sets and resets by value: grad mode and autocast. The rest is never left
+// changed in practice.
+constexpr uint64_t kGradMode = uint64_t{1} << 12, kAutocast = uint64_t{0b111} << 8;
+constexpr uint64_t kAutocastTypes = 0xffff00;
+constexpr at::DeviceType kAutocastDevices[] = {at::kCPU, at::kCUDA};
 
 bool ThreadState::can_follow(const ThreadState& before) const {
-  return ((flags ^ before.flags) & ~kGradMode) == 0 && types == before.types && modes == before.modes &&
+  return ((flags ^ before.flags) & ~(kGradMode | kAutocast)) == 0 &&
+         ((types ^ before.types) & ~kAutocastTypes) == 0 && modes == before.modes &&
          threads == before.threads;
 }
 
-void ThreadState::enter() const { c10::GradMode::set_enabled((flags & kGradMode) != 0); }
+void ThreadState::enter(int levels) const {
+  c10::GradMode::set_enabled((flags & kGradMode) != 0);
+  for (size_t i = 0; i < std::size(kAutocastDevices); ++i) {
+    at::autocast::set_autocast_enabled(kAutocastDevices[i], flags >> (10 - i) & 1);
+    at::autocast::set_autocast_dtype(kAutocastDevices[i],
+                                     static_cast<at::ScalarType>(types >> (8 + 8 * i) & 0xff));
+  }
+  at::autocast::set_autocast_cache_enabled(flags >> 8 & 1);
+  for (; levels > 0; --levels) at::autocast::increment_nesting();
+  for (; levels < 0; ++levels)
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();  // as autocast.__exit__
+}
+
+int ThreadState::autocast_levels() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
 
 std::string ThreadState::explain(const ThreadState& current) const {
   static const char* const names[] = {"grad mode",

@@ -102,7 +102,10 @@ struct ThreadState {
   static ThreadState now();
   /// A region that began in `before` may leave this behind: `enter` can bring it about.
   bool can_follow(const ThreadState& before) const;
-  void enter() const;
+  /// `levels`: so many more contexts of autocast have been entered than left since.
+  void enter(int levels) const;
+  /// How many contexts of autocast the thread is in.
+  static int autocast_levels();
   std::string explain(const ThreadState& current) const;
 };
 

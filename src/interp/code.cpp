@@ -32,8 +32,8 @@ Py_ssize_t code_slot = -1;
 
 void release_code(void* code) { delete static_cast<Code*>(code); }
 
-/// co_linetable, see CPython's Objects/locations.md: an entry begins with a byte that has the highest bit set,
-/// says of what kind it is and for how many code units, and goes on with bytes that do not.
+/// co_linetable, see CPython's Objects/locations.md: an entry begins with a byte that has the highest bit
+/// set, says of what kind it is and for how many code units, and goes on with bytes that do not.
 std::vector<int> decode_lines(const PyCodeObject* code, size_t units) {
   constexpr int kNone = 15, kLong = 14, kNoColumns = 13, kOneLine = 10;
   const auto* at = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(code->co_linetable));

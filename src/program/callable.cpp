@@ -136,7 +136,7 @@ Outcome run_entry(const Entry& entry, guard::Found& found) {
       return element_of(borrowed[static_cast<size_t>(output)], at);
     };
     if (!steps.go_on(guard::Phase::late, numbers, element)) return nullptr;
-    if (entry.changes_thread) entry.after.enter();
+    if (entry.changes_thread) entry.after.enter(entry.autocast_levels);
     if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), numbers);
     std::vector<PyRef> made;
     if (!entry.recipe.run(objects, borrowed.data(), numbers, made)) return nullptr;

@@ -64,6 +64,7 @@ struct Entry {
   std::unique_ptr<guard::Program> guards;
   guard::Recipe recipe;
   guard::ThreadState after;  ///< what it leaves the thread in
+  int autocast_levels = 0;   ///< contexts of autocast that it enters and does not leave
   bool changes_thread = false;
   int64_t instructions = 0;  ///< of a recipe with frames: how many the interpreter would run to get there
   std::shared_ptr<Region> region;    ///< null while it is being compiled in the background

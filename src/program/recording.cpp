@@ -323,6 +323,7 @@ void adopt(Entry& entry, std::shared_ptr<Region> region) {
 
 /// compile(), with whatever it throws as text.
 void try_compile(Recorded recorded, std::shared_ptr<Region>& region, std::string& failure) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   try {
     region = compile(std::move(recorded));
   } catch (const std::exception& e) {
@@ -456,7 +457,8 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   if (PyObject* keep = self->options->guard_filter.get(); keep && !entry->guards->filter(keep)) return false;
   entry->recipe = std::move(seen.recipe);
   entry->after = seen.after;
-  entry->changes_thread = !(seen.after == seen.before);
+  entry->autocast_levels = seen.autocast_levels;
+  entry->changes_thread = !(seen.after == seen.before) || seen.autocast_levels != 0;
   entry->breaks = std::move(seen.breaks);
   entry->nargs = nargs;
   entry->marked = bridge.marked;

@@ -27,6 +27,8 @@ at::TensorOptions options_of(const graph::Type& t) {
 
 std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
                                     const std::vector<int64_t>& numbers) {
+  // The casts are among what was recorded; what was run without autocast is not to be cast now.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Ints values = values_of(inputs, numbers);
   if (!replay_) {
     Ints sizes = shaping_values(values);

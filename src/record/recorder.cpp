@@ -2,6 +2,7 @@
 #include "record/recorder.h"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -28,7 +29,8 @@ thread_local Recorder* active = nullptr;
 bool has_new_geometry(const Entry& e) {
   const auto& handed_back = facts_of(e.op).handed_back;
   return std::any_of(handed_back.begin(), handed_back.end(), [&](const auto& same) {
-    return e.args[static_cast<size_t>(same.second)].tensors != e.results[static_cast<size_t>(same.first)].tensors;
+    return e.args[static_cast<size_t>(same.second)].tensors !=
+           e.results[static_cast<size_t>(same.first)].tensors;
   });
 }
 
@@ -196,6 +198,8 @@ void Recorder::stop(bool drop) {
 Recorder::Scope::Scope(Recorder& recorder)
     : previous_(active), included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
   active = &recorder;
+  // What autocast has cast before would come from nowhere. It is cast again.
+  if (at::autocast::is_autocast_cache_enabled()) at::autocast::clear_cache();
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 Recorder::Scope::~Scope() {
@@ -472,8 +476,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
         for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
           if (id >= 0)
             resized_.push_back({owners_[static_cast<size_t>(id)].impl, id, static_cast<size_t>(index)});
-      if (given.empty() || !gives_new_tensors(entry, given))
-        escape(op, " that resizes its out= argument");
+      if (given.empty() || !gives_new_tensors(entry, given)) escape(op, " that resizes its out= argument");
     }
   }
   changed_inputs_ |= writes_gradients(tape_, entry);

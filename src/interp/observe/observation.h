@@ -93,8 +93,8 @@ class RecorderHooks {
   virtual bool placed() = 0;
   /// Did operators write to nothing that was there before, and draw no random numbers?
   virtual bool leaves_no_trace() { return false; }
-  /// Whether guards shall be checked as soon as they are made: a test of ourselves, which takes as long as the
-  /// next call's first check.
+  /// Whether guards shall be checked as soon as they are made: a test of ourselves, which takes as long as
+  /// the next call's first check.
   virtual bool proves_guards() const { return true; }
   /// Until it is called with false: what operators do belongs to nobody (see assume_constant_result).
   virtual void pause(bool on) = 0;
@@ -135,6 +135,7 @@ struct Observation {
   bool misled = false;
   guard::ThreadState before;            ///< what it began in
   guard::ThreadState after;             ///< what the region left the thread in
+  int autocast_levels = 0;              ///< contexts of autocast that it entered and did not leave
   std::vector<SizeValue> number_sizes;  ///< of the guards' numbers, see World
   std::vector<NumberSymbol> number_symbols;
   std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls

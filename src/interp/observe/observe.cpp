@@ -104,6 +104,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
                       rebuilder.failed_below);
   }
   after = guard::ThreadState::now();
+  autocast_levels += guard::ThreadState::autocast_levels();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
   broken_off_at = place_of(frame);
   resumable &= world.unsound.empty();
@@ -185,8 +186,10 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
       observation->recipe = std::move(rebuilder.recipe);
     }
     observation->after = guard::ThreadState::now();
+    recording.autocast_levels += guard::ThreadState::autocast_levels();
     if (!observation->after.can_follow(before)) world.distrust("thread state is left changed");
   }
+  observation->autocast_levels = recording.autocast_levels;
   observation->breaks = std::move(recording.breaks);
   observation->retry = recording.retry;
   give_numbers_back(world, ran);

@@ -1,0 +1,135 @@
+"""Autocast around regions' ends, and switched off inside regions that begin in it."""
+
+import pytest
+import torch
+from torch import nn
+
+import torchbolt
+
+torch.manual_seed(0)
+FIRST, SECOND = nn.Linear(4, 4), nn.Linear(4, 4)
+
+
+def autocast(dtype=torch.bfloat16, **options):
+    return torch.autocast("cpu", dtype=dtype, **options)
+
+
+def a_number_decides_inside(x):
+    with autocast():
+        y = FIRST(x)
+        if y.sum() > -1e6:
+            y = y * 2
+        z = FIRST(y) + SECOND(y)
+    return z, torch.is_autocast_enabled("cpu"), SECOND(x)
+
+
+def switched_off_around_an_end(x):
+    with autocast():
+        y = FIRST(x)
+        with autocast(enabled=False):
+            u = SECOND(x)
+            torchbolt.graph_break()
+            u = u @ x
+        z = y @ x
+    return u, z
+
+
+def one_in_another(x):
+    with autocast(torch.float16, cache_enabled=False):
+        y = FIRST(x)
+        torchbolt.graph_break()
+        with autocast():
+            z = FIRST(x)
+            torchbolt.graph_break()
+            z = z + FIRST(x)
+        y = y + FIRST(x)
+        torchbolt.graph_break()
+    torchbolt.graph_break()
+    return y, z, FIRST(x), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()
+
+
+def left_by_an_exception(x):
+    try:
+        with autocast():
+            y = FIRST(x)
+            torchbolt.graph_break()
+            raise ValueError
+    except ValueError:
+        torchbolt.graph_break()
+        y = y.float() + SECOND(x)
+    return y
+
+
+def halves(x):
+    with autocast():
+        yield FIRST(x)
+        yield SECOND(x)
+
+
+def in_a_generator(x):
+    out = []
+    for y in halves(x):
+        torchbolt.graph_break()
+        out += [y + 1, torch.is_autocast_enabled("cpu")]
+    return out
+
+
+@autocast()
+def as_a_decorator(x):
+    y = FIRST(x)
+    torchbolt.graph_break()
+    return FIRST(y)
+
+
+def a_late_tensor_inside(x):
+    rows = x[x.sum(-1) > -1e6]
+    with autocast():
+        y = x @ x
+        z = rows @ x
+    return y, z
+
+
+def switched_off_inside(x):
+    """What models do around rotary embeddings and norms, whatever they are called in."""
+    y = FIRST(x)
+    with torch.autocast("cpu", enabled=False):
+        z, product = SECOND(x), x @ x
+        attention = nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])
+    return y, z, product, attention, x @ x
+
+
+PROGRAMS = [a_number_decides_inside, switched_off_around_an_end, one_in_another, left_by_an_exception, in_a_generator,
+            as_a_decorator, a_late_tensor_inside, switched_off_inside]  # fmt: skip
+
+
+def levels():
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+def assert_same(got, expected):
+    if isinstance(expected, torch.Tensor):
+        assert got.dtype == expected.dtype and got.requires_grad == expected.requires_grad
+        assert torch.allclose(got.float(), expected.float(), atol=2e-2, rtol=2e-2)
+    elif isinstance(expected, (tuple, list)):
+        for a, b in zip(got, expected, strict=True):
+            assert_same(a, b)
+    else:
+        assert got == expected
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
+@pytest.mark.parametrize("outside", [False, True], ids=["plain", "in_autocast"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_autocast(program, outside, grad):
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    with torch.set_grad_enabled(grad), autocast(enabled=outside):
+        entered = levels()
+        for call in range(4):
+            x = torch.randn(4, 4, requires_grad=grad)
+            expected = program(x)
+            recordings = torchbolt.stats()["recordings"]
+            assert_same(compiled(x), expected)
+            assert levels() == entered and torch.is_autocast_enabled("cpu") == outside
+            assert call < 2 or torchbolt.stats()["recordings"] == recordings
