@@ -370,3 +370,57 @@ def dropout_in_training():
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_contexts(row):
     row.check()
+
+
+# -- Regions that end inside -------------------------------------------------------------------------------------------
+class Deterministic:
+    def __enter__(self):
+        torch.use_deterministic_algorithms(True)
+
+    def __exit__(self, *error):
+        torch.use_deterministic_algorithms(False)
+
+
+def ends_inside_inference_mode(x):
+    y = x * 2
+    with torch.inference_mode():
+        z = y @ x
+        torchbolt.graph_break()
+        z = z + y
+    return z, z.is_inference(), torch.is_inference_mode_enabled(), y + 1
+
+
+def ends_inside_a_default_device(x):
+    y = x * 2
+    with torch.device("cpu"):
+        z = y @ torch.ones(3, 3)
+        torchbolt.graph_break()
+        z = z + torch.arange(3)
+    return z, torch.get_default_device(), y + 1
+
+
+def ends_inside_deterministic_algorithms(x):
+    y = x * 2
+    with Deterministic():
+        z = y.cumsum(0)
+        torchbolt.graph_break()
+        z = z + torch.are_deterministic_algorithms_enabled()
+    return z, torch.are_deterministic_algorithms_enabled(), y + 1
+
+
+INSIDE = [ends_inside_inference_mode, ends_inside_a_default_device, ends_inside_deterministic_algorithms]
+
+
+@pytest.mark.parametrize("program", INSIDE, ids=lambda p: p.__name__)
+def test_state_that_only_the_context_can_bring_about(program):
+    """A few recordings find out where regions have to end; then there is one on each side of the context and of the
+    end inside."""
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    for _ in range(5):
+        x = torch.randn(3, 3)
+        recordings = torchbolt.stats()["recordings"]
+        for got, expected in zip(compiled(x), program(x), strict=True):
+            same = torch.allclose(got, expected) if isinstance(got, torch.Tensor) else got == expected
+            assert same, (got, expected)
+    assert torchbolt.stats()["recordings"] == recordings and torchbolt.stats()["regions"] >= 2

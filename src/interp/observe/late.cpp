@@ -358,6 +358,28 @@ void Recording::cannot_describe(const std::string& failure, PyObject* object, co
     world.distrust(failure);
 }
 
+namespace {
+
+/// Owners of runs that were left in another state; held.
+std::unordered_set<PyObject*>& state_changers() {
+  static auto* all = new std::unordered_set<PyObject*>();
+  return *all;
+}
+
+}  // namespace
+
+void Recording::left_changed(const std::string& why) {
+  if (owner && state_changers().insert(owner.get()).second) {
+    Py_INCREF(owner.get());
+    retry = true;
+  }
+  world.distrust(why);
+}
+
+bool Recording::watches_state() const {
+  return !state_changers().empty() && state_changers().count(owner.get());
+}
+
 void Recording::check_raised() {
   const char* name = hooks_.raised();
   if (!name) return;

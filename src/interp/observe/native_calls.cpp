@@ -27,7 +27,13 @@ bool is_cached_function(PyObject* object) {
 PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
                                 const std::string& name) {
   NativeWatch watch(hooks_);
+  const bool watches = watches_state();
+  const guard::ThreadState state = watches ? guard::ThreadState::now() : guard::ThreadState();
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  if (watches && on && !guard::ThreadState::now().can_follow(state)) {
+    const interp::RaisedAside raised;
+    not_past_here(*interp::current_frame(), name + " changes the thread's state");
+  }
   if (!watch.seen().empty() && on) {
     const std::string why = "CPython ran " + watch.seen() + " during a call of " + name;
     const interp::RaisedAside raised;

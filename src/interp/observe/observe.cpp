@@ -104,6 +104,8 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
                       rebuilder.failed_below);
   }
   after = guard::ThreadState::now();
+  if (!after.can_follow(before))
+    left_changed("the thread's state is left changed where the region ends: " + why);
   autocast_levels += guard::ThreadState::autocast_levels();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
   broken_off_at = place_of(frame);
@@ -169,8 +171,6 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     observation->after = recording.after;
     observation->instructions = recording.instructions;
     observation->last = std::move(recording.broken_off_at);
-    if (!recording.after.can_follow(before))
-      world.distrust("thread state is left changed where the region ends");
   } else {
     hooks.end_region(false);
     observation->end = ran.result ? End::returned : End::raised;
@@ -187,7 +187,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     }
     observation->after = guard::ThreadState::now();
     recording.autocast_levels += guard::ThreadState::autocast_levels();
-    if (!observation->after.can_follow(before)) world.distrust("thread state is left changed");
+    if (!observation->after.can_follow(before)) recording.left_changed("the thread's state is left changed");
   }
   observation->autocast_levels = recording.autocast_levels;
   observation->breaks = std::move(recording.breaks);

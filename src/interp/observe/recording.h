@@ -29,8 +29,9 @@ class Recording final : public interp::Semantics {
   std::vector<BreakReason> breaks;
   std::unique_ptr<guard::Recipe> broken_off;  ///< set when the region ended inside
   Place broken_off_at;
-  const Frame* entry = nullptr;                                  ///< the outermost frame, once entered
-  PyRef owner;                                                   ///< its owner_of()
+  const Frame* entry = nullptr;  ///< the outermost frame, once entered
+  PyRef owner;                   ///< its owner_of()
+  const guard::ThreadState before = guard::ThreadState::now();
   guard::ThreadState after;                                      ///< when the region ended inside
   int autocast_levels = -guard::ThreadState::autocast_levels();  ///< in the end: how many more there are
   int64_t instructions = 0;                                      ///< of the region so far
@@ -69,6 +70,9 @@ class Recording final : public interp::Semantics {
   /// The run cannot be described (`failure`: why): from now on regions end before what makes `object`, or
   /// before the call, made by `below`, that it is met in. With neither known the recording is not to be kept.
   void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);
+  /// The thread is left in a state that no later call could bring about. From now on regions of this run's
+  /// program end before calls that change it so.
+  void left_changed(const std::string& why);
   /// Tensors whose contents are wanted must still have them.
   void check_awaited();
   /// What follows an operator that raised is no recording of calls where it does not.
@@ -173,6 +177,7 @@ class Recording final : public interp::Semantics {
 
  private:
   inline static bool any_forbidden_ = false;
+  bool watches_state() const;
   static const std::string* find_forbidden(const Frame& frame);
 
   // late.cpp: null without an exception: the operation is not one of these
