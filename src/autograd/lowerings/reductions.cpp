@@ -59,7 +59,7 @@ std::vector<Value*> truth(Call& c, Op op) {
   Value* x = c.tensor("self");
   Value* result = reduce(c, op, c.cast(x, DType::Bool), reduced_dims(c), keepdim(c));
   // Before there was bool, uint8 was the type of truth, and of what is made of it still is.
-  return one(x->type.dtype == DType::U8 ? c.cast(result, DType::U8) : result);
+  return one(result && x->type.dtype == DType::U8 ? c.cast(result, DType::U8) : result);
 }
 std::vector<Value*> any(Call& c) { return truth(c, Op::any); }
 std::vector<Value*> all(Call& c) { return truth(c, Op::all); }
