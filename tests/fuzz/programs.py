@@ -14,6 +14,8 @@ import random
 import torch
 import torch.nn.functional as F
 
+import torchbolt
+
 SIZES = ((6, 8), (8, 6), (5,), (3, 4, 5), (1, 8), (4, 16), (16,), (2, 3, 4, 2))
 DTYPES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool, torch.float64)
 EMPTY = ((0, 6), (5, 0), (0,), (3, 0, 4), (0, 0))
@@ -124,6 +126,11 @@ PYTHON = (
     "with torch.no_grad():\n        {n} = {x} * {c}\n        {n} += 1",
     "with torch.autocast('cpu', dtype=torch.bfloat16):\n        {n} = {x} @ {y}.transpose(-1, -2)\n        {n} = {n}.float() + 1",
     "with torch.autocast('cpu', dtype=torch.bfloat16, enabled=n > 2):\n        {n} = F.linear({x}, {y}.reshape(-1, {x}.shape[-1])).softmax(-1) + {c}",
+    "with torch.autocast('cpu', dtype=torch.bfloat16):\n        {n} = {x} @ {y}.transpose(-1, -2)\n        torchbolt.graph_break()\n        {n} = {n}.float() + ({y} @ {y}.transpose(-1, -2)).sum()",
+    "with torch.autocast('cpu', dtype=torch.bfloat16):\n        {n} = {x} @ {y}.transpose(-1, -2)\n        with torch.autocast('cpu', enabled=False):\n            {n} = {n}.float() + ({x} @ {y}.transpose(-1, -2)).sum()\n            torchbolt.graph_break()\n            {n} = {n} + ({y} @ {y}.transpose(-1, -2)).sum()",
+    "with torch.no_grad():\n        {n} = {x} * {c}\n        torchbolt.graph_break()\n        {n} = {n} + {y}.sum()",
+    "with torch.inference_mode():\n        {n} = {x} * {c}\n        torchbolt.graph_break()\n        {n} = {n} + 1\n    {n} = {n}.clone()",
+    "with torch.device('cpu'):\n        {n} = {x} * torch.ones(())\n        torchbolt.graph_break()\n        {n} = {n} + torch.arange(2).sum()",
     "{n} = {x}.bfloat16()\n    {n} = ({n} * {c} + 1).to({x}.dtype)",
     "{n} = [{x} * k for k in sorted({{3, 1, 2}}, key=lambda k: -k)][0]",
     "def scaled(*args, by={c}, **more):\n        return args[0] * by + len(args) + len(more)\n    {n} = scaled({x}, {y}, by=2, z=1)",
@@ -194,9 +201,14 @@ def function_of(statements, result, name="program"):
     if "kept" in body:
         body, result = f"    kept = []\n{body}", f"[kept, {result}]"
     source = f"def {name}(a, b, c, n, k):\n{body}\n    return {result}\n"
-    space = {"torch": torch, "F": F, "random": random}
+    space = {"torch": torch, "F": F, "random": random, "torchbolt": torchbolt}
     execute(source, "program", space)
     return space[name], source
+
+
+def has_empty_inputs(seed):
+    """In any of the calls."""
+    return any(t.numel() == 0 for i in range(4) for t in inputs_of((seed, i)))
 
 
 def inputs_of(seed):
@@ -302,7 +314,7 @@ class Program(Growing):
              NUMBER_STATEMENTS)
         )  # fmt: skip
         text = self.fill(self.random.choice(family), name)
-        if "autocast" in text and any(t.numel() == 0 for i in range(4) for t in inputs_of((self.seed, i))):
+        if "autocast" in text and has_empty_inputs(self.seed):
             return  # torch 2.11 divides by zero in bfloat16 products of nothing
         makes = family is not IN_PLACE
         is_whole = family in (BREAKS, RAISES, PYTHON, IN_PLACE, NUMBER_STATEMENTS)
