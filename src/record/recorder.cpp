@@ -1,6 +1,7 @@
 // record/recorder.cpp
 #include "record/recorder.h"
 
+#include <ATen/Context.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -385,14 +386,85 @@ void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
+namespace {
+
+/// Puts the generators back that an operator draws from.
+class Drawing {
+ public:
+  Drawing(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+    if (!op.hasTag(at::Tag::nondeterministic_seeded)) return;
+    keep(at::globalContext().defaultGenerator(at::kCPU));
+    for (const c10::IValue& argument : arguments)
+      if (argument.isGenerator())
+        keep(argument.toGenerator());
+      else if (argument.isTensor() && argument.toTensor().defined() && argument.toTensor().is_cuda())
+        keep(at::globalContext().defaultGenerator(argument.toTensor().device()));
+  }
+  Drawing(const Drawing&) = delete;
+  ~Drawing() {
+    for (auto& [generator, state] : states_) {
+      std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+
+ private:
+  void keep(at::Generator generator) {
+    std::lock_guard lock(generator.mutex());
+    states_.emplace_back(generator, generator.get_state());
+  }
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+}  // namespace
+
+/// Is it, in autocast, made of operators that autocast takes? Tried out once per operator: what it computes
+/// is thrown away.
+bool Recorder::casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                            const torch::jit::Stack& stack) {
+  // Not told by the keys: those that an operator falls through are not among them.
+  const int devices =
+      at::autocast::is_autocast_enabled(at::kCPU) + 2 * at::autocast::is_autocast_enabled(at::kCUDA);
+  if (!devices || op.schema().is_mutable() || !op.operator_name().name.starts_with("aten::")) return false;
+  // By device, too: autocast takes other operators on each.
+  using Known = std::unordered_map<c10::OperatorName, bool>;
+  thread_local std::array<Known, 4> known;  // operators run without the GIL
+  const auto [at, fresh] = known[static_cast<size_t>(devices)].try_emplace(op.operator_name(), false);
+  if (!fresh) return at->second;
+  bool& casts = at->second;
+  torch::jit::Stack arguments(stack.end() - static_cast<long>(op.schema().arguments().size()), stack.end());
+  const at::NoGradGuard no_grad;
+  const Drawing drawn(op, arguments);
+  struct Trial {
+    Trial(bool*& place, bool* flag) : place(place), before(std::exchange(place, flag)) {}
+    ~Trial() { place = before; }
+    bool*& place;
+    bool* before;
+  } trial(cast_, &casts);
+  try {
+    op.redispatchBoxed(below_our_key(keys), &arguments);
+  } catch (...) {  // and will again, where it is not tried out
+    casts = false;
+  }
+  at::autocast::clear_cache();  // nobody would see where the casts come from
+  return casts;
+}
+
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (cast_) {
+    *cast_ |= autocast_takes(op, keys);
+    return op.redispatchBoxed(below_our_key(keys), stack);
+  }
   // A transform of torch.func takes operators on its own kind of tensors apart into operators on plain ones,
   // level by level. What arrives below the levels that were entered since the recording began is recorded.
   constexpr c10::DispatchKeySet kTransforms(
       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode});
   const bool transformed = keys.has_any(kTransforms) && guard::transform_levels() > outer_levels_;
   transformed_ |= transformed;
-  if (transformed || autocast_takes(op, keys)) {
+  const bool unseen = stopped_ || paused_;
+  const bool casts = !transformed && !unseen && !autocast_takes(op, keys) && casts_inside(op, keys, *stack);
+  const bool falls_apart = casts && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  if (transformed || autocast_takes(op, keys) || falls_apart) {
     // Autocast casts parameters with gradients even where nobody wants any.
     struct Around {
       explicit Around(std::optional<bool>& place) : place(place), before(place) {}
@@ -404,7 +476,6 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     op.redispatchBoxed(below_our_key(keys), stack);
     return;
   }
-  const bool unseen = stopped_ || paused_;
   met_operator_ |= stopped_;
   const OperatorFacts& facts = facts_of(op);
   if (!unseen && escaped_.empty() && facts.ends_region) escape(op, "");
@@ -417,6 +488,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     }
   }
   if (unseen) return call(op, stack);
+  if (casts) escape(op, " that autocast reaches into");
 
   const auto& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();

@@ -4,7 +4,8 @@
 // The key sits above autocast and autograd, so composite operators (linear, layer_norm, attention) arrive
 // whole and ATen's own decompositions below are not seen. An operator autocast has a kernel for is let
 // through to autocast with our key still on: the casts and the inner call it makes are what gets recorded, so
-// nothing later knows about autocast. The same holds for the transforms of torch.func.
+// nothing later knows about autocast. So is a composite operator that is made of such (einsum). The same
+// holds for the transforms of torch.func.
 //
 // Tensors are named by their TensorImpl. The recorder keeps weak references only: data of intermediates is
 // freed when eager frees it, and because a weakly held impl keeps its address, no address is ever two
@@ -112,6 +113,7 @@ class Recorder {
 
  private:
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const torch::jit::Stack& stack);
   void note_writes(const Entry& entry);
   void drop_entries();
   bool fills_new_tensors(const Entry& entry) const;
@@ -151,6 +153,7 @@ class Recorder {
   size_t outer_levels_;            ///< of torch.func's transforms, when the recording began
   bool stopped_ = false, paused_ = false, met_operator_ = false;
   bool running_ = false;
+  bool* cast_ = nullptr;  ///< while an operator is tried out: whether autocast took one that it is made of
   std::string obstacle_;
   std::vector<at::Tensor> inputs_;
   std::unordered_map<int, at::Tensor> constants_;

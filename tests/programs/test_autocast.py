@@ -133,3 +133,43 @@ def test_autocast(program, outside, grad):
             assert_same(compiled(x), expected)
             assert levels() == entered and torch.is_autocast_enabled("cpu") == outside
             assert call < 2 or torchbolt.stats()["recordings"] == recordings
+
+
+LSTM, GRU = nn.LSTM(4, 4), nn.GRU(4, 4)
+LAYER = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()  # one operator that is no composite
+MADE_OF_PRODUCTS = {
+    "einsum": lambda x: torch.einsum("...i,...i->...", x, x),
+    "tensordot": lambda x: torch.tensordot(x, x, 1),
+    "inner": lambda x: torch.inner(x, x),
+    "multi_dot": lambda x: torch.linalg.multi_dot([x, x, x]),
+    "matrix_power": lambda x: torch.linalg.matrix_power(x, 3),
+    "cov": torch.cov,
+    "lstm": lambda x: LSTM(x)[0],
+    "gru": lambda x: GRU(x)[0],
+    "encoder_layer": lambda x: LAYER(x[None]),
+    "layer_norm": lambda x: nn.functional.layer_norm(x, (4,)),
+    "dropout": lambda x: nn.functional.dropout(x, 0.5),
+}
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["around_the_call", "in_the_function"])
+@pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
+@pytest.mark.parametrize("name", MADE_OF_PRODUCTS)
+def test_what_autocast_reaches_into(name, grad, inside):
+    """Operators that autocast does not know and that are made of some that it does."""
+
+    def program(x):
+        with autocast(enabled=inside or torch.is_autocast_enabled("cpu")):
+            y = MADE_OF_PRODUCTS[name](x)
+        return y, x @ x
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    with torch.set_grad_enabled(grad), autocast(enabled=not inside):
+        for call in range(3):
+            results = []
+            x = torch.randn(4, 4)
+            for run in (compiled, program):
+                torch.manual_seed(call)
+                results.append((run(x), torch.rand(1)))  # and the generator is where it was
+            assert_same(*results)

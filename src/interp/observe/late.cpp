@@ -116,6 +116,7 @@ bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& 
                               PyObject* result, const Frame& frame) {
   // An operator gave data to Python: which, says the reason. Not: the region has become long.
   if (kwnames || std::strncmp(hooks_.wants_end(), "aten::", 6) || !guard::is_tensor(result)) return false;
+  if (guard::ThreadState::now() != before) return false;  // in which it would be run
   if (hooks_.end_may_raise()) return false;  // the program has been left behind then, and who catches that
   if (!world.find(callable) || std::find(args.begin(), args.end(), result) != args.end()) return false;
   for (PyObject* arg : args)
