@@ -418,21 +418,42 @@ class Drawing {
 
 }  // namespace
 
-/// Is it, in autocast, made of operators that autocast takes? Tried out once per operator: what it computes
-/// is thrown away.
+namespace {
+
+/// What decides which operators one is made of: how many tensors of which rank and type, texts (einsum's
+/// equation), flags.
+void add_form(const c10::IValue& argument, std::string& form) {
+  if (argument.isTensor()) {
+    const at::Tensor& t = argument.toTensor();
+    form += t.defined() ? c10::toString(t.scalar_type()) + std::to_string(t.dim()) : "-";
+  } else if (argument.isString()) {
+    form += argument.toStringRef();
+  } else if (argument.isBool()) {
+    form += argument.toBool() ? "t" : "f";
+  } else if (argument.isTensorList() || argument.isOptionalTensorList()) {
+    for (const c10::IValue& each : argument.toListRef()) add_form(each, form);
+  }
+  form += ",";
+}
+
+}  // namespace
+
+/// Is it, in autocast, made of operators that autocast takes? Tried out once per operator and form: what it
+/// computes is thrown away.
 bool Recorder::casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                             const torch::jit::Stack& stack) {
   // Not told by the keys: those that an operator falls through are not among them.
   const int devices =
       at::autocast::is_autocast_enabled(at::kCPU) + 2 * at::autocast::is_autocast_enabled(at::kCUDA);
   if (!devices || op.schema().is_mutable() || !op.operator_name().name.starts_with("aten::")) return false;
-  // By device, too: autocast takes other operators on each.
-  using Known = std::unordered_map<c10::OperatorName, bool>;
-  thread_local std::array<Known, 4> known;  // operators run without the GIL
-  const auto [at, fresh] = known[static_cast<size_t>(devices)].try_emplace(op.operator_name(), false);
-  if (!fresh) return at->second;
-  bool& casts = at->second;
   torch::jit::Stack arguments(stack.end() - static_cast<long>(op.schema().arguments().size()), stack.end());
+  // By device, too: autocast takes other operators on each.
+  std::string form =
+      std::to_string(devices) + op.operator_name().name + "." + op.operator_name().overload_name;
+  for (const c10::IValue& argument : arguments) add_form(argument, form);
+  thread_local std::unordered_map<std::string, bool> known;  // operators run without the GIL
+  if (const auto at = known.find(form); at != known.end()) return at->second;
+  bool casts = false;
   const at::NoGradGuard no_grad;
   const Drawing drawn(op, arguments);
   struct Trial {
@@ -443,6 +464,7 @@ bool Recorder::casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet k
   } trial(cast_, &casts);
   try {
     op.redispatchBoxed(below_our_key(keys), &arguments);
+    known[form] = casts;
   } catch (...) {  // and will again, where it is not tried out
     casts = false;
   }

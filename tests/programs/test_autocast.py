@@ -139,6 +139,7 @@ LSTM, GRU = nn.LSTM(4, 4), nn.GRU(4, 4)
 LAYER = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()  # one operator that is no composite
 MADE_OF_PRODUCTS = {
     "einsum": lambda x: torch.einsum("...i,...i->...", x, x),
+    "einsum_of_one_then_two": lambda x: torch.einsum("ii->i", x) + torch.einsum("ij,kj->k", x, x),
     "tensordot": lambda x: torch.tensordot(x, x, 1),
     "inner": lambda x: torch.inner(x, x),
     "multi_dot": lambda x: torch.linalg.multi_dot([x, x, x]),
