@@ -437,8 +437,8 @@ ThreadState ThreadState::now() {
   return state;
 }
 
-// What code around a region's end sets and resets by value: grad mode and autocast. The rest is never left
-// changed in practice.
+// What code around a region's end sets and resets by value: grad mode and autocast (bits as in now()). Where
+// the rest is left changed, regions end before what changes it (Recording::left_changed).
 constexpr uint64_t kGradMode = uint64_t{1} << 12, kAutocast = uint64_t{0b111} << 8;
 constexpr uint64_t kAutocastTypes = 0xffff00;
 constexpr at::DeviceType kAutocastDevices[] = {at::kCPU, at::kCUDA};

@@ -16,7 +16,6 @@ void Recording::note_special(PyObject* object, PyObject* name) {
   if (interp::is_heap_type(Py_TYPE(object))) world.type_attr(Py_TYPE(object), name);
 }
 
-// CPython goes through a function's table of lines from its beginning.
 void Recording::at_line(Frame& frame) {
   if (!world.follows()) return;
   world.notes->where = std::string(PyUnicode_AsUTF8(frame.code()->co_filename)) + ":" +
