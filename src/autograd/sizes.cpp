@@ -172,6 +172,13 @@ bool Sizes::equate(Sym a, Sym b, const std::string& where) {
   // The later symbol gives way, so that a name lives as long as it can.
   for (auto [from, to] : {std::pair(b, a), std::pair(a, b)})
     if (!from.is_const() && from.node()->op == SymOp::Symbol && replace(from, to, where)) return true;
+  // s0 + 1 == s1 + 1, 2*s0 == s1 - s2: for any symbol that stands there once.
+  for (size_t i = terms.size(); i-- > 0;) {
+    const auto& [coef, term] = terms[i];
+    if (term.node()->op == SymOp::Symbol && (coef == 1 || coef == -1) &&
+        replace(term, term - (a - b) * Sym(coef), where))
+      return true;
+  }
   return false;
 }
 

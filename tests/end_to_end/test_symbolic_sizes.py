@@ -525,3 +525,21 @@ def test_sizes_of_a_tensor_that_nothing_uses():
             torch.testing.assert_close(got, want)
         assert torch.equal(mine, theirs)
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_sizes_that_grow_together():
+    """Keys and values of a cache: s0 + 1 and s1 + 1 are equal where s0 and s1 are."""
+
+    def decode(x, keys, values):
+        keys, values = torch.cat([keys, x], -2), torch.cat([values, x], -2)
+        return F.scaled_dot_product_attention(x, keys, values), keys, values
+
+    compiled = torchbolt.compile(decode)
+    with torch.no_grad():
+        keys, values = torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+        for _ in range(8):
+            x = torch.randn(2, 2, 1, 8)
+            want, got = decode(x, keys, values), compiled(x, keys, values)
+            torch.testing.assert_close(got, want)
+            _, keys, values = got
+    assert torchbolt.stats()["recompiles"] == 1
