@@ -291,10 +291,10 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
 }
 
 std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor>& inputs, bool grad_mode) {
-  // A view remembers the mode it was made in: with it the caller may write what autograd follows into it.
-  at::AutoGradMode as_called(grad_mode);
   std::vector<at::Tensor> out(lowered_.outputs.size());
   auto view = [&](const at::Tensor& of, size_t i) {
+    // A view remembers the mode it was made in: with it the caller may write what autograd follows into it.
+    at::AutoGradMode as_called(grad_mode);
     const Shapes::Result& r = c.shapes->results[i];
     const at::Tensor base = lowered_.outputs[i].detached && of.requires_grad() ? of.detach() : of;
     return base.as_strided(r.sizes, r.strides, base.storage_offset() + r.offset);
