@@ -97,6 +97,8 @@ class Fuser {
     bool fold = false, alive = true;
     bool reduces = false;
     std::optional<int64_t> packed;
+    int next_effect =
+        -1;  ///< of a call with effects, the one that must come after it: what draws random numbers
   };
 
   // ---- units and their links ----
@@ -110,6 +112,10 @@ class Fuser {
       Part p;
       if (role == Role::Library) {
         p.call = n.get();
+        if (n->attr_or<bool>("effect", false)) {
+          if (last_effect_ >= 0) parts_[last_effect_].next_effect = id;
+          last_effect_ = id;
+        }
         if (options_.generates && is_contraction(*n)) p.packed = options_.generates(describe_call(f_, *n));
       } else {
         p.nodes = {n.get()};
@@ -405,6 +411,7 @@ class Fuser {
         for (const Node* r : readers_[v->id]) f(unit(r));
     };
     if (p.call) visit(p.call);
+    if (p.next_effect >= 0) f(p.next_effect);
     for (const Node* n : p.nodes) visit(n);
   }
 
@@ -479,6 +486,7 @@ class Fuser {
   Fusion f_;
   std::vector<char> wanted_;
   std::vector<Part> parts_;
+  int last_effect_ = -1;
   std::vector<const Node*> of_node_;               // of each unit as it began, in execution order
   std::vector<int> unit_of_;                       // by value id; -1: free or an input
   std::vector<int> order_, place_;                 // units in a topological order, and where each stands
