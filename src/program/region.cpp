@@ -174,8 +174,7 @@ void Region::prepare() {
       in_fold_[static_cast<size_t>(b)] = 1;
     }
   for (const Step& s : plan_.fold_steps)
-    for (int i = 0; i < s.operand_count; ++i) {
-      int b = s.buffers[i];
+    for (int b : s.buffers) {  // an epilogue's operands lie behind the contraction's
       while (plan_.buffers[b].kind == BufferKind::Alias) b = plan_.buffers[b].source;
       if (plan_.buffers[b].kind == BufferKind::Input) fold_inputs_.push_back(plan_.buffers[b].source);
     }

@@ -102,3 +102,23 @@ def test_parameters_of_inference_mode():
         for _ in range(3):
             torch.testing.assert_close(compiled(x), model(x))
             model[0].weight.mul_(1.5)
+
+
+@pytest.mark.parametrize("number", [2.0, [1.0, 2.0] * 16])
+def test_constants_beside_weights(number):
+    """What only weights and constants decide is computed once, from both."""
+    torch.manual_seed(0)
+    up, down = torch.nn.Parameter(torch.randn(32, 4)), torch.nn.Parameter(torch.randn(4, 32))
+    weight = torch.nn.Parameter(torch.randn(32, 32))
+
+    def lora(x):
+        return torch.nn.functional.linear(x, weight + (up @ down) * torch.tensor(number)), (up @ down) * torch.tensor(
+            number
+        )
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(lora)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(3, 32)
+            torch.testing.assert_close(compiled(x), lora(x))
