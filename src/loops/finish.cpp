@@ -224,6 +224,10 @@ class Finisher {
       place_[order_[i]] = static_cast<int>(i);
       kernel_.dims.push_back({space_.atoms[order_[i]].size, (reduced >> order_[i] & 1) != 0});
     }
+    // A contraction has columns, if only one: its tiles' last dimension.
+    if (in_.acc &&
+        std::none_of(order_.begin(), order_.end(), [&](int a) { return is_column(space_.atoms[a].symbol); }))
+      kernel_.dims.push_back({1, false});
     emit_exprs();
     for (Store s : draft_.stores) {
       s.index = rename(s.index);

@@ -214,3 +214,16 @@ def test_weight_norm_is_folded(dim):
     net = run(nn.Conv1d(3, 16, 1), nn.utils.parametrizations.weight_norm(nn.Conv1d(16, 16, 5, padding=2), dim=dim))
     region = check(net, torch.randn(1, 3, 20))
     assert region["kernels"] == 2 and region["extern_calls"] == 0
+
+
+@pytest.mark.parametrize(
+    "conv", [nn.Conv2d(3, 1, 3), nn.Conv2d(4, 1, 1), nn.Conv2d(1, 1, 3, padding=1), nn.Conv1d(4, 1, 7)]
+)
+@pytest.mark.parametrize("images", [1, 2])
+def test_one_output_channel(conv, images):
+    """A single column: its dimension means nothing to the kernel behind the sums, and is there all the same."""
+    x = torch.randn(images, conv.in_channels, *(9, 12)[-len(conv.kernel_size) :])
+    check(run(conv), x)
+    check(run(conv, nn.ReLU()), x)
+    if conv.kernel_size == (1, 1):
+        check(Calls(lambda layer, x: (layer["c"](x).sigmoid() * x, layer["c"](x) - 1), c=conv), x)

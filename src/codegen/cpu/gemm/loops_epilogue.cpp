@@ -364,7 +364,10 @@ class TileEmitter final : public TileEpilogue {
 
   void emit_store(const loops::Store& store) {
     const DType dtype = k_.buffers[static_cast<size_t>(store.buffer)].dtype;
-    const Address at = address(store.buffer, store.index, store.gather);
+    Address at = address(store.buffer, store.index, store.gather);
+    // One column is one lane: the others do not exist.
+    if (at.kind == Address::Same && k_.dims.back().size.is_const(1) && site_.columns_left)
+      at.kind = Address::Row;
     if (at.kind == Address::Same) throw_unsupported("store of a row in the epilogue ", k_.name);
     const llvm::Align align(static_cast<uint64_t>(dtype_bytes(dtype)));
     Value* data = ops_.to_memory(widen(value(store.value)), dtype);
