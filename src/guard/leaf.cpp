@@ -122,6 +122,31 @@ bool same_leaf(PyObject* a, PyObject* b) {
   return equal(a, b);
 }
 
+bool has_parts(PyObject* leaf) {
+  return PyTuple_CheckExact(leaf) || PySlice_Check(leaf) || is_torch_size(leaf);
+}
+
+bool differ_in_numbers(PyObject* a, PyObject* b, const std::string& place, std::set<std::string>& found) {
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyLong_CheckExact(a) || PyFloat_CheckExact(a)) {
+    if (!same_leaf(a, b)) found.insert(place);
+    return true;
+  }
+  if (!has_parts(a)) return same_leaf(a, b);
+  if (PySlice_Check(a)) {
+    auto *x = reinterpret_cast<PySliceObject*>(a), *y = reinterpret_cast<PySliceObject*>(b);
+    return differ_in_numbers(x->start, y->start, place + ".start", found) &&
+           differ_in_numbers(x->stop, y->stop, place + ".stop", found) &&
+           differ_in_numbers(x->step, y->step, place + ".step", found);
+  }
+  if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+    if (!differ_in_numbers(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i),
+                           place + "[" + std::to_string(i) + "]", found))
+      return false;
+  return true;
+}
+
 std::string short_repr(PyObject* object) {
   if (!object) return "<missing>";
   // Running a user's __repr__ or printing a tensor has effects of its own.

@@ -6,6 +6,7 @@
 // leaves.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "guard/py_ref.h"
@@ -16,6 +17,12 @@ bool is_leaf(PyObject* object);
 
 /// The same value of the same type. Floats are compared bit by bit (0.0 is not -0.0, NaN is NaN).
 bool same_leaf(PyObject* a, PyObject* b);
+
+/// Is this a tuple, torch.Size or slice? What there is to know about one of leaves are its parts.
+bool has_parts(PyObject* leaf);
+/// Two leaves that differ in nothing but numbers (exact ints and floats): adds where those are, `place` being
+/// where the leaves were found.
+bool differ_in_numbers(PyObject* a, PyObject* b, const std::string& place, std::set<std::string>& found);
 
 /// repr, shortened; never raises.
 std::string short_repr(PyObject* object);

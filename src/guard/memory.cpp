@@ -7,6 +7,7 @@
 
 #include "guard/assumption.h"
 #include "guard/dict_clock.h"
+#include "guard/leaf.h"
 
 namespace bolt::guard {
 namespace {
@@ -97,11 +98,8 @@ bool Walk::visit(const Source& source, PyObject* object) {
 }
 
 bool Walk::is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
-  if (!numbers || assumption.check != Check::equals || Py_TYPE(object) != Py_TYPE(assumption.value.get()) ||
-      !(PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
-    return false;
-  numbers->insert(source.str(root_names));
-  return true;
+  return numbers && assumption.check == Check::equals &&
+         differ_in_numbers(assumption.value.get(), object, source.str(root_names), *numbers);
 }
 
 bool Walk::visit_absent(const Source& source) {

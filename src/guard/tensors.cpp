@@ -224,6 +224,8 @@ PyObject* make_torch_size(PyObject* sizes) {
   return PyObject_CallOneArg(reinterpret_cast<PyObject*>(&THPSizeType), sizes);
 }
 
+bool is_torch_size(PyObject* object) { return THPSize_Check(object); }
+
 PyObject* tensor_grad(PyObject* tensor) {
   const at::Tensor& grad = THPVariable_Unpack(tensor).grad();
   if (!grad.defined()) return nullptr;

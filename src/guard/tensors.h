@@ -33,6 +33,7 @@ int64_t size_of(const c10::TensorImpl& tensor, int dim);
 int rank_of(const c10::TensorImpl& tensor);
 /// torch.Size of a tuple of ints, which stay the objects they are. New.
 PyObject* make_torch_size(PyObject* sizes);
+bool is_torch_size(PyObject* object);
 /// A plain tensor on the CPU whose elements are floats or ints.
 bool has_numbers(PyObject* tensor);
 bool is_floating(PyObject* tensor);

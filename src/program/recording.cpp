@@ -119,9 +119,13 @@ class Bridge final : public observe::RecorderHooks {
                                       : lend(symbol, PyLong_AsLongLong(number), notes);
   }
   bool lends_open() override { return options_.road == Road::compile && !options_.backend; }
+  bool follows_numbers() override {
+    return options_.dynamic == Dynamic::always ||
+           (options_.dynamic != Dynamic::never && !changed_.numbers.empty());
+  }
   bool follows_number(PyObject*, const guard::Source& source,
                       const std::vector<std::string>& names) override {
-    if (options_.dynamic == Dynamic::never) return false;
+    if (!follows_numbers()) return false;
     const bool follows = (options_.dynamic == Dynamic::always && !is_on_object(source)) ||
                          (!changed_.numbers.empty() && changed_.numbers.count(source.str(names)) > 0);
     if (follows) recorder.follows_sizes = sizes_differ_ = true;

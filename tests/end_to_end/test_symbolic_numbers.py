@@ -490,3 +490,122 @@ def test_numbers_that_do_not_fit(text):
                     results.append("raises")
             want, got = results
             assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want, (k, want, got)
+
+
+def taken_apart(x, p):
+    a, b = p
+    first, *rest = p
+    return x * a + b, x * first + rest[0]
+
+
+def looped_over(x, p):
+    for a in p:
+        x = x * a
+    return x + sum(p)
+
+
+def counted_through(x, p):
+    for i, a in enumerate(p):
+        x = x * a + i
+    return x
+
+
+def as_a_size(x, p):
+    return x.new_ones(p), torch.zeros(*p) + 1, x[0, :1].expand(p)
+
+
+def handed_on(x, p):
+    return as_a_size(x, p)[0] * p[0], p, [p]
+
+
+def compared_with_a_tuple(x, p):
+    return x + 1 if tuple(p) == (3, 2) else x * p[0]
+
+
+def kept(x, p):
+    holder = {"size": p, "pair": (p, 1)}
+    return x * holder["size"][0] + holder["pair"][0][1]
+
+
+# A list is read by enumerate itself, which no guard of single items follows.
+@pytest.mark.parametrize("kind", [tuple, list, torch.Size], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "fn", [taken_apart, looped_over, counted_through, as_a_size, handed_on, compared_with_a_tuple, kept]
+)
+def test_numbers_in_a_sequence(fn, kind):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(3, 4)
+    for n in (2, 5, 4, 7, 3, 9):
+        p = kind((n, 2))
+        expected, got = fn(x, p), compiled(x, p)
+        torch.testing.assert_close(got, expected)
+        if fn is handed_on:
+            assert got[1] is p and got[2][0] is p
+    recompiles = 2 if fn is compared_with_a_tuple else 5 if (fn, kind) == (counted_through, list) else 1
+    assert torchbolt.stats()["recompiles"] == recompiles
+
+
+def test_numbers_in_nested_tuples_and_slices():
+    def fn(x, p, s):
+        (a, (b, c)), d = p
+        return x * a + b * c - d, x[s]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(30)
+    for n in (2, 5, 4, 7, 9):
+        p, s = ((n, (0.5, n + 1)), "text" and n * 0.5), slice(1, n)
+        torch.testing.assert_close(compiled(x, p, s), fn(x, p, s))
+    assert torchbolt.stats()["recompiles"] == 1
+
+
+def test_a_list_is_written_while_it_is_read():
+    def fn(x, p):
+        for a in p:
+            if a < 100:
+                p.append(a + 100)
+            x = x * a
+        return x
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4)
+    for n in (2, 5, 4, 7, 9, 3):
+        mine, theirs = [n, 1.5], [n, 1.5]
+        torch.testing.assert_close(compiled(x, mine), fn(x, theirs))
+        assert mine == theirs
+
+
+def test_a_loop_with_a_counter_after_the_end_of_a_region():
+    def fn(x, flags):
+        for i, flag in enumerate(flags):
+            x = x + i
+            if flag:
+                x = x.relu()
+        return x
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x, flags = torch.randn(4), torch.rand(24) < 0.5
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x, flags), fn(x, flags))
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+    assert torchbolt.stats()["recompiles"] <= 2
+
+
+def test_numbers_in_defaults_are_read_by_the_call():
+    """The tuple of defaults is guarded, not followed: binding arguments reads it."""
+
+    def fn(x, f):
+        return f(x)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4)
+    for n in (2, 5, 4, 7):
+
+        def scale(t, by=n):
+            return t * by
+
+        torch.testing.assert_close(compiled(x, scale), scale(x))

@@ -221,7 +221,7 @@ PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name,
   note_descriptor(found);
   if (found && PyDescr_IsData(found) && Py_TYPE(found)->tp_descr_get) {
     if (const PyMemberDef* member = object_member(found)) {
-      PyObject* value = world.field(object, member->offset, name);
+      PyObject* value = world.slot(object, member->offset, name);
       if (value) return Py_NewRef(value);
       if (member->type == T_OBJECT) Py_RETURN_NONE;
       return PyObject_GenericGetAttr(object, name);

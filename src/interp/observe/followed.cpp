@@ -32,7 +32,104 @@ PyObject* own_number(PyObject* number) {
   return copy;
 }
 
+namespace {
+
+/// Calls visit(part, where it lies) for each part of a tuple, list or slice.
+template <class Visit>
+void for_each_part(guard::SourceTree& tree, PyObject* whole, Source* source, Visit visit) {
+  if (PySlice_Check(whole)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(whole);
+    const std::pair<const char*, PyObject**> fields[] = {
+        {"start", &slice->start}, {"stop", &slice->stop}, {"step", &slice->step}};
+    for (const auto& [name, at] : fields) {
+      const auto offset = reinterpret_cast<char*>(at) - reinterpret_cast<char*>(slice);
+      PyRef text = PyRef::steal(PyUnicode_InternFromString(name));
+      visit(*at, tree.child(source, Access::field, text.get(), offset));
+    }
+    return;
+  }
+  const Access step = PyList_Check(whole) ? Access::list_item : Access::tuple_item;
+  for (Py_ssize_t i = 0; i < Py_SIZE(whole); ++i)
+    visit(PySequence_Fast_GET_ITEM(whole, i), tree.child(source, step, nullptr, i));
+}
+
+}  // namespace
+
+/// Does a number in this list, tuple or slice differ between calls?
+bool World::some_differ(PyObject* whole, Source* source) {
+  if (!hooks_.follows_numbers()) return false;
+  bool differs = false;
+  for_each_part(*tree, whole, source, [&](PyObject* part, Source* place) {
+    differs = differs || (is_number(part) ? hooks_.follows_number(part, *place, tree->root_names)
+                                          : guard::has_parts(part) && some_differ(part, place));
+  });
+  return differs;
+}
+
+/// Known from now on by its parts, each of which is guarded for itself.
+PyObject* World::make_twin(PyObject* whole, Source* source) {
+  source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(whole)));
+  if (!PySlice_Check(whole)) source->assume(Check::length, nullptr, Py_SIZE(whole));
+  std::vector<PyObject*> parts;  // held by what is known about them
+  for_each_part(*tree, whole, source,
+                [&](PyObject* part, Source* place) { parts.push_back(found(part, place)); });
+  if (PySlice_Check(whole)) return PySlice_New(parts[0], parts[1], parts[2]);
+  const bool list = PyList_Check(whole);
+  const auto size = static_cast<Py_ssize_t>(parts.size());
+  PyRef twin = PyRef::steal(list ? PyList_New(size) : PyTuple_New(size));
+  for (Py_ssize_t i = 0; twin && i < size; ++i) {
+    PyObject* part = Py_NewRef(parts[static_cast<size_t>(i)]);
+    list ? PyList_SET_ITEM(twin.get(), i, part) : PyTuple_SET_ITEM(twin.get(), i, part);
+  }
+  return twin && guard::is_torch_size(whole) ? guard::make_torch_size(twin.get()) : twin.release();
+}
+
+bool World::is_read_by_item(PyObject* sequence) {
+  if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return false;
+  const Known* known = find(sequence);
+  return known && !known->before && !known->read_whole && some_differ(sequence, known->source);
+}
+
+PyObject* World::with_followed(PyObject* sequence) {
+  if (!is_read_by_item(sequence)) return nullptr;
+  PyObject* twin = make_twin(sequence, find(sequence)->source);
+  if (!twin) PyErr_Clear();
+  return twin;
+}
+
+void World::loops_over(PyObject* iterator, PyObject* sequence) {
+  read_length(sequence);
+  loops_.emplace_back(PyRef::share(iterator), sequence);
+}
+
+PyObject* World::next_item(PyObject* iterator, bool* handled) {
+  const auto loop =
+      std::find_if(loops_.begin(), loops_.end(), [&](auto& each) { return each.first.get() == iterator; });
+  *handled = loop != loops_.end();
+  if (!*handled) return nullptr;
+  PyObject* sequence = loop->second;
+  const Py_ssize_t left = PyObject_LengthHint(iterator, -1);
+  PyRef item = PyRef::steal(Py_TYPE(iterator)->tp_iternext(iterator));
+  if (!item || left <= 0) return item.release();
+  PyObject* given = sequence_item(sequence, Py_SIZE(sequence) - left);
+  return given ? Py_NewRef(given) : item.release();
+}
+
 PyObject* World::found(PyObject* object, Source* source) {
+  if (guard::has_parts(object)) {
+    const auto twin = twins_.find(object);
+    if (twin != twins_.end()) {
+      Source* first = find(object)->source;
+      if (first != source) source->assume(Check::same_as, nullptr, 0, first);
+      return twin->second;
+    }
+    if (find(object) || !some_differ(object, source)) return reached(object, source), object;
+    PyObject* made = make_twin(object, source);
+    if (!made) return PyErr_Clear(), reached(object, source), object;
+    know(object, source);
+    originals_[made] = {PyRef::steal(made), PyRef::share(object)};
+    return twins_[object] = made;
+  }
   if (!is_number(object) || follows_number(object) ||
       !hooks_.follows_number(object, *source, tree->root_names))
     return reached(object, source), object;
@@ -50,18 +147,19 @@ PyObject* World::follow_leaf(PyObject* number, Source* source) {
   return follow_step(number, numbers.add({guard::NumberOp::source, tree->keep(source), {}, {}, {}}));
 }
 
-void World::carried(PyObject* object, Source* source) {
+PyObject* World::carried(PyObject* object, Source* source) {
   // Made by the run: operators and guards do not tell all that its class knows about it.
   if (guard::is_tensor(object) && guard::sees_operators(object))
     distrust("a tensor with __torch_dispatch__ crosses a region's end");
-  if (!is_number(object) || find(object)) return reached(object, source);
+  if (!is_number(object) || find(object)) return found(object, source);
   if (hooks_.follows_number(object, *source, tree->root_names)) {
     PyRef held = PyRef::steal(follow_leaf(Py_NewRef(object), source));
-    return;
+    return object;
   }
   source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(object)));
   know(object, source).lazy = true;
   lazy_.push_back(object);
+  return object;
 }
 
 bool World::is_scalar(PyObject* object) const { return object && (is_number(object) || late_.count(object)); }

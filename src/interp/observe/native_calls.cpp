@@ -86,6 +86,20 @@ void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& a
     world.about_to_write_item(container, PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)));
 }
 
+static bool names_keyword(PyObject* kwnames, const char* name) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), name) == 0) return true;
+  return false;
+}
+
+/// Does a list that this is given matter for its items only? Iterators go on reading it.
+static bool keeps_no_list(const CFunction& row, PyObject* callable) {
+  return row.kind == Kind::tensor ||
+         (row.kind == Kind::pure && (row.name.starts_with("builtins.") || row.name.starts_with("math."))) ||
+         callable == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
+         callable == reinterpret_cast<PyObject*>(&PyList_Type);
+}
+
 PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                  PyObject* kwnames) {
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
@@ -99,6 +113,18 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
   const CFunction& row = *native.row;
   PyObject* self = native.self;
+  std::vector<PyRef> followed;
+  std::vector<PyObject*> taken;
+  if (keeps_no_list(row, callable)) {
+    for (size_t i = 0; i < total; ++i) {
+      PyRef twin = PyRef::steal(world.with_followed(args[i]));
+      if (!twin) continue;
+      if (taken.empty()) taken.assign(args, args + total);
+      taken[i] = twin.get();
+      followed.push_back(std::move(twin));
+    }
+    if (!taken.empty()) args = taken.data();
+  }
   std::vector<PyObject*> all;  // with self first
   all.reserve(total + 1);
   if (self) all.push_back(self);
@@ -183,6 +209,13 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   mark(frame);
   PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row.name);
   if (result) note_given(frame, result);
+  // zeros(..., requires_grad=True): what is asked of the new tensor is no operator.
+  if (on && result && kwnames && row.kind == Kind::tensor && guard::is_tensor(result) &&
+      names_keyword(kwnames, "requires_grad") && guard::requires_grad(result) && !world.find(result) &&
+      !require_grad(frame, result, true)) {
+    if (PyErr_Occurred()) return Py_DECREF(result), nullptr;
+    end_here(frame, "calls " + row.name + " with requires_grad=True");
+  }
   if (result && world.follows() && row.kind == Kind::tensor) sizes_seen(row, all, result);
   if (on && result && row.kind == Kind::tensor && hooks_.wants_end() && !self &&
       late_operator(callable, all, kwnames, result, frame))

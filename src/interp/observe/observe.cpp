@@ -146,12 +146,23 @@ void for_each_slot(const Frame& innermost, Visit visit) {
   }
 }
 
+/// The user's own object in a slot again, where a copy stood for it; also in lists and tuples that the run
+/// made.
+void give_back(World& world, PyObject*& slot, int depth) {
+  if (is_number(slot) || guard::has_parts(slot))
+    if (PyObject* own = world.original(slot); own != slot) {
+      Py_SETREF(slot, Py_NewRef(own));
+      return;
+    }
+  if (depth == 0 || !world.has_copies() || world.find(slot)) return;
+  if (PyTuple_CheckExact(slot) || PyList_CheckExact(slot))
+    for (Py_ssize_t i = 0; i < Py_SIZE(slot); ++i)
+      give_back(world, PySequence_Fast_ITEMS(slot)[i], depth - 1);
+}
+
 /// The user's own numbers again, where copies stood for them.
-void give_numbers_back(const World& world, Ran& ran) {
-  auto back = [&](PyObject*& slot) {
-    if (!is_number(slot)) return;
-    if (PyObject* own = world.original(slot); own != slot) Py_SETREF(slot, Py_NewRef(own));
-  };
+void give_numbers_back(World& world, Ran& ran) {
+  auto back = [&](PyObject*& slot) { give_back(world, slot, 4); };
   if (ran.suspended) for_each_slot(*ran.suspended, back);
   if (ran.result) back(ran.result);
 }
@@ -278,10 +289,13 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
   own_numbers(world, innermost);
   for (PyObject* object : roots_of(innermost)) {
     guard::Source* root = world.tree->root(index++);
-    if (object)
-      world.carried(object, root);
-    else
+    if (!object) {
       root->assume(guard::Check::unbound);
+    } else if (PyObject* mine = world.carried(object, root); mine != object) {
+      for_each_slot(innermost, [&](PyObject*& slot) {
+        if (slot == object) Py_SETREF(slot, Py_NewRef(mine));
+      });
+    }
   }
   // What a frame reads without asking: its function's globals, defaults and cells.
   for (const Frame* frame : frames_of(innermost)) {

@@ -297,13 +297,15 @@ Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
 }
 
 PyObject* Recording::get_iter(Frame& frame, PyObject* object) {
+  const bool by_item = on && world.is_read_by_item(object);
   if (on) {
     world.use_scalar(object);
     note_special(object, names_of.iter_);
-    touch(frame, object);
+    if (!by_item) touch(frame, object);
     mark(frame);
   }
   PyObject* iterator = Semantics::get_iter(frame, object);
+  if (by_item && iterator) world.loops_over(iterator, object);
   end_if_wanted(frame);
   return iterator;
 }
@@ -324,11 +326,16 @@ PyObject* Recording::iter_next(Frame& frame, PyObject* iterator) {
     note_special(iterator, names_of.next_);
     if (is_outside(iterator) && !interp::is_python_class(Py_TYPE(iterator)))
       end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
+    bool handled = false;
+    PyObject* item = on ? world.next_item(iterator, &handled) : nullptr;
+    if (handled) return item;
   }
   return Semantics::iter_next(frame, iterator);
 }
 
 int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) {
+  if (PyRef followed = PyRef::steal(on ? world.with_followed(sequence) : nullptr))
+    return Semantics::unpack_sequence(frame, followed.get(), n, out);
   if (on) {
     world.use_scalar(sequence);
     note_special(sequence, names_of.iter_);
@@ -341,6 +348,8 @@ int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject
 }
 
 int Recording::unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) {
+  if (PyRef followed = PyRef::steal(on ? world.with_followed(sequence) : nullptr))
+    return Semantics::unpack_ex(frame, followed.get(), before, after, out);
   if (on) {
     world.use_scalar(sequence);
     note_special(sequence, names_of.iter_);
@@ -358,9 +367,10 @@ int Recording::list_append(Frame& frame, PyObject* list, PyObject* value) {
 }
 
 int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
-  if (on) touch(frame, iterable);
+  PyRef followed = PyRef::steal(on ? world.with_followed(iterable) : nullptr);
+  if (on && !followed) touch(frame, iterable);
   if (on) world.about_to_write(list, true);
-  return Semantics::list_extend(frame, list, iterable);
+  return Semantics::list_extend(frame, list, followed ? followed.get() : iterable);
 }
 
 int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
@@ -395,6 +405,8 @@ PyObject* Recording::list_to_tuple(Frame& frame, PyObject* list) {
 }
 
 PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* iterable) {
+  if (PyRef followed = PyRef::steal(on ? world.with_followed(iterable) : nullptr))
+    return Semantics::star_args(frame, callable, followed.get());
   if (on) touch(frame, iterable);
   return Semantics::star_args(frame, callable, iterable);
 }

@@ -142,6 +142,8 @@ int Rebuilder::value(PyObject* object) {
   // What C code was given to call us back with is a matter of this run.
   if (PyObject* function = interp::interpreted_function_target(object))
     return made_[object] = value(function);
+  if (PyObject* own = guard::has_parts(object) ? world_.original(object) : object; own != object)
+    return made_[object] = value(own);
   if (const Late* late = world_.late(object)) return made_[object] = late_value(*late);
   if (is_number(object) && world_.follows_number(object))
     return made_[object] = add(Make::number, nullptr, world_.step_of(object));

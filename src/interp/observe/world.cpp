@@ -266,14 +266,27 @@ PyObject* World::cell_get(PyObject* cell) {
 
 PyObject* World::field(PyObject* object, Py_ssize_t offset, PyObject* name) {
   PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+  if (Source* place = field_place(object, offset, name))
+    value ? reached(value, place) : place->assume(Check::unbound);
+  return value;
+}
+
+PyObject* World::slot(PyObject* object, Py_ssize_t offset, PyObject* name) {
+  PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+  if (Source* place = field_place(object, offset, name)) {
+    if (value) return found(value, place);
+    place->assume(Check::unbound);
+  }
+  return value;
+}
+
+/// Null: nothing is to be guarded there.
+Source* World::field_place(PyObject* object, Py_ssize_t offset, PyObject* name) {
   Source* owner = source_for(object);
-  if (!owner) return value;
+  if (!owner) return nullptr;
   for (const WrittenField& written : written_fields)
-    if (written.object.get() == object && written.offset == offset) return value;
-  Source* place = tree->child(owner, Access::field, name, offset);
-  if (value) return found(value, place);
-  place->assume(Check::unbound);
-  return nullptr;
+    if (written.object.get() == object && written.offset == offset) return nullptr;
+  return tree->child(owner, Access::field, name, offset);
 }
 
 PyObject* World::tensor_grad(PyObject* tensor) {

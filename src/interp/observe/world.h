@@ -100,13 +100,24 @@ class World {
   /// `object` was found at `source`: guards it, remembers it.
   void reached(PyObject* object, Source* source);
   /// The same for a reader that goes on with what this returns (borrowed): where a number differs between
-  /// calls, a copy that can be followed.
+  /// calls, a copy that can be followed; where some in a tuple or slice do, one that holds such copies.
   PyObject* found(PyObject* object, Source* source);
+  /// A list or tuple from outside, some of whose numbers differ between calls: does the reader of single
+  /// items go on with what sequence_item gives for them?
+  bool is_read_by_item(PyObject* sequence);
+  /// Such a one for a reader that takes it whole, and keeps nothing of it; new. Null: it is none.
+  PyObject* with_followed(PyObject* sequence);
+  /// `iterator` is about to go through such a one, `sequence`.
+  void loops_over(PyObject* iterator, PyObject* sequence);
+  /// Takes the next item of the iterator. Null without an exception, and `handled` false: it is not one of
+  /// those.
+  PyObject* next_item(PyObject* iterator, bool* handled);
 
   /// The same for what lies in the frames where a region begins. A number there that is only carried along
   /// (the time since when, a running sum of losses) must not tie the region to its value: it is guarded when
   /// it is used. The object must be nobody else's: see own_number.
-  void carried(PyObject* object, Source* source);
+  /// Returns what is to lie there (borrowed), as found does.
+  PyObject* carried(PyObject* object, Source* source);
   /// The value of `object` is read, and of every number that can be reached from it.
   void use(PyObject* object);
   /// The same where only numbers and texts are read, not what they are found in.
@@ -122,6 +133,7 @@ class World {
   void stands_for(PyObject* mine, PyObject* number);
   /// The object that eager has in the place of a number; borrowed.
   PyObject* original(PyObject* number) const;
+  bool has_copies() const { return !twins_.empty(); }
 
   // -- Late texts and tensors (late.cpp)
   // ----------------------------------------------------------------------------------------------------
@@ -203,6 +215,8 @@ class World {
   PyObject* sequence_item(PyObject* sequence, Py_ssize_t index);
   PyObject* cell_get(PyObject* cell);
   PyObject* field(PyObject* object, Py_ssize_t offset, PyObject* name);
+  /// The same for a reader that goes on with what this returns.
+  PyObject* slot(PyObject* object, Py_ssize_t offset, PyObject* name);
   PyObject* tensor_grad(PyObject* tensor);
   PyObject* context_value(PyObject* variable);
   /// What an import gave; null: it raised. A module that is loaded stays what it is in sys.modules; loading
@@ -318,8 +332,13 @@ class World {
   bool open_lent_ = false;  ///< since asked_open
   std::unordered_map<PyObject*, Followed> followed_;
   std::unordered_map<const Source*, PyObject*> leaves_;  ///< numbers found there, held by followed_
-  std::vector<PyObject*> lazy_;                          ///< those not used so far
-  std::unordered_set<PyObject*> identified_;             ///< known objects that were told apart by identity
+  Source* field_place(PyObject* object, Py_ssize_t offset, PyObject* name);
+  bool some_differ(PyObject* whole, Source* source);
+  PyObject* make_twin(PyObject* whole, Source* source);
+  std::unordered_map<PyObject*, PyObject*> twins_;  ///< of tuples and slices, held by originals_
+  std::vector<std::pair<PyRef, PyObject*>> loops_;  ///< iterators; the sequences, which are known
+  std::vector<PyObject*> lazy_;                     ///< those not used so far
+  std::unordered_set<PyObject*> identified_;        ///< known objects that were told apart by identity
   std::vector<Identity> identities_;
 };
 
