@@ -36,14 +36,17 @@ Flow flow_of(const Instr& instr, int pc) {
   return flow;
 }
 
-/// Code that looks at its own locals by name reads them all.
-bool asks_for_locals(PyCodeObject* code) {
+bool names_any_of(PyCodeObject* code, std::initializer_list<std::string_view> names) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
     const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
-    if (name && is_any_of(name, {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"}))
-      return true;
+    if (name && is_any_of(name, names)) return true;
   }
   return false;
+}
+
+/// Code that looks at its own locals by name reads them all.
+bool asks_for_locals(PyCodeObject* code) {
+  return names_any_of(code, {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"});
 }
 
 // co_localspluskinds; CPython keeps the names internal.
@@ -97,6 +100,7 @@ Set find_live(PyCodeObject* code, const Code& prepared, int pc, bool after) {
     }
   }
   Set live = after ? out_of(pc) : in[static_cast<size_t>(pc)];
+  if (slots > 0 && names_any_of(code, {"super"})) live[0] = true;  // super() looks there
   for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(code->co_localspluskinds); ++i)
     if (PyBytes_AS_STRING(code->co_localspluskinds)[i] & (kCell | kFree)) live[static_cast<size_t>(i)] = true;
   return live;

@@ -70,6 +70,10 @@ bool is_helper(PyCodeObject* code) {
 }
 
 _PyFrameEvalFunction below_us = _PyEval_EvalFrameDefault;
+/// Who came after us and calls us from there (torch.compile, within what is recorded). To go on top of it again
+/// would be a circle.
+_PyFrameEvalFunction above_us = nullptr;
+bool in_chain = false;
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   if (!watched || is_helper(frame->f_code) || only_makes_generator(frame) ||
@@ -98,21 +102,26 @@ NativeWatch::NativeWatch(const RecorderHooks& hooks, std::function<void(const st
 void NativeWatch::install() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   const _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-  ++watches;
-  if (now != watching_eval) {
+  if (now != watching_eval && watches > 0 && now != below_us) above_us = now;
+  if (now != watching_eval && !(in_chain && now == above_us)) {
     below_us = now;
     _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
   }
+  in_chain = true;
+  ++watches;
   outer_ = watched;
   watched = this;
 }
 
 NativeWatch::~NativeWatch() {
   watched = outer_;
-  // Whoever came in between (torch.compile) takes itself away again.
+  if (--watches > 0) return;
+  // Whoever came in between takes itself away again, and puts us back.
   PyInterpreterState* interpreter = PyInterpreterState_Get();
-  if (--watches == 0 && _PyInterpreterState_GetEvalFrameFunc(interpreter) == watching_eval)
-    _PyInterpreterState_SetEvalFrameFunc(interpreter, below_us);
+  const _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  in_chain = now != watching_eval && now != below_us;
+  above_us = in_chain ? now : nullptr;
+  if (now == watching_eval) _PyInterpreterState_SetEvalFrameFunc(interpreter, below_us);
 }
 
 void NativeWatch::entered(PyCodeObject* code) {
