@@ -86,9 +86,20 @@ std::optional<GemmKernel> linear_of(const loops::Call& call) {
   return gemm;
 }
 
+/// The stride of a dimension of size 1 means nothing, and may be an expression of other sizes: that of the
+/// dense channels-last tensor instead.
+Type with_known_strides(Type x) {
+  Sym dense = x.sizes[1];
+  for (size_t d = x.sizes.size(); d-- > 2;) {
+    if (x.sizes[d].is_const(1) && !x.strides[d].is_const()) x.strides[d] = dense;
+    dense *= x.sizes[d];
+  }
+  return x;
+}
+
 /// A convolution over one or two spatial dimensions; one is an image of height 1.
 std::optional<ConvKernel> conv_of(const loops::Call& call) {
-  const Type& x = call.operands[0];
+  const Type x = with_known_strides(call.operands[0]);
   const Type& w = call.operands[1];
   const size_t spatial = x.sizes.size() - 2;
   if (x.rank() < 3 || x.rank() > 4 || call.node.attr<bool>("transposed")) return std::nullopt;
@@ -248,6 +259,7 @@ bool accepts_epilogue(const loops::Call& call, const Kernel& epilogue) {
   c->epilogue = epilogue;
   const uint32_t column = 1u << (epilogue.dims.size() - 1);
   const bool stores_columns =
+      epilogue.dims.back().size.is_const(1) ||
       std::all_of(epilogue.stores.begin(), epilogue.stores.end(),
                   [&](const loops::Store& s) { return (epilogue.varies(s.index) & column) != 0; });
   // A check needs an address to report to, which contractions are not given.
