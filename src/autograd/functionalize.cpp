@@ -561,10 +561,12 @@ class Functionalizer {
 
     std::vector<Type> types;
     std::vector<TensorId> fresh;  // results that become values of this node
-    for (TensorId id : results(e)) {
-      if (id < 0) throw_unsupported(c10::toString(e.op.operator_name()), " returned an undefined tensor");
+    const std::vector<TensorId> given = results(e);
+    for (size_t i = 0; i < given.size(); ++i) {
+      const TensorId id = given[i];
+      if (id < 0) continue;  // no tensor at all (weights that nobody asked an attention for)
       const auto& shown = tape_.tensors[id].sizes;
-      if (!state_[id].sized) set_sizes(id, known ? (*known)[fresh.size()] : Syms(shown.begin(), shown.end()));
+      if (!state_[id].sized) set_sizes(id, known ? (*known)[i] : Syms(shown.begin(), shown.end()));
       types.push_back(type_of(id));
       fresh.push_back(id);
       if (operand_storages.count(tape_.tensors[id].storage)) x.clone_results = true;

@@ -217,7 +217,9 @@ c10::IValue argument(const record::Arg& arg, const Tensors& operands, bool copy)
 }
 
 void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
-  auto add = [&](const at::Tensor& t) { out.push_back(clone ? t.clone(at::MemoryFormat::Contiguous) : t); };
+  auto add = [&](const at::Tensor& t) {
+    if (t.defined()) out.push_back(clone ? t.clone(at::MemoryFormat::Contiguous) : t);
+  };
   if (v.isTensor())
     add(v.toTensor());
   else if (v.isTensorList())
