@@ -297,6 +297,18 @@ void TensorTable::ignore_gradients() {
 
 void TensorTable::fix_offsets() { data_->fixed_offsets = true; }
 
+void TensorTable::forget_sharing(const std::vector<bool>& matters) {
+  std::erase_if(data_->sharing, [&](int slot) {
+    Facts& facts = data_->facts[static_cast<size_t>(slot)];
+    if (matters[static_cast<size_t>(slot)] || matters[static_cast<size_t>(facts.shares_with)]) return false;
+    facts.shares_with = -1;
+    facts.distance = 0;
+    return true;
+  });
+}
+
+bool TensorTable::any_share() const { return !data_->sharing.empty(); }
+
 size_t TensorTable::size() const { return data_->facts.size(); }
 
 int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** impls) const {

@@ -65,6 +65,10 @@ class TensorTable {
   void ignore_gradients();
   /// Somebody asked where in its storage a tensor begins.
   void fix_offsets();
+  /// Whether two share their memory, and where in it they lie, is of no interest if neither slot is among
+  /// these.
+  void forget_sharing(const std::vector<bool>& matters);
+  bool any_share() const;
   /// Those that may be freed at all.
   bool is_dense(int slot) const;
   /// Where `tensor` differs from the one recorded, a bit for each dimension, if sizes (and strides that

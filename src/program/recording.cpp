@@ -180,6 +180,24 @@ class Bridge final : public observe::RecorderHooks {
     return std::any_of(entries.begin(), entries.end(), [](const record::Entry& e) { return e.grad_mode; });
   }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
+  std::vector<bool> memory_matters(size_t slots) override {
+    const record::Tape& tape = recorder.tape();
+    std::unordered_set<int> storages;
+    auto add = [&](record::TensorId id) {
+      if (id >= 0) storages.insert(tape.tensors[static_cast<size_t>(id)].storage);
+    };
+    for (const record::Entry& e : tape.entries)
+      for (int written : record::written_arguments(e))
+        for (record::TensorId id : e.args[static_cast<size_t>(written)].tensors) add(id);
+    for (record::TensorId id : wanted) add(id);
+    std::vector<bool> matters(slots, false);
+    for (record::TensorId id : tape.inputs) {
+      const record::TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+      const int slot = slot_of(recorder.inputs()[static_cast<size_t>(info.input)]);
+      if (slot >= 0 && storages.count(info.storage)) matters[static_cast<size_t>(slot)] = true;
+    }
+    return matters;
+  }
 
   int slot_of(const at::Tensor& t) const {
     const int* slot = slots_.find(t.unsafeGetTensorImpl());

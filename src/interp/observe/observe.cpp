@@ -220,7 +220,10 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     step.kind = output;
   }
   observation->unsound = world.unsound;
-  if (world.asked_offsets || hooks.placed()) world.tensors.fix_offsets();
+  if (world.asked_offsets || hooks.placed())
+    world.tensors.fix_offsets();
+  else if (world.tensors.any_share())
+    world.tensors.forget_sharing(hooks.memory_matters(world.tensors.size()));
   if (!world.asked_gradients && !hooks.differentiates()) world.tensors.ignore_gradients();
   world.keep_apart();
   observation->guards =
