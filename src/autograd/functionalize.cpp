@@ -9,6 +9,7 @@
 
 #include "autograd/extern_sizes.h"
 #include "autograd/lowering.h"
+#include "autograd/probe.h"
 #include "record/convert.h"
 #include "support/error.h"
 
@@ -405,6 +406,53 @@ class Functionalizer {
     lower_extern(e);
   }
 
+  /// What the row makes of the call. Nothing: it stays one call of ATen, also where the row must know a size
+  /// and that call need not. (Of two sizes that must agree there is nothing to gain.)
+  std::vector<Value*> built(const Entry& e, const Lowering& row, Call& c) {
+    try {
+      return row.build(c);
+    } catch (const SizeDemand& demand) {
+      if (demand.equal || sizes_.asks_early(demand) || is_view(e) || !probed(e)) throw;
+      return {};
+    }
+  }
+
+  /// Do its results lie in what it was given?
+  bool is_view(const Entry& e) const {
+    for (TensorId r : results(e))
+      for (const Arg& a : e.args)
+        for (TensorId id : a.tensors)
+          if (r >= 0 && id >= 0 && tape_.tensors[r].storage == tape_.tensors[id].storage) return true;
+    return false;
+  }
+
+  /// Sizes of the results of a call of ATen that has no rule.
+  const std::optional<std::vector<Syms>>& probed(const Entry& e) {
+    auto resolve = [&](Sym s) { return sizes_.resolve(s); };
+    auto sizes_of = [&](TensorId id) { return read(id)->type.sizes; };
+    std::string key = std::to_string(&e - tape_.entries.data());
+    for (const Arg& a : e.args) {
+      for (TensorId id : a.tensors)
+        if (id >= 0)
+          for (Sym s : sizes_of(id)) key += ' ' + s.str();
+      for (Sym s : a.syms) key += ' ' + resolve(s).str();
+    }
+    auto [at, fresh] = sizes_.probed.try_emplace(std::move(key));  // lowering begins anew for each demand
+    if (fresh) at->second = probe_sizes({e, tape_, sizes_of, resolve, [&](Sym s) { return sizes_.hint(s); }});
+    return at->second;
+  }
+
+  /// Numbers that ATen is given when the program runs: whole ones that guards know.
+  void resolve_numbers(ExternCall& x) {
+    for (Arg& a : x.args) {
+      for (Sym& s : a.syms) s = sizes_.resolve(s);
+      if (all_known({a.syms.begin(), a.syms.end()})) a.syms.clear();  // they are what was recorded
+      const bool given = a.kind == Arg::Kind::Value && (a.value.isInt() || a.value.isIntList());
+      for (Sym s : a.syms)
+        if (!given || sizes_.asks_early(SizeDemand(s))) s.value();  // demands it
+    }
+  }
+
   // Also of what gives and writes nothing: it is there to raise (_assert_async).
   static bool has_effects(const Entry& e) {
     return (e.results.empty() && written_arguments(e).empty()) || e.op.schema().name().find("aten::") != 0 ||
@@ -454,7 +502,7 @@ class Functionalizer {
       }
       return true;
     }
-    auto values = row.build(c);
+    auto values = built(e, row, c);
     if (values.empty()) return false;
     BOLT_CHECK(values.size() == ids.size(), "the row of ", c.name(), " gave ", values.size(),
                " results, not ", ids.size());
@@ -517,7 +565,7 @@ class Functionalizer {
     if (ids.size() != 1 || ids[0] != self) return false;  // changed its own geometry (unsqueeze_)
     if (!compilable(e, tape_)) return false;
     Call c = call(e);
-    auto values = row.build(c);
+    auto values = built(e, row, c);
     if (values.size() != 1) return false;
     write(self, fitted(values[0], self));
     return true;
@@ -539,12 +587,13 @@ class Functionalizer {
     if (e.op.hasTag(at::Tag::inplace_view))
       throw_unsupported(c10::toString(e.op.operator_name()), " of a tensor that is not lowered");
     const Call c = call(e);
-    c.demand_numbers();
+    ExternCall x{e.op, e.args, written_arguments(e), false};
+    resolve_numbers(x);
     const bool is_static = c.is_static();
     std::optional<std::vector<Syms>> known;
     if (!is_static) known = extern_sizes(c);
+    if (!is_static && !known) known = probed(e);
     if (!is_static && !known) c.static_sizes();  // demands them
-    ExternCall x{e.op, e.args, written_arguments(e), false};
     std::vector<Value*> operands;
     for (Arg& a : x.args)
       for (TensorId& id : a.tensors) {

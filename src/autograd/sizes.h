@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -46,6 +47,9 @@ class Sizes {
   /// numbers that do, and their values.
   Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
         const std::vector<NumberSymbol>& numbers, std::vector<SizeFact> recorded);
+
+  /// What probe_sizes found, by call and what it was given: lowering begins anew for each demand.
+  std::unordered_map<std::string, std::optional<std::vector<Syms>>> probed;
 
   bool any() const { return !symbols_.empty(); }
   /// Sizes of a tape input.

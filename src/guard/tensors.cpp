@@ -219,6 +219,10 @@ bool sees_operators(PyObject* tensor) { return tensor_impl(tensor)->is_python_di
 int64_t size_of(const c10::TensorImpl& tensor, int dim) { return tensor.size(dim); }
 
 int rank_of(const c10::TensorImpl& tensor) { return static_cast<int>(tensor.dim()); }
+bool is_mask(const c10::TensorImpl& tensor) {
+  return tensor.dtype() == caffe2::TypeMeta::Make<bool>() ||
+         tensor.dtype() == caffe2::TypeMeta::Make<uint8_t>();
+}
 
 PyObject* make_torch_size(PyObject* sizes) {
   return PyObject_CallOneArg(reinterpret_cast<PyObject*>(&THPSizeType), sizes);

@@ -30,6 +30,8 @@ const void* impl_slot(PyObject* tensor);
 /// Its class has a __torch_dispatch__: Python code runs for every operator.
 bool sees_operators(PyObject* tensor);
 int64_t size_of(const c10::TensorImpl& tensor, int dim);
+/// Of bool or bytes: an index with it selects by dimensions of its own.
+bool is_mask(const c10::TensorImpl& tensor);
 int rank_of(const c10::TensorImpl& tensor);
 /// torch.Size of a tuple of ints, which stay the objects they are. New.
 PyObject* make_torch_size(PyObject* sizes);

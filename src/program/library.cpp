@@ -234,11 +234,21 @@ LibraryFn find_library(const graph::Node& node) {
   throw Error(ErrorKind::Internal, detail::concat("no library function for ", graph::op_info(node.op).name));
 }
 
-std::vector<at::Tensor> run_extern(const autograd::ExternCall& call,
-                                   const std::vector<at::Tensor>& operands) {
+std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::vector<at::Tensor>& operands,
+                                   const std::vector<int64_t>& numbers) {
   torch::jit::Stack stack;
   std::vector<c10::IValue> written;
+  auto number = numbers.begin();
   for (size_t i = 0; i < call.args.size(); ++i) {
+    if (const auto count = static_cast<int64_t>(call.args[i].syms.size()); count > 0) {
+      BOLT_CHECK(numbers.end() - number >= count, "a call of ATen has symbols that nobody gave values");
+      if (call.args[i].value.isInt())
+        stack.emplace_back(*number);
+      else
+        stack.emplace_back(std::vector<int64_t>(number, number + count));
+      number += count;
+      continue;
+    }
     bool copy =
         std::find(call.written.begin(), call.written.end(), static_cast<int>(i)) != call.written.end();
     stack.push_back(argument(call.args[i], operands, copy));

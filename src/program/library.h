@@ -21,6 +21,8 @@ using LibraryFn = std::vector<at::Tensor> (*)(const graph::Node& node,
 /// The function for a node, chosen once when the program is built.
 LibraryFn find_library(const graph::Node& node);
 
-std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::vector<at::Tensor>& operands);
+/// `numbers`: the values of all symbols among the arguments, in order.
+std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::vector<at::Tensor>& operands,
+                                   const std::vector<int64_t>& numbers = {});
 
 }  // namespace bolt::program

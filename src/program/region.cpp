@@ -80,6 +80,9 @@ std::shared_ptr<const Region::Shapes> Region::shapes_for(Ints sizes) {
         step.work = value(p.kernel->work);
         step.second_work = p.kernel->second_fn ? value(p.kernel->second_work) : 0;
         step.syms = value(kernel.symbols);
+      } else if (p.call) {
+        for (const record::Arg& a : p.call->args)
+          for (Sym s : a.syms) step.syms.push_back(value(s));
       }
       made->steps.push_back(std::move(step));
     }
@@ -256,7 +259,10 @@ void Region::find_shaping_symbols() {
   add({plan_.arena_bytes});
   for (const auto* list : {&fold_steps_, &steps_})
     for (const PreparedStep& p : *list)
-      if (p.kernel) add({p.kernel->work, p.kernel->second_work});
+      if (p.kernel)
+        add({p.kernel->work, p.kernel->second_work});
+      else if (p.call)
+        for (const record::Arg& a : p.call->args) add({a.syms.begin(), a.syms.end()});
   for (const autograd::SizeSymbol& s : symbols_)
     shaping_.push_back(std::find(found.begin(), found.end(), s.symbol) != found.end());
   for (auto* list : {&fold_steps_, &steps_})

@@ -182,7 +182,8 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     case StepKind::Extern: {
       c.operands.clear();
       for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
-      auto results = p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands);
+      const Ints& numbers = c.shapes->steps[static_cast<size_t>(p.shape)].syms;
+      auto results = p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands, numbers);
       for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i) {
         auto& slot = c.slots[s.buffers[s.operand_count + i]];
         const PlanBuffer& b = plan_.buffers[s.buffers[s.operand_count + i]];

@@ -19,6 +19,8 @@ torch.manual_seed(0)
 LINEAR = nn.Linear(16, 24).eval()
 NORM = nn.LayerNorm(24).eval()
 TABLE = nn.Embedding(40, 16).eval()
+LSTM = nn.LSTM(16, 8, batch_first=True).eval()
+ATTENTION = nn.MultiheadAttention(16, 2, batch_first=True).eval()
 
 # Batch and length differ at the second call, so that both are symbols from then on.
 SIZES = [(2, 8), (3, 9), (5, 12), (4, 6), (7, 10), (9, 9), (2, 8), (6, 7)]
@@ -129,7 +131,77 @@ def looked_up(x):
     return TABLE(torch.arange(x.size(1)) % 40) + x
 
 
+def resampled(x):
+    y = x[:, None]
+    return (
+        F.interpolate(y, scale_factor=2.0),
+        F.interpolate(y, size=(7, 5), mode="bilinear"),
+        F.interpolate(y, scale_factor=2, mode="bicubic"),
+        F.interpolate(y[..., :3, :3], size=y.shape[2:], mode="bilinear", align_corners=True),
+        F.grid_sample(y, torch.zeros(x.shape[0], 4, 4, 2) + 0.3, align_corners=False),
+    )
+
+
+def pooled(x):
+    y = x[:, None]
+    return (
+        F.max_pool2d(y, 2, 2, ceil_mode=True),
+        F.avg_pool2d(y, 3, 2, 1, ceil_mode=True),
+        F.adaptive_max_pool2d(y, 2),
+        F.unfold(y, 2, padding=1),
+        F.lp_pool2d(y, 2, 2),
+    )
+
+
+def padded_otherwise(x):
+    return tuple(F.pad(x, (1, 2, 1, 1), mode=mode) for mode in ("reflect", "replicate", "circular"))
+
+
+def moved(x):
+    return x.roll(1, 1), x.rot90(1, (1, 2)), x.tile(2), torch.pixel_shuffle(x.repeat(1, 4, 1)[:, :, None].mT, 1)
+
+
+def contracted(x):
+    return (
+        torch.einsum("bik,bjk->bij", x, x),
+        torch.tensordot(x, x, dims=([2], [2])),
+        torch.cdist(x, x),
+        torch.kron(x[0], x[1]),
+    )
+
+
+def measured(x):
+    return (
+        F.cosine_similarity(x, x * 2 + 1, dim=2),
+        x.kthvalue(2, 1)[0],
+        x.quantile(0.5, dim=1),
+        torch.trapezoid(x, dim=1),
+        torch.cov(x[0]),
+    )
+
+
+def transformed(x):
+    return torch.fft.rfft(x, dim=1).abs(), torch.fft.irfft(torch.fft.rfft(x, dim=1), n=x.shape[1], dim=1)
+
+
+def made_of_sizes(x):
+    return torch.eye(x.shape[1]) @ x, torch.block_diag(x[0], x[1]), torch.outer(x[0, :, 0], x[1, :, 0])
+
+
+def recurrent(x):
+    return LSTM(x)[0], ATTENTION(x, x, x)[0]
+
+
 ONE_PROGRAM = [
+    resampled,
+    pooled,
+    padded_otherwise,
+    moved,
+    contracted,
+    measured,
+    transformed,
+    made_of_sizes,
+    recurrent,
     pointwise,
     linear,
     norm,

@@ -39,7 +39,8 @@ constexpr ControlRow kControls[] = {
     // torch's own functions that torch.compile shall not look into: what matters is the function inside.
     {"torch._compile", "_disable_dynamo.<locals>.inner", Control::substituted},
     // A function that a library has compiled with torch.compile is recorded as what it was.
-    {"torch._dynamo.eval_frame", "_TorchDynamoContext.__call__.<locals>.compile_wrapper", Control::substituted},
+    {"torch._dynamo.eval_frame", "_TorchDynamoContext.__call__.<locals>.compile_wrapper",
+     Control::substituted},
     {"torch._dynamo.decorators", "mark_static", Control::ignored},
     // The state of random numbers is nothing that operators are seen to change.
     {"torch.random", "manual_seed", Control::apart},

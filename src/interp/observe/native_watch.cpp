@@ -70,8 +70,8 @@ bool is_helper(PyCodeObject* code) {
 }
 
 _PyFrameEvalFunction below_us = _PyEval_EvalFrameDefault;
-/// Who came after us and calls us from there (torch.compile, within what is recorded). To go on top of it again
-/// would be a circle.
+/// Who came after us and calls us from there (torch.compile, within what is recorded). To go on top of it
+/// again would be a circle.
 _PyFrameEvalFunction above_us = nullptr;
 bool in_chain = false;
 

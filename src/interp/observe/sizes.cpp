@@ -8,20 +8,48 @@
 
 namespace bolt::observe {
 
+namespace {
+
+/// Dimensions that a part of an index is about; -1: that is not known.
+int dims_of(PyObject* part) {
+  if (part == Py_None || PyBool_Check(part) || part == Py_Ellipsis) return 0;
+  if (PySlice_Check(part) || PyLong_CheckExact(part)) return 1;
+  if (!guard::is_tensor(part)) return -1;
+  const bool mask = guard::is_mask(*guard::tensor_impl(part));
+  return mask ? guard::rank_of(*guard::tensor_impl(part)) : 1;
+}
+
+}  // namespace
+
 /// x[:8] of a tensor that is no longer than 8 is the tensor itself, and no operator tells.
 void Recording::note_slices(PyObject* tensor, PyObject* key) {
   const bool many = PyTuple_Check(key);
-  for (Py_ssize_t i = 0; i < (many ? PyTuple_GET_SIZE(key) : 1); ++i) {
-    PyObject* part = many ? PyTuple_GET_ITEM(key, i) : key;
+  const Py_ssize_t parts = many ? PyTuple_GET_SIZE(key) : 1;
+  auto part_at = [&](Py_ssize_t i) { return many ? PyTuple_GET_ITEM(key, i) : key; };
+  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
+  const int rank = guard::rank_of(impl);
+  int left = rank;  // dimensions that no part is about: the ellipsis stands for them
+  bool understood = true;
+  for (Py_ssize_t i = 0; i < parts; ++i) {
+    const int dims = dims_of(part_at(i));
+    understood = understood && dims >= 0;
+    left -= dims;
+  }
+  int at = 0;
+  for (Py_ssize_t i = 0; i < parts; ++i) {
+    PyObject* part = part_at(i);
+    const int dim = at;
+    at += part == Py_Ellipsis ? left : dims_of(part);
     if (!PySlice_Check(part)) continue;
     PyObject* stop = reinterpret_cast<PySliceObject*>(part)->stop;
     if (!PyLong_CheckExact(stop) || world.followed(stop)) continue;
     int overflow = 0;
     const int64_t end = PyLong_AsLongLongAndOverflow(stop, &overflow);  // beyond that: -1
-    const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
-    for (int d = 0; end >= 0 && d < guard::rank_of(impl); ++d)  // which dimension it cuts is not looked for
+    for (int d = 0; end >= 0 && d < rank; ++d) {
+      if (understood && left >= 0 && d != dim) continue;
       if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
         world.notes->answered(size, Relation::le, end, guard::size_of(impl, d) <= end);
+    }
   }
 }
 

@@ -1,0 +1,360 @@
+// autograd/probe.cpp: see probe.h.
+#include "autograd/probe.h"
+
+#include <ATen/Context.h>
+#include <ATen/ScalarOps.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Scalar.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <numeric>
+
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::Arg;
+using record::TensorId;
+using Values = std::vector<int64_t>;               // of the symbols
+using Shapes = std::vector<std::vector<int64_t>>;  // of the results
+
+/// More than this on the CPU would be felt.
+using Clock = std::chrono::steady_clock;
+constexpr int64_t kMostElements = 1 << 18;
+constexpr Clock::duration kMostTime = std::chrono::milliseconds(100);
+
+/// Operators that warn have warned the user, when they were recorded.
+class Silent final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+/// Puts the default generator back: nobody asked for these numbers.
+class Undrawn {
+ public:
+  Undrawn() : generator_(at::globalContext().defaultGenerator(c10::kCPU)) {
+    std::lock_guard lock(generator_.mutex());
+    before_ = generator_.get_state();
+  }
+  ~Undrawn() {
+    std::lock_guard lock(generator_.mutex());
+    generator_.set_state(before_);
+  }
+  Undrawn(const Undrawn&) = delete;
+  Undrawn& operator=(const Undrawn&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor before_;
+};
+
+class Prober {
+ public:
+  explicit Prober(const Probed& call) : call_(call) {
+    for (const Arg& a : call.entry.args) {
+      for (TensorId id : a.tensors)
+        if (id >= 0) given_.push_back(call.sizes(id));
+      Syms numbers;
+      for (Sym s : a.syms) numbers.push_back(call.resolve(s));
+      given_.push_back(std::move(numbers));
+    }
+    for (const Syms& sizes : given_)
+      for (Sym s : sizes) collect_symbols(s, &symbols_);
+  }
+
+  std::optional<std::vector<Syms>> run() {
+    if (symbols_.empty() || symbols_.size() > kMostSymbols || !can_be_tried()) return std::nullopt;
+    for (Sym s : symbols_) recorded_.push_back(call_.hint(s));
+    samples_ = {{recorded_, recorded_shapes()}};
+    const bool sampled = sample(c10::kCPU) || sample(c10::kMeta);
+    return sampled ? fit() : std::nullopt;
+  }
+
+ private:
+  static constexpr size_t kMostSymbols = 6;
+
+  /// Only ATen's own, of which nothing but the result is seen.
+  bool can_be_tried() const {
+    if (!call_.entry.op.operator_name().name.starts_with("aten::")) return false;
+    for (const Arg& a : call_.entry.args) {
+      if (a.value.isGenerator()) return false;
+      if (a.kind == Arg::Kind::Value && !a.tensors.empty()) return false;  // a number out of a tensor
+      if (!a.syms.empty() && !a.value.isInt() && !a.value.isIntList()) return false;
+    }
+    for (const record::TensorInfo& t : call_.tape.tensors)
+      if (!t.plain) return false;
+    return true;
+  }
+
+  Shapes recorded_shapes() const {
+    Shapes shapes;
+    for (const Arg& r : call_.entry.results)
+      for (TensorId id : r.tensors) {
+        shapes.emplace_back();
+        if (id < 0) continue;
+        const record::Dims& sizes = call_.tape.tensors[static_cast<size_t>(id)].sizes;
+        shapes.back().assign(sizes.begin(), sizes.end());
+      }
+    return shapes;
+  }
+
+  // ---- trials ----
+
+  /// Each symbol by itself, then all at once. False: too few went well.
+  bool sample(c10::DeviceType device) {
+    samples_.resize(1);
+    Values base = recorded_;
+    // Small sizes, if those will do. Without memory all cost the same.
+    if (device == c10::kCPU)
+      for (size_t i = 0; i < base.size(); ++i)
+        base[i] = std::min<int64_t>(base[i], 4 + static_cast<int64_t>(i));
+    for (int round = 0; round < 2; ++round) {
+      if (base != recorded_ && !attempt(base, device)) base = recorded_;
+      anchor_ = base == recorded_ ? 0 : 1;
+      for (size_t i = 0; i < symbols_.size(); ++i) {
+        size_t well = 0;
+        for (int64_t more : {1, 2, 3, 5, 8, 13}) {
+          Values values = base;
+          values[i] += more;
+          well += attempt(values, device);
+          // Sizes that only some multiples of are allowed for: those of the recorded one are.
+          if (more <= 2 && !attempted_last_) {
+            values[i] = recorded_[i] * (more + 1);
+            well += attempt(values, device);
+          }
+        }
+        if (well < 2) break;
+        if (i + 1 == symbols_.size()) {
+          Values values = base;
+          for (size_t k = 0; k < values.size(); ++k) values[k] = base[k] + 2 * static_cast<int64_t>(k) + 1;
+          attempt(values, device);
+          return true;
+        }
+      }
+      if (base == recorded_) return false;
+      base = recorded_;
+      samples_.resize(1);
+    }
+    return false;
+  }
+
+  bool attempt(const Values& values, c10::DeviceType device) {
+    attempted_last_ = false;
+    if (device == c10::kCPU && spent_ > kMostTime) return false;
+    try {
+      torch::jit::Stack stack;
+      elements_ = 0;
+      for (const Arg& a : call_.entry.args) stack.push_back(argument(a, values, device));
+      if (device == c10::kCPU && elements_ > kMostElements) return false;
+      if (device == c10::kCPU) {
+        const auto begin = Clock::now();
+        const Undrawn undrawn;  // also operators that do not say so draw numbers (dropout within an LSTM)
+        call_.entry.op.callBoxed(&stack);
+        spent_ += Clock::now() - begin;
+      } else {
+        call_.entry.op.callBoxed(&stack);
+      }
+      Shapes shapes;
+      for (const c10::IValue& v : stack) append(v, shapes);
+      if (shapes.size() != samples_[0].shapes.size()) return false;
+      for (size_t i = 0; i < shapes.size(); ++i)
+        if (shapes[i].size() != samples_[0].shapes[i].size()) return false;
+      samples_.push_back({values, std::move(shapes)});
+    } catch (const std::exception&) {  // these sizes will not do, or it has no kernel there
+      return false;
+    }
+    return attempted_last_ = true;
+  }
+
+  static void append(const c10::IValue& v, Shapes& shapes) {
+    auto add = [&](const at::Tensor& t) {
+      shapes.emplace_back();
+      if (t.defined()) shapes.back() = t.sizes().vec();
+    };
+    if (v.isTensor()) add(v.toTensor());
+    if (v.isTensorList())
+      for (const at::Tensor& t : v.toTensorVector()) add(t);
+  }
+
+  int64_t value(Sym s, const Values& values) const {
+    return evaluate(s, [&](const SymNode& n) {
+      for (size_t i = 0; i < symbols_.size(); ++i)
+        if (symbols_[i].node() == &n) return values[i];
+      throw Error(ErrorKind::Internal, "a symbol of nothing that is tried");
+    });
+  }
+
+  c10::IValue argument(const Arg& a, const Values& values, c10::DeviceType device) {
+    auto tensor = [&](TensorId id) { return id < 0 ? at::Tensor() : made(id, values, device); };
+    switch (a.kind) {
+      case Arg::Kind::Value: {
+        if (a.syms.empty()) return a.value.isDevice() ? c10::IValue(c10::Device(device)) : a.value;
+        if (a.value.isInt()) return value(call_.resolve(a.syms[0]), values);
+        std::vector<int64_t> numbers;
+        for (Sym s : a.syms) numbers.push_back(value(call_.resolve(s), values));
+        return numbers;
+      }
+      case Arg::Kind::WrappedNumber: {
+        at::Tensor t = c10::scalar_to_tensor(a.value.toScalar());
+        t.unsafeGetTensorImpl()->set_wrapped_number(true);
+        return t;
+      }
+      case Arg::Kind::Tensor: return tensor(a.tensors[0]);
+      case Arg::Kind::TensorList: {
+        c10::List<at::Tensor> list;
+        for (TensorId id : a.tensors) list.push_back(tensor(id));
+        return list;
+      }
+      case Arg::Kind::OptionalTensorList: {
+        c10::List<std::optional<at::Tensor>> list;
+        for (TensorId id : a.tensors) list.push_back(id < 0 ? std::nullopt : std::optional(tensor(id)));
+        return list;
+      }
+    }
+    return {};
+  }
+
+  /// Different numbers, none of them large: what must be inverted can be. Indices are 0.
+  at::Tensor made(TensorId id, const Values& values, c10::DeviceType device) {
+    const record::TensorInfo& info = call_.tape.tensors[static_cast<size_t>(id)];
+    std::vector<int64_t> sizes;
+    for (Sym s : call_.sizes(id)) sizes.push_back(value(s, values));
+    const int64_t numel = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+    elements_ += numel;
+    if (device == c10::kMeta || numel > kMostElements)
+      return at::empty(sizes, at::TensorOptions().dtype(info.dtype).device(c10::kMeta));
+    if (!c10::isFloatingType(info.dtype) && !c10::isComplexType(info.dtype))
+      return at::zeros(sizes, at::TensorOptions().dtype(info.dtype));
+    return at::arange(numel, at::kFloat).mul_(1.7).sin_().to(info.dtype).reshape(sizes);
+  }
+
+  // ---- expressions ----
+
+  std::optional<std::vector<Syms>> fit() const {
+    Syms bases;
+    auto add = [&](Sym s) {
+      if (!s.is_const() && std::find(bases.begin(), bases.end(), s) == bases.end()) bases.push_back(s);
+    };
+    for (const Syms& sizes : given_)
+      for (Sym s : sizes) add(s);
+    const size_t single = bases.size();
+    for (const Syms& sizes : given_) add(product(sizes));
+    for (size_t i = 0; i < single && single <= 8; ++i)
+      for (size_t k = i; k < single; ++k) {
+        add(bases[i] * bases[k]);
+        add(bases[i] + bases[k]);
+        add(bases[i] - bases[k]);
+        add(bases[k] - bases[i]);
+        add(max(bases[i], bases[k]));
+        add(min(bases[i], bases[k]));
+      }
+    std::vector<Syms> out;
+    for (size_t r = 0; r < samples_[0].shapes.size(); ++r) {
+      out.emplace_back();
+      for (size_t d = 0; d < samples_[0].shapes[r].size(); ++d) {
+        auto wanted = [&](const Sample& s) { return s.shapes[r][d]; };
+        std::optional<Sym> found = fit(bases, wanted);
+        if (!found) return std::nullopt;
+        out.back().push_back(*found);
+      }
+    }
+    return out;
+  }
+
+  struct Sample {
+    Values values;
+    Shapes shapes;
+  };
+
+  template <typename Wanted>
+  bool holds(Sym s, Wanted wanted) const {
+    return std::all_of(samples_.begin(), samples_.end(),
+                       [&](const Sample& x) { return value(s, x.values) == wanted(x); });
+  }
+
+  /// A constant; a base; a base times a number and a number more; a quotient of such.
+  template <typename Wanted>
+  std::optional<Sym> fit(const Syms& bases, Wanted wanted) const {
+    if (const Sym constant = wanted(samples_[0]); holds(constant, wanted)) return constant;
+    for (Sym base : bases)
+      if (holds(base, wanted)) return base;
+    for (Sym base : bases)
+      if (auto line = fit_line(base, wanted)) return line;
+    const size_t few = std::min<size_t>(bases.size(), 8);  // the sizes themselves come first
+    for (size_t i = 0; i < few; ++i)
+      for (size_t k = i + 1; k < few; ++k)
+        if (auto area = fit_area(bases[i], bases[k], wanted)) return area;
+    for (Sym base : bases)
+      for (int64_t divisor = 2; divisor <= 32; ++divisor)
+        for (int64_t more = 0; more < divisor; ++more) {
+          const Sym quotient = floordiv(base + Sym(more), divisor);
+          const Sym rest = wanted(samples_[0]) - value(quotient, samples_[0].values);
+          if (holds(quotient + rest, wanted)) return quotient + rest;
+        }
+    return std::nullopt;
+  }
+
+  template <typename Wanted>
+  std::optional<Sym> fit_line(Sym base, Wanted wanted) const {
+    const int64_t x0 = value(base, samples_[0].values), y0 = wanted(samples_[0]);
+    for (const Sample& s : samples_) {
+      const int64_t x = value(base, s.values), y = wanted(s);
+      if (x == x0) continue;
+      if ((y - y0) % (x - x0) != 0) return std::nullopt;
+      const int64_t factor = (y - y0) / (x - x0);
+      const Sym line = base * Sym(factor) + Sym(y0 - factor * x0);
+      return factor != 0 && holds(line, wanted) ? std::optional(line) : std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  /// (x + a) * (y + b) and the like: a*x*y + b*x + c*y + d.
+  template <typename Wanted>
+  std::optional<Sym> fit_area(Sym x, Sym y, Wanted wanted) const {
+    const Sample& from = samples_[anchor_];
+    const int64_t x0 = value(x, from.values), y0 = value(y, from.values), v0 = wanted(from);
+    std::optional<int64_t> along_x, along_y, both;  // what one more in x, in y and in their product adds
+    auto set = [](std::optional<int64_t>& to, int64_t added, int64_t more) {
+      if (!to && added % more == 0) to = added / more;
+    };
+    for (const Sample& s : samples_) {
+      const int64_t dx = value(x, s.values) - x0, dy = value(y, s.values) - y0, dv = wanted(s) - v0;
+      if (dx != 0 && dy == 0) set(along_x, dv, dx);
+      if (dy != 0 && dx == 0) set(along_y, dv, dy);
+      if (dx != 0 && dy != 0 && along_x && along_y) set(both, dv - *along_x * dx - *along_y * dy, dx * dy);
+    }
+    if (!along_x || !along_y || !both) return std::nullopt;
+    const Sym area = x * y * Sym(*both) + x * Sym(*along_x - *both * y0) + y * Sym(*along_y - *both * x0) +
+                     Sym(v0 - *along_x * x0 - *along_y * y0 + *both * x0 * y0);
+    return holds(area, wanted) ? std::optional(area) : std::nullopt;
+  }
+
+  const Probed& call_;
+  std::vector<Syms> given_;  ///< sizes of tensors, and numbers
+  Syms symbols_;
+  Values recorded_;
+  std::vector<Sample> samples_;  ///< the recorded run first
+  size_t anchor_ = 0;            ///< the one that the others differ from in one symbol
+  int64_t elements_ = 0;
+  Clock::duration spent_{0};
+  bool attempted_last_ = false;
+};
+
+}  // namespace
+
+std::optional<std::vector<Syms>> probe_sizes(const Probed& call) {
+  const at::NoGradGuard no_grad;
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  return Prober(call).run();
+}
+
+}  // namespace bolt::autograd

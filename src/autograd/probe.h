@@ -1,0 +1,30 @@
+// autograd/probe.h
+// A call of ATen that no rule is known for -> the sizes of its results as expressions, found out by trying.
+//
+// The operator is called on small tensors of other sizes; where those are not small (weights), on ones
+// without memory (the Meta device). An expression over the sizes it was given that holds for all trials, and
+// for the recorded run, is taken for the rule. It is a guess: the program compares what ATen gives with it at
+// each call.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "record/tape.h"
+
+namespace bolt::autograd {
+
+/// What is known of the call when it is lowered.
+struct Probed {
+  const record::Entry& entry;
+  const record::Tape& tape;
+  std::function<Syms(record::TensorId)> sizes;  ///< of a tensor argument
+  std::function<Sym(Sym)> resolve;              ///< of a number among the arguments
+  std::function<int64_t(Sym)> hint;             ///< what it was in the recorded run
+};
+
+/// Per result, also of those that are no tensors; nothing: it cannot be tried, or no expression holds.
+std::optional<std::vector<Syms>> probe_sizes(const Probed& call);
+
+}  // namespace bolt::autograd
