@@ -346,3 +346,38 @@ def test_an_error_of_the_compiler_leaves_with_blocks(start):
         assert done == ["entered", "left", "finally"]
         assert not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
         torchbolt.compile(lambda x: time.perf_counter() and x + 1)(torch.ones(2))  # no error any more
+
+
+def test_a_function_that_torch_compile_wraps():
+    """It is recorded as what it is; torch's own frame evaluator, enabled meanwhile, does no harm."""
+
+    @torch.compile(backend="eager")
+    def inner(x):
+        return torch.arange(3) * x
+
+    def fn(x, n):
+        for _ in range(2):
+            x = x + inner(x)
+        return x * n
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for n in range(4):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x, n), fn(x, n))
+    assert torchbolt.stats()["graph_breaks"] == 0
+    assert torch.equal(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_torch_compile_within_what_is_recorded(monkeypatch):
+    """Its wrapper is made and called inside: its frame evaluator comes on top of ours, and goes again."""
+    monkeypatch.setenv("TORCHBOLT_STRICT", "0")  # torch.compile's own Python is nothing to compile
+
+    def fn(x):
+        return torch.compile(lambda t: t * 2 + torch.arange(3), backend="eager")(x) + 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x), fn(x))

@@ -235,3 +235,34 @@ def test_fullgraph_names_the_line():
 
     with pytest.raises(torchbolt.exc.GraphBreak, match=r"time[\s\S]*test_region_ends.py"), torch.no_grad():
         torchbolt.compile(fn, fullgraph=True)(torch.randn(3))
+
+
+def test_super_without_arguments_behind_an_end():
+    """super() reads its first argument out of the frame, which no instruction shows."""
+
+    class Base(torch.nn.Module):
+        def run(self, *args):
+            return self.layer(*args)
+
+    class Derived(Base):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(2, 2), []
+
+        def run(self, *args):
+            if not all(torch.equal(a, b) for a, b in zip(self.seen, args)):
+                raise RuntimeError("other inputs")
+            return super().run(*args)
+
+    module = Derived()
+
+    def fn(x):
+        module.seen = (x,)
+        return module.run(x) * 2
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.rand(4, 2)
+            torch.testing.assert_close(compiled(x), fn(x))

@@ -101,3 +101,42 @@ def test_failed_index_leaves_inputs_alone():
     with pytest.raises(IndexError):
         fn(x, table, torch.tensor([0, 5]))
     assert torch.equal(x, torch.full((8,), 8.0)), "eager, which ran instead, doubles it once before it raises"
+
+
+def test_inputs_that_share_memory_are_only_read():
+    """Where they lie to each other matters to nobody."""
+    buffer = torch.randn(20, 8)
+
+    def rows(i):
+        return buffer[i], buffer
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x, y: x + y)
+    for i in range(6):
+        assert torch.equal(compiled(*rows(i)), buffer[i] + buffer)
+    assert compiled(buffer[0], torch.zeros(20, 8)).shape == (20, 8)
+    assert torchbolt.stats()["recompiles"] == 0
+
+
+def test_inputs_that_share_memory_come_to_be_written():
+    def step(x, y):
+        y[0] += 1
+        return x * 2
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(step)
+    for i in (5, 0, 3):
+        mine, theirs = torch.arange(32.0).view(8, 4), torch.arange(32.0).view(8, 4)
+        assert torch.equal(compiled(mine[i], mine), step(theirs[i], theirs)) and torch.equal(mine, theirs)
+
+
+def test_views_of_one_of_two_inputs_on_one_memory():
+    def view(x, y):
+        return y[1:], x + 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(view)
+    for i in (5, 0, 3):
+        buffer = torch.arange(32.0).view(8, 4)
+        got, _ = compiled(buffer[i], buffer[: i + 2])
+        assert got.data_ptr() == buffer[1:].data_ptr() and torch.equal(got, buffer[1 : i + 2])

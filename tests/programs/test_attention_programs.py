@@ -9,6 +9,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention import flex_attention as flex_module
 from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
 
+import torchbolt
+
 ROWS = Rows()
 QKV = dict(q=randn(2, 4, 6, 8), k=randn(2, 4, 6, 8, seed=1), v=randn(2, 4, 6, 8, seed=2))
 
@@ -138,3 +140,20 @@ def flex_mask(q, k, v):
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_attention_programs(row):
     row.check()
+
+
+def test_attention_without_weights():
+    """The fast path gives no tensor for the weights that nobody asked for."""
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+
+    def fn(x):
+        y = x * 2
+        return attention(y, y, y, need_weights=False)[0] + 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    with torch.no_grad():
+        for length in (5, 5, 6, 7):
+            x = torch.randn(2, length, 8)
+            torch.testing.assert_close(compiled(x), fn(x))
+    assert torchbolt.stats()["eager_fallbacks"] == 0
