@@ -64,7 +64,7 @@ bool same_builtin(PyObject* a, PyObject* b) {
 bool gives_again(PyObject* object, PyObject* expected) {
   PyRef now = PyRef::steal(ask(object, PyTuple_GET_ITEM(expected, 0)));
   if (!now) interp::forget_error();
-  return now && same_leaf(now.get(), PyTuple_GET_ITEM(expected, 1));
+  return now && tells_the_same(PyTuple_GET_ITEM(expected, 1), now.get());
 }
 
 std::string question_text(PyObject* how) {

@@ -1,7 +1,9 @@
 // guard/leaf.cpp: see leaf.h.
 #include "guard/leaf.h"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "guard/tensors.h"
 
@@ -39,6 +41,26 @@ bool is_enum_member(PyObject* object) {
   PyTypeObject* metaclass = Py_TYPE(Py_TYPE(object));
   return metaclass != &PyType_Type && !Py_IS_TYPE(object, reinterpret_cast<PyTypeObject*>(tensor_class())) &&
          enum_metaclass() && PyType_IsSubtype(metaclass, reinterpret_cast<PyTypeObject*>(enum_metaclass()));
+}
+
+/// numpy's numbers: np.sqrt(2.0) as an attribute of a module. Not where numpy has not been imported.
+bool is_numpy_number(PyTypeObject* type) {
+  static std::vector<PyTypeObject*> types;
+  static bool looked = false;
+  if (!looked) {
+    PyObject* numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");  // borrowed
+    if (!numpy) return false;
+    looked = true;
+    for (const char* name : {"float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64",
+                             "uint32", "uint16", "uint8", "bool_"}) {
+      PyObject* found = PyObject_GetAttrString(numpy, name);
+      if (found && PyType_Check(found))
+        types.push_back(reinterpret_cast<PyTypeObject*>(found));  // for the life of the process
+      else
+        PyErr_Clear();
+    }
+  }
+  return std::find(types.begin(), types.end(), type) != types.end();
 }
 
 bool all_leaves(PyObject* tuple) {
@@ -99,7 +121,7 @@ bool is_leaf(PyObject* object) {
     return is_leaf(slice->start) && is_leaf(slice->stop) && is_leaf(slice->step);
   }
   if (type == &PyFrozenSet_Type) return set_of_leaves(object);
-  return is_torch_leaf(object) || type == union_type();
+  return is_torch_leaf(object) || type == union_type() || is_numpy_number(type);
 }
 
 bool same_leaf(PyObject* a, PyObject* b) {
@@ -119,6 +141,12 @@ bool same_leaf(PyObject* a, PyObject* b) {
   }
   if (type == &PyBool_Type || type == &PyBaseObject_Type || type == &PyCode_Type || is_enum_member(a))
     return false;
+  if (is_numpy_number(type)) {
+    const double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
+    if (PyErr_Occurred()) return PyErr_Clear(), false;
+    if (!same_bits(x, y)) return false;
+    if (x != x) return true;
+  }
   return equal(a, b);
 }
 
@@ -144,6 +172,23 @@ bool differ_in_numbers(PyObject* a, PyObject* b, const std::string& place, std::
     if (!differ_in_numbers(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i),
                            place + "[" + std::to_string(i) + "]", found))
       return false;
+  return true;
+}
+
+bool is_telling(PyObject* object) {
+  if (is_leaf(object) || PyType_Check(object)) return true;
+  if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) return false;
+  for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
+    if (!is_telling(PySequence_Fast_GET_ITEM(object, i))) return false;
+  return true;
+}
+
+bool tells_the_same(PyObject* a, PyObject* b) {
+  if (PyType_Check(a)) return a == b;
+  if (is_leaf(a)) return same_leaf(a, b);
+  if (Py_TYPE(a) != Py_TYPE(b) || Py_SIZE(a) != Py_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < Py_SIZE(a); ++i)
+    if (!tells_the_same(PySequence_Fast_GET_ITEM(a, i), PySequence_Fast_GET_ITEM(b, i))) return false;
   return true;
 }
 

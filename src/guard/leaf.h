@@ -2,8 +2,7 @@
 // Leaves: immutable values without identity that a run may depend on. They are guarded by value where they
 // are read and need no source: None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range,
 // slice, torch's dtypes and devices, members of enums, plain object() sentinels, unions of classes
-// (int | str), and tuples and frozensets of
-// leaves.
+// (int | str), numpy's numbers, and tuples and frozensets of leaves.
 #pragma once
 
 #include <set>
@@ -23,6 +22,10 @@ bool has_parts(PyObject* leaf);
 /// Two leaves that differ in nothing but numbers (exact ints and floats): adds where those are, `place` being
 /// where the leaves were found.
 bool differ_in_numbers(PyObject* a, PyObject* b, const std::string& place, std::set<std::string>& found);
+
+/// What a function may have told of the process: leaves, classes, and lists and tuples of these.
+bool is_telling(PyObject* object);
+bool tells_the_same(PyObject* a, PyObject* b);
 
 /// repr, shortened; never raises.
 std::string short_repr(PyObject* object);

@@ -109,6 +109,7 @@ bool Walk::visit_absent(const Source& source) {
 }
 
 bool Walk::fail(const Source& source, const Assumption& assumption, PyObject* object) {
+  memory.other_class = object && assumption.check == Check::type_is;
   if (why) *why = guard_text(source, assumption, root_names, table) + now(assumption, object);
   return false;
 }

@@ -51,6 +51,7 @@ struct Memory {
   std::vector<Reread> rereads;
   uint64_t id = 0;
   bool valid = false;
+  bool other_class = false;  ///< an object of another class is why not
 
   /// Forgets everything; the objects it held are the caller's to let go of.
   void forget(std::vector<PyRef>& gone);

@@ -204,14 +204,23 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   return place_of(slot) + " is " + tensors_.explain(slot, tensor_objects_[static_cast<size_t>(slot)]);
 }
 
+bool Program::differs_in_class(PyObject* const* roots, size_t nroots) {
+  std::string why;
+  bool other_class = false;
+  return ThreadState::now() == thread_ && !walk_all(roots, nroots, &why, nullptr, &other_class) &&
+         other_class;
+}
+
 /// Everything but the tensors, remembering nothing.
 bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why,
-                       std::set<std::string>* numbers) {
+                       std::set<std::string>* numbers, bool* other_class) {
   for (auto& group : groups_) {
     if (group->root >= static_cast<Py_ssize_t>(nroots)) return *why = "fewer arguments", false;
     Memory memory;
-    if (!walk_group(*group, group->root >= 0 ? roots[group->root] : nullptr, memory, why, numbers))
+    if (!walk_group(*group, group->root >= 0 ? roots[group->root] : nullptr, memory, why, numbers)) {
+      if (other_class) *other_class = memory.other_class;
       return false;
+    }
     group->in_use = nullptr;
     use(*group, memory);
     group->in_use = nullptr;

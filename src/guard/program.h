@@ -65,6 +65,9 @@ class Program {
   /// Why check says no: "self.training == True (now False)". Walks everything; empty if it would say yes.
   std::string explain_failure(PyObject* const* roots, size_t nroots);
 
+  /// Does it say no because of an object of another class?
+  bool differs_in_class(PyObject* const* roots, size_t nroots);
+
   /// The program writes into these inputs: from now on no other input may share memory with them unless it
   /// did in the recorded run.
   void forbid_new_overlap(const std::vector<int>& written_slots);
@@ -107,7 +110,7 @@ class Program {
                    std::string* why) const;
   std::string text_of(int step) const;
   bool walk_all(PyObject* const* roots, size_t nroots, std::string* why,
-                std::set<std::string>* numbers = nullptr);
+                std::set<std::string>* numbers = nullptr, bool* other_class = nullptr);
 
   std::unique_ptr<SourceTree> tree_;
   TensorTable tensors_;

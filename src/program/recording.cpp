@@ -655,7 +655,13 @@ bool is_full(Compiled* self, Site& site, const Given& given) {
       self->options->recompile_limit ? self->options->recompile_limit : settings.recompile_limit.load();
   size_t all = self->state->start.entries.size();
   for (const auto& [place, other] : self->state->sites) all += other->entries.size();
-  const bool full = static_cast<int64_t>(site.entries.size()) >= limit ||
+  // Behind the end of a region in a loop over modules lies one place for all of them: how many classes of
+  // objects come along there is the program's, and no value that goes on changing.
+  auto alike = [&](const auto& entry) {
+    return !has_form_of(given, *entry) || !entry->guards->differs_in_class(given.roots, given.count);
+  };
+  const bool full = (static_cast<int64_t>(site.entries.size()) >= limit &&
+                     std::count_if(site.entries.begin(), site.entries.end(), alike) >= limit) ||
                     static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
   if (!full && site.hopeless < kHopeless) return false;
   note_eager_call(self, full ? "recompile_limit programs were compiled, and none of them fits"

@@ -7,6 +7,7 @@
 
 #include "guard/py_ref.h"
 #include "interp/observe/observation.h"
+#include "interp/observe/world.h"
 
 namespace bolt::observe {
 namespace {
@@ -100,6 +101,15 @@ Controlled named(PyFunctionObject* function) {
   return at == known.all.end() ? Controlled{} : at->second;
 }
 
+/// The Python function that torch.jit.script compiled, borrowed: it says the same.
+PyObject* source_of_script(PyObject* callable) {
+  static PyTypeObject* const script = native_type("torch._C", "ScriptFunction");
+  if (!script || !Py_IS_TYPE(callable, script)) return nullptr;
+  PyRef source = PyRef::steal(PyObject_GetAttr(callable, interned("_torchdynamo_inline")));
+  if (!source) PyErr_Clear();
+  return source && PyFunction_Check(source.get()) ? source.get() : nullptr;  // the callable holds it
+}
+
 }  // namespace
 
 PyObject* stand_in(const std::string& name) {
@@ -128,6 +138,7 @@ Controlled control_of(PyObject* callable, const Native& native) {
     PyObject* function = row.kind == Kind::stand_in ? stand_in(row.name) : nullptr;
     return function ? Controlled{Control::stand_in, function} : Controlled{};
   }
+  if (PyObject* source = source_of_script(callable)) return {Control::substituted, source};
   if (!PyFunction_Check(callable)) return {};
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
   static PyObject* const disabling[] = {interned("_torchbolt_disable"), interned("_torchdynamo_disable")};

@@ -50,9 +50,10 @@ PyObject* Recording::ask(PyObject* function, PyObject* const* args, size_t nargs
   for (size_t i = 0; question && i < nargs; ++i)
     PyTuple_SET_ITEM(question.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
   PyRef answer = PyRef::steal(question ? guard::ask(function, question.get()) : nullptr);
-  if (!answer || !guard::is_leaf(question.get()) || !guard::is_leaf(answer.get())) return nullptr;
+  if (!answer || !guard::is_leaf(question.get()) || !guard::is_telling(answer.get())) return nullptr;
   world.tree->constant(function)->assume_answer(question.get(), answer.get());
-  return answer.release();
+  return PyList_CheckExact(answer.get()) ? PySequence_List(answer.get())
+                                         : answer.release();  // theirs to change
 }
 
 /// An argument that a result is remembered for must be the same in later calls.
@@ -145,10 +146,12 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
   // may. Operations in disguise look inside their operands by themselves.
   const bool special = row.kind == Kind::special && !derived;
-  if (row.kind != Kind::appends && !row.is(Trait::hands_on))
-    for (PyObject* each : all)
-      if (!row.is(Trait::tells_apart) || !World::is_told_by_identity(each))
-        special ? world.use_scalar(each) : world.use(each);
+  // Of what is only stored under a key nothing is read either.
+  const bool stores = row.kind == Kind::writes && row.method == "__setitem__" && all.size() == 3;
+  const size_t read = row.kind == Kind::appends || row.is(Trait::hands_on) ? 0 : stores ? 2 : all.size();
+  for (size_t i = 0; i < read; ++i)
+    if (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i]))
+      special ? world.use_scalar(all[i]) : world.use(all[i]);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (special) {
     bool handled = false;

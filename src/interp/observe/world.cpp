@@ -23,7 +23,14 @@ bool is_identity_key(PyObject* key) {
   return PyType_Check(key) || PyFunction_Check(key) || PyCFunction_Check(key) || is_module(key);
 }
 
-bool is_key(PyObject* key) { return guard::is_leaf(key) || is_identity_key(key); }
+/// Also (type(p), type(q)), as tables of functions for pairs of classes have it.
+bool is_key(PyObject* key) {
+  if (guard::is_leaf(key) || is_identity_key(key)) return true;
+  if (!PyTuple_CheckExact(key)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+    if (!is_key(PyTuple_GET_ITEM(key, i))) return false;
+  return true;
+}
 
 PyObject* copy_contents(PyObject* object) {
   if (PyDict_Check(object)) return PyDict_Copy(object);

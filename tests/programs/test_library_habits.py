@@ -1,0 +1,170 @@
+"""What libraries do that models of torch itself do not: one region, eager's results."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import torchbolt
+
+
+class Kind:
+    def scale(self):
+        return 2.0
+
+
+class Left(Kind):
+    pass
+
+
+class Right(Kind):
+    def scale(self):
+        return 3.0
+
+
+TABLE = {(Left, Right): 5.0, (Right, Left): 7.0}
+OBJECTS = [Left(), Right()]
+
+
+def pairs_of_classes(x):
+    return x * TABLE[type(OBJECTS[0]), type(OBJECTS[1])]
+
+
+def subclasses(x):
+    found = Kind.__subclasses__()
+    while found:
+        x = x * found.pop()().scale()
+    return x
+
+
+@torch.jit.script
+def softclamp(t: torch.Tensor, value: float):
+    return (t / value).tanh() * value
+
+
+def scripted(x):
+    for i, value in enumerate([1.0, 2.0]):
+        x = softclamp(x * 2, value) + i
+    return x
+
+
+ROOT = numpy.sqrt(2.0)
+
+
+def numbers_of_numpy(x):
+    return x / ROOT, ROOT
+
+
+@pytest.mark.parametrize("fn", [pairs_of_classes, subclasses, scripted, numbers_of_numpy], ids=lambda fn: fn.__name__)
+def test_one_region(fn):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(4)
+        want, got = fn(x), compiled(x)
+        torch.testing.assert_close(got, want)
+    assert torchbolt.stats()["graph_breaks"] == 0 and torchbolt.stats()["recompiles"] == 0
+
+
+def test_a_new_subclass_is_noticed():
+    class Base:
+        pass
+
+    def fn(x):
+        return x * len(Base.__subclasses__())
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x, made = torch.ones(2), []
+    for n in range(3):
+        assert torch.equal(compiled(x), x * n)
+        made.append(type(f"Derived{n}", (Base,), {}))
+
+
+@pytest.mark.parametrize("values", [(2.0, 2.0, 3.0), (float("nan"), float("nan")), (0.0, -0.0)])
+def test_numbers_of_numpy_are_guarded(values):
+    class Scaled(nn.Module):
+        def forward(self, x):
+            return x / self.k, self.k
+
+    module = Scaled()
+    torchbolt.reset()
+    compiled = torchbolt.compile(module)
+    for value in values:
+        module.k = numpy.float64(value)
+        x = torch.ones(3)
+        want, got = module(x), compiled(x)
+        torch.testing.assert_close(got[0], want[0], equal_nan=True)
+        assert type(got[1]) is numpy.float64
+    assert torchbolt.stats()["recompiles"] == len({repr(v) for v in values}) - 1
+
+
+def test_a_counter_in_what_is_only_stored():
+    """As transformers' ModelOutput stores a cache that counts."""
+
+    class Output(collections.OrderedDict):
+        def put(self, name, value):
+            super().__setitem__(name, value)
+
+    class State:
+        def __init__(self):
+            self.n = 5
+
+    def fn(x, state):
+        state.n += x.shape[0]
+        out = Output()
+        out.put("y", x * state.n)
+        out.put("state", state)
+        return out
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    mine, theirs = State(), State()
+    for _ in range(6):
+        x = torch.ones(3)
+        want, got = fn(x, theirs), compiled(x, mine)
+        assert torch.equal(got["y"], want["y"]) and got["state"] is mine and mine.n == theirs.n
+    assert torchbolt.stats()["recompiles"] == 1
+
+
+def test_modules_of_many_classes_in_a_loop():
+    """Behind the first end of a region the loop's places are shared by all of them: no values that go on changing."""
+
+    def module_of(i):
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+
+            def forward(self, x):
+                x = self.layer(x)
+                if x.sum() > 1e9:
+                    x = x - 1
+                return x * i
+
+        return Block()
+
+    class Stack(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList([module_of(i + 1) for i in range(12)])
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(x).tanh()
+            return x
+
+    stack = Stack()
+    torchbolt.reset()
+    compiled = torchbolt.compile(stack)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 4)
+            torch.testing.assert_close(compiled(x), stack(x))
+        before = torchbolt.stats()["recordings"]
+        compiled(x)
+    assert torchbolt.stats()["eager_fallbacks"] == 0 and torchbolt.stats()["recordings"] == before
