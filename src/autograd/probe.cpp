@@ -233,7 +233,7 @@ class Prober {
       return at::empty(sizes, at::TensorOptions().dtype(info.dtype).device(c10::kMeta));
     if (!c10::isFloatingType(info.dtype) && !c10::isComplexType(info.dtype))
       return at::zeros(sizes, at::TensorOptions().dtype(info.dtype));
-    return at::arange(numel, at::kFloat).mul_(1.7).sin_().to(info.dtype).reshape(sizes);
+    return at::arange(numel, at::kDouble).square_().mul_(1.7).sin_().to(info.dtype).reshape(sizes);
   }
 
   // ---- expressions ----

@@ -660,9 +660,12 @@ bool is_full(Compiled* self, Site& site, const Given& given) {
   auto alike = [&](const auto& entry) {
     return !has_form_of(given, *entry) || !entry->guards->differs_in_class(given.roots, given.count);
   };
-  const bool full = (static_cast<int64_t>(site.entries.size()) >= limit &&
-                     std::count_if(site.entries.begin(), site.entries.end(), alike) >= limit) ||
-                    static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
+  constexpr int64_t kClasses = 8;  // times the limit; a class made anew for each call goes on changing, too
+  const auto here = static_cast<int64_t>(site.entries.size());
+  const bool full =
+      here >= kClasses * limit ||
+      (here >= limit && std::count_if(site.entries.begin(), site.entries.end(), alike) >= limit) ||
+      static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
   if (!full && site.hopeless < kHopeless) return false;
   note_eager_call(self, full ? "recompile_limit programs were compiled, and none of them fits"
                              : "its recordings could not be kept");

@@ -43,6 +43,8 @@ constexpr ControlRow kControls[] = {
     {"torch._dynamo.eval_frame", "_TorchDynamoContext.__call__.<locals>.compile_wrapper",
      Control::substituted},
     {"torch._dynamo.decorators", "mark_static", Control::ignored},
+    // What torch.compile, once used in the process, has every nn.Module's __init__ call.
+    {"torch._dynamo.mutation_guard", "GenerationTracker.tag", Control::ignored},
     // The state of random numbers is nothing that operators are seen to change.
     {"torch.random", "manual_seed", Control::apart},
     {"torch.random", "seed", Control::apart},
