@@ -70,6 +70,24 @@ def test_one_region(fn):
     assert torchbolt.stats()["graph_breaks"] == 0 and torchbolt.stats()["recompiles"] == 0
 
 
+SCALE = 2.0
+
+
+def branching(x):
+    return x * SCALE if x.sum() > 0 else x * 3
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_traced_function_does_what_it_did_when_it_was_traced(monkeypatch):
+    traced = torch.jit.trace(branching, (torch.ones(3),), check_trace=False)
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x: traced(x) + 1)
+    for scale in (2.0, 5.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        for x in (torch.ones(3), -torch.ones(3)):
+            assert torch.equal(compiled(x), x * 2 + 1)
+
+
 def test_a_new_subclass_is_noticed():
     class Base:
         pass

@@ -103,10 +103,13 @@ Controlled named(PyFunctionObject* function) {
   return at == known.all.end() ? Controlled{} : at->second;
 }
 
-/// The Python function that torch.jit.script compiled, borrowed: it says the same.
+/// The Python function that torch.jit.script compiled, borrowed: it says the same. One that was traced says
+/// what it did when it was traced, which its Python need not do again; only scripted ones are given a name.
 PyObject* source_of_script(PyObject* callable) {
   static PyTypeObject* const script = native_type("torch._C", "ScriptFunction");
   if (!script || !Py_IS_TYPE(callable, script)) return nullptr;
+  PyObject** dict = guard::instance_dict_slot(callable);
+  if (!dict || !*dict || !PyDict_GetItemWithError(*dict, interned("__qualname__"))) return nullptr;
   PyRef source = PyRef::steal(PyObject_GetAttr(callable, interned("_torchdynamo_inline")));
   if (!source) PyErr_Clear();
   return source && PyFunction_Check(source.get()) ? source.get() : nullptr;  // the callable holds it
