@@ -233,3 +233,24 @@ def test_a_view_that_was_turned_is_not_what_it_was_a_view_of():
             b = torch.randn(6, 9 + n).requires_grad_(differentiates)
             for mine, theirs in zip(compiled(b, n), fn(b, n), strict=True):
                 assert mine.stride() == theirs.stride() and torch.equal(mine, theirs)
+
+
+QUESTIONS = {
+    "its base": lambda x, y: x._base is y,
+    "its memory": lambda x, y: x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr(),
+    "its first element": lambda x, y: x.data_ptr() == y.data_ptr(),
+    "the same part": lambda x, y: x.is_set_to(y),
+    "a view": lambda x, y: x._is_view(),
+    "an offset": lambda x, y: x.storage_offset() == y.storage_offset(),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_what_an_input_is_a_part_of_may_be_asked(name):
+    def fn(x, y):
+        return x + 1 if QUESTIONS[name](x, y) else x + 2
+
+    compiled = torchbolt.compile(fn)
+    y = torch.arange(8.0)
+    for x in (y[:4], y[:4], y[2:6], torch.zeros(4), y[:4], y[:8]):
+        assert torch.equal(compiled(x, y), fn(x, y))
