@@ -36,6 +36,7 @@ enum : uint16_t {
   asked = 256,         ///< tells of the process or the thread: later calls ask again
   tells_offset = 512,  ///< tells where in its storage a tensor begins
   tells_apart = 1024,  ///< tells its arguments, and what is in them, from each other
+  only_items = 2048,   ///< of a list it is given only the items matter: it does not go on reading it
 };
 }
 

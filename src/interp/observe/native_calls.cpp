@@ -22,6 +22,12 @@ bool is_cached_function(PyObject* object) {
   return std::string(Py_TYPE(object)->tp_name) == "functools._lru_cache_wrapper";
 }
 
+bool names_keyword(PyObject* kwnames, const char* name) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), name) == 0) return true;
+  return false;
+}
+
 }  // namespace
 
 PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
@@ -87,20 +93,6 @@ void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& a
     world.about_to_write_item(container, PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)));
 }
 
-static bool names_keyword(PyObject* kwnames, const char* name) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), name) == 0) return true;
-  return false;
-}
-
-/// Does a list that this is given matter for its items only? Iterators go on reading it.
-static bool keeps_no_list(const CFunction& row, PyObject* callable) {
-  return row.kind == Kind::tensor ||
-         (row.kind == Kind::pure && (row.name.starts_with("builtins.") || row.name.starts_with("math."))) ||
-         callable == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
-         callable == reinterpret_cast<PyObject*>(&PyList_Type);
-}
-
 PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                  PyObject* kwnames) {
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
@@ -116,7 +108,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   PyObject* self = native.self;
   std::vector<PyRef> followed;
   std::vector<PyObject*> taken;
-  if (keeps_no_list(row, callable)) {
+  if (row.kind == Kind::tensor || row.is(Trait::only_items)) {
     for (size_t i = 0; i < total; ++i) {
       PyRef twin = PyRef::steal(world.with_followed(args[i]));
       if (!twin) continue;
