@@ -503,7 +503,7 @@ class Builder {
 
 std::optional<Built> build_kernel(const BuildInput& in, const Group& group) {
   std::optional<Space> space = align(in.usage, group);
-  if (!space) return std::nullopt;
+  if (!space || (in.acc && !space->run_along(in.acc))) return std::nullopt;
   for (int round = 0;; ++round) {
     Builder b(in, group, *space);
     Draft draft = b.run();

@@ -312,6 +312,30 @@ std::optional<Space::Split> Space::find_split(Sym s) const {
   return std::nullopt;
 }
 
+bool Space::run_along(const graph::Value* v) {
+  const Index* at = find(v);
+  if (!at) return false;
+  uint32_t falling = 0;
+  for (Sym s : *at)
+    for (const SymTerm& t : sum_terms(s, nullptr))
+      if (t.coef < 0) falling |= mask(t.term);
+  for (size_t i = 0; i < atoms.size(); ++i) {
+    if (!(falling >> i & 1)) continue;
+    const Atom& atom = atoms[i];
+    if (atom.locked) return false;
+    const Sym turned = atom.size - 1 - atom.symbol;
+    for (auto& [id, idx] : index)
+      for (Sym& x : idx) x = substitute(x, [&](Sym y) { return y == atom.symbol ? turned : y; });
+  }
+  for (Sym s : *at) {
+    int64_t constant = 0;
+    for (const SymTerm& t : sum_terms(s, &constant))
+      if (t.coef < 0 || !mask(t.term)) return false;
+    if (constant != 0) return false;
+  }
+  return true;
+}
+
 void Space::split(Split s) {
   Atom old = atoms[s.atom];
   Sym outer_size = floordiv(old.size, s.inner);

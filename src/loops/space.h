@@ -74,6 +74,8 @@ struct Space {
   std::optional<Split> find_split(Sym s) const;
   /// atom = outer * inner + inner part, in every index; `reduced` follows.
   void split(Split s);
+  /// Turns atoms round where the index of `v` falls as they grow. False: it does not grow with all of them.
+  bool run_along(const graph::Value* v);
 };
 
 std::optional<Space> align(const Usage& usage, const Group& group);

@@ -94,6 +94,29 @@ def test_inputs_of_any_layout():
     check(layer, x[:, :, ::2], library_calls=1)
 
 
+TURNED = {
+    "rows": lambda y: y.flip(0) * 3,
+    "columns": lambda y: y.flip(1) * 3,
+    "both": lambda y: y.flip(0, 1).relu(),
+    "parts of rows": lambda y: y.reshape(2, 3, 24).flip(1).tanh(),
+    "parts of columns": lambda y: y.reshape(6, 4, 6).flip(1).tanh(),
+    "rows that become columns": lambda y: y.t().flip(0).exp(),
+    "twice": lambda y: (y.flip(1).reshape(6, 4, 6) * 2).flip(0, 2),
+    "turned by a right angle": lambda y: torch.rot90(y) * 2,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", TURNED)
+def test_results_turned_round(name, dynamic):
+    model = Epilogue(8, 24, TURNED[name])
+    compiled = torchbolt.compile(model, dynamic=dynamic)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(6, 8)
+            torch.testing.assert_close(compiled(x), model(x))
+
+
 def test_result_read_twice_and_returned():
     torch.manual_seed(0)
     check(Epilogue(24, 24, lambda y: y + F.gelu(y)), torch.randn(9, 24))
