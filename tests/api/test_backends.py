@@ -242,6 +242,20 @@ def test_aot_eager(fn):
     assert region["compiled"] and region["kernels"] == 0 and "graph @" in region["graph"]
 
 
+def test_aot_eager_writes_what_is_read_too():
+    def fn(x, y):
+        x.detach()[0] = 0.25
+        return y * 2
+
+    compiled = torchbolt.compile(fn, backend="aot_eager")
+    for same in (False, True, False, True):
+        x, y = torch.ones(2, 3), torch.ones(2, 3)
+        want = torch.full((2, 3), 2.0)
+        if same:
+            y, want[0] = x, 0.5
+        assert torch.equal(compiled(x, y), want)
+
+
 def test_names():
     seen = []
 
