@@ -182,15 +182,15 @@ class Bridge final : public observe::RecorderHooks {
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
   std::vector<bool> memory_matters(size_t slots) override {
     const record::Tape& tape = recorder.tape();
-    std::unordered_set<int> storages;
-    auto add = [&](record::TensorId id) {
+    std::unordered_set<int> storages = record::written_storages(tape);
+    for (record::TensorId id : wanted)
       if (id >= 0) storages.insert(tape.tensors[static_cast<size_t>(id)].storage);
-    };
-    for (const record::Entry& e : tape.entries)
-      for (int written : record::written_arguments(e))
-        for (record::TensorId id : e.args[static_cast<size_t>(written)].tensors) add(id);
-    for (record::TensorId id : wanted) add(id);
     std::vector<bool> matters(slots, false);
+    for (const auto& [merged, into] : recorder.merged())
+      if (const int* slot = slots_.find(merged)) {
+        matters[static_cast<size_t>(*slot)] = true;
+        storages.insert(tape.tensors[static_cast<size_t>(into)].storage);
+      }
     for (record::TensorId id : tape.inputs) {
       const record::TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
       const int slot = slot_of(recorder.inputs()[static_cast<size_t>(info.input)]);

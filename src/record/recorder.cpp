@@ -339,6 +339,7 @@ TensorId Recorder::tensor_id(const at::Tensor& t, Use use, int entry) {
           requires_grad(i) == t.requires_grad() && is_itself(static_cast<TensorId>(i))) {
         ids_[t.unsafeGetTensorImpl()] = static_cast<TensorId>(i);
         held_.add(t.getIntrusivePtr(), static_cast<TensorId>(i));
+        merged_.emplace_back(t.unsafeGetTensorImpl(), static_cast<TensorId>(i));
         return static_cast<TensorId>(i);
       }
   }

@@ -75,6 +75,9 @@ class Recorder {
   bool changed_inputs() const { return changed_inputs_; }
   /// Whether an operator was told where in a storage a view begins (as_strided).
   bool placed() const { return placed_; }
+  /// Tensors that were taken for another one, which shows the same memory, and for which.
+  using Merged = std::pair<const c10::TensorImpl*, TensorId>;
+  const std::vector<Merged>& merged() const { return merged_; }
   /// Whether torch.func transformed operators. Sizes that Python saw of its tensors have no expressions.
   bool transformed() const { return transformed_; }
   /// Until it is called with false: operators run unseen.
@@ -193,6 +196,7 @@ class Recorder {
     void let_go(Gone gone);
   };
   AllHeld<c10::TensorImpl> held_;
+  std::vector<Merged> merged_;
   AllHeld<c10::StorageImpl> held_storages_;
 };
 

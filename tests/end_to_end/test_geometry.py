@@ -254,3 +254,13 @@ def test_what_an_input_is_a_part_of_may_be_asked(name):
     y = torch.arange(8.0)
     for x in (y[:4], y[:4], y[2:6], torch.zeros(4), y[:4], y[:8]):
         assert torch.equal(compiled(x, y), fn(x, y))
+
+
+def test_what_shows_the_same_in_one_call_and_not_in_the_next():
+    def fn(x, y):
+        return x * 2 + y * 3
+
+    compiled = torchbolt.compile(fn)
+    b = torch.arange(40.0).reshape(10, 4)
+    for x, y in ((b, b.view_as(b)), (b, b + 1), (b, b), (b[1:3], b[1:3]), (b[1:3], b[2:4]), (b[1:3], b[1:3])):
+        assert torch.equal(compiled(x, y), fn(x, y))

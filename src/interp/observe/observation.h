@@ -91,8 +91,8 @@ class RecorderHooks {
   /// whether it requires a gradient (buffer.add_(x))? The program repeats that; what was read is then not
   /// what it was.
   virtual bool changed_inputs() = 0;
-  /// By slot of the tensors from outside: is its memory written to, or is something that is given out part
-  /// of it?
+  /// By slot of the tensors from outside: is its memory written to, is something that is given out part of
+  /// it, or was it taken for another tensor that shows the same?
   virtual std::vector<bool> memory_matters(size_t slots) { return std::vector<bool>(slots, true); }
   /// Whether an operator was told where in a storage a view begins.
   virtual bool placed() = 0;
