@@ -524,6 +524,8 @@ def plain(value, seen=None):
     seen = {} if seen is None else seen
     if value is None or isinstance(value, (bool, int, float, str, type, torch.dtype)):
         return value.__name__ if isinstance(value, type) else value
+    if isinstance(value, frozenset):  # a value: nothing promises that it is made anew
+        return [type(value).__name__, *sorted(value, key=str)]
     if id(value) in seen:
         return f"number {seen[id(value)][0]}"
     seen[id(value)] = (len(seen), value)
@@ -534,7 +536,7 @@ def plain(value, seen=None):
     if isinstance(value, (list, tuple, collections.deque)):
         own = [plain(vars(value), seen)] if type(value).__name__ == "Stack" else []
         return [type(value).__name__, *(plain(v, seen) for v in value), *own]
-    if isinstance(value, (set, frozenset)):
+    if isinstance(value, set):
         return [type(value).__name__, *sorted(value, key=str)]
     if isinstance(value, enum.Enum):
         return str(value)
