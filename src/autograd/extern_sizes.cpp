@@ -36,7 +36,7 @@ Results diff(const Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), c.rank("self"));
   for (const char* more : {"prepend", "append"})
     if (c.has(more)) sizes[dim] += c.sizes(more)[dim];
-  sizes[dim] += Sym(-c.integer("n"));
+  sizes[dim] = max(sizes[dim] - Sym(c.integer("n")), 0);
   return all_results(c, sizes);
 }
 

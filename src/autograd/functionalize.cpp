@@ -417,13 +417,20 @@ class Functionalizer {
     }
   }
 
+  std::set<int> operand_storages(const Entry& e) const {
+    std::set<int> storages;
+    for (const Arg& a : e.args)
+      for (TensorId id : a.tensors)
+        if (id >= 0) storages.insert(tape_.tensors[id].storage);
+    return storages;
+  }
+
   /// Do its results lie in what it was given?
   bool is_view(const Entry& e) const {
-    for (TensorId r : results(e))
-      for (const Arg& a : e.args)
-        for (TensorId id : a.tensors)
-          if (r >= 0 && id >= 0 && tape_.tensors[r].storage == tape_.tensors[id].storage) return true;
-    return false;
+    const std::set<int> given = operand_storages(e);
+    const std::vector<TensorId> made = results(e);
+    return std::any_of(made.begin(), made.end(),
+                       [&](TensorId r) { return r >= 0 && given.count(tape_.tensors[r].storage); });
   }
 
   /// Sizes of the results of a call of ATen that has no rule.
@@ -591,6 +598,8 @@ class Functionalizer {
     resolve_numbers(x);
     const bool is_static = c.is_static();
     std::optional<std::vector<Syms>> known;
+    // Of a view strides and the offset must be known, too. What is written is itself.
+    if (!is_static && x.written.empty() && is_view(e)) c.static_sizes();
     if (!is_static) known = extern_sizes(c);
     if (!is_static && !known) known = probed(e);
     if (!is_static && !known) c.static_sizes();  // demands them
@@ -603,11 +612,7 @@ class Functionalizer {
       }
     if (e.op.operator_name().name.starts_with("aten::as_strided") && !lies_in_input(operands[0]))
       throw_unsupported("as_strided of a tensor that the program lays out itself");
-    std::set<int> operand_storages;
-    for (const Arg& a : e.args)
-      for (TensorId id : a.tensors)
-        if (id >= 0) operand_storages.insert(tape_.tensors[id].storage);
-
+    const std::set<int> storages = operand_storages(e);
     std::vector<Type> types;
     std::vector<TensorId> fresh;  // results that become values of this node
     const std::vector<TensorId> given = results(e);
@@ -618,7 +623,7 @@ class Functionalizer {
       if (!state_[id].sized) set_sizes(id, known ? (*known)[i] : Syms(shown.begin(), shown.end()));
       types.push_back(type_of(id));
       fresh.push_back(id);
-      if (operand_storages.count(tape_.tensors[id].storage)) x.clone_results = true;
+      if (storages.count(tape_.tensors[id].storage)) x.clone_results = true;
     }
     for (int w : x.written)
       for (TensorId id : e.args[w].tensors)
@@ -631,7 +636,8 @@ class Functionalizer {
 
     Attrs attrs{{"call", static_cast<int64_t>(out_.calls.size())},
                 {"name", c10::toString(e.op.operator_name())},
-                {"effect", has_effects(e)}};
+                // Of sizes that were not tried the operator itself says whether they will do.
+                {"effect", has_effects(e) || known.has_value()}};
     if (x.clone_results)  // independent copies are dense whatever the view was
       for (Type& t : types) t.strides = graph::contiguous_strides(t.sizes);
     graph::Node* node = out_.graph->make_typed(Op::extern_call, operands, attrs, types, loc_);
@@ -645,7 +651,7 @@ class Functionalizer {
       TensorId id = fresh[i];
       TensorState& t = state_[id];
       if (t.known) continue;  // the written argument itself
-      if (operand_storages.count(tape_.tensors[id].storage)) {
+      if (storages.count(tape_.tensors[id].storage)) {
         t.known = t.opaque = true;
         for (const Arg& a : e.args)
           for (TensorId of : a.tensors) t.detached |= of >= 0 && state_[of].detached;
