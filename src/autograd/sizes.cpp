@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 namespace bolt::autograd {
 
@@ -33,6 +34,15 @@ void collect_divided(Sym s, Syms* out) {
   const SymNode& n = *s.node();
   if (n.op == SymOp::FloorDiv || n.op == SymOp::Mod) return collect_symbols(s, out);
   for (Sym arg : n.args) collect_divided(arg, out);
+}
+
+/// The divisions by numbers.
+void collect_quotients(Sym s, std::vector<const SymNode*>* out) {
+  if (s.is_const()) return;
+  const SymNode& n = *s.node();
+  for (Sym arg : n.args) collect_quotients(arg, out);
+  if ((n.op == SymOp::FloorDiv || n.op == SymOp::Mod) && n.args[1].is_const() && n.args[1].value() > 1)
+    out->push_back(&n);
 }
 
 /// What is least of an expression that grows: sizes are 2 or more.
@@ -81,7 +91,7 @@ bool Sizes::holds_early(Sym s) const {
 Syms Sizes::of_input(const record::TensorInfo& info) const {
   Syms out(info.sizes.begin(), info.sizes.end());
   for (const SizeSymbol& s : symbols_)
-    if (s.input == info.input) out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
+    if (s.input == info.input && s.divisor == 1) out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
   return out;
 }
 
@@ -182,6 +192,35 @@ bool Sizes::equate(Sym a, Sym b, const std::string& where) {
   return false;
 }
 
+/// Solves `a == b` by a symbol for what is left of a size when it is divided.
+bool Sizes::divide(Sym a, Sym b, const std::string& where) {
+  std::vector<const SymNode*> quotients;
+  collect_quotients(a, &quotients);
+  collect_quotients(b, &quotients);
+  for (const SymNode* quotient : quotients)
+    for (const SymTerm& t : sum_terms(quotient->args[0], nullptr)) {
+      const int64_t divisor = quotient->args[1].value() / std::gcd(quotient->args[1].value(), t.coef);
+      Syms inside;
+      collect_symbols(t.term, &inside);
+      for (Sym whole : inside) {
+        const SizeSymbol* size = find(whole);
+        if (!size || size->input < 0 || divisor < 2 || size->hint / divisor < 2) continue;
+        SizeSymbol part = *size;
+        part.symbol = Sym::symbol("s" + std::to_string(symbols_.size()));
+        part.hint = size->hint / divisor;
+        part.divisor = size->divisor * divisor;
+        const int64_t rest = size->hint % divisor;
+        const Sym made_of_parts = part.symbol * Sym(divisor) + Sym(rest);
+        if (substitute(a - b, [&](Sym s) { return s == whole ? made_of_parts : s; }) != Sym(0)) continue;
+        note(solved_facts_, {mod(whole, divisor), Relation::eq, Sym(rest), where});
+        solved_[whole] = made_of_parts;
+        symbols_.push_back(part);
+        return true;
+      }
+    }
+  return false;
+}
+
 bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
   if (!find(symbol) || solved_.count(symbol)) return false;
   Syms inside;
@@ -206,7 +245,7 @@ bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
   if (asks_early(demand)) return false;
   const Sym a = resolve(demand.a), b = resolve(demand.b);
   if (demand.equal && hint(a) == hint(b)) {
-    if (a == b || equate(a, b, where)) return true;
+    if (a == b || equate(a, b, where) || divide(a, b, where)) return true;
   }
   // Where a quotient is in the way, what is divided is enough.
   Syms all;

@@ -10,7 +10,9 @@
 //
 // A demand (support/size_demand.h) is answered by solving symbols: `s1 := s0`, or `s0 := 8`, what it was in
 // the recorded run; either leaves the fact that guards it, and lowering begins again. Numbers that happen to
-// be equal in the recorded run are never taken for the same symbol without such a demand.
+// be equal in the recorded run are never taken for the same symbol without such a demand. A demand that a
+// quotient is in the way of is answered by a symbol for the quotient: of view(2, -1), `s0 := 2*s1`, and of
+// chunk(2) of an odd size, `s0 := 2*s1 + 1`; what guards it is the remainder.
 //
 // An *early* number (a random one) is drawn when the region runs. A demand for it cannot be answered.
 //
@@ -38,6 +40,8 @@ struct SizeSymbol {
   int dim = 0;     ///< of a number: its step
   int64_t hint = 0;
   bool early = false;
+  int64_t divisor = 1;  ///< of a size: it stands for the size divided by this
+  int64_t of(int64_t size) const { return size / divisor; }
 };
 
 class Sizes {
@@ -96,6 +100,7 @@ class Sizes {
   const SizeSymbol* find(Sym symbol) const;
   bool holds_early(Sym s) const;
   bool equate(Sym a, Sym b, const std::string& where);
+  bool divide(Sym a, Sym b, const std::string& where);
   bool replace(Sym symbol, Sym with, const std::string& where);
   void note(std::vector<SizeFact>& into, SizeFact fact) const;
 

@@ -264,7 +264,7 @@ std::optional<int64_t> Program::value_of(Sym size, c10::TensorImpl* const* tenso
       return number;
     }
     for (const SizeSource& s : sizes_)
-      if (s.symbol.node() == &n) return size_of(*tensors[s.slot], s.dim);
+      if (s.symbol.node() == &n) return size_of(*tensors[s.slot], s.dim) / s.divisor;
     return -1;
   };
   try {
@@ -280,6 +280,12 @@ std::string Program::text_of(int step) const {
       if (source->reg == reg) return source->str(tree_->root_names);
     return std::string("a number");
   });
+}
+
+std::string Program::text_of(const SizeSource& size) const {
+  if (size.slot < 0) return text_of(size.dim);
+  std::string text = place_of(size.slot) + ".size(" + std::to_string(size.dim) + ")";
+  return size.divisor == 1 ? text : text + " // " + std::to_string(size.divisor);
 }
 
 bool Program::check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>& numbers,
@@ -318,9 +324,7 @@ bool Program::check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyR
     if (why) {
       auto text = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : "nothing"; };
       *why = bolt::str(f) + " (now " + text(a) + " and " + text(b) + ")";
-      for (const SizeSource& s : sizes_)
-        *why += ", " + s.symbol.str() + " being " +
-                (s.slot < 0 ? text_of(s.dim) : place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")");
+      for (const SizeSource& s : sizes_) *why += ", " + s.symbol.str() + " being " + text_of(s);
       *why += "; because of " + f.where;
     }
     return false;
@@ -359,10 +363,7 @@ std::vector<std::string> Program::describe() const {
     lines.push_back(places(apart.each) + " are different objects" +
                     (apart.others.empty() ? "" : ", and not " + places(apart.others)));
   }
-  for (const SizeSource& s : sizes_)
-    lines.push_back(
-        s.symbol.str() + " is " +
-        (s.slot < 0 ? text_of(s.dim) : place_of(s.slot) + ".size(" + std::to_string(s.dim) + ")"));
+  for (const SizeSource& s : sizes_) lines.push_back(s.symbol.str() + " is " + text_of(s));
   for (const NumberFact& f : numbers_.facts)
     lines.push_back(text_of(f.step) + " == " + short_repr(f.value.get()));
   for (const SizeFact& f : facts_) lines.push_back(bolt::str(f));

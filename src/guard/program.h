@@ -37,10 +37,11 @@ struct Found {
   uint64_t instance = 0;                  ///< equal for calls that met the same instances of the roots
 };
 
-/// A symbol of a program: size `dim` of tensor `slot`; of slot -1: step `dim` of Numbers.
+/// A symbol of a program: size `dim` of tensor `slot`, or a part of it; of slot -1: step `dim` of Numbers.
 struct SizeSource {
   Sym symbol;
   int slot = -1, dim = 0;
+  int64_t divisor = 1;
 };
 
 /// By the place a tensor was found at ("x", "self.cache[0]"): a bit for each of its dimensions.
@@ -109,6 +110,7 @@ class Program {
   bool check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers,
                    std::string* why) const;
   std::string text_of(int step) const;
+  std::string text_of(const SizeSource& size) const;
   bool walk_all(PyObject* const* roots, size_t nroots, std::string* why,
                 std::set<std::string>* numbers = nullptr, bool* other_class = nullptr);
 

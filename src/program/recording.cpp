@@ -338,7 +338,7 @@ void adopt(Entry& entry, std::shared_ptr<Region> region) {
   std::vector<guard::SizeSource> sizes;
   for (const autograd::SizeSymbol& s : region->size_symbols)
     sizes.push_back(
-        {s.symbol, s.input < 0 ? -1 : entry.tape_input_slot[static_cast<size_t>(s.input)], s.dim});
+        {s.symbol, s.input < 0 ? -1 : entry.tape_input_slot[static_cast<size_t>(s.input)], s.dim, s.divisor});
   entry.guards->free_sizes(std::move(sizes), region->size_facts, region->number_sizes);
   entry.region = std::move(region);
 }

@@ -112,7 +112,8 @@ Ints Region::values_of(const std::vector<at::Tensor>& tape_inputs, const Ints& n
   Ints values;
   size_t next = 0;
   for (const autograd::SizeSymbol& s : symbols_)
-    values.push_back(s.input < 0 ? numbers[next++] : tape_inputs[static_cast<size_t>(s.input)].size(s.dim));
+    values.push_back(s.input < 0 ? numbers[next++]
+                                 : s.of(tape_inputs[static_cast<size_t>(s.input)].size(s.dim)));
   return values;
 }
 

@@ -615,3 +615,95 @@ def test_sizes_that_grow_together():
             torch.testing.assert_close(got, want)
             _, keys, values = got
     assert torchbolt.stats()["recompiles"] == 1
+
+
+HALVES = {
+    "rows": lambda x: x.view(2, -1) * 2,
+    "columns": lambda x: x.view(-1, 2) * 2,
+    "computed": lambda x: x.reshape(x.shape[0] // 2, 2) * 2,
+    "unflatten": lambda x: x.unflatten(0, (2, -1)) + 1,
+    "chunks": lambda x: x.chunk(2)[0] * x.chunk(2)[1],
+    "halves of halves": lambda x: x.view(2, -1).view(2, 2, -1).sum(1),
+    "among others": lambda x: torch.ones(3, 1, 1) * x.view(2, -1),
+    "gated": lambda x: F.silu(x[: x.shape[0] // 2]) * x[x.shape[0] // 2 :],
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_halves_of_a_size(name):
+    fn = HALVES[name]
+    compiled = torchbolt.compile(fn)
+    for size in (8, 12, 16, 20, 32, 12):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert torchbolt.stats()["recompiles"] == 1
+    for size in (9, 10, 13):  # another remainder: another program, or an error
+        x = torch.randn(size)
+        try:
+            want = fn(x)
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError) as ours:
+                compiled(x)
+            assert str(ours.value) == str(error)
+        else:
+            torch.testing.assert_close(compiled(x), want)
+
+
+REFUSING = {
+    "hsplit": lambda x: x.hsplit(2),
+    "topk": lambda x: x.topk(7),
+    "kthvalue": lambda x: x.kthvalue(7),
+    "glu": F.glu,
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x.view(1, -1, 1, 1), 2),
+    "channel_shuffle": lambda x: torch.channel_shuffle(x.view(1, -1, 1, 1), 2),
+    "reflected": lambda x: F.pad(x.view(1, -1), (6, 0), mode="reflect"),
+    "slice": lambda x: x[:6].view(2, 3),
+    "unfold": lambda x: x.unfold(0, 7, 1),
+    "vsplit": lambda x: x.view(-1, 2).vsplit(2),
+}
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_what_nobody_uses_still_refuses_a_size(name):
+    def fn(x):
+        REFUSING[name](x)
+        return x * 2
+
+    compiled = torchbolt.compile(fn)
+    for size in (8, 12, 16, 7, 9, 6, 5, 10, 3):
+        x = torch.randn(size)
+        try:
+            want = fn(x)
+        except Exception as error:
+            with pytest.raises(type(error)):
+                compiled(x)
+        else:
+            assert torch.equal(compiled(x), want)
+
+
+VIEWS = {
+    "row": lambda x: x[0],
+    "last": lambda x: x[-1, 1:],
+    "turned": lambda x: x.t(),
+    "diagonal": lambda x: x.diagonal(),
+    "real": torch.real,
+    "as real": torch.view_as_real,
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_complex_inputs(name):
+    fn = VIEWS[name]
+    compiled = torchbolt.compile(fn)
+    for size in (8, 7, 6, 9):
+        x = torch.randn(6, size, dtype=torch.complex64).t()
+        want, got = fn(x), compiled(x)
+        assert torch.equal(got, want) and got.stride() == want.stride()
+        assert got.storage_offset() == want.storage_offset() and got._base is want._base
+
+
+def test_differences_of_what_is_too_short():
+    compiled = torchbolt.compile(lambda x: x.diff(n=6) + 1)
+    for size in (8, 12, 16, 5, 3):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), x.diff(n=6) + 1)
