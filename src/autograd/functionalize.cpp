@@ -599,7 +599,12 @@ class Functionalizer {
     const bool is_static = c.is_static();
     std::optional<std::vector<Syms>> known;
     // Of a view strides and the offset must be known, too. What is written is itself.
-    if (!is_static && x.written.empty() && is_view(e)) c.static_sizes();
+    if (x.written.empty() && is_view(e)) {
+      for (const Arg& a : e.args)
+        for (TensorId id : a.tensors)
+          if (id >= 0) demand_place(id);
+      if (!is_static) c.static_sizes();
+    }
     if (!is_static) known = extern_sizes(c);
     if (!is_static && !known) known = probed(e);
     if (!is_static && !known) c.static_sizes();  // demands them
@@ -717,13 +722,16 @@ class Functionalizer {
     const int64_t distance = tape_.tensors[id].offset - tape_.tensors[base].offset;
     const Sym computed = state_[id].offset - state_[base].offset;
     if (state_[id].placed && state_[base].placed && sizes_.hint(computed) == distance) return computed;
-    for (TensorId t : {id, base}) {
-      for (Sym s : state_[t].sizes) s.value();
-      for (TensorId up = t; up >= 0; up = state_[up].parent)  // x[n:] begins somewhere else in each call
-        for (const ViewStep& step : state_[up].steps)
-          if (step.op == Op::slice) std::get<Syms>(step.attrs.find("start")->second)[0].value();
-    }
+    for (TensorId t : {id, base}) demand_place(t);
     return distance;
+  }
+
+  /// Where a tensor lies in its storage is what it was in the recorded run.
+  void demand_place(TensorId t) const {
+    for (Sym s : state_[t].sizes) s.value();
+    for (TensorId up = t; up >= 0; up = state_[up].parent)  // x[n:] begins somewhere else in each call
+      for (const ViewStep& step : state_[up].steps)
+        if (step.op == Op::slice) std::get<Syms>(step.attrs.find("start")->second)[0].value();
   }
 
   TensorOut fresh_output(TensorId id, TensorOut o) {

@@ -579,6 +579,19 @@ def test_views_at_computed_places(fn):
     assert torchbolt.stats()["regions"] == 2
 
 
+def test_views_by_aten_at_computed_places():
+    def fn(x, n):
+        row = x[n:].reshape(-1)
+        return torch.meshgrid(row[:2], row[:3], indexing="ij")
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(6, 8)
+    for n in (1, 2, 3, 2, 1):
+        for got, want in zip(compiled(x, n), fn(x, n), strict=True):
+            assert torch.equal(got, want) and got.storage_offset() == want.storage_offset()
+
+
 def test_sizes_of_a_tensor_that_nothing_uses():
     """What lies about where a region begins has another size each time; the region computes with other sizes."""
 
