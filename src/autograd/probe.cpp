@@ -1,22 +1,18 @@
 // autograd/probe.cpp: see probe.h.
 #include "autograd/probe.h"
 
-#include <ATen/Context.h>
-#include <ATen/ScalarOps.h>
-#include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/Scalar.h>
 #include <c10/util/Exception.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <numeric>
 
+#include "record/argument.h"
+#include "record/generators.h"
 #include "support/error.h"
 
 namespace bolt::autograd {
@@ -35,25 +31,6 @@ constexpr Clock::duration kMostTime = std::chrono::milliseconds(100);
 /// Operators that warn have warned the user, when they were recorded.
 class Silent final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
-};
-
-/// Puts the default generator back: nobody asked for these numbers.
-class Undrawn {
- public:
-  Undrawn() : generator_(at::globalContext().defaultGenerator(c10::kCPU)) {
-    std::lock_guard lock(generator_.mutex());
-    before_ = generator_.get_state();
-  }
-  ~Undrawn() {
-    std::lock_guard lock(generator_.mutex());
-    generator_.set_state(before_);
-  }
-  Undrawn(const Undrawn&) = delete;
-  Undrawn& operator=(const Undrawn&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor before_;
 };
 
 class Prober {
@@ -108,46 +85,45 @@ class Prober {
 
   // ---- trials ----
 
-  /// Each symbol by itself, then all at once. False: too few went well.
+  /// Around small sizes, if those will do, or around the recorded ones. Without memory all cost the same.
   bool sample(c10::DeviceType device) {
+    Values small = recorded_;
+    for (size_t i = 0; i < small.size(); ++i)
+      small[i] = std::min<int64_t>(small[i], 4 + static_cast<int64_t>(i));
+    if (device == c10::kCPU && small != recorded_ && sample_around(small, device)) return true;
+    return sample_around(recorded_, device);
+  }
+
+  /// Each symbol by itself, then all at once. False: too few went well.
+  bool sample_around(const Values& base, c10::DeviceType device) {
     samples_.resize(1);
-    Values base = recorded_;
-    // Small sizes, if those will do. Without memory all cost the same.
-    if (device == c10::kCPU)
-      for (size_t i = 0; i < base.size(); ++i)
-        base[i] = std::min<int64_t>(base[i], 4 + static_cast<int64_t>(i));
-    for (int round = 0; round < 2; ++round) {
-      if (base != recorded_ && !attempt(base, device)) base = recorded_;
-      anchor_ = base == recorded_ ? 0 : 1;
-      for (size_t i = 0; i < symbols_.size(); ++i) {
-        size_t well = 0;
-        for (int64_t more : {1, 2, 3, 5, 8, 13}) {
-          Values values = base;
-          values[i] += more;
-          well += attempt(values, device);
-          // Sizes that only some multiples of are allowed for: those of the recorded one are.
-          if (more <= 2 && !attempted_last_) {
-            values[i] = recorded_[i] * (more + 1);
-            well += attempt(values, device);
-          }
-        }
-        if (well < 2) break;
-        if (i + 1 == symbols_.size()) {
-          Values values = base;
-          for (size_t k = 0; k < values.size(); ++k) values[k] = base[k] + 2 * static_cast<int64_t>(k) + 1;
-          attempt(values, device);
-          return true;
-        }
+    anchor_ = base == recorded_ ? 0 : 1;
+    if (anchor_ == 1 && !attempt(base, device)) return false;
+    for (size_t i = 0; i < symbols_.size(); ++i)
+      if (vary(base, i, device) < 2) return false;
+    Values values = base;
+    for (size_t k = 0; k < values.size(); ++k) values[k] += 2 * static_cast<int64_t>(k) + 1;
+    attempt(values, device);
+    return true;
+  }
+
+  /// How many sizes of symbol `i` went well.
+  int vary(const Values& base, size_t i, c10::DeviceType device) {
+    int well = 0;
+    for (int64_t more : {1, 2, 3, 5, 8, 13}) {
+      Values values = base;
+      values[i] += more;
+      if (attempt(values, device)) {
+        ++well;
+      } else if (more <= 2) {  // only some multiples may be allowed: those of the recorded one are
+        values[i] = recorded_[i] * (more + 1);
+        well += attempt(values, device);
       }
-      if (base == recorded_) return false;
-      base = recorded_;
-      samples_.resize(1);
     }
-    return false;
+    return well;
   }
 
   bool attempt(const Values& values, c10::DeviceType device) {
-    attempted_last_ = false;
     if (device == c10::kCPU && spent_ > kMostTime) return false;
     try {
       torch::jit::Stack stack;
@@ -156,7 +132,8 @@ class Prober {
       if (device == c10::kCPU && elements_ > kMostElements) return false;
       if (device == c10::kCPU) {
         const auto begin = Clock::now();
-        const Undrawn undrawn;  // also operators that do not say so draw numbers (dropout within an LSTM)
+        record::Undrawn drawn;  // also operators that do not say so draw numbers (dropout within an LSTM)
+        drawn.keep_default(c10::kCPU);
         call_.entry.op.callBoxed(&stack);
         spent_ += Clock::now() - begin;
       } else {
@@ -171,7 +148,7 @@ class Prober {
     } catch (const std::exception&) {  // these sizes will not do, or it has no kernel there
       return false;
     }
-    return attempted_last_ = true;
+    return true;
   }
 
   static void append(const c10::IValue& v, Shapes& shapes) {
@@ -192,34 +169,15 @@ class Prober {
     });
   }
 
-  c10::IValue argument(const Arg& a, const Values& values, c10::DeviceType device) {
-    auto tensor = [&](TensorId id) { return id < 0 ? at::Tensor() : made(id, values, device); };
-    switch (a.kind) {
-      case Arg::Kind::Value: {
-        if (a.syms.empty()) return a.value.isDevice() ? c10::IValue(c10::Device(device)) : a.value;
-        if (a.value.isInt()) return value(call_.resolve(a.syms[0]), values);
-        std::vector<int64_t> numbers;
-        for (Sym s : a.syms) numbers.push_back(value(call_.resolve(s), values));
-        return numbers;
-      }
-      case Arg::Kind::WrappedNumber: {
-        at::Tensor t = c10::scalar_to_tensor(a.value.toScalar());
-        t.unsafeGetTensorImpl()->set_wrapped_number(true);
-        return t;
-      }
-      case Arg::Kind::Tensor: return tensor(a.tensors[0]);
-      case Arg::Kind::TensorList: {
-        c10::List<at::Tensor> list;
-        for (TensorId id : a.tensors) list.push_back(tensor(id));
-        return list;
-      }
-      case Arg::Kind::OptionalTensorList: {
-        c10::List<std::optional<at::Tensor>> list;
-        for (TensorId id : a.tensors) list.push_back(id < 0 ? std::nullopt : std::optional(tensor(id)));
-        return list;
-      }
-    }
-    return {};
+  c10::IValue argument(const Arg& arg, const Values& values, c10::DeviceType device) {
+    auto tensor = [&](TensorId id) { return made(id, values, device); };
+    return record::value_of(arg, tensor, [&](const Arg& a) -> c10::IValue {
+      if (a.syms.empty()) return a.value.isDevice() ? c10::IValue(c10::Device(device)) : a.value;
+      if (a.value.isInt()) return value(call_.resolve(a.syms[0]), values);
+      std::vector<int64_t> numbers;
+      for (Sym s : a.syms) numbers.push_back(value(call_.resolve(s), values));
+      return numbers;
+    });
   }
 
   /// Different numbers, none of them large: what must be inverted can be. Indices are 0.
@@ -345,7 +303,6 @@ class Prober {
   size_t anchor_ = 0;            ///< the one that the others differ from in one symbol
   int64_t elements_ = 0;
   Clock::duration spent_{0};
-  bool attempted_last_ = false;
 };
 
 }  // namespace

@@ -1,14 +1,12 @@
 // program/attempt.cpp
 #include "program/attempt.h"
 
-#include <ATen/Context.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <mutex>
 #include <unordered_set>
 
 namespace bolt::program {
@@ -26,24 +24,15 @@ Attempts::Attempts(const record::Tape& tape) {
   }
 }
 
-Attempts::Drawn Attempts::states() const {
-  Drawn out;
+record::GeneratorStates Attempts::states() const {
+  record::GeneratorStates out;
   for (c10::Device device : drawn_from_) {
-    at::Generator generator = at::globalContext().defaultGenerator(device);
-    std::lock_guard lock(generator.mutex());
     try {
-      out.emplace_back(generator, generator.get_state());
+      out.keep_default(device);
     } catch (const c10::Error&) {  // while a CUDA graph is captured, which no error survives
     }
   }
   return out;
-}
-
-void Attempts::put_back(const Drawn& drawn) {
-  for (auto [generator, state] : drawn) {
-    std::lock_guard lock(generator.mutex());
-    generator.set_state(state);
-  }
 }
 
 std::optional<std::string> Attempts::error_text() {

@@ -3,14 +3,13 @@
 // at the user's line, after what the program did before it, and the user's `except` and `finally` see it.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/ivalue.h>
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "record/generators.h"
 #include "record/tape.h"
 #include "support/error.h"
 
@@ -32,26 +31,24 @@ class Attempts {
   /// Runs `run`. `take_back` is called when it failed: false where the failure must stay the caller's.
   template <class Run, class TakeBack>
   auto operator()(const Run& run, const TakeBack& take_back) const {
-    const Drawn drawn = drawn_from_.empty() ? Drawn() : states();
+    record::GeneratorStates drawn = states();
     try {
       return run();
     } catch (const RunEagerly&) {
-      put_back(drawn);
+      drawn.put_back();
       throw;
     } catch (const Error&) {
       throw;  // a fault of ours
     } catch (...) {
       std::optional<std::string> what = error_text();
       if (!what || !take_back()) throw;
-      put_back(drawn);
+      drawn.put_back();
       throw RunEagerly{std::move(*what)};
     }
   }
 
  private:
-  using Drawn = std::vector<std::pair<at::Generator, at::Tensor>>;
-  Drawn states() const;
-  static void put_back(const Drawn& drawn);
+  record::GeneratorStates states() const;
   /// Of the exception being handled. None: it is no error of the program's, such as the user's Ctrl-C.
   static std::optional<std::string> error_text();
 

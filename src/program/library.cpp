@@ -39,6 +39,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "record/argument.h"
 #include "support/error.h"
 
 namespace bolt::program {
@@ -191,29 +192,11 @@ constexpr std::pair<Op, LibraryFn> kTable[] = {
 };
 
 c10::IValue argument(const record::Arg& arg, const Tensors& operands, bool copy) {
-  using Kind = record::Arg::Kind;
-  auto get = [&](int i) { return i < 0 ? at::Tensor() : copy ? operands[i].clone() : operands[i]; };
-  auto number = [&]() -> c10::IValue { return arg.tensors.empty() ? arg.value : get(arg.tensors[0]).item(); };
-  switch (arg.kind) {
-    case Kind::Value: return number();
-    case Kind::WrappedNumber: {
-      at::Tensor t = c10::scalar_to_tensor(number().toScalar());
-      t.unsafeGetTensorImpl()->set_wrapped_number(true);
-      return t;
-    }
-    case Kind::Tensor: return get(arg.tensors[0]);
-    case Kind::TensorList: {
-      c10::List<at::Tensor> list;
-      for (int id : arg.tensors) list.push_back(get(id));
-      return list;
-    }
-    case Kind::OptionalTensorList: {
-      c10::List<optional<at::Tensor>> list;
-      for (int id : arg.tensors) list.push_back(id < 0 ? std::nullopt : optional(get(id)));
-      return list;
-    }
-  }
-  return {};
+  return record::value_of(
+      arg, [&](int i) { return copy ? operands[i].clone() : operands[i]; },
+      [&](const record::Arg& a) {
+        return a.tensors.empty() ? a.value : record::number_out_of(operands[a.tensors[0]], a);
+      });
 }
 
 void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {

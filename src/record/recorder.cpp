@@ -1,7 +1,6 @@
 // record/recorder.cpp
 #include "record/recorder.h"
 
-#include <ATen/Context.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -18,6 +17,7 @@
 #include <string_view>
 
 #include "guard/transforms.h"
+#include "record/generators.h"
 #include "record/operator_facts.h"
 #include "record/symint.h"
 
@@ -398,33 +398,16 @@ void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 namespace {
 
-/// Puts the generators back that an operator draws from.
-class Drawing {
- public:
-  Drawing(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-    if (!op.hasTag(at::Tag::nondeterministic_seeded)) return;
-    keep(at::globalContext().defaultGenerator(at::kCPU));
-    for (const c10::IValue& argument : arguments)
-      if (argument.isGenerator())
-        keep(argument.toGenerator());
-      else if (argument.isTensor() && argument.toTensor().defined() && argument.toTensor().is_cuda())
-        keep(at::globalContext().defaultGenerator(argument.toTensor().device()));
-  }
-  Drawing(const Drawing&) = delete;
-  ~Drawing() {
-    for (auto& [generator, state] : states_) {
-      std::lock_guard lock(generator.mutex());
-      generator.set_state(state);
-    }
-  }
-
- private:
-  void keep(at::Generator generator) {
-    std::lock_guard lock(generator.mutex());
-    states_.emplace_back(generator, generator.get_state());
-  }
-  std::vector<std::pair<at::Generator, at::Tensor>> states_;
-};
+/// Keeps the generators that an operator draws from.
+void keep_drawn(Undrawn& states, const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  if (!op.hasTag(at::Tag::nondeterministic_seeded)) return;
+  states.keep_default(at::kCPU);
+  for (const c10::IValue& argument : arguments)
+    if (argument.isGenerator())
+      states.keep(argument.toGenerator());
+    else if (argument.isTensor() && argument.toTensor().defined() && argument.toTensor().is_cuda())
+      states.keep_default(argument.toTensor().device());
+}
 
 }  // namespace
 
@@ -465,7 +448,8 @@ bool Recorder::casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet k
   if (const auto at = known.find(form); at != known.end()) return at->second;
   bool casts = false;
   const at::NoGradGuard no_grad;
-  const Drawing drawn(op, arguments);
+  Undrawn drawn;
+  keep_drawn(drawn, op, arguments);
   struct Trial {
     Trial(bool*& place, bool* flag) : place(place), before(std::exchange(place, flag)) {}
     ~Trial() { place = before; }

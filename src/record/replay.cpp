@@ -1,10 +1,10 @@
 // record/replay.cpp
 // Tape + inputs -> tensors, by calling every operator again under its recorded thread state.
-#include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <bit>
 
+#include "record/argument.h"
 #include "record/recorder.h"
 #include "support/error.h"
 
@@ -41,28 +41,9 @@ class Replay {
 
  private:
   c10::IValue give(const Arg& arg) const {
-    switch (arg.kind) {
-      case Arg::Kind::Value: return number(arg);
-      case Arg::Kind::WrappedNumber: {
-        at::Tensor t = c10::scalar_to_tensor(number(arg).toScalar());
-        t.unsafeGetTensorImpl()->set_wrapped_number(true);
-        return t;
-      }
-      case Arg::Kind::Tensor: return get(arg.tensors[0]);
-      case Arg::Kind::TensorList: {
-        c10::List<at::Tensor> list;
-        for (TensorId id : arg.tensors) list.push_back(get(id));
-        return list;
-      }
-      case Arg::Kind::OptionalTensorList: {
-        c10::List<std::optional<at::Tensor>> list;
-        for (TensorId id : arg.tensors) list.push_back(id < 0 ? std::nullopt : std::optional(tensors_[id]));
-        return list;
-      }
-    }
-    return {};
+    auto tensor = [&](TensorId id) { return tensors_[id]; };
+    return value_of(arg, tensor, [&](const Arg& a) { return number(a); });
   }
-  at::Tensor get(TensorId id) const { return id < 0 ? at::Tensor() : tensors_[id]; }
 
   void keep(const Arg& result, const c10::IValue& v) {
     if (result.kind == Arg::Kind::Tensor) {
@@ -79,10 +60,7 @@ class Replay {
   }
 
   c10::IValue number(const Arg& arg) const {
-    if (!arg.tensors.empty()) {
-      const at::Scalar taken = get(arg.tensors[0]).item();
-      return arg.value.isDouble() ? c10::IValue(taken.toDouble()) : c10::IValue(taken);  // float(a bool)
-    }
+    if (!arg.tensors.empty()) return number_out_of(tensors_[arg.tensors[0]], arg);
     if (arg.syms.empty() || !value_) return arg.value;
     if (arg.value.isDouble()) return std::bit_cast<double>(value_(arg.syms[0]));
     if (arg.value.isInt()) return value_(arg.syms[0]);

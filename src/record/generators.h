@@ -1,0 +1,41 @@
+// record/generators.h
+// States of random generators, taken and put back: what is tried, or run a second time, must not draw numbers
+// that nobody asked for.
+#pragma once
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace bolt::record {
+
+class GeneratorStates {
+ public:
+  void keep(at::Generator generator) {
+    std::lock_guard lock(generator.mutex());
+    states_.emplace_back(generator, generator.get_state());
+  }
+  void keep_default(c10::Device device) { keep(at::globalContext().defaultGenerator(device)); }
+  void put_back() {
+    for (auto& [generator, state] : states_) {
+      std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+
+ private:
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+/// Puts back what it keeps when it goes.
+class Undrawn : public GeneratorStates {
+ public:
+  Undrawn() = default;
+  Undrawn(const Undrawn&) = delete;
+  ~Undrawn() { put_back(); }
+};
+
+}  // namespace bolt::record
