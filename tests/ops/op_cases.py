@@ -63,6 +63,26 @@ def tolerance(dtype):
             torch.complex64: (3e-5, 3e-5)}.get(dtype, (1e-9, 1e-9))  # fmt: skip
 
 
+def widened(x):
+    if isinstance(x, torch.Tensor) and x.layout == torch.strided and x.dtype in (torch.bfloat16, torch.float16):
+        return x.detach().double().requires_grad_(x.requires_grad)
+    return x
+
+
+def rounding_decides(function, arguments, mine, theirs):
+    """Is what half precision makes of it hardly further from the result in float64 than eager's? Of a softmax of large
+    numbers a few roundings decide."""
+    kind, exact = outcome(function, tree_map(widened, fresh(arguments)))
+    if kind == "raised":
+        return False
+    for a, b, e in zip(*(tree_flatten(v)[0] for v in (mine, theirs, exact)), strict=True):
+        if isinstance(a, torch.Tensor) and a.dtype in (torch.bfloat16, torch.float16) and a.numel():
+            ours, eagers = (float((t.detach().double() - e.detach()).abs().max()) for t in (a, b))
+            if not ours <= 4 * eagers:
+                return False
+    return True
+
+
 def compare(mine, theirs, values=True, where="result"):
     """None, or in what they differ."""
     left, shape = tree_flatten(mine)
@@ -109,6 +129,8 @@ def check(function, arguments, values=True, calls=2):
                 return f"call {i}: raised {mine[1]!r}, eager {theirs[1]!r}"[:400]
             continue
         found = compare(mine[1], theirs[1], values) or compare(my_args, theirs_args, True, "argument")
+        if found and "not close" in found and rounding_decides(function, arguments, mine[1], theirs[1]):
+            found = None
         if found:
             return f"call {i}: {found}"
     return None
