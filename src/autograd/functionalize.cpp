@@ -312,8 +312,15 @@ class Functionalizer {
       if (step.op == Op::slice) {
         const auto start = std::get<Syms>(step.attrs.find("start")->second)[0];
         state_[id].offset += start * type.strides[std::get<int64_t>(step.attrs.find("dim")->second)];
-      } else if (step.op == Op::as_strided || step.op == Op::flip) {
+      } else if (step.op == Op::flip ||
+                 (step.op == Op::as_strided && type.strides != graph::contiguous_strides(type.sizes))) {
         return as_recorded();
+      }
+      if (step.op == Op::as_strided) {  // of a tensor without gaps, whatever it lies in
+        state_[id].offset += std::get<Syms>(step.attrs.find("offset")->second)[0];
+        type.sizes = std::get<Syms>(step.attrs.find("sizes")->second);
+        type.strides = std::get<Syms>(step.attrs.find("strides")->second);
+        continue;
       }
       if (step.op == Op::reshape) {
         const auto& to = std::get<Syms>(step.attrs.find("sizes")->second);
@@ -433,6 +440,26 @@ class Functionalizer {
                        [&](TensorId r) { return r >= 0 && given.count(tape_.tensors[r].storage); });
   }
 
+  /// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex()?
+  bool shows_all(const Entry& e, const std::vector<Syms>& sizes) {
+    const std::vector<TensorId> made = results(e);
+    auto bytes = [&](TensorId id, const Syms& of) {
+      return product(of) * Sym(static_cast<int64_t>(c10::elementSize(tape_.tensors[id].dtype)));
+    };
+    for (size_t i = 0; i < made.size(); ++i)
+      for (const Arg& a : e.args)
+        for (TensorId id : a.tensors) {
+          if (made[i] < 0 || id < 0 || tape_.tensors[made[i]].storage != tape_.tensors[id].storage) continue;
+          const Type given = read(id)->type;
+          const Syms strides = eager_strides(tape_.tensors[made[i]], sizes[i]);
+          const bool dense = given.strides == graph::contiguous_strides(given.sizes) &&
+                             strides == graph::contiguous_strides(sizes[i]);
+          if (!dense || all_known(sizes[i]) || bytes(made[i], sizes[i]) != bytes(id, given.sizes))
+            return false;
+        }
+    return true;
+  }
+
   /// Sizes of the results of a call of ATen that has no rule.
   const std::optional<std::vector<Syms>>& probed(const Entry& e) {
     auto resolve = [&](Sym s) { return sizes_.resolve(s); };
@@ -498,9 +525,11 @@ class Functionalizer {
       if (first_tensor(e) < 0) return lower_number(c, e);
       auto steps = row.view(c);
       if (!steps) return false;
-      TensorId parent = first_tensor(e);
+      const Arg& first = e.args[0];
+      const bool each = first.kind == Arg::Kind::TensorList && first.tensors.size() == ids.size();
       for (size_t i = 0; i < ids.size(); ++i) {
         if (ids[i] < 0 || state_[ids[i]].known) continue;
+        const TensorId parent = each ? first.tensors[i] : first_tensor(e);
         // The run has shown whether this was a view or a copy (reshape, to, contiguous are either).
         if (tape_.tensors[ids[i]].storage == tape_.tensors[parent].storage)
           define_view(ids[i], parent, (*steps)[i], row.detaches), became(parent, ids[i], e);
@@ -598,15 +627,15 @@ class Functionalizer {
     resolve_numbers(x);
     const bool is_static = c.is_static();
     std::optional<std::vector<Syms>> known;
+    if (!is_static) known = extern_sizes(c);
+    if (!is_static && !known) known = probed(e);
     // Of a view strides and the offset must be known, too. What is written is itself.
-    if (x.written.empty() && is_view(e)) {
+    if (x.written.empty() && is_view(e) && !(known && shows_all(e, *known))) {
       for (const Arg& a : e.args)
         for (TensorId id : a.tensors)
           if (id >= 0) demand_place(id);
-      if (!is_static) c.static_sizes();
+      known.reset();
     }
-    if (!is_static) known = extern_sizes(c);
-    if (!is_static && !known) known = probed(e);
     if (!is_static && !known) c.static_sizes();  // demands them
     std::vector<Value*> operands;
     for (Arg& a : x.args)

@@ -117,7 +117,8 @@ class Call {
 
 /// One value per result; an empty vector refuses this call, which then stays extern.
 using Builder = std::vector<Value*> (*)(Call&);
-/// Per result, the steps from the operator's first tensor argument; nullopt refuses.
+/// Per result, the steps from the operator's first tensor argument, or from the result's own where that is a
+/// list of as many; nullopt refuses.
 using Viewer = std::optional<std::vector<std::vector<ViewStep>>> (*)(Call&);
 
 struct Lowering {

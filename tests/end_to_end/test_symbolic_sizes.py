@@ -630,6 +630,53 @@ def test_sizes_that_grow_together():
     assert torchbolt.stats()["recompiles"] == 1
 
 
+def turned_by_complex_numbers(x):
+    turn = torch.polar(torch.ones(x.shape[1], 8), torch.arange(x.shape[1]).float()[:, None].expand(-1, 8))
+    return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:2], 8, 2)) * turn).flatten(2)
+
+
+def grids(x):
+    rows, columns = torch.arange(x.shape[0]), torch.arange(x.shape[1])
+    a, b = torch.meshgrid(rows, columns, indexing="ij")
+    c, d = torch.meshgrid(rows, columns, indexing="xy")
+    return x * (a * b)[:, :, None], c + d, a, d, torch.cartesian_prod(rows, columns)
+
+
+def diagonals(x):
+    square = x @ x.transpose(1, 2)
+    return square.diagonal(0, 1, 2) * 2, square.diagonal(2, 1, 2), x.diagonal(0, 0, 2), torch.trace(square[0])
+
+
+def diagonals_of_an_input(x):
+    return x.diagonal(0, 0, 1), x.diagonal(1, 0, 1), x[1:].diagonal(-1, 1, 2) * 3
+
+
+@pytest.mark.parametrize("fn", [turned_by_complex_numbers, grids, diagonals, diagonals_of_an_input])
+def test_one_program_for_views_by_place(fn):
+    compiled = torchbolt.compile(fn)
+    for b, s in ((4, 8), (5, 9), (6, 12), (4, 7), (7, 11), (5, 8)):
+        x = torch.randn(b, s, 16)
+        want, got = leaves(fn(x)), leaves(compiled(x))
+        torch.testing.assert_close(got, want)
+        assert [(t.stride(), t.storage_offset()) for t in got] == [(t.stride(), t.storage_offset()) for t in want]
+    assert torchbolt.stats()["recompiles"] <= 2
+
+
+def test_pieces_of_a_size():
+    def fn(x):
+        return torch.cat([(i + 1) * piece for i, piece in enumerate(x.tensor_split(3))])
+
+    compiled = torchbolt.compile(fn)
+    for size in (12, 15, 9, 21, 30):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert torchbolt.stats()["recompiles"] == 1
+    for size in (10, 13, 11, 14, 22):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert torchbolt.stats()["recompiles"] == 3, "a program for each remainder"
+
+
 HALVES = {
     "rows": lambda x: x.view(2, -1) * 2,
     "columns": lambda x: x.view(-1, 2) * 2,

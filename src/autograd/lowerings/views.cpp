@@ -219,6 +219,18 @@ Result chunk(Call& c) {
   const Sym size = self(c)[Call::wrap(c.integer("dim"), rank(c))];
   return split_by(c, ceildiv(size, c.integer("chunks")));
 }
+// The first size % sections pieces are longer by one.
+Result tensor_split(Call& c) {
+  const Sym size = self(c)[Call::wrap(c.integer("dim"), rank(c))];
+  const int64_t sections = c.integer("sections");
+  if (size.is_const() || sections < 1) return pieces(c);
+  const int64_t longer = c.hint(size) % sections;
+  c.decide(mod(size, sections), Relation::eq, longer);
+  Sizes lengths;
+  for (int64_t i = 0; i < sections; ++i)
+    lengths.push_back(floordiv(size, sections) + Sym(i < longer ? 1 : 0));
+  return cut(Call::wrap(c.integer("dim"), rank(c)), lengths);
+}
 Result split_with_sizes(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
   const char* name = c.has("split_sizes") ? "split_sizes" : "split_size";
@@ -261,15 +273,41 @@ Result unfold(Call& c) {
 Result diagonal(Call& c) {
   int64_t d1 = Call::wrap(c.integer("dim1"), rank(c)), d2 = Call::wrap(c.integer("dim2"), rank(c));
   int64_t k = c.integer("offset");
-  const Sizes sizes = Call::syms(c.static_sizes());
+  const Sym down = self(c)[d1] + Sym(std::min<int64_t>(k, 0)),
+            along = self(c)[d2] - Sym(std::max<int64_t>(k, 0));
+  const Sym shorter = c.decide(down, Relation::le, along) ? down : along;
   auto dense = graph::contiguous_strides(self(c));
-  Syms strides;
+  Syms sizes, strides;
   for (int64_t i = 0; i < rank(c); ++i)
-    if (i != d1 && i != d2) strides.push_back(dense[i]);
+    if (i != d1 && i != d2) {
+      sizes.push_back(self(c)[i]);
+      strides.push_back(dense[i]);
+    }
+  sizes.push_back(c.decide(shorter, Relation::lt, 0) ? Sym(0) : shorter);
   strides.push_back(dense[d1] + dense[d2]);
   Sym offset = k >= 0 ? dense[d2] * Sym(k) : dense[d1] * Sym(-k);
   return std::vector<Steps>{
       {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{offset}}}}}};
+}
+
+// Each of the tensors along a dimension of its own.
+Result meshgrid(Call& c) {
+  const std::vector<Value*> tensors = c.tensors("tensors");
+  Sizes all;
+  for (const Value* t : tensors) all.push_back(product(t->type.sizes));
+  std::vector<size_t> place(tensors.size());
+  std::iota(place.begin(), place.end(), 0);
+  if (c.has("indexing") && c.text("indexing") == "xy" && tensors.size() > 1) {
+    std::swap(place[0], place[1]);
+    std::swap(all[0], all[1]);
+  }
+  std::vector<Steps> out;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Sizes own(tensors.size(), Sym(1));
+    own[place[i]] = product(tensors[i]->type.sizes);
+    out.push_back({reshape_to(own), {Op::expand, {{"sizes", all}}}});
+  }
+  return out;
 }
 
 /// Dimensions from the outermost in memory.
@@ -356,11 +394,12 @@ void add_views(Table& t) {
   row(split, {"split.Tensor", "unsafe_split.Tensor"});
   row(split_with_sizes, {"split.sizes", "split_with_sizes", "unsafe_split_with_sizes"});
   row(chunk, {"chunk", "unsafe_chunk"});
-  row(pieces, {"tensor_split.sections"});
+  row(tensor_split, {"tensor_split.sections"});
   row(unbind, {"unbind.int"});
   row(flip, {"flip"});
   row(unfold, {"unfold"});
   row(diagonal, {"diagonal"});
+  row(meshgrid, {"meshgrid", "meshgrid.indexing"});
   // These change the geometry of the tensor they are called on.
   row(squeeze, {"squeeze_", "squeeze_.dim", "squeeze_.dims"});
   row(unsqueeze, {"unsqueeze_"});
