@@ -108,7 +108,10 @@ int native_init(PyObject* object, PyObject* const* args, size_t nargs, PyObject*
 
 PyObject* make_object(Semantics& s, Frame& frame, PyTypeObject* cls, PyObject* const* args, size_t nargs,
                       PyObject* kwnames) {
-  if (cls->tp_new != python_slots.make) return native_new(cls, args, nargs, kwnames);
+  if (cls->tp_new != python_slots.make) {
+    if (PyType_IsSubtype(cls, &PyType_Type)) s.make_class(frame);
+    return native_new(cls, args, nargs, kwnames);
+  }
   PyObject* method = PyObject_GetAttr(reinterpret_cast<PyObject*>(cls), names_of.new_);
   if (!method) return nullptr;
   CallStart start = start_with_self(s, frame, method, reinterpret_cast<PyObject*>(cls), args, nargs, kwnames);

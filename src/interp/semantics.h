@@ -66,6 +66,8 @@ class Semantics {
   /// A name of an annotation scope (3.12): `space` first, then globals, then builtins.
   virtual PyObject* load_from_dict_or_globals(Frame& frame, PyObject* space, PyObject* name);
   virtual PyObject* load_build_class(Frame& frame);
+  /// A metaclass is about to be called in C for a class of its own.
+  virtual void make_class(Frame&) {}
 
   // -- Attributes
   // --------------------------------------------------------------------------------------------------

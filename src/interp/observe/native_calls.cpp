@@ -103,6 +103,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     return on ? call_for_constant(callable, args, nargs, kwnames)
               : Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
+  if (PyType_Check(callable) && (callable != reinterpret_cast<PyObject*>(&PyType_Type) || total != 1) &&
+      PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(callable), &PyType_Type))
+    make_class(frame);
   const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
   const CFunction& row = *native.row;
   PyObject* self = native.self;

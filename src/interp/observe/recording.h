@@ -87,6 +87,7 @@ class Recording final : public interp::Semantics {
   int store_deref(Frame& frame, int index, PyObject* value) override;
   int delete_deref(Frame& frame, int index) override;
   PyObject* load_build_class(Frame& frame) override;
+  void make_class(Frame& frame) override;
   PyObject* import_name(Frame& frame, PyObject* name, PyObject* fromlist, PyObject* level) override;
   PyObject* import_from(Frame& frame, PyObject* module, PyObject* name) override;
   int import_star(Frame& frame, PyObject* module) override;
