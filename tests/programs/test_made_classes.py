@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import subprocess
+import sys
 import types
 
 import pytest
@@ -94,3 +96,22 @@ def test_a_class_by_a_library(name):
         if name not in ("Enum", "namedtuple"):
             assert cls.kept is kept
         classes.append(cls)
+
+
+FIRST_ANOTHER = """
+import enum, torch, torchbolt
+
+class Way(enum.Flag):
+    LEFT, RIGHT = 1, 2
+
+assert torchbolt.compile(lambda: Way.LEFT | Way.RIGHT)() is Way.LEFT | Way.RIGHT  # object.__new__
+make = torchbolt.compile(lambda kept: type.__new__(type, "Made", (), {"kept": kept}))
+for _ in range(3):
+    kept = []
+    assert make(kept).kept is kept
+"""
+
+
+def test_the_new_of_one_class_is_not_that_of_another():
+    """In a process of its own: what is known of natives is looked up once."""
+    subprocess.run([sys.executable, "-c", FIRST_ANOTHER], check=True)

@@ -124,7 +124,12 @@ Native find_cfunction(PyObject* callable) {
   if (PyCFunction_Check(callable)) {
     auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
     auto owner = [&] { return builtin_owner(function); };
-    return found(remembered(function->m_ml, owner, function->m_ml->ml_name), bound_argument(function));
+    // CPython has one method for the __new__ of all classes; only what it is bound to tells them apart.
+    const bool makes = function->m_self && PyType_Check(function->m_self) &&
+                       std::strcmp(function->m_ml->ml_name, "__new__") == 0;
+    const void* identity = function->m_ml;
+    if (makes) identity = reinterpret_cast<const char*>(function->m_self) + 2;
+    return found(remembered(identity, owner, function->m_ml->ml_name), bound_argument(function));
   }
   if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type) {
     auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(callable);
