@@ -4,6 +4,9 @@ The tensor functions are those of test_symbolic_numbers.py; here a number decide
 loop is, what a text says. What was recorded for one number must not be given for another.
 """
 
+import functools
+import itertools
+
 import pytest
 import torch
 
@@ -145,3 +148,33 @@ def test_a_size_that_becomes_nothing():
         return torch.outer(x.reshape(-1)[:3], part.reshape(-1)[:4])
 
     check(fn, lambda: torch.arange(24.0).reshape(4, 6), [(n,) for n in (1, 3, 2, 4, 5, 6, 0)])
+
+
+GIVEN_TO_C = {
+    "enumerate": lambda n: [i for i, _ in enumerate("abc", n)],
+    "enumerate by name": lambda n: [i for i, _ in enumerate("abc", start=n)],
+    "product": lambda n: list(itertools.product("ab", repeat=n)),
+    "zip_longest": lambda n: list(itertools.zip_longest("ab", "abc", fillvalue=n)),
+    "chain": lambda n: list(itertools.chain([n], [n + 1])),
+    "islice": lambda n: list(itertools.islice(range(10), n)),
+    "pairwise": lambda n: list(itertools.pairwise((n, n + 1, n + 2))),
+    "tuple and list": lambda n: (tuple([n, 2]), list((n, 3))),
+    "partial": lambda n: functools.partial(lambda a, b: (a, b), n)(2),
+    "slice": lambda n: [1, 2, 3, 4, 5, 6][slice(n)],
+    "repeat": lambda n: (list(itertools.repeat(1, n)), list(itertools.islice(itertools.count(n), 3)), list(range(n))),
+    "accumulate": lambda n: list(itertools.accumulate([n, n])),
+    "product of a tuple": lambda n: list(itertools.product((n,), repeat=2)),
+    "sum": lambda n: (sum([1, 2], n), max(n, 3), sorted([3, n]), "a" * n, [1] * n, (0,) * n),
+    "map": lambda n: (list(map(lambda v: v + n, [1, 2])), dict(a=n), {n: 1}, {n}, frozenset([n])),
+    "texts": lambda n: (f"{n}", str(n), "%d" % n, repr(n), n.bit_length(), divmod(n, 2), round(n / 2)),
+    "zip": lambda n: (torch.Size([n, 2]), list(zip([n], [1], strict=True)), next(reversed([n, 1])), isinstance(n, int)),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_TO_C)
+def test_numbers_given_to_c(name):
+    fn = GIVEN_TO_C[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x, n: (x * 2, fn(n)), recompile_limit=100)
+    for n in (1, 2, 3, 1, 4, 2, 5):
+        assert compiled(torch.ones(2), n)[1] == fn(n)

@@ -143,9 +143,15 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   const bool special = row.kind == Kind::special && !derived;
   // Of what is only stored under a key nothing is read either.
   const bool stores = row.kind == Kind::writes && row.method == "__setitem__" && all.size() == 3;
-  const size_t read = row.kind == Kind::appends || row.is(Trait::hands_on) ? 0 : stores ? 2 : all.size();
-  for (size_t i = 0; i < read; ++i)
-    if (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i]))
+  // What goes through items hands those on; where it begins to count, and how often it repeats, it reads.
+  const bool goes_through = row.is(Trait::through_first) || row.is(Trait::through_all);
+  auto is_read = [&](size_t i) {
+    if (row.kind == Kind::appends) return false;
+    if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
+    return !stores || i < 2;
+  };
+  for (size_t i = 0; i < all.size(); ++i)
+    if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
       special ? world.use_scalar(all[i]) : world.use(all[i]);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (special) {
