@@ -13,6 +13,7 @@
 
 #include "compile.h"
 #include "guard/leaf.h"
+#include "program/attempt.h"
 #include "program/backend.h"
 #include "program/background.h"
 #include "program/compiled.h"
@@ -163,15 +164,11 @@ class Bridge final : public observe::RecorderHooks {
   bool placed() override { return recorder.placed(); }
   bool leaves_no_trace() override {
     const record::Tape& tape = recorder.tape();
-    std::unordered_set<int> outside;
-    for (record::TensorId id : tape.inputs) outside.insert(tape.tensors[static_cast<size_t>(id)].storage);
-    for (const record::Entry& entry : tape.entries) {
-      if (entry.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
-      for (int i : record::written_arguments(entry))
-        for (record::TensorId id : entry.args[static_cast<size_t>(i)].tensors)
-          if (id >= 0 && outside.count(tape.tensors[static_cast<size_t>(id)].storage)) return false;
-    }
-    return !recorder.changed_inputs() && !recorder.transformed();
+    const bool draws = std::any_of(tape.entries.begin(), tape.entries.end(), [](const record::Entry& e) {
+      return e.op.hasTag(at::Tag::nondeterministic_seeded);
+    });
+    return !draws && VisibleWrites(tape).entries.empty() && !recorder.changed_inputs() &&
+           !recorder.transformed();
   }
   bool proves_guards() const override { return strict(); }
   void pause(bool on) override { recorder.pause(on); }
@@ -182,14 +179,17 @@ class Bridge final : public observe::RecorderHooks {
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
   std::vector<bool> memory_matters(size_t slots) override {
     const record::Tape& tape = recorder.tape();
-    std::unordered_set<int> storages = record::written_storages(tape);
-    for (record::TensorId id : wanted)
+    std::unordered_set<int> storages;
+    auto add = [&](record::TensorId id) {
       if (id >= 0) storages.insert(tape.tensors[static_cast<size_t>(id)].storage);
+    };
+    for (size_t i : VisibleWrites(tape).inputs) add(tape.inputs[i]);
+    for (record::TensorId id : wanted) add(id);
     std::vector<bool> matters(slots, false);
     for (const auto& [merged, into] : recorder.merged())
       if (const int* slot = slots_.find(merged)) {
         matters[static_cast<size_t>(*slot)] = true;
-        storages.insert(tape.tensors[static_cast<size_t>(into)].storage);
+        add(into);
       }
     for (record::TensorId id : tape.inputs) {
       const record::TensorInfo& info = tape.tensors[static_cast<size_t>(id)];

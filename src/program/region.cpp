@@ -119,12 +119,8 @@ Ints Region::values_of(const std::vector<at::Tensor>& tape_inputs, const Ints& n
 
 std::vector<int> Region::written_inputs() const {
   std::vector<int> out;
-  if (function_) {  // a backend may store what was written when all else is done, as we do
-    const std::unordered_set<int> written = record::written_storages(tape_);
-    for (size_t i = 0; i < tape_.inputs.size(); ++i)
-      if (written.count(tape_.tensors[static_cast<size_t>(tape_.inputs[i])].storage))
-        out.push_back(static_cast<int>(i));
-  }
+  if (function_)  // a backend may store what was written when all else is done, as we do
+    for (size_t i : VisibleWrites(tape_).inputs) out.push_back(static_cast<int>(i));
   if (replay_) return out;
   for (const loops::PlanOutput& o : plan_.outputs)
     if (o.write_to >= 0) out.push_back(lowered_.inputs[o.write_to]);

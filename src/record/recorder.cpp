@@ -136,15 +136,6 @@ bool is_plain(const at::Tensor& t) {
 
 }  // namespace
 
-std::unordered_set<int> written_storages(const Tape& tape) {
-  std::unordered_set<int> storages;
-  for (const Entry& e : tape.entries)
-    for (int written : written_arguments(e))
-      for (TensorId id : e.args[static_cast<size_t>(written)].tensors)
-        if (id >= 0) storages.insert(tape.tensors[static_cast<size_t>(id)].storage);
-  return storages;
-}
-
 bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t i = 0; i < sizes.size(); ++i)

@@ -17,7 +17,6 @@
 
 #include <cstdint>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "support/sym.h"
@@ -91,8 +90,5 @@ struct Tape {
   std::vector<Entry> entries;
   std::vector<SourceLine> locs;
 };
-
-/// Storages (TensorInfo::storage) that some operator writes to.
-std::unordered_set<int> written_storages(const Tape& tape);
 
 }  // namespace bolt::record
