@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 
+#include <map>
 #include <optional>
 #include <tuple>
 #include <unordered_map>
@@ -197,6 +198,15 @@ class Bridge final : public observe::RecorderHooks {
       if (slot >= 0 && storages.count(info.storage)) matters[static_cast<size_t>(slot)] = true;
     }
     return matters;
+  }
+
+  // Who asks for a size makes the tensor an input (size_of), as operators do.
+  std::vector<std::pair<int, uint64_t>> unread_sizes() override {
+    std::map<int, uint64_t> unread(dynamic_.begin(), dynamic_.end());
+    for (const at::Tensor& t : recorder.inputs()) unread.erase(slot_of(t));
+    for (const auto& [merged, into] : recorder.merged())
+      if (const int* slot = slots_.find(merged)) unread.erase(*slot);
+    return {unread.begin(), unread.end()};
   }
 
   int slot_of(const at::Tensor& t) const {

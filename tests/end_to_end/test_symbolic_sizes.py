@@ -372,6 +372,27 @@ def test_the_recompile_limit_counts_as_before():
     assert regions(compiled) == 3
 
 
+def test_a_tensor_that_is_only_handed_on_may_have_any_size():
+    def fn(x, y):
+        return [y * 2, x]
+
+    def looks(x, y):
+        return [y * 2, x, x.shape[1]]
+
+    def joins(x, y):
+        z = x[x[:, 0] > 0]
+        return z * 2, y[y > 0].sort()[0]
+
+    for program, compiled_for_sizes in ((fn, 2), (looks, 2), (joins, 6)):  # joins: three regions
+        torchbolt.reset()
+        compiled = torchbolt.compile(program)
+        for i in range(6):
+            x, y = torch.randn(20 + i, 3 + i % 3), torch.randn(30 + 2 * i)
+            for got, want in zip(compiled(x, y), program(x, y), strict=True):
+                assert got == want if isinstance(want, int) else torch.equal(got, want)
+        assert regions(compiled) == compiled_for_sizes, program
+
+
 def test_inputs_with_gaps_stay_static():
     compiled = torchbolt.compile(pointwise, dynamic=True)
     for n in (3, 4, 5):

@@ -94,6 +94,9 @@ class RecorderHooks {
   /// By slot of the tensors from outside: is its memory written to, is something that is given out part of
   /// it, or was it taken for another tensor that shows the same?
   virtual std::vector<bool> memory_matters(size_t slots) { return std::vector<bool>(slots, true); }
+  /// Sizes that differ between calls (a slot, a bit for each dimension) of tensors nobody looked at: the run
+  /// only hands them on.
+  virtual std::vector<std::pair<int, uint64_t>> unread_sizes() { return {}; }
   /// Whether an operator was told where in a storage a view begins.
   virtual bool placed() = 0;
   /// Did operators write to nothing that was there before, and draw no random numbers?

@@ -224,6 +224,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     world.tensors.fix_offsets();
   else if (world.tensors.any_share())
     world.tensors.forget_sharing(hooks.memory_matters(world.tensors.size()));
+  for (const auto& [slot, dims] : hooks.unread_sizes()) world.tensors.set_free(slot, dims);
   if (!world.asked_gradients && !hooks.differentiates()) world.tensors.ignore_gradients();
   world.keep_apart();
   observation->guards =
