@@ -66,6 +66,11 @@ def test_texts():
     check(lambda x: (f"{x.sum():.2f} and {x.mean().item():8.3f}", str(x * 2), f"{x!r:>60}"), *X)
 
 
+def test_a_text_of_one_letter_is_not_what_the_first_run_had():
+    """CPython has one object for each: a late one needs an address of its own."""
+    check(lambda x: (f"{x.argmax().item()}", f"{int(x.argmax())} is"), *torch.eye(4).unbind())
+
+
 def test_sizes_that_are_data():
     check(lambda x: (x.nonzero(), x[x > 1], torch.masked_select(x, x > 1), x * 2), *X)
 

@@ -78,8 +78,16 @@ class Unseen {
   NativeWatch::Pause unwatched_;
 };
 
-/// Texts this short may be one object for all who have them.
-bool has_own_address(PyObject* text) { return PyUnicode_CheckExact(text) && PyUnicode_GET_LENGTH(text) > 1; }
+/// `text` at an address of its own: of one letter, CPython has one object for all who have it. Null: there is
+/// none (the empty text), or an exception.
+PyRef own_text(PyRef text) {
+  if (!text || !PyUnicode_CheckExact(text.get()) || PyUnicode_GET_LENGTH(text.get()) == 0) return {};
+  if (PyUnicode_GET_LENGTH(text.get()) > 1) return text;
+  const Py_UCS4 letter = PyUnicode_READ_CHAR(text.get(), 0);
+  PyRef copy = PyRef::steal(PyUnicode_New(1, letter));
+  if (copy) PyUnicode_WRITE(PyUnicode_KIND(copy.get()), PyUnicode_DATA(copy.get()), 0, letter);
+  return copy;
+}
 
 }  // namespace
 
@@ -94,9 +102,9 @@ PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, 
   PyRef text;
   {
     Unseen unseen(hooks_);
-    text = PyRef::steal(guard::format_text(value, conversion, spec));
+    text = own_text(PyRef::steal(guard::format_text(value, conversion, spec)));
   }
-  if (!text || !has_own_address(text.get())) return PyErr_Occurred() ? nullptr : text.release();
+  if (!text) return nullptr;
   if (tensor) world.await(value, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
   if (text.get() == value) return text.release();
   return world.make_late(text.release(), Make::format, {PyRef::share(value), PyRef::share(spec)}, conversion);
