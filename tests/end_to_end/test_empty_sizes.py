@@ -94,3 +94,13 @@ def test_strides_of_rows_without_elements():
     for rows in (6, 7, 8, 9):
         x = torch.randn(0, rows).t()
         assert [t.stride() for t in compiled(x)] == [t.stride() for t in fn(x)]
+
+
+@torch.no_grad()
+def test_attention_without_keys_is_as_large_as_its_queries():
+    """Also where the keys' batch would be broadcast to nothing."""
+    q, k = torch.randn(1, 1, 3), torch.randn(0, 1, 3)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    compiled = torchbolt.compile(lambda q, k: attend(q, k, k) + 1)
+    for _ in range(2):
+        assert torch.equal(compiled(q, k), attend(q, k, k) + 1)

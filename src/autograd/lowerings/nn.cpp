@@ -126,6 +126,8 @@ std::vector<Value*> sdpa(Call& c) {
   if (c.number("dropout_p") != 0) return {};
   Value *q = c.tensor("query"), *k = c.tensor("key"), *v = c.tensor("value");
   if (q->type.rank() < 3 || k->type.rank() != q->type.rank() || v->type.rank() != q->type.rank()) return {};
+  for (Value* each : {q, k, v})  // then the result is as large as the queries, broadcast or not
+    if (each->type.numel().is_const(0)) return {};
   std::vector<Value*> operands{q, k, v};
   if (c.has("attn_mask")) {
     Value* mask = c.tensor("attn_mask");
