@@ -592,7 +592,11 @@ bool Recorder::gives_new_tensors(Entry& entry, const torch::jit::Stack& given) {
     args.push_back(entry.args[i]);
     stack.push_back(given[i]);
   }
-  call(*op, &stack);
+  {
+    // Nor has the one with out=.
+    const c10::impl::ExcludeDispatchKeyGuard no_casts(c10::autocast_dispatch_keyset);
+    call(*op, &stack);
+  }
   for (size_t i = 0; i < stack.size(); ++i) {
     if (!stack[i].isTensor() || entry.results[i].kind != Arg::Kind::Tensor) return false;
     const TensorInfo& written = tape_.tensors[static_cast<size_t>(entry.results[i].tensors[0])];

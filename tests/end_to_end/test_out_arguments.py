@@ -83,3 +83,17 @@ def test_a_workspace_from_outside():
     for rows in (3, 3, 4, 4):
         x = torch.randn(rows, 4)
         assert torch.equal(compiled(x), twin(x)) and torch.equal(module.space, twin.space)
+
+
+def test_an_empty_tensor_that_is_filled_in_autocast():
+    """What fills it has no casts of its own, so nor has what is recorded in its place."""
+
+    def fn(c):
+        torch.cat([c[:1], c[1:]], out=c.new_empty(0))
+        return c.remainder(3)
+
+    compiled = torchbolt.compile(fn)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for i in range(2):
+            x = torch.arange(5).half() + i
+            assert torch.equal(compiled(x), fn(x))
