@@ -224,7 +224,7 @@ std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& size
   }
   Specialize specialize;
   const std::vector<autograd::SizeSymbol> open = sizes.open();
-  if (std::any_of(open.begin(), open.end(), [](const auto& s) { return s.input >= 0; }))
+  if (!sizes.any_data() && std::any_of(open.begin(), open.end(), [](const auto& s) { return s.input >= 0; }))
     specialize = specializer(lowered, recorded.wanted, open, recorded.name);
   auto region = finish(std::move(lowered), recorded.tape, recorded.wanted, open, recorded.name, stages);
   region->specialize = std::move(specialize);
@@ -240,8 +240,13 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
   autograd::Sizes sizes(recorded.tape, recorded.dynamic, recorded.number_symbols,
                         std::move(recorded.size_facts));
   auto finished = [&](std::shared_ptr<program::Region> region) {
-    region->size_symbols = sizes.all();
-    region->size_facts = sizes.facts();
+    for (const autograd::SizeSymbol& s : sizes.all())
+      if (s.input != autograd::SizeSymbol::kData) region->size_symbols.push_back(s);
+    std::vector<SizeFact> about_data;
+    for (SizeFact& f : sizes.facts())
+      (holds_data_size(f.a) || holds_data_size(f.b) ? about_data : region->size_facts)
+          .push_back(std::move(f));
+    region->check_data_sizes(about_data);
     for (const SizeValue& v : recorded.number_sizes) region->number_sizes.push_back(sizes.final(v));
     region->facts.sizes_given_up = sizes.given_up();
     for (const std::string& why : region->facts.sizes_given_up) log("dynamic", recorded.name + ": " + why);
@@ -266,6 +271,7 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
   if (recorded.trace.wanted()) recorded.trace.write("1_recorded.txt", print(recorded.tape));
   if (recorded.road == Road::replay) return replayed("the backend is eager", false);
   const bool gradients = needs_gradients(recorded.tape);
+  if (std::string why = obstacle(recorded); !why.empty() && sizes.any_data()) throw EndsAtFoundSizes(why);
   if (std::string why = obstacle(recorded); !why.empty()) return replayed(why, !gradients);
 
   GiveMemoryBack at_the_end;
@@ -283,10 +289,12 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
       const std::string where = (demand.where.empty() ? "the " + stages.name() + " stage" : demand.where) +
                                 " (" + demand.what() + ")";
       if (sizes.solve(demand, where)) continue;
+      if (sizes.any_data()) throw EndsAtFoundSizes(where);
       if (!sizes.asks_early(demand)) throw;
       return replayed("a random number would have to be known when compiling: " + where, true);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
+      if (sizes.any_data()) throw EndsAtFoundSizes(error.what());
       return replayed(error.what(), true);
     }
   }

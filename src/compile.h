@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
@@ -34,8 +35,14 @@ struct Recorded {
   std::vector<SizeFact> size_facts;     // what the run took for granted about them, over tape symbols
 };
 
-/// Never throws for what cannot be compiled: the region then replays its tape and says why. Internal failures
-/// are thrown. Needs no GIL.
+/// What was recorded goes on behind sizes that are data, and cannot be compiled so. The region has to end
+/// before the operator that finds them out.
+struct EndsAtFoundSizes : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Never throws for what cannot be compiled (but for EndsAtFoundSizes): the region then replays its tape and
+/// says why. Internal failures are thrown. Needs no GIL.
 std::shared_ptr<program::Region> compile(Recorded recorded);
 
 }  // namespace bolt

@@ -69,6 +69,15 @@ Results index(const Call& c) {
   return all_results(c, out);
 }
 
+/// A row for each element that is not 0. How many is data: the caller puts a symbol there.
+Results nonzero(const Call& c) { return all_results(c, {0, c.rank("self")}); }
+
+/// The values, where each element is among them, how often each is there.
+Results unique(const Call& c) {
+  const Sizes none = {0};
+  return std::vector<Sizes>{none, c.flag("return_inverse") ? c.sizes("self") : none, none};
+}
+
 struct Rule {
   Results (*sizes)(const Call&);
   std::vector<std::string_view> names;
@@ -150,6 +159,8 @@ const std::vector<Rule>& rules() {
       {diff, {"diff"}},
       {topk, {"topk"}},
       {index, {"index"}},
+      {nonzero, {"nonzero"}},
+      {unique, {"_unique2", "unique_consecutive"}},
   };
   return table;
 }

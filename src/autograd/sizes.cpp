@@ -13,6 +13,9 @@ Sym tape_symbol(record::TensorId id, int dim) {
 
 namespace {
 
+/// Whose size it is, of a size that is data.
+int tensor_of(const SymNode& symbol) { return std::atoi(symbol.name.c_str() + 1); }
+
 /// Grows with every symbol, or stays.
 bool grows(Sym s) {
   if (s.is_const()) return true;
@@ -47,7 +50,8 @@ void collect_quotients(Sym s, std::vector<const SymNode*>* out) {
 
 /// What is least of an expression that grows: sizes are 2 or more.
 int64_t at_least(Sym s) {
-  return evaluate(s, [](const SymNode& n) { return int64_t{number_step(n) >= 0 ? 0 : 2}; });
+  return evaluate(s,
+                  [](const SymNode& n) { return int64_t{number_step(n) >= 0 || is_data_size(n) ? 0 : 2}; });
 }
 bool surely_large(Sym s) { return grows(s) && at_least(s) >= 2; }
 
@@ -66,6 +70,11 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
         symbols_.push_back({Sym::symbol("s" + std::to_string(symbols_.size())), static_cast<int>(i),
                             static_cast<int>(d), info.sizes[d]});
   }
+  for (size_t id = 0; id < tape.tensors.size(); ++id)
+    for (int d = 0; d < 64 && tape.tensors[id].data_dims >> d; ++d)
+      if ((tape.tensors[id].data_dims >> d & 1) && tape.tensors[id].producer >= 0)
+        symbols_.push_back({data_size(static_cast<int>(id), d), SizeSymbol::kData, d,
+                            tape.tensors[id].sizes[static_cast<size_t>(d)]});
   // Where only an unused tensor's sizes differ there are no symbols, and yet the recording computed with
   // sizes.
   for (const record::Entry& entry : tape.entries)
@@ -120,6 +129,7 @@ void Sizes::bind(record::TensorId id, const Syms& sizes) {
     // See the head of sizes.h: 0 and 1 are numbers, and whatever was larger stays so.
     const int64_t now = hint(sizes[d]);
     if (now < 2) throw SizeDemand(sizes[d]);
+    if (holds_data_size(sizes[d])) continue;
     if (!surely_large(sizes[d])) note(facts_, {2, Relation::le, sizes[d], "a size of 0 or 1"});
   }
 }
@@ -222,9 +232,17 @@ bool Sizes::divide(Sym a, Sym b, const std::string& where) {
 }
 
 bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
-  if (!find(symbol) || solved_.count(symbol)) return false;
+  if (!find(symbol) || solved_.count(symbol) || holds_data_size(symbol) != holds_data_size(with))
+    return false;
   Syms inside;
   collect_symbols(with, &inside);
+  if (is_data_size(*symbol.node())) {
+    // By sizes that are known earlier. What the operator gives is compared with them anyway.
+    for (Sym s : inside)
+      if (!is_data_size(*s.node()) || tensor_of(*s.node()) >= tensor_of(*symbol.node())) return false;
+    solved_[symbol] = with;
+    return true;
+  }
   if (std::find(inside.begin(), inside.end(), symbol) != inside.end()) return false;
   note(solved_facts_, {symbol, Relation::eq, with, where});
   solved_[symbol] = with;
@@ -321,6 +339,11 @@ void Sizes::give_up(const record::Tape& tape, const std::vector<SizeValue>& comp
     } catch (const SizeDemand&) {  // one number more is known
     }
   }
+}
+
+bool Sizes::any_data() const {
+  return std::any_of(symbols_.begin(), symbols_.end(),
+                     [](const SizeSymbol& s) { return s.input == SizeSymbol::kData; });
 }
 
 std::vector<SizeSymbol> Sizes::open() const {

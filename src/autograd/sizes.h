@@ -14,11 +14,16 @@
 // quotient is in the way of is answered by a symbol for the quotient: of view(2, -1), `s0 := 2*s1`, and of
 // chunk(2) of an odd size, `s0 := 2*s1 + 1`; what guards it is the remainder.
 //
-// An *early* number (a random one) is drawn when the region runs. A demand for it cannot be answered.
+// An *early* number (a random one) is drawn when the region runs, and a size that is data (`u12_0`) is known
+// when an operator of the region has run. A demand for one of them cannot be answered, but that two sizes
+// that are data agree (a mask is made twice). What is taken for granted about them the program checks, where
+// it learns them.
 //
 // Sizes 0 and 1 are never symbols, and an expression that was 2 or more stays so (`large` below):
 // broadcasting, contiguity and the order of strides mean the same in every call then. Of a number that is no
-// size nothing is known but that it is not negative (`n4`), or nothing at all (`f4`, the bits of a float).
+// size nothing is known but that it is not negative (`n4`), or nothing at all (`f4`, the bits of a float). A
+// size that is data may come to 0 or 1: it is broadcast against none but itself and 1, and what is computed
+// from nothing (`reduces`) is ruled out where it matters.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +41,9 @@ namespace bolt::autograd {
 
 struct SizeSymbol {
   Sym symbol;
-  int input = -1;  ///< tape input; -1: a number (guard/numbers.h)
-  int dim = 0;     ///< of a number: its step
+  static constexpr int kNumber = -1, kData = -2;
+  int input = kNumber;  ///< tape input; or it is a number (guard/numbers.h), or a size that is data
+  int dim = 0;          ///< of a number: its step
   int64_t hint = 0;
   bool early = false;
   int64_t divisor = 1;  ///< of a size: it stands for the size divided by this
@@ -80,6 +86,8 @@ class Sizes {
   bool asks_early(const SizeDemand& demand) const {
     return holds_early(demand.a) || (demand.equal && holds_early(demand.b));
   }
+  /// Are sizes of the region data?
+  bool any_data() const;
   /// Every size becomes a number, as recorded. So do numbers that sizes may come from, where the recording
   /// computed with sizes of what it made (in arguments, facts, or `computed`); others stay what they are.
   void give_up(const record::Tape& tape, const std::vector<SizeValue>& computed, const std::string& where);

@@ -44,7 +44,7 @@ PyObject* call(const NumberStep& step, const std::vector<PyRef>& values) {
 }  // namespace
 
 Phase Numbers::phase_of(const NumberStep& step) const {
-  Phase phase = step.op == NumberOp::data ? Phase::late : step.phase;
+  Phase phase = is_of_output(step) ? Phase::late : step.phase;
   for (int arg : step.args) phase = std::max(phase, steps[static_cast<size_t>(arg)].phase);
   return phase;
 }
@@ -63,7 +63,8 @@ PyObject* compute_step(const NumberStep& step, const std::vector<PyRef>& values)
   switch (step.op) {
     case NumberOp::source:
     case NumberOp::size:
-    case NumberOp::data: break;
+    case NumberOp::data:
+    case NumberOp::data_size: break;
     case NumberOp::constant: return Py_NewRef(step.object.get());
     case NumberOp::binary: return kBinary[step.kind].call(arg(0), arg(1));
     case NumberOp::negative: return PyNumber_Negative(arg(0));
@@ -78,12 +79,11 @@ PyObject* compute_step(const NumberStep& step, const std::vector<PyRef>& values)
 }  // namespace
 
 bool Numbers::go_on(Phase phase, std::vector<PyRef>& values,
-                    const std::function<PyObject*(int output, int64_t element)>& data) const {
+                    const std::function<PyObject*(const NumberStep&)>& data) const {
   for (size_t i = 0; i < steps.size(); ++i) {
     const NumberStep& step = steps[i];
     if (step.phase != phase) continue;
-    values[i] =
-        PyRef::steal(step.op == NumberOp::data ? data(step.kind, step.element) : compute_step(step, values));
+    values[i] = PyRef::steal(is_of_output(step) ? data(step) : compute_step(step, values));
     if (step.op == NumberOp::data && values[i] &&
         step.object.get() == reinterpret_cast<PyObject*>(&PyFloat_Type))
       values[i] = PyRef::steal(PyNumber_Float(values[i].get()));
@@ -134,6 +134,7 @@ std::string Numbers::text(int at, const std::function<std::string(int)>& source)
     case NumberOp::source: return source(step.kind);
     case NumberOp::size: return step.size.str();
     case NumberOp::data: return "an element of output " + std::to_string(step.kind);
+    case NumberOp::data_size: return "a size of output " + std::to_string(step.kind);
     case NumberOp::constant: return short_repr(step.object.get());
     case NumberOp::binary: return arg(0) + " " + sign(step.kind) + " " + arg(1);
     case NumberOp::negative: return "-" + arg(0);

@@ -34,11 +34,12 @@ enum class Phase : uint8_t {
 };
 
 enum class NumberOp : uint8_t {
-  source,    ///< the object in register `kind` of the check
-  data,      ///< late: element `element` of output `kind` of the program, as `object` (int or float)
-  size,      ///< an int: the value of `size`
-  constant,  ///< `object`
-  binary,    ///< operator `kind` (CPython's numbering) of two steps
+  source,     ///< the object in register `kind` of the check
+  data,       ///< late: element `element` of output `kind` of the program, as `object` (int or float)
+  data_size,  ///< late: size `element` of output `kind`
+  size,       ///< an int: the value of `size`
+  constant,   ///< `object`
+  binary,     ///< operator `kind` (CPython's numbering) of two steps
   negative,
   positive,
   invert,
@@ -78,15 +79,20 @@ struct Numbers {
   bool compute(const std::vector<PyObject*>& registers,
                const std::function<std::optional<int64_t>(Sym, const std::vector<PyRef>&)>& size_of,
                std::vector<PyRef>& values) const;
-  /// Those of a later phase, given those before it; `data` gives an element of an output, new. False with an
-  /// exception.
+  /// Those of a later phase, given those before it; `data` gives what a step takes from an output, new. False
+  /// with an exception.
   bool go_on(Phase phase, std::vector<PyRef>& values,
-             const std::function<PyObject*(int output, int64_t element)>& data = {}) const;
+             const std::function<PyObject*(const NumberStep&)>& data = {}) const;
   /// The first fact that does not hold; null: all do.
   const NumberFact* broken(const std::vector<PyRef>& values) const;
   /// "self.step ** 2" with `source` for the text of a register's source.
   std::string text(int step, const std::function<std::string(int)>& source) const;
 };
+
+/// Is it taken from what the program gives?
+inline bool is_of_output(const NumberStep& step) {
+  return step.op == NumberOp::data || step.op == NumberOp::data_size;
+}
 
 /// The generators that the early steps draw from, as they are before that.
 class Generators {

@@ -13,6 +13,7 @@
 #include "loops/put_back.h"
 #include "loops/roles.h"
 #include "support/error.h"
+#include "support/number_symbol.h"
 #include "support/parallel.h"
 
 namespace bolt::loops {
@@ -354,6 +355,7 @@ class Planner {
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
       const PlanBuffer& b = plan_.buffers[i];
       if (b.kind != BufferKind::Temp || b.owned_by_step || b.first_step < 0 || b.over >= 0) continue;
+      if (has_data_sizes(b)) continue;  // made when its size is known
       requests.push_back({span_bytes(b.type), b.first_step, b.last_step});
       which.push_back(static_cast<int>(i));
     }
@@ -392,6 +394,11 @@ std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options) {
   in_parallel(2, [&](size_t i) { drafts[i] = &(i == 0 ? planner : one_more).draft(); });
   if (!put_back(*drafts[0], *drafts[1], few.repeats)) return std::nullopt;
   return planner.finish();
+}
+
+bool has_data_sizes(const PlanBuffer& b) {
+  auto any = [](const Syms& list) { return std::any_of(list.begin(), list.end(), holds_data_size); };
+  return any(b.type.sizes) || any(b.type.strides) || holds_data_size(b.offset);
 }
 
 }  // namespace bolt::loops

@@ -43,6 +43,9 @@ struct PlanBuffer {
   int first_step = -1, last_step = -1;
 };
 
+/// Do its sizes rest on data (support/number_symbol.h)? It gets memory when they are known, not in the arena.
+BOLT_API bool has_data_sizes(const PlanBuffer& buffer);
+
 enum class StepKind : uint8_t {
   Kernel,       // kernels[kernel], buffers in the kernel's order
   Contraction,  // node: a contraction that the code generator computes; buffers: its operands (constant

@@ -113,7 +113,8 @@ Outcome run_entry(const Entry& entry, guard::Found& found) {
     if (!steps.go_on(guard::Phase::early, numbers)) return nullptr;
     std::vector<int64_t> values;
     for (const autograd::SizeSymbol& s : entry.region->symbols())
-      if (s.input < 0) guard::symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &values.emplace_back());
+      if (s.input == autograd::SizeSymbol::kNumber)
+        guard::symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &values.emplace_back());
     std::vector<at::Tensor> outputs;
     try {
       if (entry.region->releases_gil()) {
@@ -132,10 +133,13 @@ Outcome run_entry(const Entry& entry, guard::Found& found) {
       tensors.push_back(PyRef::steal(THPVariable_Wrap(std::move(t))));
       borrowed.push_back(tensors.back().get());
     }
-    auto element = [&](int output, int64_t at) {
-      return element_of(borrowed[static_cast<size_t>(output)], at);
+    auto taken = [&](const guard::NumberStep& step) {
+      PyObject* output = borrowed[static_cast<size_t>(step.kind)];
+      return step.op == guard::NumberOp::data
+                 ? element_of(output, step.element)
+                 : PyLong_FromLongLong(THPVariable_Unpack(output).size(step.element));
     };
-    if (!steps.go_on(guard::Phase::late, numbers, element)) return nullptr;
+    if (!steps.go_on(guard::Phase::late, numbers, taken)) return nullptr;
     if (entry.changes_thread) entry.after.enter(entry.autocast_levels);
     if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), numbers);
     std::vector<PyRef> made;

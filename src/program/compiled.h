@@ -57,6 +57,7 @@ struct Pending {
   bool done = false;
   std::shared_ptr<Region> region;
   std::string failure;
+  bool ends_at_found_sizes = false;  ///< that is why
 };
 
 struct Entry {
@@ -106,8 +107,9 @@ struct Compiled {
     std::map<observe::Place, std::shared_ptr<Site>> sites;
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
-    bool says_compiling = true;                                ///< what the target is told when it asks
-    std::vector<Recompile> recompiles;                         ///< the last ones
+    bool ends_at_found_sizes = false;   ///< regions end where sizes are data: they could not be compiled so
+    bool says_compiling = true;         ///< what the target is told when it asks
+    std::vector<Recompile> recompiles;  ///< the last ones
     std::vector<std::pair<std::string, int64_t>> eager_calls;  ///< given to eager: why, and how often
     std::vector<observe::BreakReason>
         ends;  ///< of regions, in order; those of recordings that were not kept too

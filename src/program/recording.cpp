@@ -85,12 +85,21 @@ class Bridge final : public observe::RecorderHooks {
     dynamic_[slot] = dims;
     recorder.follows_sizes = sizes_differ_ = true;
   }
-  bool follows_sizes() override { return sizes_differ_; }
+  bool follows_sizes() override { return sizes_differ_ |= recorder.found_sizes(); }
+  bool is_open(Sym size) override {
+    if (!recorder.found_sizes()) return false;
+    Syms inside;
+    collect_symbols(size, &inside);
+    return std::any_of(inside.begin(), inside.end(), [&](Sym s) {
+      const record::TensorId id = record::tensor_of_size(*s.node());
+      return id >= 0 && recorder.tape().tensors[static_cast<size_t>(id)].data_sized;
+    });
+  }
   Sym size_of(PyObject* tensor, int dim) override {
     const at::Tensor& t = THPVariable_Unpack(tensor);
     auto id = recorder.find(t);
     if (!id && slot_of(t) >= 0 && !recorder.stopped()) id = recorder.input_id(t);
-    if (!id || !sizes_differ_) return t.size(dim);
+    if (!id || !follows_sizes()) return t.size(dim);
     const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(*id)];
     if (info.input >= 0) {
       auto dims = dynamic_.find(slot_of(t));
@@ -354,10 +363,14 @@ void adopt(Entry& entry, std::shared_ptr<Region> region) {
 }
 
 /// compile(), with whatever it throws as text.
-void try_compile(Recorded recorded, std::shared_ptr<Region>& region, std::string& failure) {
+void try_compile(Recorded recorded, std::shared_ptr<Region>& region, std::string& failure,
+                 bool& ends_at_found_sizes) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   try {
     region = compile(std::move(recorded));
+  } catch (const EndsAtFoundSizes& e) {
+    failure = e.what();
+    ends_at_found_sizes = true;
   } catch (const std::exception& e) {
     failure = e.what();
   } catch (...) {
@@ -387,8 +400,14 @@ std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<a
   return out;
 }
 
-/// Compiles what was recorded into `entry`, now or in the background.
-void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
+/// It has to be recorded again, with ends where sizes are data.
+void give_up_found_sizes(Compiled* self, const std::string& why) {
+  self->state->ends_at_found_sizes = true;
+  log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
+}
+
+/// Compiles what was recorded into `entry`, now or in the background. False: it is of no use.
+bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
                   observe::Observation& seen) {
   record::Recorder& recorder = bridge.recorder;
   Recorded recorded;
@@ -427,28 +446,33 @@ void build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   if (self->options->backend) {
     std::vector<BackendInput> inputs = backend_inputs(*entry, recorder.inputs(), used);
     adopt(*entry, compile_with_backend(self->options->backend.get(), std::move(recorded), std::move(inputs)));
-    return;
+    return true;
   }
   if (self->options->background) {
     auto pending = entry->pending = std::make_shared<Pending>();
     run_in_background([pending, recorded = std::make_shared<Recorded>(std::move(recorded))] {
       std::shared_ptr<Region> region;
       std::string failure;
-      try_compile(std::move(*recorded), region, failure);
+      bool ends_at_found_sizes = false;
+      try_compile(std::move(*recorded), region, failure, ends_at_found_sizes);
       std::lock_guard lock(pending->mutex);
+      pending->ends_at_found_sizes = ends_at_found_sizes;
       pending->region = std::move(region);
       pending->failure = std::move(failure);
       pending->done = true;
     });
-    return;
+    return true;
   }
   std::shared_ptr<Region> region;
   std::string failure;
+  bool ends_at_found_sizes = false;
   Py_BEGIN_ALLOW_THREADS;
-  try_compile(std::move(recorded), region, failure);
+  try_compile(std::move(recorded), region, failure, ends_at_found_sizes);
   Py_END_ALLOW_THREADS;
+  if (ends_at_found_sizes) return give_up_found_sizes(self, failure), false;
   if (!region) throw std::runtime_error(failure);
   adopt(*entry, std::move(region));
+  return true;
 }
 
 /// Makes an entry of what was seen. False with an exception only in strict mode or for fullgraph.
@@ -497,7 +521,13 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   entry->kwnames = PyRef::share(kwnames);
   if (log_wanted("guards"))
     for (const std::string& line : entry->guards->describe()) log("guards", name_of(self) + ": " + line);
-  build_region(self, entry, bridge, seen);
+  if (!build_region(self, entry, bridge, seen)) {
+    if (!self->options->fullgraph) return true;
+    set_exception("GraphBreak",
+                  "what comes behind an operator whose result has as many elements as its data say "
+                  "cannot be compiled for all numbers of them (TORCHBOLT_LOGS=dynamic says why)");
+    return false;
+  }
   if (raise_given_up(*entry)) return false;
   ++stats.regions;
   if (!site.entries.empty()) ++stats.recompiles;
@@ -514,6 +544,9 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
   if (self->options->dynamic != Dynamic::never)
     for (const auto& entry : site.entries) entry->guards->add_differences(roots, count, site.changed);
   Bridge bridge(*self->options, site.changed);
+  bridge.recorder.goes_on_with_found_sizes =
+      self->options->road == Road::compile && !self->options->backend &&
+      self->options->dynamic != Dynamic::never && !self->state->ends_at_found_sizes;
   observe::Ran ran;
   std::unique_ptr<observe::Observation> seen;
   std::string failure;
@@ -609,9 +642,11 @@ bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {
   if (entry->region || !entry->pending) return true;
   std::shared_ptr<Region> region;
   std::string failure;
+  bool ends_at_found_sizes = false;
   {
     std::lock_guard lock(entry->pending->mutex);
     if (!entry->pending->done) return true;
+    ends_at_found_sizes = entry->pending->ends_at_found_sizes;
     region = std::move(entry->pending->region);
     failure = std::move(entry->pending->failure);
   }
@@ -621,8 +656,9 @@ bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {
     return true;
   }
   std::erase(site.entries, entry);
-  ++site.hopeless;
   --Stats::get().regions;
+  if (ends_at_found_sizes) return give_up_found_sizes(self, failure), true;
+  ++site.hopeless;
   return report_failure(self, failure);
 }
 

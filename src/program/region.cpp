@@ -8,6 +8,7 @@
 #include "program/background.h"
 #include "program/region_parts.h"
 #include "support/log.h"
+#include "support/number_symbol.h"
 
 namespace bolt::program {
 namespace {
@@ -65,35 +66,117 @@ std::shared_ptr<const Region::Shapes> Region::shapes_for(Ints sizes) {
   auto made = std::make_shared<Shapes>();
   made->key = sizes;
   const Evaluate value{symbols_, made->key};
-  for (const PlanBuffer& b : plan_.buffers) {
-    Shapes::Buffer shape{value(b.type.sizes), value(b.type.strides), 0, 0};
-    if (b.kind == BufferKind::Alias) shape.offset = value(b.offset);
-    if (b.kind == BufferKind::Temp && !b.owned_by_step) shape.arena_offset = value(b.arena_offset);
-    made->buffers.push_back(std::move(shape));
-  }
+  for (const PlanBuffer& b : plan_.buffers) made->buffers.push_back(Shapes::of(b, value));
   for (const auto* list : {&fold_steps_, &steps_})
-    for (const PreparedStep& p : *list) {
-      Shapes::Step step;
-      if (p.kernel) {
-        const auto& kernel = plan_.kernels[static_cast<size_t>(
-            p.step->kind == StepKind::Kernel ? p.step->kernel : p.step->epilogue)];
-        step.work = value(p.kernel->work);
-        step.second_work = p.kernel->second_fn ? value(p.kernel->second_work) : 0;
-        step.syms = value(kernel.symbols);
-      } else if (p.call) {
-        for (const record::Arg& a : p.call->args)
-          for (Sym s : a.syms) step.syms.push_back(value(s));
-      }
-      made->steps.push_back(std::move(step));
-    }
+    for (const PreparedStep& p : *list) made->steps.push_back(Shapes::of(p, plan_, value));
   for (const auto* list : {&lowered_.outputs, &lowered_.reshaped})
-    for (const TensorOut& o : *list)
-      made->results.push_back({value(o.sizes), value(o.strides), value(o.offset)});
+    for (const TensorOut& o : *list) made->results.push_back(Shapes::of(o, value));
   made->arena_bytes = value(plan_.arena_bytes);
   std::lock_guard lock(mutex_);
   if (shapes_.size() >= kMostShapes) shapes_.pop_back();
   shapes_.insert(shapes_.begin(), made);
   return made;
+}
+
+/// How many of data_sizes_ must be known for `sizes` to be.
+int Region::data_phase(const Syms& sizes) const {
+  int phase = 0;
+  Syms inside;
+  for (Sym s : sizes) collect_symbols(s, &inside);
+  for (Sym s : inside) {
+    if (!is_data_size(*s.node())) continue;
+    auto finds = [&](const DataSizes& d) {
+      return std::any_of(d.found.begin(), d.found.end(),
+                         [&](const auto& f) { return symbols_[f.symbol].symbol == s; });
+    };
+    const auto at = std::find_if(data_sizes_.begin(), data_sizes_.end(), finds);
+    if (at == data_sizes_.end()) throw_unsupported("a size that is data (", s.str(), ") is never found out");
+    phase = std::max(phase, static_cast<int>(at - data_sizes_.begin()) + 1);
+  }
+  return phase;
+}
+
+void Region::find_data_sizes() {
+  if (std::none_of(symbols_.begin(), symbols_.end(),
+                   [](const auto& s) { return s.input == autograd::SizeSymbol::kData; }))
+    return;
+  std::vector<char> known(symbols_.size(), 0);
+  for (PreparedStep& p : steps_) {
+    if (!p.call) continue;
+    DataSizes here;
+    for (size_t i = static_cast<size_t>(p.step->operand_count); i < p.step->buffers.size(); ++i) {
+      const Syms& sizes = plan_.buffers[static_cast<size_t>(p.step->buffers[i])].type.sizes;
+      for (size_t d = 0; d < sizes.size(); ++d)
+        for (size_t k = 0; k < symbols_.size(); ++k)
+          if (!known[k] && symbols_[k].input == autograd::SizeSymbol::kData &&
+              sizes[d] == symbols_[k].symbol) {
+            known[k] = 1;
+            here.found.push_back({static_cast<int>(i) - p.step->operand_count, static_cast<int>(d), k});
+          }
+    }
+    if (here.found.empty()) continue;
+    p.learns = static_cast<int>(data_sizes_.size());
+    data_sizes_.push_back(std::move(here));
+  }
+  auto at = [&](int phase) -> DataSizes& { return data_sizes_[static_cast<size_t>(phase) - 1]; };
+  for (const PlanBuffer& b : plan_.buffers) {
+    Syms all = b.type.sizes;
+    all.insert(all.end(), b.type.strides.begin(), b.type.strides.end());
+    all.push_back(b.offset);
+    const int phase = data_phase(all);
+    if (phase) at(phase).buffers.push_back(static_cast<int>(buffer_phase_.size()));
+    buffer_phase_.push_back(phase);
+  }
+  int found = 0;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    PreparedStep& p = steps_[i];
+    Syms all;
+    if (p.kernel) {
+      const auto& kernel = plan_.kernels[static_cast<size_t>(
+          p.step->kind == StepKind::Kernel ? p.step->kernel : p.step->epilogue)];
+      all = kernel.symbols;
+      all.insert(all.end(), {p.kernel->work, p.kernel->second_work});
+      for (size_t b = 0; b < p.step->buffers.size(); ++b) {
+        const bool operand =
+            p.step->kind == StepKind::Contraction && b < static_cast<size_t>(p.step->operand_count);
+        const size_t in_kernel =
+            p.step->kind == StepKind::Contraction ? b - static_cast<size_t>(p.step->operand_count) : b;
+        if (!operand && kernel.buffers[in_kernel].role != loops::BufferRole::In)
+          p.stores.push_back(p.step->buffers[b]);
+      }
+    } else if (p.call) {
+      for (const record::Arg& a : p.call->args) all.insert(all.end(), a.syms.begin(), a.syms.end());
+    }
+    int phase = data_phase(all);
+    if (phase)
+      at(phase).steps.emplace_back(&p, p.shape);
+    else
+      p.stores.clear();
+    for (size_t b = 0; b < p.step->buffers.size(); ++b) {
+      const bool result = p.learns >= 0 && b >= static_cast<size_t>(p.step->operand_count);
+      if (!result) phase = std::max(phase, buffer_phase_[static_cast<size_t>(p.step->buffers[b])]);
+    }
+    if (phase > found) throw_unsupported("a size that is data is wanted before it is known");
+    found += p.learns >= 0;
+    for (size_t b = 0; i + 1 < steps_.size() && b < plan_.buffers.size(); ++b)
+      if (buffer_phase_[b] && plan_.buffers[b].kind == BufferKind::Temp &&
+          plan_.buffers[b].last_step == static_cast<int>(i))
+        p.frees.push_back(static_cast<int>(b));
+  }
+  size_t result = 0;
+  for (const auto* list : {&lowered_.outputs, &lowered_.reshaped})
+    for (const TensorOut& o : *list) {
+      Syms all = o.sizes;
+      all.insert(all.end(), o.strides.begin(), o.strides.end());
+      all.push_back(o.offset);
+      if (const int phase = data_phase(all)) at(phase).results.push_back(static_cast<int>(result));
+      ++result;
+    }
+}
+
+void Region::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) {
+  for (const SizeFact& f : taken_for_granted)
+    data_sizes_[static_cast<size_t>(data_phase({f.a, f.b})) - 1].facts.push_back(f);
 }
 
 Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function)
@@ -111,9 +194,11 @@ Region::~Region() = default;
 Ints Region::values_of(const std::vector<at::Tensor>& tape_inputs, const Ints& numbers) const {
   Ints values;
   size_t next = 0;
-  for (const autograd::SizeSymbol& s : symbols_)
-    values.push_back(s.input < 0 ? numbers[next++]
-                                 : s.of(tape_inputs[static_cast<size_t>(s.input)].size(s.dim)));
+  for (const autograd::SizeSymbol& s : symbols_) switch (s.input) {
+      case autograd::SizeSymbol::kNumber: values.push_back(numbers[next++]); break;
+      case autograd::SizeSymbol::kData: values.push_back(s.hint); break;  // until it is known
+      default: values.push_back(s.of(tape_inputs[static_cast<size_t>(s.input)].size(s.dim)));
+    }
   return values;
 }
 
@@ -188,6 +273,7 @@ void Region::prepare() {
   fold_inputs_.erase(std::unique(fold_inputs_.begin(), fold_inputs_.end()), fold_inputs_.end());
 
   find_shaping_symbols();
+  find_data_sizes();
 
   facts.ops = static_cast<int>(tape_.entries.size());
   facts.compiled = true;

@@ -10,6 +10,9 @@
 // computed once for each set of parameter tensors and again when one of them changed: their identity, memory
 // and version counters are compared at each call.
 //
+// Sizes that are data (`u12_0`: how many rows nonzero() gives) are learnt from the step that finds them. What
+// depends on them is evaluated and allocated then, and what was taken for granted about them is checked.
+//
 // Sizes: everything that depends on them (of buffers, results, kernels' arguments and work) is evaluated once
 // for a set of sizes, and kept for the ones met last (Shapes). A call with known sizes only looks them up. A
 // number that decides no size (a learning rate) goes to the kernels with each call.
@@ -82,6 +85,8 @@ class Region : public std::enable_shared_from_this<Region> {
   /// Tape inputs whose memory the region writes.
   std::vector<int> written_inputs() const;
   Facts facts;
+  /// What was taken for granted about sizes that are data.
+  void check_data_sizes(const std::vector<SizeFact>& taken_for_granted);
   std::string graph_text() const;
   std::string plan_text() const;
   /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller
@@ -97,6 +102,7 @@ class Region : public std::enable_shared_from_this<Region> {
   struct Folded;
   struct PreparedStep;
   struct Shapes;
+  struct DataSizes;
   // `sizes` are shaping_values(values): what special programs and contexts are looked up by.
   std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
                                    std::vector<int64_t> sizes);
@@ -117,6 +123,12 @@ class Region : public std::enable_shared_from_this<Region> {
   std::unique_ptr<Context> take_context(const std::vector<int64_t>& values, std::vector<int64_t> sizes);
   std::shared_ptr<const Shapes> shapes_for(std::vector<int64_t> sizes);
   void make_arena(Context& c);
+  void find_data_sizes();
+  /// Its sizes are data.
+  bool waits(size_t buffer) const { return !buffer_phase_.empty() && buffer_phase_[buffer] > 0; }
+  void make_output(Context& c, size_t buffer);
+  int data_phase(const Syms& sizes) const;
+  void learn_sizes(Context& c, const PreparedStep& p, const std::vector<at::Tensor>& results);
   void give_context(std::unique_ptr<Context> c);
 
   record::Tape tape_;
@@ -135,6 +147,8 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<char> in_fold_;                          // by buffer: a fold step reads or writes it
   std::vector<autograd::SizeSymbol> symbols_;          // of sizes and numbers
   std::vector<char> shaping_;                          // by symbol: Shapes depend on it
+  std::vector<DataSizes> data_sizes_;                  // in the order in which they become known
+  std::vector<int> buffer_phase_;                      // by buffer: so many of these must be known
   std::mutex mutex_;                                   // guards the caches below
   std::vector<std::shared_ptr<const Shapes>> shapes_;  // last used first
   std::vector<std::unique_ptr<Context>> contexts_;

@@ -46,6 +46,21 @@ struct Region::PreparedStep {
   int64_t scratch = 0;
   int shape = 0;                                   // index into Shapes::steps
   std::vector<std::pair<size_t, size_t>> numbers;  // among the kernel's symbols; among the region's
+  int learns = -1;                                 // index into the region's data_sizes_
+  std::vector<int> stores;  // buffers of a kernel whose sizes are data: there may be nothing to store
+  std::vector<int> frees;   // buffers of such sizes that nothing needs afterwards
+};
+
+/// Sizes that one step finds out.
+struct Region::DataSizes {
+  struct Found {
+    int result, dim;
+    size_t symbol;  // among the region's
+  };
+  std::vector<Found> found;
+  std::vector<int> buffers, results;  // what can be evaluated then; indices into Shapes
+  std::vector<std::pair<const PreparedStep*, int>> steps;
+  std::vector<SizeFact> facts;
 };
 
 /// The plan for one set of sizes.
@@ -62,6 +77,29 @@ struct Region::Shapes {
     Ints sizes, strides;
     int64_t offset = 0;
   };
+  static Buffer of(const PlanBuffer& b, const Evaluate& value) {
+    Buffer shape{value(b.type.sizes), value(b.type.strides), 0, 0};
+    if (b.kind == BufferKind::Alias) shape.offset = value(b.offset);
+    if (b.kind == BufferKind::Temp && !b.owned_by_step) shape.arena_offset = value(b.arena_offset);
+    return shape;
+  }
+  static Step of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value) {
+    Step step;
+    if (p.kernel) {
+      const auto& kernel = plan.kernels[static_cast<size_t>(
+          p.step->kind == StepKind::Kernel ? p.step->kernel : p.step->epilogue)];
+      step.work = value(p.kernel->work);
+      step.second_work = p.kernel->second_fn ? value(p.kernel->second_work) : 0;
+      step.syms = value(kernel.symbols);
+    } else if (p.call) {
+      for (const record::Arg& a : p.call->args)
+        for (Sym s : a.syms) step.syms.push_back(value(s));
+    }
+    return step;
+  }
+  static Result of(const TensorOut& o, const Evaluate& value) {
+    return {value(o.sizes), value(o.strides), value(o.offset)};
+  }
   Ints key;
   std::vector<Buffer> buffers;
   std::vector<Step> steps;      // fold steps first
@@ -77,6 +115,7 @@ struct Region::Context {
     at::Tensor tensor;
   };
   std::shared_ptr<const Shapes> shapes;
+  std::shared_ptr<Shapes> own;  // where sizes are data: `shapes`, to be completed
   std::vector<Slot> slots;
   at::Tensor arena;
   std::vector<void*> pointers;  // scratch for kernel arguments

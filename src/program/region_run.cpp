@@ -71,6 +71,7 @@ std::unique_ptr<Region::Context> Region::take_context(const Ints& values, Ints s
   c->values = values;
   if (c->shapes && c->shapes->key == sizes) return c;
   c->shapes = shapes_for(std::move(sizes));
+  if (!data_sizes_.empty()) c->shapes = c->own = std::make_shared<Shapes>(*c->shapes);
   c->slots.assign(plan_.buffers.size(), {});
   make_arena(*c);
   return c;
@@ -84,7 +85,7 @@ void Region::make_arena(Context& c) {
   base = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(base) + 63) & ~uintptr_t{63});
   for (size_t i = 0; i < plan_.buffers.size(); ++i) {
     const PlanBuffer& b = plan_.buffers[i];
-    if (b.kind == BufferKind::Temp && !b.owned_by_step)
+    if (b.kind == BufferKind::Temp && !b.owned_by_step && !waits(i))
       c.slots[i].data = base + c.shapes->buffers[i].arena_offset;
   }
 }
@@ -92,7 +93,8 @@ void Region::make_arena(Context& c) {
 void Region::give_context(std::unique_ptr<Context> c) {
   for (size_t i = 0; i < plan_.buffers.size(); ++i) {
     const PlanBuffer& b = plan_.buffers[i];
-    if (b.kind == BufferKind::Temp && !b.owned_by_step) continue;  // its memory and tensor stay valid
+    if (b.kind == BufferKind::Temp && !b.owned_by_step && !waits(i))
+      continue;  // its memory and tensor stay valid
     c->slots[i] = {};
   }
   c->operands.clear();
@@ -122,22 +124,77 @@ void Region::bind_inputs(Context& c, const std::vector<at::Tensor>& inputs) {
     if (b.kind == BufferKind::Input) {
       c.slots[i].tensor = inputs[b.source];
       c.slots[i].data = inputs[b.source].data_ptr();
-    } else if (b.kind == BufferKind::Output) {
-      const Shapes::Buffer& shape = c.shapes->buffers[i];
-      c.slots[i].tensor = new_result(shape.sizes, shape.strides, record::to_torch(b.type.dtype));
-      c.slots[i].data = c.slots[i].tensor.data_ptr();
+    } else if (b.kind == BufferKind::Output && !waits(i)) {
+      make_output(c, i);
     }
   }
 }
 
+void Region::make_output(Context& c, size_t buffer) {
+  const Shapes::Buffer& shape = c.shapes->buffers[buffer];
+  c.slots[buffer].tensor =
+      new_result(shape.sizes, shape.strides, record::to_torch(plan_.buffers[buffer].type.dtype));
+  c.slots[buffer].data = c.slots[buffer].tensor.data_ptr();
+}
+
+/// A step has found sizes out that nobody knew before: what rests on them is evaluated and gets its memory.
+void Region::learn_sizes(Context& c, const PreparedStep& p, const std::vector<at::Tensor>& results) {
+  const DataSizes& here = data_sizes_[static_cast<size_t>(p.learns)];
+  for (const auto& f : here.found) c.values[f.symbol] = results[static_cast<size_t>(f.result)].size(f.dim);
+  const Evaluate value{symbols_, c.values};
+  for (const SizeFact& f : here.facts)
+    if (!holds(value(f.a), f.relation, value(f.b)))
+      throw RunEagerly{p.name + ": what was taken for granted about sizes that are data does not hold (" +
+                       str(f) + ")"};
+  // Strides of what has no elements are as torch has them: as if there were one.
+  Ints ones = c.values;
+  for (size_t i = 0; i < ones.size(); ++i)
+    if (symbols_[i].input == autograd::SizeSymbol::kData) ones[i] = std::max<int64_t>(ones[i], 1);
+  const Evaluate stride{symbols_, ones};
+  for (int b : here.buffers) {
+    c.own->buffers[static_cast<size_t>(b)] = Shapes::of(plan_.buffers[b], value);
+    c.own->buffers[static_cast<size_t>(b)].strides = stride(plan_.buffers[b].type.strides);
+  }
+  for (auto [step, shape] : here.steps)
+    c.own->steps[static_cast<size_t>(shape)] = Shapes::of(*step, plan_, value);
+  for (int r : here.results) {
+    const size_t outputs = lowered_.outputs.size(), i = static_cast<size_t>(r);
+    const TensorOut& out = i < outputs ? lowered_.outputs[i] : lowered_.reshaped[i - outputs];
+    c.own->results[i] = Shapes::of(out, value);
+    c.own->results[i].strides = stride(out.strides);
+  }
+  for (int b : here.buffers) {
+    const PlanBuffer& buffer = plan_.buffers[static_cast<size_t>(b)];
+    if (buffer.kind == BufferKind::Output) make_output(c, static_cast<size_t>(b));
+    if (buffer.kind != BufferKind::Temp || buffer.owned_by_step || buffer.first_step < 0) continue;
+    int place = b;
+    while (plan_.buffers[static_cast<size_t>(place)].over >= 0)
+      place = plan_.buffers[static_cast<size_t>(place)].over;
+    auto& memory = c.slots[static_cast<size_t>(place)];
+    const Shapes::Buffer& shape = c.own->buffers[static_cast<size_t>(b)];
+    if (!memory.data) {
+      memory.tensor = at::empty_strided(shape.sizes, shape.strides, options_of(buffer.type));
+      memory.data = memory.tensor.data_ptr();
+    }
+    c.slots[static_cast<size_t>(b)].data = memory.data;
+    if (!memory.data && b != place)  // without elements
+      c.slots[static_cast<size_t>(b)].tensor =
+          at::empty_strided(shape.sizes, shape.strides, options_of(buffer.type));
+  }
+}
+
 void Region::run_steps(Context& c, const std::vector<PreparedStep>& steps) {
+  auto run = [&](const PreparedStep& s) {
+    run_step(c, s);
+    for (int b : s.frees) c.slots[static_cast<size_t>(b)] = {};
+  };
   if (!at::hasCallbacks()) {
-    for (const PreparedStep& s : steps) run_step(c, s);
+    for (const PreparedStep& s : steps) run(s);
     return;
   }
   for (const PreparedStep& s : steps) {  // a profiler looks on
     RECORD_FUNCTION(s.name.c_str(), c10::ArrayRef<const c10::IValue>{});
-    run_step(c, s);
+    run(s);
   }
 }
 
@@ -150,6 +207,11 @@ void Region::run_step(Context& c, const PreparedStep& p) {
   switch (s.kind) {
     case StepKind::Kernel:
     case StepKind::Contraction: {
+      auto nothing = [&](int b) {
+        const Ints& sizes = c.shapes->buffers[static_cast<size_t>(b)].sizes;
+        return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+      };
+      if (!p.stores.empty() && std::all_of(p.stores.begin(), p.stores.end(), nothing)) return;
       c.pointers.clear();
       for (int b : s.buffers) c.pointers.push_back(pointer(b));
       const Shapes::Step& shape = c.shapes->steps[static_cast<size_t>(p.shape)];
@@ -184,6 +246,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
       for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
       const Ints& numbers = c.shapes->steps[static_cast<size_t>(p.shape)].syms;
       auto results = p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands, numbers);
+      if (p.learns >= 0) learn_sizes(c, p, results);
       for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i) {
         auto& slot = c.slots[s.buffers[s.operand_count + i]];
         const PlanBuffer& b = plan_.buffers[s.buffers[s.operand_count + i]];

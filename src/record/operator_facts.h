@@ -12,6 +12,8 @@ namespace bolt::record {
 
 struct OperatorFacts {
   bool ends_region = false;     ///< hands data to Python, sizes made of data, or gives a tensor other memory
+  bool finds_sizes = false;     ///< gives sizes made of data, which a region can go on with
+  bool keeps_sizes = false;     ///< its result is as large as its first argument, whatever else it is given
   bool selects = false;         ///< index: hands out such sizes where a mask is among the indices
   bool counts_classes = false;  ///< one_hot: looks for the largest class where it is not told their number
   bool raises_by_data = false;  ///< of all these: the data decide whether it raises

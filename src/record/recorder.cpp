@@ -4,6 +4,10 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/unbind.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/library.h>
@@ -457,6 +461,103 @@ bool Recorder::casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet k
   return casts;
 }
 
+/// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
+/// on.
+bool Recorder::can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  if (!goes_on_with_found_sizes || transformed_ || !obstacle_.empty()) return false;
+  const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
+  auto fits = [&](const c10::IValue& value) {
+    if (!value.isTensor() || !value.toTensor().defined()) return true;
+    const at::Tensor& t = value.toTensor();
+    return t.is_cpu() && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
+  };
+  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    if (!fits(stack[i])) return false;
+    if (stack[i].isList())
+      for (const c10::IValue& each : stack[i].toListRef())
+        if (!fits(each)) return false;
+  }
+  return true;
+}
+
+/// x[mask], masked_select(x, mask), where(mask) and argwhere(mask) are made of the places where the mask is
+/// not 0, as in ATen: those are recorded. True: all of it has been; false: `op` itself comes yet.
+bool Recorder::select_by_places(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string& name = op.operator_name().name;
+  const size_t begin = stack->size() - op.schema().arguments().size();
+  auto places = [](const at::Tensor& mask) { return at::nonzero(mask).unbind(1); };
+  auto give = [&](c10::IValue result) {
+    stack->resize(begin);
+    stack->push_back(std::move(result));
+    return true;
+  };
+  const at::Tensor first = (*stack)[begin].toTensor();
+  if (name == "aten::where" || name == "aten::nonzero_numpy") return give(places(first));
+  if (name == "aten::argwhere") return give(at::nonzero(first));
+  if (name == "aten::masked_select") {
+    const at::Tensor mask = (*stack)[begin + 1].toTensor();
+    if (mask.scalar_type() != at::kBool) return false;
+    const std::vector<at::Tensor> same = at::broadcast_tensors({mask, first});
+    c10::List<std::optional<at::Tensor>> indices;
+    for (const at::Tensor& each : places(same[0])) indices.push_back(each);
+    return give(at::index(same[1], indices));
+  }
+  if (name != "aten::index") return false;
+  c10::List<std::optional<at::Tensor>> indices;
+  int64_t dim = 0;
+  for (const c10::IValue& index : (*stack)[begin + 1].toListRef()) {
+    if (!index.isTensor() || !index.toTensor().defined()) {
+      indices.push_back(std::nullopt);
+      ++dim;
+      continue;
+    }
+    const at::Tensor& t = index.toTensor();
+    if (t.scalar_type() == at::kByte) return false;
+    if (t.scalar_type() != at::kBool) {
+      indices.push_back(t);
+      ++dim;
+      continue;
+    }
+    for (int64_t d = 0; d < t.dim(); ++d, ++dim)
+      if (dim >= first.dim() || t.size(d) != first.size(dim)) return false;  // raises
+    for (const at::Tensor& each : places(t)) indices.push_back(each);
+  }
+  (*stack)[begin + 1] = indices;
+  return false;
+}
+
+/// Which sizes of the results are data, or may rest on such sizes.
+void Recorder::note_found_sizes(const Entry& entry) {
+  const OperatorFacts& facts = facts_of(entry.op);
+  auto is_data_sized = [&](TensorId id) {
+    return id >= 0 && tape_.tensors[static_cast<size_t>(id)].data_sized;
+  };
+  bool rests_on_data = facts.finds_sizes;
+  for (const Arg& arg : entry.args) {
+    if (rests_on_data || (facts.keeps_sizes && &arg != &entry.args[0])) break;
+    rests_on_data = std::any_of(arg.tensors.begin(), arg.tensors.end(), is_data_sized);
+    for (Sym sym : arg.syms) {
+      Syms inside;
+      collect_symbols(sym, &inside);
+      for (Sym s : inside) rests_on_data |= is_data_sized(tensor_of_size(*s.node()));
+    }
+  }
+  if (!rests_on_data) return;
+  const int index = static_cast<int>(tape_.entries.size());
+  bool first = true;
+  for (const Arg& result : entry.results)
+    for (TensorId id : result.tensors) {
+      if (id < 0) continue;
+      TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+      if (info.producer != index || info.sizes.empty()) continue;
+      info.data_sized = true;
+      // 0 and 1 are sizes of their own: such a run says nothing of larger ones.
+      if (facts.finds_sizes && info.sizes[0] < 2 && (first || info.sizes[0] == 1)) escape(entry.op, "");
+      if (facts.finds_sizes && std::exchange(first, false)) info.data_dims = 1;
+    }
+  found_sizes_ = follows_sizes = true;
+}
+
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (cast_) {
     *cast_ |= autocast_takes(op, keys);
@@ -485,7 +586,11 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   }
   met_operator_ |= stopped_;
   const OperatorFacts& facts = facts_of(op);
-  if (!unseen && escaped_.empty() && facts.ends_region) escape(op, "");
+  const bool masks = facts.selects && has_mask((*stack)[stack->size() - op.schema().arguments().size() + 1]);
+  const bool finds_sizes =
+      !unseen && escaped_.empty() && (facts.finds_sizes || masks) && can_find_sizes(op, *stack);
+  if (finds_sizes && select_by_places(op, stack)) return;
+  if (!unseen && escaped_.empty() && facts.ends_region && !finds_sizes) escape(op, "");
   std::vector<std::vector<Sym>> symbols;
   if (follows_sizes) {
     const size_t first = stack->size() - op.schema().arguments().size();
@@ -499,7 +604,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
 
   const auto& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
-  if (facts.selects && has_mask((*stack)[begin + 1])) escape(op, " with a mask");
+  if (masks && has_mask((*stack)[begin + 1])) escape(op, " with a mask");
   placed_ |= facts.places && !stack->back().isNone();
   if (facts.counts_classes && (*stack)[begin + 1].isInt() && (*stack)[begin + 1].toInt() < 0)
     escape(op, " without a number of classes");
@@ -560,6 +665,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   }
   changed_inputs_ |= writes_gradients(tape_, entry);
   note_writes(entry);
+  if (found_sizes_ || finds_sizes) note_found_sizes(entry);
   tape_.entries.push_back(std::move(entry));
   let_go();
 }

@@ -110,6 +110,10 @@ class Recorder {
   /// Symbols of numbers that were taken out of a tensor: an argument is that tensor's element.
   std::unordered_map<Sym, TensorId> data;
 
+  /// Operators that find sizes out (nonzero, masks) do not end the region.
+  bool goes_on_with_found_sizes = false;
+  bool found_sizes() const { return found_sizes_; }
+
   static Recorder* current();
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
            torch::jit::Stack* stack);  // the fallback
@@ -118,6 +122,9 @@ class Recorder {
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const torch::jit::Stack& stack);
   void note_writes(const Entry& entry);
+  bool can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  bool select_by_places(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void note_found_sizes(const Entry& entry);
   void drop_entries();
   bool fills_new_tensors(const Entry& entry) const;
   bool gives_new_tensors(Entry& entry, const torch::jit::Stack& given);
@@ -151,6 +158,7 @@ class Recorder {
   std::unordered_map<const c10::TensorImpl*, TensorId> reverted_;
   bool changed_inputs_ = false;
   bool placed_ = false;
+  bool found_sizes_ = false;
   bool transformed_ = false;
   std::optional<bool> grad_mode_;  ///< around an operator that autocast takes apart
   size_t outer_levels_;            ///< of torch.func's transforms, when the recording began

@@ -16,6 +16,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@
 namespace bolt::record {
 
 using TensorId = int;  // index into Tape::tensors
+/// Whose size a symbol of the tape (`t12_0`, autograd/sizes.h) is; -1: it is none.
+inline TensorId tensor_of_size(const SymNode& symbol) {
+  return symbol.op == SymOp::Symbol && symbol.name[0] == 't' ? std::atoi(symbol.name.c_str() + 1) : -1;
+}
 using TensorIds = ShortVector<TensorId, 2>;
 using Dims = ShortVector<int64_t, 4>;
 
@@ -37,6 +42,8 @@ struct TensorInfo {
   bool plain = true;           // strided, dense implementation, no subclass, not quantised/sparse/nested
   int input = -1;              // >= 0: came from outside; index into Tape::inputs
   int producer = -1;           // entry that made it; -1 for inputs, and where it was taken back
+  uint64_t data_dims = 0;      // a bit for each size that is data: the operator that made it found it out
+  bool data_sized = false;     // its sizes may rest on such sizes
 };
 
 /// An argument: an IValue in which tensors are replaced by ids.

@@ -70,6 +70,201 @@ def test_an_operator_that_nobody_knows_to_be_one():
         torch.testing.assert_close(compiled(torch.tensor(x)), fn(torch.tensor(x)))
 
 
+W, ROWS = torch.randn(6, 8), torch.randn(5, 8)
+
+
+def mixture(x):
+    p, choice = (x @ W[:3].T).softmax(-1).topk(2, -1)
+    out = torch.zeros_like(x)
+    for expert in range(3):
+        row, k = torch.where(choice == expert)
+        out.index_add_(0, row, torch.relu(x[row] * (expert + 1)) * p[row, k, None])
+    return out
+
+
+def selected(x):
+    return x[x[:, 0] > 0]
+
+
+def two_halves(x):
+    left = x[:, 0] > 0
+    return x[left] + x[left] * 2, x[~left].sum(0)
+
+
+def written(x):
+    x[x[:, 0] > 0] += 1
+    copy = x.clone()
+    places = (x[:, 1] > 0).nonzero()[:, 0]
+    copy[places] = copy[places] * 2 + 1
+    return x * 2, copy
+
+
+def of_a_column(x):
+    return sum(x[:, i][x[:, i] > -9].sum() for i in range(x.shape[1]))
+
+
+def unique(x):
+    values, where, count = torch.unique((x * 2).long(), return_inverse=True, return_counts=True)
+    return values * 2, where + 1, count * values, values[where]
+
+
+def asked_for(x):
+    y = selected(x)
+    n = y.size(0)
+    return y.new_zeros(n, 2) + n, n * 2 + 1, n / 4, y.numel(), y.shape, f"{n} rows", n + x.shape[0]
+
+
+def attention(x):
+    q = selected(x)[None, None]
+    return F.scaled_dot_product_attention(q, q, q)
+
+
+def reshaped(x):
+    y = selected(x)
+    return y.view(-1, 2, 4).transpose(1, 2).reshape(y.shape[0] * 2, 4), y.t() @ y, y.t() + 1
+
+
+def outer(x):
+    a = x[:, 0][x[:, 0] > 0]
+    return a[:, None] * a[None, :], (a[:, None] > a).float().sum(1)
+
+
+def joined(x):
+    return torch.cat([selected(x), x[:3]]) * 2, torch.cat([selected(x), x[x[:, 1] > 0]]).sum(1)
+
+
+# fmt: off
+IN_ONE_REGION = {
+    "mixture": mixture, "two halves": two_halves, "written": written, "of a column": of_a_column, "unique": unique,
+    "asked for": asked_for, "attention": attention, "reshaped": reshaped, "outer": outer, "joined": joined,
+    "reduced": lambda x: (x[x > 0].mean(), x[x > 0].var(), selected(x).sum(0)),
+    "largest": lambda x: x[x[:, 0] > -9].amax(0),
+    "softmax": lambda x: (selected(x).softmax(0), selected(x).softmax(1)),
+    "linear": lambda x: F.linear(selected(x), W).relu() + 1,
+    "norm": lambda x: F.layer_norm(selected(x), (8,)),
+    "table": lambda x: F.embedding((x[:, 0] > 0).nonzero()[:, 0] % 5, ROWS),
+    "masked_select": lambda x: torch.masked_select(x, x[:, :1] > 0) * 2,
+    "argwhere": lambda x: (torch.argwhere(x > 0.5) + 1, torch.where(x > 0.3)),
+    "ends": lambda x: (x[x[:, 0] > -9][0] * 2, x[x[:, 0] > -9][-1]),
+    "sliced": lambda x: selected(x)[1:] + 1,
+    "sorted": lambda x: (selected(x).sort(0)[0] + 1, x[x > 0].cumsum(0)),
+    "flipped": lambda x: selected(x).flip(0) * 2,
+    "padded": lambda x: F.pad(selected(x), (1, 1, 0, 2)),
+    "repeated": lambda x: selected(x).mean(0, keepdim=True).expand(selected(x).shape[0], -1) + selected(x).repeat(1, 1),
+    "zeros of that size": lambda x: selected(x) + torch.zeros(selected(x).shape[0], 8),
+    "written in place": lambda x: (x > 0.1).nonzero().add_(1).masked_fill_(torch.tensor([True, False]), 7),
+    "loss": lambda x: F.cross_entropy(selected(x), torch.arange(x.shape[0])[x[:, 0] > 0] % 8),
+}
+# fmt: on
+
+
+def rows_of(i):
+    """Twenty rows, or 24; of the fourth none begins with a number above 0, of the fifth one does."""
+    x = torch.randn(24 if i > 6 else 20, 8, generator=torch.Generator().manual_seed(i))
+    if i in (4, 5):
+        x[:, 0] = -1
+        x[3, 0] = 1 if i == 5 else -1
+    return x
+
+
+def parts(value):
+    if isinstance(value, torch.Tensor) or not isinstance(value, tuple | list):
+        return [value]
+    return [t for part in value for t in parts(part)]
+
+
+@pytest.mark.parametrize("name", IN_ONE_REGION)
+@torch.no_grad()
+def test_a_region_goes_on_behind_them(name):
+    program = IN_ONE_REGION[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x: program(x), fullgraph=True)
+    for i in range(9):
+        given, eagers_given = rows_of(i), rows_of(i)
+        want, got = parts(program(eagers_given)), parts(compiled(given))
+        for mine, eagers in zip(got, want, strict=True):
+            if isinstance(eagers, torch.Tensor):
+                torch.testing.assert_close(mine, eagers, atol=1e-5, rtol=1e-4, equal_nan=True)
+            else:
+                assert mine == eagers
+        strides = lambda values: [t.stride() for t in values if isinstance(t, torch.Tensor)]
+        assert strides(got) == strides(want)
+        assert torch.equal(given, eagers_given)
+    stats = torchbolt.stats()
+    # For twenty rows, and for any number of them. Where the result of nothing is another, eager makes it.
+    assert (stats["regions"], stats["region_ends"]) == (2, 0) and stats["eager_fallbacks"] <= 2, stats
+
+
+@torch.no_grad()
+def test_what_depends_on_how_many_there_are_ends_the_region():
+    def program(x):
+        y = selected(x) * 2
+        return y + 1 if y.shape[0] > 8 else y - 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    for i in range(7):
+        torch.testing.assert_close(compiled(rows_of(i)), program(rows_of(i)))
+    assert list(torchbolt.stats()["break_reasons"]) == ["the value of a tensor decides what is computed"]
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+@torch.no_grad()
+def test_what_is_not_compiled_for_all_of_them_ends_the_region():
+    """An even number of them must be known to be even: the recording is made once more, with an end."""
+
+    def program(x):
+        column = torch.cat([x, x])[:, 0]
+        return column[column > 0].view(2, -1) * 2
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    for i in range(5):
+        torch.testing.assert_close(compiled(rows_of(i)), program(rows_of(i)))
+    assert torchbolt.stats()["region_ends"] > 0 and torchbolt.stats()["eager_fallbacks"] == 0
+    with pytest.raises(torchbolt.exc.GraphBreak, match="as many elements as its data say"):
+        torchbolt.compile(lambda x: program(x), fullgraph=True)(rows_of(0))
+
+
+def test_gradients_are_followed_as_in_eager():
+    def program(x):
+        return (selected(x) * 2).sum() + (x.detach()[x[:, 1] > 0] ** 2).sum()
+
+    compiled = torchbolt.compile(lambda x: program(x))
+    for i in range(3):
+        mine, eagers = rows_of(i).requires_grad_(), rows_of(i).requires_grad_()
+        compiled(mine).backward()
+        program(eagers).backward()
+        assert torch.equal(mine.grad, eagers.grad)
+
+
+@torch.no_grad()
+def test_an_index_out_of_range_behind_them_is_eagers_error():
+    def program(x, table):
+        return table[(x[:, 0] > 0).nonzero()[:, 0]] * 2
+
+    compiled = torchbolt.compile(program)
+    for i in (0, 1, 2):
+        assert torch.equal(compiled(rows_of(i), torch.arange(20)), program(rows_of(i), torch.arange(20)))
+    with pytest.raises(IndexError):
+        compiled(rows_of(3), torch.arange(2))
+
+
+def test_equal_layers_share_their_code():
+    layers = [torch.randn(8, 8) for _ in range(6)]
+
+    def program(x):
+        for w in layers:
+            x = x.index_add(0, torch.where(x[:, 0] > 0)[0], torch.tanh(selected(x) @ w) * 0.1)
+        return x
+
+    torchbolt.reset()
+    with torch.no_grad():
+        report = torchbolt.explain(program)(rows_of(0))
+        torch.testing.assert_close(torchbolt.compile(program)(rows_of(1)), program(rows_of(1)))
+    assert torchbolt.stats()["region_ends"] == 0 and report is not None
+
+
 def test_sizes_of_a_region_that_is_replayed_follow_its_numbers():
     def rows(a, c, n):
         row = c[int(c.argmax().item()) % c.shape[0]]

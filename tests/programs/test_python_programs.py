@@ -586,12 +586,12 @@ def python_list_of_data(x):
     return [v * 2 for v in (x + 1).tolist()]
 
 
-@ROWS(ints(4, below=3), ends="only made where the region ends")
+@ROWS(ints(16, below=3))
 def indices_of_a_mask(i):
     return (i * 2).nonzero() + 1
 
 
-@ROWS(randn(4), ends="only made where the region ends")
+@ROWS(randn(16))
 def selection_by_a_mask(x):
     y = x * 2
     return y[y > 0] + 1

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "autograd/lowering.h"
+#include "graph/op_rules.h"
 #include "support/error.h"
 #include "support/size_demand.h"
 
@@ -153,6 +154,12 @@ Result expand(Call& c) {  // -1: as it is
   return expanded(sizes);
 }
 Result expand_as(Call& c) { return expanded(c.sizes("other")); }
+
+Result broadcast_tensors(Call& c) {
+  Sizes all;
+  for (const Value* t : c.tensors("tensors")) all = graph::broadcast(all, t->type.sizes);
+  return std::vector<Steps>(c.tensors("tensors").size(), {{Op::expand, {{"sizes", all}}}});
+}
 
 /// A place along a dimension of `size`: negative from the end. What it is is guarded.
 Sym from_start(Call& c, Sym at, Sym size) { return c.decide(at, Relation::lt, 0) ? at + size : at; }
@@ -388,6 +395,7 @@ void add_views(Table& t) {
   row(movedim, {"movedim.intlist", "movedim.int", "moveaxis.intlist", "moveaxis.int"});
   row(expand, {"expand", "broadcast_to"});
   row(expand_as, {"expand_as"});
+  row(broadcast_tensors, {"broadcast_tensors"});
   row(slice, {"slice.Tensor"});
   row(narrow, {"narrow"});
   row(select, {"select.int"});

@@ -8,6 +8,7 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -74,6 +75,32 @@ class Registry {
   std::mutex mutex_;
   std::map<std::string, Entry> known_;
 };
+
+/// Sizes that are data have names of their own in every layer (`u12_0`, support/number_symbol.h), and code
+/// does not depend on what they are called: here they are numbered as they come.
+std::string with_data_sizes_renamed(const std::string& key) {
+  auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  std::vector<std::string> met;
+  std::string out;
+  for (size_t i = 0; i < key.size();) {
+    size_t end = i + 1;
+    const bool begins =
+        key[i] == 'u' && (i == 0 || !is_word(key[i - 1])) && end < key.size() && is_digit(key[end]);
+    while (begins && end < key.size() && is_word(key[end])) ++end;
+    const std::string word = key.substr(i, end - i);
+    if (begins &&
+        std::all_of(word.begin() + 1, word.end(), [&](char c) { return is_digit(c) || c == '_'; })) {
+      const auto at = std::find(met.begin(), met.end(), word);
+      out += "u" + std::to_string(at - met.begin());
+      if (at == met.end()) met.push_back(word);
+    } else {
+      out += word;
+    }
+    i = end;
+  }
+  return out;
+}
 
 std::string symbol_name(size_t unit) { return "k" + std::to_string(unit); }
 
@@ -190,7 +217,7 @@ std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& targ
   std::map<std::string, size_t> by_key;
   std::map<const Job*, size_t> unit_of;
   auto add = [&](const Job& job) {
-    Unit unit{&job, target.key() + "\n" + job.key, nullptr};
+    Unit unit{&job, target.key() + "\n" + with_data_sizes_renamed(job.key), nullptr};
     auto [it, fresh] = by_key.try_emplace(unit.key, units.size());
     if (fresh) units.push_back(std::move(unit));
     unit_of[&job] = it->second;

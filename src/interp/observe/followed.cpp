@@ -281,15 +281,16 @@ PyObject* World::follow(PyObject* number, Sym expression) {
   if (!number || expression.is_const()) return number;
   PyRef held = PyRef::steal(number);
   PyObject* mine = own_number(number);
-  if (mine) followed_[mine] = {PyRef::share(mine), expression};
+  if (mine) followed_[mine] = {PyRef::share(mine), expression, -1, false, hooks_.is_open(expression)};
   return mine;
 }
 
 guard::Phase World::phase_of(PyObject* number) const {
   auto at = followed_.find(number);
-  return at == followed_.end() || at->second.used || at->second.step < 0
-             ? guard::Phase::check
-             : numbers.steps[static_cast<size_t>(at->second.step)].phase;
+  if (at == followed_.end() || at->second.used) return guard::Phase::check;
+  if (at->second.open) return guard::Phase::late;
+  return at->second.step < 0 ? guard::Phase::check
+                             : numbers.steps[static_cast<size_t>(at->second.step)].phase;
 }
 
 /// Of a step that rests on open numbers, and did not raise in this run. What raises for others must be seen
@@ -324,13 +325,45 @@ PyObject* World::data_number(PyObject* number, PyObject* tensor, int64_t element
   PyObject* mine = own_number(number);
   if (!mine) return nullptr;
   PyRef type = PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(number)));
-  guard::NumberStep step{guard::NumberOp::data, static_cast<int>(data.size()), type, {}, {}, element};
-  if (!data.empty() && data.back().get() == tensor)
-    --step.kind;
-  else
-    data.push_back(PyRef::share(tensor));
+  guard::NumberStep step{guard::NumberOp::data, late_tensor(tensor), type, {}, {}, element};
   follows_ = true;
   return follow_step(mine, numbers.add(std::move(step)));
+}
+
+/// Its place in `data`.
+int World::late_tensor(PyObject* tensor) {
+  if (data.empty() || data.back().get() != tensor) data.push_back(PyRef::share(tensor));
+  return static_cast<int>(data.size()) - 1;
+}
+
+/// The step of an expression over sizes, some of which are data; -1: it is not made of arithmetic alone.
+int World::open_step(Sym e) {
+  using guard::NumberOp;
+  namespace Binary = interp::Binary;
+  if (e.is_const())
+    return numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromLongLong(e.value())), {}, {}});
+  const SymNode& n = *e.node();
+  if (n.op == SymOp::Symbol) {
+    if (const int step = number_step(n); step >= 0) return step;
+    const auto at = sizes_.find(e);
+    if (at == sizes_.end()) return -1;
+    const auto& [tensor, dim, value] = at->second;
+    if (tensor) return numbers.add({NumberOp::data_size, late_tensor(tensor.get()), {}, {}, {}, dim});
+    number_sizes.push_back({e, value});
+    return numbers.add({NumberOp::size, 0, {}, e, {}});
+  }
+  const int kind = n.op == SymOp::Add        ? Binary::add
+                   : n.op == SymOp::Mul      ? Binary::multiply
+                   : n.op == SymOp::FloorDiv ? Binary::floor_divide
+                   : n.op == SymOp::Mod      ? Binary::remainder
+                                             : -1;
+  int result = -1;
+  for (Sym arg : n.args) {
+    const int next = open_step(arg);
+    if (next < 0 || kind < 0) return -1;
+    result = result < 0 ? next : numbers.add({NumberOp::binary, kind, {}, {}, {result, next}});
+  }
+  return result;
 }
 
 PyObject* World::computed(PyObject* number, guard::NumberStep step) {
@@ -372,6 +405,12 @@ int World::step_of(PyObject* number) {
     return numbers.add({guard::NumberOp::constant, 0, PyRef::share(number), {}, {}});
   }
   Followed& followed = at->second;
+  if (followed.step < 0 && followed.open) {
+    const int step = open_step(followed.expression);
+    if (step >= 0) return followed.step = step;
+    end_region(why_open(guard::Phase::late));
+    return numbers.add({guard::NumberOp::constant, 0, PyRef::share(number), {}, {}});
+  }
   if (followed.step < 0) {
     number_sizes.push_back({followed.expression, PyLong_AsLongLong(number)});
     followed.step = numbers.add({guard::NumberOp::size, 0, {}, followed.expression, {}});
@@ -403,8 +442,10 @@ bool World::holds_followed(PyObject* object, int depth) const {
 }
 
 PyObject* World::tensor_size(PyObject* tensor, int dim) {
-  return follow(PyLong_FromLongLong(guard::size_of(*guard::tensor_impl(tensor), dim)),
-                hooks_.size_of(tensor, dim));
+  const Sym size = hooks_.size_of(tensor, dim);
+  const int64_t value = guard::size_of(*guard::tensor_impl(tensor), dim);
+  if (!size.is_const()) sizes_[size] = {hooks_.is_open(size) ? PyRef::share(tensor) : PyRef(), dim, value};
+  return follow(PyLong_FromLongLong(value), size);
 }
 
 PyObject* World::tensor_sizes(PyObject* tensor) {
@@ -421,7 +462,9 @@ PyObject* World::tensor_sizes(PyObject* tensor) {
 void World::use_sizes(PyObject* tensor) {
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   for (int d = 0; d < guard::rank_of(impl); ++d)
-    if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
+    if (Sym size = hooks_.size_of(tensor, d); !size.is_const() && hooks_.is_open(size))
+      return end_region(why_open(guard::Phase::late));
+    else if (!size.is_const())
       notes->add(size, Relation::eq, guard::size_of(impl, d));
 }
 

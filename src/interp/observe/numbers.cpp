@@ -272,6 +272,8 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
     *handled = true;
     PyObject* value = Semantics::compare(frame, op, left, right);
     if (!value) return nullptr;
+    for (PyObject* side : {left, right})
+      if (world.is_open(side)) return world.use(side), value;  // ends the region
     bool expressions = true;
     for (PyObject* side : {left, right}) {
       int overflow = 0;
@@ -296,6 +298,10 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
             !PyLong_CheckExact(each) || (world.follows_number(each) && !world.followed(each)))
           return nullptr;
     at_line(frame);
+    for (PyObject* side : {left, right})
+      for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i)
+        if (PyObject* each = PySequence_Fast_GET_ITEM(side, i); world.is_open(each))
+          return world.use(each), nullptr;
     for (PyObject* side : {left, right})
       for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i) use_others({PySequence_Fast_GET_ITEM(side, i)});
     *handled = true;

@@ -36,6 +36,8 @@ class RecorderHooks {
                      const std::vector<std::string>& names) = 0;
   /// Sizes of some input differ between calls, so numbers computed from sizes are followed.
   virtual bool follows_sizes() { return false; }
+  /// Does it rest on sizes that are data (nonzero)? Later calls know it when the program has run.
+  virtual bool is_open(Sym) { return false; }
   /// Was an operator run in grad mode?
   virtual bool differentiates() { return true; }
   /// Size `dim` of a tensor: an expression, or the number where that is the same in every call.

@@ -214,7 +214,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     return observation;
   }
   for (guard::NumberStep& step : world.numbers.steps) {
-    if (step.op != guard::NumberOp::data) continue;
+    if (!guard::is_of_output(step)) continue;
     const int output = hooks.output(world.data[static_cast<size_t>(step.kind)].get());
     if (output < 0) world.distrust("a number was taken out of a tensor that is not known");
     step.kind = output;

@@ -167,7 +167,8 @@ class World {
   /// When later calls know it; numbers that are not followed are what they are.
   guard::Phase phase_of(PyObject* number) const;
   bool is_open(PyObject* number) const { return phase_of(number) != guard::Phase::check; }
-  bool follows() const { return follows_; }
+  /// Also from where an operator found sizes out that are data.
+  bool follows() const { return follows_ || hooks_.follows_sizes(); }
   /// The expression of an int, followed or not.
   Sym expression(PyObject* number) const;
   /// `number` (stolen, may be null) was computed as `expression`: itself, or a followed copy. New.
@@ -316,6 +317,7 @@ class World {
     Sym expression;  ///< of an int; a number: it has none, or its value has been used
     int step = -1;   ///< -1: none so far
     bool used = false;
+    bool open = false;  ///< the expression rests on sizes that are data
   };
   struct Use {
     PyObject* number;  ///< in followed_
@@ -328,6 +330,14 @@ class World {
   PyObject* follow_leaf(PyObject* number, Source* source);
   PyObject* follow_step(PyObject* number, int step);
   Sym symbol_of(int step, PyObject* number);
+  int open_step(Sym expression);
+  int late_tensor(PyObject* tensor);
+  struct Size {
+    PyRef tensor;
+    int dim;
+    int64_t value;
+  };
+  std::unordered_map<Sym, Size> sizes_;  ///< by symbol, those that were asked for; held where they are open
   bool follows_ = false;
   bool open_lent_ = false;  ///< since asked_open
   std::unordered_map<PyObject*, Followed> followed_;
