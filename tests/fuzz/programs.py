@@ -65,6 +65,7 @@ INDICES = (
     "{x}[torch.arange(2)]", "{x}[..., torch.arange({x}.shape[-1]).flip(0)]", "{x}.index_select(0, torch.arange(2))",
     "torch.tril({x})", "F.pad({x}, (1, 2), value={c})", "torch.eye({x}.shape[-1])", "torch.tensor([{c}, 2.0]).to({x}.dtype)",
     "{x}[{x} > 0.2]", "{x} * torch.tensor({c})", "{x}.topk(2, -1).values", "F.one_hot({x}.argmax(-1), {x}.shape[-1])",
+    "{x} * {x}[{x} > 0.1].numel()", "torch.arange({x}[{x} > 0.1].shape[0]) + 1", "{x}[torch.where({x} > 0)[0]].sum(0)",
     "{x}.nonzero()[:, 0]", "torch.where({x} > 0.2)[0]", "{x}.masked_select({x} > 0.2)", "torch.unique({x}.round())", "torch.bincount({x}.flatten().abs().long())",
     "{x}.scatter_add(0, torch.zeros_like({x}, dtype=torch.long), {x})", "{x}.take_along_dim({x}.argmax(-1, keepdim=True), -1)", "torch.searchsorted(torch.linspace(-1, 1, 5).to({x}.dtype), {x})",
     "{x}.index_add(0, torch.arange({x}.shape[0]), {x})", "{x}.index_copy(0, torch.tensor([0]), {x}[-1:])", "{x}.scatter(-1, {x}.argmax(-1, keepdim=True), {c})", "F.embedding({x}.long().abs() % 5, torch.eye(5).to({x}.dtype))",
@@ -357,7 +358,7 @@ def well_conditioned(single, double, dtype=torch.float32):
     """Are they the same up to rounding in `dtype`?"""
     near = max(1e-5, 4 * torch.finfo(dtype).eps)
     for s, d in zip(tensors_in(single), tensors_in(double), strict=True):
-        if s.shape != d.shape or s.numel() > 4096:
+        if s.shape != d.shape or s.is_floating_point() != d.is_floating_point() or s.numel() > 4096:
             return False
         if s.numel() == 0:
             continue
