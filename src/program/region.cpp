@@ -158,10 +158,6 @@ void Region::find_data_sizes() {
     }
     if (phase > found) throw_unsupported("a size that is data is wanted before it is known");
     found += p.learns >= 0;
-    for (size_t b = 0; i + 1 < steps_.size() && b < plan_.buffers.size(); ++b)
-      if (buffer_phase_[b] && plan_.buffers[b].kind == BufferKind::Temp &&
-          plan_.buffers[b].last_step == static_cast<int>(i))
-        p.frees.push_back(static_cast<int>(b));
   }
   size_t result = 0;
   for (const auto* list : {&lowered_.outputs, &lowered_.reshaped})
@@ -172,6 +168,23 @@ void Region::find_data_sizes() {
       if (const int phase = data_phase(all)) at(phase).results.push_back(static_cast<int>(result));
       ++result;
     }
+}
+
+/// Temporaries that do not lie in the arena live no longer than they must.
+void Region::find_lifetimes() {
+  const int last = static_cast<int>(steps_.size()) - 1;  // what is returned is needed afterwards
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    size_t owner = i;
+    while (plan_.buffers[owner].kind == BufferKind::Alias)
+      owner = static_cast<size_t>(plan_.buffers[owner].source);
+    const PlanBuffer& memory = plan_.buffers[owner];
+    if (memory.kind != BufferKind::Temp || b.first_step < 0 || !(memory.owned_by_step || waits(owner)))
+      continue;
+    if (i == owner && !b.owned_by_step)
+      steps_[static_cast<size_t>(b.first_step)].makes.push_back(static_cast<int>(i));
+    if (b.last_step < last) steps_[static_cast<size_t>(b.last_step)].frees.push_back(static_cast<int>(i));
+  }
 }
 
 void Region::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) {
@@ -274,6 +287,7 @@ void Region::prepare() {
 
   find_shaping_symbols();
   find_data_sizes();
+  find_lifetimes();
 
   facts.ops = static_cast<int>(tape_.entries.size());
   facts.compiled = true;

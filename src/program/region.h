@@ -124,9 +124,11 @@ class Region : public std::enable_shared_from_this<Region> {
   std::shared_ptr<const Shapes> shapes_for(std::vector<int64_t> sizes);
   void make_arena(Context& c);
   void find_data_sizes();
+  void find_lifetimes();
   /// Its sizes are data.
   bool waits(size_t buffer) const { return !buffer_phase_.empty() && buffer_phase_[buffer] > 0; }
   void make_output(Context& c, size_t buffer);
+  void make_waiting(Context& c, int buffer);
   int data_phase(const Syms& sizes) const;
   void learn_sizes(Context& c, const PreparedStep& p, const std::vector<at::Tensor>& results);
   void give_context(std::unique_ptr<Context> c);

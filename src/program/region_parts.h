@@ -48,7 +48,8 @@ struct Region::PreparedStep {
   std::vector<std::pair<size_t, size_t>> numbers;  // among the kernel's symbols; among the region's
   int learns = -1;                                 // index into the region's data_sizes_
   std::vector<int> stores;  // buffers of a kernel whose sizes are data: there may be nothing to store
-  std::vector<int> frees;   // buffers of such sizes that nothing needs afterwards
+  std::vector<int> makes;   // temporaries of such sizes that it is the first to need
+  std::vector<int> frees;   // buffers outside the arena that nothing needs afterwards
 };
 
 /// Sizes that one step finds out.

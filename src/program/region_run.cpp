@@ -163,28 +163,25 @@ void Region::learn_sizes(Context& c, const PreparedStep& p, const std::vector<at
     c.own->results[i] = Shapes::of(out, value);
     c.own->results[i].strides = stride(out.strides);
   }
-  for (int b : here.buffers) {
-    const PlanBuffer& buffer = plan_.buffers[static_cast<size_t>(b)];
-    if (buffer.kind == BufferKind::Output) make_output(c, static_cast<size_t>(b));
-    if (buffer.kind != BufferKind::Temp || buffer.owned_by_step || buffer.first_step < 0) continue;
-    int place = b;
-    while (plan_.buffers[static_cast<size_t>(place)].over >= 0)
-      place = plan_.buffers[static_cast<size_t>(place)].over;
-    auto& memory = c.slots[static_cast<size_t>(place)];
-    const Shapes::Buffer& shape = c.own->buffers[static_cast<size_t>(b)];
-    if (!memory.data) {
-      memory.tensor = at::empty_strided(shape.sizes, shape.strides, options_of(buffer.type));
-      memory.data = memory.tensor.data_ptr();
-    }
-    c.slots[static_cast<size_t>(b)].data = memory.data;
-    if (!memory.data && b != place)  // without elements
-      c.slots[static_cast<size_t>(b)].tensor =
-          at::empty_strided(shape.sizes, shape.strides, options_of(buffer.type));
-  }
+  for (int b : here.buffers)
+    if (plan_.buffers[static_cast<size_t>(b)].kind == BufferKind::Output)
+      make_output(c, static_cast<size_t>(b));
+}
+
+/// Memory of its own, or that of the one it takes the place of.
+void Region::make_waiting(Context& c, int buffer) {
+  auto& slot = c.slots[static_cast<size_t>(buffer)];
+  const PlanBuffer& b = plan_.buffers[static_cast<size_t>(buffer)];
+  const Shapes::Buffer& shape = c.shapes->buffers[static_cast<size_t>(buffer)];
+  void* place = b.over >= 0 ? c.slots[static_cast<size_t>(b.over)].data : nullptr;
+  slot.tensor = place ? at::from_blob(place, shape.sizes, shape.strides, options_of(b.type))
+                      : at::empty_strided(shape.sizes, shape.strides, options_of(b.type));
+  slot.data = slot.tensor.data_ptr();
 }
 
 void Region::run_steps(Context& c, const std::vector<PreparedStep>& steps) {
   auto run = [&](const PreparedStep& s) {
+    for (int b : s.makes) make_waiting(c, b);
     run_step(c, s);
     for (int b : s.frees) c.slots[static_cast<size_t>(b)] = {};
   };
