@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "autograd/data_sizes.h"
 #include "autograd/extern_sizes.h"
 #include "autograd/lowering.h"
 #include "autograd/probe.h"
@@ -56,7 +57,7 @@ class Functionalizer {
         demand.where = detail::concat(e.op.operator_name().name, " at ", loc_.file, ":", loc_.line);
         throw;
       }
-      if (sizes_.any_data()) rule_out_nothing();
+      if (sizes_.any_data()) rule_out_nothing(*out_.graph, last_checked_, sizes_);
     }
     outputs(wanted);
     write_back();
@@ -68,29 +69,6 @@ class Functionalizer {
   }
 
  private:
-  /// Sizes that are data may come to 0. What is reduced or contracted over nothing raises in eager, or is no
-  /// number that our kernels would come to.
-  void rule_out_nothing() {
-    const auto& nodes = out_.graph->nodes;
-    const graph::Node* last = nodes.empty() ? nullptr : nodes.back().get();
-    for (auto at = nodes.rbegin(); at != nodes.rend() && at->get() != seen_; ++at) {
-      const graph::Node& n = **at;
-      const graph::OpKind kind = graph::op_info(n.op).kind;
-      if (kind != graph::OpKind::Reduce && kind != graph::OpKind::Composite && kind != graph::OpKind::Library)
-        continue;
-      auto remains = [&](Sym size) {
-        return std::any_of(n.outputs.begin(), n.outputs.end(), [&](const auto& v) {
-          return std::find(v->type.sizes.begin(), v->type.sizes.end(), size) != v->type.sizes.end();
-        });
-      };
-      for (const Value* v : n.operands)
-        for (Sym size : v->type.sizes)
-          if (!size.is_const() && holds_data_size(size) && !remains(size))
-            sizes_.decide(1, Relation::le, size, "nothing to reduce");
-    }
-    seen_ = last;
-  }
-
   // How a tensor's value is found: the root of its storage holds a value; others hang on a parent by view
   // steps.
   struct TensorState {
@@ -652,15 +630,12 @@ class Functionalizer {
     const bool is_static = c.is_static();
     std::optional<std::vector<Syms>> known;
     const std::vector<TensorId> made = results(e);
-    const auto here = static_cast<int>(&e - tape_.entries.data());
-    const bool makes_sizes = std::any_of(made.begin(), made.end(), [&](TensorId id) {
-      return id >= 0 && tape_.tensors[id].data_dims && tape_.tensors[id].producer == here;
-    });
+    const bool makes_sizes = makes_data_sizes(tape_, made, static_cast<int>(&e - tape_.entries.data()));
     if (makes_sizes && same_call(e, c)) return;
     if (!is_static || makes_sizes) known = extern_sizes(c);
     if (makes_sizes) {
       BOLT_CHECK(known, c.name(), " finds sizes out, and has no row of sizes");
-      known = with_data_sizes(made, std::move(*known));
+      known = with_data_sizes(tape_, made, std::move(*known), sizes_);
     }
     if (!is_static && !known) known = probed(e);
     // Of a view strides and the offset must be known, too. What is written is itself.
@@ -730,19 +705,6 @@ class Functionalizer {
         if (makes_sizes) found_values_[id] = node->out(static_cast<int>(i));
       }
     }
-  }
-
-  /// The sizes of results, where `sizes` has 0 for those that are data; they are as many in all results.
-  std::vector<Syms> with_data_sizes(const std::vector<TensorId>& made, std::vector<Syms> sizes) const {
-    Sym size = 0;
-    for (size_t i = 0; i < made.size(); ++i)
-      for (size_t d = 0; made[i] >= 0 && d < sizes[i].size(); ++d) {
-        if (!sizes[i][d].is_const(0)) continue;
-        const TensorInfo& info = tape_.tensors[made[i]];
-        if (info.data_dims >> d & 1) size = sizes_.resolve(data_size(made[i], static_cast<int>(d)));
-        sizes[i][d] = info.sizes[d] == 0 ? Sym(0) : size;
-      }
-    return sizes;
   }
 
   /// x[mask] and y[mask] select by the same places, as many of them: one call finds them.
@@ -890,7 +852,7 @@ class Functionalizer {
   Lowered out_;
   std::vector<graph::Loc> locs_;  // by the tape's
   graph::Loc loc_;
-  const graph::Node* seen_ = nullptr;  // the last, by rule_out_nothing
+  const graph::Node* last_checked_ = nullptr;  // by rule_out_nothing
   // Calls that found sizes out, by what they were given, and what they gave.
   std::map<std::pair<std::string, std::vector<Value*>>, std::vector<TensorId>> found_;
   std::unordered_map<TensorId, Value*> found_values_;

@@ -286,6 +286,21 @@ TEST(Jit, SharesEqualKernels) {
   EXPECT_EQ(module->kernels()[1].name, "other");
 }
 
+// Sizes that are data are called by the tensor they were found for, which no two layers share.
+TEST(Jit, SharesKernelsEqualButForWhatSizesAreCalled) {
+  auto kernel = [](const std::string& rows, const std::string& columns) {
+    const std::string load = "[" + columns + "*d0 + d1]";
+    return loops::parse_kernel("kernel @" + rows + columns + " (in %b0: f32, out %b1: f32) space [" + rows +
+                               " d0, " + columns + " d1] syms [" + rows + ", " + columns +
+                               "] {\n  %0 = load b0" + load + "\n  %1 = exp %0\n  store b1" + load +
+                               " = %1\n}");
+  };
+  auto module = compile({kernel("u1_0", "u2_0"), kernel("u9_0", "u10_0"), kernel("s1", "u2_0")});
+  ASSERT_EQ(module->kernels().size(), 3u);
+  EXPECT_EQ(module->kernels()[0].fn, module->kernels()[1].fn);
+  EXPECT_NE(module->kernels()[0].fn, module->kernels()[2].fn);
+}
+
 TEST(Jit, MergesContiguousDimensions) {
   const loops::Kernel k = normalise(loops::parse_kernel(kCases[0].c.text));
   EXPECT_EQ(k.dims.size(), 2u);  // the broadcast load keeps the rows apart

@@ -80,26 +80,20 @@ class Registry {
 /// does not depend on what they are called: here they are numbered as they come.
 std::string with_data_sizes_renamed(const std::string& key) {
   auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-  auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   std::vector<std::string> met;
   std::string out;
-  for (size_t i = 0; i < key.size();) {
-    size_t end = i + 1;
-    const bool begins =
-        key[i] == 'u' && (i == 0 || !is_word(key[i - 1])) && end < key.size() && is_digit(key[end]);
-    while (begins && end < key.size() && is_word(key[end])) ++end;
-    const std::string word = key.substr(i, end - i);
-    if (begins &&
-        std::all_of(word.begin() + 1, word.end(), [&](char c) { return is_digit(c) || c == '_'; })) {
-      const auto at = std::find(met.begin(), met.end(), word);
-      out += "u" + std::to_string(at - met.begin());
-      if (at == met.end()) met.push_back(word);
-    } else {
-      out += word;
-    }
-    i = end;
+  size_t copied = 0;
+  for (size_t i = key.find('u'); i != key.npos; i = key.find('u', i + 1)) {
+    if (i > 0 && is_word(key[i - 1])) continue;
+    const size_t end = std::min(key.find_first_not_of("0123456789_", i + 1), key.size());
+    if (end == i + 1 || key[i + 1] == '_' || (end < key.size() && is_word(key[end]))) continue;
+    const std::string name = key.substr(i, end - i);
+    const auto at = std::find(met.begin(), met.end(), name);
+    out.append(key, copied, i - copied).append("u" + std::to_string(at - met.begin()));
+    if (at == met.end()) met.push_back(name);
+    copied = end;
   }
-  return out;
+  return copied == 0 ? key : out.append(key, copied);
 }
 
 std::string symbol_name(size_t unit) { return "k" + std::to_string(unit); }
