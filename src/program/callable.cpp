@@ -372,7 +372,10 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
     return go_on(self, step_into(self, args, nargs, kwnames, length_of(site)));
   }
   note_recompile(self, site, given);
-  return go_on(self, record_call(self, args, nargs, kwnames));
+  const RecordedCall recorded = record_call(self, args, nargs, kwnames);
+  PyObject* result = go_on(self, recorded.outcome);
+  settle_answer(self, recorded, !result);
+  return result;
 }
 
 // ---- the type

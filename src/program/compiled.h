@@ -123,6 +123,16 @@ struct Outcome {
   interp::Frame* frames = nullptr;  ///< a suspended run, owned
 };
 
+/// A recorded call. Programs take ways of their own where they are told that they are compiled, and some of
+/// them lead to an error that eager does not have (a mask that is only made when they are not): what raised
+/// and left no trace is run a second time and told otherwise.
+struct RecordedCall {
+  Outcome outcome;
+  PyRef raised = {};                  ///< by the first run; null: there is no second
+  std::shared_ptr<Entry> entry = {};  ///< by the second run; may be null
+  uint64_t ends = 0;                  ///< observe::count_of_ends() before it
+};
+
 /// What guards are checked against: the target and the arguments of a call, or what lies in frames.
 struct Given {
   PyObject* const* roots;
@@ -138,7 +148,10 @@ Stance& stance();
 // -- recording.cpp
 
 /// Calls the target for real and makes an entry of it.
-Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
+RecordedCall record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
+/// The call is over. If the second run did not raise either, its answer is the one that later calls get;
+/// otherwise nothing is left of it.
+void settle_answer(Compiled* self, const RecordedCall& call, bool raised);
 /// Goes on with a suspended run for real and makes an entry of `site` of it.
 Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
 /// Takes over what the background compilation of `entry` has come to by now. A failure takes the entry out of

@@ -173,11 +173,7 @@ class Bridge final : public observe::RecorderHooks {
   bool changed_inputs() override { return recorder.changed_inputs(); }
   bool placed() override { return recorder.placed(); }
   bool leaves_no_trace() override {
-    const record::Tape& tape = recorder.tape();
-    const bool draws = std::any_of(tape.entries.begin(), tape.entries.end(), [](const record::Entry& e) {
-      return e.op.hasTag(at::Tag::nondeterministic_seeded);
-    });
-    return !draws && VisibleWrites(tape).entries.empty() && !recorder.changed_inputs() &&
+    return VisibleWrites(recorder.tape()).entries.empty() && !recorder.changed_inputs() &&
            !recorder.transformed();
   }
   bool proves_guards() const override { return strict(); }
@@ -560,6 +556,7 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
     if (!PyErr_Occurred())
       PyErr_Format(PyExc_SystemError, "torchbolt: recording failed: %s", failure.c_str());
     misled = seen && seen->misled && PyErr_ExceptionMatches(PyExc_Exception);
+    if (misled) bridge.recorder.put_back_draws();
     return {};
   }
   bool kept = false;
@@ -605,7 +602,7 @@ std::string limit_message(Compiled* self, const Site& site, const Given& given) 
 
 }  // namespace
 
-Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+RecordedCall record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   std::vector<PyObject*> roots = {self->target};
   roots.insert(roots.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   bool misled = false;
@@ -615,19 +612,28 @@ Outcome record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObjec
                     return observe::observe_call(self->target, args, nargs, kwnames, bridge, ran);
                   });
   };
-  Outcome outcome = run();
-  if (!misled) return outcome;
-  // Programs take ways of their own where they are told that they are compiled, and some of them lead to an
-  // error that eager does not have (a mask that is only made when they are not).
-  PyRef raised = PyRef::steal(interp::take_raised());
-  observe::says_compiling() = false;
-  outcome = run();
-  self->state->says_compiling = !outcome.result && !outcome.frames;
-  observe::says_compiling() = self->state->says_compiling;
-  if (!self->state->says_compiling)
-    log("graph_breaks", name_of(self) + ": raised " + Py_TYPE(raised.get())->tp_name +
-                            " where is_compiling() is true; from here on it is answered with no");
-  return outcome;
+  RecordedCall call{run()};
+  if (!misled) return call;
+  call.raised = PyRef::steal(interp::take_raised());
+  Site& site = self->state->start;
+  const std::shared_ptr<Entry> before = site.entries.empty() ? nullptr : site.entries.front();
+  call.ends = observe::count_of_ends();
+  observe::says_compiling() = false;  // until the call is over
+  call.outcome = run();
+  if (!site.entries.empty() && site.entries.front() != before) call.entry = site.entries.front();
+  return call;
+}
+
+void settle_answer(Compiled* self, const RecordedCall& call, bool raised) {
+  if (!call.raised) return;
+  if (raised) {
+    std::erase(self->state->start.entries, call.entry);
+    observe::forget_ends_since(call.ends);
+    return;
+  }
+  self->state->says_compiling = false;
+  log("graph_breaks", name_of(self) + ": raised " + Py_TYPE(call.raised.get())->tp_name +
+                          " where is_compiling() is true; from here on it is answered with no");
 }
 
 Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {

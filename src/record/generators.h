@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -14,7 +15,10 @@ namespace bolt::record {
 
 class GeneratorStates {
  public:
+  /// As it is when it is kept for the first time.
   void keep(at::Generator generator) {
+    auto is_it = [&](const auto& kept) { return kept.first == generator; };
+    if (std::any_of(states_.begin(), states_.end(), is_it)) return;
     std::lock_guard lock(generator.mutex());
     states_.emplace_back(generator, generator.get_state());
   }

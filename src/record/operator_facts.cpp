@@ -84,6 +84,7 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
     facts.raises_by_data |= row.raises_by_data;
   }
   facts.turns = op.hasTag(at::Tag::inplace_view);
+  facts.draws = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto &arguments = op.schema().arguments(), &returns = op.schema().returns();
   auto is_written = [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); };
   for (size_t a = 0; a < arguments.size(); ++a) {

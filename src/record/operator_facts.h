@@ -19,6 +19,7 @@ struct OperatorFacts {
   bool raises_by_data = false;  ///< of all these: the data decide whether it raises
   bool places = false;          ///< its last argument says where in a storage a view begins
   bool lifts = false;           ///< lift_fresh: announces a tensor that was filled through a pointer
+  bool draws = false;           ///< random numbers, from a generator
   bool turns = false;           ///< changes how a tensor shows its memory (t_()); only says that it writes
   std::vector<int> written;     ///< arguments that it writes to, by its schema
   /// The same when it trains: normalisations write their running statistics then, of which the schema says

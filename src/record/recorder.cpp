@@ -380,6 +380,25 @@ void Recorder::escape(const c10::OperatorHandle& op, const char* how) {
   escaped_raises_ = facts_of(op).raises_by_data;
 }
 
+namespace {
+
+/// Keeps the generators that an operator draws from.
+void keep_drawn(GeneratorStates& states, const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!facts_of(op).draws) return;
+  states.keep_default(at::kCPU);
+  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    const c10::IValue& argument = stack[i];
+    if (argument.isGenerator())
+      states.keep(argument.toGenerator());
+    else if (argument.isTensor() && argument.toTensor().defined() && argument.toTensor().is_cuda())
+      states.keep_default(argument.toTensor().device());
+    else if (argument.isDevice() && argument.toDevice().is_cuda())
+      states.keep_default(argument.toDevice());
+  }
+}
+
+}  // namespace
+
 void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   c10::impl::ExcludeDispatchKeyGuard off(kKey);
   struct Running {
@@ -388,23 +407,9 @@ void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     bool& flag;
     bool before;
   } running(running_);
+  keep_drawn(drawn_from_, op, *stack);
   op.callBoxed(stack);
 }
-
-namespace {
-
-/// Keeps the generators that an operator draws from.
-void keep_drawn(Undrawn& states, const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  if (!op.hasTag(at::Tag::nondeterministic_seeded)) return;
-  states.keep_default(at::kCPU);
-  for (const c10::IValue& argument : arguments)
-    if (argument.isGenerator())
-      states.keep(argument.toGenerator());
-    else if (argument.isTensor() && argument.toTensor().defined() && argument.toTensor().is_cuda())
-      states.keep_default(argument.toTensor().device());
-}
-
-}  // namespace
 
 namespace {
 

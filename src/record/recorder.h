@@ -24,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "record/generators.h"
 #include "record/tape.h"
 #include "support/pointer_map.h"
 
@@ -95,6 +96,8 @@ class Recorder {
   std::optional<TensorId> find(const at::Tensor& t) const;
   /// Its id; a tensor not seen before becomes an input.
   TensorId input_id(const at::Tensor& t);
+  /// What the run drew from random generators is to come again.
+  void put_back_draws() { drawn_from_.put_back(); }
   /// The operator that made `t`, which was the last, makes it with a version of its own.
   void own_version(const at::Tensor& t);
   /// How often recorded operators wrote to its memory; -1: not that kind of tensor.
@@ -166,6 +169,7 @@ class Recorder {
   bool running_ = false;
   bool* cast_ = nullptr;  ///< while an operator is tried out: whether autocast took one that it is made of
   std::string obstacle_;
+  GeneratorStates drawn_from_;  ///< before the first draw
   std::vector<at::Tensor> inputs_;
   std::unordered_map<int, at::Tensor> constants_;
   PointerMap<TensorId> ids_;  ///< by implementation; -1: it has been let go of

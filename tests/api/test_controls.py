@@ -87,6 +87,51 @@ def test_a_way_that_only_fails_when_compiled_is_not_taken():
     assert effects == [1]
 
 
+def test_a_way_that_only_fails_when_compiled_may_draw_and_write_what_was_there():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dropout, self.scale, self.seen = torch.nn.Dropout(0.5), 2.0, [1]
+
+        def forward(self, x, mask=None):
+            x = self.dropout(x)
+            self.scale = self.scale
+            self.seen[0] = self.seen[0]
+            self.note = 1
+            del self.note
+            if mask is None and not torch.compiler.is_compiling():
+                mask = x > 0
+            return x.masked_fill(mask.logical_not(), self.scale) + torch.rand(4)
+
+    net, x = Net(), torch.randn(4)
+    compiled = torchbolt.compile(net)
+    for _ in range(3):
+        torch.manual_seed(3)
+        expected = net(x), torch.rand(2)
+        torch.manual_seed(3)
+        assert all(torch.equal(a, b) for a, b in zip((compiled(x), torch.rand(2)), expected, strict=True))
+
+
+def test_an_error_behind_a_regions_end_says_nothing_of_compiling():
+    asked = []
+
+    def fn(x, width):
+        compiling = torch.compiler.is_compiling()
+        if not compiling and x.sum() > 1000:
+            return x
+        asked.append(compiling)
+        return x.view(width, width)
+
+    compiled, x = torchbolt.compile(fn), torch.zeros(4)
+    for width in (2, 3, 2, 3, 2):
+        if width == 3:
+            with pytest.raises(RuntimeError, match="invalid for input of size"):
+                compiled(x, width)
+        else:
+            asked.clear()
+            assert torch.equal(compiled(x, width), x.view(2, 2)) and asked == [True]
+
+
 def test_an_error_of_the_programs_own_stays_what_it_is():
     @torchbolt.compile
     def fn(x):

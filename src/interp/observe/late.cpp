@@ -281,7 +281,8 @@ namespace {
 struct Forbidden {
   PyRef code, owner;  ///< held, which keeps their addresses from being used again
   std::string why;
-  bool whole;  ///< the call that it makes has no place inside where a region could begin or end
+  bool whole;       ///< the call that it makes has no place inside where a region could begin or end
+  uint64_t number;  ///< in the order in which they were found
 };
 using Key = std::pair<PyObject*, int>;
 struct KeyHash {
@@ -293,6 +294,8 @@ std::unordered_multimap<Key, Forbidden, KeyHash>& places() {
   static auto* all = new std::unordered_multimap<Key, Forbidden, KeyHash>();
   return *all;
 }
+
+uint64_t places_found = 0;
 
 /// torch.func's own Python, which calls the user's between beginning a transform and ending it.
 bool is_of_transforms(const Frame& frame) {
@@ -310,6 +313,17 @@ const Forbidden* forbidden_at(const Frame& frame) {
 }
 
 }  // namespace
+
+uint64_t count_of_ends() { return places_found; }
+
+void forget_ends_since(uint64_t count) {
+  std::vector<Forbidden> gone;  // what they held goes when the table is as it should be
+  for (auto at = places().begin(); at != places().end();) {
+    const bool later = at->second.number >= count;
+    if (later) gone.push_back(std::move(at->second));
+    at = later ? places().erase(at) : std::next(at);
+  }
+}
 
 PyObject* Recording::owner_of(const Frame& frame) {
   const Frame* outermost = interp::bottom_of(frame);
@@ -329,7 +343,8 @@ const std::string* Recording::find_forbidden(const Frame& frame) {
 
 void Recording::not_past(PyObject* code, int pc, const std::string& why, bool whole) {
   any_forbidden_ = true;
-  places().emplace(Key{code, pc}, Forbidden{PyRef::share(code), PyRef::share(owner.get()), why, whole});
+  places().emplace(Key{code, pc},
+                   Forbidden{PyRef::share(code), PyRef::share(owner.get()), why, whole, places_found++});
   retry = true;
   world.distrust(why);
 }

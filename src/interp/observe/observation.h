@@ -101,7 +101,7 @@ class RecorderHooks {
   virtual std::vector<std::pair<int, uint64_t>> unread_sizes() { return {}; }
   /// Whether an operator was told where in a storage a view begins.
   virtual bool placed() = 0;
-  /// Did operators write to nothing that was there before, and draw no random numbers?
+  /// Did operators write to nothing that was there before? What they drew can be put back.
   virtual bool leaves_no_trace() { return false; }
   /// Whether guards shall be checked as soon as they are made: a test of ourselves, which takes as long as
   /// the next call's first check.
@@ -159,6 +159,11 @@ struct Ran {
   PyObject* result = nullptr;          ///< new; null: an exception is set, or
   interp::Frame* suspended = nullptr;  ///< the region ended inside and the run stands after that instruction
 };
+
+/// Instructions that recordings found out regions must end before: how many so far, all of them counted.
+/// Those found since then are forgotten.
+uint64_t count_of_ends();
+void forget_ends_since(uint64_t count);
 
 /// What is_compiling() answers to what this thread runs in a recording and between regions.
 bool& says_compiling();

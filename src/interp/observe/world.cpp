@@ -544,11 +544,43 @@ void World::about_to_update(PyObject* dict, PyObject* mapping) {
   while (PyDict_Next(mapping, &position, &key, &value)) about_to_write_item(dict, key);
 }
 
+namespace {
+
+/// The same keys in the same order, the same items: by identity.
+bool are_same_items(PyObject* a, PyObject* b) {
+  if (PyDict_Check(a)) {
+    Py_ssize_t at_a = 0, at_b = 0;
+    PyObject *key_a, *item_a, *key_b, *item_b;
+    while (PyDict_Next(a, &at_a, &key_a, &item_a))
+      if (!PyDict_Next(b, &at_b, &key_b, &item_b) || key_a != key_b || item_a != item_b) return false;
+    return PyDict_GET_SIZE(a) == PyDict_GET_SIZE(b);
+  }
+  PyRef all_a = PyRef::steal(PySequence_Tuple(a)), all_b = PyRef::steal(PySequence_Tuple(b));
+  if (!all_a || !all_b) return PyErr_Clear(), false;
+  const Py_ssize_t size = PyTuple_GET_SIZE(all_a.get());
+  if (PyTuple_GET_SIZE(all_b.get()) != size) return false;
+  for (Py_ssize_t i = 0; i < size; ++i)
+    if (PyTuple_GET_ITEM(all_a.get(), i) != PyTuple_GET_ITEM(all_b.get(), i)) return false;
+  return true;
+}
+
+}  // namespace
+
+bool World::is_as_before(PyObject* container) const {
+  Known* const* known = known_.find(container);
+  if (!known || PyODict_Check(container)) return false;  // move_to_end() leaves no trace in the dict below
+  PyRef now = PyRef::steal(copy_contents(container));
+  if (!now) return PyErr_Clear(), false;
+  return are_same_items(now.get(), (*known)->before.get());
+}
+
 bool World::is_untouched() const {
   for (const guard::NumberStep& step : numbers.steps)
     if (step.phase == guard::Phase::early) return false;  // a random number was drawn
-  return unsound.empty() && written.empty() && written_fields.empty() && written_context.empty() &&
-         calls.empty() && resumed.empty() && locks.empty();
+  return unsound.empty() &&
+         std::all_of(written.begin(), written.end(), [&](PyObject* each) { return is_as_before(each); }) &&
+         written_fields.empty() && written_context.empty() && calls.empty() && resumed.empty() &&
+         locks.empty();
 }
 
 void World::about_to_set_context(PyObject* variable) {

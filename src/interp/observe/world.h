@@ -264,7 +264,7 @@ class World {
   /// False: what the token gives back cannot be told apart from what the run put there.
   bool about_to_reset_context(PyObject* variable, PyObject* token);
 
-  /// Did the run change nothing that was there before it?
+  /// Is all that was there before the run as it was?
   bool is_untouched() const;
 
   /// The recording cannot be trusted: it must not be cached.
@@ -286,6 +286,7 @@ class World {
   std::vector<NumberSymbol> number_symbols;  ///< the symbols of steps, and what they were
 
  private:
+  bool is_as_before(PyObject* container) const;
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;
   void late_use() { end_region("reads a text or tensor that is only made where the region ends"); }
