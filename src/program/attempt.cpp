@@ -60,12 +60,13 @@ std::optional<std::string> Attempts::error_text() {
   }
 }
 
-VisibleWrites::VisibleWrites(const record::Tape& tape) {
+VisibleWrites::VisibleWrites(const record::Tape& tape, const std::unordered_map<int, at::Tensor>& own) {
   auto storage_of = [&](record::TensorId id) {
     return id < 0 ? -1 : tape.tensors[static_cast<size_t>(id)].storage;
   };
   std::unordered_set<int> outside, written;
-  for (record::TensorId id : tape.inputs) outside.insert(storage_of(id));
+  for (record::TensorId id : tape.inputs)
+    if (!own.contains(tape.tensors[static_cast<size_t>(id)].input)) outside.insert(storage_of(id));
   for (size_t i = 0; i < tape.entries.size(); ++i) {
     const record::Entry& e = tape.entries[i];
     Entry visible{i, {}, e.op.hasTag(at::Tag::inplace_view)};

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "record/generators.h"
@@ -57,7 +58,8 @@ class Attempts {
 
 /// What a replay writes that its caller can see: which entries, and to which inputs.
 struct VisibleWrites {
-  explicit VisibleWrites(const record::Tape& tape);
+  /// `own`: inputs, by their index, that are none of the caller's.
+  explicit VisibleWrites(const record::Tape& tape, const std::unordered_map<int, at::Tensor>& own = {});
   struct Entry {
     size_t index;
     std::vector<int> arguments;  ///< that it writes

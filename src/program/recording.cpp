@@ -172,9 +172,12 @@ class Bridge final : public observe::RecorderHooks {
   bool in_operator() const override { return recorder.in_operator(); }
   bool changed_inputs() override { return recorder.changed_inputs(); }
   bool placed() override { return recorder.placed(); }
-  bool leaves_no_trace() override {
-    return VisibleWrites(recorder.tape()).entries.empty() && !recorder.changed_inputs() &&
-           !recorder.transformed();
+  std::string trace() override {
+    if (recorder.transformed()) return "it was within a transform of torch.func";
+    if (recorder.changed_inputs()) return "it changed a tensor's sizes or whether it requires a gradient";
+    const auto written = VisibleWrites(recorder.tape(), recorder.constants()).entries;
+    if (written.empty()) return "";
+    return recorder.tape().entries[written[0].index].op.operator_name().name + " wrote to a tensor";
   }
   bool proves_guards() const override { return strict(); }
   void pause(bool on) override { recorder.pause(on); }
@@ -531,7 +534,8 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
   return true;
 }
 
-/// Runs `observe` under a recorder and keeps what it saw. `misled`: see Observation.
+/// Runs `observe` under a recorder and keeps what it saw. `misled`: it raised, may not do so where
+/// is_compiling() is answered with no, and left no trace.
 template <class Observe>
 Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count, size_t nargs,
                PyObject* kwnames, bool& misled, Observe observe) {
@@ -555,8 +559,14 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
   if (!ran.result && !ran.suspended) {
     if (!PyErr_Occurred())
       PyErr_Format(PyExc_SystemError, "torchbolt: recording failed: %s", failure.c_str());
-    misled = seen && seen->misled && PyErr_ExceptionMatches(PyExc_Exception);
+    if (!seen || !seen->trace || !PyErr_ExceptionMatches(PyExc_Exception)) return {};
+    misled = seen->trace->empty();
     if (misled) bridge.recorder.put_back_draws();
+    if (!misled && log_wanted("graph_breaks"))
+      log("graph_breaks", name_of(self) +
+                              ": raised where is_compiling() is true, and cannot be run again with another "
+                              "answer: " +
+                              *seen->trace);
     return {};
   }
   bool kept = false;

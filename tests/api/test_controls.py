@@ -94,7 +94,7 @@ def test_a_way_that_only_fails_when_compiled_may_draw_and_write_what_was_there()
             self.dropout, self.scale, self.seen = torch.nn.Dropout(0.5), 2.0, [1]
 
         def forward(self, x, mask=None):
-            x = self.dropout(x)
+            x = self.dropout(x) * torch.tensor([1.0, 2.0]).sum()
             self.scale = self.scale
             self.seen[0] = self.seen[0]
             self.note = 1

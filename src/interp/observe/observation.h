@@ -11,6 +11,7 @@
 #include <structmember.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -101,8 +102,8 @@ class RecorderHooks {
   virtual std::vector<std::pair<int, uint64_t>> unread_sizes() { return {}; }
   /// Whether an operator was told where in a storage a view begins.
   virtual bool placed() = 0;
-  /// Did operators write to nothing that was there before? What they drew can be put back.
-  virtual bool leaves_no_trace() { return false; }
+  /// What operators left that cannot be taken back; "": nothing. What they drew can be put back.
+  virtual std::string trace() { return "an operator may have written something"; }
   /// Whether guards shall be checked as soon as they are made: a test of ourselves, which takes as long as
   /// the next call's first check.
   virtual bool proves_guards() const { return true; }
@@ -141,8 +142,8 @@ struct Observation {
   std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
   std::string unsound;              ///< not empty: must not be cached, and why
   bool retry = false;               ///< and the next recording will not come to that point
-  /// It raised after it had been told that it is being compiled, and nothing that it did can be seen.
-  bool misled = false;
+  /// It raised after it had been told that it is being compiled. What it left behind; "": nothing.
+  std::optional<std::string> trace;
   guard::ThreadState before;            ///< what it began in
   guard::ThreadState after;             ///< what the region left the thread in
   int autocast_levels = 0;              ///< contexts of autocast that it entered and did not leave

@@ -210,7 +210,9 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->number_sizes = world.number_sizes;
   observation->number_symbols = world.number_symbols;
   if (observation->end == End::raised) {
-    observation->misled = recording.told_compiling && world.is_untouched() && hooks.leaves_no_trace();
+    if (!recording.told_compiling) return observation;
+    observation->trace = hooks.trace();
+    if (observation->trace->empty()) observation->trace = world.trace();
     return observation;
   }
   for (guard::NumberStep& step : world.numbers.steps) {

@@ -574,13 +574,20 @@ bool World::is_as_before(PyObject* container) const {
   return are_same_items(now.get(), (*known)->before.get());
 }
 
-bool World::is_untouched() const {
+std::string World::trace() const {
+  if (!unsound.empty()) return unsound;
   for (const guard::NumberStep& step : numbers.steps)
-    if (step.phase == guard::Phase::early) return false;  // a random number was drawn
-  return unsound.empty() &&
-         std::all_of(written.begin(), written.end(), [&](PyObject* each) { return is_as_before(each); }) &&
-         written_fields.empty() && written_context.empty() && calls.empty() && resumed.empty() &&
-         locks.empty();
+    if (step.phase == guard::Phase::early) return "it drew a random number";
+  for (PyObject* each : written)
+    if (!is_as_before(each)) return std::string("it wrote to a ") + Py_TYPE(each)->tp_name;
+  for (const WrittenField& each : written_fields)
+    return std::string("it wrote to a slot of a ") + Py_TYPE(each.object.get())->tp_name;
+  for (const WrittenContext& each : written_context)
+    if (!each.restored && guard::context_value(each.variable.get()) != each.before.get())
+      return "it set a context variable";
+  if (!calls.empty()) return "it printed or logged";
+  if (!resumed.empty()) return "it took something from a generator";
+  return locks.empty() ? "" : "it took a lock";
 }
 
 void World::about_to_set_context(PyObject* variable) {

@@ -264,8 +264,8 @@ class World {
   /// False: what the token gives back cannot be told apart from what the run put there.
   bool about_to_reset_context(PyObject* variable, PyObject* token);
 
-  /// Is all that was there before the run as it was?
-  bool is_untouched() const;
+  /// What the run left that was not there before it, or that is not as it was; "": nothing.
+  std::string trace() const;
 
   /// The recording cannot be trusted: it must not be cached.
   void distrust(const std::string& why) {
