@@ -95,7 +95,9 @@ def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
         # Models take other branches where torch says that they are compiled.
         with monkeypatch.context() as patched:
             patched.setattr(torch.compiler, "_is_compiling_flag", True)
-            return case()
+            answer = outcome(case)
+        # What such a branch raises is not the answer: the call is made again as if nothing compiled it.
+        return outcome(case) if isinstance(answer, type) else answer
 
     with torch.no_grad():
         torchbolt.reset()
@@ -106,12 +108,12 @@ def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
             recorded = torchbolt.stats()["regions"]
             container[key] = changed(old)
             try:
-                got, want = outcome(call), outcome(eager)
+                got, want = outcome(call), eager()
                 assert same(got, want), f"{key}: {old!r} -> {container[key]!r}"
             finally:
                 container[key] = old
             again = torchbolt.stats()["regions"]
-            assert same(outcome(call), outcome(eager)), f"{key} put back"
+            assert same(outcome(call), eager()), f"{key} put back"
             if key not in LASTING:
                 assert torchbolt.stats()["regions"] == again, f"{key} put back: recorded again"
             if again - recorded > 0:
