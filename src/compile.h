@@ -10,8 +10,8 @@
 #include "program/region.h"
 #include "program/trace.h"
 #include "record/tape.h"
-#include "support/number_symbol.h"
 #include "support/size_fact.h"
+#include "support/symbols.h"
 
 namespace bolt {
 

@@ -1,5 +1,5 @@
 // autograd/data_sizes.h
-// Sizes that are data (support/number_symbol.h), where lowering meets them: the symbols of an operator's
+// Sizes that are data (support/symbols.h), where lowering meets them: the symbols of an operator's
 // results, and what must hold because such a size may come to 0.
 #pragma once
 

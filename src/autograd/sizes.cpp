@@ -7,14 +7,7 @@
 
 namespace bolt::autograd {
 
-Sym tape_symbol(record::TensorId id, int dim) {
-  return Sym::symbol("t" + std::to_string(id) + "_" + std::to_string(dim));
-}
-
 namespace {
-
-/// Whose size it is, of a size that is data.
-int tensor_of(const SymNode& symbol) { return std::atoi(symbol.name.c_str() + 1); }
 
 /// Grows with every symbol, or stays.
 bool grows(Sym s) {
@@ -239,7 +232,8 @@ bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
   if (is_data_size(*symbol.node())) {
     // By sizes that are known earlier. What the operator gives is compared with them anyway.
     for (Sym s : inside)
-      if (!is_data_size(*s.node()) || tensor_of(*s.node()) >= tensor_of(*symbol.node())) return false;
+      if (!is_data_size(*s.node()) || tensor_of_data_size(*s.node()) >= tensor_of_data_size(*symbol.node()))
+        return false;
     solved_[symbol] = with;
     return true;
   }

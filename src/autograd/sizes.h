@@ -33,9 +33,9 @@
 #include <vector>
 
 #include "record/tape.h"
-#include "support/number_symbol.h"
 #include "support/size_demand.h"
 #include "support/size_fact.h"
+#include "support/symbols.h"
 
 namespace bolt::autograd {
 
@@ -120,8 +120,5 @@ class Sizes {
   std::vector<SizeFact> facts_;         ///< of this lowering
   std::vector<std::string> given_up_;
 };
-
-/// The tape symbol of size `dim` of tensor `id`.
-Sym tape_symbol(record::TensorId id, int dim);
 
 }  // namespace bolt::autograd

@@ -11,7 +11,7 @@
 // has run. They and what rests on them are computed in a later Phase: no guard, no size and no step that may
 // raise can be one.
 //
-// In expressions over sizes a symbol stands for a step (support/number_symbol.h).
+// In expressions over sizes a symbol stands for a step (support/symbols.h).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "guard/py_ref.h"
-#include "support/number_symbol.h"
+#include "support/symbols.h"
 
 namespace bolt::guard {
 

@@ -13,8 +13,8 @@
 #include "loops/put_back.h"
 #include "loops/roles.h"
 #include "support/error.h"
-#include "support/number_symbol.h"
 #include "support/parallel.h"
+#include "support/symbols.h"
 
 namespace bolt::loops {
 namespace {

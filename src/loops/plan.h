@@ -43,7 +43,7 @@ struct PlanBuffer {
   int first_step = -1, last_step = -1;
 };
 
-/// Do its sizes rest on data (support/number_symbol.h)? It gets memory when they are known, not in the arena.
+/// Do its sizes rest on data (support/symbols.h)? It gets memory when they are known, not in the arena.
 BOLT_API bool has_data_sizes(const PlanBuffer& buffer);
 
 enum class StepKind : uint8_t {

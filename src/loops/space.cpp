@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "support/error.h"
-#include "support/number_symbol.h"
+#include "support/symbols.h"
 
 namespace bolt::loops {
 namespace {

@@ -28,6 +28,7 @@
 #include "support/knobs.h"
 #include "support/log.h"
 #include "support/pointer_map.h"
+#include "support/symbols.h"
 
 namespace bolt::program {
 namespace {
@@ -91,7 +92,7 @@ class Bridge final : public observe::RecorderHooks {
     Syms inside;
     collect_symbols(size, &inside);
     return std::any_of(inside.begin(), inside.end(), [&](Sym s) {
-      const record::TensorId id = record::tensor_of_size(*s.node());
+      const record::TensorId id = tensor_of_size(*s.node());
       return id >= 0 && recorder.tape().tensors[static_cast<size_t>(id)].data_sized;
     });
   }
@@ -105,7 +106,7 @@ class Bridge final : public observe::RecorderHooks {
       auto dims = dynamic_.find(slot_of(t));
       if (dims == dynamic_.end() || !(dims->second >> dim & 1)) return t.size(dim);
     }
-    return autograd::tape_symbol(*id, dim);
+    return tape_symbol(*id, dim);
   }
   PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) override {
     HANDLE_TH_ERRORS
@@ -231,7 +232,7 @@ class Bridge final : public observe::RecorderHooks {
       const uint64_t dims = recorder.transformed() ? dynamic_of(recorder.inputs()[info.input]) : 0;
       for (size_t d = 0; d < info.sizes.size() && d < 64; ++d)
         if (dims >> d & 1)
-          facts.push_back({autograd::tape_symbol(id, static_cast<int>(d)), Relation::eq, info.sizes[d],
+          facts.push_back({tape_symbol(id, static_cast<int>(d)), Relation::eq, info.sizes[d],
                            "a transform of torch.func"});
     }
     for (const auto& id : recorder.tape().inputs) {
@@ -239,7 +240,7 @@ class Bridge final : public observe::RecorderHooks {
       const int slot = slot_of(recorder.inputs()[static_cast<size_t>(input)]);
       for (const auto& r : ranges_) {
         if (r.slot != slot) continue;
-        const Sym size = autograd::tape_symbol(id, r.dim);
+        const Sym size = tape_symbol(id, r.dim);
         if (r.low) facts.push_back({*r.low, Relation::le, size, "mark_dynamic(min=)"});
         if (r.high) facts.push_back({size, Relation::le, *r.high, "mark_dynamic(max=)"});
       }

@@ -8,7 +8,7 @@
 #include "program/background.h"
 #include "program/region_parts.h"
 #include "support/log.h"
-#include "support/number_symbol.h"
+#include "support/symbols.h"
 
 namespace bolt::program {
 namespace {

@@ -24,6 +24,7 @@
 #include "record/generators.h"
 #include "record/operator_facts.h"
 #include "record/symint.h"
+#include "support/symbols.h"
 
 namespace bolt::record {
 namespace {

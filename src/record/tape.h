@@ -25,10 +25,6 @@
 namespace bolt::record {
 
 using TensorId = int;  // index into Tape::tensors
-/// Whose size a symbol of the tape (`t12_0`, autograd/sizes.h) is; -1: it is none.
-inline TensorId tensor_of_size(const SymNode& symbol) {
-  return symbol.op == SymOp::Symbol && symbol.name[0] == 't' ? std::atoi(symbol.name.c_str() + 1) : -1;
-}
 using TensorIds = ShortVector<TensorId, 2>;
 using Dims = ShortVector<int64_t, 4>;
 

@@ -76,7 +76,7 @@ class Registry {
   std::map<std::string, Entry> known_;
 };
 
-/// Sizes that are data have names of their own in every layer (`u12_0`, support/number_symbol.h), and code
+/// Sizes that are data have names of their own in every layer (`u12_0`, support/symbols.h), and code
 /// does not depend on what they are called: here they are numbered as they come.
 std::string with_data_sizes_renamed(const std::string& key) {
   auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };

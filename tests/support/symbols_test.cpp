@@ -1,11 +1,11 @@
-#include "support/number_symbol.h"
+#include "support/symbols.h"
 
 #include <gtest/gtest.h>
 
 namespace bolt {
 namespace {
 
-TEST(NumberSymbol, AStepThereAndBack) {
+TEST(Symbols, AStepThereAndBack) {
   for (const bool is_float : {false, true}) {
     const Sym s = number_symbol(12, is_float);
     EXPECT_EQ(number_step(*s.node()), 12);
@@ -13,7 +13,7 @@ TEST(NumberSymbol, AStepThereAndBack) {
   }
 }
 
-TEST(NumberSymbol, SizesAreNone) {
+TEST(Symbols, SizesAreNoNumbers) {
   for (const char* name : {"s0", "t12_0", "d3", "g7"}) {
     const Sym s = Sym::symbol(name);
     EXPECT_EQ(number_step(*s.node()), -1);
@@ -23,7 +23,17 @@ TEST(NumberSymbol, SizesAreNone) {
   EXPECT_EQ(number_step(*sum.node()), -1);
 }
 
-TEST(NumberSymbol, IntsAreBoundedFloatsAreNot) {
+TEST(Symbols, ASizeNamesItsTensor) {
+  const Sym size = tape_symbol(12, 1), found = data_size(7, 0);
+  EXPECT_EQ(tensor_of_size(*size.node()), 12);
+  EXPECT_EQ(tensor_of_size(*found.node()), -1);
+  EXPECT_EQ(tensor_of_data_size(*found.node()), 7);
+  EXPECT_EQ(tensor_of_data_size(*size.node()), -1);
+  EXPECT_TRUE(holds_data_size(found + size));
+  EXPECT_FALSE(holds_data_size(size + Sym(1)));
+}
+
+TEST(Symbols, IntsAreBoundedFloatsAreNot) {
   EXPECT_EQ(upper_bound(number_symbol(0, false)), kNumberLimit);
   EXPECT_EQ(upper_bound(number_symbol(0, true)), 0);
 }
