@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 #include <new>
+#include <string_view>
 
 namespace bolt::interp {
 
@@ -121,6 +122,16 @@ std::unique_ptr<Code> decode(PyCodeObject* code) {
 }
 
 }  // namespace
+
+bool Code::handles_at(int pc) const {
+  const ExceptionRange* range = find_handler(pc);
+  while (range) {
+    const std::string_view first = opcode_name(instrs[static_cast<size_t>(range->target)].op);
+    if (first != "CALL_INTRINSIC_1" && first != "CLEANUP_THROW" && first != "END_ASYNC_FOR") return true;
+    range = find_handler(range->target);
+  }
+  return false;
+}
 
 const ExceptionRange* Code::find_handler(int pc) const {
   auto after = std::upper_bound(handlers.begin(), handlers.end(), pc,

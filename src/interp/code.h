@@ -48,6 +48,9 @@ struct Code {
 
   /// The handler that covers the instruction at `pc`, or null.
   const ExceptionRange* find_handler(int pc) const;
+  /// Does an exception that comes at `pc` run anything that the program says (finally, with, except)? Where
+  /// await, async for and generators end, Python has handlers of its own.
+  bool handles_at(int pc) const;
   /// The line of the instruction at `pc` of `code`, which this is of; -1: it has none. What
   /// PyCode_Addr2Line gives, which reads the table from its beginning each time.
   int line_at(const PyCodeObject* code, int pc) const;

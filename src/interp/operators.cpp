@@ -7,7 +7,9 @@
 
 #include <cstddef>
 
+#include "interp/code.h"
 #include "interp/errors.h"
+#include "interp/native_op.h"
 #include "interp/special.h"
 
 namespace bolt::interp {
@@ -289,6 +291,10 @@ bool Semantics::is_same(Frame&, PyObject* left, PyObject* right) { return left =
 
 int Semantics::exception_matches(Frame&, PyObject* exception, PyObject* cls) {
   return PyErr_GivenExceptionMatches(exception, cls);
+}
+
+PyObject* Semantics::split_group(Frame&, PyObject* group, PyObject* cls) {
+  return run_native_op(op::CHECK_EG_MATCH, 0, {group, cls}, 2);
 }
 
 // -- Truth, length, containment

@@ -106,6 +106,8 @@ class Semantics {
   virtual void read_number(Frame&, PyObject*) {}
   /// `except cls`: the raised exception against a class or tuple of classes.
   virtual int exception_matches(Frame& frame, PyObject* exception, PyObject* cls);
+  /// `except* cls`: (the rest, what matched) of the raised exception.
+  virtual PyObject* split_group(Frame& frame, PyObject* group, PyObject* cls);
 
   // -- Iteration
   // ---------------------------------------------------------------------------------------------------

@@ -157,9 +157,13 @@ Outcome run_entry(const Entry& entry, guard::Found& found) {
 struct Finding {
   explicit Finding(Compiled* compiled) : self(compiled), found(std::move(compiled->state->found)) {}
   ~Finding() {
+    let_go();
+    self->state->found = std::move(found);
+  }
+  /// What the program drops from here on is gone at once.
+  void let_go() {
     found.objects.clear();
     found.numbers.clear();
-    self->state->found = std::move(found);
   }
   Finding(const Finding&) = delete;
 
@@ -297,6 +301,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
         interp::replace_run(innermost);
       else
         interp::discard_run(innermost);
+      finding.let_go();
       if (at.frames) at = step(at.frames, 1);
     } else if (site.plain_instructions) {
       at = step_at(site, innermost);

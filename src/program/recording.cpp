@@ -71,7 +71,11 @@ bool strict() { return knob_bool("TORCHBOLT_STRICT") || !Settings::get().suppres
 /// Joins the observer of Python with the recorder of operators.
 class Bridge final : public observe::RecorderHooks {
  public:
-  Bridge(const Options& options, const guard::Differences& changed) : options_(options), changed_(changed) {}
+  Bridge(const Options& options, const guard::Differences& changed) : options_(options), changed_(changed) {
+    recorder.on_escape = [this] {
+      if (on_escape) on_escape();
+    };
+  }
 
   void input(PyObject* tensor, int slot, const guard::Source& source,
              const std::vector<std::string>& names) override {

@@ -379,6 +379,7 @@ int Recorder::line_id() {
 void Recorder::escape(const c10::OperatorHandle& op, const char* how) {
   escaped_ = op.operator_name().name + how;
   escaped_raises_ = facts_of(op).raises_by_data;
+  if (on_escape) on_escape();
 }
 
 namespace {

@@ -64,6 +64,7 @@ class Recorder {
   /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if
   /// none.
   const std::string& escaped() const { return escaped_; }
+  std::function<void()> on_escape;  ///< called when one does
   /// Do the data decide whether that one raises?
   bool escaped_raises() const { return escaped_raises_; }
   /// The first operator of the region that raised; "" if none. What raised for some values may not for

@@ -387,6 +387,35 @@ assert torch.equal(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)
 """
 
 
+AFTER_A_FAILURE = """
+import torch
+import torchbolt
+
+
+def bad(graph, inputs):
+    raise ValueError
+
+
+try:
+    torch.compile(lambda y: y * 3, backend=bad)(torch.ones(3))
+except Exception:
+    pass
+inner = torch.compile(lambda y: y * 2, backend="eager")
+apart = torchbolt.disable(lambda x: inner(x))
+for fn in (lambda x: apart(x) + 1, lambda x: torch.compile(lambda y: y * 2, backend="eager")(x) + 1):
+    compiled = torchbolt.compile(fn)
+    for n in range(3):
+        assert torch.equal(compiled(torch.full((3,), float(n))), torch.full((3,), 2.0 * n + 1))
+"""
+
+
+def test_after_torch_compile_failed():
+    """It leaves its frame evaluator in place, and takes ours for the one below it: no call goes round between the two."""
+    environment = dict(os.environ, TORCHBOLT_STRICT="0")
+    done = subprocess.run([sys.executable, "-c", AFTER_A_FAILURE], env=environment, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+
+
 def test_beside_torch_compile():
     """What it wraps is recorded as what it is, and its frame evaluator comes on top of ours and goes again. In a process
     of its own: torch.compile changes nn.Module for all that follow."""

@@ -461,3 +461,46 @@ def special_methods(x):
 
 def test_special_methods_in_python():
     check(special_methods, X, rounds=10, settled_after=7)
+
+
+# -- with a dictionary of the frame's locals
+
+
+def locals_and_a_cell(x):
+    y = x * 2
+
+    def inner():
+        return y
+
+    ends()
+    seen = locals()
+    ends()
+    return seen["y"] + inner()
+
+
+def code_in_the_frame(x):
+    y = x * 2
+
+    def inner():
+        return y
+
+    exec("z = y + 1")
+    ends()
+    return inner() + locals()["z"]
+
+
+def code_in_a_copy(x):
+    y = x * 2
+
+    def inner():
+        return y
+
+    names = dict(locals())
+    exec("z = y + 1", {"y": y}, names)
+    one = eval("1")
+    return inner() + names["z"] + one
+
+
+@pytest.mark.parametrize("fn", [locals_and_a_cell, code_in_the_frame, code_in_a_copy])
+def test_locals_as_a_dictionary(fn):
+    check(fn, X)

@@ -38,11 +38,6 @@ struct FilterObject {
   PyObject_HEAD PyObject *function, *iterator;
 };
 
-bool calls_python(PyObject* object) {
-  if (PyObject* function = interp::interpreted_function_target(object)) object = function;
-  return PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object);
-}
-
 /// A map or filter: its function may be Python, and one of C is not to meet numbers that differ between calls
 /// unseen.
 bool calls_for_items(PyObject* object) {
@@ -75,7 +70,11 @@ PyObject* python_instead(const Native& native, PyObject* const* args, size_t nar
   const size_t first = descriptor ? 1 : 0;  // it is given self
   bool runs_python = native.row->is(Trait::calls) && std::any_of(args, args + total, calls_python);
   for (size_t i = first; i < nargs && !runs_python; ++i)
-    runs_python = native.row->goes_through(i - first, nargs - first) && iterates_in_python(args[i]);
+    runs_python =
+        native.row->goes_through(i - first, nargs - first) &&
+        (iterates_in_python(args[i]) ||
+         // What it looks into is not seen where C code takes it out of an iterator.
+         (native.row->is(Trait::inside) && !PyType_Check(native.callable) && PyIter_Check(args[i])));
   if (!runs_python) return nullptr;
   if (native.self) all.push_back(native.self);
   all.insert(all.end(), args, args + total);
@@ -108,6 +107,11 @@ PyObject* breakpoint_hook(World& world, const Native& native) {
 }  // namespace
 
 bool is_partial(PyObject* object) { return std::strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
+
+bool calls_python(PyObject* object) {
+  if (PyObject* function = interp::interpreted_function_target(object)) object = function;
+  return PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object);
+}
 
 void Recording::note_class(PyTypeObject* cls) {
   if (interp::is_heap_type(Py_TYPE(cls))) world.type_attr(Py_TYPE(cls), names_of.call_);

@@ -37,6 +37,8 @@ enum : uint16_t {
   tells_offset = 512,  ///< tells where in its storage a tensor begins
   tells_apart = 1024,  ///< tells its arguments, and what is in them, from each other
   only_items = 2048,   ///< of a list it is given only the items matter: it does not go on reading it
+  inside = 4096,  ///< looks into the items of the sequences that it is given (compares, adds or tests them)
+  pairs = 8192,   ///< of a sequence the items are taken apart
 };
 }
 

@@ -75,6 +75,7 @@ void visit_roots(const Frame& innermost, Visit visit) {
     visit(reinterpret_cast<PyObject*>(frame->func()),
           [&] { return PyUnicode_AsUTF8(frame->code()->co_name); });
     visit(frame->instance, [] { return "self"; });
+    visit(frame->namespace_dict(), [] { return "locals()"; });
     visit(frame->generator, [] { return "a running generator"; });
     visit(frame->generator ? interp::generator_handled(frame->generator) : nullptr,
           [] { return "the exception a generator is handling"; });

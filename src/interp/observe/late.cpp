@@ -364,7 +364,8 @@ void Recording::not_past_here(const Frame& frame, const std::string& why) {
 }
 
 void Recording::note_given(const Frame& frame, PyObject* object) {
-  const bool common = guard::is_tensor(object) || PyLong_CheckExact(object) || PyBool_Check(object) ||
+  const bool common = guard::is_tensor(object) || PyBool_Check(object) ||
+                      (PyLong_CheckExact(object) && !world.identity(object)) ||
                       PyUnicode_CheckExact(object) || object == Py_None || PyTuple_CheckExact(object) ||
                       PyList_CheckExact(object) || PyDict_CheckExact(object);
   if (common || interp::bottom_of(frame) != entry) return;

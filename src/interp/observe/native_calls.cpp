@@ -4,6 +4,7 @@
 #include "guard/assumption.h"
 #include "interp/call.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -173,9 +174,16 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       for (Py_ssize_t i = 0; on && i < Py_SIZE(each); ++i)
         end_if_overridden(frame, PySequence_Fast_GET_ITEM(each, i));
     }
-  bool deep = row.kind == Kind::deep || row.kind == Kind::tensor;
   bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
-  for (size_t i = writes || special ? 1 : 0; on && i < all.size(); ++i) touch(frame, all[i], deep);
+  const bool deep = row.kind == Kind::deep || row.kind == Kind::tensor;
+  // Python that it calls looks for itself.
+  const bool inside =
+      row.is(Trait::inside) && !(row.is(Trait::calls) && std::any_of(args, args + total, calls_python));
+  for (size_t i = writes || special ? 1 : 0; on && i < all.size(); ++i)
+    touch(frame, all[i], deep || (inside && !PyDict_Check(all[i])));
+  for (size_t i = 0; on && row.is(Trait::pairs) && i < all.size(); ++i)
+    if (is_sequence(all[i])) world.read_deep(all[i], 2);
+  if (on && inside && writes) world.read_deep(all[0]);
   if (on && row.is(Trait::tells_apart)) {
     for (PyObject* each : all) {
       world.told_apart(each);
@@ -224,7 +232,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (on && result && row.kind == Kind::tensor && hooks_.wants_end() && !self &&
       late_operator(callable, all, kwnames, result, frame))
     return result;
-  end_if_wanted(frame);
+  auto advances = [](PyObject* each) { return PyIter_Check(each) != 0; };
+  end_if_wanted(frame, writes || std::any_of(all.begin(), all.end(), advances));
   return result;
 }
 

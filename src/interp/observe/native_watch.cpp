@@ -1,8 +1,11 @@
 // interp/observe/native_watch.cpp: see native_watch.h. A frame evaluator stands in for CPython's meanwhile.
 #include "interp/observe/native_watch.h"
 
+#include "interp/code.h"
 #include "interp/errors.h"
 #include "interp/thread.h"
+
+#include <utility>
 
 namespace bolt::observe {
 namespace {
@@ -56,9 +59,12 @@ bool only_makes_generator(const _PyInterpreterFrame* frame) {
   return (frame->f_code->co_flags & kinds) && frame->owner != FRAME_OWNED_BY_GENERATOR;
 }
 
-/// A generator that nobody needs any more is told so.
+/// A generator that nobody needs any more is told so, and nothing in it wants to know.
 bool only_ends_generator(const _PyInterpreterFrame* frame, int throwing) {
-  return throwing && frame->owner == FRAME_OWNED_BY_GENERATOR && PyErr_ExceptionMatches(PyExc_GeneratorExit);
+  if (!throwing || frame->owner != FRAME_OWNED_BY_GENERATOR || !PyErr_ExceptionMatches(PyExc_GeneratorExit))
+    return false;
+  const interp::Code* code = interp::prepare(frame->f_code);
+  return code && !code->handles_at(static_cast<int>(frame->prev_instr - _PyCode_CODE(frame->f_code)));
 }
 
 /// Trace and profile functions and audit hooks, which run with tracing off: they come at any instruction, and
@@ -74,18 +80,29 @@ _PyFrameEvalFunction below_us = _PyEval_EvalFrameDefault;
 /// again would be a circle.
 _PyFrameEvalFunction above_us = nullptr;
 bool in_chain = false;
+/// The frame that whoever is below us was last given. From there it comes back to us where they take us for
+/// the one below them (torch.compile's, which a failed compilation leaves in place).
+thread_local const _PyInterpreterFrame* handed_on = nullptr;
+
+PyObject* hand_on(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  if (handed_on == frame) return _PyEval_EvalFrameDefault(thread, frame, throwing);
+  const _PyInterpreterFrame* outer = std::exchange(handed_on, frame);
+  PyObject* result = below_us(thread, frame, throwing);
+  handed_on = outer;
+  return result;
+}
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  if (!watched || is_helper(frame->f_code) || only_makes_generator(frame) ||
+  if (handed_on == frame || !watched || is_helper(frame->f_code) || only_makes_generator(frame) ||
       only_ends_generator(frame, throwing) || only_looks_on(thread))
-    return below_us(thread, frame, throwing);
+    return hand_on(thread, frame, throwing);
   // generator.throw() comes with the exception that it throws.
   PyObject* thrown = throwing && PyErr_Occurred() ? interp::take_raised() : nullptr;
   watched->entered(frame->f_code);
   if (thrown) interp::set_raised(thrown);
   // One function is enough to know, and what a harmless one calls is harmless.
   const NativeWatch::Pause inside;
-  return below_us(thread, frame, throwing);
+  return hand_on(thread, frame, throwing);
 }
 
 }  // namespace

@@ -78,6 +78,8 @@ class RecorderHooks {
   /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
   /// why.
   virtual const char* wants_end() = 0;
+  /// Called when an operator gives data to Python, while the instruction that leads to it is in progress.
+  std::function<void()> on_escape;
   /// Do the data decide whether that operator raises? Then it cannot be run late.
   virtual bool end_may_raise() { return false; }
   /// The first operator of the region that raised, whoever caught it; null if none did.

@@ -58,6 +58,9 @@ Recording::Recording(RecorderHooks& hooks)
     : world(hooks), outer_levels_(guard::transform_levels()), hooks_(hooks) {
   watch_instructions = true;
   counts_stops = true;
+  hooks.on_escape = [this] {
+    if (on && interp::current_frame()) escaped_at_ = outermost(*interp::current_frame());
+  };
   world.end_region = [this](const std::string& why) {
     if (on)
       end_here(*interp::current_frame(), why);
@@ -74,12 +77,22 @@ SourceLine line_of(PyCodeObject* code, int pc) {
   return at;
 }
 
-void Recording::end_if_wanted(Frame& frame) {
+void Recording::end_if_wanted(Frame& frame, bool changes) {
   if (!on) return;
   if (!raising_ && hooks_.raised()) raising_ = outermost(frame);
+  if (changes && escaped_at_) return;
   const char* asked = world.asked_open();
   const char* why = hooks_.wants_end();
   if (why || asked) end_here(frame, why ? why : asked, true);
+}
+
+void Recording::end_where_escaped(Frame* frame) {
+  const std::optional<Instruction> at = std::exchange(escaped_at_, std::nullopt);
+  const char* wanted = at ? hooks_.wants_end() : nullptr;
+  if (!wanted) return;
+  const std::string why = wanted;
+  if (frame) end_here(*frame, why, true);
+  not_past(at->code.get(), at->pc, why, at->whole);
 }
 
 void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
@@ -127,6 +140,16 @@ void Recording::enter_frame(Frame& frame) {
 bool Recording::before_instruction(Frame& frame) {
   if (!on) return interp::bottom_of(frame) != entry;
   ++instructions;
+  if (escaped_at_) {
+    end_where_escaped(&frame);
+    if (!on) return true;
+  }
+  if (PyObject* gone = world.last_held()) {
+    end_here(frame, std::string("the last reference to a ") + Py_TYPE(gone)->tp_name +
+                        " goes, whose end runs Python code");
+    world.let_go(gone);
+    return true;
+  }
   facts_before_ = world.notes->facts.size();
   world.begin_instruction();
   if (const std::string* why = never_past(frame)) end_here(frame, *why);
@@ -183,6 +206,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     observation->instructions = recording.instructions;
     observation->last = std::move(recording.broken_off_at);
   } else {
+    recording.end_where_escaped(nullptr);
     hooks.end_region(false);
     observation->end = ran.result ? End::returned : End::raised;
     recording.on = false;
@@ -306,7 +330,7 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
   // What a frame reads without asking: its function's globals, defaults and cells.
   for (const Frame* frame : frames_of(innermost)) {
     world.note_function(reinterpret_cast<PyObject*>(frame->func()));
-    if (frame->generator) world.resumed.push_back(PyRef::share(frame->generator));
+    if (frame->generator) world.resumed.push_back(frame->generator);
   }
   {
     const NativeWatch watch(hooks, [&](const std::string& function) { recording.met_unseen(function); });

@@ -2,6 +2,8 @@
 // Recording of items, operators, comparison and iteration: guard what the operands show, then let the base do
 // it.
 
+#include <algorithm>
+
 #include "interp/generator.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
@@ -130,7 +132,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
     if (on) mark(frame);
   }
   int status = Semantics::set_item(frame, container, key, value);
-  end_if_wanted(frame);
+  end_if_wanted(frame, PyIter_Check(value));
   return status;
 }
 
@@ -165,14 +167,15 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
   note_special(left, names_of.binary[kind]);
   if (op >= 13) note_special(left, names_of.inplace[kind]);
   note_special(right, names_of.reflected[kind]);
-  touch(frame, right);
+  // Formatting shows all that is inside, and a dictionary takes sequences of pairs apart.
+  touch(frame, right, (kind == interp::Binary::remainder && PyUnicode_Check(left)) || PyDict_Check(left));
   if (op >= 13 && is_understood_container(left) && !PyTuple_Check(left))
     world.about_to_write(left, true);
   else
     touch(frame, left);
   mark(frame);
   PyObject* value = Semantics::binary_op(frame, op, left, right);
-  end_if_wanted(frame);
+  end_if_wanted(frame, PyIter_Check(right));
   return value;
 }
 
@@ -238,7 +241,7 @@ int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
     mark(frame);
   }
   int status = Semantics::contains(frame, container, value);
-  end_if_wanted(frame);
+  end_if_wanted(frame, PyIter_Check(container));
   return status;
 }
 
@@ -343,7 +346,7 @@ int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject
     mark(frame);
   }
   int status = Semantics::unpack_sequence(frame, sequence, n, out);
-  end_if_wanted(frame);
+  end_if_wanted(frame, PyIter_Check(sequence));
   return status;
 }
 
@@ -397,6 +400,26 @@ int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObj
 int Recording::exception_matches(Frame& frame, PyObject* exception, PyObject* cls) {
   if (on) world.read_deep(cls);  // classes, or tuples of them
   return Semantics::exception_matches(frame, exception, cls);
+}
+
+namespace {
+
+/// Is it, or holds it, an exception that the run did not make?
+bool holds_outside(World& world, PyObject* exception) {
+  if (world.find(exception)) return true;
+  if (!PyObject_TypeCheck(exception, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup))) return false;
+  PyObject* all = reinterpret_cast<PyBaseExceptionGroupObject*>(exception)->excs;
+  for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(all); ++i)
+    if (holds_outside(world, PyTuple_GET_ITEM(all, i))) return true;
+  return false;
+}
+
+}  // namespace
+
+PyObject* Recording::split_group(Frame& frame, PyObject* group, PyObject* cls) {
+  if (on) world.read_deep(cls);
+  if (on && holds_outside(world, group)) end_here(frame, "exceptions from outside are told apart");
+  return Semantics::split_group(frame, group, cls);
 }
 
 PyObject* Recording::list_to_tuple(Frame& frame, PyObject* list) {
@@ -472,9 +495,8 @@ PyObject* Recording::match_keys(Frame& frame, PyObject* subject, PyObject* keys)
 
 bool Recording::is_outside(PyObject* generator) {
   if (!world.find(generator)) return false;
-  for (const PyRef& each : world.resumed)
-    if (each.get() == generator) return false;
-  return true;
+  const auto& resumed = world.resumed;
+  return std::find(resumed.begin(), resumed.end(), generator) == resumed.end();
 }
 
 PySendResult Recording::send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) {

@@ -608,9 +608,9 @@ void Rebuilder::effects() {
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
   }
-  for (const PyRef& generator : world_.resumed) {
-    int target = value(generator.get());
-    recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator.get()), {}});
+  for (PyObject* generator : world_.resumed) {
+    int target = value(generator);
+    recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator), {}});
   }
   for (const PyRef& lock : world_.locks) {
     PyRef acquire = PyRef::steal(PyObject_GetAttrString(lock.get(), "acquire"));

@@ -23,6 +23,9 @@ using interp::Frame;
 class Recording final : public interp::Semantics {
  public:
   explicit Recording(RecorderHooks& hooks);
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  ~Recording() override { hooks_.on_escape = nullptr; }
 
   World world;
   bool on = true;
@@ -43,7 +46,12 @@ class Recording final : public interp::Semantics {
   /// that instruction, as where the recorder wants the end.
   void end_here(Frame& frame, const std::string& why, bool drop = false);
   /// As end_here, if the recorder has a reason, or torch asked what an open number is (World::is_open).
-  void end_if_wanted(Frame& frame);
+  /// `changes`: what the frames hold is not what they held before the instruction: an iterator that C code
+  /// took items from has gone on. The next call ends its region before it (end_where_escaped).
+  void end_if_wanted(Frame& frame, bool changes = false);
+  /// Data was given to Python, and the region did not end before the instruction that led to it: this run's
+  /// is not kept, and from now on regions end there.
+  void end_where_escaped(Frame* frame);
   /// From now on regions end before this instruction, for this reason.
   /// `whole`: see runs_whole.
   void not_past(PyObject* code, int pc, const std::string& why, bool whole = false);
@@ -131,6 +139,7 @@ class Recording final : public interp::Semantics {
   int dict_update(Frame& frame, PyObject* dict, PyObject* mapping) override;
   int dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) override;
   int exception_matches(Frame& frame, PyObject* exception, PyObject* cls) override;
+  PyObject* split_group(Frame& frame, PyObject* group, PyObject* cls) override;
   PyObject* list_to_tuple(Frame& frame, PyObject* list) override;
   PyObject* star_args(Frame& frame, PyObject* callable, PyObject* iterable) override;
   PyObject* star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) override;
@@ -156,6 +165,8 @@ class Recording final : public interp::Semantics {
   PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
                        const std::string& name);
 
+  /// The instruction in progress made `object`: where that cannot be described, regions end before it.
+  void note_given(const Frame& frame, PyObject* object);
   /// A class's special method is about to be used: its being (or not being) there is guarded.
   void note_special(PyObject* object, PyObject* name);
   RecorderHooks& hooks() { return hooks_; }
@@ -236,11 +247,11 @@ class Recording final : public interp::Semantics {
     PyRef code;
     int pc;
   };
-  void note_given(const Frame& frame, PyObject* object);
   std::vector<Given> given_;
-  std::optional<Instruction> raising_;  ///< in which the first operator raised
-  size_t facts_before_ = 0;             ///< the instruction in progress: those about sizes
-  Native calling_;                      ///< what start_call is busy with: looked up once
+  std::optional<Instruction> raising_;     ///< in which the first operator raised
+  std::optional<Instruction> escaped_at_;  ///< in which an operator last gave data to Python
+  size_t facts_before_ = 0;                ///< the instruction in progress: those about sizes
+  Native calling_;                         ///< what start_call is busy with: looked up once
 };
 
 /// Where an instruction stands in the user's source.
@@ -249,6 +260,8 @@ SourceLine line_of(PyCodeObject* code, int pc);
 /// A functools.partial: what it holds is guarded when it is called, or handed to native code that may call
 /// it.
 bool is_partial(PyObject* object);
+/// Is it a function of Python's, however wrapped, that a native function which calls it comes back with?
+bool calls_python(PyObject* object);
 
 /// Special calls that are operations of Semantics in disguise (getattr, len, isinstance, dict.get, ...).
 /// Sets *handled; the result is then the call's.

@@ -120,6 +120,29 @@ PyObject* ask_abstract_class(const Call& c) {
   return PyErr_Clear(), nullptr;
 }
 
+/// Does a format string ask for attributes ("{0.name}")?
+bool asks_for_attributes(std::string_view format) {
+  bool in_name = false;
+  for (const char each : format) {
+    if (in_name && each == '.') return true;
+    in_name = each == '{' || (in_name && each != '}' && each != ':' && each != '!');
+  }
+  return false;
+}
+
+PyObject* format_fields(const Call& c) {
+  const size_t total = c.nargs + (c.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(c.kwnames)) : 0);
+  const char* format = PyUnicode_Check(c.args[0]) ? PyUnicode_AsUTF8(c.args[0]) : nullptr;
+  if (!format || asks_for_attributes(format))
+    c.recording.end_here(c.frame, "a format string asks for attributes");
+  PyErr_Clear();
+  for (size_t i = 0; c.recording.on && i < total; ++i) {
+    c.recording.world.use(c.args[i]);
+    c.recording.touch(c.frame, c.args[i], true);
+  }
+  return nullptr;
+}
+
 PyObject* length(const Call& c) {
   if (c.nargs != 1) return nullptr;
   if (c.recording.world.follows() && guard::is_tensor(c.args[0]) &&
@@ -195,12 +218,22 @@ PyObject* hash_of(const Call& c) {
   return hash == -1 ? nullptr : PyLong_FromSsize_t(hash);
 }
 
+/// CPython looks into the cells by itself.
+PyObject* all_locals(const Call& c) {
+  for (int i = 0; i < c.frame.local_count(); ++i)
+    if (PyObject* local = c.frame.locals()[i]; local && PyCell_Check(local))
+      c.recording.world.cell_get(local);
+  return nullptr;
+}
+
 /// An identity is good for comparing and as a key of a memo; that is all the recording allows for (see
 /// World::identified).
 PyObject* identity_of(const Call& c) {
   if (c.nargs != 1) return nullptr;
   PyObject* id = PyLong_FromVoidPtr(c.args[0]);
-  if (id) c.recording.world.identified(c.args[0], id);
+  if (!id) return nullptr;
+  c.recording.world.identified(c.args[0], id);
+  c.recording.note_given(c.frame, id);
   return id;
 }
 
@@ -514,6 +547,7 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"builtins.format", formatted},
     {"builtins.hash", hash_of},
     {"builtins.id", identity_of},
+    {"builtins.locals", all_locals},
     {"builtins.__import__", import_module},
     {"_operator.setitem", set_item},
     {"_operator.delitem", delete_item},
@@ -539,6 +573,8 @@ const std::unordered_map<std::string, Handler> handlers = {
     {"object.__eq__", compare_identity},
     {"object.__ne__", not_equal},
     {"bool", truth_of},
+    {"str.format", format_fields},
+    {"str.format_map", format_fields},
     {"reversed", reversed_items},
     {"torch._C.__enter__", native_context},
     {"torch._C.__exit__", native_context},

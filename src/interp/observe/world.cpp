@@ -76,14 +76,69 @@ Known* World::find(PyObject* object) {
   return known ? *known : nullptr;
 }
 
+namespace {
+
+/// A generator that stands within try or with, or may come to.
+bool is_waited_for(PyObject* object) {
+  if (!PyGen_Check(object) && !PyCoro_CheckExact(object) && !PyAsyncGen_CheckExact(object)) return false;
+  auto* generator = reinterpret_cast<PyGenObject*>(object);
+  if (generator->gi_frame_state >= FRAME_COMPLETED) return false;
+  const auto* frame = reinterpret_cast<const _PyInterpreterFrame*>(generator->gi_iframe);
+  const interp::Code* code = interp::prepare(frame->f_code);
+  if (generator->gi_frame_state == FRAME_EXECUTING) return code && !code->handlers.empty();
+  return code && code->handles_at(static_cast<int>(frame->prev_instr - _PyCode_CODE(frame->f_code)));
+}
+
+bool has_callback(PyObject* object) {
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) || PyType_Check(object)) return false;
+  auto* reference = reinterpret_cast<PyWeakReference*>(*PyObject_GET_WEAKREFS_LISTPTR(object));
+  for (; reference; reference = reference->wr_next)
+    if (reference->wr_callback) return true;
+  return false;
+}
+
+/// Does Python code run when it goes? `depth`: so far inside is looked for something of which that is true.
+/// Tensors' callbacks are torch's own books.
+bool ends_in_python(PyObject* object, int depth) {
+  if (guard::is_leaf(object) || guard::is_tensor(object) || PyType_Check(object) || is_module(object))
+    return false;
+  PyTypeObject* type = Py_TYPE(object);
+  if (interp::is_python_class(type) && type->tp_finalize) return true;
+  if (is_waited_for(object) || has_callback(object)) return true;
+  if (depth == 0 || !type->tp_traverse || PyFunction_Check(object)) return false;
+  auto look = [](PyObject* inside, void* depth_of_it) -> int {
+    // What others hold too does not go with it.
+    return Py_REFCNT(inside) == 1 && ends_in_python(inside, *static_cast<int*>(depth_of_it));
+  };
+  int inner = depth - 1;
+  return type->tp_traverse(object, look, &inner) != 0;
+}
+
+}  // namespace
+
 Known& World::know(PyObject* object, Source* source) {
   Known*& known = known_[object];
   if (!known) {
     known = &store_.emplace_back();
     known->source = source;
     known->object = PyRef::share(object);
+    // Few objects are held by one alone, and only those can be dropped by the run.
+    constexpr int kFew = 4;
+    if (Py_REFCNT(object) <= kFew && ends_in_python(object, 2)) mortal_.push_back(known);
   }
   return *known;
+}
+
+PyObject* World::last_held() const {
+  for (const Known* known : mortal_)
+    if (known->object && Py_REFCNT(known->object.get()) == 1) return known->object.get();
+  return nullptr;
+}
+
+void World::let_go(PyObject* object) {
+  Known* known = find(object);
+  std::erase(mortal_, known);
+  known->object = PyRef();
 }
 
 Known& World::pin(PyObject* object) {
@@ -388,6 +443,9 @@ void World::read_whole(PyObject* object) {
 
 void World::read_deep(PyObject* object, int depth) {
   if (guard::is_leaf(object) || guard::is_tensor(object) || depth == 0) return;
+  if (PyDictItems_Check(object) || PyDictValues_Check(object))
+    return read_deep(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict),
+                     depth);
   if (!is_understood_container(object)) return;
   read_whole(object);
   if (PyDict_Check(object)) {
@@ -397,6 +455,10 @@ void World::read_deep(PyObject* object, int depth) {
   } else if (PyList_Check(object) || PyTuple_Check(object)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
       read_deep(PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i), depth - 1);
+  } else if (PyRef items = PyRef::steal(PySequence_List(object))) {
+    read_deep(items.get(), depth);
+  } else {
+    PyErr_Clear();
   }
 }
 
@@ -473,14 +535,14 @@ void World::keep_apart() {
   std::unordered_set<const Known*> writes;
   auto add = [&](PyObject* object) {
     Known* known = find(object);
-    if (known->source->access != Access::constant && writes.insert(known).second)
+    if (known->object && known->source->access != Access::constant && writes.insert(known).second)
       sorts[sort_of(*known)].each.push_back(known->source);
   };
   for (PyObject* container : written) add(container);
   for (const WrittenField& field : written_fields) add(field.object.get());
   if (sorts.empty()) return;
   store_.for_each([&](const Known& known) {
-    if (known.source->access == Access::constant || writes.count(&known)) return;
+    if (!known.object || known.source->access == Access::constant || writes.count(&known)) return;
     if (auto at = sorts.find(sort_of(known)); at != sorts.end()) at->second.others.push_back(known.source);
   });
   for (auto& [sort, apart] : sorts)

@@ -127,6 +127,10 @@ class World {
   void use_all();
   /// The instruction in progress is the first that is not part of the region: what it used is as it was.
   void begin_instruction() { used_now_.clear(); }
+  /// Something known whose end runs Python code and that only we hold any more; null: nothing.
+  PyObject* last_held() const;
+  /// Holds it no longer. The region is over: nobody asks what is known about it.
+  void let_go(PyObject* object);
   void undo_instruction();
 
   /// `mine` stands for `number` in what is recorded: who asks which object it is means the other.
@@ -151,8 +155,8 @@ class World {
   int64_t version_of(PyObject* tensor) const;
   std::vector<Awaited> awaited;
   std::vector<DelayedCall> calls;
-  std::vector<PyRef> locks;    ///< that the run holds
-  std::vector<PyRef> resumed;  ///< generators from outside that the run went on with
+  std::vector<PyRef> locks;        ///< that the run holds
+  std::vector<PyObject*> resumed;  ///< generators from outside that the run went on with; known
 
   // -- Numbers that differ between calls (followed.cpp)
   // ----------------------------------------------------------------------------------------------------
@@ -299,6 +303,7 @@ class World {
   RecorderHooks& hooks_;
   Blocks<Known> store_;
   PointerMap<Known*> known_;
+  std::vector<Known*> mortal_;  ///< those whose end runs Python code
   /// The last reads of attributes of classes and of items of dicts: what was read again is guarded already.
   struct Read {
     const void* where = nullptr;

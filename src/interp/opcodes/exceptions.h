@@ -38,7 +38,7 @@ BOLT_OP(CHECK_EXC_MATCH) {
 BOLT_OP(CHECK_EG_MATCH) {
   // [group, class] -> [rest, match]; "no match" is rest unchanged and match None. It also makes the match the
   // exception being handled on this thread.
-  PyObject* pair = run_native_op(op::CHECK_EG_MATCH, 0, {m.peek(2), m.top()}, 2);
+  PyObject* pair = m.s.split_group(m.synced(), m.peek(2), m.top());
   if (!pair) return Next::error;
   PyObject* rest = Py_NewRef(PyTuple_GET_ITEM(pair, 0));
   PyObject* match = Py_NewRef(PyTuple_GET_ITEM(pair, 1));
