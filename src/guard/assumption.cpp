@@ -60,6 +60,12 @@ bool same_builtin(PyObject* a, PyObject* b) {
   return x->m_ml == y->m_ml && x->m_self == y->m_self;
 }
 
+bool has_value(PyObject* object, PyObject* expected) {
+  PyRef value = plain_value(object);
+  if (!value) PyErr_Clear();
+  return value && same_leaf(value.get(), expected);
+}
+
 /// `expected`: how it was asked, and what it gave.
 bool gives_again(PyObject* object, PyObject* expected) {
   PyRef now = PyRef::steal(ask(object, PyTuple_GET_ITEM(expected, 0)));
@@ -88,6 +94,7 @@ bool holds(const Assumption& assumption, PyObject* object) {
     case Check::is: return object == assumption.value.get();
     case Check::is_bound: return same_builtin(object, assumption.value.get());
     case Check::equals: return same_leaf(object, assumption.value.get());
+    case Check::value: return has_value(object, assumption.value.get());
     case Check::length: return length_of(object) == assumption.number;
     case Check::keys: return keys_match(object, assumption.value.get());
     case Check::missing: return is_missing(object, assumption.value.get());
@@ -109,7 +116,8 @@ std::string guard_text(const Source& source, const Assumption& assumption,
     case Check::type_is: return "type(" + path + ") is " + value;
     case Check::is:
     case Check::is_bound: return path + " is " + value;
-    case Check::equals: return path + " == " + value;
+    case Check::equals:
+    case Check::value: return path + " == " + value;
     case Check::length: return "len(" + path + ") == " + std::to_string(assumption.number);
     case Check::keys: return "keys of " + path + " are " + value;
     case Check::missing: return value + " not in " + path;

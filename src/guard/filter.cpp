@@ -17,6 +17,7 @@ const char* kind_of(const Assumption& assumption) {
     case Check::is: return "ID_MATCH";
     case Check::is_bound: return "BUILTIN_MATCH";
     case Check::equals:
+    case Check::value:
     case Check::gives: return "EQUALS_MATCH";
     case Check::length: return "SEQUENCE_LENGTH";
     case Check::keys: return "DICT_KEYS_MATCH";

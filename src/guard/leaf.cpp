@@ -150,6 +150,18 @@ bool same_leaf(PyObject* a, PyObject* b) {
   return equal(a, b);
 }
 
+PyRef plain_value(PyObject* object) {
+  if (!(Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return {};
+  if (PyLong_Check(object)) return PyRef::steal(PyLong_Type.tp_as_number->nb_int(object));
+  if (PyFloat_Check(object)) return PyRef::steal(PyFloat_FromDouble(PyFloat_AS_DOUBLE(object)));
+  if (PyUnicode_Check(object)) return PyRef::steal(PyUnicode_FromObject(object));
+  if (PyBytes_Check(object))
+    return PyRef::steal(PyBytes_FromStringAndSize(PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object)));
+  if (PyComplex_Check(object))
+    return PyRef::steal(PyComplex_FromCComplex(reinterpret_cast<PyComplexObject*>(object)->cval));
+  return {};
+}
+
 bool has_parts(PyObject* leaf) {
   return PyTuple_CheckExact(leaf) || PySlice_Check(leaf) || is_torch_size(leaf);
 }
@@ -186,6 +198,7 @@ bool is_telling(PyObject* object) {
 bool tells_the_same(PyObject* a, PyObject* b) {
   if (PyType_Check(a)) return a == b;
   if (is_leaf(a)) return same_leaf(a, b);
+  if (!PyTuple_CheckExact(a) && !PyList_CheckExact(a)) return a == b;
   if (Py_TYPE(a) != Py_TYPE(b) || Py_SIZE(a) != Py_SIZE(b)) return false;
   for (Py_ssize_t i = 0; i < Py_SIZE(a); ++i)
     if (!tells_the_same(PySequence_Fast_GET_ITEM(a, i), PySequence_Fast_GET_ITEM(b, i))) return false;

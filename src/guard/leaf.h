@@ -17,6 +17,10 @@ bool is_leaf(PyObject* object);
 /// The same value of the same type. Floats are compared bit by bit (0.0 is not -0.0, NaN is NaN).
 bool same_leaf(PyObject* a, PyObject* b);
 
+/// The number or text that an object of a class on top of int, float, complex, str or bytes is, as an object
+/// of that type itself. Null: it is of no such class, or with an exception.
+PyRef plain_value(PyObject* object);
+
 /// Is this a tuple, torch.Size or slice? What there is to know about one of leaves are its parts.
 bool has_parts(PyObject* leaf);
 /// Two leaves that differ in nothing but numbers (exact ints and floats): adds where those are, `place` being

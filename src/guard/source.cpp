@@ -94,14 +94,26 @@ void Source::assume(Check check, PyObject* value, Py_ssize_t number, Source* oth
   assumptions.push_back({check, PyRef::share(value), other, number});
 }
 
+namespace {
+
+/// Arguments are the same objects or equal leaves: a class's own __eq__ is not asked.
+bool same_question(PyObject* a, PyObject* b) {
+  if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i) {
+    PyObject *x = PyTuple_GET_ITEM(a, i), *y = PyTuple_GET_ITEM(b, i);
+    if (x != y && !(is_leaf(x) && is_leaf(y) && same_leaf(x, y))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 void Source::assume_answer(PyObject* how, PyObject* answer) {
   for (const Assumption& known : assumptions) {
     if (known.check != Check::gives) continue;
     PyObject* question = PyTuple_GET_ITEM(known.value.get(), 0);
-    const bool same = PyTuple_Check(how) && PyTuple_Check(question)
-                          ? PyObject_RichCompareBool(how, question, Py_EQ) == 1
-                          : how == question;
-    if (same) return;
+    if (how == question || (PyTuple_Check(how) && PyTuple_Check(question) && same_question(how, question)))
+      return;
   }
   PyRef both = PyRef::steal(PyTuple_Pack(2, how, answer));
   assume(Check::gives, both.get());

@@ -56,6 +56,7 @@ enum class Check : uint8_t {
   is,        ///< object is value
   is_bound,  ///< a built-in method of the same C function and self as value
   equals,    ///< equal to the leaf `value` (leaf.h), of the same type
+  value,     ///< of a class on top of int, str, ...: what it is without the class (plain_value in leaf.h)
   length,    ///< len == number
   keys,      ///< keys (dict) or elements (set) in order are those of the tuple `value`
   missing,   ///< dict has no key `value`; class has no attribute `value`

@@ -50,12 +50,41 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
   return result;
 }
 
-/// Calls what tells of the process or the thread. Null without an exception: there is no telling whether a
-/// later answer is the same.
-PyObject* Recording::ask(PyObject* function, PyObject* const* args, size_t nargs) {
+namespace {
+
+PyRef question_of(PyObject* const* args, size_t nargs) {
   PyRef question = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(nargs)));
   for (size_t i = 0; question && i < nargs; ++i)
     PyTuple_SET_ITEM(question.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
+  return question;
+}
+
+PyRef with_keywords(PyObject* function, PyObject* const* values, PyObject* kwnames) {
+  if (!kwnames || PyTuple_GET_SIZE(kwnames) == 0) return PyRef::share(function);
+  PyRef keywords = PyRef::steal(PyDict_New());
+  for (Py_ssize_t i = 0; keywords && i < PyTuple_GET_SIZE(kwnames); ++i)
+    if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), values[i]) < 0) return {};
+  PyRef tools = PyRef::steal(import_module("functools"));
+  PyRef partial = PyRef::steal(tools ? PyObject_GetAttrString(tools.get(), "partial") : nullptr);
+  PyRef first = PyRef::steal(keywords && partial ? PyTuple_Pack(1, function) : nullptr);
+  return PyRef::steal(first ? PyObject_Call(partial.get(), first.get(), keywords.get()) : nullptr);
+}
+
+}  // namespace
+
+/// A cached function is a constant as long as it gives the same again: its cache may be cleared.
+PyObject* Recording::call_cached(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  PyObject* result = call_for_constant(function, args, nargs, kwnames);
+  PyRef question = result ? question_of(args, nargs) : PyRef();
+  PyRef asked = question ? with_keywords(function, args + nargs, kwnames) : PyRef();
+  if (asked) world.tree->constant(asked.get())->assume_answer(question.get(), result);
+  return result && !asked ? Py_DECREF(result), nullptr : result;
+}
+
+/// Calls what tells of the process or the thread. Null without an exception: there is no telling whether a
+/// later answer is the same.
+PyObject* Recording::ask(PyObject* function, PyObject* const* args, size_t nargs) {
+  PyRef question = question_of(args, nargs);
   PyRef answer = PyRef::steal(question ? guard::ask(function, question.get()) : nullptr);
   if (!answer || !guard::is_leaf(question.get()) || !guard::is_telling(answer.get())) return nullptr;
   world.tree->constant(function)->assume_answer(question.get(), answer.get());
@@ -101,7 +130,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // A cached function's result depends on its arguments only: that is what its author says.
   if (is_cached_function(callable)) {
     for (size_t i = 0; on && i < total; ++i) use_as_key(frame, args[i]);
-    return on ? call_for_constant(callable, args, nargs, kwnames)
+    return on ? call_cached(callable, args, nargs, kwnames)
               : Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
   if (PyType_Check(callable) && (callable != reinterpret_cast<PyObject*>(&PyType_Type) || total != 1) &&

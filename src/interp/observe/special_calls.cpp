@@ -28,9 +28,15 @@ using Handler = PyObject* (*)(const Call&);
 PyObject* none_if(int status) { return status < 0 ? nullptr : Py_NewRef(Py_None); }
 PyObject* boolean(int status) { return status < 0 ? nullptr : Py_NewRef(status ? Py_True : Py_False); }
 
+/// What getattr() and the like are given, without a class of the user's on top of str.
+PyRef attribute_name(PyObject* given) {
+  PyRef plain = guard::plain_value(given);
+  return plain ? std::move(plain) : PyRef::share(given);
+}
+
 PyObject* get_attribute(const Call& c) {
   if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyUnicode_Check(c.args[1])) return nullptr;
-  PyObject* value = c.recording.get_attr(c.frame, c.args[0], c.args[1]);
+  PyObject* value = c.recording.get_attr(c.frame, c.args[0], attribute_name(c.args[1]).get());
   if (value || c.nargs < 3 || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
   PyErr_Clear();
   return Py_NewRef(c.args[2]);
@@ -38,7 +44,7 @@ PyObject* get_attribute(const Call& c) {
 
 PyObject* has_attribute(const Call& c) {
   if (c.nargs != 2 || !PyUnicode_Check(c.args[1])) return nullptr;
-  PyRef value = PyRef::steal(c.recording.get_attr(c.frame, c.args[0], c.args[1]));
+  PyRef value = PyRef::steal(c.recording.get_attr(c.frame, c.args[0], attribute_name(c.args[1]).get()));
   if (value) Py_RETURN_TRUE;
   if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
   PyErr_Clear();
@@ -46,11 +52,13 @@ PyObject* has_attribute(const Call& c) {
 }
 
 PyObject* set_attribute(const Call& c) {
-  return c.nargs == 3 ? none_if(c.recording.set_attr(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
+  if (c.nargs != 3) return nullptr;
+  return none_if(c.recording.set_attr(c.frame, c.args[0], attribute_name(c.args[1]).get(), c.args[2]));
 }
 
 PyObject* delete_attribute(const Call& c) {
-  return c.nargs == 2 ? none_if(c.recording.delete_attr(c.frame, c.args[0], c.args[1])) : nullptr;
+  if (c.nargs != 2) return nullptr;
+  return none_if(c.recording.delete_attr(c.frame, c.args[0], attribute_name(c.args[1]).get()));
 }
 
 PyObject* generic_get(const Call& c) {

@@ -187,6 +187,7 @@ void World::reached(PyObject* object, Source* source) {
     return;
   }
   source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  if (PyRef value = guard::plain_value(object)) source->assume(Check::value, value.get());
   know(object, source);
   if (guard::is_tensor(object)) {
     int slot = tensors.add(object);
