@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import functools
+import sys
 import types
 import weakref
 
@@ -125,7 +126,15 @@ def _compile_module(model, opts):
 @functools.cache
 def _writing_to_the_original(meta):
     """A metaclass whose classes leave their attributes to the class they were made for: type(self).count += 1 in a
-    method called on a compiled module counts where everybody else counts."""
+    method called on a compiled module counts where everybody else counts. And their subclasses: who derives from
+    type(self) and makes the module one of those (torch's parametrizations do) means the user's class."""
+
+    def __new__(mcs, name, bases, namespace, **kwargs):
+        meant = tuple([vars(base).get("_torchbolt_class", base) for base in bases])
+        if meant != bases:
+            where = sys._getframe(1).f_globals.get("__name__")  # as type() does, of which this is one call more
+            return meta(name, meant, {"__module__": where, **namespace}, **kwargs)
+        return meta.__new__(mcs, name, bases, namespace, **kwargs)
 
     def __setattr__(cls, name, value):
         if name in ("_abc_impl", "__abstractmethods__"):  # ABCMeta makes each class its own
@@ -136,7 +145,9 @@ def _writing_to_the_original(meta):
     def __delattr__(cls, name):
         delattr(cls._torchbolt_class, name)
 
-    return type(meta.__name__, (meta,), {"__setattr__": __setattr__, "__delattr__": __delattr__})
+    own = {"__new__": __new__, "__setattr__": __setattr__, "__delattr__": __delattr__}
+    own["__bases__"] = property(lambda cls: cls._torchbolt_class.__bases__)  # how parametrizations are taken off
+    return type(meta.__name__, (meta,), own)
 
 
 class _CompiledModule:

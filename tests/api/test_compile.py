@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 import torchbolt
 
@@ -147,6 +148,42 @@ def test_a_register_of_classes_does_not_see_the_compiled_one():
     assert compiled(torch.ones(2)).tolist() == [2, 2]
     assert isinstance(compiled, Model)
     assert known == ["model"]
+
+
+@pytest.mark.parametrize("parametrize", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_a_compiled_module_is_parametrized_and_no_other(parametrize):
+    model, x = torch.nn.Linear(4, 4).eval(), torch.randn(3, 4)
+    compiled = torchbolt.compile(model)
+    plain = compiled(x)
+    getattr(torch.nn.utils.parametrizations, parametrize)(compiled)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), model(x))
+        for each in model.parameters():
+            each.add_(0.1)
+    assert not torch.allclose(compiled(x), plain)
+    assert "weight" not in vars(torch.nn.Linear)
+    prune.l1_unstructured(torch.nn.Linear(4, 4), "weight", 0.5)
+    torch.nn.utils.parametrize.remove_parametrizations(compiled, "weight")
+    assert type(model) is torch.nn.Linear and isinstance(compiled, torch.nn.Linear)
+    torch.testing.assert_close(compiled(x), torch.nn.functional.linear(x, model.weight, model.bias))
+
+
+def test_a_class_derived_from_a_compiled_one():
+    made = []
+
+    class Meta(type):
+        def __init__(cls, name, bases, namespace):
+            made.append(name)
+
+    class Model(torch.nn.Linear, metaclass=Meta):
+        pass
+
+    class Derived(type(torchbolt.compile(Model(4, 4)))):
+        pass
+
+    Derived.count = 5
+    assert not hasattr(Model, "count") and Derived.__mro__[1] is Model and made.count("Derived") == 1
+    assert Derived(4, 2)(torch.ones(1, 4)).shape == (1, 2)
 
 
 def test_save_and_load_whole_module(net, tmp_path):
