@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import copy
-import functools
-import sys
 import types
 import weakref
+from dataclasses import dataclass
 
 import torch
 
-from torchbolt import _C, backends, config, guards
+from torchbolt import _C, backends, config, controls, guards, modules
 from torchbolt import options as options_
 
 # Compiled objects alive, so that reset() reaches them.
 _all: weakref.WeakSet = weakref.WeakSet()
-# (module class, options) -> its compiled subclass: instances of one class share programs.
-_classes: dict[tuple, type] = {}
 
 
 def compile(
@@ -71,7 +67,7 @@ def compile(
     if disable:
         return model
     if isinstance(model, torch.nn.Module):
-        return _compile_module(model, checked)
+        return model if controls.is_disabled(model) else modules.seen_through(model, _Compiling(checked))
     if isinstance(model, type):
         raise TypeError(f"torchbolt.compile: {model.__name__} is a class; compile an instance of it or its methods")
     if isinstance(model, types.MethodType):
@@ -110,101 +106,14 @@ def _compiled(target, opts, receiver=None):
     return compiled
 
 
-def _compile_module(model, opts):
-    cls = type(model)
-    if hasattr(cls, "_torchbolt_options"):  # compiled before: compile what is inside anew
-        model, cls = model._torchbolt_original, cls._torchbolt_class
-    sub = _compiled_class(cls, opts)
-    # One state, two objects: the compiled module is the original seen through a subclass whose __call__ is compiled,
-    # and runs with the original as `self`.
-    wrapper = object.__new__(sub)
-    object.__setattr__(wrapper, "__dict__", model.__dict__)
-    object.__setattr__(wrapper, "_torchbolt_original", model)
-    return wrapper
+@dataclass(frozen=True)
+class _Compiling:
+    """How modules are seen through compile()."""
 
+    options: options_.Options
 
-@functools.cache
-def _writing_to_the_original(meta):
-    """A metaclass whose classes leave their attributes to the class they were made for: type(self).count += 1 in a
-    method called on a compiled module counts where everybody else counts. And their subclasses: who derives from
-    type(self) and makes the module one of those (torch's parametrizations do) means the user's class."""
-
-    def __new__(mcs, name, bases, namespace, **kwargs):
-        meant = tuple([vars(base).get("_torchbolt_class", base) for base in bases])
-        if meant != bases:
-            where = sys._getframe(1).f_globals.get("__name__")  # as type() does, of which this is one call more
-            return meta(name, meant, {"__module__": where, **namespace}, **kwargs)
-        return meta.__new__(mcs, name, bases, namespace, **kwargs)
-
-    def __setattr__(cls, name, value):
-        if name in ("_abc_impl", "__abstractmethods__"):  # ABCMeta makes each class its own
-            meta.__setattr__(cls, name, value)
-        else:
-            setattr(cls._torchbolt_class, name, value)
-
-    def __delattr__(cls, name):
-        delattr(cls._torchbolt_class, name)
-
-    own = {"__new__": __new__, "__setattr__": __setattr__, "__delattr__": __delattr__}
-    own["__bases__"] = property(lambda cls: cls._torchbolt_class.__bases__)  # how parametrizations are taken off
-    return type(meta.__name__, (meta,), own)
-
-
-class _CompiledModule:
-    """What the classes of compiled modules have before the user's class: neither notices the other."""
-
-    __slots__ = ()
-
-    @property
-    def __class__(self):
-        return type(self)
-
-    @__class__.setter
-    def __class__(self, cls):
-        cls = getattr(cls, "_torchbolt_class", cls)  # of another compiled module
-        self._torchbolt_original.__class__ = cls
-        object.__dict__["__class__"].__set__(self, _compiled_class(cls, self._torchbolt_options))
-
-    def __init_subclass__(cls):  # the user's own, which may keep a register of classes, is not for this one
-        pass
-
-    def __reduce_ex__(self, protocol):
-        return _compile_module, (self._torchbolt_original, self._torchbolt_options)
-
-    def __deepcopy__(self, memo):
-        return _compile_module(copy.deepcopy(self._torchbolt_original, memo), self._torchbolt_options)
-
-    def __copy__(self):
-        return _compile_module(copy.copy(self._torchbolt_original), self._torchbolt_options)
-
-
-class _WithOriginal(_CompiledModule):
-    """The original is in a slot, because the dict is the original's too. The slot is here and not in each class: Python
-    lets objects change only to classes of the same layout."""
-
-    __slots__ = ("_torchbolt_original",)
-
-
-def _compiled_class(cls, opts):
-    sub = _classes.get((cls, opts))
-    if sub is not None:
-        return sub
-    own = {
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__,
-        "__slots__": (),
-        "_torchbolt_options": opts,
-        "_torchbolt_class": cls,
-    }
-    meta = _writing_to_the_original(type(cls))
-    try:
-        sub = meta(cls.__name__, (_WithOriginal, cls), own)
-    except TypeError:  # the user's class has slots too
-        sub = meta(cls.__name__, (_CompiledModule, cls), {**own, "__slots__": _WithOriginal.__slots__})
-    _classes[cls, opts] = sub
-    type.__setattr__(sub, "__call__", _compiled(cls.__call__, opts, receiver=sub._torchbolt_original))
-    return sub
+    def call(self, cls, original):
+        return _compiled(cls.__call__, self.options, receiver=original)
 
 
 def reset() -> None:

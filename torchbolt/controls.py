@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+from dataclasses import dataclass
 
-from torchbolt import _C
+import torch
+
+from torchbolt import _C, modules
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
 
@@ -18,12 +21,17 @@ def disable(fn=None, recursive: bool = True, *, reason: str | None = None):
     """`fn` is never compiled: a region that calls it ends there, and begins again after it.
 
     recursive=False: only its own code is not; functions that it calls and that were compiled by themselves are.
+    Of a module comes a module, with the same parameters; of a class the class, whose instances are made and called so.
     """
     if fn is None:
         return lambda fn: disable(fn, recursive, reason=reason)
+    if isinstance(fn, torch.nn.Module):
+        return modules.seen_through(fn, _Disabling(recursive, reason))
+    if inspect.isclass(fn):
+        return _disable_class(fn, recursive, reason)
     if isinstance(fn, _C.Compiled):
         fn = fn.__wrapped__
-    if inspect.isclass(fn) or not callable(fn):
+    if not callable(fn):
         raise TypeError(f"torchbolt.disable: {fn!r} is not a function")
 
     @functools.wraps(fn)
@@ -35,6 +43,35 @@ def disable(fn=None, recursive: bool = True, *, reason: str | None = None):
 
     disabled._torchbolt_disable = reason or True
     return disabled
+
+
+def _disable_class(cls, recursive, reason):
+    for name in ("__init__", "__call__"):
+        function = inspect.getattr_static(cls, name, None)
+        if inspect.isfunction(function) or isinstance(function, _C.Compiled):
+            setattr(cls, name, disable(function, recursive, reason=reason))
+    return cls
+
+
+@dataclass(frozen=True)
+class _Disabling:
+    """How modules are seen through disable()."""
+
+    recursive: bool
+    reason: str | None
+
+    def call(self, cls, original):
+        @functools.wraps(cls.__call__)
+        def __call__(self, *args, **kwargs):
+            return cls.__call__(original.__get__(self), *args, **kwargs)
+
+        __call__.__qualname__ = f"{cls.__qualname__}.__call__"
+        return disable(__call__, self.recursive, reason=self.reason)
+
+
+def is_disabled(module) -> bool:
+    """Whether `module` came of disable()."""
+    return isinstance(getattr(type(module), "_torchbolt_view", None), _Disabling)
 
 
 def _each(fn, use):

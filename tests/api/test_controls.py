@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import time
@@ -54,6 +56,52 @@ def test_disable_reaches_what_is_called():
     x = torch.randn(3)
     assert torch.equal(all_of_it(x), x * 2 + 1) and torchbolt.stats()["regions"] == 0
     assert torch.equal(own_code_only(x), x * 2 + 1) and torchbolt.stats()["regions"] == 1
+
+
+class Headed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 4)
+        self.head = torchbolt.disable(torchbolt.compile(torch.nn.Linear(4, 2)), reason="of its own")
+
+    def forward(self, x):
+        return self.head(self.body(x)).relu()
+
+
+def test_a_disabled_module_is_a_module():
+    model, x = Headed(), torch.randn(3, 4)
+    names = ["body.weight", "body.bias", "head.weight", "head.bias"]
+    assert list(model.state_dict()) == [name for name, _ in model.named_parameters()] == names
+    for each in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torchbolt.reset()
+        stats = compiled_twice(each.double(), x.double())
+        assert stats["break_reasons"] == {"calls Linear.__call__, which is disabled: of its own": 1}
+        assert stats["regions"] == 2 and isinstance(each.head, torch.nn.Linear)
+    torchbolt.reset()
+    torchbolt.compile(model.head)(x.double())
+    assert torchbolt.stats()["regions"] == 0
+
+
+def test_a_disabled_class_is_the_class():
+    @torchbolt.disable
+    class Adding:
+        def __init__(self, n):
+            assert not torchbolt.is_compiling()
+            self.n = n
+
+        def __call__(self, x):
+            assert not torchbolt.is_compiling()
+            return x + self.n
+
+    @torchbolt.disable
+    class Own(torch.nn.Linear):
+        def forward(self, x):
+            assert not torchbolt.is_compiling()
+            return super().forward(x)
+
+    own = Own(4, 4)
+    assert isinstance(own, Own) and torch.nn.Module.__call__.__name__ == "_wrapped_call_impl"
+    assert compiled_twice(lambda x: Adding(2)(x * 2) + own(x), torch.randn(2, 4))["eager_fallbacks"] == 0
 
 
 def test_graph_break():
