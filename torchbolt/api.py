@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import copy
+import sys
 import types
 import weakref
 from dataclasses import dataclass
@@ -12,8 +14,8 @@ import torch
 from torchbolt import _C, backends, config, controls, guards, modules
 from torchbolt import options as options_
 
-# Compiled objects alive, so that reset() reaches them.
-_all: weakref.WeakSet = weakref.WeakSet()
+# Compiled objects alive, so that reset() reaches them, and what they were asked to be.
+_all: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def compile(
@@ -102,8 +104,29 @@ def _compiled(target, opts, receiver=None):
         guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
         trace=options_.trace_folder(opts.extra),
     )
-    _all.add(compiled)
+    _all[compiled] = opts
     return compiled
+
+
+def _reduced(compiled):
+    """What pickle keeps: where it is found, as of functions, or what it is made of."""
+    found = sys.modules.get(compiled.__module__)
+    for part in (name := getattr(compiled, "__qualname__", "")).split("."):
+        found = getattr(found, part, None)
+    return name if found is compiled else (_restored, (compiled.__wrapped__, _all[compiled], vars(compiled)))
+
+
+def _restored(target, opts, attributes):
+    compiled = _compiled(target, opts)
+    vars(compiled).update(attributes)
+    return compiled
+
+
+def _deepcopied(compiled, memo):
+    target = copy.deepcopy(compiled.__wrapped__, memo)
+    if target is compiled.__wrapped__:  # functions are what they are
+        return compiled
+    return _restored(target, _all[compiled], copy.deepcopy(vars(compiled), memo))
 
 
 @dataclass(frozen=True)

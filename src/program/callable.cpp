@@ -404,6 +404,9 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
+  if (PyFunction_Check(target))
+    if (PyObject* had = reinterpret_cast<PyFunctionObject*>(target)->func_dict)
+      if (!(self->dict = PyDict_Copy(had))) return Py_DECREF(self), nullptr;
   if (receiver != Py_None) self->receiver = reinterpret_cast<PyMemberDescrObject*>(Py_NewRef(receiver));
   // Other compilers and other roads get each region with the sizes it was recorded with.
   const bool ours = static_cast<Road>(road) == Road::compile && backend == Py_None;
@@ -438,6 +441,7 @@ void forget(Compiled::State& state) {
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(self_of(o)->target);
   Py_VISIT(self_of(o)->receiver);
+  Py_VISIT(self_of(o)->dict);
   if (const Options* options = self_of(o)->options) {
     Py_VISIT(options->backend.get());
     Py_VISIT(options->guard_filter.get());
@@ -447,6 +451,7 @@ int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
 int compiled_clear(PyObject* o) {
   Py_CLEAR(self_of(o)->target);
   Py_CLEAR(self_of(o)->receiver);
+  Py_CLEAR(self_of(o)->dict);
   if (Options* options = self_of(o)->options) options->backend = options->guard_filter = PyRef();
   if (self_of(o)->state) forget(*self_of(o)->state);
   return 0;
@@ -526,7 +531,31 @@ PyObject* compiled_getattro(PyObject* o, PyObject* name) {
   return PyObject_GetAttr(self_of(o)->target, name);  // __name__, __doc__, user attributes
 }
 
+/// Of torchbolt.api, where the options are.
+PyObject* in_python(const char* function, PyObject* self, PyObject* argument = nullptr) {
+  PyRef api = PyRef::steal(import_module("torchbolt.api"));
+  PyRef called = PyRef::steal(api ? PyObject_GetAttrString(api.get(), function) : nullptr);
+  return called ? PyObject_CallFunctionObjArgs(called.get(), self, argument, nullptr) : nullptr;
+}
+
+PyObject* compiled_reduce(PyObject* o, PyObject*) { return in_python("_reduced", o); }
+PyObject* compiled_deepcopy(PyObject* o, PyObject* memo) { return in_python("_deepcopied", o, memo); }
+PyObject* compiled_copy(PyObject* o, PyObject*) { return Py_NewRef(o); }  // as functions do
+
+/// A function's documentation can be set, and so can ours.
+PyObject* compiled_doc(PyObject* o, void*) {
+  PyObject* own = self_of(o)->dict ? PyDict_GetItemString(self_of(o)->dict, "__doc__") : nullptr;
+  return own ? Py_NewRef(own) : PyObject_GetAttrString(self_of(o)->target, "__doc__");
+}
+int compiled_set_doc(PyObject* o, PyObject* doc, void*) {
+  PyRef dict = PyRef::steal(PyObject_GenericGetDict(o, nullptr));
+  return dict ? PyDict_SetItemString(dict.get(), "__doc__", doc ? doc : Py_None) : -1;
+}
+
 PyMethodDef compiled_methods[] = {
+    {"__reduce__", compiled_reduce, METH_NOARGS, "For pickle."},
+    {"__deepcopy__", compiled_deepcopy, METH_O, "Itself, unless a copy of the target is another object."},
+    {"__copy__", compiled_copy, METH_NOARGS, "Itself."},
     {"_regions", compiled_regions, METH_NOARGS, "What was compiled so far, a dict for each region."},
     {"_region_ends", compiled_ends, METH_NOARGS,
      "Why recorded regions ended, a dict for each time, in order."},
@@ -539,8 +568,8 @@ PyMethodDef compiled_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef compiled_getset[] = {
-    {"__doc__", [](PyObject* o, void*) { return PyObject_GetAttrString(self_of(o)->target, "__doc__"); },
-     nullptr, nullptr, nullptr},
+    {"__doc__", compiled_doc, compiled_set_doc, nullptr, nullptr},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMemberDef compiled_members[] = {
@@ -562,6 +591,7 @@ PyTypeObject compiled_type = [] {
   t.tp_call = PyVectorcall_Call;
   t.tp_vectorcall_offset = offsetof(Compiled, vectorcall);
   t.tp_weaklistoffset = offsetof(Compiled, weakrefs);
+  t.tp_dictoffset = offsetof(Compiled, dict);
   t.tp_descr_get = compiled_get;
   t.tp_getattro = compiled_getattro;
   t.tp_methods = compiled_methods;

@@ -101,6 +101,7 @@ struct Compiled {
   /// self; null: it is given what it was called on.
   PyMemberDescrObject* receiver;
   PyObject* weakrefs;
+  PyObject* dict;  ///< the user's attributes: of a function, at first, those it had; may be null
   Options* options;
   struct State {
     Site start;

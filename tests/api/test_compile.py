@@ -186,6 +186,66 @@ def test_a_class_derived_from_a_compiled_one():
     assert Derived(4, 2)(torch.ones(1, 4)).shape == (1, 2)
 
 
+@torchbolt.compile
+def twice(x):
+    return x * 2
+
+
+class Adding:
+    def __init__(self):
+        self.n = torch.ones(4)
+
+    def __call__(self, x):
+        return x + self.n
+
+    @torchbolt.compile
+    def less(self, x):
+        return x - self.n
+
+
+class WithParts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act, self.adding = torchbolt.compile(torch.nn.functional.gelu), torchbolt.compile(Adding())
+        self.adding.tag = 3
+
+    def forward(self, x):
+        return self.adding(self.act(x)) * twice(x) + self.adding.less(x)
+
+
+def test_compiled_functions_copy_and_pickle():
+    for function in (twice, Adding.less):
+        assert pickle.loads(pickle.dumps(function)) is copy.deepcopy(function) is copy.copy(function) is function
+    model, x = WithParts(), torch.randn(4)
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert again.adding.n is not model.adding.n and again.adding.tag == 3
+        for part in (again.adding, again.act):
+            assert torchbolt.api.compiled_of(part) is part
+        for each in (again, torchbolt.compile(again)):
+            for _ in range(2):
+                torch.testing.assert_close(each(x), model(x))
+
+
+def test_compiled_functions_have_attributes():
+    def plain(x):
+        counting.calls += 1
+        return x * counting.calls
+
+    plain.mark = 1
+    counting = torchbolt.compile(plain)
+    counting.calls, counting.__doc__ = 0, "counts"
+    for turn in range(1, 5):
+        assert counting(torch.ones(2)).tolist() == [turn, turn] and counting.calls == turn
+    assert vars(counting) == {"mark": 1, "calls": 4, "__doc__": "counts"} and not hasattr(plain, "calls")
+    reading = torchbolt.compile(lambda x: x * counting.calls + len(counting.__name__))
+    for n in (3, 4, 5):
+        counting.calls = n
+        assert reading(torch.ones(1)).item() == n + 5
+    del counting.calls
+    with pytest.raises(AttributeError, match="calls"):
+        counting.calls  # noqa: B018
+
+
 def test_save_and_load_whole_module(net, tmp_path):
     compiled = torchbolt.compile(net)
     torch.save(compiled, tmp_path / "m.pt")

@@ -341,6 +341,7 @@ PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (get == PyModule_Type.tp_getattro) return module_get(frame, object, name);
   if (get == PyType_Type.tp_getattro) return class_get(frame, object, name);
   if (get == PySuper_Type.tp_getattro) return super_get(frame, object, name);
+  if (is_transparent(object)) return transparent_get(frame, object, name);
   if (PyMethod_Check(object)) {
     PyObject* function = world.field(object, offsetof(PyMethodObject, im_func), interp::names_of.get_);
     if (!same_text(name, "__self__") && !same_text(name, "__func__")) return get_attr(frame, function, name);

@@ -173,6 +173,16 @@ void see_through(PyTypeObject* type, Py_ssize_t target, Py_ssize_t receiver) {
   transparent_receiver = receiver;
 }
 
+bool is_transparent(PyObject* object) { return transparent_type && Py_IS_TYPE(object, transparent_type); }
+
+/// Attributes of a Compiled are its own, then its target's.
+PyObject* Recording::transparent_get(Frame& frame, PyObject* object, PyObject* name) {
+  bool absent = false;
+  PyObject* own = generic_get(frame, object, name, &absent);
+  if (!absent) return own;
+  return get_attr(frame, world.field(object, transparent_target, interned("__wrapped__")), name);
+}
+
 /// A call of a Compiled is one of its target, on the module that a compiled module stands for.
 CallStart Recording::start_transparent(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                        PyObject* kwnames) {
@@ -268,8 +278,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
       return start_call(frame, origin.get(), args, nargs, kwnames);
     PyErr_Clear();
   }
-  if (transparent_type && Py_IS_TYPE(callable, transparent_type))
-    return start_transparent(frame, callable, args, nargs, kwnames);
+  if (is_transparent(callable)) return start_transparent(frame, callable, args, nargs, kwnames);
   std::vector<PyObject*> all;
   if (PyObject* by = python_instead(native, args, nargs, kwnames, all)) {
     world.pin(by);

@@ -234,6 +234,7 @@ class Recording final : public interp::Semantics {
                          PyObject* kwnames);
   void use_as_key(Frame& frame, PyObject* object);
   PyObject* call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* transparent_get(Frame& frame, PyObject* object, PyObject* name);
   interp::CallStart start_transparent(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                       PyObject* kwnames);
   interp::CallStart call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
@@ -263,6 +264,9 @@ SourceLine line_of(PyCodeObject* code, int pc);
 bool is_partial(PyObject* object);
 /// Is it a function of Python's, however wrapped, that a native function which calls it comes back with?
 bool calls_python(PyObject* object);
+
+/// Of the type that see_through was told.
+bool is_transparent(PyObject* object);
 
 /// Special calls that are operations of Semantics in disguise (getattr, len, isinstance, dict.get, ...).
 /// Sets *handled; the result is then the call's.
