@@ -342,6 +342,12 @@ def checkpoint(function, *args, **kwargs):
     return function(*args, **own)
 
 
+def get_error_on_graph_break():
+    error = _C._set_error_on_graph_break(True)
+    _C._set_error_on_graph_break(error)
+    return error
+
+
 #: In place of native functions, by their names in interp/observe/cfunctions.def.
 NATIVES = {
     "next map": _next_map,
@@ -376,6 +382,9 @@ FUNCTIONS = {
     "torch._ops.HigherOrderOperator.__call__": call_higher_order,
     "torch._functorch.eager_transforms._autograd_grad": gradients_of_a_transform,
     "torch.utils.checkpoint.checkpoint": checkpoint,
+    # torch._dynamo.error_on_graph_break, inside a compiled function.
+    "torch._dynamo.utils._get_error_on_graph_break": get_error_on_graph_break,
+    "torch._dynamo.utils._set_error_on_graph_break": _C._set_error_on_graph_break,
 }
 
 

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "interp/observe/torch_marks.h"
 #include "interp/run.h"
 #include "program/background.h"
 #include "program/compiled.h"
@@ -323,12 +324,19 @@ PyObject* go_on(Compiled* self, Outcome at) {
   return at.result;
 }
 
-/// While it lives, is_compiling() answers what is right for one callable.
+/// While it lives, a callable is told what it shall be when it asks for the compiler, and a region's end is
+/// an error where the user said so in torch's words.
 struct Answering {
-  explicit Answering(bool says) : before(std::exchange(observe::says_compiling(), says)) {}
-  ~Answering() { observe::says_compiling() = before; }
+  explicit Answering(bool says)
+      : before(std::exchange(observe::says_compiling(), says)), breaks(observe::breaks_are_errors()) {
+    observe::breaks_are_errors() = breaks || observe::torch_forbids_breaks();
+  }
+  ~Answering() {
+    observe::says_compiling() = before;
+    observe::breaks_are_errors() = breaks;
+  }
   Answering(const Answering&) = delete;
-  const bool before;
+  const bool before, breaks;
 };
 
 PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t nargsf, PyObject* kwnames) {

@@ -112,6 +112,8 @@ def test_graph_break():
 
     stats = compiled_twice(fn, torch.randn(4))
     assert stats["break_reasons"] == {"graph_break() is called": 1} and stats["regions"] == 2
+    with pytest.raises(torchbolt.GraphBreak, match="is called: look here"):
+        torchbolt.compile(lambda x: torchbolt.graph_break("look here"), fullgraph=True)(torch.randn(4))
 
 
 def test_a_way_that_only_fails_when_compiled_is_not_taken():
@@ -248,6 +250,60 @@ print(torchbolt.stats()["break_reasons"], torchbolt.stats()["regions"], torchbol
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "disabled" in done.stdout and "graph_break() is called" in done.stdout and done.stdout.endswith(" 0\n")
+
+
+TORCHS_MARKS = """
+import time, torch, torchbolt, torch._dynamo  # the user's own import
+from torch import compiler
+seen = []
+@compiler.assume_constant_result
+def constant(): seen.append(1); return len(seen)
+@compiler.allow_in_graph
+def allowed(x): time.time(); return x * 2
+@torch._dynamo.nonstrict_trace
+def traced(x): time.time(); return x + 1
+@torch._dynamo.forbid_in_graph
+def forbidden(x): return x + 1
+@torch._dynamo.error_on_graph_break(True)
+def tight(x): time.time(); return x + 1
+@torch._dynamo.error_on_graph_break(False)
+def loose(x): time.time(); return x + 1
+def within(x):
+    with torch._dynamo.error_on_graph_break(True):
+        return loose(x) * 2, time.time()
+torch._dynamo.disallow_in_graph(torch.sinh)
+part = compiler.disable(torch.nn.Linear(2, 2))
+rows = [
+    (lambda x: x * constant(), True, [1, 1]),
+    (lambda x: allowed(x) + traced(x), True, [4, 4]),
+    (lambda x: torch.sinh(x * 0) + x, False, [1, 1]),
+    (lambda x: part(x) * 0, False, [0, 0]),
+    (lambda x: torch.sinh(x), True, torchbolt.GraphBreak),
+    (lambda x: forbidden(x), False, AssertionError),
+    (tight, False, torchbolt.GraphBreak),
+    (loose, False, [2, 2]),
+    (within, False, torchbolt.GraphBreak),
+]
+x = torch.ones(2)
+for fn, fullgraph, expected in rows:
+    compiled = torchbolt.compile(fn, fullgraph=fullgraph)
+    for _ in range(4):
+        try:
+            assert compiled(x).tolist() == expected
+        except (torchbolt.GraphBreak, AssertionError) as error:
+            assert type(error) is expected, (error, expected)
+with torch._dynamo.error_on_graph_break(True):
+    try:
+        torchbolt.compile(lambda x: (time.time(), x + 1))(x)
+    except torchbolt.GraphBreak as error:
+        print("around:", error)
+"""
+
+
+def test_torchs_marks_kept_inside_of_it():
+    done = run("-c", "import torch; torch.set_grad_enabled(False)\n" + TORCHS_MARKS)
+    assert done.returncode == 0, done.stderr
+    assert "around: calls a C function that is not known: time.time" in done.stdout
 
 
 def test_allow_in_graph():

@@ -228,6 +228,26 @@ CallStart Recording::call_instead(Frame& frame, PyObject* by, PyObject* self, Py
   return interp::start_call(*this, frame, by, all.data(), nargs + (self ? 1 : 0), kwnames);
 }
 
+namespace {
+
+/// Of a function of Python or of C.
+std::string full_name(PyObject* callable) {
+  if (!PyFunction_Check(callable)) return find_cfunction(callable).row->name;
+  auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+  PyObject* module = PyDict_GetItemWithError(function->func_globals, interned("__name__"));
+  const char* where = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : "?";
+  return std::string(where) + "." + PyUnicode_AsUTF8(function->func_name);
+}
+
+/// What the user gave to graph_break() to say, its only argument.
+std::string message_of(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  if (nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0) != 1 || !PyUnicode_Check(args[0])) return "";
+  const char* text = PyUnicode_AsUTF8(args[0]);
+  return text && *text ? std::string(": ") + text : "";
+}
+
+}  // namespace
+
 CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
   if (!on && runs_whole(frame)) return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
@@ -245,20 +265,19 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
       told_compiling |= says_compiling();
       return {Py_NewRef(says_compiling() ? Py_True : Py_False), nullptr};
     case Control::ignored: return {Py_NewRef(Py_None), nullptr};
+    case Control::forbidden: return set_forbidden(callable), CallStart{};
     case Control::allowed:
       return {call_allowed(frame, found.itself(callable), args, nargs, kwnames), nullptr};
     case Control::constant: return {call_for_constant(found.itself(callable), args, nargs, kwnames), nullptr};
     case Control::substituted: return call_instead(frame, found.by, nullptr, args, nargs, kwnames);
     case Control::stand_in:
       return call_instead(frame, found.by, PyCFunction_GET_SELF(callable), args, nargs, kwnames);
-    case Control::apart: {
-      auto* function = reinterpret_cast<PyFunctionObject*>(found.itself(callable));
-      PyObject* module = PyDict_GetItemWithError(function->func_globals, interned("__name__"));
-      end_here(frame, std::string("calls ") + PyUnicode_AsUTF8(module) + "." +
-                          PyUnicode_AsUTF8(function->func_name));
+    case Control::apart:
+      end_here(frame, "calls " + full_name(found.itself(callable)));
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
-    }
-    case Control::ends_region: end_here(frame, "graph_break() is called"); break;
+    case Control::ends_region:
+      end_here(frame, "graph_break() is called" + message_of(args, nargs, kwnames));
+      break;
     case Control::disabled: {
       auto* function = reinterpret_cast<PyFunctionObject*>(callable);
       std::string name = PyUnicode_AsUTF8(function->func_qualname);

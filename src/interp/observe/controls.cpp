@@ -7,6 +7,7 @@
 
 #include "guard/py_ref.h"
 #include "interp/observe/observation.h"
+#include "interp/observe/torch_marks.h"
 #include "interp/observe/world.h"
 
 namespace bolt::observe {
@@ -56,6 +57,14 @@ constexpr ControlRow kControls[] = {
     {"torchbolt.stand_ins", "_gradients", Control::allowed},
     {"torchbolt.stand_ins", "_kernel_of", Control::constant},
     {"torch._functorch.eager_transforms", "_set_tensor_requires_grad", Control::allowed},
+};
+
+/// Marks that functions carry themselves.
+constexpr std::pair<const char*, Control> kAttributes[] = {
+    {"_torchbolt_disable", Control::disabled},
+    {"_torchdynamo_disable", Control::disabled},
+    {"_dynamo_marked_constant", Control::constant},
+    {"_dynamo_forbidden", Control::forbidden},
 };
 
 std::string text_of(PyObject* unicode) {
@@ -141,16 +150,15 @@ Controlled control_of(PyObject* callable, const Native& native) {
   if (PyCFunction_Check(callable)) {
     const CFunction& row = native.row ? *native.row : *find_cfunction(callable).row;
     PyObject* function = row.kind == Kind::stand_in ? stand_in(row.name) : nullptr;
-    return function ? Controlled{Control::stand_in, function} : Controlled{};
+    return function ? Controlled{Control::stand_in, function} : Controlled{torch_mark(callable), nullptr};
   }
   if (PyObject* source = source_of_script(callable)) return {Control::substituted, source};
   if (!PyFunction_Check(callable)) return {};
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
-  static PyObject* const disabling[] = {interned("_torchbolt_disable"), interned("_torchdynamo_disable")};
-  if (PyObject* marks = function->func_dict)
-    for (PyObject* mark : disabling)
-      if (PyObject* found = PyDict_GetItemWithError(marks, mark); found && found != Py_False)
-        return {Control::disabled, nullptr};
+  if (PyObject* dict = function->func_dict)
+    for (const auto& [name, control] : kAttributes)
+      if (PyObject* mark = PyDict_GetItemWithError(dict, interned(name)); mark && mark != Py_False)
+        return {control, nullptr};
   Controlled found = named(function);
   if (found.control == Control::substituted && !found.by) {
     found.by =
@@ -159,7 +167,12 @@ Controlled control_of(PyObject* callable, const Native& native) {
     if (Controlled inside = control_of(found.by); inside.control != Control::none)
       return {inside.control, inside.itself(found.by)};
   }
-  return found;
+  return found.control == Control::none ? Controlled{torch_mark(callable), nullptr} : found;
+}
+
+void set_forbidden(PyObject* callable) {
+  PyErr_Format(PyExc_AssertionError, "torchbolt: %R is not to be called from compiled code (forbid_in_graph)",
+               callable);
 }
 
 int mark_callable(PyObject* callable, const char* mark, PyObject* by) {

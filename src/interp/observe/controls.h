@@ -22,6 +22,7 @@ enum class Control : uint8_t {
   substituted,  ///< another function is called instead: `by`
   stand_in,     ///< the same, but a native one, bound: what it is bound to comes first
   apart,        ///< called natively, between two regions
+  forbidden,    ///< an error, once something is compiled
   ignored,      ///< speaks to other compilers: gives None
 };
 
@@ -34,6 +35,9 @@ struct Controlled {
 
 /// What is special about `callable`; `native` is its row, where it has been looked up.
 Controlled control_of(PyObject* callable, const Native& native = {});
+
+/// Calls of `callable` are an error here: sets it.
+void set_forbidden(PyObject* callable);
 
 /// Whether a function of these globals is told that nothing is compiled. nn.Module calls hooks that must be
 /// called even where the forward pass fails, unless it is compiled: a recording is a real run, in which it

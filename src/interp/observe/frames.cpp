@@ -21,6 +21,7 @@ interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* c
       if (asks_for_eager(frame.func()->func_globals)) break;
       return {Py_NewRef(says_compiling() ? Py_True : Py_False), nullptr};
     case Control::ignored: return {Py_NewRef(Py_None), nullptr};
+    case Control::forbidden: return set_forbidden(callable), interp::CallStart{};
     case Control::apart:
     case Control::allowed:
     case Control::constant:
