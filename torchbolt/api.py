@@ -7,15 +7,15 @@ import copy
 import sys
 import types
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from torchbolt import _C, backends, config, controls, guards, modules
 from torchbolt import options as options_
 
-# Compiled objects alive, so that reset() reaches them, and what they were asked to be.
-_all: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+# Compiled objects alive, so that reset() reaches them.
+_all: weakref.WeakSet = weakref.WeakSet()
 
 
 def compile(
@@ -90,10 +90,20 @@ def _dynamic(opts):
     return None if config.automatic_dynamic_shapes else False
 
 
+@dataclass
+class _Asked:
+    """What a Compiled was made from, and those made from the same for other backends."""
+
+    options: options_.Options
+    receiver: object
+    twins: dict = field(default_factory=dict)
+
+
 def _compiled(target, opts, receiver=None):
     compiled = _C.Compiled(
         target,
         receiver=receiver,
+        asked=_Asked(opts, receiver),
         fullgraph=opts.fullgraph,
         background=opts.background,
         recompile_limit=opts.recompile_limit,
@@ -104,7 +114,7 @@ def _compiled(target, opts, receiver=None):
         guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
         trace=options_.trace_folder(opts.extra),
     )
-    _all[compiled] = opts
+    _all.add(compiled)
     return compiled
 
 
@@ -113,7 +123,7 @@ def _reduced(compiled):
     found = sys.modules.get(compiled.__module__)
     for part in (name := getattr(compiled, "__qualname__", "")).split("."):
         found = getattr(found, part, None)
-    return name if found is compiled else (_restored, (compiled.__wrapped__, _all[compiled], vars(compiled)))
+    return name if found is compiled else (_restored, (compiled.__wrapped__, compiled._asked.options, vars(compiled)))
 
 
 def _restored(target, opts, attributes):
@@ -126,7 +136,18 @@ def _deepcopied(compiled, memo):
     target = copy.deepcopy(compiled.__wrapped__, memo)
     if target is compiled.__wrapped__:  # functions are what they are
         return compiled
-    return _restored(target, _all[compiled], copy.deepcopy(vars(compiled), memo))
+    return _restored(target, compiled._asked.options, copy.deepcopy(vars(compiled), memo))
+
+
+def _twin(compiled):
+    """The same for the backend of the stance in force: it has its own programs."""
+    asked, backend = compiled._asked, controls.forced_backend()
+    if backend == asked.options.backend:
+        return compiled
+    if backend not in asked.twins:
+        options = replace(asked.options, backend=backend)
+        asked.twins[backend] = _compiled(compiled.__wrapped__, options, asked.receiver)
+    return asked.twins[backend]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,36 @@
 namespace bolt::program {
 namespace {
 
+constexpr std::pair<const char*, Stance> kTorchsStances[] = {
+    {"force_eager", Stance::force_eager},
+    {"eager_on_recompile", Stance::eager_on_recompile},
+    {"fail_on_recompile", Stance::fail_on_recompile},
+    {"eager_then_compile", Stance::eager_then_compile},
+    {"aot_eager_then_compile", Stance::eager_then_compile},
+};
+
+Stance& own_stance() {
+  static thread_local Stance now = Stance::standard;
+  return now;
+}
+
+/// What torch.compiler.set_stance says, if that was ever called: an object for each call of it. Its backends
+/// are for torch's own compiler.
+Stance torchs_stance() {
+  static PyRef& known = *new PyRef();  // there is no Python any more where statics are destroyed
+  static Stance stance = Stance::standard;
+  PyObject* now = observe::loaded_attribute("torch._dynamo.eval_frame", "_stance");
+  if (!now || now == known.get()) return now ? stance : Stance::standard;
+  known = PyRef::share(now);
+  stance = Stance::standard;
+  PyRef name = PyRef::steal(PyObject_GetAttrString(now, "stance"));
+  for (const auto& [text, meant] : kTorchsStances)
+    if (name && PyUnicode_Check(name.get()) && PyUnicode_CompareWithASCIIString(name.get(), text) == 0)
+      stance = meant;
+  if (PyErr_Occurred()) PyErr_Clear();
+  return stance;
+}
+
 Compiled* self_of(PyObject* o) { return reinterpret_cast<Compiled*>(o); }
 
 /// What guards and the target are given: the target, then the arguments.
@@ -57,6 +87,13 @@ class Roots {
 
 PyObject* call_target(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   return PyObject_Vectorcall(self->target, args, nargs, kwnames);
+}
+
+/// Of torchbolt.api, where the options are.
+PyObject* in_python(const char* function, PyObject* self, PyObject* argument = nullptr) {
+  PyRef api = PyRef::steal(import_module("torchbolt.api"));
+  PyRef called = PyRef::steal(api ? PyObject_GetAttrString(api.get(), function) : nullptr);
+  return called ? PyObject_CallFunctionObjArgs(called.get(), self, argument, nullptr) : nullptr;
 }
 
 /// The frames of a recipe as a run that stands at the instruction which ended the region.
@@ -246,19 +283,31 @@ int64_t length_of(const Site& site) {
   return length > 0 ? length : observe::Step::kToTheEnd;
 }
 
+/// Sets RecompileError. True.
+bool refuse(const Site& site, const Given& given, const std::string& why) {
+  const std::string failed = failed_guard(site, given);
+  set_exception("RecompileError",
+                "torchbolt: nothing compiled fits this call and " + why + ". " +
+                    (failed.empty() ? "Nothing was compiled before." : "The guard that failed: " + failed));
+  return true;
+}
+
 /// True when the stance in force leaves a call that no entry fits to eager; with an exception set where it is
 /// an error.
-bool stance_forbids(const Site& site, const Given& given) {
-  const bool error = Settings::get().error_on_recompile;
-  if (stance() == Stance::standard && !error) return false;
-  if (stance() == Stance::force_eager) return true;
-  if (site.entries.empty()) return false;  // the first compilation is no recompilation
-  if (stance() == Stance::fail_on_recompile || error)
-    set_exception("RecompileError",
-                  std::string("torchbolt: nothing compiled fits this call and ") +
-                      (error ? "config.error_on_recompile is set" : "the stance is fail_on_recompile") +
-                      ". The guard that failed: " + failed_guard(site, given));
-  return true;
+bool stance_forbids(Compiled* self, const Site& site, const Given& given) {
+  switch (stance()) {
+    case Stance::force_eager:
+    case Stance::eager_on_recompile: return true;
+    case Stance::eager_then_compile:
+      if (!std::exchange(self->state->was_called, true)) return true;
+      break;
+    case Stance::fail_on_recompile: return refuse(site, given, "the stance is fail_on_recompile");
+    case Stance::standard:
+    case Stance::force_backend: break;
+  }
+  const bool again = !site.entries.empty();  // the first compilation is no recompilation
+  return Settings::get().error_on_recompile && again &&
+         refuse(site, given, "config.error_on_recompile is set");
 }
 
 /// Takes a run that stands after the instruction that ended a region to its result, region by region.
@@ -306,7 +355,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
       if (at.frames) at = step(at.frames, 1);
     } else if (site.plain_instructions) {
       at = step_at(site, innermost);
-    } else if (stance_forbids(site, given)) {
+    } else if (stance_forbids(self, site, given)) {
       if (!PyErr_Occurred()) return run_plainly(innermost);
       interp::close_run(*innermost);
       return nullptr;
@@ -345,8 +394,11 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
   const Roots roots(self, called_with, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   const Given given{roots.data(), roots.size(), nargs, kwnames};
   PyObject* const* args = roots.args();
-  if (stance() == Stance::force_eager || Settings::get().disable)
-    return call_target(self, args, nargs, kwnames);
+  const Stance now = stance();
+  if (now == Stance::force_eager || Settings::get().disable) return call_target(self, args, nargs, kwnames);
+  if (now == Stance::force_backend)
+    if (PyRef twin = PyRef::steal(in_python("_twin", callable)); !twin || twin.get() != callable)
+      return twin ? PyObject_Vectorcall(twin.get(), called_with, nargsf, kwnames) : nullptr;
   // Debuggers want to see every line, modes every operator.
   if (interp::thread_is_traced(PyThreadState_Get()) || guard::modes_run_python()) {
     note_eager_call(self, "a trace function or a mode wants to see every step");
@@ -377,7 +429,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
   const Answering answering(self->state->says_compiling);
   if (fits) return go_on(self, step(at.frames, 1));
   if (site.plain_instructions) return go_on(self, step_into(self, site, args, nargs, kwnames));
-  if (stance_forbids(site, given))
+  if (stance_forbids(self, site, given))
     return PyErr_Occurred() ? nullptr : call_target(self, args, nargs, kwnames);
   if (is_full(self, site, given)) {
     if (PyErr_Occurred()) return nullptr;
@@ -395,16 +447,17 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
 // -----------------------------------------------------------------------------------------------
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target",       "fullgraph", "background", "recompile_limit",
-                                "dynamic",      "name",      "road",       "backend",
-                                "guard_filter", "trace",     "receiver",   nullptr};
+  static const char* names[] = {"target",   "fullgraph", "background", "recompile_limit", "dynamic",
+                                "name",     "road",      "backend",    "guard_filter",    "trace",
+                                "receiver", "asked",     nullptr};
   PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None, *receiver = Py_None;
+  PyObject* asked = Py_None;
   int fullgraph = 0, background = 0, road = 0;
   Py_ssize_t limit = 0;
   const char *name = "", *trace = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsO", const_cast<char**>(names), &target,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOO", const_cast<char**>(names), &target,
                                    &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
-                                   &guard_filter, &trace, &receiver))
+                                   &guard_filter, &trace, &receiver, &asked))
     return nullptr;
   if (receiver != Py_None && !Py_IS_TYPE(receiver, &PyMemberDescr_Type))
     return PyErr_SetString(PyExc_TypeError, "receiver is not a slot"), nullptr;
@@ -412,6 +465,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
+  self->asked = Py_NewRef(asked);
   if (PyFunction_Check(target))
     if (PyObject* had = reinterpret_cast<PyFunctionObject*>(target)->func_dict)
       if (!(self->dict = PyDict_Copy(had))) return Py_DECREF(self), nullptr;
@@ -440,6 +494,7 @@ void forget(Compiled::State& state) {
   std::swap(old.start, state.start);
   std::swap(old.sites, state.sites);
   state.warned_failure = false;
+  state.was_called = false;
   state.says_compiling = true;
   state.ends.clear();
   state.recompiles.clear();
@@ -449,6 +504,7 @@ void forget(Compiled::State& state) {
 int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(self_of(o)->target);
   Py_VISIT(self_of(o)->receiver);
+  Py_VISIT(self_of(o)->asked);
   Py_VISIT(self_of(o)->dict);
   if (const Options* options = self_of(o)->options) {
     Py_VISIT(options->backend.get());
@@ -459,6 +515,7 @@ int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
 int compiled_clear(PyObject* o) {
   Py_CLEAR(self_of(o)->target);
   Py_CLEAR(self_of(o)->receiver);
+  Py_CLEAR(self_of(o)->asked);
   Py_CLEAR(self_of(o)->dict);
   if (Options* options = self_of(o)->options) options->backend = options->guard_filter = PyRef();
   if (self_of(o)->state) forget(*self_of(o)->state);
@@ -539,13 +596,6 @@ PyObject* compiled_getattro(PyObject* o, PyObject* name) {
   return PyObject_GetAttr(self_of(o)->target, name);  // __name__, __doc__, user attributes
 }
 
-/// Of torchbolt.api, where the options are.
-PyObject* in_python(const char* function, PyObject* self, PyObject* argument = nullptr) {
-  PyRef api = PyRef::steal(import_module("torchbolt.api"));
-  PyRef called = PyRef::steal(api ? PyObject_GetAttrString(api.get(), function) : nullptr);
-  return called ? PyObject_CallFunctionObjArgs(called.get(), self, argument, nullptr) : nullptr;
-}
-
 PyObject* compiled_reduce(PyObject* o, PyObject*) { return in_python("_reduced", o); }
 PyObject* compiled_deepcopy(PyObject* o, PyObject* memo) { return in_python("_deepcopied", o, memo); }
 PyObject* compiled_copy(PyObject* o, PyObject*) { return Py_NewRef(o); }  // as functions do
@@ -582,6 +632,7 @@ PyGetSetDef compiled_getset[] = {
 
 PyMemberDef compiled_members[] = {
     {"_target", T_OBJECT_EX, offsetof(Compiled, target), READONLY, "What it runs."},
+    {"_asked", T_OBJECT_EX, offsetof(Compiled, asked), READONLY, "What it was made from."},
     {"__wrapped__", T_OBJECT_EX, offsetof(Compiled, target), READONLY, "What it runs."},
     {nullptr, 0, 0, 0, nullptr}};
 
@@ -624,8 +675,8 @@ PyObject* stop(PyObject*, PyObject*) {
 PyObject* set_stance(PyObject*, PyObject* value) {
   const long wanted = PyLong_AsLong(value);
   if (PyErr_Occurred()) return nullptr;
-  const auto before = static_cast<long>(stance());
-  stance() = static_cast<Stance>(wanted);
+  const auto before = static_cast<long>(own_stance());
+  own_stance() = static_cast<Stance>(wanted);
   return PyLong_FromLong(before);
 }
 
@@ -657,10 +708,7 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-Stance& stance() {
-  static thread_local Stance now = Stance::standard;
-  return now;
-}
+Stance stance() { return own_stance() == Stance::standard ? torchs_stance() : own_stance(); }
 
 int add_callable(PyObject* module) {
   if (PyType_Ready(&compiled_type) < 0) return -1;

@@ -101,7 +101,8 @@ struct Compiled {
   /// self; null: it is given what it was called on.
   PyMemberDescrObject* receiver;
   PyObject* weakrefs;
-  PyObject* dict;  ///< the user's attributes: of a function, at first, those it had; may be null
+  PyObject* asked;  ///< what it was made from, for torchbolt/api.py
+  PyObject* dict;   ///< the user's attributes: of a function, at first, those it had; may be null
   Options* options;
   struct State {
     Site start;
@@ -109,6 +110,7 @@ struct Compiled {
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
     bool ends_at_found_sizes = false;   ///< regions end where sizes are data: they could not be compiled so
+    bool was_called = false;            ///< under eager_then_compile
     bool says_compiling = true;         ///< what the target is told when it asks
     std::vector<Recompile> recompiles;  ///< the last ones
     std::vector<std::pair<std::string, int64_t>> eager_calls;  ///< given to eager: why, and how often
@@ -142,9 +144,17 @@ struct Given {
   PyObject* kwnames = nullptr;
 };
 
-/// What calls of this thread do where no entry fits, or at all.
-enum class Stance : uint8_t { standard, force_eager, eager_on_recompile, fail_on_recompile };
-Stance& stance();
+/// What calls of this thread do where no entry fits, or at all; the numbers in torchbolt/controls.py.
+enum class Stance : uint8_t {
+  standard,
+  force_eager,
+  eager_on_recompile,
+  fail_on_recompile,
+  eager_then_compile,  ///< the first call of each callable is eager's
+  force_backend,       ///< each callable's twin is called, made for another backend
+};
+/// This thread's, or else what torch.compiler.set_stance says.
+Stance stance();
 
 // -- recording.cpp
 

@@ -213,8 +213,11 @@ def test_stances():
     small, large = torch.randn(2), torch.randn(3)
     with torchbolt.set_stance("force_eager"):
         assert torch.equal(fn(small), small * 2) and torchbolt.stats()["regions"] == 0
+    with torchbolt.set_stance("fail_on_recompile"), pytest.raises(torchbolt.exc.RecompileError, match="Nothing"):
+        fn(small)
+    fn(small)
     with torchbolt.set_stance("fail_on_recompile"):
-        fn(small)  # the first compilation is no recompilation
+        fn(small)
         with pytest.raises(torchbolt.exc.RecompileError, match=r"x is Float\[2\]|x is float32\[2\]|\[2\]"):
             fn(large)
     with torchbolt.set_stance("eager_on_recompile"):
@@ -229,6 +232,81 @@ def test_stances():
     assert torch.equal(within(), small + 5) and torchbolt.stats()["regions"] == 2
     with pytest.raises(ValueError, match="force_eager"):
         torchbolt.set_stance("eager")
+
+
+def test_a_stance_is_used_again():
+    fn, x = torchbolt.compile(lambda x: x * 2), torch.ones(2)
+    eager = torchbolt.set_stance("force_eager")
+
+    def regions_of_a_call():
+        before = torchbolt.stats()["regions"]
+        assert fn(x).tolist() == [2, 2]
+        torchbolt.compile(lambda x: x * 3)(x)
+        return torchbolt.stats()["regions"] - before
+
+    assert regions_of_a_call() == 0  # it holds from when it is made
+    for _ in range(2):
+        with eager:
+            assert regions_of_a_call() == 0
+            with eager:
+                assert regions_of_a_call() == 0
+            assert regions_of_a_call() == 0
+        assert regions_of_a_call() > 0
+    assert eager(regions_of_a_call)() == 0 and regions_of_a_call() == 1
+
+
+@pytest.mark.parametrize("stance", ["eager_then_compile", "aot_eager_then_compile"])
+def test_eager_then_compile(stance):
+    model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    compiled, regions = torchbolt.compile(model), []
+    with torchbolt.set_stance(stance, skip_guard_eval_unsafe=True):
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), model(x))
+            regions.append(torchbolt.stats()["regions"])
+    assert regions == [0, 1, 1]
+
+
+def test_force_backend():
+    seen = []
+
+    def backend(graph, inputs):
+        seen.append(graph)
+        return graph.forward
+
+    model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    compiled = torchbolt.compile(model)
+    for forced in (backend, "eager", None, backend):
+        with torchbolt.set_stance(force_backend=forced):
+            for _ in range(2):
+                torch.testing.assert_close(compiled(x), model(x))
+        torch.testing.assert_close(compiled(x), model(x))
+    assert len(seen) == 1 and torchbolt.stats()["regions"] == 3
+    with pytest.raises(RuntimeError, match="force_eager"):
+        torchbolt.set_stance("force_eager", force_backend="eager")
+
+
+def test_torchs_stances():
+    program = """
+import torch, torchbolt
+def regions(stance):
+    torchbolt.reset()
+    c, x, counts = torchbolt.compile(lambda x: x * 2), torch.ones(2), []
+    c(x)
+    torchbolt.reset()
+    for around in map(torch.compiler.set_stance, (stance, "default")):  # each sets it when it is made
+        with around:
+            for _ in range(2):
+                try: assert c(x).tolist() == [2, 2]
+                except RuntimeError as error: counts.append(type(error).__name__)
+                counts.append(torchbolt.stats()["regions"])
+    return counts
+with torch.no_grad():
+    assert regions("force_eager") == regions("eager_on_recompile") == [0, 0, 1, 1], regions("force_eager")
+    assert regions("eager_then_compile") == [0, 1, 1, 1], regions("eager_then_compile")
+    assert regions("fail_on_recompile") == ["RecompileError", 0] * 2 + [1, 1], regions("fail_on_recompile")
+"""
+    done = run("-c", program)
+    assert done.returncode == 0, done.stderr
 
 
 def test_torchs_own_marks_are_understood():
