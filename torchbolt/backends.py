@@ -10,6 +10,8 @@ from __future__ import annotations
 import linecache
 import operator
 import re
+import sys
+from importlib import metadata
 from typing import NamedTuple
 
 import torch
@@ -64,12 +66,42 @@ def check(backend):
             return backend
         if backend in _registered:
             return _registered[backend][0]
+        if (found := _found_elsewhere(backend)) is not None:
+            return found
         raise exc.InvalidBackend(
             f"torchbolt.compile: unknown backend {backend!r}." + suggest(backend, [*NATIVE, *_registered])
         )
     if not callable(backend):
         raise exc.InvalidBackend(f"torchbolt.compile: backend must be a name or a function, not {backend!r}")
     return backend
+
+
+def _found_elsewhere(name):
+    """What a program registered with torch, where it has loaded torch._dynamo, or an installed package offers it."""
+    registry = sys.modules.get("torch._dynamo.backends.registry")
+    if registry is not None and name in registry._COMPILER_FNS:
+        return registry._COMPILER_FNS[name]
+    for entry in metadata.entry_points(group="torch_dynamo_backends"):
+        if entry.name == name:
+            return entry.load()
+    return None
+
+
+class Configured:
+    """A backend with the mode and the options that compile() was given for it."""
+
+    def __init__(self, backend, **arguments):
+        self.backend, self.arguments = backend, arguments
+        self.__name__ = getattr(backend, "__name__", str(backend))
+
+    def __call__(self, gm, example_inputs):
+        return self.backend(gm, example_inputs, **self.arguments)
+
+    def __eq__(self, other):
+        return isinstance(other, Configured) and (self.backend, self.arguments) == (other.backend, other.arguments)
+
+    def __hash__(self):
+        return hash((self.backend, *self.arguments))
 
 
 class TensorMeta(NamedTuple):

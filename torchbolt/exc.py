@@ -1,5 +1,7 @@
 """Exceptions torchbolt raises, under the names users of torch.compile know."""
 
+import enum
+
 
 class TorchboltError(RuntimeError):
     """Base of everything torchbolt raises itself."""
@@ -37,6 +39,9 @@ class BackendCompilerFailed(TorchboltError):
         self.inner_exception = inner_exception
         super().__init__(f"backend={backend!r} raised:\n{type(inner_exception).__name__}: {inner_exception}")
 
+    def __reduce__(self):
+        return type(self), (self.backend_name, self.inner_exception)
+
 
 class UserError(TorchboltError):
     """A control of torchbolt is used in a way that cannot be meant."""
@@ -47,3 +52,49 @@ TorchDynamoException = TorchboltError
 InternalTorchDynamoError = InternalError
 Unsupported = GraphBreak
 RecompileLimitExceeded = FailOnRecompileLimitHit
+
+
+# Torch's alone: nothing here raises them, and `except` clauses may name them.
+class ResetRequired(TorchboltError):
+    """In torch: the compiler is to be reset before it is used so."""
+
+
+class TorchRuntimeError(TorchboltError):
+    """In torch: an operator raises while it is traced. Here it raises its own error, as in eager."""
+
+
+class UncapturedHigherOrderOpError(TorchboltError):
+    """In torch: a higher-order operator cannot be captured. Here they are ordinary code."""
+
+
+class CondOpArgsMismatchError(TorchboltError):
+    """In torch: the branches of cond do not fit together."""
+
+
+class SkipFrame(TorchboltError):
+    """In torch: a function is not worth compiling."""
+
+
+class ObservedException(TorchboltError):
+    """In torch: what the traced program raised. Here it raises just that."""
+
+
+class StepUnsupported(TorchboltError):
+    """In torch: the rest of a function runs eagerly."""
+
+
+class PackageError(TorchboltError):
+    """In torch: saved programs cannot be loaded."""
+
+
+class UserErrorType(enum.Enum):
+    """In torch: what a UserError is about."""
+
+    DYNAMIC_CONTROL_FLOW = enum.auto()
+    ANTI_PATTERN = enum.auto()
+    STANDARD_LIBRARY = enum.auto()
+    CONSTRAINT_VIOLATION = enum.auto()
+    DYNAMIC_DIM = enum.auto()
+    INVALID_INPUT = enum.auto()
+    INVALID_OUTPUT = enum.auto()
+    UNSUPPORTED_ALIASED_MUTATED_DYNAMIC_INPUTS = enum.auto()

@@ -7,12 +7,18 @@ import os
 import time
 from dataclasses import dataclass
 
+from torchbolt import backends
+
 
 @dataclass(frozen=True)
 class _Option:
     type: type
     default: object
     meaning: str  # what it does, or "accepted: " and why it does nothing
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.meaning.startswith("accepted")
 
 
 _GPU = "accepted: concerns GPUs, and what runs on one runs as in eager so far"
@@ -120,7 +126,8 @@ def _merged(mode, options) -> dict[str, object]:
     for key, value in dict(options or {}).items():
         if key not in OPTIONS:
             raise ValueError(f"torchbolt.compile: unknown option {key!r}." + suggest(key, OPTIONS))
-        if not isinstance(value, OPTIONS[key].type):
+        wanted = OPTIONS[key].type
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
             raise TypeError(
                 f"torchbolt.compile: option {key!r} must be {OPTIONS[key].type.__name__}, not {type(value).__name__}"
             )
@@ -131,10 +138,17 @@ def _merged(mode, options) -> dict[str, object]:
     return merged
 
 
+def _for_backend(backend, mode, options):
+    """The backend with the mode and the options that are its own, and what is left for us: how we record."""
+    ours = {key: options.pop(key) for key in list(options) if key in OPTIONS and not OPTIONS[key].is_accepted}
+    arguments = {} if mode == "default" else {"mode": mode}
+    if options:
+        arguments["options"] = options
+    return backends.Configured(backend, **arguments) if arguments else backend, "default", ours
+
+
 def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_limit, name, disable=False) -> Options:
     """The arguments as Options; TypeError or ValueError that names what is wrong."""
-    from torchbolt import backends
-
     for argument, value in (("fullgraph", fullgraph), ("background", background), ("disable", disable)):
         if not isinstance(value, bool):
             raise TypeError(f"torchbolt.compile: {argument} must be True or False, not {value!r}")
@@ -144,6 +158,8 @@ def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_l
         raise TypeError(f"torchbolt.compile: name must be a text, not {name!r}")
     backend = backends.check(backend)
     mode = "default" if mode is None else mode
+    if callable(backend):
+        backend, mode, options = _for_backend(backend, mode, dict(options or {}))
     if mode not in MODES:
         raise ValueError(f"torchbolt.compile: unknown mode {mode!r}." + suggest(mode, MODES))
     merged = _merged(mode, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 
@@ -161,6 +162,25 @@ def test_a_backend_may_compile_the_graph_itself():
         torch.testing.assert_close(compiled(x), torch.sin(x) + 1)
 
 
+def test_a_backends_own_options():
+    seen = []
+
+    def backend(gm, inputs, **arguments):
+        seen.append(arguments)
+        return gm.forward
+
+    x = torch.ones(2)
+    for arguments in ({"options": {"my": 3}}, {"mode": "max-autotune"}, {"mode": "mine"}, {}, {"mode": "default"}):
+        compiled = torchbolt.compile(lambda x: x + 1, backend=backend, **arguments)
+        assert compiled(x).tolist() == [2, 2]
+        assert seen.pop() == ({} if arguments.get("mode") == "default" else arguments)
+    options = {"my": [3], "recompile_limit": 1, "guard_filter_fn": None}  # the latter two say how we record
+    model = torch.nn.Linear(2, 2)
+    for _ in range(2):
+        torchbolt.compile(model, backend=backend, options=options)(x)
+    assert seen == [{"options": {"my": [3]}}]
+
+
 def test_a_backend_that_fails():
     def broken(gm, inputs):
         raise KeyError("nothing here")
@@ -168,6 +188,8 @@ def test_a_backend_that_fails():
     with pytest.raises(exc.BackendCompilerFailed, match="backend='broken' raised:\nKeyError: 'nothing here'") as caught:
         torchbolt.compile(lambda x: x + 1, backend=broken)(torch.ones(2))
     assert isinstance(caught.value.inner_exception, KeyError) and caught.value.__cause__ is caught.value.inner_exception
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and again.inner_exception.args == ("nothing here",)
     with pytest.raises(exc.BackendCompilerFailed, match="returns a callable, not NoneType"):
         torchbolt.compile(lambda x: x + 1, backend=lambda gm, inputs: None)(torch.ones(2))
 
@@ -254,6 +276,25 @@ def test_aot_eager_writes_what_is_read_too():
         if same:
             y, want[0] = x, 0.5
         assert torch.equal(compiled(x, y), want)
+
+
+def test_backends_registered_with_torch(tmp_path):
+    package = tmp_path / "offered-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: offered\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[torch_dynamo_backends]\noffered = offered:backend\n")
+    (tmp_path / "offered.py").write_text("def backend(gm, inputs):\n    print('offered')\n    return gm.forward\n")
+    program = f"""
+import sys, torch, torchbolt
+sys.path.insert(0, {str(tmp_path)!r})
+x = torch.ones(2)
+print(torchbolt.compile(lambda x: x + 1, backend="offered")(x).tolist(), "torch._dynamo" in sys.modules)
+def mine(gm, inputs): print("mine"); return gm.forward
+torch._dynamo.register_backend(mine, name="of_torch")
+print(torchbolt.compile(lambda x: x + 1, backend="of_torch")(x).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "offered\n[2.0, 2.0] False\nmine\n[2.0, 2.0]\n", done.stderr
 
 
 def test_names():

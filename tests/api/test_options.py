@@ -47,6 +47,8 @@ def test_wrong_names_and_types():
         torchbolt.compile(double, options={"epilog_fusion": True})
     with pytest.raises(TypeError, match="'max_autotune' must be bool, not str"):
         torchbolt.compile(double, options={"max_autotune": "yes"})
+    with pytest.raises(TypeError, match="'recompile_limit' must be int, not bool"):
+        torchbolt.compile(double, options={"recompile_limit": True})
     with pytest.raises(TypeError, match="name must be a text"):
         torchbolt.compile(double, name=3)
 
