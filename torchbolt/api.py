@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from torchbolt import _C, backends, config, controls, guards, modules
+from torchbolt import _C, backends, controls, guards, modules
 from torchbolt import options as options_
 
 # Compiled objects alive, so that reset() reaches them.
@@ -82,14 +82,6 @@ def compile(
 atexit.register(_C._stop)
 
 
-def _dynamic(opts):
-    if opts.dynamic is not None or not config.dynamic_shapes:
-        return bool(opts.dynamic and config.dynamic_shapes)
-    if not config.assume_static_by_default:
-        return True
-    return None if config.automatic_dynamic_shapes else False
-
-
 @dataclass
 class _Asked:
     """What a Compiled was made from, and those made from the same for other backends."""
@@ -107,7 +99,7 @@ def _compiled(target, opts, receiver=None):
         fullgraph=opts.fullgraph,
         background=opts.background,
         recompile_limit=opts.recompile_limit,
-        dynamic=_dynamic(opts),
+        dynamic=opts.dynamic,
         name=opts.name,
         road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
         backend=opts.backend if callable(opts.backend) else None,

@@ -24,6 +24,7 @@ class _Setting:
     native: bool = False  # C++ reads it (program/settings.h)
     env: tuple[str, ...] = ()  # variables that give the default: 1 or 0
     alias: str = ""
+    kind: type | None = None  # where the default, None, does not show it
 
 
 _NUMBERS = "accepted; has no effect: numbers are compiled as the constants they are, sizes of tensors apart"
@@ -37,10 +38,12 @@ _TABLE: dict[str, _Setting] = {
     "fail_on_recompile_limit_hit": _Setting(False, "the limit raises FailOnRecompileLimitHit", True),
     "error_on_recompile": _Setting(False, "a call that nothing compiled fits raises RecompileError", True),
     "suppress_errors": _Setting(
-        True,
-        "a failure inside the compiler falls back to eager with a warning; False raises InternalError",
+        None,
+        "a failure inside the compiler falls back to eager with a warning, and if True one of a custom backend too; "
+        "False raises InternalError",
         True,
         env=("TORCHDYNAMO_SUPPRESS_ERRORS",),
+        kind=bool,
     ),
     "disable": _Setting(
         False,
@@ -53,10 +56,10 @@ _TABLE: dict[str, _Setting] = {
     ),
     "log_file_name": _Setting(None, "logs are written to this file"),
     "force_disable_caches": _Setting(False, "the disk cache is neither read nor written"),
-    "dynamic_shapes": _Setting(True, "False: sizes never become symbols, as with dynamic=False"),
-    "assume_static_by_default": _Setting(True, "False: sizes are symbols from the start, as with dynamic=True"),
+    "dynamic_shapes": _Setting(True, "False: sizes never become symbols, as with dynamic=False", True),
+    "assume_static_by_default": _Setting(True, "False: sizes are symbols from the start, as with dynamic=True", True),
     "automatic_dynamic_shapes": _Setting(
-        True, "a size that changed becomes a symbol", env=("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES",)
+        True, "a size that changed becomes a symbol", True, env=("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES",)
     ),
     "specialize_int": _Setting(False, _NUMBERS),
     "specialize_float": _Setting(False, _NUMBERS),
@@ -102,6 +105,11 @@ def describe() -> dict[str, str]:
     return {name: setting.meaning for name, setting in _TABLE.items()}
 
 
+def _number(value) -> int:
+    """A setting as C++ has it."""
+    return -1 if value is None else int(value)
+
+
 class _Config(types.ModuleType):
     """This module as an object whose attributes are the settings."""
 
@@ -119,11 +127,12 @@ class _Config(types.ModuleType):
         if name not in _TABLE:
             raise AttributeError(f"torchbolt.config has no setting {name!r}." + suggest(name, _TABLE))
         name = _TABLE[name].alias or name
-        wanted = type(_TABLE[name].default)
-        if wanted in (bool, int) and (not isinstance(value, int) or (wanted is int and isinstance(value, bool))):
+        wanted = _TABLE[name].kind or type(_TABLE[name].default)
+        fits = isinstance(value, int) and (wanted is bool or not isinstance(value, bool))
+        if wanted in (bool, int) and not fits and value is not _TABLE[name].default:
             raise TypeError(f"torchbolt.config.{name} must be {wanted.__name__}, not {value!r}")
         if _TABLE[name].native:
-            _C._configure(name, int(value))
+            _C._configure(name, _number(value))
         _apply(name, value)
         self._values[name] = value
 
@@ -209,7 +218,7 @@ _values = {name: _from_environment(s) for name, s in _TABLE.items() if not s.ali
 _initial = dict(_values)
 for _name, _value in _values.items():
     if _TABLE[_name].native:
-        _C._configure(_name, int(_value))
+        _C._configure(_name, _number(_value))
 if _values["verbose"]:
     _apply("verbose", True)
 sys.modules[__name__].__class__ = _Config

@@ -472,9 +472,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (receiver != Py_None) self->receiver = reinterpret_cast<PyMemberDescrObject*>(Py_NewRef(receiver));
   // Other compilers and other roads get each region with the sizes it was recorded with.
   const bool ours = static_cast<Road>(road) == Road::compile && backend == Py_None;
-  const Dynamic which = !ours || dynamic == Py_False ? Dynamic::never
-                        : dynamic == Py_True         ? Dynamic::always
-                                                     : Dynamic::changed;
+  const auto which = !ours ? false : dynamic == Py_None ? std::nullopt : std::optional(dynamic == Py_True);
   self->options = new Options{fullgraph != 0,
                               background != 0,
                               limit,

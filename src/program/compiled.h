@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,8 @@ struct Options {
   bool fullgraph = false;
   bool background = false;
   Py_ssize_t recompile_limit = 0;  ///< 0: that of torchbolt.config
-  Dynamic dynamic = Dynamic::changed;
-  std::string name;  ///< for messages; "": the target's own
+  std::optional<bool> dynamic;     ///< what compile() was given; null: torchbolt.config says
+  std::string name;                ///< for messages; "": the target's own
   Road road = Road::compile;
   PyRef backend;       ///< of torchbolt/backends.py, or null: ours
   PyRef guard_filter;  ///< of torchbolt/guards.py, or null

@@ -68,14 +68,25 @@ bool raise_given_up(const Entry& entry) {
 
 bool strict() { return knob_bool("TORCHBOLT_STRICT") || !Settings::get().suppress_errors; }
 
+/// As the settings are now.
+Dynamic sizes_wanted(const Options& options) {
+  const Settings& s = Settings::get();
+  if (!s.dynamic_shapes) return Dynamic::never;
+  if (options.dynamic) return *options.dynamic ? Dynamic::always : Dynamic::never;
+  if (!s.assume_static_by_default) return Dynamic::always;
+  return s.automatic_dynamic_shapes ? Dynamic::changed : Dynamic::never;
+}
+
 /// Joins the observer of Python with the recorder of operators.
 class Bridge final : public observe::RecorderHooks {
  public:
-  Bridge(const Options& options, const guard::Differences& changed) : options_(options), changed_(changed) {
+  Bridge(const Options& options, const guard::Differences& changed)
+      : options_(options), which_(sizes_wanted(options)), changed_(changed) {
     recorder.on_escape = [this] {
       if (on_escape) on_escape();
     };
   }
+  Dynamic which() const { return which_; }
 
   void input(PyObject* tensor, int slot, const guard::Source& source,
              const std::vector<std::string>& names) override {
@@ -136,13 +147,12 @@ class Bridge final : public observe::RecorderHooks {
   }
   bool lends_open() override { return options_.road == Road::compile && !options_.backend; }
   bool follows_numbers() override {
-    return options_.dynamic == Dynamic::always ||
-           (options_.dynamic != Dynamic::never && !changed_.numbers.empty());
+    return which_ == Dynamic::always || (which_ != Dynamic::never && !changed_.numbers.empty());
   }
   bool follows_number(PyObject*, const guard::Source& source,
                       const std::vector<std::string>& names) override {
     if (!follows_numbers()) return false;
-    const bool follows = (options_.dynamic == Dynamic::always && !is_on_object(source)) ||
+    const bool follows = (which_ == Dynamic::always && !is_on_object(source)) ||
                          (!changed_.numbers.empty() && changed_.numbers.count(source.str(names)) > 0);
     if (follows) recorder.follows_sizes = sizes_differ_ = true;
     return follows;
@@ -260,15 +270,14 @@ class Bridge final : public observe::RecorderHooks {
   // Which sizes are recorded as symbols. 0 and 1 never are, nor those of strided windows.
   uint64_t dynamic_dims(const at::Tensor& t, const guard::Source& source,
                         const std::vector<std::string>& names, const Marks& marks) {
-    if (options_.dynamic == Dynamic::never) return 0;
-    if (options_.dynamic == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe)
-      return 0;
+    if (which_ == Dynamic::never) return 0;
+    if (which_ == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe) return 0;
     if (t.layout() != c10::kStrided || !t.is_non_overlapping_and_dense()) return 0;
     uint64_t dims = 0;
     // Where one size changes, the batch most likely does too, and costs a program little.
     if (auto found = changed_.sizes.find(source.str(names)); found != changed_.sizes.end())
       dims = found->second | 1;
-    if (options_.dynamic == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
+    if (which_ == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
     dims = (dims & ~marks.fixed) | marks.dynamic | marks.maybe;
     for (const auto& [d, low, high] : marks.ranges)  // what lies outside is compiled apart
       if (d < t.dim() && ((low && t.size(d) < *low) || (high && t.size(d) > *high)))
@@ -283,6 +292,7 @@ class Bridge final : public observe::RecorderHooks {
     std::optional<int64_t> low, high;
   };
   const Options& options_;
+  const Dynamic which_;
   const guard::Differences& changed_;
   std::vector<Range> ranges_;
   bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
@@ -332,19 +342,37 @@ std::string name_of(Compiled* self) {
   return text ? text : "a function";
 }
 
-// A failure of ours: the user already has eager's result. Loud once, then eager; raised in strict mode.
-bool report_failure(Compiled* self, const std::string& what) {
+/// A region could not be compiled, and the user already has eager's result: loud once.
+void fall_back(Compiled* self, const std::string& what, const char* advice = "") {
   note_eager_call(self, what);
+  if (!std::exchange(self->state->warned_failure, true))
+    warn(PyExc_RuntimeWarning, "torchbolt could not compile a region and runs it eagerly: " + what + advice);
+}
+
+/// A failure of ours; raised in strict mode.
+bool report_failure(Compiled* self, const std::string& what) {
   if (strict()) {
+    note_eager_call(self, what);
     set_exception("InternalError", "torchbolt: " + what);
     return false;
   }
-  if (!self->state->warned_failure) {
-    self->state->warned_failure = true;
-    warn(PyExc_RuntimeWarning, "torchbolt could not compile a region and runs it eagerly: " + what +
-                                   "\nPlease report this, with the output of TORCHBOLT_LOGS=+all.");
-  }
+  fall_back(self, what, "\nPlease report this, with the output of TORCHBOLT_LOGS=+all.");
   return true;
+}
+
+/// A Python exception is set. False: it is the user's to see, and no failure of a backend that is to be
+/// suppressed.
+bool suppress_backends_failure(Compiled* self) {
+  if (knob_bool("TORCHBOLT_STRICT") || Settings::get().suppress_errors != 1) return false;
+  PyRef failure = PyRef::steal(interp::take_raised());
+  PyRef exc = PyRef::steal(import_module("torchbolt.exc"));
+  PyRef type = PyRef::steal(exc ? PyObject_GetAttrString(exc.get(), "BackendCompilerFailed") : nullptr);
+  if (!type || !PyErr_GivenExceptionMatches(failure.get(), type.get()))
+    return interp::set_raised(failure.release()), false;
+  PyRef text = PyRef::steal(PyObject_Str(failure.get()));
+  const char* what = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (what) fall_back(self, what);
+  return what != nullptr;
 }
 
 /// So many recordings of one place that could not be kept, and it is not tried again.
@@ -546,12 +574,12 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
                PyObject* kwnames, bool& misled, Observe observe) {
   ++Stats::get().recordings;
   // What differs between this call and those recorded before becomes a symbol.
-  if (self->options->dynamic != Dynamic::never)
-    for (const auto& entry : site.entries) entry->guards->add_differences(roots, count, site.changed);
   Bridge bridge(*self->options, site.changed);
-  bridge.recorder.goes_on_with_found_sizes =
-      self->options->road == Road::compile && !self->options->backend &&
-      self->options->dynamic != Dynamic::never && !self->state->ends_at_found_sizes;
+  if (bridge.which() != Dynamic::never)
+    for (const auto& entry : site.entries) entry->guards->add_differences(roots, count, site.changed);
+  bridge.recorder.goes_on_with_found_sizes = self->options->road == Road::compile &&
+                                             !self->options->backend && bridge.which() != Dynamic::never &&
+                                             !self->state->ends_at_found_sizes;
   observe::Ran ran;
   std::unique_ptr<observe::Observation> seen;
   std::string failure;
@@ -578,7 +606,8 @@ Outcome record(Compiled* self, Site& site, PyObject* const* roots, size_t count,
   try {
     kept = seen ? keep(self, site, *seen, bridge, nargs, kwnames) : report_failure(self, failure);
   } catch (const PythonError&) {
-    kept = false;
+    kept = suppress_backends_failure(self);
+    if (kept) ++site.hopeless;
   } catch (const std::exception& e) {
     ++site.hopeless;
     kept = report_failure(self, e.what());

@@ -60,8 +60,14 @@ def test_an_unknown_name(use):
 
 
 def test_a_value_of_the_wrong_type():
-    with pytest.raises(TypeError, match="recompile_limit must be int, not 'many'"):
-        config.recompile_limit = "many"
+    for name, value in {
+        "recompile_limit": "many",
+        "suppress_errors": "yes",
+        "accumulated_recompile_limit": True,
+    }.items():
+        with pytest.raises(TypeError, match=f"{name} must be .*, not {value!r}"):
+            setattr(config, name, value)
+    config.suppress_errors = None
 
 
 def test_patch():
@@ -154,6 +160,20 @@ def test_suppress_errors():
     assert "raised torchbolt: TORCHBOLT_ISA" in loud.stdout, loud.stderr
 
 
+def test_suppress_errors_of_a_backend():
+    program = """
+import torch, torchbolt
+def broken(gm, inputs): raise ValueError("nothing here")
+with torch.no_grad(), torchbolt.config.patch(suppress_errors=SUPPRESS):
+    compiled = torchbolt.compile(lambda x: x + 1, backend=broken)
+    print([compiled(torch.zeros(2)).tolist() for _ in range(4)], torchbolt.stats()["eager_fallbacks"] > 0)
+"""
+    quiet = run(program.replace("SUPPRESS", "True"), TORCHBOLT_STRICT="0")
+    assert quiet.stdout == f"{[[1.0, 1.0]] * 4} True\n" and "ValueError: nothing here" in quiet.stderr, quiet.stderr
+    for loud in ("None", "False"):
+        assert "BackendCompilerFailed" in run(program.replace("SUPPRESS", loud), TORCHBOLT_STRICT="0").stderr
+
+
 def test_the_environment_gives_defaults():
     program = "from torchbolt import config; print(config.disable, config.suppress_errors, config.verbose)"
     done = run(program, TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_SUPPRESS_ERRORS="0", TORCHDYNAMO_VERBOSE="1")
@@ -193,8 +213,8 @@ def test_torchs_names_of_the_exceptions():
     ],
 )
 def test_when_sizes_become_symbols(settings, regions):
+    compiled = torchbolt.compile(double)  # what counts are the settings when a call is recorded
     with config.patch(**settings):
-        compiled = torchbolt.compile(double)
         for n in range(2, 6):
             assert torch.equal(compiled(torch.ones(n)), torch.ones(n) * 2)
     assert torchbolt.stats()["regions"] == regions
