@@ -112,6 +112,11 @@ Controlled named(PyFunctionObject* function) {
   return at == known.all.end() ? Controlled{} : at->second;
 }
 
+/// What torch forbids of itself is what its own compiler cannot look into.
+bool is_torchs(PyFunctionObject* function) {
+  return text_of(PyDict_GetItemWithError(function->func_globals, interned("__name__"))).starts_with("torch.");
+}
+
 /// The Python function that torch.jit.script compiled, borrowed: it says the same. One that was traced says
 /// what it did when it was traced, which its Python need not do again; only scripted ones are given a name.
 PyObject* source_of_script(PyObject* callable) {
@@ -158,7 +163,7 @@ Controlled control_of(PyObject* callable, const Native& native) {
   if (PyObject* dict = function->func_dict)
     for (const auto& [name, control] : kAttributes)
       if (PyObject* mark = PyDict_GetItemWithError(dict, interned(name)); mark && mark != Py_False)
-        return {control, nullptr};
+        if (control != Control::forbidden || !is_torchs(function)) return {control, nullptr};
   Controlled found = named(function);
   if (found.control == Control::substituted && !found.by) {
     found.by =
