@@ -1,14 +1,51 @@
-"""python -m torchbolt script.py args, or -m module args: runs a program in which torch.compile means torchbolt."""
+"""python -m torchbolt script.py args (or -m module, -c program, - for stdin): runs a program as Python itself would, in
+which torch.compile means torchbolt."""
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import sys
+import types
+import zipfile
 
 import torchbolt
 
-USAGE = "usage: python -m torchbolt [-m MODULE | SCRIPT] [ARGUMENT ...]"
+USAGE = "usage: python -m torchbolt [-m MODULE | -c PROGRAM | - | SCRIPT] [ARGUMENT ...]"
+
+
+def _without_our_frames(show):
+    """`show`, an excepthook, given tracebacks that begin with the program."""
+
+    def hook(kind, error, traceback):
+        while traceback and traceback.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+            traceback = traceback.tb_next
+        show(kind, error.with_traceback(traceback), traceback)
+
+    return hook
+
+
+def _run_source(source, name: str, file: str | None = None) -> None:
+    """Runs what stands in `source` as the main module, which is there until the process ends."""
+    main = types.ModuleType("__main__")
+    if file is not None:
+        main.__file__ = file
+    sys.modules["__main__"] = main
+    exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
+
+
+def _run_path(path: str) -> None:
+    if not os.path.exists(path):
+        sys.exit(f"python -m torchbolt: no file {path!r}")
+    whole = os.path.abspath(path)
+    if os.path.isdir(path) or path.endswith(".pyc") or zipfile.is_zipfile(path):
+        runpy.run_path(path, run_name="__main__")
+        return
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    with io.open_code(whole) as file:
+        source = file.read()
+    _run_source(source, whole, whole)
 
 
 def main() -> None:
@@ -16,18 +53,23 @@ def main() -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         sys.exit(0 if arguments else 2)
+    if arguments[0] in ("-m", "-c") and len(arguments) < 2:
+        sys.exit(USAGE)
     torchbolt.install()
+    sys.excepthook = _without_our_frames(sys.excepthook)
+    sys.argv = arguments
     if arguments[0] == "-m":
-        if len(arguments) < 2:
-            sys.exit(USAGE)
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return
-    sys.argv = arguments
-    if not os.path.exists(arguments[0]):
-        sys.exit(f"python -m torchbolt: no file {arguments[0]!r}")
-    sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))  # as Python itself would
-    runpy.run_path(arguments[0], run_name="__main__")
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        sys.path[0] = ""
+        _run_source(arguments[1], "<string>")
+    elif arguments[0] == "-":
+        sys.path[0] = ""
+        _run_source(sys.stdin.buffer.read(), "<stdin>")
+    else:
+        _run_path(arguments[0])
 
 
 main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -495,6 +496,9 @@ def run(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
 
 
+# For runs in other folders.
+ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(p or ".") for p in sys.path)}
+
 INSTALLED = """
 import sys, torch, torchbolt
 torchbolt.install()
@@ -532,5 +536,15 @@ def test_python_dash_m(tmp_path):
     )
     done = run("-m", "torchbolt", str(script), "--steps", "3")
     assert done.stdout.splitlines() == ["[3.0, 3.0] ['--steps', '3']", "False"], done.stderr
+    for way, given in ((["-c", "import sys; print(sys.argv, __name__)", "a"], None), (["-", "a"], "stdin")):
+        program = "import sys; print(sys.argv, __name__)" if given else None
+        done = subprocess.run([sys.executable, "-m", "torchbolt", *way], input=program, capture_output=True, text=True)
+        assert done.stdout == f"{[way[0], 'a']} __main__\n", done.stderr
+    script.write_text("print(__file__, __import__('sys').argv)\nraise ValueError(1)\n")
+    ours, plain = (
+        subprocess.run([sys.executable, *how, "train.py", "a"], capture_output=True, text=True, cwd=tmp_path, env=ENV)
+        for how in (["-m", "torchbolt"], [])
+    )
+    assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, plain.returncode)
     assert "no file 'absent.py'" in run("-m", "torchbolt", "absent.py").stderr
     assert run("-m", "torchbolt").returncode == 2
