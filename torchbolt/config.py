@@ -58,6 +58,9 @@ _TABLE: dict[str, _Setting] = {
     "force_disable_caches": _Setting(False, "the disk cache is neither read nor written"),
     "dynamic_shapes": _Setting(True, "False: sizes never become symbols, as with dynamic=False", True),
     "assume_static_by_default": _Setting(True, "False: sizes are symbols from the start, as with dynamic=True", True),
+    "allow_ignore_mark_dynamic": _Setting(
+        False, "a size marked with mark_dynamic may become a number, as with maybe_mark_dynamic", True
+    ),
     "automatic_dynamic_shapes": _Setting(
         True, "a size that changed becomes a symbol", True, env=("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES",)
     ),
@@ -91,6 +94,54 @@ _TABLE: dict[str, _Setting] = {
     "optimize_ddp": _Setting(True, "accepted; has no effect: training runs through torch's own autograd"),
     "compiled_autograd": _Setting(False, "accepted; has no effect: training runs through torch's own autograd"),
 }
+
+
+# More without effect, by the reason.
+_NO_EFFECT: dict[str, dict[str, object]] = {
+    _ALWAYS: {
+        "force_parameter_static_shapes": True,
+        "force_nn_module_property_static_shapes": True,
+        "enable_trace_contextlib": True,
+        "allow_rnn": True,
+        "nested_graph_breaks": True,
+        "dead_code_elimination": None,
+        "prepare_freezing": True,
+    },
+    "accepted; has no effect: hooks of modules are recorded as they are": {"skip_nnmodule_hook_guards": True},
+    "accepted; has no effect: what is no operator of torch is Python code, run as it is": {
+        "trace_numpy": True,
+        "numpy_default_float": "float64",
+        "use_numpy_random_stream": False,
+        "traceable_tensor_subclasses": set(),
+        "raise_on_ctx_manager_usage": True,
+    },
+    "accepted; has no effect: assert is run as it is written": {
+        "rewrite_assert_with_torch_assert": True,
+        "do_not_emit_runtime_asserts": False,
+        "prefer_deferred_runtime_asserts_over_guards": False,
+    },
+    "accepted; has no effect: stats(), explain() and TORCHBOLT_LOGS tell of what is compiled": {
+        "cprofile": False,
+        "report_guard_failures": True,
+        "replay_record_enabled": False,
+        "repro_after": None,
+        "repro_level": 2,
+        "debug_dir_root": None,
+        "base_dir": None,
+        "issue_3_13_0_warning": True,
+    },
+    "accepted; has no effect: the disk cache is of machine code; recordings are made anew in each process": {
+        "caching_precompile": False,
+        "automatic_dynamic_local_pgo": True,
+    },
+    "accepted; has no effect: every name that is read has its guard": {
+        "assume_dunder_attributes_remain_unchanged": True
+    },
+    "accepted; has no effect: equal kernels are compiled once anyway": {"track_nodes_for_deduplication": False},
+    "accepted; has no effect: the first call is recorded": {"minimum_call_count": 1},
+}
+for _reason, _rows in _NO_EFFECT.items():
+    _TABLE.update({_name: _Setting(_default, _reason) for _name, _default in _rows.items()})
 
 
 def _from_environment(setting: _Setting):

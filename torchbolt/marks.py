@@ -6,6 +6,7 @@ marked for torchbolt and the other way round, without that module being imported
 
 from __future__ import annotations
 
+import inspect
 from typing import NamedTuple
 
 import torch
@@ -17,11 +18,20 @@ class _Range(NamedTuple):
     max: int | None
 
 
-def mark_dynamic(tensor: torch.Tensor, index, *, min: int | None = None, max: int | None = None) -> None:
+def mark_dynamic(
+    tensor: torch.Tensor,
+    index,
+    *,
+    hint_override: int | None = None,
+    min: int | None = None,
+    max: int | None = None,
+    specialize_on: list | None = None,
+) -> None:
     """Size `index` (an int, or several) differs between calls, from the first recording on.
 
     A function that only works for one size raises ConstraintViolationError when it is compiled; maybe_mark_dynamic
     lets it have that size. min, max: calls outside are compiled apart. Sizes 0 and 1 are always compiled apart.
+    hint_override, specialize_on: accepted. No size is guessed, and one program serves all sizes.
     """
     for dim in _dims(tensor, index):
         _add(tensor, "_dynamo_dynamic_indices", dim)
@@ -38,7 +48,12 @@ def maybe_mark_dynamic(tensor: torch.Tensor, index) -> None:
 
 
 def mark_static(tensor: torch.Tensor, index=None) -> None:
-    """Size `index` (an int, several, or all) is compiled as a number even where it changed before."""
+    """Size `index` (an int, several, or all) is compiled as a number even where it changed before.
+
+    Of a module, or a class of them: accepted. Their numbers are constants until they change.
+    """
+    if isinstance(tensor, torch.nn.Module) or inspect.isclass(tensor):
+        return
     for dim in range(tensor.dim()) if index is None else _dims(tensor, index):
         _add(tensor, "_dynamo_static_indices", dim)
 

@@ -70,6 +70,11 @@ class _SeenModule:
         self._torchbolt_original.__class__ = cls
         object.__dict__["__class__"].__set__(self, _subclass(cls, self._torchbolt_view))
 
+    @property
+    def _orig_mod(self):
+        """Torch's name for the original. A property: among the parts it would put its name before theirs."""
+        return getattr(self._torchbolt_original, "_orig_mod", self._torchbolt_original)
+
     def __init_subclass__(cls):  # the user's own, which may keep a register of classes, is not for this one
         pass
 

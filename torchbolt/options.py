@@ -59,6 +59,65 @@ OPTIONS: dict[str, _Option] = {
     "triton.unique_kernel_names": _Option(bool, True, _GPU),
 }
 
+# More of them, by the reason.
+_NO_EFFECT: dict[str, dict[str, object]] = {
+    _NO_TUNING: {
+        "max_autotune_gemm_backends": "ATEN,TRITON,CPP",
+        "max_autotune_conv_backends": "ATEN,TRITON",
+        "benchmark_kernel": False,
+        "cpp.simdlen": None,
+    },
+    _GPU: {
+        "triton.max_tiles": None,
+        "triton.autotune_pointwise": True,
+        "triton.persistent_reductions": True,
+        "triton.cudagraph_skip_dynamic_graphs": False,
+        "triton.cudagraph_support_input_mutation": True,
+        "triton.multi_kernel": 0,
+        "triton.prefer_nd_tiling": False,
+        "graph_partition": True,
+        "combo_kernels": False,
+    },
+    _ALWAYS: {
+        "dce": True,
+        "inplace_buffers": True,
+        "allow_buffer_reuse": True,
+        "memory_planning": True,
+        "joint_graph_constant_folding": True,
+        "reorder_for_locality": True,
+    },
+    "accepted: what is fused, and how loops run, follows from the operators alone": {
+        "max_fusion_size": 64,
+        "split_reductions": True,
+        "unroll_reductions_threshold": 8,
+        "permute_fusion": False,
+        "group_fusion": False,
+        "aggressive_fusion": False,
+        "epilogue_fusion_first": False,
+        "b2b_gemm_pass": False,
+        "use_mixed_mm": True,
+        "conv_1x1_as_mm": False,
+        "emulate_precision_casts": False,
+    },
+    "accepted: guards tell of sizes and strides before a kernel runs, and nothing asserts them again": {
+        "size_asserts": True,
+        "nan_asserts": False,
+        "assume_aligned_inputs": False,
+    },
+    "accepted: the threads are the process's: TORCHBOLT_THREADS, torch.set_num_threads": {
+        "cpp.threads": -1,
+        "worker_start_method": "subprocess",
+    },
+    "accepted: the disk cache is local": {"fx_graph_remote_cache": None},
+    "accepted: TORCHBOLT_LOGS and trace.enabled show what is compiled": {
+        "debug": False,
+        "cpp.enable_kernel_profile": False,
+    },
+}
+for _reason, _rows in _NO_EFFECT.items():
+    for _name, _default in _rows.items():
+        OPTIONS[_name] = _Option(object if _default is None else type(_default), _default, _reason)
+
 MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {"triton.cudagraphs": True},

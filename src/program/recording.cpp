@@ -47,7 +47,7 @@ bool is_on_object(const guard::Source& source) {
 
 /// A dimension that mark_dynamic asked for and that became a number: an error that names what forced it.
 bool raise_given_up(const Entry& entry) {
-  if (!entry.region) return false;
+  if (!entry.region || Settings::get().allow_ignore_mark_dynamic) return false;
   const auto& region = *entry.region;
   for (const autograd::SizeSymbol& s : region.size_symbols)
     for (const auto& [slot, dims] : entry.marked) {

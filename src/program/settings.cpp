@@ -29,6 +29,7 @@ PyObject* configure(PyObject*, PyObject* args) {
       {"error_on_recompile", &s.error_on_recompile},
       {"fail_on_recompile_limit_hit", &s.fail_on_recompile_limit_hit},
       {"disable", &s.disable},
+      {"allow_ignore_mark_dynamic", &s.allow_ignore_mark_dynamic},
       {"dynamic_shapes", &s.dynamic_shapes},
       {"assume_static_by_default", &s.assume_static_by_default},
       {"automatic_dynamic_shapes", &s.automatic_dynamic_shapes},

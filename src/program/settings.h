@@ -15,7 +15,8 @@ struct Settings {
   /// Of a failure: 1 eager runs, 0 it raises, -1 a backend's raises, and eager runs after one of ours.
   std::atomic<int64_t> suppress_errors{-1};
   std::atomic<int64_t> dynamic_shapes{1}, assume_static_by_default{1}, automatic_dynamic_shapes{1};
-  std::atomic<int64_t> error_on_recompile{0}, fail_on_recompile_limit_hit{0}, disable{0};
+  std::atomic<int64_t> allow_ignore_mark_dynamic{0}, error_on_recompile{0}, fail_on_recompile_limit_hit{0},
+      disable{0};
   static Settings& get();
 };
 

@@ -97,7 +97,7 @@ def test_module_shares_state(net):
     x = torch.randn(2, 4)
     torch.testing.assert_close(compiled(x), net(x))
     compiled.calls = 5
-    assert net.calls == 5
+    assert net.calls == 5 and compiled._orig_mod is net and not hasattr(net, "_orig_mod")
     net.linear.weight.mul_(2)
     torch.testing.assert_close(compiled(x), net(x))
     compiled.load_state_dict({k: v * 0.5 for k, v in net.state_dict().items()})

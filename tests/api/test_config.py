@@ -195,6 +195,17 @@ def test_a_setting_without_effect_changes_nothing():
         sizes(torchbolt.compile(double, dynamic=False), 2)
 
 
+def test_a_mark_may_be_ignored():
+    x = torch.ones(4, 3)
+    torchbolt.mark_dynamic(x, 0, hint_override=9, specialize_on=[lambda n: n == 4])
+    compiled = torchbolt.compile(lambda x: x.view(2, 2, 3) * 2)
+    with config.patch(allow_ignore_mark_dynamic=True):
+        assert torch.equal(compiled(x), x.view(2, 2, 3) * 2)
+    torchbolt.reset()
+    with pytest.raises(torchbolt.exc.ConstraintViolationError):
+        compiled(x)
+
+
 def test_torchs_names_of_the_exceptions():
     assert exc.Unsupported is torchbolt.GraphBreak and issubclass(exc.RecompileError, exc.TorchDynamoException)
     with pytest.raises(exc.Unsupported):

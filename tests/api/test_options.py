@@ -42,6 +42,12 @@ def test_a_contradiction():
         torchbolt.compile(double, mode="max-autotune", options={"max_autotune": False})
 
 
+def test_options_of_torchs_without_effect():
+    given = {"size_asserts": False, "cpp.threads": 1, "cpp.simdlen": 8, "debug": True, "triton.max_tiles": None}
+    assert torchbolt.compile(double, options=given)(torch.ones(2)).tolist() == [2, 2]
+    assert all(torchbolt.describe_options()[name].startswith("accepted: ") for name in given)
+
+
 def test_wrong_names_and_types():
     with pytest.raises(ValueError, match="Did you mean 'epilogue_fusion'"):
         torchbolt.compile(double, options={"epilog_fusion": True})
