@@ -161,7 +161,8 @@ def test_one_program_for_all_numbers(fn, calls, compiled):
 
 def test_a_view_that_begins_at_a_number():
     def fn(x, n):
-        return x[n], x[n:], x[n : n + 2], x.narrow(0, n, 2)
+        begins = x[n], x[n:], x[n : n + 2], x.narrow(0, n, 2)
+        return *begins, x[:, n], x[..., n], x[None, n, None, n, None], x[1:, None, -n - 1], x[n, n]
 
     torchbolt.reset()
     fast = torchbolt.compile(fn, fullgraph=True)
@@ -171,6 +172,81 @@ def test_a_view_that_begins_at_a_number():
             assert got.data_ptr() == want.data_ptr() and got.stride() == want.stride()
             assert torch.equal(got, want)
     assert torchbolt.stats()["regions"] == 2
+
+
+def kept_from(cache, x, n):
+    cache[:, n : n + x.shape[1]] = x
+
+
+def kept_at(cache, x, n):
+    cache[:, n] = x[:, 0]
+    cache[n % 2, ..., n] = 1.0
+
+
+def kept_at_the_end(cache, x, n):
+    cache[:, -n - 1] += x[:, 0]
+
+
+def cleared_until(cache, x, n):
+    cache[:, :n] = 0
+
+
+def kept_beside_tensors(cache, x, n):
+    cache[x[:, 0, 0] > 0, n] = 2.0
+    cache[None, :, n, torch.tensor([2, 0])] = 3.0
+
+
+def kept_inside(cache, x, n):
+    mine = torch.zeros(2, 12, 8)
+    mine[:, n : n + 1] = x
+    cache += mine
+
+
+def kept_by_size(cache, x, n):
+    cache[:, : cache.shape[1] // 2] = 0.0
+    cache[0, cache.shape[1] // 2] = float(x.shape[2])
+
+
+WRITES = [kept_from, kept_at, kept_at_the_end, cleared_until, kept_beside_tensors, kept_inside]
+
+
+@pytest.mark.parametrize("fn", WRITES, ids=lambda f: f.__name__)
+def test_writes_at_a_number(fn):
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, fullgraph=True)
+    for n in (2, 3, 5, 4, 7, 6):
+        x, mine, theirs = torch.randn(2, 1, 8), torch.ones(2, 12, 8), torch.ones(2, 12, 8)
+        fast(mine, x, n), fn(theirs, x, n)
+        assert torch.equal(mine, theirs)
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_writes_at_a_size():
+    torchbolt.reset()
+    fast = torchbolt.compile(kept_by_size, fullgraph=True)
+    for n in (4, 6, 9, 12, 7):
+        x, mine, theirs = torch.randn(2, 1, 8), torch.ones(2, n, 8), torch.ones(2, n, 8)
+        fast(mine, x, n), kept_by_size(theirs, x, n)
+        assert torch.equal(mine, theirs)
+    assert torchbolt.stats()["regions"] == 2
+
+
+def test_a_number_past_the_end_is_the_users_error():
+    def fn(x, n):
+        x[n // 2, :, n] = 1.0
+        return x[:, n]
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn)
+    for n in (1, 2, 3, 9, -9, 2, 0):
+        words = []
+        for each in (fast, fn):
+            x = torch.zeros(4, 4, 4)
+            try:
+                words.append((each(x, n).tolist(), x.tolist()))
+            except IndexError as error:
+                words.append(str(error))
+        assert words[0] == words[1]
 
 
 def test_numbers_inside_a_transform():

@@ -57,30 +57,31 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   end_here(frame, std::string("a ") + type->tp_name + " from outside is read");
 }
 
+/// tensor[key], where key may hold numbers that differ between calls: what torch is to be given in their
+/// place. Null: an error is set, or the region has ended.
+bool Recording::lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* selected) {
+  at_line(frame);
+  note_slices(tensor.get(), key.get());
+  end_if_overridden(frame, tensor.get());
+  if (!on) return false;
+  *selected = select_followed(frame, tensor, key);
+  key = PyRef::steal(world.lend(key.get()));
+  return on && key;
+}
+
 PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::get_item(frame, container, key);
-  PyRef lent;
-  PyObject* const own = key;
+  PyRef part = PyRef::share(container), index = PyRef::share(key);
+  bool selected = false;
   if (world.follows() && guard::is_tensor(container) && !world.late(container)) {
-    at_line(frame);
-    note_slices(container, key);
-    // The operator that x[i] is; torch's indexing would ask what i is.
-    if (PyLong_CheckExact(key) && world.followed(key) && guard::rank_of(*guard::tensor_impl(container)) > 0) {
-      lent = PyRef::steal(world.lend(key));
-      if (!lent) return nullptr;
-      mark(frame);
-      PyObject* value = PyObject_CallMethod(container, "select", "iO", 0, lent.get());
-      end_if_wanted(frame);
-      return value;
-    }
-    lent = PyRef::steal(world.lend(key));
-    if (!lent) return nullptr;
-    key = lent.get();
+    if (!lend_index(frame, part, index, &selected))
+      return on ? nullptr : Semantics::get_item(frame, container, key);
+    if (selected && index.get() == Py_Ellipsis) return end_if_wanted(frame), part.release();
   } else {
     world.use(key);
   }
   world.use_scalar(container);
-  if (!on) return Semantics::get_item(frame, container, own);
+  if (!on) return Semantics::get_item(frame, container, key);
   PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
   bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (python) {
@@ -94,33 +95,39 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
       world.about_to_write_item(container, key);  // a defaultdict inserts
     }
   } else if ((PyList_Check(container) || PyTuple_Check(container)) && PyLong_CheckExact(key)) {
-    Py_ssize_t index = PyLong_AsSsize_t(key);
-    if (PyObject* value = PyErr_Occurred() ? nullptr : world.sequence_item(container, index))
+    Py_ssize_t at = PyLong_AsSsize_t(key);
+    if (PyObject* value = PyErr_Occurred() ? nullptr : world.sequence_item(container, at))
       return Py_NewRef(value);
     PyErr_Clear();
   } else {
     touch(frame, container);
-    touch(frame, key, true);
+    touch(frame, index.get(), true);
   }
-  mark(frame);
-  PyObject* value = Semantics::get_item(frame, container, key);
-  if (on && value && guard::is_tensor(container) && hooks_.wants_end()) {
+  if (!selected) mark(frame);
+  PyObject* value = Semantics::get_item(frame, part.get(), index.get());
+  if (on && value && !selected && guard::is_tensor(container) && hooks_.wants_end()) {
     static PyObject* const getitem = PyObject_GetAttrString(import_module("_operator"), "getitem");
     world.pin(getitem);
-    if (late_operator(getitem, {container, key}, nullptr, value, frame)) return value;
+    if (late_operator(getitem, {container, index.get()}, nullptr, value, frame)) return value;
   }
   end_if_wanted(frame);
   return value;
 }
 
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
-  if (on) {
+  PyRef part = PyRef::share(container), index = PyRef::share(key);
+  bool selected = false;
+  const bool to_tensor = guard::is_tensor(container);
+  if (on && to_tensor) world.use(value);
+  if (on && to_tensor && world.follows() && !world.late(container)) {
+    if (!lend_index(frame, part, index, &selected))
+      return on ? -1 : Semantics::set_item(frame, container, key, value);
+  } else if (on) {
     world.use(key), world.use_scalar(container);
-    if (guard::is_tensor(container)) world.use(value);
   }
   if (on) {
     note_special(container, names_of.setitem_);
-    touch(frame, key, true);
+    touch(frame, index.get(), true);
     if (PyDict_Check(container) && world.find(container) && !World::is_plain_key(key))
       end_here(frame, "a dictionary from outside is written by a key that is an object");
     if (on && PyDict_Check(container))
@@ -129,9 +136,10 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
       world.about_to_write(container);
     else if (on)
       touch(frame, container);
-    if (on) mark(frame);
+    if (on && !selected) mark(frame);
   }
-  int status = Semantics::set_item(frame, container, key, value);
+  int status = on ? Semantics::set_item(frame, part.get(), index.get(), value)
+                  : Semantics::set_item(frame, container, key, value);
   end_if_wanted(frame, PyIter_Check(value));
   return status;
 }

@@ -219,6 +219,8 @@ class Recording final : public interp::Semantics {
                       size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);
   void sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result);
   void note_slices(PyObject* tensor, PyObject* key);
+  bool select_followed(Frame& frame, PyRef& tensor, PyRef& key);
+  bool lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* selected);
   PyObject* tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name);
   PyObject* module_get(Frame& frame, PyObject* module, PyObject* name);
   PyObject* class_get(Frame& frame, PyObject* cls, PyObject* name);

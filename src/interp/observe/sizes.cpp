@@ -19,38 +19,81 @@ int dims_of(PyObject* part) {
   return mask ? guard::rank_of(*guard::tensor_impl(part)) : 1;
 }
 
+/// One part of an index, and the dimension that it is about; -1: that is not known.
+struct Part {
+  PyObject* index;
+  int dim;
+};
+
+std::vector<Part> parts_of(PyObject* key, int rank) {
+  std::vector<Part> parts;
+  const bool many = PyTuple_Check(key);
+  for (Py_ssize_t i = 0; i < (many ? PyTuple_GET_SIZE(key) : 1); ++i)
+    parts.push_back({many ? PyTuple_GET_ITEM(key, i) : key, -1});
+  int left = rank;  // dimensions that no part is about: the ellipsis stands for them
+  for (const Part& part : parts) {
+    const int dims = dims_of(part.index);
+    if (dims < 0) return parts;
+    left -= dims;
+  }
+  if (left < 0) return parts;
+  int at = 0;
+  for (Part& part : parts) {
+    part.dim = at;
+    at += part.index == Py_Ellipsis ? left : dims_of(part.index);
+  }
+  return parts;
+}
+
 }  // namespace
 
 /// x[:8] of a tensor that is no longer than 8 is the tensor itself, and no operator tells.
 void Recording::note_slices(PyObject* tensor, PyObject* key) {
-  const bool many = PyTuple_Check(key);
-  const Py_ssize_t parts = many ? PyTuple_GET_SIZE(key) : 1;
-  auto part_at = [&](Py_ssize_t i) { return many ? PyTuple_GET_ITEM(key, i) : key; };
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   const int rank = guard::rank_of(impl);
-  int left = rank;  // dimensions that no part is about: the ellipsis stands for them
-  bool understood = true;
-  for (Py_ssize_t i = 0; i < parts; ++i) {
-    const int dims = dims_of(part_at(i));
-    understood = understood && dims >= 0;
-    left -= dims;
-  }
-  int at = 0;
-  for (Py_ssize_t i = 0; i < parts; ++i) {
-    PyObject* part = part_at(i);
-    const int dim = at;
-    at += part == Py_Ellipsis ? left : dims_of(part);
-    if (!PySlice_Check(part)) continue;
-    PyObject* stop = reinterpret_cast<PySliceObject*>(part)->stop;
+  for (const Part& part : parts_of(key, rank)) {
+    if (!PySlice_Check(part.index)) continue;
+    PyObject* stop = reinterpret_cast<PySliceObject*>(part.index)->stop;
     if (!PyLong_CheckExact(stop) || world.followed(stop)) continue;
     int overflow = 0;
     const int64_t end = PyLong_AsLongLongAndOverflow(stop, &overflow);  // beyond that: -1
     for (int d = 0; end >= 0 && d < rank; ++d) {
-      if (understood && left >= 0 && d != dim) continue;
+      if (part.dim >= 0 && d != part.dim) continue;
       if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
         world.notes->answered(size, Relation::le, end, guard::size_of(impl, d) <= end);
     }
   }
+}
+
+/// torch's indexing asks what an int in x[:, i] is. The operator does not that it stands for: those are
+/// called on `tensor`, in the order in which indexing calls them, and `key` keeps the other parts. Those only
+/// cut other dimensions, so they may come later.
+bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
+  const std::vector<Part> parts = parts_of(key.get(), guard::rank_of(*guard::tensor_impl(tensor.get())));
+  auto selects = [&](const Part& part) { return part.dim >= 0 && PyLong_CheckExact(part.index); };
+  auto follows = [&](const Part& part) { return selects(part) && world.followed(part.index); };
+  if (std::none_of(parts.begin(), parts.end(), follows)) return false;
+  const auto last = std::find_if(parts.rbegin(), parts.rend(), selects).base();
+  mark(frame);
+  PyRef view = PyRef::share(tensor.get()), rest = PyRef::steal(PyList_New(0));
+  int moved = 0;  // by how much the dimensions to come have moved
+  for (auto part = parts.begin(); part != parts.end(); ++part) {
+    PyObject* keep = part->index;
+    if (selects(*part)) {
+      PyRef lent = PyRef::steal(world.lend(part->index));
+      if (lent)
+        view = PyRef::steal(PyObject_CallMethod(view.get(), "select", "iO", part->dim + moved--, lent.get()));
+      if (!lent || !view) return PyErr_Clear(), world.use(key.get()), false;  // indexing words the error
+      continue;
+    }
+    PyRef all =
+        PyRef::steal(keep == Py_None && part < last ? PySlice_New(nullptr, nullptr, nullptr) : nullptr);
+    if (all) view = PyRef::steal(PyObject_CallMethod(view.get(), "unsqueeze", "i", part->dim + moved++));
+    if (!view || PyList_Append(rest.get(), all ? all.get() : keep) < 0) return PyErr_Clear(), false;
+  }
+  key = PyRef::steal(PyList_GET_SIZE(rest.get()) ? PyList_AsTuple(rest.get()) : Py_NewRef(Py_Ellipsis));
+  tensor = std::move(view);
+  return true;
 }
 
 namespace {
