@@ -176,8 +176,20 @@ void Sizes::settle() {
   if (again) throw SizeDemand(Sym(0));
 }
 
+/// Of 12*(s0//4) == 4*s1*(s0//4): 12 == 4*s1.
+void Sizes::cancel(Sym& a, Sym& b) const {
+  if (a.is_const() || b.is_const()) return;
+  const std::vector<SymTerm> terms = sum_terms(a, nullptr);
+  const SymNode& first = *terms[0].term.node();
+  for (Sym factor : first.op == SymOp::Mul ? first.args : Syms{terms[0].term}) {
+    const Sym x = floordiv(a, factor), y = floordiv(b, factor);
+    if (hint(factor) != 0 && x * factor == a && y * factor == b) a = x, b = y;
+  }
+}
+
 /// Solves `a == b` where that makes a symbol go; elsewhere it is for the guards alone.
 bool Sizes::equate(Sym a, Sym b, const std::string& where) {
+  cancel(a, b);
   int64_t constant = 0;
   const std::vector<SymTerm> terms = sum_terms(a - b, &constant);
   if (terms.size() == 1 && terms[0].term.node()->op == SymOp::Symbol)

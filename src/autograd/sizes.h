@@ -107,6 +107,7 @@ class Sizes {
   bool computes_with_made_sizes(const record::Tape& tape, const std::vector<SizeValue>& computed) const;
   const SizeSymbol* find(Sym symbol) const;
   bool holds_early(Sym s) const;
+  void cancel(Sym& a, Sym& b) const;
   bool equate(Sym a, Sym b, const std::string& where);
   bool divide(Sym a, Sym b, const std::string& where);
   bool replace(Sym symbol, Sym with, const std::string& where);

@@ -302,8 +302,40 @@ std::optional<Sym> recombine(const SymTerm& low, const SymTerm& high) {
 
 Sym from_poly(Poly p);
 
+// k*(x%m) - k*x = -k*m*(x//m), k being a number or a product, and the terms of x standing anywhere in the
+// sum, beside multiples of k*m: s + (-s)%m is a multiple of m, and so is s - s%m.
+std::optional<Sym> round(const Poly& p, size_t at) {
+  const Syms factors = factors_of(p.terms[at].term);
+  for (size_t f = 0; f < factors.size(); ++f) {
+    const SymNode& n = *factors[f].node();
+    if (n.op != SymOp::Mod || !n.args[1].is_const()) continue;
+    Sym k = p.terms[at].coef;
+    for (size_t i = 0; i < factors.size(); ++i)
+      if (i != f) k *= factors[i];
+    const Poly x = to_poly(n.args[0] * k);
+    const int64_t step = wrap_mul(p.terms[at].coef, n.args[1].value());
+    Poly rest;
+    rest.constant = wrap_add(p.constant, x.constant);
+    size_t met = 0;  // terms of x
+    for (size_t i = 0; i < p.terms.size(); ++i) {
+      if (i == at) continue;
+      SymTerm t = p.terms[i];
+      for (const SymTerm& u : x.terms) {
+        if (u.term != t.term || wrap_add(u.coef, t.coef) % step != 0) continue;
+        t.coef = wrap_add(u.coef, t.coef);
+        ++met;
+      }
+      if (t.coef != 0) rest.terms.push_back(t);
+    }
+    if (met != x.terms.size()) continue;
+    return from_poly(std::move(rest)) - k * n.args[1] * floordiv(n.args[0], n.args[1]);
+  }
+  return std::nullopt;
+}
+
 std::optional<Sym> recombine_any(const Poly& p) {
   for (size_t i = 0; i < p.terms.size(); ++i) {
+    if (std::optional<Sym> rounded = round(p, i)) return rounded;
     if (p.terms[i].term.node()->op != SymOp::Mod) continue;
     for (size_t j = 0; j < p.terms.size(); ++j) {
       if (i == j) continue;
@@ -441,7 +473,27 @@ Sym floordiv_rest(Sym r, int64_t c) {
     return mod(floordiv(n.args[0], c), n.args[1].value() / c);
   // (g*q + k) // (g*c) = q // c for 0 <= k < g
   if (std::optional<Peeled> p = peel(r, c)) return floordiv(p->whole, c / p->step);
+  // Of a negative number rounding down is rounding up: one form for (x + c - 1)//c and -(-x//c).
+  const Poly terms = to_poly(r);
+  if (std::all_of(terms.terms.begin(), terms.terms.end(), [](const SymTerm& t) { return t.coef < 0; }))
+    return floordiv(Sym(c - 1) - r, c) * Sym(-1);
   return intern(SymOp::FloorDiv, {r, c});
+}
+
+/// k*(x%m) is k*x under a modulus that divides k*m.
+Sym without_moduli(Sym r, int64_t c) {
+  Poly p = to_poly(r), plain;
+  Sym opened = 0;
+  for (const SymTerm& t : p.terms) {
+    const SymNode& n = *t.term.node();
+    if (n.op == SymOp::Mod && n.args[1].is_const() && wrap_mul(t.coef, n.args[1].value()) % c == 0)
+      opened += n.args[0] * Sym(t.coef);
+    else
+      plain.terms.push_back(t);
+  }
+  if (plain.terms.size() == p.terms.size()) return r;
+  plain.constant = p.constant;
+  return from_poly(std::move(plain)) + opened;
 }
 
 Sym mod_rest(Sym r, int64_t c) {
@@ -451,6 +503,7 @@ Sym mod_rest(Sym r, int64_t c) {
   if (n.op == SymOp::Mod && n.args[1].is_const() && n.args[1].value() % c == 0) return mod(n.args[0], c);
   // (g*q + k) % (g*c) = g*(q % c) + k for 0 <= k < g
   if (std::optional<Peeled> p = peel(r, c)) return mod(p->whole, c / p->step) * Sym(p->step) + p->part;
+  if (Sym inner = without_moduli(r, c); inner != r) return mod(inner, c);
   return intern(SymOp::Mod, {r, c});
 }
 

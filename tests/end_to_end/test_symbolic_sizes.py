@@ -188,6 +188,19 @@ def made_of_sizes(x):
     return torch.eye(x.shape[1]) @ x, torch.block_diag(x[0], x[1]), torch.outer(x[0, :, 0], x[1, :, 0])
 
 
+def rounded_up(x):
+    b, s, c = x.shape
+    windows = F.pad(x, (0, 0, 0, -s % 4)).view(b, (s + 3) // 4, 4, c).softmax(2)
+    whole = windows.flatten(1, 2)[:, :s] + x
+    more = (s + 3) // 4 * 4 - s
+    return windows, whole, F.pad(x, (0, 0, 0, (4 - s % 4) % 4)).reshape(-1, 4), F.pad(x, (0, 0, 0, more)).view(-1, 4, c)
+
+
+def rounded_down(x):
+    s = x.shape[1]
+    return x[:, : s - s % 4].reshape(-1, 4, 16).sum(1), x[:, s % 2 :].reshape(-1, s // 2 * 2, 16)
+
+
 def recurrent(x):
     return LSTM(x)[0], ATTENTION(x, x, x)[0]
 
@@ -202,6 +215,8 @@ ONE_PROGRAM = [
     transformed,
     made_of_sizes,
     recurrent,
+    rounded_up,
+    rounded_down,
     pointwise,
     linear,
     norm,

@@ -68,6 +68,17 @@ TEST(Sym, ReshapeAndBack) {
   EXPECT_EQ(floordiv(j, 12) * Sym(12) + mod(floordiv(j, 4), 3) * Sym(4) + mod(j, 4), j);
 }
 
+TEST(Sym, RoundedToAMultiple) {
+  const Sym s = s0(), up = floordiv(s + Sym(3), 4) * Sym(4), down = floordiv(s, 4) * Sym(4);
+  EXPECT_EQ(s + mod(Sym(0) - s, 4), up);
+  EXPECT_EQ(s + mod(Sym(4) - mod(s, 4), 4), up);
+  EXPECT_EQ(Sym(0) - floordiv(Sym(0) - s, 4) * Sym(4), up);
+  EXPECT_EQ(s - mod(s, 4), down);
+  EXPECT_EQ(s * s1() + s1() * mod(Sym(0) - s, 4), up * s1());
+  EXPECT_EQ(mod(s * Sym(3) + mod(s * Sym(-3), 4), 4), Sym(0));
+  EXPECT_EQ(floordiv(Sym(7) - d(0, 8), 4), Sym(1) - floordiv(d(0, 8), 4));
+}
+
 TEST(Sym, Bounds) {
   EXPECT_EQ(upper_bound(d(0, 8)), 8);
   EXPECT_EQ(upper_bound(d(0, 8) * Sym(4) + d(1, 4)), 32);
@@ -192,6 +203,23 @@ TEST(Sym, RandomExpressionsKeepTheirValue) {
     ASSERT_EQ(random.evaluate_again(back), e.value) << "seed " << seed << ": " << e.sym.str();
     ASSERT_EQ(substitute(e.sym, [&](Sym s) { return Sym(random.evaluate_again(s)); }), Sym(e.value))
         << "seed " << seed;
+  }
+}
+
+TEST(Sym, RandomExpressionsRoundedAreMultiples) {
+  for (unsigned seed = 0; seed < 4000; ++seed) {
+    RandomExpressions random(seed);
+    const Both e = random.make(2);
+    const int64_t m = 2 + random.pick(8), rest = ((e.value % m) + m) % m;
+    const Sym down = e.sym - mod(e.sym, m), up = e.sym + mod(Sym(0) - e.sym, m);
+    ASSERT_EQ(random.evaluate_again(down), e.value - rest) << "seed " << seed << ": " << down.str();
+    ASSERT_EQ(random.evaluate_again(up), e.value + (m - rest) % m) << "seed " << seed << ": " << up.str();
+    for (Sym each : {down, up}) {
+      ASSERT_EQ(mod(each, m), Sym(0)) << "seed " << seed << ": " << each.str() << " of " << e.sym.str();
+      if (e.sym.str().find('%') != std::string::npos) continue;  // a sum of moduli may stay one
+      ASSERT_EQ(floordiv(each, m) * Sym(m), each)
+          << "seed " << seed << ": " << each.str() << " of " << e.sym.str();
+    }
   }
 }
 
