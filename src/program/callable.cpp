@@ -222,6 +222,23 @@ std::shared_ptr<Entry> find_entry(Site& site, const Given& given, guard::Found& 
   return nullptr;
 }
 
+/// The entry of `site` that fits once what the background has compiled is taken over: which sizes an entry
+/// leaves open is known only then. One without a region: it is still being compiled, and fits or may come to.
+/// Null with an exception: a compilation failed, in strict mode.
+std::shared_ptr<Entry> find_settled(Compiled* self, Site& site, const Given& given, guard::Found& found) {
+  auto fits = find_entry(site, given, found);
+  if (fits && (fits->region || !fits->pending)) return fits;
+  for (const auto& each : std::vector(site.entries))
+    if (!settle(self, site, each)) return nullptr;
+  if (!fits) fits = find_entry(site, given, found);
+  if (fits) return fits;
+  auto may_fit = [&](const auto& each) {
+    return each->pending && each->pending->leaves_open && has_form_of(given, *each);
+  };
+  const auto open = std::find_if(site.entries.begin(), site.entries.end(), may_fit);
+  return open == site.entries.end() ? nullptr : *open;
+}
+
 /// `signalled`: an exception that a signal's handler raised is set, and the run meets it first.
 PyObject* run_plainly(interp::Frame* innermost, bool signalled = false) {
   static interp::PlainSemantics plain;
@@ -335,11 +352,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
     const std::vector<PyObject*> roots = observe::roots_of(*innermost);
     const Given given{roots.data(), roots.size()};
     Finding finding(self);
-    if (auto entry = find_entry(site, given, finding.found)) {
-      if (!settle(self, site, entry)) {
-        interp::close_run(*innermost);
-        return nullptr;
-      }
+    if (auto entry = find_settled(self, site, given, finding.found)) {
       if (!entry->region) return run_plainly(innermost);  // still being compiled
       try {
         at = run_entry(*entry, finding.found);
@@ -353,6 +366,9 @@ PyObject* go_on(Compiled* self, Outcome at) {
         interp::discard_run(innermost);
       finding.let_go();
       if (at.frames) at = step(at.frames, 1);
+    } else if (PyErr_Occurred()) {
+      interp::close_run(*innermost);
+      return nullptr;
     } else if (site.plain_instructions) {
       at = step_at(site, innermost);
     } else if (stance_forbids(self, site, given)) {
@@ -413,8 +429,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
   Outcome at;
   if (!site.entries.empty()) {
     Finding finding(self);
-    if (auto entry = find_entry(site, given, finding.found)) {
-      if (!settle(self, site, entry)) return nullptr;
+    if (auto entry = find_settled(self, site, given, finding.found)) {
       if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
       try {
         at = run_entry(*entry, finding.found);
@@ -423,6 +438,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
         note_eager_call(self, why.why);
         return call_target(self, args, nargs, kwnames);
       }
+    } else if (PyErr_Occurred()) {
+      return nullptr;
     }
   }
   if (fits && !at.frames) return at.result;

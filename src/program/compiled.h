@@ -54,6 +54,8 @@ int64_t next_serial();
 
 /// What a background compilation came to, left here by its thread, which needs no GIL.
 struct Pending {
+  explicit Pending(bool open) : leaves_open(open) {}
+  const bool leaves_open;  ///< the region may fit other sizes and numbers, too
   std::mutex mutex;
   bool done = false;
   std::shared_ptr<Region> region;

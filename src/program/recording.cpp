@@ -481,7 +481,9 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     return true;
   }
   if (self->options->background) {
-    auto pending = entry->pending = std::make_shared<Pending>();
+    const bool open = !recorded.number_symbols.empty() ||
+                      std::any_of(recorded.dynamic.begin(), recorded.dynamic.end(), std::identity());
+    auto pending = entry->pending = std::make_shared<Pending>(open);
     run_in_background([pending, recorded = std::make_shared<Recorded>(std::move(recorded))] {
       std::shared_ptr<Region> region;
       std::string failure;

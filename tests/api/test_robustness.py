@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 
 import pytest
@@ -159,6 +160,25 @@ def test_background_compilation():
     torchbolt.wait()
     torch.testing.assert_close(compiled(x), f(x))
     assert torchbolt.stats()["regions"] == 1
+
+
+@pytest.mark.parametrize("dynamic, regions", [(None, 2), (True, 1), (False, 4)])
+@pytest.mark.parametrize("waits", [True, False])
+def test_background_compilation_for_all_sizes(dynamic, regions, waits):
+    def f(x, a):
+        return torch.tanh(x) * a + 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(f, background=True, dynamic=dynamic)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in [5, 6, 7, 8] * 2:
+            x = torch.randn(n)
+            torch.testing.assert_close(compiled(x, n), f(x, n))
+            if waits:
+                torchbolt.wait()
+    assert torchbolt.stats()["regions"] == regions
+    assert torchbolt.stats()["eager_fallbacks"] == 0
 
 
 # An instruction set that does not exist makes the compiler throw.
