@@ -191,6 +191,10 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   return true;
 }
 
+namespace {
+std::string because_of(const std::string& where) { return where.empty() ? "" : "; because of " + where; }
+}  // namespace
+
 std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   ThreadState thread = ThreadState::now();
   if (!(thread == thread_)) return thread_.explain(thread);
@@ -312,7 +316,7 @@ bool Program::check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>&
   const NumberFact* broken = numbers_.broken(numbers);
   if (broken && why)
     *why = text_of(broken->step) + " == " + short_repr(broken->value.get()) + " (now " +
-           short_repr(numbers[static_cast<size_t>(broken->step)].get()) + "); because of " + broken->where;
+           short_repr(numbers[static_cast<size_t>(broken->step)].get()) + ")" + because_of(broken->where);
   return !broken;
 }
 
@@ -325,7 +329,7 @@ bool Program::check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyR
       auto text = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : "nothing"; };
       *why = bolt::str(f) + " (now " + text(a) + " and " + text(b) + ")";
       for (const SizeSource& s : sizes_) *why += ", " + s.symbol.str() + " being " + text_of(s);
-      *why += "; because of " + f.where;
+      *why += because_of(f.where);
     }
     return false;
   }

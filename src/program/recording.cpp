@@ -57,8 +57,8 @@ bool raise_given_up(const Entry& entry) {
         if (f.relation != Relation::eq || f.a != s.symbol || !f.b.is_const()) continue;
         set_exception("ConstraintViolationError",
                       "torchbolt: size " + std::to_string(s.dim) + " of " + entry.guards->place_of(slot) +
-                          " was marked with mark_dynamic, but the program only holds for " + f.b.str() +
-                          ". What forced it: " + f.where +
+                          " was marked with mark_dynamic, but the program only holds for " + f.b.str() + "." +
+                          (f.where.empty() ? "" : " What forced it: " + f.where) +
                           "\nRemove the mark, use maybe_mark_dynamic, or change that line.");
         return true;
       }

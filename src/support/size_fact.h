@@ -36,11 +36,12 @@ struct SizeFact {
   bool operator==(const SizeFact& o) const { return a == o.a && b == o.b && relation == o.relation; }
 };
 
-/// The facts of a recording in progress, and the user's line that it is at.
+/// The facts of a recording in progress.
 struct SizeNotes {
   std::vector<SizeFact> facts;
-  std::string where;
-  void add(Sym a, Relation relation, Sym b) { facts.push_back({a, relation, b, where}); }
+  std::string (*line)() = nullptr;  ///< gives the user's line that is running
+  std::string where() const { return line ? line() : std::string(); }
+  void add(Sym a, Relation relation, Sym b) { facts.push_back({a, relation, b, where()}); }
   /// `a relation b` was asked and the answer was this.
   void answered(Sym a, Relation relation, Sym b, bool yes) {
     const bool turn = relation == Relation::lt || relation == Relation::le;

@@ -6,7 +6,9 @@ A row is a function and the calls it is given; `compiled` is how many recordings
 
 from __future__ import annotations
 
+import functools
 import random
+import re
 
 import pytest
 import torch
@@ -503,6 +505,34 @@ def test_a_mark_that_cannot_be_kept_names_the_line():
     y = torch.randn(4, 8)
     torchbolt.maybe_mark_dynamic(y, 0)
     torch.testing.assert_close(torchbolt.compile(loop)(y), loop(y))
+
+
+@functools.lru_cache
+def remembered(n):
+    return n * 2
+
+
+READERS = {
+    "dict": lambda x: x * {4: 1.0}[x.shape[0]],
+    "set": lambda x: x * (x.shape[0] in {4, 5}),
+    "tuple": lambda x: x * (x.shape[0] in (4, 5)),
+    "list": lambda x: x * [1.0, 2.0, 3.0, 4.0, 5.0][x.shape[0]],
+    "key": lambda x: {x.shape[0]: x + 1},
+    "bytes": lambda x: (x + 1, b"x" * x.shape[0]),
+    "text": lambda x: (x + 1, "x%d" % x.shape[0]),
+    "cache": lambda x: x * remembered(x.shape[0]),
+    "torch": lambda x: torch.broadcast_shapes(x.shape, (4, 4)) and x + 1,
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_a_mark_that_cannot_be_kept_names_what_read_the_size(what):
+    fn = READERS[what]
+    x = torch.randn(4, 4)
+    torchbolt.mark_dynamic(x, 0)
+    here = f"forced it: {__file__}:{fn.__code__.co_firstlineno} in <lambda>"
+    with pytest.raises(torchbolt.exc.ConstraintViolationError, match=re.escape(here)):
+        torchbolt.compile(fn)(x)
 
 
 def test_mark_static():

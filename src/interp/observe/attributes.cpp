@@ -187,7 +187,7 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
     return data;
   }
   if (world.follows() && same_text(name, "shape")) return world.tensor_sizes(tensor);
-  if (world.follows() && same_text(name, "nbytes")) at_line(frame), world.use_sizes(tensor);
+  if (world.follows() && same_text(name, "nbytes")) world.use_sizes(tensor);
   // What autograd keeps is no part of a recording, but there is nothing where nothing is differentiated.
   if (same_text(name, "grad_fn") && guard::is_autograd_leaf(tensor) &&
       (!world.find(tensor) || !guard::requires_grad(tensor)))

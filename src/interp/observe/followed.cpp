@@ -213,7 +213,7 @@ void World::use(PyObject* object) {
       if (!number.expression.is_const())
         notes->add(std::exchange(number.expression, 0), Relation::eq, PyLong_AsLongLong(object));
       else
-        numbers.facts.push_back({number.step, PyRef::share(object), notes->where});
+        numbers.facts.push_back({number.step, PyRef::share(object), notes->where()});
       return;
     }
     Known* known = find(object);
@@ -421,7 +421,7 @@ int World::step_of(PyObject* number) {
 void World::went_by(guard::NumberStep step, PyObject* value) {
   if (const guard::Phase phase = numbers.phase_of(step); phase != guard::Phase::check)
     return end_region(why_open(phase));
-  numbers.facts.push_back({numbers.add(std::move(step)), PyRef::share(value), notes->where});
+  numbers.facts.push_back({numbers.add(std::move(step)), PyRef::share(value), notes->where()});
 }
 
 bool World::holds_followed(PyObject* object, int depth) const {

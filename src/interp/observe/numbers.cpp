@@ -106,7 +106,6 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
 PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
   const int kind = op % Binary::inplace;
   if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
-  at_line(frame);
   if (guard::is_tensor(left) || guard::is_tensor(right)) {
     const bool number_first = guard::is_tensor(right);
     if (world.late(number_first ? right : left)) return nullptr;
@@ -219,7 +218,7 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   int64_t elements = 1;
   for (int d = 0; d < guard::rank_of(impl); ++d) elements *= guard::size_of(impl, d);
   if (elements > kMostElements) return nullptr;
-  if (world.follows()) at_line(frame), world.use_sizes(tensor);  // as many numbers as elements
+  if (world.follows()) world.use_sizes(tensor);  // as many numbers as elements
   touch(frame, tensor);
   if (!on) return nullptr;
   mark(frame);
@@ -267,7 +266,6 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
   };
   if (is_plain_number(left) && is_plain_number(right)) {
     if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
-    at_line(frame);
     use_others({left, right});
     *handled = true;
     PyObject* value = Semantics::compare(frame, op, left, right);
@@ -297,7 +295,6 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
         if (PyObject* each = PySequence_Fast_GET_ITEM(side, i);
             !PyLong_CheckExact(each) || (world.follows_number(each) && !world.followed(each)))
           return nullptr;
-    at_line(frame);
     for (PyObject* side : {left, right})
       for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i)
         if (PyObject* each = PySequence_Fast_GET_ITEM(side, i); world.is_open(each))
@@ -317,7 +314,6 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
   for (bool turned : {false, true}) {
     PyObject *tensor = turned ? right : left, *number = turned ? left : right;
     if (!guard::is_tensor(tensor) || world.late(tensor) || !world.follows_number(number)) continue;
-    at_line(frame);
     PyRef lent = PyRef::steal(world.lend(number, true));
     if (!lent) return nullptr;
     *handled = true;

@@ -24,6 +24,33 @@ std::vector<SourceLine> stack_of(const Frame* frame) {
   return lines;
 }
 
+/// Code of torch's own files, or of ours.
+bool is_of_library(PyCodeObject* code) {
+  static const std::string folder = [] {
+    const interp::RaisedAside raised;
+    PyRef module = PyRef::steal(import_module("torch"));
+    PyRef file = PyRef::steal(module ? PyModule_GetFilenameObject(module.get()) : nullptr);
+    if (!file) return PyErr_Clear(), std::string();
+    const std::string path = PyUnicode_AsUTF8(file.get());
+    return path.substr(0, path.rfind('/') + 1);
+  }();
+  const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
+  return file.starts_with("<torchbolt") || (!folder.empty() && file.starts_with(folder));
+}
+
+/// The line in progress; where that is torch's own, the user's that led there.
+std::string users_line() {
+  const Frame* at = interp::current_frame();
+  if (!at) return "";
+  for (const Frame* frame = at; frame; frame = frame->back)
+    if (!is_of_library(frame->code())) {
+      at = frame;
+      break;
+    }
+  const SourceLine line = line_of(at->code(), at->pc());
+  return line.file + ":" + std::to_string(line.line) + " in " + line.function;
+}
+
 PyObject* function_of(PyObject* callable) {
   if (PyMethod_Check(callable)) return PyMethod_GET_FUNCTION(callable);
   return callable;
@@ -56,6 +83,7 @@ std::vector<std::string> root_names(PyObject* callable, size_t nargs, PyObject* 
 
 Recording::Recording(RecorderHooks& hooks)
     : world(hooks), outer_levels_(guard::transform_levels()), hooks_(hooks) {
+  world.notes->line = users_line;
   watch_instructions = true;
   counts_stops = true;
   hooks.on_escape = [this] {

@@ -18,14 +18,7 @@ void Recording::note_special(PyObject* object, PyObject* name) {
   if (interp::is_heap_type(Py_TYPE(object))) world.type_attr(Py_TYPE(object), name);
 }
 
-void Recording::at_line(Frame& frame) {
-  if (!world.follows()) return;
-  world.notes->where = std::string(PyUnicode_AsUTF8(frame.code()->co_filename)) + ":" +
-                       std::to_string(frame.lineno()) + " in " + PyUnicode_AsUTF8(frame.code()->co_name);
-}
-
 void Recording::mark(Frame& frame) {
-  at_line(frame);
   PyCodeObject* code = frame.code();
   hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), frame.lineno());
 }
@@ -60,7 +53,6 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
 /// tensor[key], where key may hold numbers that differ between calls: what torch is to be given in their
 /// place. Null: an error is set, or the region has ended.
 bool Recording::lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* selected) {
-  at_line(frame);
   note_slices(tensor.get(), key.get());
   end_if_overridden(frame, tensor.get());
   if (!on) return false;
@@ -266,7 +258,6 @@ bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
 int Recording::truth(Frame& frame, PyObject* value) {
   if (on && world.follows_number(value)) {
     const int status = Semantics::truth(frame, value);
-    at_line(frame);
     if (const Sym* size = world.followed(value))
       world.notes->answered(*size, Relation::ne, 0, status != 0);
     else
@@ -302,7 +293,7 @@ Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
       world.read_length(value);
     else
       touch(frame, value);
-    if (world.follows() && guard::is_tensor(value)) at_line(frame), world.use_sizes(value);
+    if (world.follows() && guard::is_tensor(value)) world.use_sizes(value);
   }
   return Semantics::length(frame, value);
 }

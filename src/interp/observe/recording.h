@@ -177,8 +177,6 @@ class Recording final : public interp::Semantics {
   void end_if_overridden(Frame& frame, PyObject* object);
   /// A native operation that may run tensor operators begins.
   void mark(Frame& frame);
-  /// From here on what is asked about sizes is asked by the user's line in progress.
-  void at_line(Frame& frame);
 
   // parameters.cpp: null, false: the region has ended, and eager does it
   PyObject* make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad);

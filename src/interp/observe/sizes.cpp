@@ -175,7 +175,6 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     *handled = value || PyErr_Occurred();
     return value;
   };
-  at_line(frame);
   if (!kwnames) {
     if (row.name == "builtins.min" || row.name == "builtins.max" || row.name == "builtins.sum" ||
         row.name == "math.prod")
