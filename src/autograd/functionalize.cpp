@@ -478,14 +478,13 @@ class Functionalizer {
     return at->second;
   }
 
-  /// Numbers that ATen is given when the program runs: whole ones that guards know.
+  /// Numbers that ATen is given when the program runs: those that guards know.
   void resolve_numbers(ExternCall& x) {
     for (Arg& a : x.args) {
       for (Sym& s : a.syms) s = sizes_.resolve(s);
       if (all_known({a.syms.begin(), a.syms.end()})) a.syms.clear();  // they are what was recorded
-      const bool given = a.kind == Arg::Kind::Value && (a.value.isInt() || a.value.isIntList());
       for (Sym s : a.syms)
-        if (!given || sizes_.asks_early(SizeDemand(s))) s.value();  // demands it
+        if (sizes_.asks_early(SizeDemand(s))) s.value();  // demands it
     }
   }
 
@@ -637,7 +636,7 @@ class Functionalizer {
       BOLT_CHECK(known, c.name(), " finds sizes out, and has no row of sizes");
       known = with_data_sizes(tape_, made, std::move(*known), sizes_);
     }
-    if (!is_static && !known) known = probed(e);
+    if (!is_static && !known) known = made.empty() ? std::vector<Syms>{} : probed(e);
     // Of a view strides and the offset must be known, too. What is written is itself.
     if (x.written.empty() && is_view(e) && !(known && shows_all(e, *known))) {
       for (const Arg& a : e.args)

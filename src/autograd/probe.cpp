@@ -8,12 +8,14 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <numeric>
 
 #include "record/argument.h"
 #include "record/generators.h"
 #include "support/error.h"
+#include "support/symbols.h"
 
 namespace bolt::autograd {
 namespace {
@@ -40,7 +42,15 @@ class Prober {
       for (TensorId id : a.tensors)
         if (id >= 0) given_.push_back(call.sizes(id));
       Syms numbers;
-      for (Sym s : a.syms) numbers.push_back(call.resolve(s));
+      for (Sym s : a.syms) {
+        const Sym number = call.resolve(s);
+        if (a.value.isInt() || a.value.isIntList())
+          numbers.push_back(number);
+        else if (is_float(number))
+          floats_ = true;
+        else if (!number.is_const())
+          numbers.push_back(number);
+      }
       given_.push_back(std::move(numbers));
     }
     for (const Syms& sizes : given_)
@@ -48,7 +58,8 @@ class Prober {
   }
 
   std::optional<std::vector<Syms>> run() {
-    if (symbols_.empty() || symbols_.size() > kMostSymbols || !can_be_tried()) return std::nullopt;
+    if ((symbols_.empty() && !floats_) || symbols_.size() > kMostSymbols || !can_be_tried())
+      return std::nullopt;
     for (Sym s : symbols_) recorded_.push_back(call_.hint(s));
     samples_ = {{recorded_, recorded_shapes()}};
     const bool sampled = sample(c10::kCPU) || sample(c10::kMeta);
@@ -58,13 +69,14 @@ class Prober {
  private:
   static constexpr size_t kMostSymbols = 6;
 
+  static bool is_float(Sym number) { return !number.is_const() && is_float_symbol(*number.node()); }
+
   /// Only ATen's own, of which nothing but the result is seen.
   bool can_be_tried() const {
     if (!call_.entry.op.operator_name().name.starts_with("aten::")) return false;
     for (const Arg& a : call_.entry.args) {
       if (a.value.isGenerator()) return false;
       if (a.kind == Arg::Kind::Value && !a.tensors.empty()) return false;  // a number out of a tensor
-      if (!a.syms.empty() && !a.value.isInt() && !a.value.isIntList()) return false;
     }
     for (const record::TensorInfo& t : call_.tape.tensors)
       if (!t.plain) return false;
@@ -101,10 +113,22 @@ class Prober {
     if (anchor_ == 1 && !attempt(base, device)) return false;
     for (size_t i = 0; i < symbols_.size(); ++i)
       if (vary(base, i, device) < 2) return false;
+    if (floats_ && !vary_floats(base, device)) return false;
     Values values = base;
     for (size_t k = 0; k < values.size(); ++k) values[k] += 2 * static_cast<int64_t>(k) + 1;
-    attempt(values, device);
+    if (!values.empty()) attempt(values, device);
     return true;
+  }
+
+  /// No size is a function of a float (but arange's): other floats must give the same.
+  bool vary_floats(const Values& base, c10::DeviceType device) {
+    bool well = false;
+    for (auto [factor, more] : {std::pair(0.5, 0.0), {1.0, 1.0}}) {
+      float_factor_ = factor, float_more_ = more;
+      well |= attempt(base, device);
+    }
+    float_factor_ = 1, float_more_ = 0;
+    return well;
   }
 
   /// How many sizes of symbol `i` went well.
@@ -173,10 +197,12 @@ class Prober {
     auto tensor = [&](TensorId id) { return made(id, values, device); };
     return record::value_of(arg, tensor, [&](const Arg& a) -> c10::IValue {
       if (a.syms.empty()) return a.value.isDevice() ? c10::IValue(c10::Device(device)) : a.value;
-      if (a.value.isInt()) return value(call_.resolve(a.syms[0]), values);
-      std::vector<int64_t> numbers;
-      for (Sym s : a.syms) numbers.push_back(value(call_.resolve(s), values));
-      return numbers;
+      return record::number_of(a, [&](Sym s) {
+        const Sym number = call_.resolve(s);
+        if (!is_float(number)) return value(number, values);
+        return std::bit_cast<int64_t>(std::bit_cast<double>(call_.hint(number)) * float_factor_ +
+                                      float_more_);
+      });
     });
   }
 
@@ -297,7 +323,9 @@ class Prober {
 
   const Probed& call_;
   std::vector<Syms> given_;  ///< sizes of tensors, and numbers
-  Syms symbols_;
+  Syms symbols_;             ///< of ints
+  bool floats_ = false;      ///< there are others
+  double float_factor_ = 1, float_more_ = 0;
   Values recorded_;
   std::vector<Sample> samples_;  ///< the recorded run first
   size_t anchor_ = 0;            ///< the one that the others differ from in one symbol

@@ -4,7 +4,7 @@
 // The operator is called on small tensors of other sizes; where those are not small (weights), on ones
 // without memory (the Meta device). An expression over the sizes it was given that holds for all trials, and
 // for the recorded run, is taken for the rule. It is a guess: the program compares what ATen gives with it at
-// each call.
+// each call. Where other floats give other sizes there is no rule: no expression is made of floats.
 #pragma once
 
 #include <functional>

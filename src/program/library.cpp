@@ -191,11 +191,13 @@ constexpr std::pair<Op, LibraryFn> kTable[] = {
     {Op::as_strided, as_strided},
 };
 
-c10::IValue argument(const record::Arg& arg, const Tensors& operands, bool copy) {
+/// `number` is the next value of a symbol.
+c10::IValue argument(const record::Arg& arg, const Tensors& operands, bool copy, const int64_t*& number) {
   return record::value_of(
       arg, [&](int i) { return copy ? operands[i].clone() : operands[i]; },
-      [&](const record::Arg& a) {
-        return a.tensors.empty() ? a.value : record::number_out_of(operands[a.tensors[0]], a);
+      [&](const record::Arg& a) -> c10::IValue {
+        if (!a.tensors.empty()) return record::number_out_of(operands[a.tensors[0]], a);
+        return a.syms.empty() ? a.value : record::number_of(a, [&](Sym) { return *number++; });
       });
 }
 
@@ -221,20 +223,14 @@ std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::
                                    const std::vector<int64_t>& numbers) {
   torch::jit::Stack stack;
   std::vector<c10::IValue> written;
-  auto number = numbers.begin();
+  const int64_t* number = numbers.data();
   for (size_t i = 0; i < call.args.size(); ++i) {
-    if (const auto count = static_cast<int64_t>(call.args[i].syms.size()); count > 0) {
-      BOLT_CHECK(numbers.end() - number >= count, "a call of ATen has symbols that nobody gave values");
-      if (call.args[i].value.isInt())
-        stack.emplace_back(*number);
-      else
-        stack.emplace_back(std::vector<int64_t>(number, number + count));
-      number += count;
-      continue;
-    }
+    const record::Arg& arg = call.args[i];
+    BOLT_CHECK(numbers.data() + numbers.size() - number >= static_cast<std::ptrdiff_t>(arg.syms.size()),
+               "a call of ATen has symbols that nobody gave values");
     bool copy =
         std::find(call.written.begin(), call.written.end(), static_cast<int>(i)) != call.written.end();
-    stack.push_back(argument(call.args[i], operands, copy));
+    stack.push_back(argument(arg, operands, copy, number));
     if (copy) written.push_back(stack.back());
   }
   call.op.callBoxed(&stack);

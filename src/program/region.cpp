@@ -130,11 +130,10 @@ void Region::find_data_sizes() {
   int found = 0;
   for (size_t i = 0; i < steps_.size(); ++i) {
     PreparedStep& p = steps_[i];
-    Syms all;
+    Syms all = p.given(plan_);
     if (p.kernel) {
       const auto& kernel = plan_.kernels[static_cast<size_t>(
           p.step->kind == StepKind::Kernel ? p.step->kernel : p.step->epilogue)];
-      all = kernel.symbols;
       all.insert(all.end(), {p.kernel->work, p.kernel->second_work});
       for (size_t b = 0; b < p.step->buffers.size(); ++b) {
         const bool operand =
@@ -144,8 +143,6 @@ void Region::find_data_sizes() {
         if (!operand && kernel.buffers[in_kernel].role != loops::BufferRole::In)
           p.stores.push_back(p.step->buffers[b]);
       }
-    } else if (p.call) {
-      for (const record::Arg& a : p.call->args) all.insert(all.end(), a.syms.begin(), a.syms.end());
     }
     int phase = data_phase(all);
     if (phase)
@@ -365,17 +362,17 @@ void Region::find_shaping_symbols() {
       if (p.kernel)
         add({p.kernel->work, p.kernel->second_work});
       else if (p.call)
-        for (const record::Arg& a : p.call->args) add({a.syms.begin(), a.syms.end()});
+        for (const record::Arg& a : p.call->args)
+          for (Sym s : a.syms)
+            if (!s.is_const() && number_step(*s.node()) < 0) add({s});
   for (const autograd::SizeSymbol& s : symbols_)
     shaping_.push_back(std::find(found.begin(), found.end(), s.symbol) != found.end());
   for (auto* list : {&fold_steps_, &steps_})
     for (PreparedStep& p : *list) {
-      if (!p.kernel) continue;
-      const auto& kernel = plan_.kernels[static_cast<size_t>(
-          p.step->kind == StepKind::Kernel ? p.step->kernel : p.step->epilogue)];
-      for (size_t k = 0; k < kernel.symbols.size(); ++k)
+      const Syms given = p.given(plan_);
+      for (size_t k = 0; k < given.size(); ++k)
         for (size_t i = 0; i < symbols_.size(); ++i)
-          if (!shaping_[i] && symbols_[i].symbol == kernel.symbols[k]) p.numbers.emplace_back(k, i);
+          if (!shaping_[i] && symbols_[i].symbol == given[k]) p.numbers.emplace_back(k, i);
     }
 }
 

@@ -45,11 +45,20 @@ struct Region::PreparedStep {
   const autograd::ExternCall* call = nullptr;
   int64_t scratch = 0;
   int shape = 0;                                   // index into Shapes::steps
-  std::vector<std::pair<size_t, size_t>> numbers;  // among the kernel's symbols; among the region's
+  std::vector<std::pair<size_t, size_t>> numbers;  // among given(); among the region's symbols
   int learns = -1;                                 // index into the region's data_sizes_
   std::vector<int> stores;  // buffers of a kernel whose sizes are data: there may be nothing to store
   std::vector<int> makes;   // temporaries of such sizes that it is the first to need
   std::vector<int> frees;   // buffers outside the arena that nothing needs afterwards
+
+  /// What a kernel, or a call of ATen, is given the values of.
+  Syms given(const loops::Plan& plan) const {
+    if (kernel) return plan.kernels[step->kind == StepKind::Kernel ? step->kernel : step->epilogue].symbols;
+    Syms all;
+    if (call)
+      for (const record::Arg& a : call->args) all.insert(all.end(), a.syms.begin(), a.syms.end());
+    return all;
+  }
 };
 
 /// Sizes that one step finds out.
@@ -87,15 +96,10 @@ struct Region::Shapes {
   static Step of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value) {
     Step step;
     if (p.kernel) {
-      const auto& kernel = plan.kernels[static_cast<size_t>(
-          p.step->kind == StepKind::Kernel ? p.step->kernel : p.step->epilogue)];
       step.work = value(p.kernel->work);
       step.second_work = p.kernel->second_fn ? value(p.kernel->second_work) : 0;
-      step.syms = value(kernel.symbols);
-    } else if (p.call) {
-      for (const record::Arg& a : p.call->args)
-        for (Sym s : a.syms) step.syms.push_back(value(s));
     }
+    step.syms = value(p.given(plan));
     return step;
   }
   static Result of(const TensorOut& o, const Evaluate& value) {

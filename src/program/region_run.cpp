@@ -201,6 +201,13 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     auto& slot = c.slots[b];
     return slot.data ? slot.data : tensor_of(c, b).data_ptr();
   };
+  auto numbers = [&]() -> const Ints& {
+    const Ints& known = c.shapes->steps[static_cast<size_t>(p.shape)].syms;
+    if (p.numbers.empty()) return known;
+    c.syms = known;
+    for (auto [at, symbol] : p.numbers) c.syms[at] = c.values[symbol];
+    return c.syms;
+  };
   switch (s.kind) {
     case StepKind::Kernel:
     case StepKind::Contraction: {
@@ -219,12 +226,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
         scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
         c.pointers.push_back(scratch.data_ptr());
       }
-      const int64_t* syms = shape.syms.data();
-      if (!p.numbers.empty()) {
-        c.syms = shape.syms;
-        for (auto [at, symbol] : p.numbers) c.syms[at] = c.values[symbol];
-        syms = c.syms.data();
-      }
+      const int64_t* syms = numbers().data();
       auto launch = [&](codegen::cpu::KernelFn fn, int64_t work, int64_t grain) {
         if (work <= grain || at::get_num_threads() == 1)
           fn(c.pointers.data(), syms, 0, work);
@@ -241,8 +243,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     case StepKind::Extern: {
       c.operands.clear();
       for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
-      const Ints& numbers = c.shapes->steps[static_cast<size_t>(p.shape)].syms;
-      auto results = p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands, numbers);
+      auto results = p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands, numbers());
       if (p.learns >= 0) learn_sizes(c, p, results);
       for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i) {
         auto& slot = c.slots[s.buffers[s.operand_count + i]];

@@ -7,6 +7,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/ivalue.h>
 
+#include <bit>
 #include <optional>
 
 #include "record/tape.h"
@@ -17,6 +18,20 @@ namespace bolt::record {
 inline c10::IValue number_out_of(const at::Tensor& tensor, const Arg& arg) {
   const at::Scalar taken = tensor.item();
   return arg.value.isDouble() ? c10::IValue(taken.toDouble()) : c10::IValue(taken);  // float(a bool)
+}
+
+/// What an argument with symbols is in a call: `value` of each of them. Of a float it is the bits.
+template <class ValueOf>
+c10::IValue number_of(const Arg& arg, ValueOf value) {
+  auto as = [&](const c10::IValue& recorded, Sym symbol) -> c10::IValue {
+    const int64_t number = value(symbol);
+    if (recorded.isDouble()) return std::bit_cast<double>(number);
+    return recorded.isInt() ? c10::IValue(number) : recorded;
+  };
+  if (!arg.value.isList()) return as(arg.value, arg.syms[0]);
+  c10::List<c10::IValue> list = arg.value.toList().copy();
+  for (size_t i = 0; i < list.size(); ++i) list.set(i, as(list.get(i), arg.syms[i]));
+  return list;
 }
 
 /// `tensor`: of an id that is not negative. `number`: of an argument that is no tensor.

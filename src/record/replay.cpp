@@ -62,11 +62,7 @@ class Replay {
   c10::IValue number(const Arg& arg) const {
     if (!arg.tensors.empty()) return number_out_of(tensors_[arg.tensors[0]], arg);
     if (arg.syms.empty() || !value_) return arg.value;
-    if (arg.value.isDouble()) return std::bit_cast<double>(value_(arg.syms[0]));
-    if (arg.value.isInt()) return value_(arg.syms[0]);
-    c10::List<int64_t> list;
-    for (Sym s : arg.syms) list.push_back(value_(s));
-    return list;
+    return number_of(arg, value_);
   }
 
   const Tape& tape_;

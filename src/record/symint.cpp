@@ -234,6 +234,15 @@ Size take_apart(const c10::SymInt& number) {
   return {value, value};
 }
 
+namespace {
+
+/// Scalar[] of a schema, whose elements may be of different kinds.
+bool is_scalar_list(const c10::IValue& argument) {
+  return argument.isList() && argument.toList().elementType()->kind() == c10::TypeKind::NumberType;
+}
+
+}  // namespace
+
 std::vector<Sym> take_symbols(c10::IValue& argument) {
   std::vector<Sym> out;
   if (argument.isSymInt()) {
@@ -251,6 +260,23 @@ std::vector<Sym> take_symbols(c10::IValue& argument) {
       numbers.push_back(s.value);
       out.push_back(s.size);
     }
+    argument = numbers;
+  } else if (is_scalar_list(argument)) {
+    c10::List<c10::IValue> numbers = argument.toList().copy();
+    bool any = false;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      c10::IValue number = numbers.get(i);
+      any |= number.isSymInt() || number.isSymFloat();
+      const std::vector<Sym> taken = take_symbols(number);
+      if (!taken.empty())
+        out.push_back(taken[0]);
+      else
+        out.emplace_back(number.isInt()      ? number.toInt()
+                         : number.isDouble() ? std::bit_cast<int64_t>(number.toDouble())
+                                             : 0);
+      numbers.set(i, number);
+    }
+    if (!any) return {};
     argument = numbers;
   }
   return out;

@@ -63,6 +63,25 @@ def interpolated(x, a):
     return torch.lerp(x, x * 2, a)
 
 
+def of_lists(x, a):
+    both = [x, x.abs()]
+    torch._foreach_addcmul_(changed := [x.clone(), x.clone()], both, both, value=a)
+    return (
+        torch._foreach_mul(both, a),
+        torch._foreach_add(both, both, alpha=a),
+        torch._foreach_add(both, [a, 1.0]),
+        changed,
+    )
+
+
+def calls_of_aten(x, a):
+    return F.leaky_relu(x, a), F.elu(x, a), x.abs() ** a, F.hardtanh(x, -abs(a), abs(a)), F.threshold(x, a, -a)
+
+
+def decides_a_size(x, a):
+    return torch.arange(0, abs(a) + 1, 0.5)
+
+
 def counter(x, n):
     return x * n, n + 1, x + n * 0.5, x / (n + 1)
 
@@ -107,6 +126,10 @@ ROWS = [
     (python_mathematics, FLOATS, 2),
     (returned, FLOATS, 2),
     (interpolated, FLOATS, 2),
+    (of_lists, FLOATS, 2),
+    (of_lists, INTS, 2),
+    (calls_of_aten, FLOATS, 2),
+    (decides_a_size, FLOATS[:4], 4),
     (scaled, INTS, 2),
     (in_all_places, INTS[:5], 2),
     (alpha, INTS, 2),
@@ -463,13 +486,14 @@ def test_a_named_range_of_the_profiler():
     run(fn, [()], 1)
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
-def test_optimizer_with_a_schedule(kind):
+@pytest.mark.parametrize("foreach", [False, True], ids=["single", "foreach"])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adadelta"])
+def test_optimizer_with_a_schedule(kind, foreach):
     def make():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
         options = {"momentum": 0.9, "weight_decay": 0.01} if kind == "SGD" else {"weight_decay": 0.01}
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.05, foreach=False, **options)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.05, foreach=foreach, **options)
         return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
 
     def train(step, model, optimizer, schedule, inputs):
