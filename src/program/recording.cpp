@@ -145,6 +145,7 @@ class Bridge final : public observe::RecorderHooks {
     return PyFloat_CheckExact(number) ? lend_float(symbol, PyFloat_AS_DOUBLE(number), notes)
                                       : lend(symbol, PyLong_AsLongLong(number), notes);
   }
+  void lend_items(bool on) override { recorder.lends_items = on && lends_open(); }
   bool lends_open() override { return options_.road == Road::compile && !options_.backend; }
   bool follows_numbers() override {
     return which_ == Dynamic::always || (which_ != Dynamic::never && !changed_.numbers.empty());

@@ -189,6 +189,7 @@ void Recorder::drop_entries() {
 void Recorder::take_back() {
   drop_entries();
   escaped_.clear();
+  lent_->facts.clear();
 }
 
 void Recorder::stop(bool drop) {
@@ -382,6 +383,11 @@ void Recorder::escape(const c10::OperatorHandle& op, const char* how) {
   if (on_escape) on_escape();
 }
 
+const std::string& Recorder::escaped() const {
+  static const std::string item = "aten::item";
+  return escaped_.empty() && !lent_->facts.empty() ? item : escaped_;
+}
+
 namespace {
 
 /// Keeps the generators that an operator draws from.
@@ -565,6 +571,23 @@ void Recorder::note_found_sizes(const Entry& entry) {
   found_sizes_ = follows_sizes = true;
 }
 
+/// True: `op` is item(), and what it gives stands for the tensor.
+bool Recorder::lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!lends_items || op.operator_name().name != "aten::item") return false;
+  const at::Tensor t = stack->back().toTensor();
+  const bool is_float = c10::isFloatingType(t.scalar_type());
+  if (t.numel() != 1 || t.requires_grad() || !(is_float || c10::isIntegralType(t.scalar_type(), false)))
+    return false;
+  const Sym symbol = data_number(data.size());
+  data[symbol] = input_id(t);
+  follows_sizes = true;
+  call(op, stack);
+  const at::Scalar value = stack->back().toScalar();
+  stack->back() = is_float ? c10::IValue(make_symfloat(symbol, value.toDouble(), lent_))
+                           : c10::IValue(make_symint(symbol, value.toLong(), lent_));
+  return true;
+}
+
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (cast_) {
     *cast_ |= autocast_takes(op, keys);
@@ -597,12 +620,16 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   const bool finds_sizes =
       !unseen && escaped_.empty() && (facts.finds_sizes || masks) && can_find_sizes(op, *stack);
   if (finds_sizes && select_by_places(op, stack)) return;
+  if (!unseen && escaped().empty() && lend_item(op, stack)) return;
   if (!unseen && escaped_.empty() && facts.ends_region && !finds_sizes) escape(op, "");
   std::vector<std::vector<Sym>> symbols;
   if (follows_sizes) {
     const size_t first = stack->size() - op.schema().arguments().size();
     for (size_t i = first; i < stack->size(); ++i) {
       symbols.push_back(take_symbols((*stack)[i]));
+      const bool is_scalar = op.schema().arguments()[i - first].type()->kind() == c10::TypeKind::NumberType;
+      for (Sym s : symbols.back())  // a size, or a place, must be known
+        if (holds_data_number(s) && !(is_scalar && data.count(s))) lent_->add(s, Relation::eq, s);
       if (symbols.back().empty()) symbols.back() = take_wrapped_symbol((*stack)[i]);
     }
   }

@@ -20,6 +20,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "record/generators.h"
 #include "record/tape.h"
 #include "support/pointer_map.h"
+#include "support/size_fact.h"
 
 namespace bolt::record {
 
@@ -57,13 +59,14 @@ class Recorder {
     line_ = line;
     mark_ = tape_.entries.size();
     escaped_.clear();
+    lent_->facts.clear();
     raised_now_ = false;
   }
   /// Entries since `instruction` are taken back; more may follow.
   void take_back();
   /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if
   /// none.
-  const std::string& escaped() const { return escaped_; }
+  const std::string& escaped() const;
   std::function<void()> on_escape;  ///< called when one does
   /// Do the data decide whether that one raises?
   bool escaped_raises() const { return escaped_raises_; }
@@ -114,6 +117,10 @@ class Recorder {
   /// Symbols of numbers that were taken out of a tensor: an argument is that tensor's element.
   std::unordered_map<Sym, TensorId> data;
 
+  /// Scalars that torch's argument parser takes out of tensors (addcdiv_(value=tensor)) go to the operator as
+  /// that tensor. Where the parser asks what one is, the region ends.
+  bool lends_items = false;
+
   /// Operators that find sizes out (nonzero, masks) do not end the region.
   bool goes_on_with_found_sizes = false;
   bool found_sizes() const { return found_sizes_; }
@@ -129,6 +136,7 @@ class Recorder {
   bool can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool select_by_places(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_found_sizes(const Entry& entry);
+  bool lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void drop_entries();
   bool fills_new_tensors(const Entry& entry) const;
   bool gives_new_tensors(Entry& entry, const torch::jit::Stack& given);
@@ -150,6 +158,7 @@ class Recorder {
   int line_ = 0;
   size_t mark_ = 0;
   std::string escaped_, raised_;
+  std::shared_ptr<SizeNotes> lent_ = std::make_shared<SizeNotes>();  ///< what was asked about lent items
   bool escaped_raises_ = false;
   bool raised_now_ = false;  ///< `raised_` since `instruction`
   struct Resized {

@@ -2,8 +2,9 @@
 // The symbols of a recording and what their names say. Sizes: `t12_0` is size 0 of tensor 12 of the tape.
 // Python's numbers: `n3` is what step 3 of a region's numbers came to (guard/numbers.h), an int that is
 // neither negative nor 2**31 or more; `f3` is step 3, a float, as the bits of the double. Sizes that are
-// data: `u12_0` is size 0 of tensor 12, which only the operator that gives it knows (nonzero). Whoever
-// makes or meets a symbol asks here.
+// data: `u12_0` is size 0 of tensor 12, which only the operator that gives it knows (nonzero). Numbers that
+// are data: `d5` is the fifth that torch took out of a tensor on the way to an operator. Whoever makes or
+// meets a symbol asks here.
 #pragma once
 
 #include <algorithm>
@@ -63,6 +64,16 @@ inline bool holds_data_size(Sym s) {
   Syms inside;
   collect_symbols(s, &inside);
   return std::any_of(inside.begin(), inside.end(), [](Sym symbol) { return is_data_size(*symbol.node()); });
+}
+
+/// It never leaves the recorder, which puts the tensor in its place.
+inline Sym data_number(size_t index) { return Sym::symbol("d" + std::to_string(index)); }
+/// Is it, or is it computed from, a number that is data?
+inline bool holds_data_number(Sym s) {
+  Syms inside;
+  collect_symbols(s, &inside);
+  return std::any_of(inside.begin(), inside.end(),
+                     [](Sym symbol) { return detail::index_of(*symbol.node(), 'd') >= 0; });
 }
 
 /// A symbol that a recording computed with, and what it was.

@@ -69,6 +69,23 @@ def test_given_to_operators():
     check(direct, FLOATS, 1)
 
 
+@pytest.mark.parametrize("inputs", [FLOATS, WHOLE], ids=["floats", "ints"])
+def test_a_tensor_where_an_operator_takes_a_number(inputs):
+    def fn(x):
+        top = x.max()
+        y = x.double().addcdiv(x / 2, x * x + 1.5, value=top).add_(x, alpha=-top)
+        y.add_(y, alpha=y[0].long() + 1)
+        return y, torch._foreach_add([y, x.double()], [y, y], alpha=x.sum())
+
+    check(fn, inputs, 1)
+
+
+def test_a_tensor_where_torch_must_know_the_number():
+    check(lambda x: (x * 2).expand(x.argmax() * 0 + 2, 3) + 1, FLOATS, 1, 1)
+    check(lambda x: F.pad(x * 2, (1, 0), value=x.sum()) + 1, FLOATS, 1, 1)
+    check(lambda x: (x.sum().__float__(), x.argmax().__index__(), x * x.sum().is_nonzero()), FLOATS, 4, 3)
+
+
 def test_the_tensor_is_written_later():
     def fn(x):
         total = x.sum()

@@ -487,7 +487,7 @@ def test_a_named_range_of_the_profiler():
 
 
 @pytest.mark.parametrize("foreach", [False, True], ids=["single", "foreach"])
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adadelta"])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adadelta", "Adagrad"])
 def test_optimizer_with_a_schedule(kind, foreach):
     def make():
         torch.manual_seed(0)
@@ -514,7 +514,7 @@ def test_optimizer_with_a_schedule(kind, foreach):
     for a, b in zip(eager[0].parameters(), fast[0].parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     stats = torchbolt.stats()
-    assert stats["regions"] == regions and stats["eager_fallbacks"] == 0
+    assert stats["regions"] == regions <= 4 and stats["eager_fallbacks"] == 0
 
 
 def test_a_number_from_the_size_of_a_tensor_made_inside():

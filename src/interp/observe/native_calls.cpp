@@ -32,17 +32,19 @@ bool names_keyword(PyObject* kwnames, const char* name) {
 }  // namespace
 
 PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
-                                const std::string& name) {
+                                const CFunction& row) {
   NativeWatch watch(hooks_);
   const bool watches = watches_state();
   const guard::ThreadState state = watches ? guard::ThreadState::now() : guard::ThreadState();
+  hooks_.lend_items(row.kind == Kind::tensor && !row.is(Trait::ignores_sizes));
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  hooks_.lend_items(false);
   if (watches && on && !guard::ThreadState::now().can_follow(state)) {
     const interp::RaisedAside raised;
-    not_past_here(*interp::current_frame(), name + " changes the thread's state");
+    not_past_here(*interp::current_frame(), row.name + " changes the thread's state");
   }
   if (!watch.seen().empty() && on) {
-    const std::string why = "CPython ran " + watch.seen() + " during a call of " + name;
+    const std::string why = "CPython ran " + watch.seen() + " during a call of " + row.name;
     const interp::RaisedAside raised;
     end_here(*interp::current_frame(), why);
     not_past_here(*interp::current_frame(), why);
@@ -248,7 +250,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   }
   world.asked_offsets |= row.is(Trait::tells_offset);
   mark(frame);
-  PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row.name);
+  PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row);
   if (result) note_given(frame, result);
   // zeros(..., requires_grad=True): what is asked of the new tensor is no operator.
   if (on && result && kwnames && row.kind == Kind::tensor && guard::is_tensor(result) &&

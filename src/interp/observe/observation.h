@@ -58,6 +58,8 @@ class RecorderHooks {
   /// May operators be lent numbers that are not known while guards are checked (guard::Phase)? Other
   /// compilers are given what the call was given.
   virtual bool lends_open() { return false; }
+  /// Until it is called with false: torch takes numbers out of tensors only to give them to operators.
+  virtual void lend_items(bool) {}
   /// Is there any number that differs between calls?
   virtual bool follows_numbers() { return false; }
   /// The number found at `source` differs between calls. From now on operators may be lent numbers.

@@ -164,7 +164,7 @@ class Recording final : public interp::Semantics {
   PyObject* call_cached(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames);
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
   PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
-                       const std::string& name);
+                       const CFunction& row);
 
   /// The instruction in progress made `object`: where that cannot be described, regions end before it.
   void note_given(const Frame& frame, PyObject* object);

@@ -208,7 +208,7 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     if (!on) return nullptr;
     mark(frame);
     const size_t before = hooks_.recorded();
-    result = run_native(callable, passed.data(), nargs, kwnames, row.name);
+    result = run_native(callable, passed.data(), nargs, kwnames, row);
     if (!result && hooks_.recorded() == before) {
       // Not every function takes a torch.SymInt. Whether it takes the number is asked with the number.
       PyErr_Clear();
