@@ -548,3 +548,24 @@ def test_python_dash_m(tmp_path):
     assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, plain.returncode)
     assert "no file 'absent.py'" in run("-m", "torchbolt", "absent.py").stderr
     assert run("-m", "torchbolt").returncode == 2
+
+
+def test_tensors_where_a_list_of_numbers_is_taken():
+    """What torch.optim hands on where it is told that it is compiled: recorded, and where the place is full."""
+
+    def fn(x, steps, name):
+        numbers = [0.5 * step if torch.compiler.is_compiling() else 0.5 * step.item() for step in steps]
+        torchbolt.graph_break()
+        getattr(torch, name)([x], [x], [x + 1], numbers)
+        return x, len(name)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, recompile_limit=1)
+    steps = [torch.tensor(3.0)]
+    with pytest.warns(RuntimeWarning, match="recompile_limit"):
+        for _ in range(2):
+            for name in ("_foreach_addcdiv_", "_foreach_addcmul_"):
+                want, got = fn(torch.ones(3), steps, name), compiled(torch.ones(3), steps, name)
+                torch.testing.assert_close(got[0], want[0])
+    with pytest.raises(TypeError, match="takes 1 positional argument"):
+        compiled(torch.ones(3), steps, "_foreach_sqrt_")

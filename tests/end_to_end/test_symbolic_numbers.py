@@ -487,7 +487,7 @@ def test_a_named_range_of_the_profiler():
 
 
 @pytest.mark.parametrize("foreach", [False, True], ids=["single", "foreach"])
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adadelta", "Adagrad"])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adamax", "NAdam", "RMSprop", "Adadelta", "Adagrad"])
 def test_optimizer_with_a_schedule(kind, foreach):
     def make():
         torch.manual_seed(0)

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "guard/py_ref.h"
+#include "guard/tensors.h"
+#include "interp/compat.h"
 #include "interp/observe/observation.h"
 #include "interp/observe/torch_marks.h"
 #include "interp/observe/world.h"
@@ -130,6 +132,28 @@ PyObject* source_of_script(PyObject* callable) {
 }
 
 }  // namespace
+
+PyObject* call_with_stack(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  if (!nargs || !PyErr_ExceptionMatches(PyExc_TypeError) ||
+      find_cfunction(callable).row->kind != Kind::tensor)
+    return nullptr;
+  PyObject* last = args[nargs - 1];
+  if (!PyList_CheckExact(last) || !PyList_GET_SIZE(last)) return nullptr;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(last); ++i)
+    if (PyObject* item = PyList_GET_ITEM(last, i);
+        !guard::is_tensor(item) || guard::rank_of(*guard::tensor_impl(item)) != 0)
+      return nullptr;
+  PyRef raised = PyRef::steal(interp::take_raised());
+  PyRef module = PyRef::steal(import_module("torch"));
+  PyRef stack = PyRef::steal(module ? PyObject_CallMethod(module.get(), "stack", "O", last) : nullptr);
+  std::vector<PyObject*> all(args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  all[nargs - 1] = stack.get();
+  PyObject* result = stack ? PyObject_Vectorcall(callable, all.data(), nargs, kwnames) : nullptr;
+  if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) return result;
+  PyErr_Clear();
+  interp::set_raised(raised.release());
+  return nullptr;
+}
 
 PyObject* stand_in(const std::string& name) {
   static PyObject* const natives = table_of_stand_ins("NATIVES");

@@ -44,6 +44,12 @@ void set_forbidden(PyObject* callable);
 /// may fail.
 bool asks_for_eager(PyObject* globals);
 
+/// What torch's own code does where it is told that it is compiled: it goes on with tensors in place of the
+/// numbers it would take out of them (torch.optim's _get_value). An operator that takes a list of numbers
+/// refuses a list of such tensors, and takes them stacked. Called when `callable` has raised; `args` are what
+/// it was given. Null with the exception: it was not that.
+PyObject* call_with_stack(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
+
 /// The function of torchbolt.stand_ins for a native one of that name, borrowed; null if it has none.
 PyObject* stand_in(const std::string& name);
 

@@ -41,6 +41,12 @@ interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* c
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
 }
 
+PyObject* Step::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                            PyObject* kwnames) {
+  PyObject* result = Semantics::call_native(frame, callable, args, nargs, kwnames);
+  return result || !says_compiling() ? result : call_with_stack(callable, args, nargs, kwnames);
+}
+
 std::vector<const Frame*> frames_of(const Frame& innermost) {
   std::vector<const Frame*> frames = {&innermost};
   while (frames.back()->return_to != interp::ReturnTo::entry && frames.back()->back)

@@ -50,6 +50,8 @@ class Step final : public interp::Semantics {
 
   interp::CallStart start_call(interp::Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                PyObject* kwnames) override;
+  PyObject* call_native(interp::Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                        PyObject* kwnames) override;
   /// `last`: where the last of them is to be found.
   explicit Step(int64_t instructions, const Place* last = nullptr) : left_(instructions), last_(last) {
     watch_instructions = left_ != kToTheEnd;

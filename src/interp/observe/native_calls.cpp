@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "interp/observe/controls.h"
 #include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
@@ -38,6 +39,7 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
   const guard::ThreadState state = watches ? guard::ThreadState::now() : guard::ThreadState();
   hooks_.lend_items(row.kind == Kind::tensor && !row.is(Trait::ignores_sizes));
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  if (!result && says_compiling()) result = call_with_stack(callable, args, nargs, kwnames);
   hooks_.lend_items(false);
   if (watches && on && !guard::ThreadState::now().can_follow(state)) {
     const interp::RaisedAside raised;
