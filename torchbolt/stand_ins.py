@@ -10,6 +10,7 @@ as usual is left to the function itself, for its errors and its warnings.
 from __future__ import annotations
 
 import collections
+import math
 import sys
 import warnings
 
@@ -348,6 +349,41 @@ def get_error_on_graph_break():
     return error
 
 
+# -- Tensors made of numbers -------------------------------------------------------------------------------------------
+def _shape_of(data):
+    """Of ints and floats in lists; None: something else is among them, or lists are not as long as others."""
+    if isinstance(data, (int, float, torch.SymInt, torch.SymFloat)) and not isinstance(data, bool):
+        return ()
+    shapes = {_shape_of(each) for each in data} if isinstance(data, (list, tuple)) else ()
+    shape = shapes.pop() if len(shapes) == 1 else None
+    return None if shape is None else (len(data), *shape)
+
+
+def _filled(data, dtype, device):
+    if isinstance(data, (list, tuple)):
+        return torch.stack([_filled(each, dtype, device) for each in data])
+    return torch.full((), data, dtype=dtype, device=device)
+
+
+def _holds_float(data):
+    if isinstance(data, (list, tuple)):
+        return any(map(_holds_float, data))
+    return isinstance(data, (float, torch.SymFloat))
+
+
+def _tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """torch.tensor by operators, which may be given numbers that differ between calls. None: not of this."""
+    shape = _shape_of(data)
+    if shape is None or math.prod(shape) > 64 or requires_grad or pin_memory:
+        return None
+    usual = torch.get_default_dtype() if _holds_float(data) else torch.int64
+    return _filled(data, usual if dtype is None else dtype, device)
+
+
+def _new_tensor(self, data, *, dtype=None, device=None, **options):
+    return _tensor(data, dtype=dtype or self.dtype, device=device or self.device, **options)
+
+
 #: In place of native functions, by their names in interp/observe/cfunctions.def.
 NATIVES = {
     "next map": _next_map,
@@ -371,6 +407,8 @@ NATIVES = {
     "list.sort": _sort,
     "set.update": _update,
     "_functools.reduce": _reduce,
+    "torch._C._VariableFunctionsClass.tensor": _tensor,
+    "torch._C.TensorBase.new_tensor": _new_tensor,
 }
 
 #: In place of functions of torch in Python, by module and qualified name.

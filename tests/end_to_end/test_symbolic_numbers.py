@@ -78,6 +78,34 @@ def calls_of_aten(x, a):
     return F.leaky_relu(x, a), F.elu(x, a), x.abs() ** a, F.hardtanh(x, -abs(a), abs(a)), F.threshold(x, a, -a)
 
 
+def powers_and_floors(x, a):
+    return abs(a) ** x, x // a, (x.abs() + 0.1) ** a
+
+
+def made_of_numbers(x, a):
+    made = torch.tensor([[a, 1.0], (2, a + 1)])
+    made[0, 0] += 1
+    return (
+        torch.tensor(a) + x,
+        made,
+        torch.tensor([a], dtype=torch.float64),
+        x.new_tensor([a, 2]),
+        x.long().new_tensor(a),
+    )
+
+
+def other_data(x, a):
+    y = torch.tensor([a, True]), torch.tensor([a] * 65), torch.tensor([[]])
+    try:
+        return y, torch.tensor([[a], [a, a]])
+    except ValueError as e:
+        return y, str(e)
+
+
+def index_made_of_a_number(x, p):
+    return x.index_copy(0, torch.tensor([p % 6]), x[:1] * 2), torch.tensor([p, 2]) + 1
+
+
 def decides_a_size(x, a):
     return torch.arange(0, abs(a) + 1, 0.5)
 
@@ -129,6 +157,12 @@ ROWS = [
     (of_lists, FLOATS, 2),
     (of_lists, INTS, 2),
     (calls_of_aten, FLOATS, 2),
+    (powers_and_floors, FLOATS, 2),
+    (made_of_numbers, FLOATS, 2),
+    (made_of_numbers, INTS[:5], 2),
+    (index_made_of_a_number, INTS, 2),
+    # Anything but numbers is copied as they are.
+    (other_data, FLOATS, 5),
     (decides_a_size, FLOATS[:4], 4),
     (scaled, INTS, 2),
     (in_all_places, INTS[:5], 2),

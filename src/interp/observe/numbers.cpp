@@ -82,6 +82,10 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
   if (!number_first) {
     const bool known = kind == Binary::add || kind == Binary::multiply || kind == Binary::subtract ||
                        kind == Binary::true_divide || kind == Binary::power;
+    if (op == Binary::floor_divide) {  // a function in Python, as __rpow__ is
+      static PyObject* const floor_divide = torch_function("floor_divide");
+      return floor_divide ? PyObject_CallFunctionObjArgs(floor_divide, tensor, number, nullptr) : nullptr;
+    }
     return known ? semantics.Semantics::binary_op(frame, op, tensor, number) : nullptr;
   }
   switch (kind) {
@@ -96,6 +100,10 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
       PyRef turned =
           PyRef::steal(reciprocal ? PyObject_CallFunctionObjArgs(reciprocal, tensor, nullptr) : nullptr);
       return turned ? semantics.Semantics::binary_op(frame, Binary::multiply, turned.get(), number) : nullptr;
+    }
+    case Binary::power: {
+      static PyObject* const pow = torch_function("pow");
+      return pow ? PyObject_CallFunctionObjArgs(pow, number, tensor, nullptr) : nullptr;
     }
     default: return nullptr;
   }

@@ -213,6 +213,8 @@ class Recording final : public interp::Semantics {
   PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
   PyObject* number_call(PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
+  PyObject* tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
+                        const std::vector<PyObject*>& all);
   PyObject* size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
                       size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);
   void sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result);

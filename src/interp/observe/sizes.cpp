@@ -4,6 +4,8 @@
 // takes them for what they are (World::use).
 #include <algorithm>
 
+#include "interp/observe/controls.h"
+#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 
 namespace bolt::observe {
@@ -167,6 +169,28 @@ bool gives_tensors(PyObject* result) {
 
 }  // namespace
 
+/// torch.tensor(data) and tensor.new_tensor(data) copy numbers through a pointer: those that differ between
+/// calls are given to operators, in Python (torchbolt.stand_ins). Null without an exception: not here.
+PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
+                                 const std::vector<PyObject*>& all) {
+  const bool alike = row.method == "new_tensor";
+  const size_t at = alike ? 1 : 0, named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  if ((!alike && row.method != "tensor") || all.size() != at + 1 + named || !world.holds_followed(all[at]))
+    return nullptr;
+  for (PyObject* each : all) touch(frame, each, true);
+  PyObject* function = on ? stand_in(row.name) : nullptr;
+  PyRef lent = PyRef::steal(function ? world.lend(all[at]) : nullptr);
+  if (!on || !lent) return nullptr;
+  std::vector<PyObject*> passed = all;  // what it is bound to, too
+  passed[at] = lent.get();
+  mark(frame);
+  const NativeWatch::Pause ours;
+  PyRef result = PyRef::steal(PyObject_Vectorcall(function, passed.data(), at + 1, kwnames));
+  if (result && result.get() == Py_None) return nullptr;
+  end_if_wanted(frame);
+  return result.release();
+}
+
 PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
                                size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all,
                                bool* handled) {
@@ -190,6 +214,7 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
   for (PyObject* each : all)
     if (!row.is(Trait::hands_on) && !world.holds_followed(each)) world.use(each);
   if (!on) return nullptr;
+  if ((result = tensor_call(frame, row, kwnames, all)) || PyErr_Occurred()) return done(result);
   if (!kwnames && !all.empty() && guard::is_tensor(all[0]))
     if ((result = size_query(*this, row, all)) || PyErr_Occurred()) return done(result);
 
