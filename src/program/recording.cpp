@@ -510,6 +510,14 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
   return true;
 }
 
+/// Does it run operators? One that is still being compiled does.
+bool computes(const std::shared_ptr<Entry>& entry) {
+  return !entry->region || !entry->region->tape().entries.empty();
+}
+int64_t count_computing(const Site& site) {
+  return std::count_if(site.entries.begin(), site.entries.end(), computes);
+}
+
 /// Makes an entry of what was seen. False with an exception only in strict mode or for fullgraph.
 bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge, size_t nargs,
           PyObject* kwnames) {
@@ -532,9 +540,12 @@ bool keep(Compiled* self, Site& site, observe::Observation& seen, Bridge& bridge
     ++site.hopeless;
     return report_failure(self, seen.unsound);
   }
-  // Nothing to compile, from a place where guards would be checked on numbers that only pass through.
+  // Nothing to compile, from a place where guards would be checked on numbers that only pass through. What
+  // writes objects is kept once: where that does not fit, a loop over keys or a shuffled list comes along.
   const bool plain = seen.end == observe::End::broke || &site != &self->state->start;
-  if (plain && !site.never_plain && bridge.recorder.tape().entries.empty() && seen.recipe.effects.empty()) {
+  const bool writes = !seen.recipe.effects.empty();
+  if (plain && !site.never_plain && bridge.recorder.tape().entries.empty() &&
+      (!writes || count_computing(site) < static_cast<int64_t>(site.entries.size()))) {
     site.plain_end = std::move(seen.last);
     const bool whole = seen.end == observe::End::returned;
     site.plain_instructions = whole ? observe::Step::kToTheEnd : seen.instructions;
@@ -766,6 +777,7 @@ bool is_full(Compiled* self, Site& site, const Given& given) {
       (here >= limit && std::count_if(site.entries.begin(), site.entries.end(), alike) >= limit) ||
       static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
   if (!full && site.hopeless < kHopeless) return false;
+  if (full && !site.entries.empty() && count_computing(site) == 0) return true;  // eager is given no operator
   note_eager_call(self, full ? "recompile_limit programs were compiled, and none of them fits"
                              : "its recordings could not be kept");
   if (full && (self->options->fullgraph || settings.fail_on_recompile_limit_hit)) {

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import random
 import time
+import warnings
 
 import pytest
 import torch
+from torch import nn
 
 import torchbolt
 
@@ -266,3 +270,25 @@ def test_super_without_arguments_behind_an_end():
         for _ in range(4):
             x = torch.rand(4, 2)
             torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_places_that_compute_nothing_are_not_recorded_for_ever():
+    """Behind these ends lie loops of Python alone, whose values differ each time: no limit is met, and nothing said."""
+    layer = nn.Linear(2, 2)
+
+    def shuffled(x):
+        items = [1, 2, 3, 4]
+        random.shuffle(items)
+        return x * 2, sum(items)
+
+    def copied(x):
+        return copy.deepcopy(layer)(x)
+
+    for fn, calls in ((shuffled, 24), (copied, 6)):
+        torchbolt.reset()
+        compiled = torchbolt.compile(fn)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(calls):
+                torch.testing.assert_close(compiled(torch.ones(2)), fn(torch.ones(2)))
+        assert torchbolt.stats()["eager_fallbacks"] == 0
