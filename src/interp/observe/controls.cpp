@@ -134,9 +134,9 @@ PyObject* source_of_script(PyObject* callable) {
 }  // namespace
 
 PyObject* call_with_stack(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  if (!nargs || !PyErr_ExceptionMatches(PyExc_TypeError) ||
-      find_cfunction(callable).row->kind != Kind::tensor)
-    return nullptr;
+  if (!nargs || !PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
+  const CFunction& row = *find_cfunction(callable).row;
+  if (row.kind != Kind::tensor || !row.method.starts_with("_foreach_")) return nullptr;
   PyObject* last = args[nargs - 1];
   if (!PyList_CheckExact(last) || !PyList_GET_SIZE(last)) return nullptr;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(last); ++i)
@@ -149,7 +149,7 @@ PyObject* call_with_stack(PyObject* callable, PyObject* const* args, size_t narg
   std::vector<PyObject*> all(args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   all[nargs - 1] = stack.get();
   PyObject* result = stack ? PyObject_Vectorcall(callable, all.data(), nargs, kwnames) : nullptr;
-  if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) return result;
+  if (result) return result;
   PyErr_Clear();
   interp::set_raised(raised.release());
   return nullptr;
