@@ -16,11 +16,23 @@ def spin(stop):
 
 
 def test_interrupt_reaches_a_busy_loop(run):
-    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        run(spin, [])
-    timer.join()
+    # A job that a shell starts in the background ignores the signal.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    stop = []
+    timers = [
+        threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]),
+        threading.Timer(20, stop.append, [True]),
+    ]
+    for timer in timers:
+        timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            run(spin, stop)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        timers[1].cancel()
+    for timer in timers:
+        timer.join()
     assert caught.traceback[-1].name == "spin"
 
 
