@@ -88,6 +88,8 @@ def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
     case = build(name)
     compiled = torchbolt.compile(case.model, recompile_limit=1000)
 
+    misled = []
+
     def call():
         return compiled(*case.args, **case.kwargs)
 
@@ -96,8 +98,11 @@ def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(torch.compiler, "_is_compiling_flag", True)
             answer = outcome(case)
-        # What such a branch raises is not the answer: the call is made again as if nothing compiled it.
-        return outcome(case) if isinstance(answer, type) else answer
+        # What such a branch raises is not the answer: from there on the function is run as if nothing compiled it.
+        if not isinstance(answer, type):
+            return answer
+        misled.append(answer)
+        return outcome(case)
 
     with torch.no_grad():
         torchbolt.reset()
@@ -105,6 +110,7 @@ def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
         everything = places(case.model)
         for container, key in random.Random(0).sample(everything, min(CHANGES, len(everything))):
             old = container[key]
+            misled.clear()
             recorded = torchbolt.stats()["regions"]
             container[key] = changed(old)
             try:
@@ -114,7 +120,7 @@ def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
                 container[key] = old
             again = torchbolt.stats()["regions"]
             assert same(outcome(call), eager()), f"{key} put back"
-            if key not in LASTING:
+            if key not in LASTING and not misled:
                 assert torchbolt.stats()["regions"] == again, f"{key} put back: recorded again"
             if again - recorded > 0:
                 torchbolt.reset()
