@@ -169,6 +169,7 @@ const std::vector<Rule>& rules() {
 
 std::optional<std::vector<Syms>> extern_sizes(const Call& c) {
   std::string_view name = c.name();
+  if (name == "torchbolt::size_of_data") return all_results(c, {0, 0});  // as nonzero
   if (name.substr(0, 6) != "aten::") return std::nullopt;
   name.remove_prefix(6);
   for (const Rule& rule : rules())

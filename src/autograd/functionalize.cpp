@@ -138,7 +138,7 @@ class Functionalizer {
       }
       if (info.strides[i] != sizes_.hint(run)) return {};
       strides[i] = run;
-      run *= sizes[i];
+      if (!sizes[i].is_const(0)) run *= sizes[i];  // as torch has them: as if there were one
     }
     return strides;
   }

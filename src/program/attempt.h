@@ -22,6 +22,7 @@ namespace bolt::program {
 /// torch's HANDLE_TH_ERRORS lets it through.
 struct RunEagerly {
   std::string why;
+  bool of_found_sizes = false;  ///< what was taken for granted about sizes that are data
 };
 
 /// What an attempt cannot do without leaving a trace: which generators draw numbers.

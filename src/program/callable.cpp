@@ -239,6 +239,25 @@ std::shared_ptr<Entry> find_settled(Compiled* self, Site& site, const Given& giv
   return open == site.entries.end() ? nullptr : *open;
 }
 
+/// Runs an entry whose guards have just held. False: what it found out on the way is not what it was compiled
+/// for, and it is eager's turn. Where that is often so, regions had better end where sizes are data.
+bool run_settled(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry, guard::Found& found,
+                 Outcome& at) {
+  constexpr int kUnfit = 4, kMostUnfit = 16;
+  try {
+    at = run_entry(*entry, found);
+  } catch (const RunEagerly& why) {
+    note_eager_call(self, why.why);
+    if (why.of_found_sizes && (entry->unfit += kUnfit) > kMostUnfit) {
+      give_up_found_sizes(self, why.why);
+      std::erase(site.entries, entry);
+    }
+    return false;
+  }
+  if (entry->unfit > 0) --entry->unfit;
+  return true;
+}
+
 /// `signalled`: an exception that a signal's handler raised is set, and the run meets it first.
 PyObject* run_plainly(interp::Frame* innermost, bool signalled = false) {
   static interp::PlainSemantics plain;
@@ -354,12 +373,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
     Finding finding(self);
     if (auto entry = find_settled(self, site, given, finding.found)) {
       if (!entry->region) return run_plainly(innermost);  // still being compiled
-      try {
-        at = run_entry(*entry, finding.found);
-      } catch (const RunEagerly& why) {
-        note_eager_call(self, why.why);
-        return run_plainly(innermost);
-      }
+      if (!run_settled(self, site, entry, finding.found, at)) return run_plainly(innermost);
       if (at.result || at.frames)
         interp::replace_run(innermost);
       else
@@ -431,13 +445,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
     Finding finding(self);
     if (auto entry = find_settled(self, site, given, finding.found)) {
       if (!entry->region) return call_target(self, args, nargs, kwnames);  // still being compiled
-      try {
-        at = run_entry(*entry, finding.found);
-        fits = true;
-      } catch (const RunEagerly& why) {
-        note_eager_call(self, why.why);
-        return call_target(self, args, nargs, kwnames);
-      }
+      fits = run_settled(self, site, entry, finding.found, at);
+      if (!fits) return call_target(self, args, nargs, kwnames);
     } else if (PyErr_Occurred()) {
       return nullptr;
     }

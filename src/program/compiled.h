@@ -78,6 +78,8 @@ struct Entry {
   /// Per tape input: the slot among the guarded tensors; -1: a constant.
   std::vector<int> tape_input_slot;
   std::vector<observe::BreakReason> breaks;
+  /// Goes up where the sizes that a run found were not what it was compiled for, and down where they were.
+  int unfit = 0;
   /// Dimensions that the user wants to be symbols, by tensor slot.
   std::vector<std::pair<int, uint64_t>> marked;
 };
@@ -179,6 +181,8 @@ std::string failed_guard(const Site& site, const Given& given);
 /// for. No entry fits what is given.
 bool is_full(Compiled* self, Site& site, const Given& given);
 /// A call, or the rest of one, is given to eager: counts it, keeps the reason for explain(), tells the log.
+/// It has to be recorded again, with ends where sizes are data.
+void give_up_found_sizes(Compiled* self, const std::string& why);
 void note_eager_call(Compiled* self, const std::string& why);
 /// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
 void note_recompile(Compiled* self, Site& site, const Given& given);

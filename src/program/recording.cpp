@@ -145,6 +145,15 @@ class Bridge final : public observe::RecorderHooks {
     return PyFloat_CheckExact(number) ? lend_float(symbol, PyFloat_AS_DOUBLE(number), notes)
                                       : lend(symbol, PyLong_AsLongLong(number), notes);
   }
+  std::optional<Sym> size_from(PyObject* tensor, int64_t element) override {
+    return lends_open() ? recorder.size_from(THPVariable_Unpack(tensor), element) : std::nullopt;
+  }
+  std::optional<std::pair<int64_t, int64_t>> contents(PyObject* tensor) override {
+    const at::Tensor& t = THPVariable_Unpack(tensor);
+    const auto id = recorder.find(t);
+    const int64_t writes = id ? recorder.writes(t) : -1;
+    return writes < 0 ? std::nullopt : std::optional(std::pair(int64_t{*id}, writes));
+  }
   void lend_items(bool on) override { recorder.lends_items = on && lends_open(); }
   bool lends_open() override { return options_.road == Road::compile && !options_.backend; }
   bool follows_numbers() override {
@@ -431,12 +440,6 @@ std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<a
       }
     }
   return out;
-}
-
-/// It has to be recorded again, with ends where sizes are data.
-void give_up_found_sizes(Compiled* self, const std::string& why) {
-  self->state->ends_at_found_sizes = true;
-  log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
 }
 
 /// Compiles what was recorded into `entry`, now or in the background. False: it is of no use.
@@ -737,6 +740,11 @@ void note_recompile(Compiled* self, Site& site, const Given& given) {
   for (size_t i = 1; i < site.entries.size(); ++i)
     log(log_wanted("recompiles", true) ? "recompiles" : "recompiles_verbose",
         "  program " + std::to_string(i) + ": " + why_not(*site.entries[i], given));
+}
+
+void give_up_found_sizes(Compiled* self, const std::string& why) {
+  self->state->ends_at_found_sizes = true;
+  log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
 }
 
 void note_eager_call(Compiled* self, const std::string& why) {

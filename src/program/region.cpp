@@ -239,8 +239,10 @@ std::string Region::name_of(const Step& s) const {
     case StepKind::Kernel: return "torchbolt::" + plan_.kernels[static_cast<size_t>(s.kernel)].name;
     case StepKind::Contraction: return "torchbolt::" + plan_.kernels[static_cast<size_t>(s.epilogue)].name;
     case StepKind::Library: return "torchbolt::" + std::string(graph::op_info(s.node->op).name);
-    case StepKind::Extern:
-      return "torchbolt::" + c10::toString(lowered_.calls[static_cast<size_t>(s.call)].op.operator_name());
+    case StepKind::Extern: {
+      const std::string name = c10::toString(lowered_.calls[static_cast<size_t>(s.call)].op.operator_name());
+      return name.starts_with("torchbolt::") ? name : "torchbolt::" + name;
+    }
     case StepKind::Pack: return "torchbolt::pack_weights";
     case StepKind::Copy: return "torchbolt::copy";
   }

@@ -23,6 +23,12 @@ at::TensorOptions options_of(const graph::Type& t) {
   return at::TensorOptions().dtype(record::to_torch(t.dtype)).device(c10::kCPU);
 }
 
+/// Without the sizes: calls that fail alike are counted as one.
+std::string unfit(const SizeFact& fact) {
+  return " found a size that the program was not made for: it holds where " + str(fact) +
+         (fact.where.empty() ? "" : " (" + fact.where + ")");
+}
+
 }  // namespace
 
 std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
@@ -143,9 +149,7 @@ void Region::learn_sizes(Context& c, const PreparedStep& p, const std::vector<at
   for (const auto& f : here.found) c.values[f.symbol] = results[static_cast<size_t>(f.result)].size(f.dim);
   const Evaluate value{symbols_, c.values};
   for (const SizeFact& f : here.facts)
-    if (!holds(value(f.a), f.relation, value(f.b)))
-      throw RunEagerly{p.name + ": what was taken for granted about sizes that are data does not hold (" +
-                       str(f) + ")"};
+    if (!holds(value(f.a), f.relation, value(f.b))) throw RunEagerly{p.name + unfit(f), true};
   // Strides of what has no elements are as torch has them: as if there were one.
   Ints ones = c.values;
   for (size_t i = 0; i < ones.size(); ++i)
@@ -255,7 +259,7 @@ void Region::run_step(Context& c, const PreparedStep& p) {
           if (results[i].sizes() != at::IntArrayRef(shape.sizes)) {
             BOLT_CHECK(p.call, graph::op_info(s.node->op).name, " gave ", results[i].sizes(), ", not ",
                        at::IntArrayRef(shape.sizes));
-            throw RunEagerly{p.name + ": the sizes of its result are data"};
+            throw RunEagerly{p.name + ": the sizes of its result are data", p.learns >= 0};
           }
           slot.tensor =
               results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0

@@ -54,6 +54,7 @@ constexpr Row kRows[] = {
     {"aten::masked_select", "", &OperatorFacts::finds_sizes},
     {"aten::_unique2", "", &OperatorFacts::finds_sizes},
     {"aten::unique_consecutive", "", &OperatorFacts::finds_sizes},
+    {"torchbolt::size_of_data", "", &OperatorFacts::finds_sizes},
     {"aten::index_add", kAny, &OperatorFacts::keeps_sizes},
     {"aten::index_copy", kAny, &OperatorFacts::keeps_sizes},
     {"aten::index_fill", kAny, &OperatorFacts::keeps_sizes},

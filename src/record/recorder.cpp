@@ -23,6 +23,7 @@
 #include "guard/transforms.h"
 #include "record/generators.h"
 #include "record/operator_facts.h"
+#include "record/size_of_data.h"
 #include "record/symint.h"
 #include "support/symbols.h"
 
@@ -476,13 +477,15 @@ bool Recorder::casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet k
 
 /// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
 /// on.
-bool Recorder::can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+bool Recorder::can_find_sizes(const at::Tensor& t) const {
   if (!goes_on_with_found_sizes || transformed_ || !obstacle_.empty()) return false;
   const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
+  return t.is_cpu() && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
+}
+
+bool Recorder::can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   auto fits = [&](const c10::IValue& value) {
-    if (!value.isTensor() || !value.toTensor().defined()) return true;
-    const at::Tensor& t = value.toTensor();
-    return t.is_cpu() && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
+    return !value.isTensor() || !value.toTensor().defined() || can_find_sizes(value.toTensor());
   };
   for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
     if (!fits(stack[i])) return false;
@@ -569,6 +572,25 @@ void Recorder::note_found_sizes(const Entry& entry) {
       if (facts.finds_sizes && std::exchange(first, false)) info.data_dims = 1;
     }
   found_sizes_ = follows_sizes = true;
+}
+
+std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t element) {
+  const std::optional<TensorId> id = find(numbers);
+  if (!id || stopped_ || paused_ || !escaped().empty()) return std::nullopt;
+  for (const SizeOfData& known : sizes_of_data_)
+    if (known.numbers == *id && known.element == element &&
+        tape_.tensors[static_cast<size_t>(known.rows)].producer >= 0)
+      return number_of_rows(tape_symbol(known.rows, 0));
+  const at::Tensor all = numbers.dim() ? numbers : numbers.reshape({1});
+  if (!can_find_sizes(all) || !c10::isIntegralType(all.scalar_type(), false)) return std::nullopt;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+    if (!is_size_of_data(element_of(all, element))) return std::nullopt;
+  }
+  const std::optional<TensorId> rows = find(size_of_data(all, element));
+  if (!rows) return std::nullopt;
+  sizes_of_data_.push_back({*id, element, *rows});
+  return number_of_rows(tape_symbol(*rows, 0));
 }
 
 /// True: `op` is item(), and what it gives stands for the tensor.

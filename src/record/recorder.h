@@ -124,6 +124,9 @@ class Recorder {
   /// Operators that find sizes out (nonzero, masks) do not end the region.
   bool goes_on_with_found_sizes = false;
   bool found_sizes() const { return found_sizes_; }
+  /// An int element of a tensor that nothing writes to any more, as an expression over a size that is data.
+  /// Nothing: not possible.
+  std::optional<Sym> size_from(const at::Tensor& numbers, int64_t element);
 
   static Recorder* current();
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -136,6 +139,7 @@ class Recorder {
   bool can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool select_by_places(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_found_sizes(const Entry& entry);
+  bool can_find_sizes(const at::Tensor& t) const;
   bool lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void drop_entries();
   bool fills_new_tensors(const Entry& entry) const;
@@ -172,6 +176,12 @@ class Recorder {
   bool changed_inputs_ = false;
   bool placed_ = false;
   bool found_sizes_ = false;
+  struct SizeOfData {
+    TensorId numbers;
+    int64_t element;
+    TensorId rows;
+  };
+  std::vector<SizeOfData> sizes_of_data_;
   bool transformed_ = false;
   std::optional<bool> grad_mode_;  ///< around an operator that autocast takes apart
   size_t outer_levels_;            ///< of torch.func's transforms, when the recording began

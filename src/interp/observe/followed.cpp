@@ -332,8 +332,10 @@ PyObject* World::data_number(PyObject* number, PyObject* tensor, int64_t element
 
 /// Its place in `data`.
 int World::late_tensor(PyObject* tensor) {
-  if (data.empty() || data.back().get() != tensor) data.push_back(PyRef::share(tensor));
-  return static_cast<int>(data.size()) - 1;
+  auto same = [&](const PyRef& known) { return known.get() == tensor; };
+  const auto at = std::find_if(data.begin(), data.end(), same);
+  if (at == data.end()) return data.push_back(PyRef::share(tensor)), static_cast<int>(data.size()) - 1;
+  return static_cast<int>(at - data.begin());
 }
 
 /// The step of an expression over sizes, some of which are data; -1: it is not made of arithmetic alone.
@@ -364,6 +366,41 @@ int World::open_step(Sym e) {
     result = result < 0 ? next : numbers.add({NumberOp::binary, kind, {}, {}, {result, next}});
   }
   return result;
+}
+
+/// An int that rests on numbers taken out of tensors, as an expression over sizes that are data: what
+/// open_step does, the other way round. Nothing: it is made of more than arithmetic.
+std::optional<Sym> World::size_from(int at) {
+  using guard::NumberOp;
+  const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+  if (step.type && step.type != &PyLong_Type) return std::nullopt;
+  switch (step.op) {
+    case NumberOp::size: return step.size;
+    case NumberOp::data: return hooks_.size_from(data[static_cast<size_t>(step.kind)].get(), step.element);
+    case NumberOp::data_size:
+      return hooks_.size_of(data[static_cast<size_t>(step.kind)].get(), static_cast<int>(step.element));
+    case NumberOp::constant: {
+      int64_t value;
+      if (!PyLong_CheckExact(step.object.get()) || !guard::symbol_value(step.object.get(), &value)) break;
+      return value;
+    }
+    case NumberOp::positive: return size_from(step.args[0]);
+    case NumberOp::negative: {
+      const std::optional<Sym> x = size_from(step.args[0]);
+      return x ? std::optional(Sym(0) - *x) : std::nullopt;
+    }
+    case NumberOp::binary: {
+      const std::optional<Sym> x = size_from(step.args[0]);
+      const std::optional<Sym> y = x ? size_from(step.args[1]) : std::nullopt;
+      return y ? arithmetic(step.kind, *x, *y, y->is_const() ? y->value() : 0) : std::nullopt;
+    }
+    default: break;
+  }
+  const Sym symbol = number_symbol(at, false);
+  const bool known =
+      step.phase == guard::Phase::check && std::any_of(number_symbols.begin(), number_symbols.end(),
+                                                       [&](const auto& n) { return n.symbol == symbol; });
+  return known ? std::optional(symbol) : std::nullopt;
 }
 
 PyObject* World::computed(PyObject* number, guard::NumberStep step) {
@@ -470,18 +507,23 @@ void World::use_sizes(PyObject* tensor) {
 
 PyObject* World::lend(PyObject* object, bool operand) {
   if (!holds_followed(object)) return use(object), Py_NewRef(object);
-  if (const Sym* size = followed(object)) return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
+  if (const Sym* size = followed(object)) {
+    open_lent_ |= hooks_.is_open(*size);
+    return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
+  }
   if (is_open(object)) {
     const int at = step_of(object);
     const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
     const bool is_float = PyFloat_CheckExact(object);
     PyObject* lent = nullptr;
     open_lent_ = true;
-    if (operand && step.op == guard::NumberOp::data)
-      lent = hooks_.lend_data(number_symbol(at, is_float), object, data[static_cast<size_t>(step.kind)].get(),
-                              notes);
-    else if (operand && step.phase == guard::Phase::early && is_float && hooks_.lends_open())
+    if (operand && step.phase == guard::Phase::early && is_float && hooks_.lends_open()) {
       lent = hooks_.lend_float(symbol_of(at, object), PyFloat_AS_DOUBLE(object), notes);
+    } else if (hooks_.lends_open()) {
+      const PyRef tensor = operand ? data_tensor(at) : PyRef();
+      if (tensor) lent = hooks_.lend_data(number_symbol(at, is_float), object, tensor.get(), notes);
+      if (!lent && PyLong_CheckExact(object)) lent = lend_size(at, object);
+    }
     return lent || PyErr_Occurred() ? lent : (use(object), Py_NewRef(object));
   }
   if (PyFloat_CheckExact(object))
@@ -502,6 +544,80 @@ PyObject* World::lend(PyObject* object, bool operand) {
   return PyList_AsTuple(list.get());
 }
 
+/// An open number as a tensor without dimensions. Null: there is none.
+PyRef World::data_tensor(int at) {
+  if (auto known = data_tensors_.find(at); known != data_tensors_.end() && hooks_.knows(known->second.get()))
+    return PyRef::share(known->second.get());
+  const guard::NumberStep step = numbers.steps[static_cast<size_t>(at)];
+  PyRef tensor;
+  if (step.op == guard::NumberOp::data) {
+    PyObject* whole = data[static_cast<size_t>(step.kind)].get();
+    if (guard::rank_of(*guard::tensor_impl(whole)) == 0) return PyRef::share(whole);
+    PyRef flat = PyRef::steal(PyObject_CallMethod(whole, "flatten", nullptr));
+    if (flat)
+      tensor = PyRef::steal(PyObject_CallMethod(flat.get(), "select", "iL", 0, (long long)step.element));
+  } else if (step.type == &PyFloat_Type) {
+    tensor = data_arithmetic(step);
+  }
+  if (!tensor) return PyErr_Clear(), PyRef();
+  data_tensors_[at] = PyRef::share(tensor.get());
+  return tensor;
+}
+
+/// Floats computed from open numbers, as doubles: torch computes with those as Python does.
+PyRef World::data_arithmetic(const guard::NumberStep& step) {
+  using guard::NumberOp;
+  namespace Binary = interp::Binary;
+  auto is_late = [&](int arg) { return numbers.steps[static_cast<size_t>(arg)].phase == guard::Phase::late; };
+  auto open = [&](int arg) {
+    const PyRef tensor = data_tensor(arg);
+    return PyRef::steal(tensor ? PyObject_CallMethod(tensor.get(), "double", nullptr) : nullptr);
+  };
+  auto call = [](const PyRef& on, const char* method, const PyRef& with) {
+    return PyRef::steal(on && with ? PyObject_CallMethod(on.get(), method, "O", with.get()) : nullptr);
+  };
+  auto negated = [](const PyRef& x) {
+    return PyRef::steal(x ? PyObject_CallMethod(x.get(), "neg", nullptr) : nullptr);
+  };
+  if (step.op == NumberOp::positive) return open(step.args[0]);
+  if (step.op == NumberOp::negative) return negated(open(step.args[0]));
+  if (step.op != NumberOp::binary) return {};
+  const int x = step.args[0], y = step.args[1];
+  const bool turned = !is_late(x);
+  const PyRef first = open(turned ? y : x);
+  const PyRef second = turned ? lend_step(x) : is_late(y) ? open(y) : lend_step(y);
+  switch (step.kind) {
+    case Binary::add: return call(first, "add", second);
+    case Binary::multiply: return call(first, "mul", second);
+    case Binary::subtract: return turned ? call(negated(first), "add", second) : call(first, "sub", second);
+    case Binary::true_divide: return turned ? PyRef() : call(first, "div", second);
+    default: return {};
+  }
+}
+
+/// A number that the program is given, for an operator. Null: it cannot be one.
+PyRef World::lend_step(int at) {
+  constexpr int64_t kExact = int64_t{1} << 53;  // up to there ints are doubles
+  const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+  if (step.op == guard::NumberOp::constant) {
+    PyObject* number = step.object.get();
+    int overflow = 0;
+    const int64_t value = PyLong_Check(number) ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
+    return overflow || value > kExact || value < -kExact ? PyRef() : PyRef::share(number);
+  }
+  for (const auto& [number, followed] : followed_)
+    if (followed.step == at && !followed.used) return PyRef::steal(lend(number, true));
+  return {};
+}
+
+/// Null without an exception: it cannot be one.
+PyObject* World::lend_size(int step, PyObject* number) {
+  int64_t value;
+  if (!guard::symbol_value(number, &value)) return nullptr;
+  const std::optional<Sym> size = size_from(step);
+  return size ? hooks_.lend(*size, value, notes) : nullptr;
+}
+
 const char* World::asked_open() {
   if (!std::exchange(open_lent_, false)) return nullptr;
   guard::Phase last = guard::Phase::check;
@@ -513,6 +629,10 @@ const char* World::asked_open() {
     for (Sym symbol : symbols)
       if (const int step = number_step(*symbol.node()); step >= 0)
         phase = std::max(phase, numbers.steps[static_cast<size_t>(step)].phase);
+    // Of sizes that are data the run finds out whether they are in a range. That they are one number says
+    // that somebody wanted to know it.
+    const bool pinned = fact.relation == Relation::eq && (fact.a.is_const() || fact.b.is_const());
+    if (pinned && (hooks_.is_open(fact.a) || hooks_.is_open(fact.b))) phase = guard::Phase::late;
     last = std::max(last, phase);
     return phase != guard::Phase::check;
   });

@@ -117,10 +117,10 @@ PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObj
   if (guard::is_tensor(left) || guard::is_tensor(right)) {
     const bool number_first = guard::is_tensor(right);
     if (world.late(number_first ? right : left)) return nullptr;
+    mark(frame);
     PyRef lent = PyRef::steal(world.lend(number_first ? left : right, kind != Binary::power));
     *handled = !lent;
     if (!lent) return nullptr;
-    mark(frame);
     PyObject* value = with_tensor(*this, frame, op, number_first ? right : left, lent.get(), number_first);
     *handled = value || PyErr_Occurred();
     if (*handled) end_if_wanted(frame);
@@ -144,6 +144,28 @@ void Recording::use_others(const std::vector<PyObject*>& numbers) {
     if (!world.follows_number(each)) world.use(each);
 }
 
+std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right) {
+  std::optional<Sym> result;
+  switch (kind) {
+    case Binary::add: result = x + y; break;
+    case Binary::subtract: result = x - y; break;
+    case Binary::multiply: result = x * y; break;
+    case Binary::floor_divide:
+      if (right > 0) result = floordiv(x, y);
+      break;
+    case Binary::remainder:
+      if (right > 0) result = mod(x, y);
+      break;
+    case Binary::power:
+      if (!y.is_const() || right < 1 || right > 4) break;
+      result = x;
+      for (int64_t i = 1; i < right; ++i) *result *= x;
+      break;
+    default: break;
+  }
+  return result && !may_overflow(*result) ? result : std::nullopt;
+}
+
 /// Arithmetic of ints as an expression over sizes.
 PyObject* Recording::expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right,
                                            bool* handled) {
@@ -157,28 +179,13 @@ PyObject* Recording::expression_arithmetic(Frame& frame, int op, PyObject* left,
   if (overflow) return nullptr;
   PyLong_AsLongLongAndOverflow(left, &overflow);
   if (overflow) return nullptr;
-  const Sym x = world.expression(left), y = world.expression(right);
-  Sym result;
-  switch (kind) {
-    case Binary::add: result = x + y; break;
-    case Binary::subtract: result = x - y; break;
-    case Binary::multiply: result = x * y; break;
-    case Binary::floor_divide:
-    case Binary::remainder:
-      if (divisor <= 0) return nullptr;
-      if (!y.is_const()) world.notes->add(0, Relation::lt, y);
-      result = kind == Binary::remainder ? mod(x, y) : floordiv(x, y);
-      break;
-    case Binary::power:
-      if (!y.is_const() || divisor < 1 || divisor > 4) return nullptr;
-      result = x;
-      for (int64_t i = 1; i < divisor; ++i) result *= x;
-      break;
-    default: return nullptr;
-  }
-  if (may_overflow(result)) return nullptr;
+  const Sym y = world.expression(right);
+  const std::optional<Sym> result = arithmetic(kind, world.expression(left), y, divisor);
+  if (!result) return nullptr;
+  if ((kind == Binary::floor_divide || kind == Binary::remainder) && !y.is_const())
+    world.notes->add(0, Relation::lt, y);
   *handled = true;
-  return world.follow(Semantics::binary_op(frame, op, left, right), result);
+  return world.follow(Semantics::binary_op(frame, op, left, right), *result);
 }
 
 PyObject* Recording::number_unary(Frame& frame, interp::Unary op, PyObject* value) {
@@ -236,8 +243,16 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   if (!taken || !holds_numbers(taken.get()) || (row.name == "int" && PyFloat_CheckExact(taken.get())))
     return PyErr_Clear(), nullptr;  // by the function itself, after the region's end
   // The tensor as it is now: it may be written to later.
-  PyRef plain = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
-  PyRef copy = PyRef::steal(plain ? PyObject_CallMethod(plain.get(), "clone", nullptr) : nullptr);
+  PyRef copy;
+  for (const Taken& before : taken_)
+    if (before.contents == hooks_.contents(tensor) && hooks_.knows(before.copy.get()))
+      copy = PyRef::share(before.copy.get());
+  if (!copy) {
+    PyRef plain = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
+    copy = PyRef::steal(plain ? PyObject_CallMethod(plain.get(), "clone", nullptr) : nullptr);
+    if (const auto now = hooks_.contents(tensor); copy && now)
+      taken_.push_back({*now, PyRef::share(copy.get())});
+  }
   int64_t element = 0;
   return copy ? follow_elements(world, taken.release(), copy.get(), element) : nullptr;
 }
@@ -322,10 +337,10 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
   for (bool turned : {false, true}) {
     PyObject *tensor = turned ? right : left, *number = turned ? left : right;
     if (!guard::is_tensor(tensor) || world.late(tensor) || !world.follows_number(number)) continue;
+    mark(frame);
     PyRef lent = PyRef::steal(world.lend(number, true));
     if (!lent) return nullptr;
     *handled = true;
-    mark(frame);
     PyObject* value = Semantics::compare(frame, turned ? mirrored(op) : op, tensor, lent.get());
     end_if_wanted(frame);
     return value;

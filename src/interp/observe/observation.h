@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "guard/program.h"
@@ -55,6 +56,11 @@ class RecorderHooks {
   virtual PyObject* lend_data(Sym, PyObject*, PyObject*, const std::shared_ptr<SizeNotes>&) {
     return nullptr;
   }
+  /// An int that was element `element` of `tensor`, as an expression over a size that is data. Nothing: not
+  /// possible.
+  virtual std::optional<Sym> size_from(PyObject*, int64_t) { return std::nullopt; }
+  /// What `tensor` shows: equal pairs, equal elements. Nothing: not known.
+  virtual std::optional<std::pair<int64_t, int64_t>> contents(PyObject*) { return std::nullopt; }
   /// May operators be lent numbers that are not known while guards are checked (guard::Phase)? Other
   /// compilers are given what the call was given.
   virtual bool lends_open() { return false; }

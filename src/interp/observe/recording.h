@@ -252,6 +252,12 @@ class Recording final : public interp::Semantics {
     int pc;
   };
   std::vector<Given> given_;
+  /// Tensors that numbers were taken out of: what they showed then.
+  struct Taken {
+    std::pair<int64_t, int64_t> contents;
+    PyRef copy;
+  };
+  std::vector<Taken> taken_;
   std::optional<Instruction> raising_;     ///< in which the first operator raised
   std::optional<Instruction> escaped_at_;  ///< in which an operator last gave data to Python
   size_t facts_before_ = 0;                ///< the instruction in progress: those about sizes

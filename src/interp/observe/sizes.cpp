@@ -73,7 +73,9 @@ void Recording::note_slices(PyObject* tensor, PyObject* key) {
 bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
   const std::vector<Part> parts = parts_of(key.get(), guard::rank_of(*guard::tensor_impl(tensor.get())));
   auto selects = [&](const Part& part) { return part.dim >= 0 && PyLong_CheckExact(part.index); };
-  auto follows = [&](const Part& part) { return selects(part) && world.followed(part.index); };
+  auto follows = [&](const Part& part) {
+    return selects(part) && (world.followed(part.index) || world.is_open(part.index));
+  };
   if (std::none_of(parts.begin(), parts.end(), follows)) return false;
   const auto last = std::find_if(parts.rbegin(), parts.rend(), selects).base();
   mark(frame);
@@ -179,11 +181,11 @@ PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* k
     return nullptr;
   for (PyObject* each : all) touch(frame, each, true);
   PyObject* function = on ? stand_in(row.name) : nullptr;
+  mark(frame);
   PyRef lent = PyRef::steal(function ? world.lend(all[at]) : nullptr);
   if (!on || !lent) return nullptr;
   std::vector<PyObject*> passed = all;  // what it is bound to, too
   passed[at] = lent.get();
-  mark(frame);
   const NativeWatch::Pause ours;
   PyRef result = PyRef::steal(PyObject_Vectorcall(function, passed.data(), at + 1, kwnames));
   if (result && result.get() == Py_None) return nullptr;
@@ -224,14 +226,14 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
     std::vector<PyRef> held;
     std::vector<PyObject*> passed;
+    mark(frame);
     for (size_t i = 0; i < total; ++i) {
-      held.push_back(PyRef::steal(world.lend(args[i])));
+      held.push_back(PyRef::steal(world.lend(args[i], PyFloat_CheckExact(args[i]))));
       if (!held.back()) return done(nullptr);
       passed.push_back(held.back().get());
     }
     for (PyObject* each : all) touch(frame, each, true);
     if (!on) return nullptr;
-    mark(frame);
     const size_t before = hooks_.recorded();
     result = run_native(callable, passed.data(), nargs, kwnames, row);
     if (!result && hooks_.recorded() == before) {

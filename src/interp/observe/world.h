@@ -15,6 +15,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -337,6 +338,12 @@ class World {
   PyObject* follow_step(PyObject* number, int step);
   Sym symbol_of(int step, PyObject* number);
   int open_step(Sym expression);
+  std::optional<Sym> size_from(int step);
+  PyObject* lend_size(int step, PyObject* number);
+  PyRef data_tensor(int step);
+  PyRef data_arithmetic(const guard::NumberStep& step);
+  PyRef lend_step(int step);
+  std::unordered_map<int, PyRef> data_tensors_;
   int late_tensor(PyObject* tensor);
   struct Size {
     PyRef tensor;
@@ -361,6 +368,9 @@ class World {
 /// A number equal to `number` (int or float) at an address of its own; new, null with an exception.
 PyObject* own_number(PyObject* number);
 bool is_number(PyObject* object);
+/// Operator `kind` (CPython's numbering) of two ints as an expression; `right` is what `y` was in this run,
+/// or 0 where nothing may be taken for granted about it. Nothing: there is none.
+std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right);
 
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);
