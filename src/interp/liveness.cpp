@@ -1,39 +1,21 @@
 // src/interp/liveness.cpp
-// Backward data flow over the decoded bytecode, to a fixed point. Jumps are told by the opcodes' names, so
-// the tables of the versions need nothing of their own here.
+// Backward data flow over the decoded bytecode, to a fixed point.
 
 #include "interp/liveness.h"
 
 #include <cstring>
 #include <string_view>
 
+#include "interp/flow.h"
+
 namespace bolt::interp {
 
 namespace {
-
-struct Flow {
-  bool falls_through = true;
-  int jump = -1;  ///< target, or -1
-};
 
 bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
   for (std::string_view each : names)
     if (name == each) return true;
   return false;
-}
-
-Flow flow_of(const Instr& instr, int pc) {
-  std::string_view name = opcode_name(instr.op);
-  Flow flow;
-  const int next = pc + instr.length;
-  if (is_any_of(name, {"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"}))
-    flow.falls_through = false;
-  const bool jumps = name.find("JUMP") != name.npos || name == "FOR_ITER" || name == "SEND";
-  if (!jumps) return flow;
-  flow.jump = name.find("BACKWARD") != name.npos ? next - instr.arg : next + instr.arg;
-  if (is_any_of(name, {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}))
-    flow.falls_through = false;
-  return flow;
 }
 
 bool names_any_of(PyCodeObject* code, std::initializer_list<std::string_view> names) {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "record/expectation.h"
+
 namespace bolt::program {
 
 Attempts::Attempts(const record::Tape& tape) {
@@ -35,12 +37,12 @@ record::GeneratorStates Attempts::states() const {
   return out;
 }
 
-std::optional<std::string> Attempts::error_text() {
+std::optional<RunEagerly> Attempts::reason() {
   // Python's errors come in two forms, and are objects: only who holds the GIL may look at them.
-  auto of_python = [](PyObject* type) -> std::optional<std::string> {
+  auto of_python = [](PyObject* type) -> std::optional<RunEagerly> {
     if (!type || !PyErr_GivenExceptionMatches(type, PyExc_Exception)) return std::nullopt;
-    return std::string("an operator written in Python raised ") +
-           reinterpret_cast<PyTypeObject*>(type)->tp_name;
+    return RunEagerly{std::string("an operator written in Python raised ") +
+                      reinterpret_cast<PyTypeObject*>(type)->tp_name};
   };
   try {
     throw;
@@ -52,9 +54,11 @@ std::optional<std::string> Attempts::error_text() {
     return of_python(e.type().ptr());
   } catch (const c10::Error& e) {
     const std::string text = e.what_without_backtrace();
-    return "an operator raised: " + text.substr(0, text.find('\n'));
+    return RunEagerly{"an operator raised: " + text.substr(0, text.find('\n'))};
+  } catch (const record::Unexpected& e) {
+    return RunEagerly{e.what(), true};
   } catch (const std::exception& e) {
-    return std::string("an operator raised: ") + e.what();
+    return RunEagerly{std::string("an operator raised: ") + e.what()};
   } catch (...) {
     return std::nullopt;
   }

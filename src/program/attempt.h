@@ -22,7 +22,7 @@ namespace bolt::program {
 /// torch's HANDLE_TH_ERRORS lets it through.
 struct RunEagerly {
   std::string why;
-  bool of_found_sizes = false;  ///< what was taken for granted about sizes that are data
+  bool of_data = false;  ///< what was taken for granted about data: sizes, or that a check holds
 };
 
 /// What an attempt cannot do without leaving a trace: which generators draw numbers.
@@ -42,17 +42,17 @@ class Attempts {
     } catch (const Error&) {
       throw;  // a fault of ours
     } catch (...) {
-      std::optional<std::string> what = error_text();
-      if (!what || !take_back()) throw;
+      std::optional<RunEagerly> why = reason();
+      if (!why || !take_back()) throw;
       drawn.put_back();
-      throw RunEagerly{std::move(*what)};
+      throw RunEagerly{std::move(*why)};
     }
   }
 
  private:
   record::GeneratorStates states() const;
   /// Of the exception being handled. None: it is no error of the program's, such as the user's Ctrl-C.
-  static std::optional<std::string> error_text();
+  static std::optional<RunEagerly> reason();
 
   std::vector<c10::Device> drawn_from_;  ///< whose default generators
 };

@@ -248,7 +248,7 @@ bool run_settled(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry
     at = run_entry(*entry, found);
   } catch (const RunEagerly& why) {
     note_eager_call(self, why.why);
-    if (why.of_found_sizes && (entry->unfit += kUnfit) > kMostUnfit) {
+    if (why.of_data && (entry->unfit += kUnfit) > kMostUnfit) {
       give_up_found_sizes(self, why.why);
       std::erase(site.entries, entry);
     }

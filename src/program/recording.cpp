@@ -148,6 +148,9 @@ class Bridge final : public observe::RecorderHooks {
   std::optional<Sym> size_from(PyObject* tensor, int64_t element) override {
     return lends_open() ? recorder.size_from(THPVariable_Unpack(tensor), element) : std::nullopt;
   }
+  bool expect(PyObject* tensor, bool value, const std::string& where) override {
+    return lends_open() && recorder.expect(THPVariable_Unpack(tensor), value, where);
+  }
   std::optional<std::pair<int64_t, int64_t>> contents(PyObject* tensor) override {
     const at::Tensor& t = THPVariable_Unpack(tensor);
     const auto id = recorder.find(t);

@@ -21,6 +21,7 @@
 #include <string_view>
 
 #include "guard/transforms.h"
+#include "record/expectation.h"
 #include "record/generators.h"
 #include "record/operator_facts.h"
 #include "record/size_of_data.h"
@@ -591,6 +592,15 @@ std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t elemen
   if (!rows) return std::nullopt;
   sizes_of_data_.push_back({*id, element, *rows});
   return number_of_rows(tape_symbol(*rows, 0));
+}
+
+bool Recorder::expect(const at::Tensor& condition, bool value, const std::string& where) {
+  if (stopped_ || paused_ || !escaped().empty() || condition.numel() != 1) return false;
+  if (!goes_on_with_found_sizes || transformed_ || !obstacle_.empty()) return false;
+  if (!condition.is_cpu() || !is_plain(condition)) return false;
+  const at::Tensor plain = condition.requires_grad() ? condition.detach() : condition;
+  record::expect(plain, value, where);
+  return true;
 }
 
 /// True: `op` is item(), and what it gives stands for the tensor.

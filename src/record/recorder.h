@@ -127,6 +127,9 @@ class Recorder {
   /// An int element of a tensor that nothing writes to any more, as an expression over a size that is data.
   /// Nothing: not possible.
   std::optional<Sym> size_from(const at::Tensor& numbers, int64_t element);
+  /// The run goes on with `condition` being `value`, and where it is not an error is raised: the program
+  /// checks it. `where` is the user's line. False: not possible.
+  bool expect(const at::Tensor& condition, bool value, const std::string& where);
 
   static Recorder* current();
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,

@@ -622,6 +622,7 @@ const char* World::asked_open() {
   if (!std::exchange(open_lent_, false)) return nullptr;
   guard::Phase last = guard::Phase::check;
   std::erase_if(notes->facts, [&](const SizeFact& fact) {
+    const bool asked_now = &fact - notes->facts.data() >= static_cast<std::ptrdiff_t>(noted_before);
     Syms symbols;
     collect_symbols(fact.a, &symbols);
     collect_symbols(fact.b, &symbols);
@@ -631,12 +632,52 @@ const char* World::asked_open() {
         phase = std::max(phase, numbers.steps[static_cast<size_t>(step)].phase);
     // Of sizes that are data the run finds out whether they are in a range. That they are one number says
     // that somebody wanted to know it.
-    const bool pinned = fact.relation == Relation::eq && (fact.a.is_const() || fact.b.is_const());
+    const bool pinned =
+        asked_now && fact.relation == Relation::eq && (fact.a.is_const() || fact.b.is_const());
     if (pinned && (hooks_.is_open(fact.a) || hooks_.is_open(fact.b))) phase = guard::Phase::late;
     last = std::max(last, phase);
     return phase != guard::Phase::check;
   });
   return last == guard::Phase::check ? nullptr : why_open(last);
+}
+
+/// The expression of an int, open or not; nothing: it has none.
+std::optional<Sym> World::open_size(PyObject* number) {
+  int64_t value;
+  if (!PyLong_CheckExact(number) || !guard::symbol_value(number, &value)) return std::nullopt;
+  if (const Sym* known = followed(number)) return *known;
+  return follows_number(number) ? size_from(step_of(number)) : std::optional(Sym(value));
+}
+
+bool World::compared_sizes(int op, PyObject* left, PyObject* right, bool answer) {
+  const std::optional<Sym> x = open_size(left), y = x ? open_size(right) : std::nullopt;
+  if (y) note_comparison(*notes, op, *x, *y, answer);
+  return y.has_value();
+}
+
+PyRef World::compared_tensor(int op, PyObject* left, PyObject* right) {
+  if (!hooks_.lends_open()) return {};
+  const char* const kMethods[] = {"lt", "le", "eq", "ne", "gt", "ge"};  // in CPython's order
+  const bool floats = PyFloat_Check(left) || PyFloat_Check(right);
+  auto open = [&](PyObject* number) {
+    auto at = followed_.find(number);
+    return is_open(number) && at->second.step >= 0;
+  };
+  auto tensor = [&](PyObject* number) {
+    const PyRef found = data_tensor(followed_.at(number).step);
+    return PyRef::steal(found ? PyObject_CallMethod(found.get(), floats ? "double" : "long", nullptr)
+                              : nullptr);
+  };
+  const bool turned = !open(left);
+  PyObject *const first = turned ? right : left, *const second = turned ? left : right;
+  if (!open(first) || (is_open(second) && !open(second))) return {};
+  const PyRef one = tensor(first), other = open(second) ? tensor(second) : lend_step(step_of(second));
+  PyRef result;
+  if (one && other)
+    result =
+        PyRef::steal(PyObject_CallMethod(one.get(), kMethods[turned ? mirrored(op) : op], "O", other.get()));
+  PyErr_Clear();
+  return result;
 }
 
 }  // namespace bolt::observe

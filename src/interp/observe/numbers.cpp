@@ -13,17 +13,6 @@ namespace {
 
 namespace Binary = interp::Binary;
 
-/// The same operation with the sides changed; -1: there is none.
-int mirrored(int compare) {
-  switch (compare) {
-    case Py_LT: return Py_GT;
-    case Py_LE: return Py_GE;
-    case Py_GT: return Py_LT;
-    case Py_GE: return Py_LE;
-    default: return compare;
-  }
-}
-
 /// tensor.item(), float(tensor), int(tensor), tensor.tolist(): the function, given the tensor.
 using Conversion = PyObject* (*)(PyObject*);
 Conversion takes_data(const CFunction& row) {
@@ -240,6 +229,8 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   hooks_.pause(true);
   PyRef taken = PyRef::steal(take(tensor));
   hooks_.pause(false);
+  if (taken && PyBool_Check(taken.get()) && expect_truth(frame, tensor, taken.get() == Py_True))
+    return taken.release();
   if (!taken || !holds_numbers(taken.get()) || (row.name == "int" && PyFloat_CheckExact(taken.get())))
     return PyErr_Clear(), nullptr;  // by the function itself, after the region's end
   // The tensor as it is now: it may be written to later.
@@ -275,17 +266,30 @@ PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const 
   return world.computed(value, std::move(draw));
 }
 
+int mirrored(int compare) {
+  switch (compare) {
+    case Py_LT: return Py_GT;
+    case Py_LE: return Py_GE;
+    case Py_GT: return Py_LT;
+    case Py_GE: return Py_LE;
+    default: return compare;
+  }
+}
+
+void note_comparison(SizeNotes& notes, int op, Sym x, Sym y, bool answer) {
+  switch (op) {
+    case Py_EQ: return notes.answered(x, Relation::eq, y, answer);
+    case Py_NE: return notes.answered(x, Relation::ne, y, answer);
+    case Py_LT: return notes.answered(x, Relation::lt, y, answer);
+    case Py_LE: return notes.answered(x, Relation::le, y, answer);
+    case Py_GT: return notes.answered(y, Relation::lt, x, answer);
+    default: return notes.answered(y, Relation::le, x, answer);
+  }
+}
+
 PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
   auto note = [&](int how, PyObject* a, PyObject* b, bool yes) {
-    const Sym x = world.expression(a), y = world.expression(b);
-    switch (how) {
-      case Py_EQ: return world.notes->answered(x, Relation::eq, y, yes);
-      case Py_NE: return world.notes->answered(x, Relation::ne, y, yes);
-      case Py_LT: return world.notes->answered(x, Relation::lt, y, yes);
-      case Py_LE: return world.notes->answered(x, Relation::le, y, yes);
-      case Py_GT: return world.notes->answered(y, Relation::lt, x, yes);
-      default: return world.notes->answered(y, Relation::le, x, yes);
-    }
+    note_comparison(*world.notes, how, world.expression(a), world.expression(b), yes);
   };
   if (is_plain_number(left) && is_plain_number(right)) {
     if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
@@ -293,8 +297,12 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
     *handled = true;
     PyObject* value = Semantics::compare(frame, op, left, right);
     if (!value) return nullptr;
-    for (PyObject* side : {left, right})
-      if (world.is_open(side)) return world.use(side), value;  // ends the region
+    if (world.is_open(left) || world.is_open(right)) {
+      if (expects(frame, value == Py_True) && expect_comparison(frame, op, left, right, value == Py_True))
+        return value;
+      for (PyObject* side : {left, right})
+        if (world.is_open(side)) return world.use(side), value;  // ends the region
+    }
     bool expressions = true;
     for (PyObject* side : {left, right}) {
       int overflow = 0;

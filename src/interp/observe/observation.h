@@ -59,6 +59,9 @@ class RecorderHooks {
   /// An int that was element `element` of `tensor`, as an expression over a size that is data. Nothing: not
   /// possible.
   virtual std::optional<Sym> size_from(PyObject*, int64_t) { return std::nullopt; }
+  /// The run goes on with the truth of `tensor` being `value`, and otherwise an error is raised: later calls
+  /// check it when the program runs. False: not possible.
+  virtual bool expect(PyObject*, bool, const std::string&) { return false; }
   /// What `tensor` shows: equal pairs, equal elements. Nothing: not known.
   virtual std::optional<std::pair<int64_t, int64_t>> contents(PyObject*) { return std::nullopt; }
   /// May operators be lent numbers that are not known while guards are checked (guard::Phase)? Other

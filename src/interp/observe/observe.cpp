@@ -128,7 +128,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   const interp::RaisedAside raised;
   if (!drop && !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
-  if (auto& facts = world.notes->facts; facts.size() > facts_before_) facts.resize(facts_before_);
+  if (auto& facts = world.notes->facts; facts.size() > world.noted_before) facts.resize(world.noted_before);
   world.undo_instruction();
   on = false;
   breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
@@ -178,7 +178,7 @@ bool Recording::before_instruction(Frame& frame) {
     world.let_go(gone);
     return true;
   }
-  facts_before_ = world.notes->facts.size();
+  world.noted_before = world.notes->facts.size();
   world.begin_instruction();
   if (const std::string* why = never_past(frame)) end_here(frame, *why);
   return true;

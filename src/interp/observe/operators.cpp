@@ -258,6 +258,10 @@ bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
 int Recording::truth(Frame& frame, PyObject* value) {
   if (on && world.follows_number(value)) {
     const int status = Semantics::truth(frame, value);
+    if (world.is_open(value) && expects(frame, status != 0)) {
+      const PyRef zero = PyRef::steal(PyLong_FromLong(0));
+      if (expect_comparison(frame, Py_NE, value, zero.get(), status != 0)) return status;
+    }
     if (const Sym* size = world.followed(value))
       world.notes->answered(*size, Relation::ne, 0, status != 0);
     else
@@ -280,6 +284,13 @@ int Recording::truth(Frame& frame, PyObject* value) {
     touch(frame, value);
   }
   mark(frame);
+  if (on && guard::is_tensor(value) && !world.late(value)) {
+    hooks_.pause(true);
+    const int status = Semantics::truth(frame, value);
+    hooks_.pause(false);
+    if (status >= 0 && expect_truth(frame, value, status != 0)) return status;
+    PyErr_Clear();
+  }
   int status = Semantics::truth(frame, value);
   end_if_wanted(frame);
   return status;

@@ -207,6 +207,11 @@ class Recording final : public interp::Semantics {
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   void use_others(const std::vector<PyObject*>& numbers);
   PyObject* expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
+  // expectations.cpp
+  /// Does the instruction in progress give this answer to a question whose other answer is an error?
+  bool expects(const Frame& frame, bool answer) const;
+  bool expect_truth(Frame& frame, PyObject* tensor, bool answer);
+  bool expect_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool answer);
   PyObject* take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
   PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
                        PyObject* self, PyObject* kwnames);
@@ -260,7 +265,6 @@ class Recording final : public interp::Semantics {
   std::vector<Taken> taken_;
   std::optional<Instruction> raising_;     ///< in which the first operator raised
   std::optional<Instruction> escaped_at_;  ///< in which an operator last gave data to Python
-  size_t facts_before_ = 0;                ///< the instruction in progress: those about sizes
   Native calling_;                         ///< what start_call is busy with: looked up once
 };
 

@@ -190,6 +190,8 @@ class World {
   PyObject* data_number(PyObject* number, PyObject* tensor, int64_t element);
   /// The tensors that steps of kind `data` are taken from, by NumberStep::kind until the region's end.
   std::vector<PyRef> data;
+  /// Facts about sizes before the instruction in progress.
+  size_t noted_before = 0;
   /// Ends the region before the instruction in progress, which reads what later calls could not read the same
   /// way.
   std::function<void(const std::string& why)> end_region;
@@ -207,6 +209,10 @@ class World {
   /// Did torch ask, since this was called last, what an open number is that it was lent? Why the region ends
   /// then; null: no. The questions are struck out.
   const char* asked_open();
+  /// How two numbers compare, some of which are open, as a tensor; null: it cannot be one.
+  PyRef compared_tensor(int op, PyObject* left, PyObject* right);
+  /// The same as a fact about sizes, which the program checks. False: they are none.
+  bool compared_sizes(int op, PyObject* left, PyObject* right, bool answer);
 
   // -- Reads. Results are borrowed; null means absent (guarded) without an exception.
   // ----------------------------
@@ -340,6 +346,7 @@ class World {
   int open_step(Sym expression);
   std::optional<Sym> size_from(int step);
   PyObject* lend_size(int step, PyObject* number);
+  std::optional<Sym> open_size(PyObject* number);
   PyRef data_tensor(int step);
   PyRef data_arithmetic(const guard::NumberStep& step);
   PyRef lend_step(int step);
@@ -368,6 +375,10 @@ class World {
 /// A number equal to `number` (int or float) at an address of its own; new, null with an exception.
 PyObject* own_number(PyObject* number);
 bool is_number(PyObject* object);
+/// The comparison with the sides changed.
+int mirrored(int compare);
+/// `x op y` (CPython's numbering) was asked, and the answer was this.
+void note_comparison(SizeNotes& notes, int op, Sym x, Sym y, bool answer);
 /// Operator `kind` (CPython's numbering) of two ints as an expression; `right` is what `y` was in this run,
 /// or 0 where nothing may be taken for granted about it. Nothing: there is none.
 std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right);

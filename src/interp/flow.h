@@ -1,0 +1,24 @@
+// interp/flow.h
+// Where control goes from one instruction. Told by the opcodes' names, so the tables of the versions need
+// nothing of their own here.
+#pragma once
+
+#include <optional>
+
+#include "interp/code.h"
+
+namespace bolt::interp {
+
+struct Flow {
+  bool falls_through = true;
+  int jump = -1;                  ///< target, or -1
+  std::optional<bool> condition;  ///< it pops a value and jumps if its truth is this
+};
+
+Flow flow_of(const Instr& instr, int pc);
+
+/// Do all ways from `pc` on lead to a raise: an assertion's, or that of `if bad: raise ValueError(...)`?
+/// Not where the same function handles it.
+bool only_raises(const Code& code, int pc);
+
+}  // namespace bolt::interp
