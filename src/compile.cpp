@@ -142,24 +142,13 @@ std::shared_ptr<program::Region> finish(autograd::Lowered lowered, record::Tape&
   return region;
 }
 
-/// All of `lowered` but its graph.
-autograd::Lowered without_graph(const autograd::Lowered& lowered) {
-  autograd::Lowered rest;
-  rest.calls = lowered.calls;
-  rest.inputs = lowered.inputs;
-  rest.outputs = lowered.outputs;
-  rest.reshaped = lowered.reshaped;
-  rest.constants = lowered.constants;
-  return rest;
-}
-
 using Specialize = std::function<std::shared_ptr<program::Region>(const std::vector<int64_t>&)>;
 
 /// What makes the same region for known sizes: Region::specialize.
 Specialize specializer(const autograd::Lowered& lowered, std::vector<record::TensorId> wanted,
                        std::vector<autograd::SizeSymbol> symbols, const std::string& name) {
   std::shared_ptr<const graph::Graph> general = graph::clone(*lowered.graph);
-  auto rest = std::make_shared<const autograd::Lowered>(without_graph(lowered));
+  auto rest = std::make_shared<const autograd::Lowered>(autograd::without_graph(lowered));
   return [=](const std::vector<int64_t>& values) -> std::shared_ptr<program::Region> {
     try {
       auto known = [&](Sym s) {
@@ -167,15 +156,7 @@ Specialize specializer(const autograd::Lowered& lowered, std::vector<record::Ten
           if (symbols[i].symbol == s && symbols[i].input >= 0) return Sym(values[i]);
         return s;
       };
-      autograd::Lowered one = without_graph(*rest);
-      one.graph = graph::clone(*general);
-      graph::substitute(*one.graph, known);
-      for (auto* list : {&one.outputs, &one.reshaped})
-        for (autograd::TensorOut& o : *list) {
-          for (auto* sizes : {&o.sizes, &o.strides})
-            for (Sym& s : *sizes) s = substitute(s, known);
-          o.offset = substitute(o.offset, known);
-        }
+      autograd::Lowered one = autograd::substituted(*general, *rest, known);
       std::vector<autograd::SizeSymbol> numbers;
       for (const autograd::SizeSymbol& s : symbols)
         if (s.input < 0) numbers.push_back(s);
@@ -215,10 +196,10 @@ std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& size
   if (recorded.road == Road::functional) {
     graph::verify(*lowered.graph);
     std::string text = graph::print(*lowered.graph);
-    auto run =
-        program::run_functional(std::move(lowered), recorded.wanted.size(), program::Attempts(recorded.tape));
-    auto region =
-        std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), run);
+    auto run = program::run_functional(std::move(lowered), recorded.wanted.size(),
+                                       program::Attempts(recorded.tape), sizes.open());
+    auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), run,
+                                                    sizes.open());
     region->facts.functional_text = std::move(text);
     return region;
   }
@@ -236,7 +217,7 @@ std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& size
 
 }  // namespace
 
-std::shared_ptr<program::Region> compile(Recorded recorded) {
+std::shared_ptr<program::Region> compile(Recorded recorded, const Other& other) {
   autograd::Sizes sizes(recorded.tape, recorded.dynamic, recorded.number_symbols,
                         std::move(recorded.size_facts));
   auto finished = [&](std::shared_ptr<program::Region> region) {
@@ -253,13 +234,17 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
     if (recorded.trace.wanted()) write_trace(*region, recorded.trace);
     return region;
   };
-  auto replayed = [&](const std::string& why, bool fallback) {
-    // A replay computes sizes as eager does; only its arguments and the guards need them as expressions.
+  // Who runs the operators computes sizes as eager does; only their arguments and the guards need
+  // expressions.
+  auto resolve = [&](const std::string& why) {
     if (!sizes.any() || !bind_sizes(recorded, sizes))
       sizes.give_up(recorded.tape, recorded.number_sizes, why);
     for (record::Entry& entry : recorded.tape.entries)
       for (record::Arg& arg : entry.args)
         for (Sym& s : arg.syms) s = sizes.resolve(s);
+  };
+  auto replayed = [&](const std::string& why, bool fallback) {
+    resolve(why);
     auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
                                                     std::move(recorded.constants), sizes.open());
     region->facts.fallback = fallback;
@@ -269,6 +254,10 @@ std::shared_ptr<program::Region> compile(Recorded recorded) {
   if (log_wanted("graph_code"))
     log("graph_code", "recorded in " + recorded.name + "\n" + print(recorded.tape));
   if (recorded.trace.wanted()) recorded.trace.write("1_recorded.txt", print(recorded.tape));
+  if (other) {
+    resolve("the backend is somebody else's");
+    return finished(other(recorded, sizes.open()));
+  }
   if (recorded.road == Road::replay) return replayed("the backend is eager", false);
   const bool gradients = needs_gradients(recorded.tape);
   if (std::string why = obstacle(recorded); !why.empty() && sizes.any_data()) throw EndsAtFoundSizes(why);

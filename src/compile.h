@@ -41,8 +41,13 @@ struct EndsAtFoundSizes : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Another compiler than ours: makes what runs of the tape, the numbers in whose arguments are expressions
+/// over these symbols.
+using Other =
+    std::function<std::shared_ptr<program::Region>(Recorded&, const std::vector<autograd::SizeSymbol>&)>;
+
 /// Never throws for what cannot be compiled (but for EndsAtFoundSizes): the region then replays its tape and
 /// says why. Internal failures are thrown. Needs no GIL.
-std::shared_ptr<program::Region> compile(Recorded recorded);
+std::shared_ptr<program::Region> compile(Recorded recorded, const Other& other = {});
 
 }  // namespace bolt

@@ -114,6 +114,12 @@ class TensorMeta(NamedTuple):
     device: torch.device
 
 
+_OF_SIZES = {
+    **{name: getattr(operator, name) for name in ("add", "mul", "floordiv", "mod")},
+    **{"min": torch.sym_min, "max": torch.sym_max},
+}
+
+
 class GraphBuilder:
     """An FX graph, node by node: program/backend.cpp walks the recorded operators and calls this."""
 
@@ -127,6 +133,18 @@ class GraphBuilder:
         name = re.sub(r"\W+", "_", name).strip("_") or "arg"
         self._inputs.append(tensor)
         return _describe(self._graph.placeholder(f"{name}_" if name[0].isdigit() else name), facts)
+
+    def number(self, name, value):
+        self._inputs.append(value)
+        return _known(self._graph.placeholder(name), value)
+
+    def size(self, tensor, dim, value):
+        return _known(self._graph.call_function(torch.ops.aten.sym_size.int, (tensor, dim)), value)
+
+    def computed(self, name, left, right):
+        function = _OF_SIZES[name]
+        values = [part.meta["val"] if isinstance(part, torch.fx.Node) else part for part in (left, right)]
+        return _known(self._graph.call_function(function, (left, right)), function(*values))
 
     def constant(self, tensor, facts):
         # Each call gets its own: the region may write to it or return it.
@@ -170,6 +188,12 @@ class GraphBuilder:
         except Exception as error:
             raise exc.BackendCompilerFailed(getattr(backend, "__name__", str(backend)), error) from error
         return made
+
+
+def _known(node, value):
+    """What a number was in the recorded run."""
+    node.meta["val"] = node.meta["example_value"] = value
+    return node
 
 
 def _describe(node, facts):

@@ -61,6 +61,11 @@ struct Lowered {
       constants;  // tape input -> contents, where the graph takes it as constant
 };
 
+/// All of `lowered` but its graph.
+Lowered without_graph(const Lowered& lowered);
+/// `rest` with a copy of `general`, and `value` of each symbol in its place.
+Lowered substituted(const graph::Graph& general, const Lowered& rest, const std::function<Sym(Sym)>& value);
+
 struct LowerOptions {
   std::vector<bool> is_param;                     // per tape input
   std::unordered_map<int, at::Tensor> constants;  // tape input -> contents known at compile time

@@ -9,9 +9,13 @@
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
+#include <unordered_map>
 
 #include "guard/py_ref.h"
+#include "support/error.h"
+#include "support/symbols.h"
 
 namespace bolt::program {
 namespace {
@@ -40,10 +44,16 @@ PyRef facts_of(const TensorInfo& info) {
                                info.device.str().c_str(), PyBool_FromLong(info.requires_grad)));
 }
 
+/// What a number's symbol stands for.
+PyRef number_of(const autograd::SizeSymbol& s, int64_t value) {
+  return PyRef::steal(is_float_symbol(*s.symbol.node()) ? PyFloat_FromDouble(std::bit_cast<double>(value))
+                                                        : PyLong_FromLongLong(value));
+}
+
 class Walk {
  public:
-  Walk(PyObject* builder, const record::Tape& tape)
-      : builder_(builder), tape_(tape), nodes_(tape.tensors.size()) {}
+  Walk(PyObject* builder, const record::Tape& tape, const std::vector<autograd::SizeSymbol>& symbols)
+      : builder_(builder), tape_(tape), symbols_(symbols), nodes_(tape.tensors.size()) {}
 
   void input(TensorId id, const BackendInput& from) {
     PyRef tensor = checked(THPVariable_Wrap(from.tensor));
@@ -54,6 +64,14 @@ class Walk {
     PyRef tensor = checked(THPVariable_Wrap(value));
     nodes_[id] = checked(
         PyObject_CallMethod(builder_, "constant", "OO", tensor.get(), facts_of(tape_.tensors[id]).get()));
+  }
+
+  /// The number that symbol `i` stands for.
+  void number(size_t i) {
+    const autograd::SizeSymbol& s = symbols_[i];
+    PyRef value = checked(number_of(s, s.hint).release());
+    sizes_[s.symbol] =
+        checked(PyObject_CallMethod(builder_, "number", "sO", s.symbol.str().c_str(), value.get()));
   }
 
   void entry(const Entry& e) {
@@ -97,10 +115,38 @@ class Walk {
 
  private:
   static bool is_default(const c10::Argument& declared, const Arg& arg) {
-    if (arg.kind != Arg::Kind::Value || !declared.default_value()) return false;
+    if (arg.kind != Arg::Kind::Value || !declared.default_value() || !arg.syms.empty()) return false;
     const c10::IValue &given = arg.value, &usual = *declared.default_value();
     if (given.isNone() || usual.isNone()) return given.isNone() && usual.isNone();
     return given.tagKind() == usual.tagKind() && given == usual;
+  }
+
+  /// The node that computes it; a plain number where it is known.
+  PyRef size(Sym s) {
+    if (s.is_const()) return checked(PyLong_FromLongLong(s.value()));
+    if (const auto known = sizes_.find(s); known != sizes_.end()) return PyRef::share(known->second.get());
+    const SymNode& n = *s.node();
+    PyRef made;
+    if (n.op == SymOp::Symbol) {
+      const auto from =
+          std::find_if(symbols_.begin(), symbols_.end(), [&](const auto& each) { return each.symbol == s; });
+      if (from == symbols_.end()) throw Error(ErrorKind::Internal, "nothing gives the size " + s.str());
+      PyObject* tensor = node(tape_.inputs[static_cast<size_t>(from->input)]);
+      made = checked(PyObject_CallMethod(builder_, "size", "OiL", tensor, from->dim,
+                                         static_cast<long long>(from->hint * from->divisor)));
+      if (from->divisor != 1) made = computed(SymOp::FloorDiv, made, size(from->divisor));
+    } else {
+      made = size(n.args[0]);
+      for (size_t i = 1; i < n.args.size(); ++i) made = computed(n.op, made, size(n.args[i]));
+    }
+    sizes_[s] = PyRef::share(made.get());
+    return made;
+  }
+
+  PyRef computed(SymOp op, const PyRef& x, const PyRef& y) {
+    const char* const kNames[] = {"", "add", "mul", "floordiv", "mod", "min", "max"};
+    return checked(
+        PyObject_CallMethod(builder_, "computed", "sOO", kNames[static_cast<int>(op)], x.get(), y.get()));
   }
 
   PyRef list(const record::TensorIds& ids) const {
@@ -109,13 +155,19 @@ class Walk {
     return out;
   }
 
-  PyRef argument(const c10::Argument& declared, const Arg& arg) const {
+  PyRef argument(const c10::Argument& declared, const Arg& arg) {
     switch (arg.kind) {
       case Arg::Kind::Tensor: return PyRef::share(node(arg.tensors[0]));
       case Arg::Kind::TensorList:
       case Arg::Kind::OptionalTensorList: return list(arg.tensors);
       case Arg::Kind::Value:
       case Arg::Kind::WrappedNumber: break;
+    }
+    if (!arg.syms.empty()) {
+      if (!arg.value.isList()) return size(arg.syms[0]);
+      PyRef all = checked(PyList_New(0));
+      for (Sym s : arg.syms) PyList_Append(all.get(), size(s).get());
+      return all;
     }
     // These three are numbers in a boxed call, and names in Python.
     const c10::Type* type = declared.real_type().get();
@@ -146,14 +198,18 @@ class Walk {
 
   PyObject* builder_;
   const record::Tape& tape_;
+  const std::vector<autograd::SizeSymbol>& symbols_;
   std::vector<PyRef> nodes_;
+  std::unordered_map<Sym, PyRef> sizes_;
 };
 
-/// Calls `fn` with the inputs in `order`.
+/// Calls `fn` with the inputs in `order`, and `numbers`.
 std::vector<at::Tensor> call(const PyRef& fn, const std::vector<int>& order, size_t outputs,
-                             const std::vector<at::Tensor>& inputs) {
-  PyRef args = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(order.size())));
+                             const std::vector<at::Tensor>& inputs, std::vector<PyRef> numbers) {
+  PyRef args = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(order.size() + numbers.size())));
   if (!args) throw python_error();
+  for (size_t i = 0; i < numbers.size(); ++i)
+    PyTuple_SET_ITEM(args.get(), static_cast<Py_ssize_t>(order.size() + i), numbers[i].release());
   for (size_t i = 0; i < order.size(); ++i)
     PyTuple_SET_ITEM(args.get(), static_cast<Py_ssize_t>(i),
                      THPVariable_Wrap(inputs[static_cast<size_t>(order[i])]));
@@ -177,8 +233,9 @@ std::vector<at::Tensor> call(const PyRef& fn, const std::vector<int>& order, siz
 
 }  // namespace
 
-std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded recorded,
-                                             std::vector<BackendInput> inputs) {
+std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded& recorded,
+                                             const std::vector<BackendInput>& inputs,
+                                             const std::vector<autograd::SizeSymbol>& symbols) {
   std::vector<int> order;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].tensor.defined()) order.push_back(static_cast<int>(i));
@@ -188,9 +245,12 @@ std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded recorde
 
   PyRef module = checked(import_module("torchbolt.backends"));
   PyRef builder = checked(PyObject_CallMethod(module.get(), "GraphBuilder", nullptr));
-  Walk walk(builder.get(), recorded.tape);
+  Walk walk(builder.get(), recorded.tape, symbols);
   for (int i : order)
     walk.input(recorded.tape.inputs[static_cast<size_t>(i)], inputs[static_cast<size_t>(i)]);
+  std::vector<size_t> numbers;
+  for (size_t i = 0; i < symbols.size(); ++i)
+    if (symbols[i].input == autograd::SizeSymbol::kNumber) walk.number(i), numbers.push_back(i);
   for (const auto& [i, value] : recorded.constants)
     walk.constant(recorded.tape.inputs[static_cast<size_t>(i)], value);
   for (const Entry& e : recorded.tape.entries) walk.entry(e);
@@ -199,9 +259,12 @@ std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded recorde
   PyRef fn = checked(PyObject_CallMethod(builder.get(), "finish", "OO", outputs.get(), backend));
 
   const size_t count = recorded.wanted.size();
-  return std::make_shared<Region>(
-      std::move(recorded.tape), std::move(recorded.wanted),
-      [fn, order, count](const std::vector<at::Tensor>& given) { return call(fn, order, count, given); });
+  auto run = [=](const std::vector<at::Tensor>& given, const std::vector<int64_t>& values) {
+    std::vector<PyRef> others;
+    for (size_t i : numbers) others.push_back(number_of(symbols[i], values[i]));
+    return call(fn, order, count, given, std::move(others));
+  };
+  return std::make_shared<Region>(std::move(recorded.tape), std::move(recorded.wanted), run, symbols);
 }
 
 }  // namespace bolt::program

@@ -24,8 +24,10 @@ struct BackendInput {
 };
 
 /// Calls `backend(graph, example_inputs)` once and runs what it gives. `backend` is what
-/// torchbolt/backends.py registered. Needs the GIL; throws PythonError.
-std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded recorded,
-                                             std::vector<BackendInput> inputs);
+/// torchbolt/backends.py registered. Sizes are computed in the graph, from those of its inputs; numbers that
+/// differ between calls are inputs too, behind the tensors. Needs the GIL; throws PythonError.
+std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded& recorded,
+                                             const std::vector<BackendInput>& inputs,
+                                             const std::vector<autograd::SizeSymbol>& symbols);
 
 }  // namespace bolt::program

@@ -496,9 +496,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (PyObject* had = reinterpret_cast<PyFunctionObject*>(target)->func_dict)
       if (!(self->dict = PyDict_Copy(had))) return Py_DECREF(self), nullptr;
   if (receiver != Py_None) self->receiver = reinterpret_cast<PyMemberDescrObject*>(Py_NewRef(receiver));
-  // Other compilers and other roads get each region with the sizes it was recorded with.
-  const bool ours = static_cast<Road>(road) == Road::compile && backend == Py_None;
-  const auto which = !ours ? false : dynamic == Py_None ? std::nullopt : std::optional(dynamic == Py_True);
+  const auto which = dynamic == Py_None ? std::nullopt : std::optional(dynamic == Py_True);
   self->options = new Options{fullgraph != 0,
                               background != 0,
                               limit,

@@ -6,6 +6,8 @@
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty_strided.h>
 
+#include <algorithm>
+#include <deque>
 #include <string>
 #include <unordered_map>
 
@@ -83,6 +85,7 @@ at::Tensor pointwise(const Node& n, const Tensors& in) {
   switch (n.op) {
     case Op::cast: return in[0].to(record::to_torch(n.attr<DType>("dtype")));
     case Op::add: return call("aten::add", "Tensor", {in[0], in[1], 1});
+    case Op::from_bits: return in[0].view(at::kDouble);
     case Op::sub: return call("aten::sub", "Tensor", {in[0], in[1], 1});
     case Op::trunc_div: return call("aten::div", "Tensor_mode", {in[0], in[1], "trunc"});
     case Op::fma: return call("aten::add", "Tensor", {call("aten::mul", "Tensor", {in[0], in[1]}), in[2], 1});
@@ -181,7 +184,13 @@ Tensors run_node(const Node& n, const Tensors& in, const std::vector<autograd::E
     case OpKind::View: return {view(n, in[0])};
     case OpKind::Reduce: return {reduce(n, in[0])};
     case OpKind::Index: return {index(n, in)};
-    case OpKind::Extern: return run_extern(calls[static_cast<size_t>(n.attr<int64_t>("call"))], in);
+    case OpKind::Extern: {
+      const autograd::ExternCall& call = calls[static_cast<size_t>(n.attr<int64_t>("call"))];
+      std::vector<int64_t> numbers;
+      for (const record::Arg& arg : call.args)
+        for (Sym s : arg.syms) numbers.push_back(s.value());
+      return run_extern(call, in, numbers);
+    }
     case OpKind::Composite:
     case OpKind::Library: return find_library(n)(n, in);
   }
@@ -214,7 +223,7 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& att
   Tensors fresh;
   for (const auto& o : g.outputs)
     fresh.push_back(o.write_to < 0 ? values.at(o.value) : values.at(o.value).clone());
-  auto known = [](const Syms& sizes) {  // this road has no symbols
+  auto known = [](const Syms& sizes) {  // by now all are
     std::vector<int64_t> numbers;
     for (Sym size : sizes) numbers.push_back(size.value());
     return numbers;
@@ -254,10 +263,40 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& att
 
 }  // namespace
 
-Region::Function run_functional(autograd::Lowered lowered, size_t wanted, Attempts attempt) {
-  return
-      [shared = std::make_shared<autograd::Lowered>(std::move(lowered)), wanted,
-       attempt = std::move(attempt)](const Tensors& inputs) { return run(*shared, wanted, attempt, inputs); };
+Region::Function run_functional(autograd::Lowered lowered, size_t wanted, Attempts attempt,
+                                std::vector<autograd::SizeSymbol> symbols) {
+  using Known = std::pair<std::vector<int64_t>, std::shared_ptr<const autograd::Lowered>>;
+  struct State {
+    autograd::Lowered general;
+    size_t wanted;
+    Attempts attempt;
+    std::vector<autograd::SizeSymbol> symbols;
+    std::deque<Known> known;  // last used first
+  };
+  auto state =
+      std::make_shared<State>(State{std::move(lowered), wanted, std::move(attempt), std::move(symbols), {}});
+  return [state](const Tensors& inputs, const std::vector<int64_t>& values) {
+    constexpr size_t kMostKnown = 64;
+    if (state->symbols.empty()) return run(state->general, state->wanted, state->attempt, inputs);
+    auto& known = state->known;
+    auto at =
+        std::find_if(known.begin(), known.end(), [&](const Known& each) { return each.first == values; });
+    if (at == known.end()) {
+      auto value = [&](Sym s) {
+        for (size_t i = 0; i < values.size(); ++i)
+          if (state->symbols[i].symbol == s) return Sym(values[i]);
+        return s;
+      };
+      auto one = std::make_shared<autograd::Lowered>(
+          autograd::substituted(*state->general.graph, autograd::without_graph(state->general), value));
+      if (known.size() >= kMostKnown) known.pop_back();
+      known.emplace_front(values, std::move(one));
+    } else if (at != known.begin()) {
+      std::rotate(known.begin(), at, at + 1);
+    }
+    const std::shared_ptr<const autograd::Lowered> held = known.front().second;
+    return run(*held, state->wanted, state->attempt, inputs);
+  };
 }
 
 }  // namespace bolt::program

@@ -8,7 +8,9 @@
 
 namespace bolt::program {
 
-/// What a region runs; `wanted` of lowered's outputs are results.
-Region::Function run_functional(autograd::Lowered lowered, size_t wanted, Attempts attempt);
+/// What a region runs; `wanted` of lowered's outputs are results. With `symbols` the graph is made anew for
+/// each set of values, and kept.
+Region::Function run_functional(autograd::Lowered lowered, size_t wanted, Attempts attempt,
+                                std::vector<autograd::SizeSymbol> symbols);
 
 }  // namespace bolt::program

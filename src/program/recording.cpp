@@ -484,7 +484,9 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
 
   if (self->options->backend) {
     std::vector<BackendInput> inputs = backend_inputs(*entry, recorder.inputs(), used);
-    adopt(*entry, compile_with_backend(self->options->backend.get(), std::move(recorded), std::move(inputs)));
+    adopt(*entry, compile(std::move(recorded), [&](Recorded& what, const auto& symbols) {
+      return compile_with_backend(self->options->backend.get(), what, inputs, symbols);
+    }));
     return true;
   }
   if (self->options->background) {

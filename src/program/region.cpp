@@ -189,12 +189,14 @@ void Region::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) {
     data_sizes_[static_cast<size_t>(data_phase({f.a, f.b})) - 1].facts.push_back(f);
 }
 
-Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function)
+Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function,
+               std::vector<autograd::SizeSymbol> symbols)
     : tape_(std::move(tape)),
       wanted_(std::move(wanted)),
       replay_(true),
       function_(std::move(function)),
-      releases_gil_(false) {
+      releases_gil_(false),
+      symbols_(std::move(symbols)) {
   facts.ops = static_cast<int>(tape_.entries.size());
   facts.compiled = true;
 }

@@ -57,9 +57,11 @@ class Region : public std::enable_shared_from_this<Region> {
     std::vector<std::pair<std::string, double>> stage_seconds;
   };
 
-  using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
-  /// Calls `function` with the tape's inputs, under the GIL.
-  Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function);
+  using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs,
+                                                         const std::vector<int64_t>& values)>;
+  /// Calls `function` with the tape's inputs and the values of `symbols`, under the GIL.
+  Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function,
+         std::vector<autograd::SizeSymbol> symbols);
   /// Replays the tape.
   Region(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
          std::unordered_map<int, at::Tensor> constants, std::vector<autograd::SizeSymbol> symbols);

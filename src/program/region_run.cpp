@@ -42,7 +42,7 @@ std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
       return special->run(inputs, numbers);
     return run_plan(inputs, values, std::move(sizes));
   }
-  if (function_) return function_(inputs);
+  if (function_) return function_(inputs, values);
   const Evaluate value{symbols_, values};
   auto replay = [&](const std::vector<at::Tensor>& given) {
     Undo undo(*visible_writes_, given);
