@@ -573,7 +573,7 @@ def and_or_of_tensors(x):
     return x
 
 
-@ROWS(positive(4), ends="is_nonzero", regions=2)
+@ROWS(positive(4))
 def assert_on_data(x):
     y = x + 1
     if not (y > 0).all():
