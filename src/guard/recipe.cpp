@@ -202,6 +202,12 @@ struct Kitchen {
       case Make::format:
         return format_text(at(step.parts[0]), static_cast<int>(step.number), at(step.parts[1]));
       case Make::join: return join(step);
+      case Make::interpolate: {
+        if (step.number == 0) return PyUnicode_Format(at(step.parts[0]), at(step.parts[1]));
+        PyRef format = PyRef::steal(PyObject_GetAttrString(at(step.parts[0]), "format"));
+        PyRef args = PyRef::steal(tuple_of(step.parts, 1));
+        return format && args ? PyObject_Call(format.get(), args.get(), nullptr) : nullptr;
+      }
     }
     return nullptr;
   }

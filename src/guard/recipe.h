@@ -42,6 +42,7 @@ enum class Make : uint8_t {
   generator,    ///< of the function parts[0], or one of code `object` that has ended; filled
   format,       ///< parts[0] as text, as by FORMAT_VALUE with conversion `number` and spec parts[1]
   join,         ///< the strings parts, one after another
+  interpolate,  ///< parts[0] % parts[1]; with `number`: parts[0].format(*parts[1:])
 };
 
 enum class Fill : uint8_t {

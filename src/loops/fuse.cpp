@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <unordered_map>
 
 #include "loops/build.h"
 #include "loops/roles.h"
 #include "support/error.h"
+#include "support/symbols.h"
 
 namespace bolt::loops {
 namespace {
@@ -97,14 +99,20 @@ class Fuser {
     bool fold = false, alive = true;
     bool reduces = false;
     std::optional<int64_t> packed;
-    int next_effect =
-        -1;  ///< of a call with effects, the one that must come after it: what draws random numbers
+    /// What must come after a call although it reads nothing of it: of those with effects the next one (what
+    /// draws random numbers), and what has a size that the call finds out.
+    std::vector<int> next;
   };
 
   // ---- units and their links ----
 
   void make_units() {
     unit_of_.assign(f_.usage.role.size(), -1);
+    const bool finds = std::any_of(g_.nodes.begin(), g_.nodes.end(), [](const auto& n) {
+      return std::any_of(n->outputs.begin(), n->outputs.end(), [](const auto& v) {
+        return std::any_of(v->type.sizes.begin(), v->type.sizes.end(), holds_data_size);
+      });
+    });
     for (const auto& n : g_.nodes) {
       Role role = f_.usage.role_of(n.get());
       if (role == Role::Free) continue;
@@ -113,7 +121,7 @@ class Fuser {
       if (role == Role::Library) {
         p.call = n.get();
         if (n->attr_or<bool>("effect", false)) {
-          if (last_effect_ >= 0) parts_[last_effect_].next_effect = id;
+          if (last_effect_ >= 0) parts_[last_effect_].next.push_back(id);
           last_effect_ = id;
         }
         if (options_.generates && is_contraction(*n)) p.packed = options_.generates(describe_call(f_, *n));
@@ -123,6 +131,10 @@ class Fuser {
       p.reduces = kind_of(n.get()) == OpKind::Reduce;
       p.fold = !n->outputs.empty() && f_.constant[n->out()->id];
       for (const auto& v : n->outputs) unit_of_[v->id] = id;
+      for (Sym size : finds ? data_sizes_of(*n) : std::vector<Sym>()) {
+        const auto [finder, fresh] = finders_.try_emplace(size, id);
+        if (!fresh && finder->second != id) parts_[finder->second].next.push_back(id);
+      }
       place_.push_back(static_cast<int>(order_.size()));
       order_.push_back(id);
       parts_.push_back(std::move(p));
@@ -130,6 +142,29 @@ class Fuser {
     }
     readers_.resize(f_.usage.role.size());
     sources_.resize(f_.usage.role.size());
+  }
+
+  /// The sizes that are data which a unit's node must know, or finds out.
+  std::vector<Sym> data_sizes_of(const Node& n) const {
+    Syms symbols;
+    auto add = [&](const Syms& sizes) {
+      for (Sym s : sizes) collect_symbols(s, &symbols);
+    };
+    auto add_node = [&](const Node& m, auto& self) -> void {
+      for (const auto& v : m.outputs) add(v->type.sizes), add(v->type.strides);
+      for (const auto& [name, value] : m.attrs)
+        if (const auto* sizes = std::get_if<Syms>(&value)) add(*sizes);
+      for (const Value* o : m.operands) {
+        add(o->type.sizes);
+        if (o->def && f_.usage.role_of(o->def) == Role::Free) self(*o->def, self);
+      }
+    };
+    add_node(n, add_node);
+    std::vector<Sym> found;
+    for (Sym s : symbols)
+      if (is_data_size(*s.node()) && std::find(found.begin(), found.end(), s) == found.end())
+        found.push_back(s);
+    return found;
   }
 
   /// For each value that lies in memory or is computed by a unit: the units' nodes that read it, views and
@@ -411,7 +446,7 @@ class Fuser {
         for (const Node* r : readers_[v->id]) f(unit(r));
     };
     if (p.call) visit(p.call);
-    if (p.next_effect >= 0) f(p.next_effect);
+    for (int next : p.next) f(next);
     for (const Node* n : p.nodes) visit(n);
   }
 
@@ -487,6 +522,7 @@ class Fuser {
   std::vector<char> wanted_;
   std::vector<Part> parts_;
   int last_effect_ = -1;
+  std::unordered_map<Sym, int> finders_;           ///< of sizes that are data: the unit that finds one out
   std::vector<const Node*> of_node_;               // of each unit as it began, in execution order
   std::vector<int> unit_of_;                       // by value id; -1: free or an input
   std::vector<int> order_, place_;                 // units in a topological order, and where each stands

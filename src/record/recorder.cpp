@@ -598,6 +598,10 @@ bool Recorder::expect(const at::Tensor& condition, bool value, const std::string
   if (stopped_ || paused_ || !escaped().empty() || condition.numel() != 1) return false;
   if (!goes_on_with_found_sizes || transformed_ || !obstacle_.empty()) return false;
   if (!condition.is_cpu() || !is_plain(condition)) return false;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+    if (condition.item().toBool() != value) return false;
+  }
   const at::Tensor plain = condition.requires_grad() ? condition.detach() : condition;
   record::expect(plain, value, where);
   return true;

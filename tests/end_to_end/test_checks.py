@@ -5,6 +5,8 @@ PYTEST_DONT_REWRITE: the assertions are those that are compiled.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -52,6 +54,13 @@ def ints(x):
     return x[: 1 + (third > 0)] if third == 99 else x * first
 
 
+def classified(x):
+    mean = x.mean().item()
+    if not math.isfinite(mean) or math.isnan(mean):
+        raise ValueError(f"the mean is {mean}")
+    return x - mean
+
+
 def sizes(x):
     n = x.nan_to_num().clamp(0, 200).long().max().item()
     torch._check(n >= 1)
@@ -89,7 +98,19 @@ def in_a_function(x):
     return [checked(x + i) for i in range(3)]
 
 
-FUNCTIONS = [asserted, asserted_not, raised, raised_else, floats, sizes, found, bools, behind_a_write, in_a_function]
+FUNCTIONS = [
+    asserted,
+    asserted_not,
+    raised,
+    raised_else,
+    floats,
+    classified,
+    sizes,
+    found,
+    bools,
+    behind_a_write,
+    in_a_function,
+]
 INPUTS = [
     *([1.0, 2, 3], [2.0, 5, 1], [4.0, 4, 4], [3.0, 1, 8]),
     *([-7.0, -8, -9], [float("nan"), 1, 1], [500.0, 3, 2], [1e7, 1, 1], [0.0, 0, 0], [1.0, 2, 3]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -227,3 +229,87 @@ def test_other_element_types(dtype):
 
 def test_bool_ends_the_region_as_before():
     check(lambda x: ((x > 1).any().item(), x + 1), FLOATS, 3, breaks=1)  # one up to it, one for each value
+
+
+def test_functions_of_numbers():
+    def fn(x):
+        mean, top = x.mean().item(), x.max().item()
+        first, *rest = x.tolist()
+        return (
+            (round(mean, 3), round(mean), abs(mean), float(mean), int(top), math.floor(mean), math.ceil(mean)),
+            (max(mean, 0.5), min(mean, top, 1.0), max(x.tolist()), min(rest), sum(x.long().tolist())),
+            (math.exp(mean), math.sqrt(abs(first)), mean**2, abs(first) ** 0.5, 2.0 / (top + 10.0), 7 // (top + 10.0)),
+            torch.tensor(mean) + x,
+            torch.tensor([top, 2.0]),
+            x.clamp(max=math.sqrt(abs(mean)) + 1.0),
+        )
+
+    check(fn, FLOATS[:2], 1)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: 1.0 / x.sum().item(),
+        lambda x: x.long().sum().item() // x.long().max().item(),
+        lambda x: math.log(x.sum().item()),
+        lambda x: math.sqrt(x.sum().item()),
+        lambda x: math.exp(x.sum().item()),
+        lambda x: x.sum().item() ** 3,
+        lambda x: x.sum().item() ** 0.5,
+        lambda x: x.sum().item() ** -1,
+        lambda x: int(x.sum()),
+        lambda x: math.floor(x.sum().item()),
+        lambda x: round(x.sum().item()),
+        lambda x: int(x.sum().item() * 2.0),
+    ],
+)
+def test_what_raises_for_some_numbers_is_eagers(fn):
+    def outcome(run, values):
+        x = torch.tensor(values, dtype=torch.float64)
+        try:
+            return repr(run(x)), x
+        except (ArithmeticError, ValueError) as error:
+            return repr(error), x
+
+    def writing(x):
+        x.add_(1).sub_(1)
+        return fn(x), x * 2
+
+    for each in (lambda x: (fn(x), x * 2), writing):
+        torchbolt.reset()
+        compiled = torchbolt.compile(each)
+        for total in (3.0, 5.0, 0.0, -2.0, float("inf"), float("nan"), -float("inf"), 1e200, 2e3, 1e-320, 4.0):
+            values = [total, 0.0]
+            got, want = outcome(compiled, values), outcome(each, values)
+            assert got[0] == want[0] and repr(got[1]) == repr(want[1]), total
+
+
+def test_texts():
+    def fn(x):
+        mean, top = x.mean().item(), int(x.argmax())
+        text = "mean " + str(mean) + "!"
+        text += " top %d" % top
+        return (
+            text,
+            repr(mean),
+            format(mean, ".3e"),
+            "%s: %5.2f, %d of %d, 100%%" % ("row", mean, top, 3),
+            "%.3f" % mean,
+            "{:.2f}|{}|{}".format(mean, top, "end"),
+            ", ".join([str(top), f"{mean:.1f}", "end"]),
+            "".join([str(top)]),
+            x * 2,
+        )
+
+    check(fn, FLOATS, 1)
+
+
+def test_texts_that_are_read():
+    def fn(x):
+        return len(str(x.sum().item())), "%d" % x.sum().item(), str(x.sum().item()).upper(), x * 2
+
+    compiled = torchbolt.compile(fn)
+    for x in FLOATS * 2:
+        assert repr(compiled(x)) == repr(fn(x))
+    assert torchbolt.explain(fn)(FLOATS[0]).graph_break_count > 0

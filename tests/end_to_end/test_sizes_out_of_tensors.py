@@ -148,3 +148,19 @@ def test_what_seldom_holds_is_given_up():
 
 def test_a_large_number_takes_no_memory():
     results(lambda x, t: x[: t.item()], (2**20, 2**30, 2**31 - 1, 2**31, 2**62, 3))
+
+
+def test_computed_in_many_ways():
+    def fn(x, t):
+        n = t.item()
+        lengths = torch.stack([t, t + 2, t % 3]).tolist()
+        return (
+            torch.ones(min(n, 5), max(n, 4)).sum(1),
+            torch.ones(sum(lengths)),
+            torch.zeros(max(lengths), n % 4 + 1),
+            torch.ones(int(t.float() * 1.5)),
+            x[: n // 2 + 1],
+        )
+
+    stats = results(fn, (3, 5, 7, 2, 9, 1, 4), fullgraph=True)
+    assert (stats["regions"], stats["eager_fallbacks"]) == (1, 0)

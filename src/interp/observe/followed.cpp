@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <unordered_set>
 
 #include "interp/compat.h"
@@ -293,13 +294,100 @@ guard::Phase World::phase_of(PyObject* number) const {
                              : numbers.steps[static_cast<size_t>(at->second.step)].phase;
 }
 
+namespace {
+
+/// Where a function of floats gives a number and does not raise: from low to high. What is close to an end is
+/// eager's.
+struct Domain {
+  const char *module, *name;
+  double low, high;
+};
+constexpr double kAny = std::numeric_limits<double>::infinity(), kWhole = 9e15, kLeast = 1e-300;
+constexpr Domain kDomains[] = {
+    {"builtins", "abs", -kAny, kAny},     {"builtins", "float", -kAny, kAny},
+    {"builtins", "int", -kWhole, kWhole}, {"builtins", "round", -kWhole, kWhole},
+    {"math", "floor", -kWhole, kWhole},   {"math", "ceil", -kWhole, kWhole},
+    {"math", "trunc", -kWhole, kWhole},   {"math", "sqrt", 0, kAny},
+    {"math", "exp", -kAny, 709},          {"math", "log", kLeast, kAny},
+    {"math", "log2", kLeast, kAny},       {"math", "log10", kLeast, kAny},
+    {"math", "tanh", -kAny, kAny},        {"math", "atan", -kAny, kAny},
+    {"math", "fabs", -kAny, kAny},
+};
+
+bool is_named(PyObject* object, const char* attribute, const char* text) {
+  PyRef name = PyRef::steal(PyObject_GetAttrString(object, attribute));
+  if (!name) PyErr_Clear();
+  return name && PyUnicode_Check(name.get()) && !PyUnicode_CompareWithASCIIString(name.get(), text);
+}
+
+const Domain* domain_of(PyObject* callable) {
+  const auto* row = std::find_if(std::begin(kDomains), std::end(kDomains), [&](const Domain& each) {
+    return is_named(callable, "__name__", each.name) && is_named(callable, "__module__", each.module);
+  });
+  return row == std::end(kDomains) ? nullptr : row;
+}
+
+}  // namespace
+
+/// The program checks that the open number of this step lies there; false: it cannot.
+bool World::expect_within(int step, double low, double high) {
+  if (low == -kAny && high == kAny) return true;
+  const PyRef number = data_tensor(step);
+  const PyRef real = PyRef::steal(number ? PyObject_CallMethod(number.get(), "double", nullptr) : nullptr);
+  bool done = real.get() != nullptr;
+  for (auto [method, bound] : {std::pair("ge", low), {"le", high}}) {
+    if (!done || bound == (method[0] == 'g' ? -kAny : kAny)) continue;
+    const PyRef within = PyRef::steal(PyObject_CallMethod(real.get(), method, "d", bound));
+    done = within && hooks_.expect(within.get(), true, notes->where());
+  }
+  return PyErr_Clear(), done;
+}
+
+bool World::expect_whole(PyObject* tensor) {
+  const PyRef plain = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
+  const PyRef size = PyRef::steal(plain ? PyObject_CallMethod(plain.get(), "abs", nullptr) : nullptr);
+  const PyRef within = PyRef::steal(size ? PyObject_CallMethod(size.get(), "le", "d", kWhole) : nullptr);
+  const bool done = within && hooks_.expect(within.get(), true, notes->where());
+  return PyErr_Clear(), done;
+}
+
+bool World::expect_other_than_0(int step) {
+  const PyRef number = data_tensor(step);
+  const PyRef other = PyRef::steal(number ? PyObject_CallMethod(number.get(), "ne", "i", 0) : nullptr);
+  const bool done = other && hooks_.expect(other.get(), true, notes->where());
+  return PyErr_Clear(), done;
+}
+
 /// Of a step that rests on open numbers, and did not raise in this run. What raises for others must be seen
-/// by the interpreter. A divisor that guards know need only stay different from 0.
+/// by the interpreter: the program checks that these do not. A divisor that guards know need only stay
+/// different from 0.
 bool World::cannot_raise(const guard::NumberStep& step) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
+  auto of = [&](size_t arg) -> const guard::NumberStep& {
+    return numbers.steps[static_cast<size_t>(step.args[arg])];
+  };
+  auto is_float = [&](size_t arg) {
+    PyObject* object = of(arg).object.get();
+    if (of(arg).op == NumberOp::constant) return PyFloat_Check(object) != 0;
+    const bool of_data = of(arg).op == NumberOp::data && object == reinterpret_cast<PyObject*>(&PyFloat_Type);
+    return of_data || of(arg).type == &PyFloat_Type;
+  };
   if (step.op == NumberOp::negative || step.op == NumberOp::positive || step.op == NumberOp::invert)
     return true;
+  if (step.op == NumberOp::call) {
+    const Domain* domain = domain_of(step.object.get());
+    if (domain && step.args.size() == 1)
+      return !is_float(0) ? domain->low == -kAny && domain->high == kAny
+                          : expect_within(step.args[0], domain->low, domain->high);
+    if (domain && step.args.size() == 2 && is_named(step.object.get(), "__name__", "round"))
+      return of(1).op == NumberOp::constant && PyLong_Check(of(1).object.get());
+    if (!is_named(step.object.get(), "__module__", "builtins") || step.args.size() < 2) return false;
+    // Which of them it is: all must be of one kind.
+    for (size_t i = 1; i < step.args.size(); ++i)
+      if (is_float(i) != is_float(0)) return false;
+    return is_named(step.object.get(), "__name__", "max") || is_named(step.object.get(), "__name__", "min");
+  }
   if (step.op != NumberOp::binary) return false;
   switch (step.kind) {
     case Binary::add:
@@ -308,13 +396,23 @@ bool World::cannot_raise(const guard::NumberStep& step) {
     case Binary::true_divide:
     case Binary::floor_divide:
     case Binary::remainder: {
-      const guard::NumberStep& divisor = numbers.steps[static_cast<size_t>(step.args[1])];
-      if (divisor.phase != guard::Phase::check) return false;
+      const guard::NumberStep& divisor = of(1);
+      if (divisor.phase != guard::Phase::check)
+        return divisor.phase == guard::Phase::late && expect_other_than_0(step.args[1]);
       if (divisor.op == NumberOp::constant) return true;
       PyRef zero = PyRef::steal(PyLong_FromLong(0));
       const int nothing = numbers.add({NumberOp::constant, 0, zero, {}, {}});
       went_by({NumberOp::compare, Py_NE, {}, {}, {step.args[1], nothing}}, Py_True);
       return true;
+    }
+    case Binary::power: {
+      if (of(1).op != NumberOp::constant) return false;
+      const double exponent = PyFloat_AsDouble(of(1).object.get());
+      PyErr_Clear();
+      const bool whole = exponent == 2 || exponent == 3 || exponent == 4;
+      if (!is_float(0)) return whole && PyLong_Check(of(1).object.get());
+      if (!(exponent >= -4 && exponent <= 4)) return false;
+      return expect_within(step.args[0], whole ? -1e70 : exponent > 0 ? 0 : 1e-70, 1e70);
     }
     default: return false;
   }
@@ -393,6 +491,18 @@ std::optional<Sym> World::size_from(int at) {
       const std::optional<Sym> x = size_from(step.args[0]);
       const std::optional<Sym> y = x ? size_from(step.args[1]) : std::nullopt;
       return y ? arithmetic(step.kind, *x, *y, y->is_const() ? y->value() : 0) : std::nullopt;
+    }
+    case NumberOp::call: {
+      if (step.phase == guard::Phase::check) break;
+      const bool least = is_named(step.object.get(), "__name__", "min");
+      if (!least && !is_named(step.object.get(), "__name__", "max")) return std::nullopt;
+      std::optional<Sym> result;
+      for (int arg : step.args) {
+        const std::optional<Sym> x = size_from(arg);
+        if (!x) return std::nullopt;
+        result = !result ? x : least ? min(*result, *x) : max(*result, *x);
+      }
+      return result;
     }
     default: break;
   }
@@ -537,7 +647,7 @@ PyObject* World::lend(PyObject* object, bool operand) {
   }
   PyRef list = PyRef::steal(PySequence_List(object));
   for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
-    PyObject* item = lend(PyList_GET_ITEM(list.get(), i));
+    PyObject* item = lend(PyList_GET_ITEM(list.get(), i), operand);
     if (!item || PyList_SetItem(list.get(), i, item) < 0) return nullptr;
   }
   if (!list || PyList_Check(object)) return list.release();
@@ -576,11 +686,19 @@ PyRef World::data_arithmetic(const guard::NumberStep& step) {
   auto call = [](const PyRef& on, const char* method, const PyRef& with) {
     return PyRef::steal(on && with ? PyObject_CallMethod(on.get(), method, "O", with.get()) : nullptr);
   };
-  auto negated = [](const PyRef& x) {
-    return PyRef::steal(x ? PyObject_CallMethod(x.get(), "neg", nullptr) : nullptr);
+  auto unary = [](const PyRef& x, const char* method) {
+    return PyRef::steal(x ? PyObject_CallMethod(x.get(), method, nullptr) : nullptr);
   };
+  if (step.op == NumberOp::call) {
+    // The others are rounded as the C library has it.
+    auto is = [&](const char* name) { return is_named(step.object.get(), "__name__", name); };
+    if (!domain_of(step.object.get()) || step.args.size() != 1 || !is_late(step.args[0])) return {};
+    if (is("float")) return open(step.args[0]);
+    if (is("abs") || is("fabs")) return unary(open(step.args[0]), "abs");
+    return is("sqrt") ? unary(open(step.args[0]), "sqrt") : PyRef();
+  }
   if (step.op == NumberOp::positive) return open(step.args[0]);
-  if (step.op == NumberOp::negative) return negated(open(step.args[0]));
+  if (step.op == NumberOp::negative) return unary(open(step.args[0]), "neg");
   if (step.op != NumberOp::binary) return {};
   const int x = step.args[0], y = step.args[1];
   const bool turned = !is_late(x);
@@ -589,7 +707,8 @@ PyRef World::data_arithmetic(const guard::NumberStep& step) {
   switch (step.kind) {
     case Binary::add: return call(first, "add", second);
     case Binary::multiply: return call(first, "mul", second);
-    case Binary::subtract: return turned ? call(negated(first), "add", second) : call(first, "sub", second);
+    case Binary::subtract:
+      return turned ? call(unary(first, "neg"), "add", second) : call(first, "sub", second);
     case Binary::true_divide: return turned ? PyRef() : call(first, "div", second);
     default: return {};
   }
@@ -678,6 +797,17 @@ PyRef World::compared_tensor(int op, PyObject* left, PyObject* right) {
         PyRef::steal(PyObject_CallMethod(one.get(), kMethods[turned ? mirrored(op) : op], "O", other.get()));
   PyErr_Clear();
   return result;
+}
+
+PyRef World::classified(PyObject* function, PyObject* number) {
+  for (const char* name : {"isnan", "isinf", "isfinite"})
+    if (is_named(function, "__name__", name) && is_named(function, "__module__", "math")) {
+      const PyRef tensor = data_tensor(step_of(number));
+      PyRef answer = PyRef::steal(tensor ? PyObject_CallMethod(tensor.get(), name, nullptr) : nullptr);
+      PyErr_Clear();
+      return answer;
+    }
+  return {};
 }
 
 }  // namespace bolt::observe

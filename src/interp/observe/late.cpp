@@ -119,6 +119,108 @@ PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_
   return world.make_late(text, Make::join, std::move(parts));
 }
 
+namespace {
+
+bool is_delayable_leaf(PyObject* object) {
+  if (guard::is_leaf(object)) return true;
+  if (!PyTuple_Check(object) || _PyObject_GetDictPtr(object)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+    if (!is_delayable_leaf(PyTuple_GET_ITEM(object, i))) return false;
+  return true;
+}
+
+/// May `format % items` raise for other numbers: "%d" of inf?
+bool asks_for_ints(PyObject* format, PyObject* const* items, Py_ssize_t n) {
+  std::string_view text = PyUnicode_AsUTF8(format);
+  Py_ssize_t next = 0;
+  for (size_t at = text.find('%'); at < text.size(); at = text.find('%', at + 1)) {
+    at = text.find_first_not_of(" #0-+.123456789hlL", at + 1);
+    if (at >= text.size()) return true;
+    if (text[at] == '%') continue;
+    if (next == n || !std::strchr("srafFgGeEdi", text[at])) return true;
+    if (std::strchr("di", text[at]) && !PyLong_Check(items[next])) return true;
+    ++next;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Recording::shows_late(PyObject* object) const {
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object))
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
+      if (PyObject* item = PySequence_Fast_GET_ITEM(object, i); world.late(item) || world.is_open(item))
+        return true;
+  return world.late(object) || world.is_open(object);
+}
+
+/// Are these numbers and texts, late or not, or else leaves?
+bool Recording::can_interpolate(PyObject* const* items, Py_ssize_t n) const {
+  return std::all_of(items, items + n, [&](PyObject* item) {
+    return is_delayable_leaf(item) || world.is_open(item) || (world.late(item) && PyUnicode_Check(item));
+  });
+}
+
+/// text % args, text.format(*args): null without an exception: not here.
+PyObject* Recording::late_interpolation(PyObject* text, PyObject* const* items, Py_ssize_t n,
+                                        PyObject* args) {
+  if (!can_interpolate(items, n)) return nullptr;
+  if (args && asks_for_ints(text, items, n)) return nullptr;
+  world.use(text);
+  PyRef made;
+  {
+    Unseen unseen(hooks_);
+    PyRef format = PyRef::steal(args ? nullptr : PyObject_GetAttrString(text, "format"));
+    made = PyRef::steal(args ? PyUnicode_Format(text, args)
+                             : PyObject_Vectorcall(format.get(), items, static_cast<size_t>(n), nullptr));
+  }
+  made = own_text(std::move(made));
+  if (!made) return PyErr_Clear(), nullptr;  // raised anew
+  std::vector<PyRef> parts = {PyRef::share(text)};
+  if (args)
+    parts.push_back(PyRef::share(args));
+  else
+    for (Py_ssize_t i = 0; i < n; ++i) parts.push_back(PyRef::share(items[i]));
+  return world.make_late(made.release(), Make::interpolate, std::move(parts), args ? 0 : 1);
+}
+
+/// Operators of texts. Null without an exception: nothing late is in it, or it is read.
+PyObject* Recording::late_operation(int kind, PyObject* left, PyObject* right) {
+  if (!PyUnicode_CheckExact(left)) return nullptr;
+  if (kind == interp::Binary::remainder && !world.late(left) && shows_late(right) && !PyList_Check(right)) {
+    if (!PyTuple_CheckExact(right)) return late_interpolation(left, &right, 1, right);
+    return late_interpolation(left, &PyTuple_GET_ITEM(right, 0), PyTuple_GET_SIZE(right), right);
+  }
+  if (kind != interp::Binary::add || !PyUnicode_CheckExact(right) || !(world.late(left) || world.late(right)))
+    return nullptr;
+  PyObject* const both[] = {left, right};
+  return late_join(PyUnicode_Concat(left, right), both, 2);
+}
+
+/// str(n), repr(n), format(n, spec), text.format(n, ...), text.join(texts), given `all` that C code is given.
+/// Null without an exception: not here.
+PyObject* Recording::late_text(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
+  const size_t n = all.size();
+  if (n == 1 && row.name == "str") return late_format(frame, all[0], 1, nullptr);
+  if (n == 1 && row.name == "builtins.repr") return late_format(frame, all[0], 2, nullptr);
+  if (n <= 2 && row.name == "builtins.format")
+    return late_format(frame, all[0], 0, n == 2 ? all[1] : nullptr);
+  if (n < 2 || !PyUnicode_CheckExact(all[0]) || world.late(all[0])) return nullptr;
+  if (row.name == "str.format")
+    return late_interpolation(all[0], &all[1], static_cast<Py_ssize_t>(n) - 1, nullptr);
+  if (row.name != "str.join" || n != 2 || !(PyList_CheckExact(all[1]) || PyTuple_CheckExact(all[1])))
+    return nullptr;
+  touch(frame, all[1]);
+  std::vector<PyObject*> parts;
+  for (Py_ssize_t i = 0; i < Py_SIZE(all[1]); ++i) {
+    if (i > 0) parts.push_back(all[0]);
+    parts.push_back(PySequence_Fast_GET_ITEM(all[1], i));
+    if (!PyUnicode_CheckExact(parts.back())) return nullptr;
+  }
+  return on ? late_join(PyUnicode_Join(all[0], all[1]), parts.data(), static_cast<Py_ssize_t>(parts.size()))
+            : nullptr;
+}
+
 /// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.
 bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                               PyObject* result, const Frame& frame) {
@@ -186,14 +288,6 @@ void look_up_showing() {
     }
   }
   PyErr_Clear();
-}
-
-bool is_delayable_leaf(PyObject* object) {
-  if (guard::is_leaf(object)) return true;
-  if (!PyTuple_Check(object) || _PyObject_GetDictPtr(object)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
-    if (!is_delayable_leaf(PyTuple_GET_ITEM(object, i))) return false;
-  return true;
 }
 
 }  // namespace

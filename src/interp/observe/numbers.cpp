@@ -19,8 +19,7 @@ Conversion takes_data(const CFunction& row) {
   auto item = [](PyObject* tensor) { return PyObject_CallMethod(tensor, "item", nullptr); };
   if (row.name == "torch._C.TensorBase.item") return item;
   if (row.name == "float") return PyNumber_Float;
-  if (row.name == "int")
-    return item;  // of ints: int(nan) raises, and nobody knows what later calls have there
+  if (row.name == "int") return item;
   if (row.name == "torch._C.TensorBase.tolist")
     return [](PyObject* tensor) { return PyObject_CallMethod(tensor, "tolist", nullptr); };
   return nullptr;
@@ -189,8 +188,9 @@ PyObject* Recording::number_unary(Frame& frame, interp::Unary op, PyObject* valu
 }
 
 /// A C function that gives a number for numbers: a step. A bool it gives is what the run goes by.
-PyObject* Recording::number_call(PyObject* callable, const std::vector<PyObject*>& all, bool* handled) {
-  constexpr size_t kMost = 8;
+PyObject* Recording::number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all,
+                                 bool* handled) {
+  constexpr size_t kMost = 64;
   if (all.size() > kMost ||
       !(PyType_Check(callable) || PyCFunction_Check(callable) || Py_IS_TYPE(callable, &PyMethodDescr_Type)))
     return nullptr;
@@ -207,6 +207,10 @@ PyObject* Recording::number_call(PyObject* callable, const std::vector<PyObject*
   guard::NumberStep step{guard::NumberOp::call, 0, PyRef::share(callable), {}, {}};
   for (PyObject* each : all) step.args.push_back(world.step_of(each));
   if (is_number(result)) return world.computed(result, std::move(step));
+  if (all.size() == 1 && world.is_open(all[0]) && expects(frame, result == Py_True)) {
+    const PyRef answer = world.classified(callable, all[0]);
+    if (answer && hooks_.expect(answer.get(), result == Py_True, world.notes->where())) return result;
+  }
   world.went_by(std::move(step), result);
   return result;
 }
@@ -231,17 +235,20 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   hooks_.pause(false);
   if (taken && PyBool_Check(taken.get()) && expect_truth(frame, tensor, taken.get() == Py_True))
     return taken.release();
-  if (!taken || !holds_numbers(taken.get()) || (row.name == "int" && PyFloat_CheckExact(taken.get())))
+  const bool whole = row.name == "int" && taken && PyFloat_CheckExact(taken.get());  // int(nan) raises
+  if (!taken || !holds_numbers(taken.get()) || (whole && !world.expect_whole(tensor)))
     return PyErr_Clear(), nullptr;  // by the function itself, after the region's end
+  if (whole) taken = PyRef::steal(PyNumber_Long(taken.get()));
   // The tensor as it is now: it may be written to later.
   PyRef copy;
   for (const Taken& before : taken_)
-    if (before.contents == hooks_.contents(tensor) && hooks_.knows(before.copy.get()))
+    if (!whole && before.contents == hooks_.contents(tensor) && hooks_.knows(before.copy.get()))
       copy = PyRef::share(before.copy.get());
   if (!copy) {
     PyRef plain = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
-    copy = PyRef::steal(plain ? PyObject_CallMethod(plain.get(), "clone", nullptr) : nullptr);
-    if (const auto now = hooks_.contents(tensor); copy && now)
+    copy =
+        PyRef::steal(plain ? PyObject_CallMethod(plain.get(), whole ? "long" : "clone", nullptr) : nullptr);
+    if (const auto now = hooks_.contents(tensor); copy && now && !whole)
       taken_.push_back({*now, PyRef::share(copy.get())});
   }
   int64_t element = 0;
@@ -285,6 +292,31 @@ void note_comparison(SizeNotes& notes, int op, Sym x, Sym y, bool answer) {
     case Py_GT: return notes.answered(y, Relation::lt, x, answer);
     default: return notes.answered(y, Relation::le, x, answer);
   }
+}
+
+/// max and min of a sequence that holds open numbers, and the sum of one of ints: how floats are summed up is
+/// Python's business. Null without an exception: not here.
+PyObject* Recording::open_reduction(Frame& frame, const CFunction& row, PyObject* callable,
+                                    PyObject* sequence, bool* handled) {
+  const bool sum = row.name == "builtins.sum";
+  if (!sum && row.name != "builtins.max" && row.name != "builtins.min") return nullptr;
+  const std::vector<PyObject*> items(PySequence_Fast_ITEMS(sequence),
+                                     PySequence_Fast_ITEMS(sequence) + Py_SIZE(sequence));
+  const bool open =
+      std::any_of(items.begin(), items.end(), [&](PyObject* each) { return world.is_open(each); });
+  const bool ints =
+      std::all_of(items.begin(), items.end(), [](PyObject* each) { return PyLong_CheckExact(each); });
+  if (!open || items.size() < 2 || (sum && !ints)) return nullptr;
+  if (!sum) return number_call(frame, callable, items, handled);
+  PyObject* result = PyObject_CallOneArg(callable, sequence);
+  if (!result) return nullptr;
+  *handled = true;
+  int total = world.step_of(items[0]);
+  for (size_t i = 1; i + 1 < items.size(); ++i)
+    total =
+        world.numbers.add({guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items[i])}});
+  return world.computed(result,
+                        {guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items.back())}});
 }
 
 PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {

@@ -158,6 +158,10 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
     PyObject* value = size_arithmetic(frame, op, left, right, &handled);
     if (handled) return value;
   }
+  if (on && PyUnicode_CheckExact(left)) {
+    PyObject* text = late_operation(kind, left, right);
+    if (text || PyErr_Occurred()) return text;
+  }
   // Sequences that are joined or repeated keep the numbers in them as they are.
   const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
   for (PyObject* operand : {left, right})

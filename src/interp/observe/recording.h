@@ -195,6 +195,12 @@ class Recording final : public interp::Semantics {
   bool can_show(PyObject* tensor);
   PyObject* late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec);
   PyObject* late_join(PyObject* text, PyObject* const* items, Py_ssize_t n);
+  /// Is it, or does it hold, a late value or an open number?
+  bool shows_late(PyObject* object) const;
+  bool can_interpolate(PyObject* const* items, Py_ssize_t n) const;
+  PyObject* late_interpolation(PyObject* text, PyObject* const* items, Py_ssize_t n, PyObject* args);
+  PyObject* late_operation(int kind, PyObject* left, PyObject* right);
+  PyObject* late_text(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
   /// `result` of a native call whose size is data: it becomes late. False: the region must end.
   bool late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                      PyObject* result, const Frame& frame);
@@ -216,7 +222,9 @@ class Recording final : public interp::Semantics {
   PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
                        PyObject* self, PyObject* kwnames);
   PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
-  PyObject* number_call(PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
+  PyObject* number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
+  PyObject* open_reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* sequence,
+                           bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   PyObject* tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
                         const std::vector<PyObject*>& all);

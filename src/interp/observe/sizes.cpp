@@ -182,7 +182,7 @@ PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* k
   for (PyObject* each : all) touch(frame, each, true);
   PyObject* function = on ? stand_in(row.name) : nullptr;
   mark(frame);
-  PyRef lent = PyRef::steal(function ? world.lend(all[at]) : nullptr);
+  PyRef lent = PyRef::steal(function ? world.lend(all[at], true) : nullptr);
   if (!on || !lent) return nullptr;
   std::vector<PyObject*> passed = all;  // what it is bound to, too
   passed[at] = lent.get();
@@ -205,10 +205,14 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     if (row.name == "builtins.min" || row.name == "builtins.max" || row.name == "builtins.sum" ||
         row.name == "math.prod")
       if ((result = reduce(*this, row.method, all)) || PyErr_Occurred()) return done(result);
+    if (all.size() == 1 && is_sequence(all[0])) {
+      result = open_reduction(frame, row, callable, all[0], handled);
+      if (*handled || PyErr_Occurred()) return done(result);
+    }
     if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(*this, "prod", all));
     if (row.name == "int" && all.size() == 1 && PyLong_CheckExact(all[0])) return done(Py_NewRef(all[0]));
     if (row.kind == Kind::pure && all.size() == nargs) {
-      result = number_call(callable, all, handled);
+      result = number_call(frame, callable, all, handled);
       if (*handled) return result;
     }
   }

@@ -188,6 +188,10 @@ class World {
   /// `number` (stolen) was element `element` of `tensor`, which nothing writes to any more: known to later
   /// calls when the program has run. Where its value is used before, the region ends. New.
   PyObject* data_number(PyObject* number, PyObject* tensor, int64_t element);
+  /// The program checks that int() of the tensor's element gives a number of 64 bits. False: it cannot.
+  bool expect_whole(PyObject* tensor);
+  /// math.isnan, isinf or isfinite of an open number, as a tensor; null: it cannot be one.
+  PyRef classified(PyObject* function, PyObject* number);
   /// The tensors that steps of kind `data` are taken from, by NumberStep::kind until the region's end.
   std::vector<PyRef> data;
   /// Facts about sizes before the instruction in progress.
@@ -348,6 +352,8 @@ class World {
   PyObject* lend_size(int step, PyObject* number);
   std::optional<Sym> open_size(PyObject* number);
   PyRef data_tensor(int step);
+  bool expect_within(int step, double low, double high);
+  bool expect_other_than_0(int step);
   PyRef data_arithmetic(const guard::NumberStep& step);
   PyRef lend_step(int step);
   std::unordered_map<int, PyRef> data_tensors_;
