@@ -117,6 +117,25 @@ def test_other_element_types(dtype):
     assert stats["regions"] == 1
 
 
+def test_nothing_is_padded():
+    # Then eager copies the tensor as it lies.
+    def fn(x, t):
+        y = F.pad(x.view(3, 4).t(), (t.item(), 0))
+        return y, y.stride()
+
+    stats = results(fn, (3, 0, 5, 0, 2))
+    assert (stats["regions"], stats["eager_fallbacks"]) == (1, 2)
+
+
+def test_one_is_a_size_like_others():
+    def fn(x, t):
+        y = x[: t.item()].squeeze() * 2
+        return y, y.dim()
+
+    results(fn, (3, 1, 5, 1, 2))
+    results(fn, (1, 3, 1, 5, 1, 2))
+
+
 def test_indices_under_gradients():
     def fn(x, t):
         w = x.clone().requires_grad_()

@@ -9,6 +9,7 @@ and what is printed on failure is the same text.
 from __future__ import annotations
 
 import linecache
+import math
 import random
 
 import torch
@@ -177,6 +178,27 @@ NUMBER_STATEMENTS = (
     "items = list(range(6))\n    del items[:n]\n    items.append(n)\n    {n} = {x} * len(items) + items[0]",
     "n = max(n - 1, 0)\n    {n} = {x}[n:]",
 )
+DATA = (
+    "m = int({x}.abs().max() + 0.0707)\n    {n} = {y}.reshape(-1)[: m + 1] * {c}",
+    "m = int({x}.argmax())\n    {n} = {y}.reshape(-1)[m % {y}.numel()] + {x}",
+    "m = ({x} > 0.37).sum().item()\n    {n} = torch.ones(m, 2).sum(0) + {x}.sum()",
+    "top = {x}.abs().max().item() + 1\n    {n} = {y} / top - top",
+    "assert {x}.isfinite().all()\n    {n} = {x} * 2",
+    "if not ({x} > -1.0707).all():\n        raise ValueError('too small')\n    {n} = {x} + {y}",
+    "m = max(int(({x} > 0.37).sum()) % 5, 2)\n    {n} = {y}.new_full((m, m + 1), {c}).sum(0)",
+    "p, q = ({x}.reshape(-1)[:2] > 0.37).long().tolist()\n    {n} = torch.cat([{x}.reshape(-1), torch.full((p + q + 1,), {c})])",
+    "m = ({x} > 0.37).sum().item()\n    kept.append('%d of %s' % (m, str({x}.numel())))\n    {n} = {x} * 2",
+    "m = round(({x} > 0.37).double().mean().item(), 1)\n    {n} = {y} * m + [m, 2.0][n % 2]",
+    "m = ({x} > {c}).sum()\n    {n} = {y}.reshape(-1)[m.item() // 2 :]\n    m += 1\n    kept.append(m.item() * 2)",
+    "m = math.sqrt(float(({x} > 0.37).sum()))\n    {n} = {y} * m + m",
+    "m = 1 / ({x} > 0.37).sum().item()\n    {n} = {y} * m",
+    "p, q = int({x}.abs().max() + 0.0707), n\n    {n} = {y}.reshape(-1)[min(p, q) : p + q + 1] * {c}",
+    "m = int({x}.abs().sum() * 0.0707) + 1\n    {n} = {y}.repeat(m, *[1] * {y}.dim()).sum(0) + torch.arange(m).sum()",
+    "m = ({x} > 0.37).sum().item()\n    torch._check(m < 7)\n    {n} = {y}.reshape(-1).narrow(0, 0, m).cumsum(0)",
+    "m = int({x}.argmin())\n    {x}.view(-1)[m] = {c}\n    {n} = {x}.view(-1)[m :] * m",
+    "where = {x}.nonzero()\n    assert len(where) > 1\n    {n} = where.sum(0) + where.shape[0]",
+    "m = {x}.argmax(0).reshape(-1)[0].item()\n    {n} = F.pad({y}, (m, 0), value={c}) if m < 9 else {y}",
+)
 RETURNS = (
     "({x}, n, k)",
     "{{'x': {x}, 'n': n * 2, 's': [slice(n, None), k * 2]}}",
@@ -202,7 +224,7 @@ def function_of(statements, result, name="program"):
     if "kept" in body:
         body, result = f"    kept = []\n{body}", f"[kept, {result}]"
     source = f"def {name}(a, b, c, n, k):\n{body}\n    return {result}\n"
-    space = {"torch": torch, "F": F, "random": random, "torchbolt": torchbolt}
+    space = {"torch": torch, "F": F, "math": math, "random": random, "torchbolt": torchbolt}
     execute(source, "program", space)
     return space[name], source
 
@@ -312,13 +334,13 @@ class Program(Growing):
         name = f"v{len(self.statements)}"
         family = self.random.choice(
             (UNARY, VIEWS, BINARY, BINARY, REDUCTIONS, INDICES, IN_PLACE, IN_PLACE, BREAKS, RAISES, PYTHON, NUMBERS,
-             NUMBER_STATEMENTS)
+             NUMBER_STATEMENTS, DATA)
         )  # fmt: skip
         text = self.fill(self.random.choice(family), name)
         if "autocast" in text and has_empty_inputs(self.seed):
             return  # torch 2.11 divides by zero in bfloat16 products of nothing
         makes = family is not IN_PLACE
-        is_whole = family in (BREAKS, RAISES, PYTHON, IN_PLACE, NUMBER_STATEMENTS)
+        is_whole = family in (BREAKS, RAISES, PYTHON, IN_PLACE, NUMBER_STATEMENTS, DATA)
         statement = text if is_whole else f"{name} = {text}"
         self.add(statement, name if makes else None)
 

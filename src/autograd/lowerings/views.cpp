@@ -9,6 +9,7 @@
 #include "graph/op_rules.h"
 #include "support/error.h"
 #include "support/size_demand.h"
+#include "support/symbols.h"
 
 namespace bolt::autograd {
 namespace {
@@ -84,15 +85,18 @@ Result unflatten(Call& c) {
   sizes.insert(sizes.begin() + dim, parts.begin(), parts.end());
   return reshaped(c, sizes);
 }
-// A symbol is never 1.
+// A symbol is never 1, unless it is data.
 Result squeeze(Call& c) {
+  auto is_one = [&](Sym size) {
+    return size.is_const(1) || (holds_data_size(size) && c.decide(size, Relation::eq, 1));
+  };
   std::vector<bool> asked(self(c).size(), !c.has("dim"));
   if (c.has("dim"))
     for (int64_t d : c.integers("dim"))
       if (rank(c)) asked[Call::wrap(d, rank(c))] = true;
   Sizes sizes;
   for (size_t d = 0; d < asked.size(); ++d)
-    if (!asked[d] || !self(c)[d].is_const(1)) sizes.push_back(self(c)[d]);
+    if (!asked[d] || !is_one(self(c)[d])) sizes.push_back(self(c)[d]);
   return reshaped(c, sizes);
 }
 Result unsqueeze(Call& c) {
