@@ -178,10 +178,17 @@ Outcome run_entry(const Entry& entry, guard::Found& found) {
                  : PyLong_FromLongLong(THPVariable_Unpack(output).size(step.element));
     };
     if (!steps.go_on(guard::Phase::late, numbers, taken)) return nullptr;
-    if (entry.changes_thread) entry.after.enter(entry.autocast_levels);
-    if (entry.recipe.frames.empty()) return entry.recipe.run_result(objects, borrowed.data(), numbers);
+    // Operators that the recipe calls (x[mask]) were called in the state that the region began in.
+    auto leave = [&] {
+      if (entry.changes_thread) entry.after.enter(entry.autocast_levels);
+    };
+    if (entry.recipe.frames.empty()) {
+      PyObject* result = entry.recipe.run_result(objects, borrowed.data(), numbers);
+      return leave(), result;
+    }
     std::vector<PyRef> made;
     if (!entry.recipe.run(objects, borrowed.data(), numbers, made)) return nullptr;
+    leave();
     outcome.frames = suspended_run(entry.recipe, made);
     return nullptr;
     END_HANDLE_TH_ERRORS

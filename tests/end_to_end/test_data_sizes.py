@@ -280,3 +280,19 @@ def test_sizes_of_a_region_that_is_replayed_follow_its_numbers():
         a, c = torch.randn(1, 8), torch.randn(1, 8)
         want, got = rows(a, c.clone(), n), compiled(a, c.clone(), n)
         assert torch.equal(got[0], want[0]) and got[1] == want[1], n
+
+
+def test_what_is_given_away_was_made_in_the_state_before():
+    def fn(x):
+        y = x[(x > 0).any(-1)]
+        with torch.no_grad():
+            z = y * 3
+            z += 1
+        return y, z
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for i in range(4):
+        x = (torch.randn(6, 2, generator=torch.Generator().manual_seed(i)) - 0.5).requires_grad_()
+        for got, want in zip(compiled(x), fn(x), strict=True):
+            assert torch.equal(got, want) and got.requires_grad == want.requires_grad
