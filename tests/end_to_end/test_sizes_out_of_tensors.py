@@ -117,6 +117,17 @@ def test_other_element_types(dtype):
     assert stats["regions"] == 1
 
 
+def test_sizes_that_are_data_are_numbers():
+    def fn(x, t):
+        part = x[t.item() // 2 :]
+        n = part.shape[0] - 3
+        most, least = max(n - 1, 0), min(n, 4)
+        return (part * n)[most:].sum(), most * 2, least, slice(least, None), f"{most} of {n}"
+
+    stats = results(fn, (3, 1, 5, 12, 2), fullgraph=True)
+    assert (stats["regions"], stats["eager_fallbacks"]) == (1, 0)
+
+
 def test_nothing_is_padded():
     # Then eager copies the tensor as it lies.
     def fn(x, t):

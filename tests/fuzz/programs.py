@@ -180,7 +180,7 @@ NUMBER_STATEMENTS = (
 )
 DATA = (
     "m = int({x}.abs().max() + 0.0707)\n    {n} = {y}.reshape(-1)[: m + 1] * {c}",
-    "m = int({x}.argmax())\n    {n} = {y}.reshape(-1)[m % {y}.numel()] + {x}",
+    "m = int(({x} > 0.37).long().argmax())\n    {n} = {y}.reshape(-1)[m % {y}.numel()] + {x}",
     "m = ({x} > 0.37).sum().item()\n    {n} = torch.ones(m, 2).sum(0) + {x}.sum()",
     "top = {x}.abs().max().item() + 1\n    {n} = {y} / top - top",
     "assert {x}.isfinite().all()\n    {n} = {x} * 2",
@@ -195,9 +195,9 @@ DATA = (
     "p, q = int({x}.abs().max() + 0.0707), n\n    {n} = {y}.reshape(-1)[min(p, q) : p + q + 1] * {c}",
     "m = int({x}.abs().sum() * 0.0707) + 1\n    {n} = {y}.repeat(m, *[1] * {y}.dim()).sum(0) + torch.arange(m).sum()",
     "m = ({x} > 0.37).sum().item()\n    torch._check(m < 7)\n    {n} = {y}.reshape(-1).narrow(0, 0, m).cumsum(0)",
-    "m = int({x}.argmin())\n    {x}.view(-1)[m] = {c}\n    {n} = {x}.view(-1)[m :] * m",
+    "m = int(({x} > 0.37).long().argmin())\n    {x}.view(-1)[m] = {c}\n    {n} = {x}.view(-1)[m :] * m",
     "where = {x}.nonzero()\n    assert len(where) > 1\n    {n} = where.sum(0) + where.shape[0]",
-    "m = {x}.argmax(0).reshape(-1)[0].item()\n    {n} = F.pad({y}, (m, 0), value={c}) if m < 9 else {y}",
+    "m = ({x} > 0.37).long().argmax(0).reshape(-1)[0].item()\n    {n} = F.pad({y}, (m, 0), value={c}) if m < 9 else {y}",
 )
 RETURNS = (
     "({x}, n, k)",

@@ -381,6 +381,8 @@ class World {
 /// A number equal to `number` (int or float) at an address of its own; new, null with an exception.
 PyObject* own_number(PyObject* number);
 bool is_number(PyObject* object);
+/// Why a region ends where a number is used that is known in that phase.
+const char* why_open(guard::Phase phase);
 /// The comparison with the sides changed.
 int mirrored(int compare);
 /// `x op y` (CPython's numbering) was asked, and the answer was this.
