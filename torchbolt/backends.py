@@ -2,7 +2,8 @@
 
 A backend is `backend(gm, example_inputs) -> callable`. It is called once for each region compiled, with the region's
 operators as a torch.fx.GraphModule: placeholders in the order of the call's arguments, then what the region reads from
-elsewhere (parameters, globals). What it returns is called with tensors in that order and gives a tuple of tensors.
+elsewhere (parameters, globals), then numbers that differ between calls. What it returns is called with tensors and
+numbers in that order, from the next call on (the one that was recorded has its result), and gives a tuple of tensors.
 """
 
 from __future__ import annotations
