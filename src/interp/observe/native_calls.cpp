@@ -166,8 +166,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     PyObject* number = take_data(frame, row, all);
     if (!number && !PyErr_Occurred()) number = early_call(row, callable, all, self, kwnames);
     if (number || PyErr_Occurred()) return number;
-    if (on && std::any_of(all.begin(), all.end(), [&](PyObject* each) { return shows_late(each); }))
-      number = late_text(frame, row, all);
+    if (on) number = late_text(frame, row, all);
     if (number || PyErr_Occurred()) return number;
   }
   if (!derived && world.follows() && on) {
