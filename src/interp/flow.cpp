@@ -1,22 +1,15 @@
 // interp/flow.cpp: see flow.h.
 #include "interp/flow.h"
 
-#include <initializer_list>
-#include <string_view>
+#include <algorithm>
 #include <unordered_set>
 #include <vector>
 
 namespace bolt::interp {
 
-namespace {
-
 bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  for (std::string_view each : names)
-    if (name == each) return true;
-  return false;
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
-
-}  // namespace
 
 Flow flow_of(const Instr& instr, int pc) {
   std::string_view name = opcode_name(instr.op);

@@ -3,7 +3,9 @@
 // nothing of their own here.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
+#include <string_view>
 
 #include "interp/code.h"
 
@@ -14,6 +16,8 @@ struct Flow {
   int jump = -1;                  ///< target, or -1
   std::optional<bool> condition;  ///< it pops a value and jumps if its truth is this
 };
+
+bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names);
 
 Flow flow_of(const Instr& instr, int pc);
 

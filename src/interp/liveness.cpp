@@ -12,12 +12,6 @@ namespace bolt::interp {
 
 namespace {
 
-bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  for (std::string_view each : names)
-    if (name == each) return true;
-  return false;
-}
-
 bool names_any_of(PyCodeObject* code, std::initializer_list<std::string_view> names) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
     const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));

@@ -1,7 +1,6 @@
 // record/size_of_data.cpp: see size_of_data.h.
 #include "record/size_of_data.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
