@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from counting import Counting
 from torch import nn
 
 import torchbolt
@@ -20,21 +21,6 @@ def fresh():
     torchbolt.reset()
     with torch.no_grad():
         yield
-
-
-class Counting:
-    """A backend that runs the graphs as they are and keeps them."""
-
-    def __init__(self):
-        self.graphs, self.inputs = [], []
-
-    def __call__(self, gm, example_inputs):
-        self.graphs.append(gm)
-        self.inputs.append(example_inputs)
-        return gm.forward
-
-    def targets(self, at=0):
-        return [str(n.target) for n in self.graphs[at].graph.nodes if n.op == "call_function"]
 
 
 def check(fn, *args, graphs=1, calls=3):

@@ -5,28 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from counting import Counting
 from torch import nn
 
 import torchbolt
-
-
-class Keeping:
-    """A backend that runs the graphs as they are and keeps them."""
-
-    def __init__(self):
-        self.graphs, self.inputs = [], []
-
-    def __call__(self, gm, example_inputs):
-        self.graphs.append(gm)
-        self.inputs.append(example_inputs)
-        return gm.forward
 
 
 def interpreted(gm, example_inputs):
     return lambda *args: torch.fx.Interpreter(gm).run(*args)
 
 
-BACKENDS = ["eager", "aot_eager", Keeping(), interpreted, "torchbolt"]
+BACKENDS = ["eager", "aot_eager", Counting(), interpreted, "torchbolt"]
 
 
 def name_of(backend):
@@ -107,7 +96,7 @@ def test_the_graph():
         return x.repeat(2, 1).view(x.shape[0], -1) * scale, y[: x.shape[0] // 2]
 
     torchbolt.reset()
-    backend = Keeping()
+    backend = Counting()
     compiled = torchbolt.compile(fn, backend=backend, dynamic=True)
     for n, scale in [(6, 0.5), (9, 0.25), (4, 3.0)]:
         x, y = torch.randn(n, 4), torch.randn(12)
