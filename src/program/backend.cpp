@@ -132,6 +132,7 @@ class Walk {
           std::find_if(symbols_.begin(), symbols_.end(), [&](const auto& each) { return each.symbol == s; });
       if (from == symbols_.end()) throw Error(ErrorKind::Internal, "nothing gives the size " + s.str());
       PyObject* tensor = node(tape_.inputs[static_cast<size_t>(from->input)]);
+      if (tensor == Py_None) throw Error(ErrorKind::Internal, "no placeholder has the size " + s.str());
       made = checked(PyObject_CallMethod(builder_, "size", "OiL", tensor, from->dim,
                                          static_cast<long long>(from->hint * from->divisor)));
       if (from->divisor != 1) made = computed(SymOp::FloorDiv, made, size(from->divisor));

@@ -466,6 +466,7 @@ bool build_region(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& b
     entry->tape_input_slot.push_back(slot);
     recorded.is_param.push_back(slot >= 0 && on_objects[slot]);
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
+    used[i] = used[i] || recorded.dynamic.back();  // its sizes may be asked for
   }
   recorded.size_facts = std::move(seen.size_facts);
   for (SizeFact& f : bridge.further_facts()) recorded.size_facts.push_back(std::move(f));

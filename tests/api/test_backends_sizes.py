@@ -112,6 +112,20 @@ def test_the_graph():
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=name_of)
+def test_only_the_size_is_used(backend):
+    def fn(x, y, z):
+        equal = x.shape[0] == z.shape[0]
+        return torch.zeros(x.shape[0]) + y.sum(), torch.arange(z.shape[0] + equal), y * 2
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, backend=backend)
+    for n in (3, 5, 6, 3, 7):
+        args = torch.ones(n), torch.ones(4), torch.ones(n, 2)
+        torch.testing.assert_close(compiled(*args), fn(*args))
+    assert torchbolt.stats()["regions"] == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=name_of)
 def test_dynamic_false(backend):
     torchbolt.reset()
     compiled = torchbolt.compile(lambda x: x * x.shape[0], backend=backend, dynamic=False)
