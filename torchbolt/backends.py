@@ -8,6 +8,7 @@ numbers in that order, from the next call on (the one that was recorded has its 
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import operator
 import re
@@ -127,17 +128,24 @@ class GraphBuilder:
     def __init__(self):
         self._graph = torch.fx.Graph()
         self._root = torch.nn.Module()
-        self._inputs: list[torch.Tensor] = []
+        self._inputs: list = []
+        self._names: set[str] = set()
         self._grad = torch.is_grad_enabled()
 
     def placeholder(self, name, tensor, facts):
         name = re.sub(r"\W+", "_", name).strip("_") or "arg"
-        self._inputs.append(tensor)
-        return _describe(self._graph.placeholder(f"{name}_" if name[0].isdigit() else name), facts)
+        return _describe(self._placeholder(f"{name}_" if name[0].isdigit() else name, tensor), facts)
 
     def number(self, name, value):
+        return _known(self._placeholder(name, value), value)
+
+    def _placeholder(self, name, value):
+        # What FX makes an argument of its code is called as it is: two temporaries must not be namesakes.
+        names = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
+        free = next(each for each in names if each not in self._names)
+        self._names.add(free)
         self._inputs.append(value)
-        return _known(self._graph.placeholder(name), value)
+        return self._graph.placeholder(free)
 
     def size(self, tensor, dim, value):
         return _known(self._graph.call_function(torch.ops.aten.sym_size.int, (tensor, dim)), value)

@@ -324,3 +324,14 @@ def test_torch_compile_with_our_backend():
     assert done.returncode == 0, done.stderr
     regions, fallbacks = map(int, done.stdout.split())
     assert regions >= 3 and fallbacks == 0
+
+
+def test_placeholders_have_names_of_their_own():
+    def fn(a, b):
+        v = a + float(b.sum() > 0.37)
+        return v, b * b[b > 0.1].numel(), a * a[a > 0.1].numel()
+
+    compiled = torchbolt.compile(fn, backend=lambda gm, inputs: gm.forward)
+    for _ in range(4):
+        a, b = torch.randn(4, 5), torch.randn(4, 5)
+        torch.testing.assert_close(compiled(a, b), fn(a, b))
