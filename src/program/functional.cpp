@@ -169,8 +169,9 @@ at::Tensor index(const Node& n, const Tensors& in) {
       sizes.erase(sizes.begin(), sizes.begin() + 2);
       Stack stack{in[0], sizes};
       for (size_t i = 0; i < sizes.size(); ++i)
-        stack.push_back(n.has_attr("scales") ? c10::IValue(n.attr<std::vector<double>>("scales")[i])
-                                             : c10::IValue());
+        stack.push_back(n.has_attr("scales")
+                            ? c10::IValue(1 / n.attr<std::vector<double>>("scales")[i])
+                            : c10::IValue());  // ATen's are of the result, ours of the source
       return call(("aten::upsample_nearest" + std::to_string(sizes.size()) + "d").c_str(), "", stack);
     }
     default: return find_library(n)(n, in)[0];

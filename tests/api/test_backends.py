@@ -250,6 +250,13 @@ def test_aot_eager(fn):
     assert region["compiled"] and region["kernels"] == 0 and "graph @" in region["graph"]
 
 
+def test_aot_eager_enlarges():
+    compiled = torchbolt.compile(lambda x: F.interpolate(x, scale_factor=2), backend="aot_eager", fullgraph=True)
+    x = torch.arange(12.0).reshape(1, 2, 6)
+    for _ in range(2):
+        assert torch.equal(compiled(x), x.repeat_interleave(2, 2))
+
+
 def test_aot_eager_writes_what_is_read_too():
     def fn(x, y):
         x.detach()[0] = 0.25
