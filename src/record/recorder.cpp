@@ -586,7 +586,7 @@ std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t elemen
   if (!can_find_sizes(all) || !c10::isIntegralType(all.scalar_type(), false)) return std::nullopt;
   {
     const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
-    if (!is_size_of_data(element_of(all, element))) return std::nullopt;
+    if (!is_size_of_data(element_of(all, element).toLong())) return std::nullopt;
   }
   const std::optional<TensorId> rows = find(size_of_data(all, element));
   if (!rows) return std::nullopt;

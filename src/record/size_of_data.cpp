@@ -13,7 +13,7 @@ constexpr int64_t kMore = 2;
 /// Rows without columns take no memory. Of numbers that are none's size the result has another shape, and who
 /// goes by its sizes notices.
 at::Tensor kernel(const at::Tensor& numbers, int64_t element) {
-  const int64_t number = element_of(numbers, element);
+  const int64_t number = element_of(numbers, element).toLong();
   const at::TensorOptions options = at::TensorOptions().dtype(at::kBool);
   return is_size_of_data(number) ? at::empty({number + kMore, 0}, options) : at::empty({0, 1}, options);
 }
@@ -32,8 +32,8 @@ at::Tensor size_of_data(const at::Tensor& numbers, int64_t element) {
   return op.call(numbers, element);
 }
 
-int64_t element_of(const at::Tensor& numbers, int64_t element) {
-  return numbers.reshape({-1})[element].item().toLong();
+at::Scalar element_of(const at::Tensor& numbers, int64_t element) {
+  return (numbers.dim() ? numbers.flatten()[element] : numbers).item();
 }
 
 bool is_size_of_data(int64_t number) { return number >= 0 && number < kNumberLimit; }

@@ -3,6 +3,7 @@
 // tensor (item()) becomes a size that is data, like those nonzero finds.
 #pragma once
 
+#include <ATen/core/Scalar.h>
 #include <ATen/core/Tensor.h>
 
 #include "support/symbols.h"
@@ -12,8 +13,8 @@ namespace bolt::record {
 /// Runs it: torchbolt::size_of_data(numbers, element).
 at::Tensor size_of_data(const at::Tensor& numbers, int64_t element);
 
-/// In the order of tolist().
-int64_t element_of(const at::Tensor& numbers, int64_t element);
+/// In the order of tolist(), as item() gives it.
+at::Scalar element_of(const at::Tensor& numbers, int64_t element);
 
 /// Can it have that many rows?
 bool is_size_of_data(int64_t number);
