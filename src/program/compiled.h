@@ -3,8 +3,7 @@
 //
 //   Site    a place where a region may start: the call itself, or two frames deep in a loop after a print()
 //   Entry   one recorded way on from there: guards, program, and what comes out of it (a result, or the
-//   frames
-//           of a run that stands at the instruction which ended the region)
+//           frames of a run that stands at the instruction which ended the region)
 //
 // A call looks for an entry of its first site, runs it, and if it ended inside, runs that one instruction in
 // the interpreter and looks among the entries of the site it has got to, and so on until there is a result.
@@ -52,15 +51,19 @@ struct Recompile {
 /// Counts up: what was recorded first comes first in reports.
 int64_t next_serial();
 
-/// What a background compilation came to, left here by its thread, which needs no GIL.
+/// What a compilation came to.
+struct Built {
+  std::shared_ptr<Region> region;    ///< null: it failed
+  std::string failure;               ///< why
+  bool ends_at_found_sizes = false;  ///< that is why
+};
+
+/// A compilation in the background. Its thread, which needs no GIL, leaves here what it came to.
 struct Pending {
   explicit Pending(bool open) : leaves_open(open) {}
   const bool leaves_open;  ///< the region may fit other sizes and numbers, too
   std::mutex mutex;
-  bool done = false;
-  std::shared_ptr<Region> region;
-  std::string failure;
-  bool ends_at_found_sizes = false;  ///< that is why
+  std::optional<Built> built;
 };
 
 struct Entry {
@@ -131,69 +134,19 @@ struct Outcome {
   interp::Frame* frames = nullptr;  ///< a suspended run, owned
 };
 
-/// A recorded call. Programs take ways of their own where they are told that they are compiled, and some of
-/// them lead to an error that eager does not have (a mask that is only made when they are not): what raised
-/// and left no trace is run a second time and told otherwise.
-struct RecordedCall {
-  Outcome outcome;
-  PyRef raised = {};                  ///< by the first run; null: there is no second
-  std::shared_ptr<Entry> entry = {};  ///< by the second run; may be null
-  uint64_t ends = 0;                  ///< observe::count_of_ends() before it
-};
-
 /// What guards are checked against: the target and the arguments of a call, or what lies in frames.
 struct Given {
   PyObject* const* roots;
   size_t count;
   size_t nargs = 0;
   PyObject* kwnames = nullptr;
+  PyObject* const* args() const { return roots + 1; }  ///< of a call
 };
 
-/// What calls of this thread do where no entry fits, or at all; the numbers in torchbolt/controls.py.
-enum class Stance : uint8_t {
-  standard,
-  force_eager,
-  eager_on_recompile,
-  fail_on_recompile,
-  eager_then_compile,  ///< the first call of each callable is eager's
-  force_backend,       ///< each callable's twin is called, made for another backend
-};
-/// This thread's, or else what torch.compiler.set_stance says.
-Stance stance();
-
-// -- recording.cpp
-
-/// Calls the target for real and makes an entry of it.
-RecordedCall record_call(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
-/// The call is over. If the second run did not raise either, its answer is the one that later calls get;
-/// otherwise nothing is left of it.
-void settle_answer(Compiled* self, const RecordedCall& call, bool raised);
-/// Goes on with a suspended run for real and makes an entry of `site` of it.
-Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
-/// Takes over what the background compilation of `entry` has come to by now. A failure takes the entry out of
-/// `site` and is reported like one in the foreground: false with an exception set in strict mode.
-bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry);
 /// As many arguments, with the same keywords.
 bool has_form_of(const Given& given, const Entry& entry);
-/// The guard that failed last, for messages.
-std::string failed_guard(const Site& site, const Given& given);
-/// True when `site` shall not be recorded any more; says so once, or sets an exception where that is asked
-/// for. No entry fits what is given.
-bool is_full(Compiled* self, Site& site, const Given& given);
-/// A call, or the rest of one, is given to eager: counts it, keeps the reason for explain(), tells the log.
-/// It has to be recorded again, with ends where sizes are data.
-void give_up_found_sizes(Compiled* self, const std::string& why);
-void note_eager_call(Compiled* self, const std::string& why);
-/// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
-void note_recompile(Compiled* self, Site& site, const Given& given);
 
-// -- report.cpp
-
-/// One entry as a dict for explain(); all counters as a dict for stats().
-PyObject* describe(const Entry& entry);
-PyObject* describe_recompiles(const std::vector<Recompile>& recompiles);
-PyObject* describe_eager_calls(const std::vector<std::pair<std::string, int64_t>>& calls);
-PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks);
-PyObject* stats_dict(PyObject*, PyObject*);
+/// How many entries of `site` run operators. Those that are still being compiled do.
+int64_t count_computing(const Site& site);
 
 }  // namespace bolt::program

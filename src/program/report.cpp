@@ -1,9 +1,7 @@
-// program/report.cpp
-// Entries and counters as Python dicts.
-#include <atomic>
+// program/report.cpp: see report.h.
+#include "program/report.h"
 
 #include "interp/semantics.h"
-#include "program/compiled.h"
 #include "program/stats.h"
 
 namespace bolt::program {
@@ -18,11 +16,6 @@ void set(PyObject* dict, const char* key, PyObject* value) {
 }
 
 }  // namespace
-
-int64_t next_serial() {
-  static std::atomic<int64_t> last{0};
-  return ++last;
-}
 
 PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks) {
   PyObject* list = PyList_New(0);
@@ -117,4 +110,5 @@ PyObject* stats_dict(PyObject*, PyObject*) {
   set(d, "compile_seconds", PyFloat_FromDouble(s.compile_nanoseconds * 1e-9));
   return d;
 }
+
 }  // namespace bolt::program

@@ -1,0 +1,14 @@
+// program/api.cpp
+#include "program/api.h"
+
+#include "guard/py_ref.h"
+
+namespace bolt::program {
+
+PyObject* in_python(const char* function, PyObject* self, PyObject* argument) {
+  PyRef api = PyRef::steal(import_module("torchbolt.api"));
+  PyRef called = PyRef::steal(api ? PyObject_GetAttrString(api.get(), function) : nullptr);
+  return called ? PyObject_CallFunctionObjArgs(called.get(), self, argument, nullptr) : nullptr;
+}
+
+}  // namespace bolt::program

@@ -1,0 +1,36 @@
+// program/compiled.cpp: see compiled.h.
+#include "program/compiled.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace bolt::program {
+namespace {
+
+bool same_keywords(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (!a || !b) return (a ? PyTuple_GET_SIZE(a) : 0) == (b ? PyTuple_GET_SIZE(b) : 0);
+  return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+}
+
+/// Does it run operators? One that is still being compiled does.
+bool computes(const std::shared_ptr<Entry>& entry) {
+  return !entry->region || !entry->region->tape().entries.empty();
+}
+
+}  // namespace
+
+int64_t next_serial() {
+  static std::atomic<int64_t> last{0};
+  return ++last;
+}
+
+bool has_form_of(const Given& given, const Entry& entry) {
+  return given.nargs == entry.nargs && same_keywords(given.kwnames, entry.kwnames.get());
+}
+
+int64_t count_computing(const Site& site) {
+  return std::count_if(site.entries.begin(), site.entries.end(), computes);
+}
+
+}  // namespace bolt::program

@@ -1,0 +1,33 @@
+// program/failures.h
+// What did not work out -> what the user hears of it: a count, the log, a warning, or an exception. The call
+// itself goes on in eager wherever it can; only strict mode raises for failures of ours.
+#pragma once
+
+#include <string>
+
+#include "program/compiled.h"
+
+namespace bolt::program {
+
+/// The name given to compile(), or else the target's own.
+std::string name_of(Compiled* self);
+
+/// Failures of ours are raised.
+bool strict();
+
+void warn(PyObject* category, const std::string& text);
+
+/// A call, or the rest of one, is given to eager: counts it, keeps the reason for explain(), tells the log.
+void note_eager_call(Compiled* self, const std::string& why);
+
+/// Recordings have to end where sizes are data from now on.
+void give_up_found_sizes(Compiled* self, const std::string& why);
+
+/// A failure of ours: raised in strict mode (false, with an exception), otherwise loud once.
+bool report_failure(Compiled* self, const std::string& what);
+
+/// A Python exception is set. False: it is the user's to see, and no failure of a backend that is to be
+/// suppressed.
+bool suppress_backends_failure(Compiled* self);
+
+}  // namespace bolt::program

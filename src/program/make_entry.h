@@ -1,0 +1,15 @@
+// program/make_entry.h
+// What a recorded run showed -> an entry of the place it began at, or a note that there is nothing to compile
+// there, or nothing: runs that raised and recordings that missed something are not kept.
+#pragma once
+
+#include "program/bridge.h"
+#include "program/compiled.h"
+
+namespace bolt::program {
+
+/// Makes an entry of what was seen of a run of `given`. False with an exception only in strict mode or for
+/// fullgraph. Throws what compile_entry does.
+bool make_entry(Compiled* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge);
+
+}  // namespace bolt::program

@@ -1,0 +1,136 @@
+// program/run_entry.cpp: see run_entry.h.
+#include "program/run_entry.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <vector>
+
+#include "interp/run.h"
+#include "program/attempt.h"
+#include "record/size_of_data.h"
+
+namespace bolt::program {
+namespace {
+
+/// The frames of a recipe as a run that stands at the instruction which ended the region.
+interp::Frame* suspended_run(const guard::Recipe& recipe, const std::vector<PyRef>& values) {
+  auto value = [&](int at) { return at < 0 ? nullptr : Py_NewRef(values[static_cast<size_t>(at)].get()); };
+  interp::Frame* innermost = nullptr;
+  for (const guard::FrameRecipe& made : recipe.frames) {
+    interp::FrameState state;
+    state.function = value(made.function);
+    state.generator = value(made.generator);
+    state.handled = value(made.handled);
+    state.namespace_dict = value(made.namespace_dict);
+    state.instance = value(made.instance);
+    state.kw_names = value(made.kw_names);
+    for (int at : made.locals) state.locals.push_back(value(at));
+    for (int at : made.stack) state.stack.push_back(value(at));
+    state.pc = made.pc;
+    state.return_to = innermost ? static_cast<interp::ReturnTo>(made.return_to) : interp::ReturnTo::entry;
+    state.call_started = &made != &recipe.frames.back();
+    interp::Frame* frame = interp::restore(state, innermost);
+    if (!frame) {
+      if (innermost) interp::discard_run(innermost);
+      return nullptr;
+    }
+    innermost = frame;
+  }
+  return innermost;
+}
+
+std::vector<at::Tensor> inputs_of(const Entry& entry, const guard::Found& found) {
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(entry.tape_input_slot.size());
+  for (int slot : entry.tape_input_slot)
+    inputs.push_back(slot < 0 ? at::Tensor()
+                              : at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(
+                                    found.tensors[slot])));
+  return inputs;
+}
+
+/// Of the symbols that are numbers.
+std::vector<int64_t> values_of(const Region& region, const std::vector<PyRef>& numbers) {
+  std::vector<int64_t> values;
+  for (const autograd::SizeSymbol& s : region.symbols())
+    if (s.input == autograd::SizeSymbol::kNumber)
+      guard::symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &values.emplace_back());
+  return values;
+}
+
+std::vector<at::Tensor> run_region(Region& region, const std::vector<at::Tensor>& inputs,
+                                   const std::vector<int64_t>& values, const guard::Generators& generators) {
+  try {
+    if (!region.releases_gil()) return region.run(inputs, values);
+    pybind11::gil_scoped_release no_gil;
+    return region.run(inputs, values);
+  } catch (const RunEagerly&) {
+    generators.put_back();
+    throw;
+  }
+}
+
+/// New, null with an exception.
+PyObject* number_object(const at::Scalar& number) {
+  return number.isFloatingPoint() ? PyFloat_FromDouble(number.toDouble())
+                                  : PyLong_FromLongLong(number.toLong());
+}
+
+/// What is known when the program has run: numbers, then the result or the frames.
+Outcome finish(const Entry& entry, guard::Found& found, std::vector<at::Tensor> outputs) {
+  std::vector<PyRef> tensors;
+  std::vector<PyObject*> borrowed;
+  for (at::Tensor& t : outputs) {
+    tensors.push_back(PyRef::steal(THPVariable_Wrap(std::move(t))));
+    borrowed.push_back(tensors.back().get());
+  }
+  auto taken = [&](const guard::NumberStep& step) {
+    const at::Tensor& output = THPVariable_Unpack(borrowed[static_cast<size_t>(step.kind)]);
+    return step.op == guard::NumberOp::data ? number_object(record::element_of(output, step.element))
+                                            : PyLong_FromLongLong(output.size(step.element));
+  };
+  std::vector<PyRef>& numbers = found.numbers;
+  if (!entry.guards->numbers().go_on(guard::Phase::late, numbers, taken)) return {};
+  // Operators that the recipe calls (x[mask]) were called in the state that the region began in.
+  auto leave = [&] {
+    if (entry.changes_thread) entry.after.enter(entry.autocast_levels);
+  };
+  if (entry.recipe.frames.empty()) {
+    PyObject* result = entry.recipe.run_result(found.objects, borrowed.data(), numbers);
+    return leave(), Outcome{result};
+  }
+  std::vector<PyRef> made;
+  if (!entry.recipe.run(found.objects, borrowed.data(), numbers, made)) return {};
+  leave();
+  return {nullptr, suspended_run(entry.recipe, made)};
+}
+
+Outcome run(const Entry& entry, guard::Found& found) {
+  const std::vector<at::Tensor> inputs = inputs_of(entry, found);
+  const guard::Numbers& steps = entry.guards->numbers();
+  const guard::Generators generators =
+      entry.region->can_fail() ? guard::Generators(steps, found.numbers) : guard::Generators();
+  if (!steps.go_on(guard::Phase::early, found.numbers)) return {};
+  const std::vector<int64_t> values = values_of(*entry.region, found.numbers);
+  return finish(entry, found, run_region(*entry.region, inputs, values, generators));
+}
+
+}  // namespace
+
+Outcome run_entry(const Entry& entry, guard::Found& found) {
+  Outcome outcome;
+  auto translated = [&] {
+    HANDLE_TH_ERRORS
+    outcome = run(entry, found);
+    return true;
+    END_HANDLE_TH_ERRORS_RET(false)
+  };
+  if (translated()) return outcome;
+  // A warning of torch's that the user made an error is raised when everything is done.
+  Py_CLEAR(outcome.result);
+  if (outcome.frames) interp::discard_run(outcome.frames);
+  return {};
+}
+
+}  // namespace bolt::program

@@ -1,0 +1,13 @@
+// program/run_entry.h
+// An entry whose guards have just held, and what they found -> the call's result, or a run that stands at the
+// instruction which ended the region.
+#pragma once
+
+#include "program/compiled.h"
+
+namespace bolt::program {
+
+/// Runs it. Throws RunEagerly before anything can be seen of it.
+Outcome run_entry(const Entry& entry, guard::Found& found);
+
+}  // namespace bolt::program

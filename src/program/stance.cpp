@@ -1,0 +1,54 @@
+// program/stance.cpp: see stance.h.
+#include "program/stance.h"
+
+#include <utility>
+
+#include "guard/py_ref.h"
+#include "interp/observe/torch_marks.h"
+
+namespace bolt::program {
+namespace {
+
+constexpr std::pair<const char*, Stance> kTorchsStances[] = {
+    {"force_eager", Stance::force_eager},
+    {"eager_on_recompile", Stance::eager_on_recompile},
+    {"fail_on_recompile", Stance::fail_on_recompile},
+    {"eager_then_compile", Stance::eager_then_compile},
+    {"aot_eager_then_compile", Stance::eager_then_compile},
+};
+
+Stance& own_stance() {
+  static thread_local Stance now = Stance::standard;
+  return now;
+}
+
+/// What torch.compiler.set_stance says, if that was ever called: an object for each call of it. Its backends
+/// are for torch's own compiler.
+Stance torchs_stance() {
+  static PyRef& known = *new PyRef();  // there is no Python any more where statics are destroyed
+  static Stance stance = Stance::standard;
+  PyObject* now = observe::loaded_attribute("torch._dynamo.eval_frame", "_stance");
+  if (!now || now == known.get()) return now ? stance : Stance::standard;
+  known = PyRef::share(now);
+  stance = Stance::standard;
+  PyRef name = PyRef::steal(PyObject_GetAttrString(now, "stance"));
+  for (const auto& [text, meant] : kTorchsStances)
+    if (name && PyUnicode_Check(name.get()) && PyUnicode_CompareWithASCIIString(name.get(), text) == 0)
+      stance = meant;
+  if (PyErr_Occurred()) PyErr_Clear();
+  return stance;
+}
+
+}  // namespace
+
+Stance stance() { return own_stance() == Stance::standard ? torchs_stance() : own_stance(); }
+
+PyObject* set_stance(PyObject*, PyObject* value) {
+  const long wanted = PyLong_AsLong(value);
+  if (PyErr_Occurred()) return nullptr;
+  const auto before = static_cast<long>(own_stance());
+  own_stance() = static_cast<Stance>(wanted);
+  return PyLong_FromLong(before);
+}
+
+}  // namespace bolt::program
