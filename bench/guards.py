@@ -89,19 +89,28 @@ def measure(layers: int, seconds: float) -> dict:
     return row | {"guards us": seen.guard_us, "guards": len(seen.out_guards)}
 
 
+COLUMNS = ("layers", "guards", "guards us", "torchbolt us", "torch.compile us", "torchbolt first s",
+           "torch.compile first s")  # fmt: skip
+
+
+def table(layers=(10, 80, 400), seconds=2.0) -> dict[int, dict]:
+    """Prints a line for each number of layers; the rows by it."""
+    torch.set_num_threads(1)
+    torch._dynamo.config.recompile_limit = 64
+    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS))
+    rows = {}
+    for count in layers:
+        row = rows[count] = measure(count, seconds)
+        print("| " + " | ".join(f"{row[c]:.4g}" for c in COLUMNS) + " |", flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, nargs="+", default=[10, 80, 400])
     parser.add_argument("--seconds", type=float, default=2.0)
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    torch._dynamo.config.recompile_limit = 64
-    columns = ["layers", "guards", "guards us", "torchbolt us", "torch.compile us", "torchbolt first s",
-               "torch.compile first s"]  # fmt: skip
-    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
-    for layers in args.layers:
-        row = measure(layers, args.seconds)
-        print("| " + " | ".join(f"{row[c]:.4g}" for c in columns) + " |", flush=True)
+    table(args.layers, args.seconds)
 
 
 if __name__ == "__main__":

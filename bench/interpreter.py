@@ -407,21 +407,26 @@ def measure(function, seconds: float, rounds: int) -> dict[str, float]:
     return {"ms": statistics.median(times) * 1e3} | {k: statistics.median(v) for k, v in ratios.items()}
 
 
+def table(names=None, seconds=0.3, rounds=5) -> dict[str, dict[str, float]]:
+    """Prints a line for each program; the rows by its name."""
+    ways = ("plain", "recorded")
+    print("| program | CPython ms | " + " | ".join(ways) + " |\n|---|---|" + "---|" * len(ways))
+    rows = {}
+    for name in names or PROGRAMS:
+        row = rows[name] = measure(PROGRAMS[name], seconds, rounds)
+        print(f"| {name} | {row['ms']:.1f} | " + " | ".join(f"{row[w]:.2f}" for w in ways) + " |", flush=True)
+    means = " | ".join(f"{statistics.geometric_mean(row[w] for row in rows.values()):.2f}" for w in ways)
+    print(f"| geometric mean | | {means} |")
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="name")
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    ways = ("plain", "recorded")
-    print("| program | CPython ms | " + " | ".join(ways) + " |\n|---|---|" + "---|" * len(ways))
-    rows = []
-    for name in args.names or PROGRAMS:
-        rows.append(measure(PROGRAMS[name], args.seconds, args.rounds))
-        cells = " | ".join(f"{rows[-1][w]:.2f}" for w in ways)
-        print(f"| {name} | {rows[-1]['ms']:.1f} | {cells} |", flush=True)
-    means = " | ".join(f"{statistics.geometric_mean(r[w] for r in rows):.2f}" for w in ways)
-    print(f"| geometric mean | | {means} |")
+    table(args.names, args.seconds, args.rounds)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def seconds(fn, kwargs, times):
 
 
 @torch.no_grad()
-def measure(name, make, count, layers):
+def measure(make, count, layers):
     torch.manual_seed(0)
     rng = random.Random(0)
     model, inputs = make(layers)
@@ -75,11 +75,25 @@ def measure(name, make, count, layers):
             seconds(fn, kwargs, 3)
         pairs = [(seconds(static, kwargs, 1)[0], seconds(symbolic, kwargs, 1)[0]) for _ in range(15)]
         ratios.append(statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs))
-    print(
-        f"{name:8} compiles {len(compiles_at)} (calls {compiles_at}); a new size costs "
-        f"{1e3 * statistics.median(extra):.2f} ms more than a known one (median); speed relative to the static "
-        f"program: {', '.join(f'{r:.2f}' for r in ratios)}"
-    )
+    return {"compiles": len(compiles_at), "calls": compiles_at, "new size ms": 1e3 * statistics.median(extra),
+            "to static": ratios}  # fmt: skip
+
+
+MODELS = {"bert": bert, "gpt2": gpt2, "resnet": resnet}
+
+
+def table(sizes=100, layers=4) -> dict[str, dict]:
+    """Prints a line for each model; what was measured of it."""
+    rows = {}
+    for name, make in MODELS.items():
+        row = rows[name] = measure(make, sizes, layers)
+        print(
+            f"{name:8} compiles {row['compiles']} (calls {row['calls']}); a new size costs {row['new size ms']:.2f} ms "
+            f"more than a known one (median); speed relative to the static program: "
+            f"{', '.join(f'{r:.2f}' for r in row['to static'])}",
+            flush=True,
+        )
+    return rows
 
 
 def main():
@@ -87,8 +101,7 @@ def main():
     parser.add_argument("--sizes", type=int, default=100)
     parser.add_argument("--layers", type=int, default=4)
     args = parser.parse_args()
-    for name, make in (("bert", bert), ("gpt2", gpt2), ("resnet", resnet)):
-        measure(name, make, args.sizes, args.layers)
+    table(args.sizes, args.layers)
 
 
 if __name__ == "__main__":
