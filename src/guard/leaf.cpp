@@ -116,6 +116,7 @@ bool is_leaf(PyObject* object) {
       object == Py_NotImplemented)
     return true;
   if (type == &PyTuple_Type) return all_leaves(object);
+  if (type == &PyDict_Type || type == &PyFunction_Type || type == &PyList_Type) return false;
   if (type == &PySlice_Type) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     return is_leaf(slice->start) && is_leaf(slice->stop) && is_leaf(slice->step);

@@ -100,7 +100,7 @@ PyObject* breakpoint_hook(World& world, const Native& native) {
   PyRef sys = PyRef::steal(import_module("sys"));
   if (!sys) return nullptr;
   world.pin(sys.get());
-  PyObject* hook = world.dict_get(world.instance_dict(sys.get()), interned("breakpointhook"));
+  PyObject* hook = world.dict_get(world.instance_dict(sys.get()), interned<"breakpointhook">());
   return hook && PyFunction_Check(hook) ? hook : nullptr;
 }
 
@@ -118,7 +118,7 @@ void Recording::note_class(PyTypeObject* cls) {
   if (!interp::is_heap_type(cls)) return;
   world.type_attr(cls, names_of.new_);
   world.type_attr(cls, names_of.init_);
-  world.type_attr(cls, interned("__del__"));
+  world.type_attr(cls, interned<"__del__">());
 }
 
 void Recording::note_callable(PyObject* callable, int depth) {
@@ -126,14 +126,14 @@ void Recording::note_callable(PyObject* callable, int depth) {
   if (PyFunction_Check(callable)) return world.note_function(callable);
   if (PyMethod_Check(callable)) {
     if (!world.find(callable)) return;
-    world.field(callable, offsetof(PyMethodObject, im_func), interned("__func__"));
-    world.field(callable, offsetof(PyMethodObject, im_self), interned("__self__"));
+    world.field(callable, offsetof(PyMethodObject, im_func), interned<"__func__">());
+    world.field(callable, offsetof(PyMethodObject, im_self), interned<"__self__">());
   } else if (PyType_Check(callable)) {
     note_class(reinterpret_cast<PyTypeObject*>(callable));
   } else if (is_partial(callable)) {
-    note_callable(world.field(callable, offsetof(PartialObject, function), interned("func")), depth + 1);
-    world.read_whole(world.field(callable, offsetof(PartialObject, args), interned("args")));
-    world.read_whole(world.field(callable, offsetof(PartialObject, keywords), interned("keywords")));
+    note_callable(world.field(callable, offsetof(PartialObject, function), interned<"func">()), depth + 1);
+    world.read_whole(world.field(callable, offsetof(PartialObject, args), interned<"args">()));
+    world.read_whole(world.field(callable, offsetof(PartialObject, keywords), interned<"keywords">()));
   } else if (interp::is_heap_type(Py_TYPE(callable))) {
     world.type_attr(Py_TYPE(callable), names_of.call_);
   }
@@ -180,7 +180,7 @@ PyObject* Recording::transparent_get(Frame& frame, PyObject* object, PyObject* n
   bool absent = false;
   PyObject* own = generic_get(frame, object, name, &absent);
   if (!absent) return own;
-  return get_attr(frame, world.field(object, transparent_target, interned("__wrapped__")), name);
+  return get_attr(frame, world.field(object, transparent_target, interned<"__wrapped__">()), name);
 }
 
 /// A call of a Compiled is one of its target, on the module that a compiled module stands for.
@@ -188,7 +188,7 @@ CallStart Recording::start_transparent(Frame& frame, PyObject* callable, PyObjec
                                        PyObject* kwnames) {
   auto* receiver =
       *reinterpret_cast<PyMemberDescrObject**>(reinterpret_cast<char*>(callable) + transparent_receiver);
-  PyObject* target = world.field(callable, transparent_target, interned("__wrapped__"));
+  PyObject* target = world.field(callable, transparent_target, interned<"__wrapped__">());
   std::vector<PyObject*> all(args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   if (receiver && nargs && PyObject_TypeCheck(args[0], PyDescr_TYPE(receiver)))
     if (PyObject* inner = world.field(args[0], receiver->d_member->offset, PyDescr_NAME(receiver)))
@@ -204,12 +204,13 @@ CallStart Recording::start_next_of_callback(Frame& frame, PyObject* iterator) {
   if (!next) return {};
   world.pin(next);
   world.note_function(next);
-  PyObject* function = world.field(
-      iterator, map ? offsetof(MapObject, function) : offsetof(FilterObject, function), interned("function"));
+  PyObject* function =
+      world.field(iterator, map ? offsetof(MapObject, function) : offsetof(FilterObject, function),
+                  interned<"function">());
   if (PyObject* target = interp::interpreted_function_target(function)) function = target;
   PyObject* rest =
       world.field(iterator, map ? offsetof(MapObject, iterators) : offsetof(FilterObject, iterator),
-                  interned("iterators"));
+                  interned<"iterators">());
   PyObject* args[] = {function, rest};
   CallStart start = interp::start_call(*this, frame, next, args, 2, nullptr);
   if (start.frame) start.frame->return_to = interp::ReturnTo::item_call;
@@ -234,7 +235,7 @@ namespace {
 std::string full_name(PyObject* callable) {
   if (!PyFunction_Check(callable)) return find_cfunction(callable).row->name;
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
-  PyObject* module = PyDict_GetItemWithError(function->func_globals, interned("__name__"));
+  PyObject* module = PyDict_GetItemWithError(function->func_globals, interned<"__name__">());
   const char* where = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : "?";
   return std::string(where) + "." + PyUnicode_AsUTF8(function->func_name);
 }
@@ -281,7 +282,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::disabled: {
       auto* function = reinterpret_cast<PyFunctionObject*>(callable);
       std::string name = PyUnicode_AsUTF8(function->func_qualname);
-      PyObject* reason = PyDict_GetItemWithError(function->func_dict, interned("_torchbolt_disable"));
+      PyObject* reason = PyDict_GetItemWithError(function->func_dict, interned<"_torchbolt_disable">());
       end_here(frame,
                "calls " + name + ", which is disabled" +
                    (reason && PyUnicode_Check(reason) ? std::string(": ") + PyUnicode_AsUTF8(reason) : ""));

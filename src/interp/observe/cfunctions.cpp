@@ -2,12 +2,14 @@
 #include "interp/observe/cfunctions.h"
 
 #include <cstring>
+#include <memory>
 #include <sstream>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "interp/compat.h"
 #include "interp/special.h"
+#include "support/pointer_map.h"
 
 namespace bolt::observe {
 namespace {
@@ -53,18 +55,18 @@ CFunction look_up(const std::string& owner, const std::string& method) {
   return row;
 }
 
-std::unordered_map<const void*, CFunction>& remembered_rows() {
-  static std::unordered_map<const void*, CFunction> rows;
-  return rows;
+using Remembered = PointerMap<std::unique_ptr<const CFunction>>;
+Remembered& remembered_rows() {
+  static auto* rows = new Remembered();
+  return *rows;
 }
 
 /// Rows are looked up by name once per function: `owner` gives the first part of it.
 template <class Owner>
 const CFunction& remembered(const void* identity, Owner owner, const char* method) {
-  auto& found = remembered_rows();
-  auto at = found.find(identity);
-  if (at == found.end()) at = found.emplace(identity, look_up(owner(), method)).first;
-  return at->second;
+  if (const auto* row = remembered_rows().find(identity)) return **row;
+  auto row = std::make_unique<const CFunction>(look_up(owner(), method));
+  return *(remembered_rows()[identity] = std::move(row));
 }
 const CFunction& remembered(const void* identity, const char* owner, const char* method) {
   return remembered(identity, [&] { return std::string(owner); }, method);

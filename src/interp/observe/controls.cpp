@@ -11,6 +11,7 @@
 #include "interp/observe/observation.h"
 #include "interp/observe/torch_marks.h"
 #include "interp/observe/world.h"
+#include "support/pointer_map.h"
 
 namespace bolt::observe {
 namespace {
@@ -109,14 +110,15 @@ Controlled named(PyFunctionObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   const Rows& known = rows();
   if (!known.last_parts || !PyDict_GetItemWithError(known.last_parts.get(), code->co_name)) return {};
-  PyObject* module = PyDict_GetItemWithError(function->func_globals, interned("__name__"));
+  PyObject* module = PyDict_GetItemWithError(function->func_globals, interned<"__name__">());
   const auto at = known.all.find(text_of(module) + "." + text_of(code->co_qualname));
   return at == known.all.end() ? Controlled{} : at->second;
 }
 
 /// What torch forbids of itself is what its own compiler cannot look into.
 bool is_torchs(PyFunctionObject* function) {
-  return text_of(PyDict_GetItemWithError(function->func_globals, interned("__name__"))).starts_with("torch.");
+  return text_of(PyDict_GetItemWithError(function->func_globals, interned<"__name__">()))
+      .starts_with("torch.");
 }
 
 /// The Python function that torch.jit.script compiled, borrowed: it says the same. One that was traced says
@@ -125,8 +127,8 @@ PyObject* source_of_script(PyObject* callable) {
   static PyTypeObject* const script = native_type("torch._C", "ScriptFunction");
   if (!script || !Py_IS_TYPE(callable, script)) return nullptr;
   PyObject** dict = guard::instance_dict_slot(callable);
-  if (!dict || !*dict || !PyDict_GetItemWithError(*dict, interned("__qualname__"))) return nullptr;
-  PyRef source = PyRef::steal(PyObject_GetAttr(callable, interned("_torchdynamo_inline")));
+  if (!dict || !*dict || !PyDict_GetItemWithError(*dict, interned<"__qualname__">())) return nullptr;
+  PyRef source = PyRef::steal(PyObject_GetAttr(callable, interned<"_torchdynamo_inline">()));
   if (!source) PyErr_Clear();
   return source && PyFunction_Check(source.get()) ? source.get() : nullptr;  // the callable holds it
 }
@@ -161,13 +163,13 @@ PyObject* stand_in(const std::string& name) {
 }
 
 PyObject* interned(const char* text) {
-  static std::unordered_map<const char*, PyObject*> made;
-  PyObject*& name = made[text];
+  static auto* made = new PointerMap<PyObject*>();
+  PyObject*& name = (*made)[text];
   return name ? name : name = PyUnicode_InternFromString(text);
 }
 
 bool asks_for_eager(PyObject* globals) {
-  PyObject* module = PyDict_GetItemWithError(globals, interned("__name__"));
+  PyObject* module = PyDict_GetItemWithError(globals, interned<"__name__">());
   return module && PyUnicode_Check(module) &&
          PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
 }
@@ -190,8 +192,8 @@ Controlled control_of(PyObject* callable, const Native& native) {
         if (control != Control::forbidden || !is_torchs(function)) return {control, nullptr};
   Controlled found = named(function);
   if (found.control == Control::substituted && !found.by) {
-    found.by =
-        function->func_dict ? PyDict_GetItemWithError(function->func_dict, interned("__wrapped__")) : nullptr;
+    found.by = function->func_dict ? PyDict_GetItemWithError(function->func_dict, interned<"__wrapped__">())
+                                   : nullptr;
     if (!found.by) return {};
     if (Controlled inside = control_of(found.by); inside.control != Control::none)
       return {inside.control, inside.itself(found.by)};

@@ -53,7 +53,22 @@ PyObject* call_with_stack(PyObject* callable, PyObject* const* args, size_t narg
 /// The function of torchbolt.stand_ins for a native one of that name, borrowed; null if it has none.
 PyObject* stand_in(const std::string& name);
 
-/// Field names live as long as the process.
+/// A text in the code, as the argument of a template.
+template <size_t kSize>
+struct Literal {
+  constexpr Literal(const char (&characters)[kSize]) {  // NOLINT(google-explicit-constructor)
+    for (size_t i = 0; i < kSize; ++i) text[i] = characters[i];
+  }
+  char text[kSize]{};
+};
+
+/// The interned string, borrowed: it is looked up once, and lives as long as the process.
+template <Literal kName>
+PyObject* interned() {
+  static PyObject* const name = PyUnicode_InternFromString(kName.text);
+  return name;
+}
+/// The same where only the caller's table knows the text, which lives as long.
 PyObject* interned(const char* text);
 
 }  // namespace bolt::observe

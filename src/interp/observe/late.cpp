@@ -22,13 +22,13 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "interp/observe/frames.h"
 #include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
+#include "support/pointer_map.h"
 
 namespace bolt::observe {
 
@@ -251,7 +251,7 @@ bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& 
 namespace {
 
 /// print shows the text of any object; loggers, and what the user named, show what they are given.
-enum class Shows : uint8_t { text, message, named };
+enum class Shows : uint8_t { nothing, text, message, named };
 
 struct Row {
   const char *module, *cls;
@@ -266,8 +266,8 @@ constexpr Row kShowing[] = {
     {"logging", nullptr, "debug info warning warn error critical log", Shows::message},
 };
 
-std::unordered_map<PyObject*, Shows>& showing() {
-  static auto* all = new std::unordered_map<PyObject*, Shows>();
+PointerMap<Shows>& showing() {
+  static auto* all = new PointerMap<Shows>();
   return *all;
 }
 
@@ -303,13 +303,12 @@ bool& delays_calls() {
 
 void show_with(PyObject* callable, bool yes) {
   look_up_showing();
-  auto at = showing().find(callable);
-  if (yes && at == showing().end()) {
-    showing()[Py_NewRef(callable)] = Shows::named;
-  } else if (!yes && at != showing().end() && at->second == Shows::named) {
-    showing().erase(at);
-    Py_DECREF(callable);
-  }
+  Shows& shows = showing()[callable];  // which stays, and the callable with it
+  Py_INCREF(callable);
+  if (yes && shows == Shows::nothing)
+    shows = Shows::named;
+  else if (!yes && shows == Shows::named)
+    shows = Shows::nothing;
 }
 
 /// `arg` as it can be shown at the region's end; null: it cannot.
@@ -332,9 +331,9 @@ bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, s
   const bool known_kind = PyFunction_Check(function) || PyCFunction_Check(function);
   if (!known_kind) return false;
   look_up_showing();
-  auto row = showing().find(function);
-  if (row == showing().end() || interp::bottom_of(frame) != entry) return false;
-  const bool as_text = row->second == Shows::text;
+  const Shows* shows = showing().find(function);
+  if (!shows || *shows == Shows::nothing || interp::bottom_of(frame) != entry) return false;
+  const bool as_text = *shows == Shows::text;
   const size_t awaited_before = world.awaited.size();
   DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}};
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);

@@ -24,7 +24,7 @@ bool is_plain_class(World& world, PyObject* cls) {
   if (!PyType_Check(cls) || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls),
                                               reinterpret_cast<PyTypeObject*>(guard::tensor_class())))
     return false;
-  PyObject* hook = interned("__torch_dispatch__");
+  PyObject* hook = interned<"__torch_dispatch__">();
   return world.type_attr(reinterpret_cast<PyTypeObject*>(cls), hook) ==
          _PyType_Lookup(reinterpret_cast<PyTypeObject*>(guard::tensor_class()), hook);
 }

@@ -15,7 +15,7 @@ struct Ids {
   bool has(PyObject* id) {
     if (!set) {
       PyObject* owner = loaded_attribute("torch._dynamo.trace_rules", name);
-      PyRef made = PyRef::steal(owner ? PyObject_GetAttr(owner, interned("function_ids")) : nullptr);
+      PyRef made = PyRef::steal(owner ? PyObject_GetAttr(owner, interned<"function_ids">()) : nullptr);
       if (made && PySet_Check(made.get())) set = std::move(made);
     }
     const bool found = set && PySet_Contains(set.get(), id) > 0;

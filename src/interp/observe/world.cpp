@@ -124,9 +124,38 @@ Known& World::know(PyObject* object, Source* source) {
     known->object = PyRef::share(object);
     // Few objects are held by one alone, and only those can be dropped by the run.
     constexpr int kFew = 4;
-    if (Py_REFCNT(object) <= kFew && ends_in_python(object, 2)) mortal_.push_back(known);
+    if (Py_REFCNT(object) <= kFew) held_by_few(known);
   }
   return *known;
+}
+
+namespace {
+
+/// Does something known hold what is found there, as long as it is not written to?
+bool is_held_by_parent(const Source& source) {
+  switch (source.access) {
+    case Access::instance_dict:
+    case Access::dict_item:
+    case Access::list_item:
+    case Access::tuple_item:
+    case Access::type_attr: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+// What is in an object takes long to look through, and of a model's modules none goes.
+void World::held_by_few(Known* known) {
+  if (!can_drop_ && is_held_by_parent(*known->source))
+    held_by_few_.push_back(known);
+  else if (ends_in_python(known->object.get(), 2))
+    mortal_.push_back(known);
+}
+
+void World::begin_dropping() {
+  if (std::exchange(can_drop_, true)) return;
+  for (Known* known : std::exchange(held_by_few_, {})) held_by_few(known);
 }
 
 PyObject* World::last_held() const {
@@ -138,6 +167,7 @@ PyObject* World::last_held() const {
 void World::let_go(PyObject* object) {
   Known* known = find(object);
   std::erase(mortal_, known);
+  std::erase(held_by_few_, known);
   known->object = PyRef();
 }
 
@@ -570,6 +600,7 @@ bool World::has_plain_keys(PyObject* dict) {
 Known* World::copied(PyObject* container) {
   Known* known = find(container);
   if (!known || known->before) return known;
+  begin_dropping();
   known->before = PyRef::steal(copy_contents(container));
   if (known->before) return written.push_back(container), known;
   PyErr_Clear();
@@ -684,6 +715,7 @@ bool World::about_to_reset_context(PyObject* variable, PyObject* token) {
 
 void World::about_to_write_field(PyObject* object, Py_ssize_t offset) {
   if (!find(object)) return;
+  begin_dropping();
   for (const WrittenField& written : written_fields)
     if (written.object.get() == object && written.offset == offset) return;
   written_fields.push_back({PyRef::share(object), offset});

@@ -306,6 +306,9 @@ class World {
   bool is_scalar(PyObject* object) const;
   void late_use() { end_region("reads a text or tensor that is only made where the region ends"); }
   bool cannot_raise(const guard::NumberStep& step);
+  void held_by_few(Known* known);
+  /// The run is about to write to something known, which may hold others alone.
+  void begin_dropping();
   Source* source_for(PyObject* object);
   PyRef guard_keys(PyObject* contents, Source& source);
   void guard_whole(PyObject* contents, Known& known);
@@ -314,7 +317,9 @@ class World {
   RecorderHooks& hooks_;
   Blocks<Known> store_;
   PointerMap<Known*> known_;
-  std::vector<Known*> mortal_;  ///< those whose end runs Python code
+  std::vector<Known*> mortal_;       ///< those whose end runs Python code
+  std::vector<Known*> held_by_few_;  ///< it is not known of these, and does not matter before the first write
+  bool can_drop_ = false;            ///< the run has written to something known
   /// The last reads of attributes of classes and of items of dicts: what was read again is guarded already.
   struct Read {
     const void* where = nullptr;
