@@ -1,6 +1,7 @@
 // guard/assumption.cpp: see assumption.h.
 #include "guard/assumption.h"
 
+#include "guard/iterators.h"
 #include "guard/leaf.h"
 #include "interp/compat.h"
 
@@ -73,6 +74,18 @@ bool gives_again(PyObject* object, PyObject* expected) {
   return now && tells_the_same(PyTuple_GET_ITEM(expected, 1), now.get());
 }
 
+PyRef state_of(PyObject* iterator) {
+  const IteratorKind* kind = iterator_kind(iterator);
+  PyRef state = PyRef::steal(kind ? iterator_state(iterator, *kind) : nullptr);
+  if (!state) PyErr_Clear();
+  return state;
+}
+
+bool stands_at(PyObject* iterator, PyObject* expected) {
+  const PyRef state = state_of(iterator);
+  return state && same_leaf(state.get(), expected);
+}
+
 std::string question_text(PyObject* how) {
   if (PyTuple_Check(how)) {
     const std::string args = short_repr(how);
@@ -103,6 +116,7 @@ bool holds(const Assumption& assumption, PyObject* object) {
     case Check::tensor: return is_tensor(object);
     case Check::leaf: return is_tensor(object) && is_autograd_leaf(object) == (assumption.number != 0);
     case Check::gives: return gives_again(object, assumption.value.get());
+    case Check::stands: return stands_at(object, assumption.value.get());
     case Check::same_as:
     case Check::not_same_as: return true;
   }
@@ -128,6 +142,7 @@ std::string guard_text(const Source& source, const Assumption& assumption,
     case Check::gives:
       return path + question_text(PyTuple_GET_ITEM(assumption.value.get(), 0)) +
              " == " + short_repr(PyTuple_GET_ITEM(assumption.value.get(), 1));
+    case Check::stands: return path + " stands at " + value;
     case Check::same_as: return path + " is " + assumption.other->str(names);
     case Check::not_same_as: return path + " is not " + assumption.other->str(names);
   }
@@ -144,6 +159,10 @@ std::string now(const Assumption& assumption, PyObject* object) {
     }
     case Check::length: return " (now " + std::to_string(length_of(object)) + ")";
     case Check::type_is: return std::string(" (now ") + Py_TYPE(object)->tp_name + ")";
+    case Check::stands: {
+      const PyRef state = state_of(object);
+      return state ? " (now at " + short_repr(state.get()) + ")" : " (no longer)";
+    }
     case Check::missing:
     case Check::leaf:
     case Check::keys: return " (no longer)";

@@ -24,6 +24,7 @@ const char* kind_of(const Assumption& assumption) {
     case Check::missing: return "DICT_CONTAINS";
     case Check::no_dict: return "NO_HASATTR";
     case Check::tensor: return "TENSOR_MATCH";
+    case Check::stands: return "ITERATOR_POSITION";
     case Check::leaf: return "TENSOR_LEAF";
     case Check::same_as: return "DUPLICATE_INPUT";
     case Check::not_same_as: return "OBJECT_ALIASING";

@@ -128,7 +128,8 @@ void Walk::remember(const Source& source, PyObject* object) {
   const bool tensor = source.has(Check::tensor);
   for (const Assumption& assumption : source.assumptions)
     if (!tensor || assumption.check != Check::type_is) remember_assumption(assumption, object, proven);
-  if (source.has(Check::leaf) || source.has(Check::gives)) memory.always.emplace_back(&source, object);
+  if (source.has(Check::leaf) || source.has(Check::gives) || source.has(Check::stands))
+    memory.always.emplace_back(&source, object);
   if (PyDict_Check(object) && source.reads_dict()) {
     dict_word(reinterpret_cast<PyDictObject*>(object));
     // move_to_end() leaves no trace: neither in the dict below nor in the words of the ordered one, whose

@@ -273,6 +273,12 @@ struct Kitchen {
     return true;
   }
 
+  static bool advance(PyObject* iterator, Py_ssize_t times) {
+    for (; times > 0; --times) PyRef::steal(Py_TYPE(iterator)->tp_iternext(iterator));
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration)) return false;
+    return PyErr_Clear(), true;
+  }
+
   bool apply(const EffectStep& step) const {
     PyObject *target = at(step.target), *key = at(step.key), *value = at(step.value);
     switch (step.effect) {
@@ -290,6 +296,7 @@ struct Kitchen {
       case Effect::replace_dict: return replace_dict(target, step.parts);
       case Effect::set_context: return static_cast<bool>(PyRef::steal(PyContextVar_Set(target, value)));
       case Effect::generator: return set_generator(target, step.number), true;
+      case Effect::advance: return advance(target, step.number);
       case Effect::call: return call(step);
     }
     return false;

@@ -67,6 +67,7 @@ enum class Effect : uint8_t {
   replace_dict,  ///< dict contents become the parts (key, value, ...), in that order
   set_context,   ///< ContextVar.set
   generator,     ///< stands as Recipe::generators[number] says
+  advance,       ///< an iterator: `number` items are taken, or it is over
   call,          ///< target(*parts), keyword names `key`, from Recipe::call_sites[number]
 };
 

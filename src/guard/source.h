@@ -63,6 +63,7 @@ enum class Check : uint8_t {
   no_dict,   ///< the object has no instance dict yet
   tensor,    ///< as entry `number` of the tensor table
   leaf,      ///< a tensor whose is_leaf is `number`
+  stands,    ///< an iterator stands where the tuple `value` says (iterators.h)
   gives,     ///< asked again as the tuple `value` says, it gives the same leaf (see `ask`)
   same_as,   ///< the very object found at `other`
   not_same_as,

@@ -40,8 +40,8 @@ bool is_on_object(const guard::Source& source) {
   return on_object;
 }
 
-Bridge::Bridge(const Options& options, const guard::Differences& changed)
-    : options_(options), which_(sizes_wanted(options)), changed_(changed) {
+Bridge::Bridge(const Options& options, const guard::Differences& changed, bool may_advance)
+    : options_(options), which_(sizes_wanted(options)), changed_(changed), may_advance_(may_advance) {
   recorder.on_escape = [this] {
     if (on_escape) on_escape();
   };

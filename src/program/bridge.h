@@ -30,7 +30,7 @@ bool is_on_object(const guard::Source& source);
 /// Lives as long as a recording; `changed` is what differed between those before it.
 class Bridge final : public observe::RecorderHooks {
  public:
-  Bridge(const Options& options, const guard::Differences& changed);
+  Bridge(const Options& options, const guard::Differences& changed, bool may_advance);
   Dynamic which() const { return which_; }
 
   // Tensors and what operators did to them.
@@ -64,6 +64,7 @@ class Bridge final : public observe::RecorderHooks {
   bool expect(PyObject* tensor, bool value, const std::string& where) override;
 
   // The course of the recording.
+  bool may_advance() override { return may_advance_; }
   size_t recorded() override { return recorder.tape().entries.size(); }
   void instruction(const char* file, const char* function, int line) override {
     recorder.instruction(file, function, line);
@@ -101,6 +102,7 @@ class Bridge final : public observe::RecorderHooks {
   const Options& options_;
   const Dynamic which_;
   const guard::Differences& changed_;
+  const bool may_advance_;
   std::vector<Range> ranges_;
   bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
   PointerMap<int> slots_;      ///< by implementation

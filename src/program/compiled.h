@@ -100,6 +100,12 @@ struct Site {
   std::vector<observe::BreakReason> plain_breaks;  ///< why it ends there
   int64_t plain_serial = 0;
   bool warned = false;
+  /// Entries that went on with a loop which was under way: each holds for one place in it.
+  int advanced = 0;
+  /// Such a loop came to a region's end in its next turn: what is between two turns' ends is the same each
+  /// time, and one entry that leaves the iterator alone holds for all.
+  bool ends_each_turn = false;
+  bool may_advance() const { return advanced < 4 && !ends_each_turn; }
 };
 
 struct Compiled {

@@ -106,6 +106,7 @@ bool make_entry(Compiled* self, Site& site, const Given& given, observe::Observa
     ++site.hopeless;
     return report_failure(self, seen.unsound);
   }
+  if (seen.ended_in_its_loop && seen.advanced == 1) return site.ends_each_turn = true;
   if (runs_plainly(self, site, seen, bridge)) return note_plain_run(site, seen), true;
   std::shared_ptr<Entry> entry = entry_of(given, seen, bridge);
   if (PyObject* keep = self->options->guard_filter.get(); keep && !entry->guards->filter(keep)) return false;
@@ -119,6 +120,7 @@ bool make_entry(Compiled* self, Site& site, const Given& given, observe::Observa
     return false;
   }
   if (gave_up_marked(*entry)) return false;
+  site.advanced += seen.advanced > 0;
   auto& stats = Stats::get();
   ++stats.regions;
   if (!site.entries.empty()) ++stats.recompiles;

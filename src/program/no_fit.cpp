@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "guard/iterators.h"
 #include "guard/leaf.h"
 #include "program/exceptions.h"
 #include "program/failures.h"
@@ -51,6 +52,12 @@ std::string limit_message(Compiled* self, const Site& site, const Given& given) 
          "\nIf this value changes often, pass it as a tensor, or raise recompile_limit.";
 }
 
+/// Does the run stand in a loop over what is counted or listed?
+bool is_in_loop(const Given& given) {
+  return std::any_of(given.roots, given.roots + given.count,
+                     [](PyObject* root) { return root && guard::iterator_kind(root); });
+}
+
 /// Has so much been compiled that this place gets no further entry?
 bool reached_limit(Compiled* self, const Site& site, const Given& given) {
   const Settings& settings = Settings::get();
@@ -64,9 +71,13 @@ bool reached_limit(Compiled* self, const Site& site, const Given& given) {
     return !has_form_of(given, *entry) || !entry->guards->differs_in_class(given.roots, given.count);
   };
   constexpr int64_t kClasses = 8;  // times the limit; a class made anew for each call goes on changing, too
+  // Each turn of a loop may have a constant of its own (`self.layers[i]`), and comes again in the next call.
+  constexpr int64_t kTurns = 4;
   const auto here = static_cast<int64_t>(site.entries.size());
+  const int64_t limit_alike = is_in_loop(given) ? kTurns * limit : limit;
   return here >= kClasses * limit ||
-         (here >= limit && std::count_if(site.entries.begin(), site.entries.end(), alike) >= limit) ||
+         (here >= limit_alike &&
+          std::count_if(site.entries.begin(), site.entries.end(), alike) >= limit_alike) ||
          static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
 }
 

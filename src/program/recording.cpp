@@ -58,7 +58,7 @@ bool keep(Compiled* self, Site& site, const Given& given, observe::Observation* 
 template <class Observe>
 Outcome record(Compiled* self, Site& site, const Given& given, bool& misled, Observe observe) {
   ++Stats::get().recordings;
-  Bridge bridge(*self->options, site.changed);
+  Bridge bridge(*self->options, site.changed, site.may_advance());
   prepare(self, site, given, bridge);
   observe::Ran ran;
   std::unique_ptr<observe::Observation> seen;

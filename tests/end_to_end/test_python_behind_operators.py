@@ -107,7 +107,7 @@ def over(container):
         # What is left of these is an iterator of a list from then on: another type where the second region begins.
         (lambda: {"a": 1, "bb": 2}.values(), 3),
         (lambda: {"a": 1, "bb": 2}.items(), 3),
-        (lambda: {"a": 1, "bb": 2}, 3),
+        (lambda: {"a": 1, "bb": 2}, 2),
         (lambda: collections.OrderedDict(a=1, bb=2).items(), 3),
         (lambda: {1, 22}, 3),
     ],

@@ -149,7 +149,7 @@ def buffer(x):
 
 
 @ROWS(
-    randn(4, dtype=torch.float64), ends=("attribute 'data'", "dict_itemiterator"), expect=(MISS, MISS, HIT), regions=4
+    randn(4, dtype=torch.float64), ends=("attribute 'data'", "dict_itemiterator"), expect=(MISS, MISS, HIT), regions=3
 )
 def converted(x):
     return nn.Linear(4, 3).double()(x)

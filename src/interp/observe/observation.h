@@ -67,6 +67,8 @@ class RecorderHooks {
   /// May operators be lent numbers that are not known while guards are checked (guard::Phase)? Other
   /// compilers are given what the call was given.
   virtual bool lends_open() { return false; }
+  /// May a region go on with an iterator that it found in its frames? It then holds for one place of it.
+  virtual bool may_advance() { return true; }
   /// Until it is called with false: torch takes numbers out of tensors only to give them to operators.
   virtual void lend_items(bool) {}
   /// Is there any number that differs between calls?
@@ -165,6 +167,8 @@ struct Observation {
   std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls
   int64_t instructions = 0;          ///< and how many were run, the one that ended it included
   Place last;                        ///< where that one is to be found
+  Py_ssize_t advanced = 0;           ///< how often an iterator that was found in the frames
+  bool ended_in_its_loop = false;    ///< and the loop over it is not over where the region ended
   bool cacheable() const { return end != End::raised && unsound.empty(); }
 };
 

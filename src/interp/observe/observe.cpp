@@ -200,6 +200,16 @@ void for_each_slot(const Frame& innermost, Visit visit) {
 /// The user's own object in a slot again, where a copy stood for it; also in lists and tuples that the run
 /// made.
 void give_back(World& world, PyObject*& slot, int depth) {
+/// Is one of the iterators that the region advanced still in a frame?
+bool is_in_loop(const World& world, const Frame* innermost) {
+  bool found = false;
+  auto look = [&](PyObject* object) {
+    for (const Advanced& each : world.advanced) found |= each.iterator.get() == object;
+  };
+  if (innermost && !world.advanced.empty()) for_each_slot(*innermost, look);
+  return found;
+}
+
   if (is_number(slot) || guard::has_parts(slot))
     if (PyObject* own = world.original(slot); own != slot) {
       Py_SETREF(slot, Py_NewRef(own));
@@ -234,6 +244,9 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     observation->instructions = recording.instructions;
     observation->last = std::move(recording.broken_off_at);
   } else {
+  for (const Advanced& each : world.advanced)
+    observation->advanced = std::max(observation->advanced, each.times);
+  observation->ended_in_its_loop = is_in_loop(world, ran.suspended);
     recording.end_where_escaped(nullptr);
     hooks.end_region(false);
     observation->end = ran.result ? End::returned : End::raised;

@@ -341,8 +341,12 @@ interp::CallStart Recording::start_next(Frame& frame, PyObject* iterator) {
 PyObject* Recording::iter_next(Frame& frame, PyObject* iterator) {
   if (on) {
     note_special(iterator, names_of.next_);
-    if (is_outside(iterator) && !interp::is_python_class(Py_TYPE(iterator)))
-      end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
+    if (is_outside(iterator) && !interp::is_python_class(Py_TYPE(iterator))) {
+      if (world.can_advance(iterator))
+        world.about_to_advance(iterator);
+      else
+        end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
+    }
     bool handled = false;
     PyObject* item = on ? world.next_item(iterator, &handled) : nullptr;
     if (handled) return item;

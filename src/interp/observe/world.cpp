@@ -601,6 +601,8 @@ Known* World::copied(PyObject* container) {
   Known* known = find(container);
   if (!known || known->before) return known;
   begin_dropping();
+  if (is_gone_through(container))
+    return end_region("something is written to that an iterator from outside goes through"), nullptr;
   known->before = PyRef::steal(copy_contents(container));
   if (known->before) return written.push_back(container), known;
   PyErr_Clear();
@@ -681,6 +683,7 @@ std::string World::trace() const {
       return "it set a context variable";
   if (!calls.empty()) return "it printed or logged";
   if (!resumed.empty()) return "it took something from a generator";
+  if (!advanced.empty()) return "it took something from an iterator";
   return locks.empty() ? "" : "it took a lock";
 }
 

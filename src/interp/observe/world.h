@@ -41,7 +41,8 @@ struct Known {
   PyRef before;             ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
   PyRef keys;               ///< of a dict: those the run wrote, in order; True: removed at some time
   bool read_whole = false;  ///< length, keys and items are guarded
-  bool noted = false;       ///< a function whose fields are guarded, a class of which note_lookup is
+  bool noted = false;       ///< a function whose fields are guarded, a class of which note_lookup is, an
+                            ///< iterator of which it is where it stood
   bool lazy = false;        ///< a number whose value nothing has read yet: only its type is guarded
 };
 
@@ -88,6 +89,12 @@ struct DelayedCall {
   std::vector<std::pair<PyRef, int>> callers;  ///< functions and instructions, oldest first
 };
 
+/// An iterator from outside that the run took something from, and how often.
+struct Advanced {
+  PyRef iterator;
+  Py_ssize_t times = 0;
+};
+
 class World {
  public:
   explicit World(RecorderHooks& hooks);
@@ -113,6 +120,12 @@ class World {
   /// Takes the next item of the iterator. Null without an exception, and `handled` false: it is not one of
   /// those.
   PyObject* next_item(PyObject* iterator, bool* handled);
+  /// May the region go on with this iterator from outside?
+  bool can_advance(PyObject* iterator);
+  /// The next item of such a one is about to be taken.
+  void about_to_advance(PyObject* iterator);
+  /// Has the run taken something out of `container` by such a one?
+  bool is_gone_through(PyObject* container) const;
 
   /// The same for what lies in the frames where a region begins. A number there that is only carried along
   /// (the time since when, a running sum of losses) must not tie the region to its value: it is guarded when
@@ -158,6 +171,7 @@ class World {
   std::vector<DelayedCall> calls;
   std::vector<PyRef> locks;        ///< that the run holds
   std::vector<PyObject*> resumed;  ///< generators from outside that the run went on with; known
+  std::vector<Advanced> advanced;
 
   // -- Numbers that differ between calls (followed.cpp)
   // ----------------------------------------------------------------------------------------------------
@@ -306,6 +320,8 @@ class World {
   bool is_scalar(PyObject* object) const;
   void late_use() { end_region("reads a text or tensor that is only made where the region ends"); }
   bool cannot_raise(const guard::NumberStep& step);
+  void note_iterator(PyObject* iterator);
+  bool read_next(PyObject* iterator);
   void held_by_few(Known* known);
   /// The run is about to write to something known, which may hold others alone.
   void begin_dropping();
