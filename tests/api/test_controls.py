@@ -431,6 +431,27 @@ def test_assume_constant_result():
     assert stats["regions"] == 1 and len(calls) == 4
 
 
+def test_a_constant_result_rests_on_what_it_was_asked_for():
+    class Box:
+        def __init__(self, n):
+            self.n = n
+
+    double = torchbolt.assume_constant_result(lambda n: 2 * n)
+    inside = torchbolt.assume_constant_result(lambda box: box.n)
+    count = torchbolt.assume_constant_result(lambda items: len(items))
+    one, two = Box(1), Box(2)
+    for function, calls in [
+        (lambda x, n: x * double(n), (1, 2, 3, 1)),
+        (lambda x, n: x * double(x[:n].shape[0]), (1, 2, 3, 1)),
+        (lambda x, box: x * inside(box), (one, two, one)),
+        (lambda x, items: x * count(items), ([1], [1, 2], [5])),
+    ]:
+        torchbolt.reset()
+        compiled = torchbolt.compile(function)
+        for value in calls:
+            torch.testing.assert_close(compiled(torch.ones(3), value), function(torch.ones(3), value))
+
+
 def test_substitute_in_graph():
     import _testcapi
 

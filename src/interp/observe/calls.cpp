@@ -156,6 +156,17 @@ PyObject* Recording::call_allowed(Frame& frame, PyObject* callable, PyObject* co
   return result;
 }
 
+/// What a result rests on that is taken for a constant: values, which object it is, and what is in a
+/// container.
+void Recording::use_for_constant(PyObject* object) {
+  world.use(object);
+  if (guard::is_leaf(object) || guard::is_tensor(object)) return;
+  if (is_understood_container(object))
+    world.read_deep(object);
+  else if (Known* known = world.find(object))
+    known->source->assume(Check::is, object);
+}
+
 PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs,
                                        PyObject* kwnames) {
   const NativeWatch::Pause pause;
@@ -269,7 +280,12 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::forbidden: return set_forbidden(callable), CallStart{};
     case Control::allowed:
       return {call_allowed(frame, found.itself(callable), args, nargs, kwnames), nullptr};
-    case Control::constant: return {call_for_constant(found.itself(callable), args, nargs, kwnames), nullptr};
+    case Control::constant:
+      for (size_t i = 0; i < nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); ++i)
+        use_for_constant(args[i]);
+      return {on ? call_for_constant(found.itself(callable), args, nargs, kwnames)
+                 : PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames),
+              nullptr};
     case Control::substituted: return call_instead(frame, found.by, nullptr, args, nargs, kwnames);
     case Control::stand_in:
       return call_instead(frame, found.by, PyCFunction_GET_SELF(callable), args, nargs, kwnames);

@@ -248,6 +248,7 @@ class Recording final : public interp::Semantics {
   PyObject* call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                          PyObject* kwnames);
   void use_as_key(Frame& frame, PyObject* object);
+  void use_for_constant(PyObject* object);
   PyObject* call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
   PyObject* transparent_get(Frame& frame, PyObject* object, PyObject* name);
   interp::CallStart start_transparent(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
