@@ -14,7 +14,7 @@ enum class Kind : uint8_t {
   pure,      ///< a function of its arguments and their items
   deep,      ///< a function of everything inside its arguments
   writes,    ///< as pure, and changes its first argument
-  appends,   ///< as writes, but only adds at the end of a list
+  appends,   ///< as writes, but only adds at an end of a list or deque
   tensor,    ///< tensors are touched through the dispatcher only, so the recorder sees all; else as deep
   special,   ///< see call_specially
   stand_in,  ///< calls Python back: the function of that name in torchbolt.stand_ins is run in its place

@@ -177,14 +177,17 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
   // may. Operations in disguise look inside their operands by themselves.
   const bool special = row.kind == Kind::special && !derived;
-  // Of what is only stored under a key nothing is read either.
+  // Of what is only stored under a key nothing is read either, nor of the container.
   const bool stores = row.kind == Kind::writes && row.method == "__setitem__" && all.size() == 3;
+  const bool pairs = row.is(Trait::pairs) && !derived;
+  const size_t unnamed = nargs + (self ? 1 : 0);
   // What goes through items hands those on; where it begins to count, and how often it repeats, it reads.
   const bool goes_through = row.is(Trait::through_first) || row.is(Trait::through_all);
   auto is_read = [&](size_t i) {
     if (row.kind == Kind::appends) return false;
     if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
-    return !stores || i < 2;
+    if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
+    return !stores || i == 1;
   };
   for (size_t i = 0; i < all.size(); ++i)
     if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
