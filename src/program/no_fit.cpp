@@ -119,11 +119,11 @@ void note_recompile(Compiled* self, Site& site, const Given& given) {
   auto& kept = self->state->recompiles;
   if (kept.size() >= kKept) kept.erase(kept.begin());
   kept.push_back({name_of(self), failed_guard(site, given)});
-  log("recompiles", kept.back().where + " is recorded again, because " + kept.back().guard);
+  const char* name = log_wanted("recompiles") ? "recompiles" : "recompiles_verbose";
+  log(name, kept.back().where + " is recorded again, because " + kept.back().guard);
   if (!log_wanted("recompiles_verbose") && !log_wanted("recompiles", true)) return;
   for (size_t i = 1; i < site.entries.size(); ++i)
-    log(log_wanted("recompiles", true) ? "recompiles" : "recompiles_verbose",
-        "  program " + std::to_string(i) + ": " + why_not(*site.entries[i], given));
+    log(name, "  program " + std::to_string(i) + ": " + why_not(*site.entries[i], given));
 }
 
 }  // namespace bolt::program

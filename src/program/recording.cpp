@@ -11,11 +11,22 @@
 namespace bolt::program {
 namespace {
 
+void log_differences(Compiled* self, const guard::Differences& differ) {
+  std::string text;
+  for (const auto& [place, dims] : differ.sizes)
+    for (int dim = 0; dim < 64; ++dim)
+      if (dims >> dim & 1) text += (text.empty() ? "" : ", ") + place + ".size(" + std::to_string(dim) + ")";
+  for (const std::string& place : differ.numbers) text += (text.empty() ? "" : ", ") + place;
+  log("dynamic", name_of(self) + ": these differ between calls and become symbols: " + text);
+}
+
 /// What differs between this call and those recorded before becomes a symbol.
 void prepare(Compiled* self, Site& site, const Given& given, Bridge& bridge) {
+  const guard::Differences before = log_wanted("dynamic") ? site.changed : guard::Differences();
   if (bridge.which() != Dynamic::never)
     for (const auto& entry : site.entries)
       entry->guards->add_differences(given.roots, given.count, site.changed);
+  if (log_wanted("dynamic") && site.changed != before) log_differences(self, site.changed);
   bridge.recorder.goes_on_with_found_sizes = self->options->road == Road::compile &&
                                              !self->options->backend && bridge.which() != Dynamic::never &&
                                              !self->state->ends_at_found_sizes;

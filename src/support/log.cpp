@@ -18,7 +18,7 @@ const std::vector<LogName>& log_names() {
       {"recompiles", "dynamo", "the guard that failed where a call is recorded again, and the values"},
       {"recompiles_verbose", "", "the same for every program that did not fit, not only the last"},
       {"graph_code", "dynamo", "the operators that were recorded, with their lines"},
-      {"graph", "graph_code", "another name of graph_code"},
+      {"graph", "graph_code", "another name of graph_code", true},
       {"dynamic", "dynamo", "what decides between static and symbolic sizes"},
       {"inductor", "all", "all of the compiler behind the front end: the names below"},
       {"aot_graphs", "inductor", "the functional graph before the passes"},
@@ -58,7 +58,7 @@ void read(const std::string& text, bool ours, Wanted& wanted) {
         if (row.part_of == name) wanted.level[row.name] = level, self(self, row.name);
     };
     for (const LogName& row : log_names())
-      if (row.name == item) found = true, wanted.level[row.name] = level;
+      if (row.name == item) found = true, wanted.level[row.other_name ? row.part_of : row.name] = level;
     if (item == "all") found = true;
     if (found) set(set, item);
     if (!found && ours) wanted.unknown += " " + std::string(item);

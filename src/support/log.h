@@ -18,6 +18,7 @@ struct LogName {
   std::string_view name;
   std::string_view part_of;  ///< asking for this asks for the row, too
   std::string_view meaning;
+  bool other_name = false;  ///< of `part_of`
 };
 BOLT_API const std::vector<LogName>& log_names();
 

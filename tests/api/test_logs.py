@@ -71,8 +71,17 @@ def test_a_stage(name, text, tmp_path):
     assert names(lines) == {name} and any(text in line for line in lines), lines
 
 
+def test_another_name():
+    assert names(logged(TORCHBOLT_LOGS="graph")) == {"graph_code"}
+    assert names(logged(TORCHBOLT_LOGS="recompiles_verbose")) == {"recompiles_verbose"}
+
+
+def test_what_becomes_a_symbol():
+    assert any("become symbols: x.size(0)" in line for line in logged(TORCHBOLT_LOGS="dynamic"))
+
+
 def test_groups_and_signs():
-    assert names(logged(TORCHBOLT_LOGS="dynamo,-guards")) == {"graph_breaks", "recompiles", "graph_code"}
+    assert names(logged(TORCHBOLT_LOGS="dynamo,-guards")) == {"graph_breaks", "recompiles", "graph_code", "dynamic"}
     assert {"graph_breaks", "fusion", "output_code"} <= names(logged(TORCHBOLT_LOGS="all"))
 
 
