@@ -159,7 +159,7 @@ bool compile_entry(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& 
   describe_region(self, *entry, bridge, seen, recorded);
   recorded.tape = std::move(bridge.recorder.tape());
 
-  if (self->options->backend) {
+  if (self->options->backend && !recorded.tape.entries.empty()) {
     std::vector<BackendInput> inputs = backend_inputs(*entry, bridge.recorder.inputs(), used);
     adopt(*entry, compile(std::move(recorded), [&](Recorded& what, const auto& symbols) {
       return compile_with_backend(self->options->backend.get(), what, inputs, symbols);

@@ -52,6 +52,26 @@ def test_what_nodes_know():
     assert "return x.t() @ x" in product.meta["stack_trace"]
 
 
+def test_lines_are_the_users_also_where_torch_calls_the_operator():
+    layer = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)).eval()
+    counted = Counting()
+
+    def fn(x):
+        return layer(x)
+
+    with torch.no_grad():
+        torchbolt.compile(fn, backend=counted)(torch.ones(2, 3))
+    traces = [n.meta["stack_trace"] for n in counted.graphs[0].graph.nodes if n.op == "call_function"]
+    assert len(traces) == 2 and all("test_backends.py" in t and "return layer(x)" in t for t in traces)
+
+
+def test_a_region_without_operators_is_no_graph():
+    counted = Counting()
+    compiled = torchbolt.compile(lambda x: (x, 5), backend=counted)
+    x = torch.ones(2)
+    assert compiled(x) == compiled(x) == (x, 5) and not counted.graphs
+
+
 def test_arguments_come_before_what_a_module_holds():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     seen = check(model, torch.randn(5, 3))

@@ -2,8 +2,11 @@
 #include "interp/observe/frames.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "interp/call.h"
+#include "interp/errors.h"
 #include "interp/generator.h"
 #include "interp/liveness.h"
 #include "interp/observe/controls.h"
@@ -12,6 +15,30 @@
 namespace bolt::observe {
 
 using interp::Frame;
+
+namespace {
+
+/// Code of torch's own files, or of ours.
+bool is_of_library(PyCodeObject* code) {
+  static const std::string folder = [] {
+    const interp::RaisedAside raised;
+    PyRef module = PyRef::steal(import_module("torch"));
+    PyRef file = PyRef::steal(module ? PyModule_GetFilenameObject(module.get()) : nullptr);
+    if (!file) return PyErr_Clear(), std::string();
+    const std::string path = PyUnicode_AsUTF8(file.get());
+    return path.substr(0, path.rfind('/') + 1);
+  }();
+  const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
+  return file.starts_with("<torchbolt") || (!folder.empty() && file.starts_with(folder));
+}
+
+}  // namespace
+
+const Frame* users_frame(const Frame* innermost) {
+  for (const Frame* frame = innermost; frame; frame = frame->back)
+    if (!is_of_library(frame->code())) return frame;
+  return innermost;
+}
 
 interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                    PyObject* kwnames) {

@@ -33,6 +33,10 @@ std::vector<PyObject*> roots_of(const interp::Frame& innermost);
 /// Names for messages, in the same order.
 std::vector<std::string> root_names_of(const interp::Frame& innermost);
 
+/// The innermost frame of the user's own code, which may be that of a caller; where all is torch's,
+/// `innermost`.
+const interp::Frame* users_frame(const interp::Frame* innermost);
+
 /// The frames of a run, oldest first.
 std::vector<const interp::Frame*> frames_of(const interp::Frame& innermost);
 /// Every slot of frame.locals(): can it still be read?

@@ -24,29 +24,11 @@ std::vector<SourceLine> stack_of(const Frame* frame) {
   return lines;
 }
 
-/// Code of torch's own files, or of ours.
-bool is_of_library(PyCodeObject* code) {
-  static const std::string folder = [] {
-    const interp::RaisedAside raised;
-    PyRef module = PyRef::steal(import_module("torch"));
-    PyRef file = PyRef::steal(module ? PyModule_GetFilenameObject(module.get()) : nullptr);
-    if (!file) return PyErr_Clear(), std::string();
-    const std::string path = PyUnicode_AsUTF8(file.get());
-    return path.substr(0, path.rfind('/') + 1);
-  }();
-  const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
-  return file.starts_with("<torchbolt") || (!folder.empty() && file.starts_with(folder));
-}
-
 /// The line in progress; where that is torch's own, the user's that led there.
 std::string users_line() {
-  const Frame* at = interp::current_frame();
-  if (!at) return "";
-  for (const Frame* frame = at; frame; frame = frame->back)
-    if (!is_of_library(frame->code())) {
-      at = frame;
-      break;
-    }
+  const Frame* innermost = interp::current_frame();
+  if (!innermost) return "";
+  const Frame* at = users_frame(innermost);
   const SourceLine line = line_of(at->code(), at->pc());
   return line.file + ":" + std::to_string(line.line) + " in " + line.function;
 }

@@ -19,8 +19,10 @@ void Recording::note_special(PyObject* object, PyObject* name) {
 }
 
 void Recording::mark(Frame& frame) {
-  PyCodeObject* code = frame.code();
-  hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), frame.lineno());
+  const Frame& users =
+      *users_frame(&frame);  // whoever reads of an operator wants to find it in their program
+  PyCodeObject* code = users.code();
+  hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), users.lineno());
 }
 
 void Recording::end_if_overridden(Frame& frame, PyObject* object) {
