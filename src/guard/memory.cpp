@@ -103,12 +103,13 @@ bool Walk::is_other_number(const Source& source, const Assumption& assumption, P
 }
 
 bool Walk::visit_absent(const Source& source) {
-  if (source.has(Check::unbound)) return true;
+  if (goes_on || source.has(Check::unbound)) return true;
   for (const Assumption& assumption : source.assumptions) return fail(source, assumption, nullptr);
   return source.children().empty() || fail(source, {Check::type_is, {}, nullptr, 0}, nullptr);
 }
 
 bool Walk::fail(const Source& source, const Assumption& assumption, PyObject* object) {
+  if (goes_on) return true;
   memory.other_class = object && assumption.check == Check::type_is;
   if (why) *why = guard_text(source, assumption, root_names, table) + now(assumption, object);
   return false;

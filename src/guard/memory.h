@@ -68,6 +68,7 @@ struct Walk {
   const TensorTable& table;
   std::string* why;                ///< not null: the first guard that failed
   std::set<std::string>* numbers;  ///< not null: numbers may differ, and this is where those do
+  bool goes_on = false;  ///< where a guard fails, past what it is about: only numbers are looked for
 
   bool visit(const Source& source, PyObject* object);
 

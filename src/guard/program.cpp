@@ -75,12 +75,12 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
 Program::~Program() = default;
 
 bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
-                         std::set<std::string>* numbers) const {
+                         std::set<std::string>* numbers, bool goes_on) const {
   static uint64_t next_id = 0;
   memory.id = ++next_id;
   memory.valid = true;
   memory.compared = dict_time();
-  Walk walk{memory, tree_->root_names, tensors_, why, numbers};
+  Walk walk{memory, tree_->root_names, tensors_, why, numbers, goes_on};
   for (const Source* source : group.tops)
     if (!walk.visit(*source, group.root >= 0 ? top : source->key.get())) {
       memory.valid = false;
@@ -339,7 +339,8 @@ bool Program::check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyR
 void Program::add_differences(PyObject* const* roots, size_t nroots, Differences& into) {
   std::string why;
   Differences found;
-  if (!(ThreadState::now() == thread_) || !walk_all(roots, nroots, &why, &found.numbers)) return;
+  if (!(ThreadState::now() == thread_)) return;
+  if (!walk_all(roots, nroots, &why, &found.numbers)) return add_numbers(roots, nroots, into.numbers);
   for (size_t slot = 0; slot < tensor_objects_.size(); ++slot) {
     const auto differ = tensors_.size_differences(static_cast<int>(slot), tensor_objects_[slot]);
     if (!differ) return;
@@ -347,6 +348,18 @@ void Program::add_differences(PyObject* const* roots, size_t nroots, Differences
   }
   for (const auto& [place, dims] : found.sizes) into.sizes[place] |= dims;
   into.numbers.merge(found.numbers);
+}
+
+/// Of the very objects that were recorded, and of what is the same for all calls: the first steps of an
+/// optimizer find its state empty, and another learning rate.
+void Program::add_numbers(PyObject* const* roots, size_t nroots, std::set<std::string>& into) const {
+  for (const auto& group : groups_) {
+    const auto root = static_cast<size_t>(group->root);
+    const bool constant = group->root < 0;
+    if (!constant && (root >= nroots || root >= recorded_.size() || recorded_[root] != roots[root])) continue;
+    Memory memory;
+    walk_group(*group, constant ? nullptr : roots[root], memory, nullptr, &into, true);
+  }
 }
 
 void Program::forbid_new_overlap(const std::vector<int>& written_slots) {

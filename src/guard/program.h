@@ -52,6 +52,7 @@ struct Differences {
   DynamicDims sizes;
   std::set<std::string> numbers;  ///< exact ints and floats
   bool empty() const { return sizes.empty() && numbers.empty(); }
+  bool operator==(const Differences&) const = default;
 };
 
 class Program {
@@ -87,8 +88,11 @@ class Program {
   std::string place_of(int slot) const;
   const Numbers& numbers() const { return numbers_; }
 
-  /// If sizes of tensors and numbers are all that differs from what was recorded: adds which.
+  /// If sizes of tensors and numbers are all that differs from what was recorded: adds which. Numbers of an
+  /// object that was recorded itself in any case.
   void add_differences(PyObject* const* roots, size_t nroots, Differences& into);
+  /// What was recorded, by address: it may be gone by now.
+  void recorded_with(std::vector<PyObject*> roots) { recorded_ = std::move(roots); }
 
   /// Every guard as a line of text, for `explain` and the tests.
   std::vector<std::string> describe() const;
@@ -100,7 +104,8 @@ class Program {
   struct Group;
   bool check_group(Group& group, PyObject* top, std::vector<PyRef>& gone);
   bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
-                  std::set<std::string>* numbers = nullptr) const;
+                  std::set<std::string>* numbers = nullptr, bool goes_on = false) const;
+  void add_numbers(PyObject* const* roots, size_t nroots, std::set<std::string>& into) const;
   void use(Group& group, const Memory& memory);
   bool check_aliases(bool all, std::string* why) const;
   bool check_apart(bool all, std::string* why) const;
@@ -120,6 +125,7 @@ class Program {
   std::vector<SizeSource> sizes_;
   std::vector<SizeFact> facts_;
   Numbers numbers_;
+  std::vector<PyObject*> recorded_;  ///< by root; never looked into
   std::vector<std::unique_ptr<Group>> groups_;
   struct Alias {
     const Source *a, *b;

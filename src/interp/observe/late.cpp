@@ -303,8 +303,8 @@ bool& delays_calls() {
 
 void show_with(PyObject* callable, bool yes) {
   look_up_showing();
-  Shows& shows = showing()[callable];  // which stays, and the callable with it
-  Py_INCREF(callable);
+  if (!showing().find(callable)) Py_INCREF(callable);  // its row stays
+  Shows& shows = showing()[callable];
   if (yes && shows == Shows::nothing)
     shows = Shows::named;
   else if (!yes && shows == Shows::named)

@@ -182,16 +182,6 @@ void for_each_slot(const Frame& innermost, Visit visit) {
 /// The user's own object in a slot again, where a copy stood for it; also in lists and tuples that the run
 /// made.
 void give_back(World& world, PyObject*& slot, int depth) {
-/// Is one of the iterators that the region advanced still in a frame?
-bool is_in_loop(const World& world, const Frame* innermost) {
-  bool found = false;
-  auto look = [&](PyObject* object) {
-    for (const Advanced& each : world.advanced) found |= each.iterator.get() == object;
-  };
-  if (innermost && !world.advanced.empty()) for_each_slot(*innermost, look);
-  return found;
-}
-
   if (is_number(slot) || guard::has_parts(slot))
     if (PyObject* own = world.original(slot); own != slot) {
       Py_SETREF(slot, Py_NewRef(own));
@@ -210,6 +200,16 @@ void give_numbers_back(World& world, Ran& ran) {
   if (ran.result) back(ran.result);
 }
 
+/// Is one of the iterators that the region advanced still in a frame?
+bool is_in_loop(const World& world, const Frame* innermost) {
+  bool found = false;
+  auto look = [&](PyObject* object) {
+    for (const Advanced& each : world.advanced) found |= each.iterator.get() == object;
+  };
+  if (innermost && !world.advanced.empty()) for_each_slot(*innermost, look);
+  return found;
+}
+
 /// What was recorded, once the run has returned or stands still.
 std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadState& before,
                                     const std::vector<PyObject*>& roots, Ran& ran) {
@@ -226,9 +226,6 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     observation->instructions = recording.instructions;
     observation->last = std::move(recording.broken_off_at);
   } else {
-  for (const Advanced& each : world.advanced)
-    observation->advanced = std::max(observation->advanced, each.times);
-  observation->ended_in_its_loop = is_in_loop(world, ran.suspended);
     recording.end_where_escaped(nullptr);
     hooks.end_region(false);
     observation->end = ran.result ? End::returned : End::raised;
@@ -247,6 +244,9 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     recording.autocast_levels += guard::ThreadState::autocast_levels();
     if (!observation->after.can_follow(before)) recording.left_changed("the thread's state is left changed");
   }
+  for (const Advanced& each : world.advanced)
+    observation->advanced = std::max(observation->advanced, each.times);
+  observation->ended_in_its_loop = is_in_loop(world, ran.suspended);
   observation->autocast_levels = recording.autocast_levels;
   observation->breaks = std::move(recording.breaks);
   observation->retry = recording.retry;
@@ -315,7 +315,9 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
   }
   std::vector<PyObject*> roots = {callable};
   roots.insert(roots.end(), args, args + total);
-  return finish(recording, thread, roots, ran);
+  auto seen = finish(recording, thread, roots, ran);
+  if (seen->guards) seen->guards->recorded_with(std::move(roots));
+  return seen;
 }
 
 namespace {
@@ -340,7 +342,8 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
   world.tree->root_names = root_names_of(innermost);
   Py_ssize_t index = 0;
   own_numbers(world, innermost);
-  for (PyObject* object : roots_of(innermost)) {
+  std::vector<PyObject*> roots = roots_of(innermost);
+  for (PyObject* object : roots) {
     guard::Source* root = world.tree->root(index++);
     if (!object) {
       root->assume(guard::Check::unbound);
@@ -359,7 +362,9 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
     const NativeWatch watch(hooks, [&](const std::string& function) { recording.met_unseen(function); });
     ran.result = interp::run_frame(innermost, recording);
   }
-  return finish(recording, thread, {}, ran);  // the roots are gone
+  auto seen = finish(recording, thread, {}, ran);  // the roots may be gone
+  if (seen->guards) seen->guards->recorded_with(std::move(roots));
+  return seen;
 }
 
 bool& says_compiling() {
