@@ -5,6 +5,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
 #include <mutex>
@@ -23,6 +24,8 @@ class GeneratorStates {
     states_.emplace_back(generator, generator.get_state());
   }
   void keep_default(c10::Device device) { keep(at::globalContext().defaultGenerator(device)); }
+  /// Those that an operator draws from, which is about to be called with what lies on top of `stack`.
+  void keep_drawn(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void put_back() {
     for (auto& [generator, state] : states_) {
       std::lock_guard lock(generator.mutex());

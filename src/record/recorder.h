@@ -7,11 +7,7 @@
 // nothing later knows about autocast. So is a composite operator that is made of such (einsum). The same
 // holds for the transforms of torch.func.
 //
-// Tensors are named by their TensorImpl. The recorder keeps weak references only: data of intermediates is
-// freed when eager frees it, and because a weakly held impl keeps its address, no address is ever two
-// tensors. Soon after eager has freed one, its name is struck out and the impl let go of too: were they all
-// kept until the end, each would take a bite of the memory that the next tensor's data should have gone to.
-// Inputs are held strongly.
+// Which tensor of the tape an object of the run is: record/tensors.h.
 //
 // One recording per thread at a time; recordings on different threads do not meet.
 #pragma once
@@ -25,15 +21,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "record/autocast.h"
 #include "record/generators.h"
 #include "record/tape.h"
-#include "support/pointer_map.h"
+#include "record/tensors.h"
 #include "support/size_fact.h"
 
 namespace bolt::record {
-
-/// The recorder's own key.
-constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 class Recorder {
  public:
@@ -81,8 +75,7 @@ class Recorder {
   /// Whether an operator was told where in a storage a view begins (as_strided).
   bool placed() const { return placed_; }
   /// Tensors that were taken for another one, which shows the same memory, and for which.
-  using Merged = std::pair<const c10::TensorImpl*, TensorId>;
-  const std::vector<Merged>& merged() const { return merged_; }
+  const std::vector<Tensors::Merged>& merged() const { return tensors_.merged(); }
   /// Whether torch.func transformed operators. Sizes that Python saw of its tensors have no expressions.
   bool transformed() const { return transformed_; }
   /// Until it is called with false: operators run unseen.
@@ -95,22 +88,22 @@ class Recorder {
 
   Tape& tape() { return tape_; }
   /// Tape inputs in order, alive.
-  const std::vector<at::Tensor>& inputs() const { return inputs_; }
+  const std::vector<at::Tensor>& inputs() const { return tensors_.inputs(); }
   /// The id of a tensor as it is now, or nullopt if no recorded operator touched it.
-  std::optional<TensorId> find(const at::Tensor& t) const;
+  std::optional<TensorId> find(const at::Tensor& t) const { return tensors_.find(t); }
   /// Its id; a tensor not seen before becomes an input.
-  TensorId input_id(const at::Tensor& t);
+  TensorId input_id(const at::Tensor& t) { return tensors_.input_id(t); }
   /// What the run drew from random generators is to come again.
   void put_back_draws() { drawn_from_.put_back(); }
   /// The operator that made `t`, which was the last, makes it with a version of its own.
   void own_version(const at::Tensor& t);
   /// How often recorded operators wrote to its memory; -1: not that kind of tensor.
-  int64_t writes(const at::Tensor& t) const;
+  int64_t writes(const at::Tensor& t) const { return tensors_.writes(t); }
   /// Constants made inside the run from Python data (torch.tensor(...)): their contents when made. By input
   /// index.
   const std::unordered_map<int, at::Tensor>& constants() const { return constants_; }
   /// Why the tape cannot be compiled although it can be replayed ("" = it can).
-  const std::string& obstacle() const { return obstacle_; }
+  const std::string& obstacle() const { return tensors_.obstacle(); }
 
   /// Operators may be given torch.SymInts (record/symint.h).
   bool follows_sizes = false;
@@ -136,30 +129,28 @@ class Recorder {
            torch::jit::Stack* stack);  // the fallback
 
  private:
+  /// By argument.
+  using Symbols = std::vector<std::vector<Sym>>;
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  bool casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const torch::jit::Stack& stack);
-  void note_writes(const Entry& entry);
-  bool can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
-  bool select_by_places(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  void note_found_sizes(const Entry& entry);
-  bool can_find_sizes(const at::Tensor& t) const;
-  bool lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  void drop_entries();
-  bool fills_new_tensors(const Entry& entry) const;
-  bool gives_new_tensors(Entry& entry, const torch::jit::Stack& given);
-  /// An operator reads a value, whichever tensor shows it, changes how one tensor shows it (t_()), or gives
-  /// one.
-  enum class Use : uint8_t { value, itself, result };
-  Arg take(const c10::IValue& v, Use use, int entry);
-  TensorId tensor_id(const at::Tensor& t, Use use, int entry);
-  TensorId add_tensor(const at::Tensor& t, int entry);
-  bool matches(const TensorInfo& info, const at::Tensor& t) const;
-  int storage_id(const at::Tensor& t);
-  void let_go();
-  int line_id();
+  bool is_transformed(c10::DispatchKeySet keys) const;
+  Symbols take_all_symbols(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  void add_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack, Symbols symbols, bool finds_sizes);
+  Entry begin_entry(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Symbols symbols);
+  void note_constant(Entry& entry, const at::Tensor& fresh);
+  void note_new_geometry(Entry& entry, const torch::jit::Stack& given);
+  void escape_by_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void escape(const c10::OperatorHandle& op, const char* how);
+  void drop_entries();
+  Arg take(const c10::IValue& v, Use use, int entry);
+  int line_id();
+  // found_sizes.cpp
+  bool can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  bool can_find_sizes(const at::Tensor& t) const;
+  void note_found_sizes(const Entry& entry);
+  bool lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
   Tape tape_;
+  Tensors tensors_{tape_};
   const char* file_ = "";
   const char* function_ = "";
   int line_ = 0;
@@ -168,14 +159,6 @@ class Recorder {
   std::shared_ptr<SizeNotes> lent_ = std::make_shared<SizeNotes>();  ///< what was asked about lent items
   bool escaped_raises_ = false;
   bool raised_now_ = false;  ///< `raised_` since `instruction`
-  struct Resized {
-    const c10::TensorImpl* impl;
-    TensorId before;
-    size_t entry;
-  };
-  std::vector<Resized> resized_;
-  /// Tensors that entries resized which were taken back: when the region ends they are what they were before.
-  std::unordered_map<const c10::TensorImpl*, TensorId> reverted_;
   bool changed_inputs_ = false;
   bool placed_ = false;
   bool found_sizes_ = false;
@@ -191,48 +174,8 @@ class Recorder {
   bool stopped_ = false, paused_ = false, met_operator_ = false;
   bool running_ = false;
   bool* cast_ = nullptr;  ///< while an operator is tried out: whether autocast took one that it is made of
-  std::string obstacle_;
   GeneratorStates drawn_from_;  ///< before the first draw
-  std::vector<at::Tensor> inputs_;
   std::unordered_map<int, at::Tensor> constants_;
-  PointerMap<TensorId> ids_;  ///< by implementation; -1: it has been let go of
-  /// By tensor of the tape: the one that was seen first.
-  struct Owner {
-    c10::TensorImpl* impl;  ///< null: it has been let go of
-    bool was_itself;        ///< and that was the last of the tensors it had been
-  };
-  std::vector<Owner> owners_;
-  bool is_itself(TensorId id) const;
-  PointerMap<int> storages_;  ///< by implementation
-  /// By number of a storage.
-  struct Storage {
-    const c10::StorageImpl* impl;  ///< null: let go of, or its contents are a constant, with another number
-    int64_t writes = 0;
-  };
-  bool is_memory(int storage, const c10::StorageImpl& impl) const {
-    return known_storages_[static_cast<size_t>(storage)].impl == &impl;
-  }
-  std::vector<Storage> known_storages_;
-  template <class Impl>
-  struct Held {
-    c10::weak_intrusive_ptr<Impl> keeps;
-    const Impl* impl;
-    int id;
-  };
-  /// Those that may have been freed, in any order, looked through in turn.
-  template <class Impl>
-  struct AllHeld {
-    std::vector<Held<Impl>> all;
-    size_t next = 0;
-    void add(const c10::intrusive_ptr<Impl>& object, int id) {
-      all.push_back({c10::weak_intrusive_ptr<Impl>(object), object.get(), id});
-    }
-    template <class Gone>
-    void let_go(Gone gone);
-  };
-  AllHeld<c10::TensorImpl> held_;
-  std::vector<Merged> merged_;
-  AllHeld<c10::StorageImpl> held_storages_;
 };
 
 /// As text, one operator a line.

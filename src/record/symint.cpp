@@ -1,7 +1,10 @@
 // record/symint.cpp: see symint.h.
 #include "record/symint.h"
 
+#include <ATen/ScalarOps.h>
 #include <c10/core/SymNodeImpl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 
 #include <bit>
@@ -280,6 +283,29 @@ std::vector<Sym> take_symbols(c10::IValue& argument) {
     argument = numbers;
   }
   return out;
+}
+
+std::vector<Sym> take_wrapped_symbol(c10::IValue& argument) {
+  if (!argument.isTensor()) return {};
+  const at::Tensor& t = argument.toTensor();
+  if (!t.defined() || !t.unsafeGetTensorImpl()->is_wrapped_number()) return {};
+  pybind11::gil_scoped_acquire gil;
+  pybind11::object object = pybind11::reinterpret_steal<pybind11::object>(THPVariable_Wrap(t));
+  PyObject* found = PyObject_GetAttrString(object.ptr(), "_wrapped_number");
+  if (!found) return PyErr_Clear(), std::vector<Sym>{};
+  auto symbol = pybind11::reinterpret_steal<pybind11::object>(found);
+  Sym taken;
+  at::Tensor number;
+  if (torch::is_symfloat(symbol)) {
+    const Real real = take_apart(symbol.cast<c10::SymFloat>());
+    taken = real.symbol, number = c10::scalar_to_tensor(real.value);
+  } else {
+    const Size size = take_apart(symbol.cast<c10::SymInt>());
+    taken = size.size, number = c10::scalar_to_tensor(size.value);
+  }
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  argument = number;
+  return {taken};
 }
 
 }  // namespace bolt::record

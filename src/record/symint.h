@@ -36,5 +36,8 @@ Real take_apart(const c10::SymFloat& number);
 /// Takes the SymInts out of an argument: what it was computed from, element by element, and numbers in their
 /// place. Empty: there are none.
 std::vector<Sym> take_symbols(c10::IValue& argument);
+/// x + s with a torch.SymInt s: torch's argument parser makes a tensor of it that holds rubbish, and says so.
+/// Gives the operator the number and the tape the expression.
+std::vector<Sym> take_wrapped_symbol(c10::IValue& argument);
 
 }  // namespace bolt::record

@@ -1,0 +1,189 @@
+// record/found_sizes.cpp: see found_sizes.h.
+#include "record/found_sizes.h"
+
+#include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/unbind.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "record/expectation.h"
+#include "record/operator_facts.h"
+#include "record/recorder.h"
+#include "record/size_of_data.h"
+#include "record/symint.h"
+#include "support/symbols.h"
+
+namespace bolt::record {
+namespace {
+
+std::vector<at::Tensor> places(const at::Tensor& mask) { return at::nonzero(mask).unbind(1); }
+
+bool has_mask(const c10::IValue& indices) {
+  if (!indices.isList()) return false;
+  for (const c10::IValue& index : indices.toListRef())
+    if (index.isTensor() && index.toTensor().defined() &&
+        (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte))
+      return true;
+  return false;
+}
+
+/// Takes places for the masks among the indices of x[...]. Where that would raise, the masks stay.
+void find_places(const at::Tensor& x, c10::IValue& argument) {
+  c10::List<std::optional<at::Tensor>> indices;
+  int64_t dim = 0;
+  for (const c10::IValue& index : argument.toListRef()) {
+    if (!index.isTensor() || !index.toTensor().defined()) {
+      indices.push_back(std::nullopt);
+      ++dim;
+      continue;
+    }
+    const at::Tensor& t = index.toTensor();
+    if (t.scalar_type() == at::kByte) return;
+    if (t.scalar_type() != at::kBool) {
+      indices.push_back(t);
+      ++dim;
+      continue;
+    }
+    for (int64_t d = 0; d < t.dim(); ++d, ++dim)
+      if (dim >= x.dim() || t.size(d) != x.size(dim)) return;  // raises
+    for (const at::Tensor& each : places(t)) indices.push_back(each);
+  }
+  argument = indices;
+}
+
+}  // namespace
+
+bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  return facts_of(op).selects && has_mask(stack[stack.size() - op.schema().arguments().size() + 1]);
+}
+
+bool select_by_places(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string& name = op.operator_name().name;
+  const size_t begin = stack->size() - op.schema().arguments().size();
+  auto give = [&](c10::IValue result) {
+    stack->resize(begin);
+    stack->push_back(std::move(result));
+    return true;
+  };
+  const at::Tensor first = (*stack)[begin].toTensor();
+  if (name == "aten::where" || name == "aten::nonzero_numpy") return give(places(first));
+  if (name == "aten::argwhere") return give(at::nonzero(first));
+  if (name == "aten::masked_select") {
+    const at::Tensor mask = (*stack)[begin + 1].toTensor();
+    if (mask.scalar_type() != at::kBool) return false;
+    const std::vector<at::Tensor> same = at::broadcast_tensors({mask, first});
+    c10::List<std::optional<at::Tensor>> indices;
+    for (const at::Tensor& each : places(same[0])) indices.push_back(each);
+    return give(at::index(same[1], indices));
+  }
+  if (name == "aten::index") find_places(first, (*stack)[begin + 1]);
+  return false;
+}
+
+/// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
+/// on.
+bool Recorder::can_find_sizes(const at::Tensor& t) const {
+  if (!goes_on_with_found_sizes || transformed_ || !obstacle().empty()) return false;
+  const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
+  return t.is_cpu() && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
+}
+
+bool Recorder::can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  auto fits = [&](const c10::IValue& value) {
+    return !value.isTensor() || !value.toTensor().defined() || can_find_sizes(value.toTensor());
+  };
+  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    if (!fits(stack[i])) return false;
+    if (stack[i].isList())
+      for (const c10::IValue& each : stack[i].toListRef())
+        if (!fits(each)) return false;
+  }
+  return true;
+}
+
+/// Which sizes of the results are data, or may rest on such sizes.
+void Recorder::note_found_sizes(const Entry& entry) {
+  const OperatorFacts& facts = facts_of(entry.op);
+  auto is_data_sized = [&](TensorId id) {
+    return id >= 0 && tape_.tensors[static_cast<size_t>(id)].data_sized;
+  };
+  bool rests_on_data = facts.finds_sizes;
+  for (const Arg& arg : entry.args) {
+    if (rests_on_data || (facts.keeps_sizes && &arg != &entry.args[0])) break;
+    rests_on_data = std::any_of(arg.tensors.begin(), arg.tensors.end(), is_data_sized);
+    for (Sym sym : arg.syms) {
+      Syms inside;
+      collect_symbols(sym, &inside);
+      for (Sym s : inside) rests_on_data |= is_data_sized(tensor_of_size(*s.node()));
+    }
+  }
+  if (!rests_on_data) return;
+  const int index = static_cast<int>(tape_.entries.size());
+  bool first = true;
+  for (const Arg& result : entry.results)
+    for (TensorId id : result.tensors) {
+      if (id < 0) continue;
+      TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+      if (info.producer != index || info.sizes.empty()) continue;
+      info.data_sized = true;
+      // 0 and 1 are sizes of their own: such a run says nothing of larger ones.
+      if (facts.finds_sizes && info.sizes[0] < 2 && (first || info.sizes[0] == 1)) escape(entry.op, "");
+      if (facts.finds_sizes && std::exchange(first, false)) info.data_dims = 1;
+    }
+  found_sizes_ = follows_sizes = true;
+}
+
+std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t element) {
+  const std::optional<TensorId> id = find(numbers);
+  if (!id || stopped_ || paused_ || !escaped().empty()) return std::nullopt;
+  for (const SizeOfData& known : sizes_of_data_)
+    if (known.numbers == *id && known.element == element &&
+        tape_.tensors[static_cast<size_t>(known.rows)].producer >= 0)
+      return number_of_rows(tape_symbol(known.rows, 0));
+  const at::Tensor all = numbers.dim() ? numbers : numbers.reshape({1});
+  if (!can_find_sizes(all) || !c10::isIntegralType(all.scalar_type(), false)) return std::nullopt;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+    if (!is_size_of_data(element_of(all, element).toLong())) return std::nullopt;
+  }
+  const std::optional<TensorId> rows = find(size_of_data(all, element));
+  if (!rows) return std::nullopt;
+  sizes_of_data_.push_back({*id, element, *rows});
+  return number_of_rows(tape_symbol(*rows, 0));
+}
+
+bool Recorder::expect(const at::Tensor& condition, bool value, const std::string& where) {
+  if (stopped_ || paused_ || !escaped().empty() || condition.numel() != 1) return false;
+  if (!goes_on_with_found_sizes || transformed_ || !obstacle().empty()) return false;
+  if (!condition.is_cpu() || !is_plain(condition)) return false;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+    if (condition.item().toBool() != value) return false;
+  }
+  const at::Tensor plain = condition.requires_grad() ? condition.detach() : condition;
+  record::expect(plain, value, where);
+  return true;
+}
+
+/// True: `op` is item(), and what it gives stands for the tensor.
+bool Recorder::lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!lends_items || op.operator_name().name != "aten::item") return false;
+  const at::Tensor t = stack->back().toTensor();
+  const bool is_float = c10::isFloatingType(t.scalar_type());
+  if (t.numel() != 1 || t.requires_grad() || !(is_float || c10::isIntegralType(t.scalar_type(), false)))
+    return false;
+  const Sym symbol = data_number(data.size());
+  data[symbol] = input_id(t);
+  follows_sizes = true;
+  call(op, stack);
+  const at::Scalar value = stack->back().toScalar();
+  stack->back() = is_float ? c10::IValue(make_symfloat(symbol, value.toDouble(), lent_))
+                           : c10::IValue(make_symint(symbol, value.toLong(), lent_));
+  return true;
+}
+
+}  // namespace bolt::record

@@ -1,0 +1,22 @@
+// record/generators.cpp: see generators.h.
+#include "record/generators.h"
+
+#include "record/operator_facts.h"
+
+namespace bolt::record {
+
+void GeneratorStates::keep_drawn(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!facts_of(op).draws) return;
+  keep_default(at::kCPU);
+  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    const c10::IValue& argument = stack[i];
+    if (argument.isGenerator())
+      keep(argument.toGenerator());
+    else if (argument.isTensor() && argument.toTensor().defined() && argument.toTensor().is_cuda())
+      keep_default(argument.toTensor().device());
+    else if (argument.isDevice() && argument.toDevice().is_cuda())
+      keep_default(argument.toDevice());
+  }
+}
+
+}  // namespace bolt::record

@@ -1,0 +1,42 @@
+// record/tape.cpp: see tape.h.
+#include "record/tape.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "record/operator_facts.h"
+
+namespace bolt::record {
+
+bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] > 1) dims.emplace_back(strides[i], sizes[i]);
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;
+  for (auto [stride, size] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * (size - 1);
+  }
+  return false;
+}
+
+const std::vector<int>& written_arguments(const Entry& entry) {
+  const OperatorFacts& facts = facts_of(entry.op);
+  if (facts.written_in_training.empty()) return facts.written;
+  const c10::IValue& training = entry.args[kTrainingArgument].value;
+  return training.isBool() && training.toBool() ? facts.written_in_training : facts.written;
+}
+
+bool writes_gradients(const Tape& tape, const Entry& entry) {
+  auto requires_grad = [&](TensorId id) {
+    return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;
+  };
+  auto any = [&](const Arg& arg) {
+    return std::any_of(arg.tensors.begin(), arg.tensors.end(), requires_grad);
+  };
+  return entry.grad_mode && std::any_of(entry.args.begin(), entry.args.end(), any) &&
+         !written_arguments(entry).empty();
+}
+
+}  // namespace bolt::record

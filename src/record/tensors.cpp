@@ -1,0 +1,182 @@
+// record/tensors.cpp: see tensors.h.
+#include "record/tensors.h"
+
+#include <algorithm>
+
+namespace bolt::record {
+namespace {
+
+/// Made by an entry that was taken back: nobody makes it any more.
+bool is_gone(const TensorInfo& info) { return info.input < 0 && info.producer < 0; }
+
+Dims dims(at::IntArrayRef values) { return {values.begin(), values.end()}; }
+
+}  // namespace
+
+bool is_plain(const at::Tensor& t) {
+  auto* impl = t.unsafeGetTensorImpl();
+  if (impl->layout() != c10::kStrided || t.is_nested() || impl->is_python_dispatch() || t.is_quantized() ||
+      !t.has_storage())
+    return false;
+  auto keys = impl->key_set();
+  return !keys.has_any(
+      c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                           c10::DispatchKey::ZeroTensor, c10::DispatchKey::FuncTorchBatched,
+                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize}));
+}
+
+bool Tensors::matches(const TensorInfo& info, const at::Tensor& t) const {
+  if (info.dtype != t.scalar_type()) return false;
+  if (!info.plain) return true;
+  if (t.sizes() != info.sizes) return false;
+  if (t.strides() != info.strides || t.storage_offset() != info.offset) return false;
+  return is_memory(info.storage, *t.storage().unsafeGetStorageImpl());
+}
+
+std::optional<TensorId> Tensors::find(const at::Tensor& t) const {
+  if (const auto at = reverted_.find(t.unsafeGetTensorImpl()); at != reverted_.end()) return at->second;
+  const TensorId* id = ids_.find(t.unsafeGetTensorImpl());
+  if (!id || *id < 0 || !matches(tape_.tensors[static_cast<size_t>(*id)], t)) return std::nullopt;
+  return *id;
+}
+
+/// Is the tensor that was seen first still what it was then, or was until it was freed? One that has been
+/// turned (x.t_()) is another.
+bool Tensors::is_itself(TensorId id) const {
+  const Owner& owner = owners_[static_cast<size_t>(id)];
+  if (!owner.impl) return owner.was_itself;
+  const TensorId* now = ids_.find(owner.impl);
+  return now && *now == id;
+}
+
+template <class Impl>
+template <class Gone>
+void Tensors::AllHeld<Impl>::let_go(Gone gone) {
+  constexpr int kAtOnce = 4;  // as many as an operator makes, and then some
+  for (int i = 0; i < kAtOnce && !all.empty(); ++i) {
+    if (next >= all.size()) next = 0;
+    Held<Impl>& held = all[next];
+    if (!held.keeps.expired()) {
+      ++next;
+      continue;
+    }
+    gone(held.impl, held.id);
+    held = std::move(all.back());
+    all.pop_back();
+  }
+}
+
+TensorId Tensors::input_id(const at::Tensor& t) {
+  if (auto id = find(t)) return *id;
+  return add(t, -1);
+}
+
+/// What autograd saved comes back as another object on the same memory. A detached tensor is none of what it
+/// was detached from, and one that has been turned since (x.t_()) is another than it was.
+std::optional<TensorId> Tensors::find_same_memory(const at::Tensor& t) const {
+  if (!is_plain(t) || !storages_.find(t.storage().unsafeGetStorageImpl())) return std::nullopt;
+  auto requires_grad = [&](size_t i) { return owners_[i].impl && owners_[i].impl->requires_grad(); };
+  for (size_t i = tape_.tensors.size(); i-- > 0;)
+    if (tape_.tensors[i].plain && !is_gone(tape_.tensors[i]) && matches(tape_.tensors[i], t) &&
+        requires_grad(i) == t.requires_grad() && is_itself(static_cast<TensorId>(i)))
+      return static_cast<TensorId>(i);
+  return std::nullopt;
+}
+
+TensorId Tensors::id_of(const at::Tensor& t, Use use, int entry) {
+  if (!t.defined()) return -1;
+  const auto id = find(t);
+  if (use == Use::itself)
+    return id && owners_[static_cast<size_t>(*id)].impl == t.unsafeGetTensorImpl() ? *id : add(t, -1);
+  if (id) return *id;
+  if (use == Use::value)
+    if (const auto same = find_same_memory(t)) {
+      ids_[t.unsafeGetTensorImpl()] = *same;
+      held_.add(t.getIntrusivePtr(), *same);
+      merged_.emplace_back(t.unsafeGetTensorImpl(), *same);
+      return *same;
+    }
+  return add(t, use == Use::result ? entry : -1);
+}
+
+TensorId Tensors::add(const at::Tensor& t, int entry) {
+  TensorInfo info;
+  info.dtype = t.scalar_type();
+  info.device = t.device();
+  info.plain = is_plain(t);
+  if (!t.is_nested()) info.sizes = dims(t.sizes());
+  info.requires_grad = t.requires_grad();
+  info.producer = entry;
+  if (info.plain) {
+    info.strides = dims(t.strides());
+    info.offset = t.storage_offset();
+    info.storage = storage_id(t);
+  } else if (obstacle_.empty()) {
+    obstacle_ = std::string("a tensor that is not plain strided memory (") + t.toString() + ")";
+  }
+  TensorId id = static_cast<TensorId>(tape_.tensors.size());
+  auto* impl = t.unsafeGetTensorImpl();
+  ids_[impl] = id;
+  owners_.push_back({impl, true});
+  if (entry < 0) {
+    info.input = static_cast<int>(inputs_.size());
+    inputs_.push_back(t);
+    tape_.inputs.push_back(id);
+  } else {
+    held_.add(t.getIntrusivePtr(), id);
+  }
+  tape_.tensors.push_back(std::move(info));
+  return id;
+}
+
+int Tensors::storage_id(const at::Tensor& t) {
+  auto* impl = t.storage().unsafeGetStorageImpl();
+  if (const int* known = storages_.find(impl); known && is_memory(*known, *impl)) return *known;
+  const int id = static_cast<int>(known_storages_.size());
+  known_storages_.push_back({impl});
+  held_storages_.add(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl), id);
+  return storages_[impl] = id;
+}
+
+void Tensors::count_write(TensorId id) {
+  const TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+  if (info.plain) ++known_storages_[static_cast<size_t>(info.storage)].writes;
+}
+
+int64_t Tensors::writes(const at::Tensor& t) const {
+  if (!is_plain(t)) return -1;
+  const auto* impl = t.storage().unsafeGetStorageImpl();
+  const int* storage = storages_.find(impl);
+  return storage && is_memory(*storage, *impl) ? known_storages_[static_cast<size_t>(*storage)].writes : 0;
+}
+
+void Tensors::refilled(const at::Tensor& t) {
+  if (const int* known = storages_.find(t.storage().unsafeGetStorageImpl()))
+    known_storages_[static_cast<size_t>(*known)].impl = nullptr;
+}
+
+void Tensors::note_resized(TensorId id, size_t entry) {
+  resized_.push_back({owners_[static_cast<size_t>(id)].impl, id, entry});
+}
+
+void Tensors::revert(size_t entry) {
+  for (const Resized& r : resized_)
+    if (r.entry >= entry) reverted_[r.impl] = r.before;
+}
+
+void Tensors::let_go() {
+  held_.let_go([&](const c10::TensorImpl* impl, TensorId id) {
+    TensorId* now = ids_.find(impl);
+    const bool itself = now && *now == id;
+    if (itself) *now = -1;
+    Owner& owner = owners_[static_cast<size_t>(id)];
+    if (owner.impl == impl) owner = {nullptr, itself};
+    std::erase_if(resized_, [&](const Resized& r) { return r.impl == impl; });
+  });
+  held_storages_.let_go([&](const c10::StorageImpl* impl, int id) {
+    const c10::StorageImpl*& known = known_storages_[static_cast<size_t>(id)].impl;
+    if (known == impl) known = nullptr;
+  });
+}
+
+}  // namespace bolt::record
