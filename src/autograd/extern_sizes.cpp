@@ -72,6 +72,9 @@ Results index(const Call& c) {
 /// A row for each element that is not 0. How many is data: the caller puts a symbol there.
 Results nonzero(const Call& c) { return all_results(c, {0, c.rank("self")}); }
 
+/// As many rows as a number says, without columns.
+Results size_of_data(const Call& c) { return all_results(c, {0, 0}); }
+
 /// The values, where each element is among them, how often each is there.
 Results unique(const Call& c) {
   const Sizes none = {0};
@@ -80,7 +83,7 @@ Results unique(const Call& c) {
 
 struct Rule {
   Results (*sizes)(const Call&);
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names;  ///< those of ATen without its namespace
 };
 
 const std::vector<Rule>& rules() {
@@ -161,6 +164,7 @@ const std::vector<Rule>& rules() {
       {index, {"index"}},
       {nonzero, {"nonzero"}},
       {unique, {"_unique2", "unique_consecutive"}},
+      {size_of_data, {"torchbolt::size_of_data"}},
   };
   return table;
 }
@@ -169,9 +173,8 @@ const std::vector<Rule>& rules() {
 
 std::optional<std::vector<Syms>> extern_sizes(const Call& c) {
   std::string_view name = c.name();
-  if (name == "torchbolt::size_of_data") return all_results(c, {0, 0});  // as nonzero
-  if (name.substr(0, 6) != "aten::") return std::nullopt;
-  name.remove_prefix(6);
+  constexpr std::string_view kAtens = "aten::";
+  if (name.starts_with(kAtens)) name.remove_prefix(kAtens.size());
   for (const Rule& rule : rules())
     if (std::find(rule.names.begin(), rule.names.end(), name) != rule.names.end()) return rule.sizes(c);
   return std::nullopt;

@@ -1,0 +1,144 @@
+// autograd/entry_lowering.cpp: see entry_lowering.h.
+#include "autograd/entry_lowering.h"
+
+#include <algorithm>
+
+#include "autograd/entry_facts.h"
+#include "record/convert.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using graph::Type;
+using record::Arg;
+using record::Entry;
+using record::TensorId;
+using record::TensorInfo;
+
+// The row of add for add_, with the same overload.
+const Lowering* functional_row(const Entry& e) {
+  const auto& name = e.op.operator_name();
+  if (name.name.empty() || name.name.back() != '_') return nullptr;
+  std::string base = name.name.substr(0, name.name.size() - 1);
+  if (!name.overload_name.empty()) base += "." + name.overload_name;
+  auto it = lowerings().find(base);
+  return it != lowerings().end() && it->second.build ? &it->second : nullptr;
+}
+
+}  // namespace
+
+void EntryLowering::lower(const Entry& e) {
+  const std::vector<TensorId> ids = results(e);
+  if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || w_.is_known(r); }) &&
+      written_arguments(e).empty() && !ids.empty() && !has_effects(e))
+    return;  // gave back what it was given (contiguous, to, dropout in eval mode)
+  const auto& table = lowerings();
+  if (auto it = table.find(full_name(e)); it != table.end() && lower_by_row(e, it->second)) return;
+  if (auto row = functional_row(e)) {
+    if (lower_in_place(e, *row)) return;
+  }
+  extern_.lower(e);
+}
+
+/// What the row makes of the call. Nothing: it stays one call of ATen, also where the row must know a size
+/// and that call need not. (Of two sizes that must agree there is nothing to gain.)
+std::vector<Value*> EntryLowering::built(const Entry& e, const Lowering& row, Call& c) {
+  try {
+    return row.build(c);
+  } catch (const SizeDemand& demand) {
+    if (demand.equal || w_.sizes.asks_early(demand) || is_view(e, w_.tape) || !extern_.probed(e)) throw;
+    return {};
+  }
+}
+
+bool EntryLowering::lower_by_row(const Entry& e, const Lowering& row) {
+  if (!is_compilable(e, w_.tape)) return false;
+  Call c = extern_.call(e);
+  if (row.view) return first_tensor(e) < 0 ? lower_number(e, c) : lower_view(e, row, c);
+  const std::vector<TensorId> ids = results(e);
+  auto values = built(e, row, c);
+  if (values.empty()) return false;
+  BOLT_CHECK(values.size() == ids.size(), "the row of ", c.name(), " gave ", values.size(), " results, not ",
+             ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || w_.is_known(ids[i])) continue;
+    check_shape(c, values[i], ids[i]);
+    w_.define_root(ids[i], values[i]);
+  }
+  return true;
+}
+
+bool EntryLowering::lower_view(const Entry& e, const Lowering& row, Call& c) {
+  auto steps = row.view(c);
+  if (!steps) return false;
+  const std::vector<TensorId> ids = results(e);
+  const Arg& first = e.args[0];
+  const bool each = first.kind == Arg::Kind::TensorList && first.tensors.size() == ids.size();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || w_.is_known(ids[i])) continue;
+    const TensorId parent = each ? first.tensors[i] : first_tensor(e);
+    const TensorInfo& info = w_.tape.tensors[ids[i]];
+    // The run has shown whether this was a view or a copy (reshape, to, contiguous are either).
+    if (info.storage == w_.tape.tensors[parent].storage) {
+      w_.define_view(ids[i], parent, (*steps)[i], row.detaches);
+      became(parent, ids[i], e);
+      continue;
+    }
+    Value* copy = w_.apply((*steps)[i], w_.read(parent));
+    const auto dtype = record::to_bolt(info.dtype);  // it may change on the way (to)
+    if (!dtype) throw_unsupported("element type ", c10::toString(info.dtype));
+    w_.define_root(ids[i], w_.converted(copy, *dtype));
+  }
+  return true;
+}
+
+/// A number as a tensor of some element type: the transforms of torch.func convert the numbers they meet.
+bool EntryLowering::lower_number(const Entry& e, const Call& c) {
+  const auto ids = results(e);
+  const bool converts = ids.size() == 1 && ids[0] >= 0 && w_.tape.tensors[ids[0]].sizes.empty();
+  const auto dtype = converts ? record::to_bolt(w_.tape.tensors[ids[0]].dtype) : std::nullopt;
+  if (!dtype) return false;
+  w_.define_root(ids[0], c.operand("self", *dtype));
+  return true;
+}
+
+void EntryLowering::check_shape(const Call& c, Value* v, TensorId id) const {
+  const TensorInfo& want = w_.tape.tensors[id];
+  bool same = v->type.sizes.size() == want.sizes.size() && v->type.dtype == *record::to_bolt(want.dtype);
+  for (size_t d = 0; same && d < want.sizes.size(); ++d)
+    same = w_.sizes.hint(v->type.sizes[d]) == want.sizes[d];
+  BOLT_CHECK(same, "the row of ", c.name(), " gave ", v->type.str(), " where eager gave ",
+             c10::toString(want.dtype), at::IntArrayRef(want.sizes));
+}
+
+bool EntryLowering::lower_in_place(const Entry& e, const Lowering& row) {
+  auto written = written_arguments(e);
+  if (written.size() != 1 || written[0] != 0 || e.args[0].kind != Arg::Kind::Tensor) return false;
+  TensorId self = e.args[0].tensors[0];
+  auto ids = results(e);
+  if (ids.size() != 1 || ids[0] != self) return false;  // changed its own geometry (unsqueeze_)
+  if (!is_compilable(e, w_.tape)) return false;
+  Call c = extern_.call(e);
+  auto values = built(e, row, c);
+  if (values.size() != 1) return false;
+  w_.write(self, fitted(values[0], self));
+  return true;
+}
+
+// What an in-place operator stores: cast to the destination's dtype and broadcast to its sizes.
+Value* EntryLowering::fitted(Value* v, TensorId id) {
+  const Type want = w_.type_of(id);
+  v = w_.converted(v, want.dtype);
+  return v->type.sizes == want.sizes ? v : w_.make(Op::expand, {v}, {{"sizes", want.sizes}});
+}
+
+/// An in-place view operator: from now on the object of `before` is what `after` describes.
+void EntryLowering::became(TensorId before, TensorId after, const Entry& e) {
+  if (written_arguments(e).empty()) return;
+  auto [object, first] = object_of_.try_emplace(before, before);
+  now_[object->second] = after;
+  object_of_[after] = object->second;
+}
+
+}  // namespace bolt::autograd

@@ -1,0 +1,39 @@
+// autograd/entry_lowering.h
+// An entry of the tape -> nodes of the graph: by the row of its operator, by the row of the functional
+// operator whose in-place form it is, or as one call of ATen.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "autograd/extern_calls.h"
+#include "autograd/windows.h"
+
+namespace bolt::autograd {
+
+class EntryLowering {
+ public:
+  explicit EntryLowering(Windows& windows) : w_(windows), extern_(windows) {}
+
+  /// Throws SizeDemand where it cannot go on with the sizes as they are.
+  void lower(const record::Entry& e);
+  /// Tensors whose geometry was changed in place (x.t_()): the object's first id -> its last one.
+  const std::map<record::TensorId, record::TensorId>& turned() const { return now_; }
+
+ private:
+  bool lower_by_row(const record::Entry& e, const Lowering& row);
+  bool lower_view(const record::Entry& e, const Lowering& row, Call& c);
+  bool lower_number(const record::Entry& e, const Call& c);
+  bool lower_in_place(const record::Entry& e, const Lowering& row);
+  std::vector<Value*> built(const record::Entry& e, const Lowering& row, Call& c);
+  void check_shape(const Call& c, Value* v, record::TensorId id) const;
+  Value* fitted(Value* v, record::TensorId id);
+  void became(record::TensorId before, record::TensorId after, const record::Entry& e);
+
+  Windows& w_;
+  ExternCalls extern_;
+  std::map<record::TensorId, record::TensorId> object_of_;  // of those: id -> the object's first id
+  std::map<record::TensorId, record::TensorId> now_;
+};
+
+}  // namespace bolt::autograd

@@ -1,0 +1,219 @@
+// autograd/extern_calls.cpp: see extern_calls.h.
+#include "autograd/extern_calls.h"
+
+#include <algorithm>
+#include <set>
+
+#include "autograd/data_sizes.h"
+#include "autograd/entry_facts.h"
+#include "autograd/extern_sizes.h"
+#include "autograd/probe.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using graph::Type;
+using record::Arg;
+using record::Entry;
+using record::TensorId;
+
+// as_strided reads the storage wherever its tensor lies there; only those of inputs are eager's. A view
+// without elements lies nowhere once the passes have been over it.
+bool lies_in_input(const Value* v) {
+  if (v->def && v->type.numel().is_const(0)) return false;
+  while (v->def && (v->def->op == Op::slice || v->def->op == Op::permute)) v = v->def->operands[0];
+  return !v->def;
+}
+
+/// Results that become values of the call's node: -1 is no tensor at all (weights that nobody asked an
+/// attention for).
+std::vector<TensorId> made_by(const Entry& e) {
+  std::vector<TensorId> made = results(e);
+  std::erase_if(made, [](TensorId id) { return id < 0; });
+  return made;
+}
+
+template <class Do>
+void for_each_written(const Entry& e, const std::vector<int>& written, Do each) {
+  for (int w : written)
+    for (TensorId id : e.args[w].tensors)
+      if (id >= 0) each(id);
+}
+
+}  // namespace
+
+Call ExternCalls::call(const Entry& e) {
+  std::vector<std::vector<Value*>> values;
+  for (const Arg& a : e.args) {
+    values.emplace_back();
+    for (TensorId id : a.tensors) values.back().push_back(id < 0 ? nullptr : w_.read(id));
+  }
+  return Call(*w_.out.graph, w_.tape, e, w_.loc, std::move(values), w_.sizes);
+}
+
+const std::optional<std::vector<Syms>>& ExternCalls::probed(const Entry& e) {
+  auto resolve = [&](Sym s) { return w_.sizes.resolve(s); };
+  auto sizes_of = [&](TensorId id) { return w_.read(id)->type.sizes; };
+  std::string key = std::to_string(&e - w_.tape.entries.data());
+  for (const Arg& a : e.args) {
+    for (TensorId id : a.tensors)
+      if (id >= 0)
+        for (Sym s : sizes_of(id)) key += ' ' + s.str();
+    for (Sym s : a.syms) key += ' ' + resolve(s).str();
+  }
+  auto [at, fresh] = w_.sizes.probed.try_emplace(std::move(key));  // lowering begins anew for each demand
+  if (fresh)
+    at->second = probe_sizes({e, w_.tape, sizes_of, resolve, [&](Sym s) { return w_.sizes.hint(s); }});
+  return at->second;
+}
+
+/// Numbers that ATen is given when the program runs: those that guards know.
+void ExternCalls::resolve_numbers(ExternCall& x) {
+  for (Arg& a : x.args) {
+    for (Sym& s : a.syms) s = w_.sizes.resolve(s);
+    if (all_known({a.syms.begin(), a.syms.end()})) a.syms.clear();  // they are what was recorded
+    for (Sym s : a.syms)
+      if (w_.sizes.asks_early(SizeDemand(s))) s.value();  // demands it
+  }
+}
+
+/// x[mask] and y[mask] select by the same places, as many of them: one call finds them.
+bool ExternCalls::same_call(const Entry& e, const Call& c) {
+  const std::vector<TensorId> made = results(e);
+  std::string flags;
+  for (const Arg& a : e.args)
+    if (a.kind == Arg::Kind::Value) flags += detail::concat(a.value) + ",";
+  const auto [at, fresh] =
+      found_.try_emplace({c10::toString(e.op.operator_name()) + flags, c.all_tensors()}, made);
+  for (size_t i = 0; !fresh && i < made.size(); ++i) {
+    if (made[i] < 0) continue;
+    w_.set_sizes(made[i], w_.sizes_of(at->second[i]));
+    w_.define_root(made[i], found_values_.at(at->second[i]));
+  }
+  return !fresh;
+}
+
+/// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex()?
+bool ExternCalls::shows_all(const Entry& e, const std::vector<Syms>& sizes) {
+  const auto& tensors = w_.tape.tensors;
+  const std::vector<TensorId> made = results(e);
+  auto bytes = [&](TensorId id, const Syms& of) {
+    return product(of) * Sym(static_cast<int64_t>(c10::elementSize(tensors[id].dtype)));
+  };
+  auto is_dense = [](const Syms& of, const Syms& strides) {
+    return strides == graph::contiguous_strides(of);
+  };
+  for (size_t i = 0; i < made.size(); ++i)
+    for (const Arg& a : e.args)
+      for (TensorId id : a.tensors) {
+        if (made[i] < 0 || id < 0 || tensors[made[i]].storage != tensors[id].storage) continue;
+        const Type given = w_.read(id)->type;
+        const Syms strides = eager_strides(tensors[made[i]], sizes[i], w_.sizes);
+        if (!is_dense(given.sizes, given.strides) || !is_dense(sizes[i], strides) || all_known(sizes[i]) ||
+            bytes(made[i], sizes[i]) != bytes(id, given.sizes))
+          return false;
+      }
+  return true;
+}
+
+/// Per result; nothing: they are what was recorded, in every call. Demands what has to be known.
+ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call& c, bool finds_sizes) {
+  const bool is_static = c.is_static();
+  const std::vector<TensorId> made = results(e);
+  KnownSizes known;
+  if (!is_static || finds_sizes) known = extern_sizes(c);
+  if (finds_sizes) {
+    BOLT_CHECK(known, c.name(), " finds sizes out, and has no row of sizes");
+    known = with_data_sizes(w_.tape, made, std::move(*known), w_.sizes);
+  }
+  if (!is_static && !known) known = made.empty() ? std::vector<Syms>{} : probed(e);
+  // Of a view strides and the offset must be known, too. What is written is itself.
+  if (written_arguments(e).empty() && is_view(e, w_.tape) && !(known && shows_all(e, *known))) {
+    for (const Arg& a : e.args)
+      for (TensorId id : a.tensors)
+        if (id >= 0) w_.demand_place(id);
+    known.reset();
+  }
+  if (!is_static && !known) c.static_sizes();  // demands them
+  return known;
+}
+
+/// The values of the tensors among the arguments, which become positions among them.
+std::vector<Value*> ExternCalls::take_operands(ExternCall& x) {
+  std::vector<Value*> operands;
+  for (Arg& a : x.args)
+    for (TensorId& id : a.tensors) {
+      if (id < 0) continue;
+      operands.push_back(w_.read(id));
+      id = static_cast<int>(operands.size()) - 1;
+    }
+  return operands;
+}
+
+graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSizes& known) {
+  const std::vector<Value*> operands = take_operands(x);
+  if (e.op.operator_name().name.starts_with("aten::as_strided") && !lies_in_input(operands[0]))
+    throw_unsupported("as_strided of a tensor that the program lays out itself");
+  x.clone_results = is_view(e, w_.tape);
+  std::vector<Type> types;
+  const std::vector<TensorId> given = results(e);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i] < 0) continue;
+    const auto& shown = w_.tape.tensors[given[i]].sizes;
+    if (!w_.is_sized(given[i]))
+      w_.set_sizes(given[i], known ? (*known)[i] : Syms(shown.begin(), shown.end()));
+    types.push_back(w_.type_of(given[i]));
+  }
+  for_each_written(e, x.written, [&](TensorId id) { types.push_back(w_.type_of(id)); });
+  for (const Arg& r : e.results)
+    if (r.kind == Arg::Kind::Value && r.value.isTensorList()) throw_unsupported("results of unknown kind");
+  // What only raises (_assert_async) gets a value that nobody reads: nodes are ordered by what they give.
+  if (types.empty()) types.emplace_back().dtype = DType::Bool;
+  if (x.clone_results)  // independent copies are dense whatever the view was
+    for (Type& t : types) t.strides = graph::contiguous_strides(t.sizes);
+
+  Attrs attrs{{"call", static_cast<int64_t>(w_.out.calls.size())},
+              {"name", c10::toString(e.op.operator_name())},
+              // Of sizes that were not tried the operator itself says whether they will do.
+              {"effect", has_effects(e) || known.has_value()}};
+  w_.out.calls.push_back(std::move(x));
+  return w_.out.graph->make_typed(Op::extern_call, operands, attrs, types, w_.loc);
+}
+
+/// What was written first: results may be windows on it.
+void ExternCalls::define_results(const Entry& e, graph::Node* node, bool finds_sizes) {
+  const std::vector<TensorId> made = made_by(e);
+  auto k = static_cast<int>(made.size());
+  for_each_written(e, written_arguments(e), [&](TensorId id) { w_.write(id, node->out(k++)); });
+  const std::set<int> storages = operand_storages(e, w_.tape);
+  bool detached = false;
+  for (const Arg& a : e.args)
+    for (TensorId of : a.tensors) detached |= of >= 0 && w_.is_detached(of);
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (w_.is_known(made[i])) continue;  // the written argument itself
+    Value* v = node->out(static_cast<int>(i));
+    if (storages.count(w_.tape.tensors[made[i]].storage)) {
+      w_.define_opaque(made[i], v, detached);
+    } else {
+      w_.define_root(made[i], v);
+      if (finds_sizes) found_values_[made[i]] = v;
+    }
+  }
+}
+
+void ExternCalls::lower(const Entry& e) {
+  // Nothing says what the new sizes do to the tensor's other views.
+  if (e.op.hasTag(at::Tag::inplace_view))
+    throw_unsupported(c10::toString(e.op.operator_name()), " of a tensor that is not lowered");
+  const Call c = call(e);
+  ExternCall x{e.op, e.args, written_arguments(e), false};
+  resolve_numbers(x);
+  const bool finds_sizes =
+      makes_data_sizes(w_.tape, results(e), static_cast<int>(&e - w_.tape.entries.data()));
+  if (finds_sizes && same_call(e, c)) return;
+  const KnownSizes known = sizes_of_results(e, c, finds_sizes);
+  define_results(e, make_node(e, std::move(x), known), finds_sizes);
+}
+
+}  // namespace bolt::autograd

@@ -1,0 +1,216 @@
+// autograd/windows.cpp: see windows.h.
+#include "autograd/windows.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "record/convert.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using graph::InputKind;
+using graph::Type;
+using record::TensorId;
+using record::TensorInfo;
+
+size_t storage_count(const record::Tape& tape) {
+  int n = 0;
+  for (const TensorInfo& t : tape.tensors) n = std::max(n, t.storage + 1);
+  return static_cast<size_t>(n);
+}
+
+}  // namespace
+
+Windows::Windows(const record::Tape& tape, const LowerOptions& options, Sizes& sizes, Lowered& out)
+    : tape(tape),
+      sizes(sizes),
+      out(out),
+      options_(options),
+      states_(tape.tensors.size()),
+      storages_(storage_count(tape)) {
+  find_shared_inputs();
+}
+
+bool Windows::is_constant(TensorId id) const { return options_.constants.count(tape.tensors[id].input) > 0; }
+
+// Two inputs on one storage: harmless while nobody writes it.
+void Windows::find_shared_inputs() {
+  for (TensorId id : tape.inputs) {
+    if (is_constant(id)) continue;
+    StorageState& s = storage(id);
+    if (s.input >= 0) s.shared = true;
+    s.input = tape.tensors[id].input;
+  }
+}
+
+void Windows::set_sizes(TensorId id, const Syms& shown) {
+  TensorState& t = states_[id];
+  const TensorInfo& info = tape.tensors[id];
+  BOLT_CHECK(shown.size() == info.sizes.size(), "a tensor of rank ", info.sizes.size(), " is computed with ",
+             shown.size());
+  for (size_t d = 0; d < shown.size(); ++d)
+    BOLT_CHECK(sizes.hint(shown[d]) == info.sizes[d], "size ", d, " is computed as ", shown[d].str(), " (",
+               sizes.hint(shown[d]), ") where eager had ", info.sizes[d]);
+  sizes.bind(id, shown);
+  t.sized = true;
+  t.layout.sizes = shown;
+  t.layout.strides = eager_strides(info, shown, sizes);
+}
+
+Type Windows::type_of(TensorId id) const {
+  const TensorInfo& info = tape.tensors[id];
+  const TensorState& state = states_[id];
+  BOLT_CHECK(state.sized, "the sizes of tensor ", id, " are asked for before it is made");
+  auto dtype = record::to_bolt(info.dtype);
+  if (!dtype) throw_unsupported("element type ", c10::toString(info.dtype));
+  Type t;
+  t.dtype = *dtype;
+  t.device = record::to_bolt(info.device);
+  t.sizes = state.layout.sizes;
+  t.strides = state.layout.strides;
+  if (t.strides.size() != t.sizes.size())
+    for (Sym s : t.sizes) s.value();
+  return t;
+}
+
+Value* Windows::input_value(TensorId id) {
+  const TensorInfo& info = tape.tensors[id];
+  auto kind = InputKind::Arg;
+  if (is_constant(id))
+    kind = InputKind::Const;
+  else if (info.input < static_cast<int>(options_.is_param.size()) && options_.is_param[info.input])
+    kind = InputKind::Param;
+  out.inputs.push_back(info.input);
+  return out.graph->add_input(type_of(id), kind);
+}
+
+Value* Windows::make(Op op, std::vector<Value*> operands, Attrs attrs) {
+  return out.graph->make(op, std::move(operands), std::move(attrs), loc)->out();
+}
+
+Value* Windows::apply(const std::vector<ViewStep>& steps, Value* v) {
+  for (const ViewStep& step : steps) v = make(step.op, {v}, step.attrs);
+  return v;
+}
+
+Value* Windows::converted(Value* v, DType dtype) {
+  return v->type.dtype == dtype ? v : make(Op::cast, {v}, {{"dtype", dtype}});
+}
+
+Value* Windows::read(TensorId id) {
+  TensorState& t = states_[id];
+  StorageState& s = storage(id);
+  if (!t.known) {  // an input at its first use
+    BOLT_CHECK(tape.tensors[id].input >= 0, "tensor ", id, " is read before it is made");
+    if (s.version > 0) throw_unsupported("an input that overlaps another input which was written");
+    t.known = true;
+    t.value = input_value(id);
+    t.version = 0;
+    if (s.root < 0) s.root = id;
+    return t.value;
+  }
+  if (t.version == s.version) return t.value;
+  if (t.opaque) throw_unsupported("a view whose base was written later");
+  BOLT_CHECK(t.parent >= 0, "the root of a storage is always current");
+  t.value = apply(t.steps, read(t.parent));
+  t.version = s.version;
+  return t.value;
+}
+
+void Windows::write(TensorId id, Value* value) {
+  TensorState& t = states_[id];
+  if (!t.known) read(id);
+  StorageState& s = storage(id);
+  if (s.shared) throw_unsupported("a write to an input whose memory another input shares");
+  if (t.opaque) throw_unsupported("a write through a view that has no inverse");
+  if (t.parent >= 0) {
+    // Values on the way down, so that each step can be inverted against what it looked at.
+    std::vector<Value*> chain{read(t.parent)};
+    for (const ViewStep& step : t.steps) chain.push_back(make(step.op, {chain.back()}, step.attrs));
+    Value* v = value;
+    for (size_t i = t.steps.size(); i-- > 0;) v = invert(t.steps[i], chain[i], v);
+    write(t.parent, v);
+  } else {
+    const TensorInfo& info = tape.tensors[id];
+    if (record::elements_share_memory(info.sizes, info.strides))
+      throw_unsupported("a write to a tensor whose elements share their memory");
+    s.root = id;
+    ++s.version;
+  }
+  t.value = value;
+  t.version = s.version;
+}
+
+// The operand of `step` after its result became `v`.
+Value* Windows::invert(const ViewStep& step, Value* before, Value* v) {
+  auto attr = [&](const char* name) { return step.attrs.find(name)->second; };
+  switch (step.op) {
+    case Op::reshape: return make(Op::reshape, {v}, {{"sizes", before->type.sizes}});
+    case Op::permute: {
+      auto dims = std::get<Syms>(attr("dims"));
+      Syms inverse(dims.size());
+      for (size_t i = 0; i < dims.size(); ++i) inverse[dims[i].value()] = static_cast<int64_t>(i);
+      return make(Op::permute, {v}, {{"dims", inverse}});
+    }
+    case Op::slice:
+      return make(Op::slice_scatter, {before, v},
+                  {{"dim", attr("dim")}, {"start", attr("start")}, {"step", attr("step")}});
+    case Op::flip: return make(Op::flip, {v}, step.attrs);
+    default: throw_unsupported("a write through a view made by ", graph::op_info(step.op).name);
+  }
+}
+
+void Windows::define_root(TensorId id, Value* v) {
+  TensorState& t = states_[id];
+  t.known = true;
+  t.value = v;
+  t.version = 0;
+  StorageState& s = storage(id);
+  s.root = id;
+  s.version = 0;
+  set_sizes(id, v->type.sizes);
+  // The layout eager chose; the value may be laid out otherwise while it is only used inside.
+  if (v->def) v->type.strides = type_of(id).strides;
+}
+
+void Windows::define_view(TensorId id, TensorId parent, std::vector<ViewStep> steps, bool detaches) {
+  TensorState& t = states_[id];
+  t.known = true;
+  t.detached = detaches || states_[parent].detached;
+  t.parent = parent;
+  t.steps = std::move(steps);
+  t.value = apply(t.steps, read(parent));
+  t.version = storage(id).version;
+  sizes.bind(id, t.value->type.sizes);
+  t.sized = true;
+  t.layout = view_layout(tape.tensors[id], t.value->type, t.steps, tape.tensors[parent],
+                         states_[parent].layout, sizes);
+}
+
+void Windows::define_opaque(TensorId id, Value* v, bool detached) {
+  TensorState& t = states_[id];
+  t.known = t.opaque = true;
+  t.detached |= detached;
+  t.value = v;
+  t.version = storage(id).version;
+}
+
+Sym Windows::offset_in(TensorId id, TensorId base) const {
+  const int64_t distance = tape.tensors[id].offset - tape.tensors[base].offset;
+  const Layout &view = states_[id].layout, &of = states_[base].layout;
+  const Sym computed = view.offset - of.offset;
+  if (view.placed && of.placed && sizes.hint(computed) == distance) return computed;
+  for (TensorId t : {id, base}) demand_place(t);
+  return distance;
+}
+
+void Windows::demand_place(TensorId t) const {
+  for (Sym s : sizes_of(t)) s.value();
+  for (TensorId up = t; up >= 0; up = states_[up].parent)  // x[n:] begins somewhere else in each call
+    for (const ViewStep& step : states_[up].steps)
+      if (step.op == Op::slice) std::get<Syms>(step.attrs.find("start")->second)[0].value();
+}
+
+}  // namespace bolt::autograd
