@@ -1,0 +1,108 @@
+// interp/observe/rebuild_effects.cpp: see rebuild.h. What the run changed outside -> effects to repeat.
+#include "interp/observe/rebuild.h"
+
+namespace bolt::observe {
+
+using guard::Effect;
+
+void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
+  PyObject *before = known.before.get(), *keys = known.keys.get();
+  for (PyObject* dict : {before, now})
+    if (!World::has_plain_keys(dict)) {
+      fail(now, "is written that has keys which Python code compares");
+      return;
+    }
+  auto repeat = [&](PyObject* key, bool removed) {
+    PyObject* item = PyDict_GetItemWithError(now, key);
+    const int name = value(key);
+    if (!item || removed) recipe.effects.push_back({Effect::delete_item, target, name, -1, 0, {}});
+    if (!item) return;
+    const int inside = value(item);
+    recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
+  };
+  Py_ssize_t position = 0;
+  PyObject *key, *item;
+  while (keys && PyDict_Next(keys, &position, &key, &item)) repeat(key, item == Py_True);
+  // What was not written key by key was read whole before.
+  auto other = [&](PyObject* key) { return !keys || PyDict_Contains(keys, key) == 0; };
+  position = 0;
+  while (PyDict_Next(before, &position, &key, &item))
+    if (other(key) && !PyDict_GetItemWithError(now, key)) repeat(key, true);
+  position = 0;
+  while (PyDict_Next(now, &position, &key, &item))
+    if (other(key) && PyDict_GetItemWithError(before, key) != item) repeat(key, false);
+}
+
+void Rebuilder::effect_on(PyObject* container, Known& known) {
+  PyObject* before = known.before.get();
+  int target = value(container);
+  if (PyODict_Check(container)) {  // its order is part of its value
+    world_.read_whole(container);
+    std::vector<int> parts;
+    PyRef keys = PyRef::steal(PySequence_List(container));
+    for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
+      PyObject* key = PyList_GET_ITEM(keys.get(), i);
+      parts.push_back(value(key));
+      parts.push_back(value(PyDict_GetItemWithError(container, key)));
+    }
+    recipe.effects.push_back({Effect::replace_dict, target, -1, -1, 0, std::move(parts)});
+  } else if (PyDict_Check(container)) {
+    dict_effect(target, known, container);
+  } else if (PyCell_Check(container)) {
+    recipe.effects.push_back({Effect::set_cell, target, -1, value(PyCell_GET(container)), 0, {}});
+  } else {
+    if (is_set(container) && PyObject_RichCompareBool(container, before, Py_EQ) == 1) return;
+    PyRef now = PyRef::steal(PySequence_List(container));
+    Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
+    bool extended = PyList_Check(container) && old_size >= 0 && PyList_GET_SIZE(now.get()) >= old_size;
+    for (Py_ssize_t i = 0; extended && i < old_size; ++i)
+      extended = PyList_GET_ITEM(before, i) == PyList_GET_ITEM(now.get(), i);
+    std::vector<int> parts;
+    for (Py_ssize_t i = extended ? old_size : 0; i < PyList_GET_SIZE(now.get()); ++i)
+      parts.push_back(value(PyList_GET_ITEM(now.get(), i)));
+    if (extended && parts.empty()) return;
+    recipe.effects.push_back(
+        {extended ? Effect::extend : Effect::replace, target, -1, -1, 0, std::move(parts)});
+  }
+}
+
+void Rebuilder::effects() {
+  for (size_t i = 0; i < world_.written.size(); ++i)
+    effect_on(world_.written[i], *world_.find(world_.written[i]));
+  for (const WrittenField& written : world_.written_fields) {
+    PyObject* object = written.object.get();
+    PyObject* now = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + written.offset);
+    int target = value(object), inside = value(now);
+    recipe.effects.push_back({Effect::set_field, target, -1, inside, written.offset, {}});
+  }
+  for (const auto& [variable, before, restored, _] : world_.written_context) {
+    if (restored || tokens_.count(variable.get())) continue;
+    PyObject* now = guard::context_value(variable.get());
+    if (!now) fail(variable.get(), "is left unset by the region");
+    int target = value(variable.get()), inside = value(now);
+    recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
+  }
+  for (PyObject* generator : world_.resumed) {
+    int target = value(generator);
+    recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator), {}});
+  }
+  for (const PyRef& lock : world_.locks) {
+    PyRef acquire = PyRef::steal(PyObject_GetAttrString(lock.get(), "acquire"));
+    const int target = value(acquire.get());
+    recipe.call_sites.emplace_back();
+    recipe.effects.push_back(
+        {Effect::call, target, -1, -1, static_cast<Py_ssize_t>(recipe.call_sites.size()) - 1, {}});
+  }
+  for (const DelayedCall& call : world_.calls) {
+    std::vector<int> args;
+    for (const PyRef& arg : call.args) args.push_back(value(arg.get()));
+    guard::CallSite site;
+    for (const auto& [function, pc] : call.callers) site.emplace_back(value(function.get()), pc);
+    recipe.call_sites.push_back(std::move(site));
+    int target = value(call.callable.get()), names = value(call.kwnames.get());
+    recipe.effects.push_back({Effect::call, target, names, -1,
+                              static_cast<Py_ssize_t>(recipe.call_sites.size()) - 1, std::move(args)});
+  }
+}
+
+}  // namespace bolt::observe

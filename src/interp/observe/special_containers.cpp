@@ -1,0 +1,132 @@
+// interp/observe/special_containers.cpp: see special_calls.h. Items, lengths and iteration.
+#include "interp/observe/special_calls.h"
+#include "interp/special.h"
+
+namespace bolt::observe {
+namespace {
+
+using interp::names_of;
+
+PyObject* length(const Call& c) {
+  if (c.nargs != 1) return nullptr;
+  if (c.recording.world.follows() && guard::is_tensor(c.args[0]) &&
+      guard::rank_of(*guard::tensor_impl(c.args[0])) > 0)
+    return c.recording.world.tensor_size(c.args[0], 0);
+  Py_ssize_t n = c.recording.length(c.frame, c.args[0]);
+  return n < 0 ? nullptr : PyLong_FromSsize_t(n);
+}
+
+PyObject* iterate(const Call& c) { return c.nargs == 1 ? c.recording.get_iter(c.frame, c.args[0]) : nullptr; }
+
+PyObject* next_item(const Call& c) {
+  if (c.nargs < 1 || c.nargs > 2 || c.kwnames || !Py_TYPE(c.args[0])->tp_iternext) return nullptr;
+  PyObject* value = c.recording.iter_next(c.frame, c.args[0]);
+  if (value || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration))) return value;
+  if (c.nargs > 1) {
+    PyErr_Clear();
+    return Py_NewRef(c.args[1]);
+  }
+  if (!PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
+  return nullptr;
+}
+
+/// reversed() of an object with a length and items in Python, and no `__reversed__`.
+PyObject* reversed_items(const Call& c) {
+  if (c.nargs != 1 || c.kwnames) return nullptr;
+  PyObject* sequence = c.args[0];
+  c.recording.touch(c.frame, sequence);
+  PyRef name = PyRef::steal(PyUnicode_InternFromString("__reversed__"));
+  if (!interp::is_heap_type(Py_TYPE(sequence)) || c.recording.world.type_attr(Py_TYPE(sequence), name.get()))
+    return nullptr;
+  PyObject* item_method = c.recording.world.type_attr(Py_TYPE(sequence), names_of.getitem_);
+  if (!item_method || !PyFunction_Check(item_method)) return nullptr;
+  const Py_ssize_t n = c.recording.length(c.frame, sequence);
+  PyRef items = PyRef::steal(n < 0 ? nullptr : PyList_New(0));
+  for (Py_ssize_t i = n - 1; items && i >= 0; --i) {
+    PyRef index = PyRef::steal(PyLong_FromSsize_t(i));
+    PyRef item = PyRef::steal(c.recording.get_item(c.frame, sequence, index.get()));
+    const bool ends =
+        !item && (PyErr_ExceptionMatches(PyExc_IndexError) || PyErr_ExceptionMatches(PyExc_StopIteration));
+    if (ends) {
+      PyErr_Clear();
+      break;
+    }
+    if (!item || PyList_Append(items.get(), item.get()) < 0) return nullptr;
+  }
+  return items ? PyObject_GetIter(items.get()) : nullptr;
+}
+
+PyObject* set_item(const Call& c) {
+  return c.nargs == 3 ? none_if(c.recording.set_item(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
+}
+
+PyObject* delete_item(const Call& c) {
+  return c.nargs == 2 ? none_if(c.recording.delete_item(c.frame, c.args[0], c.args[1])) : nullptr;
+}
+
+PyObject* dict_get(const Call& c) {
+  if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyDict_Check(c.args[0])) return nullptr;
+  PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
+  if (!value && PyErr_Occurred()) return nullptr;
+  return Py_NewRef(value ? value : c.nargs > 2 ? c.args[2] : Py_None);
+}
+
+PyObject* dict_contains(const Call& c) {
+  if (c.nargs != 2 || !PyDict_Check(c.args[0])) return nullptr;
+  PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
+  return PyErr_Occurred() ? nullptr : boolean(value != nullptr);
+}
+
+PyObject* dict_subscript(const Call& c) {
+  PyObject* value =
+      c.nargs == 2 && PyDict_Check(c.args[0]) ? c.recording.world.dict_get(c.args[0], c.args[1]) : nullptr;
+  PyErr_Clear();
+  return Py_XNewRef(value);
+}
+
+/// A read of the key, then maybe a write.
+PyObject* read_then_write(const Call& c, bool writes_what_is_there) {
+  if (c.nargs < 2 || !PyDict_Check(c.args[0])) return nullptr;
+  PyObject* there = c.recording.world.dict_get(c.args[0], c.args[1]);
+  c.recording.world.use(there);
+  PyErr_Clear();
+  if (writes_what_is_there == (there != nullptr))
+    c.recording.world.about_to_write_item(c.args[0], c.args[1], there != nullptr);
+  return nullptr;
+}
+
+PyObject* dict_pop(const Call& c) { return read_then_write(c, true); }
+PyObject* dict_set_default(const Call& c) { return read_then_write(c, false); }
+
+/// Which element comes first depends on where in the set the last pop() stopped.
+PyObject* pop_any(const Call& c) {
+  if (c.nargs && c.recording.world.find(c.args[0]))
+    c.recording.end_here(c.frame, "pops an element of a set from outside");
+  return nullptr;
+}
+
+}  // namespace
+
+void add_container_calls(SpecialCalls& table) {
+  table.insert({
+      {"builtins.len", length},
+      {"builtins.iter", iterate},
+      {"builtins.next", next_item},
+      {"_operator.setitem", set_item},
+      {"_operator.delitem", delete_item},
+      {"set.pop", pop_any},
+      {"reversed", reversed_items},
+      {"dict.get", dict_get},
+      {"dict.__contains__", dict_contains},
+      {"dict.__getitem__", dict_subscript},
+      {"dict.pop", dict_pop},
+      {"dict.setdefault", dict_set_default},
+      {"collections.OrderedDict.get", dict_get},
+      {"collections.OrderedDict.__contains__", dict_contains},
+      {"collections.OrderedDict.__getitem__", dict_subscript},
+      {"collections.OrderedDict.pop", dict_pop},
+      {"collections.OrderedDict.setdefault", dict_set_default},
+  });
+}
+
+}  // namespace bolt::observe

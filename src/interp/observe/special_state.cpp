@@ -1,0 +1,96 @@
+// interp/observe/special_state.cpp: see special_calls.h. State of the thread and of the process: locks,
+// contexts, modules.
+#include "interp/observe/native_watch.h"
+#include "interp/observe/special_calls.h"
+
+namespace bolt::observe {
+namespace {
+
+/// CPython looks into the cells by itself.
+PyObject* all_locals(const Call& c) {
+  for (int i = 0; i < c.frame.local_count(); ++i)
+    if (PyObject* local = c.frame.locals()[i]; local && PyCell_Check(local))
+      c.recording.world.cell_get(local);
+  return nullptr;
+}
+
+/// Contexts of C++ that change what operators do. Inference mode is recorded with them and guarded; the rest
+/// is not.
+PyObject* native_context(const Call& c) {
+  if (!c.nargs || std::string(Py_TYPE(c.args[0])->tp_name) != "torch._C._InferenceMode")
+    c.recording.end_here(c.frame, "a context of torch's C++ is entered or left");
+  return nullptr;
+}
+
+/// functools.cached_property guards its dict with a lock, which a compiled call has no need of, unless the
+/// region ends while it is held.
+bool is_lock_of_functools(const Call& c) {
+  PyObject* module = PyDict_GetItemString(c.frame.func()->func_globals, "__name__");
+  return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "functools") == 0;
+}
+
+PyObject* enter_lock(const Call& c) {
+  if (is_lock_of_functools(c) && c.nargs == 1)
+    c.recording.world.locks.push_back(PyRef::share(c.args[0]));
+  else
+    c.recording.end_here(c.frame, "a lock is used");
+  return nullptr;
+}
+
+PyObject* leave_lock(const Call& c) {
+  auto& locks = c.recording.world.locks;
+  if (is_lock_of_functools(c) && c.nargs && !locks.empty() && locks.back().get() == c.args[0])
+    locks.pop_back();
+  else
+    c.recording.end_here(c.frame, "a lock is released");
+  return nullptr;
+}
+
+/// What an import statement does. Of the globals it is given it reads the package's name only. Python code
+/// that finds and runs a module does so once in a process.
+PyObject* import_module(const Call& c) {
+  if (!c.nargs || c.nargs > 5 || c.kwnames || (c.nargs == 5 && !PyLong_Check(c.args[4]))) return nullptr;
+  PyObject* const globals = c.nargs > 1 ? c.args[1] : nullptr;
+  PyObject* const from = c.nargs > 3 ? c.args[3] : nullptr;
+  const int level = c.nargs > 4 ? static_cast<int>(PyLong_AsLong(c.args[4])) : 0;
+  const NativeWatch::Pause pause;
+  PyObject* module = PyImport_ImportModuleLevelObject(c.args[0], globals, nullptr, from, level);
+  c.recording.world.imported(module);
+  return module;
+}
+
+PyObject* context_get(const Call& c) {
+  if (!c.nargs || !PyContextVar_CheckExact(c.args[0])) return nullptr;
+  return Py_XNewRef(c.recording.world.context_value(c.args[0]));
+}
+
+PyObject* context_set(const Call& c) {
+  if (c.nargs && PyContextVar_CheckExact(c.args[0])) c.recording.world.about_to_set_context(c.args[0]);
+  return nullptr;
+}
+
+/// Reset by the end of the region (`try: token = v.set(x) ... finally: v.reset(token)`), it is no effect.
+PyObject* context_reset(const Call& c) {
+  if (c.nargs == 2 && PyContextVar_CheckExact(c.args[0]) &&
+      !c.recording.world.about_to_reset_context(c.args[0], c.args[1]))
+    c.recording.end_here(c.frame, "a context variable gets back what the region does not know");
+  return nullptr;
+}
+
+}  // namespace
+
+void add_state_calls(SpecialCalls& table) {
+  table.insert({
+      {"builtins.locals", all_locals},
+      {"builtins.__import__", import_module},
+      {"torch._C.__enter__", native_context},
+      {"torch._C.__exit__", native_context},
+      {"_thread.RLock.__enter__", enter_lock},
+      {"_thread.RLock.__exit__", leave_lock},
+      {"_contextvars.ContextVar.get", context_get},
+      {"_contextvars.ContextVar.set", context_set},
+      {"_contextvars.ContextVar.reset", context_reset},
+  });
+}
+
+}  // namespace bolt::observe

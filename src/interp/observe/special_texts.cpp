@@ -1,0 +1,81 @@
+// interp/observe/special_texts.cpp: see special_calls.h. Texts of objects.
+#include <string_view>
+
+#include "interp/observe/special_calls.h"
+#include "interp/special.h"
+
+namespace bolt::observe {
+namespace {
+
+using interp::names_of;
+
+/// Does a format string ask for attributes ("{0.name}")?
+bool asks_for_attributes(std::string_view format) {
+  bool in_name = false;
+  for (const char each : format) {
+    if (in_name && each == '.') return true;
+    in_name = each == '{' || (in_name && each != '}' && each != ':' && each != '!');
+  }
+  return false;
+}
+
+PyObject* format_fields(const Call& c) {
+  const size_t total = c.nargs + (c.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(c.kwnames)) : 0);
+  const char* format = PyUnicode_Check(c.args[0]) ? PyUnicode_AsUTF8(c.args[0]) : nullptr;
+  if (!format || asks_for_attributes(format))
+    c.recording.end_here(c.frame, "a format string asks for attributes");
+  PyErr_Clear();
+  for (size_t i = 0; c.recording.on && i < total; ++i) {
+    c.recording.world.use(c.args[i]);
+    c.recording.touch(c.frame, c.args[i], true);
+  }
+  return nullptr;
+}
+
+PyObject* text(const Call& c) {
+  if (c.nargs != 1 || c.kwnames) return nullptr;
+  // Formatting makes a str of what __str__ gives; str() leaves it what it is.
+  PyTypeObject* type = Py_TYPE(c.args[0]);
+  PyObject* method =
+      interp::is_python_class(type) ? c.recording.world.type_attr(type, names_of.str_) : nullptr;
+  if (method && PyFunction_Check(method)) {
+    PyRef made = PyRef::steal(interp::call_required(c.recording, c.frame, c.args[0], names_of.str_, {}));
+    if (made && !PyUnicode_Check(made.get()))
+      PyErr_Format(PyExc_TypeError, "__str__ returned non-string (type %.200s)",
+                   Py_TYPE(made.get())->tp_name);
+    return made && PyUnicode_Check(made.get()) ? made.release() : nullptr;
+  }
+  return c.recording.format_value(c.frame, c.args[0], 1, nullptr);
+}
+
+PyObject* representation(const Call& c) {
+  return c.nargs == 1 ? c.recording.format_value(c.frame, c.args[0], 2, nullptr) : nullptr;
+}
+
+PyObject* formatted(const Call& c) {
+  if (!c.nargs || c.nargs > 2 || c.kwnames || (c.nargs == 2 && !PyUnicode_Check(c.args[1]))) return nullptr;
+  return c.recording.format_value(c.frame, c.args[0], 0, c.nargs > 1 ? c.args[1] : nullptr);
+}
+
+/// Without a spec it is str(); with one, an error that object words.
+PyObject* object_format(const Call& c) {
+  const bool plain =
+      c.nargs == 2 && !c.kwnames && PyUnicode_Check(c.args[1]) && !PyUnicode_GET_LENGTH(c.args[1]);
+  return plain ? c.recording.format_value(c.frame, c.args[0], 1, nullptr) : nullptr;
+}
+
+}  // namespace
+
+void add_text_calls(SpecialCalls& table) {
+  table.insert({
+      {"builtins.repr", representation},
+      {"builtins.format", formatted},
+      {"str", text},
+      {"str.format", format_fields},
+      {"str.format_map", format_fields},
+      {"object.__str__", representation},
+      {"object.__format__", object_format},
+  });
+}
+
+}  // namespace bolt::observe
