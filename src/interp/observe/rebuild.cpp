@@ -1,7 +1,5 @@
-// interp/observe/rebuild.cpp: see rebuild.h.
+// interp/observe/rebuild.cpp: see rebuild.h. Which road an object takes, and the frames.
 #include "interp/observe/rebuild.h"
-
-#include <structmember.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +14,6 @@
 
 namespace bolt::observe {
 
-using guard::Effect;
 using guard::Fill;
 using guard::Make;
 
@@ -25,25 +22,11 @@ namespace {
 /// Made while a tuple's parts are being made: meeting it again means a cycle no recipe can close.
 constexpr int kInProgress = -2;
 
-bool is_instance_of(PyObject* object, const char* type_name) {
-  return std::string(Py_TYPE(object)->tp_name) == type_name;
-}
-
-bool is_struct_sequence(PyTypeObject* type) {
-  return type->tp_base == &PyTuple_Type && type->tp_new != PyTuple_Type.tp_new &&
-         PyDict_GetItemString(interp::type_dict(type), "n_sequence_fields");
-}
-
 /// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
-bool is_plain_class(PyTypeObject* type) {
+bool is_plain_class(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
   while (interp::is_python_class(type)) type = type->tp_base;
   return type == &PyBaseObject_Type;
-}
-
-/// A tuple and perhaps a dict: no C state of its own (namedtuples, and classes made of them).
-bool is_tuple_class(PyTypeObject* type) {
-  while (interp::is_heap_type(type)) type = type->tp_base;
-  return type == &PyTuple_Type;
 }
 
 /// Objects of C whose __reduce__ says all about them: iterators, and the functions that module operator
@@ -72,35 +55,34 @@ bool tells_how_to_make(PyObject* object) {
   return own && own != PyDict_GetItemString(interp::type_dict(&PyBaseObject_Type), "__reduce__");
 }
 
-/// What a Python class is derived from where its instances are immutable values; null.
+bool is_reference_without_callback(PyObject* object) {
+  return PyWeakref_CheckRefExact(object) && !reinterpret_cast<PyWeakReference*>(object)->wr_callback;
+}
+
+bool is_generator(PyObject* object) {
+  return interp::is_interpreted_generator(object) || PyGen_CheckExact(object) || PyCoro_CheckExact(object) ||
+         PyAsyncGen_CheckExact(object);
+}
+
+template <PyTypeObject* kType>
+bool is_exactly(PyObject* object) {
+  return Py_IS_TYPE(object, kType);
+}
+
+bool is_immutable(PyObject* object) { return immutable_base(Py_TYPE(object)); }
+
+}  // namespace
+
+bool is_instance_of(PyObject* object, const char* type_name) {
+  return std::string(Py_TYPE(object)->tp_name) == type_name;
+}
+
 PyTypeObject* immutable_base(PyTypeObject* type) {
   while (interp::is_python_class(type)) type = type->tp_base;
   static const auto bases = std::to_array<PyTypeObject*>(
       {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type, &PyBytes_Type});
   return std::find(bases.begin(), bases.end(), type) != bases.end() ? type : nullptr;
 }
-
-/// The elements as C has them: a Python class may have an __iter__ of its own.
-PyRef native_list(PyObject* object, PyTypeObject* native) {
-  PyRef iterator = PyRef::steal(native->tp_iter(object));
-  return PyRef::steal(iterator ? PySequence_List(iterator.get()) : nullptr);
-}
-
-/// What Python 3.12 says of pickling these is for those who do so on purpose.
-bool warns_of_pickling(PyObject* object) {
-  return std::string_view(Py_TYPE(object)->tp_name).starts_with("itertools.");
-}
-
-/// object.__reduce__(). Null without an exception: there is none.
-PyObject* reduced(PyObject* object) {
-  PyObject* reduce = warns_of_pickling(object) ? stand_in("reduce") : nullptr;
-  PyObject* state =
-      reduce ? PyObject_CallOneArg(reduce, object) : PyObject_CallMethod(object, "__reduce__", nullptr);
-  if (!state) interp::forget_error();
-  return state;
-}
-
-}  // namespace
 
 int Rebuilder::add(Make make, PyObject* object, Py_ssize_t number, std::vector<int> parts) {
   recipe.makes.push_back({make, PyRef::share(object), number, std::move(parts)});
@@ -166,10 +148,16 @@ int Rebuilder::known_value(PyObject* object, Known& known) {
   return add(Make::source, nullptr, world_.tree->keep(known.source));
 }
 
+int Rebuilder::late_value(const Late& late) {
+  std::vector<int> parts;
+  for (const PyRef& part : late.parts) parts.push_back(value(part.get()));
+  return add(late.make, nullptr, late.number, std::move(parts));
+}
+
 int Rebuilder::tensor_value(PyObject* object) {
   int output = hooks_.output(object);
   if (output < 0) return fail(object, "did not come from the region's operators");
-  auto* cls = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  PyObject* cls = class_of(object);
   int made = add(Make::tensor, cls == guard::tensor_class() ? nullptr : cls, output);
   // A view of what was there before requires in every call what that requires.
   const PyRef base = PyRef::steal(guard::base_of(object));
@@ -179,303 +167,40 @@ int Rebuilder::tensor_value(PyObject* object) {
   return made;
 }
 
+/// What the run made, by the first row that knows it.
+const Rebuilder::Kind Rebuilder::kinds[] = {
+    {guard::is_tensor, &Rebuilder::tensor_value},
+    {[](PyObject* o) -> bool { return PyTuple_Check(o); }, &Rebuilder::tuple_value},
+    {[](PyObject* o) -> bool { return PyList_Check(o); }, &Rebuilder::list_value},
+    {[](PyObject* o) -> bool { return PyDict_Check(o); }, &Rebuilder::dict_value},
+    {is_set, &Rebuilder::set_value},
+    {is_deque, &Rebuilder::deque_value},
+    {is_reference_without_callback, &Rebuilder::reference_value},
+    {is_exactly<&PySlice_Type>, &Rebuilder::slice_value},
+    {is_exactly<&PyFunction_Type>, &Rebuilder::function_value},
+    {is_exactly<&PyCell_Type>, &Rebuilder::cell_value},
+    {is_exactly<&PyMethod_Type>, &Rebuilder::method_value},
+    {[](PyObject* o) { return is_instance_of(o, "functools.partial"); }, &Rebuilder::partial_value},
+    {[](PyObject* o) -> bool { return PyCFunction_Check(o); }, &Rebuilder::builtin_method_value},
+    {describes_itself, &Rebuilder::described_value},
+    {[](PyObject* o) { return is_instance_of(o, "types.SimpleNamespace"); }, &Rebuilder::namespace_value},
+    {is_exactly<&PyContextToken_Type>, &Rebuilder::token_value},
+    {is_generator, &Rebuilder::generator_value},
+    {[](PyObject* o) -> bool { return PyExceptionInstance_Check(o); }, &Rebuilder::exception_value},
+    {is_exactly<&PyTraceBack_Type>, &Rebuilder::traceback_value},
+    {is_exactly<&_PyMethodWrapper_Type>, &Rebuilder::method_wrapper_value},
+    {is_plain_class, &Rebuilder::instance_value},
+    {is_immutable, &Rebuilder::immutable_value},
+    {[](PyObject* o) -> bool { return PyDictViewSet_Check(o) || PyDictValues_Check(o); },
+     &Rebuilder::view_value},
+    {is_exactly<&PyByteArray_Type>, &Rebuilder::bytearray_value},
+    {tells_how_to_make, &Rebuilder::described_value},
+};
+
 int Rebuilder::fresh_value(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  auto* cls = reinterpret_cast<PyObject*>(type);
-  if (guard::is_tensor(object)) return tensor_value(object);
-  if (PyTuple_Check(object)) {
-    bool exact = PyTuple_CheckExact(object);
-    if (!exact && !is_struct_sequence(type) && type->tp_base != &PyTuple_Type && !is_tuple_class(type))
-      return fail(object, "made by the region cannot be made again");
-    int made = add(Make::tuple, exact ? nullptr : cls, 0, items(object));
-    if (!exact) fill_own(made, object);
-    return made;
-  }
-  if (PyList_Check(object)) return list_value(object);
-  if (PyDict_Check(object)) return dict_value(object);
-  if (is_set(object)) return set_value(object);
-  if (is_deque(object)) {
-    PyRef list = native_list(object, native_type("collections", "deque"));
-    PyRef limit = PyRef::steal(PyObject_GetAttrString(object, "maxlen"));
-    Py_ssize_t maxlen = limit && limit.get() != Py_None ? PyLong_AsSsize_t(limit.get()) : -1;
-    if (!list) return PyErr_Clear(), fail(object, "cannot be made again");
-    const bool exact = Py_IS_TYPE(object, native_type("collections", "deque"));
-    const int made = add(Make::deque, exact ? nullptr : cls, maxlen, items(list.get()));
-    if (!exact) fill_own(made, object);
-    return made;
-  }
-  if (PyWeakref_CheckRefExact(object) && !reinterpret_cast<PyWeakReference*>(object)->wr_callback) {
-    PyObject* referent = reinterpret_cast<PyWeakReference*>(object)->wr_object;
-    if (referent == Py_None) return fail(object, "whose object is gone cannot be made again");
-    const int inside = value(referent);
-    return add(Make::call, nullptr, 0, {value(cls), inside});
-  }
-  if (PySlice_Check(object)) {
-    auto* slice = reinterpret_cast<PySliceObject*>(object);
-    return add(Make::slice, nullptr, 0, {value(slice->start), value(slice->stop), value(slice->step)});
-  }
-  if (PyFunction_Check(object)) return function_value(object);
-  if (PyCell_Check(object)) return cell_value(object);
-  if (PyMethod_Check(object))
-    return add(Make::method, nullptr, 0,
-               {value(PyMethod_GET_FUNCTION(object)), value(PyMethod_GET_SELF(object))});
-  if (is_instance_of(object, "functools.partial")) {
-    auto part = [&](const char* name) {
-      PyRef held = PyRef::steal(PyObject_GetAttrString(object, name));
-      return value(held.get());
-    };
-    return add(Make::partial, nullptr, 0, {part("func"), part("args"), part("keywords")});
-  }
-  if (PyCFunction_Check(object)) return builtin_method_value(object);
-  if (describes_itself(object)) return described_value(object);
-  if (is_instance_of(object, "types.SimpleNamespace")) {
-    const int made = made_[object] = add(Make::call, nullptr, 0, {value(cls)});
-    fill_attributes(made, object);
-    return made;
-  }
-  if (PyContextToken_CheckExact(object)) return token_value(object);
-  if (interp::is_interpreted_generator(object) || PyGen_CheckExact(object) || PyCoro_CheckExact(object) ||
-      PyAsyncGen_CheckExact(object))
-    return generator_value(object);
-  if (PyExceptionInstance_Check(object)) return exception_value(object);
-  if (PyTraceBack_Check(object)) return traceback_value(object);
-  if (Py_IS_TYPE(object, &_PyMethodWrapper_Type)) {
-    PyRef getattr = PyRef::share(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"));
-    PyRef self = PyRef::steal(PyObject_GetAttrString(object, "__self__"));
-    PyRef name = PyRef::steal(PyObject_GetAttrString(object, "__name__"));
-    PyRef again = PyRef::steal(self && name ? PyObject_GetAttr(self.get(), name.get()) : nullptr);
-    if (again && Py_IS_TYPE(again.get(), &_PyMethodWrapper_Type))
-      return add(Make::call, nullptr, 0, {value(getattr.get()), value(self.get()), value(name.get())});
-    return PyErr_Clear(), fail(object, "made by the region cannot be made again");
-  }
-  if (is_plain_class(type)) return instance_value(object);
-  if (PyTypeObject* base = immutable_base(type)) return immutable_value(object, base);
-  if (PyDictKeys_Check(object)) return view_value(object, "keys");
-  if (PyDictValues_Check(object)) return view_value(object, "values");
-  if (PyDictItems_Check(object)) return view_value(object, "items");
-  if (PyByteArray_CheckExact(object)) {
-    PyRef bytes = PyRef::steal(PyBytes_FromObject(object));
-    return add(Make::call, nullptr, 0, {value(cls), value(bytes.get())});
-  }
-  if (tells_how_to_make(object)) return described_value(object);
-  return fail(object, "made by the region cannot be made again");
-}
-
-/// An instance of a Python class on top of int, str, ...
-int Rebuilder::immutable_value(PyObject* object, PyTypeObject* base) {
-  auto* native = reinterpret_cast<PyObject*>(base);
-  PyRef args = PyRef::steal(PyObject_CallMethod(native, "__getnewargs__", "O", object));
-  PyRef make = PyRef::steal(PyObject_GetAttrString(native, "__new__"));
-  if (!args || !make) return PyErr_Clear(), fail(object, "cannot be made again");
-  std::vector<int> parts = {value(make.get()), value(reinterpret_cast<PyObject*>(Py_TYPE(object)))};
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args.get()); ++i)
-    parts.push_back(value(PyTuple_GET_ITEM(args.get(), i)));
-  const int made = add(Make::call, nullptr, 0, std::move(parts));
-  fill_attributes(made, object);
-  return made;
-}
-
-/// keys(), values() or items() of a dict.
-int Rebuilder::view_value(PyObject* object, const char* method) {
-  const int dict = value(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict));
-  const int getter = value(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"));
-  PyRef name = PyRef::steal(PyUnicode_InternFromString(method));
-  return add(Make::call, nullptr, 0, {add(Make::call, nullptr, 0, {getter, dict, value(name.get())})});
-}
-
-/// A token comes from setting its variable: making it again sets the variable again.
-int Rebuilder::token_value(PyObject* object) {
-  PyRef variable = PyRef::steal(PyObject_GetAttrString(object, "var"));
-  PyRef old = PyRef::steal(PyObject_GetAttrString(object, "old_value"));
-  PyObject* now = variable ? guard::context_value(variable.get()) : nullptr;
-  for (const WrittenContext& written : world_.written_context) {
-    if (written.variable.get() != variable.get() || !now || now == written.before.get() ||
-        written.set_to_what_it_was || !old || !written.gives_back_before(old.get()))
-      continue;
-    tokens_.insert(variable.get());
-    int target = value(variable.get()), inside = value(now);
-    return add(Make::set_context, nullptr, 0, {target, inside});
-  }
-  return fail(object, "made by the region cannot be made again");
-}
-
-int Rebuilder::list_value(PyObject* object) {
-  bool exact = PyList_CheckExact(object);
-  int made = made_[object] = add(Make::list, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  for (int part : items(object)) fill({Fill::append, made, -1, part, 0});
-  if (!exact) fill_own(made, object);
-  return made;
-}
-
-int Rebuilder::dict_value(PyObject* object) {
-  int made;
-  if (is_instance_of(object, "collections.defaultdict")) {
-    PyRef factory = PyRef::steal(PyObject_GetAttrString(object, "default_factory"));
-    made = add(Make::call, nullptr, 0,
-               {value(reinterpret_cast<PyObject*>(Py_TYPE(object))), value(factory.get())});
-  } else {
-    bool exact = PyDict_CheckExact(object);
-    made = add(Make::dict, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  }
-  made_[object] = made;
-  PyRef keys = PyRef::steal(PyODict_Check(object) ? PyODict_Type.tp_iter(object) : nullptr);
-  PyRef list = PyRef::steal(keys ? PySequence_List(keys.get()) : PyDict_Keys(object));
-  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
-    PyObject* key = PyList_GET_ITEM(list.get(), i);
-    int key_value = value(key), item = value(PyDict_GetItemWithError(object, key));
-    fill({Fill::item, made, key_value, item, 0});
-  }
-  if (!PyDict_CheckExact(object)) fill_own(made, object);
-  return made;
-}
-
-int Rebuilder::set_value(PyObject* object) {
-  PyRef list = native_list(object, &PySet_Type);
-  if (!list) return PyErr_Clear(), fail(object, "cannot be made again");
-  if (PyFrozenSet_CheckExact(object)) return add(Make::frozenset, nullptr, 0, items(list.get()));
-  bool exact = PySet_CheckExact(object);
-  int made = made_[object] = add(Make::set, exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  for (int part : items(list.get())) fill({Fill::add, made, -1, part, 0});
-  if (!exact) fill_own(made, object);
-  return made;
-}
-
-int Rebuilder::function_value(PyObject* object) {
-  auto* function = reinterpret_cast<PyFunctionObject*>(object);
-  // Whatever it holds may hold the function. Its cells must be there when it is made, since generators of it
-  // take them; what is in them, and the rest, comes after.
-  std::vector<PyObject*> cells;
-  PyObject* closure = function->func_closure;
-  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
-    PyObject* cell = PyTuple_GET_ITEM(closure, i);
-    if (world_.find(cell) || made_.count(cell)) continue;
-    held_.push_back(PyRef::share(cell));
-    made_[cell] = add(Make::cell);
-    cells.push_back(cell);
-  }
-  const int made = made_[object] =
-      add(Make::function, nullptr, 0,
-          {value(function->func_code),
-           value(reinterpret_cast<PyObject*>(world_.pin(function->func_globals).object.get())),
-           value(function->func_name), value(function->func_qualname), value(closure)});
-  for (PyObject* cell : cells) fill_cell(cell);
-  auto part = [&](PyObject* held, size_t offset) {
-    const int inside = value(held);
-    if (held) fill({Fill::field, made, -1, inside, static_cast<Py_ssize_t>(offset)});
-  };
-  part(function->func_defaults, offsetof(PyFunctionObject, func_defaults));
-  part(function->func_kwdefaults, offsetof(PyFunctionObject, func_kwdefaults));
-  fill_attributes(made, object);
-  return made;
-}
-
-void Rebuilder::fill_cell(PyObject* cell) {
-  PyObject* contents = PyCell_GET(cell);
-  if (!contents) return;
-  const int target = made_[cell], inside = value(contents);
-  fill({Fill::cell, target, -1, inside, 0});
-}
-
-int Rebuilder::cell_value(PyObject* object) {
-  const int made = made_[object] = add(Make::cell);
-  fill_cell(object);
-  return made;
-}
-
-/// A method in C, bound to an object: found on it again under its name.
-int Rebuilder::builtin_method_value(PyObject* object) {
-  auto* function = reinterpret_cast<PyCFunctionObject*>(object);
-  PyObject* self = function->m_self;
-  if (!self || is_module(self) || PyType_Check(self)) return add(Make::constant, object);
-  PyRef name = PyRef::steal(PyUnicode_InternFromString(function->m_ml->ml_name));
-  PyObject* found = _PyType_Lookup(Py_TYPE(self), name.get());
-  const bool same = found && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
-                    reinterpret_cast<PyMethodDescrObject*>(found)->d_method == function->m_ml;
-  if (!same) return fail(object, "made by the region cannot be made again");
-  int getter = value(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr")), owner = value(self);
-  return add(Make::call, nullptr, 0, {getter, owner, value(name.get())});
-}
-
-/// By its own description: (iter, (what is left,)[, position]).
-int Rebuilder::described_value(PyObject* object) {
-  PyRef state = PyRef::steal(reduced(object));
-  const Py_ssize_t said = state && PyTuple_Check(state.get()) ? PyTuple_GET_SIZE(state.get()) : 0;
-  if (said < 2 || said > 3) return fail(object, "cannot be made again");
-  PyObject* args = PyTuple_GET_ITEM(state.get(), 1);
-  // What module operator makes never changes: one that rests on constants alone is itself one.
-  const bool constant = !Py_TYPE(object)->tp_iternext && guard::is_leaf(args);
-  if (constant && PyType_Check(PyTuple_GET_ITEM(state.get(), 0))) return add(Make::constant, object);
-  std::vector<int> parts = {value(PyTuple_GET_ITEM(state.get(), 0))};
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) parts.push_back(value(PyTuple_GET_ITEM(args, i)));
-  int made = add(Make::call, nullptr, 0, std::move(parts));
-  if (PyTuple_GET_SIZE(state.get()) <= 2 || PyTuple_GET_ITEM(state.get(), 2) == Py_None) return made;
-  int position = value(PyTuple_GET_ITEM(state.get(), 2));
-  PyObject* setter = warns_of_pickling(object) ? stand_in("set state") : nullptr;
-  if (setter) return add(Make::call, nullptr, 0, {add(Make::constant, setter), made, position});
-  recipe.positions.push_back({Fill::state, made, -1, position});
-  return made;
-}
-
-int Rebuilder::instance_value(PyObject* object) {
-  int made = made_[object] = add(Make::instance, reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  fill_own(made, object);
-  return made;
-}
-
-/// What instances of Python classes have beyond the native part.
-void Rebuilder::fill_own(int made, PyObject* object) {
-  fill_attributes(made, object);
-  fill_members(made, object, false);
-}
-
-/// Slots of its classes; with `native`, of those that are not Python classes too.
-void Rebuilder::fill_members(int made, PyObject* object, bool native) {
-  PyObject* mro = Py_TYPE(object)->tp_mro;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
-    auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    PyMemberDef* member = native || interp::is_python_class(type) ? type->tp_members : nullptr;
-    if (!member) continue;
-    for (; member->name; ++member) {
-      if (member->type != T_OBJECT_EX && member->type != T_OBJECT) continue;
-      PyObject* slot = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + member->offset);
-      if (!slot) continue;
-      int inside = value(slot);
-      fill({Fill::field, made, -1, inside, member->offset});
-    }
-  }
-}
-
-/// Errors about encodings keep numbers in C that their arguments do not tell once changed.
-int Rebuilder::exception_value(PyObject* object) {
-  if (PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(PyExc_UnicodeError)))
-    return fail(object, "made by the region cannot be made again");
-  auto* exception = reinterpret_cast<PyBaseExceptionObject*>(object);
-  int args = value(exception->args);
-  int made = made_[object] =
-      add(Make::exception, reinterpret_cast<PyObject*>(Py_TYPE(object)), exception->suppress_context, {args});
-  fill_attributes(made, object);
-  fill_members(made, object, true);
-  auto fill_field = [&](PyObject* field, size_t offset) {
-    if (!field) return;
-    int inside = value(field);
-    fill({Fill::field, made, -1, inside, static_cast<Py_ssize_t>(offset)});
-  };
-  fill_field(exception->traceback, offsetof(PyBaseExceptionObject, traceback));
-  fill_field(exception->context, offsetof(PyBaseExceptionObject, context));
-  fill_field(exception->cause, offsetof(PyBaseExceptionObject, cause));
-  return made;
-}
-
-int Rebuilder::traceback_value(PyObject* object) {
-  auto* entry = reinterpret_cast<PyTracebackObject*>(object);
-  PyRef code = PyRef::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
-  PyRef globals = PyRef::steal(PyFrame_GetGlobals(entry->tb_frame));
-  int next = value(reinterpret_cast<PyObject*>(entry->tb_next));
-  int names = value(world_.pin(globals.get()).object.get());
-  PyRef line = PyRef::steal(PyObject_GetAttrString(object, "tb_lineno"));
-  const Py_ssize_t place =
-      static_cast<Py_ssize_t>(entry->tb_lasti) << 32 | (PyLong_AsLong(line.get()) & 0x7fffffff);
-  return add(Make::traceback, code.get(), place, {names, next});
+  for (const Kind& kind : kinds)
+    if (kind.is(object)) return (this->*kind.make)(object);
+  return fail(object);
 }
 
 /// How far a generator has got; an index into recipe.generators.
@@ -511,126 +236,6 @@ int Rebuilder::generator_value(PyObject* object) {
       add(Make::generator, reinterpret_cast<PyObject*>(interp::generator_code(object)), 0, {body});
   fill({Fill::generator, made, -1, -1, generator_state(object)});
   return made;
-}
-
-int Rebuilder::late_value(const Late& late) {
-  std::vector<int> parts;
-  for (const PyRef& part : late.parts) parts.push_back(value(part.get()));
-  return add(late.make, nullptr, late.number, std::move(parts));
-}
-
-void Rebuilder::fill_attributes(int made, PyObject* object) {
-  made_[object] = made;
-  PyObject** slot = _PyObject_GetDictPtr(object);
-  if (!slot || !*slot) return;
-  Py_ssize_t position = 0;
-  PyObject *key, *item;
-  while (PyDict_Next(*slot, &position, &key, &item)) {
-    int name = value(key), inside = value(item);
-    fill({Fill::attribute, made, name, inside, 0});
-  }
-}
-
-void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
-  PyObject *before = known.before.get(), *keys = known.keys.get();
-  for (PyObject* dict : {before, now})
-    if (!World::has_plain_keys(dict)) {
-      fail(now, "is written that has keys which Python code compares");
-      return;
-    }
-  auto repeat = [&](PyObject* key, bool removed) {
-    PyObject* item = PyDict_GetItemWithError(now, key);
-    const int name = value(key);
-    if (!item || removed) recipe.effects.push_back({Effect::delete_item, target, name, -1, 0, {}});
-    if (!item) return;
-    const int inside = value(item);
-    recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
-  };
-  Py_ssize_t position = 0;
-  PyObject *key, *item;
-  while (keys && PyDict_Next(keys, &position, &key, &item)) repeat(key, item == Py_True);
-  // What was not written key by key was read whole before.
-  auto other = [&](PyObject* key) { return !keys || PyDict_Contains(keys, key) == 0; };
-  position = 0;
-  while (PyDict_Next(before, &position, &key, &item))
-    if (other(key) && !PyDict_GetItemWithError(now, key)) repeat(key, true);
-  position = 0;
-  while (PyDict_Next(now, &position, &key, &item))
-    if (other(key) && PyDict_GetItemWithError(before, key) != item) repeat(key, false);
-}
-
-void Rebuilder::effect_on(PyObject* container, Known& known) {
-  PyObject* before = known.before.get();
-  int target = value(container);
-  if (PyODict_Check(container)) {  // its order is part of its value
-    world_.read_whole(container);
-    std::vector<int> parts;
-    PyRef keys = PyRef::steal(PySequence_List(container));
-    for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
-      PyObject* key = PyList_GET_ITEM(keys.get(), i);
-      parts.push_back(value(key));
-      parts.push_back(value(PyDict_GetItemWithError(container, key)));
-    }
-    recipe.effects.push_back({Effect::replace_dict, target, -1, -1, 0, std::move(parts)});
-  } else if (PyDict_Check(container)) {
-    dict_effect(target, known, container);
-  } else if (PyCell_Check(container)) {
-    recipe.effects.push_back({Effect::set_cell, target, -1, value(PyCell_GET(container)), 0, {}});
-  } else {
-    if (is_set(container) && PyObject_RichCompareBool(container, before, Py_EQ) == 1) return;
-    PyRef now = PyRef::steal(PySequence_List(container));
-    Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
-    bool extended = PyList_Check(container) && old_size >= 0 && PyList_GET_SIZE(now.get()) >= old_size;
-    for (Py_ssize_t i = 0; extended && i < old_size; ++i)
-      extended = PyList_GET_ITEM(before, i) == PyList_GET_ITEM(now.get(), i);
-    std::vector<int> parts;
-    for (Py_ssize_t i = extended ? old_size : 0; i < PyList_GET_SIZE(now.get()); ++i)
-      parts.push_back(value(PyList_GET_ITEM(now.get(), i)));
-    if (extended && parts.empty()) return;
-    recipe.effects.push_back(
-        {extended ? Effect::extend : Effect::replace, target, -1, -1, 0, std::move(parts)});
-  }
-}
-
-void Rebuilder::effects() {
-  for (size_t i = 0; i < world_.written.size(); ++i)
-    effect_on(world_.written[i], *world_.find(world_.written[i]));
-  for (const WrittenField& written : world_.written_fields) {
-    PyObject* object = written.object.get();
-    PyObject* now = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + written.offset);
-    int target = value(object), inside = value(now);
-    recipe.effects.push_back({Effect::set_field, target, -1, inside, written.offset, {}});
-  }
-  for (const auto& [variable, before, restored, _] : world_.written_context) {
-    if (restored || tokens_.count(variable.get())) continue;
-    PyObject* now = guard::context_value(variable.get());
-    if (!now) fail(variable.get(), "is left unset by the region");
-    int target = value(variable.get()), inside = value(now);
-    recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
-  }
-  for (const Advanced& each : world_.advanced)
-    recipe.effects.push_back({Effect::advance, value(each.iterator.get()), -1, -1, each.times, {}});
-  for (PyObject* generator : world_.resumed) {
-    int target = value(generator);
-    recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator), {}});
-  }
-  for (const PyRef& lock : world_.locks) {
-    PyRef acquire = PyRef::steal(PyObject_GetAttrString(lock.get(), "acquire"));
-    const int target = value(acquire.get());
-    recipe.call_sites.emplace_back();
-    recipe.effects.push_back(
-        {Effect::call, target, -1, -1, static_cast<Py_ssize_t>(recipe.call_sites.size()) - 1, {}});
-  }
-  for (const DelayedCall& call : world_.calls) {
-    std::vector<int> args;
-    for (const PyRef& arg : call.args) args.push_back(value(arg.get()));
-    guard::CallSite site;
-    for (const auto& [function, pc] : call.callers) site.emplace_back(value(function.get()), pc);
-    recipe.call_sites.push_back(std::move(site));
-    int target = value(call.callable.get()), names = value(call.kwnames.get());
-    recipe.effects.push_back({Effect::call, target, names, -1,
-                              static_cast<Py_ssize_t>(recipe.call_sites.size()) - 1, std::move(args)});
-  }
 }
 
 void Rebuilder::frames(const std::vector<const interp::Frame*>& frames) {

@@ -82,6 +82,8 @@ void Rebuilder::effects() {
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
   }
+  for (const Advanced& each : world_.advanced)
+    recipe.effects.push_back({Effect::advance, value(each.iterator.get()), -1, -1, each.times, {}});
   for (PyObject* generator : world_.resumed) {
     int target = value(generator);
     recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator), {}});
