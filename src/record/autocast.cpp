@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "record/generators.h"
+#include "record/operator_facts.h"
 
 namespace bolt::record {
 namespace {
@@ -56,7 +57,7 @@ bool casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const
   const int devices =
       at::autocast::is_autocast_enabled(at::kCPU) + 2 * at::autocast::is_autocast_enabled(at::kCUDA);
   if (!devices || op.schema().is_mutable() || !op.operator_name().name.starts_with("aten::")) return false;
-  torch::jit::Stack arguments(stack.end() - static_cast<long>(op.schema().arguments().size()), stack.end());
+  torch::jit::Stack arguments(stack.begin() + static_cast<long>(first_argument(op, stack)), stack.end());
   // By device, too: autocast takes other operators on each.
   std::string form =
       std::to_string(devices) + op.operator_name().name + "." + op.operator_name().overload_name;

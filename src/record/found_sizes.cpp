@@ -58,12 +58,12 @@ void find_places(const at::Tensor& x, c10::IValue& argument) {
 }  // namespace
 
 bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  return facts_of(op).selects && has_mask(stack[stack.size() - op.schema().arguments().size() + 1]);
+  return facts_of(op).selects && has_mask(stack[first_argument(op, stack) + 1]);
 }
 
 bool select_by_places(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
-  const size_t begin = stack->size() - op.schema().arguments().size();
+  const size_t begin = first_argument(op, *stack);
   auto give = [&](c10::IValue result) {
     stack->resize(begin);
     stack->push_back(std::move(result));
@@ -96,7 +96,7 @@ bool Recorder::can_find_sizes(const c10::OperatorHandle& op, const torch::jit::S
   auto fits = [&](const c10::IValue& value) {
     return !value.isTensor() || !value.toTensor().defined() || can_find_sizes(value.toTensor());
   };
-  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+  for (size_t i = first_argument(op, stack); i < stack.size(); ++i) {
     if (!fits(stack[i])) return false;
     if (stack[i].isList())
       for (const c10::IValue& each : stack[i].toListRef())

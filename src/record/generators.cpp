@@ -8,7 +8,7 @@ namespace bolt::record {
 void GeneratorStates::keep_drawn(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!facts_of(op).draws) return;
   keep_default(at::kCPU);
-  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+  for (size_t i = first_argument(op, stack); i < stack.size(); ++i) {
     const c10::IValue& argument = stack[i];
     if (argument.isGenerator())
       keep(argument.toGenerator());

@@ -31,6 +31,11 @@ struct OperatorFacts {
 /// Of the training flag among the arguments of what has `written_in_training`.
 constexpr size_t kTrainingArgument = 5;
 
+/// Where an operator's arguments begin, on top of the stack.
+inline size_t first_argument(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  return stack.size() - op.schema().arguments().size();
+}
+
 /// Valid on this thread, and as long as the operator is defined.
 const OperatorFacts& facts_of(const c10::OperatorHandle& op);
 

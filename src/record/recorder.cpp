@@ -48,11 +48,6 @@ bool overlaps_itself(const c10::IValue& value) {
          elements_share_memory(t.sizes(), t.strides());
 }
 
-/// Where an operator's arguments begin, on top of the stack.
-size_t first_argument(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  return stack.size() - op.schema().arguments().size();
-}
-
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (active) return active->run(op, keys, stack);
   // Autograd's engine runs the backward pass of an accelerator on a thread of its own, with the keys of the
