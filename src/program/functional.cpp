@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "program/library.h"
+#include "program/region_results.h"
 #include "record/convert.h"
 #include "support/error.h"
 
@@ -198,18 +199,25 @@ Tensors run_node(const Node& n, const Tensors& in, const std::vector<autograd::E
   return {};
 }
 
-Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& attempt, const Tensors& inputs) {
-  using autograd::TensorOut;
-  const bool grad_mode = c10::GradMode::is_enabled();
-  at::NoGradGuard no_grad;
+/// The sizes are those of the call.
+std::vector<Result> results_of(const autograd::Lowered& lowered) {
+  auto known = [](const Syms& sizes) {
+    std::vector<int64_t> numbers;
+    for (Sym size : sizes) numbers.push_back(size.value());
+    return numbers;
+  };
+  std::vector<Result> results;
+  for (const auto* list : {&lowered.outputs, &lowered.reshaped})
+    for (const autograd::TensorOut& o : *list)
+      results.push_back({known(o.sizes), known(o.strides), o.offset.value()});
+  return results;
+}
+
+/// The values of the graph's outputs.
+Tensors run_graph(const autograd::Lowered& lowered, const Attempts& attempt, const Tensors& inputs) {
   const graph::Graph& g = *lowered.graph;
   std::unordered_map<const graph::Value*, at::Tensor> values;
-  for (size_t i = 0; i < lowered.inputs.size(); ++i) {
-    auto constant = lowered.constants.find(lowered.inputs[i]);
-    values[g.inputs[i].value.get()] = constant == lowered.constants.end()
-                                          ? inputs[static_cast<size_t>(lowered.inputs[i])]
-                                          : constant->second;
-  }
+  for (size_t i = 0; i < inputs.size(); ++i) values[g.inputs[i].value.get()] = inputs[i];
   auto nodes = [&] {
     for (const auto& node : g.nodes) {
       Tensors operands;
@@ -221,43 +229,31 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& att
   attempt(nodes, [] { return true; });
   // Results that are views of inputs are made of what is written, and after it is, so all values are read
   // before.
-  Tensors fresh;
+  Tensors out;
   for (const auto& o : g.outputs)
-    fresh.push_back(o.write_to < 0 ? values.at(o.value) : values.at(o.value).clone());
-  auto known = [](const Syms& sizes) {  // by now all are
-    std::vector<int64_t> numbers;
-    for (Sym size : sizes) numbers.push_back(size.value());
-    return numbers;
-  };
-  auto view_of = [&](const at::Tensor& of, const TensorOut& o) {
-    const at::Tensor base = o.detached && of.requires_grad() ? of.detach() : of;
-    return base.as_strided(known(o.sizes), known(o.strides), base.storage_offset() + o.offset.value());
-  };
+    out.push_back(o.write_to < 0 ? values.at(o.value) : values.at(o.value).clone());
+  return out;
+}
+
+Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& attempt,
+            const Tensors& tape_inputs) {
+  const bool grad_mode = c10::GradMode::is_enabled();
+  at::NoGradGuard no_grad;
+  const Tensors inputs = graph_inputs(lowered, tape_inputs);
+  const Tensors values = run_graph(lowered, attempt, inputs);
+  const std::vector<Result> results = results_of(lowered);
   Tensors out(lowered.outputs.size());
   for (size_t i = 0; i < out.size(); ++i) {
-    const TensorOut& o = lowered.outputs[i];
-    const auto at = static_cast<size_t>(o.index);
-    if (o.kind == TensorOut::Kind::Fresh)
-      out[i] = at::empty_strided(known(o.sizes), known(o.strides), fresh[at].options()).copy_(fresh[at]);
+    if (lowered.outputs[i].kind != autograd::TensorOut::Kind::Fresh) continue;
+    const at::Tensor& value = values[static_cast<size_t>(lowered.outputs[i].index)];
+    out[i] = at::empty_strided(results[i].sizes, results[i].strides, value.options()).copy_(value);
   }
-  for (size_t i = 0; i < g.outputs.size(); ++i)
-    if (int to = g.outputs[i].write_to; to >= 0)
-      inputs[static_cast<size_t>(lowered.inputs[static_cast<size_t>(to)])].copy_(fresh[i]);
-  for (const TensorOut& o : lowered.reshaped)
-    inputs[static_cast<size_t>(o.index)].unsafeGetTensorImpl()->bump_version();
-  at::AutoGradMode as_called(grad_mode);  // a view remembers the mode it was made in
-  for (size_t i = 0; i < out.size(); ++i) {
-    const TensorOut& o = lowered.outputs[i];
-    const auto at = static_cast<size_t>(o.index);
-    if (o.kind == TensorOut::Kind::Input) out[i] = inputs[at];
-    if (o.kind == TensorOut::Kind::InputView) out[i] = view_of(inputs[at], o);
-    if (o.kind == TensorOut::Kind::OutputView) out[i] = view_of(out[at], o);
-  }
-  for (const TensorOut& o : lowered.reshaped) {
-    const at::Tensor& t = inputs[static_cast<size_t>(o.index)];
-    at::AutoDispatchBelowADInplaceOrView is_counted;
-    t.as_strided_(known(o.sizes), known(o.strides), t.storage_offset() + o.offset.value());
-  }
+  const auto& outputs = lowered.graph->outputs;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (int to = outputs[i].write_to; to >= 0) inputs[static_cast<size_t>(to)].copy_(values[i]);
+  announce_reshaped(lowered, tape_inputs);
+  give_views(lowered, results, tape_inputs, grad_mode, out);
+  reshape(lowered, results, tape_inputs);
   out.resize(wanted);
   return out;
 }

@@ -117,6 +117,12 @@ class Region : public std::enable_shared_from_this<Region> {
   void prepare();
   void run_steps(Context& c, const std::vector<PreparedStep>& steps);
   void run_step(Context& c, const PreparedStep& step);
+  void run_kernel(Context& c, const PreparedStep& step);
+  void run_call(Context& c, const PreparedStep& step);
+  void take_result(Context& c, const PreparedStep& step, int buffer, const at::Tensor& result);
+  void pack(Context& c, const loops::Step& step);
+  void* pointer_of(Context& c, int buffer);
+  const std::vector<int64_t>& numbers_of(Context& c, const PreparedStep& step);
   void bind_inputs(Context& c, const std::vector<at::Tensor>& inputs);
   std::shared_ptr<Folded> folded(const std::vector<at::Tensor>& inputs,
                                  const std::shared_ptr<const Shapes>& shapes);

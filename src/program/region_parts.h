@@ -3,6 +3,7 @@
 #pragma once
 
 #include "program/region.h"
+#include "program/region_results.h"
 #include "program/weight.h"
 #include "support/error.h"
 
@@ -82,10 +83,6 @@ struct Region::Shapes {
   struct Step {
     int64_t work = 0, second_work = 0;
     Ints syms;
-  };
-  struct Result {
-    Ints sizes, strides;
-    int64_t offset = 0;
   };
   static Buffer of(const PlanBuffer& b, const Evaluate& value) {
     Buffer shape{value(b.type.sizes), value(b.type.strides), 0, 0};

@@ -199,86 +199,96 @@ void Region::run_steps(Context& c, const std::vector<PreparedStep>& steps) {
   }
 }
 
+void* Region::pointer_of(Context& c, int buffer) {
+  auto& slot = c.slots[buffer];
+  return slot.data ? slot.data : tensor_of(c, buffer).data_ptr();
+}
+
+/// What a kernel, or a call of ATen, is given in this call. Valid until the next step.
+const std::vector<int64_t>& Region::numbers_of(Context& c, const PreparedStep& p) {
+  const Ints& known = c.shapes->steps[static_cast<size_t>(p.shape)].syms;
+  if (p.numbers.empty()) return known;
+  c.syms = known;
+  for (auto [at, symbol] : p.numbers) c.syms[at] = c.values[symbol];
+  return c.syms;
+}
+
+void Region::run_kernel(Context& c, const PreparedStep& p) {
+  auto nothing = [&](int b) {
+    const Ints& sizes = c.shapes->buffers[static_cast<size_t>(b)].sizes;
+    return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  };
+  if (!p.stores.empty() && std::all_of(p.stores.begin(), p.stores.end(), nothing)) return;
+  c.pointers.clear();
+  for (int b : p.step->buffers) c.pointers.push_back(pointer_of(c, b));
+  const Shapes::Step& shape = c.shapes->steps[static_cast<size_t>(p.shape)];
+  int64_t report = 0;
+  if (p.kernel->reports) c.pointers.push_back(&report);
+  at::Tensor scratch;
+  if (p.scratch > 0) {
+    scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
+    c.pointers.push_back(scratch.data_ptr());
+  }
+  const int64_t* syms = numbers_of(c, p).data();
+  auto launch = [&](codegen::cpu::KernelFn fn, int64_t work, int64_t grain) {
+    if (work <= grain || at::get_num_threads() == 1)
+      fn(c.pointers.data(), syms, 0, work);
+    else
+      at::parallel_for(0, work, grain,
+                       [&](int64_t begin, int64_t end) { fn(c.pointers.data(), syms, begin, end); });
+  };
+  launch(p.kernel->fn, shape.work, p.kernel->grain);
+  if (p.kernel->second_fn) launch(p.kernel->second_fn, shape.second_work, p.kernel->second_grain);
+  if (report) throw RunEagerly{p.name + ": an index is out of range"};
+}
+
+/// A result of a call is the buffer itself, where that has no memory of its own, or is copied into it.
+void Region::take_result(Context& c, const PreparedStep& p, int buffer, const at::Tensor& result) {
+  const PlanBuffer& b = plan_.buffers[buffer];
+  if (!b.owned_by_step && b.kind != BufferKind::Fold) {
+    tensor_of(c, buffer).copy_(result);
+    return;
+  }
+  // The planner indexed this memory by the strides it expected.
+  const Shapes::Buffer& shape = c.shapes->buffers[static_cast<size_t>(buffer)];
+  if (result.sizes() != at::IntArrayRef(shape.sizes)) {
+    BOLT_CHECK(p.call, graph::op_info(p.step->node->op).name, " gave ", result.sizes(), ", not ",
+               at::IntArrayRef(shape.sizes));
+    throw RunEagerly{p.name + ": the sizes of its result are data", p.learns >= 0};
+  }
+  auto& slot = c.slots[buffer];
+  slot.tensor = result.strides() == at::IntArrayRef(shape.strides) || result.numel() == 0
+                    ? result
+                    : at::empty_strided(shape.sizes, shape.strides, result.options()).copy_(result);
+  slot.data = slot.tensor.data_ptr();
+}
+
+void Region::run_call(Context& c, const PreparedStep& p) {
+  const Step& s = *p.step;
+  c.operands.clear();
+  for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
+  const auto results =
+      p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands, numbers_of(c, p));
+  if (p.learns >= 0) learn_sizes(c, p, results);
+  for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i)
+    take_result(c, p, s.buffers[s.operand_count + i], results[i]);
+}
+
+void Region::pack(Context& c, const Step& s) {
+  const auto& item = *code_.contractions[s.epilogue];
+  codegen::cpu::gemm::pack_weights(item.contraction, item.schedule, pointer_of(c, s.buffers[0]),
+                                   c.shapes->buffers[static_cast<size_t>(s.buffers[0])].strides,
+                                   static_cast<float*>(pointer_of(c, s.buffers[1])));
+}
+
 void Region::run_step(Context& c, const PreparedStep& p) {
   const Step& s = *p.step;
-  auto pointer = [&](int b) -> void* {
-    auto& slot = c.slots[b];
-    return slot.data ? slot.data : tensor_of(c, b).data_ptr();
-  };
-  auto numbers = [&]() -> const Ints& {
-    const Ints& known = c.shapes->steps[static_cast<size_t>(p.shape)].syms;
-    if (p.numbers.empty()) return known;
-    c.syms = known;
-    for (auto [at, symbol] : p.numbers) c.syms[at] = c.values[symbol];
-    return c.syms;
-  };
   switch (s.kind) {
     case StepKind::Kernel:
-    case StepKind::Contraction: {
-      auto nothing = [&](int b) {
-        const Ints& sizes = c.shapes->buffers[static_cast<size_t>(b)].sizes;
-        return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
-      };
-      if (!p.stores.empty() && std::all_of(p.stores.begin(), p.stores.end(), nothing)) return;
-      c.pointers.clear();
-      for (int b : s.buffers) c.pointers.push_back(pointer(b));
-      const Shapes::Step& shape = c.shapes->steps[static_cast<size_t>(p.shape)];
-      int64_t report = 0;
-      if (p.kernel->reports) c.pointers.push_back(&report);
-      at::Tensor scratch;
-      if (p.scratch > 0) {
-        scratch = at::empty({p.scratch}, at::TensorOptions().dtype(c10::kByte));
-        c.pointers.push_back(scratch.data_ptr());
-      }
-      const int64_t* syms = numbers().data();
-      auto launch = [&](codegen::cpu::KernelFn fn, int64_t work, int64_t grain) {
-        if (work <= grain || at::get_num_threads() == 1)
-          fn(c.pointers.data(), syms, 0, work);
-        else
-          at::parallel_for(0, work, grain,
-                           [&](int64_t begin, int64_t end) { fn(c.pointers.data(), syms, begin, end); });
-      };
-      launch(p.kernel->fn, shape.work, p.kernel->grain);
-      if (p.kernel->second_fn) launch(p.kernel->second_fn, shape.second_work, p.kernel->second_grain);
-      if (report) throw RunEagerly{p.name + ": an index is out of range"};
-      return;
-    }
+    case StepKind::Contraction: return run_kernel(c, p);
     case StepKind::Library:
-    case StepKind::Extern: {
-      c.operands.clear();
-      for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
-      auto results = p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands, numbers());
-      if (p.learns >= 0) learn_sizes(c, p, results);
-      for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i) {
-        auto& slot = c.slots[s.buffers[s.operand_count + i]];
-        const PlanBuffer& b = plan_.buffers[s.buffers[s.operand_count + i]];
-        if (b.owned_by_step || b.kind == BufferKind::Fold) {
-          // The planner indexed this memory by the strides it expected.
-          const Shapes::Buffer& shape =
-              c.shapes->buffers[static_cast<size_t>(s.buffers[s.operand_count + i])];
-          if (results[i].sizes() != at::IntArrayRef(shape.sizes)) {
-            BOLT_CHECK(p.call, graph::op_info(s.node->op).name, " gave ", results[i].sizes(), ", not ",
-                       at::IntArrayRef(shape.sizes));
-            throw RunEagerly{p.name + ": the sizes of its result are data", p.learns >= 0};
-          }
-          slot.tensor =
-              results[i].strides() == at::IntArrayRef(shape.strides) || results[i].numel() == 0
-                  ? results[i]
-                  : at::empty_strided(shape.sizes, shape.strides, results[i].options()).copy_(results[i]);
-          slot.data = slot.tensor.data_ptr();
-        } else {
-          tensor_of(c, s.buffers[s.operand_count + i]).copy_(results[i]);
-        }
-      }
-      return;
-    }
-    case StepKind::Pack: {
-      const auto& item = *code_.contractions[s.epilogue];
-      codegen::cpu::gemm::pack_weights(item.contraction, item.schedule, pointer(s.buffers[0]),
-                                       c.shapes->buffers[static_cast<size_t>(s.buffers[0])].strides,
-                                       static_cast<float*>(pointer(s.buffers[1])));
-      return;
-    }
+    case StepKind::Extern: return run_call(c, p);
+    case StepKind::Pack: return pack(c, s);
     case StepKind::Copy: tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0])); return;
   }
 }
@@ -324,12 +334,7 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
                                          Ints sizes) {
   const bool grad_mode = c10::GradMode::is_enabled();
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> inputs;
-  inputs.reserve(lowered_.inputs.size());
-  for (int i : lowered_.inputs) {
-    auto constant = lowered_.constants.find(i);
-    inputs.push_back(constant == lowered_.constants.end() ? tape_inputs[i] : constant->second);
-  }
+  const std::vector<at::Tensor> inputs = graph_inputs(lowered_, tape_inputs);
   auto c = take_context(values, std::move(sizes));
   bind_inputs(*c, inputs);
   std::shared_ptr<Folded> f;
@@ -344,32 +349,18 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
   // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : plan_.outputs)
     if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
-  for (const TensorOut& o : lowered_.reshaped) tape_inputs[o.index].unsafeGetTensorImpl()->bump_version();
+  announce_reshaped(lowered_, tape_inputs);
   auto out = collect(*c, tape_inputs, grad_mode);
-  for (size_t i = 0; i < lowered_.reshaped.size(); ++i) {
-    const at::Tensor& t = tape_inputs[lowered_.reshaped[i].index];
-    const Shapes::Result& r = c->shapes->results[lowered_.outputs.size() + i];
-    at::AutoDispatchBelowADInplaceOrView is_counted;
-    t.as_strided_(r.sizes, r.strides, t.storage_offset() + r.offset);
-  }
+  reshape(lowered_, c->shapes->results, tape_inputs);
   give_context(std::move(c));
   return out;
 }
 
 std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor>& inputs, bool grad_mode) {
   std::vector<at::Tensor> out(lowered_.outputs.size());
-  auto view = [&](const at::Tensor& of, size_t i) {
-    // A view remembers the mode it was made in: with it the caller may write what autograd follows into it.
-    at::AutoGradMode as_called(grad_mode);
-    const Shapes::Result& r = c.shapes->results[i];
-    const at::Tensor base = lowered_.outputs[i].detached && of.requires_grad() ? of.detach() : of;
-    return base.as_strided(r.sizes, r.strides, base.storage_offset() + r.offset);
-  };
   std::vector<int> given(plan_.buffers.size(), 0);  // a result's memory belongs to one output
   for (size_t i = 0; i < out.size(); ++i) {
     const TensorOut& o = lowered_.outputs[i];
-    if (o.kind == TensorOut::Kind::Input) out[i] = inputs[o.index];
-    if (o.kind == TensorOut::Kind::InputView) out[i] = view(inputs[o.index], i);
     if (o.kind != TensorOut::Kind::Fresh) continue;
     int b = plan_.outputs[o.index].buffer;
     int owner = b;
@@ -378,16 +369,13 @@ std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor
     bool ours =
         memory.kind == BufferKind::Output || (memory.kind == BufferKind::Temp && memory.owned_by_step);
     at::Tensor t = tensor_of(c, b);
-    const Shapes::Result& want = c.shapes->results[i];
+    const Result& want = c.shapes->results[i];
     if (!ours || given[owner]++ || t.strides() != at::IntArrayRef(want.strides) ||
         t.sizes() != at::IntArrayRef(want.sizes))
       t = at::empty_strided(want.sizes, want.strides, t.options()).copy_(t);
     out[i] = std::move(t);
   }
-  for (size_t i = 0; i < out.size(); ++i) {
-    const TensorOut& o = lowered_.outputs[i];
-    if (o.kind == TensorOut::Kind::OutputView) out[i] = view(out[o.index], i);
-  }
+  give_views(lowered_, c.shapes->results, inputs, grad_mode, out);
   out.resize(wanted_.size());
   return out;
 }
