@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import inspect
 import sys
 import types
 import weakref
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from torchbolt import _C, backends, controls, guards, modules
+from torchbolt import _C, backends, controls, exc, guards, modules
 from torchbolt import options as options_
 
 # Compiled objects alive, so that reset() reaches them.
@@ -23,24 +24,29 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend="torchbolt",
+    backend=None,
     mode: str | None = None,
     options: dict | None = None,
-    disable: bool = False,
-    background: bool = False,
-    recompile_limit: int | None = None,
     name: str | None = None,
+    disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec=None,
+    background: bool = False,
 ):
     """A compiled `model`: same arguments, same results, same errors.
 
-    Takes a function, a bound method or an nn.Module; without one, gives a decorator. The first call runs the model for
-    real and records it; later calls run what was compiled from the recording as long as nothing it rested on changed.
+    Takes a function, a bound method, an nn.Module, or a class, whose instances' calls are compiled; without one, gives
+    a decorator. The first call runs the model for real and records it; later calls run what was compiled from the
+    recording as long as nothing it rested on changed.
 
     fullgraph: raise GraphBreak where a region would end. dynamic: None, True or False as in torch.compile.
     background: compile on another thread; until that is done calls run eagerly. disable: give `model` back.
-    recompile_limit: how many recordings are kept for one place in the code (config.recompile_limit, 8).
-    backend: a name of list_backends(), or a function (torchbolt.backends). mode, options: list_mode_options()
-    and describe_options(). name: what the target is called in messages and logs.
+    recompile_limit: how many recordings are kept for one place in the code (config.recompile_limit, 8); 0: as disable.
+    backend: a name of list_backends(), or a function (torchbolt.backends); None: get_default_backend(). mode, options:
+    list_mode_options() and describe_options(). name: what the target is called in messages and logs.
+    isolate_recompiles, shapes_spec: accepted. Each compiled callable has programs of its own, and sizes that change
+    become symbols; mark_dynamic says more of them.
     """
     if model is None:
         return lambda fn: compile(
@@ -50,10 +56,10 @@ def compile(
             backend=backend,
             mode=mode,
             options=options,
-            disable=disable,
-            background=background,
-            recompile_limit=recompile_limit,
             name=name,
+            disable=disable,
+            recompile_limit=recompile_limit,
+            background=background,
         )
     checked = options_.check(
         fullgraph=fullgraph,
@@ -66,16 +72,16 @@ def compile(
         name=name,
         disable=disable,
     )
-    if disable:
+    if disable or checked.recompile_limit == 0:
         return model
     if isinstance(model, torch.nn.Module):
         return model if controls.is_disabled(model) else modules.seen_through(model, _Compiling(checked))
     if isinstance(model, type):
-        raise TypeError(f"torchbolt.compile: {model.__name__} is a class; compile an instance of it or its methods")
+        return _compiled_class(model, checked)
     if isinstance(model, types.MethodType):
         return types.MethodType(_compiled(model.__func__, checked), model.__self__)
     if not callable(model):
-        raise TypeError(f"torchbolt.compile: {type(model).__name__} is not callable")
+        raise exc.ArgumentError(f"torchbolt.compile: {type(model).__name__} is not callable")
     return _compiled(model, checked)
 
 
@@ -98,7 +104,7 @@ def _compiled(target, opts, receiver=None):
         asked=_Asked(opts, receiver),
         fullgraph=opts.fullgraph,
         background=opts.background,
-        recompile_limit=opts.recompile_limit,
+        recompile_limit=opts.recompile_limit or 0,
         dynamic=opts.dynamic,
         name=opts.name,
         road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
@@ -108,6 +114,13 @@ def _compiled(target, opts, receiver=None):
     )
     _all.add(compiled)
     return compiled
+
+
+def _compiled_class(cls, opts):
+    """As in torch: instances are made as ever, and calls of them are compiled."""
+    if isinstance(inspect.getattr_static(cls, "__call__", None), types.FunctionType | _C.Compiled):
+        cls.__call__ = _compiled(cls.__call__, opts)
+    return cls
 
 
 def _reduced(compiled):

@@ -13,7 +13,7 @@ import sys
 import types
 from dataclasses import dataclass
 
-from torchbolt import _C
+from torchbolt import _C, torch_names
 from torchbolt.options import suggest
 
 
@@ -25,10 +25,8 @@ class _Setting:
     env: tuple[str, ...] = ()  # variables that give the default: 1 or 0
     alias: str = ""
     kind: type | None = None  # where the default, None, does not show it
+    is_used: bool = True
 
-
-_NUMBERS = "accepted; has no effect: numbers are compiled as the constants they are, sizes of tensors apart"
-_ALWAYS = "accepted; has no effect: it is always so here"
 
 _TABLE: dict[str, _Setting] = {
     "recompile_limit": _Setting(8, "programs for one place in the code; then calls that fit none run eagerly", True),
@@ -64,24 +62,6 @@ _TABLE: dict[str, _Setting] = {
     "automatic_dynamic_shapes": _Setting(
         True, "a size that changed becomes a symbol", True, env=("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES",)
     ),
-    "specialize_int": _Setting(False, _NUMBERS),
-    "specialize_float": _Setting(False, _NUMBERS),
-    "allow_unspec_int_on_nn_module": _Setting(False, _NUMBERS),
-    "capture_scalar_outputs": _Setting(
-        False,
-        "accepted; has no effect: .item() ends a region, and the next begins right after it",
-        env=("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS",),
-    ),
-    "capture_dynamic_output_shape_ops": _Setting(
-        False,
-        "accepted; has no effect: nonzero() and masks end a region, and the next begins right after it",
-        env=("TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",),
-    ),
-    "guard_nn_modules": _Setting(True, _ALWAYS),
-    "inline_inbuilt_nn_modules": _Setting(True, _ALWAYS),
-    "skip_tensor_guards_with_matching_dict_tags": _Setting(True, _ALWAYS),
-    "enable_cpp_symbolic_shape_guards": _Setting(True, _ALWAYS),
-    "wrap_top_frame": _Setting(False, "accepted; has no effect: hooks of modules are recorded as they are"),
     "delay_logging": _Setting(
         True,
         "print, warnings.warn and loggers do not end a region: they are called at its end, in order, with what they "
@@ -91,57 +71,12 @@ _TABLE: dict[str, _Setting] = {
     "reorderable_logging_functions": _Setting(
         frozenset(), "more functions that only show something and may be delayed in the same way"
     ),
-    "optimize_ddp": _Setting(True, "accepted; has no effect: training runs through torch's own autograd"),
-    "compiled_autograd": _Setting(False, "accepted; has no effect: training runs through torch's own autograd"),
 }
-
-
-# More without effect, by the reason.
-_NO_EFFECT: dict[str, dict[str, object]] = {
-    _ALWAYS: {
-        "force_parameter_static_shapes": True,
-        "force_nn_module_property_static_shapes": True,
-        "enable_trace_contextlib": True,
-        "allow_rnn": True,
-        "nested_graph_breaks": True,
-        "dead_code_elimination": None,
-        "prepare_freezing": True,
-    },
-    "accepted; has no effect: hooks of modules are recorded as they are": {"skip_nnmodule_hook_guards": True},
-    "accepted; has no effect: what is no operator of torch is Python code, run as it is": {
-        "trace_numpy": True,
-        "numpy_default_float": "float64",
-        "use_numpy_random_stream": False,
-        "traceable_tensor_subclasses": set(),
-        "raise_on_ctx_manager_usage": True,
-    },
-    "accepted; has no effect: assert is run as it is written": {
-        "rewrite_assert_with_torch_assert": True,
-        "do_not_emit_runtime_asserts": False,
-        "prefer_deferred_runtime_asserts_over_guards": False,
-    },
-    "accepted; has no effect: stats(), explain() and TORCHBOLT_LOGS tell of what is compiled": {
-        "cprofile": False,
-        "report_guard_failures": True,
-        "replay_record_enabled": False,
-        "repro_after": None,
-        "repro_level": 2,
-        "debug_dir_root": None,
-        "base_dir": None,
-        "issue_3_13_0_warning": True,
-    },
-    "accepted; has no effect: the disk cache is of machine code; recordings are made anew in each process": {
-        "caching_precompile": False,
-        "automatic_dynamic_local_pgo": True,
-    },
-    "accepted; has no effect: every name that is read has its guard": {
-        "assume_dunder_attributes_remain_unchanged": True
-    },
-    "accepted; has no effect: equal kernels are compiled once anyway": {"track_nodes_for_deduplication": False},
-    "accepted; has no effect: the first call is recorded": {"minimum_call_count": 1},
-}
-for _reason, _rows in _NO_EFFECT.items():
-    _TABLE.update({_name: _Setting(_default, _reason) for _name, _default in _rows.items()})
+_TABLE.update(
+    (name, _Setting(default, f"accepted; has no effect: {reason}", is_used=False))
+    for reason, rows in torch_names.SETTINGS.items()
+    for name, default in rows.items()
+)
 
 
 def _from_environment(setting: _Setting):
@@ -180,7 +115,7 @@ class _Config(types.ModuleType):
         name = _TABLE[name].alias or name
         wanted = _TABLE[name].kind or type(_TABLE[name].default)
         fits = isinstance(value, int) and (wanted is bool or not isinstance(value, bool))
-        if wanted in (bool, int) and not fits and value is not _TABLE[name].default:
+        if _TABLE[name].is_used and wanted in (bool, int) and not fits and value is not _TABLE[name].default:
             raise TypeError(f"torchbolt.config.{name} must be {wanted.__name__}, not {value!r}")
         if _TABLE[name].native:
             _C._configure(name, _number(value))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torchbolt import _C, backends, modules
+from torchbolt import _C, backends, exc, modules
 
 # By name, program/compiled.h's Stance.
 STANCES = {
@@ -48,7 +48,7 @@ def disable(fn=None, recursive: bool = True, *, reason: str | None = None):
     if isinstance(fn, _C.Compiled):
         fn = fn.__wrapped__
     if not callable(fn):
-        raise TypeError(f"torchbolt.disable: {fn!r} is not a function")
+        raise exc.ArgumentError(f"torchbolt.disable: {fn!r} is not a function")
 
     @functools.wraps(fn)
     def disabled(*args, **kwargs):
@@ -107,7 +107,7 @@ def allow_in_graph(fn):
 
     def use(one):
         if not callable(one):
-            raise TypeError(f"torchbolt.allow_in_graph: {one!r} is not callable")
+            raise exc.ArgumentError(f"torchbolt.allow_in_graph: {one!r} is not callable")
         _C._mark(one, "allow_in_graph", None)
 
     return _each(fn, use)
@@ -116,7 +116,7 @@ def allow_in_graph(fn):
 def assume_constant_result(fn):
     """`fn` is called once when a call is recorded, and its result is taken for a constant, unchecked."""
     if not callable(fn):
-        raise TypeError(f"torchbolt.assume_constant_result: {fn!r} is not callable")
+        raise exc.ArgumentError(f"torchbolt.assume_constant_result: {fn!r} is not callable")
     _C._mark(fn, "constant", None)
     return fn
 
@@ -124,11 +124,11 @@ def assume_constant_result(fn):
 def substitute_in_graph(original_fn, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False):
     """Where a recorded call meets `original_fn` (a C function, say), it runs the decorated Python function instead."""
     if not callable(original_fn):
-        raise TypeError(f"torchbolt.substitute_in_graph: {original_fn!r} is not callable")
+        raise exc.ArgumentError(f"torchbolt.substitute_in_graph: {original_fn!r} is not callable")
 
     def decorate(fn):
         if not inspect.isfunction(fn):
-            raise TypeError(f"torchbolt.substitute_in_graph: {fn!r} is not a Python function")
+            raise exc.ArgumentError(f"torchbolt.substitute_in_graph: {fn!r} is not a Python function")
         if not skip_signature_check:
             _same_parameters(original_fn, fn)
         _C._mark(original_fn, "substitute", fn)
@@ -145,7 +145,7 @@ def _same_parameters(original, fn):
     names = [p.name for p in wanted.parameters.values()]
     given = [p.name for p in inspect.signature(fn).parameters.values()]
     if names != given:
-        raise TypeError(
+        raise exc.ArgumentError(
             f"torchbolt.substitute_in_graph: {fn.__name__}{inspect.signature(fn)} does not take the arguments of "
             f"{original.__name__}{wanted}; skip_signature_check=True allows it"
         )
@@ -205,7 +205,7 @@ class set_stance:
 
     def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend=None):
         if stance not in STANCES:
-            raise ValueError(f"torchbolt.set_stance: unknown stance {stance!r}. Known: {', '.join(STANCES)}.")
+            raise exc.ArgumentError(f"torchbolt.set_stance: unknown stance {stance!r}. Known: {', '.join(STANCES)}.")
         if force_backend is not None and stance != "default":
             raise RuntimeError(f"torchbolt.set_stance: force_backend goes with 'default', not with {stance!r}")
         self._arguments = (stance, skip_guard_eval_unsafe, force_backend)

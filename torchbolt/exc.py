@@ -11,6 +11,14 @@ class InternalError(TorchboltError):
     """The compiler failed, where a failure is not to fall back to eager (strict mode, suppress_errors=False)."""
 
 
+class ArgumentError(TorchboltError, ValueError, TypeError):
+    """An argument is none that the function takes: torch raises a RuntimeError there."""
+
+
+class DuplicateBackend(ArgumentError, AssertionError):
+    """A backend of that name is there already."""
+
+
 class GraphBreak(TorchboltError):
     """A region ended although fullgraph=True asked for one: says where, why, and what to do."""
 

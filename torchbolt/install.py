@@ -9,41 +9,12 @@ from torchbolt import api, controls
 _original: dict[tuple, object] = {}
 
 
-def _compile(
-    model=None,
-    *,
-    fullgraph=False,
-    dynamic=None,
-    backend=None,
-    mode=None,
-    options=None,
-    name=None,
-    disable=False,
-    recompile_limit=None,
-    isolate_recompiles=False,
-    shapes_spec=None,
-):
-    """torch.compile's arguments. isolate_recompiles and shapes_spec are accepted: programs are kept for each compiled
-    callable anyway, and sizes are static so far."""
-    return api.compile(
-        model,
-        fullgraph=fullgraph,
-        dynamic=dynamic,
-        backend=backend,
-        mode=mode,
-        options=options,
-        name=name,
-        disable=disable,
-        recompile_limit=recompile_limit,
-    )
-
-
 def install() -> None:
     """From now on torch.compile is torchbolt.compile, and with it torch.nn.Module.compile and the controls of
     torch.compiler."""
     ours = {
-        (torch, "compile"): _compile,
-        (torch.compiler, "compile"): _compile,
+        (torch, "compile"): api.compile,
+        (torch.compiler, "compile"): api.compile,
         (torch.compiler, "reset"): api.reset,
         (torch.compiler, "set_stance"): controls.set_stance,
         (torch.compiler, "disable"): controls.disable,

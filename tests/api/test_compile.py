@@ -287,18 +287,72 @@ def test_disable_gives_the_model_back(net):
         (dict(backend="torchbold"), torchbolt.exc.InvalidBackend, "torchbolt"),
         (dict(options={"epilogue_fusio": True}), ValueError, "epilogue_fusion"),
         (dict(options={"max_autotune": 1}), TypeError, "bool"),
-        (dict(fullgraph=1), TypeError, "fullgraph"),
+        (dict(fullgraph="yes"), TypeError, "fullgraph"),
+        (dict(mode=[]), TypeError, "mode must be one of default, lite, "),
+        (dict(options=["max_autotune"]), TypeError, r"options must be a dict of names and their values, not \['max"),
+        (dict(options="max_autotune"), TypeError, "options must be a dict"),
         (dict(dynamic="yes"), TypeError, "dynamic"),
         (dict(recompile_limit=-1), ValueError, "recompile_limit"),
         (dict(full_graph=True), TypeError, "full_graph"),
     ],
 )
 def test_bad_arguments_are_named_at_once(arguments, kind, words):
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=words) as caught:
         torchbolt.compile(lambda x: x, **arguments)
+    assert isinstance(caught.value, RuntimeError) or "full_graph" in words  # torch's kind
 
 
-@pytest.mark.parametrize("target", [3, "model", Net, None.__class__])
+@pytest.mark.parametrize(
+    "arguments, regions",
+    [
+        (dict(mode="lite"), 1),
+        (dict(mode=None, options={}), 1),
+        (dict(fullgraph=1), 1),
+        (dict(fullgraph=None, disable=None), 1),
+        (dict(disable=0), 1),
+        (dict(dynamic=0), 2),
+        (dict(isolate_recompiles=True, shapes_spec=None), 1),
+        (dict(disable=1), 0),
+        (dict(recompile_limit=0), 0),
+    ],
+)
+def test_arguments_that_torch_takes(arguments, regions):
+    compiled = torchbolt.compile(lambda x: x + 1, **arguments)
+    for n in (2, 3, 4) if regions == 2 else (2, 2):
+        assert torch.equal(compiled(torch.ones(n)), torch.ones(n) + 1)
+    assert min(torchbolt.stats()["regions"], 2) == regions
+
+
+@torchbolt.compile
+class Scale:
+    def __init__(self, n):
+        assert not torchbolt.is_compiling()
+        self.n = n
+
+    def __call__(self, x):
+        assert torchbolt.is_compiling()
+        return x * self.n
+
+
+@torchbolt.compile(fullgraph=True)
+class Scaled(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+def test_calls_of_a_compiled_class_are_compiled():
+    for scale in (Scale(2), copy.copy(Scale(2))):
+        assert scale(torch.ones(2)).tolist() == [2, 2] and isinstance(scale, Scale)
+    assert torchbolt.stats()["regions"] == 1
+    model, x = Scaled(2, 2), torch.ones(1, 2)
+    for each in (model, pickle.loads(pickle.dumps(model)), torchbolt.compile(model)):
+        torch.testing.assert_close(each(x), torch.nn.functional.linear(x, model.weight, model.bias) * 2)
+    assert isinstance(model, Scaled) and list(model.state_dict()) == ["weight", "bias"]
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+    assert torchbolt.compile(dict) is dict
+
+
+@pytest.mark.parametrize("target", [3, "model"])
 def test_bad_targets(target):
     with pytest.raises(TypeError, match="torchbolt.compile"):
         torchbolt.compile(target)

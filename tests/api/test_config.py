@@ -46,6 +46,39 @@ def test_every_setting_says_what_it_does():
     assert {"verbose", "suppress_errors", "capture_scalar_outputs", "dynamic_shapes"} <= set(dir(config))
 
 
+TORCHS_SETTINGS = """
+import torch, torch._dynamo, torchbolt  # the user's own import
+from torchbolt import config
+for torchs in (torch._dynamo.config, torch.compiler.config):
+    for name, value in torchs.get_config_copy().items():
+        if name == "TYPE_CHECKING": continue
+        try: setattr(config, name, value)
+        except AttributeError: assert not torch.__version__.startswith("2.13"), name
+        else: assert getattr(config, name) == value, name
+config.reset()
+"""
+
+
+def test_torchs_names_are_known():
+    done = run(TORCHS_SETTINGS)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("capture_scalar_outputs", "only where Python needs to know the number"),
+        ("capture_dynamic_output_shape_ops", "only where Python asks how many"),
+        ("specialize_int", "numbers that changed are followed"),
+        ("use_lazy_graph_module", "the inside of torch's own compiler"),
+    ],
+)
+def test_a_setting_without_effect_says_why(name, reason):
+    assert config.describe()[name].startswith("accepted; has no effect: ") and reason in config.describe()[name]
+    with config.patch(**{name: 1.5}):  # torch checks no types
+        assert getattr(config, name) == 1.5
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -14,7 +17,9 @@ def double(x):
 
 def test_lists():
     assert {"max_autotune", "epilogue_fusion", "triton.cudagraphs"} <= set(torchbolt.list_options())
-    assert torchbolt.list_mode_options() == {
+    modes = torchbolt.list_mode_options()
+    assert set(modes.pop("lite")) <= set(torchbolt.list_options())
+    assert modes == {
         "default": {},
         "reduce-overhead": {"triton.cudagraphs": True},
         "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
@@ -46,6 +51,53 @@ def test_options_of_torchs_without_effect():
     given = {"size_asserts": False, "cpp.threads": 1, "cpp.simdlen": 8, "debug": True, "triton.max_tiles": None}
     assert torchbolt.compile(double, options=given)(torch.ones(2)).tolist() == [2, 2]
     assert all(torchbolt.describe_options()[name].startswith("accepted: ") for name in given)
+
+
+TORCHS_OPTIONS = """
+import torch, torch._inductor, torchbolt  # the user's own import
+torchs = set(torch._inductor.list_options()) - {"TYPE_CHECKING"}
+missing = torchs - set(torchbolt.list_options())
+assert not missing or not torch.__version__.startswith("2.13"), sorted(missing)
+config = torch._inductor.config.get_config_copy()
+for name in torchs & set(torchbolt.list_options()):  # every value that is torch's own
+    torchbolt.compile(len, options={name: config[name]})
+assert torchbolt.list_mode_options() == torch._inductor.list_mode_options()
+"""
+
+
+def test_torchs_names_are_known():
+    done = subprocess.run([sys.executable, "-c", TORCHS_OPTIONS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name, value, reason",
+    [
+        ("loop_ordering_after_fusion", True, "what is fused"),
+        ("benchmark_combo_kernel", True, "concerns GPUs"),
+        ("cuda.compile_opt_level", "-O3", "concerns GPUs"),
+        ("max_autotune_gemm_search_space", "EXHAUSTIVE", "nothing is timed"),
+        ("cpp.cxx", (None, "g++"), "without a C++ compiler"),
+        ("use_fast_math", True, "the same in every run"),
+        ("post_grad_custom_post_pass", print, "no FX graph"),
+        ("use_aoti", True, "nothing of them is packaged"),
+        ("reorder_for_peak_memory", 0, "memory is planned"),
+    ],
+)
+def test_an_option_without_effect_says_why(name, value, reason):
+    assert torchbolt.compile(double, options={name: value})(torch.ones(2)).tolist() == [2, 2]
+    assert torchbolt.describe_options()[name].startswith("accepted: ") and reason in torchbolt.describe_options()[name]
+
+
+def test_dashes_are_underscores():
+    given = {"max-autotune": True, "recompile-limit": 1}
+    torchbolt.reset()
+    with pytest.warns(RuntimeWarning, match="compiled 1 times"):
+        compiled = torchbolt.compile(double, options=given)
+        with torch.no_grad():
+            compiled(torch.ones(2)), compiled(torch.ones(3))
+    with pytest.raises(ValueError, match="option 'loop-ordering-after-fushion'. Did you mean 'loop_ordering_after_f"):
+        torchbolt.compile(double, options={"loop-ordering-after-fushion": True})
 
 
 def test_wrong_names_and_types():
