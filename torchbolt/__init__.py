@@ -22,7 +22,7 @@ if torch.__version__ != _build.torch_version:
 
 from torchbolt import _C, config, exc, stand_ins  # noqa: F401
 from torchbolt.api import compile, reset, stats, wait
-from torchbolt.backends import list_backends, register_backend
+from torchbolt.backends import get_default_backend, list_backends, register_backend, set_default_backend
 from torchbolt.controls import (
     allow_in_graph,
     assume_constant_result,
@@ -54,6 +54,7 @@ __all__ = [
     "error_on_graph_break",
     "exc",
     "explain",
+    "get_default_backend",
     "graph_break",
     "install",
     "is_compiling",
@@ -67,6 +68,7 @@ __all__ = [
     "nested_compile_region",
     "register_backend",
     "reset",
+    "set_default_backend",
     "set_logs",
     "set_stance",
     "stats",

@@ -36,19 +36,21 @@ NATIVE = {
     "aot_eager": _Native(2, "records, makes the functional graph, and runs that operator by operator"),
 }
 _registered: dict[str, tuple] = {}  # name -> (function, tags)
+_default: list = ["torchbolt"]
 
 
-def register_backend(fn=None, name: str | None = None, tags=()):
-    """Makes `backend=name` mean `fn`; also a decorator. The name is the function's own unless given."""
-    if fn is None:
-        return lambda fn: register_backend(fn, name, tags)
-    if not callable(fn):
-        raise TypeError(f"torchbolt.register_backend: {fn!r} is not callable")
-    name = name or fn.__name__
-    if name in NATIVE:
-        raise ValueError(f"torchbolt.register_backend: {name!r} is torchbolt's own")
-    _registered[name] = (fn, tuple(tags))
-    return fn
+def register_backend(compiler_fn=None, name: str | None = None, tags=()):
+    """Makes `backend=name` mean `compiler_fn`; also a decorator. The name is the function's own unless given."""
+    if compiler_fn is None:
+        return lambda compiler_fn: register_backend(compiler_fn, name, tags)
+    if not callable(compiler_fn):
+        raise exc.ArgumentError(f"torchbolt.register_backend: {compiler_fn!r} is not callable")
+    name = name or compiler_fn.__name__
+    if name in NATIVE or name in _registered:
+        whose = "torchbolt's own" if name in NATIVE else "registered already"
+        raise exc.DuplicateBackend(f"torchbolt.register_backend: {name!r} is {whose}")
+    _registered[name] = (compiler_fn, tuple(tags))
+    return compiler_fn
 
 
 def list_backends(exclude_tags=("debug", "experimental")) -> list[str]:
@@ -57,11 +59,24 @@ def list_backends(exclude_tags=("debug", "experimental")) -> list[str]:
     return sorted([*NATIVE, *(name for name, (_, tags) in _registered.items() if not excluded & set(tags))])
 
 
+def set_default_backend(backend=None) -> None:
+    """What compile() without backend= means from now on: a name or a function; None: torchbolt."""
+    if backend is not None and not isinstance(backend, str) and not callable(backend):
+        raise exc.ArgumentError(f"torchbolt.set_default_backend: {backend!r} is no name and not callable")
+    _default[0] = "torchbolt" if backend is None else backend
+
+
+def get_default_backend():
+    """What compile() without backend= means."""
+    return _default[0]
+
+
 def check(backend):
     """A name of ours, or the function behind another; InvalidBackend that names the nearest."""
     from torchbolt.options import suggest
 
-    if backend is None or backend == "inductor":
+    backend = _default[0] if backend is None else backend
+    if backend == "inductor":
         return "torchbolt"
     if isinstance(backend, str):
         if backend in NATIVE:

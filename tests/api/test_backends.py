@@ -326,8 +326,25 @@ def test_names():
         torchbolt.compile(lambda x: x, backend="kpt")
     with pytest.raises(exc.InvalidBackend, match="a name or a function, not 3"):
         torchbolt.compile(lambda x: x, backend=3)
-    with pytest.raises(ValueError, match="torchbolt's own"):
-        torchbolt.register_backend(keep, name="eager")
+    for name, whose in (("eager", "torchbolt's own"), ("kept", "registered already")):
+        with pytest.raises(AssertionError, match=whose):
+            torchbolt.register_backend(compiler_fn=keep, name=name)
+
+
+def test_the_default_backend():
+    seen = []
+    assert torchbolt.get_default_backend() == "torchbolt"
+    torchbolt.set_default_backend(lambda gm, inputs: seen.append(gm) or gm)
+    try:
+        torchbolt.compile(lambda x: x + 1)(torch.ones(2))
+        torchbolt.set_default_backend("eager")
+        torchbolt.compile(lambda x: x + 1)(torch.ones(2))
+    finally:
+        torchbolt.set_default_backend(None)
+    torchbolt.compile(lambda x: x + 1)(torch.ones(2))
+    assert len(seen) == 1 and torchbolt.get_default_backend() == "torchbolt"
+    with pytest.raises(TypeError, match="3 is no name"):
+        torchbolt.set_default_backend(3)
 
 
 TORCH_COMPILE = """
