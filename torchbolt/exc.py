@@ -1,10 +1,26 @@
 """Exceptions torchbolt raises, under the names users of torch.compile know."""
 
 import enum
+import sys
 
 
-class TorchboltError(RuntimeError):
-    """Base of everything torchbolt raises itself."""
+class _WithoutTorchs(RuntimeError):
+    """In the place of torch's TorchDynamoException until that is there."""
+
+
+class TorchboltError(_WithoutTorchs):
+    """Base of everything torchbolt raises itself.
+
+    Where torch._dynamo.exc is loaded when one is raised, each is torch's exception for the same, too.
+    """
+
+    msg = property(str)
+    __reduce__ = RuntimeError.__reduce__
+
+    def __init__(self, *args):
+        if TorchboltError.__bases__ == (_WithoutTorchs,):
+            _derive_from_torchs()
+        RuntimeError.__init__(self, *args)  # torch's take arguments of their own
 
 
 class InternalError(TorchboltError):
@@ -60,6 +76,28 @@ TorchDynamoException = TorchboltError
 InternalTorchDynamoError = InternalError
 Unsupported = GraphBreak
 RecompileLimitExceeded = FailOnRecompileLimitHit
+
+
+#: Ours and torch's for the same, where except clauses may name either.
+_TORCHS = {
+    GraphBreak: "Unsupported",
+    InternalError: "InternalTorchDynamoError",
+    RecompileError: "RecompileError",
+    FailOnRecompileLimitHit: "FailOnRecompileLimitHit",
+    InvalidBackend: "InvalidBackend",
+    BackendCompilerFailed: "BackendCompilerFailed",
+    UserError: "UserError",
+}
+
+
+def _derive_from_torchs() -> None:
+    torchs = sys.modules.get("torch._dynamo.exc")
+    wanted = {ours: getattr(torchs, name, None) for ours, name in _TORCHS.items()}
+    if None in wanted.values():  # not loaded, or not to the end
+        return
+    TorchboltError.__bases__ = (torchs.TorchDynamoException,)
+    for ours, theirs in wanted.items():
+        ours.__bases__ = (*ours.__bases__, theirs)
 
 
 # Torch's alone: nothing here raises them, and `except` clauses may name them.

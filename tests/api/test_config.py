@@ -262,3 +262,37 @@ def test_when_sizes_become_symbols(settings, regions):
         for n in range(2, 6):
             assert torch.equal(compiled(torch.ones(n)), torch.ones(n) * 2)
     assert torchbolt.stats()["regions"] == regions
+
+
+TORCHS_EXCEPTIONS = """
+import pickle, time, torch, torchbolt
+early = torchbolt.GraphBreak("raised before torch._dynamo is loaded")
+from torch._dynamo import exc  # the user's own import
+def ends(x): return x + time.time()
+def failing(gm, inputs): raise ValueError("nothing here")
+def twice(**settings):
+    with torchbolt.config.patch(**settings):
+        compiled = torchbolt.compile(lambda x: x + 1, dynamic=False, fullgraph=True)
+        compiled(torch.ones(2)), compiled(torch.ones(3))
+rows = [
+    (lambda: torchbolt.compile(ends, fullgraph=True)(torch.ones(2)), exc.Unsupported, torchbolt.GraphBreak),
+    (lambda: torchbolt.compile(ends, backend="none"), exc.InvalidBackend, torchbolt.exc.InvalidBackend),
+    (lambda: torchbolt.compile(ends, backend=failing)(torch.ones(2)), exc.BackendCompilerFailed, None),
+    (lambda: twice(error_on_recompile=True), exc.RecompileError, torchbolt.exc.RecompileError),
+    (lambda: twice(recompile_limit=1), exc.FailOnRecompileLimitHit, torchbolt.exc.FailOnRecompileLimitHit),
+    (lambda: torchbolt.compile(ends, mode="none"), exc.TorchDynamoException, torchbolt.exc.ArgumentError),
+]
+for raises, torchs, ours in rows:
+    try: raises()
+    except torchs as error:
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error) is (ours or torchbolt.exc.BackendCompilerFailed), error
+        assert str(again) == str(error) == error.msg
+    else: assert False, torchs
+assert isinstance(early, exc.Unsupported) and not isinstance(early, exc.RecompileError)
+"""
+
+
+def test_except_clauses_may_name_torchs_exceptions():
+    done = run("import torch; torch.set_grad_enabled(False)\n" + TORCHS_EXCEPTIONS)
+    assert done.returncode == 0, done.stderr
