@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import linecache
 import re
+import warnings
 from dataclasses import asdict, dataclass, field
+from traceback import FrameSummary
 
-from torchbolt import api
+from torchbolt import _C, api
 
 # Reason, as the C++ side words it -> what a user can do about it.
 _HINTS = [
@@ -28,19 +30,23 @@ _HINTS = [
 ]
 
 
+_SHOWN = 10  # guards, of the hundreds that a model has
+
+
 def _hint(reason: str) -> str:
     return next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")
 
 
 @dataclass
 class BreakReason:
-    """Why a region ended: the reason, where, and the user's lines, innermost last.
+    """Why a region ended: the reason, where, and the user's lines (traceback.FrameSummary), innermost last.
 
     Columns count from 0, in bytes, as co_positions() has them; -1: not known.
     """
 
     reason: str
     user_stack: list
+    graph_break: bool = True  # in torch not: where the function returns
     id: str = ""
     column: int = -1
     end_line: int = -1
@@ -49,12 +55,12 @@ class BreakReason:
     @property
     def file(self) -> str:
         """The file of the innermost line."""
-        return self.user_stack[-1][0] if self.user_stack else ""
+        return self.user_stack[-1].filename if self.user_stack else ""
 
     @property
     def line(self) -> int:
         """The number of the innermost line."""
-        return self.user_stack[-1][1] if self.user_stack else 0
+        return self.user_stack[-1].lineno if self.user_stack else 0
 
     @property
     def source(self) -> str:
@@ -77,11 +83,12 @@ class BreakReason:
         """Everything, for JSON."""
         names = ("id", "reason", "hint", "file", "line", "column", "end_line", "end_column", "source", "expression")
         facts = {name: getattr(self, name) for name in names}
-        return facts | {"user_stack": [{"file": f, "line": n, "function": name} for f, n, name in self.user_stack]}
+        stack = [{"file": f.filename, "line": f.lineno, "function": f.name} for f in self.user_stack]
+        return facts | {"user_stack": stack}
 
     def __str__(self) -> str:
         column = f":{self.column + 1}" if self.column >= 0 else ""
-        lines = [f"    {file}:{line} in {function}" for file, line, function in self.user_stack]
+        lines = [f"    {f.filename}:{f.lineno} in {f.name}" for f in self.user_stack]
         if lines:
             lines[-1] = lines[-1].replace(f":{self.line} in", f":{self.line}{column} in") + f": {self.expression}"
         return "\n".join([self.reason, *lines] + ([f"    hint: {self.hint}"] if self.hint else []))
@@ -89,7 +96,11 @@ class BreakReason:
 
 @dataclass
 class Explanation:
-    """One explained call. The first block of fields has torch's names and meaning, the second is ours."""
+    """One explained call. The first block of fields has torch's names and meaning, the second is ours.
+
+    graphs: as text, since what is compiled is no torch.fx graph (backend= gets one). ops_per_graph: the names of the
+    operators in them, where those made of others are taken apart; op_count is of those that were called.
+    """
 
     graphs: list = field(default_factory=list)
     graph_count: int = 0
@@ -129,7 +140,8 @@ class Explanation:
             f"Guards: {len(self.out_guards)}"
             + (f", checked in {self.guard_us:.1f} us" if self.guard_us is not None else ""),
         ]
-        out += [f"Break {reason.id}: {reason}" for reason in self.break_reasons]
+        out.append("Break Reasons:")
+        out += [f"  Break Reason {reason.id}: {reason}" for reason in self.break_reasons]
         for again in self.recompiles:
             out.append(f"Recorded again: {again['where']}, because {again['guard']}")
         for given in self.eager_calls:
@@ -138,8 +150,18 @@ class Explanation:
             out.append(f"Runs eagerly: {why}")
         for why in self.specialized_sizes:
             out.append(f"Size compiled in: {why}")
+        out.append("Ops per Graph:")
+        out += [f"  Ops {i}: {' '.join(ops)}" for i, ops in enumerate(self.ops_per_graph, 1)]
+        out.append("Out Guards:")
+        out += [f"  Guard {i}: {guard}" for i, guard in enumerate(self.out_guards[:_SHOWN], 1)]
+        if len(self.out_guards) > _SHOWN:
+            out.append(f"  and {len(self.out_guards) - _SHOWN} more in out_guards")
         out.append(f"Compile Times: {self.compile_times}")
         return "\n".join(out)
+
+
+def _place(end) -> tuple:
+    return (tuple(end["user_stack"]), *end["position"], end["reason"])
 
 
 def _breaks(ends) -> list[BreakReason]:
@@ -147,9 +169,9 @@ def _breaks(ends) -> list[BreakReason]:
     ids: dict[tuple, str] = {}
     out = []
     for end in ends:
-        place = (tuple(end["user_stack"]), *end["position"], end["reason"])
+        stack = [FrameSummary(file, line, name, lookup_line=False) for file, line, name in end["user_stack"]]
         _, *span = end["position"]
-        out.append(BreakReason(end["reason"], end["user_stack"], ids.setdefault(place, f"B{len(ids) + 1}"), *span))
+        out.append(BreakReason(end["reason"], stack, True, ids.setdefault(_place(end), f"B{len(ids) + 1}"), *span))
     return out
 
 
@@ -160,7 +182,7 @@ def _collect(regions) -> Explanation:
         if "ops" not in r:
             continue
         e.graphs.append(r["graph"])
-        e.ops_per_graph.append(r["ops"])
+        e.ops_per_graph.append(re.findall(r"^  %\S+: .*? = (\w+)\(", r["graph"], re.M))
         e.op_count += r["ops"]
         for name in ("kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved"):
             setattr(e, name, getattr(e, name) + r[name])
@@ -174,20 +196,37 @@ def _collect(regions) -> Explanation:
     return e
 
 
-def explain(fn, **options):
+def _recorded(inner, call) -> tuple[list, list]:
+    """The regions and the region ends of a call. A recording that was not worth keeping (an operator raised, say) tells
+    nothing of what the next call will run: then that one is made, and so on."""
+    known, ends = len(inner._regions()), []
+    for _ in range(4):
+        recordings, ends_before = _C.stats()["recordings"], len(inner._region_ends())
+        call()
+        api.wait()
+        regions = inner._regions()
+        kept = {_place(end) for region in regions for end in region["breaks"]}
+        seen = inner._region_ends()[ends_before:]
+        ends += [end for end in seen if _place(end) in kept]
+        lost = [end for end in seen if _place(end) not in kept]
+        if _C.stats()["recordings"] == recordings or (regions and not lost):
+            break
+    return regions[known:] or regions, ends + lost or inner._region_ends()
+
+
+def explain(fn, *args, **options):
     """explain(fn)(*args, **kwargs): calls fn once, compiled anew, and tells what was made of it.
 
-    Options are compile's: explain(fn, dynamic=True)(x) tells which sizes the program holds for.
+    Options are compile's: explain(fn, dynamic=True)(x) tells which sizes the program holds for. Where a recording was
+    thrown away, fn is called again until one is kept. explain(fn, *args, **kwargs) is torch's older form.
     """
 
     def run(*args, **kwargs):
         compiled = api.compile(fn, **options)
         inner = api.compiled_of(compiled)
-        before, ends_before = len(inner._regions()), len(inner._region_ends())
-        compiled(*args, **kwargs)
-        api.wait()
-        explanation = _collect(inner._regions()[before:] or inner._regions())
-        explanation.break_reasons = _breaks(inner._region_ends()[ends_before:] or inner._region_ends())
+        regions, ends = _recorded(inner, lambda: compiled(*args, **kwargs))
+        explanation = _collect(regions)
+        explanation.break_reasons = _breaks(ends)
         explanation.graph_break_count = len(explanation.break_reasons)
         explanation.recompiles = inner._recompiles()
         explanation.eager_calls = inner._eager_calls()
@@ -196,4 +235,8 @@ def explain(fn, **options):
         explanation.guard_us = seconds * 1e6 if seconds is not None else None
         return explanation
 
-    return run
+    if not args:
+        return run
+    warnings.warn("explain(fn, *args, **kwargs) is deprecated; use explain(fn)(*args, **kwargs)", FutureWarning, 2)
+    kwargs, options = options, {}
+    return run(*args, **kwargs)
