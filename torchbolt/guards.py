@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+
+from torchbolt import exc
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,16 @@ def filter_of(fn):
         return None
 
     def keep(rows):
-        kept = list(fn([_entry(*row) for row in rows]))
+        kept = fn([_entry(*row) for row in rows])
+        if not isinstance(kept, Iterable):
+            raise exc.ArgumentError(
+                f"torchbolt: guard_filter_fn must give a list of bools, one for each guard, not {kept!r}"
+            )
+        kept = [bool(answer) for answer in kept]
         if len(kept) != len(rows):
-            raise ValueError(
+            raise exc.ArgumentError(
                 f"torchbolt: guard_filter_fn gave {len(kept)} answers for {len(rows)} guards; it must give one for each"
             )
-        return [bool(answer) for answer in kept]
+        return kept
 
     return keep

@@ -75,5 +75,6 @@ def test_globals_without_guards(model, monkeypatch):
 def test_wrong_filters(model):
     with pytest.raises(TypeError, match="guard_filter_fn must be callable"):
         torchbolt.compile(model, options={"guard_filter_fn": 3})
-    with pytest.raises(ValueError, match="one for each"):
-        torchbolt.compile(model, options={"guard_filter_fn": lambda entries: [True]})(torch.randn(2, 4))
+    for answer, words in (([True], "gave 1 answers for .*one for each"), (None, "a list of bools.*, not None")):
+        with pytest.raises(ValueError, match=words):
+            torchbolt.compile(model, options={"guard_filter_fn": lambda entries: answer})(torch.randn(2, 4))
