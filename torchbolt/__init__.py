@@ -21,6 +21,12 @@ if torch.__version__ != _build.torch_version:
     )
 
 from torchbolt import _C, config, exc, stand_ins  # noqa: F401
+from torchbolt.accepted import (
+    cudagraph_mark_step_begin,
+    load_cache_artifacts,
+    save_cache_artifacts,
+    set_enable_guard_collectives,
+)
 from torchbolt.api import compile, reset, stats, wait
 from torchbolt.backends import get_default_backend, list_backends, register_backend, set_default_backend
 from torchbolt.controls import (
@@ -49,6 +55,7 @@ __all__ = [
     "assume_constant_result",
     "compile",
     "config",
+    "cudagraph_mark_step_begin",
     "describe_options",
     "disable",
     "error_on_graph_break",
@@ -62,13 +69,16 @@ __all__ = [
     "list_logs",
     "list_mode_options",
     "list_options",
+    "load_cache_artifacts",
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
     "nested_compile_region",
     "register_backend",
     "reset",
+    "save_cache_artifacts",
     "set_default_backend",
+    "set_enable_guard_collectives",
     "set_logs",
     "set_stance",
     "stats",
@@ -76,3 +86,10 @@ __all__ = [
     "uninstall",
     "wait",
 ]
+
+
+def __getattr__(name):
+    """Whatever else torch.compiler has, like filters of guards and is_exporting, is torch's own."""
+    if name in torch.compiler.__all__:
+        return getattr(torch.compiler, name)
+    raise AttributeError(f"module 'torchbolt' has no attribute {name!r}")

@@ -534,10 +534,26 @@ with torch.no_grad():
 assert torchbolt.stats()["regions"] == 2, torchbolt.stats()
 torch.compiler.reset()
 assert torchbolt.stats()["regions"] == 0
+torch.compiler.cudagraph_mark_step_begin()
+torch.compiler.set_default_backend("eager")
+assert torchbolt.get_default_backend() == "eager" and "eager" in torch.compiler.list_backends()
 assert "torch._dynamo" not in sys.modules
 torchbolt.uninstall()
 assert torch.compile.__module__ == "torch"
 """
+
+
+def test_every_name_of_torch_compiler_is_there():
+    assert [name for name in torch.compiler.__all__ if not hasattr(torchbolt, name)] == []
+    assert torchbolt.keep_tensor_guards_unsafe is torch.compiler.keep_tensor_guards_unsafe
+    assert not torchbolt.is_exporting() and torchbolt.cudagraph_mark_step_begin() is None
+    assert torchbolt.save_cache_artifacts() is torchbolt.load_cache_artifacts(b"") is None
+    assert torchbolt.set_enable_guard_collectives(True) is False
+    seen = []
+    torchbolt.compile(lambda x: seen.append(torchbolt.is_dynamo_compiling()) or x + 1)(torch.ones(2))
+    assert seen == [True]
+    with pytest.raises(AttributeError, match="'torchbolt' has no attribute 'is_exportin'"):
+        torchbolt.is_exportin  # noqa: B018
 
 
 def test_install():
