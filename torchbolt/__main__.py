@@ -3,6 +3,7 @@ which torch.compile means torchbolt."""
 
 from __future__ import annotations
 
+import builtins
 import io
 import os
 import runpy
@@ -29,6 +30,7 @@ def _without_our_frames(show):
 def _run_source(source, name: str, file: str | None = None) -> None:
     """Runs what stands in `source` as the main module, which is there until the process ends."""
     main = types.ModuleType("__main__")
+    main.__builtins__ = builtins  # the module, as in Python's own; exec would put its dict there
     if file is not None:
         main.__file__ = file
     sys.modules["__main__"] = main

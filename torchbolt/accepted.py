@@ -13,8 +13,8 @@ def set_enable_guard_collectives(enabled: bool) -> bool:
 
 
 def save_cache_artifacts() -> None:
-    """None, torch's word for nothing to save: compiled code is in the disk cache already (TORCHBOLT_CACHE_DIR), a folder
-    that may be copied to other machines."""
+    """None, torch's word for nothing to save: compiled code is in the disk cache already, a folder that may be copied
+    to other machines (TORCHBOLT_CACHE_DIR)."""
 
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> None:

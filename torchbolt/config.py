@@ -195,6 +195,14 @@ def load_config(settings: dict[str, object]) -> None:
         setattr(sys.modules[__name__], name, value)
 
 
+def follow(name: str, value, torchs_default) -> None:
+    """Sets what torch's setting of this name was set to, where ours has an effect; torch's default is our default."""
+    setting = _TABLE.get(name)
+    if setting is not None and setting.is_used:
+        usual = _initial[setting.alias or name]
+        setattr(sys.modules[__name__], name, usual if value == torchs_default else value)
+
+
 def reset() -> None:
     """Every setting as it was when torchbolt was imported."""
     load_config(_initial)

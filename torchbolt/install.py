@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
+import sys
+import warnings
+
 import torch
 
-from torchbolt import accepted, api, backends, controls
+from torchbolt import accepted, api, backends, config, controls, explanation
 
 # Of torch.compiler, by name.
 _OURS = {
@@ -30,18 +35,81 @@ _OURS = {
 _original: dict[tuple, object] = {}
 
 
+def _replace(owner, name: str, function) -> None:
+    if hasattr(owner, name):
+        _original.setdefault((owner, name), getattr(owner, name))
+        setattr(owner, name, function)
+
+
+def _follow(torchs) -> None:
+    """What is set in one of torch's tables of settings holds for ours, where we have it; its default is our default."""
+    set_torchs = type(torchs).__setattr__
+
+    def follow(name, value):
+        try:
+            config.follow(name, value, torchs._config[name].default)
+        except (TypeError, ValueError, OverflowError):
+            warnings.warn(f"torchbolt: {torchs.__name__}.{name} = {value!r} has no effect", RuntimeWarning, 3)
+
+    def __setattr__(self, name, value):
+        set_torchs(self, name, value)
+        follow(name, value)
+
+    for name in torchs._config:
+        if not torchs._is_default(name):
+            follow(name, getattr(torchs, name))
+    _replace(type(torchs), "__setattr__", __setattr__)
+
+
+def _take_over(dynamo) -> None:
+    """torch._dynamo, which the program has loaded."""
+    reset = dynamo.reset
+
+    def reset_both():
+        reset()
+        api.reset()
+
+    _replace(dynamo, "reset", reset_both)
+    _replace(dynamo, "explain", explanation.explain)
+    _follow(dynamo.config)
+
+
+class _UntilLoaded(importlib.abc.MetaPathFinder):
+    """Stands in sys.meta_path until a program loads torch._dynamo, which we never do."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "torch._dynamo":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            _take_over(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
 def install() -> None:
     """From now on torch.compile is torchbolt.compile, and with it torch.nn.Module.compile and the controls of
-    torch.compiler."""
-    ours = {(torch, "compile"): api.compile} | {(torch.compiler, name): function for name, function in _OURS.items()}
-    for (owner, name), function in ours.items():
-        if hasattr(owner, name):
-            _original.setdefault((owner, name), getattr(owner, name))
-            setattr(owner, name, function)
+    torch.compiler; and, where the program loads torch._dynamo, its reset, explain and config."""
+    if _original:
+        return
+    _replace(torch, "compile", api.compile)
+    for name, function in _OURS.items():
+        _replace(torch.compiler, name, function)
+    _follow(torch.compiler.config)
+    if (dynamo := sys.modules.get("torch._dynamo")) is not None:
+        _take_over(dynamo)
+    else:
+        sys.meta_path.insert(0, _UntilLoaded())
 
 
 def uninstall() -> None:
     """Takes install() back."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _UntilLoaded)]
     for (owner, name), function in _original.items():
         setattr(owner, name, function)
     _original.clear()

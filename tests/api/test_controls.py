@@ -561,6 +561,51 @@ def test_install():
     assert done.returncode == 0, done.stderr
 
 
+WITH_DYNAMO = """
+import os, sys, warnings, torch, torchbolt
+torch.set_grad_enabled(False)
+if LOADED_BEFORE:
+    import torch._dynamo
+    torch._dynamo.config.error_on_recompile = True
+torchbolt.install()
+assert LOADED_BEFORE == ("torch._dynamo" in sys.modules) == torchbolt.config.error_on_recompile
+import torch._dynamo  # the user's own import
+from torchbolt import config
+torch._dynamo.config.cache_size_limit = 3
+torch.compiler.config.fail_on_recompile_limit_hit = True
+assert (config.recompile_limit, config.fail_on_recompile_limit_hit) == (3, True)
+with torch._dynamo.config.patch(suppress_errors=True, recompile_limit=1, error_on_recompile=False):
+    assert (config.suppress_errors, config.recompile_limit) == (True, 1)
+    compiled = torch.compile(lambda x: x + 1, dynamic=False)
+    compiled(torch.ones(2))
+    try: compiled(torch.ones(3))
+    except torch._dynamo.exc.FailOnRecompileLimitHit: pass
+    else: assert False
+assert (config.suppress_errors, config.recompile_limit) == (None, 3)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    torch._dynamo.config.recompile_limit = "many"
+    torch._dynamo.config.specialize_int = True
+assert ["recompile_limit = 'many' has no effect" in str(w.message) for w in told] == [True], told
+assert torch._dynamo.explain(lambda x: x * 2)(torch.ones(2)).kernels == 1
+torch._dynamo.config.disable = True
+regions = torchbolt.stats()["regions"]
+torch.compile(lambda x: x - 1)(torch.ones(2))
+assert torchbolt.stats()["regions"] == regions > 0
+torch._dynamo.reset()
+assert torchbolt.stats()["regions"] == 0
+torchbolt.uninstall()
+torch._dynamo.config.recompile_limit = 5
+assert config.recompile_limit == 3 and torch._dynamo.explain.__module__ == "torch._dynamo.eval_frame"
+"""
+
+
+@pytest.mark.parametrize("loaded_before", [False, True])
+def test_install_beside_torchs_compiler(loaded_before):
+    done = run("-c", WITH_DYNAMO.replace("LOADED_BEFORE", str(loaded_before)))
+    assert done.returncode == 0, done.stderr
+
+
 def test_python_dash_m(tmp_path):
     script = tmp_path / "train.py"
     (tmp_path / "beside.py").write_text("SCALE = 3\n")
@@ -569,10 +614,10 @@ def test_python_dash_m(tmp_path):
         "if __name__ == '__main__':\n"
         "    with torch.no_grad():\n"
         "        print(torch.compile(lambda x: x * beside.SCALE)(torch.ones(2)).tolist(), sys.argv[1:])\n"
-        "    print('torch._dynamo' in sys.modules)\n"
+        "    print('torch._dynamo' in sys.modules, type(__builtins__).__name__)\n"
     )
     done = run("-m", "torchbolt", str(script), "--steps", "3")
-    assert done.stdout.splitlines() == ["[3.0, 3.0] ['--steps', '3']", "False"], done.stderr
+    assert done.stdout.splitlines() == ["[3.0, 3.0] ['--steps', '3']", "False module"], done.stderr
     for way, given in ((["-c", "import sys; print(sys.argv, __name__)", "a"], None), (["-", "a"], "stdin")):
         program = "import sys; print(sys.argv, __name__)" if given else None
         done = subprocess.run([sys.executable, "-m", "torchbolt", *way], input=program, capture_output=True, text=True)
