@@ -236,4 +236,4 @@ def torch_backend(gm, example_inputs, *, mode=None, options=None):
 
     if hasattr(gm, "real_recompile"):  # torch writes the graph's code when it is first called
         gm.real_recompile()
-    return api.compile(gm.forward, mode=mode, options=options)
+    return api.compile(gm.forward, backend="torchbolt", mode=mode, options=options)

@@ -14,13 +14,13 @@ class TorchboltError(_WithoutTorchs):
     Where torch._dynamo.exc is loaded when one is raised, each is torch's exception for the same, too.
     """
 
-    msg = property(str)
     __reduce__ = RuntimeError.__reduce__
 
     def __init__(self, *args):
         if TorchboltError.__bases__ == (_WithoutTorchs,):
             _derive_from_torchs()
         RuntimeError.__init__(self, *args)  # torch's take arguments of their own
+        self.msg = str(self)  # as torch's have it
 
 
 class InternalError(TorchboltError):

@@ -353,6 +353,7 @@ def f(x):
     return torch.relu(x * 2 + 1).sum(0)
 with torch.no_grad():
     assert "torchbolt" in torch.compiler.list_backends()
+    torchbolt.set_default_backend("eager")
     compiled = torch.compile(f, backend="torchbolt")
     for n in (3, 3, 5):
         x = torch.randn(n, 4)
