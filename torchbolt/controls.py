@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from dataclasses import dataclass
 
 import torch
@@ -25,12 +24,22 @@ STANCES = {
     "aot_eager_then_compile": 4,
 }
 _FORCE_BACKEND = 5
-_thread = threading.local()
+_forced: list = [None]
 
 
 def forced_backend():
-    """This thread's, of set_stance(force_backend=...), as backends.check gives it."""
-    return getattr(_thread, "backend", None)
+    """Of set_stance(force_backend=...), as backends.check gives it."""
+    return _forced[0]
+
+
+class _eagerly:
+    """Compiled callables run eagerly in this thread, whatever set_stance says."""
+
+    def __enter__(self):
+        self._before = _C._set_thread_stance(STANCES["force_eager"])
+
+    def __exit__(self, *_):
+        _C._set_thread_stance(self._before)
 
 
 def disable(fn=None, recursive: bool = True, *, reason: str | None = None):
@@ -54,7 +63,7 @@ def disable(fn=None, recursive: bool = True, *, reason: str | None = None):
     def disabled(*args, **kwargs):
         if not recursive:
             return fn(*args, **kwargs)
-        with set_stance("force_eager"):
+        with _eagerly():
             return fn(*args, **kwargs)
 
     disabled._torchbolt_disable = reason or True
@@ -193,7 +202,7 @@ def is_compiling() -> bool:
 
 
 class set_stance:
-    """How compiled callables of this thread behave from now on, or within a `with` block or a decorated function.
+    """How compiled callables behave, in all threads, from now on, or within a `with` block or a decorated function.
 
     default: record, compile, run. force_eager: run eagerly. eager_on_recompile: where nothing compiled fits, run
     eagerly. fail_on_recompile: where nothing compiled fits, raise RecompileError. eager_then_compile,
@@ -217,7 +226,7 @@ class set_stance:
     @staticmethod
     def _set(number, backend):
         before = (_C._set_stance(number), forced_backend())
-        _thread.backend = backend
+        _forced[0] = backend
         return before
 
     def __enter__(self):

@@ -1,6 +1,7 @@
 // program/stance.cpp: see stance.h.
 #include "program/stance.h"
 
+#include <atomic>
 #include <utility>
 
 #include "guard/py_ref.h"
@@ -17,10 +18,10 @@ constexpr std::pair<const char*, Stance> kTorchsStances[] = {
     {"aot_eager_then_compile", Stance::eager_then_compile},
 };
 
-Stance& own_stance() {
-  static thread_local Stance now = Stance::standard;
-  return now;
-}
+/// What set_stance said, wherever it was called.
+std::atomic<Stance> everywhere{Stance::standard};
+/// Within a disabled function; else standard.
+thread_local Stance in_thread = Stance::standard;
 
 /// What torch.compiler.set_stance says, if that was ever called: an object for each call of it. Its backends
 /// are for torch's own compiler.
@@ -41,14 +42,22 @@ Stance torchs_stance() {
 
 }  // namespace
 
-Stance stance() { return own_stance() == Stance::standard ? torchs_stance() : own_stance(); }
+Stance stance() {
+  if (in_thread != Stance::standard) return in_thread;
+  const Stance now = everywhere.load(std::memory_order_relaxed);
+  return now == Stance::standard ? torchs_stance() : now;
+}
 
 PyObject* set_stance(PyObject*, PyObject* value) {
   const long wanted = PyLong_AsLong(value);
   if (PyErr_Occurred()) return nullptr;
-  const auto before = static_cast<long>(own_stance());
-  own_stance() = static_cast<Stance>(wanted);
-  return PyLong_FromLong(before);
+  return PyLong_FromLong(static_cast<long>(everywhere.exchange(static_cast<Stance>(wanted))));
+}
+
+PyObject* set_thread_stance(PyObject*, PyObject* value) {
+  const long wanted = PyLong_AsLong(value);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromLong(static_cast<long>(std::exchange(in_thread, static_cast<Stance>(wanted))));
 }
 
 }  // namespace bolt::program

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -233,6 +234,28 @@ def test_stances():
     assert torch.equal(within(), small + 5) and torchbolt.stats()["regions"] == 2
     with pytest.raises(ValueError, match="force_eager"):
         torchbolt.set_stance("eager")
+
+
+def in_a_thread(function):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.no_grad()(function)).result()
+
+
+def test_a_stance_holds_in_all_threads_and_disable_in_one():
+    fn, x = torchbolt.compile(lambda x: x * 2), torch.ones(2)
+
+    def regions():
+        assert fn(x).tolist() == [2, 2]
+        return torchbolt.stats()["regions"]
+
+    with torchbolt.set_stance("force_eager"):
+        assert in_a_thread(regions) == 0
+    assert torchbolt.disable(lambda: in_a_thread(regions))() == 1
+    torchbolt.reset()
+    in_a_thread(lambda: torchbolt.set_stance("force_eager"))
+    assert regions() == 0
+    torchbolt.set_stance("default")
+    assert torchbolt.disable(regions)() == 0 and regions() == 1
 
 
 def test_a_stance_is_used_again():
