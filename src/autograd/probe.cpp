@@ -27,7 +27,7 @@ using Shapes = std::vector<std::vector<int64_t>>;  // of the results
 
 /// More than this on the CPU would be felt.
 constexpr int64_t kMostElements = 1 << 18;
-constexpr double kMostSeconds = 0.1;
+constexpr double kMostSeconds = 0.25;
 
 /// Of this thread at work: how busy the machine is must not decide what is found out.
 double thread_seconds() {
