@@ -162,7 +162,8 @@ class _Compiling:
     options: options_.Options
 
     def call(self, cls, original):
-        return _compiled(cls.__call__, self.options, receiver=original)
+        named = replace(self.options, name=self.options.name or f"{cls.__qualname__}.forward")
+        return _compiled(cls.__call__, named, receiver=original)
 
 
 def reset() -> None:

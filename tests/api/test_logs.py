@@ -152,3 +152,19 @@ def test_calls_of_another_form_say_so(again, why):
     assert again(compiled, x).tolist() == [2, 2]
     (recompiled,) = torchbolt.api.compiled_of(compiled)._recompiles()
     assert recompiled["guard"] == why
+
+
+def test_modules_and_their_arguments_are_called_by_name(capfd):
+    class Net(torch.nn.Module):
+        def forward(self, x, mode):
+            return x * 2 if mode == "twice" else x
+
+    torchbolt.reset()
+    net = torchbolt.compile(Net())
+    torchbolt.set_logs("recompiles")
+    try:
+        for mode in ("twice", "once"):
+            net(torch.ones(2), mode)
+    finally:
+        torchbolt.set_logs("")
+    assert "Net.forward is recorded again, because mode == 'twice' (now 'once')" in capfd.readouterr().err

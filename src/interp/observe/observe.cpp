@@ -8,6 +8,7 @@
 
 #include "guard/transforms.h"
 #include "interp/frame.h"
+#include "interp/observe/controls.h"
 #include "interp/observe/frames.h"
 #include "interp/observe/native_watch.h"
 #include "interp/observe/rebuild.h"
@@ -38,15 +39,27 @@ PyObject* function_of(PyObject* callable) {
   return callable;
 }
 
+/// What a module is called with are the arguments of its forward, whoever hands them on.
+PyCodeObject* code_of_forward(PyObject* module) {
+  PyObject* forward = _PyType_Lookup(Py_TYPE(module), interned<"forward">());
+  return forward && PyFunction_Check(forward)
+             ? reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(forward)->func_code)
+             : nullptr;
+}
+
 /// Names for messages: the callable's own, and its parameters'.
-std::vector<std::string> root_names(PyObject* callable, size_t nargs, PyObject* kwnames) {
+std::vector<std::string> root_names(PyObject* callable, PyObject* const* args, size_t nargs,
+                                    PyObject* kwnames) {
   std::vector<std::string> names;
   PyObject* function = function_of(callable);
   if (PyFunction_Check(function)) {
     auto* object = reinterpret_cast<PyFunctionObject*>(function);
     names.push_back(PyUnicode_AsUTF8(object->func_name));
-    PyRef parameters = PyRef::steal(PyCode_GetVarnames(reinterpret_cast<PyCodeObject*>(object->func_code)));
     auto* code = reinterpret_cast<PyCodeObject*>(object->func_code);
+    if (PyCodeObject* forward =
+            nargs && names[0] == "_wrapped_call_impl" ? code_of_forward(args[0]) : nullptr)
+      code = forward;
+    PyRef parameters = PyRef::steal(PyCode_GetVarnames(code));
     Py_ssize_t skip = PyMethod_Check(callable) ? 1 : 0;
     for (size_t i = 0; i < nargs; ++i) {
       Py_ssize_t at = static_cast<Py_ssize_t>(i) + skip;
@@ -302,7 +315,7 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
   Recording recording(hooks);
   World& world = recording.world;
   guard::ThreadState thread = guard::ThreadState::now();
-  world.tree->root_names = root_names(callable, nargs, kwnames);
+  world.tree->root_names = root_names(callable, args, nargs, kwnames);
   world.reached(callable, world.tree->root(0));
   std::vector<PyObject*> given;  // held by the caller, or by World
   for (size_t i = 0; i < total; ++i)
