@@ -178,19 +178,25 @@ PyObject* go_on(Compiled* self, Outcome at) {
   return at.result;
 }
 
-/// While it lives, a callable is told what it shall be when it asks for the compiler, and a region's end is
-/// an error where the user said so in torch's words.
+/// While it lives, a callable is told what it shall be when it asks for the compiler, its regions end where
+/// its recordings found out that they must, and a region's end is an error where the user said so in torch's
+/// words.
 struct Answering {
-  explicit Answering(bool says)
-      : before(std::exchange(observe::says_compiling(), says)), breaks(observe::breaks_are_errors()) {
+  explicit Answering(Compiled::State& state)
+      : before(std::exchange(observe::says_compiling(), state.says_compiling)),
+        ends(std::exchange(observe::Ends::current(), state.learned.get())),
+        breaks(observe::breaks_are_errors()) {
     observe::breaks_are_errors() = breaks || observe::torch_forbids_breaks();
   }
   ~Answering() {
     observe::says_compiling() = before;
+    observe::Ends::current() = ends;
     observe::breaks_are_errors() = breaks;
   }
   Answering(const Answering&) = delete;
-  const bool before, breaks;
+  const bool before;
+  observe::Ends* const ends;
+  const bool breaks;
 };
 
 /// A call that no entry fits.
@@ -247,7 +253,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
     }
   }
   if (fits && !at.frames) return at.result;
-  const Answering answering(self->state->says_compiling);
+  const Answering answering(*self->state);
   return fits ? go_on(self, step(at.frames, 1)) : call_unfitted(self, site, given);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,20 @@ namespace bolt::program {
 namespace {
 
 Compiled* self_of(PyObject* o) { return reinterpret_cast<Compiled*>(o); }
+
+/// A function that is compiled more than once has one table. Modules are all called through one function:
+/// each has its own.
+std::shared_ptr<observe::Ends> learned_by(PyTypeObject* type, PyObject* target, bool has_receiver) {
+  static auto* const all = new std::unordered_map<PyObject*, std::weak_ptr<observe::Ends>>();
+  if (Py_IS_TYPE(target, type)) return self_of(target)->state->learned;
+  if (has_receiver || !PyFunction_Check(target)) return std::make_shared<observe::Ends>();
+  std::weak_ptr<observe::Ends>& known = (*all)[target];
+  std::shared_ptr<observe::Ends> found = known.lock();
+  if (found) return found;
+  found = {new observe::Ends, [target](observe::Ends* ends) { all->erase(target), delete ends; }};
+  known = found;
+  return found;
+}
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"target",   "fullgraph", "background", "recompile_limit", "dynamic",
@@ -56,6 +71,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter),
                               trace};
   self->state = new Compiled::State();
+  self->state->learned = learned_by(type, target, self->receiver != nullptr);
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -143,6 +159,7 @@ PyObject* compiled_guard_seconds(PyObject* o, PyObject* const* args, Py_ssize_t 
 
 PyObject* compiled_clear_entries(PyObject* o, PyObject*) {
   forget(*self_of(o)->state);
+  const observe::Ends learned = std::exchange(*self_of(o)->state->learned, {});
   Py_RETURN_NONE;
 }
 

@@ -22,6 +22,7 @@
 #include "compile.h"
 #include "guard/program.h"
 #include "guard/recipe.h"
+#include "interp/observe/ends.h"
 #include "interp/observe/frames.h"
 #include "interp/observe/observation.h"
 #include "program/region.h"
@@ -121,6 +122,7 @@ struct Compiled {
   struct State {
     Site start;
     std::map<observe::Place, std::shared_ptr<Site>> sites;
+    std::shared_ptr<observe::Ends> learned;  ///< where regions end, which recordings found out
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
     bool ends_at_found_sizes = false;   ///< regions end where sizes are data: they could not be compiled so

@@ -104,7 +104,7 @@ RecordedCall record_call(Compiled* self, const Given& given) {
   call.raised = PyRef::steal(interp::take_raised());
   Site& site = self->state->start;
   const std::shared_ptr<Entry> before = site.entries.empty() ? nullptr : site.entries.front();
-  call.ends = observe::count_of_ends();
+  call.ends = self->state->learned->count();
   observe::says_compiling() = false;  // until the call is over
   call.outcome = run();
   if (!site.entries.empty() && site.entries.front() != before) call.entry = site.entries.front();
@@ -115,7 +115,7 @@ void settle_answer(Compiled* self, const RecordedCall& call, bool raised) {
   if (!call.raised) return;
   if (raised) {
     std::erase(self->state->start.entries, call.entry);
-    observe::forget_ends_since(call.ends);
+    self->state->learned->forget_since(call.ends);
     return;
   }
   self->state->says_compiling = false;

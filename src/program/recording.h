@@ -14,7 +14,7 @@ struct RecordedCall {
   Outcome outcome;
   PyRef raised = {};                  ///< by the first run; null: there is no second
   std::shared_ptr<Entry> entry = {};  ///< by the second run; may be null
-  uint64_t ends = 0;                  ///< observe::count_of_ends() before it
+  uint64_t ends = 0;                  ///< of its places where regions end, before it
 };
 
 /// Calls the target for real and makes an entry of it.

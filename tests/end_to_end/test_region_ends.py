@@ -292,3 +292,26 @@ def test_places_that_compute_nothing_are_not_recorded_for_ever():
             for _ in range(calls):
                 torch.testing.assert_close(compiled(torch.ones(2)), fn(torch.ones(2)))
         assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_ends_that_one_module_needs_are_no_ends_of_another():
+    class Traced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.jit.trace(nn.Linear(4, 4), torch.ones(1, 4))
+
+        def forward(self, x):
+            return self.inner(x) * 2
+
+    def graph_breaks(module):
+        before = torchbolt.stats()["graph_breaks"]
+        compiled = torchbolt.compile(module)
+        with torch.no_grad():
+            for rows in (2, 2, 3, 3):
+                x = torch.ones(rows, 4)
+                torch.testing.assert_close(compiled(x), module(x))
+        return torchbolt.stats()["graph_breaks"] - before
+
+    torchbolt.reset()
+    assert graph_breaks(Traced()) > 0
+    assert graph_breaks(nn.Sequential(nn.Linear(4, 4), nn.ReLU())) == 0

@@ -35,7 +35,7 @@ bool names_keyword(PyObject* kwnames, const char* name) {
 PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
                                 const CFunction& row) {
   NativeWatch watch(hooks_);
-  const bool watches = watches_state();
+  const bool watches = ends.leaves_thread_changed;
   const guard::ThreadState state = watches ? guard::ThreadState::now() : guard::ThreadState();
   hooks_.lend_items(row.kind == Kind::tensor && !row.is(Trait::ignores_sizes));
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);

@@ -178,15 +178,10 @@ struct Ran {
   interp::Frame* suspended = nullptr;  ///< the region ended inside and the run stands after that instruction
 };
 
-/// Instructions that recordings found out regions must end before: how many so far, all of them counted.
-/// Those found since then are forgotten.
-uint64_t count_of_ends();
-void forget_ends_since(uint64_t count);
-
 /// What is_compiling() answers to what this thread runs in a recording and between regions.
 bool& says_compiling();
 
-/// Calls `callable` for real.
+/// Calls `callable` for real. Ends::current() are to be its own, as where a run goes on.
 std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* args, size_t nargs,
                                           PyObject* kwnames, RecorderHooks& hooks, Ran& ran);
 

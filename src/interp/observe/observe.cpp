@@ -156,7 +156,6 @@ void Recording::met_unseen(const std::string& function) {
 void Recording::enter_frame(Frame& frame) {
   if (entry) return;
   entry = &frame;
-  owner = PyRef::share(owner_of(frame));
 }
 
 // Once the region has ended, the instruction that ended it is run, then the run stands still.
@@ -175,7 +174,7 @@ bool Recording::before_instruction(Frame& frame) {
   }
   world.noted_before = world.notes->facts.size();
   world.begin_instruction();
-  if (const std::string* why = never_past(frame)) end_here(frame, *why);
+  if (const Ends::End* end = ends.at(frame)) end_here(frame, std::string(end->why));
   return true;
 }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "interp/observe/cfunctions.h"
+#include "interp/observe/ends.h"
 #include "interp/observe/observation.h"
 #include "interp/observe/world.h"
 #include "interp/semantics.h"
@@ -33,7 +34,7 @@ class Recording final : public interp::Semantics {
   std::unique_ptr<guard::Recipe> broken_off;  ///< set when the region ended inside
   Place broken_off_at;
   const Frame* entry = nullptr;  ///< the outermost frame, once entered
-  PyRef owner;                   ///< its owner_of()
+  Ends& ends = *Ends::current();
   const guard::ThreadState before = guard::ThreadState::now();
   guard::ThreadState after;                                      ///< when the region ended inside
   int autocast_levels = -guard::ThreadState::autocast_levels();  ///< in the end: how many more there are
@@ -68,13 +69,6 @@ class Recording final : public interp::Semantics {
   Instruction outermost(const Frame& frame) const;
   /// CPython runs a function of Python's within the instruction in progress: nobody sees what it reads.
   void met_unseen(const std::string& function);
-  /// Whose run a frame is of: the code of its outermost function. What one program's objects do in library
-  /// code is no reason to end the regions of others there.
-  static PyObject* owner_of(const Frame& frame);
-  /// Why no region goes past the instruction in progress; null: they may. Asked at every instruction.
-  static const std::string* never_past(const Frame& frame) {
-    return any_forbidden_ ? find_forbidden(frame) : nullptr;
-  }
   /// The run cannot be described (`failure`: why): from now on regions end before what makes `object`, or
   /// before the call, made by `below`, that it is met in. With neither known the recording is not to be kept.
   void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);
@@ -187,10 +181,6 @@ class Recording final : public interp::Semantics {
   bool is_outside(PyObject* iterator);
 
  private:
-  inline static bool any_forbidden_ = false;
-  bool watches_state() const;
-  static const std::string* find_forbidden(const Frame& frame);
-
   // late.cpp: null without an exception: the operation is not one of these
   bool can_show(PyObject* tensor);
   PyObject* late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec);
