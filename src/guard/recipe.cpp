@@ -295,6 +295,7 @@ struct Kitchen {
       case Effect::set_field: return set_field(target, step.number, value);
       case Effect::replace_dict: return replace_dict(target, step.parts);
       case Effect::set_context: return static_cast<bool>(PyRef::steal(PyContextVar_Set(target, value)));
+      case Effect::set_grad: return set_grad(target, value) == 0;
       case Effect::generator: return set_generator(target, step.number), true;
       case Effect::advance: return advance(target, step.number);
       case Effect::call: return call(step);
@@ -304,6 +305,11 @@ struct Kitchen {
 };
 
 }  // namespace
+
+int set_grad(PyObject* tensor, PyObject* value) {
+  static PyObject* const name = PyUnicode_InternFromString("grad");
+  return PyObject_GenericSetAttr(tensor, name, value);
+}
 
 PyObject* format_text(PyObject* value, int conversion, PyObject* spec) {
   PyRef text = PyRef::steal(conversion == 1   ? PyObject_Str(value)
@@ -347,9 +353,9 @@ std::vector<std::string> Recipe::describe() const {
       "constant",  "source",      "tensor",    "number",    "tuple",     "list",   "dict",    "set",
       "frozenset", "deque",       "slice",     "function",  "method",    "cell",   "partial", "instance",
       "call",      "set_context", "exception", "traceback", "generator", "format", "join"};
-  static const char* const effect_names[] = {"set_item",  "delete_item", "extend",       "replace",
-                                             "set_cell",  "set_field",   "replace_dict", "set_context",
-                                             "generator", "call"};
+  static const char* const effect_names[] = {"set_item", "delete_item", "extend",       "replace",
+                                             "set_cell", "set_field",   "replace_dict", "set_context",
+                                             "set_grad", "generator",   "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

@@ -66,6 +66,7 @@ enum class Effect : uint8_t {
   set_field,     ///< slot at byte offset `number`
   replace_dict,  ///< dict contents become the parts (key, value, ...), in that order
   set_context,   ///< ContextVar.set
+  set_grad,      ///< .grad of a tensor
   generator,     ///< stands as Recipe::generators[number] says
   advance,       ///< an iterator: `number` items are taken, or it is over
   call,          ///< target(*parts), keyword names `key`, from Recipe::call_sites[number]
@@ -108,6 +109,9 @@ struct GeneratorRecipe {
   int handled = -1;
   std::vector<int> locals, stack;
 };
+
+/// tensor.grad = value, whatever its class has set_attr do. -1 with an exception.
+int set_grad(PyObject* tensor, PyObject* value);
 
 /// What FORMAT_VALUE gives, by CPython alone: `conversion` 0 none, 1 str, 2 repr, 3 ascii; `spec` may be
 /// null. New.

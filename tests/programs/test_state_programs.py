@@ -614,6 +614,62 @@ def test_a_compiled_module_changes_its_class():
     assert torch.equal(compiled(x), torch.nn.functional.linear(x, model.weight, model.bias) * 5)
 
 
+def test_gradients_that_are_set():
+    """zero_grad is one region of effects, and a gradient that was set is what is read after it."""
+
+    def fn(model, x):
+        model.zero_grad()
+        first, second = model.weight, model.bias
+        first.grad, second.grad = first * 2, x
+        second.grad = second.grad + 1
+        return model.weight.grad.sum() + second.grad.sum()
+
+    torchbolt.reset()
+    model = torch.nn.Linear(3, 3)
+    compiled = torchbolt.compile(fn)
+    grads = [None, torch.ones(3, 3), torch.ones(3, 3), None]
+    with torch.no_grad():
+        for grad in grads * 2:
+            seen = []
+            for run in (fn, compiled):
+                x = torch.arange(3.0)
+                model.weight.grad = grad
+                seen.append((run(model, x), model.weight.grad, model.bias.grad, x))
+            for got, want in zip(*seen, strict=True):
+                assert torch.equal(got, want)
+    stats = torchbolt.stats()
+    assert (stats["graph_breaks"], stats["eager_fallbacks"], stats["regions"]) == (0, 0, 2)
+
+
+def test_a_gradient_of_two_names():
+    """What was read of one tensor and set of another holds for calls in which those are two."""
+
+    def fn(a, b, x):
+        a.grad = None
+        return x + (1 if b.grad is None else 2)
+
+    compiled, x = torchbolt.compile(fn), torch.zeros(2)
+    for same in (False, True, False, True):
+        a, b = torch.ones(2), torch.ones(2)
+        a.grad, b.grad = torch.ones(2), torch.ones(2)
+        b = a if same else b
+        assert compiled(a, b, x)[0] == (1 if same else 2) and a.grad is None and (b.grad is None) == same
+
+
+def test_a_gradient_that_does_not_fit():
+    def fn(p, x):
+        try:
+            p.grad = x
+        except RuntimeError:
+            return x + 1
+        return x + 2
+
+    compiled = torchbolt.compile(fn)
+    for rows in (3, 2, 3, 4, 3):
+        p = torch.ones(3)
+        assert compiled(p, torch.zeros(rows))[0] == (2 if rows == 3 else 1) and (p.grad is None) == (rows != 3)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_state_programs(row):
     row.check()

@@ -371,6 +371,19 @@ int Recording::get_special(Frame& frame, PyObject* object, PyObject* name, PyObj
   return Semantics::get_special(frame, object, name, method);
 }
 
+/// Can tensor.grad = value be repeated at the region's end, without an error that it does not have now?
+bool Recording::can_set_grad(Frame& frame, PyObject* tensor, PyObject* value) {
+  if (!world.find(tensor) || !value || (value != Py_None && !guard::is_tensor(value))) return false;
+  end_if_overridden(frame, tensor);
+  if (!on || value == Py_None) return on;
+  if (world.late(value)) return false;
+  end_if_overridden(frame, value);
+  for (PyObject* each : {tensor, value})  // which must be the same
+    if (on) world.use_sizes(each);
+  if (on) world.compared(tensor, value);
+  return on;
+}
+
 int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value) {
   PyObject* found = world.type_attr(Py_TYPE(object), name);
   if (value && PyBool_Check(value) && guard::is_tensor(object) && same_text(name, "requires_grad") &&
@@ -381,6 +394,9 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
     const PyMemberDef* member = object_member(found);
     if (member && !(member->flags & READONLY))
       world.about_to_write_field(object, member->offset);
+    else if (is_instance_of(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
+             same_text(name, "grad") && can_set_grad(frame, object, value))
+      return world.set_grad(object, value);
     else if (is_instance_of(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
       end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
                           Py_TYPE(object)->tp_name + " is set");

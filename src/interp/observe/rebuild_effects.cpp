@@ -82,6 +82,10 @@ void Rebuilder::effects() {
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
   }
+  for (const WrittenGrad& written : world_.written_grads) {
+    int target = value(written.tensor.get()), inside = value(written.value.get());
+    recipe.effects.push_back({Effect::set_grad, target, -1, inside, 0, {}});
+  }
   for (const Advanced& each : world_.advanced)
     recipe.effects.push_back({Effect::advance, value(each.iterator.get()), -1, -1, each.times, {}});
   for (PyObject* generator : world_.resumed) {

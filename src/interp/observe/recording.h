@@ -233,6 +233,7 @@ class Recording final : public interp::Semantics {
   PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
   bool note_answer(PyObject* object, PyObject* descriptor, PyObject* value);
   void note_descriptor(PyObject* found);
+  bool can_set_grad(Frame& frame, PyObject* tensor, PyObject* value);
   PyObject* getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name);
   void note_callable(PyObject* callable, int depth = 0);
   PyObject* call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,

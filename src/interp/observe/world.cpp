@@ -386,6 +386,8 @@ PyObject* World::tensor_grad(PyObject* tensor) {
   PyObject* value = guard::tensor_grad(tensor);
   Known* known = find(tensor);
   if (!known) return value;
+  for (const WrittenGrad& written : written_grads)
+    if (written.tensor.get() == tensor) return value;
   Source* place = tree->child(known->source, Access::tensor_grad);
   if (value)
     reached(value, place);
@@ -552,7 +554,7 @@ void World::keep_apart() {
   guard::Apart told;
   for (PyObject* object : identified_) told.each.push_back(find(object)->source);
   if (told.each.size() > 1) tree->apart.push_back(std::move(told));
-  if (written.empty() && written_fields.empty()) return;
+  if (written.empty() && written_fields.empty() && written_grads.empty()) return;
   // Only objects of one type can be one; instance dicts only where their instances can.
   using Sort = std::pair<PyTypeObject*, PyObject*>;
   auto sort_of = [](const Known& known) -> Sort {
@@ -571,6 +573,7 @@ void World::keep_apart() {
   };
   for (PyObject* container : written) add(container);
   for (const WrittenField& field : written_fields) add(field.object.get());
+  for (const WrittenGrad& grad : written_grads) add(grad.tensor.get());
   if (sorts.empty()) return;
   store_.for_each([&](const Known& known) {
     if (!known.object || known.source->access == Access::constant || writes.count(&known)) return;
@@ -678,6 +681,7 @@ std::string World::trace() const {
     if (!is_as_before(each)) return std::string("it wrote to a ") + Py_TYPE(each)->tp_name;
   for (const WrittenField& each : written_fields)
     return std::string("it wrote to a slot of a ") + Py_TYPE(each.object.get())->tp_name;
+  if (!written_grads.empty()) return "it set a gradient";
   for (const WrittenContext& each : written_context)
     if (!each.restored && guard::context_value(each.variable.get()) != each.before.get())
       return "it set a context variable";
@@ -696,6 +700,15 @@ void World::about_to_set_context(PyObject* variable) {
       return;
     }
   written_context.push_back({PyRef::share(variable), PyRef::share(now)});
+}
+
+int World::set_grad(PyObject* tensor, PyObject* value) {
+  begin_dropping();
+  if (guard::set_grad(tensor, value) < 0) return -1;
+  for (WrittenGrad& written : written_grads)
+    if (written.tensor.get() == tensor) return written.value = PyRef::share(value), 0;
+  written_grads.push_back({PyRef::share(tensor), PyRef::share(value)});
+  return 0;
 }
 
 bool WrittenContext::gives_back_before(PyObject* old) const {

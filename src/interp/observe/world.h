@@ -63,6 +63,11 @@ struct WrittenField {
   Py_ssize_t offset;
 };
 
+/// The gradient, a tensor or None, that the run gave to a known tensor.
+struct WrittenGrad {
+  PyRef tensor, value;
+};
+
 /// A text or tensor made of tensors' contents that nothing has read yet: every later call makes it anew at
 /// the region's end. Only where it is needed earlier does it end the region.
 struct Late {
@@ -290,6 +295,8 @@ class World {
   /// Not of a slot that cannot be written.
   void about_to_write_field(PyObject* object, Py_ssize_t offset);
   void about_to_set_context(PyObject* variable);
+  /// tensor.grad = value, of a known tensor. -1 with an exception.
+  int set_grad(PyObject* tensor, PyObject* value);
   /// False: what the token gives back cannot be told apart from what the run put there.
   bool about_to_reset_context(PyObject* variable, PyObject* token);
 
@@ -309,6 +316,7 @@ class World {
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
   std::vector<WrittenContext> written_context;
+  std::vector<WrittenGrad> written_grads;
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
   guard::Numbers numbers;
   std::vector<SizeValue> number_sizes;       ///< what the steps that are sizes were, in order
