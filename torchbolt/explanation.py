@@ -13,6 +13,11 @@ from torchbolt import _C, api
 
 # Reason, as the C++ side words it -> what a user can do about it.
 _HINTS = [
+    (
+        r"_engine_run_backward",
+        "torch's autograd computes gradients between two regions, from graphs of the compiled ones; "
+        "leave backward() and grad() out of the compiled function to have one region",
+    ),
     (r"builtins\.print|is shown|wants a tensor's elements", "show copies (y.clone()), or show it after the last write"),
     (
         r"is_nonzero|aten::_local_scalar_dense|only made where the region ends|value of a tensor decides",

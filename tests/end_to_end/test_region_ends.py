@@ -315,3 +315,23 @@ def test_ends_that_one_module_needs_are_no_ends_of_another():
     torchbolt.reset()
     assert graph_breaks(Traced()) > 0
     assert graph_breaks(nn.Sequential(nn.Linear(4, 4), nn.ReLU())) == 0
+
+
+@pytest.mark.parametrize(
+    "how", [lambda y, x: y.backward(), lambda y, x: torch.autograd.grad(y, x)], ids=["backward", "grad"]
+)
+def test_gradients_are_one_end(how):
+    def fn(x):
+        y = (x * x).sum()
+        found = how(y, x)
+        return x.detach() * 2, found
+
+    torchbolt.reset()
+    x = torch.ones(3, requires_grad=True)
+    report = torchbolt.explain(fn)(x)
+    assert report.graph_break_count == 1 and "torch's autograd computes" in report.break_reasons[0].hint
+    compiled = torchbolt.compile(fn)
+    for n in range(3):
+        x = torch.full((3,), float(n), requires_grad=True)
+        want, got = fn(x), compiled(x)
+        assert torch.equal(got[0], want[0]) and repr(got[1]) == repr(want[1])

@@ -54,6 +54,8 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "seed", Control::apart},
     {"torch.random", "get_rng_state", Control::apart},
     {"torch.random", "set_rng_state", Control::apart},
+    // One end, not one for each thing that it tells the threads of autograd.
+    {"torch.autograd.graph", "_engine_run_backward", Control::apart},
     // Done once in a process.
     {"importlib", "import_module", Control::constant},
     {"torch._functorch.predispatch", "lazy_load_decompositions", Control::constant},
