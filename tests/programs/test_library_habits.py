@@ -59,7 +59,39 @@ def numbers_of_numpy(x):
     return x / ROOT, ROOT
 
 
-@pytest.mark.parametrize("fn", [pairs_of_classes, subclasses, scripted, numbers_of_numpy], ids=lambda fn: fn.__name__)
+class MadeByTheClass:
+    def __get__(self, instance, owner=None):
+        return 2.0 if instance is None else 3.0
+
+
+class WithDescriptor:
+    gain = MadeByTheClass()
+
+
+def descriptors_read_through_the_class(x):
+    return x * WithDescriptor.gain * getattr(WithDescriptor, "gain") + OBJECT.gain  # noqa: B009
+
+
+OBJECT = WithDescriptor()
+
+
+def distributions(x):
+    found = torch.distributions.Categorical(logits=x, validate_args=False)
+    action = torch.arange(1)
+    return found.log_prob(action), found.entropy(), torch.distributions.Bernoulli(logits=x).mean
+
+
+ONE_REGION = [
+    pairs_of_classes,
+    subclasses,
+    scripted,
+    numbers_of_numpy,
+    descriptors_read_through_the_class,
+    distributions,
+]
+
+
+@pytest.mark.parametrize("fn", ONE_REGION, ids=lambda fn: fn.__name__)
 def test_one_region(fn):
     torchbolt.reset()
     compiled = torchbolt.compile(fn, fullgraph=True)
