@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 
 import numpy
 import pytest
@@ -81,6 +82,21 @@ def distributions(x):
     return found.log_prob(action), found.entropy(), torch.distributions.Bernoulli(logits=x).mean
 
 
+def chained(x):
+    rows = itertools.chain.from_iterable([[x, x * 2], (x + 1,)])
+    return [row * 2 for row in itertools.chain.from_iterable([y, y] for y in rows)]
+
+
+def named_results(x):
+    values, indices = torch.return_types.max((x * 2, x.argsort()))
+    return values + 1, indices
+
+
+def grouped_tensors(x):
+    grouped = torch.utils._foreach_utils._group_tensors_by_device_and_dtype([[x, x * 2]], with_indices=True)
+    return [t * 2 for (tensors,), _ in grouped.values() for t in tensors]
+
+
 ONE_REGION = [
     pairs_of_classes,
     subclasses,
@@ -88,6 +104,9 @@ ONE_REGION = [
     numbers_of_numpy,
     descriptors_read_through_the_class,
     distributions,
+    chained,
+    named_results,
+    grouped_tensors,
 ]
 
 

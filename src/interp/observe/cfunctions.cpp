@@ -47,6 +47,7 @@ const Table& table() {
 
 CFunction look_up(const std::string& owner, const std::string& method) {
   auto at = table().find(owner + "." + method);
+  if (at == table().end()) at = table().find(owner + "." + method.substr(0, method.rfind('.')) + ".*");
   if (at == table().end()) at = table().find(owner + ".*");
   if (at == table().end()) at = table().find(owner.substr(0, owner.rfind('.')) + ".*.*");
   CFunction row = at == table().end() ? CFunction() : at->second;
