@@ -25,6 +25,7 @@ _HINTS = [
     ),
     (r"aten::(nonzero|masked_select|unique|_unique|index)", "use masks and torch.where, whose sizes are known"),
     (r"tolist|numpy|__array__", "keep the computation on tensors, or move the conversion out of the model"),
+    (r"cannot wait for the region's end", "show numbers, texts and tensors, alone or in lists and dicts"),
     (r"time\.", "measure around the compiled call"),
     (r"random\.|random number", "draw with torch (torch.rand), or outside and pass it in"),
     (r"is disabled|graph_break", "this end was asked for; take the mark away to have none"),

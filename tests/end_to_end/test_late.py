@@ -369,6 +369,59 @@ def test_logging_through_the_module():
     assert seen.getvalue() == "fn sum 14.0\nfn sum 15.0\n"
 
 
+@pytest.fixture
+def logged():
+    """(a logger, the text of what it was given)."""
+    seen = io.StringIO()
+    handler = logging.StreamHandler(seen)
+    handler.setFormatter(logging.Formatter("%(funcName)s %(message)s"))
+    logger = logging.getLogger("torchbolt.test_late")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield logger, seen
+    logger.removeHandler(handler)
+
+
+def test_containers_are_logged_as_they_were(logged):
+    logger, seen = logged
+
+    def fn(x):
+        sizes = [1, (2.5, "a")]
+        logger.info("%s", sizes)
+        logger.info("%s %s", {"sum": x.sum(), "shape": [x.shape[0]]}, (sizes,))
+        sizes.append(3)
+        return x * 2, sizes
+
+    check(fn, *X)
+    lines = seen.getvalue().splitlines()
+    assert lines[:2] == lines[2:4] and lines[0] == "fn [1, (2.5, 'a')]"
+    assert lines[1] == "fn {'sum': tensor(7.), 'shape': [3]} ([1, (2.5, 'a')],)"
+
+
+def test_what_cannot_be_logged_later_is_one_end(logged):
+    logger, seen = logged
+
+    class Config:
+        def __str__(self):
+            return "config"
+
+    config = Config()
+
+    def fn(x):
+        y = x * 2
+        logger.info("%s", config)
+        logger.debug("%s", config)  # not shown: no end
+        try:
+            raise ValueError(3)
+        except ValueError:
+            logger.exception("failed")
+        return y + 1
+
+    check(fn, *X, breaks=2, regions=2)
+    text = seen.getvalue()
+    assert text.count("fn config\nfn failed\nTraceback") == 12 and text.count("ValueError: 3") == 12
+
+
 def test_it_can_be_switched_off():
     with torchbolt.config.patch(delay_logging=False), torch.no_grad():
         with pytest.raises(torchbolt.exc.GraphBreak, match="print"):

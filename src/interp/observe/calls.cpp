@@ -240,16 +240,16 @@ CallStart Recording::call_instead(Frame& frame, PyObject* by, PyObject* self, Py
   return interp::start_call(*this, frame, by, all.data(), nargs + (self ? 1 : 0), kwnames);
 }
 
-namespace {
-
-/// Of a function of Python or of C.
 std::string full_name(PyObject* callable) {
+  if (PyMethod_Check(callable)) callable = PyMethod_GET_FUNCTION(callable);
   if (!PyFunction_Check(callable)) return find_cfunction(callable).row->name;
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
   PyObject* module = PyDict_GetItemWithError(function->func_globals, interned<"__name__">());
   const char* where = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : "?";
   return std::string(where) + "." + PyUnicode_AsUTF8(function->func_name);
 }
+
+namespace {
 
 /// What the user gave to graph_break() to say, its only argument.
 std::string message_of(PyObject* const* args, size_t nargs, PyObject* kwnames) {
@@ -262,7 +262,8 @@ std::string message_of(PyObject* const* args, size_t nargs, PyObject* kwnames) {
 
 CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
-  if (!on && runs_whole(frame)) return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
+  if (!on && (runs_whole(frame) || shows_whole(callable)))
+    return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
   if (!on) return interp::start_call(*this, frame, callable, args, nargs, kwnames);
   note_callable(callable);
   if (PyType_Check(callable) && has_finalizer(reinterpret_cast<PyTypeObject*>(callable)))
@@ -323,7 +324,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     return interp::start_call(*this, frame, by, all.data(), all.size() - named, kwnames);
   }
   PyObject* shown = nullptr;
-  if (delay(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
+  if (show(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
   if (PyObject* hook = on ? breakpoint_hook(world, native) : nullptr) {
     note_callable(hook);
     return interp::start_call(*this, frame, hook, args, nargs, kwnames);

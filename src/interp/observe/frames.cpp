@@ -64,7 +64,8 @@ interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* c
     case Control::ends_region: break;
   }
   if (PyErr_Occurred()) return {};
-  if (runs_whole(frame)) return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
+  if (runs_whole(frame) || shows_whole(callable))
+    return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
 }
 

@@ -45,6 +45,8 @@ const std::vector<bool>& live_locals_of(const interp::Frame& frame, bool innermo
 /// Does the call that this instruction makes run to its end at once? There is no place inside where a region
 /// could begin or end.
 bool runs_whole(const interp::Frame& frame);
+/// Or does one of this callable, as it shows something that need not be looked into?
+bool shows_whole(PyObject* callable);
 
 /// Runs so many instructions plainly and then stops. Calls lead where they would in a recording: to the same
 /// places.

@@ -250,8 +250,9 @@ bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& 
 
 namespace {
 
-/// print shows the text of any object; loggers, and what the user named, show what they are given.
-enum class Shows : uint8_t { nothing, text, message, named };
+/// print shows the text of any object; loggers, and what the user named, show what they are given; what is
+/// shown here and now is not delayed.
+enum class Shows : uint8_t { nothing, text, message, here, named };
 
 struct Row {
   const char *module, *cls;
@@ -264,6 +265,8 @@ constexpr Row kShowing[] = {
     {"logging", "Logger", "debug info warning warn error critical log", Shows::message},
     {"logging", "LoggerAdapter", "debug info warning warn error critical log", Shows::message},
     {"logging", nullptr, "debug info warning warn error critical log", Shows::message},
+    // What those come to that are not delayed, for a level that is logged.
+    {"logging", "Logger", "_log", Shows::here},
 };
 
 PointerMap<Shows>& showing() {
@@ -311,29 +314,78 @@ void show_with(PyObject* callable, bool yes) {
     shows = Shows::nothing;
 }
 
+namespace {
+
+/// What a function or method shows, and how.
+Shows shown_by(PyObject* callable) {
+  PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+  if (!PyFunction_Check(function) && !PyCFunction_Check(function)) return Shows::nothing;
+  look_up_showing();
+  const Shows* shows = showing().find(function);
+  return shows ? *shows : Shows::nothing;
+}
+
+bool shows_whole(PyObject* callable, Shows shows) {
+  return (shows == Shows::here || shows == Shows::named) && !PyCFunction_Check(callable);
+}
+
+}  // namespace
+
+bool shows_whole(PyObject* callable) { return shows_whole(callable, shown_by(callable)); }
+
+/// A list, tuple or dict as it is now, with all that is in it; null: it cannot be shown later.
+PyRef Recording::delayed_copy(Frame& frame, PyObject* container, int depth) {
+  touch(frame, container);
+  if (!on || depth == 0) return {};
+  const bool dict = PyDict_CheckExact(container);
+  PyRef items = PyRef::steal(dict ? PyDict_Copy(container) : PySequence_List(container));
+  if (!items) return {};
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (dict && PyDict_Next(items.get(), &position, &key, &value)) {
+    PyRef copy = delayed_argument(frame, value, false, depth - 1);
+    if (!guard::is_leaf(key) || !copy || PyDict_SetItem(items.get(), key, copy.get()) < 0) return {};
+  }
+  for (Py_ssize_t i = 0; !dict && i < PyList_GET_SIZE(items.get()); ++i) {
+    PyRef copy = delayed_argument(frame, PyList_GET_ITEM(items.get(), i), false, depth - 1);
+    if (!copy) return {};
+    PyList_SetItem(items.get(), i, copy.release());
+  }
+  return PyTuple_CheckExact(container) ? PyRef::steal(PyList_AsTuple(items.get())) : std::move(items);
+}
+
 /// `arg` as it can be shown at the region's end; null: it cannot.
-PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, bool as_text) {
+PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, bool as_text, int depth) {
   if (world.late(arg) || is_delayable_leaf(arg)) return PyRef::share(arg);
   if (guard::is_tensor(arg)) {
     if (!can_show(arg)) return {};
     world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
     return PyRef::share(arg);
   }
-  if (!as_text) return {};
+  if (!as_text) {
+    const bool copies = PyList_CheckExact(arg) || PyTuple_CheckExact(arg) || PyDict_CheckExact(arg);
+    return copies ? delayed_copy(frame, arg, depth) : PyRef();
+  }
   PyRef text = PyRef::steal(format_value(frame, arg, 1, nullptr));  // may end the region: a tensor is inside
   return on ? text : PyRef();
 }
 
+/// A call that shows something: it is delayed, or else, if nothing inside is worth a region, the region ends
+/// and all of it is done at once. False: it is a call like any other.
+bool Recording::show(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
+                     PyObject** result) {
+  const Shows shows = shown_by(callable);
+  if (shows == Shows::nothing) return false;
+  const bool may_wait = shows != Shows::here && delays_calls() && interp::bottom_of(frame) == entry;
+  if (may_wait && delay(frame, callable, args, nargs, kwnames, shows == Shows::text, result)) return true;
+  if (!shows_whole(callable, shows)) return false;
+  end_here(frame, "calls " + full_name(callable) + ", which cannot wait for the region's end");
+  *result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  return true;
+}
+
 bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                      PyObject* kwnames, PyObject** result) {
-  if (!delays_calls()) return false;
-  PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
-  const bool known_kind = PyFunction_Check(function) || PyCFunction_Check(function);
-  if (!known_kind) return false;
-  look_up_showing();
-  const Shows* shows = showing().find(function);
-  if (!shows || *shows == Shows::nothing || interp::bottom_of(frame) != entry) return false;
-  const bool as_text = *shows == Shows::text;
+                      PyObject* kwnames, bool as_text, PyObject** result) {
   const size_t awaited_before = world.awaited.size();
   DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}};
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);

@@ -195,9 +195,12 @@ class Recording final : public interp::Semantics {
   bool late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                      PyObject* result, const Frame& frame);
   interp::CallStart start_next_of_callback(Frame& frame, PyObject* iterator);
-  PyRef delayed_argument(Frame& frame, PyObject* arg, bool as_text);
+  PyRef delayed_argument(Frame& frame, PyObject* arg, bool as_text, int depth = 4);
+  PyRef delayed_copy(Frame& frame, PyObject* container, int depth);
+  bool show(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
+            PyObject** result);
   bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
-             PyObject** result);
+             bool as_text, PyObject** result);
   // numbers.cpp, sizes.cpp: operations on numbers that differ between calls. *handled: the result is the
   // operation's.
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
@@ -267,6 +270,9 @@ class Recording final : public interp::Semantics {
   std::optional<Instruction> escaped_at_;  ///< in which an operator last gave data to Python
   Native calling_;                         ///< what start_call is busy with: looked up once
 };
+
+/// The name of a function of Python or of C, with that of its module.
+std::string full_name(PyObject* callable);
 
 /// Where an instruction stands in the user's source.
 SourceLine line_of(PyCodeObject* code, int pc);
