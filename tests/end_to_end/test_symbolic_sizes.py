@@ -519,7 +519,7 @@ READERS = {
     "list": lambda x: x * [1.0, 2.0, 3.0, 4.0, 5.0][x.shape[0]],
     "key": lambda x: {x.shape[0]: x + 1},
     "bytes": lambda x: (x + 1, b"x" * x.shape[0]),
-    "text": lambda x: (x + 1, "x%d" % x.shape[0]),
+    "text": lambda x: (x + 1, len("x%d" % x.shape[0])),
     "cache": lambda x: x * remembered(x.shape[0]),
     "torch": lambda x: torch.broadcast_shapes(x.shape, (4, 4)) and x + 1,
 }

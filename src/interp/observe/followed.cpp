@@ -191,7 +191,7 @@ PyObject* World::original(PyObject* number) const {
 
 void World::use(PyObject* object) {
   if ((lazy_.empty() && followed_.empty() && late_.empty()) || !object) return;
-  if (late_.count(object)) return late_use();
+  if (const Late* late = this->late(object)) return use_late(*late);
   if (is_number(object)) {
     if (auto at = followed_.find(object); at != followed_.end()) {
       Followed& number = at->second;  // held on: the address stays its own
@@ -248,7 +248,7 @@ void World::use(PyObject* object) {
 }
 
 void World::use_all() {
-  if (!late_.empty()) late_use();
+  for (const auto& [object, late] : late_) use_late(late);
   while (!lazy_.empty()) use(lazy_.back());
   for (auto& [object, followed] : followed_) use(object);
 }

@@ -54,6 +54,26 @@ bool World::holds_late(PyObject* object) const {
   return false;
 }
 
+/// Something that a text is made of: do later calls know it when they check their guards?
+bool World::is_known_when_checked(PyObject* part) const {
+  if (!part) return true;
+  if (const Late* made = late(part))
+    return PyUnicode_Check(part) &&
+           std::all_of(made->parts.begin(), made->parts.end(),
+                       [&](const PyRef& each) { return is_known_when_checked(each.get()); });
+  if (PyTuple_CheckExact(part))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(part); ++i)
+      if (!is_known_when_checked(PyTuple_GET_ITEM(part, i))) return false;
+  return !guard::is_tensor(part) && !is_open(part);
+}
+
+/// A text that is made of numbers guards know is what it is as long as those are.
+void World::use_late(const Late& made) {
+  if (!is_known_when_checked(made.object.get()))
+    return end_region("reads a text or tensor that is only made where the region ends");
+  for (const PyRef& part : made.parts) use(part.get());
+}
+
 void World::await(PyObject* tensor, PyObject* code, int pc) {
   awaited.push_back({PyRef::share(tensor), version_of(tensor), PyRef::share(code), pc});
 }
@@ -91,6 +111,12 @@ PyRef own_text(PyRef text) {
 
 }  // namespace
 
+/// Is it a letter's number that is asked for, which few numbers are?
+static bool raises_for_some(PyObject* number, PyObject* spec) {
+  if (!PyLong_Check(number) || !PyUnicode_Check(spec) || !PyUnicode_GET_LENGTH(spec)) return false;
+  return PyUnicode_READ_CHAR(spec, PyUnicode_GET_LENGTH(spec) - 1) == 'c';
+}
+
 bool Recording::can_show(PyObject* tensor) {
   return !world.late(tensor) && world.version_of(tensor) >= 0 && (world.find(tensor) || hooks_.knows(tensor));
 }
@@ -98,7 +124,8 @@ bool Recording::can_show(PyObject* tensor) {
 PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
   if (spec && world.late(spec)) return nullptr;
   const bool tensor = guard::is_tensor(value) && !world.late(value);
-  if (tensor ? !can_show(value) : !world.late(value) && !world.is_open(value)) return nullptr;
+  if (tensor ? !can_show(value) : !world.late(value) && !world.follows_number(value)) return nullptr;
+  if (spec && raises_for_some(value, spec)) return nullptr;
   PyRef text;
   {
     Unseen unseen(hooks_);
@@ -149,15 +176,16 @@ bool asks_for_ints(PyObject* format, PyObject* const* items, Py_ssize_t n) {
 bool Recording::shows_late(PyObject* object) const {
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object))
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
-      if (PyObject* item = PySequence_Fast_GET_ITEM(object, i); world.late(item) || world.is_open(item))
+      if (PyObject* item = PySequence_Fast_GET_ITEM(object, i);
+          world.late(item) || world.follows_number(item))
         return true;
-  return world.late(object) || world.is_open(object);
+  return world.late(object) || world.follows_number(object);
 }
 
 /// Are these numbers and texts, late or not, or else leaves?
 bool Recording::can_interpolate(PyObject* const* items, Py_ssize_t n) const {
   return std::all_of(items, items + n, [&](PyObject* item) {
-    return is_delayable_leaf(item) || world.is_open(item) || (world.late(item) && PyUnicode_Check(item));
+    return is_delayable_leaf(item) || (world.late(item) && PyUnicode_Check(item));
   });
 }
 

@@ -190,7 +190,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     return !stores || i == 1;
   };
   for (size_t i = 0; i < all.size(); ++i)
-    if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
+    if (goes_through && world.late(all[i]))  // each letter is read
+      world.use(all[i]);
+    else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
       special ? world.use_scalar(all[i]) : world.use(all[i]);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (special) {

@@ -465,6 +465,7 @@ PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion,
     if (PyErr_Occurred()) return nullptr;
   }
   if (on) world.use(value);
+  if (on) world.use(spec);
   if (on && !guard::is_leaf(value)) {
     note_special(value, names_of.format_);
     note_special(value, names_of.str_);

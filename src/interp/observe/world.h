@@ -326,7 +326,8 @@ class World {
   bool is_as_before(PyObject* container) const;
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;
-  void late_use() { end_region("reads a text or tensor that is only made where the region ends"); }
+  bool is_known_when_checked(PyObject* part) const;
+  void use_late(const Late& late);
   bool cannot_raise(const guard::NumberStep& step);
   void note_iterator(PyObject* iterator);
   bool read_next(PyObject* iterator);
