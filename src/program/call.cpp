@@ -145,7 +145,7 @@ Outcome close(interp::Frame* innermost) {
 Outcome go_on_once(Compiled* self, interp::Frame* innermost) {
   // A loop that goes round in compiled regions would never get to the interpreter's own look at signals.
   if (PyErr_CheckSignals() < 0) return {run_plainly(innermost, true)};
-  if (interp::thread_is_traced(PyThreadState_Get())) return {run_plainly(innermost)};
+  if (interp::thread_is_traced(PyThreadState_Get())) return run_traced(innermost);
   if (guard::modes_run_python()) {
     observe::StepThroughModes steps;
     PyObject* result = interp::run_frame(*innermost, steps);

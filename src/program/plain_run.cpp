@@ -34,6 +34,50 @@ Outcome run_as_before(Site& site, Run run) {
   return {result, steps.suspended};
 }
 
+/// Tells this thread's tracer of lines and returns in frames that were there before it was: CPython's own
+/// loop would. What they call is CPython's to run, as long as there is a tracer.
+class TracedSteps final : public interp::Semantics {
+ public:
+  TracedSteps() { watch_instructions = true; }
+  PyRef raised;  ///< by the tracer, which is why the run stands still
+
+  bool before_instruction(interp::Frame& frame) override {
+    PyThreadState* thread = PyThreadState_Get();
+    if (!interp::thread_is_traced(thread)) return false;
+    const int line = frame.lineno();
+    const bool new_line = frame_ == &frame && line_ != line;  // a caller is in the middle of one
+    frame_ = &frame, line_ = line;
+    if (thread->tracing) return true;
+    if (new_line && !tell(thread, PyTrace_LINE, Py_None)) return false;
+    PyObject* returned = returned_by(frame);
+    return !returned || tell(thread, PyTrace_RETURN, returned);
+  }
+
+ private:
+  /// What the instruction in progress returns; null: it does not.
+  static PyObject* returned_by(const interp::Frame& frame) {
+    const interp::Instr& instr = frame.instr();
+#if BOLT_PY312
+    if (instr.op == interp::op::RETURN_CONST) return PyTuple_GET_ITEM(frame.code()->co_consts, instr.arg);
+#endif
+    return instr.op == interp::op::RETURN_VALUE ? frame.peek(1) : nullptr;
+  }
+
+  bool tell(PyThreadState* thread, int what, PyObject* value) {
+    const PyRef frame = PyRef::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(thread)));
+    const PyRef tracer = PyRef::share(thread->c_traceobj);
+    PyThreadState_EnterTracing(thread);
+    const int status =
+        thread->c_tracefunc(tracer.get(), reinterpret_cast<PyFrameObject*>(frame.get()), what, value);
+    PyThreadState_LeaveTracing(thread);
+    if (status < 0) raised = PyRef::steal(interp::take_raised());
+    return status >= 0;
+  }
+
+  const interp::Frame* frame_ = nullptr;
+  int line_ = -1;
+};
+
 PyObject* call_under(Compiled* self, const Given& given, observe::Step& steps) {
   return interp::call_function(self->target, given.args(), given.nargs, given.kwnames, steps);
 }
@@ -43,6 +87,14 @@ PyObject* call_under(Compiled* self, const Given& given, observe::Step& steps) {
 PyObject* run_plainly(interp::Frame* innermost, bool signalled) {
   static interp::PlainSemantics plain;
   return interp::run_frame(*innermost, plain, signalled);
+}
+
+Outcome run_traced(interp::Frame* innermost) {
+  TracedSteps steps;
+  PyObject* result = interp::run_frame(*innermost, steps);
+  if (!steps.raised) return {result, steps.suspended};
+  interp::set_raised(steps.raised.release());
+  return {run_plainly(steps.suspended, true)};
 }
 
 Outcome step(interp::Frame* innermost, int64_t instructions) {

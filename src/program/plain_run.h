@@ -10,6 +10,9 @@ namespace bolt::program {
 /// To its end. `signalled`: an exception that a signal's handler raised is set, and the run meets it first.
 PyObject* run_plainly(interp::Frame* innermost, bool signalled = false);
 
+/// For as long as a tracer that something inside the run has installed (breakpoint()) wants to see it.
+Outcome run_traced(interp::Frame* innermost);
+
 /// So many instructions in the interpreter.
 Outcome step(interp::Frame* innermost, int64_t instructions);
 /// The same for a call.

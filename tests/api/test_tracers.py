@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import cProfile
 import faulthandler
+import io
+import pdb
 import pstats
 import subprocess
 import sys
@@ -223,3 +225,25 @@ def test_faulthandler_on_a_timer(compiled, tmp_path):
                 fresh(X), fresh(X)
         finally:
             faulthandler.cancel_dump_traceback_later()
+
+
+def test_a_debugger_that_is_started_inside_stops_there():
+    def fn(x, said):
+        y = x + 1
+        commands = io.StringIO("p y\nn\np z\nn\nn\nc\n")
+        pdb.Pdb(stdin=commands, stdout=said, nosigint=True, readrc=False).set_trace()
+        z = y * 2
+        return z
+
+    def outer(x, said):
+        z = fn(x, said)
+        return z + 1
+
+    compiled = torchbolt.compile(outer)
+    texts = []
+    for run in (outer, compiled, compiled, compiled):
+        said = io.StringIO()
+        assert run(X, said).tolist() == [3, 5, 7, 9]
+        texts.append([line for line in said.getvalue().splitlines() if "test_tracers" not in line])
+    assert texts[1:] == texts[:1] * 3 and "-> z = y * 2" in texts[0] and "-> return z + 1" in texts[0]
+    assert sys.gettrace() is None

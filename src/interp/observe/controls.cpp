@@ -56,6 +56,10 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "set_rng_state", Control::apart},
     // One end, not one for each thing that it tells the threads of autograd.
     {"torch.autograd.graph", "_engine_run_backward", Control::apart},
+    // They look for the frame that called them, and leave a tracer in it (program/plain_run.h).
+    {"pdb", "set_trace", Control::apart},
+    {"pdb", "Pdb.set_trace", Control::apart},
+    {"bdb", "Bdb.set_trace", Control::apart},
     // Done once in a process.
     {"importlib", "import_module", Control::constant},
     {"torch._functorch.predispatch", "lazy_load_decompositions", Control::constant},
