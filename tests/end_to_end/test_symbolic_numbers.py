@@ -773,3 +773,32 @@ def test_numbers_in_defaults_are_read_by_the_call():
             return t * by
 
         torch.testing.assert_close(compiled(x, scale), scale(x))
+
+
+def test_counters_in_lists_and_classes():
+    counts = [0, 0.5, 7]
+
+    class Counter:
+        n = 0
+
+    def in_list(x):
+        counts[0] += 1
+        counts[1] *= 2
+        return x * counts[0] + len(counts), list(counts)
+
+    def in_class(x):
+        Counter.n += 1
+        return x * Counter.n
+
+    for fn, regions in ((in_list, 3), (in_class, 3)):
+        torchbolt.reset()
+        compiled = torchbolt.compile(fn)
+        x = torch.randn(4)
+        for n in range(12):
+            state = list(counts), Counter.n
+            want = fn(x), list(counts), Counter.n
+            counts[:], Counter.n = state
+            got = compiled(x), list(counts), Counter.n
+            torch.testing.assert_close(got, want)
+        stats = torchbolt.stats()
+        assert stats["regions"] <= regions and stats["eager_fallbacks"] == 0, stats

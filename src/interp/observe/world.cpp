@@ -260,24 +260,25 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
 }
 
 PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
-  PyObject* found = _PyType_Lookup(type, name);
+  PyObject* value = _PyType_Lookup(type, name);
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
     // Static types cannot change; what they hold is as good as a constant.
-    if (found && !guard::is_leaf(found)) pin(found);
-    return found;
+    if (value && !guard::is_leaf(value)) pin(value);
+    return value;
   }
   Read& read = last_read(type, name);
   const bool numbered = type->tp_version_tag && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
   if (numbered && read.where == type && read.name == name && read.version == type->tp_version_tag)
-    return found;
+    return value;
   Source* owner = source_for(reinterpret_cast<PyObject*>(type));
   Source* place = tree->child(owner, Access::type_attr, name);
-  if (found)
-    reached(found, place);
+  if (value && is_number(value)) return found(value, place);  // a class may count what it made
+  if (value)
+    reached(value, place);
   else
     owner->assume(Check::missing, name);
-  if (numbered) read = {type, name, type->tp_version_tag, found, found};
-  return found;
+  if (numbered) read = {type, name, type->tp_version_tag, value, value};
+  return value;
 }
 
 void World::note_lookup(PyTypeObject* type) {
@@ -462,7 +463,9 @@ void World::guard_whole(PyObject* contents, Known& known) {
   if (is_deque(known.object.get())) step = Access::deque_item;
   for (Py_ssize_t i = 0; i < Py_SIZE(contents); ++i) {
     PyRef item = PyRef::steal(PySequence_GetItem(contents, i));
-    if (item) reached(item.get(), tree->child(source, step, nullptr, i));
+    Source* place = tree->child(source, step, nullptr, i);
+    const auto own = leaves_.find(place);
+    if (item && (own == leaves_.end() || own->second != item.get())) reached(item.get(), place);
   }
 }
 
@@ -599,6 +602,19 @@ bool World::has_plain_keys(PyObject* dict) {
   return true;
 }
 
+/// The numbers in a list from outside that differ between calls get an address of their own: once the list is
+/// written, a number's place does not tell any more where it came from.
+void World::own_numbers_of(PyObject* list) {
+  const Known* known = PyList_CheckExact(list) && hooks_.follows_numbers() ? find(list) : nullptr;
+  if (!known || known->before || known->read_whole) return;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, i);
+    if (!is_number(item)) continue;
+    PyObject* own = found(item, tree->child(known->source, Access::list_item, nullptr, i));
+    if (own != item) PyList_SetItem(list, i, Py_NewRef(own));
+  }
+}
+
 /// A container from outside, with what was in it before the run wrote to it; null: it is not one.
 Known* World::copied(PyObject* container) {
   Known* known = find(container);
@@ -614,6 +630,7 @@ Known* World::copied(PyObject* container) {
 }
 
 void World::about_to_write(PyObject* container, bool appends) {
+  if (!appends) own_numbers_of(container);
   if (!copied(container) || PyCell_Check(container) || (appends && PyList_Check(container))) return;
   read_whole(container);
   if (!PyDict_Check(container)) return;

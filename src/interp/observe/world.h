@@ -338,6 +338,7 @@ class World {
   PyRef guard_keys(PyObject* contents, Source& source);
   void guard_whole(PyObject* contents, Known& known);
   Known* copied(PyObject* container);
+  void own_numbers_of(PyObject* list);
 
   RecorderHooks& hooks_;
   Blocks<Known> store_;
