@@ -352,10 +352,10 @@ std::vector<std::string> Recipe::describe() const {
   static const char* const make_names[] = {
       "constant",  "source",      "tensor",    "number",    "tuple",     "list",   "dict",    "set",
       "frozenset", "deque",       "slice",     "function",  "method",    "cell",   "partial", "instance",
-      "call",      "set_context", "exception", "traceback", "generator", "format", "join"};
+      "call",      "set_context", "exception", "traceback", "generator", "format", "join",    "interpolate"};
   static const char* const effect_names[] = {"set_item", "delete_item", "extend",       "replace",
                                              "set_cell", "set_field",   "replace_dict", "set_context",
-                                             "set_grad", "generator",   "call"};
+                                             "set_grad", "generator",   "advance",      "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];
