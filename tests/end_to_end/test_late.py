@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import random
+import sys
 import warnings
 
 import pytest
@@ -327,6 +329,55 @@ def test_delayed_calls_come_before_an_end_and_an_exception():
 
     for _ in range(3):
         assert shown(caught(compiled), X[0]) == shown(caught(fn), X[0])
+
+
+class Counted:
+    """Its text is another each time."""
+
+    def __init__(self):
+        self.texts = 0
+
+    def __str__(self):
+        self.texts += 1
+        return f"text {self.texts}"
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "with contextlib.redirect_stdout(inner): print('captured')\nprint('after', inner.getvalue())",
+        "sys.stdout, old = inner, sys.stdout; print('captured'); sys.stdout = old; print('after')",
+        "with warnings.catch_warnings(): warnings.simplefilter('ignore'); warnings.warn('ignored')\nwarnings.warn('seen')",
+        "log.setLevel(40); log.info('hidden'); log.setLevel(20); log.info('seen')",
+        "logging.disable(50); log.info('hidden'); logging.disable(0); log.info('seen')",
+        "log.disabled = True; log.info('hidden'); log.disabled = False; log.info('seen')",
+        "log.addFilter(nothing); log.info('hidden'); log.removeFilter(nothing); log.info('seen')",
+        "torch.set_printoptions(precision=1); print(y / 3); torch.set_printoptions(profile='default'); print(y / 3)",
+        "torch.set_printoptions(precision=1); t = f'{y / 3}'; torch.set_printoptions(profile='default'); print(t)",
+        "print(o, o.texts)",
+        "print(o, o); print(o.texts)",
+        "print(o, [o], mine)",
+    ],
+)
+def test_what_is_shown_goes_where_and_looks_as_at_the_call(body):
+    log = logging.getLogger("torchbolt_tests.late")
+    space = {"contextlib": contextlib, "sys": sys, "warnings": warnings, "logging": logging, "torch": torch, "log": log}
+    space |= {"nothing": lambda record: False, "io": io}
+    source = "def fn(x, o, mine, out):\n inner = io.StringIO()\n y = x * 2\n"
+    exec(source + "".join(f" {line}\n" for line in body.split("\n")) + " return y", space)
+    fn = space["fn"]
+
+    def all_of(f):
+        o, seen = Counted(), []
+        for x in (X[0], X[1], X[0]):
+            with contextlib.redirect_stdout(io.StringIO()) as stdout:
+                seen += [shown(f, x, o, Counted()), stdout.getvalue(), o.texts]
+        return seen
+
+    torchbolt.reset()
+    assert all_of(torchbolt.compile(fn)) == all_of(fn)
 
 
 def test_functions_that_the_user_names():

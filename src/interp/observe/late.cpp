@@ -75,7 +75,7 @@ void World::use_late(const Late& made) {
 }
 
 void World::await(PyObject* tensor, PyObject* code, int pc) {
-  awaited.push_back({PyRef::share(tensor), version_of(tensor), PyRef::share(code), pc});
+  awaited.push_back({PyRef::share(tensor), version_of(tensor), PyRef::share(code), pc, shown_otherwise});
 }
 
 int64_t World::version_of(PyObject* tensor) const {
@@ -361,41 +361,77 @@ bool shows_whole(PyObject* callable, Shows shows) {
 
 bool shows_whole(PyObject* callable) { return shows_whole(callable, shown_by(callable)); }
 
-/// A list, tuple or dict as it is now, with all that is in it; null: it cannot be shown later.
-PyRef Recording::delayed_copy(Frame& frame, PyObject* container, int depth) {
+/// How an argument is shown at the region's end; `itself`: whoever it is then, as a logger or a stream.
+enum class Recording::ShownAs : uint8_t { itself, tensor, text, copy, nothing };
+
+/// `depth`: so far into lists, tuples and dicts is looked.
+Recording::ShownAs Recording::shown_as(PyObject* arg, bool as_text, int depth) {
+  if (world.late(arg) || is_delayable_leaf(arg)) return ShownAs::itself;
+  if (guard::is_tensor(arg)) return can_show(arg) ? ShownAs::tensor : ShownAs::nothing;
+  if (as_text) return ShownAs::text;
+  if (depth == 0) return ShownAs::nothing;
+  auto cannot = [&](PyObject* inside) { return shown_as(inside, false, depth - 1) == ShownAs::nothing; };
+  if (PyDict_CheckExact(arg)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(arg, &position, &key, &value))
+      if (!guard::is_leaf(key) || cannot(value)) return ShownAs::nothing;
+    return ShownAs::copy;
+  }
+  if (!PyList_CheckExact(arg) && !PyTuple_CheckExact(arg)) return ShownAs::nothing;
+  for (Py_ssize_t i = 0; i < Py_SIZE(arg); ++i)
+    if (cannot(PySequence_Fast_GET_ITEM(arg, i))) return ShownAs::nothing;
+  return ShownAs::copy;
+}
+
+/// Of every argument; empty: one cannot be shown then.
+std::vector<Recording::ShownAs> Recording::all_shown_as(PyObject* const* args, size_t nargs,
+                                                        PyObject* kwnames, bool as_text) {
+  std::vector<ShownAs> all;
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  for (size_t i = 0; i < total; ++i) {
+    const bool named = i >= nargs;
+    PyObject* name = named ? PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)) : nullptr;
+    if (name && !PyUnicode_CompareWithASCIIString(name, "exc_info") && args[i] != Py_False &&
+        args[i] != Py_None)
+      return {};
+    const bool object =
+        world.find(args[i]) && !guard::is_tensor(args[i]) && !is_understood_container(args[i]);
+    const bool is_itself = object && (as_text ? named : i == 0);
+    all.push_back(is_itself ? ShownAs::itself : shown_as(args[i], as_text && !named));
+    if (all.back() == ShownAs::nothing) return {};
+  }
+  return all;
+}
+
+/// A list, tuple or dict as it is now, with all that is in it; null: the region has ended, or an exception.
+PyRef Recording::delayed_copy(Frame& frame, PyObject* container) {
   touch(frame, container);
-  if (!on || depth == 0) return {};
+  if (!on) return {};
   const bool dict = PyDict_CheckExact(container);
   PyRef items = PyRef::steal(dict ? PyDict_Copy(container) : PySequence_List(container));
   if (!items) return {};
   Py_ssize_t position = 0;
   PyObject *key, *value;
-  while (dict && PyDict_Next(items.get(), &position, &key, &value)) {
-    PyRef copy = delayed_argument(frame, value, false, depth - 1);
-    if (!guard::is_leaf(key) || !copy || PyDict_SetItem(items.get(), key, copy.get()) < 0) return {};
+  while (dict && PyDict_Next(container, &position, &key, &value)) {
+    PyRef copy = delayed_argument(frame, value, shown_as(value, false));
+    if (!copy || PyDict_SetItem(items.get(), key, copy.get()) < 0) return {};
   }
   for (Py_ssize_t i = 0; !dict && i < PyList_GET_SIZE(items.get()); ++i) {
-    PyRef copy = delayed_argument(frame, PyList_GET_ITEM(items.get(), i), false, depth - 1);
+    PyObject* item = PyList_GET_ITEM(items.get(), i);
+    PyRef copy = delayed_argument(frame, item, shown_as(item, false));
     if (!copy) return {};
     PyList_SetItem(items.get(), i, copy.release());
   }
   return PyTuple_CheckExact(container) ? PyRef::steal(PyList_AsTuple(items.get())) : std::move(items);
 }
 
-/// `arg` as it can be shown at the region's end; null: it cannot.
-PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, bool as_text, int depth) {
-  if (world.late(arg) || is_delayable_leaf(arg)) return PyRef::share(arg);
-  if (guard::is_tensor(arg)) {
-    if (!can_show(arg)) return {};
-    world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
-    return PyRef::share(arg);
-  }
-  if (!as_text) {
-    const bool copies = PyList_CheckExact(arg) || PyTuple_CheckExact(arg) || PyDict_CheckExact(arg);
-    return copies ? delayed_copy(frame, arg, depth) : PyRef();
-  }
-  PyRef text = PyRef::steal(format_value(frame, arg, 1, nullptr));  // may end the region: a tensor is inside
-  return on ? text : PyRef();
+/// Null: as of delayed_copy.
+PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, ShownAs how) {
+  if (how == ShownAs::copy) return delayed_copy(frame, arg);
+  if (how == ShownAs::text) return PyRef::steal(format_value(frame, arg, 1, nullptr));
+  if (how == ShownAs::tensor) world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+  return PyRef::share(arg);
 }
 
 /// A call that shows something: it is delayed, or else, if nothing inside is worth a region, the region ends
@@ -414,39 +450,27 @@ bool Recording::show(Frame& frame, PyObject* callable, PyObject* const* args, si
 
 bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                       PyObject* kwnames, bool as_text, PyObject** result) {
-  const size_t awaited_before = world.awaited.size();
-  DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}};
-  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
-  for (size_t i = 0; i < total; ++i) {
-    const bool named = i >= nargs;
-    PyObject* name = named ? PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)) : nullptr;
-    if (name && !PyUnicode_CompareWithASCIIString(name, "exc_info") && args[i] != Py_False &&
-        args[i] != Py_None)
-      break;
-    // The logger itself, a stream: whoever it is then.
-    const bool object =
-        world.find(args[i]) && !guard::is_tensor(args[i]) && !is_understood_container(args[i]);
-    const bool receiver = object && !as_text && i == 0;
-    const bool stream = object && as_text && named;
-    PyRef arg =
-        receiver || stream ? PyRef::share(args[i]) : delayed_argument(frame, args[i], as_text && !named);
-    if (!on) return false;
-    if (PyErr_Occurred()) return *result = nullptr, true;
-    if (!arg) break;
+  const std::vector<ShownAs> how = all_shown_as(args, nargs, kwnames, as_text);
+  if (how.empty() && (nargs || kwnames)) return false;
+  DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}, world.shown_otherwise};
+  std::vector<PyObject*> shown;
+  for (size_t i = 0; i < how.size(); ++i) {
+    PyRef arg = delayed_argument(frame, args[i], how[i]);
+    if (!arg && PyErr_Occurred()) return *result = nullptr, true;
+    if (!arg) return false;
+    shown.push_back(arg.get());
     call.args.push_back(std::move(arg));
-  }
-  if (call.args.size() < total) {
-    world.awaited.resize(awaited_before);
-    return false;
   }
   for (const Frame* each : frames_of(frame))
     call.callers.emplace_back(PyRef::share(reinterpret_cast<PyObject*>(each->func())), each->pc());
+  // What making the texts did is done. Where it ended the region, the call is not of it.
+  const bool delayed = on;
   {
     Unseen unseen(hooks_);
-    *result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+    *result = PyObject_Vectorcall(callable, shown.data(), nargs, kwnames);
   }
   if (*result && *result != Py_None) world.distrust("a delayed call returned something");
-  if (*result) world.calls.push_back(std::move(call));
+  if (*result && delayed) world.calls.push_back(std::move(call));
   return true;
 }
 
@@ -458,6 +482,7 @@ void Recording::check_awaited() {
     breaks.push_back({why, {line_of(code, each.pc)}, breaks_are_errors()});
     not_past(each.code.get(), each.pc, why);
   }
+  check_shown();
 }
 
 }  // namespace bolt::observe

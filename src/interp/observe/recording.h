@@ -77,6 +77,8 @@ class Recording final : public interp::Semantics {
   void left_changed(const std::string& why);
   /// Tensors whose contents are wanted must still have them.
   void check_awaited();
+  /// What is shown at the region's end must be shown as it would have been at the call.
+  void check_shown();
   /// What follows an operator that raised is no recording of calls where it does not.
   void check_raised();
 
@@ -195,8 +197,11 @@ class Recording final : public interp::Semantics {
   bool late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                      PyObject* result, const Frame& frame);
   interp::CallStart start_next_of_callback(Frame& frame, PyObject* iterator);
-  PyRef delayed_argument(Frame& frame, PyObject* arg, bool as_text, int depth = 4);
-  PyRef delayed_copy(Frame& frame, PyObject* container, int depth);
+  enum class ShownAs : uint8_t;
+  ShownAs shown_as(PyObject* arg, bool as_text, int depth = 4);
+  std::vector<ShownAs> all_shown_as(PyObject* const* args, size_t nargs, PyObject* kwnames, bool as_text);
+  PyRef delayed_argument(Frame& frame, PyObject* arg, ShownAs how);
+  PyRef delayed_copy(Frame& frame, PyObject* container);
   bool show(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
             PyObject** result);
   bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,

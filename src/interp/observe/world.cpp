@@ -618,6 +618,7 @@ void World::own_numbers_of(PyObject* list) {
 /// A container from outside, with what was in it before the run wrote to it; null: it is not one.
 Known* World::copied(PyObject* container) {
   Known* known = find(container);
+  if (known) note_showing(known->source);
   if (!known || known->before) return known;
   begin_dropping();
   if (is_gone_through(container))
@@ -747,7 +748,9 @@ bool World::about_to_reset_context(PyObject* variable, PyObject* token) {
 }
 
 void World::about_to_write_field(PyObject* object, Py_ssize_t offset) {
-  if (!find(object)) return;
+  const Known* known = find(object);
+  if (!known) return;
+  note_showing(known->source);
   begin_dropping();
   for (const WrittenField& written : written_fields)
     if (written.object.get() == object && written.offset == offset) return;

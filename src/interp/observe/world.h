@@ -83,6 +83,7 @@ struct Awaited {
   int64_t version;
   PyRef code;  ///< of the instruction
   int pc;
+  int otherwise;  ///< World::shown_otherwise, then
 };
 
 /// A call that shows something to the user (print, a logger) and gives nothing back: made at the region's
@@ -92,6 +93,7 @@ struct DelayedCall {
   std::vector<PyRef> args;
   PyRef kwnames;
   std::vector<std::pair<PyRef, int>> callers;  ///< functions and instructions, oldest first
+  int otherwise = 0;                           ///< World::shown_otherwise, then
 };
 
 /// An iterator from outside that the run took something from, and how often.
@@ -174,6 +176,7 @@ class World {
   int64_t version_of(PyObject* tensor) const;
   std::vector<Awaited> awaited;
   std::vector<DelayedCall> calls;
+  int shown_otherwise = 0;         ///< writes, since something is to be shown, to what showing goes by
   std::vector<PyRef> locks;        ///< that the run holds
   std::vector<PyObject*> resumed;  ///< generators from outside that the run went on with; known
   std::vector<Advanced> advanced;
@@ -323,6 +326,7 @@ class World {
   std::vector<NumberSymbol> number_symbols;  ///< the symbols of steps, and what they were
 
  private:
+  void note_showing(const Source* written);
   bool is_as_before(PyObject* container) const;
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;
