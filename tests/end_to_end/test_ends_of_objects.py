@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
+import time
 import weakref
 
 import pytest
@@ -169,6 +171,97 @@ def finalized(x):
     return y
 
 
+def kept_past_an_end(x):
+    told = Told()  # noqa: F841
+    y = x * 2
+    time.time()
+    log.append("a")
+    return y + 1
+
+
+def kept_inside_a_list(x):
+    told = [Told()]  # noqa: F841
+    y = x * 2
+    time.time()
+    log.append("a")
+    time.time()
+    log.append("b")
+    return y + 1
+
+
+def kept_by_a_caller(x):
+    def inner():
+        told = Told()  # noqa: F841
+        time.time()
+        return x * 2
+
+    told = Told()  # noqa: F841
+    y = inner()
+    log.append("a")
+    return y + 1
+
+
+def kept_by_a_generator(x):
+    def numbers():
+        told = Told()  # noqa: F841
+        yield 1
+        yield 2
+
+    y = x
+    for n in numbers():
+        y = y * n
+        time.time()
+        log.append("a")
+    return y
+
+
+def kept_for_a_weak_reference(x):
+    plain, kid = Plain(), Plain()
+    kid.up = weakref.proxy(plain)
+    plain.n = 3
+    y = x * 2
+    time.time()
+    return y * kid.up.n
+
+
+def tensor_kept_for_a_weak_reference(x):
+    t = x * 2
+    r = weakref.ref(t)
+    time.time()
+    y = x + 1
+    time.time()
+    return y, r() is None
+
+
+def kept_in_a_weak_dict(x):
+    plain, known = Plain(), weakref.WeakValueDictionary()
+    known["a"] = plain
+    time.time()
+    y = x * 2
+    time.time()
+    return y, len(known)
+
+
+def weak_reference_with_a_callback(x):
+    plain = Plain()
+    r = weakref.ref(plain, lambda _: log.append("gone"))  # noqa: F841
+    y = x * 2
+    time.time()
+    z = y + 1
+    del plain
+    log.append("a")
+    return z
+
+
+def open_file(x):
+    file = open(__file__)  # noqa: SIM115
+    number = file.fileno()
+    y = x * 2
+    time.time()
+    y = y + 1
+    return y, len(os.read(number, 5))
+
+
 PROGRAMS = [
     loop_left,
     closed,
@@ -184,6 +277,15 @@ PROGRAMS = [
     gone_with_a_frame,
     gone_with_a_list,
     finalized,
+    kept_past_an_end,
+    kept_inside_a_list,
+    kept_by_a_caller,
+    kept_by_a_generator,
+    kept_for_a_weak_reference,
+    tensor_kept_for_a_weak_reference,
+    kept_in_a_weak_dict,
+    weak_reference_with_a_callback,
+    open_file,
 ]
 
 

@@ -10,6 +10,7 @@
 #include "interp/generator.h"
 #include "interp/liveness.h"
 #include "interp/observe/controls.h"
+#include "interp/observe/endings.h"
 #include "interp/observe/observation.h"
 
 namespace bolt::observe {
@@ -83,8 +84,16 @@ std::vector<const Frame*> frames_of(const Frame& innermost) {
   return frames;
 }
 
-const std::vector<bool>& live_locals_of(const Frame& frame, bool innermost) {
-  return interp::live_locals(frame.code(), *frame.prepared, frame.pc(), !innermost);
+std::vector<PyObject*> kept_of(PyObject* const* locals, size_t count, const std::vector<bool>& live) {
+  std::vector<PyObject*> kept(count);
+  for (size_t i = 0; i < count; ++i)
+    if (locals[i] && (live[i] || end_is_noticed(locals[i]))) kept[i] = locals[i];
+  return kept;
+}
+
+std::vector<PyObject*> kept_locals_of(const Frame& frame, bool innermost) {
+  return kept_of(frame.locals(), static_cast<size_t>(frame.local_count()),
+                 interp::live_locals(frame.code(), *frame.prepared, frame.pc(), !innermost));
 }
 
 Place place_of(const Frame& innermost) {
@@ -114,11 +123,10 @@ void visit_roots(const Frame& innermost, Visit visit) {
     visit(frame->generator, [] { return "a running generator"; });
     visit(frame->generator ? interp::generator_handled(frame->generator) : nullptr,
           [] { return "the exception a generator is handling"; });
-    const std::vector<bool>& live = live_locals_of(*frame, frame == &innermost);
+    const std::vector<PyObject*> kept = kept_locals_of(*frame, frame == &innermost);
     for (int i = 0; i < frame->local_count(); ++i) {
       PyObject* names = frame->code()->co_localsplusnames;
-      visit(live[static_cast<size_t>(i)] ? frame->locals()[i] : nullptr,
-            [&] { return PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i)); });
+      visit(kept[static_cast<size_t>(i)], [&] { return PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i)); });
     }
     for (PyObject** at = frame->stack_base(); at < frame->sp; ++at) visit(*at, [] { return "a temporary"; });
   }

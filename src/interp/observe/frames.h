@@ -28,7 +28,7 @@ Place place_of(const interp::Frame& innermost);
 
 /// Everything that code running on from there can reach: the exception being handled, then, oldest frame
 /// first, each frame's function, the instance it initialises, the generator it is the body of with the
-/// exception handled there, its live locals, its value stack. Null: unbound, or never read again. Borrowed.
+/// exception handled there, its kept locals, its value stack. Null: unbound, or never read again. Borrowed.
 std::vector<PyObject*> roots_of(const interp::Frame& innermost);
 /// Names for messages, in the same order.
 std::vector<std::string> root_names_of(const interp::Frame& innermost);
@@ -39,8 +39,11 @@ const interp::Frame* users_frame(const interp::Frame* innermost);
 
 /// The frames of a run, oldest first.
 std::vector<const interp::Frame*> frames_of(const interp::Frame& innermost);
-/// Every slot of frame.locals(): can it still be read?
-const std::vector<bool>& live_locals_of(const interp::Frame& frame, bool innermost);
+/// Every slot of frame.locals(): what is in it that code running on from there can still read, or whose end
+/// it would notice; else null. Borrowed.
+std::vector<PyObject*> kept_locals_of(const interp::Frame& frame, bool innermost);
+/// The same of any such slots, where those that are `live` can be read.
+std::vector<PyObject*> kept_of(PyObject* const* locals, size_t count, const std::vector<bool>& live);
 
 /// Does the call that this instruction makes run to its end at once? There is no place inside where a region
 /// could begin or end.

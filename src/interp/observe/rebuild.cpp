@@ -217,8 +217,8 @@ Py_ssize_t Rebuilder::generator_state(PyObject* generator) {
     made.handled = value(state.handled == Py_None ? nullptr : state.handled);
     const std::vector<bool>& live =
         interp::live_locals(code, *interp::prepare(code), state.pc, !frame || frame != innermost_);
-    for (size_t i = 0; i < state.locals.size(); ++i)
-      made.locals.push_back(live[i] ? value(state.locals[i]) : -1);
+    for (PyObject* local : kept_of(state.locals.data(), state.locals.size(), live))
+      made.locals.push_back(value(local));
     for (PyObject* object : state.stack) made.stack.push_back(value(object));
   }
   recipe.generators.push_back(std::move(made));
@@ -265,9 +265,7 @@ void Rebuilder::frame(const interp::Frame& frame, bool innermost) {
   made.pc = frame.pc();
   made.return_to = static_cast<uint8_t>(frame.return_to);
   if (!frame.generator) {
-    const std::vector<bool>& live = live_locals_of(frame, innermost);
-    for (int i = 0; i < frame.local_count(); ++i)
-      made.locals.push_back(live[static_cast<size_t>(i)] ? value(frame.locals()[i]) : -1);
+    for (PyObject* local : kept_locals_of(frame, innermost)) made.locals.push_back(value(local));
     for (PyObject** at = frame.stack_base(); at < frame.sp; ++at) made.stack.push_back(value(*at));
   }
   recipe.frames.push_back(std::move(made));

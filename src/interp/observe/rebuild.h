@@ -28,7 +28,7 @@ class Rebuilder {
   int value(PyObject* object);
   /// Everything the run changed outside.
   void effects();
-  /// The frames where the region ends, oldest first, without the locals that are not read any more.
+  /// The frames where the region ends, oldest first, without the locals that nobody misses.
   void frames(const std::vector<const interp::Frame*>& frames);
 
   guard::Recipe recipe;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "interp/errors.h"
+#include "interp/observe/endings.h"
 #include "interp/special.h"
 
 namespace bolt::observe {
@@ -75,46 +76,6 @@ Known* World::find(PyObject* object) {
   Known** known = known_.find(object);
   return known ? *known : nullptr;
 }
-
-namespace {
-
-/// A generator that stands within try or with, or may come to.
-bool is_waited_for(PyObject* object) {
-  if (!PyGen_Check(object) && !PyCoro_CheckExact(object) && !PyAsyncGen_CheckExact(object)) return false;
-  auto* generator = reinterpret_cast<PyGenObject*>(object);
-  if (generator->gi_frame_state >= FRAME_COMPLETED) return false;
-  const auto* frame = reinterpret_cast<const _PyInterpreterFrame*>(generator->gi_iframe);
-  const interp::Code* code = interp::prepare(frame->f_code);
-  if (generator->gi_frame_state == FRAME_EXECUTING) return code && !code->handlers.empty();
-  return code && code->handles_at(static_cast<int>(frame->prev_instr - _PyCode_CODE(frame->f_code)));
-}
-
-bool has_callback(PyObject* object) {
-  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) || PyType_Check(object)) return false;
-  auto* reference = reinterpret_cast<PyWeakReference*>(*PyObject_GET_WEAKREFS_LISTPTR(object));
-  for (; reference; reference = reference->wr_next)
-    if (reference->wr_callback) return true;
-  return false;
-}
-
-/// Does Python code run when it goes? `depth`: so far inside is looked for something of which that is true.
-/// Tensors' callbacks are torch's own books.
-bool ends_in_python(PyObject* object, int depth) {
-  if (guard::is_leaf(object) || guard::is_tensor(object) || PyType_Check(object) || is_module(object))
-    return false;
-  PyTypeObject* type = Py_TYPE(object);
-  if (interp::is_python_class(type) && type->tp_finalize) return true;
-  if (is_waited_for(object) || has_callback(object)) return true;
-  if (depth == 0 || !type->tp_traverse || PyFunction_Check(object)) return false;
-  auto look = [](PyObject* inside, void* depth_of_it) -> int {
-    // What others hold too does not go with it.
-    return Py_REFCNT(inside) == 1 && ends_in_python(inside, *static_cast<int*>(depth_of_it));
-  };
-  int inner = depth - 1;
-  return type->tp_traverse(object, look, &inner) != 0;
-}
-
-}  // namespace
 
 Known& World::know(PyObject* object, Source* source) {
   Known*& known = known_[object];

@@ -1,0 +1,18 @@
+// interp/observe/endings.h: an object -> does anybody notice when it goes?
+// A recording must know: what runs when an object goes is the program's own code, at a moment of its own.
+#pragma once
+
+#include <Python.h>
+
+namespace bolt::observe {
+
+/// Does Python code run when it goes? `depth`: so far inside is looked for something of which that is true,
+/// among what nobody else holds. Tensors' callbacks are torch's own books.
+bool ends_in_python(PyObject* object, int depth);
+
+/// Could the program tell when a local lets go of it: does code run, is a weak reference cleared, a file
+/// closed? Looked for inside as well, whoever else holds that: who does changes during a run. The answer for
+/// one object is the same in the recorded run and where the region goes on in later calls.
+bool end_is_noticed(PyObject* object);
+
+}  // namespace bolt::observe
