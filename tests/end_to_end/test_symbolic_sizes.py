@@ -377,6 +377,15 @@ def test_a_loop_over_a_size_takes_it_for_a_number():
     assert "Size compiled in: " in str(torchbolt.explain(loop, dynamic=True)(x))
 
 
+@pytest.mark.parametrize("index", ["x[10]", "x[:, 10]", "x[None, 10, 11]", "x[10] = 1"])
+def test_an_error_tells_the_sizes_of_the_call(index):
+    space = {}
+    exec(f"def fn(x):\n try:\n  {index}\n except IndexError as error:\n  return str(error)", space)
+    compiled = torchbolt.compile(space["fn"])
+    for n in (4, 6, 5, 7, 4):
+        assert compiled(torch.ones(n, n + 1)) == space["fn"](torch.ones(n, n + 1))
+
+
 def test_the_recompile_limit_counts_as_before():
     def loop(x):
         return sum(x[i] for i in range(x.shape[0]))

@@ -104,8 +104,16 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
     world.pin(getitem);
     if (late_operator(getitem, {container, index.get()}, nullptr, value, frame)) return value;
   }
+  if (!value) sizes_told(container);
   end_if_wanted(frame);
   return value;
+}
+
+/// An index that torch refused: what it says of that has the sizes in it.
+void Recording::sizes_told(PyObject* tensor) {
+  if (!on || !world.follows() || !guard::is_tensor(tensor)) return;
+  const interp::RaisedAside raised;
+  world.use_sizes(tensor);
 }
 
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
@@ -134,6 +142,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
   }
   int status = on ? Semantics::set_item(frame, part.get(), index.get(), value)
                   : Semantics::set_item(frame, container, key, value);
+  if (status < 0) sizes_told(container);
   end_if_wanted(frame, PyIter_Check(value));
   return status;
 }

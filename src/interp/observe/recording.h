@@ -229,6 +229,7 @@ class Recording final : public interp::Semantics {
   PyObject* size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
                       size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);
   void sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result);
+  void sizes_told(PyObject* tensor);
   void note_slices(PyObject* tensor, PyObject* key);
   bool select_followed(Frame& frame, PyRef& tensor, PyRef& key);
   bool lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* selected);
