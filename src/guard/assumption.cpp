@@ -25,7 +25,7 @@ bool keys_match(PyObject* container, PyObject* expected) {
   }
   if (PyDict_GET_SIZE(container) != n) return false;
   if (PyODict_Check(container)) {  // its order is not the order of the dict below
-    PyRef keys = PyRef::steal(PySequence_List(container));
+    PyRef keys = native_list(container, &PyODict_Type);
     if (!keys) return PyErr_Clear(), false;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i)
       if (!same(PyList_GET_ITEM(keys.get(), i))) return false;
@@ -49,9 +49,7 @@ Py_ssize_t length_of(PyObject* object) {
   if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
   if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object);
   if (is_set(object)) return PySet_GET_SIZE(object);
-  Py_ssize_t n = PySequence_Size(object);
-  if (n < 0) PyErr_Clear();
-  return n;
+  return Py_SIZE(object);  // a deque
 }
 
 bool same_builtin(PyObject* a, PyObject* b) {

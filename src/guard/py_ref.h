@@ -41,6 +41,12 @@ inline bool is_instance_of(PyObject* object, PyTypeObject* type) {
 }
 
 inline bool is_module(PyObject* object) { return is_instance_of(object, &PyModule_Type); }
+/// The elements, or keys, as the type `native` of C has them: a Python class may have an __iter__ of its own.
+inline PyRef native_list(PyObject* object, PyTypeObject* native) {
+  PyRef iterator = PyRef::steal(native->tp_iter(object));
+  return PyRef::steal(iterator ? PySequence_List(iterator.get()) : nullptr);
+}
+
 inline bool is_set(PyObject* object) {
   return is_instance_of(object, &PySet_Type) || is_instance_of(object, &PyFrozenSet_Type);
 }

@@ -63,10 +63,14 @@ struct Kitchen {
                         : cls->tp_new(cls, args.get(), nullptr);
   }
 
-  PyObject* make_deque(const MakeStep& step) const {
+  static PyRef deque_type() {
     PyRef module = PyRef::steal(import_module("collections"));
+    return PyRef::steal(module ? PyObject_GetAttrString(module.get(), "deque") : nullptr);
+  }
+
+  PyObject* make_deque(const MakeStep& step) const {
     PyRef items = PyRef::steal(list_of(step.parts));
-    PyRef native = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "deque") : nullptr);
+    PyRef native = deque_type();
     if (!native || !items) return nullptr;
     // A class in Python may have an __init__ of its own.
     PyObject* cls = step.object ? step.object.get() : native.get();
@@ -255,15 +259,16 @@ struct Kitchen {
     if (!items) return false;
     if (PyList_Check(target)) return PyList_SetSlice(target, 0, PyList_GET_SIZE(target), items.get()) == 0;
     if (PySet_Check(target)) return PySet_Clear(target) == 0 && _PySet_Update(target, items.get()) == 0;
-    PyRef cleared = PyRef::steal(PyObject_CallMethod(target, "clear", nullptr));
-    PyRef extended =
-        PyRef::steal(cleared ? PyObject_CallMethod(target, "extend", "O", items.get()) : nullptr);
-    return static_cast<bool>(extended);
+    PyRef native = deque_type();
+    PyRef cleared = PyRef::steal(native ? PyObject_CallMethod(native.get(), "clear", "O", target) : nullptr);
+    return cleared &&
+           PyRef::steal(PyObject_CallMethod(native.get(), "extend", "OO", target, items.get())).get();
   }
 
   bool replace_dict(PyObject* target, const std::vector<int>& parts) const {
     if (PyODict_Check(target)) {
-      PyRef cleared = PyRef::steal(PyObject_CallMethod(target, "clear", nullptr));
+      auto* native = reinterpret_cast<PyObject*>(&PyODict_Type);
+      PyRef cleared = PyRef::steal(PyObject_CallMethod(native, "clear", "O", target));
       if (!cleared) return false;
     } else {
       PyDict_Clear(target);

@@ -4,6 +4,7 @@
 #include "guard/leaf.h"
 #include "guard/tensors.h"
 #include "interp/compat.h"
+#include "interp/special.h"
 #include "support/pointer_map.h"
 
 namespace bolt::guard {
@@ -13,6 +14,13 @@ PyObject* borrowed(PyObject* fresh) {
   Py_XDECREF(fresh);
   if (!fresh) PyErr_Clear();
   return fresh;
+}
+
+/// A class in Python may have a `__getitem__` of its own.
+PyObject* native_item(PyObject* sequence, Py_ssize_t index) {
+  PyTypeObject* type = Py_TYPE(sequence);
+  while (interp::is_python_class(type)) type = type->tp_base;
+  return type->tp_as_sequence->sq_item(sequence, index);
 }
 
 PyObject* dict_item(PyObject* dict, PyObject* key) {
@@ -134,7 +142,7 @@ PyObject* Source::read(PyObject* object) const {
     case Access::tuple_item:
       return PyTuple_Check(object) && index < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, index)
                                                                        : nullptr;
-    case Access::deque_item: return borrowed(PySequence_GetItem(object, index));
+    case Access::deque_item: return borrowed(native_item(object, index));
     case Access::cell: return PyCell_Check(object) ? PyCell_GET(object) : nullptr;
     case Access::field: return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + index);
     case Access::type_attr: return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(object), key.get());

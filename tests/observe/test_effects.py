@@ -3,8 +3,11 @@
 import collections
 import functools
 
+import pytest
 import torch
 from helper import Seen
+
+import torchbolt
 
 Pair = collections.namedtuple("Pair", "left right")
 
@@ -257,3 +260,75 @@ def test_an_id_that_is_kept_is_taken_again():
     memo, fresh = {}, Counter()
     assert seen.rebuild(memo, fresh) == id(fresh)
     assert memo == {id(fresh): None}
+
+
+class Asked:
+    """Every way of asking a container is in Python, and answers something else."""
+
+    asked = 0
+
+    def __getitem__(self, key):
+        Asked.asked += 1
+        return super().__getitem__(key)
+
+    def __iter__(self):
+        Asked.asked += 1
+        return iter(["other"])
+
+    def __len__(self):
+        Asked.asked += 1
+        return 0
+
+    def __eq__(self, other):
+        Asked.asked += 1
+        return True
+
+    __hash__ = None
+
+
+class AskedOrdered(Asked, collections.OrderedDict): ...
+
+
+class AskedDict(Asked, dict): ...
+
+
+class AskedList(Asked, list): ...
+
+
+class AskedSet(Asked, set): ...
+
+
+class AskedDeque(Asked, collections.deque): ...
+
+
+WRITES = [
+    (AskedOrdered, {"q": 1}, lambda x, c: dict.__setitem__(c, "new", x)),
+    (AskedOrdered, {"q": 1, "r": 2}, lambda x, c: c.move_to_end("q")),
+    (AskedDict, {"q": 1}, lambda x, c: c.update(new=x)),
+    (AskedList, [1, 2], lambda x, c: c.append(3)),
+    (AskedList, [1, 2], lambda x, c: c.insert(0, 3)),
+    (AskedSet, {1, 2}, lambda x, c: c.add(3)),
+    (AskedDeque, [1, 2], lambda x, c: c.append(3)),
+]
+
+
+@pytest.mark.parametrize("cls, items, write", WRITES)
+def test_a_container_is_written_without_asking_it(cls, items, write):
+    native = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
+
+    def fn(x, c):
+        write(x, c)
+        return x * 2
+
+    def left(f):
+        Asked.asked = 0
+        c = cls(items)
+        before = Asked.asked
+        f(torch.ones(1), c)
+        asked = Asked.asked - before
+        view = native.keys(c) if isinstance(c, dict) else native.__iter__(c)
+        return asked, repr(list(view))
+
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        assert left(compiled) == left(fn)

@@ -20,12 +20,6 @@ bool is_tuple_class(PyTypeObject* type) {
   return type == &PyTuple_Type;
 }
 
-/// The elements as C has them: a Python class may have an __iter__ of its own.
-PyRef native_list(PyObject* object, PyTypeObject* native) {
-  PyRef iterator = PyRef::steal(native->tp_iter(object));
-  return PyRef::steal(iterator ? PySequence_List(iterator.get()) : nullptr);
-}
-
 /// Its class, for the recipe; null where that is `native` itself.
 PyObject* subclass_of(PyTypeObject* native, PyObject* object) {
   return Py_IS_TYPE(object, native) ? nullptr : class_of(object);
@@ -60,8 +54,7 @@ int Rebuilder::dict_value(PyObject* object) {
     made = add(Make::dict, subclass_of(&PyDict_Type, object));
   }
   made_[object] = made;
-  PyRef keys = PyRef::steal(PyODict_Check(object) ? PyODict_Type.tp_iter(object) : nullptr);
-  PyRef list = PyRef::steal(keys ? PySequence_List(keys.get()) : PyDict_Keys(object));
+  PyRef list = native_items(object);
   for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(list.get(), i);
     int key_value = value(key), item = value(PyDict_GetItemWithError(object, key));
@@ -72,7 +65,7 @@ int Rebuilder::dict_value(PyObject* object) {
 }
 
 int Rebuilder::set_value(PyObject* object) {
-  PyRef list = native_list(object, &PySet_Type);
+  PyRef list = native_items(object);
   if (!list) return PyErr_Clear(), fail(object, "cannot be made again");
   if (PyFrozenSet_CheckExact(object)) return add(Make::frozenset, nullptr, 0, items(list.get()));
   PyObject* cls = subclass_of(&PySet_Type, object);
@@ -84,7 +77,7 @@ int Rebuilder::set_value(PyObject* object) {
 
 int Rebuilder::deque_value(PyObject* object) {
   PyTypeObject* native = native_type("collections", "deque");
-  PyRef list = native_list(object, native);
+  PyRef list = native_items(object);
   PyRef limit = PyRef::steal(PyObject_GetAttrString(object, "maxlen"));
   Py_ssize_t maxlen = limit && limit.get() != Py_None ? PyLong_AsSsize_t(limit.get()) : -1;
   if (!list) return PyErr_Clear(), fail(object, "cannot be made again");

@@ -39,7 +39,7 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
   if (PyODict_Check(container)) {  // its order is part of its value
     world_.read_whole(container);
     std::vector<int> parts;
-    PyRef keys = PyRef::steal(PySequence_List(container));
+    PyRef keys = native_items(container);
     for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
       PyObject* key = PyList_GET_ITEM(keys.get(), i);
       parts.push_back(value(key));
@@ -51,8 +51,10 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
   } else if (PyCell_Check(container)) {
     recipe.effects.push_back({Effect::set_cell, target, -1, value(PyCell_GET(container)), 0, {}});
   } else {
-    if (is_set(container) && PyObject_RichCompareBool(container, before, Py_EQ) == 1) return;
-    PyRef now = PyRef::steal(PySequence_List(container));
+    if (is_set(container) &&
+        PyRef::steal(PySet_Type.tp_richcompare(container, before, Py_EQ)).get() == Py_True)
+      return;
+    PyRef now = native_items(container);
     Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
     bool extended = PyList_Check(container) && old_size >= 0 && PyList_GET_SIZE(now.get()) >= old_size;
     for (Py_ssize_t i = 0; extended && i < old_size; ++i)

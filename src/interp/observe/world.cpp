@@ -33,9 +33,21 @@ bool is_key(PyObject* key) {
   return true;
 }
 
+/// PyDict_Copy goes through the methods of classes that have an __iter__ of their own, as OrderedDict has.
+PyObject* copy_dict(PyObject* dict) {
+  if (Py_TYPE(dict)->tp_iter == PyDict_Type.tp_iter) return PyDict_Copy(dict);
+  PyRef keys = native_items(dict), copy = PyRef::steal(PyDict_New());
+  for (Py_ssize_t i = 0; keys && copy && i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    PyObject* item = PyDict_GetItemWithError(dict, key);
+    if (!item || PyDict_SetItem(copy.get(), key, item) < 0) return nullptr;
+  }
+  return keys ? copy.release() : nullptr;
+}
+
 PyObject* copy_contents(PyObject* object) {
-  if (PyDict_Check(object)) return PyDict_Copy(object);
-  if (PyList_Check(object) || is_deque(object)) return PySequence_List(object);
+  if (PyDict_Check(object)) return copy_dict(object);
+  if (PyList_Check(object) || is_deque(object)) return native_items(object).release();
   if (is_set(object)) return PySet_New(object);
   if (PyCell_Check(object)) {
     PyObject* contents = PyCell_GET(object);
@@ -63,6 +75,15 @@ PyTypeObject* native_type(const char* module_name, const char* name) {
 bool is_deque(PyObject* object) {
   static PyTypeObject* const type = native_type("collections", "deque");
   return type && is_instance_of(object, type);
+}
+
+PyRef native_items(PyObject* container) {
+  if (PyList_Check(container)) return PyRef::steal(PyList_GetSlice(container, 0, PyList_GET_SIZE(container)));
+  if (PyODict_Check(container)) return native_list(container, &PyODict_Type);
+  if (PyDict_Check(container)) return PyRef::steal(PyDict_Keys(container));
+  if (PyTuple_Check(container)) return native_list(container, &PyTuple_Type);
+  if (is_set(container)) return native_list(container, &PySet_Type);
+  return native_list(container, native_type("collections", "deque"));
 }
 
 bool is_understood_container(PyObject* object) {
@@ -384,6 +405,15 @@ void World::imported(PyObject* module) {
   if (raised) interp::set_raised(raised);
 }
 
+namespace {
+
+Py_ssize_t native_length(PyObject* container) {
+  if (PyDict_Check(container)) return PyDict_GET_SIZE(container);
+  return is_set(container) ? PySet_GET_SIZE(container) : Py_SIZE(container);
+}
+
+}  // namespace
+
 void World::read_length(PyObject* object) {
   Known* known = find(object);
   if (!known) return;
@@ -393,13 +423,14 @@ void World::read_length(PyObject* object) {
     return;
   }
   if (known->source->access == Access::constant && PyTuple_Check(object)) return;
-  known->source->assume(Check::length, nullptr, PyObject_Length(contents));
+  known->source->assume(Check::length, nullptr, native_length(contents));
 }
 
 /// Which keys or elements there are, in order. The keys as a tuple; null: they cannot be guarded.
 PyRef World::guard_keys(PyObject* contents, Source& source) {
   // An OrderedDict's order is its own; the copy of a written one was made in dict order, as is its guard.
-  PyRef keys = PyRef::steal(PySequence_Tuple(contents));
+  const PyRef list = native_items(contents);
+  PyRef keys = PyRef::steal(list ? PyList_AsTuple(list.get()) : nullptr);
   if (!keys) return PyErr_Clear(), distrust("a container's keys cannot be listed"), PyRef();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); ++i)
     if (!is_key(PyTuple_GET_ITEM(keys.get(), i)))
@@ -419,14 +450,16 @@ void World::guard_whole(PyObject* contents, Known& known) {
     }
     return;
   }
-  source->assume(Check::length, nullptr, Py_SIZE(contents));
+  const Py_ssize_t size = Py_SIZE(contents);
+  source->assume(Check::length, nullptr, size);
   Access step = PyTuple_Check(contents) ? Access::tuple_item : Access::list_item;
   if (is_deque(known.object.get())) step = Access::deque_item;
-  for (Py_ssize_t i = 0; i < Py_SIZE(contents); ++i) {
-    PyRef item = PyRef::steal(PySequence_GetItem(contents, i));
+  const PyRef items = is_sequence(contents) ? PyRef::share(contents) : native_items(contents);
+  for (Py_ssize_t i = 0; items && i < size; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
     Source* place = tree->child(source, step, nullptr, i);
     const auto own = leaves_.find(place);
-    if (item && (own == leaves_.end() || own->second != item.get())) reached(item.get(), place);
+    if (own == leaves_.end() || own->second != item) reached(item, place);
   }
 }
 
@@ -452,7 +485,7 @@ void World::read_deep(PyObject* object, int depth) {
   } else if (PyList_Check(object) || PyTuple_Check(object)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
       read_deep(PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i), depth - 1);
-  } else if (PyRef items = PyRef::steal(PySequence_List(object))) {
+  } else if (PyRef items = native_items(object)) {
     read_deep(items.get(), depth);
   } else {
     PyErr_Clear();

@@ -429,6 +429,9 @@ std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right);
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);
 bool is_deque(PyObject* object);
+/// The items of a list, tuple, deque or set, or the keys of a dict in order, as a list: as C has them,
+/// whatever a class in Python does when it is gone through.
+PyRef native_items(PyObject* container);
 /// A class of C, which stays; null: there is none of that name.
 PyTypeObject* native_type(const char* module_name, const char* name);
 /// A tuple or a list: PySequence_Fast_GET_ITEM gives its items.
