@@ -58,7 +58,9 @@ int handle_pending(Thread& thread) {
   static PyObject* empty = nullptr;
   if (!empty) empty = make_helper("lambda: None", kPendingFile);
   if (!empty) return -1;
+  PyThreadState_EnterTracing(thread_state());  // a debugger shall not step into it
   PyObject* result = call_hidden(empty, nullptr, 0);
+  PyThreadState_LeaveTracing(thread_state());
   if (!result) return -1;
   Py_DECREF(result);
   return 0;
