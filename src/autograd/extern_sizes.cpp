@@ -81,6 +81,22 @@ Results unique(const Call& c) {
   return std::vector<Sizes>{none, c.flag("return_inverse") ? c.sizes("self") : none, none};
 }
 
+/// LSTM, GRU, RNN: what each place of the sequence gives, then the states after the last one. Of packed
+/// sequences only the states know how many there are.
+Results recurrent(const Call& c) {
+  const bool packed = c.has("data");
+  const std::vector<Value*> states = c.tensors("hx");
+  Sizes sequence = c.sizes(packed ? "data" : "input"), state = states[0]->type.sizes;
+  if (sequence.size() != (packed ? 2 : 3) || state.size() != 3) return std::nullopt;
+  sequence.back() = state[2] * Sym(c.flag("bidirectional") ? 2 : 1);
+  std::vector<Sizes> out = {sequence};
+  for (const Value* v : states) {
+    out.push_back(v->type.sizes);
+    if (!packed) out.back()[1] = sequence[c.flag("batch_first") ? 0 : 1];
+  }
+  return out;
+}
+
 struct Rule {
   Results (*sizes)(const Call&);
   std::vector<std::string_view> names;  ///< those of ATen without its namespace
@@ -162,6 +178,7 @@ const std::vector<Rule>& rules() {
       {diff, {"diff"}},
       {topk, {"topk"}},
       {index, {"index"}},
+      {recurrent, {"lstm", "gru", "rnn_tanh", "rnn_relu"}},
       {nonzero, {"nonzero"}},
       {unique, {"_unique2", "unique_consecutive"}},
       {size_of_data, {"torchbolt::size_of_data"}},

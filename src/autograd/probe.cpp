@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -68,8 +67,10 @@ class Prober {
       return std::nullopt;
     for (Sym s : symbols_) recorded_.push_back(call_.hint(s));
     samples_ = {{recorded_, recorded_shapes()}};
-    const bool sampled = sample(c10::kCPU) || sample(c10::kMeta);
-    return sampled ? fit() : std::nullopt;
+    for (const c10::DeviceType device : {c10::kMeta, c10::kCPU})
+      if (is_safe_on(device) && sample(device))
+        if (auto found = fit()) return found;
+    return std::nullopt;
   }
 
  private:
@@ -89,6 +90,28 @@ class Prober {
     return true;
   }
 
+  static bool is_float(const record::TensorInfo& t) {
+    return c10::isFloatingType(t.dtype) || c10::isComplexType(t.dtype);
+  }
+
+  /// Sizes that are varied need not fit together, and integers that were made up need not be places: not
+  /// every kernel of ATen looks before it reads (those of LSTMs in oneDNN corrupt the heap). Meta tensors
+  /// have no memory that could be read beyond its end; but a kernel for all devices at once may take integers
+  /// out of what has none. On the CPU one tensor of floats has nothing that it would have to fit.
+  bool is_safe_on(c10::DeviceType device) const {
+    int tensors = 0, integers = 0;
+    for (const Arg& a : call_.entry.args)
+      for (TensorId id : a.tensors) {
+        if (id < 0) continue;
+        ++tensors;
+        integers += !is_float(call_.tape.tensors[static_cast<size_t>(id)]);
+      }
+    if (device == c10::kCPU) return tensors <= 1 && integers == 0;
+    const c10::OperatorHandle& op = call_.entry.op;
+    return integers == 0 || op.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
+           op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  }
+
   Shapes recorded_shapes() const {
     Shapes shapes;
     for (const Arg& r : call_.entry.results)
@@ -103,7 +126,7 @@ class Prober {
 
   // ---- trials ----
 
-  /// Around small sizes, if those will do, or around the recorded ones. Without memory all cost the same.
+  /// On the CPU around small sizes, if those will do. Without memory all cost the same.
   bool sample(c10::DeviceType device) {
     Values small = recorded_;
     for (size_t i = 0; i < small.size(); ++i)
@@ -112,13 +135,14 @@ class Prober {
     return sample_around(recorded_, device);
   }
 
-  /// Each symbol by itself, then all at once. False: too few went well.
+  /// Each symbol by itself, or else with those that were equal to it, then all at once. False: too few went
+  /// well.
   bool sample_around(const Values& base, c10::DeviceType device) {
     samples_.resize(1);
     anchor_ = base == recorded_ ? 0 : 1;
     if (anchor_ == 1 && !attempt(base, device)) return false;
     for (size_t i = 0; i < symbols_.size(); ++i)
-      if (vary(base, i, device) < 2) return false;
+      if (vary(base, {i}, device) < 2 && vary(base, equal_to(i), device) < 2) return false;
     if (floats_ && !vary_floats(base, device)) return false;
     Values values = base;
     for (size_t k = 0; k < values.size(); ++k) values[k] += 2 * static_cast<int64_t>(k) + 1;
@@ -137,16 +161,23 @@ class Prober {
     return well;
   }
 
-  /// How many sizes of symbol `i` went well.
-  int vary(const Values& base, size_t i, c10::DeviceType device) {
+  std::vector<size_t> equal_to(size_t i) const {
+    std::vector<size_t> equal;
+    for (size_t k = 0; k < recorded_.size(); ++k)
+      if (recorded_[k] == recorded_[i]) equal.push_back(k);
+    return equal;
+  }
+
+  /// How many sizes of these symbols went well.
+  int vary(const Values& base, const std::vector<size_t>& which, c10::DeviceType device) {
     int well = 0;
     for (int64_t more : {1, 2, 3, 5, 8, 13}) {
       Values values = base;
-      values[i] += more;
+      for (size_t i : which) values[i] = base[which[0]] + more;
       if (attempt(values, device)) {
         ++well;
       } else if (more <= 2) {  // only some multiples may be allowed: those of the recorded one are
-        values[i] = recorded_[i] * (more + 1);
+        for (size_t i : which) values[i] = recorded_[i] * (more + 1);
         well += attempt(values, device);
       }
     }
@@ -212,7 +243,7 @@ class Prober {
     });
   }
 
-  /// Different numbers, none of them large: what must be inverted can be. Indices are 0.
+  /// Different numbers, none of them large: what must be inverted can be.
   at::Tensor made(TensorId id, const Values& values, c10::DeviceType device) {
     const record::TensorInfo& info = call_.tape.tensors[static_cast<size_t>(id)];
     std::vector<int64_t> sizes;
@@ -221,8 +252,6 @@ class Prober {
     elements_ += numel;
     if (device == c10::kMeta || numel > kMostElements)
       return at::empty(sizes, at::TensorOptions().dtype(info.dtype).device(c10::kMeta));
-    if (!c10::isFloatingType(info.dtype) && !c10::isComplexType(info.dtype))
-      return at::zeros(sizes, at::TensorOptions().dtype(info.dtype));
     return at::arange(numel, at::kDouble).square_().mul_(1.7).sin_().to(info.dtype).reshape(sizes);
   }
 

@@ -39,6 +39,26 @@ def gru_with_a_state():
     return nn.GRU(4, 6)
 
 
+def with_states(batch, steps, count):
+    states = tuple(randn(2, batch, 6, seed=i) for i in range(count))
+    return randn(steps, batch, 4), states if count > 1 else states[0]
+
+
+# The sizes of what it is given must fit together, and ATen does not look.
+for layer, count in ((nn.LSTM, 2), (nn.GRU, 1), (nn.RNN, 1)):
+    sizes = ((3, 5), (7, 8), (4, 6), (9, 9))
+    ROWS.add(
+        f"{layer.__name__} with states of other sizes",
+        lambda layer=layer: layer(4, 6, num_layers=2).eval(),
+        (),
+        {
+            "calls": tuple(with_states(b, t, count) for b, t in sizes),
+            "expect": ("MISS", "MISS", "HIT", "HIT"),
+            "regions": 2,
+        },
+    )
+
+
 @ROWS.made(randn(5, 2, 4, requires_grad=True), grad=True)
 def lstm_with_gradients():
     return nn.LSTM(4, 6)
@@ -114,6 +134,22 @@ def packed_by_a_tensor_of_lengths(lstm):
         return pad_packed_sequence(out, batch_first=True)[0]
 
     return run
+
+
+@packs(
+    calls=(
+        (randn(3, 6, 4), torch.tensor([6, 4, 2])),
+        (randn(2, 7, 4), torch.tensor([7, 3])),
+        (randn(4, 5, 4), torch.tensor([5, 5, 2, 1])),
+    ),
+    expect=("MISS", "MISS", "MISS"),
+    ends="aten::item",
+    regions=6,
+)
+def packed_of_other_sizes(lstm):
+    return lambda x, lengths: pad_packed_sequence(
+        lstm(pack_padded_sequence(x, lengths, batch_first=True))[0], batch_first=True
+    )
 
 
 @packs(ends="aten::item", regions=2)
