@@ -168,6 +168,7 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
   for_each_written(e, x.written, [&](TensorId id) { types.push_back(w_.type_of(id)); });
   for (const Arg& r : e.results)
     if (r.kind == Arg::Kind::Value && r.value.isTensorList()) throw_unsupported("results of unknown kind");
+  x.gives = types.size();
   // What only raises (_assert_async) gets a value that nobody reads: nodes are ordered by what they give.
   if (types.empty()) types.emplace_back().dtype = DType::Bool;
   if (x.clone_results)  // independent copies are dense whatever the view was

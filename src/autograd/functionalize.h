@@ -35,6 +35,7 @@ struct ExternCall {
   std::vector<int>
       written;  // argument indices the operator writes: it is given copies, which are further results
   bool clone_results = false;  // the operator returns views: results are made independent
+  size_t gives = 0;            // how many tensors it gave, with those that it wrote
   bool operator==(const ExternCall&) const = default;
 };
 

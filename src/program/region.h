@@ -138,6 +138,7 @@ class Region : public std::enable_shared_from_this<Region> {
   void make_output(Context& c, size_t buffer);
   void make_waiting(Context& c, int buffer);
   int data_phase(const Syms& sizes) const;
+  void check_kind(const PreparedStep& p, const std::vector<at::Tensor>& results) const;
   void learn_sizes(Context& c, const PreparedStep& p, const std::vector<at::Tensor>& results);
   void give_context(std::unique_ptr<Context> c);
 

@@ -263,12 +263,24 @@ void Region::take_result(Context& c, const PreparedStep& p, int buffer, const at
   slot.data = slot.tensor.data_ptr();
 }
 
+/// An operator of the user's may give other tensors for other data.
+void Region::check_kind(const PreparedStep& p, const std::vector<at::Tensor>& results) const {
+  bool same = results.size() == p.call->gives;
+  for (size_t i = 0; same && i < results.size(); ++i) {
+    const int buffer = p.step->buffers[static_cast<size_t>(p.step->operand_count) + i];
+    same =
+        results[i].scalar_type() == record::to_torch(plan_.buffers[static_cast<size_t>(buffer)].type.dtype);
+  }
+  if (!same) throw RunEagerly{p.name + " gave another result than in the recorded run", true};
+}
+
 void Region::run_call(Context& c, const PreparedStep& p) {
   const Step& s = *p.step;
   c.operands.clear();
   for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
   const auto results =
       p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands, numbers_of(c, p));
+  if (p.call) check_kind(p, results);
   if (p.learns >= 0) learn_sizes(c, p, results);
   for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i)
     take_result(c, p, s.buffers[s.operand_count + i], results[i]);

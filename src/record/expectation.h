@@ -9,7 +9,8 @@
 
 namespace bolt::record {
 
-/// What it throws: it is eager's turn, which raises the error the user wrote.
+/// What it throws: it is eager's turn, which raises the error the user wrote. Also thrown by a replay in
+/// which data made an operator give another kind of result.
 struct Unexpected : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,6 +1,7 @@
 // record/operator_facts.cpp: see operator_facts.h.
 #include "record/operator_facts.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -76,8 +77,20 @@ constexpr std::string_view kNormalisations[] = {"aten::batch_norm", "aten::insta
                                                 "aten::native_batch_norm", "aten::_batch_norm_impl_index"};
 constexpr int kMean = 3, kVariance = 4;  // of each of them
 
+/// Does an operator that is none of ATen's give Python anything but tensors? Numbers, texts, and whether
+/// there is a tensor at all, may be made of data. (ATen's are told by name.)
+bool gives_numbers(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return !op.operator_name().name.starts_with("aten::") &&
+         std::any_of(returns.begin(), returns.end(), [](const c10::Argument& r) {
+           return r.type()->kind() != c10::TypeKind::TensorType &&
+                  !r.type()->isSubtypeOf(*c10::ListType::ofTensors());
+         });
+}
+
 OperatorFacts look_up(const c10::OperatorHandle& op) {
   OperatorFacts facts;
+  facts.ends_region = gives_numbers(op);
   const auto& [name, overload] = op.operator_name();
   for (const Row& row : kRows) {
     if (row.name != name || (row.overload != kAny && row.overload != overload)) continue;

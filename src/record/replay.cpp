@@ -2,9 +2,10 @@
 // Tape + inputs -> tensors, by calling every operator again under its recorded thread state.
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <bit>
+#include <algorithm>
 
 #include "record/argument.h"
+#include "record/expectation.h"
 #include "record/recorder.h"
 #include "support/error.h"
 
@@ -30,7 +31,7 @@ class Replay {
       for (const Arg& arg : entry.args) stack.push_back(give(arg));
       if (before) before(i, stack);
       entry.op.callBoxed(&stack);
-      for (size_t r = 0; r < entry.results.size(); ++r) keep(entry.results[r], stack[r]);
+      for (size_t r = 0; r < entry.results.size(); ++r) keep(entry, entry.results[r], stack[r]);
       if (entry.own_version) count_writes_apart(tensor(entry.results[0].tensors[0]));
       for (const Arg& arg : entry.args) release(arg, last_use, static_cast<int>(i));
       for (const Arg& arg : entry.results) release(arg, last_use, static_cast<int>(i));
@@ -45,15 +46,42 @@ class Replay {
     return value_of(arg, tensor, [&](const Arg& a) { return number(a); });
   }
 
-  void keep(const Arg& result, const c10::IValue& v) {
+  void keep(const Entry& entry, const Arg& result, const c10::IValue& v) {
     if (result.kind == Arg::Kind::Tensor) {
-      if (result.tensors[0] >= 0) tensors_[result.tensors[0]] = v.toTensor();
+      keep(entry, result.tensors[0], v.toTensor());
     } else if (result.kind == Arg::Kind::TensorList) {
       auto list = v.toTensorVector();
-      for (size_t i = 0; i < result.tensors.size(); ++i)
-        if (result.tensors[i] >= 0) tensors_[result.tensors[i]] = list[i];
+      if (list.size() != result.tensors.size()) throw_other_result(entry);
+      for (size_t i = 0; i < result.tensors.size(); ++i) keep(entry, result.tensors[i], list[i]);
     }
   }
+
+  void keep(const Entry& entry, TensorId id, const at::Tensor& t) {
+    if (id < 0) return;
+    if (!entry.op.operator_name().name.starts_with("aten::")) check(entry, tape_.tensors[id], t);
+    tensors_[id] = t;
+  }
+
+  /// What an operator of the user's gives may depend on data, and Python has seen what it was.
+  void check(const Entry& entry, const TensorInfo& info, const at::Tensor& t) const {
+    const bool same = t.defined() && t.scalar_type() == info.dtype && t.device() == info.device &&
+                      (!info.plain || (t.dim() == static_cast<int64_t>(info.sizes.size()) &&
+                                       (t.sizes() == info.sizes || !has_recorded_sizes())));
+    if (!same) throw_other_result(entry);
+  }
+
+  /// Do the inputs have the sizes that they had? Then whatever is made of them has.
+  bool has_recorded_sizes() const {
+    return std::all_of(tape_.inputs.begin(), tape_.inputs.end(), [&](TensorId id) {
+      const TensorInfo& info = tape_.tensors[id];
+      return !info.plain || !tensors_[id].defined() || tensors_[id].sizes() == info.sizes;
+    });
+  }
+
+  [[noreturn]] static void throw_other_result(const Entry& entry) {
+    throw Unexpected(entry.op.operator_name().name + " gave another result than in the recorded run");
+  }
+
   void release(const Arg& arg, const std::vector<int>& last_use, int entry) {
     for (TensorId id : arg.tensors)
       if (id >= 0 && last_use[id] == entry) tensors_[id].reset();

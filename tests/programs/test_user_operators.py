@@ -3,7 +3,9 @@
 import numpy
 import pytest
 import torch
-from rows import Rows, ints, positive, randn
+from rows import Lazy, Rows, ints, positive, randn
+
+import torchbolt
 
 ROWS = Rows()
 
@@ -48,6 +50,32 @@ square.register_autograd(
     lambda ctx, g: 2 * g * ctx.x, setup_context=lambda ctx, inputs, output: setattr(ctx, "x", inputs[0])
 )
 
+
+@torch.library.custom_op("rows::count", mutates_args=())
+def count(x: torch.Tensor) -> int:
+    return int((x > 0).sum())
+
+
+@torch.library.custom_op("rows::positive", mutates_args=())
+def positive_(x: torch.Tensor) -> bool:
+    return bool(x[0] > 0)
+
+
+@torch.library.custom_op("rows::precise", mutates_args=())
+def precise(x: torch.Tensor) -> torch.Tensor:
+    return x.double() if x[0] > 0 else x.clone()
+
+
+@torch.library.custom_op("rows::some", mutates_args=())
+def some(x: torch.Tensor) -> torch.Tensor:
+    return x[:2].clone() if x[0] > 0 else x.clone()
+
+
+@torch.library.custom_op("rows::parts", mutates_args=())
+def parts(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x.clone()] if x[0] > 0 else [x + 1, x.clone()]
+
+
 LIBRARY = torch.library.Library("rows_lib", "DEF")
 LIBRARY.define("shift(Tensor x, float by) -> Tensor")
 LIBRARY.impl("shift", lambda x, by: x + by, "CompositeExplicitAutograd")
@@ -81,6 +109,34 @@ for text in (
     "torch._C._nn.gelu(x)",
 ):
     ROWS.text(text, x=randn(4, 4), more=MORE)
+
+
+# -- What they give is data --------------------------------------------------------------------------------------------
+for name, fn, expect, regions in (
+    ("a number", lambda x: (x * count(x), count(x)), ("MISS", "MISS", "HIT", "HIT"), 2),
+    ("a flag", lambda x: x + 1 if positive_(x * 2) else x - 1, ("MISS", "HIT", "MISS", "HIT"), 3),
+):
+    for grad in (False, True):
+        calls = [Lazy(lambda s=s, grad=grad: (torch.arange(3.0) + s).requires_grad_(grad)) for s in (-5, -1, 2)]
+        facts = {"calls": tuple((x,) for x in calls), "expect": expect, "ends": "rows::", "regions": regions}
+        ROWS.add(f"an operator that gives {name}, {grad=}", lambda fn=fn: fn, (), {**facts, "grad": grad})
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("signs", [(-1, -1, 1, -1, 1), (1, 1, -1, 1, -1)])
+@pytest.mark.parametrize("operator", [precise, some, parts])
+def test_operators_that_give_other_tensors(operator, signs, grad):
+    def program(x):
+        out = operator(x)
+        if isinstance(out, list):
+            return out[-1] * len(out)
+        return out * 2 + out.shape[0]
+
+    compiled = torchbolt.compile(program)
+    for sign in signs:
+        x = (sign * (torch.arange(3.0) + 1)).requires_grad_(grad)
+        got, want = compiled(x), program(x)
+        assert torch.equal(got, want) and got.dtype == want.dtype
 
 
 @ROWS(randn(4))
