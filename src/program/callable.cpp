@@ -1,5 +1,6 @@
 // program/callable.cpp: see callable.h.
 #include "program/callable.h"
+#include "program/handed_out.h"
 
 #include <structmember.h>
 
@@ -236,6 +237,7 @@ PyTypeObject compiled_type = [] {
 }  // namespace
 
 int add_callable(PyObject* module) {
+  if (!notice_hand_outs()) return -1;
   if (PyType_Ready(&compiled_type) < 0) return -1;
   observe::see_through(&compiled_type, offsetof(Compiled, target), offsetof(Compiled, receiver));
   if (PyModule_AddObjectRef(module, "Compiled", reinterpret_cast<PyObject*>(&compiled_type)) < 0) return -1;

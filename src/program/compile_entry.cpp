@@ -8,6 +8,7 @@
 #include "program/backend.h"
 #include "program/background.h"
 #include "program/failures.h"
+#include "program/handed_out.h"
 #include "program/stats.h"
 #include "support/error.h"
 
@@ -35,6 +36,11 @@ std::vector<bool> slots_on_objects(const guard::Program& guards) {
   return out;
 }
 
+/// An array's owner writes it when he likes; that of a parameter gave it away, and is asked each time.
+bool may_be_folded(const at::Tensor& t) {
+  return t.requires_grad() || !t.has_storage() || !is_borrowed(*t.storage().unsafeGetStorageImpl());
+}
+
 /// Where the tape's inputs come from and what is known of each. Those whose values or sizes may be asked for.
 std::vector<bool> describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
   record::Recorder& recorder = bridge.recorder;
@@ -51,7 +57,7 @@ std::vector<bool> describe_inputs(Entry& entry, Bridge& bridge, Recorded& record
       recorded.constants.insert(*constant);
     }
     entry.tape_input_slot.push_back(slot);
-    recorded.is_param.push_back(slot >= 0 && on_objects[slot]);
+    recorded.is_param.push_back(slot >= 0 && on_objects[slot] && may_be_folded(recorder.inputs()[i]));
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
     used[i] = used[i] || recorded.dynamic.back();  // its sizes may be asked for
   }

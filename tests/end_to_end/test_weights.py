@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+
+import numpy
 import pytest
 import torch
 
@@ -46,7 +49,34 @@ def changes():
         for p in model.parameters():
             p.data.copy_(0.9 * p.data + 0.1 * torch.randn_like(p))
 
-    return [data, data_bias, in_place, through_a_view, loaded, replaced, new_data, average]
+    # Parts of a tensor, of which the version counter does not tell.
+    def some_of_data(model):
+        model[0].weight.data[[3, 9]] = torch.randn(2, 32)
+
+    def clipped_data(model):
+        model[0].weight.data.clamp_(-0.08, 0.08)
+
+    def element_of_an_array(model):
+        model[0].weight.numpy()[3, 4] += 100
+
+    def element_of_an_asarray(model):
+        numpy.asarray(model[0].weight.detach())[3, 4] += 100
+
+    def element_through_dlpack(model):
+        torch.from_dlpack(model[0].weight.detach())[3, 4] += 100
+
+    def element_of_the_storage(model):
+        storage = model[0].weight.untyped_storage()
+        torch.empty(0).set_(storage, 0, (64, 32))[3, 4] += 100
+
+    def element_by_address(model):
+        (ctypes.c_float * 2048).from_address(model[0].weight.data_ptr())[100] += 100
+
+    partly = [some_of_data, clipped_data, element_of_an_array, element_of_an_asarray, element_through_dlpack]
+    return [data, data_bias, in_place, through_a_view, loaded, replaced, new_data, average, *partly] + [
+        element_of_the_storage,
+        element_by_address,
+    ]
 
 
 @pytest.mark.parametrize("change", changes(), ids=lambda f: f.__name__)
@@ -57,6 +87,67 @@ def test_changes_are_noticed(pair, change):
         change(model)
         torch.testing.assert_close(compiled(x), model(x))
     assert torchbolt.stats()["recompiles"] == 0
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    "alias", [lambda w: w.data, lambda w: w.numpy(), lambda w: w.untyped_storage(), torch.from_dlpack]
+)
+def test_writes_through_what_is_kept(alias, before):
+    """Handed out before the weights were packed, or after, and written at any time later."""
+
+    def write(number):
+        if isinstance(kept, torch.UntypedStorage):
+            torch.empty(0).set_(kept, 0, (64, 64))[3, 4] = number
+        else:
+            kept[3, 4] = number
+
+    torchbolt.reset()
+    model = torch.nn.Linear(64, 64).requires_grad_(False)
+    compiled, x = torchbolt.compile(model), torch.randn(4, 64)
+    with torch.no_grad():
+        for ready in range(3):
+            if before == (ready == 0):
+                kept = alias(model.weight)
+            compiled(x)
+        for number in range(100, 105):
+            write(number)
+            torch.testing.assert_close(compiled(x), model(x))
+            torch.testing.assert_close(compiled(x), model(x))
+    assert torchbolt.stats()["recompiles"] == 0
+
+
+@pytest.mark.parametrize("make", [torch.from_numpy, torch.from_dlpack, lambda a: torch.from_numpy(a).expand(64, 64)])
+@pytest.mark.parametrize("parameter", [True, False])
+def test_memory_that_belongs_to_an_array(make, parameter):
+    array = numpy.random.default_rng(0).standard_normal((64, 64), dtype=numpy.float32)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(make(array)) if parameter else make(array)
+
+        def forward(self, x):
+            return x @ self.table
+
+    torchbolt.reset()
+    model = Model()
+    compiled, x = torchbolt.compile(model), torch.randn(4, 64)
+    with torch.no_grad():
+        for number in range(100, 106):
+            torch.testing.assert_close(compiled(x), model(x))
+            array[3, 4] = number
+
+
+def test_expanded_weights():
+    row = torch.randn(64)
+    model = torch.nn.Linear(64, 64)
+    model.weight = torch.nn.Parameter(row.expand(64, 64), requires_grad=False)
+    compiled, x = torchbolt.compile(model), torch.randn(4, 64)
+    with torch.no_grad():
+        for i in range(5):
+            torch.testing.assert_close(compiled(x), model(x))
+            row.data[i] = 100
 
 
 def test_a_long_loop_is_cut_into_regions():

@@ -1,0 +1,33 @@
+// program/handed_out.h
+// Memory that programs have used beforehand (folded, packed weights) -> how often it was handed out unseen.
+//
+// Writes through `w.data`, `w.numpy()`, DLPack, storages and pointers change no version counter of `w`.
+// Whoever wants to write so asks the tensor first, and what answers is a handful of C functions of torch.
+// They are wrapped in place, once: each does what it did, and then notes the storage if it is one of ours.
+// Without any, that is the test of a number. (What C++ extensions do to a tensor that they are given nobody
+// sees.)
+#pragma once
+
+#include <c10/core/Storage.h>
+
+#include <atomic>
+#include <memory>
+
+namespace bolt::program {
+
+/// Of one storage, as long as it lives.
+struct HandedOut {
+  std::atomic<uint64_t> times{0};
+  std::atomic<bool> for_good{
+      false};  ///< a DLPack capsule keeps the tensor itself, so nothing tells when it goes
+};
+
+std::shared_ptr<HandedOut> watch(const c10::Storage& storage);
+
+/// Memory that belongs to somebody else, who may write it at any time: from_numpy, from_dlpack.
+bool is_borrowed(const c10::StorageImpl& storage);
+
+/// Wraps torch's functions. False: a Python error.
+bool notice_hand_outs();
+
+}  // namespace bolt::program
