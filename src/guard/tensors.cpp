@@ -214,6 +214,17 @@ const void* impl_slot(PyObject* tensor) {
   return at > object && at < object + sizeof(THPVariable) ? at : nullptr;
 }
 
+bool share_memory(const c10::TensorImpl& a, const c10::TensorImpl& b) {
+  if (!a.has_storage() || !b.has_storage()) return false;
+  if (a.is_python_dispatch() || b.is_python_dispatch()) return storage_of(a) == storage_of(b);
+  const c10::StorageImpl &x = *a.unsafe_storage().unsafeGetStorageImpl(),
+                         &y = *b.unsafe_storage().unsafeGetStorageImpl();
+  if (&x == &y) return true;
+  // Of the memory of one array there may be several.
+  const char *from_x = static_cast<const char*>(x.data()), *from_y = static_cast<const char*>(y.data());
+  return from_x && from_y && from_x < from_y + y.nbytes() && from_y < from_x + x.nbytes();
+}
+
 bool sees_operators(PyObject* tensor) { return tensor_impl(tensor)->is_python_dispatch(); }
 
 int64_t size_of(const c10::TensorImpl& tensor, int dim) { return tensor.size(dim); }
@@ -334,8 +345,7 @@ int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** im
   };
   for (int slot : data.written)
     for (size_t i = 0; i < data.facts.size(); ++i)
-      if (family(i) != family(static_cast<size_t>(slot)) && storage_of(*impls[i]) &&
-          storage_of(*impls[i]) == storage_of(*impls[slot]))
+      if (family(i) != family(static_cast<size_t>(slot)) && share_memory(*impls[i], *impls[slot]))
         return slot;
   return -1;
 }

@@ -27,6 +27,8 @@ bool is_torch_leaf(PyObject* object);
 c10::TensorImpl* tensor_impl(PyObject* tensor);
 /// The word of the object that is the address of its implementation; null if none is.
 const void* impl_slot(PyObject* tensor);
+/// Do the storages lie in the same memory, in whole or in part? Also different ones may (from_numpy).
+bool share_memory(const c10::TensorImpl& a, const c10::TensorImpl& b);
 /// Its class has a __torch_dispatch__: Python code runs for every operator.
 bool sees_operators(PyObject* tensor);
 int64_t size_of(const c10::TensorImpl& tensor, int dim);

@@ -5,6 +5,8 @@
 #include <functional>
 #include <stdexcept>
 
+#include "guard/tensors.h"
+#include "program/attempt.h"
 #include "program/backend.h"
 #include "program/background.h"
 #include "program/failures.h"
@@ -64,10 +66,23 @@ std::vector<bool> describe_inputs(Entry& entry, Bridge& bridge, Recorded& record
   return used;
 }
 
+/// A tape takes storages for apart. Where one is written that lies in the memory of another they are not.
+bool writes_through_two_storages(const record::Recorder& recorder, const record::Tape& tape) {
+  const auto& inputs = recorder.inputs();
+  for (const size_t written : VisibleWrites(tape).inputs)
+    for (const at::Tensor& other : inputs)
+      if (other.has_storage() && !other.is_alias_of(inputs[written]) &&
+          guard::share_memory(*other.unsafeGetTensorImpl(), *inputs[written].unsafeGetTensorImpl()))
+        return true;
+  return false;
+}
+
 /// All but the tape and its inputs.
 void describe_region(Compiled* self, const Entry& entry, Bridge& bridge, observe::Observation& seen,
                      Recorded& recorded) {
   recorded.obstacle = bridge.recorder.obstacle();
+  if (recorded.obstacle.empty() && writes_through_two_storages(bridge.recorder, bridge.recorder.tape()))
+    recorded.obstacle = "a write to an input whose memory another input shares, through a storage of its own";
   recorded.size_facts = std::move(seen.size_facts);
   for (SizeFact& f : bridge.further_facts()) recorded.size_facts.push_back(std::move(f));
   recorded.number_sizes = std::move(seen.number_sizes);

@@ -1,9 +1,33 @@
 """Mutated inputs that a kernel stores into: the caller's tensors, their views and the results equal eager's."""
 
+import numpy
 import pytest
 import torch
 
 import torchbolt
+
+
+@pytest.mark.parametrize("order", [(True, False, True), (False, True, False, True)], ids=str)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a: (torch.from_numpy(a)[:3], torch.from_numpy(a)[1:]),
+        lambda a: (torch.from_numpy(a), torch.from_dlpack(torch.from_numpy(a))),
+    ],
+)
+def test_one_memory_in_two_storages(make, order):
+    def program(x, y):
+        x.add_(1)
+        return x * y
+
+    compiled = torchbolt.compile(program)
+    for shared in order:
+        array = numpy.arange(4, dtype=numpy.float32)
+        (x, y), (a, b) = make(array.copy()), make(array)
+        if not shared:
+            y, b = y.clone(), b.clone()
+        assert torch.equal(compiled(a, b), program(x, y))
+        assert torch.equal(a, x) and torch.equal(b, y)
 
 
 def scale(x, y):
