@@ -6,8 +6,10 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "program/output_memory.h"
 #include "program/region_parts.h"
@@ -27,6 +29,22 @@ at::TensorOptions options_of(const graph::Type& t) {
 std::string unfit(const SizeFact& fact) {
   return " found a size that the program was not made for: it holds where " + str(fact) +
          (fact.where.empty() ? "" : " (" + fact.where + ")");
+}
+
+/// Whether output `i` was made in inference mode. None: nobody asked for it, it is there for its views.
+std::optional<bool> inference_mode_of(const std::vector<record::TensorId>& wanted, const record::Tape& tape,
+                                      size_t i) {
+  if (i >= wanted.size()) return std::nullopt;
+  const int producer = tape.tensors[static_cast<size_t>(wanted[i])].producer;
+  if (producer < 0) return std::nullopt;
+  return tape.entries[static_cast<size_t>(producer)].inference_mode;
+}
+
+/// The mode that a tensor is made in stays with it.
+at::Tensor made_in(std::optional<bool> inference_mode, at::Tensor t) {
+  if (!inference_mode || *inference_mode == t.is_inference()) return t;
+  const c10::InferenceMode mode(*inference_mode);
+  return at::empty({0}, t.options()).set_(t.storage(), t.storage_offset(), t.sizes(), t.strides());
 }
 
 }  // namespace
@@ -385,7 +403,7 @@ std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor
     if (!ours || given[owner]++ || t.strides() != at::IntArrayRef(want.strides) ||
         t.sizes() != at::IntArrayRef(want.sizes))
       t = at::empty_strided(want.sizes, want.strides, t.options()).copy_(t);
-    out[i] = std::move(t);
+    out[i] = made_in(inference_mode_of(wanted_, tape_, i), std::move(t));
   }
   give_views(lowered_, c.shapes->results, inputs, grad_mode, out);
   out.resize(wanted_.size());

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <algorithm>
+#include <optional>
 
 #include "record/argument.h"
 #include "record/expectation.h"
@@ -26,6 +27,8 @@ class Replay {
     torch::jit::Stack stack;
     for (size_t i = 0; i < tape_.entries.size(); ++i) {
       const Entry& entry = tape_.entries[i];
+      std::optional<c10::InferenceMode> inference;
+      if (entry.inference_mode != c10::InferenceMode::is_enabled()) inference.emplace(entry.inference_mode);
       at::AutoGradMode grad(entry.grad_mode);
       stack.clear();
       for (const Arg& arg : entry.args) stack.push_back(give(arg));

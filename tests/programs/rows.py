@@ -116,7 +116,8 @@ def _children(value):
 
 def _form(t):
     strides = t.stride() if t.layout == torch.strided else None
-    return type(t), t.dtype, tuple(t.shape), strides, t.device, t.layout, t.requires_grad, t.is_conj(), t.is_neg()
+    kind = type(t), t.dtype, tuple(t.shape), strides, t.device, t.layout
+    return *kind, t.requires_grad, t.is_conj(), t.is_neg(), t.is_inference()
 
 
 def _plain(t):
