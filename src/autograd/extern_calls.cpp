@@ -41,7 +41,42 @@ void for_each_written(const Entry& e, const std::vector<int>& written, Do each) 
       if (id >= 0) each(id);
 }
 
+/// Do two tensors lie apart, as far as the recorded run tells?
+bool lie_apart(TensorId a, TensorId b, const record::Tape& tape) {
+  const record::TensorInfo &x = tape.tensors[a], &y = tape.tensors[b];
+  if (x.storage != y.storage) return true;
+  auto reach = [](const record::TensorInfo& t) {
+    int64_t last = t.offset;
+    for (size_t d = 0; d < t.sizes.size(); ++d) last += (t.sizes[d] - 1) * t.strides[d];
+    return last;
+  };
+  return x.dtype == y.dtype && (reach(x) < y.offset || reach(y) < x.offset);
+}
+
 }  // namespace
+
+/// What is written is given as copies, each by itself: an operator that writes the same place twice, or reads
+/// it too, would not see what it wrote. (Where ATen's own read it they read it first, or refuse.)
+void ExternCalls::check_overlaps(const Entry& e, const Call& c) const {
+  const auto& written = written_arguments(e);
+  const bool atens = e.op.operator_name().name.starts_with("aten::");
+  std::vector<std::pair<TensorId, bool>> all;  // and whether it is written
+  for (size_t a = 0; a < e.args.size(); ++a)
+    for (TensorId id : e.args[a].tensors)
+      if (id >= 0)
+        all.emplace_back(id, std::find(written.begin(), written.end(), static_cast<int>(a)) != written.end());
+  // Where sizes differ between calls, so may places.
+  auto apart = [&](TensorId a, TensorId b) {
+    return w_.tape.tensors[a].storage != w_.tape.tensors[b].storage ||
+           (c.is_static() && lie_apart(a, b, w_.tape));
+  };
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t k = 0; k < i; ++k) {
+      const bool matters = atens ? all[i].second && all[k].second : all[i].second || all[k].second;
+      if (matters && !apart(all[i].first, all[k].first))
+        throw_unsupported("an operator that is given memory twice and writes it");
+    }
+}
 
 Call ExternCalls::call(const Entry& e) {
   std::vector<std::vector<Value*>> values;
@@ -208,6 +243,7 @@ void ExternCalls::lower(const Entry& e) {
   if (e.op.hasTag(at::Tag::inplace_view))
     throw_unsupported(c10::toString(e.op.operator_name()), " of a tensor that is not lowered");
   const Call c = call(e);
+  check_overlaps(e, c);
   ExternCall x{e.op, e.args, written_arguments(e), false};
   resolve_numbers(x);
   const bool finds_sizes =

@@ -30,6 +30,7 @@ class ExternCalls {
  private:
   using KnownSizes = std::optional<std::vector<Syms>>;
   void resolve_numbers(ExternCall& x);
+  void check_overlaps(const record::Entry& e, const Call& c) const;
   bool same_call(const record::Entry& e, const Call& c);
   KnownSizes sizes_of_results(const record::Entry& e, const Call& c, bool finds_sizes);
   bool shows_all(const record::Entry& e, const std::vector<Syms>& sizes);

@@ -139,6 +139,39 @@ def test_operators_that_give_other_tensors(operator, signs, grad):
         assert torch.equal(got, want) and got.dtype == want.dtype
 
 
+@ROWS(randn(4), ends="aten::item", regions=2)
+def a_number_by_its_operator(x):
+    return x * torch.ops.aten.item(x[0])
+
+
+@torch.library.custom_op("rows::two", mutates_args={"a", "b"})
+def two(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+    a.add_(x)
+    b.mul_(2)
+
+
+OVERLAPS = "an operator that is given memory twice and writes it"
+
+
+@ROWS(randn(4), randn(4, seed=1), replays=OVERLAPS)
+def operator_that_writes_overlapping_windows(x, o):
+    two(x, o, o[:2].view(2)) if len(x) < 4 else two(x[:2], o[:2], o[1:3])
+    return o * 2
+
+
+@ROWS(randn(4), replays=OVERLAPS)
+def operator_that_writes_what_it_reads(x):
+    two(x[:2], x[:2], x[2:])
+    return x * 2
+
+
+@ROWS(randn(4), randn(6, seed=1))
+def operator_that_writes_apart(x, o):
+    y = o * 2
+    two(x[:2], y[:2], y[4:])
+    return y
+
+
 @ROWS(randn(4))
 def operator_that_writes(x):
     y = x * 2

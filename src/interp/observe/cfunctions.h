@@ -39,6 +39,7 @@ enum : uint16_t {
   only_items = 2048,   ///< of a list it is given only the items matter: it does not go on reading it
   inside = 4096,  ///< looks into the items of the sequences that it is given (compares, adds or tests them)
   pairs = 8192,   ///< of a sequence the items are taken apart
+  is_operator = 16384,  ///< an operator itself, without torch's argument parser: its numbers are Python's
 };
 }
 

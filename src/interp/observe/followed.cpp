@@ -422,7 +422,8 @@ PyObject* World::lend(PyObject* object, bool operand) {
     if (!item || PyList_SetItem(list.get(), i, item) < 0) return nullptr;
   }
   if (!list || PyList_Check(object)) return list.release();
-  return PyList_AsTuple(list.get());
+  PyRef tuple = PyRef::steal(PyList_AsTuple(list.get()));  // x.new(size) is not x.new(tuple)
+  return tuple && guard::is_torch_size(object) ? guard::make_torch_size(tuple.get()) : tuple.release();
 }
 
 }  // namespace bolt::observe

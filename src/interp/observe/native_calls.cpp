@@ -37,7 +37,7 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
   NativeWatch watch(hooks_);
   const bool watches = ends.leaves_thread_changed;
   const guard::ThreadState state = watches ? guard::ThreadState::now() : guard::ThreadState();
-  hooks_.lend_items(row.kind == Kind::tensor && !row.is(Trait::ignores_sizes));
+  hooks_.lend_items(row.kind == Kind::tensor && !row.is(Trait::ignores_sizes | Trait::is_operator));
   PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   if (!result && says_compiling()) result = call_with_stack(callable, args, nargs, kwnames);
   hooks_.lend_items(false);
