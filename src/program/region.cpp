@@ -40,6 +40,12 @@ Region::Region(record::Tape tape, std::vector<record::TensorId> wanted, autograd
       plan_(std::move(plan)),
       code_(std::move(code)),
       symbols_(std::move(symbols)) {
+  for (const record::TensorId id : wanted_) {
+    const int producer = tape_.tensors.empty() ? -1 : tape_.tensors[static_cast<size_t>(id)].producer;
+    modes_.push_back(producer < 0
+                         ? std::nullopt
+                         : std::optional(tape_.entries[static_cast<size_t>(producer)].inference_mode));
+  }
   prepare();
 }
 
@@ -336,6 +342,7 @@ std::shared_ptr<Region> Region::special_for(const Ints& values, const Ints& size
     auto general = weak.lock();
     if (!general) return;
     auto made = general->specialize(values);
+    if (made) made->modes_ = general->modes_;
     std::lock_guard lock(general->mutex_);
     for (auto& [known, region] : general->special_)
       if (known == sizes) region = std::move(made);

@@ -145,6 +145,7 @@ class Region : public std::enable_shared_from_this<Region> {
   record::Tape tape_;
   std::vector<record::TensorId> wanted_;
   Attempts attempt_{tape_};
+  std::vector<std::optional<bool>> modes_;  ///< by output: made in inference mode? None: no operator made it
   bool replay_ = false;
   Function function_;
   std::optional<VisibleWrites> visible_writes_;    ///< of a replayed tape

@@ -31,15 +31,6 @@ std::string unfit(const SizeFact& fact) {
          (fact.where.empty() ? "" : " (" + fact.where + ")");
 }
 
-/// Whether output `i` was made in inference mode. None: nobody asked for it, it is there for its views.
-std::optional<bool> inference_mode_of(const std::vector<record::TensorId>& wanted, const record::Tape& tape,
-                                      size_t i) {
-  if (i >= wanted.size()) return std::nullopt;
-  const int producer = tape.tensors[static_cast<size_t>(wanted[i])].producer;
-  if (producer < 0) return std::nullopt;
-  return tape.entries[static_cast<size_t>(producer)].inference_mode;
-}
-
 /// The mode that a tensor is made in stays with it.
 at::Tensor made_in(std::optional<bool> inference_mode, at::Tensor t) {
   if (!inference_mode || *inference_mode == t.is_inference()) return t;
@@ -403,7 +394,7 @@ std::vector<at::Tensor> Region::collect(Context& c, const std::vector<at::Tensor
     if (!ours || given[owner]++ || t.strides() != at::IntArrayRef(want.strides) ||
         t.sizes() != at::IntArrayRef(want.sizes))
       t = at::empty_strided(want.sizes, want.strides, t.options()).copy_(t);
-    out[i] = made_in(inference_mode_of(wanted_, tape_, i), std::move(t));
+    out[i] = made_in(i < modes_.size() ? modes_[i] : std::nullopt, std::move(t));
   }
   give_views(lowered_, c.shapes->results, inputs, grad_mode, out);
   out.resize(wanted_.size());
