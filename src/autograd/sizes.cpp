@@ -43,6 +43,15 @@ void collect_quotients(Sym s, std::vector<const SymNode*>* out) {
 
 /// What is least of an expression that grows: sizes are 2 or more.
 int64_t at_least(Sym s) {
+/// Divides a sum by what all its numbers are multiples of: it is 0 where the sum is. Gives the quotient.
+Sym primitive(std::vector<SymTerm>& terms, int64_t constant) {
+  int64_t common = constant;
+  for (const SymTerm& t : terms) common = std::gcd(common, t.coef);
+  Sym sum = constant / std::max<int64_t>(common, 1);
+  for (SymTerm& t : terms) t.coef /= common, sum += t.term * Sym(t.coef);
+  return sum;
+}
+
   return evaluate(s,
                   [](const SymNode& n) { return int64_t{number_step(n) >= 0 || is_data_size(n) ? 0 : 2}; });
 }
@@ -191,17 +200,18 @@ void Sizes::cancel(Sym& a, Sym& b) const {
 bool Sizes::equate(Sym a, Sym b, const std::string& where) {
   cancel(a, b);
   int64_t constant = 0;
-  const std::vector<SymTerm> terms = sum_terms(a - b, &constant);
+  std::vector<SymTerm> terms = sum_terms(a - b, &constant);
+  const Sym difference = primitive(terms, constant);
   if (terms.size() == 1 && terms[0].term.node()->op == SymOp::Symbol)
     return replace(terms[0].term, hint(terms[0].term), where);
   // The later symbol gives way, so that a name lives as long as it can.
   for (auto [from, to] : {std::pair(b, a), std::pair(a, b)})
     if (!from.is_const() && from.node()->op == SymOp::Symbol && replace(from, to, where)) return true;
-  // s0 + 1 == s1 + 1, 2*s0 == s1 - s2: for any symbol that stands there once.
+  // s0 + 1 == s1 + 1, 2*s0 == s1 - s2, 16*s0 == 16*s1: for any symbol that stands there once.
   for (size_t i = terms.size(); i-- > 0;) {
     const auto& [coef, term] = terms[i];
     if (term.node()->op == SymOp::Symbol && (coef == 1 || coef == -1) &&
-        replace(term, term - (a - b) * Sym(coef), where))
+        replace(term, term - difference * Sym(coef), where))
       return true;
   }
   return false;
