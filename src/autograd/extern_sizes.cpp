@@ -42,7 +42,15 @@ Results diff(const Call& c) {
 
 Results topk(const Call& c) {
   Sizes sizes = c.sizes("self");
-  if (!sizes.empty()) sizes[Call::wrap(c.integer("dim"), c.rank("self"))] = c.integer("k");
+  if (!sizes.empty()) sizes[Call::wrap(c.integer("dim"), c.rank("self"))] = c.sym("k");
+  return all_results(c, sizes);
+}
+
+/// Of the last dimension, the one before it, and so on: how much more in front and behind.
+Results pad(const Call& c) {
+  Sizes sizes = c.sizes("self");
+  const Sizes more = c.syms(c.has("padding") ? "padding" : "pad");
+  for (size_t i = 0; i < more.size(); ++i) sizes[sizes.size() - 1 - i / 2] += more[i];
   return all_results(c, sizes);
 }
 
@@ -177,6 +185,9 @@ const std::vector<Rule>& rules() {
         "soft_margin_loss"}},
       {diff, {"diff"}},
       {topk, {"topk"}},
+      {pad,
+       {"pad", "constant_pad_nd", "_pad_circular", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
+        "replication_pad1d", "replication_pad2d", "replication_pad3d"}},
       {index, {"index"}},
       {recurrent, {"lstm", "gru", "rnn_tanh", "rnn_relu"}},
       {nonzero, {"nonzero"}},

@@ -159,6 +159,17 @@ def padded_otherwise(x):
     return tuple(F.pad(x, (1, 2, 1, 1), mode=mode) for mode in ("reflect", "replicate", "circular"))
 
 
+def padded_to_a_multiple(x):
+    b, s, _ = x.shape
+    behind = F.pad(x, (0, 0, 0, -s % 4), mode="replicate"), F.pad(x, (0, 0, 0, s // 4), mode="reflect")
+    return *behind, F.pad(x, (b % 3, 0), mode="circular")
+
+
+def counted_by_sizes(x):
+    best = x.flatten(1).topk(3)[1]
+    return best % x.shape[1], best << x.shape[0], best >> x.shape[0], x.topk(min(5, x.shape[1]), 1)
+
+
 def moved(x):
     return x.roll(1, 1), x.rot90(1, (1, 2)), x.tile(2), torch.pixel_shuffle(x.repeat(1, 4, 1)[:, :, None].mT, 1)
 
@@ -211,6 +222,8 @@ ONE_PROGRAM = [
     resampled,
     pooled,
     padded_otherwise,
+    padded_to_a_multiple,
+    counted_by_sizes,
     moved,
     contracted,
     measured,

@@ -69,7 +69,8 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
   const int kind = op % Binary::inplace;
   if (!number_first) {
     const bool known = kind == Binary::add || kind == Binary::multiply || kind == Binary::subtract ||
-                       kind == Binary::true_divide || kind == Binary::power;
+                       kind == Binary::true_divide || kind == Binary::power || kind == Binary::remainder ||
+                       kind == Binary::lshift || kind == Binary::rshift;
     if (op == Binary::floor_divide) {  // a function in Python, as __rpow__ is
       static PyObject* const floor_divide = torch_function("floor_divide");
       return floor_divide ? PyObject_CallFunctionObjArgs(floor_divide, tensor, number, nullptr) : nullptr;
