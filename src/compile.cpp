@@ -220,6 +220,7 @@ std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& size
 std::shared_ptr<program::Region> compile(Recorded recorded, const Other& other) {
   autograd::Sizes sizes(recorded.tape, recorded.dynamic, recorded.number_symbols,
                         std::move(recorded.size_facts));
+  sizes.not_guessed = std::move(recorded.not_guessed);
   auto finished = [&](std::shared_ptr<program::Region> region) {
     for (const autograd::SizeSymbol& s : sizes.all())
       if (s.input != autograd::SizeSymbol::kData) region->size_symbols.push_back(s);

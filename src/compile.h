@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -33,6 +35,7 @@ struct Recorded {
   std::vector<NumberSymbol> number_symbols;  // of numbers that do
   std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with
   std::vector<SizeFact> size_facts;     // what the run took for granted about them, over tape symbols
+  std::set<std::string> not_guessed;    // operators of which no sizes are guessed
 };
 
 /// What was recorded goes on behind sizes that are data, and cannot be compiled so. The region has to end

@@ -157,7 +157,7 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
   const bool is_static = c.is_static();
   const std::vector<TensorId> made = results(e);
   KnownSizes known;
-  if (!is_static || finds_sizes) known = extern_sizes(c);
+  if ((!is_static && w_.sizes.guesses(e.op)) || finds_sizes) known = extern_sizes(c);
   if (finds_sizes) {
     BOLT_CHECK(known, c.name(), " finds sizes out, and has no row of sizes");
     known = with_data_sizes(w_.tape, made, std::move(*known), w_.sizes);

@@ -30,6 +30,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <set>
 #include <vector>
 
 #include "record/tape.h"
@@ -62,6 +63,11 @@ class Sizes {
   std::unordered_map<std::string, std::optional<std::vector<Syms>>> probed;
 
   bool any() const { return !symbols_.empty(); }
+  /// Operators that gave other sizes once than were thought: the sizes of their operands are demanded.
+  std::set<std::string> not_guessed;
+  bool guesses(const c10::OperatorHandle& op) const {
+    return not_guessed.empty() || !not_guessed.count(c10::toString(op.operator_name()));
+  }
   /// Sizes of a tape input.
   Syms of_input(const record::TensorInfo& info) const;
   /// What the recorded run had.

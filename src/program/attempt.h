@@ -22,7 +22,8 @@ namespace bolt::program {
 /// torch's HANDLE_TH_ERRORS lets it through.
 struct RunEagerly {
   std::string why;
-  bool of_data = false;  ///< what was taken for granted about data: sizes, or that a check holds
+  bool of_data = false;      ///< what was taken for granted about data: sizes, or that a check holds
+  std::string guessed = {};  ///< the operator that gave other sizes than it was thought to give
 };
 
 /// What an attempt cannot do without leaving a trace: which generators draw numbers.

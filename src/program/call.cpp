@@ -103,7 +103,8 @@ std::shared_ptr<Entry> find_settled(Compiled* self, Site& site, const Given& giv
 }
 
 /// Runs an entry whose guards have just held. False: what it found out on the way is not what it was compiled
-/// for, and it is eager's turn. Where that is often so, regions had better end where sizes are data.
+/// for, and it is eager's turn. Where that is often so, regions had better end where sizes are data. What was
+/// guessed wrong is not guessed again.
 bool run_settled(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry, guard::Found& found,
                  Outcome& at) {
   constexpr int kUnfit = 4, kMostUnfit = 16;
@@ -114,6 +115,8 @@ bool run_settled(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry
     if (why.of_data && (entry->unfit += kUnfit) > kMostUnfit) {
       give_up_found_sizes(self, why.why);
       std::erase(site.entries, entry);
+    } else if (!why.guessed.empty() && self->state->not_guessed.insert(why.guessed).second) {
+      std::erase(site.entries, entry);  // it is recorded again, for the sizes of the call
     }
     return false;
   }

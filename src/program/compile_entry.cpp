@@ -87,6 +87,7 @@ void describe_region(Compiled* self, const Entry& entry, Bridge& bridge, observe
   for (SizeFact& f : bridge.further_facts()) recorded.size_facts.push_back(std::move(f));
   recorded.number_sizes = std::move(seen.number_sizes);
   recorded.number_symbols = std::move(seen.number_symbols);
+  recorded.not_guessed = self->state->not_guessed;
   recorded.wanted = bridge.wanted;
   recorded.name = name_of(self);
   recorded.road = self->options->road;

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -126,6 +127,7 @@ struct Compiled {
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
     bool ends_at_found_sizes = false;   ///< regions end where sizes are data: they could not be compiled so
+    std::set<std::string> not_guessed;  ///< operators that gave other sizes than were guessed
     bool was_called = false;            ///< under eager_then_compile
     bool says_compiling = true;         ///< what the target is told when it asks
     std::vector<Recompile> recompiles;  ///< the last ones

@@ -263,7 +263,10 @@ void Region::take_result(Context& c, const PreparedStep& p, int buffer, const at
   if (result.sizes() != at::IntArrayRef(shape.sizes)) {
     BOLT_CHECK(p.call, graph::op_info(p.step->node->op).name, " gave ", result.sizes(), ", not ",
                at::IntArrayRef(shape.sizes));
-    throw RunEagerly{p.name + ": the sizes of its result are data", p.learns >= 0};
+    if (symbols_.empty() || p.learns >= 0)
+      throw RunEagerly{p.name + ": the sizes of its result are data", p.learns >= 0};
+    throw RunEagerly{p.name + ": the sizes of its result were guessed wrong", false,
+                     c10::toString(p.call->op.operator_name())};
   }
   auto& slot = c.slots[buffer];
   slot.tensor = result.strides() == at::IntArrayRef(shape.strides) || result.numel() == 0

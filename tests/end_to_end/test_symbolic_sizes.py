@@ -300,6 +300,28 @@ def test_dynamic_from_the_start(fn):
     assert regions(compiled) == 1
 
 
+def test_attention_to_something_else():
+    compiled = torchbolt.compile(ATTENTION)
+    for b, s in SIZES:
+        x, y = torch.randn(b, s, 16), torch.randn(b, 2 * s + 1, 16)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, y, y)[0], ATTENTION(x, y, y)[0])
+    assert regions(compiled) == 2
+
+
+def test_a_wrong_guess_is_not_made_again():
+    def fn(x):
+        n = x.shape[0]
+        return torch.fft.fft(x, n=(n + 63) // 64 * 64).real * 2
+
+    compiled = torchbolt.compile(fn)
+    for n in (33, 35, 97, 97, 40, 97, 35):
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x), fn(x))
+    [eager] = torchbolt.api.compiled_of(compiled)._eager_calls()
+    assert "guessed" in eager["why"] and eager["count"] == 1
+
+
 def test_never():
     compiled = torchbolt.compile(pointwise, dynamic=False)
     for n, (b, s) in enumerate(SIZES[:6]):
