@@ -85,6 +85,7 @@ bool EntryLowering::lower_view(const Entry& e, const Lowering& row, Call& c) {
       became(parent, ids[i], e);
       continue;
     }
+    w_.pin_runs(c, parent);
     Value* copy = w_.apply((*steps)[i], w_.read(parent));
     const auto dtype = record::to_bolt(info.dtype);  // it may change on the way (to)
     if (!dtype) throw_unsupported("element type ", c10::toString(info.dtype));

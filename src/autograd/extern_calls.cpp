@@ -98,7 +98,7 @@ const std::optional<std::vector<Syms>>& ExternCalls::probed(const Entry& e) {
     for (Sym s : a.syms) key += ' ' + resolve(s).str();
   }
   auto [at, fresh] = w_.sizes.probed.try_emplace(std::move(key));  // lowering begins anew for each demand
-  if (fresh)
+  if (fresh && w_.sizes.guesses(e.op))
     at->second = probe_sizes({e, w_.tape, sizes_of, resolve, [&](Sym s) { return w_.sizes.hint(s); }});
   return at->second;
 }

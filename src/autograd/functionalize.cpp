@@ -41,7 +41,7 @@ Lowered functionalize(const record::Tape& tape, const std::vector<record::Tensor
   out.graph = std::make_unique<graph::Graph>();
   Windows windows(tape, options, sizes, out);
   sizes.begin_again();
-  for (record::TensorId id : tape.inputs) windows.set_sizes(id, sizes.of_input(tape.tensors[id]));
+  for (record::TensorId id : tape.inputs) windows.set_input(id);
   EntryLowering lowering(windows);
   lower_entries(windows, lowering);
   give_outputs(windows, wanted);

@@ -5,6 +5,8 @@
 #include <bit>
 #include <numeric>
 
+#include "support/nesting.h"
+
 namespace bolt::autograd {
 
 namespace {
@@ -41,8 +43,6 @@ void collect_quotients(Sym s, std::vector<const SymNode*>* out) {
     out->push_back(&n);
 }
 
-/// What is least of an expression that grows: sizes are 2 or more.
-int64_t at_least(Sym s) {
 /// Divides a sum by what all its numbers are multiples of: it is 0 where the sum is. Gives the quotient.
 Sym primitive(std::vector<SymTerm>& terms, int64_t constant) {
   int64_t common = constant;
@@ -52,6 +52,8 @@ Sym primitive(std::vector<SymTerm>& terms, int64_t constant) {
   return sum;
 }
 
+/// What is least of an expression that grows: sizes are 2 or more.
+int64_t at_least(Sym s) {
   return evaluate(s,
                   [](const SymNode& n) { return int64_t{number_step(n) >= 0 || is_data_size(n) ? 0 : 2}; });
 }
@@ -67,10 +69,13 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
         {number.symbol, -1, number_step(*number.symbol.node()), number.recorded, number.early});
   for (size_t i = 0; i < tape.inputs.size() && i < dynamic.size(); ++i) {
     const record::TensorInfo& info = tape.tensors[static_cast<size_t>(tape.inputs[i])];
-    for (size_t d = 0; d < info.sizes.size() && d < 64; ++d)
-      if ((dynamic[i] >> d & 1) && info.plain && info.sizes[d] >= 2)
+    auto add = [&](size_t dim, int64_t hint) {
+      if ((dynamic[i] >> dim & 1) && info.plain && hint >= 2)
         symbols_.push_back({Sym::symbol("s" + std::to_string(symbols_.size())), static_cast<int>(i),
-                            static_cast<int>(d), info.sizes[d]});
+                            static_cast<int>(dim), hint});
+    };
+    for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d) add(d, info.sizes[d]);
+    for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d) add(d + kStrideBit, info.strides[d]);
   }
   for (size_t id = 0; id < tape.tensors.size(); ++id)
     for (int d = 0; d < 64 && tape.tensors[id].data_dims >> d; ++d)
@@ -102,8 +107,27 @@ bool Sizes::holds_early(Sym s) const {
 Syms Sizes::of_input(const record::TensorInfo& info) const {
   Syms out(info.sizes.begin(), info.sizes.end());
   for (const SizeSymbol& s : symbols_)
-    if (s.input == info.input && s.divisor == 1) out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
+    if (s.input == info.input && s.divisor == 1 && s.dim < kStrideBit)
+      out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
   return out;
+}
+
+Syms Sizes::strides_of_input(const record::TensorInfo& info) const {
+  auto of_this = [&](const SizeSymbol& s) { return s.input == info.input && s.divisor == 1; };
+  const auto nesting = nesting_of(info.sizes, info.strides);
+  if (!nesting || nesting->dense || std::none_of(symbols_.begin(), symbols_.end(), of_this)) return {};
+  const Syms sizes = of_input(info);
+  Syms strides(info.strides.begin(), info.strides.end());
+  for (const SizeSymbol& s : symbols_)
+    if (of_this(s) && s.dim >= kStrideBit)
+      strides[static_cast<size_t>(s.dim - kStrideBit)] = resolve(s.symbol);
+  Sym run = 1;
+  for (const int d : nesting->order) {
+    const auto i = static_cast<size_t>(d);
+    if (!(nesting->gaps >> d & 1)) strides[i] = run;
+    run = strides[i] * sizes[i];
+  }
+  return strides;
 }
 
 int64_t Sizes::hint(Sym s) const {
@@ -134,6 +158,11 @@ void Sizes::bind(record::TensorId id, const Syms& sizes) {
     if (holds_data_size(sizes[d])) continue;
     if (!surely_large(sizes[d])) note(facts_, {2, Relation::le, sizes[d], "a size of 0 or 1"});
   }
+}
+
+void Sizes::bind_strides(record::TensorId id, const Syms& strides) {
+  for (size_t d = 0; d < strides.size(); ++d)
+    bound_[tape_symbol(id, static_cast<int>(d) + kStrideBit)] = strides[d];
 }
 
 void Sizes::begin_again() {
@@ -264,8 +293,9 @@ bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
   solved_[symbol] = with;
   if (with.is_const()) {
     const SizeSymbol* s = find(symbol);
-    std::string what =
-        "size " + std::to_string(s->dim) + " of input " + std::to_string(s->input) + " is " + with.str();
+    const bool stride = s->dim >= kStrideBit;
+    std::string what = (stride ? "stride " : "size ") + std::to_string(s->dim - (stride ? kStrideBit : 0)) +
+                       " of input " + std::to_string(s->input) + " is " + with.str();
     if (s->input < 0)
       what = "a number is " + (is_float_symbol(*symbol.node())
                                    ? detail::concat(std::bit_cast<double>(with.value()))
@@ -346,6 +376,10 @@ void Sizes::give_up(const record::Tape& tape, const std::vector<SizeValue>& comp
     if (s.input >= 0 && !solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
   while (true) {
     begin_again();
+    for (record::TensorId id : tape.inputs) {
+      const record::Dims& strides = tape.tensors[static_cast<size_t>(id)].strides;
+      bind_strides(id, Syms(strides.begin(), strides.end()));
+    }
     for (size_t id = 0; id < tape.tensors.size(); ++id)
       for (size_t d = 0; d < tape.tensors[id].sizes.size(); ++d)
         bound_[tape_symbol(static_cast<record::TensorId>(id), static_cast<int>(d))] =

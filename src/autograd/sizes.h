@@ -19,6 +19,8 @@
 // that are data agree (a mask is made twice). What is taken for granted about them the program checks, where
 // it learns them.
 //
+// Strides of an input with gaps are symbols, too, where they are no product of sizes and other strides.
+//
 // Sizes 0 and 1 are never symbols, and an expression that was 2 or more stays so (`large` below):
 // broadcasting, contiguity and the order of strides mean the same in every call then. Of a number that is no
 // size nothing is known but that it is not negative (`n4`), or nothing at all (`f4`, the bits of a float). A
@@ -28,9 +30,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
-#include <set>
 #include <vector>
 
 #include "record/tape.h"
@@ -44,7 +46,7 @@ struct SizeSymbol {
   Sym symbol;
   static constexpr int kNumber = -1, kData = -2;
   int input = kNumber;  ///< tape input; or it is a number (guard/numbers.h), or a size that is data
-  int dim = 0;          ///< of a number: its step
+  int dim = 0;          ///< of a number: its step; of a stride: kStrideBit more (support/nesting.h)
   int64_t hint = 0;
   bool early = false;
   int64_t divisor = 1;  ///< of a size: it stands for the size divided by this
@@ -61,21 +63,24 @@ class Sizes {
 
   /// What probe_sizes found, by call and what it was given: lowering begins anew for each demand.
   std::unordered_map<std::string, std::optional<std::vector<Syms>>> probed;
-
-  bool any() const { return !symbols_.empty(); }
   /// Operators that gave other sizes once than were thought: the sizes of their operands are demanded.
   std::set<std::string> not_guessed;
   bool guesses(const c10::OperatorHandle& op) const {
     return not_guessed.empty() || !not_guessed.count(c10::toString(op.operator_name()));
   }
+
+  bool any() const { return !symbols_.empty(); }
   /// Sizes of a tape input.
   Syms of_input(const record::TensorInfo& info) const;
+  /// Its strides, if it has gaps and may have others in other calls; or empty.
+  Syms strides_of_input(const record::TensorInfo& info) const;
   /// What the recorded run had.
   int64_t hint(Sym s) const;
   /// Over size symbols, solved ones replaced.
   Sym resolve(Sym s) const;
   /// The sizes of tensor `id` are these.
   void bind(record::TensorId id, const Syms& sizes);
+  void bind_strides(record::TensorId id, const Syms& strides);
   /// Forgets what one lowering bound and took for granted; what was solved stays.
   void begin_again();
 

@@ -152,8 +152,8 @@ Layout view_layout(const TensorInfo& info, const Type& type, const std::vector<V
                    const TensorInfo& parent_info, const Layout& parent, const Sizes& all) {
   Layout view;
   view.sizes = type.sizes;
-  if (all_known(view.sizes) && all_known(parent.sizes) && parent.placed_as_recorded &&
-      std::none_of(steps.begin(), steps.end(), moves)) {
+  if (all_known(view.sizes) && all_known(parent.sizes) && all_known(parent.strides) &&
+      parent.placed_as_recorded && std::none_of(steps.begin(), steps.end(), moves)) {
     view.placed = parent.placed;
     view.offset = parent.offset + Sym(info.offset - parent_info.offset);
     view.strides = {info.strides.begin(), info.strides.end()};

@@ -59,6 +59,32 @@ void Windows::set_sizes(TensorId id, const Syms& shown) {
   t.layout.strides = eager_strides(info, shown, sizes);
 }
 
+void Windows::set_input(TensorId id) {
+  const TensorInfo& info = tape.tensors[id];
+  set_sizes(id, sizes.of_input(info));
+  const Syms strides = sizes.strides_of_input(info);
+  if (strides.empty()) return;
+  states_[id].layout.strides = strides;
+  sizes.bind_strides(id, strides);
+  for (Sym s : strides)
+    if (!s.is_const()) storage(id).gaps.push_back(s);
+}
+
+void Windows::demand_strides(TensorId id) const {
+  for (Sym s : storage(id).gaps) s.value();
+}
+
+void Windows::pin_runs(const Call& c, TensorId id) const {
+  const Layout& t = states_[id].layout;
+  if (storage(id).gaps.empty() || t.strides.size() != t.sizes.size()) return;
+  std::optional<size_t> outer;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    if (t.sizes[d].is_const(1)) continue;
+    if (outer) c.decide(t.strides[*outer], Relation::eq, t.strides[d] * t.sizes[d]);
+    outer = d;
+  }
+}
+
 Type Windows::type_of(TensorId id) const {
   const TensorInfo& info = tape.tensors[id];
   const TensorState& state = states_[id];
@@ -187,6 +213,7 @@ void Windows::define_view(TensorId id, TensorId parent, std::vector<ViewStep> st
   t.sized = true;
   t.layout = view_layout(tape.tensors[id], t.value->type, t.steps, tape.tensors[parent],
                          states_[parent].layout, sizes);
+  if (!t.layout.placed) demand_strides(id);
 }
 
 void Windows::define_opaque(TensorId id, Value* v, bool detached) {
@@ -207,6 +234,7 @@ Sym Windows::offset_in(TensorId id, TensorId base) const {
 }
 
 void Windows::demand_place(TensorId t) const {
+  demand_strides(t);
   for (Sym s : sizes_of(t)) s.value();
   for (TensorId up = t; up >= 0; up = states_[up].parent)  // x[n:] begins somewhere else in each call
     for (const ViewStep& step : states_[up].steps)

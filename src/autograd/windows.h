@@ -48,6 +48,14 @@ class Windows {
   /// Where a tensor lies in its storage is what it was in the recorded run.
   void demand_place(record::TensorId t) const;
 
+  /// Sizes and strides of an input.
+  void set_input(record::TensorId id);
+  /// Nothing is known of how it lies in its storage, but what was recorded.
+  void demand_strides(record::TensorId id) const;
+  /// Whether an input with gaps can be reshaped without a copy rests on which dimensions of it are one run:
+  /// those that were are in every call, and no others.
+  void pin_runs(const Call& c, record::TensorId id) const;
+
   record::TensorId root_of(record::TensorId id) const { return storage(id).root; }
   /// The tape input that owns its memory; -1: none.
   int input_of(record::TensorId id) const { return storage(id).input; }
@@ -80,6 +88,7 @@ class Windows {
     int version = 0;
     int input = -1;       // tape input that owns it
     bool shared = false;  // by several inputs
+    Syms gaps;            // strides of such inputs that differ between calls
   };
 
   StorageState& storage(record::TensorId id) { return storages_[tape.tensors[id].storage]; }

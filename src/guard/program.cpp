@@ -9,6 +9,7 @@
 #include "guard/leaf.h"
 #include "guard/memory.h"
 #include "support/error.h"
+#include "support/nesting.h"
 
 namespace bolt::guard {
 namespace {
@@ -288,7 +289,9 @@ std::string Program::text_of(int step) const {
 
 std::string Program::text_of(const SizeSource& size) const {
   if (size.slot < 0) return text_of(size.dim);
-  std::string text = place_of(size.slot) + ".size(" + std::to_string(size.dim) + ")";
+  const bool stride = size.dim >= kStrideBit;
+  std::string text = place_of(size.slot) + (stride ? ".stride(" : ".size(") +
+                     std::to_string(size.dim - (stride ? kStrideBit : 0)) + ")";
   return size.divisor == 1 ? text : text + " // " + std::to_string(size.divisor);
 }
 

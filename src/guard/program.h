@@ -37,14 +37,15 @@ struct Found {
   uint64_t instance = 0;                  ///< equal for calls that met the same instances of the roots
 };
 
-/// A symbol of a program: size `dim` of tensor `slot`, or a part of it; of slot -1: step `dim` of Numbers.
+/// A symbol of a program: size `dim` of tensor `slot` (kStrideBit and more: a stride), or a part of it; of
+/// slot -1: step `dim` of Numbers.
 struct SizeSource {
   Sym symbol;
   int slot = -1, dim = 0;
   int64_t divisor = 1;
 };
 
-/// By the place a tensor was found at ("x", "self.cache[0]"): a bit for each of its dimensions.
+/// By the place a tensor was found at ("x", "self.cache[0]"): a bit for each of its sizes and strides.
 using DynamicDims = std::map<std::string, uint64_t>;
 
 /// What differed between calls that were alike otherwise, by the place it was found at.

@@ -24,6 +24,7 @@
 
 #include "guard/tensor_images.h"
 #include "guard/transforms.h"
+#include "support/nesting.h"
 #include "support/pointer_map.h"
 
 namespace bolt::guard {
@@ -37,8 +38,10 @@ struct Facts {
   bool requires_grad = false;
   bool strided = false;
   std::vector<int64_t> sizes, strides;
-  uint64_t free = 0;       ///< dimensions of any size; strides are then those of a dense tensor in `order`
-  std::vector<int> order;  ///< dimensions from the innermost, when dense
+  uint64_t free = 0;       ///< dimensions of any size, and gaps of any length; in `order`
+  std::vector<int> order;  ///< dimensions from the innermost
+  uint64_t apart = 0;      ///< strides in no order, which must be as they were
+  uint64_t gaps = 0;       ///< of those in `order`; where there are none, the tensor is dense
   int shares_with = -1;    ///< an earlier slot with the same storage
   int64_t distance = 0;    ///< storage offset minus that slot's
 };
@@ -81,12 +84,21 @@ std::optional<std::vector<int>> dense_order(const std::vector<int64_t>& sizes,
   return order;
 }
 
-bool lies_in_order(const std::vector<int>& order, at::IntArrayRef sizes, at::IntArrayRef strides) {
+/// With a gap wherever there was one, and nowhere else.
+bool lies_in_order(const Facts& facts, at::IntArrayRef sizes, at::IntArrayRef strides) {
   int64_t run = 1;
-  for (int d : order) {
-    if (strides[static_cast<size_t>(d)] != run) return false;
-    run *= sizes[static_cast<size_t>(d)];
+  for (int d : facts.order) {
+    const int64_t stride = strides[static_cast<size_t>(d)];
+    if (!(facts.gaps >> d & 1)) {
+      if (stride != run) return false;
+    } else if (stride <= run ||
+               (stride != facts.strides[static_cast<size_t>(d)] && !(facts.free >> (d + kStrideBit) & 1))) {
+      return false;
+    }
+    run = stride * sizes[static_cast<size_t>(d)];
   }
+  for (size_t d = 0; facts.apart && d < strides.size(); ++d)
+    if ((facts.apart >> d & 1) && strides[d] != facts.strides[d]) return false;
   return true;
 }
 
@@ -95,7 +107,7 @@ bool matches_freely(const Facts& facts, const c10::TensorImpl& impl) {
   if (sizes.size() != facts.sizes.size()) return false;
   for (size_t d = 0; d < sizes.size(); ++d)
     if (sizes[d] != facts.sizes[d] && !(facts.free >> d & 1)) return false;
-  return lies_in_order(facts.order, sizes, impl.strides());
+  return lies_in_order(facts, sizes, impl.strides());
 }
 
 bool matches(const Facts& facts, const c10::TensorImpl& impl, bool gradients) {
@@ -124,7 +136,7 @@ std::string text_of(const Facts& facts) {
   }
   out << "]";
   if (facts.free) {
-    out << " dense";
+    out << (facts.gaps || facts.apart ? " with gaps as they were" : " dense");
   } else {
     out << " strides (";
     for (size_t i = 0; i < facts.strides.size(); ++i) out << (i ? ", " : "") << facts.strides[i];
@@ -227,7 +239,9 @@ bool share_memory(const c10::TensorImpl& a, const c10::TensorImpl& b) {
 
 bool sees_operators(PyObject* tensor) { return tensor_impl(tensor)->is_python_dispatch(); }
 
-int64_t size_of(const c10::TensorImpl& tensor, int dim) { return tensor.size(dim); }
+int64_t size_of(const c10::TensorImpl& tensor, int dim) {
+  return dim < kStrideBit ? tensor.size(dim) : tensor.stride(dim - kStrideBit);
+}
 
 int rank_of(const c10::TensorImpl& tensor) { return static_cast<int>(tensor.dim()); }
 bool is_mask(const c10::TensorImpl& tensor) {
@@ -275,17 +289,17 @@ int TensorTable::add(PyObject* tensor) {
   return slot;
 }
 
-bool TensorTable::is_dense(int slot) const {
-  const Facts& facts = data_->facts[static_cast<size_t>(slot)];
-  return dense_order(facts.sizes, facts.strides).has_value();
-}
-
 bool TensorTable::set_free(int slot, uint64_t dims) {
   Facts& facts = data_->facts[static_cast<size_t>(slot)];
-  auto order = dense_order(facts.sizes, facts.strides);
-  if (!order) return false;
+  if (auto order = dense_order(facts.sizes, facts.strides)) {
+    facts.order = std::move(*order);
+  } else {
+    auto nesting = nesting_of(facts.sizes, facts.strides);
+    if (!nesting) return false;
+    facts.order = std::move(nesting->order);
+    facts.gaps = nesting->gaps, facts.apart = nesting->apart;
+  }
   facts.free = dims;
-  facts.order = std::move(*order);
   data_->images_fit = false;
   return true;
 }
@@ -299,8 +313,11 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
       now.sizes.size() != facts.sizes.size())
     return std::nullopt;
   uint64_t differ = 0;
-  for (size_t d = 0; d < now.sizes.size() && d < 64; ++d)
+  const bool dense = dense_order(facts.sizes, facts.strides) && dense_order(now.sizes, now.strides);
+  for (size_t d = 0; d < now.sizes.size() && d < kStrideBit; ++d) {
     if (now.sizes[d] != facts.sizes[d]) differ |= uint64_t{1} << d;
+    if (!dense && now.strides[d] != facts.strides[d]) differ |= uint64_t{1} << (d + kStrideBit);
+  }
   return differ;
 }
 

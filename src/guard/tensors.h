@@ -31,6 +31,7 @@ const void* impl_slot(PyObject* tensor);
 bool share_memory(const c10::TensorImpl& a, const c10::TensorImpl& b);
 /// Its class has a __torch_dispatch__: Python code runs for every operator.
 bool sees_operators(PyObject* tensor);
+/// Or the stride, of a dimension that is kStrideBit more (support/nesting.h).
 int64_t size_of(const c10::TensorImpl& tensor, int dim);
 /// Of bool or bytes: an index with it selects by dimensions of its own.
 bool is_mask(const c10::TensorImpl& tensor);
@@ -61,9 +62,8 @@ class TensorTable {
 
   /// Adds what `tensor` is now; returns its slot.
   int add(PyObject* tensor);
-  /// The sizes of `slot` that need not be as recorded (a bit for each dimension): its strides must then be
-  /// those of a dense tensor with its dimensions in the recorded order. False: its strides are not of that
-  /// kind.
+  /// The sizes of `slot` that need not be as recorded, and the strides (a bit for each): its dimensions must
+  /// then lie one in the other as recorded, with gaps where there were some. False: they did not.
   bool set_free(int slot, uint64_t dims);
   /// Nothing was differentiated and nobody asked: it does not matter which of them require gradients.
   void ignore_gradients();
@@ -73,10 +73,8 @@ class TensorTable {
   /// these.
   void forget_sharing(const std::vector<bool>& matters);
   bool any_share() const;
-  /// Those that may be freed at all.
-  bool is_dense(int slot) const;
-  /// Where `tensor` differs from the one recorded, a bit for each dimension, if sizes (and strides that
-  /// follow from them) are all that differs.
+  /// Where `tensor` differs from the one recorded, a bit for each size, and for each stride where there are
+  /// gaps, if sizes and strides are all that differs.
   std::optional<uint64_t> size_differences(int slot, PyObject* tensor) const;
   size_t size() const;
   /// Compares all, their classes too; the slot of the first that differs, or -1. `impls`: their

@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <unordered_set>
 
@@ -14,6 +15,7 @@
 #include "program/failures.h"
 #include "program/settings.h"
 #include "record/symint.h"
+#include "support/nesting.h"
 #include "support/symbols.h"
 
 namespace bolt::program {
@@ -56,6 +58,11 @@ void Bridge::input(PyObject* tensor, int slot, const guard::Source& source,
   const Marks marks = marks_of(tensor);
   const uint64_t dims = dynamic_dims(t, source, names, marks);
   if (uint64_t wanted = marks.dynamic & dims) marked.emplace_back(slot, wanted);
+  if (marks.dynamic && which_ != Dynamic::never && t.layout() == c10::kStrided && t.numel() > 1 &&
+      !nesting_of(t.sizes(), t.strides())) {
+    const int dim = std::countr_zero(marks.dynamic);
+    refused.push_back({slot, dim, t.size(dim)});
+  }
   for (const auto& [dim, low, high] : marks.ranges)
     if (dims >> dim & 1) ranges_.push_back({slot, dim, low, high});
   if (!dims) return;
@@ -142,6 +149,18 @@ Sym Bridge::size_of(PyObject* tensor, int dim) {
   return tape_symbol(*id, dim);
 }
 
+std::vector<std::pair<Sym, int64_t>> Bridge::open_strides() {
+  std::vector<std::pair<Sym, int64_t>> open;
+  for (record::TensorId id : recorder.tape().inputs) {
+    const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(id)];
+    const uint64_t dims = dynamic_of(recorder.inputs()[static_cast<size_t>(info.input)]);
+    for (size_t d = 0; d < info.strides.size() && d < kStrideBit; ++d)
+      if (dims >> (d + kStrideBit) & 1)
+        open.emplace_back(tape_symbol(id, static_cast<int>(d) + kStrideBit), info.strides[d]);
+  }
+  return open;
+}
+
 // Who asks for a size makes the tensor an input (size_of), as operators do.
 std::vector<std::pair<int, uint64_t>> Bridge::unread_sizes() {
   std::map<int, uint64_t> unread(dynamic_.begin(), dynamic_.end());
@@ -219,6 +238,8 @@ uint64_t Bridge::dynamic_of(const at::Tensor& t) const {
 
 std::vector<SizeFact> Bridge::further_facts() {
   std::vector<SizeFact> facts;
+  for (const auto& [stride, value] : open_strides())
+    if (recorder.transformed()) facts.push_back({stride, Relation::eq, value, "a transform of torch.func"});
   for (const auto& id : recorder.tape().inputs) {
     const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(id)];
     const uint64_t dims = recorder.transformed() ? dynamic_of(recorder.inputs()[info.input]) : 0;
@@ -240,24 +261,30 @@ std::vector<SizeFact> Bridge::further_facts() {
   return facts;
 }
 
-// Which sizes are recorded as symbols. 0 and 1 never are, nor those of strided windows.
+// Which sizes are recorded as symbols, and which strides. 0 and 1 never are, nor those of strided windows.
 uint64_t Bridge::dynamic_dims(const at::Tensor& t, const guard::Source& source,
                               const std::vector<std::string>& names, const Marks& marks) {
   if (which_ == Dynamic::never) return 0;
   if (which_ == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe) return 0;
-  if (t.layout() != c10::kStrided || !t.is_non_overlapping_and_dense()) return 0;
+  if (t.layout() != c10::kStrided) return 0;
+  const auto nesting = nesting_of(t.sizes(), t.strides());
+  const bool dense = t.is_non_overlapping_and_dense();
+  // Another compiler is told of sizes only.
+  if (!dense && (!nesting || options_.backend || options_.road == Road::functional)) return 0;
   uint64_t dims = 0;
   // Where one size changes, the batch most likely does too, and costs a program little.
   if (auto found = changed_.sizes.find(source.str(names)); found != changed_.sizes.end())
     dims = found->second | 1;
   if (which_ == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
+  const bool any_stride = (marks.dynamic | marks.maybe) || which_ == Dynamic::always;
+  const uint64_t gaps = dense ? 0 : nesting->gaps & (any_stride ? ~uint64_t{0} : dims >> kStrideBit);
   dims = (dims & ~marks.fixed) | marks.dynamic | marks.maybe;
   for (const auto& [d, low, high] : marks.ranges)  // what lies outside is compiled apart
     if (d < t.dim() && ((low && t.size(d) < *low) || (high && t.size(d) > *high)))
       dims &= ~(uint64_t{1} << d);
   for (int64_t d = 0; d < 64; ++d)
-    if (d >= t.dim() || t.size(d) < 2) dims &= ~(uint64_t{1} << d);
-  return dims;
+    if (d >= t.dim() || d >= kStrideBit || t.size(d) < 2) dims &= ~(uint64_t{1} << d);
+  return dims || changed_.sizes.count(source.str(names)) ? dims | gaps << kStrideBit : 0;
 }
 
 }  // namespace bolt::program

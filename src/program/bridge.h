@@ -51,6 +51,7 @@ class Bridge final : public observe::RecorderHooks {
   bool follows_sizes() override { return sizes_differ_ |= recorder.found_sizes(); }
   bool is_open(Sym size) override;
   Sym size_of(PyObject* tensor, int dim) override;
+  std::vector<std::pair<Sym, int64_t>> open_strides() override;
   std::vector<std::pair<int, uint64_t>> unread_sizes() override;
   bool follows_numbers() override;
   bool follows_number(PyObject*, const guard::Source& source, const std::vector<std::string>& names) override;
@@ -81,7 +82,7 @@ class Bridge final : public observe::RecorderHooks {
   // For whoever makes an entry of the recording.
   /// -1: none, it came from nowhere outside.
   int slot_of(const at::Tensor& t) const;
-  /// Of a tape input: a bit for each dimension that is a symbol.
+  /// Of a tape input: a bit for each size and stride that is a symbol.
   uint64_t dynamic_of(const at::Tensor& t) const;
   /// What is known of sizes beyond what was asked: mark_dynamic's limits, and sizes that must be what they
   /// were.
@@ -90,6 +91,11 @@ class Bridge final : public observe::RecorderHooks {
   record::Recorder recorder;
   std::vector<record::TensorId> wanted;
   std::vector<std::pair<int, uint64_t>> marked;  ///< dimensions the user wants to be symbols, by slot
+  struct Refused {
+    int slot, dim;
+    int64_t size;
+  };
+  std::vector<Refused> refused;  ///< those that cannot be
 
  private:
   uint64_t dynamic_dims(const at::Tensor& t, const guard::Source& source,

@@ -80,8 +80,13 @@ void raise_given_up(const Entry& entry, int slot, int dim, const SizeFact& why) 
 }
 
 /// A dimension that mark_dynamic asked for and that became a number: an error that names what forced it.
-bool gave_up_marked(const Entry& entry) {
-  if (!entry.region || Settings::get().allow_ignore_mark_dynamic) return false;
+bool gave_up_marked(const Entry& entry, const std::vector<Bridge::Refused>& refused) {
+  if (Settings::get().allow_ignore_mark_dynamic) return false;
+  if (!refused.empty()) {
+    const auto& [slot, dim, size] = refused[0];
+    return raise_given_up(entry, slot, dim, {size, Relation::eq, size, "its elements share memory"}), true;
+  }
+  if (!entry.region) return false;
   for (const autograd::SizeSymbol& s : entry.region->size_symbols)
     for (const auto& [slot, dims] : entry.marked) {
       if (s.input < 0 || entry.tape_input_slot[static_cast<size_t>(s.input)] != slot || !(dims >> s.dim & 1))
@@ -119,7 +124,7 @@ bool make_entry(Compiled* self, Site& site, const Given& given, observe::Observa
                   "cannot be compiled for all numbers of them (TORCHBOLT_LOGS=dynamic says why)");
     return false;
   }
-  if (gave_up_marked(*entry)) return false;
+  if (gave_up_marked(*entry, bridge.refused)) return false;
   site.advanced += seen.advanced > 0;
   auto& stats = Stats::get();
   ++stats.regions;

@@ -8,6 +8,7 @@
 #include "program/background.h"
 #include "program/region_parts.h"
 #include "support/log.h"
+#include "support/nesting.h"
 #include "support/symbols.h"
 
 namespace bolt::program {
@@ -215,7 +216,10 @@ Ints Region::values_of(const std::vector<at::Tensor>& tape_inputs, const Ints& n
   for (const autograd::SizeSymbol& s : symbols_) switch (s.input) {
       case autograd::SizeSymbol::kNumber: values.push_back(numbers[next++]); break;
       case autograd::SizeSymbol::kData: values.push_back(s.hint); break;  // until it is known
-      default: values.push_back(s.of(tape_inputs[static_cast<size_t>(s.input)].size(s.dim)));
+      default: {
+        const at::Tensor& t = tape_inputs[static_cast<size_t>(s.input)];
+        values.push_back(s.of(s.dim < kStrideBit ? t.size(s.dim) : t.stride(s.dim - kStrideBit)));
+      }
     }
   return values;
 }

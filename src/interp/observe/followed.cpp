@@ -384,6 +384,8 @@ void World::use_sizes(PyObject* tensor) {
       return end_region(why_open(guard::Phase::late));
     else if (!size.is_const())
       notes->add(size, Relation::eq, guard::size_of(impl, d));
+  // Of a view it is not known here what its strides are made of.
+  for (const auto& [stride, value] : hooks_.open_strides()) notes->add(stride, Relation::eq, value);
 }
 
 PyObject* World::lend(PyObject* object, bool operand) {

@@ -1,0 +1,60 @@
+// support/nesting.h
+// Sizes and strides as one run showed them -> how the dimensions lie one in the other.
+//
+// From the innermost, each dimension that is stepped over begins where the last one ends: tightly (`stride ==
+// size * stride` of the last), or with a gap behind it. All that torch decides by strides - whether a tensor
+// is contiguous or channels last, whether a view can be reshaped without a copy, how results are laid out -
+// it decides by this, so that tensors with the same nesting have results of one kind, whatever their strides.
+//
+//     tokens[:, :-1]      strides (n, 1): a gap behind the rows
+//     image crop          strides (c*h*w, h*w, w, 1) of larger h and w: gaps behind the rows and the channels
+//     mask.expand(b, n)   strides (0, 1): the first is stepped over by nothing
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace bolt {
+
+/// Where dimensions have a bit, strides have one that lies this much further up, and symbols for them such a
+/// dimension.
+constexpr int kStrideBit = 32;
+
+struct Nesting {
+  std::vector<int> order;  ///< from the innermost
+  uint64_t gaps = 0;       ///< behind what lies inside these
+  uint64_t apart = 0;      ///< in no order: of stride 0, or of size 1 and anywhere
+  bool dense = true;       ///< no gaps, but for dimensions of size 1
+};
+
+/// Nothing: elements overlap, or there are none.
+template <class Ints>
+std::optional<Nesting> nesting_of(const Ints& sizes, const Ints& strides) {
+  if (sizes.size() > kStrideBit) return std::nullopt;
+  Nesting nesting;
+  std::vector<int> all;
+  for (int d = static_cast<int>(sizes.size()); d-- > 0;) all.push_back(d);
+  std::stable_sort(all.begin(), all.end(), [&](int a, int b) {
+    return std::pair(strides[static_cast<size_t>(a)], sizes[static_cast<size_t>(a)] != 1) <
+           std::pair(strides[static_cast<size_t>(b)], sizes[static_cast<size_t>(b)] != 1);
+  });
+  int64_t run = 1, elements = 1;
+  for (const int d : all) {
+    const int64_t size = sizes[static_cast<size_t>(d)], stride = strides[static_cast<size_t>(d)];
+    if (size == 0) return std::nullopt;
+    if (size != 1) nesting.dense &= stride == elements, elements *= size;
+    if (stride != 0 && stride < run && size != 1) return std::nullopt;
+    if (stride == 0 || stride < run) {
+      nesting.apart |= uint64_t{1} << d;
+      continue;
+    }
+    if (stride != run) nesting.gaps |= uint64_t{1} << d;
+    nesting.order.push_back(d);
+    run = stride * size;
+  }
+  return nesting;
+}
+
+}  // namespace bolt
