@@ -21,19 +21,12 @@ struct Table {
   std::mutex mutex;
   std::unordered_map<const c10::StorageImpl*, Watched> all;
   size_t most = 64;  ///< then those whose memory is gone are dropped
-  std::atomic<bool> any{false};
-
-  HandedOut* find(const c10::StorageImpl* storage) {
-    const auto at = all.find(storage);
-    return at == all.end() ? nullptr : at->second.handed_out.get();
-  }
 
   std::shared_ptr<HandedOut> get(const c10::Storage& storage) {
     if (all.size() >= most) {
       std::erase_if(all, [](const auto& each) { return each.second.keeps_address.expired(); });
       most = std::max<size_t>(64, 2 * all.size());
     }
-    any = true;
     const auto [at, fresh] = all.try_emplace(
         storage.unsafeGetStorageImpl(), Watched{storage.getWeakStorageImpl(), std::make_shared<HandedOut>()});
     return at->second.handed_out;
@@ -47,13 +40,14 @@ Table& table() {
 
 /// `for_good`: what was handed out keeps the tensor alive itself, so nothing tells when it goes.
 void note(PyObject* object, bool for_good) {
-  if (!(table().any || for_good) || !object || !THPVariable_Check(object)) return;
+  if (!object || !THPVariable_Check(object)) return;
   const c10::TensorImpl* impl = THPVariable_Unpack(object).unsafeGetTensorImpl();
   if (!impl->has_storage()) return;
   const c10::Storage& storage = impl->unsafe_storage();
   std::lock_guard lock(table().mutex);
-  if (for_good) table().get(storage)->for_good = true;
-  if (HandedOut* known = table().find(storage.unsafeGetStorageImpl())) ++known->times;
+  const auto known = table().get(storage);
+  if (for_good) known->for_good = true;
+  ++known->times;
 }
 
 // What is wrapped, and by which of torch's ways of calling C.

@@ -3,9 +3,8 @@
 //
 // Writes through `w.data`, `w.numpy()`, DLPack, storages and pointers change no version counter of `w`.
 // Whoever wants to write so asks the tensor first, and what answers is a handful of C functions of torch.
-// They are wrapped in place, once: each does what it did, and then notes the storage if it is one of ours.
-// Without any, that is the test of a number. (What C++ extensions do to a tensor that they are given nobody
-// sees.)
+// They are wrapped in place, once: each does what it did, and then notes the storage, also of memory that a
+// program may come to use later. (What C++ extensions do to a tensor that they are given nobody sees.)
 #pragma once
 
 #include <c10/core/Storage.h>

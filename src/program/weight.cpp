@@ -49,10 +49,10 @@ uint64_t hash_of(const c10::TensorImpl& impl) {
   return hash;
 }
 
-/// Is there anything but this tensor through which its memory could be written?
-bool has_others(const c10::TensorImpl& impl, const HandedOut& handed_out) {
-  const c10::Storage& storage = impl.unsafe_storage();
-  return handed_out.for_good || storage.use_count() > 1 || is_borrowed(*storage.unsafeGetStorageImpl());
+/// Can somebody still write to the memory past the counter? Who holds it without having been handed it so (a
+/// state_dict, a view) counts its writes.
+bool may_have_aliases(const c10::TensorImpl& impl, const HandedOut& handed_out) {
+  return handed_out.for_good || (handed_out.times > 0 && impl.unsafe_storage().use_count() > 1);
 }
 
 /// The address of the counter that a tensor shares with its views; null of inference tensors.
@@ -82,7 +82,7 @@ Weight::Weight(const at::Tensor& tensor)
       hash_(hash_of(*address_)),
       handed_out_(watch(tensor.storage())),
       times_(handed_out_->times),
-      has_aliases_(has_others(*address_, *handed_out_)) {}
+      has_aliases_(may_have_aliases(*address_, *handed_out_)) {}
 
 bool Weight::is(const at::Tensor& tensor) const {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
@@ -95,7 +95,7 @@ bool Weight::is(const at::Tensor& tensor) const {
 /// Who has let go of the memory by now has written for the last time.
 bool Weight::holds_same(const c10::TensorImpl& impl) const {
   const uint64_t times = handed_out_->times;
-  const bool has_aliases = has_others(impl, *handed_out_);
+  const bool has_aliases = may_have_aliases(impl, *handed_out_);
   if (hash_of(impl) != hash_) return false;
   times_ = times;
   has_aliases_ = has_aliases;
