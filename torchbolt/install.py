@@ -53,7 +53,8 @@ def _follow(torchs) -> None:
 
     def __setattr__(self, name, value):
         set_torchs(self, name, value)
-        follow(name, value)
+        if name in self._config:  # the table keeps books of its own in attributes, too
+            follow(name, value)
 
     for name in torchs._config:
         if not torchs._is_default(name):

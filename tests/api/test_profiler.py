@@ -22,6 +22,7 @@ def test_kernels_and_library_calls_have_names():
 
 
 def test_a_profiler_changes_nothing():
+    torchbolt.reset()
     compiled = torchbolt.compile(lambda x: (x * 2).relu().sum(-1))
     x = torch.randn(4, 8)
     want = compiled(x)
