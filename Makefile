@@ -31,6 +31,7 @@ demo:
 bench:
 	@scripts/setup.sh bench
 	@.venv/bin/python -m bench.cpu
+	@.venv/bin/python -m bench.front_end
 
 lint:
 	@scripts/setup.sh lint
