@@ -100,6 +100,10 @@ PyObject* Recording::ask(PyObject* function, PyObject* const* args, size_t nargs
 void Recording::use_as_key(Frame& frame, PyObject* object) {
   world.use(object);
   if (guard::is_leaf(object)) return;
+  if (Py_IS_TYPE(object, &Py_GenericAliasType)) {  // list[int]: equal to every other one of the same classes
+    PyRef args = PyRef::steal(PyObject_GetAttrString(object, "__args__"));
+    return args ? use_as_key(frame, args.get()) : PyErr_Clear();
+  }
   Known* known = world.find(object);
   if (PyTuple_CheckExact(object)) {
     world.read_whole(object);
