@@ -1,0 +1,160 @@
+"""Inputs with gaps and expanded ones (slices, crops, chunks) whose sizes differ between calls: eager's values, strides and
+aliasing from one program for all sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import torchbolt
+
+
+def leaves(value):
+    return [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def regions(compiled):
+    return torchbolt.stats()["regions"]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torchbolt.reset()
+
+
+def rows(x):
+    return x.sum(-1), x * 2, x.relu().flatten(), x.contiguous().view(-1) + 1
+
+
+def reshaped(x):
+    return x.reshape(-1), x.flatten(0, 1), x.reshape(*x.shape[:-1], -1, 1) * 2
+
+
+def views_of_gaps(x):
+    return x[1:], x[..., 1:], x.mT, x[0], x[:, -1], x.transpose(0, 1)[None] + 1, x[..., ::2]
+
+
+def laid_out_alike(x):
+    return torch.empty_like(x).zero_(), x.clone(), x.mT + x.mT, x.to(torch.float64), torch.zeros_like(x.mT)
+
+
+def contracted_gaps(x):
+    return x @ x.mT, F.linear(x, x.reshape(-1, x.shape[-1])[:3]), x.softmax(-1), x.cumsum(-1)
+
+
+def stepped_through(x):
+    return x.diagonal(dim1=-2, dim2=-1), x.diagonal(dim1=-2, dim2=-1).reshape(-1), x.unfold(-1, 2, 1) * 2
+
+
+def strides_asked(x):
+    return x * x.stride(0), x[0].stride(-1), x.is_contiguous()
+
+
+WITH_GAPS = [rows, reshaped, views_of_gaps, laid_out_alike, contracted_gaps, stepped_through]
+
+GAPS = {
+    "all but the last": lambda n: torch.randn(2, n, 8)[:, :-1],
+    "all but the first": lambda n: torch.randn(2, 4, n)[..., 1:],
+    "a part of rows": lambda n: torch.randn(2, n, n + 3)[..., :n],
+    "the last of each": lambda n: torch.randn(3, n, 4, 8)[:, -1],
+    "an image crop": lambda n: torch.randn(2, 3, 2 * n, n + 2)[:, :, :n, 1 : n + 1],
+    "a crop with channels last": lambda n: torch.randn(2, 3, 30, n + 3).to(memory_format=torch.channels_last)[..., :n],
+    "one channel of many": lambda n: torch.randn(2, 5, n, n)[:, 1:2],
+    "a third of the columns": lambda n: torch.randn(2, n, 24).chunk(3, -1)[1],
+    "every other one": lambda n: torch.randn(3, n, 2 * n)[:, :, ::2],
+    "repeated": lambda n: torch.randn(4, 1, n).expand(4, 3, n),
+    "repeated in front": lambda n: torch.randn(n, n).expand(3, n, n),
+    "a transposed part": lambda n: torch.randn(n, 3, n + 2)[..., 2:].transpose(0, 2),
+}
+
+
+@pytest.mark.parametrize("make", GAPS.values(), ids=GAPS)
+@pytest.mark.parametrize("fn", WITH_GAPS, ids=lambda f: f.__name__)
+def test_inputs_with_gaps(fn, make):
+    compiled = torchbolt.compile(fn)
+    for n in (5, 7, 6, 11, 20, 9, 12):
+        x = make(n)
+        check_places(compiled, fn, x)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+    # Places along a diagonal are known only for certain strides.
+    assert regions(compiled) == (7 if fn is stepped_through else 2)
+
+
+@pytest.mark.parametrize("make", GAPS.values(), ids=GAPS)
+def test_strides_that_are_asked_for(make):
+    compiled = torchbolt.compile(strides_asked, dynamic=True)
+    for n in (5, 7, 6, 11):
+        check_places(compiled, strides_asked, make(n))
+
+
+def check_places(compiled, fn, x):
+    """Results are what eager's are, and where they are: views of the input or memory of their own."""
+    with torch.no_grad():
+        want, got = fn(x), compiled(x)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+    at = x.untyped_storage().data_ptr()
+    for a, b in zip(leaves(got), leaves(want), strict=True):
+        assert a.stride() == b.stride() and (a.untyped_storage().data_ptr() == at) == (
+            b.untyped_storage().data_ptr() == at
+        )
+        assert b.untyped_storage().data_ptr() != at or a.data_ptr() == b.data_ptr()
+
+
+def test_a_gap_is_not_always_there():
+    """What is contiguous in one call and not in the next has programs for both."""
+
+    def fn(x):
+        return x.reshape(-1), x.contiguous()
+
+    compiled = torchbolt.compile(fn, dynamic=True)
+    base = torch.randn(4, 12)
+    for n in (8, 12, 9, 12, 10):
+        check_places(compiled, fn, base[:, :n])
+    assert regions(compiled) == 2
+
+
+def test_parts_of_an_input_with_gaps_may_be_one_run():
+    """Every other row of 5, and a gap of one row before the next 5: the same step all along, which 6 have not."""
+
+    def fn(x):
+        return x[:, ::2].reshape(-1, 8)
+
+    compiled = torchbolt.compile(fn, dynamic=True)
+    for n in (5, 6, 7, 8, 11, 12):
+        x = torch.randn(3, 8 * n + 8)[:, : 8 * n].unflatten(1, (n, 8))
+        check_places(compiled, fn, x)
+
+
+def test_writing_to_inputs_with_gaps():
+    def fn(x, y):
+        x.add_(y)
+        x[..., 0] = 7
+        return x[1:], x.sum()
+
+    compiled = torchbolt.compile(fn)
+    for n in (5, 7, 6, 11):
+        mine, theirs = torch.zeros(3, n + 2), torch.zeros(3, n + 2)
+        y = torch.randn(3, 2 * n)[:, ::2]
+        torch.testing.assert_close(compiled(mine[:, 1:-1], y), fn(theirs[:, 1:-1], y))
+        assert torch.equal(mine, theirs)
+    assert regions(compiled) == 2
+
+
+def test_gaps_with_gradients():
+    net = nn.Sequential(nn.Embedding(40, 8), nn.Linear(8, 3))
+    compiled = torchbolt.compile(net)
+    for n in (5, 7, 6, 11):
+        tokens = torch.randint(0, 40, (2, n))[:, :-1]
+        got = torch.autograd.grad(compiled(tokens).square().sum(), net[0].weight)
+        want = torch.autograd.grad(net(tokens).square().sum(), net[0].weight)
+        torch.testing.assert_close(got, want)
+    assert regions(compiled) == 2
+
+
+def test_a_mark_on_windows_that_overlap_is_an_error():
+    x = torch.randn(20).unfold(0, 4, 2)
+    torchbolt.mark_dynamic(x, 0)
+    with pytest.raises(torchbolt.exc.ConstraintViolationError, match="share memory"):
+        torchbolt.compile(rows)(x)
