@@ -85,9 +85,7 @@ bool Program::filter(PyObject* keep) {
     auto [source, i] = asked[at];
     const bool kept = PyList_GET_ITEM(answers.get(), static_cast<Py_ssize_t>(at)) == Py_True;
     if (kept || must_stay(*source, source->assumptions[i])) continue;
-    std::erase_if(aliases_, [&, s = source](const Alias& alias) {
-      return alias.a == s && alias.b == s->assumptions[i].other;
-    });
+    forget_alias(source, source->assumptions[i].other);
     source->assumptions.erase(source->assumptions.begin() + i);
   }
   return true;

@@ -38,7 +38,7 @@ void Memory::forget(std::vector<PyRef>& gone) {
   held.clear();
   for (Reread& again : rereads) gone.push_back(std::move(again.found));
   rereads.clear();
-  valid = false;
+  valid = related = false;
 }
 
 bool Memory::words_unchanged() {

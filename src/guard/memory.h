@@ -51,6 +51,7 @@ struct Memory {
   std::vector<Reread> rereads;
   uint64_t id = 0;
   bool valid = false;
+  bool related = false;      ///< the relations (relations.h) of what it found hold
   bool other_class = false;  ///< an object of another class is why not
 
   /// Forgets everything; the objects it held are the caller's to let go of.

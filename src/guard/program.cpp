@@ -24,8 +24,9 @@ struct Program::Group {
   Py_ssize_t root = -1;
   Memory scratch;  ///< for roots that are new objects at every call anyway
   std::unordered_map<PyObject*, std::unique_ptr<Memory>> memories;
-  const Memory* in_use = nullptr;
+  Memory* in_use = nullptr;
   bool walked = false;
+  Relations relations;  ///< of places in this group
 };
 
 Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadState thread)
@@ -50,24 +51,26 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
   };
   // Those kept from here on are for this program's own comparisons.
   given_ = static_cast<size_t>(tree_->registers());
+  /// The relations of the group that all `places` are in.
+  auto relations_of = [&](const auto& places) -> Relations& {
+    const size_t group = top_group(places.front());
+    bool across = false;
+    for (Source* source : places) {
+      tree_->keep(source);
+      across |= top_group(source) != group;
+    }
+    return across ? across_ : groups_[group ? group - 1 : groups_.size() - 1]->relations;
+  };
   for (const Apart& apart : tree_->apart) {
-    std::set<size_t> groups;
-    for (const auto* places : {&apart.each, &apart.others})
-      for (Source* source : *places) {
-        tree_->keep(source);
-        const size_t group = top_group(source);
-        groups.insert(group ? group - 1 : groups_.size() - 1);
-      }
-    apart_groups_.emplace_back(groups.begin(), groups.end());
+    std::vector<Source*> places = apart.each;
+    places.insert(places.end(), apart.others.begin(), apart.others.end());
+    relations_of(places).apart.push_back(&apart);
   }
   for (Source* source : tree_->all())
     for (const Assumption& assumption : source->assumptions)
-      if (assumption.other) {
-        tree_->keep(source);
-        tree_->keep(assumption.other);
-        aliases_.push_back({source, assumption.other, assumption.check == Check::same_as,
-                            top_group(source) != top_group(assumption.other)});
-      }
+      if (assumption.other)
+        relations_of(std::vector<Source*>{source, assumption.other})
+            .aliases.push_back({source, assumption.other, assumption.check == Check::same_as});
   tensor_objects_.resize(tensors_.size());
   impls_.resize(tensors_.size());
   objects_.resize(static_cast<size_t>(tree_->registers()));
@@ -90,7 +93,7 @@ bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std:
   return true;
 }
 
-void Program::use(Group& group, const Memory& memory) {
+void Program::use(Group& group, Memory& memory) {
   if (group.in_use == &memory && !group.walked) return;
   for (auto& [slot, tensor] : memory.tensors) {
     tensor_objects_[static_cast<size_t>(slot)] = tensor;
@@ -126,45 +129,25 @@ bool Program::check_group(Group& group, PyObject* top, std::vector<PyRef>& gone)
   return true;
 }
 
-bool Program::check_aliases(bool all, std::string* why) const {
-  for (const Alias& alias : aliases_) {
-    if (!all && !alias.across) continue;
-    PyObject* a = objects_[static_cast<size_t>(alias.a->reg)];
-    PyObject* b = objects_[static_cast<size_t>(alias.b->reg)];
-    if ((a == b) == alias.same) continue;
-    if (why)
-      *why = alias.a->str(tree_->root_names) + (alias.same ? " is " : " is not ") +
-             alias.b->str(tree_->root_names) + " (no longer)";
-    return false;
+bool Program::check_relations() {
+  for (auto& group : groups_) {
+    if (group->in_use->related) continue;
+    if (!group->relations.hold(objects_, tree_->root_names, nullptr)) return false;
+    group->in_use->related = true;
   }
+  if (across_.empty()) return true;
+  std::vector<uint64_t> ids;
+  for (auto& group : groups_) ids.push_back(group->in_use->id);
+  if (ids == across_held_for_) return true;
+  if (!across_.hold(objects_, tree_->root_names, nullptr)) return false;
+  across_held_for_ = std::move(ids);
   return true;
 }
 
-/// `all`: also where nothing was walked again.
-bool Program::check_apart(bool all, std::string* why) const {
-  for (size_t i = 0; i < tree_->apart.size(); ++i) {
-    const auto& groups = apart_groups_[i];
-    if (!all && std::none_of(groups.begin(), groups.end(), [&](size_t g) { return groups_[g]->walked; }))
-      continue;
-    const Apart& apart = tree_->apart[i];
-    auto found = [&](const Source* source) { return objects_[static_cast<size_t>(source->reg)]; };
-    std::vector<std::pair<PyObject*, const Source*>> each;
-    for (const Source* source : apart.each) each.emplace_back(found(source), source);
-    std::sort(each.begin(), each.end());
-    auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
-    const auto twice = std::adjacent_find(each.begin(), each.end(), same);
-    const Source *a = nullptr, *b = nullptr;
-    if (twice != each.end()) a = twice->second, b = std::next(twice)->second;
-    for (size_t j = 0; j < apart.others.size() && !a; ++j) {
-      const auto object = std::make_pair(found(apart.others[j]), static_cast<const Source*>(nullptr));
-      const auto at = std::lower_bound(each.begin(), each.end(), object);
-      if (at != each.end() && same(*at, object)) a = apart.others[j], b = at->second;
-    }
-    if (!a) continue;
-    if (why) *why = a->str(tree_->root_names) + " is not " + b->str(tree_->root_names) + " (no longer)";
-    return false;
-  }
-  return true;
+void Program::forget_alias(const Source* a, const Source* b) {
+  auto is_it = [&](const Alias& alias) { return alias.a == a && alias.b == b; };
+  for (auto& group : groups_) std::erase_if(group->relations.aliases, is_it);
+  std::erase_if(across_.aliases, is_it);
 }
 
 bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
@@ -173,22 +156,17 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   // own call: what is let go of goes before the check or after it.
   found.objects.clear();
   std::vector<PyRef> gone;
-  bool walked = false;
-  uint64_t instance = 0;
   for (auto& group : groups_) {
     if (group->root >= static_cast<Py_ssize_t>(nroots)) return false;
     if (!check_group(*group, group->root >= 0 ? roots[group->root] : nullptr, gone)) return false;
-    walked |= group->walked;
-    if (group->root >= 0 && group->in_use != &group->scratch) instance = instance * 31 + group->in_use->id;
   }
-  if (!check_aliases(walked, nullptr) || !check_apart(false, nullptr)) return false;
+  if (!check_relations()) return false;
   if (tensors_.first_difference(tensor_objects_.data(), impls_.data()) >= 0) return false;
   found.tensors = impls_;
   if (!check_numbers(found.tensors.data(), found.numbers, nullptr)) return false;
   if (!facts_.empty() && !check_sizes(found.tensors.data(), found.numbers, nullptr)) return false;
   found.objects.reserve(given_);
   for (size_t i = 0; i < given_; ++i) found.objects.push_back(PyRef::share(objects_[i]));
-  found.instance = instance;
   return true;
 }
 
@@ -230,7 +208,9 @@ bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why,
     use(*group, memory);
     group->in_use = nullptr;
   }
-  return check_aliases(true, why) && check_apart(true, why);
+  for (auto& group : groups_)
+    if (!group->relations.hold(objects_, tree_->root_names, why)) return false;
+  return across_.hold(objects_, tree_->root_names, why);
 }
 
 std::string Program::place_of(int slot) const {

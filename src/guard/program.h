@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "guard/numbers.h"
+#include "guard/relations.h"
 #include "guard/source.h"
 #include "guard/tensors.h"
 #include "support/size_fact.h"
@@ -34,7 +35,6 @@ struct Found {
   std::vector<PyRef> objects;             ///< by register: what recipes re-read
   std::vector<c10::TensorImpl*> tensors;  ///< by input slot; borrowed from the roots
   std::vector<PyRef> numbers;             ///< by step of Numbers
-  uint64_t instance = 0;                  ///< equal for calls that met the same instances of the roots
 };
 
 /// A symbol of a program: size `dim` of tensor `slot` (kStrideBit and more: a stride), or a part of it; of
@@ -107,9 +107,9 @@ class Program {
   bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
                   std::set<std::string>* numbers = nullptr, bool goes_on = false) const;
   void add_numbers(PyObject* const* roots, size_t nroots, std::set<std::string>& into) const;
-  void use(Group& group, const Memory& memory);
-  bool check_aliases(bool all, std::string* why) const;
-  bool check_apart(bool all, std::string* why) const;
+  void use(Group& group, Memory& memory);
+  bool check_relations();
+  void forget_alias(const Source* a, const Source* b);
   std::optional<int64_t> value_of(Sym size, c10::TensorImpl* const* tensors,
                                   const std::vector<PyRef>& numbers) const;
   bool check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>& numbers, std::string* why) const;
@@ -128,17 +128,12 @@ class Program {
   Numbers numbers_;
   std::vector<PyObject*> recorded_;  ///< by root; never looked into
   std::vector<std::unique_ptr<Group>> groups_;
-  struct Alias {
-    const Source *a, *b;
-    bool same;
-    bool across;  ///< in different groups: no single memory proves it
-  };
-  std::vector<Alias> aliases_;
-  std::vector<std::vector<size_t>> apart_groups_;  ///< by entry of the tree's `apart`: where its places are
-  size_t given_ = 0;                               ///< registers that recipes read
-  std::vector<PyObject*> tensor_objects_;          ///< by slot, of the memories last used
-  std::vector<c10::TensorImpl*> impls_;            ///< theirs
-  std::vector<PyObject*> objects_;                 ///< by register, of the memories last used
+  Relations across_;                       ///< of places in different groups
+  std::vector<uint64_t> across_held_for_;  ///< the memories, by id, for which those held last
+  size_t given_ = 0;                       ///< registers that recipes read
+  std::vector<PyObject*> tensor_objects_;  ///< by slot, of the memories last used
+  std::vector<c10::TensorImpl*> impls_;    ///< theirs
+  std::vector<PyObject*> objects_;         ///< by register, of the memories last used
 };
 
 }  // namespace bolt::guard

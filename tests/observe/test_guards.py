@@ -274,6 +274,35 @@ def test_objects_that_were_different_and_are_compared():
     assert not seen.holds(box, box)
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_relations_that_do_not_hold_do_not_hold_the_second_time_either(same):
+    """A walk that finds the same kinds of objects proves every place, not that they are different ones."""
+
+    def read(box):
+        return len({box.size, box.other}), box.size is box.other
+
+    box, (a, b) = Box(Box(1)), (Box(1), Box(1))
+    box.size, box.other = (a, a) if same else (a, b)
+    seen = Seen(read, box).sound()
+    assert seen.again() and seen.again()
+    box.other = b if same else a
+    assert [seen.holds(box) for _ in range(3)] == [False] * 3
+    box.other = a if same else b
+    assert seen.holds(box) and seen.holds(box)
+
+
+def test_relations_of_two_arguments_hold_for_the_pairs_they_were_seen_with():
+    def read(a, b):
+        return len({a.size, b.size})
+
+    each = [Box(Box(1)) for _ in range(3)]
+    each[2].size = each[0].size
+    seen = Seen(read, each[0], each[1]).sound()
+    assert seen.holds(each[2], each[1])
+    assert [seen.holds(each[0], each[2]) for _ in range(2)] == [False] * 2
+    assert seen.holds(each[0], each[1])
+
+
 def test_tensors():
     def read(x, y):
         return x @ y
