@@ -65,7 +65,8 @@ bool is_numpy_number(PyTypeObject* type) {
 
 bool all_leaves(PyObject* tuple) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
-    if (!is_leaf(PyTuple_GET_ITEM(tuple, i))) return false;
+    // Iterators of C keep tuples of their own with gaps: zip_longest, of what is used up.
+    if (PyObject* item = PyTuple_GET_ITEM(tuple, i); !item || !is_leaf(item)) return false;
   return true;
 }
 

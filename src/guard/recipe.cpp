@@ -105,7 +105,10 @@ struct Kitchen {
     PyTypeObject* native = cls;
     while (native->tp_flags & Py_TPFLAGS_HEAPTYPE) native = native->tp_base;
     PyObject* made = native->tp_new(cls, at(step.parts[0]), nullptr);
-    if (made) reinterpret_cast<PyBaseExceptionObject*>(made)->suppress_context = step.number != 0;
+    if (!made) return nullptr;
+    auto* exception = reinterpret_cast<PyBaseExceptionObject*>(made);
+    exception->suppress_context = step.number != 0;
+    Py_XSETREF(exception->args, Py_NewRef(at(step.parts[0])));  // MemoryError leaves them to its __init__
     return made;
   }
 

@@ -177,3 +177,34 @@ def test_a_run_without_operators_after_an_end_is_not_recorded_again():
     # That run meets an operator: the next is recorded, and compiled.
     assert [recorded(n) for n in (5, 5, 5)] == [0, 1, 0]
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+class Countdown:
+    def __init__(self, n, item):
+        self.n, self.item = n, item
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.n:
+            raise StopIteration
+        self.n -= 1
+        return self.item
+
+
+def test_iterators_of_which_one_is_used_up():
+    """zip_longest keeps them in a tuple that has a gap then."""
+
+    def fn(x):
+        both = itertools.zip_longest(Countdown(1, 1), Countdown(4, 2), fillvalue=0)
+        first = [next(both), next(both)]
+        x = x * 2
+        torchbolt.graph_break()
+        return x + 1, first, list(both)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        got, want = compiled(torch.ones(2)), fn(torch.ones(2))
+        assert torch.equal(got[0], want[0]) and got[1:] == want[1:]

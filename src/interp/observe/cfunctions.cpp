@@ -149,16 +149,18 @@ Native find_cfunction(PyObject* callable) {
         remembered(descriptor, PyDescr_TYPE(descriptor)->tp_name, PyUnicode_AsUTF8(PyDescr_NAME(descriptor))),
         wrapper->self);
   }
-  // Exceptions that are not Python classes only keep their arguments.
-  if (PyExceptionClass_Check(callable) &&
-      !(reinterpret_cast<PyTypeObject*>(callable)->tp_flags & Py_TPFLAGS_HEAPTYPE))
-    return found(remembered(PyExc_BaseException, "BaseException", "__new__"));
   if (PyType_Check(callable)) {
     // A Python class that leaves making to a native base.
     auto* cls = reinterpret_cast<PyTypeObject*>(callable);
     while (interp::is_heap_type(cls) && cls->tp_base && cls->tp_new == cls->tp_base->tp_new &&
            cls->tp_init == cls->tp_base->tp_init)
       cls = cls->tp_base;
+    // Exceptions only keep their arguments; groups go through what they are of.
+    if (PyExceptionClass_Check(cls) && !interp::is_heap_type(cls)) {
+      const bool group = PyType_IsSubtype(cls, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup));
+      return group ? found(remembered(cls, cls->tp_name, "__new__"))
+                   : found(remembered(PyExc_BaseException, "BaseException", "__new__"));
+    }
     return found(remembered(cls, "class", cls->tp_name));
   }
   // Not under the type's own address: that is the row of calling the class.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "interp/generator.h"
+#include "interp/observe/controls.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -429,6 +430,20 @@ int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObj
 int Recording::exception_matches(Frame& frame, PyObject* exception, PyObject* cls) {
   if (on) world.read_deep(cls);  // classes, or tuples of them
   return Semantics::exception_matches(frame, exception, cls);
+}
+
+/// Being raised writes into an exception where it was raised and what was handled then.
+void Recording::about_to_raise(Frame& frame, PyObject* exception) {
+  if (!on || !exception || !PyExceptionInstance_Check(exception) || !world.find(exception)) return;
+  auto* object = reinterpret_cast<PyBaseExceptionObject*>(exception);
+  // What is there is from a call long over; what is added is in front of it.
+  if (object->traceback || object->context)
+    return end_here(frame, "an exception from outside that was raised before is raised again");
+  for (const auto& [name, offset] : {std::pair("__traceback__", offsetof(PyBaseExceptionObject, traceback)),
+                                     std::pair("__context__", offsetof(PyBaseExceptionObject, context))}) {
+    world.field(exception, static_cast<Py_ssize_t>(offset), interned(name));
+    world.about_to_write_field(exception, static_cast<Py_ssize_t>(offset));
+  }
 }
 
 namespace {

@@ -134,6 +134,7 @@ class Recording final : public interp::Semantics {
   int set_update(Frame& frame, PyObject* set, PyObject* iterable) override;
   int dict_update(Frame& frame, PyObject* dict, PyObject* mapping) override;
   int dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) override;
+  void about_to_raise(Frame& frame, PyObject* exception) override;
   int exception_matches(Frame& frame, PyObject* exception, PyObject* cls) override;
   PyObject* split_group(Frame& frame, PyObject* group, PyObject* cls) override;
   PyObject* list_to_tuple(Frame& frame, PyObject* list) override;

@@ -50,6 +50,7 @@ BOLT_OP(CHECK_EG_MATCH) {
 }
 
 BOLT_OP(RAISE_VARARGS) {
+  if (m.arg() > 0) m.s.about_to_raise(m.synced(), m.peek(m.arg()));
   PyObject* cause = m.arg() > 1 ? m.pop() : nullptr;
   PyObject* exception = m.arg() > 0 ? m.pop() : nullptr;
   return do_raise(exception, cause) ? Next::unwind : Next::error;
