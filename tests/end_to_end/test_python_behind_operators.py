@@ -195,3 +195,46 @@ for _ in range(3):
 assert seen and torchbolt.stats()["regions"] == 1, torchbolt.stats()
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+class Hashed:
+    def __init__(self):
+        self.hashes = self.compared = 0
+
+    def __hash__(self):
+        self.hashes += 1
+        return 42
+
+    def __eq__(self, other):
+        self.compared += 1
+        return self is other
+
+
+def missing(table, key):
+    try:
+        table[key]
+    except KeyError:
+        return None
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda d, k: d.setdefault(k, 5), lambda d, k: d.get(k), lambda d, k: k in d, lambda d, k: d.pop(k, 0),
+        missing, lambda d, k: d.__contains__(k), lambda d, k: d.update({k: 1}), lambda d, k: {k: 1, Hashed(): 2},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_key_is_hashed_and_compared_as_often_as_in_eager(use, outside):
+    def fn(x, table):
+        key = Hashed()
+        table = table if outside else {Hashed(): 1}
+        use(table, key)
+        return x + key.hashes, key.hashes, key.compared, len(table)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    tables = [{Hashed(): 1} for _ in range(2)]
+    for _ in range(4):
+        got, want = compiled(torch.ones(2), tables[0]), fn(torch.ones(2), tables[1])
+        assert torch.equal(got[0], want[0]) and got[1:] == want[1:]

@@ -54,11 +54,20 @@ int Rebuilder::dict_value(PyObject* object) {
     made = add(Make::dict, subclass_of(&PyDict_Type, object));
   }
   made_[object] = made;
-  PyRef list = native_items(object);
-  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
-    PyObject* key = PyList_GET_ITEM(list.get(), i);
-    int key_value = value(key), item = value(PyDict_GetItemWithError(object, key));
-    fill({Fill::item, made, key_value, item, 0});
+  auto add_item = [&](PyObject* key, PyObject* item) {
+    const int key_value = value(key);
+    fill({Fill::item, made, key_value, value(item), 0});
+  };
+  if (PyODict_Check(object)) {
+    PyRef list = native_items(object);
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+      PyObject* key = PyList_GET_ITEM(list.get(), i);
+      add_item(key, PyDict_GetItemWithError(object, key));
+    }
+  } else {  // asking for an item may run a `__hash__` of the user's
+    Py_ssize_t position = 0;
+    PyObject *key, *item;
+    while (PyDict_Next(object, &position, &key, &item)) add_item(key, item);
   }
   if (!PyDict_CheckExact(object)) fill_own(made, object);
   return made;

@@ -65,29 +65,31 @@ PyObject* delete_item(const Call& c) {
   return c.nargs == 2 ? none_if(c.recording.delete_item(c.frame, c.args[0], c.args[1])) : nullptr;
 }
 
+bool asks_the_key(const Call& c) { return !c.recording.world.dict_key(c.args[0], c.args[1]); }
+
 PyObject* dict_get(const Call& c) {
-  if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyDict_Check(c.args[0])) return nullptr;
+  if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
   if (!value && PyErr_Occurred()) return nullptr;
   return Py_NewRef(value ? value : c.nargs > 2 ? c.args[2] : Py_None);
 }
 
 PyObject* dict_contains(const Call& c) {
-  if (c.nargs != 2 || !PyDict_Check(c.args[0])) return nullptr;
+  if (c.nargs != 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
   return PyErr_Occurred() ? nullptr : boolean(value != nullptr);
 }
 
 PyObject* dict_subscript(const Call& c) {
-  PyObject* value =
-      c.nargs == 2 && PyDict_Check(c.args[0]) ? c.recording.world.dict_get(c.args[0], c.args[1]) : nullptr;
+  if (c.nargs != 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
+  PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
   PyErr_Clear();
   return Py_XNewRef(value);
 }
 
 /// A read of the key, then maybe a write.
 PyObject* read_then_write(const Call& c, bool writes_what_is_there) {
-  if (c.nargs < 2 || !PyDict_Check(c.args[0])) return nullptr;
+  if (c.nargs < 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* there = c.recording.world.dict_get(c.args[0], c.args[1]);
   c.recording.world.use(there);
   PyErr_Clear();

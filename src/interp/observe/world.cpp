@@ -209,10 +209,17 @@ void World::reached(PyObject* object, Source* source) {
   }
 }
 
+bool World::dict_key(PyObject* dict, PyObject* key) {
+  told_apart(key);
+  if (PyUnicode_CheckExact(key) || is_plain_key(key)) return true;
+  if (find(dict)) end_region("a dictionary from outside is read by a key that is an object");
+  return false;
+}
+
 PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   Read& read = last_read(dict, key);
   __builtin_prefetch(&read);  // operators in between leave nothing of ours in the cache
-  told_apart(key);
+  if (!dict_key(dict, key)) return nullptr;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
   if (read.where == dict && read.name == key && read.there == value) return read.given;
@@ -221,10 +228,6 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   if (known->keys && PyDict_Contains(known->keys.get(), key) == 1) return value;
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
   if (!is_key(key)) {
-    if (!is_told_by_identity(key)) {
-      end_region("a dictionary from outside is read by a key that is an object");
-      return value;
-    }
     Known* object = find(key);
     if (!object) return value;  // made by the run: no dict from outside has it
     object->source->assume(Check::is, key);
@@ -650,6 +653,8 @@ void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
 
 void World::about_to_update(PyObject* dict, PyObject* mapping) {
   if (!PyDict_CheckExact(mapping) || !find(dict)) return about_to_write(dict);
+  if (!has_plain_keys(mapping))
+    return end_region("a dictionary from outside is written by a key that is an object");
   Py_ssize_t position = 0;
   PyObject *key, *value;
   while (PyDict_Next(mapping, &position, &key, &value)) about_to_write_item(dict, key);

@@ -243,6 +243,10 @@ class World {
   // -- Reads. Results are borrowed; null means absent (guarded) without an exception.
   // ----------------------------
   PyObject* dict_get(PyObject* dict, PyObject* key);
+  /// `dict` is about to be asked for `key`. False: finding it runs code of the user's (`__hash__`, `__eq__`),
+  /// which is CPython's to do, once; where the dictionary is from outside the region ends before. Then
+  /// dict_get gives nothing.
+  bool dict_key(PyObject* dict, PyObject* key);
   PyObject* type_attr(PyTypeObject* type, PyObject* name);
   /// How a class finds attributes at all: with functions of its own, or as every other.
   void note_lookup(PyTypeObject* type);
