@@ -63,19 +63,24 @@ bool is_numpy_number(PyTypeObject* type) {
   return std::find(types.begin(), types.end(), type) != types.end();
 }
 
-bool all_leaves(PyObject* tuple) {
+/// Tuples and frozensets may hold each other many times over: what has more of them than this is no leaf.
+constexpr int kMostContainers = 256;
+
+bool is_leaf_within(PyObject* object, int& containers);
+
+bool all_leaves(PyObject* tuple, int& containers) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
     // Iterators of C keep tuples of their own with gaps: zip_longest, of what is used up.
-    if (PyObject* item = PyTuple_GET_ITEM(tuple, i); !item || !is_leaf(item)) return false;
+    if (PyObject* item = PyTuple_GET_ITEM(tuple, i); !item || !is_leaf_within(item, containers)) return false;
   return true;
 }
 
-bool set_of_leaves(PyObject* set) {
+bool set_of_leaves(PyObject* set, int& containers) {
   Py_ssize_t position = 0;
   PyObject* item;
   Py_hash_t hash;
   while (_PySet_NextEntry(set, &position, &item, &hash))
-    if (!is_leaf(item)) return false;
+    if (!is_leaf_within(item, containers)) return false;
   return true;
 }
 
@@ -105,9 +110,7 @@ bool equal(PyObject* a, PyObject* b) {
   return result == 1;
 }
 
-}  // namespace
-
-bool is_leaf(PyObject* object) {
+bool is_leaf_within(PyObject* object, int& containers) {
   PyTypeObject* type = Py_TYPE(object);
   // First what is asked about most often: modules, tensors.
   if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return is_enum_member(object) || type == pattern_type();
@@ -116,14 +119,22 @@ bool is_leaf(PyObject* object) {
       type == &PyRange_Type || type == &PyBaseObject_Type || type == &PyCode_Type ||
       object == Py_NotImplemented)
     return true;
-  if (type == &PyTuple_Type) return all_leaves(object);
+  if (type == &PyTuple_Type) return --containers > 0 && all_leaves(object, containers);
   if (type == &PyDict_Type || type == &PyFunction_Type || type == &PyList_Type) return false;
   if (type == &PySlice_Type) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
-    return is_leaf(slice->start) && is_leaf(slice->stop) && is_leaf(slice->step);
+    return is_leaf_within(slice->start, containers) && is_leaf_within(slice->stop, containers) &&
+           is_leaf_within(slice->step, containers);
   }
-  if (type == &PyFrozenSet_Type) return set_of_leaves(object);
+  if (type == &PyFrozenSet_Type) return --containers > 0 && set_of_leaves(object, containers);
   return is_torch_leaf(object) || type == union_type() || is_numpy_number(type);
+}
+
+}  // namespace
+
+bool is_leaf(PyObject* object) {
+  int containers = kMostContainers;
+  return is_leaf_within(object, containers);
 }
 
 bool same_leaf(PyObject* a, PyObject* b) {

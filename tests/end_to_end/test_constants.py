@@ -79,3 +79,29 @@ def test_a_returned_constant_is_each_calls_own():
     assert first.tolist() == [1, 0, 0, 0], "the results share memory as in eager"
     for _ in range(2):
         assert compiled(x)[1].tolist() == [1, 2, 3, 4]
+
+
+def test_containers_that_hold_each_other_many_times_over():
+    """Forty pairs of pairs are 2 ** 40 when each is looked at wherever it is found; ordinals of sets are 2 ** n."""
+
+    def ordinals(n):
+        all_of = [frozenset()]
+        for _ in range(n - 1):
+            all_of.append(frozenset(all_of))
+        return all_of
+
+    def fn(x, pairs):
+        sets = ordinals(24)
+        pair = (1,)
+        for _ in range(40):
+            pair = (pair, pair)
+        torchbolt.graph_break()
+        return x + len(pairs) + len(sets[-1]) + len({hash(s) for s in sets}), pair[0][1][0] is pair[1][0][1]
+
+    pairs = ()
+    for _ in range(40):
+        pairs = (pairs, pairs)
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        got = compiled(torch.ones(2), pairs)
+        assert torch.equal(got[0], torch.ones(2) + 2 + 23 + 24) and got[1]

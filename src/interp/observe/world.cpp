@@ -475,21 +475,28 @@ void World::read_whole(PyObject* object) {
 }
 
 void World::read_deep(PyObject* object, int depth) {
+  Depths read;
+  read_deep(object, depth, read);
+}
+
+void World::read_deep(PyObject* object, int depth, Depths& read) {
   if (guard::is_leaf(object) || guard::is_tensor(object) || depth == 0) return;
   if (PyDictItems_Check(object) || PyDictValues_Check(object))
     return read_deep(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict),
-                     depth);
+                     depth, read);
   if (!is_understood_container(object)) return;
+  if (int& before = read[object]; before >= depth)
+    return;
+  else
+    before = depth;
   read_whole(object);
   if (PyDict_Check(object)) {
     Py_ssize_t position = 0;
     PyObject *key, *value;
-    while (PyDict_Next(object, &position, &key, &value)) read_deep(value, depth - 1);
-  } else if (PyList_Check(object) || PyTuple_Check(object)) {
-    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
-      read_deep(PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i), depth - 1);
-  } else if (PyRef items = native_items(object)) {
-    read_deep(items.get(), depth);
+    while (PyDict_Next(object, &position, &key, &value)) read_deep(value, depth - 1, read);
+  } else if (PyRef items = is_sequence(object) ? PyRef::share(object) : native_items(object)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(items.get()); ++i)
+      read_deep(PySequence_Fast_GET_ITEM(items.get(), i), depth - 1, read);
   } else {
     PyErr_Clear();
   }

@@ -269,6 +269,9 @@ class World {
   void read_whole(PyObject* object);
   /// The same through nested containers.
   void read_deep(PyObject* object, int depth = 8);
+  /// Containers that read_deep went through, and how deep: one may be in another many times over.
+  using Depths = std::unordered_map<PyObject*, int>;
+  void read_deep(PyObject* object, int depth, Depths& read);
   void note_function(PyObject* function);
   void compared(PyObject* a, PyObject* b);
   /// id(object) was taken. Later calls may meet other objects: which of them are one is guarded.
