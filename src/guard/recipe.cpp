@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "guard/iterators.h"
 #include "guard/leaf.h"
 #include "guard/source.h"
 #include "guard/tensors.h"
@@ -215,6 +216,9 @@ struct Kitchen {
         PyRef args = PyRef::steal(tuple_of(step.parts, 1));
         return format && args ? PyObject_Call(format.get(), args.get(), nullptr) : nullptr;
       }
+      case Make::iterator:
+        return make_iterator(*iterator_kind(reinterpret_cast<PyTypeObject*>(cls)), step.number,
+                             at(step.parts[0]));
     }
     return nullptr;
   }
@@ -239,6 +243,7 @@ struct Kitchen {
         PyRef done = PyRef::steal(PyObject_CallMethod(container, "__setstate__", "(O)", value));
         return static_cast<bool>(done);
       }
+      case Fill::place: return set_iterator_state(container, *iterator_kind(container), value);
       case Fill::generator: return set_generator(container, step.number), true;
       case Fill::gradient:  // a replayed region's tensor has it already
         return requires_grad(container) || PyObject_SetAttrString(container, "requires_grad", Py_True) == 0;
@@ -266,6 +271,14 @@ struct Kitchen {
     PyRef cleared = PyRef::steal(native ? PyObject_CallMethod(native.get(), "clear", "O", target) : nullptr);
     return cleared &&
            PyRef::steal(PyObject_CallMethod(native.get(), "extend", "OO", target, items.get())).get();
+  }
+
+  static bool set_items(PyObject* deque, PyObject* items) {
+    PyRef native = deque_type();
+    auto* set = native ? reinterpret_cast<PyTypeObject*>(native.get())->tp_as_sequence->sq_ass_item : nullptr;
+    for (Py_ssize_t i = 0; set && i < PyList_GET_SIZE(items); ++i)
+      if (set(deque, i, PyList_GET_ITEM(items, i)) < 0) return false;
+    return set;
   }
 
   bool replace_dict(PyObject* target, const std::vector<int>& parts) const {
@@ -299,6 +312,10 @@ struct Kitchen {
           if (PyList_Append(target, at(part)) < 0) return false;
         return true;
       case Effect::replace: return replace(target, step.parts);
+      case Effect::set_items: {
+        PyRef items = PyRef::steal(list_of(step.parts));
+        return items && set_items(target, items.get());
+      }
       case Effect::set_cell: return PyCell_Set(target, value) == 0;
       case Effect::set_field: return set_field(target, step.number, value);
       case Effect::replace_dict: return replace_dict(target, step.parts);
@@ -357,13 +374,14 @@ PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const*
 }
 
 std::vector<std::string> Recipe::describe() const {
-  static const char* const make_names[] = {
-      "constant",  "source",      "tensor",    "number",    "tuple",     "list",   "dict",    "set",
-      "frozenset", "deque",       "slice",     "function",  "method",    "cell",   "partial", "instance",
-      "call",      "set_context", "exception", "traceback", "generator", "format", "join",    "interpolate"};
-  static const char* const effect_names[] = {"set_item", "delete_item", "extend",       "replace",
-                                             "set_cell", "set_field",   "replace_dict", "set_context",
-                                             "set_grad", "generator",   "advance",      "call"};
+  static const char* const make_names[] = {"constant",  "source",   "tensor",      "number",      "tuple",
+                                           "list",      "dict",     "set",         "frozenset",   "deque",
+                                           "slice",     "function", "method",      "cell",        "partial",
+                                           "instance",  "call",     "set_context", "exception",   "traceback",
+                                           "generator", "format",   "join",        "interpolate", "iterator"};
+  static const char* const effect_names[] = {
+      "set_item",     "delete_item", "extend",   "replace",   "set_items", "set_cell", "set_field",
+      "replace_dict", "set_context", "set_grad", "generator", "advance",   "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

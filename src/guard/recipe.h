@@ -43,6 +43,7 @@ enum class Make : uint8_t {
   format,       ///< parts[0] as text, as by FORMAT_VALUE with conversion `number` and spec parts[1]
   join,         ///< the strings parts, one after another
   interpolate,  ///< parts[0] % parts[1]; with `number`: parts[0].format(*parts[1:])
+  iterator,     ///< of the type `object`, of flavour `number`, through the container parts[0] (iterators.h)
 };
 
 enum class Fill : uint8_t {
@@ -53,6 +54,7 @@ enum class Fill : uint8_t {
   attribute,  ///< into the instance dict
   field,      ///< slot at byte offset `number`
   state,      ///< container.__setstate__(value): a built-in iterator's position
+  place,      ///< of one through a container: what guard::iterator_state said, value
   generator,  ///< stands as Recipe::generators[number] says
   gradient,   ///< a tensor that requires one
 };
@@ -62,6 +64,7 @@ enum class Effect : uint8_t {
   delete_item,   ///< del target[key], where there is one
   extend,        ///< list: append each of the parts
   replace,       ///< list, set, deque: contents become the parts
+  set_items,     ///< deque: the same, item by item, which its iterators do not notice
   set_cell,      ///< value -1: emptied
   set_field,     ///< slot at byte offset `number`
   replace_dict,  ///< dict contents become the parts (key, value, ...), in that order

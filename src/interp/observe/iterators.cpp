@@ -43,6 +43,9 @@ bool is_understood(PyObject* iterator, int depth) {
     case Goes::through_range: return true;
     case Goes::along_sequence: return !inside || is_sequence(inside);
     case Goes::through_dict: return !inside || !PyODict_Check(inside);
+    case Goes::through_odict:
+    case Goes::through_set:
+    case Goes::through_deque: return true;
     case Goes::along_others:
       if (guard::is_strict(iterator)) return false;
       [[fallthrough]];
@@ -87,8 +90,11 @@ bool World::read_next(PyObject* iterator) {
   switch (kind.goes) {
     case Goes::through_range: return PyObject_LengthHint(iterator, 0) > 0;
     case Goes::through_dict:
+    case Goes::through_odict:
+    case Goes::through_set:
+    case Goes::through_deque:
       if (inside) read_whole(inside);
-      return inside && PyObject_LengthHint(iterator, 0) > 0;
+      return guard::has_next(iterator, kind);
     case Goes::along_sequence: {
       if (!inside) return false;
       const Py_ssize_t index = guard::next_index(iterator, kind);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "guard/iterators.h"
 #include "interp/generator.h"
 #include "interp/observe/controls.h"
 #include "interp/observe/recording.h"
@@ -327,6 +328,7 @@ Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
 
 PyObject* Recording::get_iter(Frame& frame, PyObject* object) {
   const bool by_item = on && world.is_read_by_item(object);
+  if (on && guard::iterator_kind(object)) return Semantics::get_iter(frame, object);  // itself, whole
   if (on) {
     world.use_scalar(object);
     note_special(object, names_of.iter_);
@@ -335,6 +337,7 @@ PyObject* Recording::get_iter(Frame& frame, PyObject* object) {
   }
   PyObject* iterator = Semantics::get_iter(frame, object);
   if (by_item && iterator) world.loops_over(iterator, object);
+  if (on && iterator) note_given(frame, iterator);
   end_if_wanted(frame);
   return iterator;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "guard/iterators.h"
 #include "interp/call.h"
 #include "interp/generator.h"
 #include "interp/liveness.h"
@@ -33,18 +34,19 @@ bool is_plain_class(PyObject* object) {
 /// makes.
 bool describes_itself(PyObject* object) {
   static const char* const names[] = {
-      "list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "list_reverseiterator",
-      "reversed", "map", "filter", "str_ascii_iterator", "str_iterator", "bytes_iterator", "iterator",
-      "callable_iterator", "types.GenericAlias", "_collections._deque_iterator",
-      "_collections._deque_reverse_iterator", "collections._deque_iterator",
-      "collections._deque_reverse_iterator",
-      // These give what is left as a list.
-      "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "dict_reversekeyiterator",
-      "dict_reversevalueiterator", "dict_reverseitemiterator", "set_iterator", "odict_iterator"};
+      "list_iterator", "tuple_iterator",       "range_iterator",    "enumerate",
+      "zip",           "list_reverseiterator", "reversed",          "map",
+      "filter",        "str_ascii_iterator",   "str_iterator",      "bytes_iterator",
+      "iterator",      "callable_iterator",    "types.GenericAlias"};
   for (const char* name : names)
     if (is_instance_of(object, name)) return true;
   const std::string_view name = Py_TYPE(object)->tp_name;
   return name.starts_with("itertools.") || name.starts_with("operator.");
+}
+
+bool goes_through_container(PyObject* object) {
+  const guard::IteratorKind* kind = guard::iterator_kind(object);
+  return kind && guard::goes_through_container(*kind);
 }
 
 /// A class of C with a __reduce__ of its own: dates, decimals, iterators that are not listed above.
@@ -182,6 +184,7 @@ const Rebuilder::Kind Rebuilder::kinds[] = {
     {is_exactly<&PyMethod_Type>, &Rebuilder::method_value},
     {[](PyObject* o) { return is_instance_of(o, "functools.partial"); }, &Rebuilder::partial_value},
     {[](PyObject* o) -> bool { return PyCFunction_Check(o); }, &Rebuilder::builtin_method_value},
+    {goes_through_container, &Rebuilder::iterator_value},
     {describes_itself, &Rebuilder::described_value},
     {[](PyObject* o) { return is_instance_of(o, "types.SimpleNamespace"); }, &Rebuilder::namespace_value},
     {is_exactly<&PyContextToken_Type>, &Rebuilder::token_value},

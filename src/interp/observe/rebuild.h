@@ -75,6 +75,8 @@ class Rebuilder {
   int reference_value(PyObject* object);
   int namespace_value(PyObject* object);
   int described_value(PyObject* object);
+  int iterator_value(PyObject* object);
+  bool keeps_order(PyObject* set);
   int instance_value(PyObject* object);
   int immutable_value(PyObject* object);
   int exception_value(PyObject* object);

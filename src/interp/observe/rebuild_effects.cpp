@@ -1,4 +1,5 @@
 // interp/observe/rebuild_effects.cpp: see rebuild.h. What the run changed outside -> effects to repeat.
+#include "guard/iterators.h"
 #include "interp/observe/rebuild.h"
 
 namespace bolt::observe {
@@ -36,16 +37,22 @@ void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
 void Rebuilder::effect_on(PyObject* container, Known& known) {
   PyObject* before = known.before.get();
   int target = value(container);
+  // Iterators that are under way raise for some writes, and must not for others.
+  const bool counts = PyODict_Check(container) || is_deque(container);
+  const bool is_noticed = !counts || guard::noticed_writes(container) != known.noticed_writes;
   if (PyODict_Check(container)) {  // its order is part of its value
     world_.read_whole(container);
     std::vector<int> parts;
     PyRef keys = native_items(container);
     for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
       PyObject* key = PyList_GET_ITEM(keys.get(), i);
-      parts.push_back(value(key));
-      parts.push_back(value(PyDict_GetItemWithError(container, key)));
+      const int name = value(key), inside = value(PyDict_GetItemWithError(container, key));
+      if (is_noticed)
+        parts.insert(parts.end(), {name, inside});
+      else
+        recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
     }
-    recipe.effects.push_back({Effect::replace_dict, target, -1, -1, 0, std::move(parts)});
+    if (is_noticed) recipe.effects.push_back({Effect::replace_dict, target, -1, -1, 0, std::move(parts)});
   } else if (PyDict_Check(container)) {
     dict_effect(target, known, container);
   } else if (PyCell_Check(container)) {
@@ -63,12 +70,15 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
     for (Py_ssize_t i = extended ? old_size : 0; i < PyList_GET_SIZE(now.get()); ++i)
       parts.push_back(value(PyList_GET_ITEM(now.get(), i)));
     if (extended && parts.empty()) return;
-    recipe.effects.push_back(
-        {extended ? Effect::extend : Effect::replace, target, -1, -1, 0, std::move(parts)});
+    const Effect how = !is_noticed ? Effect::set_items : extended ? Effect::extend : Effect::replace;
+    recipe.effects.push_back({how, target, -1, -1, 0, std::move(parts)});
   }
 }
 
 void Rebuilder::effects() {
+  // What they went through was written to afterwards, if at all (World::can_advance).
+  for (const Advanced& each : world_.advanced)
+    recipe.effects.push_back({Effect::advance, value(each.iterator.get()), -1, -1, each.times, {}});
   for (size_t i = 0; i < world_.written.size(); ++i)
     effect_on(world_.written[i], *world_.find(world_.written[i]));
   for (const WrittenField& written : world_.written_fields) {
@@ -88,8 +98,6 @@ void Rebuilder::effects() {
     int target = value(written.tensor.get()), inside = value(written.value.get());
     recipe.effects.push_back({Effect::set_grad, target, -1, inside, 0, {}});
   }
-  for (const Advanced& each : world_.advanced)
-    recipe.effects.push_back({Effect::advance, value(each.iterator.get()), -1, -1, each.times, {}});
   for (PyObject* generator : world_.resumed) {
     int target = value(generator);
     recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator), {}});

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "guard/iterators.h"
 #include "interp/observe/controls.h"
 #include "interp/special.h"
 
@@ -145,6 +146,40 @@ int Rebuilder::described_value(PyObject* object) {
   PyObject* setter = warns_of_pickling(object) ? stand_in("set state") : nullptr;
   if (setter) return add(Make::call, nullptr, 0, {add(Make::constant, setter), made, position});
   recipe.positions.push_back({Fill::state, made, -1, position});
+  return made;
+}
+
+/// Does a set filled with its elements in their order have them in that order? What lay in it before may have
+/// left them elsewhere, and the addresses that most objects are hashed by are others in each call.
+bool Rebuilder::keeps_order(PyObject* set) {
+  const Known* known = world_.find(set);
+  if (known && !known->before) return true;
+  PyRef items = native_items(set), again = PyRef::steal(PySet_New(nullptr));
+  if (!items || !again) return PyErr_Clear(), false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PyList_GET_ITEM(items.get(), i);
+    if (!guard::is_leaf(item) && !PyType_Check(item)) return false;
+    if (PySet_Add(again.get(), item) < 0) return PyErr_Clear(), false;
+  }
+  PyRef order = native_items(again.get());
+  for (Py_ssize_t i = 0; order && i < PyList_GET_SIZE(items.get()); ++i)
+    if (PyList_GET_ITEM(order.get(), i) != PyList_GET_ITEM(items.get(), i)) return false;
+  return true;
+}
+
+/// Another one through the same container, which sees what is written to it later. It is set to its place
+/// when the container is as the run left it.
+int Rebuilder::iterator_value(PyObject* object) {
+  const guard::IteratorKind& kind = *guard::iterator_kind(object);
+  PyObject* inside = guard::iterator_inside(object, kind);
+  if (inside && is_set(inside) && !keeps_order(inside)) {
+    const bool alone = Py_REFCNT(inside) == 1;  // nobody can write to the set: what is left is all there is
+    return alone ? described_value(object) : fail(object, "through objects cannot be made again");
+  }
+  auto* type = reinterpret_cast<PyObject*>(kind.type);
+  const int made = add(Make::iterator, type, guard::iterator_flavour(object, kind), {value(inside)});
+  PyRef state = PyRef::steal(inside ? guard::iterator_state(object, kind) : nullptr);
+  if (state) recipe.positions.push_back({Fill::place, made, -1, add(Make::constant, state.get())});
   return made;
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "guard/iterators.h"
 #include "interp/errors.h"
 #include "interp/observe/endings.h"
 #include "interp/special.h"
@@ -628,6 +629,8 @@ Known* World::copied(PyObject* container) {
   if (is_gone_through(container))
     return end_region("something is written to that an iterator from outside goes through"), nullptr;
   known->before = PyRef::steal(copy_contents(container));
+  if (PyODict_Check(container) || is_deque(container))
+    known->noticed_writes = guard::noticed_writes(container);
   if (known->before) return written.push_back(container), known;
   PyErr_Clear();
   distrust(std::string("a ") + Py_TYPE(container)->tp_name + " from outside is written");

@@ -38,12 +38,13 @@ using guard::Source;
 struct Known {
   Source* source = nullptr;
   PyRef object;
-  PyRef before;             ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
-  PyRef keys;               ///< of a dict: those the run wrote, in order; True: removed at some time
-  bool read_whole = false;  ///< length, keys and items are guarded
-  bool noted = false;       ///< a function whose fields are guarded, a class of which note_lookup is, an
-                            ///< iterator of which it is where it stood
-  bool lazy = false;        ///< a number whose value nothing has read yet: only its type is guarded
+  PyRef before;               ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
+  PyRef keys;                 ///< of a dict: those the run wrote, in order; True: removed at some time
+  size_t noticed_writes = 0;  ///< of a deque or OrderedDict: guard::noticed_writes then
+  bool read_whole = false;    ///< length, keys and items are guarded
+  bool noted = false;         ///< a function whose fields are guarded, a class of which note_lookup is, an
+                              ///< iterator of which it is where it stood
+  bool lazy = false;          ///< a number whose value nothing has read yet: only its type is guarded
 };
 
 /// A context variable that the run set.
