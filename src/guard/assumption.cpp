@@ -59,6 +59,10 @@ bool same_builtin(PyObject* a, PyObject* b) {
   return x->m_ml == y->m_ml && x->m_self == y->m_self;
 }
 
+Py_ssize_t method_number(PyObject* builtin) {
+  return reinterpret_cast<Py_ssize_t>(reinterpret_cast<PyCFunctionObject*>(builtin)->m_ml);
+}
+
 bool has_value(PyObject* object, PyObject* expected) {
   PyRef value = plain_value(object);
   if (!value) PyErr_Clear();
@@ -104,6 +108,7 @@ bool holds(const Assumption& assumption, PyObject* object) {
     case Check::type_is: return reinterpret_cast<PyObject*>(Py_TYPE(object)) == assumption.value.get();
     case Check::is: return object == assumption.value.get();
     case Check::is_bound: return same_builtin(object, assumption.value.get());
+    case Check::method: return PyCFunction_Check(object) && method_number(object) == assumption.number;
     case Check::equals: return same_leaf(object, assumption.value.get());
     case Check::value: return has_value(object, assumption.value.get());
     case Check::length: return length_of(object) == assumption.number;
@@ -128,6 +133,8 @@ std::string guard_text(const Source& source, const Assumption& assumption,
     case Check::type_is: return "type(" + path + ") is " + value;
     case Check::is:
     case Check::is_bound: return path + " is " + value;
+    case Check::method:
+      return path + " is a method " + reinterpret_cast<PyMethodDef*>(assumption.number)->ml_name;
     case Check::equals:
     case Check::value: return path + " == " + value;
     case Check::length: return "len(" + path + ") == " + std::to_string(assumption.number);

@@ -15,7 +15,8 @@ const char* kind_of(const Assumption& assumption) {
   switch (assumption.check) {
     case Check::type_is: return "TYPE_MATCH";
     case Check::is: return "ID_MATCH";
-    case Check::is_bound: return "BUILTIN_MATCH";
+    case Check::is_bound:
+    case Check::method: return "BUILTIN_MATCH";
     case Check::equals:
     case Check::value:
     case Check::gives: return "EQUALS_MATCH";

@@ -164,6 +164,7 @@ void Walk::remember_assumption(const Assumption& assumption, PyObject* object, b
     case Check::is_bound:
       if (!proven) memory.held.push_back(PyRef::share(object));
       break;
+    case Check::method: word_now(&reinterpret_cast<PyCFunctionObject*>(object)->m_ml); break;
     case Check::value: memory.held.push_back(PyRef::share(object)); break;
     case Check::length:
       if (PyList_Check(object) || PyTuple_Check(object))

@@ -55,6 +55,7 @@ enum class Check : uint8_t {
   type_is,   ///< type(object) is value
   is,        ///< object is value
   is_bound,  ///< a built-in method of the same C function and self as value
+  method,    ///< a built-in method of the C function `number` (PyMethodDef*), whatever self
   equals,    ///< equal to the leaf `value` (leaf.h), of the same type
   value,     ///< of a class on top of int, str, ...: what it is without the class (plain_value in leaf.h)
   length,    ///< len == number

@@ -14,11 +14,6 @@
 namespace bolt::observe {
 namespace {
 
-struct WrapperObject {  // CPython's method-wrapper, private to descrobject.c
-  PyObject_HEAD PyWrapperDescrObject* descr;
-  PyObject* self;
-};
-
 using Table = std::unordered_map<std::string, CFunction>;
 
 void add(Table& table, const std::string& owner, Kind kind, int traits, const char* names) {
@@ -119,6 +114,11 @@ bool CFunction::goes_through(size_t index, size_t nargs) const {
   using namespace Trait;
   return is(through_all) || (index == 0 && (is(through_first) || (is(through_only) && nargs == 1))) ||
          (index == 1 && is(through_second));
+}
+
+bool is_bound_method(PyObject* object) {
+  if (Py_IS_TYPE(object, &_PyMethodWrapper_Type)) return true;
+  return PyCFunction_Check(object) && bound_argument(reinterpret_cast<PyCFunctionObject*>(object));
 }
 
 Native find_cfunction(PyObject* callable) {

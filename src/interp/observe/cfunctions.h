@@ -54,6 +54,16 @@ struct CFunction {
   bool goes_through(size_t index, size_t nargs) const;
 };
 
+/// CPython's method-wrapper, private to descrobject.c.
+struct WrapperObject {
+  PyObject_HEAD PyWrapperDescrObject* descr;
+  PyObject* self;
+};
+
+/// A method in C with what it is called on: `x.append`, `x.__add__`. Functions of modules and class methods
+/// are none.
+bool is_bound_method(PyObject* object);
+
 /// A native callable with its row.
 struct Native {
   PyObject* callable = nullptr;  ///< borrowed, as `self`

@@ -8,6 +8,7 @@
 
 #include "guard/iterators.h"
 #include "interp/errors.h"
+#include "interp/observe/cfunctions.h"
 #include "interp/observe/endings.h"
 #include "interp/special.h"
 
@@ -186,7 +187,8 @@ void World::reached(PyObject* object, Source* source) {
     pin(object);
     return;
   }
-  if (PyCFunction_Check(object)) {
+  const bool is_method = is_bound_method(object);
+  if (PyCFunction_Check(object) && !is_method) {
     source->assume(Check::is_bound, object);
     pin(object);
     return;
@@ -202,6 +204,7 @@ void World::reached(PyObject* object, Source* source) {
   source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(object)));
   if (PyRef value = guard::plain_value(object)) source->assume(Check::value, value.get());
   know(object, source);
+  if (is_method) read_method(object, source);
   if (guard::is_tensor(object)) {
     int slot = tensors.add(object);
     source->assume(Check::tensor, nullptr, slot);
@@ -215,6 +218,22 @@ bool World::dict_key(PyObject* dict, PyObject* key) {
   if (PyUnicode_CheckExact(key) || is_plain_key(key)) return true;
   if (find(dict)) end_region("a dictionary from outside is read by a key that is an object");
   return false;
+}
+
+/// Which method it is, and what it is bound to, which every call reads.
+void World::read_method(PyObject* method, Source* source) {
+  static PyObject* const self = PyUnicode_InternFromString("__self__");
+  if (PyCFunction_Check(method)) {
+    auto* builtin = reinterpret_cast<PyCFunctionObject*>(method);
+    source->assume(Check::method, nullptr, reinterpret_cast<Py_ssize_t>(builtin->m_ml));
+    field(method, offsetof(PyCFunctionObject, m_self), self);
+    return;
+  }
+  static PyObject* const name = PyUnicode_InternFromString("descriptor");
+  auto* descriptor = reinterpret_cast<PyObject*>(reinterpret_cast<WrapperObject*>(method)->descr);
+  tree->child(source, Access::field, name, offsetof(WrapperObject, descr))->assume(Check::is, descriptor);
+  pin(descriptor);
+  field(method, offsetof(WrapperObject, self), self);
 }
 
 PyObject* World::dict_get(PyObject* dict, PyObject* key) {
@@ -536,6 +555,8 @@ void World::note_function(PyObject* object) {
 
 void World::compared(PyObject* a, PyObject* b) {
   if (a == b || guard::is_leaf(a) || guard::is_leaf(b)) return;
+  if (PyCFunction_Check(a) && PyCFunction_Check(b) && PyCFunction_GET_SELF(a) && PyCFunction_GET_SELF(b))
+    compared(PyCFunction_GET_SELF(a), PyCFunction_GET_SELF(b));
   Known *x = find(a), *y = find(b);
   if (!x || !y || (x->source->access == Access::constant && y->source->access == Access::constant)) return;
   if (Py_TYPE(a) != Py_TYPE(b)) return;

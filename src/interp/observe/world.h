@@ -342,6 +342,7 @@ class World {
   void use_late(const Late& late);
   bool cannot_raise(const guard::NumberStep& step);
   void note_iterator(PyObject* iterator);
+  void read_method(PyObject* method, Source* source);
   bool read_next(PyObject* iterator);
   void held_by_few(Known* known);
   /// The run is about to write to something known, which may hold others alone.
