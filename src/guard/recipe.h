@@ -101,6 +101,7 @@ struct FrameRecipe {
   int handled = -1;  ///< oldest frame: the exception being handled
   int instance = -1, namespace_dict = -1, kw_names = -1;
   int pc = 0;
+  bool stays = false;  ///< it was there where the region began, at the same place in the run
   uint8_t return_to = 0;
   std::vector<int> locals, stack;  ///< -1: unbound
 };

@@ -160,6 +160,13 @@ void discard_frame(Frame* frame) {
   Py_XDECREF(generator);
 }
 
+void take_frame_object(Frame& frame, Frame& from) {
+  PyFrameObject* object = frame.raw == from.raw ? nullptr : std::exchange(from.raw->frame_obj, nullptr);
+  if (!object) return;
+  object->f_frame = frame.raw;
+  frame.raw->frame_obj = object;
+}
+
 const Frame* bottom_of(const Frame& frame) {
   const Frame* at = &frame;
   while (at->return_to != ReturnTo::entry && at->back) at = at->back;

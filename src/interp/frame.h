@@ -137,6 +137,10 @@ void discard_run(Frame* innermost);
 /// Drops the frames of a suspended run that goes on in other frames: its generators live on.
 void replace_run(Frame* innermost);
 
+/// `frame` goes on where `from` stands: the frame's object, where Python code holds it, is that of `frame`
+/// now.
+void take_frame_object(Frame& frame, Frame& from);
+
 /// Finishes the instruction in progress of `frame` as if it had produced `result` (stolen): pops its
 /// operands, pushes the result, moves pc to the next instruction. For instructions whose outcome is one
 /// pushed value or nothing (calls, attribute and item access, operators, stores); false with SystemError for

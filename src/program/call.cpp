@@ -130,6 +130,7 @@ Outcome go_through(Compiled* self, Site& site, const std::shared_ptr<Entry>& ent
   if (!entry->region) return {run_plainly(innermost)};  // still being compiled
   Outcome at;
   if (!run_settled(self, site, entry, finding.found, at)) return {run_plainly(innermost)};
+  if (at.frames) keep_frame_objects(*entry, *innermost, *at.frames);
   if (at.result || at.frames)
     interp::replace_run(innermost);
   else

@@ -4,8 +4,10 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "interp/observe/frames.h"
 #include "interp/run.h"
 #include "program/attempt.h"
 #include "record/size_of_data.h"
@@ -117,6 +119,12 @@ Outcome run(const Entry& entry, guard::Found& found) {
 }
 
 }  // namespace
+
+void keep_frame_objects(const Entry& entry, interp::Frame& before, interp::Frame& after) {
+  const std::vector<const interp::Frame*> from = observe::frames_of(before), to = observe::frames_of(after);
+  for (size_t i = 0; i < std::min(from.size(), to.size()) && entry.recipe.frames[i].stays; ++i)
+    interp::take_frame_object(*const_cast<interp::Frame*>(to[i]), *const_cast<interp::Frame*>(from[i]));
+}
 
 Outcome run_entry(const Entry& entry, guard::Found& found) {
   Outcome outcome;

@@ -91,9 +91,23 @@ std::vector<PyObject*> kept_of(PyObject* const* locals, size_t count, const std:
   return kept;
 }
 
-std::vector<PyObject*> kept_locals_of(const Frame& frame, bool innermost) {
-  return kept_of(frame.locals(), static_cast<size_t>(frame.local_count()),
-                 interp::live_locals(frame.code(), *frame.prepared, frame.pc(), !innermost));
+bool is_watched(const Frame& frame, const Frame& innermost) {
+  auto* own = reinterpret_cast<PyObject*>(frame.raw->frame_obj);
+  if (!own || Py_REFCNT(own) == 1) return false;
+  for (const Frame* each : frames_of(innermost)) {
+    PyObject** locals = each->locals();
+    if (std::find(locals, locals + each->local_count(), own) != locals + each->local_count() ||
+        std::find(each->stack_base(), each->sp, own) != each->sp)
+      return true;
+  }
+  return false;
+}
+
+std::vector<PyObject*> kept_locals_of(const Frame& frame, const Frame& innermost) {
+  const auto count = static_cast<size_t>(frame.local_count());
+  if (is_watched(frame, innermost)) return {frame.locals(), frame.locals() + count};
+  return kept_of(frame.locals(), count,
+                 interp::live_locals(frame.code(), *frame.prepared, frame.pc(), &frame != &innermost));
 }
 
 Place place_of(const Frame& innermost) {
@@ -103,7 +117,8 @@ Place place_of(const Frame& innermost) {
     place.key.insert(place.key.end(), {reinterpret_cast<uintptr_t>(code), static_cast<uintptr_t>(frame->pc()),
                                        static_cast<uintptr_t>(frame->stack_depth()),
                                        static_cast<uintptr_t>(frame->instance != nullptr) |
-                                           static_cast<uintptr_t>(frame->return_to) << 1});
+                                           static_cast<uintptr_t>(is_watched(*frame, innermost)) << 1 |
+                                           static_cast<uintptr_t>(frame->return_to) << 2});
     place.code.push_back(PyRef::share(code));
   }
   return place;
@@ -123,7 +138,7 @@ void visit_roots(const Frame& innermost, Visit visit) {
     visit(frame->generator, [] { return "a running generator"; });
     visit(frame->generator ? interp::generator_handled(frame->generator) : nullptr,
           [] { return "the exception a generator is handling"; });
-    const std::vector<PyObject*> kept = kept_locals_of(*frame, frame == &innermost);
+    const std::vector<PyObject*> kept = kept_locals_of(*frame, innermost);
     for (int i = 0; i < frame->local_count(); ++i) {
       PyObject* names = frame->code()->co_localsplusnames;
       visit(kept[static_cast<size_t>(i)], [&] { return PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i)); });

@@ -39,9 +39,11 @@ const interp::Frame* users_frame(const interp::Frame* innermost);
 
 /// The frames of a run, oldest first.
 std::vector<const interp::Frame*> frames_of(const interp::Frame& innermost);
+/// Does the run hold the frame's own object (sys._getframe())? That tells of all locals.
+bool is_watched(const interp::Frame& frame, const interp::Frame& innermost);
 /// Every slot of frame.locals(): what is in it that code running on from there can still read, or whose end
 /// it would notice; else null. Borrowed.
-std::vector<PyObject*> kept_locals_of(const interp::Frame& frame, bool innermost);
+std::vector<PyObject*> kept_locals_of(const interp::Frame& frame, const interp::Frame& innermost);
 /// The same of any such slots, where those that are `live` can be read.
 std::vector<PyObject*> kept_of(PyObject* const* locals, size_t count, const std::vector<bool>& live);
 

@@ -158,6 +158,19 @@ void Recording::enter_frame(Frame& frame) {
   entry = &frame;
 }
 
+void Recording::begins_in(const Frame& innermost) {
+  for (const Frame* frame : frames_of(innermost)) {
+    const_cast<Frame*>(frame)->observer = &world;
+    if (is_watched(*frame, innermost)) watched_.push_back(frame);
+  }
+}
+
+// Its object tells from then on where it returned and what it held; in a later call the frame stands still.
+void Recording::leave_frame(Frame& frame, PyObject*) {
+  if (on && std::find(watched_.begin(), watched_.end(), &frame) != watched_.end())
+    not_past(reinterpret_cast<PyObject*>(frame.code()), frame.pc(), "a frame whose object is held returns");
+}
+
 // Once the region has ended, the instruction that ended it is run, then the run stands still.
 bool Recording::before_instruction(Frame& frame) {
   if (!on) return interp::bottom_of(frame) != entry;
@@ -365,6 +378,7 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
       });
     }
   }
+  recording.begins_in(innermost);
   // What a frame reads without asking: its function's globals, defaults and cells.
   for (const Frame* frame : frames_of(innermost)) {
     world.note_function(reinterpret_cast<PyObject*>(frame->func()));

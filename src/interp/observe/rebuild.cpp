@@ -251,14 +251,14 @@ void Rebuilder::frames(const std::vector<const interp::Frame*>& frames) {
     item = item->previous_item;
   }
   for (size_t i = 0; i < frames.size() && failure.empty(); ++i) {
-    frame(*frames[i], frames[i] == innermost_);
+    frame(*frames[i]);
     if (!failure.empty() && i) failed_below = frames[i - 1];
   }
   if (!failure.empty()) return;
   recipe.frames.front().handled = value(item->exc_value == Py_None ? nullptr : item->exc_value);
 }
 
-void Rebuilder::frame(const interp::Frame& frame, bool innermost) {
+void Rebuilder::frame(const interp::Frame& frame) {
   guard::FrameRecipe made;
   made.function = value(reinterpret_cast<PyObject*>(frame.func()));
   made.generator = value(frame.generator);
@@ -266,9 +266,10 @@ void Rebuilder::frame(const interp::Frame& frame, bool innermost) {
   made.namespace_dict = value(frame.namespace_dict());
   made.kw_names = value(frame.kw_names);
   made.pc = frame.pc();
+  made.stays = frame.observer == &world_;
   made.return_to = static_cast<uint8_t>(frame.return_to);
   if (!frame.generator) {
-    for (PyObject* local : kept_locals_of(frame, innermost)) made.locals.push_back(value(local));
+    for (PyObject* local : kept_locals_of(frame, *innermost_)) made.locals.push_back(value(local));
     for (PyObject** at = frame.stack_base(); at < frame.sp; ++at) made.stack.push_back(value(*at));
   }
   recipe.frames.push_back(std::move(made));

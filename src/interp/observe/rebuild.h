@@ -53,7 +53,7 @@ class Rebuilder {
   int tensor_value(PyObject* object);
   int generator_value(PyObject* object);
   Py_ssize_t generator_state(PyObject* generator);
-  void frame(const interp::Frame& frame, bool innermost);
+  void frame(const interp::Frame& frame);
 
   // rebuild_containers.cpp
   int tuple_value(PyObject* object);

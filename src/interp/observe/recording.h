@@ -148,6 +148,7 @@ class Recording final : public interp::Semantics {
   Frame* start_send(Frame& frame, PyObject* receiver, PyObject* value) override;
 
   void enter_frame(Frame& frame) override;
+  void leave_frame(Frame& frame, PyObject* result) override;
   bool before_instruction(Frame& frame) override;
 
   // calls.cpp
@@ -182,6 +183,9 @@ class Recording final : public interp::Semantics {
   /// An iterator from outside; not a generator whose body ran where the region began: that is part of what it
   /// knows.
   bool is_outside(PyObject* iterator);
+
+  /// The region begins in these frames.
+  void begins_in(const Frame& innermost);
 
  private:
   // late.cpp: null without an exception: the operation is not one of these
@@ -267,6 +271,7 @@ class Recording final : public interp::Semantics {
     int pc;
   };
   std::vector<Given> given_;
+  std::vector<const Frame*> watched_;  ///< is_watched, where the region begins
   /// Tensors that numbers were taken out of: what they showed then.
   struct Taken {
     std::pair<int64_t, int64_t> contents;
