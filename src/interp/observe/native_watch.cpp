@@ -111,7 +111,7 @@ NativeWatch::NativeWatch(const RecorderHooks& hooks) : hooks_(hooks), frame_(int
   install();
 }
 
-NativeWatch::NativeWatch(const RecorderHooks& hooks, std::function<void(const std::string&)> met)
+NativeWatch::NativeWatch(const RecorderHooks& hooks, Met met)
     : hooks_(hooks), met_(std::move(met)), frame_(nullptr) {
   install();
 }
@@ -142,14 +142,17 @@ NativeWatch::~NativeWatch() {
 }
 
 void NativeWatch::entered(PyCodeObject* code) {
-  if (!seen_.empty() || hooks_.in_operator() || is_harmless(code)) return;
+  if (!seen_.empty() || is_harmless(code)) return;
+  const bool in_operator = hooks_.in_operator();
   // Called by the native function itself, or by code of ours that it led to?
-  if (!met_ && interp::current_frame() != frame_) {
+  if (!met_ && (in_operator || interp::current_frame() != frame_)) {
     if (outer_) outer_->entered(code);
     return;
   }
-  seen_ = std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + PyUnicode_AsUTF8(code->co_name);
-  if (met_) met_(seen_);
+  const std::string name =
+      std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + PyUnicode_AsUTF8(code->co_name);
+  if (!in_operator) seen_ = name;
+  if (met_) met_(name, in_operator);
 }
 
 NativeWatch::Pause::Pause() : paused_(watched) { watched = nullptr; }

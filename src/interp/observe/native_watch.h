@@ -18,8 +18,11 @@ class NativeWatch {
  public:
   /// Of a native call that the innermost frame makes.
   explicit NativeWatch(const RecorderHooks& hooks);
-  /// Of a recording: `met` is called at the instruction in question, with the name of the function.
-  NativeWatch(const RecorderHooks& hooks, std::function<void(const std::string&)> met);
+  /// Called at the instruction in question, with the name of the function. `in_operator`: it is part of an
+  /// operator (torch.library.custom_op), whose recording it does not matter to.
+  using Met = std::function<void(const std::string& function, bool in_operator)>;
+  /// Of a recording.
+  NativeWatch(const RecorderHooks& hooks, Met met);
   ~NativeWatch();
   NativeWatch(const NativeWatch&) = delete;
   /// CPython is about to run `code`.
@@ -42,7 +45,7 @@ class NativeWatch {
   void install();
 
   const RecorderHooks& hooks_;
-  std::function<void(const std::string&)> met_;
+  Met met_;
   NativeWatch* outer_;
   const interp::Frame* frame_;
   std::string seen_;

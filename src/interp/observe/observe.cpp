@@ -149,8 +149,12 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   watch_instructions = resumable;
 }
 
-void Recording::met_unseen(const std::string& function) {
-  if (on && interp::current_frame()) not_past_here(*interp::current_frame(), "CPython runs " + function);
+void Recording::met_unseen(const std::string& function, bool in_operator) {
+  if (!on || !interp::current_frame()) return;
+  if (!in_operator)
+    not_past_here(*interp::current_frame(), "CPython runs " + function);
+  else if (!world.calls.empty())  // it may print, too
+    not_past_here(*interp::current_frame(), "an operator runs " + function + " while a print waits");
 }
 
 void Recording::enter_frame(Frame& frame) {
@@ -335,7 +339,9 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
   // A class's call does more after its Python frame than the frame tells.
   recording.resumable = !PyType_Check(callable);
   {
-    const NativeWatch watch(hooks, [&](const std::string& function) { recording.met_unseen(function); });
+    const NativeWatch watch(hooks, [&](const std::string& function, bool in_operator) {
+      recording.met_unseen(function, in_operator);
+    });
     ran.result = interp::call_function(callable, given.data(), nargs, kwnames, recording);
   }
   std::vector<PyObject*> roots = {callable};
@@ -385,7 +391,9 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
     if (frame->generator) world.resumed.push_back(frame->generator);
   }
   {
-    const NativeWatch watch(hooks, [&](const std::string& function) { recording.met_unseen(function); });
+    const NativeWatch watch(hooks, [&](const std::string& function, bool in_operator) {
+      recording.met_unseen(function, in_operator);
+    });
     ran.result = interp::run_frame(innermost, recording);
   }
   auto seen = finish(recording, thread, {}, ran);  // the roots may be gone

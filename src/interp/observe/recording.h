@@ -67,8 +67,9 @@ class Recording final : public interp::Semantics {
   };
   /// The instruction of the outermost run in progress that led to where this one stands.
   Instruction outermost(const Frame& frame) const;
-  /// CPython runs a function of Python's within the instruction in progress: nobody sees what it reads.
-  void met_unseen(const std::string& function);
+  /// CPython runs a function of Python's within the instruction in progress: nobody sees what it reads, or
+  /// shows.
+  void met_unseen(const std::string& function, bool in_operator);
   /// The run cannot be described (`failure`: why): from now on regions end before what makes `object`, or
   /// before the call, made by `below`, that it is met in. With neither known the recording is not to be kept.
   void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);

@@ -35,7 +35,7 @@ PyObject* is_instance(const Call& c) {
   if (answer || PyErr_Occurred() || c.nargs != 2) return answer;
   NativeWatch watch(c.recording.hooks());
   answer = boolean(PyObject_IsInstance(c.args[0], c.args[1]));
-  if (!watch.seen().empty()) c.recording.met_unseen(watch.seen());
+  if (!watch.seen().empty()) c.recording.met_unseen(watch.seen(), false);
   return answer;
 }
 
