@@ -440,7 +440,12 @@ bool Recording::show(Frame& frame, PyObject* callable, PyObject* const* args, si
                      PyObject** result) {
   const Shows shows = shown_by(callable);
   if (shows == Shows::nothing) return false;
-  const bool may_wait = shows != Shows::here && delays_calls() && interp::bottom_of(frame) == entry;
+  bool may_wait = shows != Shows::here && delays_calls() && interp::bottom_of(frame) == entry;
+  if (may_wait && shows == Shows::message && reaches_users_code(callable, args, nargs)) {
+    // It may go by what the region writes, or write there itself.
+    world.users_code_shows = true;
+    may_wait = world.written.empty() && world.written_fields.empty();
+  }
   if (may_wait && delay(frame, callable, args, nargs, kwnames, shows == Shows::text, result)) return true;
   if (!shows_whole(callable, shows)) return false;
   end_here(frame, "calls " + full_name(callable) + ", which cannot wait for the region's end");

@@ -284,6 +284,10 @@ class Recording final : public interp::Semantics {
   Native calling_;                         ///< what start_call is busy with: looked up once
 };
 
+/// Does a logger that this function or method of logging's tells come to handlers, filters or formatters that
+/// the user wrote? They may go by anything.
+bool reaches_users_code(PyObject* callable, PyObject* const* args, size_t nargs);
+
 /// The name of a function of Python or of C, with that of its module.
 std::string full_name(PyObject* callable);
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "interp/observe/controls.h"
+#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -50,10 +52,90 @@ bool shows_by(const Source& source) {
   return false;
 }
 
+/// One of these methods of the object's class, or the object itself, is Python that is not logging's.
+bool is_users(PyObject* object) {
+  auto is_written = [](PyObject* function) {
+    PyObject* globals = function && PyFunction_Check(function) ? PyFunction_GET_GLOBALS(function) : nullptr;
+    return globals && !decides_showing(module_name(globals, interned<"__name__">()));
+  };
+  if (is_written(object)) return true;
+  for (const char* name : {"handle", "emit", "filter", "format", "write"}) {
+    PyRef key = PyRef::steal(PyUnicode_InternFromString(name));
+    if (is_written(_PyType_Lookup(Py_TYPE(object), key.get()))) return true;
+  }
+  return false;
+}
+
+PyRef attribute(PyObject* object, const char* name) {
+  PyRef value = PyRef::steal(PyObject_GetAttrString(object, name));
+  if (!value) PyErr_Clear();
+  return value;
+}
+
+bool has_users(PyObject* owner, const char* name) {
+  PyRef list = attribute(owner, name);
+  for (Py_ssize_t i = 0; list && PyList_Check(list.get()) && i < PyList_GET_SIZE(list.get()); ++i) {
+    PyObject* each = PyList_GET_ITEM(list.get(), i);
+    PyRef formatter = attribute(each, "formatter");
+    if (is_users(each) || has_users(each, "filters") || (formatter && is_users(formatter.get()))) return true;
+  }
+  return false;
+}
+
+/// The logger that a method is called on, or that a function of module logging tells: the root.
+PyRef logger_told(PyObject* function, PyObject* const* args, size_t nargs) {
+  if (PyMethod_Check(function)) return PyRef::share(PyMethod_GET_SELF(function));
+  if (nargs && !PyUnicode_Check(args[0])) return PyRef::share(args[0]);
+  PyRef module = PyRef::steal(import_module("logging"));
+  return attribute(module.get(), "root");
+}
+
+/// Does the logger let pass what this function of logging's tells it? Of `log` the level is an argument.
+bool lets_pass(PyObject* logger, PyFunctionObject* function) {
+  constexpr std::pair<const char*, int> kLevels[] = {{"debug", 10}, {"info", 20},  {"warning", 30},
+                                                     {"warn", 30},  {"error", 40}, {"critical", 50}};
+  for (const auto& [name, level] : kLevels) {
+    if (!is_among(function->func_name, {name})) continue;
+    PyRef passes = PyRef::steal(PyObject_CallMethod(logger, "isEnabledFor", "i", level));
+    if (!passes) PyErr_Clear();
+    return passes.get() != Py_False;
+  }
+  return true;
+}
+
 }  // namespace
+
+bool reaches_users_code(PyObject* callable, PyObject* const* args, size_t nargs) {
+  PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+  if (!PyFunction_Check(function) ||
+      !is_among(module_name(PyFunction_GET_GLOBALS(function), interned<"__name__">()), {"logging"}))
+    return false;
+  const NativeWatch::Pause unwatched;
+  PyRef logger = logger_told(callable, args, nargs);
+  if (!logger || !lets_pass(logger.get(), reinterpret_cast<PyFunctionObject*>(function))) return false;
+  if (PyRef adapted = attribute(logger.get(), "logger")) logger = std::move(adapted);
+  for (bool first = true; logger && logger.get() != Py_None; first = false) {
+    if (has_users(logger.get(), "handlers") || (first && has_users(logger.get(), "filters"))) return true;
+    PyRef goes_on = attribute(logger.get(), "propagate");
+    if (!goes_on || PyObject_IsTrue(goes_on.get()) != 1) return false;
+    logger = attribute(logger.get(), "parent");
+  }
+  return false;
+}
+
+/// A handler of the user's may keep what it was told, which it is told at the region's end.
+void World::note_reading(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  const bool own = decides_showing(module_name(interp::type_dict(type), interned<"__module__">()));
+  shown_otherwise += !own && is_class_that_shows(type);
+}
 
 void World::note_showing(const Source* written) {
   if (calls.empty() && awaited.empty()) return;
+  if (users_code_shows) {  // any object may be what it goes by
+    ++shown_otherwise;
+    return;
+  }
   // Which levels a logger lets pass is found again without it.
   if (written->access == Access::dict_item && is_among(written->key.get(), {"_cache"})) return;
   for (const Source* at = written; at; at = at->parent)

@@ -315,6 +315,7 @@ PyObject* World::super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* n
 PyObject* World::instance_dict(PyObject* object) {
   PyObject** slot = guard::instance_dict_slot(object);
   if (!slot || !*slot) return nullptr;
+  if (users_code_shows) note_reading(object);
   Source* owner = source_for(object);
   if (owner && !find(*slot)) know(*slot, tree->child(owner, Access::instance_dict));
   return *slot;

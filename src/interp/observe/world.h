@@ -177,6 +177,7 @@ class World {
   int64_t version_of(PyObject* tensor) const;
   std::vector<Awaited> awaited;
   std::vector<DelayedCall> calls;
+  bool users_code_shows = false;   ///< a delayed call is handled by Python code of the user's
   int shown_otherwise = 0;         ///< writes, since something is to be shown, to what showing goes by
   std::vector<PyRef> locks;        ///< that the run holds
   std::vector<PyObject*> resumed;  ///< generators from outside that the run went on with; known
@@ -335,6 +336,7 @@ class World {
 
  private:
   void note_showing(const Source* written);
+  void note_reading(PyObject* object);
   bool is_as_before(PyObject* container) const;
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;
