@@ -244,3 +244,48 @@ def test_a_list_that_grows_behind_its_loop():
         return x, list(iterator), items
 
     same_each_call(run, items=[[1, 2, 3, 4]] * 4)
+
+
+def looped(x, parts, view):
+    for item in view:
+        x = x + len(str(item))
+    return x
+
+
+def in_c(x, parts, view):
+    return x + len(view), list(view), sorted(view), ("a" in view, 2 in view)
+
+
+def written(x, parts, view):
+    parts["c"] = parts["a"] = 5
+    for item in view:
+        x = x + len(str(item))
+    return x, list(view)
+
+
+@pytest.mark.parametrize("function", [looped, in_c, written], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+@pytest.mark.parametrize("method", ["keys", "values", "items"])
+def test_views_of_a_dict_from_outside(function, kind, method):
+    def behind_an_end(x, parts):
+        view = getattr(parts, method)()
+        x = x * 2
+        ENDS()
+        return function(x, parts, view)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(behind_an_end)
+    for values in [(1, 2), (1, 2), (1, 3), (1, 2)]:
+        x, mine, theirs = torch.randn(3), kind(zip("ab", values)), kind(zip("ab", values))
+        assert str((compiled(x, mine), mine)) == str((behind_an_end(x, theirs), theirs))
+    assert list(torchbolt.stats()["break_reasons"]) == ["graph_break() is called"]
+
+
+def test_a_view_among_the_arguments():
+    torchbolt.reset()
+    compiled = torchbolt.compile(looped)
+    for parts in [{"a": 1}, {"a": 2}, {"a": 11}, {"a": 11, "b": 1}, {"a": 1}]:
+        for view in [parts.keys(), parts.values(), parts.items()]:
+            x = torch.randn(3)
+            assert torch.equal(compiled(x, None, view), looped(x, None, view))
+    assert torchbolt.stats()["region_ends"] == 0

@@ -44,6 +44,10 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
     return;
   }
   if (is_partial(object) || PyMethod_Check(object)) return note_callable(object);
+  if (PyDictViewSet_Check(object) || PyDictValues_Check(object)) {
+    constexpr auto dict = static_cast<Py_ssize_t>(offsetof(_PyDictViewObject, dv_dict));
+    return touch(frame, world.field(object, dict, interned<"mapping">()), deep);
+  }
   PyTypeObject* type = Py_TYPE(object);
   // Objects of Python classes are read through their special methods, functions and classes are pinned.
   const bool holds = type->tp_iter || type->tp_iternext || type->tp_as_sequence || type->tp_as_mapping;
