@@ -2,6 +2,7 @@
 #include "guard/tensors.h"
 
 #include <ATen/Context.h>
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
@@ -46,22 +47,46 @@ struct Facts {
   int64_t distance = 0;    ///< storage offset minus that slot's
 };
 
+/// Of a class with a __torch_dispatch__ Python may say what its sizes, device or layout are. Guards do not
+/// ask it; a program that does runs Python, which a recording sees.
+struct Policy : c10::TensorImpl {
+  static c10::Device device(const c10::TensorImpl& impl) { return (impl.*&Policy::device_default)(); }
+  static bool is_pythons(const c10::TensorImpl& impl) {
+    return impl.is_python_dispatch() && (impl.*&Policy::matches_policy)(SizesStridesPolicy::CustomStrides);
+  }
+};
+
 /// Nested tensors call themselves strided.
 bool has_sizes(const c10::TensorImpl& impl) {
-  return impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides() &&
-         !impl.key_set().has(c10::DispatchKey::NestedTensor);
+  return !impl.has_symbolic_sizes_strides() && !impl.key_set().has(c10::DispatchKey::NestedTensor) &&
+         !Policy::is_pythons(impl) && impl.layout() == c10::kStrided;
+}
+
+/// What a tensor without strides says of its sizes: -1 where its parts differ, as a nested one's may.
+std::vector<int64_t> told_sizes(const c10::TensorImpl& impl) {
+  const bool is_nested = impl.key_set().has(c10::DispatchKey::NestedTensor);
+  if (impl.has_symbolic_sizes_strides() || Policy::is_pythons(impl) ||
+      (is_nested && impl.is_python_dispatch()))
+    return {};
+  if (!is_nested) return impl.sizes().vec();
+  const auto& nested = static_cast<const at::native::NestedTensorImpl&>(impl);
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < nested.dim(); ++d) sizes.push_back(nested.opt_size(d).value_or(-1));
+  return sizes;
 }
 
 Facts facts_of(const c10::TensorImpl& impl) {
   Facts facts;
   facts.keys = impl.key_set().raw_repr();
   facts.dtype = c10::typeMetaToScalarType(impl.dtype());
-  facts.device = impl.device();
+  facts.device = Policy::device(impl);
   facts.requires_grad = impl.requires_grad();
   if (has_sizes(impl)) {
     facts.strided = true;
     facts.sizes = impl.sizes().vec();
     facts.strides = impl.strides().vec();
+  } else {
+    facts.sizes = told_sizes(impl);
   }
   return facts;
 }
@@ -111,11 +136,11 @@ bool matches_freely(const Facts& facts, const c10::TensorImpl& impl) {
 }
 
 bool matches(const Facts& facts, const c10::TensorImpl& impl, bool gradients) {
-  if (impl.key_set().raw_repr() != facts.keys || impl.device() != facts.device ||
+  if (impl.key_set().raw_repr() != facts.keys || Policy::device(impl) != facts.device ||
       c10::typeMetaToScalarType(impl.dtype()) != facts.dtype)
     return false;
   if (gradients && impl.requires_grad() != facts.requires_grad) return false;
-  if (!facts.strided) return true;
+  if (!facts.strided) return told_sizes(impl) == facts.sizes;
   if (facts.free) return matches_freely(facts, impl);
   return impl.sizes() == facts.sizes && impl.strides() == facts.strides;
 }
@@ -135,7 +160,9 @@ std::string text_of(const Facts& facts) {
       out << facts.sizes[i];
   }
   out << "]";
-  if (facts.free) {
+  if (!facts.strided) {
+    out << " without strides";
+  } else if (facts.free) {
     out << (facts.gaps || facts.apart ? " with gaps as they were" : " dense");
   } else {
     out << " strides (";
@@ -271,7 +298,7 @@ int TensorTable::add(PyObject* tensor) {
   const c10::TensorImpl& impl = *tensor_impl(tensor);
   Facts facts = facts_of(impl);
   facts.type = Py_TYPE(tensor);
-  const void* storage = storage_of(impl);
+  const void* storage = Policy::is_pythons(impl) ? nullptr : storage_of(impl);
   int slot = static_cast<int>(data_->facts.size());
   int64_t offset = storage ? impl.storage_offset() : 0;
   if (storage) {
@@ -312,6 +339,7 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
       (data_->gradients && now.requires_grad != facts.requires_grad) ||
       now.sizes.size() != facts.sizes.size())
     return std::nullopt;
+  if (!facts.strided) return now.sizes == facts.sizes ? std::optional<uint64_t>(0) : std::nullopt;
   uint64_t differ = 0;
   const bool dense = dense_order(facts.sizes, facts.strides) && dense_order(now.sizes, now.strides);
   for (size_t d = 0; d < now.sizes.size() && d < kStrideBit; ++d) {

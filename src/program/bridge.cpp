@@ -55,6 +55,7 @@ void Bridge::input(PyObject* tensor, int slot, const guard::Source& source,
                    const std::vector<std::string>& names) {
   const at::Tensor& t = THPVariable_Unpack(tensor);
   slots_[t.unsafeGetTensorImpl()] = slot;
+  if (t.unsafeGetTensorImpl()->is_python_dispatch()) return;  // its class may have ideas about its sizes
   const Marks marks = marks_of(tensor);
   const uint64_t dims = dynamic_dims(t, source, names, marks);
   if (uint64_t wanted = marks.dynamic & dims) marked.emplace_back(slot, wanted);
@@ -266,7 +267,7 @@ uint64_t Bridge::dynamic_dims(const at::Tensor& t, const guard::Source& source,
                               const std::vector<std::string>& names, const Marks& marks) {
   if (which_ == Dynamic::never) return 0;
   if (which_ == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe) return 0;
-  if (t.layout() != c10::kStrided) return 0;
+  if (t.layout() != c10::kStrided || t.is_nested()) return 0;
   const auto nesting = nesting_of(t.sizes(), t.strides());
   const bool dense = t.is_non_overlapping_and_dense();
   // Another compiler is told of sizes only.

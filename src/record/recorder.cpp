@@ -12,6 +12,7 @@
 #include "guard/transforms.h"
 #include "record/found_sizes.h"
 #include "record/operator_facts.h"
+#include "record/other_kinds.h"
 #include "record/out_arguments.h"
 #include "record/symint.h"
 #include "support/symbols.h"
@@ -187,9 +188,22 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   if (!unseen && escaped_.empty() && facts.ends_region && !finds_sizes) escape(op, "");
   Symbols symbols;
   if (follows_sizes) symbols = take_all_symbols(op, *stack);
-  if (unseen) return call(op, stack);
+  if (unseen || (ends_at_other_kinds && meets_other_kind(op, *stack))) return call(op, stack);
   if (casts) escape(op, " that autocast reaches into");
   add_entry(op, stack, std::move(symbols), finds_sizes);
+}
+
+/// Ends the region before a call with tensors that no region computes with. What it gives may be plain.
+bool Recorder::meets_other_kind(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const char* kind = other_kind(stack, op.schema().arguments().size());
+  if (kind && escaped_.empty()) escape_from(op, " of a ", kind);
+  return kind;
+}
+
+/// The call may raise, and do whatever its class has in mind: it has to run where it stands.
+void Recorder::escape_from(const c10::OperatorHandle& op, const char* how, const char* kind) {
+  escape(op, (std::string(how) + kind).c_str());
+  escaped_raises_ = true;
 }
 
 /// Out of the arguments, which are numbers then. One list for each.
@@ -288,6 +302,8 @@ void Recorder::add_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack
     throw;
   }
   if (stopped_) return;
+  if (const char* kind = ends_at_other_kinds ? other_kind(*stack, op.schema().returns().size()) : nullptr)
+    return escape_from(op, " that makes a ", kind);
   for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i)
     entry.results.push_back(take((*stack)[i], Use::result, index));
   if (has_new_geometry(entry)) note_new_geometry(entry, given);

@@ -114,6 +114,9 @@ class Recorder {
   /// that tensor. Where the parser asks what one is, the region ends.
   bool lends_items = false;
 
+  /// The region ends before operators on tensors of another kind (record/other_kinds.h). Otherwise a tape
+  /// with them can only be replayed.
+  bool ends_at_other_kinds = false;
   /// Operators that find sizes out (nonzero, masks) do not end the region.
   bool goes_on_with_found_sizes = false;
   bool found_sizes() const { return found_sizes_; }
@@ -133,6 +136,8 @@ class Recorder {
   using Symbols = std::vector<std::vector<Sym>>;
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool is_transformed(c10::DispatchKeySet keys) const;
+  bool meets_other_kind(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void escape_from(const c10::OperatorHandle& op, const char* how, const char* kind);
   Symbols take_all_symbols(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void add_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack, Symbols symbols, bool finds_sizes);
   Entry begin_entry(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Symbols symbols);

@@ -4,6 +4,8 @@ import numpy
 import pytest
 import torch
 from rows import HIT, MISS, Lazy, Rows, ints, randn
+from torch.testing._internal.logging_tensor import LoggingTensor
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_map
 
 ROWS = Rows()
@@ -56,29 +58,49 @@ def rotary_embedding_by_complex_numbers(x):
     return torch.view_as_real(z * turn[None, :, None]).flatten(3)
 
 
-# Correct, and not compiled.
-PLAINLY = dict(replays="not plain strided memory")
-
-# -- Sparse ------------------------------------------------------------------------------------------------------------
-for text in (
-    "torch.sparse.mm(x.to_sparse(), x)",
-    "x.to_sparse() @ x",
-    "x.relu().to_sparse().to_dense()",
-    "(x.to_sparse() * 2).to_dense() + 1",
-    "torch.sparse.sum(x.to_sparse())",
-    "torch.sparse_coo_tensor([[0, 1], [1, 0]], x[0, :2], (4, 4)).to_dense() + x",
+# -- Sparse: regions end before each operator that takes or makes one --------------------------------------------------
+for text, ends, regions in (
+    ("torch.sparse.mm(x.to_sparse(), x)", ("makes a sparse", "of a sparse"), 0),
+    ("x.to_sparse() @ x", ("makes a sparse", "of a sparse"), 0),
+    ("x.relu().to_sparse().to_dense() * 2", ("makes a sparse", "of a sparse"), 2),
+    ("(x.to_sparse() * 2).to_dense() + 1", ("makes a sparse", "of a sparse"), 1),
+    ("x.to_sparse_csr() @ x.sin()", ("makes a sparse", "of a sparse"), 1),
+    ("torch.sparse_coo_tensor([[0, 1], [1, 0]], x[0, :2], (4, 4)).to_dense() + x", ("sparse",), 2),
+    ("x.to_sparse().shape[0] * x", ("makes a sparse",), 1),
 ):
-    ROWS.text(text, name=f"sparse: {text}", x=randn(4, 4), **PLAINLY)
+    ROWS.text(text, name=f"sparse: {text}", x=randn(4, 4), ends=ends, regions=regions)
 
 
-@ROWS(Lazy(lambda: torch.eye(4).to_sparse()), randn(4, 4), **PLAINLY)
+@ROWS(Lazy(lambda: torch.eye(4).to_sparse()), randn(4, 4), ends="of a sparse tensor", regions=2)
 def sparse_argument(s, x):
-    return torch.sparse.mm(s, x) * 2
+    return torch.sin(torch.sparse.mm(s, x * 2)) * 2
 
 
-@ROWS(randn(4, 4), **PLAINLY)
+@ROWS(randn(4, 4), ends="makes a sparse tensor")
 def sparse_result(x):
     return (x * 2).to_sparse()
+
+
+@ROWS(
+    calls=[(Lazy(lambda n=n: torch.eye(n).to_sparse()), randn(4)) for n in (2, 3, 4)],
+    expect=(MISS, MISS, MISS, HIT, HIT),
+    regions=3,
+)
+def sizes_of_a_sparse_argument(s, x):
+    return x * s.shape[0] + s.size(1)
+
+
+@ROWS.made(randn(4), Lazy(lambda: torch.eye(4).to_sparse()), ends="of a sparse tensor", regions=2)
+def sparse_attribute():
+    class Mixes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = torch.eye(4).to_sparse()
+
+        def forward(self, x, _):
+            return torch.mv(self.weights, x.relu() + 1).sin() * 2
+
+    return Mixes()
 
 
 @ROWS.made(ints(3, below=5), near=0)
@@ -87,28 +109,46 @@ def sparse_gradients_of_an_embedding():
 
 
 # -- Nested ------------------------------------------------------------------------------------------------------------
-@ROWS(randn(3, 4), randn(2, 4), **PLAINLY)
+@ROWS(randn(3, 4), randn(2, 4), ends=("makes a nested", "of a nested"), regions=2)
 def nested_inside(x, y):
-    both = torch.nested.nested_tensor([x, y])
-    return torch.nested.to_padded_tensor(both * 2, 0.0)
+    both = torch.nested.nested_tensor([x.sin(), y])
+    return torch.nested.to_padded_tensor(both * 2, 0.0) + 1
 
 
-@ROWS(Lazy(lambda: torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)])), **PLAINLY)
+NESTED = Lazy(lambda: torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)]))
+
+
+@ROWS(NESTED, ends="of a nested", regions=0)
 def nested_argument(n):
     return (n * 2).unbind()
 
 
-@ROWS(Lazy(lambda: torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)])), **PLAINLY)
+@ROWS(NESTED, ends="of a nested", regions=0)
 def nested_result(n):
     return n + n
 
 
 @ROWS(
-    Lazy(lambda: torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)], layout=torch.jagged)),
-    ends="__torch_function__",
+    calls=[(Lazy(lambda n=n: torch.nested.nested_tensor([torch.ones(3, 4)] * n)), randn(4)) for n in (2, 3)],
+    expect=(MISS, MISS, HIT, HIT),
+    regions=2,
 )
-def jagged_argument(n):
-    return n.values() * 2
+def size_of_a_nested_argument(n, x):
+    return x * n.size(0)
+
+
+JAGGED = Lazy(lambda: torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)], layout=torch.jagged))
+
+
+@ROWS(JAGGED, randn(4), ends="__torch_function__")
+def jagged_argument(n, x):
+    return n.values() * x.sin(), x.relu() + 1
+
+
+@ROWS(randn(3, 4), randn(2, 4), ends=("jagged_from_list", "__torch_function__"), regions=2)
+def jagged_inside(x, y):
+    both = torch.nested.nested_tensor([x.sin() * 2, y], layout=torch.jagged)
+    return (both * 2).values() + x[0]
 
 
 # -- Subclasses --------------------------------------------------------------------------------------------------------
@@ -145,6 +185,25 @@ class Scaled(torch.Tensor):
         return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
 
 
+class Placed(Scaled):
+    """Asks Python for its sizes, too."""
+
+    @staticmethod
+    def __new__(cls, inner, scale=1):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, dispatch_sizes_strides_policy="sizes"
+        )
+
+    def __init__(self, inner, scale=1):
+        super().__init__(inner, scale)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.sym_size.default:
+            return args[0].inner.shape
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
 @ROWS(Lazy(lambda: torch.ones(4).as_subclass(Named)), ends="__torch_function__", regions=0)
 def subclass_argument(x):
     return x * 2 + 1, type(x * 2).__name__, x.label
@@ -160,14 +219,68 @@ def torch_function_argument(x):
     return torch.add(x, 1).relu()
 
 
-@ROWS(Lazy(lambda: Scaled(torch.ones(4), 3.0)), **PLAINLY)
-def torch_dispatch_argument(x):
-    return x + 1
+TORCH_DISPATCH = "of a tensor whose class has a __torch_dispatch__"
 
 
-@ROWS(randn(4), falls_back="a tensor with __torch_dispatch__", expect=(MISS, MISS, MISS, HIT))
+@ROWS(Lazy(lambda: Scaled(torch.ones(4), 3.0)), randn(4), ends=TORCH_DISPATCH, regions=2)
+def torch_dispatch_argument(s, x):
+    before = x.relu() * 2
+    return (s + before).sin() * 2
+
+
+@ROWS(
+    calls=[(Lazy(lambda n=n: Scaled(torch.ones(n), 3.0)), randn(4)) for n in (2, 3)],
+    expect=(MISS, MISS, HIT, HIT),
+    regions=2,
+)
+def parts_of_a_torch_dispatch_argument(s, x):
+    return x * s.shape[0] + s.inner.sum() * s.scale, s
+
+
+@ROWS(randn(4), ends=("_make_wrapper_subclass", TORCH_DISPATCH), regions=2, expect=(MISS, MISS, HIT, HIT))
 def torch_dispatch_made_inside(x):
-    return Scaled(x, 2.0) * 2
+    scaled = Scaled(x.sin() * 2, 2.0)
+    return (scaled * 2).relu() + 1
+
+
+@ROWS(Lazy(lambda: TwoTensor(torch.ones(4), torch.zeros(4))), randn(4), ends=TORCH_DISPATCH, regions=2)
+def torch_dispatch_given_back(t, x):
+    before = x.relu() * 2
+    t = t + before
+    return t, before.sin() + 1, t.a * 2
+
+
+@ROWS.made(randn(2, 4), ends=TORCH_DISPATCH, regions=2)
+def torch_dispatch_attribute():
+    class Mixes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(4, 4)
+            self.second = Scaled(torch.ones(4, 4), 2.0)
+
+        def forward(self, x):
+            return torch.nn.functional.linear(self.first(x).relu(), self.second).sin() * 2
+
+    return Mixes()
+
+
+@ROWS(Lazy(lambda: LoggingTensor(torch.ones(4))), randn(4), ends=(TORCH_DISPATCH, "range_iterator"), regions=2)
+def torch_dispatch_in_a_loop(t, x):
+    for _ in range(3):
+        x = (x * t.elem).sin() + 1
+        t *= 2
+    return x
+
+
+@ROWS(
+    Lazy(lambda: Placed(torch.ones(3, 4))),
+    randn(4),
+    ends=("CPython runs", TORCH_DISPATCH),
+    regions=3,
+    expect=(MISS, MISS, HIT, HIT),
+)
+def torch_dispatch_of_sizes(p, x):
+    return x.relu() * p.shape[0] + p.sum()
 
 
 class Duck:
@@ -197,6 +310,8 @@ def buffer_argument(b):
 
 
 # -- Other layouts and types -------------------------------------------------------------------------------------------
+# Correct, and not compiled.
+PLAINLY = dict(replays="not plain strided memory")
 for text in (
     "torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()",
     "x.to_mkldnn().relu().to_dense()",

@@ -56,6 +56,11 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "set_rng_state", Control::apart},
     // One end, not one for each thing that it tells the threads of autograd.
     {"torch.autograd.graph", "_engine_run_backward", Control::apart},
+    // What makes jagged tensors: Python that registers their classes and runs behind their operators.
+    {"torch.nested._internal.nested_tensor", "jagged_from_list", Control::apart},
+    {"torch.nested._internal.nested_tensor", "jagged_from_tensor_and_lengths", Control::apart},
+    {"torch.nested._internal.nested_tensor", "nested_view_from_values_offsets", Control::apart},
+    {"torch.nested._internal.nested_tensor", "nested_view_from_values_offsets_lengths", Control::apart},
     // They look for the frame that called them, and leave a tracer in it (program/plain_run.h).
     {"pdb", "set_trace", Control::apart},
     {"pdb", "Pdb.set_trace", Control::apart},

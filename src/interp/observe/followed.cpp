@@ -148,9 +148,6 @@ PyObject* World::follow_leaf(PyObject* number, Source* source) {
 }
 
 PyObject* World::carried(PyObject* object, Source* source) {
-  // Made by the run: operators and guards do not tell all that its class knows about it.
-  if (guard::is_tensor(object) && guard::sees_operators(object))
-    distrust("a tensor with __torch_dispatch__ crosses a region's end");
   if (!is_number(object) || find(object)) return found(object, source);
   if (hooks_.follows_number(object, *source, tree->root_names)) {
     PyRef held = PyRef::steal(follow_leaf(Py_NewRef(object), source));
