@@ -2,6 +2,7 @@
 #include "autograd/windows.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "record/convert.h"
@@ -19,6 +20,29 @@ size_t storage_count(const record::Tape& tape) {
   int n = 0;
   for (const TensorInfo& t : tape.tensors) n = std::max(n, t.storage + 1);
   return static_cast<size_t>(n);
+}
+
+/// One row of elements out of each of `count` blocks that make up the operand of an as_strided: its diagonal,
+/// and those of a batch.
+struct Stripes {
+  int64_t count, block, length, start, step;
+};
+
+bool all_known(const Syms& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](Sym s) { return s.is_const(); });
+}
+
+std::optional<Stripes> stripes(const Syms& sizes, const Syms& strides, Sym offset, Sym elements) {
+  if (sizes.empty() || !all_known(sizes) || !all_known(strides) || !offset.is_const() || !elements.is_const())
+    return std::nullopt;
+  Stripes s{1, elements.value(), sizes.back().value(), offset.value(), strides.back().value()};
+  for (size_t d = 0; d + 1 < sizes.size(); ++d) s.count *= sizes[d].value();
+  if (s.count == 0 || s.length == 0 || s.step <= 0 || s.block % s.count) return std::nullopt;
+  s.block /= s.count;
+  int64_t run = s.block;
+  for (size_t d = sizes.size() - 1; d-- > 0; run *= sizes[d].value())
+    if (!sizes[d].is_const(1) && strides[d].value() != run) return std::nullopt;
+  return s.start + (s.length - 1) * s.step < s.block ? std::optional(s) : std::nullopt;
 }
 
 }  // namespace
@@ -184,6 +208,16 @@ Value* Windows::invert(const ViewStep& step, Value* before, Value* v) {
       return make(Op::slice_scatter, {before, v},
                   {{"dim", attr("dim")}, {"start", attr("start")}, {"step", attr("step")}});
     case Op::flip: return make(Op::flip, {v}, step.attrs);
+    case Op::as_strided:
+      if (const auto s = stripes(std::get<Syms>(attr("sizes")), std::get<Syms>(attr("strides")),
+                                 std::get<Syms>(attr("offset"))[0], before->type.numel())) {
+        Value* blocks = make(Op::reshape, {before}, {{"sizes", Syms{s->count, s->block}}});
+        Value* rows = make(Op::reshape, {v}, {{"sizes", Syms{s->count, s->length}}});
+        Value* written = make(Op::slice_scatter, {blocks, rows},
+                              {{"dim", int64_t{1}}, {"start", Syms{s->start}}, {"step", s->step}});
+        return make(Op::reshape, {written}, {{"sizes", before->type.sizes}});
+      }
+      [[fallthrough]];
     default: throw_unsupported("a write through a view made by ", graph::op_info(step.op).name);
   }
 }

@@ -44,6 +44,21 @@ def every_second_written(x):
     return y
 
 
+def diagonals_written(x):
+    y = (x * 2).reshape(2, 3, 4)
+    y.diagonal(1, 1, 2).mul_(3)
+    y[0].diagonal().fill_(1)
+    z = x + 1
+    z.diagonal(-1).add_(1)
+    return y, z
+
+
+def in_another_order_written(x):
+    y = x * 2
+    y.as_strided((2, 2), (1, 6)).add_(1)
+    return y
+
+
 def of_a_window(x):
     return x.t().unfold(0, 2, 1).as_strided((2, 2), (1, 1), 0) * 2
 
@@ -67,7 +82,9 @@ CASES = {
         (repeated, ""),
         (order_of_another, ""),
         (the_same_again, ""),
-        (every_second_written, "as_strided"),
+        (every_second_written, ""),
+        (diagonals_written, ""),
+        (in_another_order_written, "as_strided"),
         (of_a_window, "lays out itself"),
         (of_what_was_filled, "lays out itself"),
         (of_no_rows, "lays out itself"),
