@@ -33,12 +33,30 @@ void EntryLowering::lower(const Entry& e) {
   if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || w_.is_known(r); }) &&
       written_arguments(e).empty() && !ids.empty() && !has_effects(e))
     return;  // gave back what it was given (contiguous, to, dropout in eval mode)
+  if (lower_zeros(ids)) return;
   const auto& table = lowerings();
   if (auto it = table.find(full_name(e)); it != table.end() && lower_by_row(e, it->second)) return;
   if (auto row = functional_row(e)) {
     if (lower_in_place(e, *row)) return;
   }
   extern_.lower(e);
+}
+
+/// Where eager knew that the results are zeros, they are, whatever the operands hold.
+bool EntryLowering::lower_zeros(const std::vector<TensorId>& ids) {
+  auto is_zero = [&](TensorId id) { return id >= 0 && w_.tape.tensors[id].zero; };
+  if (std::none_of(ids.begin(), ids.end(), is_zero)) return false;
+  for (TensorId id : ids) {
+    const TensorInfo& info = w_.tape.tensors[id];
+    const auto dtype = record::to_bolt(info.dtype);
+    if (!is_zero(id) || !info.device.is_cpu() || !dtype || is_complex(*dtype))
+      throw_unsupported("zeros without memory");
+    if (w_.is_known(id)) continue;
+    const Syms sizes(info.sizes.begin(), info.sizes.end());
+    w_.define_root(
+        id, w_.make(Op::full, {}, {{"value", number_as(0, *dtype)}, {"dtype", *dtype}, {"sizes", sizes}}));
+  }
+  return true;
 }
 
 /// What the row makes of the call. Nothing: it stays one call of ATen, also where the row must know a size

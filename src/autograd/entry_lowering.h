@@ -21,6 +21,7 @@ class EntryLowering {
   const std::map<record::TensorId, record::TensorId>& turned() const { return now_; }
 
  private:
+  bool lower_zeros(const std::vector<record::TensorId>& ids);
   bool lower_by_row(const record::Entry& e, const Lowering& row);
   bool lower_view(const record::Entry& e, const Lowering& row, Call& c);
   bool lower_number(const record::Entry& e, const Call& c);

@@ -37,6 +37,8 @@ Lowered functionalize(const record::Tape& tape, const std::vector<record::Tensor
                       const LowerOptions& options, Sizes& sizes) {
   for (const record::TensorInfo& t : tape.tensors)
     if (!t.plain) throw_unsupported("a tensor that is not plain strided memory");
+  for (record::TensorId id : wanted)
+    if (tape.tensors[id].zero) throw_unsupported("a tensor of zeros without memory is given out");
   Lowered out;
   out.graph = std::make_unique<graph::Graph>();
   Windows windows(tape, options, sizes, out);

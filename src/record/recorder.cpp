@@ -155,10 +155,13 @@ void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 /// A transform of torch.func takes operators on its own kind of tensors apart into operators on plain ones,
 /// level by level. What arrives below the levels that were entered since the recording began is recorded.
+/// Tensors whose level is over (those that the function from vjp() keeps) are plain ones in a wrapper.
 bool Recorder::is_transformed(c10::DispatchKeySet keys) const {
   constexpr c10::DispatchKeySet kTransforms(
       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode});
-  return keys.has_any(kTransforms) && guard::transform_levels() > outer_levels_;
+  const size_t levels = guard::transform_levels();
+  if (keys.has_any(kTransforms) && levels > outer_levels_) return true;
+  return levels == 0 && keys.has(c10::DispatchKey::FuncTorchGradWrapper);
 }
 
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -168,6 +171,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   }
   const bool transformed = is_transformed(keys);
   transformed_ |= transformed;
+  tensors_.takes_zeros = transformed_;
   const bool unseen = stopped_ || paused_;
   const bool casts =
       !transformed && !unseen && !autocast_takes(op, keys) && casts_inside(op, keys, *stack, cast_);

@@ -36,6 +36,7 @@ struct TensorInfo {
   int storage = -1;            // equal for tensors that share memory
   bool requires_grad = false;  // when first seen
   bool plain = true;           // strided, dense implementation, no subclass, not quantised/sparse/nested
+  bool zero = false;           // made by an operator, of nothing but zeros, and without memory to show them
   int input = -1;              // >= 0: came from outside; index into Tape::inputs
   int producer = -1;           // entry that made it; -1 for inputs, and where it was taken back
   uint64_t data_dims = 0;      // a bit for each size that is data: the operator that made it found it out

@@ -11,6 +11,9 @@ bool is_gone(const TensorInfo& info) { return info.input < 0 && info.producer < 
 
 Dims dims(at::IntArrayRef values) { return {values.begin(), values.end()}; }
 
+/// Forward-mode gradients know some tangents to be zero.
+bool is_zero(const at::Tensor& t) { return t.layout() == c10::kStrided && t._is_zerotensor(); }
+
 }  // namespace
 
 bool is_plain(const at::Tensor& t) {
@@ -74,7 +77,8 @@ TensorId Tensors::input_id(const at::Tensor& t) {
 /// What autograd saved comes back as another object on the same memory. A detached tensor is none of what it
 /// was detached from, and one that has been turned since (x.t_()) is another than it was.
 std::optional<TensorId> Tensors::find_same_memory(const at::Tensor& t) const {
-  if (!is_plain(t) || !storages_.find(t.storage().unsafeGetStorageImpl())) return std::nullopt;
+  if ((!is_plain(t) && !is_zero(t)) || !storages_.find(t.storage().unsafeGetStorageImpl()))
+    return std::nullopt;
   auto requires_grad = [&](size_t i) { return owners_[i].impl && owners_[i].impl->requires_grad(); };
   for (size_t i = tape_.tensors.size(); i-- > 0;)
     if (tape_.tensors[i].plain && !is_gone(tape_.tensors[i]) && matches(tape_.tensors[i], t) &&
@@ -103,7 +107,8 @@ TensorId Tensors::add(const at::Tensor& t, int entry) {
   TensorInfo info;
   info.dtype = t.scalar_type();
   info.device = t.device();
-  info.plain = is_plain(t);
+  info.zero = takes_zeros && entry >= 0 && is_zero(t);
+  info.plain = info.zero || is_plain(t);
   if (!t.is_nested()) info.sizes = dims(t.sizes());
   info.requires_grad = t.requires_grad();
   info.producer = entry;

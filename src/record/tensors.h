@@ -53,6 +53,9 @@ class Tensors {
   /// The first tensor that is not plain, in words; "": all are.
   const std::string& obstacle() const { return obstacle_; }
 
+  /// Results that show zeros without memory have their place. Their sizes are those of the recorded run.
+  bool takes_zeros = false;
+
   /// An operator wrote to it.
   void count_write(TensorId id);
   /// How often recorded operators wrote to its memory; -1: not that kind of tensor.

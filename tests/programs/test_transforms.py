@@ -13,6 +13,7 @@ from torch.func import (
     jacfwd,
     jacrev,
     jvp,
+    linearize,
     stack_module_state,
     vjp,
     vmap,
@@ -61,11 +62,15 @@ for text in (
     "grad(lambda d: (d['w'] * x).sum())({'w': x * 2})['w']",
     "vmap(grad(lambda a: a.sin().sum()))(x)",
     "vmap(grad(lambda a: a.tanh().prod()))(x)",
+    "jacrev(lambda a: a.sin())(x[0])",
+    "jacrev(lambda a, b: a * b, argnums=(0, 1))(x[0], x[1])[1] * 2",
+    "jacrev(lambda a: a * a, chunk_size=1)(x[0])",
+    "vmap(jacrev(lambda a: a.sin() * a))(x)",
+    "jacfwd(lambda a: a.sin())(x[0])",
+    "hessian(lambda a: (a ** 3).sum())(x[0])",
+    "hessian(lambda a: (a.sin() * a).sum())(x[0].relu() * 2) + x[0]",
 ):
     ROWS.text(text, x=randn(3, 4), more=MORE)
-for text in ("jacrev(lambda a: a.sin())(x[0])", "jacfwd(lambda a: a.sin())(x[0])"):
-    ROWS.text(text, x=randn(3, 4), more=MORE, replays="as_strided")
-ROWS.text("hessian(lambda a: (a ** 3).sum())(x[0])", x=randn(3, 4), more=MORE, replays="not plain strided memory")
 
 
 @ROWS(randn(3, 4))
@@ -74,7 +79,7 @@ def value_and_gradient(x):
 
 
 # What the pullback holds outlives its level.
-@ROWS(randn(3, 4), falls_back="came from nowhere", expect=(MISS, MISS, HIT))
+@ROWS(randn(3, 4))
 def vector_jacobian_product(x):
     out, pull = vjp(torch.sin, x)
     return out, pull(torch.ones_like(out))
@@ -83,6 +88,30 @@ def vector_jacobian_product(x):
 @ROWS(randn(3, 4))
 def jacobian_vector_product(x):
     return jvp(torch.sin, (x,), (torch.ones_like(x),))
+
+
+@ROWS(randn(4))
+def pullback_of_a_batch(x):
+    _, pull = vjp(lambda a: a.sin() * a, x.relu() + 1)
+    return vmap(pull)(torch.eye(4))[0] + x
+
+
+@ROWS(randn(4))
+def pullback_with_something_beside(x):
+    out, pull, beside = vjp(lambda a: (a.sin(), a.cos()), x, has_aux=True)
+    return out + pull(x)[0], beside
+
+
+@ROWS(randn(4))
+def products_of_products(x):
+    inner = vjp(lambda a: vjp(lambda b: b.sin() * b, a)[1](a)[0], x)[1](x)[0]
+    return inner, jvp(lambda a: vjp(torch.sin, a)[1](torch.ones(4))[0], (x,), (x,))[1]
+
+
+@ROWS(randn(4), ends=("linearize", "jvp_fn"), regions=3)
+def linearized(x):
+    out, pushed = linearize(lambda a: a.sin() * a, x.relu() * 2)
+    return pushed(torch.ones(4)).cos() + out
 
 
 class Small(torch.nn.Module):

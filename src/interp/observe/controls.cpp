@@ -56,6 +56,9 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "set_rng_state", Control::apart},
     // One end, not one for each thing that it tells the threads of autograd.
     {"torch.autograd.graph", "_engine_run_backward", Control::apart},
+    // It traces, and gives a function of a graph that is another one each time.
+    {"torch._functorch.eager_transforms", "linearize", Control::apart},
+    {"torch._functorch.eager_transforms", "linearize.<locals>.jvp_fn", Control::apart},
     // What makes jagged tensors: Python that registers their classes and runs behind their operators.
     {"torch.nested._internal.nested_tensor", "jagged_from_list", Control::apart},
     {"torch.nested._internal.nested_tensor", "jagged_from_tensor_and_lengths", Control::apart},
