@@ -472,6 +472,7 @@ uint64_t function_modes() {
 }  // namespace
 
 bool modes_run_python() {
+  if (dual_level_is_open()) return true;
   if (c10::impl::TorchDispatchModeTLS::any_modes_set()) return true;
   if (Functions::get_disabled_state() == at::impl::TorchFunctionDisabledState::ALL_DISABLED) return false;
   for (int64_t i = 0, count = Functions::stack_len(); i < count; ++i) {

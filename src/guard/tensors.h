@@ -94,8 +94,8 @@ class TensorTable {
 /// Does a class take torch's functions on its instances into its own hands (__torch_function__ in Python)?
 bool overrides_torch(PyObject* object);
 
-/// Is a mode active that runs Python for every operator? The contexts of default devices are none: all they
-/// do is give factories their device.
+/// Is a mode active that runs Python for every operator, or forward-mode gradients? The contexts of default
+/// devices are none: all they do is give factories their device.
 bool modes_run_python();
 
 /// Everything of the thread that operators and torch's Python read.

@@ -1,6 +1,7 @@
 // guard/transforms.cpp: see transforms.h.
 #include "guard/transforms.h"
 
+#include <Python.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstring>
@@ -21,6 +22,18 @@ size_t transform_levels() {
   const char* ends[2];
   std::memcpy(ends, &at::functorch::getDynamicLayerStack(), sizeof(ends));
   return static_cast<size_t>(ends[1] - ends[0]);
+}
+
+// What forward_ad keeps in Python: to ask the levels themselves takes a lock at every call.
+bool dual_level_is_open() {
+  static PyObject* const globals = [] {
+    PyObject* module = PyImport_ImportModule("torch.autograd.forward_ad");
+    if (!module) return PyErr_Clear(), static_cast<PyObject*>(nullptr);
+    return PyModule_GetDict(module);
+  }();
+  static PyObject* const name = PyUnicode_InternFromString("_current_level");
+  PyObject* level = globals && name ? PyDict_GetItemWithError(globals, name) : nullptr;
+  return level && PyLong_CheckExact(level) && PyLong_AsLong(level) >= 0 && transform_levels() == 0;
 }
 
 }  // namespace bolt::guard

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 from rows import HIT, MISS, Rows, ints, positive, randn
+from torch.autograd import forward_ad
 from torch.func import (
     functional_call,
     grad,
@@ -18,6 +19,8 @@ from torch.func import (
     vjp,
     vmap,
 )
+
+import torchbolt
 
 ROWS = Rows()
 MORE = dict(vmap=vmap, grad=grad, jacrev=jacrev, jacfwd=jacfwd, hessian=hessian)
@@ -112,6 +115,15 @@ def products_of_products(x):
 def linearized(x):
     out, pushed = linearize(lambda a: a.sin() * a, x.relu() * 2)
     return pushed(torch.ones(4)).cos() + out
+
+
+@ROWS(randn(4), ends="enter_dual_level", regions=2)
+def tangents_by_hand(x):
+    x = x.relu() + 1
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones(4))
+        out, tangent = forward_ad.unpack_dual(dual.sin() * dual)
+    return (out + tangent).cos() * 2
 
 
 class Small(torch.nn.Module):
@@ -213,6 +225,23 @@ def recurrence_by_halving(a, b):
 @ROWS(randn(3, 4), expect=(MISS, MISS), regions=0)
 def errors_of_vmap_are_eagers(x):
     return vmap(torch.add)(x, x[:2])
+
+
+def test_calls_with_tangents_are_eagers():
+    def program(x):
+        return x.sin() * x
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    x, tangent = torch.randn(4), torch.randn(4)
+    for first in (False, True):
+        if first:
+            compiled(x)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, tangent)
+            for _ in range(2):
+                got, want = forward_ad.unpack_dual(compiled(dual)), forward_ad.unpack_dual(program(dual))
+                assert torch.equal(got.primal, want.primal) and torch.equal(got.tangent, want.tangent)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

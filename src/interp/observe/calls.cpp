@@ -2,6 +2,7 @@
 // Recording of calls: what a callable is made of is guarded, and who is run for it: itself, or something in
 // its place. What becomes of native ones is in native_calls.cpp.
 
+#include "guard/transforms.h"
 #include "interp/call.h"
 
 #include <algorithm>
@@ -290,6 +291,9 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::substituted: return call_instead(frame, found.by, nullptr, args, nargs, kwnames);
     case Control::stand_in:
       return call_instead(frame, found.by, PyCFunction_GET_SELF(callable), args, nargs, kwnames);
+    case Control::apart_alone:
+      if (guard::transform_levels() > outer_levels_) break;
+      [[fallthrough]];
     case Control::apart:
       end_here(frame, "calls " + full_name(found.itself(callable)));
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};

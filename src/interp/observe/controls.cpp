@@ -56,6 +56,9 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "set_rng_state", Control::apart},
     // One end, not one for each thing that it tells the threads of autograd.
     {"torch.autograd.graph", "_engine_run_backward", Control::apart},
+    // Levels of forward-mode gradients. While one is open calls are eager's: every tensor may have a tangent.
+    {"torch.autograd.forward_ad", "enter_dual_level", Control::apart_alone},
+    {"torch.autograd.forward_ad", "exit_dual_level", Control::apart_alone},
     // It traces, and gives a function of a graph that is another one each time.
     {"torch._functorch.eager_transforms", "linearize", Control::apart},
     {"torch._functorch.eager_transforms", "linearize.<locals>.jvp_fn", Control::apart},

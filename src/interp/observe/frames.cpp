@@ -51,6 +51,7 @@ interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* c
     case Control::ignored: return {Py_NewRef(Py_None), nullptr};
     case Control::forbidden: return set_forbidden(callable), interp::CallStart{};
     case Control::apart:
+    case Control::apart_alone:
     case Control::allowed:
     case Control::constant:
     case Control::disabled:
