@@ -330,6 +330,23 @@ for dtype in (
 ):
     ROWS.text("(x + x).sum(-1)", name=f"sums of {dtype}", x=randn(4, 8, dtype=dtype), near=1e-2)
     ROWS.text("torch.cat([x, x]).to(torch.float32) * 2", name=f"conversions of {dtype}", x=randn(4, 8, dtype=dtype))
+for text in (
+    "x * torch.FloatTensor([1, 2, 3, 4])",
+    "torch.LongTensor([[1, 2], [3, 4]]) * x[0]",
+    "torch.where(torch.BoolTensor([True, False, True, False]), x, torch.DoubleTensor([1.5]).float())",
+    "torch.IntTensor(4).fill_(3) + x",
+    "torch.Tensor([1.0, 2, 3, 4]).to(x.dtype) + torch.Tensor(4).zero_() + x",
+    "torch.Tensor(2, 3).fill_(len(x)).sum() + x",
+    "x[torch.LongTensor([0, 2])] * 2",
+):
+    ROWS.text(text, x=randn(4), name=f"classes of tensors: {text}")
+ROWS.text(
+    "Named([1.0, 2.0]) * 2",
+    x=randn(4),
+    more={"Named": Named},
+    regions=0,
+    ends=("torch._C.TensorBase", "__torch_function__"),
+)
 ROWS.text("x.to(torch.float8_e4m3fn).to(torch.float32)", x=randn(4, 4), replays="Float8")
 ROWS.text("torch.empty(2, 3, device='meta').shape[0] * x", x=randn(4), replays="not on the CPU")
 ROWS.text("x.view(torch.int32) >> 16", x=randn(4))

@@ -206,7 +206,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (handled || !on)
       return handled ? result : Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
-  if (row.kind == Kind::ends || row.kind == Kind::unknown) {
+  // What torch.Tensor itself makes operators make; a class of the user's has a name that they do not know.
+  const bool names_tensor = derived && row.kind == Kind::tensor && callable != guard::tensor_class();
+  if (row.kind == Kind::ends || row.kind == Kind::unknown || names_tensor) {
     end_here(frame,
              (row.kind == Kind::ends ? "calls " : "calls a C function that is not known: ") + row.name);
     return Semantics::call_native(frame, callable, args, nargs, kwnames);
