@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rows import Lazy, Rows, randn
+from rows import HIT, MISS, Lazy, Rows, randn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -312,7 +312,8 @@ def seeded_inside(x):
     return x + torch.rand(4)
 
 
-@ROWS(randn(4), ends="torch._C.Generator")
+# Another one in each call: regions end before it once that has been seen.
+@ROWS(randn(4), ends="torch._C.Generator", regions=3, expect=(MISS, MISS, MISS, HIT, HIT))
 def own_generator(x):
     generator = torch.Generator().manual_seed(3)
     return x + torch.rand(4, generator=generator)
@@ -327,12 +328,18 @@ class Noise(torch.nn.Module):
         return x + torch.randn(4, generator=self.generator)
 
 
-@ROWS.made(randn(4), ends="torch._C.Generator", regions=1)
+@ROWS.made(randn(4))
 def generator_on_a_module():
     return Noise()
 
 
-@ROWS(randn(4), Lazy(lambda: torch.Generator().manual_seed(3)), ends="torch._C.Generator", regions=1)
+@ROWS(
+    randn(4),
+    Lazy(lambda: torch.Generator().manual_seed(3)),
+    ends="torch._C.Generator",
+    regions=3,
+    expect=(MISS, MISS, MISS, HIT, HIT),
+)
 def generator_given(x, generator):
     return x + torch.rand(4, generator=generator)
 

@@ -71,6 +71,9 @@ class RecorderHooks {
   virtual bool lends_open() { return false; }
   /// May a region go on with an iterator that it found in its frames? It then holds for one place of it.
   virtual bool may_advance() { return true; }
+  /// May it hold for one object only that calls may change (a torch.Generator)? Not where calls keep coming
+  /// with others.
+  virtual bool may_pin() { return true; }
   /// Until it is called with false: torch takes numbers out of tensors only to give them to operators.
   virtual void lend_items(bool) {}
   /// Is there any number that differs between calls?

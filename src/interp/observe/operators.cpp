@@ -3,6 +3,7 @@
 // it.
 
 #include <algorithm>
+#include <string_view>
 
 #include "guard/iterators.h"
 #include "interp/generator.h"
@@ -55,6 +56,9 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   if (!native || PyType_Check(object) || is_module(object) || PyFunction_Check(object) ||
       PyCFunction_Check(object) || type->tp_call || type->tp_descr_get)
     return;
+  // Operators are handed this very one again, and draw from it in turn.
+  if (std::string_view(type->tp_name) == "torch._C.Generator" && hooks_.may_pin())
+    return world.find(object)->source->assume(guard::Check::is, object);
   end_here(frame, std::string("a ") + type->tp_name + " from outside is read");
 }
 
