@@ -2,10 +2,13 @@
 #include "guard/transforms.h"
 
 #include <Python.h>
+#include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstring>
 #include <vector>
+
+#include "guard/tensors.h"
 
 // ATen/functorch/DynamicLayer.h includes a header that torch does not ship.
 namespace at::functorch {
@@ -34,6 +37,11 @@ bool dual_level_is_open() {
   static PyObject* const name = PyUnicode_InternFromString("_current_level");
   PyObject* level = globals && name ? PyDict_GetItemWithError(globals, name) : nullptr;
   return level && PyLong_CheckExact(level) && PyLong_AsLong(level) >= 0 && transform_levels() == 0;
+}
+
+bool is_of_transform(PyObject* tensor) {
+  return tensor_impl(tensor)->key_set().has_any(
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched}));
 }
 
 }  // namespace bolt::guard

@@ -3,6 +3,8 @@
 // gradients.
 #pragma once
 
+#include <Python.h>
+
 #include <cstddef>
 
 namespace bolt::guard {
@@ -12,5 +14,8 @@ size_t transform_levels();
 /// Is a level of torch.autograd.forward_ad open, and none of torch.func's? Any tensor may have a tangent
 /// then.
 bool dual_level_is_open();
+
+/// Is it a transform's own kind of tensor, whether or not that transform is over?
+bool is_of_transform(PyObject* tensor);
 
 }  // namespace bolt::guard

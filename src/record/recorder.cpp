@@ -170,6 +170,12 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     return op.redispatchBoxed(below_our_key(keys), stack);
   }
   const bool transformed = is_transformed(keys);
+  if (transformed && !transformed_ && guard::transform_levels() == 0) {
+    met_operator_ |= stopped_;
+    if (!stopped_ && !paused_ && escaped_.empty())
+      escape_from(op, " of a ", "tensor that a transform of torch.func has left");
+    return call(op, stack);
+  }
   transformed_ |= transformed;
   tensors_.takes_zeros = transformed_;
   const bool unseen = stopped_ || paused_;

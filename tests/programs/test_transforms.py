@@ -111,6 +111,25 @@ def products_of_products(x):
     return inner, jvp(lambda a: vjp(torch.sin, a)[1](torch.ones(4))[0], (x,), (x,))[1]
 
 
+@ROWS(
+    randn(4),
+    ends=("a Tensor did not come", "is_nonzero", "a transform of torch.func has left"),
+    regions=4,
+    expect=(MISS, MISS, HIT),
+)
+def pullback_across_a_regions_end(x):
+    out, pull = vjp(lambda a: a.sin() * a, x.relu() + 1)
+    if out.sum() > -100:
+        out = out.cos() * 2
+    return pull(out)[0].sin() + 1
+
+
+@ROWS(randn(4), ends="a Tensor did not come", regions=2, expect=(MISS, MISS, HIT))
+def pullback_given_out(x):
+    out, pull = vjp(lambda a: a.sin() * a, x.relu() + 1)
+    return out.cos() * 2, pull
+
+
 @ROWS(randn(4), ends=("linearize", "jvp_fn"), regions=3)
 def linearized(x):
     out, pushed = linearize(lambda a: a.sin() * a, x.relu() * 2)

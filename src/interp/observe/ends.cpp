@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "guard/tensors.h"
+#include "guard/transforms.h"
 #include "interp/observe/frames.h"
 #include "interp/observe/recording.h"
 
@@ -85,6 +87,8 @@ void Recording::cannot_describe(const std::string& failure, PyObject* object, co
                                  [&](const Given& given) { return given.object == object; });
   if (made != given_.rend())
     not_past(made->code.get(), made->pc, failure);
+  else if (transforms_at_ && object && guard::is_tensor(object) && guard::is_of_transform(object))
+    not_past(transforms_at_->code.get(), transforms_at_->pc, failure, transforms_at_->whole);
   else if (below)
     not_past(reinterpret_cast<PyObject*>(below->code()), below->pc(), failure, true);
   else

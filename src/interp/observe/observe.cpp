@@ -103,6 +103,7 @@ SourceLine line_of(PyCodeObject* code, int pc) {
 void Recording::end_if_wanted(Frame& frame, bool changes) {
   if (!on) return;
   if (!raising_ && hooks_.raised()) raising_ = outermost(frame);
+  if (!transforms_at_ && guard::transform_levels() > outer_levels_) transforms_at_ = outermost(frame);
   if (changes && escaped_at_) return;
   const char* asked = world.asked_open();
   const char* why = hooks_.wants_end();

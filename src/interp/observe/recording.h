@@ -279,9 +279,10 @@ class Recording final : public interp::Semantics {
     PyRef copy;
   };
   std::vector<Taken> taken_;
-  std::optional<Instruction> raising_;     ///< in which the first operator raised
-  std::optional<Instruction> escaped_at_;  ///< in which an operator last gave data to Python
-  Native calling_;                         ///< what start_call is busy with: looked up once
+  std::optional<Instruction> transforms_at_;  ///< in which the first transform of torch.func was entered
+  std::optional<Instruction> raising_;        ///< in which the first operator raised
+  std::optional<Instruction> escaped_at_;     ///< in which an operator last gave data to Python
+  Native calling_;                            ///< what start_call is busy with: looked up once
 };
 
 /// Does a logger that this function or method of logging's tells come to handlers, filters or formatters that
