@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from torchbolt import _C, backends, controls, exc, guards, modules
+from torchbolt import _C, backends, controls, exc, guards, modules, steps
 from torchbolt import options as options_
 
 # Compiled objects alive, so that reset() reaches them.
@@ -37,8 +37,9 @@ def compile(
     """A compiled `model`: same arguments, same results, same errors.
 
     Takes a function, a bound method, an nn.Module, or a class, whose instances' calls are compiled; without one, gives
-    a decorator. The first call runs the model for real and records it; later calls run what was compiled from the
-    recording as long as nothing it rested on changed.
+    a decorator. Of a generator function or coroutine function, what runs between two yields is compiled. The first call
+    runs the model for real and records it; later calls run what was compiled from the recording as long as nothing it
+    rested on changed.
 
     fullgraph: raise GraphBreak where a region would end. dynamic: None, True or False as in torch.compile.
     background: compile on another thread; until that is done calls run eagerly. disable: give `model` back.
@@ -79,10 +80,10 @@ def compile(
     if isinstance(model, type):
         return _compiled_class(model, checked)
     if isinstance(model, types.MethodType):
-        return types.MethodType(_compiled(model.__func__, checked), model.__self__)
+        return types.MethodType(_compiled_function(model.__func__, checked), model.__self__)
     if not callable(model):
         raise exc.ArgumentError(f"torchbolt.compile: {type(model).__name__} is not callable")
-    return _compiled(model, checked)
+    return _compiled_function(model, checked)
 
 
 atexit.register(_C._stop)
@@ -114,6 +115,15 @@ def _compiled(target, opts, receiver=None):
     )
     _all.add(compiled)
     return compiled
+
+
+def _compiled_function(fn, opts):
+    """Where calls of `fn` only make a generator or a coroutine, what these do is compiled. Regions end where they
+    yield, so with fullgraph they stay uncompiled."""
+    if opts.fullgraph or not steps.runs_in_steps(fn):
+        return _compiled(fn, opts)
+    named = replace(opts, name=opts.name or fn.__qualname__)
+    return steps.in_steps(fn, lambda step: _compiled(step, named))
 
 
 def _compiled_class(cls, opts):
@@ -190,5 +200,7 @@ def compiled_of(target):
         return target
     if isinstance(target, types.MethodType) and isinstance(target.__func__, _C.Compiled):
         return target.__func__
+    if step := getattr(target, "_torchbolt_step", None):
+        return step
     call = type(target).__dict__.get("__call__")
     return call if isinstance(call, _C.Compiled) else None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
+import inspect
 import json
 import linecache
 import re
@@ -220,6 +223,14 @@ def _recorded(inner, call) -> tuple[list, list]:
     return regions[known:] or regions, ends + lost or inner._region_ends()
 
 
+def _whole(compiled, result):
+    """What a compiled generator function or coroutine function does, it does when its call is over."""
+    if inspect.isgeneratorfunction(compiled):
+        collections.deque(result, 0)
+    elif inspect.iscoroutinefunction(compiled):
+        asyncio.run(result)
+
+
 def explain(fn, *args, **options):
     """explain(fn)(*args, **kwargs): calls fn once, compiled anew, and tells what was made of it.
 
@@ -230,7 +241,7 @@ def explain(fn, *args, **options):
     def run(*args, **kwargs):
         compiled = api.compile(fn, **options)
         inner = api.compiled_of(compiled)
-        regions, ends = _recorded(inner, lambda: compiled(*args, **kwargs))
+        regions, ends = _recorded(inner, lambda: _whole(compiled, compiled(*args, **kwargs)))
         explanation = _collect(regions)
         explanation.break_reasons = _breaks(ends)
         explanation.graph_break_count = len(explanation.break_reasons)

@@ -565,4 +565,11 @@ Frame* Recording::start_send(Frame& frame, PyObject* receiver, PyObject* value) 
   return Semantics::start_send(frame, receiver, value);
 }
 
+/// What a future gives is C's, and cannot be made again.
+PyObject* Recording::get_awaitable(Frame& frame, PyObject* object) {
+  PyObject* iterator = Semantics::get_awaitable(frame, object);
+  if (on && iterator && iterator != object) note_given(frame, iterator);
+  return iterator;
+}
+
 }  // namespace bolt::observe

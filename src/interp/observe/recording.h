@@ -147,6 +147,7 @@ class Recording final : public interp::Semantics {
   PyObject* match_keys(Frame& frame, PyObject* subject, PyObject* keys) override;
   PySendResult send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) override;
   Frame* start_send(Frame& frame, PyObject* receiver, PyObject* value) override;
+  PyObject* get_awaitable(Frame& frame, PyObject* object) override;
 
   void enter_frame(Frame& frame) override;
   void leave_frame(Frame& frame, PyObject* result) override;

@@ -1,0 +1,83 @@
+"""Generator functions and coroutine functions, compiled.
+
+A call of one only makes its object; what there is to compile runs between one yield (or await) and the next. So each of
+these stretches is a call of a compiled function, which goes on with the body in its own loop and ends where the body
+yields. Callers get generators and coroutines of Python's own, which hand everything on.
+
+Left as they are: asynchronous generators.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+
+
+def _sent(made, value):
+    """Whether the body is over, and what it yielded or returned."""
+    try:
+        return False, made.send(value)
+    except StopIteration as end:
+        return True, end.value
+
+
+def _thrown(made, error):
+    try:
+        return False, made.throw(error)
+    except StopIteration as end:
+        return True, end.value
+
+
+def _handed_on(made, sent, thrown):
+    """What the body `made` yields, and to it what comes back: `yield from`, step by step."""
+    go_on, value = sent, None
+    while True:
+        over, given = go_on(made, value)
+        if over:
+            return given
+        try:
+            value = yield given
+            go_on = sent
+        except GeneratorExit:
+            made.close()
+            raise
+        except BaseException as error:
+            go_on, value = thrown, error
+
+
+class _Awaited:
+    __slots__ = ("steps",)
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def __await__(self):
+        return self.steps
+
+
+def runs_in_steps(fn) -> bool:
+    """Whether calls of `fn` give what `in_steps` can compile."""
+    marked = inspect.CO_ITERABLE_COROUTINE  # by types.coroutine
+    if not isinstance(fn, types.FunctionType) or fn.__code__.co_flags & marked:
+        return False
+    return inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn)
+
+
+def in_steps(fn, compiled):
+    """`fn` with its stretches compiled; `compiled` compiles a function."""
+    sent, thrown = compiled(_sent), compiled(_thrown)
+    if inspect.iscoroutinefunction(fn):
+
+        @functools.wraps(fn)
+        async def begin(*args, **kwargs):
+            return await _Awaited(_handed_on(fn(*args, **kwargs), sent, thrown))
+
+    else:
+
+        @functools.wraps(fn)
+        def begin(*args, **kwargs):
+            return (yield from _handed_on(fn(*args, **kwargs), sent, thrown))
+
+    begin._torchbolt_step = sent
+    return begin
