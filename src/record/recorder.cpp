@@ -186,6 +186,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     // Autocast casts parameters with gradients even where nobody wants any.
     const Restored around(grad_mode_);
     if (!transformed && !grad_mode_) grad_mode_ = c10::GradMode::is_enabled();
+    parsed.give_up();  // who knows what it does with them
     op.redispatchBoxed(below_our_key(keys), stack);
     return;
   }
@@ -198,6 +199,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   if (!unseen && escaped_.empty() && facts.ends_region && !finds_sizes) escape(op, "");
   Symbols symbols;
   if (follows_sizes) symbols = take_all_symbols(op, *stack);
+  if (!unseen) parsed.give(op, *stack, symbols);
   if (unseen || (ends_at_other_kinds && meets_other_kind(op, *stack))) return call(op, stack);
   if (casts) escape(op, " that autocast reaches into");
   add_entry(op, stack, std::move(symbols), finds_sizes);

@@ -23,6 +23,7 @@
 
 #include "record/autocast.h"
 #include "record/generators.h"
+#include "record/parsed_floats.h"
 #include "record/tape.h"
 #include "record/tensors.h"
 #include "support/size_fact.h"
@@ -109,6 +110,9 @@ class Recorder {
   bool follows_sizes = false;
   /// Symbols of numbers that were taken out of a tensor: an argument is that tensor's element.
   std::unordered_map<Sym, TensorId> data;
+
+  /// Floats that torch's argument parser takes out of the numbers that the call in progress is lent.
+  ParsedFloats parsed;
 
   /// Scalars that torch's argument parser takes out of tensors (addcdiv_(value=tensor)) go to the operator as
   /// that tensor. Where the parser asks what one is, the region ends.

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 
+#include "record/parsed_floats.h"
 #include "support/error.h"
 
 namespace bolt::record {
@@ -157,13 +158,10 @@ class Float final : public c10::SymNodeImpl {
   c10::SymNode wrap_bool(bool answer) override {
     return c10::make_intrusive<Answer>(std::vector<SizeFact>{}, answer, notes_);
   }
-  double guard_float(const char*, int64_t) override {
-    if (!symbol.is_const()) notes_->add(symbol, Relation::eq, std::bit_cast<int64_t>(value));
-    return value;
+  double guard_float(const char* file, int64_t) override {
+    return ParsedFloats::asked(file, symbol, value, notes_) ? value : known();
   }
-  int64_t guard_int(const char* file, int64_t line) override {
-    return static_cast<int64_t>(guard_float(file, line));
-  }
+  int64_t guard_int(const char*, int64_t) override { return static_cast<int64_t>(known()); }
   c10::SymNode sym_float() override { return clone(); }
   c10::SymNode add(const c10::SymNode& o) override { return constant(known() + of(o)); }
   c10::SymNode sub(const c10::SymNode& o) override { return constant(known() - of(o)); }
@@ -182,7 +180,10 @@ class Float final : public c10::SymNodeImpl {
   const double value;
 
  private:
-  double known() { return guard_float(__FILE__, __LINE__); }
+  double known() {
+    if (!symbol.is_const()) notes_->add(symbol, Relation::eq, std::bit_cast<int64_t>(value));
+    return value;
+  }
   static double of(const c10::SymNode& node) {
     return node->is_float() ? node->guard_float(__FILE__, __LINE__)
                             : static_cast<double>(node->guard_int(__FILE__, __LINE__));

@@ -313,7 +313,8 @@ std::vector<Value*> zero(Call& c) {
   return {c.make(Op::expand, {c.scalar_value(0, c.result_dtype())}, {{"sizes", c.sizes("self")}})};
 }
 std::vector<Value*> dropout(Call& c) {
-  if (c.flag("train") && c.number("p") > 0) return {};         // draws random numbers: stays ATen's
+  if (c.flag("train") && (c.is_symbolic("p") || c.number("p") > 0))
+    return {};                                                 // draws random numbers: stays ATen's
   return {c.tensor(c.is_tensor("input") ? "input" : "self")};  // dropout_ names it otherwise
 }
 

@@ -2,6 +2,7 @@
 // Numbers that differ between calls, as World knows them (see world.h): where they come from, what they were
 // computed from, and what becomes of them when somebody wants to know one.
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <unordered_set>
@@ -423,6 +424,20 @@ PyObject* World::lend(PyObject* object, bool operand) {
   if (!list || PyList_Check(object)) return list.release();
   PyRef tuple = PyRef::steal(PyList_AsTuple(list.get()));  // x.new(size) is not x.new(tuple)
   return tuple && guard::is_torch_size(object) ? guard::make_torch_size(tuple.get()) : tuple.release();
+}
+
+void World::tell_0_and_1(Sym symbol) {
+  const int step = number_step(*symbol.node());
+  if (const guard::Phase phase = numbers.steps[static_cast<size_t>(step)].phase; phase != guard::Phase::check)
+    return end_region(why_open(phase));
+  const auto at = std::find_if(number_symbols.begin(), number_symbols.end(),
+                               [&](const NumberSymbol& known) { return known.symbol == symbol; });
+  const double value = std::bit_cast<double>(at->recorded);
+  for (int each : {0, 1}) {
+    const int other =
+        numbers.add({guard::NumberOp::constant, 0, PyRef::steal(PyLong_FromLong(each)), {}, {}});
+    went_by({guard::NumberOp::compare, Py_EQ, {}, {}, {step, other}}, value == each ? Py_True : Py_False);
+  }
 }
 
 }  // namespace bolt::observe

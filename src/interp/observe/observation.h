@@ -76,6 +76,10 @@ class RecorderHooks {
   virtual bool may_pin() { return true; }
   /// Until it is called with false: torch takes numbers out of tensors only to give them to operators.
   virtual void lend_items(bool) {}
+  /// A call of torch's `function` begins that is lent numbers.
+  virtual void begin_lent_call(const std::string&) {}
+  /// It is over. Gives the symbols that its operator was given as floats, not as numbers of any kind.
+  virtual std::vector<Sym> end_lent_call() { return {}; }
   /// Is there any number that differs between calls?
   virtual bool follows_numbers() { return false; }
   /// The number found at `source` differs between calls. From now on operators may be lent numbers.
