@@ -549,8 +549,7 @@ def remembered(n):
 
 READERS = {
     "dict": lambda x: x * {4: 1.0}[x.shape[0]],
-    "set": lambda x: x * (x.shape[0] in {4, 5}),
-    "tuple": lambda x: x * (x.shape[0] in (4, 5)),
+    "long": lambda x: x * (x.shape[0] in tuple(range(100))),
     "list": lambda x: x * [1.0, 2.0, 3.0, 4.0, 5.0][x.shape[0]],
     "key": lambda x: {x.shape[0]: x + 1},
     "bytes": lambda x: (x + 1, b"x" * x.shape[0]),

@@ -8,6 +8,7 @@
 #include "guard/iterators.h"
 #include "interp/generator.h"
 #include "interp/observe/controls.h"
+#include "interp/observe/membership.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -247,6 +248,7 @@ PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* rig
 }
 
 int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
+  if (const std::optional<bool> there = number_among(*this, container, value)) return *there;
   const bool hashes = PyDict_Check(container) || is_set(container);
   const bool by_identity = hashes && World::is_told_by_identity(value);
   if (on) {

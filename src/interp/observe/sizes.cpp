@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "interp/observe/controls.h"
+#include "interp/observe/membership.h"
 #include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 
@@ -139,6 +140,20 @@ PyObject* reduce(Recording& recording, const std::string& name, const std::vecto
   return world.follow(PyLong_FromLongLong(value), size);
 }
 
+/// divmod() of numbers, one of which is followed. Null without an exception: not here.
+PyObject* quotient_and_rest(Recording& recording, Frame& frame, const std::vector<PyObject*>& all) {
+  if (all.size() != 2 || !is_number(all[0]) || !is_number(all[1]) ||
+      (!recording.world.follows_number(all[0]) && !recording.world.follows_number(all[1])))
+    return nullptr;
+  PyRef parts[2];
+  for (int i : {0, 1}) {
+    const int op = i ? interp::Binary::remainder : interp::Binary::floor_divide;
+    parts[i] = PyRef::steal(recording.binary_op(frame, op, all[0], all[1]));
+    if (!parts[i]) return PyErr_Clear(), nullptr;  // words its error in its own way
+  }
+  return PyTuple_Pack(2, parts[0].get(), parts[1].get());
+}
+
 /// tensor.size(), .size(1), .numel()
 PyObject* size_query(Recording& recording, const CFunction& row, const std::vector<PyObject*>& all) {
   World& world = recording.world;
@@ -211,6 +226,10 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     }
     if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(*this, "prod", all));
     if (row.name == "int" && all.size() == 1 && PyLong_CheckExact(all[0])) return done(Py_NewRef(all[0]));
+    if (row.name == "bool" && all.size() == 1 && world.follows_number(all[0]))
+      return done(Py_NewRef(truth(frame, all[0]) ? Py_True : Py_False));
+    if (row.name == "builtins.divmod" && (result = quotient_and_rest(*this, frame, all))) return done(result);
+    if ((result = call_with_member(*this, row, all)) || PyErr_Occurred()) return done(result);
     if (row.kind == Kind::pure && all.size() == nargs) {
       result = number_call(frame, callable, all, handled);
       if (*handled) return result;
