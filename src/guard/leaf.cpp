@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "guard/numpy_numbers.h"
 #include "guard/tensors.h"
 
 namespace bolt::guard {
@@ -41,26 +42,6 @@ bool is_enum_member(PyObject* object) {
   PyTypeObject* metaclass = Py_TYPE(Py_TYPE(object));
   return metaclass != &PyType_Type && !Py_IS_TYPE(object, reinterpret_cast<PyTypeObject*>(tensor_class())) &&
          enum_metaclass() && PyType_IsSubtype(metaclass, reinterpret_cast<PyTypeObject*>(enum_metaclass()));
-}
-
-/// numpy's numbers: np.sqrt(2.0) as an attribute of a module. Not where numpy has not been imported.
-bool is_numpy_number(PyTypeObject* type) {
-  static std::vector<PyTypeObject*> types;
-  static bool looked = false;
-  if (!looked) {
-    PyObject* numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");  // borrowed
-    if (!numpy) return false;
-    looked = true;
-    for (const char* name : {"float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64",
-                             "uint32", "uint16", "uint8", "bool_"}) {
-      PyObject* found = PyObject_GetAttrString(numpy, name);
-      if (found && PyType_Check(found))
-        types.push_back(reinterpret_cast<PyTypeObject*>(found));  // for the life of the process
-      else
-        PyErr_Clear();
-    }
-  }
-  return std::find(types.begin(), types.end(), type) != types.end();
 }
 
 /// Tuples and frozensets may hold each other many times over: what has more of them than this is no leaf.
@@ -127,7 +108,7 @@ bool is_leaf_within(PyObject* object, int& containers) {
            is_leaf_within(slice->step, containers);
   }
   if (type == &PyFrozenSet_Type) return --containers > 0 && set_of_leaves(object, containers);
-  return is_torch_leaf(object) || type == union_type() || is_numpy_number(type);
+  return is_torch_leaf(object) || type == union_type() || is_numpys(type);
 }
 
 }  // namespace
@@ -154,7 +135,7 @@ bool same_leaf(PyObject* a, PyObject* b) {
   }
   if (type == &PyBool_Type || type == &PyBaseObject_Type || type == &PyCode_Type || is_enum_member(a))
     return false;
-  if (is_numpy_number(type)) {
+  if (is_numpys(type)) {
     const double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
     if (PyErr_Occurred()) return PyErr_Clear(), false;
     if (!same_bits(x, y)) return false;
@@ -181,7 +162,7 @@ bool has_parts(PyObject* leaf) {
 
 bool differ_in_numbers(PyObject* a, PyObject* b, const std::string& place, std::set<std::string>& found) {
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (PyLong_CheckExact(a) || PyFloat_CheckExact(a)) {
+  if (PyLong_CheckExact(a) || PyFloat_CheckExact(a) || is_numpy_number(a)) {
     if (!same_leaf(a, b)) found.insert(place);
     return true;
   }

@@ -7,15 +7,19 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "guard/numpy_numbers.h"
 #include "interp/compat.h"
 #include "interp/observe/world.h"
 #include "interp/semantics.h"
 
 namespace bolt::observe {
 
-bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
+bool is_number(PyObject* object) {
+  return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || guard::is_numpy_number(object);
+}
 
 PyObject* own_number(PyObject* number) {
+  if (guard::is_numpy_number(number)) return PyObject_CallMethod(number, "copy", nullptr);
   if (PyFloat_CheckExact(number)) return PyFloat_FromDouble(PyFloat_AS_DOUBLE(number));
 #if BOLT_PY312
   constexpr size_t first_digit = offsetof(PyLongObject, long_value.ob_digit);
@@ -145,7 +149,9 @@ PyObject* World::found(PyObject* object, Source* source) {
 PyObject* World::follow_leaf(PyObject* number, Source* source) {
   source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(number)));
   follows_ = true;
-  return follow_step(number, numbers.add({guard::NumberOp::source, tree->keep(source), {}, {}, {}}));
+  guard::NumberStep step{guard::NumberOp::source, tree->keep(source), {}, {}, {}};
+  step.type = Py_TYPE(number);
+  return follow_step(number, numbers.add(std::move(step)));
 }
 
 PyObject* World::carried(PyObject* object, Source* source) {
@@ -286,7 +292,12 @@ PyObject* World::computed(PyObject* number, guard::NumberStep step) {
   const bool rests_on_open = std::any_of(step.args.begin(), step.args.end(), [&](int arg) {
     return numbers.steps[static_cast<size_t>(arg)].phase != guard::Phase::check;
   });
-  if (rests_on_open && !cannot_raise(step)) return end_region(why_open(numbers.phase_of(step))), number;
+  const bool of_numpys = std::any_of(step.args.begin(), step.args.end(), [&](int arg) {
+    const guard::NumberStep& part = numbers.steps[static_cast<size_t>(arg)];
+    return guard::is_numpys(part.op == guard::NumberOp::constant ? Py_TYPE(part.object.get()) : part.type);
+  });
+  if (rests_on_open && (of_numpys || !cannot_raise(step)))
+    return end_region(why_open(numbers.phase_of(step))), number;
   follows_ = true;
   step.type = Py_TYPE(number);
   PyRef held = PyRef::steal(number);
@@ -409,6 +420,14 @@ PyObject* World::lend(PyObject* object, bool operand) {
   }
   if (PyFloat_CheckExact(object))
     return hooks_.lend_float(symbol_of(step_of(object), object), PyFloat_AS_DOUBLE(object), notes);
+  if (guard::is_numpy_number(object)) {  // for torch it is the number of Python's that it stands for
+    auto* type = reinterpret_cast<PyObject*>(guard::pythons_type_of(object));
+    PyObject* number = PyObject_CallOneArg(type, object);
+    if (!number) return nullptr;
+    PyRef plain =
+        PyRef::steal(computed(number, {guard::NumberOp::call, 0, PyRef::share(type), {}, {step_of(object)}}));
+    return plain ? lend(plain.get(), operand) : nullptr;
+  }
   if (is_number(object)) return use(object), Py_NewRef(object);
   if (PySlice_Check(object)) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);

@@ -331,7 +331,8 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
     PyObject* value = Semantics::compare(frame, op, left, right);
     if (!value) return nullptr;
     if (world.is_open(left) || world.is_open(right)) {
-      if (expects(frame, value == Py_True) && expect_comparison(frame, op, left, right, value == Py_True))
+      if (PyBool_Check(value) && expects(frame, value == Py_True) &&
+          expect_comparison(frame, op, left, right, value == Py_True))
         return value;
       for (PyObject* side : {left, right})
         if (world.is_open(side)) return world.use(side), value;  // ends the region

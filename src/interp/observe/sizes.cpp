@@ -4,6 +4,7 @@
 // takes them for what they are (World::use).
 #include <algorithm>
 
+#include "guard/numpy_numbers.h"
 #include "interp/observe/controls.h"
 #include "interp/observe/membership.h"
 #include "interp/observe/native_watch.h"
@@ -184,6 +185,18 @@ bool gives_tensors(PyObject* result) {
   return true;
 }
 
+/// Functions that make a tensor of what numpy says its number is.
+bool asks_numpy(const CFunction& row) {
+  return row.method == "tensor" || row.method == "new_tensor" || row.method == "as_tensor" ||
+         row.method == "asarray";
+}
+
+void use_numpys(World& world, PyObject* object) {
+  if (guard::is_numpy_number(object)) return world.use(object);
+  for (Py_ssize_t i = 0; is_sequence(object) && i < Py_SIZE(object); ++i)
+    use_numpys(world, PySequence_Fast_GET_ITEM(object, i));
+}
+
 }  // namespace
 
 /// torch.tensor(data) and tensor.new_tensor(data) copy numbers through a pointer: those that differ between
@@ -238,6 +251,8 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
   if (row.kind != Kind::tensor) return nullptr;
   for (PyObject* each : all)
     if (!row.is(Trait::hands_on) && !world.holds_followed(each)) world.use(each);
+  for (PyObject* each : all)
+    if (asks_numpy(row)) use_numpys(world, each);
   if (!on) return nullptr;
   if ((result = tensor_call(frame, row, kwnames, all)) || PyErr_Occurred()) return done(result);
   if (!kwnames && !all.empty() && guard::is_tensor(all[0]))
