@@ -10,10 +10,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "autograd/functionalize.h"
@@ -28,9 +30,14 @@ using graph::Value;
 /// The number as a tensor of dtype t would hold it.
 graph::Attr number_as(const c10::Scalar& s, DType t);
 
+/// Strides and, behind them, the offset.
+using Place = std::pair<Syms, Sym>;
+
 struct ViewStep {
   Op op;
   Attrs attrs;
+  /// Of an as_strided, whose attributes say how it lies in a dense tensor: the same in one of other strides.
+  std::function<Place(const Syms& strides)> place = nullptr;
 };
 
 /// One operator call being lowered.

@@ -81,11 +81,16 @@ bool cuts(const ViewStep& step) {
 bool follow(const ViewStep& step, graph::Graph& scratch, Type& type, Sym& offset) {
   if (step.op == Op::slice) {
     offset += attr<Syms>(step, "start")[0] * type.strides[attr<int64_t>(step, "dim")];
-  } else if (step.op == Op::flip ||
-             (step.op == Op::as_strided && type.strides != graph::contiguous_strides(type.sizes))) {
+  } else if (step.op == Op::flip || (step.op == Op::as_strided && !step.place &&
+                                     type.strides != graph::contiguous_strides(type.sizes))) {
     return false;
   }
-  if (step.op == Op::as_strided) {  // of a tensor without gaps, whatever it lies in
+  if (step.op == Op::as_strided && step.place) {
+    const auto [strides, begin] = step.place(type.strides);
+    offset += begin;
+    type.sizes = attr<Syms>(step, "sizes");
+    type.strides = strides;
+  } else if (step.op == Op::as_strided) {  // of a tensor without gaps, whatever it lies in
     offset += attr<Syms>(step, "offset")[0];
     type.sizes = attr<Syms>(step, "sizes");
     type.strides = attr<Syms>(step, "strides");

@@ -258,6 +258,13 @@ void Windows::define_opaque(TensorId id, Value* v, bool detached) {
   t.version = storage(id).version;
 }
 
+int Windows::input_of(TensorId id) const {
+  TensorId origin = id;
+  while (states_[origin].parent >= 0) origin = states_[origin].parent;
+  const int own = is_constant(origin) ? -1 : tape.tensors[origin].input;
+  return own >= 0 ? own : storage(id).input;
+}
+
 Sym Windows::offset_in(TensorId id, TensorId base) const {
   const int64_t distance = tape.tensors[id].offset - tape.tensors[base].offset;
   const Layout &view = states_[id].layout, &of = states_[base].layout;

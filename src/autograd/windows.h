@@ -58,7 +58,8 @@ class Windows {
 
   record::TensorId root_of(record::TensorId id) const { return storage(id).root; }
   /// The tape input that owns its memory; -1: none.
-  int input_of(record::TensorId id) const { return storage(id).input; }
+  /// The one that it is a view of, where there are several.
+  int input_of(record::TensorId id) const;
   bool is_written(record::TensorId id) const { return storage(id).version > 0; }
 
   Value* make(Op op, std::vector<Value*> operands, Attrs attrs);

@@ -264,41 +264,48 @@ Result flip(Call& c) {
   std::sort(dims.begin(), dims.end());
   return std::vector<Steps>{{{Op::flip, {{"dims", Call::syms(dims)}}}}};
 }
+/// Of elements that lie as `place` says, in whatever self is.
+Result strided(Call& c, const Sizes& sizes, std::function<Place(const Syms&)> place) {
+  const auto [strides, offset] = place(graph::contiguous_strides(self(c)));
+  return std::vector<Steps>{{{Op::as_strided,
+                              {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{offset}}},
+                              std::move(place)}}};
+}
 // Windows of `size` every `step` along dim, as a new last dimension.
 Result unfold(Call& c) {
-  int64_t dim = Call::wrap(c.integer("dimension"), rank(c)), step = c.integer("step");
+  const auto dim = static_cast<size_t>(Call::wrap(c.integer("dimension"), rank(c)));
+  const int64_t step = c.integer("step");
   const Sym window = c.sym("size");
   Sizes sizes = self(c);
   if (sizes.empty() || !c.decide(window, Relation::le, sizes[dim])) return std::nullopt;
   sizes[dim] = floordiv(sizes[dim] - window, step) + 1;
   sizes.push_back(window);
-  auto contiguous = graph::contiguous_strides(self(c));
-  auto strides = contiguous;
-  if (strides.empty()) return std::nullopt;
-  Sym along = strides[dim];
-  strides[dim] = along * Sym(step);
-  strides.push_back(along);
-  return std::vector<Steps>{
-      {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{0}}}}}};
+  return strided(c, sizes, [dim, step](Syms strides) {
+    const Sym along = strides[dim];
+    strides[dim] = along * Sym(step);
+    strides.push_back(along);
+    return Place(strides, 0);
+  });
 }
 Result diagonal(Call& c) {
-  int64_t d1 = Call::wrap(c.integer("dim1"), rank(c)), d2 = Call::wrap(c.integer("dim2"), rank(c));
-  int64_t k = c.integer("offset");
+  const int64_t d1 = Call::wrap(c.integer("dim1"), rank(c)), d2 = Call::wrap(c.integer("dim2"), rank(c));
+  const int64_t k = c.integer("offset");
   const Sym down = self(c)[d1] + Sym(std::min<int64_t>(k, 0)),
             along = self(c)[d2] - Sym(std::max<int64_t>(k, 0));
   const Sym shorter = c.decide(down, Relation::le, along) ? down : along;
-  auto dense = graph::contiguous_strides(self(c));
-  Syms sizes, strides;
-  for (int64_t i = 0; i < rank(c); ++i)
-    if (i != d1 && i != d2) {
-      sizes.push_back(self(c)[i]);
-      strides.push_back(dense[i]);
-    }
+  auto without_both = [d1, d2](const Syms& all) {
+    Syms rest;
+    for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i)
+      if (i != d1 && i != d2) rest.push_back(all[i]);
+    return rest;
+  };
+  Syms sizes = without_both(self(c));
   sizes.push_back(c.decide(shorter, Relation::lt, 0) ? Sym(0) : shorter);
-  strides.push_back(dense[d1] + dense[d2]);
-  Sym offset = k >= 0 ? dense[d2] * Sym(k) : dense[d1] * Sym(-k);
-  return std::vector<Steps>{
-      {{Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{offset}}}}}};
+  return strided(c, sizes, [=](const Syms& all) {
+    Syms strides = without_both(all);
+    strides.push_back(all[d1] + all[d2]);
+    return Place(strides, k >= 0 ? all[d2] * Sym(k) : all[d1] * Sym(-k));
+  });
 }
 
 // Each of the tensors along a dimension of its own.
