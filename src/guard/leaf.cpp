@@ -162,7 +162,7 @@ bool has_parts(PyObject* leaf) {
 
 bool differ_in_numbers(PyObject* a, PyObject* b, const std::string& place, std::set<std::string>& found) {
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (PyLong_CheckExact(a) || PyFloat_CheckExact(a) || is_numpy_number(a)) {
+  if (PyLong_CheckExact(a) || PyFloat_CheckExact(a) || PyUnicode_CheckExact(a) || is_numpy_number(a)) {
     if (!same_leaf(a, b)) found.insert(place);
     return true;
   }

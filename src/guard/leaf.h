@@ -23,8 +23,8 @@ PyRef plain_value(PyObject* object);
 
 /// Is this a tuple, torch.Size or slice? What there is to know about one of leaves are its parts.
 bool has_parts(PyObject* leaf);
-/// Two leaves that differ in nothing but numbers (ints and floats, Python's own or numpy's): adds where those
-/// are, `place` being where the leaves were found.
+/// Two leaves that differ in nothing but numbers (ints and floats, Python's own or numpy's) and texts: adds
+/// where those are, `place` being where the leaves were found.
 bool differ_in_numbers(PyObject* a, PyObject* b, const std::string& place, std::set<std::string>& found);
 
 /// What a function may have told of the process: leaves, classes, and lists and tuples of these.

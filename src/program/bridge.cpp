@@ -175,11 +175,13 @@ bool Bridge::follows_numbers() {
   return which_ == Dynamic::always || (which_ != Dynamic::never && !changed_.numbers.empty());
 }
 
-bool Bridge::follows_number(PyObject*, const guard::Source& source, const std::vector<std::string>& names) {
+bool Bridge::follows_number(PyObject* object, const guard::Source& source,
+                            const std::vector<std::string>& names) {
   if (!follows_numbers()) return false;
-  const bool follows = (which_ == Dynamic::always && !is_on_object(source)) ||
+  const bool text = PyUnicode_Check(object);  // no size rests on it
+  const bool follows = (which_ == Dynamic::always && !text && !is_on_object(source)) ||
                        (!changed_.numbers.empty() && changed_.numbers.count(source.str(names)) > 0);
-  if (follows) recorder.follows_sizes = sizes_differ_ = true;
+  if (follows && !text) recorder.follows_sizes = sizes_differ_ = true;
   return follows;
 }
 

@@ -54,7 +54,8 @@ class Bridge final : public observe::RecorderHooks {
   std::vector<std::pair<Sym, int64_t>> open_strides() override;
   std::vector<std::pair<int, uint64_t>> unread_sizes() override;
   bool follows_numbers() override;
-  bool follows_number(PyObject*, const guard::Source& source, const std::vector<std::string>& names) override;
+  bool follows_number(PyObject* object, const guard::Source& source,
+                      const std::vector<std::string>& names) override;
   bool lends_open() override { return options_.road == Road::compile && !options_.backend; }
   PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) override;
   PyObject* lend_float(Sym symbol, double value, const std::shared_ptr<SizeNotes>& notes) override;

@@ -18,8 +18,17 @@ bool is_number(PyObject* object) {
   return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || guard::is_numpy_number(object);
 }
 
+/// Of one letter, CPython has one object for all who ask by other ways.
+static PyObject* own_text(PyObject* text) {
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(text);
+  PyObject* copy = length ? PyUnicode_New(length, PyUnicode_MAX_CHAR_VALUE(text)) : nullptr;
+  if (copy && PyUnicode_CopyCharacters(copy, 0, text, 0, length) < 0) Py_CLEAR(copy);
+  return copy;
+}
+
 PyObject* own_number(PyObject* number) {
   if (guard::is_numpy_number(number)) return PyObject_CallMethod(number, "copy", nullptr);
+  if (PyUnicode_CheckExact(number)) return own_text(number);
   if (PyFloat_CheckExact(number)) return PyFloat_FromDouble(PyFloat_AS_DOUBLE(number));
 #if BOLT_PY312
   constexpr size_t first_digit = offsetof(PyLongObject, long_value.ob_digit);
@@ -65,8 +74,8 @@ bool World::some_differ(PyObject* whole, Source* source) {
   if (!hooks_.follows_numbers()) return false;
   bool differs = false;
   for_each_part(*tree, whole, source, [&](PyObject* part, Source* place) {
-    differs = differs || (is_number(part) ? hooks_.follows_number(part, *place, tree->root_names)
-                                          : guard::has_parts(part) && some_differ(part, place));
+    differs = differs || (can_be_followed(part) ? hooks_.follows_number(part, *place, tree->root_names)
+                                                : guard::has_parts(part) && some_differ(part, place));
   });
   return differs;
 }
@@ -135,13 +144,14 @@ PyObject* World::found(PyObject* object, Source* source) {
     originals_[made] = {PyRef::steal(made), PyRef::share(object)};
     return twins_[object] = made;
   }
-  if (!is_number(object) || follows_number(object) ||
+  if (!can_be_followed(object) || follows_number(object) ||
       !hooks_.follows_number(object, *source, tree->root_names))
     return reached(object, source), object;
   if (auto at = leaves_.find(source); at != leaves_.end()) return at->second;
   PyObject* mine = own_number(object);
   if (!mine) return PyErr_Clear(), reached(object, source), object;
   PyRef held = PyRef::steal(follow_leaf(mine, source));
+  if (PyUnicode_CheckExact(mine)) stands_for(mine, object);
   return leaves_[source] = held.get();
 }
 
@@ -155,7 +165,8 @@ PyObject* World::follow_leaf(PyObject* number, Source* source) {
 }
 
 PyObject* World::carried(PyObject* object, Source* source) {
-  if (!is_number(object) || find(object)) return found(object, source);
+  const bool has_no_copy = PyUnicode_CheckExact(object) && PyUnicode_GET_LENGTH(object) == 0;
+  if (!can_be_followed(object) || has_no_copy || find(object)) return found(object, source);
   if (hooks_.follows_number(object, *source, tree->root_names)) {
     PyRef held = PyRef::steal(follow_leaf(Py_NewRef(object), source));
     return object;
@@ -166,7 +177,15 @@ PyObject* World::carried(PyObject* object, Source* source) {
   return object;
 }
 
-bool World::is_scalar(PyObject* object) const { return object && (is_number(object) || late_.count(object)); }
+bool World::is_unread(PyObject* object) const {
+  if (late(object) || follows_number(object)) return true;
+  Known* const* known = lazy_.empty() ? nullptr : known_.find(object);
+  return known && (*known)->lazy;
+}
+
+bool World::is_scalar(PyObject* object) const {
+  return object && (can_be_followed(object) || late_.count(object));
+}
 
 void World::undo_instruction() {
   for (auto use = used_now_.rbegin(); use != used_now_.rend(); ++use) {
@@ -196,7 +215,7 @@ PyObject* World::original(PyObject* number) const {
 void World::use(PyObject* object) {
   if ((lazy_.empty() && followed_.empty() && late_.empty()) || !object) return;
   if (const Late* late = this->late(object)) return use_late(*late);
-  if (is_number(object)) {
+  if (can_be_followed(object)) {
     if (auto at = followed_.find(object); at != followed_.end()) {
       Followed& number = at->second;  // held on: the address stays its own
       if (number.used) return;
@@ -225,7 +244,7 @@ void World::use(PyObject* object) {
     std::unordered_set<PyObject*> seen;
     void add(PyObject* found) {
       bool ends =
-          !is_number(found) && !PyTuple_Check(found) && !is_set(found) && !PySlice_Check(found) &&
+          !can_be_followed(found) && !PyTuple_Check(found) && !is_set(found) && !PySlice_Check(found) &&
           !world.late(found) &&
           (guard::is_leaf(found) || guard::is_tensor(found) || PyType_Check(found) || is_module(found));
       if (!ends && seen.insert(found).second) open.push_back(found);
@@ -353,7 +372,7 @@ void World::went_by(guard::NumberStep step, PyObject* value) {
 
 bool World::holds_followed(PyObject* object, int depth) const {
   if (followed_.empty() || !object) return false;
-  if (is_number(object)) return follows_number(object);
+  if (can_be_followed(object)) return follows_number(object);
   if (depth == 0) return false;
   if (PyTuple_Check(object) || PyList_Check(object)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
@@ -428,7 +447,7 @@ PyObject* World::lend(PyObject* object, bool operand) {
         PyRef::steal(computed(number, {guard::NumberOp::call, 0, PyRef::share(type), {}, {step_of(object)}}));
     return plain ? lend(plain.get(), operand) : nullptr;
   }
-  if (is_number(object)) return use(object), Py_NewRef(object);
+  if (can_be_followed(object)) return use(object), Py_NewRef(object);
   if (PySlice_Check(object)) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     PyRef start = PyRef::steal(lend(slice->start)), stop = PyRef::steal(lend(slice->stop)),

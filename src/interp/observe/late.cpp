@@ -122,9 +122,9 @@ bool Recording::can_show(PyObject* tensor) {
 }
 
 PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
-  if (spec && world.late(spec)) return nullptr;
+  if (spec && world.is_unread(spec)) return nullptr;
   const bool tensor = guard::is_tensor(value) && !world.late(value);
-  if (tensor ? !can_show(value) : !world.late(value) && !world.follows_number(value)) return nullptr;
+  if (tensor ? !can_show(value) : !world.is_unread(value)) return nullptr;
   if (spec && raises_for_some(value, spec)) return nullptr;
   PyRef text;
   {
@@ -139,8 +139,8 @@ PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, 
 
 PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_t n) {
   bool any = false;
-  for (Py_ssize_t i = 0; i < n; ++i) any |= world.late(items[i]) != nullptr;
-  if (!any || !text || world.late(text)) return text;
+  for (Py_ssize_t i = 0; i < n; ++i) any |= world.is_unread(items[i]);
+  if (!any || !text || world.is_unread(text)) return text;  // "" + text is that text itself
   std::vector<PyRef> parts;
   for (Py_ssize_t i = 0; i < n; ++i) parts.push_back(PyRef::share(items[i]));
   return world.make_late(text, Make::join, std::move(parts));
@@ -176,10 +176,8 @@ bool asks_for_ints(PyObject* format, PyObject* const* items, Py_ssize_t n) {
 bool Recording::shows_late(PyObject* object) const {
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object))
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
-      if (PyObject* item = PySequence_Fast_GET_ITEM(object, i);
-          world.late(item) || world.follows_number(item))
-        return true;
-  return world.late(object) || world.follows_number(object);
+      if (world.is_unread(PySequence_Fast_GET_ITEM(object, i))) return true;
+  return world.is_unread(object);
 }
 
 /// Are these numbers and texts, late or not, or else leaves?
@@ -194,6 +192,8 @@ PyObject* Recording::late_interpolation(PyObject* text, PyObject* const* items, 
                                         PyObject* args) {
   if (!can_interpolate(items, n)) return nullptr;
   if (args && asks_for_ints(text, items, n)) return nullptr;
+  if (!args && PyUnicode_FindChar(text, '[', 0, PyUnicode_GET_LENGTH(text), 1) >= 0)
+    return nullptr;  // "{[3]}" of a text
   world.use(text);
   PyRef made;
   {
@@ -219,7 +219,8 @@ PyObject* Recording::late_operation(int kind, PyObject* left, PyObject* right) {
     if (!PyTuple_CheckExact(right)) return late_interpolation(left, &right, 1, right);
     return late_interpolation(left, &PyTuple_GET_ITEM(right, 0), PyTuple_GET_SIZE(right), right);
   }
-  if (kind != interp::Binary::add || !PyUnicode_CheckExact(right) || !(world.late(left) || world.late(right)))
+  if (kind != interp::Binary::add || !PyUnicode_CheckExact(right) ||
+      !(world.is_unread(left) || world.is_unread(right)))
     return nullptr;
   PyObject* const both[] = {left, right};
   return late_join(PyUnicode_Concat(left, right), both, 2);

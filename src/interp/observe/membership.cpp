@@ -47,18 +47,27 @@ PyRef plain_elements(World& world, PyObject* container) {
 
 }  // namespace
 
-std::optional<bool> number_among(Recording& recording, PyObject* container, PyObject* number) {
-  World& world = recording.world;
-  if (!recording.on || !world.follows_number(number) || world.is_open(number)) return std::nullopt;
-  if (PyFloat_CheckExact(number) && std::isnan(PyFloat_AS_DOUBLE(number))) return std::nullopt;
+/// `container` and `part` as steps: the answer is noted.
+static std::optional<bool> ask(World& world, PyObject* container, int step, PyObject* part) {
   static PyObject* const contains = PyObject_GetAttrString(import_module("_operator"), "contains");
-  PyRef items = contains ? plain_elements(world, container) : PyRef();
-  const int answer = items ? PySequence_Contains(items.get(), number) : -1;
+  const int answer = contains ? PySequence_Contains(container, part) : -1;
   if (answer < 0) return PyErr_Clear(), std::nullopt;
-  const int among = world.numbers.add({guard::NumberOp::constant, 0, std::move(items), {}, {}});
-  world.went_by({guard::NumberOp::call, 0, PyRef::share(contains), {}, {among, world.step_of(number)}},
+  world.went_by({guard::NumberOp::call, 0, PyRef::share(contains), {}, {step, world.step_of(part)}},
                 answer ? Py_True : Py_False);
   return answer != 0;
+}
+
+std::optional<bool> number_among(Recording& recording, PyObject* container, PyObject* number) {
+  World& world = recording.world;
+  const bool texts = PyUnicode_CheckExact(container) && PyUnicode_CheckExact(number);
+  if (!recording.on || !(world.follows_number(number) || (texts && world.follows_number(container))))
+    return std::nullopt;
+  if (world.late(container) || world.late(number) || world.is_open(number)) return std::nullopt;
+  if (texts) return ask(world, container, world.step_of(container), number);
+  if (PyFloat_CheckExact(number) && std::isnan(PyFloat_AS_DOUBLE(number))) return std::nullopt;
+  PyRef items = plain_elements(world, container);
+  if (!items) return std::nullopt;
+  return ask(world, items.get(), world.numbers.add({guard::NumberOp::constant, 0, items, {}, {}}), number);
 }
 
 PyObject* call_with_member(Recording& recording, const CFunction& row, const std::vector<PyObject*>& all) {

@@ -9,7 +9,7 @@
 
 namespace bolt::observe {
 
-/// Is `number` in `container`? Notes the answer. Nothing: not here.
+/// Is `number`, or a text that differs between calls, in `container`? Notes the answer. Nothing: not here.
 std::optional<bool> number_among(Recording& recording, PyObject* container, PyObject* number);
 /// A method of a container that is given such a number, `all` with the container first. Null without an
 /// exception: not here.

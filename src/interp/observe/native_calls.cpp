@@ -189,12 +189,15 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   const bool goes_through = row.is(Trait::through_first) || row.is(Trait::through_all);
   auto is_read = [&](size_t i) {
     if (row.kind == Kind::appends) return false;
+    // The name of an attribute, a key; of a class.
+    const size_t name = row.name == "type" && all.size() == 3 ? 0 : 1;
+    if (special && i == name && PyUnicode_Check(all[i])) return true;
     if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
     if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
     return !stores || i == 1;
   };
   for (size_t i = 0; i < all.size(); ++i)
-    if (goes_through && world.late(all[i]))  // each letter is read
+    if (goes_through && PyUnicode_Check(all[i]))  // each letter is read
       world.use(all[i]);
     else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
       special ? world.use_scalar(all[i]) : world.use(all[i]);

@@ -103,6 +103,7 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
 PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
   const int kind = op % Binary::inplace;
   if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
+  if (PyUnicode_Check(left) || PyUnicode_Check(right)) return nullptr;
   if (guard::is_tensor(left) || guard::is_tensor(right)) {
     const bool number_first = guard::is_tensor(right);
     if (world.late(number_first ? right : left)) return nullptr;
@@ -320,7 +321,19 @@ PyObject* Recording::open_reduction(Frame& frame, const CFunction& row, PyObject
                         {guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items.back())}});
 }
 
+/// mode == "sum": which of the two it is, not what the text says. Null without an exception: not here.
+static PyObject* text_comparison(World& world, int op, PyObject* left, PyObject* right) {
+  if (!PyUnicode_CheckExact(left) || !PyUnicode_CheckExact(right) || world.late(left) || world.late(right) ||
+      (!world.follows_number(left) && !world.follows_number(right)))
+    return nullptr;
+  PyObject* value = PyUnicode_RichCompare(left, right, op);
+  const int x = world.step_of(left), y = world.step_of(right);
+  if (value) world.went_by({guard::NumberOp::compare, op, {}, {}, {x, y}}, value);
+  return value;
+}
+
 PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
+  if (PyObject* answer = text_comparison(world, op, left, right)) return *handled = true, answer;
   auto note = [&](int how, PyObject* a, PyObject* b, bool yes) {
     note_comparison(*world.notes, how, world.expression(a), world.expression(b), yes);
   };

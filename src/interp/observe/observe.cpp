@@ -212,7 +212,7 @@ void for_each_slot(const Frame& innermost, Visit visit) {
 /// The user's own object in a slot again, where a copy stood for it; also in lists and tuples that the run
 /// made.
 void give_back(World& world, PyObject*& slot, int depth) {
-  if (is_number(slot) || guard::has_parts(slot))
+  if (can_be_followed(slot) || guard::has_parts(slot))
     if (PyObject* own = world.original(slot); own != slot) {
       Py_SETREF(slot, Py_NewRef(own));
       return;
@@ -354,10 +354,11 @@ std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* a
 
 namespace {
 
-/// Gives every number in the frames an address of its own, so that it can be told apart (World::carried).
+/// Gives every number and text in the frames an address of its own, so that it can be told apart
+/// (World::carried).
 void own_numbers(World& world, Frame& innermost) {
   for_each_slot(innermost, [&](PyObject*& slot) {
-    if (!is_number(slot)) return;
+    if (!can_be_followed(slot)) return;
     PyObject* mine = own_number(slot);
     if (!mine) return PyErr_Clear();
     world.stands_for(mine, slot);

@@ -414,7 +414,7 @@ int Recording::list_append(Frame& frame, PyObject* list, PyObject* value) {
 
 int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
   PyRef followed = PyRef::steal(on ? world.with_followed(iterable) : nullptr);
-  if (on && !followed) touch(frame, iterable);
+  if (on && !followed) world.use_scalar(iterable), touch(frame, iterable);
   if (on) world.about_to_write(list, true);
   return Semantics::list_extend(frame, list, followed ? followed.get() : iterable);
 }
@@ -487,7 +487,7 @@ PyObject* Recording::list_to_tuple(Frame& frame, PyObject* list) {
 PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* iterable) {
   if (PyRef followed = PyRef::steal(on ? world.with_followed(iterable) : nullptr))
     return Semantics::star_args(frame, callable, followed.get());
-  if (on) touch(frame, iterable);
+  if (on) world.use_scalar(iterable), touch(frame, iterable);
   return Semantics::star_args(frame, callable, iterable);
 }
 

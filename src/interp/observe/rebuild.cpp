@@ -129,13 +129,13 @@ int Rebuilder::value(PyObject* object) {
   if (PyObject* own = guard::has_parts(object) ? world_.original(object) : object; own != object)
     return made_[object] = value(own);
   if (const Late* late = world_.late(object)) return made_[object] = late_value(*late);
-  if (is_number(object) && world_.follows_number(object))
+  if (can_be_followed(object) && world_.follows_number(object))
     return made_[object] = add(Make::number, nullptr, world_.step_of(object));
   if ((PyTuple_Check(object) || PySlice_Check(object)) && !world_.find(object) &&
       (world_.holds_followed(object, 8) || world_.holds_late(object)))
     return made_[object] = fresh_value(object);
-  // A number alone may be carried along unread; everything else that is a leaf becomes a constant.
-  if (guard::is_leaf(object) && !is_number(object)) world_.use(object);
+  // A number or a text alone may be carried along unread; everything else that is a leaf becomes a constant.
+  if (guard::is_leaf(object) && !can_be_followed(object)) world_.use(object);
   Known* known = world_.find(object);
   int made = known ? known_value(object, *known)
              : guard::is_leaf(object) || PyType_Check(object) || is_module(object)

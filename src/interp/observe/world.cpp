@@ -259,7 +259,7 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   else
     known->source->assume(Check::missing, name.get());
   // Of numbers each read counts by itself.
-  if (PyUnicode_CheckExact(name.get()) && !(value && is_number(value)))
+  if (PyUnicode_CheckExact(name.get()) && !(value && can_be_followed(value)))
     last_read(dict, name.get()) = {dict, name.get(), 0, value, given};
   return given;
 }
@@ -636,7 +636,7 @@ void World::own_numbers_of(PyObject* list) {
   if (!known || known->before || known->read_whole) return;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     PyObject* item = PyList_GET_ITEM(list, i);
-    if (!is_number(item)) continue;
+    if (!can_be_followed(item)) continue;
     PyObject* own = found(item, tree->child(known->source, Access::list_item, nullptr, i));
     if (own != item) PyList_SetItem(list, i, Py_NewRef(own));
   }

@@ -44,7 +44,7 @@ struct Known {
   bool read_whole = false;    ///< length, keys and items are guarded
   bool noted = false;         ///< a function whose fields are guarded, a class of which note_lookup is, an
                               ///< iterator of which it is where it stood
-  bool lazy = false;          ///< a number whose value nothing has read yet: only its type is guarded
+  bool lazy = false;          ///< a number or text whose value nothing has read yet: only its type is guarded
 };
 
 /// A context variable that the run set.
@@ -140,6 +140,8 @@ class World {
   /// it is used. The object must be nobody else's: see own_number.
   /// Returns what is to lie there (borrowed), as found does.
   PyObject* carried(PyObject* object, Source* source);
+  /// Is it a late value, or one that is followed or only carried along?
+  bool is_unread(PyObject* object) const;
   /// The value of `object` is read, and of every number that can be reached from it.
   void use(PyObject* object);
   /// The same where only numbers and texts are read, not what they are found in.
@@ -427,9 +429,13 @@ class World {
   std::vector<Identity> identities_;
 };
 
-/// A number equal to `number` (int or float) at an address of its own; new, null with an exception.
+/// A number or text equal to `number` at an address of its own; new. Null: there is none (the empty text), or
+/// an exception.
 PyObject* own_number(PyObject* number);
 bool is_number(PyObject* object);
+/// A number, or a text: one that differs between calls may be given away, and what is asked about it is a
+/// fact.
+inline bool can_be_followed(PyObject* object) { return is_number(object) || PyUnicode_CheckExact(object); }
 /// Why a region ends where a number is used that is known in that phase.
 const char* why_open(guard::Phase phase);
 /// The comparison with the sides changed.
