@@ -157,6 +157,24 @@ def test_what_the_operator_refuses():
             each(x, 1.5)
 
 
+def test_what_dropout_refuses_where_it_drops_nothing():
+    def fn(x, a):
+        return torch.dropout(x + 1, a, False) * 2
+
+    run(fn, FLOATS, 2)
+    torchbolt.reset()
+    fast = torchbolt.compile(fn, recompile_limit=32)
+    x = torch.ones(3)
+    for a in (0.5, 0.25, 1.5, 0.75, -0.5, 1.0, 0.0, -0.0, 2.5, float("nan"), 0.125):
+        outcomes = []
+        for each in (fast, fn):
+            try:
+                outcomes.append(each(x, a).tolist())
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
 def test_fused_optimizers():
     def trained(compiled):
         torch.manual_seed(0)

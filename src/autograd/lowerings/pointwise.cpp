@@ -1,5 +1,7 @@
 // autograd/lowerings/pointwise.cpp
 // Rows for elementwise operators. Most are one line: operator, graph op, rule of promotion.
+#include <bit>
+
 #include "autograd/lowering.h"
 #include "record/convert.h"
 #include "support/error.h"
@@ -312,9 +314,18 @@ std::vector<Value*> fill(Call& c) {
 std::vector<Value*> zero(Call& c) {
   return {c.make(Op::expand, {c.scalar_value(0, c.result_dtype())}, {{"sizes", c.sizes("self")}})};
 }
+/// ATen looks at p whether it drops anything or not. As bits, numbers from 0 on are whole numbers from 0 on,
+/// in the same order, and 2.0 is 2**62.
+void stay_probable(Call& c) {
+  if (!c.is_symbolic("p")) return;
+  const Sym bits = c.sym("p");
+  c.decide(floordiv(bits, int64_t{1} << 62), Relation::eq, 0);
+  c.decide(bits, Relation::le, std::bit_cast<int64_t>(1.0));
+}
 std::vector<Value*> dropout(Call& c) {
-  if (c.flag("train") && (c.is_symbolic("p") || c.number("p") > 0))
-    return {};                                                 // draws random numbers: stays ATen's
+  // Draws random numbers: stays ATen's.
+  if (c.flag("train") && (c.is_symbolic("p") || c.number("p") > 0)) return {};
+  stay_probable(c);
   return {c.tensor(c.is_tensor("input") ? "input" : "self")};  // dropout_ names it otherwise
 }
 
