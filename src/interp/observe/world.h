@@ -302,6 +302,9 @@ class World {
   static bool is_told_by_identity(PyObject* object);
   /// Looking one up runs no Python code.
   static bool is_plain_key(PyObject* key);
+  /// Is it what its value or its address says? Also (type(p), type(q)), as tables of functions for pairs of
+  /// classes have it.
+  static bool is_key(PyObject* key);
   static bool has_plain_keys(PyObject* dict);
   /// `appends`: the write only adds at the end of a list.
   void about_to_write(PyObject* container, bool appends = false);

@@ -1,0 +1,194 @@
+// interp/observe/world_writes.cpp
+// What a recording is about to write: noted, with what was there before.
+#include "interp/observe/world.h"
+
+#include "guard/iterators.h"
+
+namespace bolt::observe {
+namespace {
+
+/// PyDict_Copy goes through the methods of classes that have an __iter__ of their own, as OrderedDict has.
+PyObject* copy_dict(PyObject* dict) {
+  if (Py_TYPE(dict)->tp_iter == PyDict_Type.tp_iter) return PyDict_Copy(dict);
+  PyRef keys = native_items(dict), copy = PyRef::steal(PyDict_New());
+  for (Py_ssize_t i = 0; keys && copy && i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    PyObject* item = PyDict_GetItemWithError(dict, key);
+    if (!item || PyDict_SetItem(copy.get(), key, item) < 0) return nullptr;
+  }
+  return keys ? copy.release() : nullptr;
+}
+
+PyObject* copy_contents(PyObject* object) {
+  if (PyDict_Check(object)) return copy_dict(object);
+  if (PyList_Check(object) || is_deque(object)) return native_items(object).release();
+  if (is_set(object)) return PySet_New(object);
+  if (PyCell_Check(object)) {
+    PyObject* contents = PyCell_GET(object);
+    return contents ? PyTuple_Pack(1, contents) : PyTuple_New(0);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+/// The numbers in a list from outside that differ between calls get an address of their own: once the list is
+/// written, a number's place does not tell any more where it came from.
+void World::own_numbers_of(PyObject* list) {
+  const Known* known = PyList_CheckExact(list) && hooks_.follows_numbers() ? find(list) : nullptr;
+  if (!known || known->before || known->read_whole) return;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, i);
+    if (!can_be_followed(item)) continue;
+    PyObject* own = found(item, tree->child(known->source, Access::list_item, nullptr, i));
+    if (own != item) PyList_SetItem(list, i, Py_NewRef(own));
+  }
+}
+
+/// A container from outside, with what was in it before the run wrote to it; null: it is not one.
+Known* World::copied(PyObject* container) {
+  Known* known = find(container);
+  if (known) note_showing(known->source);
+  if (!known || known->before) return known;
+  begin_dropping();
+  if (is_gone_through(container))
+    return end_region("something is written to that an iterator from outside goes through"), nullptr;
+  known->before = PyRef::steal(copy_contents(container));
+  if (PyODict_Check(container) || is_deque(container))
+    known->noticed_writes = guard::noticed_writes(container);
+  if (known->before) return written.push_back(container), known;
+  PyErr_Clear();
+  distrust(std::string("a ") + Py_TYPE(container)->tp_name + " from outside is written");
+  return nullptr;
+}
+
+void World::about_to_write(PyObject* container, bool appends) {
+  if (!appends) own_numbers_of(container);
+  if (!copied(container) || PyCell_Check(container) || (appends && PyList_Check(container))) return;
+  read_whole(container);
+  if (!PyDict_Check(container)) return;
+  // Any of them may be another one, or elsewhere, afterwards.
+  PyRef keys = PyRef::steal(PyDict_Keys(container));
+  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i)
+    about_to_write_item(container, PyList_GET_ITEM(keys.get(), i), true);
+}
+
+void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
+  told_apart(key);
+  Known* known = copied(dict);
+  if (!known) return;
+  if (!known->keys) known->keys = PyRef::steal(PyDict_New());
+  PyObject* noted = PyDict_GetItemWithError(known->keys.get(), key);
+  const bool comes_last = noted && !removes && PyDict_Contains(dict, key) == 0;
+  if (comes_last) PyDict_DelItem(known->keys.get(), key);
+  if (!noted || comes_last || removes)
+    PyDict_SetItem(known->keys.get(), key, removes || comes_last ? Py_True : Py_False);
+  PyErr_Clear();  // a key that cannot be hashed: the write raises
+}
+
+void World::about_to_update(PyObject* dict, PyObject* mapping) {
+  if (!PyDict_CheckExact(mapping) || !find(dict)) return about_to_write(dict);
+  if (!has_plain_keys(mapping))
+    return end_region("a dictionary from outside is written by a key that is an object");
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(mapping, &position, &key, &value)) about_to_write_item(dict, key);
+}
+
+namespace {
+
+/// The same keys in the same order, the same items: by identity.
+bool are_same_items(PyObject* a, PyObject* b) {
+  if (PyDict_Check(a)) {
+    Py_ssize_t at_a = 0, at_b = 0;
+    PyObject *key_a, *item_a, *key_b, *item_b;
+    while (PyDict_Next(a, &at_a, &key_a, &item_a))
+      if (!PyDict_Next(b, &at_b, &key_b, &item_b) || key_a != key_b || item_a != item_b) return false;
+    return PyDict_GET_SIZE(a) == PyDict_GET_SIZE(b);
+  }
+  PyRef all_a = PyRef::steal(PySequence_Tuple(a)), all_b = PyRef::steal(PySequence_Tuple(b));
+  if (!all_a || !all_b) return PyErr_Clear(), false;
+  const Py_ssize_t size = PyTuple_GET_SIZE(all_a.get());
+  if (PyTuple_GET_SIZE(all_b.get()) != size) return false;
+  for (Py_ssize_t i = 0; i < size; ++i)
+    if (PyTuple_GET_ITEM(all_a.get(), i) != PyTuple_GET_ITEM(all_b.get(), i)) return false;
+  return true;
+}
+
+}  // namespace
+
+bool World::is_as_before(PyObject* container) const {
+  Known* const* known = known_.find(container);
+  if (!known || PyODict_Check(container)) return false;  // move_to_end() leaves no trace in the dict below
+  PyRef now = PyRef::steal(copy_contents(container));
+  if (!now) return PyErr_Clear(), false;
+  return are_same_items(now.get(), (*known)->before.get());
+}
+
+std::string World::trace() const {
+  if (!unsound.empty()) return unsound;
+  for (const guard::NumberStep& step : numbers.steps)
+    if (step.phase == guard::Phase::early) return "it drew a random number";
+  for (PyObject* each : written)
+    if (!is_as_before(each)) return std::string("it wrote to a ") + Py_TYPE(each)->tp_name;
+  for (const WrittenField& each : written_fields)
+    return std::string("it wrote to a slot of a ") + Py_TYPE(each.object.get())->tp_name;
+  if (!written_grads.empty()) return "it set a gradient";
+  for (const WrittenContext& each : written_context)
+    if (!each.restored && guard::context_value(each.variable.get()) != each.before.get())
+      return "it set a context variable";
+  if (!calls.empty()) return "it printed or logged";
+  if (!resumed.empty()) return "it took something from a generator";
+  if (!advanced.empty()) return "it took something from an iterator";
+  return locks.empty() ? "" : "it took a lock";
+}
+
+void World::about_to_set_context(PyObject* variable) {
+  PyObject* now = guard::context_value(variable);
+  for (WrittenContext& written : written_context)
+    if (written.variable.get() == variable) {
+      written.set_to_what_it_was |= !written.restored && now == written.before.get();
+      written.restored = false;
+      return;
+    }
+  written_context.push_back({PyRef::share(variable), PyRef::share(now)});
+}
+
+int World::set_grad(PyObject* tensor, PyObject* value) {
+  begin_dropping();
+  if (guard::set_grad(tensor, value) < 0) return -1;
+  for (WrittenGrad& written : written_grads)
+    if (written.tensor.get() == tensor) return written.value = PyRef::share(value), 0;
+  written_grads.push_back({PyRef::share(tensor), PyRef::share(value)});
+  return 0;
+}
+
+bool WrittenContext::gives_back_before(PyObject* old) const {
+  return old == before.get() || std::string_view(Py_TYPE(old)->tp_name) == "Token.MISSING";
+}
+
+bool World::about_to_reset_context(PyObject* variable, PyObject* token) {
+  if (find(token)) return false;
+  PyRef old = PyRef::steal(PyObject_GetAttrString(token, "old_value"));
+  if (!old) return PyErr_Clear(), false;
+  for (WrittenContext& written : written_context) {
+    if (written.variable.get() != variable) continue;
+    const bool first = written.gives_back_before(old.get());
+    if (first && written.set_to_what_it_was) return false;
+    written.restored = first;
+    return true;
+  }
+  return false;
+}
+
+void World::about_to_write_field(PyObject* object, Py_ssize_t offset) {
+  const Known* known = find(object);
+  if (!known) return;
+  note_showing(known->source);
+  begin_dropping();
+  for (const WrittenField& written : written_fields)
+    if (written.object.get() == object && written.offset == offset) return;
+  written_fields.push_back({PyRef::share(object), offset});
+}
+
+}  // namespace bolt::observe
