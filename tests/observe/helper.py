@@ -16,7 +16,10 @@ class Seen:
 
     def holds(self, *args, **kwargs):
         fn = kwargs.pop("fn", self.fn)
-        return _C._observe_check(self.observation, fn, args, kwargs)
+        answer = _C._observe_check(self.observation, fn, args, kwargs)
+        # What a check remembers must not change what the next one says.
+        assert _C._observe_check(self.observation, fn, args, kwargs) == answer
+        return answer
 
     def again(self):
         return self.holds(*self.args, **self.kwargs)

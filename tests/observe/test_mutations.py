@@ -125,3 +125,59 @@ def test_any_change_is_noticed_or_does_not_matter(name, monkeypatch):
             if again - recorded > 0:
                 torchbolt.reset()
                 call()
+
+
+class Shared(torch.nn.Module):
+    """What it gives tells which of the objects in it are one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+        self.named = torch.nn.ModuleDict({"a": torch.nn.Linear(4, 4), "b": torch.nn.Linear(4, 4)})
+        self.lists, self.left, self.right = [[1], [2], [3]], [3], [1]
+        self.config = types.SimpleNamespace(first={"k": 1}, second={"k": 2})
+
+    def forward(self, x):
+        self.left[:] = [self.right[0] % 3 + 1]
+        self.config.first["k"] = 3 - self.config.second["k"]
+        self.lists[0][0] = len(self.lists[1])
+        told = len(set(self.modules())), len(list(self.parameters())), len({id(each) for each in self.lists})
+        told += self.layers[0] in list(self.named.values()), self.left is self.right, self.config.second["k"]
+        x = x + sum(each[0] for each in self.lists)
+        for layer in (*self.layers, *self.named.values()):
+            x = layer(x)
+        return x, told, self.left[0], self.right[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_object_in_two_places(seed):
+    """Two objects become one, or one two, between the calls: what the run told apart, or wrote, must be told again."""
+    random_, models = random.Random(seed), []
+    for _ in range(2):
+        torch.manual_seed(seed)
+        models.append(Shared())
+    compiled = torchbolt.compile(models[0], recompile_limit=1000)
+
+    def spots(m):
+        modules, numbered = m.named._modules, m.layers._modules
+        return [
+            [(modules, "a"), (modules, "b"), (numbered, "0"), (numbered, "1"), (numbered, "2")],
+            [(m.lists, 0), (m.lists, 1), (m.lists, 2), (vars(m), "left"), (vars(m), "right")],
+            [(vars(m.config), "first"), (vars(m.config), "second")],
+        ]
+
+    with torch.no_grad():
+        for _ in range(25):
+            kind = random_.randrange(3)
+            to, of = random_.choices(range(len(spots(models[0])[kind])), k=2)
+            for model in models:
+                places_ = spots(model)[kind]
+                container, key = places_[of]
+                value = container[key]
+                container, key = places_[to]
+                container[key] = value
+            x = torch.randn(2, 4)
+            for _ in range(random_.randint(1, 3)):
+                got, want = compiled(x), models[1](x)
+                torch.testing.assert_close(got[0], want[0])
+                assert got[1:] == want[1:]
