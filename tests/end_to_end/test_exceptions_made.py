@@ -1,6 +1,8 @@
 """Exceptions that a compiled function makes, raises and keeps: classes, arguments, notes, contexts and tracebacks are those
 of eager, at every call, and making them ends no region."""
 
+import traceback
+
 import pytest
 import torch
 
@@ -136,3 +138,18 @@ def test_a_group_of_exceptions_from_outside():
     compiled, x = torchbolt.compile(fn), torch.ones(2)
     for errors in ([Refused(1)], [Refused(1), Refused(2)], [KeyError(1)], [KeyError(1), Refused(1)], [Refused(1)]):
         assert torch.equal(compiled(x, errors), fn(x, errors))
+
+
+def test_frames_of_a_traceback_that_are_cleared():
+    """As unittest's assertRaises does."""
+
+    def fn(x):
+        error = kept(lambda: Refused(1))
+        traceback.clear_frames(error.__traceback__)
+        return x + len(error.args), error
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for _ in range(3):
+        got, want = compiled(torch.ones(2)), fn(torch.ones(2))
+        assert torch.equal(got[0], want[0]) and told(got[1]) == told(want[1])

@@ -77,6 +77,15 @@ PyObject* context_reset(const Call& c) {
   return nullptr;
 }
 
+/// traceback.clear_frames(), as assertRaises calls it. A frame that runs refuses; what others held is let go
+/// of, and tracebacks that are made again have frames that hold nothing.
+PyObject* clear_frame(const Call& c) {
+  if (c.nargs != 1 || !PyFrame_Check(c.args[0])) return nullptr;
+  const bool runs = reinterpret_cast<PyFrameObject*>(c.args[0])->f_frame->owner == FRAME_OWNED_BY_THREAD;
+  if (!runs && c.recording.world.find(c.args[0])) c.recording.end_here(c.frame, "a frame is cleared");
+  return nullptr;
+}
+
 }  // namespace
 
 void add_state_calls(SpecialCalls& table) {
@@ -85,6 +94,7 @@ void add_state_calls(SpecialCalls& table) {
       {"builtins.__import__", import_module},
       {"torch._C.__enter__", native_context},
       {"torch._C.__exit__", native_context},
+      {"frame.clear", clear_frame},
       {"_thread.RLock.__enter__", enter_lock},
       {"_thread.RLock.__exit__", leave_lock},
       {"_contextvars.ContextVar.get", context_get},
