@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "interp/compat.h"
-
 namespace bolt::guard {
 namespace {
 
@@ -150,21 +148,13 @@ T& at(PyObject* object, Py_ssize_t offset) {
   return *reinterpret_cast<T*>(reinterpret_cast<char*>(object) + offset);
 }
 
-/// CPython does not export these two types.
+/// CPython exports these two types by name only.
 std::vector<IteratorKind> deque_kinds() {
   std::vector<IteratorKind> kinds;
-  const interp::RaisedAside raised;  // it may be asked for anywhere
-  PyRef module = PyRef::steal(import_module("_collections"));
-  PyRef deque = PyRef::steal(module ? PyObject_CallMethod(module.get(), "deque", nullptr) : nullptr);
-  for (const bool backwards : {false, true}) {
-    PyRef iterator = PyRef::steal(!deque      ? nullptr
-                                  : backwards ? PyObject_CallMethod(deque.get(), "__reversed__", nullptr)
-                                              : PyObject_GetIter(deque.get()));
-    if (!iterator) continue;
-    Py_INCREF(Py_TYPE(iterator.get()));
-    kinds.push_back(through_deque(Py_TYPE(iterator.get()), backwards));
-  }
-  if (kinds.empty()) PyErr_Clear();
+  for (const bool backwards : {false, true})
+    if (PyTypeObject* type =
+            native_type("_collections", backwards ? "_deque_reverse_iterator" : "_deque_iterator"))
+      kinds.push_back(through_deque(type, backwards));
   return kinds;
 }
 

@@ -58,4 +58,7 @@ inline PyObject* import_module(const char* name) {
   return whole ? PyImport_ImportModuleLevel(name, nullptr, nullptr, whole.get(), 0) : nullptr;
 }
 
+/// A class of C, which stays; null: there is none of that name.
+PyTypeObject* native_type(const char* module_name, const char* name);
+
 }  // namespace bolt

@@ -64,21 +64,21 @@ struct Kitchen {
                         : cls->tp_new(cls, args.get(), nullptr);
   }
 
-  static PyRef deque_type() {
-    PyRef module = PyRef::steal(import_module("collections"));
-    return PyRef::steal(module ? PyObject_GetAttrString(module.get(), "deque") : nullptr);
+  static PyObject* deque_type() {
+    static PyTypeObject* const type = native_type("collections", "deque");
+    return reinterpret_cast<PyObject*>(type);
   }
 
   PyObject* make_deque(const MakeStep& step) const {
     PyRef items = PyRef::steal(list_of(step.parts));
-    PyRef native = deque_type();
+    PyObject* native = deque_type();
     if (!native || !items) return nullptr;
     // A class in Python may have an __init__ of its own.
-    PyObject* cls = step.object ? step.object.get() : native.get();
-    PyRef made = PyRef::steal(bare(cls, reinterpret_cast<PyTypeObject*>(native.get()), nullptr));
+    PyObject* cls = step.object ? step.object.get() : native;
+    PyRef made = PyRef::steal(bare(cls, reinterpret_cast<PyTypeObject*>(native), nullptr));
     PyRef limit = step.number < 0 ? PyRef::share(Py_None) : PyRef::steal(PyLong_FromSsize_t(step.number));
     PyRef done = PyRef::steal(
-        made ? PyObject_CallMethod(native.get(), "__init__", "OOO", made.get(), items.get(), limit.get())
+        made ? PyObject_CallMethod(native, "__init__", "OOO", made.get(), items.get(), limit.get())
              : nullptr);
     return done ? made.release() : nullptr;
   }
@@ -267,15 +267,14 @@ struct Kitchen {
     if (!items) return false;
     if (PyList_Check(target)) return PyList_SetSlice(target, 0, PyList_GET_SIZE(target), items.get()) == 0;
     if (PySet_Check(target)) return PySet_Clear(target) == 0 && _PySet_Update(target, items.get()) == 0;
-    PyRef native = deque_type();
-    PyRef cleared = PyRef::steal(native ? PyObject_CallMethod(native.get(), "clear", "O", target) : nullptr);
-    return cleared &&
-           PyRef::steal(PyObject_CallMethod(native.get(), "extend", "OO", target, items.get())).get();
+    PyObject* native = deque_type();
+    PyRef cleared = PyRef::steal(native ? PyObject_CallMethod(native, "clear", "O", target) : nullptr);
+    return cleared && PyRef::steal(PyObject_CallMethod(native, "extend", "OO", target, items.get())).get();
   }
 
   static bool set_items(PyObject* deque, PyObject* items) {
-    PyRef native = deque_type();
-    auto* set = native ? reinterpret_cast<PyTypeObject*>(native.get())->tp_as_sequence->sq_ass_item : nullptr;
+    PyObject* native = deque_type();
+    auto* set = native ? reinterpret_cast<PyTypeObject*>(native)->tp_as_sequence->sq_ass_item : nullptr;
     for (Py_ssize_t i = 0; set && i < PyList_GET_SIZE(items); ++i)
       if (set(deque, i, PyList_GET_ITEM(items, i)) < 0) return false;
     return set;

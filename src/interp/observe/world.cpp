@@ -5,7 +5,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "interp/errors.h"
 #include "interp/observe/cfunctions.h"
 #include "interp/observe/endings.h"
 
@@ -30,14 +29,6 @@ bool World::is_told_by_identity(PyObject* object) {
   if (guard::is_tensor(object)) return true;
   return Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash &&
          Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
-}
-
-PyTypeObject* native_type(const char* module_name, const char* name) {
-  const interp::RaisedAside raised;  // it may be asked for anywhere, and is kept for good
-  PyRef module = PyRef::steal(import_module(module_name));
-  PyObject* type = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
-  if (!type) PyErr_Clear();
-  return reinterpret_cast<PyTypeObject*>(type);
 }
 
 bool is_deque(PyObject* object) {

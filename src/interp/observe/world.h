@@ -455,8 +455,6 @@ bool is_deque(PyObject* object);
 /// The items of a list, tuple, deque or set, or the keys of a dict in order, as a list: as C has them,
 /// whatever a class in Python does when it is gone through.
 PyRef native_items(PyObject* container);
-/// A class of C, which stays; null: there is none of that name.
-PyTypeObject* native_type(const char* module_name, const char* name);
 /// A tuple or a list: PySequence_Fast_GET_ITEM gives its items.
 inline bool is_sequence(PyObject* object) { return PyTuple_Check(object) || PyList_Check(object); }
 
