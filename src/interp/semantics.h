@@ -104,7 +104,7 @@ class Semantics {
   virtual Py_ssize_t length(Frame& frame, PyObject* value);
   /// What Python code gave becomes a number of C.
   virtual void read_number(Frame&, PyObject*) {}
-  /// `raise exception`, an object or class or null, is next.
+  /// `raise exception`, an object or a class, is next.
   virtual void about_to_raise(Frame&, PyObject*) {}
   /// `except cls`: the raised exception against a class or tuple of classes.
   virtual int exception_matches(Frame& frame, PyObject* exception, PyObject* cls);

@@ -447,7 +447,7 @@ int Recording::exception_matches(Frame& frame, PyObject* exception, PyObject* cl
 
 /// Being raised writes into an exception where it was raised and what was handled then.
 void Recording::about_to_raise(Frame& frame, PyObject* exception) {
-  if (!on || !exception || !PyExceptionInstance_Check(exception) || !world.find(exception)) return;
+  if (!on || !PyExceptionInstance_Check(exception) || !world.find(exception)) return;
   auto* object = reinterpret_cast<PyBaseExceptionObject*>(exception);
   // What is there is from a call long over; what is added is in front of it.
   if (object->traceback || object->context)

@@ -353,6 +353,8 @@ class World {
   bool cannot_raise(const guard::NumberStep& step);
   void note_iterator(PyObject* iterator);
   void read_method(PyObject* method, Source* source);
+  /// The same as reached, or guards that there is nothing. Gives `object`.
+  PyObject* reached_if_bound(PyObject* object, Source* source);
   bool read_next(PyObject* iterator);
   void held_by_few(Known* known);
   /// The run is about to write to something known, which may hold others alone.

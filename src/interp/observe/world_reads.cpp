@@ -21,6 +21,11 @@ PyRef canonical_key(PyObject* key) {
 
 }  // namespace
 
+PyObject* World::reached_if_bound(PyObject* object, Source* source) {
+  object ? reached(object, source) : source->assume(Check::unbound);
+  return object;
+}
+
 bool World::dict_key(PyObject* dict, PyObject* key) {
   told_apart(key);
   if (PyUnicode_CheckExact(key) || is_plain_key(key)) return true;
@@ -113,11 +118,7 @@ PyObject* World::super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* n
   Source* owner = source_for(reinterpret_cast<PyObject*>(type));
   Source* place = tree->child(owner, Access::super_attr, name, 0, reinterpret_cast<PyObject*>(start));
   PyObject* found = place->read(reinterpret_cast<PyObject*>(type));
-  if (found)
-    reached(found, place);
-  else
-    place->assume(Check::unbound);
-  return found;
+  return reached_if_bound(found, place);
 }
 
 PyObject* World::instance_dict(PyObject* object) {
@@ -174,9 +175,8 @@ PyObject* World::cell_get(PyObject* cell) {
 
 PyObject* World::field(PyObject* object, Py_ssize_t offset, PyObject* name) {
   PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
-  if (Source* place = field_place(object, offset, name))
-    value ? reached(value, place) : place->assume(Check::unbound);
-  return value;
+  Source* place = field_place(object, offset, name);
+  return place ? reached_if_bound(value, place) : value;
 }
 
 PyObject* World::slot(PyObject* object, Py_ssize_t offset, PyObject* name) {
@@ -204,11 +204,7 @@ PyObject* World::tensor_grad(PyObject* tensor) {
   for (const WrittenGrad& written : written_grads)
     if (written.tensor.get() == tensor) return value;
   Source* place = tree->child(known->source, Access::tensor_grad);
-  if (value)
-    reached(value, place);
-  else
-    place->assume(Check::unbound);
-  return value;
+  return reached_if_bound(value, place);
 }
 
 PyObject* World::context_value(PyObject* variable) {
@@ -218,11 +214,7 @@ PyObject* World::context_value(PyObject* variable) {
   for (const WrittenContext& written : written_context)
     if (written.variable.get() == variable && !written.restored) return value;
   Source* place = tree->child(known->source, Access::context_var);
-  if (value)
-    reached(value, place);
-  else
-    place->assume(Check::unbound);
-  return value;
+  return reached_if_bound(value, place);
 }
 
 void World::imported(PyObject* module) {
