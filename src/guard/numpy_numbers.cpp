@@ -29,6 +29,7 @@ bool is_numpys(PyTypeObject* type) {
 
 bool is_numpy_number(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return false;  // tensors are asked about all the time
   const PyNumberMethods* as_number = type->tp_as_number;
   if (!as_number || !as_number->nb_float || type == &PyBool_Type) return false;
   return is_numpys(type) && !std::string_view(type->tp_name).starts_with("numpy.bool");

@@ -136,11 +136,12 @@ bool Program::check_relations() {
     group->in_use->related = true;
   }
   if (across_.empty()) return true;
-  std::vector<uint64_t> ids;
-  for (auto& group : groups_) ids.push_back(group->in_use->id);
-  if (ids == across_held_for_) return true;
+  auto same = [](const std::unique_ptr<Group>& group, uint64_t id) { return group->in_use->id == id; };
+  if (std::equal(groups_.begin(), groups_.end(), across_held_for_.begin(), across_held_for_.end(), same))
+    return true;
   if (!across_.hold(objects_, tree_->root_names, nullptr)) return false;
-  across_held_for_ = std::move(ids);
+  across_held_for_.clear();
+  for (auto& group : groups_) across_held_for_.push_back(group->in_use->id);
   return true;
 }
 

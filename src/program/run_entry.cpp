@@ -121,6 +121,9 @@ Outcome run(const Entry& entry, guard::Found& found) {
 }  // namespace
 
 void keep_frame_objects(const Entry& entry, interp::Frame& before, interp::Frame& after) {
+  const interp::Frame* at = &before;
+  while (!at->raw->frame_obj && at->return_to != interp::ReturnTo::entry && at->back) at = at->back;
+  if (!at->raw->frame_obj) return;
   const std::vector<const interp::Frame*> from = observe::frames_of(before), to = observe::frames_of(after);
   for (size_t i = 0; i < std::min(from.size(), to.size()) && entry.recipe.frames[i].stays; ++i)
     interp::take_frame_object(*const_cast<interp::Frame*>(to[i]), *const_cast<interp::Frame*>(from[i]));

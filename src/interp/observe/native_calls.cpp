@@ -190,8 +190,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   auto is_read = [&](size_t i) {
     if (row.kind == Kind::appends) return false;
     // The name of an attribute, a key; of a class.
-    const size_t name = row.name == "type" && all.size() == 3 ? 0 : 1;
-    if (special && i == name && PyUnicode_Check(all[i])) return true;
+    if (special && PyUnicode_Check(all[i]) && i == (all.size() == 3 && row.name == "type" ? 0 : 1))
+      return true;
     if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
     if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
     return !stores || i == 1;

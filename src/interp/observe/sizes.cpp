@@ -251,8 +251,8 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
   if (row.kind != Kind::tensor) return nullptr;
   for (PyObject* each : all)
     if (!row.is(Trait::hands_on) && !world.holds_followed(each)) world.use(each);
-  for (PyObject* each : all)
-    if (asks_numpy(row)) use_numpys(world, each);
+  if (asks_numpy(row))
+    for (PyObject* each : all) use_numpys(world, each);
   if (!on) return nullptr;
   if ((result = tensor_call(frame, row, kwnames, all)) || PyErr_Occurred()) return done(result);
   if (!kwnames && !all.empty() && guard::is_tensor(all[0]))

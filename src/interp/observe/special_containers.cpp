@@ -65,7 +65,10 @@ PyObject* delete_item(const Call& c) {
   return c.nargs == 2 ? none_if(c.recording.delete_item(c.frame, c.args[0], c.args[1])) : nullptr;
 }
 
-bool asks_the_key(const Call& c) { return !c.recording.world.dict_key(c.args[0], c.args[1]); }
+/// Then CPython does it all. What is plain World::dict_get looks at by itself.
+bool asks_the_key(const Call& c) {
+  return !World::is_plain_key(c.args[1]) && !c.recording.world.dict_key(c.args[0], c.args[1]);
+}
 
 PyObject* dict_get(const Call& c) {
   if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
