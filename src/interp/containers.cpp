@@ -23,9 +23,8 @@ PyObject* Semantics::get_iter(Frame& frame, PyObject* object) {
   return iterator;
 }
 
-PyObject* Semantics::iter_next(Frame& frame, PyObject* iterator) {
+PyObject* Semantics::advance(Frame& frame, PyObject* iterator) {
   PyTypeObject* type = Py_TYPE(iterator);
-  PyObject* value;
   if (type == &PyGen_Type && can_resume(iterator)) {
     PyObject* got = nullptr;
     const PySendResult status = resume_generator(iterator, Py_None, *this, &got);
@@ -33,11 +32,13 @@ PyObject* Semantics::iter_next(Frame& frame, PyObject* iterator) {
     Py_DECREF(got);
     return nullptr;
   }
-  if (type->tp_iternext == python_slots.next) {
-    value = call_required(*this, frame, iterator, names_of.next_, {});
-  } else {
-    value = type->tp_iternext(iterator);
-  }
+  if (type->tp_iternext == python_slots.next)
+    return call_required(*this, frame, iterator, names_of.next_, {});
+  return type->tp_iternext(iterator);
+}
+
+PyObject* Semantics::iter_next(Frame& frame, PyObject* iterator) {
+  PyObject* value = advance(frame, iterator);
   if (!value && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) PyErr_Clear();
   return value;
 }

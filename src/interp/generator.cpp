@@ -269,13 +269,21 @@ PyObject* make_bare_generator(PyObject* object) {
   return made;
 }
 
+bool is_only_advanced(PyObject* receiver, PyObject* value) {
+  const PyAsyncMethods* methods = Py_TYPE(receiver)->tp_as_async;
+  return value == Py_None && !(methods && methods->am_send) && PyIter_Check(receiver);
+}
+
 Frame* Semantics::start_send(Frame&, PyObject* receiver, PyObject* value) {
   return start_resumption(receiver, value, ReturnTo::sent);
 }
 
-PySendResult Semantics::send(Frame&, PyObject* receiver, PyObject* value, PyObject** result) {
+PySendResult Semantics::send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) {
   if (can_resume(receiver)) return resume_generator(receiver, value, *this, result);
-  return PyIter_Send(receiver, value, result);
+  if (!is_only_advanced(receiver, value)) return PyIter_Send(receiver, value, result);
+  *result = advance(frame, receiver);
+  if (*result) return PYGEN_NEXT;
+  return _PyGen_FetchStopIterationValue(result) == 0 ? PYGEN_RETURN : PYGEN_ERROR;
 }
 
 // -- The subtype whose consumers come back to us

@@ -114,8 +114,10 @@ class Semantics {
   // -- Iteration
   // ---------------------------------------------------------------------------------------------------
   virtual PyObject* get_iter(Frame& frame, PyObject* object);
+  /// Null: exhausted, with StopIteration set or without, or another exception is set.
+  virtual PyObject* advance(Frame& frame, PyObject* iterator);
   /// Null without an exception: exhausted.
-  virtual PyObject* iter_next(Frame& frame, PyObject* iterator);
+  PyObject* iter_next(Frame& frame, PyObject* iterator);
   /// iter_next for FOR_ITER, as a frame for the loop to run where it leads to one: a generator's body, a
   /// `__next__` in Python. Neither a frame nor a value: exhausted, or an exception is set.
   virtual CallStart start_next(Frame& frame, PyObject* iterator);

@@ -363,7 +363,7 @@ interp::CallStart Recording::start_next(Frame& frame, PyObject* iterator) {
   return Semantics::start_next(frame, iterator);
 }
 
-PyObject* Recording::iter_next(Frame& frame, PyObject* iterator) {
+PyObject* Recording::advance(Frame& frame, PyObject* iterator) {
   if (on) {
     note_special(iterator, names_of.next_);
     if (is_outside(iterator) && !interp::is_python_class(Py_TYPE(iterator))) {
@@ -376,7 +376,7 @@ PyObject* Recording::iter_next(Frame& frame, PyObject* iterator) {
     PyObject* item = on ? world.next_item(iterator, &handled) : nullptr;
     if (handled) return item;
   }
-  return Semantics::iter_next(frame, iterator);
+  return Semantics::advance(frame, iterator);
 }
 
 int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) {
@@ -558,12 +558,14 @@ bool Recording::is_outside(PyObject* generator) {
 }
 
 PySendResult Recording::send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) {
-  if (on && is_outside(receiver)) end_here(frame, "a generator from outside is advanced");
+  if (on && !interp::is_only_advanced(receiver, value) && is_outside(receiver))
+    end_here(frame, "a generator from outside is advanced");
   return Semantics::send(frame, receiver, value, result);
 }
 
 Frame* Recording::start_send(Frame& frame, PyObject* receiver, PyObject* value) {
-  if (on && is_outside(receiver)) end_here(frame, "a generator from outside is advanced");
+  if (on && !interp::is_only_advanced(receiver, value) && is_outside(receiver))
+    end_here(frame, "a generator from outside is advanced");
   return Semantics::start_send(frame, receiver, value);
 }
 

@@ -123,7 +123,7 @@ class Recording final : public interp::Semantics {
   }
   Py_ssize_t length(Frame& frame, PyObject* value) override;
   PyObject* get_iter(Frame& frame, PyObject* object) override;
-  PyObject* iter_next(Frame& frame, PyObject* iterator) override;
+  PyObject* advance(Frame& frame, PyObject* iterator) override;
   interp::CallStart start_next(Frame& frame, PyObject* iterator) override;
   int unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) override;
   int unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) override;
