@@ -121,6 +121,25 @@ const record::TensorInfo& Call::recorded(std::string_view name) const {
 bool Call::decide(Sym a, Relation relation, Sym b) const {
   return all_sizes_.decide(a, relation, b, detail::concat(this->name(), " at ", loc.file, ":", loc.line));
 }
+
+namespace {
+
+bool lies_in_order(const record::TensorInfo& t) {
+  int64_t run = 1;
+  for (size_t d = t.sizes.size(); d-- > 0;) {
+    if (t.sizes[d] != 1 && t.strides[d] != run) return false;
+    run *= t.sizes[d];
+  }
+  return true;
+}
+
+}  // namespace
+
+void Call::decide_layout_of_pad() const {
+  if (lies_in_order(recorded("self"))) return;
+  for (Sym amount : syms("pad"))
+    if (decide(0, Relation::lt, amount)) break;
+}
 bool Call::is_static() const {
   auto known_sizes = [](const Value* v) {
     return !v || std::all_of(v->type.sizes.begin(), v->type.sizes.end(), [](Sym s) { return s.is_const(); });

@@ -50,6 +50,8 @@ Results topk(const Call& c) {
 Results pad(const Call& c) {
   Sizes sizes = c.sizes("self");
   const Sizes more = c.syms(c.has("padding") ? "padding" : "pad");
+  if (c.name() == "aten::constant_pad_nd" || (c.name() == "aten::pad" && c.text("mode") == "constant"))
+    c.decide_layout_of_pad();
   for (size_t i = 0; i < more.size(); ++i) sizes[sizes.size() - 1 - i / 2] += more[i];
   return all_results(c, sizes);
 }

@@ -134,8 +134,13 @@ def test_nothing_is_padded():
         y = F.pad(x.view(3, 4).t(), (t.item(), 0))
         return y, y.stride()
 
-    stats = results(fn, (3, 0, 5, 0, 2))
-    assert (stats["regions"], stats["eager_fallbacks"]) == (1, 2)
+    def of_complex_numbers(x, t):  # which is one call of ATen
+        y = F.pad(torch.complex(x, x).view(3, 4).t(), (t.item(), 0))
+        return y, y.stride()
+
+    for each in fn, of_complex_numbers:
+        stats = results(each, (3, 0, 5, 0, 2))
+        assert (stats["regions"], stats["eager_fallbacks"]) == (1, 2)
 
 
 def test_one_is_a_size_like_others():

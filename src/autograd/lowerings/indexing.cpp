@@ -37,15 +37,6 @@ std::vector<Value*> stack(Call& c) {
   return {c.make(Op::cat, parts, {{"dim", dim}})};
 }
 
-bool lies_in_order(const record::TensorInfo& t) {
-  int64_t run = 1;
-  for (size_t d = t.sizes.size(); d-- > 0;) {
-    if (t.sizes[d] != 1 && t.strides[d] != run) return false;
-    run *= t.sizes[d];
-  }
-  return true;
-}
-
 std::vector<Value*> pad(Call& c) {
   if (c.has("mode") && c.text("mode") != "constant") return {};
   Value* x = c.tensor("self");
@@ -56,10 +47,7 @@ std::vector<Value*> pad(Call& c) {
     low[rank - 1 - i / 2] = amounts[i];
     high[rank - 1 - i / 2] = amounts[i + 1];
   }
-  // Where nothing is added eager copies the tensor as it lies.
-  if (!lies_in_order(c.recorded("self")))
-    for (Sym amount : amounts)
-      if (c.decide(0, Relation::lt, amount)) break;
+  c.decide_layout_of_pad();
   double value = c.has("value") ? c.number("value") : 0.0;
   if (x->type.dtype == DType::Bool) value = value != 0;
   return {c.make(Op::pad, {x}, {{"low", low}, {"high", high}, {"value", value}})};
