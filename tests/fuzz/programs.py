@@ -389,6 +389,6 @@ def well_conditioned(single, double, dtype=torch.float32):
                 return False
         elif not bool(torch.isfinite(d).all()) or float(d.abs().max()) > 1e4:
             return False
-        elif float((s - d).abs().max()) > near * max(1.0, float(d.abs().max())):
+        elif not float((s - d).abs().max()) <= near * max(1.0, float(d.abs().max())):  # or it is NaN in one of them
             return False
     return True
