@@ -85,8 +85,8 @@ class Call {
   std::vector<int64_t> static_sizes(int i = 0) const;
   /// Did `a relation b` hold when recorded? From now on it is guarded.
   bool decide(Sym a, Relation relation, Sym b) const;
-  /// constant_pad_nd copies a tensor as it lies where it adds nothing, and into a dense one elsewhere: decides
-  /// which of these it does.
+  /// constant_pad_nd copies a tensor as it lies where it adds nothing, and into a dense one elsewhere:
+  /// decides which of these it does.
   void decide_layout_of_pad() const;
   /// A tensor argument as it was when recorded.
   const record::TensorInfo& recorded(std::string_view name) const;

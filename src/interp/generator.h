@@ -68,7 +68,8 @@ PyObject* make_bare_generator(PyObject* function);
 /// exception.
 PySendResult resume_generator(PyObject* generator, PyObject* value, Semantics& semantics, PyObject** result);
 
-/// Is sending `value` to `receiver` nothing but next(receiver)? Not for generators and coroutines, which C resumes.
+/// Is sending `value` to `receiver` nothing but next(receiver)? Not for generators and coroutines, which C
+/// resumes.
 bool is_only_advanced(PyObject* receiver, PyObject* value);
 
 /// Calls a generator function and gives the object the subtype whose consumers come back to us.

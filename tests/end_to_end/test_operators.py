@@ -145,3 +145,13 @@ def test_what_any_and_all_give(call, dtype):
     for fill in (0, 1, 2):
         x = torch.full((3, 4), fill).to(dtype)
         assert torch.equal(compiled(x), fn(x)) and compiled(x).dtype == fn(x).dtype
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+@pytest.mark.parametrize("call", ("clamp(max=k)", "clamp(min=k)", "clamp(k, k)", "relu()", "neg().relu()", "clamp_(k)"))
+def test_signs_of_zeros(call, dtype):
+    fn = eval(f"lambda x, k: (x * 1).{call}")
+    compiled = torchbolt.compile(fn, dynamic=True)
+    x = torch.tensor([0.0, -0.0] * 9, dtype=dtype)
+    for k in (0.5, 0.0, -0.0):
+        assert torch.equal(compiled(x, k).signbit(), fn(x, k).signbit())

@@ -338,15 +338,16 @@ Ops::Value Ops::floating(ScalarOp op, llvm::ArrayRef<Value> a) const {
     case ScalarOp::pow: return m.pow(x, y);
     case ScalarOp::atan2: return m.atan2(x, y);
     case ScalarOp::copysign: return m.copysign(x, y);
-    // True also for a NaN in the operand that must win; beside a number that is one compare.
+    // Of zeros that differ in sign the first, as clamp and relu have it. These select what the machine's own
+    // instruction does, which gives its second operand also beside a NaN: only another NaN is left to see to.
     case ScalarOp::maximum:
-      if (is_number(y)) return b_.CreateSelect(b_.CreateFCmpUGT(x, y), x, y);
-      return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOGT(x, y), m.is_nan(x)), x, y);
-    case ScalarOp::minimum:
-      if (is_number(y)) return b_.CreateSelect(b_.CreateFCmpULT(x, y), x, y);
-      return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOLT(x, y), m.is_nan(x)), x, y);
-    case ScalarOp::fmax: return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOGT(x, y), m.is_nan(y)), x, y);
-    case ScalarOp::fmin: return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOLT(x, y), m.is_nan(y)), x, y);
+    case ScalarOp::minimum: {
+      Value best =
+          b_.CreateSelect(op == ScalarOp::maximum ? b_.CreateFCmpOGT(y, x) : b_.CreateFCmpOLT(y, x), y, x);
+      return is_number(y) ? best : b_.CreateSelect(m.is_nan(y), y, best);
+    }
+    case ScalarOp::fmax: return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOGE(x, y), m.is_nan(y)), x, y);
+    case ScalarOp::fmin: return b_.CreateSelect(b_.CreateOr(b_.CreateFCmpOLE(x, y), m.is_nan(y)), x, y);
     default: BOLT_CHECK(false, "scalar operation ", static_cast<int>(op), " on floating values");
   }
   return nullptr;
