@@ -384,6 +384,22 @@ def _new_tensor(self, data, *, dtype=None, device=None, **options):
     return _tensor(data, dtype=dtype or self.dtype, device=device or self.device, **options)
 
 
+# -- Sizes made of numbers ---------------------------------------------------------------------------------------------
+_SCALED = [name for name in dir(torch._C._nn) if "upsample_" in name]
+
+
+def _with_sizes(function):
+    """What F.interpolate calls, given the sizes that it would compute from the scale factors."""
+
+    def scaled(input, size, *rest):
+        *corners, factors = rest
+        scales = [float(factor) for factor in factors]
+        sizes = [int(input.size(i + 2) * scale) for i, scale in enumerate(scales)]
+        return function(input, sizes, *corners, *scales)
+
+    return scaled
+
+
 #: In place of native functions, by their names in interp/observe/cfunctions.def.
 NATIVES = {
     "next map": _next_map,
@@ -409,6 +425,7 @@ NATIVES = {
     "_functools.reduce": _reduce,
     "torch._C._VariableFunctionsClass.tensor": _tensor,
     "torch._C.TensorBase.new_tensor": _new_tensor,
+    **{f"torch._C._nn.{name}": _with_sizes(getattr(torch._C._nn, name)) for name in _SCALED},
 }
 
 #: In place of functions of torch in Python, by module and qualified name.

@@ -56,16 +56,15 @@ void ParsedFloats::give(const c10::OperatorHandle& op, const torch::jit::Stack& 
           given.isDouble() && bits(given.toDouble()) == bits(asked.value) && symbols[i].empty() &&
           is_float(*op.schema().arguments()[i].type()))
         places.push_back(i);
-    const bool one = std::all_of(asked_.begin(), asked_.end(), [&](const Asked& other) {
-      return !alike(other) || other.symbol == asked.symbol;
-    });
-    if (!one ||
-        static_cast<std::ptrdiff_t>(places.size()) != std::count_if(asked_.begin(), asked_.end(), alike))
+    if (static_cast<std::ptrdiff_t>(places.size()) != std::count_if(asked_.begin(), asked_.end(), alike))
       continue;
-    const Sym symbol = asked.symbol;
-    for (size_t i : places) symbols[i] = {symbol};
-    given_.push_back(symbol);
-    std::erase_if(asked_, [&](const Asked& other) { return other.symbol == symbol; });
+    const Asked first = asked;
+    for (const Asked& other : asked_)
+      if (alike(other) && other.symbol != first.symbol)
+        first.notes->add(other.symbol, Relation::eq, first.symbol);
+    for (size_t i : places) symbols[i] = {first.symbol};
+    given_.push_back(first.symbol);
+    std::erase_if(asked_, [&](const Asked& other) { return bits(other.value) == bits(first.value); });
     k = asked_.size();
   }
   give_up();

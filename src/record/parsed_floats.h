@@ -5,7 +5,8 @@
 // asks the SymFloat what it is, and the operator is given a double that says nothing of where it came from.
 // What torch generates for a function in Python does nothing with that double but to call the operator of the
 // same name. So where the first operator of the call has that name, an argument of the very same bits is the
-// symbol: if there are as many such arguments as the parser asked for. Whatever else was asked is taken for
+// symbol: if there are as many such arguments as the parser asked for. Two numbers of the same bits stay
+// equal in later calls, since nobody can tell which argument is which. Whatever else was asked is taken for
 // what it is, as anywhere.
 #pragma once
 

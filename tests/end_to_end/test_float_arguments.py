@@ -88,7 +88,15 @@ def run(fn, numbers, compiled, grad=False, **options):
     assert torchbolt.stats()["eager_fallbacks"] == 0
 
 
-ROWS = [normalized, statistics, losses, filled, attended, drawn, distances, the_same_twice, computed]
+def scaled(x, a):
+    image, a = heads(x), a + 1
+    pairs = [F.interpolate(image, scale_factor=a, mode=mode) for mode in ("nearest", "nearest-exact", "bilinear")]
+    clear = F.interpolate(image, scale_factor=a, mode="bicubic", antialias=True)
+    row = F.interpolate(image[0], scale_factor=(a,), mode="linear", align_corners=True)
+    return *pairs, clear, row, F.interpolate(image, scale_factor=(a, a * 2), mode="bicubic")
+
+
+ROWS = [normalized, statistics, losses, filled, attended, drawn, distances, the_same_twice, computed, scaled]
 
 
 @pytest.mark.parametrize("grad", [False, True], ids=["plain", "grad"])
@@ -118,6 +126,27 @@ def test_which_float_it_was_must_be_sure():
     """A constant that happens to be the same number: the number is known to the program, and no other is."""
     run(lambda x, a: torch.empty(3).normal_(a, 0.25), [0.5, 0.25, 0.125, 0.75, 0.25], 3)
     run(lambda x, a: torch.isclose(x, x + 0.1, a, 1 - a), [0.25, 0.5, 0.125, 0.75], 3)
+
+
+def test_numbers_that_were_equal():
+    """Which argument is which nobody can tell: they stay equal. Found to differ, each is followed for itself."""
+
+    def fn(x, a):
+        return F.interpolate(heads(x), scale_factor=(a[0], a[1]), mode="bilinear")
+
+    run(fn, [(2.5, 2.5), (1.5, 1.5), (1.25, 1.25), (1.25, 2.5), (2.5, 1.25), (3.5, 1.5)], 3)
+
+
+def test_scale_of_a_module():
+    """Upsample's attribute, in whole numbers too."""
+    for scales in (1.5, 2.5, 1.75, 3.5), (2, 3, 5, 4):
+        up = torch.nn.Upsample(mode="bilinear")
+
+        def fn(x, a, up=up):
+            up.scale_factor = a
+            return up(heads(x))
+
+        run(fn, scales, 2)
 
 
 def test_under_autocast():

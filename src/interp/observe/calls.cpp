@@ -58,18 +58,27 @@ constexpr int kDeepestPartial = 100;
 PyTypeObject* transparent_type = nullptr;
 Py_ssize_t transparent_target = 0, transparent_receiver = 0;
 
-/// Where a native call would run Python code (any(generator), sorted(key=f)): the function of
-/// torchbolt.stand_ins that does the same in Python, so that a region can end inside; `all` is then what it
-/// is given. Null: it would not, or there is none.
-PyObject* python_instead(const Native& native, PyObject* const* args, size_t nargs, PyObject* kwnames,
-                         std::vector<PyObject*>& all) {
+/// Does it compute sizes from numbers that differ between calls (F.interpolate's scale_factor)? In Python
+/// they are sizes of those numbers; the operator computes them where nobody sees how.
+bool scales_sizes(World& world, const CFunction& row, PyObject* const* args, size_t nargs) {
+  if (!row.is(Trait::scales_sizes) || nargs < 3 || args[1] != Py_None) return false;
+  PyObject* last = args[nargs - 1];
+  return (PyList_CheckExact(last) || PyTuple_CheckExact(last)) && world.holds_followed(last);
+}
+
+/// Where a native call would run Python code (any(generator), sorted(key=f)) or hide how it comes to its
+/// sizes: the function of torchbolt.stand_ins that does the same in Python, so that a region can end inside;
+/// `all` is then what it is given. Null: it would not, or there is none.
+PyObject* python_instead(World& world, const Native& native, PyObject* const* args, size_t nargs,
+                         PyObject* kwnames, std::vector<PyObject*>& all) {
   if (!native.row) return nullptr;
   const bool function = PyCFunction_Check(native.callable);
   const bool descriptor = Py_IS_TYPE(native.callable, &PyMethodDescr_Type);
   if (!function && !descriptor && !PyType_Check(native.callable)) return nullptr;
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   const size_t first = descriptor ? 1 : 0;  // it is given self
-  bool runs_python = native.row->is(Trait::calls) && std::any_of(args, args + total, calls_python);
+  bool runs_python = (native.row->is(Trait::calls) && std::any_of(args, args + total, calls_python)) ||
+                     (!kwnames && scales_sizes(world, *native.row, args, nargs));
   for (size_t i = first; i < nargs && !runs_python; ++i)
     runs_python =
         native.row->goes_through(i - first, nargs - first) &&
@@ -321,7 +330,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   }
   if (is_transparent(callable)) return start_transparent(frame, callable, args, nargs, kwnames);
   std::vector<PyObject*> all;
-  if (PyObject* by = python_instead(native, args, nargs, kwnames, all)) {
+  if (PyObject* by = python_instead(world, native, args, nargs, kwnames, all)) {
     world.pin(by);
     world.note_function(by);
     const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;

@@ -40,6 +40,8 @@ enum : uint16_t {
   inside = 4096,  ///< looks into the items of the sequences that it is given (compares, adds or tests them)
   pairs = 8192,   ///< of a sequence the items are taken apart
   is_operator = 16384,  ///< an operator itself, without torch's argument parser: its numbers are Python's
+  scales_sizes =
+      32768,  ///< computes sizes from numbers in the list it is given last, where the second is None
 };
 }
 
