@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 import torchbolt
@@ -47,3 +49,42 @@ def test_numbers_of_another_object_stay_what_they_are():
     assert torchbolt.stats()["regions"] == 2
     torch.testing.assert_close(compiled(x, Scaled(4, [1, 2])), x * 4 + 2)
     assert torchbolt.stats()["regions"] == 3
+
+
+def recordings_of_steps(make, steps):
+    torchbolt.reset()
+    torch.manual_seed(0)
+    start = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
+    x, y = torch.randn(16, 4).double(), torch.randn(16, 1).double()  # LBFGS's steps make small differences large
+    runs, seen = [], []
+    for compiled in (True, False):
+        model = copy.deepcopy(start)
+        optimizer = make(model.parameters())
+
+        def closure(model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            return loss
+
+        def step(optimizer=optimizer, closure=closure):
+            return optimizer.step(closure)
+
+        run = torchbolt.compile(step) if compiled else step
+        for _ in range(steps):
+            before = torchbolt.stats()["recordings"]
+            run()
+            if compiled:
+                seen.append(torchbolt.stats()["recordings"] - before)
+        runs.append(list(model.parameters()))
+    # Told that it is compiled, RAdam computes with its step as a tensor: in float32.
+    torch.testing.assert_close(*runs, rtol=1e-3, atol=1e-5)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+    return seen
+
+
+def test_steps_that_go_on_for_long():
+    """RAdam takes another branch from the sixth step on; LBFGS another number of turns until its history is full."""
+    assert sum(recordings_of_steps(torch.optim.RAdam, 30)[7:]) == 0
+    assert sum(recordings_of_steps(lambda p: torch.optim.ASGD(p, lr=0.1), 30)[2:]) == 0
+    assert sum(recordings_of_steps(lambda p: torch.optim.LBFGS(p, lr=0.01, max_iter=4, history_size=3), 9)[3:]) == 0

@@ -802,3 +802,35 @@ def test_counters_in_lists_and_classes():
             torch.testing.assert_close(got, want)
         stats = torchbolt.stats()
         assert stats["regions"] <= regions and stats["eager_fallbacks"] == 0, stats
+
+
+def test_counters_that_dicts_are_asked_for():
+    """pop and setdefault give a number as a subscript does."""
+
+    def set_default(state, x):
+        state.setdefault("n", 0)
+        state["n"] += 1
+        return x * state["n"]
+
+    def given(state, x):
+        state["n"] = state.setdefault("n", 0) + 1
+        return x * state["n"], state.setdefault("m", 7)
+
+    def popped(state, x):
+        state["n"] = state.pop("n", 0) + 1
+        return x * state["n"]
+
+    def gone(state, x):
+        n = state.pop("n", 0) + 1
+        y = x * n, "n" in state, len(state)
+        state["n"] = n
+        return y
+
+    for fn in (set_default, given, popped, gone):
+        torchbolt.reset()
+        compiled, ours, theirs, x = torchbolt.compile(fn), {}, {}, torch.randn(4)
+        for _ in range(10):
+            torch.testing.assert_close(compiled(ours, x), fn(theirs, x))
+            assert list(ours.items()) == list(theirs.items())
+        stats = torchbolt.stats()
+        assert stats["recordings"] == 3 and stats["eager_fallbacks"] == 0, stats

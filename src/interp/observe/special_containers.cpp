@@ -90,15 +90,19 @@ PyObject* dict_subscript(const Call& c) {
   return Py_XNewRef(value);
 }
 
-/// A read of the key, then maybe a write.
-PyObject* read_then_write(const Call& c, bool writes_what_is_there) {
+/// A read of the key, then maybe a write. A number that differs between calls is given as World knows it,
+/// where the dict has it as it was found; what a class of its own gives is taken for what it is.
+PyObject* read_then_write(const Call& c, bool takes) {
   if (c.nargs < 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
-  PyObject* there = c.recording.world.dict_get(c.args[0], c.args[1]);
-  c.recording.world.use(there);
+  PyObject* dict = c.args[0];
+  PyRef there = PyRef::share(c.recording.world.dict_get(dict, c.args[1]));
   PyErr_Clear();
-  if (writes_what_is_there == (there != nullptr))
-    c.recording.world.about_to_write_item(c.args[0], c.args[1], there != nullptr);
-  return nullptr;
+  const bool plain = PyDict_CheckExact(dict) && c.nargs <= 3;
+  if (!plain) c.recording.world.use(there.get());
+  if (takes == static_cast<bool>(there))
+    c.recording.world.about_to_write_item(dict, c.args[1], static_cast<bool>(there));
+  if (!there || !plain || (takes && PyDict_DelItem(dict, c.args[1]) < 0)) return nullptr;
+  return there.release();
 }
 
 PyObject* dict_pop(const Call& c) { return read_then_write(c, true); }
