@@ -384,6 +384,28 @@ def _new_tensor(self, data, *, dtype=None, device=None, **options):
     return _tensor(data, dtype=dtype or self.dtype, device=device or self.device, **options)
 
 
+# -- Copies ------------------------------------------------------------------------------------------------------------
+@disable(reason="the copy of a tensor is a copy of its storage")
+def _copy_natively(tensor, memo):
+    return torch.Tensor.__deepcopy__(tensor, memo)
+
+
+def deep_copy_of_tensor(self, memo):
+    """Tensor.__deepcopy__, where the copy of its storage is a clone: nothing else lies in it, or shares it."""
+    usual = type(self) is torch.Tensor and self.layout is torch.strided and self.device.type in ("cpu", "cuda")
+    if not usual or not self.is_leaf or self.is_quantized or self.is_conj() or self.is_neg():
+        return _copy_natively(self, memo)
+    dense = self.is_contiguous() or (self.dim() == 4 and self.is_contiguous(memory_format=torch.channels_last))
+    if not dense or not _C._owns_storage(self) or self.grad is not None or self.__dict__ or id(self) in memo:
+        return _copy_natively(self, memo)
+    with torch.no_grad():
+        copied = self.clone()
+    if self.requires_grad:
+        copied.requires_grad_()
+    memo[id(self)] = copied
+    return copied
+
+
 # -- Sizes made of numbers ---------------------------------------------------------------------------------------------
 _SCALED = [name for name in dir(torch._C._nn) if "upsample_" in name]
 
@@ -437,6 +459,7 @@ FUNCTIONS = {
     "torch._ops.HigherOrderOperator.__call__": call_higher_order,
     "torch._functorch.eager_transforms._autograd_grad": gradients_of_a_transform,
     "torch.utils.checkpoint.checkpoint": checkpoint,
+    "torch._tensor.Tensor.__deepcopy__": deep_copy_of_tensor,
     # torch._dynamo.error_on_graph_break, inside a compiled function.
     "torch._dynamo.utils._get_error_on_graph_break": get_error_on_graph_break,
     "torch._dynamo.utils._set_error_on_graph_break": _C._set_error_on_graph_break,

@@ -264,6 +264,18 @@ bool share_memory(const c10::TensorImpl& a, const c10::TensorImpl& b) {
   return from_x && from_y && from_x < from_y + y.nbytes() && from_y < from_x + x.nbytes();
 }
 
+bool owns_storage(PyObject* tensor) {
+  const c10::TensorImpl& impl = *tensor_impl(tensor);
+  if (!impl.has_storage() || impl.is_python_dispatch()) return false;
+  const c10::Storage& storage = impl.unsafe_storage();
+  const size_t bytes = static_cast<size_t>(impl.numel()) * impl.dtype().itemsize();
+  // Once Python has seen the storage its object lives as long as that, held by nothing else.
+  const bool unseen = storage.use_count() == 1;
+  const bool seen =
+      storage.use_count() == 2 && storage.unsafeGetStorageImpl()->pyobj_slot()->has_unique_reference();
+  return (unseen || seen) && storage.nbytes() == bytes;
+}
+
 bool sees_operators(PyObject* tensor) { return tensor_impl(tensor)->is_python_dispatch(); }
 
 int64_t size_of(const c10::TensorImpl& tensor, int dim) {

@@ -29,6 +29,8 @@ c10::TensorImpl* tensor_impl(PyObject* tensor);
 const void* impl_slot(PyObject* tensor);
 /// Do the storages lie in the same memory, in whole or in part? Also different ones may (from_numpy).
 bool share_memory(const c10::TensorImpl& a, const c10::TensorImpl& b);
+/// Has nobody else its storage, which is as large as its elements are?
+bool owns_storage(PyObject* tensor);
 /// Its class has a __torch_dispatch__: Python code runs for every operator.
 bool sees_operators(PyObject* tensor);
 /// Or the stride, of a dimension that is kStrideBit more (support/nesting.h).

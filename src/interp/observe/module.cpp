@@ -195,6 +195,10 @@ PyObject* mark(PyObject*, PyObject* tuple) {
   Py_RETURN_NONE;
 }
 
+PyObject* owns_storage(PyObject*, PyObject* tensor) {
+  return PyBool_FromLong(guard::is_tensor(tensor) && guard::owns_storage(tensor));
+}
+
 PyObject* set_breaks_are_errors(PyObject*, PyObject* value) {
   const bool before = breaks_are_errors();
   breaks_are_errors() = PyObject_IsTrue(value) == 1;
@@ -209,6 +213,7 @@ PyMethodDef methods[] = {{"_observe", observe_, METH_VARARGS, nullptr},
                          {"_observe_places", places, METH_VARARGS, nullptr},
                          {"_observe_time", time_check, METH_VARARGS, nullptr},
                          {"_mark", mark, METH_VARARGS, "_mark(callable, mark, by): see mark_callable."},
+                         {"_owns_storage", owns_storage, METH_O, "Has nobody else this tensor's storage?"},
                          {"_set_error_on_graph_break", set_breaks_are_errors, METH_O,
                           "Sets this thread's error_on_graph_break; the one before."},
                          {nullptr, nullptr, 0, nullptr}};

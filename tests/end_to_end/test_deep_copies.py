@@ -1,0 +1,84 @@
+"""copy.deepcopy inside the function: of tensors, containers and modules, recorded once for all of a kind."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+import torchbolt
+
+
+def tensor(x):
+    y = copy.deepcopy(x)
+    y.add_(1)
+    return y * 2, x + 1
+
+
+def made(x):
+    y = copy.deepcopy([x * 2, x])
+    y[0].mul_(2)
+    return y[0] + y[1]
+
+
+def twice_the_same(x):
+    y = copy.deepcopy({"a": x, "b": OrderedDict(c=[x]), "s": {1, 2}})
+    y["a"].add_(1)
+    return y["b"]["c"][0] * len(y["s"]), y["a"] is y["b"]["c"][0]
+
+
+@pytest.mark.parametrize("fn", [tensor, made, twice_the_same], ids=lambda fn: fn.__name__)
+def test_other_tensors(fn):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for seed in range(4):
+        x = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
+        before = x.clone()
+        torch.testing.assert_close(compiled(x), fn(x))
+        assert torch.equal(x, before)
+    assert torchbolt.stats()["recordings"] == 1
+
+
+def test_other_modules():
+    def run(module, x):
+        copied = copy.deepcopy(module)
+        copied[0].weight.mul_(2)
+        return copied(x), copied[0].weight is module[0].weight, copied.training
+
+    def make():
+        return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.TransformerEncoderLayer(4, 2, 8))
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(run, fullgraph=True)
+    first = make().eval()
+    with torch.no_grad():
+        for module in (first, first, make().eval(), copy.deepcopy(first)):
+            weight, x = module[0].weight.clone(), torch.randn(3, 4)
+            torch.testing.assert_close(compiled(module, x), run(module, x))
+            assert torch.equal(module[0].weight, weight)
+    assert torchbolt.stats()["recordings"] == 1
+
+
+def test_views_of_one_storage():
+    """Their copies are, too: what shares memory is eager's to copy."""
+
+    def fn(x):
+        a, b = copy.deepcopy([x, x.view(-1)])
+        a.add_(1)
+        return b, copy.deepcopy(x[0]).storage_offset()
+
+    def halves(x, y):
+        a, b = copy.deepcopy((x, y))
+        a.add_(1)
+        return b * 2
+
+    torchbolt.reset()
+    x = torch.arange(6.0).view(2, 3)
+    for _ in range(2):
+        torch.testing.assert_close(torchbolt.compile(fn)(x), fn(x))
+    compiled = torchbolt.compile(halves)
+    for args in ((torch.ones(2), torch.ones(2)), (x[0], x[1]), (x, x), (x[0], x[0])):
+        torch.testing.assert_close(compiled(*args), halves(*args))
