@@ -92,6 +92,9 @@ Outcome record(Compiled* self, Site& site, const Given& given, bool& misled, Obs
   if (keep(self, site, given, seen.get(), bridge, failure)) return {ran.result, ran.suspended};
   Py_CLEAR(ran.result);
   if (ran.suspended) interp::close_run(*ran.suspended);
+  // The error is ours, and the call as if it had not begun: as far as that is known.
+  if (seen) seen->undo.put_back();
+  bridge.recorder.put_back_draws();
   return {};
 }
 

@@ -19,6 +19,7 @@
 #include "guard/program.h"
 #include "guard/recipe.h"
 #include "interp/observe/frames.h"
+#include "interp/observe/undo.h"
 #include "support/size_fact.h"
 
 namespace bolt::interp {
@@ -164,6 +165,7 @@ struct Observation {
   std::unique_ptr<guard::Program> guards;
   guard::Recipe recipe;
   std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
+  Undo undo;                        ///< of what the region wrote
   std::string unsound;              ///< not empty: must not be cached, and why
   bool retry = false;               ///< and the next recording will not come to that point
   /// It raised after it had been told that it is being compiled. What it left behind; "": nothing.

@@ -279,6 +279,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->ended_in_its_loop = is_in_loop(world, ran.suspended);
   observation->autocast_levels = recording.autocast_levels;
   observation->breaks = std::move(recording.breaks);
+  observation->undo = world.undo();
   observation->retry = recording.retry;
   give_numbers_back(world, ran);
   if (world.asked_open()) world.distrust("something asked what a number is that only the run knows");

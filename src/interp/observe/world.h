@@ -62,11 +62,12 @@ struct WrittenContext {
 struct WrittenField {
   PyRef object;
   Py_ssize_t offset;
+  PyRef before;  ///< may be null
 };
 
 /// The gradient, a tensor or None, that the run gave to a known tensor.
 struct WrittenGrad {
-  PyRef tensor, value;
+  PyRef tensor, value, before;
 };
 
 /// A text or tensor made of tensors' contents that nothing has read yet: every later call makes it anew at
@@ -314,6 +315,8 @@ class World {
   void about_to_update(PyObject* dict, PyObject* mapping);
   /// Not of a slot that cannot be written.
   void about_to_write_field(PyObject* object, Py_ssize_t offset);
+  /// What was there before what has been written so far.
+  Undo undo() const;
   void about_to_set_context(PyObject* variable);
   /// tensor.grad = value, of a known tensor. -1 with an exception.
   int set_grad(PyObject* tensor, PyObject* value);

@@ -156,10 +156,13 @@ void World::about_to_set_context(PyObject* variable) {
 
 int World::set_grad(PyObject* tensor, PyObject* value) {
   begin_dropping();
-  if (guard::set_grad(tensor, value) < 0) return -1;
+  // Of others reading it warns.
+  const bool leaf = guard::is_autograd_leaf(tensor);
+  PyRef before = PyRef::steal(leaf ? PyObject_GetAttrString(tensor, "grad") : nullptr);
+  if ((leaf && !before) || guard::set_grad(tensor, value) < 0) return -1;
   for (WrittenGrad& written : written_grads)
     if (written.tensor.get() == tensor) return written.value = PyRef::share(value), 0;
-  written_grads.push_back({PyRef::share(tensor), PyRef::share(value)});
+  written_grads.push_back({PyRef::share(tensor), PyRef::share(value), std::move(before)});
   return 0;
 }
 
@@ -188,7 +191,21 @@ void World::about_to_write_field(PyObject* object, Py_ssize_t offset) {
   begin_dropping();
   for (const WrittenField& written : written_fields)
     if (written.object.get() == object && written.offset == offset) return;
-  written_fields.push_back({PyRef::share(object), offset});
+  PyObject* before = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+  written_fields.push_back({PyRef::share(object), offset, PyRef::share(before)});
+}
+
+Undo World::undo() const {
+  Undo undo;
+  for (PyObject* each : written) undo.contents(each, (*known_.find(each))->before.get());
+  for (const WrittenField& each : written_fields)
+    undo.field(each.object.get(), each.offset, each.before.get());
+  for (const WrittenGrad& each : written_grads)
+    if (each.before) undo.gradient(each.tensor.get(), each.before.get());
+  // One that was not set cannot be unset without the token.
+  for (const WrittenContext& each : written_context)
+    if (!each.restored && each.before) undo.context(each.variable.get(), each.before.get());
+  return undo;
 }
 
 }  // namespace bolt::observe

@@ -1,0 +1,38 @@
+// interp/observe/undo.h
+// What a recorded run found before it wrote -> the world as if it had not run: for a call that ends with an
+// error of the compiler's (a region's end under fullgraph, a backend that failed), which shall leave nothing.
+//
+// Only what World notes before a write is put back: containers, instance dicts, cells, slots, gradients and
+// context variables. What tensors held, what was printed and how far iterators got is not known any more.
+#pragma once
+
+#include <Python.h>
+
+#include <vector>
+
+#include "guard/py_ref.h"
+
+namespace bolt::observe {
+
+class Undo {
+ public:
+  /// `before`: a dict, list or set like `container` was; of a cell a tuple of what was in it.
+  void contents(PyObject* container, PyObject* before);
+  /// The slot at `offset` of `object` held `before`, which may be null.
+  void field(PyObject* object, Py_ssize_t offset, PyObject* before);
+  void gradient(PyObject* tensor, PyObject* before);
+  void context(PyObject* variable, PyObject* before);
+  /// Keeps the exception that is set.
+  void put_back() const;
+
+ private:
+  struct Step {
+    enum Kind : uint8_t { contents, field, gradient, context } kind;
+    PyRef object, before;
+    Py_ssize_t offset = 0;
+  };
+  static bool run(const Step& step);
+  std::vector<Step> steps_;
+};
+
+}  // namespace bolt::observe
