@@ -12,7 +12,7 @@ import warnings
 from dataclasses import asdict, dataclass, field
 from traceback import FrameSummary
 
-from torchbolt import _C, api
+from torchbolt import _C, api, steps
 
 # Reason, as the C++ side words it -> what a user can do about it.
 _HINTS = [
@@ -40,6 +40,9 @@ _HINTS = [
 
 
 _SHOWN = 10  # guards, of the hundreds that a model has
+
+
+_OF_STEPS = "regions end where a compiled generator yields or a coroutine waits; what lies between is one region"
 
 
 def _hint(reason: str) -> str:
@@ -86,7 +89,7 @@ class BreakReason:
     @property
     def hint(self) -> str:
         """What can be done about it; may be empty."""
-        return _hint(self.reason)
+        return _OF_STEPS if self.file == steps.__file__ else _hint(self.reason)
 
     def as_dict(self) -> dict:
         """Everything, for JSON."""

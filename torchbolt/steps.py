@@ -64,20 +64,43 @@ def runs_in_steps(fn) -> bool:
     return inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn)
 
 
+def _with_arguments_of(fn, awaited, body):
+    """A generator function or coroutine function that hands its arguments to `body`, and on what that yields.
+
+    Its parameters are those of `fn`: so CPython refuses wrong arguments where it is called, not where the body begins.
+    """
+    code = fn.__code__
+    by_position, by_name = code.co_argcount, code.co_kwonlyargcount
+    rest = bool(code.co_flags & inspect.CO_VARARGS)
+    names = code.co_varnames[: by_position + by_name + rest + bool(code.co_flags & inspect.CO_VARKEYWORDS)]
+    positions, keywords = list(names[:by_position]), list(names[by_position : by_position + by_name])
+    extra = list(names[by_position + by_name :])
+    stars = ["*" + extra.pop(0)] if rest else []
+    more = ["**" + name for name in extra]
+    taken = [*positions, *(stars or ["*"] * bool(keywords)), *keywords, *more]
+    if code.co_posonlyargcount:
+        taken.insert(code.co_posonlyargcount, "/")
+    given = ", ".join([*positions, *stars, *(f"{name}={name}" for name in keywords), *more])
+    free = "_body"
+    while free in names:
+        free += "_"
+    begin, go_on = ("async def", "await") if awaited else ("def", "yield from")
+    made = {free: body}
+    exec(f"{begin} begin({', '.join(taken)}):\n    return ({go_on} {free}({given}))", made)
+    begin = functools.wraps(fn)(made["begin"])
+    begin.__defaults__, begin.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
+    return begin
+
+
 def in_steps(fn, compiled):
     """`fn` with its stretches compiled; `compiled` compiles a function."""
     sent, thrown = compiled(_sent), compiled(_thrown)
-    if inspect.iscoroutinefunction(fn):
+    awaited = inspect.iscoroutinefunction(fn)
 
-        @functools.wraps(fn)
-        async def begin(*args, **kwargs):
-            return await _Awaited(_handed_on(fn(*args, **kwargs), sent, thrown))
+    def body(*args, **kwargs):
+        steps = _handed_on(fn(*args, **kwargs), sent, thrown)
+        return _Awaited(steps) if awaited else steps
 
-    else:
-
-        @functools.wraps(fn)
-        def begin(*args, **kwargs):
-            return (yield from _handed_on(fn(*args, **kwargs), sent, thrown))
-
+    begin = _with_arguments_of(fn, awaited, body)
     begin._torchbolt_step = sent
     return begin

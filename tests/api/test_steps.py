@@ -99,6 +99,31 @@ def test_kinds_and_names_stay():
     coroutine.close()
 
 
+def named(self, _body, /, *_body_, by_name=1, **rest):
+    yield self + _body + sum(_body_) + by_name + sum(rest.values())
+
+
+@pytest.mark.parametrize("fn", [halves, doubled, named])
+@pytest.mark.parametrize(
+    "args, kwargs", [((), {}), ((1, 2, 3), {}), ((1,), {"y": 1}), ((), {"x": 1, "times": 2, "z": 3})]
+)
+def test_wrong_arguments_are_refused_by_the_call(fn, args, kwargs):
+    def outcome(fn):
+        try:
+            made = fn(*args, **kwargs)
+        except TypeError as error:
+            return str(error)
+        made.close()
+        return None
+
+    assert outcome(torchbolt.compile(fn)) == outcome(fn)
+
+
+def test_all_kinds_of_arguments():
+    for args, kwargs in [((1, 2), {}), ((1, 2, 3, 4), {"by_name": 5, "self": 6, "z": 7})]:
+        assert list(torchbolt.compile(named)(*args, **kwargs)) == list(named(*args, **kwargs))
+
+
 def test_methods():
     class Holds:
         scale = 2
@@ -169,3 +194,4 @@ def test_cancelled_while_it_waits():
 def test_explain():
     report = torchbolt.explain(halves)(torch.ones(4))
     assert report.graph_count == 4
+    assert "yields" in report.break_reasons[0].hint
