@@ -10,6 +10,7 @@ import traceback
 
 import pytest
 import torch
+from countdown import Countdown
 
 import torchbolt
 
@@ -316,17 +317,8 @@ def expression(x):
     return sum(y * 2 for y in halves(x))
 
 
-class Counting:
-    def __init__(self, n):
-        self.n = n
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if not self.n:
-            raise StopIteration
-        self.n -= 1
+class Counting(Countdown):
+    def given(self):
         ends(f"next {self.n}")
         return self.n
 

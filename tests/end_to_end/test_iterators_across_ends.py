@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 import torch
+from countdown import Countdown
 
 import torchbolt
 
@@ -177,20 +178,6 @@ def test_a_run_without_operators_after_an_end_is_not_recorded_again():
     # That run meets an operator: the next is recorded, and compiled.
     assert [recorded(n) for n in (5, 5, 5)] == [0, 1, 0]
     assert torchbolt.stats()["eager_fallbacks"] == 0
-
-
-class Countdown:
-    def __init__(self, n, item):
-        self.n, self.item = n, item
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if not self.n:
-            raise StopIteration
-        self.n -= 1
-        return self.item
 
 
 def test_iterators_of_which_one_is_used_up():
