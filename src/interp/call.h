@@ -22,7 +22,8 @@ CallStart start_call(Semantics& semantics, Frame& frame, PyObject* callable, PyO
                      size_t nargs, PyObject* kwnames);
 
 /// A callable that stands for `function` towards C code: calling it enters this interpreter under the rules
-/// in force on the thread (CPython when there are none); every attribute is the function's. New reference.
+/// in force on the thread (CPython when there are none); every attribute is the function's. So does asking it
+/// for an iterator, where `function` is an iterable instead. New reference.
 PyObject* make_interpreted_function(PyObject* function);
 
 /// The function behind such a proxy, borrowed; null for anything else.

@@ -1,5 +1,6 @@
 // src/interp/function_proxy.cpp
 // A callable that stands for a Python function towards C code and brings the call back into this interpreter.
+// So can an iterable whose class has an `__iter__` in Python be stood for, where C code asks for it later.
 
 #include "interp/call.h"
 
@@ -23,7 +24,26 @@ PyObject* proxy_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
   return call_function(target, args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames, *semantics);
 }
 
+PyObject* proxy_iter(PyObject* self) {
+  PyObject* target = as_proxy(self)->target;
+  Semantics* semantics = current_semantics();
+  Frame* frame = semantics ? current_frame() : nullptr;
+  return frame ? semantics->get_iter(*frame, target) : PyObject_GetIter(target);
+}
+
+/// For pickle, which finds functions by name and would have to find this object there: functions are their
+/// own copies, so what is loaded is the function, also where Torchbolt is not known.
+PyObject* proxy_reduce(PyObject* self, PyObject*) {
+  PyObject* copies = PyImport_ImportModule("copy");
+  PyObject* copy = copies ? PyObject_GetAttrString(copies, "copy") : nullptr;
+  Py_XDECREF(copies);
+  return copy ? Py_BuildValue("N(O)", copy, as_proxy(self)->target) : nullptr;
+}
+
+PyMethodDef reduces = {"__reduce_ex__", proxy_reduce, METH_O, nullptr};
+
 PyObject* proxy_getattr(PyObject* self, PyObject* name) {
+  if (PyUnicode_CompareWithASCIIString(name, reduces.ml_name) == 0) return PyCFunction_New(&reduces, self);
   return PyObject_GetAttr(as_proxy(self)->target, name);
 }
 
@@ -80,6 +100,7 @@ int init_function_proxy() {
   proxy_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
   proxy_type.tp_vectorcall_offset = offsetof(Proxy, vectorcall);
   proxy_type.tp_call = PyVectorcall_Call;
+  proxy_type.tp_iter = proxy_iter;
   proxy_type.tp_getattro = proxy_getattr;
   proxy_type.tp_setattro = proxy_setattr;
   proxy_type.tp_repr = proxy_repr;

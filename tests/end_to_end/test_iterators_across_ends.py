@@ -22,12 +22,21 @@ class Items:
         return [1, 2, 3][i]
 
 
+class Doubled:
+    def __init__(self, items):
+        self.items = items
+
+    def __iter__(self):
+        return iter(self.items * 2)
+
+
 ITERATORS = {
     "count": lambda: (i for i, _ in zip(itertools.count(2, 3), range(3))),
     "islice of count": lambda: itertools.islice(itertools.count(2, 3), 4),
     "cycle": lambda: itertools.islice(itertools.cycle([1, 2, 3]), 5),
     "chain": lambda: itertools.chain([1, 2], (3, 4)),
     "chain.from_iterable": lambda: itertools.chain.from_iterable([[1, 2], (3, 4)]),
+    "chain of iterables in Python": lambda: itertools.chain(Doubled([1, 2]), Doubled([3])),
     "repeat": lambda: itertools.repeat(2, 3),
     "product": lambda: (a * b for a, b in itertools.product([1, 2], [3, 4])),
     "map of product": lambda: map(sum, itertools.product([1, 2], [3, 4])),

@@ -8,6 +8,7 @@ import functools
 import itertools
 import math
 import operator
+import pickle
 import random
 import subprocess
 import sys
@@ -262,6 +263,53 @@ def decorators(x):
         return t * 2 + 1
 
     return step(x), step.__name__
+
+
+class Refuses:
+    def __init__(self):
+        self.asked = 0
+
+    def __iter__(self):
+        self.asked += 1
+        raise ValueError("refused")
+
+
+@ROWS(randn(4))
+def a_chain_begins_each_when_it_gets_there(x):
+    refuses = Refuses()
+    chained = itertools.chain([2], refuses, [3])
+    x = x * next(chained) + refuses.asked
+    try:
+        next(chained)
+    except ValueError as error:
+        return x + refuses.asked, str(error), list(chained)
+
+
+@ROWS.made(randn(2, 4))
+def a_chain_of_module_lists():
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.ReLU()])
+            self.second = torch.nn.ModuleList([torch.nn.Linear(4, 2)])
+
+        def forward(self, x):
+            for layer in itertools.chain(self.first, self.second):
+                x = layer(x)
+            return x
+
+    return Two()
+
+
+def plus_one(n):
+    return n + 1
+
+
+# The recorded call pickles what stands for the function, which takes other bytes.
+@ROWS(randn(4), expect=(MISS, MISS, HIT), regions=2, ends=("_pickle", "a map from outside"))
+def a_map_is_pickled(x):
+    data = pickle.dumps(map(plus_one, [1, 2]))
+    return x * 2, list(pickle.loads(data))
 
 
 @functools.lru_cache

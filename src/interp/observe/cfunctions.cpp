@@ -21,7 +21,7 @@ void add(Table& table, const std::string& owner, Kind kind, int traits, const ch
   for (std::string name; in >> name;) {
     CFunction row;
     row.kind = kind;
-    row.traits = static_cast<uint16_t>(traits);
+    row.traits = static_cast<uint32_t>(traits);
     table[owner + "." + name] = row;
   }
 }

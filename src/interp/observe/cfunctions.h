@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
 
 /// What else its row says, or-ed.
 namespace Trait {
-enum : uint16_t {
+enum : uint32_t {
   calls = 1,          ///< calls functions among its arguments: they come back into the interpreter
   hands_on = 2,       ///< hands on what it is given, or keeps it, without reading numbers in it
   ignores_sizes = 4,  ///< of kind `tensor`: the answer is no tensor, and yet the same for all sizes
@@ -40,18 +40,19 @@ enum : uint16_t {
   inside = 4096,  ///< looks into the items of the sequences that it is given (compares, adds or tests them)
   pairs = 8192,   ///< of a sequence the items are taken apart
   is_operator = 16384,  ///< an operator itself, without torch's argument parser: its numbers are Python's
+  begins_late = 32768,  ///< asks what it goes through for an iterator when it gets there, not when called
   scales_sizes =
-      32768,  ///< computes sizes from numbers in the list it is given last, where the second is None
+      65536,  ///< computes sizes from numbers in the list it is given last, where the second is None
 };
 }
 
 struct CFunction {
   Kind kind = Kind::unknown;
-  uint16_t traits = 0;
+  uint32_t traits = 0;
   std::string name;    ///< "dict.get"
   std::string method;  ///< "get"
 
-  bool is(uint16_t trait) const { return (traits & trait) != 0; }
+  bool is(uint32_t trait) const { return (traits & trait) != 0; }
   /// Is argument `index` (self apart) of `nargs` what it goes through?
   bool goes_through(size_t index, size_t nargs) const;
 };

@@ -260,7 +260,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       stand_in = PyRef::steal(interp::make_interpreted_function(arg));
     else if (Py_TYPE(arg)->tp_iter == python_slots.iter &&
              row.goes_through(static_cast<size_t>(&arg - passed.data()) - first, nargs - first))
-      stand_in = PyRef::steal(get_iter(frame, arg));
+      stand_in = PyRef::steal(row.is(Trait::begins_late) ? interp::make_interpreted_function(arg)
+                                                         : get_iter(frame, arg));
     if (PyErr_Occurred()) return nullptr;
     if (!stand_in) continue;
     arg = stand_in.get();
