@@ -313,6 +313,44 @@ def a_map_is_pickled(x):
 
 
 @functools.lru_cache
+def cached_next(n):
+    return n + 1
+
+
+@functools.lru_cache
+def cached_double(n):
+    return n * 2
+
+
+@ROWS(calls=((randn(4), cached_next), (randn(4), cached_double)), expect=(MISS, MISS, HIT, HIT), regions=2)
+def caches_that_are_given(x, cached):
+    return x * cached(3)
+
+
+# Another one in each call, that begins empty.
+@ROWS(randn(4), expect=(MISS, MISS, MISS), regions=3, ends="_lru_cache_wrapper")
+def a_cache_of_its_own_counts(x):
+    cached = functools.lru_cache(maxsize=2)(plus_one)
+    x = x * 2
+    y = x + cached(1) + cached(1) + cached(2)
+    return y, tuple(cached.cache_info())
+
+
+class SaysItHasSlots:
+    __slotnames__ = ["width"]
+
+    def __getattr__(self, name):
+        if name == "width":
+            return 3
+        raise AttributeError(name)
+
+
+@ROWS(randn(4), expect=(MISS, MISS, HIT), ends="__getattr__ during a call of object.__reduce_ex__")
+def reduced_with_slots_that_are_named(x):
+    return x * 2, SaysItHasSlots().__reduce_ex__(4)[2]
+
+
+@functools.lru_cache
 def cached_width(n):
     return n * 2
 

@@ -137,6 +137,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   // A cached function's result depends on its arguments only: that is what its author says.
   if (is_cached_function(callable)) {
+    // The answer is that of this function, not of any other that is found in its place.
+    if (Known* known = world.find(callable)) known->source->assume(Check::is, callable);
     for (size_t i = 0; on && i < total; ++i) use_as_key(frame, args[i]);
     return on ? call_cached(callable, args, nargs, kwnames)
               : Semantics::call_native(frame, callable, args, nargs, kwnames);

@@ -31,6 +31,9 @@ PyObject* reduce_plain_instance(const Call& c) {
     state = PyRef::steal(interp::call_required(c.recording, c.frame, object, name.get(), {}));
     if (!state) return nullptr;
   }
+  // Slots that the class says it has. Lists that are empty copyreg leaves behind itself, so they are no fact.
+  PyObject* slots = PyDict_GetItemString(interp::type_dict(type), "__slotnames__");
+  if (slots && (!PyList_CheckExact(slots) || PyList_GET_SIZE(slots))) return nullptr;
   PyRef registry = PyRef::steal(bolt::import_module("copyreg"));
   PyRef make = PyRef::steal(registry ? PyObject_GetAttrString(registry.get(), "__newobj__") : nullptr);
   if (!make) return nullptr;
