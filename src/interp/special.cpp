@@ -169,6 +169,19 @@ PyObject* call_required(Semantics& semantics, Frame& frame, PyObject* self, PyOb
   return result;
 }
 
+PyObject* call_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object,
+                      PyObject* type) {
+  PyObject* method = _PyType_Lookup(Py_TYPE(descriptor), names_of.get_);
+  if (!method) return Py_NewRef(descriptor);
+  PyObject* values[] = {descriptor, object, type};
+  for (PyObject* each : values) Py_INCREF(each);
+  Py_INCREF(method);
+  PyObject* result = semantics.call(frame, method, values, 3, nullptr);
+  Py_DECREF(method);
+  for (PyObject* each : values) Py_DECREF(each);
+  return result;
+}
+
 PyObject* property_getter(PyObject* descriptor) {
   if (Py_TYPE(descriptor)->tp_descr_get != python_slots.property_get) return nullptr;
   PyObject* function = member_at(descriptor, property_get_offset);
@@ -194,8 +207,7 @@ PyObject* run_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, P
   if (Py_TYPE(descriptor)->tp_descr_get == python_slots.property_get) {
     result = semantics.call(frame, property_getter(descriptor), &object, 1, nullptr);
   } else {
-    result = call_required(semantics, frame, descriptor, names_of.get_,
-                           {object, reinterpret_cast<PyObject*>(Py_TYPE(object))});
+    result = call_getter(semantics, frame, descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
   }
   Py_DECREF(descriptor);
   return result;

@@ -79,6 +79,11 @@ PyObject* call_special(Semantics& semantics, Frame& frame, PyObject* self, PyObj
 PyObject* call_required(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
                         std::initializer_list<PyObject*> args);
 
+/// descriptor.__get__(object, type) as CPython's slot does it: what the class has is given all three, never
+/// bound.
+PyObject* call_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object,
+                      PyObject* type);
+
 /// True if looking up the class attribute `descriptor` on an instance runs Python code: a property with a
 /// Python getter, or a `__get__` written in Python.
 bool getter_is_python(PyObject* descriptor);

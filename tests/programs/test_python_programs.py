@@ -312,6 +312,31 @@ def a_map_is_pickled(x):
     return x * 2, list(pickle.loads(data))
 
 
+class GivenAll:
+    """CPython does not bind what it finds as __get__."""
+
+    __get__ = staticmethod(lambda *given: [type(each).__name__ for each in given])
+
+
+class GivenToC:
+    __get__ = isinstance  # refuses three arguments
+
+
+class HoldsDescriptors:
+    given, refused = GivenAll(), GivenToC()
+
+
+@ROWS(randn(4), ends="call.staticmethod")
+def getters_that_are_no_functions(x):
+    errors = []
+    for holder in (HoldsDescriptors, HoldsDescriptors()):
+        try:
+            errors.append(holder.refused)
+        except TypeError as error:
+            errors.append(str(error))
+    return x * 2, HoldsDescriptors.given, HoldsDescriptors().given, errors
+
+
 @functools.lru_cache
 def cached_next(n):
     return n + 1

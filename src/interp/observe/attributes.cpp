@@ -127,8 +127,7 @@ PyObject* Recording::bind(Frame& frame, PyObject* descriptor, PyObject* object, 
     }
   if (get == python_slots.descr_get) {  // of the class itself
     note_special(descriptor, names_of.get_);
-    return interp::call_required(*this, frame, descriptor, names_of.get_,
-                                 {Py_None, reinterpret_cast<PyObject*>(type)});
+    return interp::call_getter(*this, frame, descriptor, Py_None, reinterpret_cast<PyObject*>(type));
   }
   PyObject* value = get(descriptor, object, reinterpret_cast<PyObject*>(type));
   if (value && object && !only_binds(descriptor) && !PyType_Check(object) && !PyMethod_Check(value) &&
