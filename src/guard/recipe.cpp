@@ -93,11 +93,9 @@ struct Kitchen {
   }
 
   PyObject* make_partial(const MakeStep& step) const {
-    PyRef module = PyRef::steal(import_module("functools"));
-    PyRef partial = PyRef::steal(module ? PyObject_GetAttrString(module.get(), "partial") : nullptr);
     PyRef args = PyRef::steal(
         PySequence_Concat(PyRef::steal(PyTuple_Pack(1, at(step.parts[0]))).get(), at(step.parts[1])));
-    return partial && args ? PyObject_Call(partial.get(), args.get(), at(step.parts[2])) : nullptr;
+    return args ? PyObject_Call(step.object.get(), args.get(), at(step.parts[2])) : nullptr;
   }
 
   /// Of C's own __new__, which keeps the arguments; what __init__ made of them is filled in.

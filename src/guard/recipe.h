@@ -32,7 +32,7 @@ enum class Make : uint8_t {
   function,     ///< parts: code, globals, name, qualname, closure; the rest is filled in
   method,       ///< parts: function, self
   cell,         ///< filled by fill
-  partial,      ///< parts: func, args, keywords
+  partial,      ///< of the class `object`; parts: func, args, keywords
   instance,     ///< object.__new__(object), then filled
   call,         ///< parts[0](*parts[1:])
   set_context,  ///< the token of setting the ContextVar parts[0] to parts[1]

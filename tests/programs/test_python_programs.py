@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import importlib
 import itertools
 import math
 import operator
@@ -18,6 +19,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from rows import HIT, MISS, Rows, ints, negative, positive, randn
+
+import torchbolt
 
 ROWS = Rows()
 # A class made by the run is another one in every call, and the region that begins after it is tied to it.
@@ -335,6 +338,29 @@ def getters_that_are_no_functions(x):
         except TypeError as error:
             errors.append(str(error))
     return x * 2, HoldsDescriptors.given, HoldsDescriptors().given, errors
+
+
+def loaded_again(name):
+    """Another module of that name, with classes of its own."""
+    first = sys.modules.pop(name)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.modules[name] = first
+
+
+@ROWS.made(randn(4), regions=2, ends=("graph_break", "call.functools.partial"))
+def a_partial_of_another_class():
+    partial = loaded_again("_functools").partial
+    assert partial is not functools.partial
+
+    def fn(x):
+        made = partial(plus_one, 2)
+        x = x * 2
+        torchbolt.graph_break()
+        return x * made(), type(made) is partial
+
+    return fn
 
 
 @functools.lru_cache

@@ -113,7 +113,8 @@ int Rebuilder::partial_value(PyObject* object) {
     PyRef held = PyRef::steal(PyObject_GetAttrString(object, name));
     return value(held.get());
   };
-  return add(Make::partial, nullptr, 0, {part("func"), part("args"), part("keywords")});
+  return add(Make::partial, reinterpret_cast<PyObject*>(Py_TYPE(object)), 0,
+             {part("func"), part("args"), part("keywords")});
 }
 
 int Rebuilder::reference_value(PyObject* object) {
