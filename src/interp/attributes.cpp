@@ -5,6 +5,7 @@
 // it: a class with `__getattr__` or `__getattribute__` (torch.nn.Module is one), a property, and a descriptor
 // whose `__get__` is written in Python. The same three for writes.
 
+#include "interp/call.h"
 #include "interp/errors.h"
 #include "interp/special.h"
 
@@ -19,30 +20,30 @@ PyObject* own_attribute(PyObject* object, PyObject* name) {
 }
 
 /// PyObject_GenericGetAttr, with Python-level getters run by us.
-PyObject* generic_get(Semantics& s, Frame& frame, PyObject* object, PyObject* name) {
+CallStart generic_get(Semantics& s, Frame& frame, PyObject* object, PyObject* name) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
-  if (!descriptor || !getter_is_python(descriptor)) return PyObject_GenericGetAttr(object, name);
+  if (!descriptor || !getter_is_python(descriptor)) return {PyObject_GenericGetAttr(object, name), nullptr};
   Py_INCREF(descriptor);  // a key's `__eq__` may take it off the class meanwhile
-  PyObject* value = nullptr;
+  CallStart start;
   // Without `__set__` the object's own attribute goes first.
-  if (!Py_TYPE(descriptor)->tp_descr_set) value = Py_XNewRef(own_attribute(object, name));
-  if (!value && !PyErr_Occurred()) value = run_getter(s, frame, descriptor, object);
+  if (!Py_TYPE(descriptor)->tp_descr_set) start.value = Py_XNewRef(own_attribute(object, name));
+  if (!start.value && !PyErr_Occurred()) start = start_getter(s, frame, descriptor, object);
   Py_DECREF(descriptor);
-  return value;
+  return start;
 }
 
 /// `__getattribute__` as found on the class: CPython's own generic one, or a call.
-PyObject* run_getattribute(Semantics& s, Frame& frame, PyObject* object, PyObject* name) {
+CallStart start_getattribute(Semantics& s, Frame& frame, PyObject* object, PyObject* name) {
   PyObject* method = _PyType_Lookup(Py_TYPE(object), names_of.getattribute_);
   const bool generic = !method || (Py_IS_TYPE(method, &PyWrapperDescr_Type) &&
                                    reinterpret_cast<PyWrapperDescrObject*>(method)->d_wrapped ==
                                        reinterpret_cast<void*>(PyObject_GenericGetAttr));
   if (generic) return generic_get(s, frame, object, name);
-  return call_required(s, frame, object, names_of.getattribute_, {name});
+  return start_required(s, frame, object, names_of.getattribute_, {name});
 }
 
 PyObject* hooked_get(Semantics& s, Frame& frame, PyObject* object, PyObject* name) {
-  PyObject* value = run_getattribute(s, frame, object, name);
+  PyObject* value = run_to_end(s, start_getattribute(s, frame, object, name));
   if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
   // CPython's lookup takes an exception that is pending for its own: put it aside.
   PyObject* missing = take_raised();
@@ -74,13 +75,17 @@ PyObject* module_get(Semantics& s, Frame& frame, PyObject* module, PyObject* nam
 
 }  // namespace
 
-PyObject* Semantics::get_attr(Frame& frame, PyObject* object, PyObject* name) {
+CallStart Semantics::start_get_attr(Frame& frame, PyObject* object, PyObject* name) {
   getattrofunc get = Py_TYPE(object)->tp_getattro;
   if (get == PyObject_GenericGetAttr) return generic_get(*this, frame, object, name);
-  if (get == python_slots.get_attr_hook) return hooked_get(*this, frame, object, name);
-  if (get == python_slots.get_attr) return run_getattribute(*this, frame, object, name);
-  if (get == PyModule_Type.tp_getattro) return module_get(*this, frame, object, name);
-  return PyObject_GetAttr(object, name);
+  if (get == python_slots.get_attr_hook) return {hooked_get(*this, frame, object, name), nullptr};
+  if (get == python_slots.get_attr) return start_getattribute(*this, frame, object, name);
+  if (get == PyModule_Type.tp_getattro) return {module_get(*this, frame, object, name), nullptr};
+  return {PyObject_GetAttr(object, name), nullptr};
+}
+
+PyObject* Semantics::get_attr(Frame& frame, PyObject* object, PyObject* name) {
+  return run_to_end(*this, start_get_attr(frame, object, name));
 }
 
 int Semantics::get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) {

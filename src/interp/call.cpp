@@ -245,12 +245,20 @@ PyObject* Semantics::call_native(Frame&, PyObject* callable, PyObject* const* ar
 
 PyObject* Semantics::call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                           PyObject* kwnames) {
-  CallStart start = start_call(frame, callable, args, nargs, kwnames);
+  return run_to_end(*this, start_call(frame, callable, args, nargs, kwnames));
+}
+
+PyObject* run_to_end(Semantics& semantics, CallStart start) {
   if (!start.frame) return start.value;
   const bool resumes = start.frame->return_to == ReturnTo::next_call;
   start.frame->return_to = ReturnTo::entry;
-  PyObject* result = run_frame(*start.frame, *this);
+  PyObject* result = run_frame(*start.frame, semantics);
   return resumes ? next_call_result(this_thread().sent, result) : result;
+}
+
+CallStart to_caller(Semantics& semantics, CallStart start) {
+  if (!start.frame || start.frame->return_to == ReturnTo::entry) return start;
+  return {run_to_end(semantics, start), nullptr};
 }
 
 PyObject* Semantics::make_generator(Frame&, PyFunctionObject* function, PyObject* const* args, size_t nargs,

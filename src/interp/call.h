@@ -21,6 +21,11 @@ Frame* bind_call(PyFunctionObject* function, PyObject* const* args, size_t nargs
 CallStart start_call(Semantics& semantics, Frame& frame, PyObject* callable, PyObject* const* args,
                      size_t nargs, PyObject* kwnames);
 
+/// What was started, run to its end in a loop of its own.
+PyObject* run_to_end(Semantics& semantics, CallStart start);
+/// The same where the result of a frame is not simply that of the call (a generator is resumed).
+CallStart to_caller(Semantics& semantics, CallStart start);
+
 /// A callable that stands for `function` towards C code: calling it enters this interpreter under the rules
 /// in force on the thread (CPython when there are none); every attribute is the function's. So does asking it
 /// for an iterator, where `function` is an iterable instead. New reference.

@@ -11,9 +11,9 @@
 // - `raw` is linked into the thread's frame chain, so CPython's introspection sees the call;
 // - nothing has been popped or stored yet by that instruction (unless its Semantics method did it);
 // - a frame whose call runs in a younger frame of the same loop has `call_started` set: its operands moved
-// there. So an observer may copy the whole stack of frames in the middle of a native call and later resume
-// before that instruction (run_frame from its pc) or after it (`complete_instruction` with the result, then
-// run_frame).
+// there, but for those of an operator and a loop's iterator, which are needed again. So an observer may copy
+// the whole stack of frames in the middle of a native call and later resume before that instruction
+// (run_frame from its pc) or after it (`complete_instruction` with the result, then run_frame).
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,12 @@ enum class ReturnTo : uint8_t {
   sent,       ///< SEND: what a generator yields is passed on; its return value is that of `yield from`
   next_call,  ///< a call of next(), send(), throw(): what a generator yields is the value; its return is
               ///< StopIteration
+  // An operator's operand is asked; if it returns NotImplemented, the next one is (operands.cpp).
+  in_place,     ///< left's `__iadd__`
+  right_first,  ///< right's `__radd__`, before left's `__add__`
+  left,         ///< left's `__add__`, or `__lt__`
+  left_last,    ///< the same after right_first
+  right,        ///< right's `__radd__`, or `__gt__`
 };
 
 struct Frame {

@@ -185,7 +185,13 @@ returned: {
   PyObject* result = leave(m, m.frame, m.result);
   if (!caller) return result;
   m.load(caller);
-  if (to != ReturnTo::caller) [[unlikely]] {
+  if (to >= ReturnTo::in_place) {
+    if (!result) goto error;
+    const Next next = ops::go_on_operator(m, to, result);
+    if (next == Next::called) goto called;
+    if (next == Next::error) goto error;
+    m.ip += m.ip->length;
+  } else if (to != ReturnTo::caller) [[unlikely]] {
     if (!deliver(m, to, result)) goto error;
   } else {
     if (!result) goto error;

@@ -56,25 +56,25 @@ struct Machine {
   PyObject*& peek(int from_top) { return sp[-from_top]; }
 
   /// Pops and releases `n` entries (entries may be null).
-  void drop(int n) {
+  [[gnu::always_inline]] void drop(int n) {
     while (n-- > 0) Py_XDECREF(*--sp);
   }
 
   /// Replaces the `operands` top entries by `value`; a null value is an error.
-  Next finish(int operands, PyObject* value) {
+  [[gnu::always_inline]] Next finish(int operands, PyObject* value) {
     if (!value) [[unlikely]]
       return Next::error;
     drop(operands);
     push(value);
     return Next::step;
   }
-  Next finish_bool(int operands, int value) {
+  [[gnu::always_inline]] Next finish_bool(int operands, int value) {
     if (value < 0) [[unlikely]]
       return Next::error;
     return finish(operands, Py_NewRef(value ? Py_True : Py_False));
   }
   /// Pops the `operands` top entries after an operation without a value; `status` < 0 is an error.
-  Next done(int operands, int status) {
+  [[gnu::always_inline]] Next done(int operands, int status) {
     if (status < 0) [[unlikely]]
       return Next::error;
     drop(operands);
@@ -82,9 +82,18 @@ struct Machine {
   }
 
   /// Jumps by `delta` units counted from the following instruction.
-  Next jump(int delta) {
+  [[gnu::always_inline]] Next jump(int delta) {
     ip += ip->length + delta;
     return Next::jumped;
+  }
+
+  /// Ends an instruction that is one call, with what was started: pops the operands now (a new frame has its
+  /// own references).
+  [[gnu::always_inline]] Next finish_start(int operands, CallStart start) {
+    if (!start.frame) return finish(operands, start.value);
+    drop(operands);
+    callee = start.frame;
+    return Next::called;
   }
 
   /// Before any Semantics call an observer may look at the frame.
@@ -94,7 +103,7 @@ struct Machine {
   }
 
   /// Backward jumps and calls: every so often CPython's pending work is done.
-  bool pending_failed() {
+  [[gnu::always_inline]] bool pending_failed() {
     if (--thread.budget >= 0) [[likely]]
       return false;
     frame->sp = sp;
@@ -102,7 +111,7 @@ struct Machine {
   }
 
   /// Loads the registers from `target`, to run the instruction at its pc.
-  void load(Frame* target) {
+  [[gnu::always_inline]] void load(Frame* target) {
     frame = target;
     const int pc = target->pc();
     ip = target->prepared->instrs.data() + (pc < 0 ? 0 : pc);
@@ -115,7 +124,7 @@ struct Machine {
   }
 
   /// CPython's own pc, which is what every traceback and `f_lineno` reads.
-  void store_pc() {
+  [[gnu::always_inline]] void store_pc() {
     static_assert(sizeof(Instr) == 4 * sizeof(CodeUnit));
     frame->raw->prev_instr = reinterpret_cast<CodeUnit*>((reinterpret_cast<uintptr_t>(ip) >> 2) + pc_bias);
   }

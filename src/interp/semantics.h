@@ -7,6 +7,9 @@
 // ...) that the operation needs is run by this interpreter, not by CPython. A recording subclass overrides a
 // method, calls the base, and notes what was read, changed or called.
 //
+// What such a method may be the whole of (an operator, an item, an attribute) has a `start_` form, which
+// gives a frame for the loop to run; the form without runs it to its end.
+//
 // Conventions: arguments are borrowed. A PyObject* result is a new reference, or null with a Python exception
 // set, exactly as CPython would set it; int results are -1 with an exception set. The frame is at the
 // instruction in progress, its operands still on the value stack (frame.h).
@@ -71,7 +74,8 @@ class Semantics {
 
   // -- Attributes
   // --------------------------------------------------------------------------------------------------
-  virtual PyObject* get_attr(Frame& frame, PyObject* object, PyObject* name);
+  virtual CallStart start_get_attr(Frame& frame, PyObject* object, PyObject* name);
+  PyObject* get_attr(Frame& frame, PyObject* object, PyObject* name);
   virtual int set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject* value);
   virtual int delete_attr(Frame& frame, PyObject* object, PyObject* name);
   /// LOAD_METHOD. 1: *method is an unbound method to be called with `object` first; 0: *method is the
@@ -87,17 +91,26 @@ class Semantics {
 
   // -- Items
   // -------------------------------------------------------------------------------------------------------
-  virtual PyObject* get_item(Frame& frame, PyObject* container, PyObject* key);
+  virtual CallStart start_get_item(Frame& frame, PyObject* container, PyObject* key);
+  PyObject* get_item(Frame& frame, PyObject* container, PyObject* key);
   virtual int set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value);
   virtual int delete_item(Frame& frame, PyObject* container, PyObject* key);
 
   // -- Operators
   // ---------------------------------------------------------------------------------------------------
-  /// `op`: see Binary above.
-  virtual PyObject* binary_op(Frame& frame, int op, PyObject* left, PyObject* right);
+  /// `op`: see Binary above. A frame's return_to says who is asked, and its operands stay on the stack.
+  virtual CallStart start_binary_op(Frame& frame, int op, PyObject* left, PyObject* right);
+  /// `asked` has returned NotImplemented: the next one.
+  CallStart go_on_binary_op(Frame& frame, int op, PyObject* left, PyObject* right, ReturnTo asked);
+  PyObject* finish_binary_op(Frame& frame, int op, PyObject* left, PyObject* right, CallStart start);
+  PyObject* binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
+    return finish_binary_op(frame, op, left, right, start_binary_op(frame, op, left, right));
+  }
   virtual PyObject* unary_op(Frame& frame, Unary op, PyObject* value);
-  /// `op`: Py_LT ... Py_GE.
-  virtual PyObject* compare(Frame& frame, int op, PyObject* left, PyObject* right);
+  /// `op`: Py_LT ... Py_GE. As for binary operators.
+  virtual CallStart start_compare(Frame& frame, int op, PyObject* left, PyObject* right);
+  CallStart go_on_compare(Frame& frame, int op, PyObject* left, PyObject* right, ReturnTo asked);
+  PyObject* finish_compare(Frame& frame, int op, PyObject* left, PyObject* right, CallStart start);
   virtual int contains(Frame& frame, PyObject* container, PyObject* value);
   virtual bool is_same(Frame& frame, PyObject* left, PyObject* right);
   virtual int truth(Frame& frame, PyObject* value);

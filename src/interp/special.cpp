@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "interp/call.h"
+
 namespace bolt::interp {
 
 PythonSlots python_slots{};
@@ -140,46 +142,56 @@ PyObject* lookup_special(PyObject* self, PyObject* name) {
   return get ? get(found, self, reinterpret_cast<PyObject*>(Py_TYPE(self))) : Py_XNewRef(found);
 }
 
-PyObject* call_special(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
-                       std::initializer_list<PyObject*> args) {
+CallStart start_special(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
+                        std::initializer_list<PyObject*> args) {
   PyObject* method = _PyType_Lookup(Py_TYPE(self), name);
-  if (!method) return nullptr;
+  if (!method) return {};
   Py_INCREF(method);
-  PyObject* result = nullptr;
+  CallStart start;
   PyObject* values[4] = {self};
   size_t count = 1;
   for (PyObject* arg : args) values[count++] = arg;
   if (PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
-    result = semantics.call(frame, method, values, count, nullptr);
+    start = semantics.start_call(frame, method, values, count, nullptr);
   } else if (descrgetfunc get = Py_TYPE(method)->tp_descr_get) {
     PyObject* bound = get(method, self, reinterpret_cast<PyObject*>(Py_TYPE(self)));
-    if (bound) result = semantics.call(frame, bound, values + 1, count - 1, nullptr);
+    if (bound) start = semantics.start_call(frame, bound, values + 1, count - 1, nullptr);
     Py_XDECREF(bound);
   } else {
-    result = semantics.call(frame, method, values + 1, count - 1, nullptr);
+    start = semantics.start_call(frame, method, values + 1, count - 1, nullptr);
   }
   Py_DECREF(method);
-  return result;
+  return to_caller(semantics, start);
+}
+
+CallStart start_required(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
+                         std::initializer_list<PyObject*> args) {
+  const CallStart start = start_special(semantics, frame, self, name, args);
+  if (start.failed() && !PyErr_Occurred()) PyErr_SetObject(PyExc_AttributeError, name);
+  return start;
+}
+
+PyObject* call_special(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
+                       std::initializer_list<PyObject*> args) {
+  return run_to_end(semantics, start_special(semantics, frame, self, name, args));
 }
 
 PyObject* call_required(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
                         std::initializer_list<PyObject*> args) {
-  PyObject* result = call_special(semantics, frame, self, name, args);
-  if (!result && !PyErr_Occurred()) PyErr_SetObject(PyExc_AttributeError, name);
-  return result;
+  return run_to_end(semantics, start_required(semantics, frame, self, name, args));
 }
 
-PyObject* call_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object,
-                      PyObject* type) {
+CallStart start_descriptor(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object,
+                           PyObject* type) {
   PyObject* method = _PyType_Lookup(Py_TYPE(descriptor), names_of.get_);
-  if (!method) return Py_NewRef(descriptor);
+  if (!method) return {Py_NewRef(descriptor), nullptr};
   PyObject* values[] = {descriptor, object, type};
   for (PyObject* each : values) Py_INCREF(each);
   Py_INCREF(method);
-  PyObject* result = semantics.call(frame, method, values, 3, nullptr);
+  const CallStart start = semantics.start_call(frame, method, values, 3, nullptr);
   Py_DECREF(method);
   for (PyObject* each : values) Py_DECREF(each);
-  return result;
+  return to_caller(semantics, start);
 }
 
 PyObject* property_getter(PyObject* descriptor) {
@@ -201,16 +213,18 @@ bool getter_is_python(PyObject* descriptor) {
   return get == python_slots.descr_get;
 }
 
-PyObject* run_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object) {
+CallStart start_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object) {
   Py_INCREF(descriptor);
-  PyObject* result;
+  CallStart start;
   if (Py_TYPE(descriptor)->tp_descr_get == python_slots.property_get) {
-    result = semantics.call(frame, property_getter(descriptor), &object, 1, nullptr);
+    start =
+        to_caller(semantics, semantics.start_call(frame, property_getter(descriptor), &object, 1, nullptr));
   } else {
-    result = call_getter(semantics, frame, descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    start =
+        start_descriptor(semantics, frame, descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
   }
   Py_DECREF(descriptor);
-  return result;
+  return start;
 }
 
 }  // namespace bolt::interp

@@ -71,25 +71,31 @@ inline bool is_python_class(PyTypeObject* type) {
 /// type(self).name bound to self, new reference; null without an exception when the type has none.
 PyObject* lookup_special(PyObject* self, PyObject* name);
 
-/// Calls type(self).name(self, args...). Null without an exception: the type has no such attribute.
+/// Starts a call of type(self).name(self, args...); a frame's result is the call's. Neither value nor frame
+/// nor exception: the type has no such attribute.
+CallStart start_special(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
+                        std::initializer_list<PyObject*> args);
+/// The same, run to its end.
 PyObject* call_special(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
                        std::initializer_list<PyObject*> args);
 
 /// The same for a method that must be there.
+CallStart start_required(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
+                         std::initializer_list<PyObject*> args);
 PyObject* call_required(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
                         std::initializer_list<PyObject*> args);
 
 /// descriptor.__get__(object, type) as CPython's slot does it: what the class has is given all three, never
 /// bound.
-PyObject* call_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object,
-                      PyObject* type);
+CallStart start_descriptor(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object,
+                           PyObject* type);
 
 /// True if looking up the class attribute `descriptor` on an instance runs Python code: a property with a
 /// Python getter, or a `__get__` written in Python.
 bool getter_is_python(PyObject* descriptor);
 
 /// What `descriptor` (found on the class) gives for `object`; only if getter_is_python.
-PyObject* run_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object);
+CallStart start_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object);
 
 /// The Python function behind property.fget / .fset, borrowed; null where it is native or `descriptor` is no
 /// property.

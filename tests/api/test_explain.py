@@ -99,7 +99,7 @@ def caught_late(x):
     [
         (caught, 2, ["aten::add raised here"]),
         (lambda x: Asks(x).answer * 2, 1, ["aten::is_nonzero"]),
-        (lambda x: (Asks(x) + 1) * 2, 1, ["aten::is_nonzero"]),
+        (lambda x: (Asks(x) + 1) * 2, 2, ["aten::is_nonzero"]),
         (lambda x: Asks(x).absent * 2, 1, ["aten::is_nonzero"]),
         (lambda x: x * 2 if 3 in Asks(x) else x * 3, 1, ["aten::is_nonzero"]),
         (lambda x: x * 2 if Asks(x) else x * 3, 1, ["aten::is_nonzero"]),

@@ -410,3 +410,120 @@ def loops_with_del():
 
 def test_delete(same):
     same(loops_with_del)
+
+
+class Asked:
+    """Its operators say who was asked, and answer where `knows` says so."""
+
+    log: list = []
+
+    def __init__(self, name, knows=()):
+        self.name, self.knows = name, knows
+
+    def ask(self, method):
+        self.log.append((self.name, method))
+        return f"{self.name}.{method}" if method in self.knows else NotImplemented
+
+    def __add__(self, other):
+        return self.ask("add")
+
+    def __radd__(self, other):
+        return self.ask("radd")
+
+    def __iadd__(self, other):
+        return self.ask("iadd")
+
+    def __lt__(self, other):
+        return self.ask("lt")
+
+    def __gt__(self, other):
+        return self.ask("gt")
+
+    def __eq__(self, other):
+        return self.ask("eq")
+
+
+class MoreAsked(Asked):
+    def __radd__(self, other):
+        return self.ask("radd of a subclass")
+
+    def __getitem__(self, key):
+        return self.ask("getitem"), key
+
+    @property
+    def answer(self):
+        return self.ask("answer")
+
+
+def who_is_asked(left, right):
+    out = []
+    Asked.log.clear()
+    for operate in (lambda: left + right, lambda: left < right, lambda: left == right):
+        try:
+            out.append(operate())
+        except TypeError as error:
+            out.append(str(error))
+    try:
+        left += right
+    except TypeError as error:
+        out.append((str(error), error.__traceback__.tb_lineno))
+    return out, list(Asked.log), left
+
+
+@pytest.mark.parametrize("knows", [(), ("add",), ("radd", "gt"), ("radd of a subclass",), ("iadd", "eq"), ("lt",)])
+@pytest.mark.parametrize(
+    "left, right", [(Asked, Asked), (Asked, MoreAsked), (MoreAsked, Asked), (Asked, None), (None, Asked)]
+)
+def test_operands_are_asked_in_order(same, left, right, knows):
+    a = left("a", ("iadd",) if "iadd" in knows else ()) if left else 1.5
+    b = right("b", knows) if right else "text"
+
+    def run():
+        out, log, last = who_is_asked(a, b)
+        return out, log, isinstance(last, Asked) or last
+
+    same(run)
+
+
+def items_and_properties():
+    Asked.log.clear()
+    a = MoreAsked("a", ("answer", "getitem"))
+    return a[1], a[1:2], a.answer, list(Asked.log)
+
+
+def test_items_and_properties(same):
+    same(items_and_properties)
+
+
+class Deep:
+    """Every operator leads to the next one."""
+
+    def __add__(self, n):
+        return self + (n - 1) + 1 if n else 0
+
+    def __getitem__(self, n):
+        return self[n - 1] + 1 if n else 0
+
+    def __lt__(self, n):
+        return self < n - 1 if n else "deep"
+
+    @property
+    def depth(self):
+        self.n -= 1
+        return self.depth + 1 if self.n else 1
+
+
+def deep_operators(n):
+    a = Deep()
+    a.n = n
+    return [a + n, a.depth, a[n], a < n]
+
+
+# CPython itself would run out of it.
+def test_operators_need_no_stack_of_c(run):
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(100_000)
+    try:
+        assert run(deep_operators, 50_000) == [50_000, 50_000, 50_000, "deep"]
+    finally:
+        sys.setrecursionlimit(limit)

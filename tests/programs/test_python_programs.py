@@ -432,9 +432,7 @@ def _(value: str):
 
 
 # Its cache is a WeakKeyDictionary.
-@ROWS(
-    randn(4), ends="a dictionary from outside is read by a key that is an object", expect=(MISS, MISS, HIT), regions=3
-)
+@ROWS(randn(4), ends="a dictionary from outside is read by a key that is an object", expect=(MISS, HIT, HIT), regions=3)
 def singledispatch(x):
     return x * describe(3) + describe("ab") + describe(2.5)
 

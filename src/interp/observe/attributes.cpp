@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <array>
 
+#include "interp/call.h"
 #include "interp/errors.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
 namespace bolt::observe {
 
+using interp::CallStart;
 using interp::names_of;
 using interp::python_slots;
 using interp::Semantics;
@@ -109,36 +111,40 @@ bool Recording::note_answer(PyObject* object, PyObject* descriptor, PyObject* va
 }
 
 /// What a class attribute gives for an instance (null: for the class itself). New reference.
-PyObject* Recording::bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type) {
+CallStart Recording::start_bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type) {
   descrgetfunc get = Py_TYPE(descriptor)->tp_descr_get;
-  if (!get) return Py_NewRef(descriptor);
+  if (!get) return {Py_NewRef(descriptor), nullptr};
   if (object && interp::getter_is_python(descriptor)) {
     if (PyObject* getter = interp::property_getter(descriptor)) world.pin(getter);
     note_special(descriptor, names_of.get_);
-    return interp::run_getter(*this, frame, descriptor, object);
+    return interp::start_getter(*this, frame, descriptor, object);
   }
   if (object && PyTuple_Check(object))
     if (const Py_ssize_t index = tuple_field(descriptor); index >= 0)
-      return Py_XNewRef(world.sequence_item(object, index));
+      return {Py_XNewRef(world.sequence_item(object, index)), nullptr};
   if (object && Py_IS_TYPE(descriptor, &PyProperty_Type))
     if (PyRef getter = PyRef::steal(PyObject_GetAttrString(descriptor, "fget")); getter.get() != Py_None) {
       world.pin(getter.get());
-      return call(frame, getter.get(), &object, 1, nullptr);
+      return interp::to_caller(*this, start_call(frame, getter.get(), &object, 1, nullptr));
     }
   if (get == python_slots.descr_get) {  // of the class itself
     note_special(descriptor, names_of.get_);
-    return interp::call_getter(*this, frame, descriptor, Py_None, reinterpret_cast<PyObject*>(type));
+    return interp::start_descriptor(*this, frame, descriptor, Py_None, reinterpret_cast<PyObject*>(type));
   }
   PyObject* value = get(descriptor, object, reinterpret_cast<PyObject*>(type));
   if (value && object && !only_binds(descriptor) && !PyType_Check(object) && !PyMethod_Check(value) &&
       !note_answer(object, descriptor, value))
     end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name +
                         " from outside is read through a " + Py_TYPE(descriptor)->tp_name);
-  if (!value || value == descriptor || !world.find(descriptor)) return value;
+  if (!value || value == descriptor || !world.find(descriptor)) return {value, nullptr};
   // Functions inside classmethod and staticmethod objects hang on the pinned descriptor.
   PyObject* function = PyMethod_Check(value) ? PyMethod_GET_FUNCTION(value) : value;
   if (PyFunction_Check(function) && !world.find(function)) world.pin(function);
-  return value;
+  return {value, nullptr};
+}
+
+PyObject* Recording::bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type) {
+  return interp::run_to_end(*this, start_bind(frame, descriptor, object, type));
 }
 
 /// A C property of something that is not a tensor.
@@ -217,7 +223,7 @@ void Recording::note_descriptor(PyObject* found) {
   for (PyObject* method : {names_of.get_, names_of.set_, names_of.delete_}) note_special(found, method);
 }
 
-PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent) {
+CallStart Recording::start_generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent) {
   PyTypeObject* type = Py_TYPE(object);
   world.note_lookup(type);
   PyRef descriptor = PyRef::share(world.type_attr(type, name));
@@ -226,30 +232,35 @@ PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name,
   if (found && PyDescr_IsData(found) && Py_TYPE(found)->tp_descr_get) {
     if (const PyMemberDef* member = object_member(found)) {
       PyObject* value = world.slot(object, member->offset, name);
-      if (value) return Py_NewRef(value);
-      if (member->type == T_OBJECT) Py_RETURN_NONE;
-      return PyObject_GenericGetAttr(object, name);
+      if (value) return {Py_NewRef(value), nullptr};
+      if (member->type == T_OBJECT) return {Py_NewRef(Py_None), nullptr};
+      return {PyObject_GenericGetAttr(object, name), nullptr};
     }
     if (is_instance_of(found, &PyGetSetDescr_Type))
-      return guard::is_tensor(object) ? tensor_getset(frame, object, found, name)
-                                      : getset(frame, object, found, name);
-    return bind(frame, found, object, type);
+      return {guard::is_tensor(object) ? tensor_getset(frame, object, found, name)
+                                       : getset(frame, object, found, name),
+              nullptr};
+    return start_bind(frame, found, object, type);
   }
   if (PyObject* dict = world.instance_dict(object)) {
     PyObject* value = world.dict_get(dict, name);
-    if (value) return Py_NewRef(value);
-    if (PyErr_Occurred()) return nullptr;
+    if (value) return {Py_NewRef(value), nullptr};
+    if (PyErr_Occurred()) return {};
   }
-  if (found) return bind(frame, found, object, type);
-  if (absent) return *absent = true, nullptr;
-  return PyObject_GenericGetAttr(object, name);  // for its error
+  if (found) return start_bind(frame, found, object, type);
+  if (absent) return *absent = true, CallStart{};
+  return {PyObject_GenericGetAttr(object, name), nullptr};  // for its error
 }
 
-PyObject* Recording::getattribute(Frame& frame, PyObject* object, PyObject* name, bool* absent) {
+PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent) {
+  return interp::run_to_end(*this, start_generic_get(frame, object, name, absent));
+}
+
+CallStart Recording::start_getattribute(Frame& frame, PyObject* object, PyObject* name, bool* absent) {
   PyObject* method = world.type_attr(Py_TYPE(object), names_of.getattribute_);
-  if (PyType_Check(object)) return class_get(frame, object, name);
-  if (is_generic_getattribute(method)) return generic_get(frame, object, name, absent);
-  return interp::call_required(*this, frame, object, names_of.getattribute_, {name});
+  if (PyType_Check(object)) return {class_get(frame, object, name), nullptr};
+  if (is_generic_getattribute(method)) return start_generic_get(frame, object, name, absent);
+  return interp::start_required(*this, frame, object, names_of.getattribute_, {name});
 }
 
 PyObject* Recording::module_get(Frame& frame, PyObject* module, PyObject* name) {
@@ -315,43 +326,46 @@ PyObject* Recording::module_part(PyObject* module, PyObject* name) {
   return nullptr;
 }
 
-PyObject* Recording::get_attr(Frame& frame, PyObject* object, PyObject* name) {
-  if (!on) return Semantics::get_attr(frame, object, name);
-  world.use_scalar(object);
-  if (!on) return Semantics::get_attr(frame, object, name);
-  getattrofunc get = Py_TYPE(object)->tp_getattro;
-  if (get == PyObject_GenericGetAttr) return generic_get(frame, object, name);
-  if (get == python_slots.get_attr) return getattribute(frame, object, name);
-  if (get == python_slots.get_attr_hook) {
-    bool absent = false;
-    PyObject* value = getattribute(frame, object, name, &absent);
-    if (value || (!absent && !PyErr_ExceptionMatches(PyExc_AttributeError))) return value;
-    // CPython's lookup takes an exception that is pending for its own: put it aside.
-    PyRef missing = PyRef::steal(absent ? nullptr : interp::take_raised());
-    PyObject* hook = world.type_attr(Py_TYPE(object), names_of.getattr_);
-    if (!hook) {
-      if (absent) return PyObject_GenericGetAttr(object, name);  // for its error
-      interp::set_raised(missing.release());
-      return nullptr;
-    }
-    if (is_modules_getattr(hook)) {
-      world.note_function(hook);
-      if (PyObject* part = module_part(object, name)) return Py_NewRef(part);
-    }
-    value = interp::call_required(*this, frame, object, names_of.getattr_, {name});
-    if (!value) interp::complete_attribute_error(object, name);
-    return value;
+PyObject* Recording::hooked_get(Frame& frame, PyObject* object, PyObject* name) {
+  bool absent = false;
+  PyObject* value = interp::run_to_end(*this, start_getattribute(frame, object, name, &absent));
+  if (value || (!absent && !PyErr_ExceptionMatches(PyExc_AttributeError))) return value;
+  // CPython's lookup takes an exception that is pending for its own: put it aside.
+  PyRef missing = PyRef::steal(absent ? nullptr : interp::take_raised());
+  PyObject* hook = world.type_attr(Py_TYPE(object), names_of.getattr_);
+  if (!hook) {
+    if (absent) return PyObject_GenericGetAttr(object, name);  // for its error
+    interp::set_raised(missing.release());
+    return nullptr;
   }
-  if (get == PyModule_Type.tp_getattro) return module_get(frame, object, name);
-  if (get == PyType_Type.tp_getattro) return class_get(frame, object, name);
-  if (get == PySuper_Type.tp_getattro) return super_get(frame, object, name);
-  if (is_transparent(object)) return transparent_get(frame, object, name);
+  if (is_modules_getattr(hook)) {
+    world.note_function(hook);
+    if (PyObject* part = module_part(object, name)) return Py_NewRef(part);
+  }
+  value = interp::call_required(*this, frame, object, names_of.getattr_, {name});
+  if (!value) interp::complete_attribute_error(object, name);
+  return value;
+}
+
+CallStart Recording::start_get_attr(Frame& frame, PyObject* object, PyObject* name) {
+  if (!on) return Semantics::start_get_attr(frame, object, name);
+  world.use_scalar(object);
+  if (!on) return Semantics::start_get_attr(frame, object, name);
+  getattrofunc get = Py_TYPE(object)->tp_getattro;
+  if (get == PyObject_GenericGetAttr) return start_generic_get(frame, object, name);
+  if (get == python_slots.get_attr) return start_getattribute(frame, object, name);
+  if (get == python_slots.get_attr_hook) return {hooked_get(frame, object, name), nullptr};
+  if (get == PyModule_Type.tp_getattro) return {module_get(frame, object, name), nullptr};
+  if (get == PyType_Type.tp_getattro) return {class_get(frame, object, name), nullptr};
+  if (get == PySuper_Type.tp_getattro) return {super_get(frame, object, name), nullptr};
+  if (is_transparent(object)) return {transparent_get(frame, object, name), nullptr};
   if (PyMethod_Check(object)) {
     PyObject* function = world.field(object, offsetof(PyMethodObject, im_func), interp::names_of.get_);
-    if (!same_text(name, "__self__") && !same_text(name, "__func__")) return get_attr(frame, function, name);
+    if (!same_text(name, "__self__") && !same_text(name, "__func__"))
+      return start_get_attr(frame, function, name);
   }
   touch(frame, object);
-  return Semantics::get_attr(frame, object, name);
+  return Semantics::start_get_attr(frame, object, name);
 }
 
 int Recording::get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) {

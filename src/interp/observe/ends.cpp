@@ -37,7 +37,20 @@ Ends*& Ends::current() {
   return current;
 }
 
+namespace {
+
+/// The special methods of tensors that are Python (__pow__, __floordiv__) are torch's: regions end before
+/// them.
+bool is_operator_of_tensors(const Frame& frame) {
+  const int op = frame.instr().op;
+  if (op != interp::op::BINARY_OP && op != interp::op::COMPARE_OP) return false;
+  return guard::is_tensor(frame.peek(1)) || guard::is_tensor(frame.peek(2));
+}
+
+}  // namespace
+
 bool runs_whole(const Frame& frame) {
+  if (is_operator_of_tensors(frame)) return true;
   const Ends* ends = Ends::current();
   const Ends::End* found = ends ? ends->at(frame) : nullptr;
   return found && found->whole;

@@ -62,6 +62,11 @@ PyObject* torch_function(const char* name) {
   return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 
+/// left (op) right without notes of it.
+PyObject* run_base(Semantics& s, Frame& frame, int op, PyObject* left, PyObject* right) {
+  return s.finish_binary_op(frame, op, left, right, s.Semantics::start_binary_op(frame, op, left, right));
+}
+
 /// tensor (op) number, or the other way round, as torch's own special methods compute it; null without an
 /// exception: not here.
 PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tensor, PyObject* number,
@@ -75,11 +80,11 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
       static PyObject* const floor_divide = torch_function("floor_divide");
       return floor_divide ? PyObject_CallFunctionObjArgs(floor_divide, tensor, number, nullptr) : nullptr;
     }
-    return known ? semantics.Semantics::binary_op(frame, op, tensor, number) : nullptr;
+    return known ? run_base(semantics, frame, op, tensor, number) : nullptr;
   }
   switch (kind) {
     case Binary::add:
-    case Binary::multiply: return semantics.Semantics::binary_op(frame, kind, tensor, number);
+    case Binary::multiply: return run_base(semantics, frame, kind, tensor, number);
     case Binary::subtract: {
       static PyObject* const rsub = torch_function("rsub");
       return rsub ? PyObject_CallFunctionObjArgs(rsub, tensor, number, nullptr) : nullptr;
@@ -88,7 +93,7 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
       static PyObject* const reciprocal = torch_function("reciprocal");
       PyRef turned =
           PyRef::steal(reciprocal ? PyObject_CallFunctionObjArgs(reciprocal, tensor, nullptr) : nullptr);
-      return turned ? semantics.Semantics::binary_op(frame, Binary::multiply, turned.get(), number) : nullptr;
+      return turned ? run_base(semantics, frame, Binary::multiply, turned.get(), number) : nullptr;
     }
     case Binary::power: {
       static PyObject* const pow = torch_function("pow");
@@ -120,7 +125,7 @@ PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObj
   use_others({left, right});
   PyObject* result = expression_arithmetic(frame, op, left, right, handled);
   if (*handled) return result;
-  result = Semantics::binary_op(frame, op, left, right);
+  result = run_base(*this, frame, op, left, right);
   if (!result) return PyErr_Clear(), nullptr;  // raised anew, for these numbers
   if (!is_number(result)) return Py_DECREF(result), nullptr;
   *handled = true;
@@ -175,7 +180,7 @@ PyObject* Recording::expression_arithmetic(Frame& frame, int op, PyObject* left,
   if ((kind == Binary::floor_divide || kind == Binary::remainder) && !y.is_const())
     world.notes->add(0, Relation::lt, y);
   *handled = true;
-  return world.follow(Semantics::binary_op(frame, op, left, right), *result);
+  return world.follow(run_base(*this, frame, op, left, right), *result);
 }
 
 PyObject* Recording::number_unary(Frame& frame, interp::Unary op, PyObject* value) {
@@ -341,7 +346,7 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
     if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
     use_others({left, right});
     *handled = true;
-    PyObject* value = Semantics::compare(frame, op, left, right);
+    PyObject* value = PyObject_RichCompare(left, right, op);
     if (!value) return nullptr;
     if (world.is_open(left) || world.is_open(right)) {
       if (PyBool_Check(value) && expects(frame, value == Py_True) &&
@@ -396,7 +401,9 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
     PyRef lent = PyRef::steal(world.lend(number, true));
     if (!lent) return nullptr;
     *handled = true;
-    PyObject* value = Semantics::compare(frame, turned ? mirrored(op) : op, tensor, lent.get());
+    const int how = turned ? mirrored(op) : op;
+    PyObject* value = finish_compare(frame, how, tensor, lent.get(),
+                                     Semantics::start_compare(frame, how, tensor, lent.get()));
     end_if_wanted(frame);
     return value;
   }

@@ -14,6 +14,7 @@
 
 namespace bolt::observe {
 
+using interp::CallStart;
 using interp::names_of;
 using interp::python_slots;
 using interp::Semantics;
@@ -74,26 +75,27 @@ bool Recording::lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* select
   return on && key;
 }
 
-PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) {
-  if (!on) return Semantics::get_item(frame, container, key);
+CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject* key) {
+  if (!on) return Semantics::start_get_item(frame, container, key);
   PyRef part = PyRef::share(container), index = PyRef::share(key);
   bool selected = false;
   if (world.follows() && guard::is_tensor(container) && !world.late(container)) {
     if (!lend_index(frame, part, index, &selected))
-      return on ? nullptr : Semantics::get_item(frame, container, key);
-    if (selected && index.get() == Py_Ellipsis) return end_if_wanted(frame), part.release();
+      return on ? CallStart{} : Semantics::start_get_item(frame, container, key);
+    if (selected && index.get() == Py_Ellipsis)
+      return end_if_wanted(frame), CallStart{part.release(), nullptr};
   } else {
     world.use(key);
   }
   world.use_scalar(container);
-  if (!on) return Semantics::get_item(frame, container, key);
+  if (!on) return Semantics::start_get_item(frame, container, key);
   PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
   bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (python) {
     note_special(container, names_of.getitem_);
   } else if (PyDict_Check(container)) {
     PyObject* value = world.dict_get(container, key);
-    if (value) return Py_NewRef(value);
+    if (value) return {Py_NewRef(value), nullptr};
     PyErr_Clear();
     if (!PyDict_CheckExact(container)) {
       note_special(container, PyRef::steal(PyUnicode_InternFromString("__missing__")).get());
@@ -102,22 +104,24 @@ PyObject* Recording::get_item(Frame& frame, PyObject* container, PyObject* key) 
   } else if ((PyList_Check(container) || PyTuple_Check(container)) && PyLong_CheckExact(key)) {
     Py_ssize_t at = PyLong_AsSsize_t(key);
     if (PyObject* value = PyErr_Occurred() ? nullptr : world.sequence_item(container, at))
-      return Py_NewRef(value);
+      return {Py_NewRef(value), nullptr};
     PyErr_Clear();
   } else {
     touch(frame, container);
     touch(frame, index.get(), true);
   }
   if (!selected) mark(frame);
-  PyObject* value = Semantics::get_item(frame, part.get(), index.get());
+  const CallStart start = Semantics::start_get_item(frame, part.get(), index.get());
+  PyObject* value = start.value;
+  if (start.frame) return start;
   if (on && value && !selected && guard::is_tensor(container) && hooks_.wants_end()) {
     static PyObject* const getitem = PyObject_GetAttrString(import_module("_operator"), "getitem");
     world.pin(getitem);
-    if (late_operator(getitem, {container, index.get()}, nullptr, value, frame)) return value;
+    if (late_operator(getitem, {container, index.get()}, nullptr, value, frame)) return start;
   }
   if (!value) sizes_told(container);
   end_if_wanted(frame);
-  return value;
+  return start;
 }
 
 /// An index that torch refused: what it says of that has the sizes in it.
@@ -173,23 +177,23 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
   return Semantics::delete_item(frame, container, key);
 }
 
-PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
+CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
   const int kind = op % 13;
   if (on && world.follows()) {
     bool handled = false;
     PyObject* value = size_arithmetic(frame, op, left, right, &handled);
-    if (handled) return value;
+    if (handled) return {value, nullptr};
   }
   if (on && PyUnicode_CheckExact(left)) {
     PyObject* text = late_operation(kind, left, right);
-    if (text || PyErr_Occurred()) return text;
+    if (text || PyErr_Occurred()) return {text, nullptr};
   }
   // Sequences that are joined or repeated keep the numbers in them as they are.
   const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
   for (PyObject* operand : {left, right})
     if (on && !(joins && (PyTuple_Check(operand) || PyList_Check(operand)))) world.use(operand);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
-    return Semantics::binary_op(frame, op, left, right);
+    return Semantics::start_binary_op(frame, op, left, right);
   note_special(left, names_of.binary[kind]);
   if (op >= 13) note_special(left, names_of.inplace[kind]);
   note_special(right, names_of.reflected[kind]);
@@ -200,9 +204,12 @@ PyObject* Recording::binary_op(Frame& frame, int op, PyObject* left, PyObject* r
   else
     touch(frame, left);
   mark(frame);
-  PyObject* value = Semantics::binary_op(frame, op, left, right);
-  end_if_wanted(frame, PyIter_Check(right));
-  return value;
+  CallStart start = Semantics::start_binary_op(frame, op, left, right);
+  // Regions end before what torch has of them in Python, not within (runs_whole).
+  if (guard::is_tensor(left) || guard::is_tensor(right))
+    start = {finish_binary_op(frame, op, left, right, start), nullptr};
+  if (!start.frame) end_if_wanted(frame, PyIter_Check(right));
+  return start;
 }
 
 PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
@@ -226,15 +233,15 @@ PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
   return result;
 }
 
-PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* right) {
+CallStart Recording::start_compare(Frame& frame, int op, PyObject* left, PyObject* right) {
   if (on && world.follows()) {
     bool handled = false;
     PyObject* value = size_comparison(frame, op, left, right, &handled);
-    if (handled) return value;
+    if (handled) return {value, nullptr};
   }
   if (on) world.use(left), world.use(right);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
-    return Semantics::compare(frame, op, left, right);
+    return Semantics::start_compare(frame, op, left, right);
   constexpr int turned[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};  // Py_LT comes first
   note_special(left, names_of.compare[op]);
   note_special(right, names_of.compare[turned[op]]);
@@ -242,9 +249,11 @@ PyObject* Recording::compare(Frame& frame, int op, PyObject* left, PyObject* rig
   touch(frame, right, true);
   world.compared(left, right);
   mark(frame);
-  PyObject* value = Semantics::compare(frame, op, left, right);
-  end_if_wanted(frame);
-  return value;
+  CallStart start = Semantics::start_compare(frame, op, left, right);
+  if (guard::is_tensor(left) || guard::is_tensor(right))
+    start = {finish_compare(frame, op, left, right, start), nullptr};
+  if (!start.frame) end_if_wanted(frame);
+  return start;
 }
 
 int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {

@@ -98,23 +98,24 @@ class Recording final : public interp::Semantics {
   int import_star(Frame& frame, PyObject* module) override;
 
   // attributes.cpp
-  PyObject* get_attr(Frame& frame, PyObject* object, PyObject* name) override;
+  interp::CallStart start_get_attr(Frame& frame, PyObject* object, PyObject* name) override;
   int set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject* value) override;
   int delete_attr(Frame& frame, PyObject* object, PyObject* name) override;
   int get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) override;
   int get_special(Frame& frame, PyObject* object, PyObject* name, PyObject** method) override;
   /// object.__getattribute__ and object.__setattr__, with notes. `value` null: delete.
   /// `absent`, where given: no error is raised for an attribute that is not there.
+  interp::CallStart start_generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
   PyObject* generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
   int generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value);
 
   // operators.cpp
-  PyObject* get_item(Frame& frame, PyObject* container, PyObject* key) override;
+  interp::CallStart start_get_item(Frame& frame, PyObject* container, PyObject* key) override;
   int set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) override;
   int delete_item(Frame& frame, PyObject* container, PyObject* key) override;
-  PyObject* binary_op(Frame& frame, int op, PyObject* left, PyObject* right) override;
+  interp::CallStart start_binary_op(Frame& frame, int op, PyObject* left, PyObject* right) override;
   PyObject* unary_op(Frame& frame, interp::Unary op, PyObject* value) override;
-  PyObject* compare(Frame& frame, int op, PyObject* left, PyObject* right) override;
+  interp::CallStart start_compare(Frame& frame, int op, PyObject* left, PyObject* right) override;
   int contains(Frame& frame, PyObject* container, PyObject* value) override;
   bool is_same(Frame& frame, PyObject* left, PyObject* right) override;
   int truth(Frame& frame, PyObject* value) override;
@@ -244,8 +245,11 @@ class Recording final : public interp::Semantics {
   PyObject* module_get(Frame& frame, PyObject* module, PyObject* name);
   PyObject* class_get(Frame& frame, PyObject* cls, PyObject* name);
   PyObject* super_get(Frame& frame, PyObject* super, PyObject* name);
-  PyObject* getattribute(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
+  interp::CallStart start_getattribute(Frame& frame, PyObject* object, PyObject* name,
+                                       bool* absent = nullptr);
+  PyObject* hooked_get(Frame& frame, PyObject* object, PyObject* name);
   PyObject* module_part(PyObject* module, PyObject* name);
+  interp::CallStart start_bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
   PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
   bool note_answer(PyObject* object, PyObject* descriptor, PyObject* value);
   void note_descriptor(PyObject* found);

@@ -42,6 +42,6 @@ BOLT_OP(DELETE_ATTR) { return m.done(1, m.s.delete_attr(m.synced(), m.top(), m.n
 BOLT_OP(STORE_SUBSCR) { return m.done(3, m.s.set_item(m.synced(), m.peek(2), m.top(), m.peek(3))); }
 BOLT_OP(DELETE_SUBSCR) { return m.done(2, m.s.delete_item(m.synced(), m.peek(2), m.top())); }
 
-BOLT_OP(BINARY_SUBSCR) { return m.finish(2, m.s.get_item(m.synced(), m.peek(2), m.top())); }
+BOLT_OP(BINARY_SUBSCR) { return m.finish_start(2, m.s.start_get_item(m.synced(), m.peek(2), m.top())); }
 
 }  // namespace bolt::interp::ops

@@ -18,11 +18,7 @@ template <class S>
     m.push(start.value);
     return m.pending_failed() ? Next::error : Next::step;
   }
-  if (!start.frame) [[unlikely]]
-    return Next::error;
-  m.drop(operands);
-  m.callee = start.frame;
-  return Next::called;
+  return m.finish_start(operands, start);
 }
 
 BOLT_OP(KW_NAMES) {

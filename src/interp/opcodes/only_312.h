@@ -25,7 +25,7 @@ BOLT_OP(RETURN_CONST) {
 BOLT_OP(LOAD_ATTR) {
   PyObject* name = m.name(m.arg() >> 1);
   if (m.arg() & 1) return load_method(m, name);
-  return m.finish(1, m.s.get_attr(m.synced(), m.top(), name));
+  return m.finish_start(1, m.s.start_get_attr(m.synced(), m.top(), name));
 }
 
 BOLT_OP(LOAD_SUPER_ATTR) {
@@ -114,9 +114,9 @@ BOLT_OP(CLEANUP_THROW) {
 BOLT_OP(BINARY_SLICE) {
   PyObject* slice = m.s.build(m.synced(), Build::slice, m.sp - 2, 2);
   if (!slice) return Next::error;
-  PyObject* value = m.s.get_item(m.synced(), m.peek(3), slice);
+  const CallStart start = m.s.start_get_item(m.synced(), m.peek(3), slice);
   Py_DECREF(slice);
-  return m.finish(3, value);
+  return m.finish_start(3, start);
 }
 
 BOLT_OP(STORE_SLICE) {

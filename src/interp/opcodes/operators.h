@@ -23,11 +23,30 @@ BOLT_OP(UNARY_NOT) {
   return m.finish_bool(1, truth < 0 ? truth : !truth);
 }
 
+/// Ends an operator with an answer, or has the operand asked whose frame was started.
+template <class S>
+[[gnu::always_inline]] inline Next finish_operator(Machine<S>& m, CallStart start) {
+  if (!start.frame) return m.finish(2, start.value);
+  m.callee = start.frame;
+  return Next::called;
+}
+
+/// `asked` has returned `result` (stolen).
+template <class S>
+[[gnu::always_inline]] inline Next go_on_operator(Machine<S>& m, ReturnTo asked, PyObject* result) {
+  if (result != Py_NotImplemented) return m.finish(2, result);
+  Py_DECREF(result);
+  if (m.ip->op == op::COMPARE_OP)
+    return finish_operator(
+        m, m.s.go_on_compare(m.synced(), compare_operator(m.arg()), m.peek(2), m.top(), asked));
+  return finish_operator(m, m.s.go_on_binary_op(m.synced(), m.arg(), m.peek(2), m.top(), asked));
+}
+
 BOLT_OP(BINARY_OP) {
   if constexpr (Machine<S>::plain) {
     if (PyObject* value = fast_binary_op(m.arg(), m.peek(2), m.top())) return m.finish(2, value);
   }
-  return m.finish(2, m.s.binary_op(m.synced(), m.arg(), m.peek(2), m.top()));
+  return finish_operator(m, m.s.start_binary_op(m.synced(), m.arg(), m.peek(2), m.top()));
 }
 
 BOLT_OP(COMPARE_OP) {
@@ -35,7 +54,7 @@ BOLT_OP(COMPARE_OP) {
   if constexpr (Machine<S>::plain) {
     if (const int known = fast_compare(op, m.peek(2), m.top()); known >= 0) return m.finish_bool(2, known);
   }
-  return m.finish(2, m.s.compare(m.synced(), op, m.peek(2), m.top()));
+  return finish_operator(m, m.s.start_compare(m.synced(), op, m.peek(2), m.top()));
 }
 
 BOLT_OP(IS_OP) { return m.finish_bool(2, m.s.is_same(m.synced(), m.peek(2), m.top()) != (m.arg() != 0)); }
