@@ -110,6 +110,9 @@ PyObject* make_object(Semantics& s, Frame& frame, PyTypeObject* cls, PyObject* c
                       PyObject* kwnames) {
   if (cls->tp_new != python_slots.make) {
     if (PyType_IsSubtype(cls, &PyType_Type)) s.make_class(frame);
+    // object.__new__ looks at arguments only where nobody else takes them.
+    if (cls->tp_new == PyBaseObject_Type.tp_new && cls->tp_init != PyBaseObject_Type.tp_init)
+      return native_new(cls, nullptr, 0, nullptr);
     return native_new(cls, args, nargs, kwnames);
   }
   PyObject* method = PyObject_GetAttr(reinterpret_cast<PyObject*>(cls), names_of.new_);
