@@ -35,7 +35,7 @@ struct ExceptionRange {
 };
 
 struct Code {
-  std::vector<Instr> instrs;             ///< one per code unit
+  std::vector<Instr> instrs;  ///< one per code unit; of an inline cache empty, or an AttributePlace
   std::vector<ExceptionRange> handlers;  ///< sorted by start, disjoint
   int nlocalsplus = 0;                   ///< locals + cells + free variables
   int stack_size = 0;                    ///< slots of value stack needed

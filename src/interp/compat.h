@@ -26,6 +26,9 @@
 #define BOLT_UNDEF_BUILD_CORE
 #endif
 #include <internal/pycore_code.h>
+#if PY_VERSION_HEX < 0x030C0000
+#include <internal/pycore_dict.h>
+#endif
 #include <internal/pycore_frame.h>
 #include <internal/pycore_function.h>
 #ifdef BOLT_UNDEF_BUILD_CORE
@@ -101,6 +104,34 @@ inline bool has_calls_left(PyThreadState* thread, int n) {
 /// True while a debugger or coverage tool watches the lines of this thread: such a call is left to CPython,
 /// because only its loop emits their events. Profilers see what we run as a part of its caller.
 inline bool thread_is_traced(PyThreadState* thread) { return thread->c_tracefunc != nullptr; }
+
+/// The array of an object's own attributes, null entries for those it has not; null: they are in a dict, or
+/// there are none. (From 3.12 on the array is behind a tagged pointer: not read.)
+inline PyObject** inline_values([[maybe_unused]] PyObject* object) {
+#if BOLT_PY312
+  return nullptr;
+#else
+  if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) return nullptr;
+  return reinterpret_cast<PyObject***>(object)[-4];
+#endif
+}
+/// The index in that array of an attribute with the (interned) name; -1: no object of the class has had it.
+inline Py_ssize_t inline_index([[maybe_unused]] PyTypeObject* type, [[maybe_unused]] PyObject* name) {
+#if !BOLT_PY312
+  PyDictKeysObject* keys = reinterpret_cast<PyHeapTypeObject*>(type)->ht_cached_keys;
+  if (!keys || keys->dk_kind == DICT_KEYS_GENERAL) return -1;
+  for (Py_ssize_t i = 0; i < keys->dk_nentries; ++i)
+    if (DK_UNICODE_ENTRIES(keys)[i].me_key == name) return i;
+#endif
+  return -1;
+}
+
+/// The array keeps the order in which the attributes came: that one is new in it.
+inline void note_inline_insertion([[maybe_unused]] PyObject* object, [[maybe_unused]] Py_ssize_t index) {
+#if !BOLT_PY312
+  _PyDictValues_AddToInsertionOrder(reinterpret_cast<PyDictValues**>(object)[-4], index);
+#endif
+}
 
 /// The attributes of a class itself; borrowed. (From 3.12 on built-in classes keep theirs per interpreter.)
 inline PyObject* type_dict(PyTypeObject* type) {

@@ -527,3 +527,60 @@ def test_operators_need_no_stack_of_c(run):
         assert run(deep_operators, 50_000) == [50_000, 50_000, 50_000, "deep"]
     finally:
         sys.setrecursionlimit(limit)
+
+
+class Own:
+    kind = "class"
+
+    def __init__(self, *names):
+        for name in names:
+            setattr(self, name, name)
+
+    def first(self):
+        self.a, self.b = "a", self.kind
+
+
+class Slotted:
+    __slots__ = ("x", "y")
+
+
+def touch(thing):
+    thing.x = getattr(thing, "x", 0) + 1
+    try:
+        return thing.x, thing.y
+    except AttributeError as error:
+        return str(error)
+
+
+def places_of_attributes():
+    """The same instructions with objects whose attributes lie elsewhere, or nowhere, or move."""
+    out = []
+    one, two, slotted, other = Own("x", "y"), Own("y", "x"), Slotted(), type("Other", (Own,), {"y": 5})()
+    for thing in (one, two, one, slotted, slotted, other, other, one):
+        out.append(touch(thing))
+    slotted.y = 3
+    out += [touch(slotted), touch(slotted)]
+    Own.y = property(lambda self: "property")
+    out += [touch(one), touch(two)]
+    del Own.y
+    out += [touch(one), vars(two), touch(two), touch(two)]
+    two.__dict__ = {"y": 0}
+    out += [touch(two), touch(two)]
+    del one.x
+    out += [touch(one), list(vars(one))]
+    for _ in range(3):
+        new = Own()
+        new.first()
+        out.append(list(vars(new).items()))
+        new.first()
+    Own.a = property(lambda self: 1, lambda self, value: out.append(value))
+    new = Own()
+    new.first()
+    del Own.a
+    out.append(list(vars(new)))
+    return out
+
+
+def test_places_of_attributes(same):
+    same(places_of_attributes)
+    same(places_of_attributes)

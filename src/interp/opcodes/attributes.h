@@ -2,6 +2,9 @@
 // Opcodes that read, write and delete attributes and items.
 #pragma once
 
+#include <utility>
+
+#include "interp/attribute_cache.h"
 #include "interp/machine.h"
 
 namespace bolt::interp::ops {
@@ -36,7 +39,35 @@ template <class S>
   return Next::step;
 }
 
-BOLT_OP(STORE_ATTR) { return m.done(2, m.s.set_attr(m.synced(), m.top(), m.name(m.arg()), m.peek(2))); }
+/// LOAD_ATTR of `name`.
+template <class S>
+[[gnu::always_inline]] inline Next load_attribute(Machine<S>& m, PyObject* name) {
+  if constexpr (Machine<S>::plain) {
+    if (PyObject** place = cached_attribute(m.ip, m.top()); place && *place)
+      return m.finish(1, Py_NewRef(*place));
+  }
+  const CallStart start = m.s.start_get_attr(m.synced(), m.top(), name);
+  if constexpr (Machine<S>::plain) {
+    if (start.value) note_attribute_place(m.ip, m.top(), name);
+  }
+  return m.finish_start(1, start);
+}
+
+BOLT_OP(STORE_ATTR) {
+  if constexpr (Machine<S>::plain) {
+    if (PyObject** place = cached_attribute(m.ip, m.top())) {
+      PyObject* before = store_cached_attribute(m.ip, m.top(), place, Py_NewRef(m.peek(2)));
+      m.drop(2);
+      Py_XDECREF(before);
+      return Next::step;
+    }
+  }
+  const int status = m.s.set_attr(m.synced(), m.top(), m.name(m.arg()), m.peek(2));
+  if constexpr (Machine<S>::plain) {
+    if (status == 0) note_attribute_place(m.ip, m.top(), m.name(m.arg()));
+  }
+  return m.done(2, status);
+}
 BOLT_OP(DELETE_ATTR) { return m.done(1, m.s.delete_attr(m.synced(), m.top(), m.name(m.arg()))); }
 
 BOLT_OP(STORE_SUBSCR) { return m.done(3, m.s.set_item(m.synced(), m.peek(2), m.top(), m.peek(3))); }

@@ -10,7 +10,7 @@ namespace bolt::interp::ops {
 
 BOLT_OP(UNARY_POSITIVE) { return m.finish(1, m.s.unary_op(m.synced(), Unary::positive, m.top())); }
 
-BOLT_OP(LOAD_ATTR) { return m.finish_start(1, m.s.start_get_attr(m.synced(), m.top(), m.name(m.arg()))); }
+BOLT_OP(LOAD_ATTR) { return load_attribute(m, m.name(m.arg())); }
 BOLT_OP(LOAD_METHOD) { return load_method(m, m.name(m.arg())); }
 BOLT_OP(LOAD_CLASSDEREF) {
   return m.finish(0, m.s.load_from_dict_or_deref(m.synced(), m.frame->namespace_dict(), m.arg()));

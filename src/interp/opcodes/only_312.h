@@ -25,7 +25,7 @@ BOLT_OP(RETURN_CONST) {
 BOLT_OP(LOAD_ATTR) {
   PyObject* name = m.name(m.arg() >> 1);
   if (m.arg() & 1) return load_method(m, name);
-  return m.finish_start(1, m.s.start_get_attr(m.synced(), m.top(), name));
+  return load_attribute(m, name);
 }
 
 BOLT_OP(LOAD_SUPER_ATTR) {
