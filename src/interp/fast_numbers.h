@@ -1,7 +1,7 @@
 // src/interp/fast_numbers.h
-// Arithmetic and comparison of exact floats and one-digit ints, without dispatch. "Not mine" is an answer:
-// the caller then takes the general road. Results equal CPython's bit for bit (same C operations on the same
-// values).
+// Arithmetic and comparison of exact floats and one-digit ints, and items of exact lists, without dispatch.
+// "Not mine" is an answer: the caller then takes the general road. Results equal CPython's bit for bit (same
+// C operations on the same values).
 #pragma once
 
 #include "interp/semantics.h"
@@ -66,6 +66,15 @@ inline int fast_compare(int op, PyObject* left, PyObject* right) {
   if (both_small_ints(left, right)) return compare_values(op, small_int_value(left), small_int_value(right));
   if (both_floats(left, right)) return compare_values(op, PyFloat_AS_DOUBLE(left), PyFloat_AS_DOUBLE(right));
   return -1;
+}
+
+/// Where a list has the item; null: not mine.
+inline PyObject** fast_list_place(PyObject* container, PyObject* key) {
+  if (!PyList_CheckExact(container) || !PyLong_CheckExact(key) || !is_small_int(key)) return nullptr;
+  const Py_ssize_t length = PyList_GET_SIZE(container);
+  Py_ssize_t at = small_int_value(key);
+  if (at < 0) at += length;
+  return at >= 0 && at < length ? reinterpret_cast<PyListObject*>(container)->ob_item + at : nullptr;
 }
 
 }  // namespace bolt::interp

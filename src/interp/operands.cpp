@@ -15,6 +15,7 @@
 
 #include "interp/call.h"
 #include "interp/errors.h"
+#include "interp/fast_numbers.h"
 #include "interp/special.h"
 
 namespace bolt::interp {
@@ -224,6 +225,7 @@ bool has_python_slot(int op, bool inplace, PyObject* value) {
 }  // namespace
 
 CallStart Semantics::start_binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
+  if (PyObject* value = fast_binary_op(op, left, right)) return {value, nullptr};
   const bool inplace = op >= Binary::inplace;
   const int base = inplace ? op - Binary::inplace : op;
   const BinaryInfo& info = binary_table[base];
@@ -282,6 +284,8 @@ CallStart next_compared(Operands o, int op) {
 }  // namespace
 
 CallStart Semantics::start_compare(Frame& frame, int op, PyObject* left, PyObject* right) {
+  if (const int known = fast_compare(op, left, right); known >= 0)
+    return {Py_NewRef(known ? Py_True : Py_False), nullptr};
   if (Py_TYPE(left)->tp_richcompare != python_slots.compare &&
       Py_TYPE(right)->tp_richcompare != python_slots.compare) {
     return {PyObject_RichCompare(left, right, op), nullptr};

@@ -7,10 +7,12 @@
 // order.
 
 #include <cstddef>
+#include <utility>
 
 #include "interp/call.h"
 #include "interp/code.h"
 #include "interp/errors.h"
+#include "interp/fast_numbers.h"
 #include "interp/native_op.h"
 #include "interp/special.h"
 
@@ -112,6 +114,7 @@ int Semantics::contains(Frame& frame, PyObject* container, PyObject* value) {
 // ------------------------------------------------------------------------------------------------------------
 
 CallStart Semantics::start_get_item(Frame& frame, PyObject* container, PyObject* key) {
+  if (PyObject** place = fast_list_place(container, key)) return {Py_NewRef(*place), nullptr};
   PyMappingMethods* methods = Py_TYPE(container)->tp_as_mapping;
   if (methods && methods->mp_subscript == python_slots.get_item)
     return start_required(*this, frame, container, names_of.getitem_, {key});
@@ -123,6 +126,10 @@ PyObject* Semantics::get_item(Frame& frame, PyObject* container, PyObject* key) 
 }
 
 int Semantics::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
+  if (PyObject** place = fast_list_place(container, key)) {
+    Py_DECREF(std::exchange(*place, Py_NewRef(value)));
+    return 0;
+  }
   PyMappingMethods* methods = Py_TYPE(container)->tp_as_mapping;
   if (!methods || methods->mp_ass_subscript != python_slots.set_item)
     return PyObject_SetItem(container, key, value);
