@@ -55,6 +55,8 @@ namespace {
 Set find_live(PyCodeObject* code, const Code& prepared, int pc, bool after) {
   const size_t slots = static_cast<size_t>(prepared.nlocalsplus);
   const int count = static_cast<int>(prepared.instrs.size());
+  std::vector<int> starts;  // of instructions: what lies between is theirs (AttributePlace)
+  for (int at = 0; at < count; at += prepared.instrs[static_cast<size_t>(at)].length) starts.push_back(at);
   if (asks_for_locals(code)) return Set(slots, true);
   std::vector<Set> in(static_cast<size_t>(count), Set(slots, false));
   auto out_of = [&](int at) {
@@ -69,10 +71,10 @@ Set find_live(PyCodeObject* code, const Code& prepared, int pc, bool after) {
   };
   for (bool changed = true; changed;) {
     changed = false;
-    for (int at = count - 1; at >= 0; --at) {
-      Set live = out_of(at);
-      apply(prepared.instrs[static_cast<size_t>(at)], live);
-      changed |= add(in[static_cast<size_t>(at)], live);
+    for (auto at = starts.rbegin(); at != starts.rend(); ++at) {
+      Set live = out_of(*at);
+      apply(prepared.instrs[static_cast<size_t>(*at)], live);
+      changed |= add(in[static_cast<size_t>(*at)], live);
     }
   }
   Set live = after ? out_of(pc) : in[static_cast<size_t>(pc)];
