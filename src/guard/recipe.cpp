@@ -315,6 +315,7 @@ struct Kitchen {
       }
       case Effect::set_cell: return PyCell_Set(target, value) == 0;
       case Effect::set_field: return set_field(target, step.number, value);
+      case Effect::set_class: return PyType_Type.tp_setattro(target, key, value) == 0;
       case Effect::replace_dict: return replace_dict(target, step.parts);
       case Effect::set_context: return static_cast<bool>(PyRef::steal(PyContextVar_Set(target, value)));
       case Effect::set_grad: return set_grad(target, value) == 0;
@@ -377,8 +378,8 @@ std::vector<std::string> Recipe::describe() const {
                                            "instance",  "call",     "set_context", "exception",   "traceback",
                                            "generator", "format",   "join",        "interpolate", "iterator"};
   static const char* const effect_names[] = {
-      "set_item",     "delete_item", "extend",   "replace",   "set_items", "set_cell", "set_field",
-      "replace_dict", "set_context", "set_grad", "generator", "advance",   "call"};
+      "set_item",  "delete_item",  "extend",      "replace",  "set_items", "set_cell", "set_field",
+      "set_class", "replace_dict", "set_context", "set_grad", "generator", "advance",  "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

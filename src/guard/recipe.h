@@ -67,6 +67,7 @@ enum class Effect : uint8_t {
   set_items,     ///< deque: the same, item by item, which its iterators do not notice
   set_cell,      ///< value -1: emptied
   set_field,     ///< slot at byte offset `number`
+  set_class,     ///< a class's attribute `key`
   replace_dict,  ///< dict contents become the parts (key, value, ...), in that order
   set_context,   ///< ContextVar.set
   set_grad,      ///< .grad of a tensor

@@ -9,6 +9,7 @@
 
 #include "interp/call.h"
 #include "interp/errors.h"
+#include "interp/observe/controls.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -433,6 +434,17 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
   return PyObject_GenericSetAttr(object, name, value);
 }
 
+/// Special methods are more than attributes.
+bool Recording::can_set_on_class(PyObject* object, PyObject* name) {
+  auto* cls = reinterpret_cast<PyTypeObject*>(object);
+  if (!PyType_Check(object) || Py_TYPE(object)->tp_setattro != PyType_Type.tp_setattro ||
+      !interp::is_python_class(cls) ||
+      PyUnicode_Tailmatch(name, interned<"__">(), 0, PY_SSIZE_T_MAX, -1) != 0)
+    return false;
+  PyObject* of_meta = world.type_attr(Py_TYPE(object), name);
+  return !of_meta || !Py_TYPE(of_meta)->tp_descr_set;
+}
+
 int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject* value) {
   if (!on) return Semantics::set_attr(frame, object, name, value);
   setattrofunc set = Py_TYPE(object)->tp_setattro;
@@ -456,6 +468,10 @@ int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject
       return Semantics::set_attr(frame, object, name, value);
     }
     return generic_set(frame, object, name, value);
+  }
+  if (can_set_on_class(object, name)) {
+    world.about_to_write_class(reinterpret_cast<PyTypeObject*>(object), name);
+    return Semantics::set_attr(frame, object, name, value);
   }
   end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name + " is set");
   return Semantics::set_attr(frame, object, name, value);

@@ -1,5 +1,6 @@
 // interp/observe/rebuild_effects.cpp: see rebuild.h. What the run changed outside -> effects to repeat.
 #include "guard/iterators.h"
+#include "interp/compat.h"
 #include "interp/observe/rebuild.h"
 
 namespace bolt::observe {
@@ -86,6 +87,12 @@ void Rebuilder::effects() {
     PyObject* now = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + written.offset);
     int target = value(object), inside = value(now);
     recipe.effects.push_back({Effect::set_field, target, -1, inside, written.offset, {}});
+  }
+  for (const WrittenClass& written : world_.written_classes) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(written.cls.get());
+    const int target = value(written.cls.get()), name = value(written.name.get());
+    const int inside = value(PyDict_GetItemWithError(interp::type_dict(cls), written.name.get()));
+    recipe.effects.push_back({Effect::set_class, target, name, inside, 0, {}});
   }
   for (const auto& [variable, before, restored, _] : world_.written_context) {
     if (restored || tokens_.count(variable.get())) continue;

@@ -108,6 +108,8 @@ class Recording final : public interp::Semantics {
   interp::CallStart start_generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
   PyObject* generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
   int generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value);
+  /// type.__setattr__ of a class made by a class statement. False: it is not done, nor is it noted.
+  bool can_set_on_class(PyObject* cls, PyObject* name);
 
   // operators.cpp
   interp::CallStart start_get_item(Frame& frame, PyObject* container, PyObject* key) override;

@@ -63,16 +63,19 @@ bool put_back_contents(PyObject* object, PyObject* before) {
 }  // namespace
 
 void Undo::contents(PyObject* container, PyObject* before) {
-  steps_.push_back({Step::contents, PyRef::share(container), PyRef::share(before)});
+  steps_.push_back({Step::contents, PyRef::share(container), PyRef::share(before), 0, {}});
 }
 void Undo::field(PyObject* object, Py_ssize_t offset, PyObject* before) {
-  steps_.push_back({Step::field, PyRef::share(object), PyRef::share(before), offset});
+  steps_.push_back({Step::field, PyRef::share(object), PyRef::share(before), offset, {}});
+}
+void Undo::attribute(PyObject* cls, PyObject* name, PyObject* before) {
+  steps_.push_back({Step::attribute, PyRef::share(cls), PyRef::share(before), 0, PyRef::share(name)});
 }
 void Undo::gradient(PyObject* tensor, PyObject* before) {
-  steps_.push_back({Step::gradient, PyRef::share(tensor), PyRef::share(before)});
+  steps_.push_back({Step::gradient, PyRef::share(tensor), PyRef::share(before), 0, {}});
 }
 void Undo::context(PyObject* variable, PyObject* before) {
-  steps_.push_back({Step::context, PyRef::share(variable), PyRef::share(before)});
+  steps_.push_back({Step::context, PyRef::share(variable), PyRef::share(before), 0, {}});
 }
 
 bool Undo::run(const Step& step) {
@@ -84,6 +87,7 @@ bool Undo::run(const Step& step) {
       Py_XSETREF(*slot, Py_XNewRef(before));
       return true;
     }
+    case Step::attribute: return PyType_Type.tp_setattro(object, step.name.get(), before) == 0;
     case Step::gradient: return guard::set_grad(object, before) == 0;
     case Step::context: return PyRef::steal(PyContextVar_Set(object, before)).get() != nullptr;
   }

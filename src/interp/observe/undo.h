@@ -2,8 +2,9 @@
 // What a recorded run found before it wrote -> the world as if it had not run: for a call that ends with an
 // error of the compiler's (a region's end under fullgraph, a backend that failed), which shall leave nothing.
 //
-// Only what World notes before a write is put back: containers, instance dicts, cells, slots, gradients and
-// context variables. What tensors held, what was printed and how far iterators got is not known any more.
+// Only what World notes before a write is put back: containers, instance dicts, cells, slots, classes,
+// gradients and context variables. What tensors held, what was printed and how far iterators got is not known
+// any more.
 #pragma once
 
 #include <Python.h>
@@ -20,6 +21,8 @@ class Undo {
   void contents(PyObject* container, PyObject* before);
   /// The slot at `offset` of `object` held `before`, which may be null.
   void field(PyObject* object, Py_ssize_t offset, PyObject* before);
+  /// The class had `before`, which may be null, in its own dict.
+  void attribute(PyObject* cls, PyObject* name, PyObject* before);
   void gradient(PyObject* tensor, PyObject* before);
   void context(PyObject* variable, PyObject* before);
   /// Keeps the exception that is set.
@@ -27,9 +30,10 @@ class Undo {
 
  private:
   struct Step {
-    enum Kind : uint8_t { contents, field, gradient, context } kind;
+    enum Kind : uint8_t { contents, field, attribute, gradient, context } kind;
     PyRef object, before;
     Py_ssize_t offset = 0;
+    PyRef name;
   };
   static bool run(const Step& step);
   std::vector<Step> steps_;

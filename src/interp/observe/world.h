@@ -65,6 +65,12 @@ struct WrittenField {
   PyRef before;  ///< may be null
 };
 
+/// An attribute that the run gave to a class.
+struct WrittenClass {
+  PyRef cls, name;
+  PyRef before;  ///< what its own dict held, may be null
+};
+
 /// The gradient, a tensor or None, that the run gave to a known tensor.
 struct WrittenGrad {
   PyRef tensor, value, before;
@@ -315,6 +321,8 @@ class World {
   void about_to_update(PyObject* dict, PyObject* mapping);
   /// Not of a slot that cannot be written.
   void about_to_write_field(PyObject* object, Py_ssize_t offset);
+  /// cls.name, of a class made by a class statement.
+  void about_to_write_class(PyTypeObject* cls, PyObject* name);
   /// What was there before what has been written so far.
   Undo undo() const;
   void about_to_set_context(PyObject* variable);
@@ -338,6 +346,7 @@ class World {
   bool asked_gradients = false;    ///< which tensors require gradients, or what autograd keeps of them
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
   std::vector<WrittenField> written_fields;
+  std::vector<WrittenClass> written_classes;
   std::vector<WrittenContext> written_context;
   std::vector<WrittenGrad> written_grads;
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
@@ -349,6 +358,7 @@ class World {
   void note_showing(const Source* written);
   void note_reading(PyObject* object);
   bool is_as_before(PyObject* container) const;
+  bool is_written(PyTypeObject* type, PyObject* name);
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;
   bool is_known_when_checked(PyObject* part) const;

@@ -77,6 +77,18 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   return given;
 }
 
+/// Is what the class has under that name what the run put there?
+bool World::is_written(PyTypeObject* type, PyObject* name) {
+  for (const WrittenClass& written : written_classes) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(written.cls.get());
+    if (PyUnicode_Compare(written.name.get(), name) != 0 || !PyType_IsSubtype(type, cls)) continue;
+    // Whether it inherits the attribute no guard says by itself: another may lie in between.
+    if (cls != type) end_region("an attribute that was given to a class is read through a class below it");
+    return true;
+  }
+  return false;
+}
+
 PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
   PyObject* value = _PyType_Lookup(type, name);
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
@@ -84,6 +96,7 @@ PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
     if (value && !guard::is_leaf(value)) pin(value);
     return value;
   }
+  if (!written_classes.empty() && is_written(type, name)) return value;
   Read& read = last_read(type, name);
   const bool numbered = type->tp_version_tag && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
   if (numbered && read.where == type && read.name == name && read.version == type->tp_version_tag)
@@ -115,6 +128,9 @@ void World::note_bases(PyTypeObject* type) {
 }
 
 PyObject* World::super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* name) {
+  for (const WrittenClass& written : written_classes)
+    if (PyUnicode_Compare(written.name.get(), name) == 0)
+      return end_region("super() is asked for an attribute that was given to a class"), nullptr;
   Source* owner = source_for(reinterpret_cast<PyObject*>(type));
   Source* place = tree->child(owner, Access::super_attr, name, 0, reinterpret_cast<PyObject*>(start));
   PyObject* found = place->read(reinterpret_cast<PyObject*>(type));

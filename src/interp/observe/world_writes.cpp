@@ -3,6 +3,7 @@
 #include "interp/observe/world.h"
 
 #include "guard/iterators.h"
+#include "interp/compat.h"
 
 namespace bolt::observe {
 namespace {
@@ -133,6 +134,8 @@ std::string World::trace() const {
     if (!is_as_before(each)) return std::string("it wrote to a ") + Py_TYPE(each)->tp_name;
   for (const WrittenField& each : written_fields)
     return std::string("it wrote to a slot of a ") + Py_TYPE(each.object.get())->tp_name;
+  for (const WrittenClass& each : written_classes)
+    return std::string("it gave an attribute to ") + reinterpret_cast<PyTypeObject*>(each.cls.get())->tp_name;
   if (!written_grads.empty()) return "it set a gradient";
   for (const WrittenContext& each : written_context)
     if (!each.restored && guard::context_value(each.variable.get()) != each.before.get())
@@ -195,11 +198,23 @@ void World::about_to_write_field(PyObject* object, Py_ssize_t offset) {
   written_fields.push_back({PyRef::share(object), offset, PyRef::share(before)});
 }
 
+void World::about_to_write_class(PyTypeObject* cls, PyObject* name) {
+  auto* object = reinterpret_cast<PyObject*>(cls);
+  note_showing(pin(object).source);
+  begin_dropping();
+  for (const WrittenClass& written : written_classes)
+    if (written.cls.get() == object && PyUnicode_Compare(written.name.get(), name) == 0) return;
+  PyObject* before = PyDict_GetItemWithError(interp::type_dict(cls), name);
+  written_classes.push_back({PyRef::share(object), PyRef::share(name), PyRef::share(before)});
+}
+
 Undo World::undo() const {
   Undo undo;
   for (PyObject* each : written) undo.contents(each, (*known_.find(each))->before.get());
   for (const WrittenField& each : written_fields)
     undo.field(each.object.get(), each.offset, each.before.get());
+  for (const WrittenClass& each : written_classes)
+    undo.attribute(each.cls.get(), each.name.get(), each.before.get());
   for (const WrittenGrad& each : written_grads)
     if (each.before) undo.gradient(each.tensor.get(), each.before.get());
   // One that was not set cannot be unset without the token.
