@@ -47,8 +47,14 @@ struct OrderedDictIterator {
   size_t version;
   PyObject *result, *next;
 };
+struct DequeBlock {
+  static constexpr Py_ssize_t kItems = 64;
+  DequeBlock* left;
+  PyObject* items[kItems];
+  DequeBlock* right;
+};
 struct Deque {
-  PyObject_VAR_HEAD void *left_block, *right_block;
+  PyObject_VAR_HEAD DequeBlock *left_block, *right_block;
   Py_ssize_t left_index, right_index;
   size_t version;
 };
@@ -319,6 +325,19 @@ bool set_iterator_state(PyObject* iterator, const IteratorKind& kind, PyObject* 
 size_t noticed_writes(PyObject* container) {
   return PyODict_Check(container) ? reinterpret_cast<OrderedDict*>(container)->version
                                   : reinterpret_cast<Deque*>(container)->version;
+}
+
+std::vector<const void* const*> deque_path(PyObject* deque, Py_ssize_t index) {
+  const auto& parts = *reinterpret_cast<Deque*>(deque);
+  auto word = [](const auto& part) { return reinterpret_cast<const void* const*>(&part); };
+  std::vector<const void* const*> path = {word(parts.left_block), word(parts.left_index)};
+  DequeBlock* block = parts.left_block;
+  for (index += parts.left_index; index >= DequeBlock::kItems; index -= DequeBlock::kItems) {
+    path.push_back(word(block->right));
+    block = block->right;
+  }
+  path.push_back(word(block->items[index]));
+  return path;
 }
 
 bool has_next(PyObject* iterator, const IteratorKind& kind) {

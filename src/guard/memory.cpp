@@ -7,6 +7,7 @@
 
 #include "guard/assumption.h"
 #include "guard/dict_clock.h"
+#include "guard/iterators.h"
 #include "guard/leaf.h"
 
 namespace bolt::guard {
@@ -192,6 +193,11 @@ void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found)
     case Access::cell: word(&reinterpret_cast<PyCellObject*>(parent)->ob_ref, found); break;
     case Access::field: word(reinterpret_cast<char*>(parent) + child.index, found); break;
     case Access::deque_item:
+      if (!found)
+        memory.valid = false;
+      else
+        for (const void* const* at : deque_path(parent, child.index)) word(at, *at);
+      break;
     case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
     case Access::tensor_grad: memory.valid = false; break;  // holding a gradient would keep its memory
     default: break;

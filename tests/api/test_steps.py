@@ -84,7 +84,7 @@ def anew():
         (halves, lambda fn: everything(fn(torch.ones(4), times=2)), 3),
         (talks, lambda fn: talk(fn(torch.ones(4))), 3),
         # What asyncio itself does in between differs between versions.
-        (waits, lambda fn: asyncio.run(fn(torch.ones(4))), 4 if sys.version_info >= (3, 12) else 3),
+        (waits, lambda fn: asyncio.run(fn(torch.ones(4))), 3 if sys.version_info >= (3, 12) else 4),
         (waits_for_a_future, lambda fn: asyncio.run(fn(torch.ones(4))), 3 if sys.version_info >= (3, 12) else 5),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import gc
 import os
 import threading
 import time
@@ -262,6 +264,135 @@ def open_file(x):
     return y, len(os.read(number, 5))
 
 
+class Slotted:
+    __slots__ = ("__weakref__", "v")
+
+
+holder = Plain()
+cache = weakref.WeakValueDictionary()
+
+
+def weakly_seen_past_an_end(x):
+    o = Plain()
+    y = x + 1
+    time.time()
+    r = weakref.ref(o)
+    y = y * 2
+    del o
+    return r() is None, y
+
+
+def weakly_seen_inside(x):
+    o, inner = Plain(), Plain()
+    o.inner = inner
+    r = weakref.ref(inner)
+    time.time()
+    y = x + 1
+    del inner
+    first = r() is None
+    y = y * 2
+    del o
+    return first, r() is None, y
+
+
+def written_over(x):
+    holder.o = Told()
+    r = weakref.ref(holder.o)
+    time.time()
+    y = x + 1
+    holder.o = None
+    log.append("a")
+    return r() is None, y
+
+
+def written_over_in_a_class(x):
+    Slotted.shared = Told()
+    r = weakref.ref(Slotted.shared)
+    time.time()
+    y = x + 1
+    Slotted.shared = None
+    log.append("a")
+    return r() is None, y
+
+
+def popped(x):
+    many = [Plain(), Plain()]
+    seen = [weakref.ref(o) for o in many]
+    time.time()
+    y = x + 1
+    many.pop()
+    first = [r() is None for r in seen]
+    y = y * 2
+    many.clear()
+    return first, [r() is None for r in seen], y
+
+
+def left_a_deque(x):
+    queue = collections.deque([Plain()])
+    r = weakref.ref(queue[0])
+    time.time()
+    y = x + 1
+    queue.popleft()
+    return r() is None, y
+
+
+def left_a_slot(x):
+    o = Slotted()
+    o.v = Plain()
+    seen = weakref.ref(o), weakref.ref(o.v)
+    time.time()
+    y = x + 1
+    o.v = None
+    first = [r() is None for r in seen]
+    y = y * 2
+    del o
+    return first, seen[0]() is None, y
+
+
+def cached_weakly(x):
+    o = cache.get("k")
+    made = o is None
+    if made:
+        o = cache["k"] = Plain()
+    y = x * 2
+    time.time()
+    n = len(cache)
+    del o
+    y = y + 1
+    return made, n, len(cache), y
+
+
+def weak_set_of_modules(x):
+    known = weakref.WeakSet()
+    module = torch.nn.Linear(2, 2)
+    known.add(module)
+    time.time()
+    n = len(known)
+    y = x * 2
+    del module
+    return n, len(known), y + 1
+
+
+def model_let_go(x):
+    model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
+    seen = [weakref.ref(each) for each in model.modules()]
+    time.time()
+    y = model(x)
+    del model
+    return [r() is None for r in seen], y
+
+
+def collected(x):
+    o = Plain()
+    o.me = o
+    r = weakref.ref(o)
+    time.time()
+    y = x + 1
+    del o
+    gc.collect()
+    return r() is None, y
+
+
 PROGRAMS = [
     loop_left,
     closed,
@@ -286,6 +417,17 @@ PROGRAMS = [
     kept_in_a_weak_dict,
     weak_reference_with_a_callback,
     open_file,
+    weakly_seen_past_an_end,
+    weakly_seen_inside,
+    written_over,
+    written_over_in_a_class,
+    popped,
+    left_a_deque,
+    left_a_slot,
+    cached_weakly,
+    weak_set_of_modules,
+    model_let_go,
+    collected,
 ]
 
 

@@ -29,12 +29,6 @@ PyWeakReference* first_weak_reference(PyObject* object) {
   return reinterpret_cast<PyWeakReference*>(*PyObject_GET_WEAKREFS_LISTPTR(object));
 }
 
-bool has_callback(PyObject* object) {
-  for (PyWeakReference* reference = first_weak_reference(object); reference; reference = reference->wr_next)
-    if (reference->wr_callback) return true;
-  return false;
-}
-
 bool is_generator(PyObject* object) {
   return PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object);
 }
@@ -73,16 +67,19 @@ struct Look {
 
 }  // namespace
 
-bool ends_in_python(PyObject* object, int depth) {
-  if (guard::is_leaf(object) || guard::is_tensor(object) || PyType_Check(object) || is_module(object))
-    return false;
+bool end_matters(PyObject* object) {
+  return !guard::is_tensor(object) && !PyType_Check(object) && !is_module(object) && !guard::is_leaf(object);
+}
+
+bool ends_noticed(PyObject* object, int depth) {
   PyTypeObject* type = Py_TYPE(object);
-  if (interp::is_python_class(type) && type->tp_finalize) return true;
-  if (is_waited_for(object) || has_callback(object)) return true;
-  if (depth == 0 || !type->tp_traverse || PyFunction_Check(object)) return false;
+  if ((interp::is_python_class(type) && type->tp_finalize) || is_waited_for(object) ||
+      first_weak_reference(object))
+    return end_matters(object);
+  if (depth == 0 || !type->tp_traverse || PyFunction_Check(object) || !end_matters(object)) return false;
   auto look = [](PyObject* inside, void* depth_of_it) -> int {
     // What others hold too does not go with it.
-    return Py_REFCNT(inside) == 1 && ends_in_python(inside, *static_cast<int*>(depth_of_it));
+    return Py_REFCNT(inside) == 1 && ends_noticed(inside, *static_cast<int*>(depth_of_it));
   };
   int inner = depth - 1;
   return type->tp_traverse(object, look, &inner) != 0;

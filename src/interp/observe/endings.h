@@ -6,9 +6,13 @@
 
 namespace bolt::observe {
 
-/// Does Python code run when it goes? `depth`: so far inside is looked for something of which that is true,
-/// among what nobody else holds. Tensors' callbacks are torch's own books.
-bool ends_in_python(PyObject* object, int depth);
+/// Can it be of interest when it goes? Not of values, nor of what the program seldom lets go of. Tensors are
+/// held by more than Python, and their callbacks are torch's own books.
+bool end_matters(PyObject* object);
+
+/// Does Python code run when it goes, or is a weak reference cleared? `depth`: so far inside is looked for
+/// something of which that is true, among what nobody else holds.
+bool ends_noticed(PyObject* object, int depth);
 
 /// Could the program tell when a local lets go of it: does code run, is a weak reference cleared, a file
 /// closed? Looked for inside as well, whoever else holds that: who does changes during a run. The answer for

@@ -115,11 +115,13 @@ bool World::read_next(PyObject* iterator) {
 void World::about_to_advance(PyObject* iterator) {
   auto at = std::find_if(advanced.begin(), advanced.end(),
                          [&](const Advanced& each) { return each.iterator.get() == iterator; });
-  if (at == advanced.end()) at = advanced.insert(at, {PyRef::share(iterator)});
+  if (at == advanced.end()) {
+    at = advanced.insert(at, {PyRef::share(iterator)});
+    also_held(iterator);
+  }
   ++at->times;
   note_iterator(iterator);
   read_next(iterator);
-  begin_dropping();  // one that is over lets go of what it went through
 }
 
 bool World::is_gone_through(PyObject* container) const {

@@ -146,6 +146,8 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   autocast_levels += guard::ThreadState::autocast_levels();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
   broken_off_at = place_of(frame);
+  world.keep_apart();
+  if (!breaks_are_errors()) world.let_go();
   resumable &= world.unsound.empty();
   watch_instructions = resumable;
 }
@@ -186,8 +188,7 @@ bool Recording::before_instruction(Frame& frame) {
   }
   if (PyObject* gone = world.last_held()) {
     end_here(frame, std::string("the last reference to a ") + Py_TYPE(gone)->tp_name +
-                        " goes, whose end runs Python code");
-    world.let_go(gone);
+                        " goes, whose end is noticed");
     return true;
   }
   world.noted_before = world.notes->facts.size();
@@ -306,7 +307,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     world.tensors.forget_sharing(hooks.memory_matters(world.tensors.size()));
   for (const auto& [slot, dims] : hooks.unread_sizes()) world.tensors.set_free(slot, dims);
   if (!world.asked_gradients && !hooks.differentiates()) world.tensors.ignore_gradients();
-  world.keep_apart();
+  if (observation->end == End::returned) world.keep_apart();
   observation->guards =
       std::make_unique<guard::Program>(std::move(world.tree), std::move(world.tensors), before);
   // What is computed from sizes of tensors that the region makes waits for their expressions over its inputs.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "interp/observe/cfunctions.h"
-#include "interp/observe/endings.h"
 
 namespace bolt::observe {
 namespace {
@@ -63,53 +62,9 @@ Known& World::know(PyObject* object, Source* source) {
     known = &store_.emplace_back();
     known->source = source;
     known->object = PyRef::share(object);
-    // Few objects are held by one alone, and only those can be dropped by the run.
-    constexpr int kFew = 4;
-    if (Py_REFCNT(object) <= kFew) held_by_few(known);
+    met(*known);
   }
   return *known;
-}
-
-namespace {
-
-/// Does something known hold what is found there, as long as it is not written to?
-bool is_held_by_parent(const Source& source) {
-  switch (source.access) {
-    case Access::instance_dict:
-    case Access::dict_item:
-    case Access::list_item:
-    case Access::tuple_item:
-    case Access::type_attr: return true;
-    default: return false;
-  }
-}
-
-}  // namespace
-
-// What is in an object takes long to look through, and of a model's modules none goes.
-void World::held_by_few(Known* known) {
-  if (!can_drop_ && is_held_by_parent(*known->source))
-    held_by_few_.push_back(known);
-  else if (ends_in_python(known->object.get(), 2))
-    mortal_.push_back(known);
-}
-
-void World::begin_dropping() {
-  if (std::exchange(can_drop_, true)) return;
-  for (Known* known : std::exchange(held_by_few_, {})) held_by_few(known);
-}
-
-PyObject* World::last_held() const {
-  for (const Known* known : mortal_)
-    if (known->object && Py_REFCNT(known->object.get()) == 1) return known->object.get();
-  return nullptr;
-}
-
-void World::let_go(PyObject* object) {
-  Known* known = find(object);
-  std::erase(mortal_, known);
-  std::erase(held_by_few_, known);
-  known->object = PyRef();
 }
 
 Known& World::pin(PyObject* object) {

@@ -42,6 +42,7 @@ struct Known {
   PyRef keys;                 ///< of a dict: those the run wrote, in order; True: removed at some time
   size_t noticed_writes = 0;  ///< of a deque or OrderedDict: guard::noticed_writes then
   bool read_whole = false;    ///< length, keys and items are guarded
+  bool loses = false;         ///< any of what was in it may go
   bool noted = false;         ///< a function whose fields are guarded, a class of which note_lookup is, an
                               ///< iterator of which it is where it stood
   bool lazy = false;          ///< a number or text whose value nothing has read yet: only its type is guarded
@@ -158,10 +159,13 @@ class World {
   void use_all();
   /// The instruction in progress is the first that is not part of the region: what it used is as it was.
   void begin_instruction() { used_now_.clear(); }
-  /// Something known whose end runs Python code and that only we hold any more; null: nothing.
-  PyObject* last_held() const;
-  /// Holds it no longer. The region is over: nobody asks what is known about it.
-  void let_go(PyObject* object);
+  /// Something that the run has let go of and that only we hold any more, whose end is noticed; null:
+  /// nothing.
+  PyObject* last_held() { return ends_are_noticed_ ? find_gone() : nullptr; }
+  /// A weak reference to `object` was made.
+  void referred_weakly(PyObject* object);
+  /// The region is over, and nobody asks what is known: holds nothing any more but what undo() needs.
+  void let_go();
   void undo_instruction();
 
   /// `mine` stands for `number` in what is recorded: who asks which object it is means the other.
@@ -369,9 +373,15 @@ class World {
   /// The same as reached, or guards that there is nothing. Gives `object`.
   PyObject* reached_if_bound(PyObject* object, Source* source);
   bool read_next(PyObject* iterator);
-  void held_by_few(Known* known);
-  /// The run is about to write to something known, which may hold others alone.
-  void begin_dropping();
+  // world_ends.cpp
+  void met(const Known& known);
+  void may_go(PyObject* object);
+  void also_held(PyObject* object);
+  void note_copy(const Known& known);
+  void may_lose(Known& known);
+  PyObject* find_gone();
+  bool is_gone(PyObject* object) const;
+  void goes(PyObject* object);
   Source* source_for(PyObject* object);
   PyRef guard_keys(PyObject* contents, Source& source);
   void guard_whole(PyObject* contents, Known& known);
@@ -381,9 +391,11 @@ class World {
   RecorderHooks& hooks_;
   Blocks<Known> store_;
   PointerMap<Known*> known_;
-  std::vector<Known*> mortal_;       ///< those whose end runs Python code
-  std::vector<Known*> held_by_few_;  ///< it is not known of these, and does not matter before the first write
-  bool can_drop_ = false;            ///< the run has written to something known
+  std::vector<PyObject*> may_go_;     ///< what the run may be the last to hold; all held
+  PointerMap<Py_ssize_t> also_held_;  ///< how many references are ours, or of what is gone, beside Known's
+  std::vector<PyObject*> gone_;       ///< what nobody else holds any more, owners first
+  std::unordered_set<PyObject*> is_gone_;  ///< the same
+  bool ends_are_noticed_ = false;          ///< of something that is known
   /// The last reads of attributes of classes and of items of dicts: what was read again is guarded already.
   struct Read {
     const void* where = nullptr;

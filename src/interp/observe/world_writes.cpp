@@ -51,13 +51,12 @@ Known* World::copied(PyObject* container) {
   Known* known = find(container);
   if (known) note_showing(known->source);
   if (!known || known->before) return known;
-  begin_dropping();
   if (is_gone_through(container))
     return end_region("something is written to that an iterator from outside goes through"), nullptr;
   known->before = PyRef::steal(copy_contents(container));
   if (PyODict_Check(container) || is_deque(container))
     known->noticed_writes = guard::noticed_writes(container);
-  if (known->before) return written.push_back(container), known;
+  if (known->before) return written.push_back(container), note_copy(*known), known;
   PyErr_Clear();
   distrust(std::string("a ") + Py_TYPE(container)->tp_name + " from outside is written");
   return nullptr;
@@ -65,7 +64,10 @@ Known* World::copied(PyObject* container) {
 
 void World::about_to_write(PyObject* container, bool appends) {
   if (!appends) own_numbers_of(container);
-  if (!copied(container) || PyCell_Check(container) || (appends && PyList_Check(container))) return;
+  Known* known = copied(container);
+  if (!known || (appends && PyList_Check(container))) return;
+  if (!PyDict_Check(container)) may_lose(*known);
+  if (PyCell_Check(container)) return;
   read_whole(container);
   if (!PyDict_Check(container)) return;
   // Any of them may be another one, or elsewhere, afterwards.
@@ -82,6 +84,10 @@ void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
   PyObject* noted = PyDict_GetItemWithError(known->keys.get(), key);
   const bool comes_last = noted && !removes && PyDict_Contains(dict, key) == 0;
   if (comes_last) PyDict_DelItem(known->keys.get(), key);
+  if (!noted && is_plain_key(key)) {
+    if (PyObject* item = PyDict_GetItemWithError(known->before.get(), key)) may_go(item);
+    if (removes) may_go(key);
+  }
   if (!noted || comes_last || removes)
     PyDict_SetItem(known->keys.get(), key, removes || comes_last ? Py_True : Py_False);
   PyErr_Clear();  // a key that cannot be hashed: the write raises
@@ -158,7 +164,6 @@ void World::about_to_set_context(PyObject* variable) {
 }
 
 int World::set_grad(PyObject* tensor, PyObject* value) {
-  begin_dropping();
   // Of others reading it warns.
   const bool leaf = guard::is_autograd_leaf(tensor);
   PyRef before = PyRef::steal(leaf ? PyObject_GetAttrString(tensor, "grad") : nullptr);
@@ -191,21 +196,22 @@ void World::about_to_write_field(PyObject* object, Py_ssize_t offset) {
   const Known* known = find(object);
   if (!known) return;
   note_showing(known->source);
-  begin_dropping();
   for (const WrittenField& written : written_fields)
     if (written.object.get() == object && written.offset == offset) return;
   PyObject* before = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
   written_fields.push_back({PyRef::share(object), offset, PyRef::share(before)});
+  also_held(object);
+  if (before) also_held(before), may_go(before);
 }
 
 void World::about_to_write_class(PyTypeObject* cls, PyObject* name) {
   auto* object = reinterpret_cast<PyObject*>(cls);
   note_showing(pin(object).source);
-  begin_dropping();
   for (const WrittenClass& written : written_classes)
     if (written.cls.get() == object && PyUnicode_Compare(written.name.get(), name) == 0) return;
   PyObject* before = PyDict_GetItemWithError(interp::type_dict(cls), name);
   written_classes.push_back({PyRef::share(object), PyRef::share(name), PyRef::share(before)});
+  if (before) also_held(before), may_go(before);
 }
 
 Undo World::undo() const {
