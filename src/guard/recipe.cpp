@@ -7,6 +7,7 @@
 #include "guard/leaf.h"
 #include "guard/source.h"
 #include "guard/tensors.h"
+#include "interp/async_generator.h"
 #include "interp/call_site.h"
 #include "interp/generator.h"
 
@@ -156,6 +157,9 @@ struct Kitchen {
     const GeneratorRecipe& made = recipe.generators[static_cast<size_t>(index)];
     interp::GeneratorState state;
     state.frame_state = made.frame_state;
+    state.asked = made.asked;
+    state.closed = made.closed;
+    state.running = made.running;
     state.pc = made.pc;
     state.handled = at(made.handled);
     for (int value : made.locals) state.locals.push_back(at(value));
@@ -205,6 +209,10 @@ struct Kitchen {
       case Make::exception: return make_exception(step);
       case Make::traceback: return make_traceback(step);
       case Make::generator: return make_generator(step);
+      case Make::awaitable:
+        return interp::make_awaitable(static_cast<interp::Awaitable>(step.number), at(step.parts[0]),
+                                      at(step.parts[1]));
+      case Make::item: return interp::wrap_yielded_item(at(step.parts[0]));
       case Make::format:
         return format_text(at(step.parts[0]), static_cast<int>(step.number), at(step.parts[1]));
       case Make::join: return join(step);
@@ -243,6 +251,8 @@ struct Kitchen {
       }
       case Fill::place: return set_iterator_state(container, *iterator_kind(container), value);
       case Fill::generator: return set_generator(container, step.number), true;
+      case Fill::awaitable:
+        return interp::set_awaitable_state(container, static_cast<int>(step.number)), true;
       case Fill::gradient:  // a replayed region's tensor has it already
         return requires_grad(container) || PyObject_SetAttrString(container, "requires_grad", Py_True) == 0;
     }
@@ -320,6 +330,7 @@ struct Kitchen {
       case Effect::set_context: return static_cast<bool>(PyRef::steal(PyContextVar_Set(target, value)));
       case Effect::set_grad: return set_grad(target, value) == 0;
       case Effect::generator: return set_generator(target, step.number), true;
+      case Effect::awaitable: return interp::set_awaitable_state(target, static_cast<int>(step.number)), true;
       case Effect::advance: return advance(target, step.number);
       case Effect::call: return call(step);
     }
@@ -372,14 +383,15 @@ PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const*
 }
 
 std::vector<std::string> Recipe::describe() const {
-  static const char* const make_names[] = {"constant",  "source",   "tensor",      "number",      "tuple",
-                                           "list",      "dict",     "set",         "frozenset",   "deque",
-                                           "slice",     "function", "method",      "cell",        "partial",
-                                           "instance",  "call",     "set_context", "exception",   "traceback",
-                                           "generator", "format",   "join",        "interpolate", "iterator"};
-  static const char* const effect_names[] = {
-      "set_item",  "delete_item",  "extend",      "replace",  "set_items", "set_cell", "set_field",
-      "set_class", "replace_dict", "set_context", "set_grad", "generator", "advance",  "call"};
+  static const char* const make_names[] = {
+      "constant",  "source",    "tensor", "number",      "tuple",       "list",      "dict",
+      "set",       "frozenset", "deque",  "slice",       "function",    "method",    "cell",
+      "partial",   "instance",  "call",   "set_context", "exception",   "traceback", "generator",
+      "awaitable", "item",      "format", "join",        "interpolate", "iterator"};
+  static const char* const effect_names[] = {"set_item",     "delete_item", "extend",    "replace",
+                                             "set_items",    "set_cell",    "set_field", "set_class",
+                                             "replace_dict", "set_context", "set_grad",  "generator",
+                                             "awaitable",    "advance",     "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

@@ -40,6 +40,8 @@ enum class Make : uint8_t {
                 ///< filled
   traceback,    ///< at code `object` with globals parts[0], then parts[1]; `number`: instruction << 32 | line
   generator,    ///< of the function parts[0], or one of code `object` that has ended; filled
+  awaitable,    ///< of kind `number`, of the asynchronous generator parts[0], with parts[1] given; filled
+  item,         ///< parts[0] as an asynchronous generator's `yield` wraps it
   format,       ///< parts[0] as text, as by FORMAT_VALUE with conversion `number` and spec parts[1]
   join,         ///< the strings parts, one after another
   interpolate,  ///< parts[0] % parts[1]; with `number`: parts[0].format(*parts[1:])
@@ -56,6 +58,7 @@ enum class Fill : uint8_t {
   state,      ///< container.__setstate__(value): a built-in iterator's position
   place,      ///< of one through a container: what guard::iterator_state said, value
   generator,  ///< stands as Recipe::generators[number] says
+  awaitable,  ///< its state is `number`
   gradient,   ///< a tensor that requires one
 };
 
@@ -72,6 +75,7 @@ enum class Effect : uint8_t {
   set_context,   ///< ContextVar.set
   set_grad,      ///< .grad of a tensor
   generator,     ///< stands as Recipe::generators[number] says
+  awaitable,     ///< its state is `number`
   advance,       ///< an iterator: `number` items are taken, or it is over
   call,          ///< target(*parts), keyword names `key`, from Recipe::call_sites[number]
 };
@@ -98,7 +102,7 @@ struct EffectStep {
 /// A suspended Python frame, as values. Innermost last. A generator's body has its state in the generator.
 struct FrameRecipe {
   int function = -1;
-  int generator = -1;
+  int generator = -1, awaitable = -1;
   int handled = -1;  ///< oldest frame: the exception being handled
   int instance = -1, namespace_dict = -1, kw_names = -1;
   int pc = 0;
@@ -110,6 +114,7 @@ struct FrameRecipe {
 /// How far a generator has got (interp::GeneratorState), as values.
 struct GeneratorRecipe {
   int8_t frame_state = 0;
+  bool asked = false, closed = false, running = false;
   int pc = -1;
   int handled = -1;
   std::vector<int> locals, stack;

@@ -146,6 +146,7 @@ Frame* new_generator_frame(PyObject* generator, const Code* prepared) {
 void discard_frame(Frame* frame) {
   PyObject* instance = frame->instance;
   PyObject* generator = frame->generator;
+  PyObject* awaitable = frame->awaitable;
   Py_CLEAR(frame->thrown);
   Py_CLEAR(frame->handled);
   if (generator) {
@@ -157,6 +158,7 @@ void discard_frame(Frame* frame) {
     give_block(frame, bytes);
   }
   Py_XDECREF(instance);
+  Py_XDECREF(awaitable);
   Py_XDECREF(generator);
 }
 
@@ -187,7 +189,7 @@ void discard_run(Frame* innermost) {
         reinterpret_cast<PyGenObject*>(frame->generator)->gi_frame_state >= FRAME_COMPLETED)
       continue;
     frame->raw->stacktop = static_cast<int>(frame->sp - frame->raw->localsplus);
-    finish_generator(frame->generator);
+    finish_body(*frame);
   }
   replace_run(innermost);
 }
@@ -198,6 +200,7 @@ void discard_run(Frame* innermost) {
 FrameState::~FrameState() {
   Py_XDECREF(function);
   Py_XDECREF(generator);
+  Py_XDECREF(awaitable);
   Py_XDECREF(handled);
   Py_XDECREF(namespace_dict);
   Py_XDECREF(instance);
@@ -209,6 +212,7 @@ FrameState::~FrameState() {
 void FrameState::swap(FrameState& other) noexcept {
   std::swap(function, other.function);
   std::swap(generator, other.generator);
+  std::swap(awaitable, other.awaitable);
   std::swap(handled, other.handled);
   std::swap(namespace_dict, other.namespace_dict);
   std::swap(instance, other.instance);
@@ -226,6 +230,7 @@ Frame* restore(const FrameState& state, Frame* back) {
     const Code* prepared = prepare(raw->f_code);
     Frame* frame = prepared ? new_generator_frame(state.generator, prepared) : nullptr;
     if (!frame) return nullptr;
+    frame->awaitable = Py_XNewRef(state.awaitable);
     frame->kw_names = state.kw_names;
     frame->return_to = state.return_to;
     frame->call_started = state.call_started;

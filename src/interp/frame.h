@@ -54,6 +54,8 @@ struct Frame {
   PyObject* instance =
       nullptr;  ///< owned: this is its `__init__`; the call's result is the instance, not None
   PyObject* generator = nullptr;  ///< owned: the generator whose body this is, or null
+  /// Owned: what the body of an asynchronous generator was asked with (async_generator.h), or null.
+  PyObject* awaitable = nullptr;
   PyObject* thrown = nullptr;  ///< owned: to be raised where the generator stands when it is resumed, or null
   PyObject* handled =
       nullptr;               ///< owned, oldest frame of a suspended run: the exception that run is handling
@@ -112,6 +114,7 @@ void release_raw(RawFrame* raw);
 struct FrameState {
   PyObject* function = nullptr;   ///< owned
   PyObject* generator = nullptr;  ///< owned or null: then the record in it has locals, stack and pc already
+  PyObject* awaitable = nullptr;  ///< owned or null
   PyObject* namespace_dict = nullptr;  ///< owned or null
   PyObject* instance = nullptr;        ///< owned or null
   PyObject* kw_names = nullptr;        ///< owned or null

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "interp/async_generator.h"
 #include "interp/call.h"
 #include "interp/run.h"
 
@@ -24,17 +25,28 @@ RawFrame* record_of(PyGenObject* generator) { return reinterpret_cast<RawFrame*>
 extern PyTypeObject interpreted_generator_type;
 
 bool is_resumable_type(PyObject* object) {
-  return PyGen_CheckExact(object) || PyCoro_CheckExact(object) ||
+  return PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object) ||
          Py_IS_TYPE(object, &interpreted_generator_type);
+}
+
+/// What can be sent to: those, but for asynchronous generators, whose awaitables can.
+bool can_be_sent_to(PyObject* object) {
+  return (is_resumable_type(object) && !PyAsyncGen_CheckExact(object)) ||
+         awaitable_kind(object) != Awaitable::none;
 }
 
 /// A StopIteration must not leave a generator as such (3.12 does this in bytecode).
 void replace_stop_iteration([[maybe_unused]] PyObject* generator) {
 #if !BOLT_PY312
-  if (!PyErr_ExceptionMatches(PyExc_StopIteration)) return;
-  _PyErr_FormatFromCause(
-      PyExc_RuntimeError, "%s",
-      PyCoro_CheckExact(generator) ? "coroutine raised StopIteration" : "generator raised StopIteration");
+  const bool async = PyAsyncGen_CheckExact(generator);
+  const char* text = nullptr;
+  if (PyErr_ExceptionMatches(PyExc_StopIteration))
+    text = PyCoro_CheckExact(generator) ? "coroutine raised StopIteration"
+           : async                      ? "async generator raised StopIteration"
+                                        : "generator raised StopIteration";
+  else if (async && PyErr_ExceptionMatches(PyExc_StopAsyncIteration))
+    text = "async generator raised StopAsyncIteration";
+  if (text) _PyErr_FormatFromCause(PyExc_RuntimeError, "%s", text);
 #endif
 }
 
@@ -91,6 +103,11 @@ void finish_generator(PyObject* object) {
   if (error) set_raised(error);
 }
 
+void finish_body(const Frame& frame) {
+  finish_generator(frame.generator);
+  if (frame.awaitable) close_awaitable(frame.awaitable);
+}
+
 bool can_resume(PyObject* object) {
   if (!is_resumable_type(object)) return false;
   const int state = reinterpret_cast<PyGenObject*>(object)->gi_frame_state;
@@ -98,6 +115,7 @@ bool can_resume(PyObject* object) {
 }
 
 Frame* start_resumption(PyObject* object, PyObject* value, ReturnTo return_to) {
+  if (awaitable_kind(object) != Awaitable::none) return start_awaitable(object, value, return_to);
   if (!can_resume(object)) return nullptr;
   RawFrame* raw = record_of(as_generator(object));
   if (as_generator(object)->gi_frame_state == FRAME_CREATED && value != Py_None) {
@@ -115,9 +133,6 @@ Frame* start_resumption(PyObject* object, PyObject* value, ReturnTo return_to) {
   return frame;
 }
 
-namespace {
-
-/// As start_resumption, to raise `exception` where the generator stands.
 Frame* start_throw(PyObject* object, PyObject* exception) {
   RawFrame* raw = record_of(as_generator(object));
   const Code* prepared = prepare(raw->f_code);
@@ -132,13 +147,14 @@ Frame* start_throw(PyObject* object, PyObject* exception) {
 }
 
 bool is_delegating(PyObject* self) {
-  PyObject* target = PyObject_GetAttrString(self, PyCoro_CheckExact(self) ? "cr_await" : "gi_yieldfrom");
+  PyObject* target = PyObject_GetAttrString(self, PyCoro_CheckExact(self)       ? "cr_await"
+                                                  : PyAsyncGen_CheckExact(self) ? "ag_await"
+                                                                                : "gi_yieldfrom");
   const bool delegating = target != Py_None;
   Py_XDECREF(target);
   return delegating;
 }
 
-/// throw(exception), or 3.11's throw(type, exception, traceback) as contextlib calls it: the exception.
 PyObject* thrown_exception(PyObject* const* args, size_t nargs) {
   if (nargs == 1 && PyExceptionInstance_Check(args[0])) return args[0];
   const bool old_form = nargs == 3 && PyExceptionInstance_Check(args[1]) &&
@@ -149,6 +165,8 @@ PyObject* thrown_exception(PyObject* const* args, size_t nargs) {
   return args[1];
 }
 
+namespace {
+
 /// "send" of a generator `g`, bound or not; `self` is then g and `first` the index of the first other
 /// argument.
 const char* generator_method(PyObject* callable, PyObject* const* args, size_t nargs, PyObject** self,
@@ -156,10 +174,10 @@ const char* generator_method(PyObject* callable, PyObject* const* args, size_t n
   if (PyCFunction_Check(callable)) {
     *self = PyCFunction_GET_SELF(callable);
     *first = 0;
-    if (!*self || !is_resumable_type(*self)) return nullptr;
+    if (!*self || !can_be_sent_to(*self)) return nullptr;
     return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   }
-  if (!nargs || !Py_IS_TYPE(callable, &PyMethodDescr_Type) || !is_resumable_type(args[0])) return nullptr;
+  if (!nargs || !Py_IS_TYPE(callable, &PyMethodDescr_Type) || !can_be_sent_to(args[0])) return nullptr;
   *self = args[0];
   *first = 1;
   auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(callable);
@@ -175,7 +193,7 @@ PyObject* next_function() {
 
 PyObject* generator_called(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   if (kwnames) return nullptr;
-  if (callable == next_function()) return nargs && is_resumable_type(args[0]) ? args[0] : nullptr;
+  if (callable == next_function()) return nargs && can_be_sent_to(args[0]) ? args[0] : nullptr;
   PyObject* self;
   size_t first;
   return generator_method(callable, args, nargs, &self, &first) ? self : nullptr;
@@ -223,6 +241,11 @@ GeneratorState generator_state(PyObject* object, const Frame* body) {
   PyGenObject* generator = as_generator(object);
   GeneratorState state;
   state.frame_state = generator->gi_frame_state;
+  if (PyAsyncGen_CheckExact(object)) {
+    state.asked = generator->gi_hooks_inited;
+    state.closed = generator->gi_closed;
+    state.running = generator->gi_running_async;
+  }
   if (state.frame_state >= FRAME_COMPLETED) return state;
   RawFrame* raw = record_of(generator);
   const int locals = raw->f_code->co_nlocalsplus;
@@ -237,6 +260,11 @@ GeneratorState generator_state(PyObject* object, const Frame* body) {
 
 void set_generator_state(PyObject* object, const GeneratorState& state) {
   PyGenObject* generator = as_generator(object);
+  if (PyAsyncGen_CheckExact(object)) {
+    generator->gi_hooks_inited = state.asked;
+    generator->gi_closed = state.closed;
+    generator->gi_running_async = state.running;
+  }
   if (state.frame_state >= FRAME_COMPLETED) {
     if (generator->gi_frame_state < FRAME_COMPLETED) finish_generator(object);
     return;
@@ -271,7 +299,8 @@ PyObject* make_bare_generator(PyObject* object) {
 
 bool is_only_advanced(PyObject* receiver, PyObject* value) {
   const PyAsyncMethods* methods = Py_TYPE(receiver)->tp_as_async;
-  return value == Py_None && !(methods && methods->am_send) && PyIter_Check(receiver);
+  return value == Py_None && !(methods && methods->am_send) && PyIter_Check(receiver) &&
+         awaitable_kind(receiver) == Awaitable::none;
 }
 
 Frame* Semantics::start_send(Frame&, PyObject* receiver, PyObject* value) {
@@ -279,7 +308,11 @@ Frame* Semantics::start_send(Frame&, PyObject* receiver, PyObject* value) {
 }
 
 PySendResult Semantics::send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) {
-  if (can_resume(receiver)) return resume_generator(receiver, value, *this, result);
+  if (can_be_sent_to(receiver)) {
+    Frame* body = start_resumption(receiver, value, ReturnTo::entry);
+    if (body) return run_body(body, *this, result);
+    if (PyErr_Occurred()) return PYGEN_ERROR;
+  }
   if (!is_only_advanced(receiver, value)) return PyIter_Send(receiver, value, result);
   *result = advance(frame, receiver);
   if (*result) return PYGEN_NEXT;
@@ -383,6 +416,7 @@ PyObject* make_interpreted_generator(PyFunctionObject* function, PyObject* const
 int init_generators() {
   PyTypeObject& type = interpreted_generator_type;
   if (type.tp_name) return 0;
+  if (check_awaitables() < 0) return -1;
   Py_SET_REFCNT(&type, 1);
   type.tp_name = "generator";
   type.tp_base = &PyGen_Type;

@@ -21,11 +21,18 @@ namespace bolt::interp {
 
 /// True if `object` is a suspended or fresh generator, coroutine or async generator we can resume ourselves.
 bool can_resume(PyObject* object);
+/// Does it wait for what `yield from` or await goes through?
+bool is_delegating(PyObject* generator);
 
 /// The body of a generator about to go on from where it stands with `value` sent; null without an exception
 /// where `object` is none that can_resume, null with one where `value` must be None. The frame wants to be
-/// entered.
+/// entered. `object` may be the awaitable of an asynchronous generator (async_generator.h).
 Frame* start_resumption(PyObject* object, PyObject* value, ReturnTo return_to);
+
+/// As start_resumption, to raise `exception` where the generator stands.
+Frame* start_throw(PyObject* generator, PyObject* exception);
+/// throw(exception), or 3.11's throw(type, exception, traceback) as contextlib calls it: the exception.
+PyObject* thrown_exception(PyObject* const* args, size_t nargs);
 
 /// next(g), g.send(v), g.throw(e): g, borrowed; null for any other call.
 PyObject* generator_called(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames);
@@ -45,10 +52,13 @@ PySendResult end_resumption(PyObject* generator, PyObject* result);
 void raise_thrown(Frame* frame);
 /// A body that will not go on. An exception that is set stays.
 void finish_generator(PyObject* generator);
+void finish_body(const Frame& frame);
 
 /// What a generator's record holds; every reference is borrowed. `function` may be null once it has ended.
 struct GeneratorState {
   int8_t frame_state = 0;  ///< CPython's FRAME_CREATED, FRAME_SUSPENDED, ...
+  /// Of an asynchronous one: was it asked for anything, is it to end, does someone await it?
+  bool asked = false, closed = false, running = false;
   int pc = -1;
   PyObject *function = nullptr, *handled = nullptr;
   std::vector<PyObject*> locals, stack;

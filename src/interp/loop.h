@@ -12,6 +12,7 @@
 // off the thread, whole, and `suspended` names the innermost. run_frame goes on from there.
 #pragma once
 
+#include "interp/async_generator.h"
 #include "interp/errors.h"
 #include "interp/generator.h"
 #include "interp/machine.h"
@@ -48,7 +49,8 @@ PyObject* leave(Machine<S>& m, Frame* frame, PyObject* result) {
     frame->raw->stacktop = static_cast<int>(frame->sp - frame->raw->localsplus);
     frame->raw->previous = nullptr;
     leave_resumption(m.tstate, frame->generator);
-    const PySendResult sent = end_resumption(frame->generator, result);
+    PySendResult sent = end_resumption(frame->generator, result);
+    if (frame->awaitable) sent = end_awaitable(frame->awaitable, sent, &result);
     discard_frame(frame);  // may run Python that resumes others
     m.thread.sent = sent;
     return result;
@@ -167,7 +169,7 @@ called: {
   if (callee->return_to == ReturnTo::entry) callee->return_to = ReturnTo::caller;
   m.frame->call_started = true;
   if (!enter(m.s, m.tstate, thread, callee)) {
-    if (callee->generator) finish_generator(callee->generator);
+    if (callee->generator) finish_body(*callee);
     discard_frame(callee);
     goto error;
   }

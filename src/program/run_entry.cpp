@@ -23,6 +23,7 @@ interp::Frame* suspended_run(const guard::Recipe& recipe, const std::vector<PyRe
     interp::FrameState state;
     state.function = value(made.function);
     state.generator = value(made.generator);
+    state.awaitable = value(made.awaitable);
     state.handled = value(made.handled);
     state.namespace_dict = value(made.namespace_dict);
     state.instance = value(made.instance);

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "interp/async_generator.h"
 #include "interp/call.h"
 #include "interp/errors.h"
 #include "interp/generator.h"
@@ -111,15 +112,28 @@ std::vector<PyObject*> kept_locals_of(const Frame& frame, const Frame& innermost
                  interp::live_locals(frame.code(), *frame.prepared, frame.pc(), &frame != &innermost));
 }
 
+namespace {
+
+/// How the body of an asynchronous generator ends rests on what it was asked for.
+uintptr_t asked_with(const Frame& frame) {
+  if (!frame.awaitable) return 0;
+  const bool closed = reinterpret_cast<PyAsyncGenObject*>(frame.generator)->ag_closed;
+  return static_cast<uintptr_t>(interp::awaitable_kind(frame.awaitable)) | static_cast<uintptr_t>(closed)
+                                                                               << 2;
+}
+
+}  // namespace
+
 Place place_of(const Frame& innermost) {
   Place place;
   for (const Frame* frame : frames_of(innermost)) {
     auto* code = reinterpret_cast<PyObject*>(frame->code());
-    place.key.insert(place.key.end(), {reinterpret_cast<uintptr_t>(code), static_cast<uintptr_t>(frame->pc()),
-                                       static_cast<uintptr_t>(frame->stack_depth()),
-                                       static_cast<uintptr_t>(frame->instance != nullptr) |
-                                           static_cast<uintptr_t>(is_watched(*frame, innermost)) << 1 |
-                                           static_cast<uintptr_t>(frame->return_to) << 2});
+    place.key.insert(place.key.end(),
+                     {reinterpret_cast<uintptr_t>(code), static_cast<uintptr_t>(frame->pc()),
+                      static_cast<uintptr_t>(frame->stack_depth()),
+                      static_cast<uintptr_t>(frame->instance != nullptr) |
+                          static_cast<uintptr_t>(is_watched(*frame, innermost)) << 1 |
+                          static_cast<uintptr_t>(frame->return_to) << 2 | asked_with(*frame) << 8});
     place.code.push_back(PyRef::share(code));
   }
   return place;
@@ -137,6 +151,7 @@ void visit_roots(const Frame& innermost, Visit visit) {
     visit(frame->instance, [] { return "self"; });
     visit(frame->namespace_dict(), [] { return "locals()"; });
     visit(frame->generator, [] { return "a running generator"; });
+    visit(frame->awaitable, [] { return "what a running generator was asked with"; });
     visit(frame->generator ? interp::generator_handled(frame->generator) : nullptr,
           [] { return "the exception a generator is handling"; });
     const std::vector<PyObject*> kept = kept_locals_of(*frame, innermost);

@@ -393,6 +393,7 @@ std::unique_ptr<Observation> observe_frames(Frame& innermost, RecorderHooks& hoo
   for (const Frame* frame : frames_of(innermost)) {
     world.note_function(reinterpret_cast<PyObject*>(frame->func()));
     if (frame->generator) world.resumed.push_back(frame->generator);
+    if (frame->awaitable) world.resumed.push_back(frame->awaitable);
   }
   {
     const NativeWatch watch(hooks, [&](const std::string& function, bool in_operator) {

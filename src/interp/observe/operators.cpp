@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "guard/iterators.h"
+#include "interp/async_generator.h"
 #include "interp/generator.h"
 #include "interp/observe/controls.h"
 #include "interp/observe/membership.h"
@@ -561,9 +562,11 @@ PyObject* Recording::match_keys(Frame& frame, PyObject* subject, PyObject* keys)
 }
 
 bool Recording::is_outside(PyObject* generator) {
-  if (!world.find(generator)) return false;
   const auto& resumed = world.resumed;
-  return std::find(resumed.begin(), resumed.end(), generator) == resumed.end();
+  const bool is_resumed = std::find(resumed.begin(), resumed.end(), generator) != resumed.end();
+  if (world.find(generator) && !is_resumed) return true;
+  const bool hands_on = interp::awaitable_kind(generator) != interp::Awaitable::none;
+  return hands_on && is_outside(interp::awaited_generator(generator));
 }
 
 PySendResult Recording::send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) {

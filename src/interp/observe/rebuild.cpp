@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "guard/iterators.h"
+#include "interp/async_generator.h"
 #include "interp/call.h"
 #include "interp/generator.h"
 #include "interp/liveness.h"
@@ -189,6 +190,9 @@ const Rebuilder::Kind Rebuilder::kinds[] = {
     {[](PyObject* o) { return is_instance_of(o, "types.SimpleNamespace"); }, &Rebuilder::namespace_value},
     {is_exactly<&PyContextToken_Type>, &Rebuilder::token_value},
     {is_generator, &Rebuilder::generator_value},
+    {[](PyObject* o) { return interp::awaitable_kind(o) != interp::Awaitable::none; },
+     &Rebuilder::awaitable_value},
+    {interp::is_yielded_item, &Rebuilder::item_value},
     {[](PyObject* o) -> bool { return PyExceptionInstance_Check(o); }, &Rebuilder::exception_value},
     {is_exactly<&PyTraceBack_Type>, &Rebuilder::traceback_value},
     {is_exactly<&_PyMethodWrapper_Type>, &Rebuilder::method_wrapper_value},
@@ -204,41 +208,6 @@ int Rebuilder::fresh_value(PyObject* object) {
   for (const Kind& kind : kinds)
     if (kind.is(object)) return (this->*kind.make)(object);
   return fail(object);
-}
-
-/// How far a generator has got; an index into recipe.generators.
-Py_ssize_t Rebuilder::generator_state(PyObject* generator) {
-  auto body = bodies_.find(generator);
-  const interp::Frame* frame = body == bodies_.end() ? nullptr : body->second;
-  guard::GeneratorRecipe made;
-  made.frame_state = reinterpret_cast<PyGenObject*>(generator)->gi_frame_state;
-  if (made.frame_state == FRAME_EXECUTING && !frame) fail(generator, "is running where the region ends");
-  if (made.frame_state < FRAME_COMPLETED && failure.empty()) {
-    const interp::GeneratorState state = interp::generator_state(generator, frame);
-    PyCodeObject* code = interp::generator_code(generator);
-    made.pc = state.pc;
-    made.handled = value(state.handled == Py_None ? nullptr : state.handled);
-    const std::vector<bool>& live =
-        interp::live_locals(code, *interp::prepare(code), state.pc, !frame || frame != innermost_);
-    for (PyObject* local : kept_of(state.locals.data(), state.locals.size(), live))
-      made.locals.push_back(value(local));
-    for (PyObject* object : state.stack) made.stack.push_back(value(object));
-  }
-  recipe.generators.push_back(std::move(made));
-  return static_cast<Py_ssize_t>(recipe.generators.size()) - 1;
-}
-
-int Rebuilder::generator_value(PyObject* object) {
-  const bool over = reinterpret_cast<PyGenObject*>(object)->gi_frame_state >= FRAME_COMPLETED;
-  PyObject* function =
-      over ? nullptr
-           : reinterpret_cast<PyObject*>(interp::raw_function(
-                 reinterpret_cast<interp::RawFrame*>(reinterpret_cast<PyGenObject*>(object)->gi_iframe)));
-  int body = value(function);
-  int made = made_[object] =
-      add(Make::generator, reinterpret_cast<PyObject*>(interp::generator_code(object)), 0, {body});
-  fill({Fill::generator, made, -1, -1, generator_state(object)});
-  return made;
 }
 
 void Rebuilder::frames(const std::vector<const interp::Frame*>& frames) {
@@ -262,6 +231,7 @@ void Rebuilder::frame(const interp::Frame& frame) {
   guard::FrameRecipe made;
   made.function = value(reinterpret_cast<PyObject*>(frame.func()));
   made.generator = value(frame.generator);
+  made.awaitable = value(frame.awaitable);
   made.instance = value(frame.instance);
   made.namespace_dict = value(frame.namespace_dict());
   made.kw_names = value(frame.kw_names);

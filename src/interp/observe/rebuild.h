@@ -51,8 +51,6 @@ class Rebuilder {
   int late_value(const Late& late);
   int fresh_value(PyObject* object);
   int tensor_value(PyObject* object);
-  int generator_value(PyObject* object);
-  Py_ssize_t generator_state(PyObject* generator);
   void frame(const interp::Frame& frame);
 
   // rebuild_containers.cpp
@@ -87,6 +85,12 @@ class Rebuilder {
   void fill_own(int made, PyObject* object);
   void fill_members(int made, PyObject* object, bool native);
   void fill_attributes(int made, PyObject* object);
+
+  // rebuild_generators.cpp
+  int generator_value(PyObject* object);
+  Py_ssize_t generator_state(PyObject* generator);
+  int awaitable_value(PyObject* object);
+  int item_value(PyObject* object);
 
   // rebuild_effects.cpp
   void dict_effect(int target, const Known& known, PyObject* now);

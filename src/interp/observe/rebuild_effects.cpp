@@ -1,5 +1,6 @@
 // interp/observe/rebuild_effects.cpp: see rebuild.h. What the run changed outside -> effects to repeat.
 #include "guard/iterators.h"
+#include "interp/async_generator.h"
 #include "interp/compat.h"
 #include "interp/observe/rebuild.h"
 
@@ -107,6 +108,10 @@ void Rebuilder::effects() {
   }
   for (PyObject* generator : world_.resumed) {
     int target = value(generator);
+    if (interp::awaitable_kind(generator) != interp::Awaitable::none) {
+      recipe.effects.push_back({Effect::awaitable, target, -1, -1, interp::awaitable_state(generator), {}});
+      continue;
+    }
     recipe.effects.push_back({Effect::generator, target, -1, -1, generator_state(generator), {}});
   }
   for (const PyRef& lock : world_.locks) {

@@ -152,6 +152,11 @@ class Recording final : public interp::Semantics {
   Frame* start_send(Frame& frame, PyObject* receiver, PyObject* value) override;
   PyObject* get_awaitable(Frame& frame, PyObject* object) override;
 
+  // async_generators.cpp
+  PyObject* get_async_next(Frame& frame, PyObject* iterator) override;
+  /// An asynchronous generator is about to be asked for something.
+  void about_to_ask(Frame& frame, PyObject* generator);
+
   void enter_frame(Frame& frame) override;
   void leave_frame(Frame& frame, PyObject* result) override;
   bool before_instruction(Frame& frame) override;
