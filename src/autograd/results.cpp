@@ -103,6 +103,8 @@ void write_back(Windows& w) {
       if (w.out.inputs[i] == w.tape.tensors[id].input) graph_input = static_cast<int>(i);
     w.out.graph->inputs[graph_input].kind = graph::InputKind::Arg;  // changes from call to call by itself
     w.out.graph->outputs.push_back({w.read(id), graph_input});
+    if (record::is_written_apart(w.tape, w.tape.tensors[id].storage))
+      w.out.written_apart.push_back(graph_input);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "program/attempt.h"
 #include "program/failures.h"
+#include "program/handed_out.h"
 #include "program/settings.h"
 #include "record/symint.h"
 #include "support/nesting.h"
@@ -84,7 +85,10 @@ bool Bridge::knows(PyObject* tensor) { return recorder.find(THPVariable_Unpack(t
 
 int64_t Bridge::writes(PyObject* tensor) { return recorder.writes(THPVariable_Unpack(tensor)); }
 
-void Bridge::own_version(PyObject* tensor) { recorder.own_version(THPVariable_Unpack(tensor)); }
+void Bridge::own_version(PyObject* tensor) {
+  recorder.own_version(THPVariable_Unpack(tensor));
+  note_handed_out(THPVariable_Unpack(tensor));
+}
 
 std::optional<std::pair<int64_t, int64_t>> Bridge::contents(PyObject* tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor);

@@ -250,7 +250,11 @@ Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& att
   }
   const auto& outputs = lowered.graph->outputs;
   for (size_t i = 0; i < outputs.size(); ++i)
-    if (int to = outputs[i].write_to; to >= 0) inputs[static_cast<size_t>(to)].copy_(values[i]);
+    if (int to = outputs[i].write_to; to >= 0) {
+      const at::AutoDispatchBelowADInplaceOrView is_announced;
+      inputs[static_cast<size_t>(to)].copy_(values[i]);
+      announce_write(lowered, inputs, to);
+    }
   announce_reshaped(lowered, tape_inputs);
   give_views(lowered, results, tape_inputs, grad_mode, out);
   reshape(lowered, results, tape_inputs);

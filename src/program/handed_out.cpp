@@ -135,6 +135,13 @@ std::shared_ptr<HandedOut> watch(const c10::Storage& storage) {
   return table().get(storage);
 }
 
+void note_handed_out(const at::Tensor& t) {
+  if (!t.has_storage()) return;
+  std::lock_guard lock(table().mutex);
+  const auto at = table().all.find(t.storage().unsafeGetStorageImpl());
+  if (at != table().all.end()) ++at->second.handed_out->times;
+}
+
 bool is_borrowed(const c10::StorageImpl& storage) {
   static int nothing;
   static const c10::DeleterFnPtr from_blob =

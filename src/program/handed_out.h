@@ -7,6 +7,7 @@
 // program may come to use later. (What C++ extensions do to a tensor that they are given nobody sees.)
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 
 #include <atomic>
@@ -22,6 +23,9 @@ struct HandedOut {
 };
 
 std::shared_ptr<HandedOut> watch(const c10::Storage& storage);
+
+/// The memory of `t` is handed out, or was written, by what is wrapped nowhere: regions.
+void note_handed_out(const at::Tensor& t);
 
 /// Memory that belongs to somebody else, who may write it at any time: from_numpy, from_dlpack.
 bool is_borrowed(const c10::StorageImpl& storage);

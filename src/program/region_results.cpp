@@ -4,6 +4,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
+#include "program/handed_out.h"
+
 namespace bolt::program {
 
 using autograd::Lowered;
@@ -40,6 +44,15 @@ void give_views(const Lowered& lowered, const std::vector<Result>& results, cons
     if (o.kind == TensorOut::Kind::InputView) out[i] = view_of(inputs[at], o, results[i]);
     if (o.kind == TensorOut::Kind::OutputView) out[i] = view_of(out[at], o, results[i]);
   }
+}
+
+void announce_write(const Lowered& lowered, const Tensors& inputs, int graph_input) {
+  const at::Tensor& t = inputs[static_cast<size_t>(graph_input)];
+  const auto& apart = lowered.written_apart;
+  if (std::find(apart.begin(), apart.end(), graph_input) == apart.end())
+    t.unsafeGetTensorImpl()->bump_version();
+  else
+    note_handed_out(t);
 }
 
 void announce_reshaped(const Lowered& lowered, const Tensors& inputs) {

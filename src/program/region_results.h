@@ -27,6 +27,9 @@ std::vector<at::Tensor> graph_inputs(const autograd::Lowered& lowered, const std
 void give_views(const autograd::Lowered& lowered, const std::vector<Result>& results,
                 const std::vector<at::Tensor>& inputs, bool grad_mode, std::vector<at::Tensor>& out);
 
+/// A graph input was written: who asks its version learns of it, or who may have used its memory beforehand.
+void announce_write(const autograd::Lowered& lowered, const std::vector<at::Tensor>& inputs, int graph_input);
+
 /// x.t_(): first, before there are views of them, that they change, and last, that they have.
 void announce_reshaped(const autograd::Lowered& lowered, const std::vector<at::Tensor>& inputs);
 void reshape(const autograd::Lowered& lowered, const std::vector<Result>& results,

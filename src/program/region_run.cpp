@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "program/handed_out.h"
 #include "program/output_memory.h"
 #include "program/region_parts.h"
 #include "record/convert.h"
@@ -56,12 +57,14 @@ std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
   auto replay = [&](const std::vector<at::Tensor>& given) {
     Undo undo(*visible_writes_, given);
     auto before = [&](size_t entry, const torch::jit::Stack& arguments) { undo.before(entry, arguments); };
-    return attempt_([&] { return record::replay(tape_, given, wanted_, value, before); },
-                    [&] {
-                      if (!saves_unseen()) return false;
-                      undo.take_back();
-                      return true;
-                    });
+    auto out = attempt_([&] { return record::replay(tape_, given, wanted_, value, before); },
+                        [&] {
+                          if (!saves_unseen()) return false;
+                          undo.take_back();
+                          return true;
+                        });
+    for (size_t input : visible_writes_->inputs) note_handed_out(given[input]);
+    return out;
   };
   if (constants_.empty()) return replay(inputs);
   // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
@@ -313,7 +316,11 @@ void Region::run_step(Context& c, const PreparedStep& p) {
     case StepKind::Library:
     case StepKind::Extern: return run_call(c, p);
     case StepKind::Pack: return pack(c, s);
-    case StepKind::Copy: tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0])); return;
+    case StepKind::Copy: {
+      const at::AutoDispatchBelowADInplaceOrView is_announced;  // announce_write: of an input
+      tensor_of(c, s.buffers[1]).copy_(tensor_of(c, s.buffers[0]));
+      return;
+    }
   }
 }
 
@@ -372,7 +379,7 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
   attempt_(steps, [] { return true; });  // write-backs come after whatever can fail (loops/in_place.h)
   // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : plan_.outputs)
-    if (o.write_to >= 0) inputs[o.write_to].unsafeGetTensorImpl()->bump_version();
+    if (o.write_to >= 0) announce_write(lowered_, inputs, o.write_to);
   announce_reshaped(lowered_, tape_inputs);
   auto out = collect(*c, tape_inputs, grad_mode);
   reshape(lowered_, c->shapes->results, tape_inputs);

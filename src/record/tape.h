@@ -82,6 +82,9 @@ bool writes_gradients(const Tape& tape, const Entry& entry);
 /// expand() and overlapping windows: may two elements be one place in memory?
 bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);
 
+/// Is what is written to this storage only written through tensors that count writes apart (t.data)?
+bool is_written_apart(const Tape& tape, int storage);
+
 struct SourceLine {
   std::string file, function;
   int line = 0;

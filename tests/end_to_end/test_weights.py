@@ -89,6 +89,21 @@ def test_changes_are_noticed(pair, change):
     assert torchbolt.stats()["recompiles"] == 0
 
 
+@pytest.mark.parametrize("backend", ["torchbolt", "aot_eager", "eager"])
+def test_writes_through_data_by_another_compiled_function(pair, backend):
+    model, compiled = pair
+
+    def change(weight):
+        weight.data[3].add_(1)
+
+    x, compiled_change = torch.randn(4, 32), torchbolt.compile(change, backend=backend)
+    for _ in range(4):
+        before = model[0].weight._version
+        compiled_change(model[0].weight)
+        assert model[0].weight._version == before
+        torch.testing.assert_close(compiled(x), model(x))
+
+
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(
     "alias", [lambda w: w.data, lambda w: w.numpy(), lambda w: w.untyped_storage(), torch.from_dlpack]

@@ -164,3 +164,59 @@ def test_views_of_one_of_two_inputs_on_one_memory():
         buffer = torch.arange(32.0).view(8, 4)
         got, _ = compiled(buffer[i], buffer[: i + 2])
         assert got.data_ptr() == buffer[1:].data_ptr() and torch.equal(got, buffer[1 : i + 2])
+
+
+def through_data(x):
+    x.data.mul_(3)
+
+
+def through_a_view_of_data(x):
+    x.data[0].mul_(3)
+
+
+def through_data_of_a_view(x):
+    x[0].data.mul_(3)
+
+
+def through_detach(x):
+    x.detach().mul_(3)
+
+
+def both_ways(x):
+    x.data.mul_(3)
+    with torch.no_grad():
+        x.add_(1)
+
+
+@pytest.mark.parametrize("backend", ["torchbolt", "aot_eager", "eager"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "fn", [through_data, through_a_view_of_data, through_data_of_a_view, through_detach, both_ways]
+)
+def test_versions_count_what_they_count_in_eager(fn, requires_grad, backend):
+    compiled = torchbolt.compile(fn, backend=backend)
+    for _ in range(3):
+        counted, tensors = [], []
+        for run in (fn, compiled):
+            x = torch.ones(3, 4, requires_grad=requires_grad) * 1
+            before = x._version
+            run(x)
+            counted.append(x._version > before), tensors.append(x)
+        assert counted[0] == counted[1] and torch.equal(*tensors)
+
+
+def test_what_autograd_saved_is_not_out_of_date_after_a_write_through_data():
+    def program(x):
+        y = x * x
+        torchbolt.graph_break()
+        x.data.mul_(3)
+        return y
+
+    compiled = torchbolt.compile(program)
+    for i in range(3):
+        gradients = []
+        for fn in (program, compiled):
+            leaf = torch.full((3,), 1.0 + i, requires_grad=True)
+            fn(leaf * 1).sum().backward()
+            gradients.append(leaf.grad)
+        assert torch.equal(*gradients)
