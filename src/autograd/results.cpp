@@ -1,6 +1,7 @@
 // autograd/results.cpp: see results.h.
 #include "autograd/results.h"
 
+#include <algorithm>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -96,6 +97,9 @@ void give_outputs(Windows& w, const std::vector<TensorId>& wanted) {
 }
 
 void write_back(Windows& w) {
+  // Few programs do: an optimizer's writes are not looked through for each of its parameters.
+  const bool some_count_apart = std::any_of(w.tape.entries.begin(), w.tape.entries.end(),
+                                            [](const record::Entry& e) { return e.own_version; });
   for (TensorId id : w.tape.inputs) {
     if (!w.is_written(id) || w.root_of(id) != id || w.is_constant(id)) continue;
     int graph_input = -1;
@@ -103,7 +107,7 @@ void write_back(Windows& w) {
       if (w.out.inputs[i] == w.tape.tensors[id].input) graph_input = static_cast<int>(i);
     w.out.graph->inputs[graph_input].kind = graph::InputKind::Arg;  // changes from call to call by itself
     w.out.graph->outputs.push_back({w.read(id), graph_input});
-    if (record::is_written_apart(w.tape, w.tape.tensors[id].storage))
+    if (some_count_apart && record::is_written_apart(w.tape, w.tape.tensors[id].storage))
       w.out.written_apart.push_back(graph_input);
   }
 }
