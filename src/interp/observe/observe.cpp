@@ -13,6 +13,7 @@
 #include "interp/observe/native_watch.h"
 #include "interp/observe/rebuild.h"
 #include "interp/observe/recording.h"
+#include "interp/observe/torch_marks.h"
 
 namespace bolt::observe {
 namespace {
@@ -81,6 +82,7 @@ Recording::Recording(RecorderHooks& hooks)
   world.notes->line = users_line;
   watch_instructions = true;
   counts_stops = true;
+  look_up_torch_marks();
   hooks.on_escape = [this] {
     if (on && interp::current_frame()) escaped_at_ = outermost(*interp::current_frame());
   };

@@ -1,28 +1,30 @@
 // interp/observe/torch_marks.cpp: see torch_marks.h.
 #include "interp/observe/torch_marks.h"
 
+#include <utility>
+
 #include "guard/py_ref.h"
+#include "support/pointer_map.h"
 
 namespace bolt::observe {
 namespace {
 
-/// A set of the ids of callables, which is made when it is first needed and stays.
-struct Ids {
-  const char* name;
-  Control control;
-  PyRef set;
+/// What each callable is marked as, by its address; of the sets as they were when the region began.
+PointerMap<Control>& marked() {
+  static auto* all = new PointerMap<Control>();
+  return *all;
+}
 
-  bool has(PyObject* id) {
-    if (!set) {
-      PyObject* owner = loaded_attribute("torch._dynamo.trace_rules", name);
-      PyRef made = PyRef::steal(owner ? PyObject_GetAttr(owner, interned<"function_ids">()) : nullptr);
-      if (made && PySet_Check(made.get())) set = std::move(made);
-    }
-    const bool found = set && PySet_Contains(set.get(), id) > 0;
-    if (PyErr_Occurred()) PyErr_Clear();
-    return found;
+/// The module, once the program has loaded it; borrowed.
+PyObject* trace_rules() {
+  static PyObject* module = nullptr;
+  if (!module) {
+    PyObject* loaded =
+        PyDict_GetItemWithError(PyImport_GetModuleDict(), interned<"torch._dynamo.trace_rules">());
+    if (loaded && is_module(loaded)) module = Py_NewRef(loaded);
   }
-};
+  return module;
+}
 
 }  // namespace
 
@@ -31,15 +33,31 @@ PyObject* loaded_attribute(const char* module, const char* name) {
   return loaded && is_module(loaded) ? PyDict_GetItem(PyModule_GetDict(loaded), interned(name)) : nullptr;
 }
 
+void look_up_torch_marks() {
+  PyObject* rules = trace_rules();
+  if (!rules) return;
+  // A callable that is in several is what the last of these says.
+  constexpr std::pair<const char*, Control> kSets[] = {{"_allowed_callable_ids", Control::allowed},
+                                                       {"_disallowed_callable_ids", Control::apart},
+                                                       {"_leaf_function_ids", Control::apart}};
+  PointerMap<Control> found;
+  for (const auto& [name, control] : kSets) {
+    PyObject* owner = PyDict_GetItemWithError(PyModule_GetDict(rules), interned(name));
+    PyRef ids = PyRef::steal(owner ? PyObject_GetAttr(owner, interned<"function_ids">()) : nullptr);
+    if (!ids || !PySet_Check(ids.get())) continue;  // none were asked for so far
+    Py_ssize_t position = 0;
+    PyObject* id;
+    Py_hash_t hash;
+    while (_PySet_NextEntry(ids.get(), &position, &id, &hash))
+      if (const void* address = PyLong_AsVoidPtr(id)) found[address] = control;
+  }
+  if (PyErr_Occurred()) PyErr_Clear();
+  marked() = std::move(found);
+}
+
 Control torch_mark(PyObject* callable) {
-  static Ids* const all = new Ids[3]{{"_leaf_function_ids", Control::apart, {}},
-                                     {"_disallowed_callable_ids", Control::apart, {}},
-                                     {"_allowed_callable_ids", Control::allowed, {}}};
-  if (!loaded_attribute("torch._dynamo.trace_rules", "_allowed_callable_ids")) return Control::none;
-  PyRef id = PyRef::steal(PyLong_FromVoidPtr(callable));
-  for (Ids* ids = all; id && ids != all + 3; ++ids)
-    if (ids->has(id.get())) return ids->control;
-  return Control::none;
+  const Control* control = marked().size() ? marked().find(callable) : nullptr;
+  return control ? *control : Control::none;
 }
 
 bool torch_forbids_breaks() {

@@ -16,6 +16,8 @@ namespace bolt::observe {
 /// texts live as long as the process.
 PyObject* loaded_attribute(const char* module, const char* name);
 
+/// Reads the marks: a recording begins, which goes by what they are now.
+void look_up_torch_marks();
 /// `callable` among the functions that torch allows in its graphs, or does not.
 Control torch_mark(PyObject* callable);
 
