@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "guard/numpy_numbers.h"
 #include "guard/tensors.h"
+#include "support/pointer_map.h"
 
 namespace bolt::guard {
 namespace {
@@ -91,24 +93,47 @@ bool equal(PyObject* a, PyObject* b) {
   return result == 1;
 }
 
+/// What the class says of an object.
+enum class Sort : uint8_t { leaf, none, tuple, slice, frozen_set };
+
+Sort sort_by_class(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PyTuple_Type) return Sort::tuple;
+  if (type == &PySlice_Type) return Sort::slice;
+  if (type == &PyFrozenSet_Type) return Sort::frozen_set;
+  for (PyTypeObject* leaf : {Py_TYPE(Py_None), &PyBool_Type, &PyLong_Type, &PyUnicode_Type, &PyFloat_Type,
+                             &PyBytes_Type, &PyComplex_Type, &PyEllipsis_Type, &PyRange_Type,
+                             &PyBaseObject_Type, &PyCode_Type, Py_TYPE(Py_NotImplemented)})
+    if (type == leaf) return Sort::leaf;
+  return is_torch_leaf(object) || type == union_type() || is_numpys(type) ? Sort::leaf : Sort::none;
+}
+
+/// Asked at every instruction of a recording, so worked out once: classes of C that are no heap types stay.
+Sort sort_of(PyObject* object) {
+  struct Seen {
+    PyTypeObject* type;
+    Sort sort;
+  };
+  static Seen all[128];
+  PyTypeObject* type = Py_TYPE(object);
+  Seen& seen = all[hash_address(type) % std::size(all)];
+  if (seen.type != type) seen = {type, sort_by_class(object)};
+  return seen.sort;
+}
+
 bool is_leaf_within(PyObject* object, int& containers) {
   PyTypeObject* type = Py_TYPE(object);
-  // First what is asked about most often: modules, tensors.
   if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return is_enum_member(object) || type == pattern_type();
-  if (object == Py_None || type == &PyBool_Type || type == &PyLong_Type || type == &PyUnicode_Type ||
-      type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type || type == &PyEllipsis_Type ||
-      type == &PyRange_Type || type == &PyBaseObject_Type || type == &PyCode_Type ||
-      object == Py_NotImplemented)
-    return true;
-  if (type == &PyTuple_Type) return --containers > 0 && all_leaves(object, containers);
-  if (type == &PyDict_Type || type == &PyFunction_Type || type == &PyList_Type) return false;
-  if (type == &PySlice_Type) {
-    auto* slice = reinterpret_cast<PySliceObject*>(object);
-    return is_leaf_within(slice->start, containers) && is_leaf_within(slice->stop, containers) &&
-           is_leaf_within(slice->step, containers);
+  switch (sort_of(object)) {
+    case Sort::leaf: return true;
+    case Sort::none: return false;
+    case Sort::tuple: return --containers > 0 && all_leaves(object, containers);
+    case Sort::frozen_set: return --containers > 0 && set_of_leaves(object, containers);
+    case Sort::slice: break;
   }
-  if (type == &PyFrozenSet_Type) return --containers > 0 && set_of_leaves(object, containers);
-  return is_torch_leaf(object) || type == union_type() || is_numpys(type);
+  auto* slice = reinterpret_cast<PySliceObject*>(object);
+  return is_leaf_within(slice->start, containers) && is_leaf_within(slice->stop, containers) &&
+         is_leaf_within(slice->step, containers);
 }
 
 }  // namespace
