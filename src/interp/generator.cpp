@@ -15,6 +15,7 @@
 #include "interp/async_generator.h"
 #include "interp/call.h"
 #include "interp/run.h"
+#include "interp/special.h"
 
 namespace bolt::interp {
 
@@ -171,7 +172,7 @@ namespace {
 /// argument.
 const char* generator_method(PyObject* callable, PyObject* const* args, size_t nargs, PyObject** self,
                              size_t* first) {
-  if (PyCFunction_Check(callable)) {
+  if (is_builtin_function(callable)) {
     *self = PyCFunction_GET_SELF(callable);
     *first = 0;
     if (!*self || !can_be_sent_to(*self)) return nullptr;
@@ -192,7 +193,7 @@ PyObject* next_function() {
 }  // namespace
 
 PyObject* generator_called(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  if (kwnames) return nullptr;
+  if (kwnames || PyFunction_Check(callable)) return nullptr;
   if (callable == next_function()) return nargs && can_be_sent_to(args[0]) ? args[0] : nullptr;
   PyObject* self;
   size_t first;
@@ -200,7 +201,7 @@ PyObject* generator_called(PyObject* callable, PyObject* const* args, size_t nar
 }
 
 Frame* start_generator_call(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  if (kwnames) return nullptr;
+  if (kwnames || PyFunction_Check(callable)) return nullptr;
   if (callable == next_function())
     return nargs == 1 ? start_resumption(args[0], Py_None, ReturnTo::next_call) : nullptr;
   PyObject* self;

@@ -63,6 +63,10 @@ extern SpecialNames names_of;
 int init_special();
 
 inline bool is_heap_type(PyTypeObject* type) { return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0; }
+/// PyCFunction_Check without a search through bases: no class in Python can be derived from this one.
+inline bool is_builtin_function(PyObject* object) {
+  return Py_IS_TYPE(object, &PyCFunction_Type) || Py_TYPE(object)->tp_base == &PyCFunction_Type;
+}
 /// Made by a class statement. Many classes of C are on the heap as well, more with each version of Python.
 inline bool is_python_class(PyTypeObject* type) {
   return is_heap_type(type) && type->tp_dealloc == python_slots.dealloc;

@@ -72,7 +72,7 @@ bool scales_sizes(World& world, const CFunction& row, PyObject* const* args, siz
 PyObject* python_instead(World& world, const Native& native, PyObject* const* args, size_t nargs,
                          PyObject* kwnames, std::vector<PyObject*>& all) {
   if (!native.row) return nullptr;
-  const bool function = PyCFunction_Check(native.callable);
+  const bool function = interp::is_builtin_function(native.callable);
   const bool descriptor = Py_IS_TYPE(native.callable, &PyMethodDescr_Type);
   if (!function && !descriptor && !PyType_Check(native.callable)) return nullptr;
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
@@ -94,9 +94,10 @@ PyObject* python_instead(World& world, const Native& native, PyObject* const* ar
 /// The row of what interp::start_call hands to call_native as it is. Not of classes in Python: their objects
 /// are more than the native base's.
 Native plainly_native(PyObject* callable) {
+  if (PyFunction_Check(callable)) return {};
   PyTypeObject* type = Py_TYPE(callable);
   const bool cls = PyType_Check(callable) && !interp::is_heap_type(reinterpret_cast<PyTypeObject*>(callable));
-  const bool plain = cls || PyCFunction_Check(callable) || type == &PyMethodDescr_Type ||
+  const bool plain = cls || interp::is_builtin_function(callable) || type == &PyMethodDescr_Type ||
                      type == &PyWrapperDescr_Type || type == &_PyMethodWrapper_Type;
   return plain ? find_cfunction(callable) : Native{};
 }
@@ -116,7 +117,10 @@ PyObject* breakpoint_hook(World& world, const Native& native) {
 
 }  // namespace
 
-bool is_partial(PyObject* object) { return std::strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
+bool is_partial(PyObject* object) {
+  static PyTypeObject* const type = native_type("functools", "partial");
+  return Py_IS_TYPE(object, type);
+}
 
 bool calls_python(PyObject* object) {
   if (PyObject* function = interp::interpreted_function_target(object)) object = function;

@@ -118,13 +118,13 @@ bool CFunction::goes_through(size_t index, size_t nargs) const {
 
 bool is_bound_method(PyObject* object) {
   if (Py_IS_TYPE(object, &_PyMethodWrapper_Type)) return true;
-  return PyCFunction_Check(object) && bound_argument(reinterpret_cast<PyCFunctionObject*>(object));
+  return interp::is_builtin_function(object) && bound_argument(reinterpret_cast<PyCFunctionObject*>(object));
 }
 
 Native find_cfunction(PyObject* callable) {
   PyTypeObject* type = Py_TYPE(callable);
   auto found = [&](const CFunction& row, PyObject* self = nullptr) { return Native{callable, &row, self}; };
-  if (PyCFunction_Check(callable)) {
+  if (interp::is_builtin_function(callable)) {
     auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
     auto owner = [&] { return builtin_owner(function); };
     // CPython has one method for the __new__ of all classes; only what it is bound to tells them apart.

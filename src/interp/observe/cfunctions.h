@@ -41,6 +41,7 @@ enum : uint32_t {
   pairs = 8192,   ///< of a sequence the items are taken apart
   is_operator = 16384,  ///< an operator itself, without torch's argument parser: its numbers are Python's
   begins_late = 32768,  ///< asks what it goes through for an iterator when it gets there, not when called
+  makes_text = 131072,  ///< of kind `special` or `deep`: a text that may be made at the region's end
   scales_sizes =
       65536,  ///< computes sizes from numbers in the list it is given last, where the second is None
 };

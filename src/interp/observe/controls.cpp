@@ -11,6 +11,7 @@
 #include "interp/observe/observation.h"
 #include "interp/observe/torch_marks.h"
 #include "interp/observe/world.h"
+#include "interp/special.h"
 #include "support/pointer_map.h"
 
 namespace bolt::observe {
@@ -214,13 +215,16 @@ Controlled control_of(PyObject* callable, const Native& native) {
   if (!marks().empty())
     if (auto at = marks().find(callable); at != marks().end())
       return {at->second.control, at->second.control == Control::substituted ? at->second.by.get() : nullptr};
-  if (PyCFunction_Check(callable)) {
+  const bool python = PyFunction_Check(callable);
+  if (!python && interp::is_builtin_function(callable)) {
     const CFunction& row = native.row ? *native.row : *find_cfunction(callable).row;
     PyObject* function = row.kind == Kind::stand_in ? stand_in(row.name) : nullptr;
     return function ? Controlled{Control::stand_in, function} : Controlled{torch_mark(callable), nullptr};
   }
-  if (PyObject* source = source_of_script(callable)) return {Control::substituted, source};
-  if (!PyFunction_Check(callable)) return {};
+  if (!python) {
+    PyObject* source = source_of_script(callable);
+    return source ? Controlled{Control::substituted, source} : Controlled{};
+  }
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
   if (PyObject* dict = function->func_dict)
     for (const auto& [name, control] : kAttributes)

@@ -31,6 +31,7 @@ class Ends {
     uint64_t number;  ///< in the order in which they were found
   };
 
+  bool empty() const { return all_.empty(); }
   /// What says that a region ends before the instruction in progress; null: nothing.
   const End* at(const interp::Frame& frame) const;
   void add(PyObject* code, int pc, const std::string& why, bool whole);

@@ -11,10 +11,12 @@
 #include "interp/compat.h"
 #include "interp/observe/world.h"
 #include "interp/semantics.h"
+#include "interp/special.h"
 
 namespace bolt::observe {
 
 bool is_number(PyObject* object) {
+  if (interp::is_heap_type(Py_TYPE(object))) return false;
   return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || guard::is_numpy_number(object);
 }
 
@@ -184,7 +186,7 @@ bool World::is_unread(PyObject* object) const {
 }
 
 bool World::is_scalar(PyObject* object) const {
-  return object && (can_be_followed(object) || late_.count(object));
+  return object && (can_be_followed(object) || (!late_.empty() && late_.count(object)));
 }
 
 void World::undo_instruction() {

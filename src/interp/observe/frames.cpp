@@ -20,8 +20,8 @@ using interp::Frame;
 
 namespace {
 
-/// Code of torch's own files, or of ours.
-bool is_of_library(PyCodeObject* code) {
+/// Code of torch's own files, or of ours?
+bool look_up_library(PyCodeObject* code) {
   static const std::string folder = [] {
     const interp::RaisedAside raised;
     PyRef module = PyRef::steal(import_module("torch"));
@@ -34,11 +34,19 @@ bool is_of_library(PyCodeObject* code) {
   return file.starts_with("<torchbolt") || (!folder.empty() && file.starts_with(folder));
 }
 
+/// Asked of every frame for each native call, so each code remembers.
+bool is_of_library(const Frame& frame) {
+  enum : uint8_t { unknown, yes, no };
+  uint8_t& known = frame.prepared->observers_note;
+  if (known == unknown) known = look_up_library(frame.code()) ? yes : no;
+  return known == yes;
+}
+
 }  // namespace
 
 const Frame* users_frame(const Frame* innermost) {
   for (const Frame* frame = innermost; frame; frame = frame->back)
-    if (!is_of_library(frame->code())) return frame;
+    if (!is_of_library(*frame)) return frame;
   return innermost;
 }
 

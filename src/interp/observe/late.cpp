@@ -229,9 +229,7 @@ PyObject* Recording::late_operation(int kind, PyObject* left, PyObject* right) {
 /// str(n), repr(n), format(n, spec), text.format(n, ...), text.join(texts), given `all` that C code is given.
 /// Null without an exception: not here.
 PyObject* Recording::late_text(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
-  const bool of_texts = row.name == "str.format" || row.name == "str.join";
-  const bool of_one = row.name == "str" || row.name == "builtins.repr" || row.name == "builtins.format";
-  if (!of_texts && !of_one) return nullptr;  // asked at every call: what it is given may be long
+  if (!row.is(Trait::makes_text)) return nullptr;
   if (std::none_of(all.begin(), all.end(), [&](PyObject* each) { return shows_late(each); })) return nullptr;
   const size_t n = all.size();
   if (n == 1 && row.name == "str") return late_format(frame, all[0], 1, nullptr);

@@ -21,8 +21,25 @@ using interp::Semantics;
 namespace {
 
 bool is_cached_function(PyObject* object) {
-  return std::string(Py_TYPE(object)->tp_name) == "functools._lru_cache_wrapper";
+  static PyTypeObject* const type = native_type("functools", "_lru_cache_wrapper");
+  return Py_IS_TYPE(object, type);
 }
+
+/// A list out of `spare`, which gets it back empty: there is one for each native call in progress.
+struct Reused {
+  explicit Reused(std::vector<std::vector<PyObject*>>& spare) : spare(spare) {
+    if (spare.empty()) return;
+    list = std::move(spare.back());
+    spare.pop_back();
+  }
+  Reused(const Reused&) = delete;
+  ~Reused() {
+    list.clear();
+    spare.push_back(std::move(list));
+  }
+  std::vector<std::vector<PyObject*>>& spare;
+  std::vector<PyObject*> list;
+};
 
 bool names_keyword(PyObject* kwnames, const char* name) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
@@ -161,8 +178,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     }
     if (!taken.empty()) args = taken.data();
   }
-  std::vector<PyObject*> all;  // with self first
-  all.reserve(total + 1);
+  Reused reused(argument_lists_);
+  std::vector<PyObject*>& all = reused.list;  // with self first
   if (self) all.push_back(self);
   all.insert(all.end(), args, args + total);
   // A Python class on top of a native one makes more than that does.
@@ -254,24 +271,25 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
 
   // C code must not meet Python functions and Python iterables as they are: it would have CPython run them.
   std::vector<PyRef> replaced;
-  std::vector<PyObject*> passed(args, args + total);
+  std::vector<PyObject*> passed;  // empty: as they are
   const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
-  for (PyObject*& arg : passed) {
+  for (size_t i = 0; i < total; ++i) {
+    PyObject* arg = args[i];
     PyRef stand_in;
     if (row.is(Trait::calls) && (interp::is_our_function(arg) || is_partial(arg) || PyMethod_Check(arg)))
       stand_in = PyRef::steal(interp::make_interpreted_function(arg));
-    else if (Py_TYPE(arg)->tp_iter == python_slots.iter &&
-             row.goes_through(static_cast<size_t>(&arg - passed.data()) - first, nargs - first))
+    else if (Py_TYPE(arg)->tp_iter == python_slots.iter && row.goes_through(i - first, nargs - first))
       stand_in = PyRef::steal(row.is(Trait::begins_late) ? interp::make_interpreted_function(arg)
                                                          : get_iter(frame, arg));
     if (PyErr_Occurred()) return nullptr;
     if (!stand_in) continue;
-    arg = stand_in.get();
+    if (passed.empty()) passed.assign(args, args + total);
+    passed[i] = stand_in.get();
     replaced.push_back(std::move(stand_in));
   }
   world.asked_offsets |= row.is(Trait::tells_offset);
   mark(frame);
-  PyObject* result = run_native(callable, passed.data(), nargs, kwnames, row);
+  PyObject* result = run_native(callable, passed.empty() ? args : passed.data(), nargs, kwnames, row);
   if (result) note_given(frame, result);
   // zeros(..., requires_grad=True): what is asked of the new tensor is no operator.
   if (on && result && kwnames && row.kind == Kind::tensor && guard::is_tensor(result) &&

@@ -226,8 +226,9 @@ PyObject* Recording::number_call(Frame& frame, PyObject* callable, const std::ve
 /// without an exception: not here.
 PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
   constexpr int64_t kMostElements = 64;
+  if (all.size() != 1 || !guard::is_tensor(all[0])) return nullptr;  // asked at every call: most are none
   const Conversion take = takes_data(row);
-  if (!take || all.size() != 1 || !guard::is_tensor(all[0]) || !hooks_.lends_open()) return nullptr;
+  if (!take || !hooks_.lends_open()) return nullptr;
   PyObject* tensor = all[0];
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   int64_t elements = 1;
@@ -268,7 +269,7 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
 PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
                                 PyObject* self, PyObject* kwnames) {
   using guard::NumberOp;
-  if (row.name != "_random.Random.random" || kwnames || all.size() != 1) return nullptr;
+  if (all.size() != 1 || kwnames || row.name != "_random.Random.random") return nullptr;
   // A bound method, or the method of the class and the generator.
   PyObject* from = self ? callable : all[0];
   Known* known = world.find(from);

@@ -184,18 +184,24 @@ void Recording::leave_frame(Frame& frame, PyObject*) {
 bool Recording::before_instruction(Frame& frame) {
   if (!on) return interp::bottom_of(frame) != entry;
   ++instructions;
-  if (escaped_at_) {
-    end_where_escaped(&frame);
-    if (!on) return true;
-  }
-  if (PyObject* gone = world.last_held()) {
+  if (escaped_at_ || world.ends_are_noticed() || !ends.empty()) [[unlikely]]
+    if (ends_before(frame)) return true;
+  world.begin_instruction();
+  return true;
+}
+
+/// Does the region end before the instruction that is about to begin? Then it has.
+bool Recording::ends_before(Frame& frame) {
+  if (escaped_at_) end_where_escaped(&frame);
+  if (!on) return true;
+  if (PyObject* gone = world.last_held())
     end_here(frame, std::string("the last reference to a ") + Py_TYPE(gone)->tp_name +
                         " goes, whose end is noticed");
-    return true;
-  }
-  world.noted_before = world.notes->facts.size();
+  if (!on) return true;
+  const Ends::End* end = ends.at(frame);
+  if (!end) return false;
   world.begin_instruction();
-  if (const Ends::End* end = ends.at(frame)) end_here(frame, std::string(end->why));
+  end_here(frame, std::string(end->why));
   return true;
 }
 

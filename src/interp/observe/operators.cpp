@@ -310,11 +310,13 @@ int Recording::truth(Frame& frame, PyObject* value) {
                     status ? Py_True : Py_False);
     return status;
   }
-  if (on) world.use_scalar(value);
-  if (!on || guard::is_leaf(value)) return Semantics::truth(frame, value);
+  if (!on || PyBool_Check(value) || value == Py_None) return Semantics::truth(frame, value);
+  world.use_scalar(value);
+  if (guard::is_leaf(value)) return Semantics::truth(frame, value);
   if (is_understood_container(value)) {
     note_special(value, names_of.len_);
     world.read_length(value);
+    if (!interp::is_heap_type(Py_TYPE(value))) return Semantics::truth(frame, value);
   } else {
     note_special(value, names_of.bool_);
     note_special(value, names_of.len_);

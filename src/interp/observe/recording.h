@@ -160,6 +160,7 @@ class Recording final : public interp::Semantics {
   void enter_frame(Frame& frame) override;
   void leave_frame(Frame& frame, PyObject* result) override;
   bool before_instruction(Frame& frame) override;
+  bool ends_before(Frame& frame);
 
   // calls.cpp
   interp::CallStart start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
@@ -295,6 +296,7 @@ class Recording final : public interp::Semantics {
   std::optional<Instruction> raising_;        ///< in which the first operator raised
   std::optional<Instruction> escaped_at_;     ///< in which an operator last gave data to Python
   Native calling_;                            ///< what start_call is busy with: looked up once
+  std::vector<std::vector<PyObject*>> argument_lists_;  ///< empty, for native calls to use again
 };
 
 /// Does a logger that this function or method of logging's tells come to handlers, filters or formatters that

@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "interp/observe/cfunctions.h"
+#include "interp/special.h"
 
 namespace bolt::observe {
 namespace {
 
 bool is_identity_key(PyObject* key) {
-  return PyType_Check(key) || PyFunction_Check(key) || PyCFunction_Check(key) || is_module(key);
+  return PyType_Check(key) || PyFunction_Check(key) || interp::is_builtin_function(key) || is_module(key);
 }
 
 }  // namespace
@@ -80,13 +81,13 @@ Source* World::source_for(PyObject* object) {
 }
 
 bool World::is_pinned(PyObject* object, const Source* source) const {
-  if (PyType_Check(object) || is_module(object)) return true;
   const bool from_constant = source->is_static;
   if (PyFunction_Check(object)) return from_constant;
+  if (PyType_Check(object) || is_module(object)) return true;
   // A descriptor found on a class; a built-in function found in a module.
   if (source->access == Access::type_attr || source->access == Access::super_attr)
-    return Py_TYPE(object)->tp_descr_get || PyCFunction_Check(object);
-  if (PyCFunction_Check(object) || PyCapsule_CheckExact(object)) return from_constant;
+    return Py_TYPE(object)->tp_descr_get || interp::is_builtin_function(object);
+  if (interp::is_builtin_function(object) || PyCapsule_CheckExact(object)) return from_constant;
   PyTypeObject* type = Py_TYPE(object);
   bool native = !(type->tp_flags & Py_TPFLAGS_HEAPTYPE);
   return native && from_constant && type->tp_call && !is_understood_container(object);
@@ -100,7 +101,7 @@ void World::reached(PyObject* object, Source* source) {
     return;
   }
   const bool is_method = is_bound_method(object);
-  if (PyCFunction_Check(object) && !is_method) {
+  if (interp::is_builtin_function(object) && !is_method) {
     source->assume(Check::is_bound, object);
     pin(object);
     return;
@@ -126,7 +127,8 @@ void World::reached(PyObject* object, Source* source) {
 }
 void World::compared(PyObject* a, PyObject* b) {
   if (a == b || guard::is_leaf(a) || guard::is_leaf(b)) return;
-  if (PyCFunction_Check(a) && PyCFunction_Check(b) && PyCFunction_GET_SELF(a) && PyCFunction_GET_SELF(b))
+  if (interp::is_builtin_function(a) && interp::is_builtin_function(b) && PyCFunction_GET_SELF(a) &&
+      PyCFunction_GET_SELF(b))
     compared(PyCFunction_GET_SELF(a), PyCFunction_GET_SELF(b));
   Known *x = find(a), *y = find(b);
   if (!x || !y || (x->source->access == Access::constant && y->source->access == Access::constant)) return;
@@ -142,6 +144,7 @@ void World::identified(PyObject* object, PyObject* id) {
 }
 
 void World::told_apart(PyObject* object) {
+  if (PyUnicode_CheckExact(object)) return use(object);
   if (PyTuple_CheckExact(object))
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) told_apart(PyTuple_GET_ITEM(object, i));
   else if (!is_told_by_identity(object))

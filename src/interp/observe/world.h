@@ -158,10 +158,14 @@ class World {
   }
   void use_all();
   /// The instruction in progress is the first that is not part of the region: what it used is as it was.
-  void begin_instruction() { used_now_.clear(); }
+  void begin_instruction() {
+    noted_before = notes->facts.size();
+    used_now_.clear();
+  }
   /// Something that the run has let go of and that only we hold any more, whose end is noticed; null:
   /// nothing.
   PyObject* last_held() { return ends_are_noticed_ ? find_gone() : nullptr; }
+  bool ends_are_noticed() const { return ends_are_noticed_; }
   /// A weak reference to `object` was made.
   void referred_weakly(PyObject* object);
   /// The region is over, and nobody asks what is known: holds nothing any more but what undo() needs.

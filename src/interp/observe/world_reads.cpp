@@ -15,7 +15,7 @@ namespace {
 /// Strings that are equal become one object, so that they intern to one source.
 PyRef canonical_key(PyObject* key) {
   PyObject* owned = Py_NewRef(key);
-  if (PyUnicode_CheckExact(owned)) PyUnicode_InternInPlace(&owned);
+  if (PyUnicode_CheckExact(owned) && !PyUnicode_CHECK_INTERNED(owned)) PyUnicode_InternInPlace(&owned);
   return PyRef::steal(owned);
 }
 
@@ -52,15 +52,19 @@ void World::read_method(PyObject* method, Source* source) {
 PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   Read& read = last_read(dict, key);
   __builtin_prefetch(&read);  // operators in between leave nothing of ours in the cache
-  if (!dict_key(dict, key)) return nullptr;
+  // By an interned text, which is no text of ours that is followed.
+  const bool again = read.where == dict && read.name == key;
+  const bool text = PyUnicode_CheckExact(key);
+  if (text && !again) use(key);
+  if (!text && !dict_key(dict, key)) return nullptr;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
-  if (read.where == dict && read.name == key && read.there == value) return read.given;
+  if (again && read.there == value) return read.given;
   Known* known = find(dict);
   if (!known) return value;
   if (known->keys && PyDict_Contains(known->keys.get(), key) == 1) return value;
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
-  if (!is_key(key)) {
+  if (!text && !is_key(key)) {
     Known* object = find(key);
     if (!object) return value;  // made by the run: no dict from outside has it
     object->source->assume(Check::is, key);
