@@ -641,6 +641,29 @@ def test_gradients_that_are_set():
     assert (stats["graph_breaks"], stats["eager_fallbacks"], stats["regions"]) == (0, 0, 2)
 
 
+class Tally:
+    def __init__(self):
+        self.n, self.items, self.me = 1, [1], self
+
+
+MISSING = object()
+
+
+@ROWS.made(randn(2), expect=(MISS, MISS, HIT, HIT), regions=2)
+def which_object_it_is_says_nothing_of_what_is_in_it():
+    """A counter is followed, though the object that has it, lists of it and the number itself are told apart."""
+    counts = Tally()
+
+    def program(x):
+        counts.n += 1
+        counts.items[0] = counts.n
+        kept = [counts.n]
+        same = counts.me is counts, kept is counts.items, counts.items is not kept
+        return x * counts.n, same, counts.n is MISSING, counts.n is True, kept
+
+    return program
+
+
 def test_a_gradient_of_two_names():
     """What was read of one tensor and set of another holds for calls in which those are two."""
 

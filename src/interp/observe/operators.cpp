@@ -282,10 +282,27 @@ int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
   return status;
 }
 
+namespace {
+
+/// No number is None, nor an object of another class, whatever its value.
+bool may_be_one(const World& world, PyObject* left, PyObject* right) {
+  if (left == Py_None || right == Py_None) return false;
+  return Py_TYPE(left) == Py_TYPE(right) || world.late(left) || world.late(right) || world.is_open(left) ||
+         world.is_open(right);
+}
+
+/// Which object a container is has nothing to do with what is in it. Numbers, texts and tuples have an
+/// address of their own while they are recorded, which says nothing.
+void use_identity(World& world, PyObject* object) {
+  const bool has_copies = can_be_followed(object) || PyTuple_Check(object) || PySlice_Check(object);
+  if (has_copies || world.late(object)) world.use(object);
+}
+
+}  // namespace
+
 bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
   if (on) {
-    // No number is None, whatever its value.
-    if (left != Py_None && right != Py_None) world.use(left), world.use(right);
+    if (may_be_one(world, left, right)) use_identity(world, left), use_identity(world, right);
     world.compared(left, right);
     left = world.original(left), right = world.original(right);
   }
