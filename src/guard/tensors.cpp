@@ -295,7 +295,7 @@ PyObject* make_torch_size(PyObject* sizes) {
 bool is_torch_size(PyObject* object) { return THPSize_Check(object); }
 
 PyObject* tensor_grad(PyObject* tensor) {
-  const at::Tensor& grad = THPVariable_Unpack(tensor).grad();
+  const at::Tensor& grad = tensor_impl(tensor)->grad();  // Tensor::grad() warns where it is no leaf's
   if (!grad.defined()) return nullptr;
   PyObject* wrapped = THPVariable_Wrap(grad);  // the tensor keeps it alive
   Py_DECREF(wrapped);

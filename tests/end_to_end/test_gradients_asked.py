@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -81,3 +83,28 @@ def test_new_tensors_that_require_gradients(name):
             torch.testing.assert_close(got, want)
             if fn is not differentiated:
                 assert facts(got) == facts(want)
+
+
+def test_the_gradient_of_a_tensor_that_is_no_leaf_is_warned_of_where_it_is_read(capfd):
+    """By torch, at the user's line, and not by guards, whose warnings go to the terminal."""
+
+    def fn(x):
+        return x * 2, x.grad is None
+
+    def warned(fn, x):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            assert fn(x)[1] is True
+        return [(w.filename, w.lineno, str(w.message)) for w in said]
+
+    torchbolt.reset()
+    compiled, w = torchbolt.compile(fn), torch.ones(3, requires_grad=True)
+    torch.set_warn_always(True)
+    try:
+        for x in (w, w, w * 1, w * 1, w, w.detach(), w * 1, w * 1):
+            before = torchbolt.stats()["recordings"]
+            assert warned(compiled, x) == warned(fn, x)
+    finally:
+        torch.set_warn_always(False)
+    assert torchbolt.stats()["recordings"] == before
+    assert capfd.readouterr().err == ""

@@ -26,6 +26,10 @@ bool same_text(PyObject* name, const char* text) { return PyUnicode_CompareWithA
 
 bool is_instance_of(PyObject* object, PyTypeObject* type) { return Py_IS_TYPE(object, type); }
 
+PyObject* get_natively(PyObject* descriptor, PyObject* object) {
+  return Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+}
+
 /// `__slots__` and C members that hold an object.
 const PyMemberDef* object_member(PyObject* descriptor) {
   if (!is_instance_of(descriptor, &PyMemberDescr_Type)) return nullptr;
@@ -155,8 +159,7 @@ PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor
   } else if (PyFunction_Check(object)) {
     world.note_function(object);
     // Asked first: annotations are made into a dict when they are.
-    PyObject* value =
-        Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    PyObject* value = get_natively(descriptor, object);
     if (const Py_ssize_t offset = hidden_field(object, name)) world.field(object, offset, name);
     return value;
   } else if (!guard::is_leaf(object) && world.find(object) && !is_understood_container(object) &&
@@ -167,8 +170,7 @@ PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor
     end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
                         Py_TYPE(object)->tp_name + " from outside is read");
   }
-  PyObject* value =
-      Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  PyObject* value = get_natively(descriptor, object);
   // What is built in stays what it is; __class__ and __self__ are objects that other guards tell of.
   if (on && !PyCFunction_Check(object)) note_answer(object, descriptor, value);
   return value;
@@ -176,9 +178,7 @@ PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor
 
 PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name) {
   end_if_overridden(frame, tensor);
-  if (!on)
-    return Py_TYPE(descriptor)
-        ->tp_descr_get(descriptor, tensor, reinterpret_cast<PyObject*>(Py_TYPE(tensor)));
+  if (!on) return get_natively(descriptor, tensor);
   if (same_text(name, "__dict__")) {
     if (PyObject* dict = world.instance_dict(tensor)) return Py_NewRef(dict);
   }
@@ -186,6 +186,13 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
     world.asked_gradients |= same_text(name, asks);
   if (same_text(name, "grad")) {
     PyObject* grad = world.tensor_grad(tensor);
+    const bool may_get_one = !grad && guard::requires_grad(tensor);
+    if (may_get_one && !guard::is_autograd_leaf(tensor)) {  // torch warns
+      end_here(frame, "the gradient of a tensor that is no leaf is read");
+      return get_natively(descriptor, tensor);
+    }
+    if (Known* known = may_get_one ? world.find(tensor) : nullptr)
+      known->source->assume(guard::Check::leaf, nullptr, 1);
     return Py_NewRef(grad ? grad : Py_None);
   }
   if (same_text(name, "data")) {
@@ -212,8 +219,7 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
     case TensorAttribute::unknown:
       end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a tensor is read");
   }
-  PyObject* value =
-      Py_TYPE(descriptor)->tp_descr_get(descriptor, tensor, reinterpret_cast<PyObject*>(Py_TYPE(tensor)));
+  PyObject* value = get_natively(descriptor, tensor);
   end_if_wanted(frame);
   return value;
 }
