@@ -65,7 +65,8 @@ std::vector<Value*> EntryLowering::built(const Entry& e, const Lowering& row, Ca
   try {
     return row.build(c);
   } catch (const SizeDemand& demand) {
-    if (demand.equal || w_.sizes.asks_early(demand) || is_view(e, w_.tape) || !extern_.probed(e)) throw;
+    if (demand.equal || w_.sizes.asks_early(demand) || is_view(e, w_.tape) || !extern_.knows_sizes(e, c))
+      throw;
     return {};
   }
 }

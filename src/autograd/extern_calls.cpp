@@ -103,6 +103,10 @@ const std::optional<std::vector<Syms>>& ExternCalls::probed(const Entry& e) {
   return at->second;
 }
 
+bool ExternCalls::knows_sizes(const Entry& e, const Call& c) {
+  return (w_.sizes.guesses(e.op) && extern_sizes(c)) || probed(e);
+}
+
 /// Numbers that ATen is given when the program runs: those that guards know.
 void ExternCalls::resolve_numbers(ExternCall& x) {
   for (Arg& a : x.args) {

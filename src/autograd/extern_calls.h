@@ -24,10 +24,12 @@ class ExternCalls {
   void lower(const record::Entry& e);
   /// The call as rows see it.
   Call call(const record::Entry& e);
-  /// Sizes of the results of a call of ATen that has no rule.
-  const std::optional<std::vector<Syms>>& probed(const record::Entry& e);
+  /// Can sizes that differ be left to a call of ATen, by a rule or by trying?
+  bool knows_sizes(const record::Entry& e, const Call& c);
 
  private:
+  /// Sizes of the results of a call of ATen that has no rule.
+  const std::optional<std::vector<Syms>>& probed(const record::Entry& e);
   using KnownSizes = std::optional<std::vector<Syms>>;
   void resolve_numbers(ExternCall& x);
   void check_overlaps(const record::Entry& e, const Call& c) const;

@@ -2,6 +2,7 @@
 #include "autograd/extern_sizes.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "graph/op_rules.h"
 #include "support/size_demand.h"
@@ -107,6 +108,92 @@ Results recurrent(const Call& c) {
   return out;
 }
 
+/// The i-th of one number for each dimension, or of one for all of them.
+int64_t for_dim(const std::vector<int64_t>& numbers, size_t i) {
+  return numbers[numbers.size() == 1 ? 0 : i];
+}
+
+/// Squares of an image as columns, as many as places that the square takes.
+Results im2col(const Call& c) {
+  const auto kernel = c.integers("kernel_size"), dilation = c.integers("dilation");
+  const auto padding = c.integers("padding"), stride = c.integers("stride");
+  Sizes sizes = c.sizes("self");
+  Sym square = 1, places = 1;
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t more = 2 * for_dim(padding, i) - for_dim(dilation, i) * (for_dim(kernel, i) - 1) - 1;
+    places *= floordiv(sizes[sizes.size() - 2 + i] + Sym(more), for_dim(stride, i)) + Sym(1);
+    square *= Sym(for_dim(kernel, i));
+  }
+  sizes.resize(sizes.size() - 2);
+  sizes.back() *= square;
+  sizes.push_back(places);
+  return all_results(c, sizes);
+}
+
+/// Frames as they overlap; centred ones reach past both ends by half of themselves.
+Results istft(const Call& c) {
+  Sizes sizes = c.sizes("self");
+  const int64_t length = c.integer("n_fft");
+  const Sym hop = c.has("hop_length") ? c.sym("hop_length") : Sym(length / 4);
+  const Sym samples = Sym(c.flag("center") ? length % 2 : length) + hop * (sizes.back() - Sym(1));
+  sizes.pop_back();
+  sizes.back() = c.has("length") ? c.sym("length") : samples;
+  return all_results(c, sizes);
+}
+
+/// One number, or one for each sequence of the batch.
+Results ctc_loss(const Call& c) {
+  if (c.integer("reduction") != 0 || c.rank("log_probs") != 3) return all_results(c, {});
+  return all_results(c, {c.sizes("log_probs")[1]});
+}
+
+/// The bags; whose each index is, where anybody has to know; how many each has, and which was the largest.
+Results embedding_bag(const Call& c) {
+  const Sizes &weight = c.sizes("weight"), &given = c.sizes("indices");
+  if (given.size() != 1) return std::nullopt;
+  const Sym offsets = c.sizes("offsets")[0];
+  const Sym bags = offsets - Sym(c.flag("include_last_offset") ? 1 : 0);
+  auto recorded_as = [&](int result, Sym size) { return c.result_size(result, 0) == c.hint(size); };
+  const Sizes counted = {recorded_as(2, bags) ? bags : offsets};
+  const Sizes places = {recorded_as(1, given[0]) ? given[0] : Sym(0)};
+  return std::vector<Sizes>{
+      {bags, weight[1]}, places, counted, c.result_rank(3) == 2 ? Sizes{bags, weight[1]} : counted};
+}
+
+Results pdist(const Call& c) {
+  const Sym rows = c.sizes("self")[0];
+  return all_results(c, {floordiv(rows * (rows - Sym(1)), 2)});
+}
+
+Results multi_dot(const Call& c) {
+  const std::vector<Value*> all = c.tensors("tensors");
+  const Sizes &first = all.front()->type.sizes, &last = all.back()->type.sizes;
+  Sizes sizes;
+  if (first.size() == 2) sizes.push_back(first[0]);
+  if (last.size() == 2) sizes.push_back(last[1]);
+  return all_results(c, sizes);
+}
+
+/// The sizes that are given, or floor(size * scale) of scales that are whole numbers of eighths: there is no
+/// expression over floats.
+Results resample(const Call& c) {
+  Sizes sizes = c.first_tensor()->type.sizes;
+  if (c.has("output_size")) {
+    const Sizes given = c.syms("output_size");
+    std::copy(given.begin(), given.end(), sizes.begin() + 2);
+    return all_results(c, sizes);
+  }
+  if (c.is_symbolic("scale_factors")) return std::nullopt;
+  const std::vector<double> scales = c.numbers("scale_factors");
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const double eighths = scales[i] * 8;
+    if (eighths != std::floor(eighths) || eighths < 1 || eighths > 1024) return std::nullopt;
+    Sym& size = sizes[2 + i];
+    size = floordiv(size * Sym(static_cast<int64_t>(eighths)), 8);
+  }
+  return all_results(c, sizes);
+}
+
 struct Rule {
   Results (*sizes)(const Call&);
   std::vector<std::string_view> names;  ///< those of ATen without its namespace
@@ -194,6 +281,16 @@ const std::vector<Rule>& rules() {
       {recurrent, {"lstm", "gru", "rnn_tanh", "rnn_relu"}},
       {nonzero, {"nonzero"}},
       {unique, {"_unique2", "unique_consecutive"}},
+      {im2col, {"im2col"}},
+      {istft, {"istft"}},
+      {ctc_loss, {"ctc_loss"}},
+      {embedding_bag, {"embedding_bag"}},
+      {pdist, {"pdist"}},
+      {multi_dot, {"linalg_multi_dot"}},
+      {resample,
+       {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
+        "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
+        "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}},
       {size_of_data, {"torchbolt::size_of_data"}},
   };
   return table;

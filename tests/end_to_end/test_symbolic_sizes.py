@@ -144,6 +144,55 @@ def resampled(x):
     )
 
 
+def resampled_by_fractions(x):
+    y = x[:, None]
+    return (
+        F.interpolate(x, scale_factor=1.5, mode="linear"),
+        F.interpolate(y, scale_factor=(0.75, 2.5), mode="bilinear"),
+        F.interpolate(y, scale_factor=1.25, mode="nearest-exact"),
+        F.interpolate(y, scale_factor=0.625, mode="bicubic", antialias=True),
+    )
+
+
+def bags(x):
+    b, s, _ = x.shape
+    places = torch.arange(b * s) % 40
+    starts = torch.arange(0, b * s, s)
+    ends = torch.cat([starts, torch.tensor([b * s])])
+    return (
+        F.embedding_bag(places, TABLE.weight, starts),
+        F.embedding_bag(places, TABLE.weight, ends, mode="mean", include_last_offset=True),
+        F.embedding_bag(places.view(b, s), TABLE.weight, mode="sum", per_sample_weights=x[..., 0]),
+        F.embedding_bag(places, TABLE.weight, starts, mode="max"),
+        F.embedding_bag(places, TABLE.weight, starts, padding_idx=3),
+    )
+
+
+def squares_as_columns(x):
+    images = x[:, None]
+    return F.unfold(images, (2, 3), dilation=2, stride=(1, 2), padding=1), F.unfold(images[0] + 1, 3)
+
+
+def aligned_and_framed(x):
+    b, s, _ = x.shape
+    sounds = torch.arange(x.shape[0] * 4 * s).float().sin().view(b, 4 * s)
+    window = torch.hann_window(8)
+    frames = torch.stft(sounds, 8, 4, window=window, return_complex=True)
+    scores = x.transpose(0, 1).log_softmax(2)
+    words = torch.ones(b, 3, dtype=torch.int64)
+    losses = [
+        F.ctc_loss(scores, words, torch.full((b,), s), torch.full((b,), 2), reduction=reduction)
+        for reduction in ("mean", "none")
+    ]
+    return (
+        *losses,
+        torch.istft(frames, 8, 4, window=window),
+        torch.istft(frames, 8, 4, window=window, length=20),
+        torch.pdist(x[0]),
+        torch.linalg.multi_dot([x[0], x[0].T, x[1]]),
+    )
+
+
 def pooled(x):
     y = x[:, None]
     return (
@@ -152,6 +201,17 @@ def pooled(x):
         F.adaptive_max_pool2d(y, 2),
         F.unfold(y, 2, padding=1),
         F.lp_pool2d(y, 2, 2),
+    )
+
+
+def steps(x):
+    b, s, _ = x.shape
+    return (
+        torch.arange(0, b * s, s),
+        torch.arange(b, b * s, s + 1),
+        torch.arange(3, 4 * s, b, dtype=torch.float32) * x[0, 0, 0],
+        torch.arange(s, 0, -2),
+        torch.arange(s, s, b),
     )
 
 
@@ -220,6 +280,11 @@ def recurrent(x):
 
 ONE_PROGRAM = [
     resampled,
+    resampled_by_fractions,
+    steps,
+    bags,
+    squares_as_columns,
+    aligned_and_framed,
     pooled,
     padded_otherwise,
     padded_to_a_multiple,

@@ -31,15 +31,18 @@ std::vector<Value*> arange(Call& c) {
   if (!on_cpu(c)) return {};
   DType t = c.result_dtype();
   if (c.is_real("start") || c.is_real("end") || c.is_real("step")) c.demand_numbers();
-  const bool moves = c.has("start") && c.is_symbolic("start");
-  c10::Scalar start = c.has("start") && !moves ? c.scalar("start") : c10::Scalar(0);
-  c10::Scalar step = c.has("step") ? c.scalar("step") : c10::Scalar(1);
+  auto is_symbolic = [&](const char* name) { return c.has(name) && c.is_symbolic(name); };
+  auto number = [&](const char* name, int64_t otherwise) {
+    return c.has(name) && !is_symbolic(name) ? c.scalar(name) : c10::Scalar(otherwise);
+  };
+  const bool moves = is_symbolic("start"), strides = is_symbolic("step");
+  const c10::Scalar start = strides ? c10::Scalar(0) : number("start", 0), step = number("step", 1);
   Sym size;
   if (c.is_static()) {
     size = c.static_sizes()[0];
   } else {  // whole numbers: a size among them has no fraction
     const Sym first = c.has("start") ? c.sym("start") : Sym(0), by = c.has("step") ? c.sym("step") : Sym(1);
-    if (by.value() <= 0) return {};
+    if (!c.decide(0, Relation::lt, by)) return {};
     const Sym end = c.sym("end");
     const bool any = c.decide(first, Relation::lt, end);
     if (!any) c.decide(first, Relation::eq, end);  // an end before the start is an error
@@ -55,7 +58,9 @@ std::vector<Value*> arange(Call& c) {
     attrs["step"] = step.toLong();
   }
   Value* v = c.make(Op::iota, {}, std::move(attrs));
-  return {moves ? c.make(Op::add, {v, c.number_value("start", t)}) : v};
+  if (strides) v = c.make(Op::mul, {v, c.number_value("step", t)});
+  const bool begins = moves || (strides && c.has("start"));
+  return {begins ? c.make(Op::add, {v, c.number_value("start", t)}) : v};
 }
 
 // Row index against column index.
