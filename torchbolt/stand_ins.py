@@ -446,6 +446,7 @@ NATIVES = {
     "set.update": _update,
     "_functools.reduce": _reduce,
     "torch._C._VariableFunctionsClass.tensor": _tensor,
+    "torch._C._VariableFunctionsClass.as_tensor": _tensor,
     "torch._C.TensorBase.new_tensor": _new_tensor,
     **{f"torch._C._nn.{name}": _with_sizes(getattr(torch._C._nn, name)) for name in _SCALED},
 }

@@ -6,6 +6,7 @@ these calls make. Where it is not 2 (the first call, static, and the one that sh
 
 from __future__ import annotations
 
+import collections
 import math
 
 import pytest
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 import torchbolt
 
 FLOATS = [(0.5,), (0.25,), (3.0,), (-1.5,), (1e-3,), (0.5,)]
+Pair = collections.namedtuple("Pair", "a b")
 INTS = [(3,), (5,), (4,), (7,), (2,), (0,), (1,), (3,)]
 
 
@@ -94,6 +96,37 @@ def made_of_numbers(x, a):
     )
 
 
+def moved_through_lists(x, a):
+    items, steps = [], collections.deque([a, 1.0])
+    for i in range(4):
+        items.insert(0, a + i)
+    items.reverse()
+    last, first = items.pop(), items.pop(0)
+    steps.rotate(1)
+    more = items.copy() + [last, steps.popleft()]
+    steps.clear()
+    return x * first + last, torch.tensor(more), Pair(*items), len(steps)
+
+
+def reduced(x, a):
+    items = [a, 0.5, a * 2]
+    return x * sum(items), sum([a, 1], 0.5), max(items) - x, x + min(1, a), sum(items[:1]), max([a])
+
+
+def as_tensor(x, a):
+    return torch.as_tensor(a) * x, torch.as_tensor([a, 2.0], dtype=torch.float64), torch.as_tensor([[a], [1]])
+
+
+def written_into_a_tensor(x, a):
+    y, z = x.clone(), torch.zeros(3, dtype=torch.bfloat16)
+    y[0] = a
+    y[1:, ::2] = -a
+    y[y > 1] = a
+    y[torch.tensor([2, 3]), 1] = a * 0.5
+    z[...] = a
+    return y, z
+
+
 def other_data(x, a):
     y = torch.tensor([a, True]), torch.tensor([a] * 65), torch.tensor([[]])
     try:
@@ -161,6 +194,13 @@ ROWS = [
     (made_of_numbers, FLOATS, 2),
     (made_of_numbers, INTS[:5], 2),
     (index_made_of_a_number, INTS, 2),
+    (moved_through_lists, FLOATS, 2),
+    (moved_through_lists, INTS, 2),
+    (reduced, FLOATS, None),  # sums with a start are Python's
+    (as_tensor, FLOATS, 2),
+    (as_tensor, INTS, 2),
+    (written_into_a_tensor, FLOATS, 2),
+    (written_into_a_tensor, INTS, 2),
     # Anything but numbers is copied as they are.
     (other_data, FLOATS, 5),
     (decides_a_size, FLOATS[:4], 4),

@@ -200,8 +200,12 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
   // may. Operations in disguise look inside their operands by themselves.
   const bool special = row.kind == Kind::special && !derived;
-  // Of what is only stored under a key nothing is read either, nor of the container.
-  const bool stores = row.kind == Kind::writes && row.method == "__setitem__" && all.size() == 3;
+  // Of what is only stored in a place nothing is read either, nor of what is there: only which place it is.
+  constexpr std::string_view kPlaces[] = {"__setitem__", "insert", "pop",  "popleft",
+                                          "reverse",     "rotate", "clear"};
+  const bool places = row.kind == Kind::writes && !row.is(Trait::takes) &&
+                      std::find(std::begin(kPlaces), std::end(kPlaces), row.method) != std::end(kPlaces);
+  const bool copies = row.name == "tuple.__new__" && all.size() == 2 && is_sequence(all[1]);
   const bool pairs = row.is(Trait::pairs) && !derived;
   const size_t unnamed = nargs + (self ? 1 : 0);
   // What goes through items hands those on; where it begins to count, and how often it repeats, it reads.
@@ -213,7 +217,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       return true;
     if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
     if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
-    return !stores || i == 1;
+    return places ? i == 1 : !copies;
   };
   for (size_t i = 0; i < all.size(); ++i)
     if (goes_through && PyUnicode_Check(all[i]))  // each letter is read

@@ -302,29 +302,41 @@ void note_comparison(SizeNotes& notes, int op, Sym x, Sym y, bool answer) {
   }
 }
 
-/// max and min of a sequence that holds open numbers, and the sum of one of ints: how floats are summed up is
-/// Python's business. Null without an exception: not here.
-PyObject* Recording::open_reduction(Frame& frame, const CFunction& row, PyObject* callable,
-                                    PyObject* sequence, bool* handled) {
-  const bool sum = row.name == "builtins.sum";
-  if (!sum && row.name != "builtins.max" && row.name != "builtins.min") return nullptr;
+/// How floats are summed up is Python's business.
+static PyObject* sum_of(PyObject*, PyObject* numbers) {
+  static PyObject* const sum = PyDict_GetItemString(PyEval_GetBuiltins(), "sum");
+  return PyObject_CallOneArg(sum, numbers);
+}
+
+/// The sum of ints, one of which is open, as it can be known of a step that it does not raise.
+PyObject* Recording::open_sum(const std::vector<PyObject*>& items, PyObject* sum) {
+  int total = world.step_of(items[0]);
+  for (size_t i = 1; i + 1 < items.size(); ++i)
+    total =
+        world.numbers.add({guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items[i])}});
+  return world.computed(sum,
+                        {guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items.back())}});
+}
+
+/// max, min and sum of a sequence that holds numbers which differ between calls: of the numbers themselves.
+/// Null without an exception: not here.
+PyObject* Recording::reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* sequence,
+                               bool* handled) {
+  static PyMethodDef method = {"sum", sum_of, METH_VARARGS, nullptr};
+  static PyObject* const sum = PyCFunction_New(&method, nullptr);
+  const bool sums = row.name == "builtins.sum";
+  if (!sums && row.name != "builtins.max" && row.name != "builtins.min") return nullptr;
   const std::vector<PyObject*> items(PySequence_Fast_ITEMS(sequence),
                                      PySequence_Fast_ITEMS(sequence) + Py_SIZE(sequence));
   const bool open =
       std::any_of(items.begin(), items.end(), [&](PyObject* each) { return world.is_open(each); });
   const bool ints =
       std::all_of(items.begin(), items.end(), [](PyObject* each) { return PyLong_CheckExact(each); });
-  if (!open || items.size() < 2 || (sum && !ints)) return nullptr;
-  if (!sum) return number_call(frame, callable, items, handled);
+  if (items.size() < 2 || (open && sums && !ints)) return nullptr;
+  if (!sums || !open) return number_call(frame, sums ? sum : callable, items, handled);
   PyObject* result = PyObject_CallOneArg(callable, sequence);
-  if (!result) return nullptr;
-  *handled = true;
-  int total = world.step_of(items[0]);
-  for (size_t i = 1; i + 1 < items.size(); ++i)
-    total =
-        world.numbers.add({guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items[i])}});
-  return world.computed(result,
-                        {guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items.back())}});
+  *handled = result != nullptr;
+  return result ? open_sum(items, result) : nullptr;
 }
 
 /// mode == "sum": which of the two it is, not what the text says. Null without an exception: not here.

@@ -132,11 +132,27 @@ void Recording::sizes_told(PyObject* tensor) {
   world.use_sizes(tensor);
 }
 
+/// What is written into a tensor: a number that differs between calls as a tensor, since torch would read it.
+PyRef Recording::lend_written(Frame& frame, PyObject* tensor, PyObject* value) {
+  end_if_overridden(frame, tensor);
+  const bool fits = on && world.follows_number(value) && is_number(value) && guard::is_floating(tensor);
+  if (fits && !world.late(tensor)) {
+    mark(frame);
+    const PyRef number = PyRef::steal(world.lend(value, true)), none = PyRef::steal(PyTuple_New(0));
+    PyRef filled = PyRef::steal(
+        on && number ? PyObject_CallMethod(tensor, "new_full", "OO", none.get(), number.get()) : nullptr);
+    if (filled) return filled;
+    PyErr_Clear();  // the number itself may do
+  }
+  if (on) world.use(value);
+  return PyRef::share(value);
+}
+
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
-  PyRef part = PyRef::share(container), index = PyRef::share(key);
+  PyRef part = PyRef::share(container), index = PyRef::share(key), lent = PyRef::share(value);
   bool selected = false;
   const bool to_tensor = guard::is_tensor(container);
-  if (on && to_tensor) world.use(value);
+  if (on && to_tensor) lent = lend_written(frame, container, value);
   if (on && to_tensor && world.follows() && !world.late(container)) {
     if (!lend_index(frame, part, index, &selected))
       return on ? -1 : Semantics::set_item(frame, container, key, value);
@@ -156,7 +172,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
       touch(frame, container);
     if (on && !selected) mark(frame);
   }
-  int status = on ? Semantics::set_item(frame, part.get(), index.get(), value)
+  int status = on ? Semantics::set_item(frame, part.get(), index.get(), lent.get())
                   : Semantics::set_item(frame, container, key, value);
   if (status < 0) sizes_told(container);
   end_if_wanted(frame, PyIter_Check(value));

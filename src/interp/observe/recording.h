@@ -237,8 +237,9 @@ class Recording final : public interp::Semantics {
                        PyObject* self, PyObject* kwnames);
   PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
   PyObject* number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
-  PyObject* open_reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* sequence,
-                           bool* handled);
+  PyObject* open_sum(const std::vector<PyObject*>& items, PyObject* sum);
+  PyObject* reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* sequence,
+                      bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   PyObject* tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
                         const std::vector<PyObject*>& all);
@@ -248,6 +249,7 @@ class Recording final : public interp::Semantics {
   void sizes_told(PyObject* tensor);
   void note_slices(PyObject* tensor, PyObject* key);
   bool select_followed(Frame& frame, PyRef& tensor, PyRef& key);
+  PyRef lend_written(Frame& frame, PyObject* tensor, PyObject* value);
   bool lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* selected);
   PyObject* tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name);
   PyObject* module_get(Frame& frame, PyObject* module, PyObject* name);

@@ -199,14 +199,15 @@ void use_numpys(World& world, PyObject* object) {
 
 }  // namespace
 
-/// torch.tensor(data) and tensor.new_tensor(data) copy numbers through a pointer: those that differ between
-/// calls are given to operators, in Python (torchbolt.stand_ins). Null without an exception: not here.
+/// torch.tensor(data), torch.as_tensor(data) and tensor.new_tensor(data) copy numbers through a pointer:
+/// those that differ between calls are given to operators, in Python (torchbolt.stand_ins). Null without an
+/// exception: not here.
 PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
                                  const std::vector<PyObject*>& all) {
   const bool alike = row.method == "new_tensor";
+  const bool makes = row.method == "tensor" || row.method == "as_tensor";
   const size_t at = alike ? 1 : 0, named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
-  if ((!alike && row.method != "tensor") || all.size() != at + 1 + named || !world.holds_followed(all[at]))
-    return nullptr;
+  if ((!alike && !makes) || all.size() != at + 1 + named || !world.holds_followed(all[at])) return nullptr;
   for (PyObject* each : all) touch(frame, each, true);
   PyObject* function = on ? stand_in(row.name) : nullptr;
   mark(frame);
@@ -234,7 +235,7 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
         row.name == "math.prod")
       if ((result = reduce(*this, row.method, all)) || PyErr_Occurred()) return done(result);
     if (all.size() == 1 && is_sequence(all[0])) {
-      result = open_reduction(frame, row, callable, all[0], handled);
+      result = reduction(frame, row, callable, all[0], handled);
       if (*handled || PyErr_Occurred()) return done(result);
     }
     if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(*this, "prod", all));
