@@ -245,6 +245,12 @@ bool is_torch_leaf(PyObject* object) {
          THPMemoryFormat_Check(object) || THPQScheme_Check(object) || THPSize_Check(object);
 }
 
+// The object holds the implementation, which holds the object as long as anything else in C++ holds it.
+Py_ssize_t references_to(PyObject* tensor) {
+  const auto in_cpp = static_cast<Py_ssize_t>(THPVariable_Unpack(tensor).use_count()) - 1;
+  return Py_REFCNT(tensor) - (in_cpp > 0 ? 1 : 0) + in_cpp;
+}
+
 c10::TensorImpl* tensor_impl(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
 
 const void* impl_slot(PyObject* tensor) {

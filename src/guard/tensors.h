@@ -29,6 +29,8 @@ c10::TensorImpl* tensor_impl(PyObject* tensor);
 const void* impl_slot(PyObject* tensor);
 /// Do the storages lie in the same memory, in whole or in part? Also different ones may (from_numpy).
 bool share_memory(const c10::TensorImpl& a, const c10::TensorImpl& b);
+/// References to it, Python's and C++'s; those of its object and its implementation to each other are none.
+Py_ssize_t references_to(PyObject* tensor);
 /// Has nobody else its storage, which is as large as its elements are?
 bool owns_storage(PyObject* tensor);
 /// Its class has a __torch_dispatch__: Python code runs for every operator.

@@ -83,6 +83,13 @@ int Bridge::output(PyObject* tensor) {
 
 bool Bridge::knows(PyObject* tensor) { return recorder.find(THPVariable_Unpack(tensor)).has_value(); }
 
+Py_ssize_t Bridge::references_to(PyObject* tensor) {
+  const auto& inputs = recorder.inputs();
+  return std::count_if(
+      inputs.begin(), inputs.end(),
+      [impl = guard::tensor_impl(tensor)](const at::Tensor& t) { return t.unsafeGetTensorImpl() == impl; });
+}
+
 int64_t Bridge::writes(PyObject* tensor) { return recorder.writes(THPVariable_Unpack(tensor)); }
 
 void Bridge::own_version(PyObject* tensor) {

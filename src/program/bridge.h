@@ -38,6 +38,7 @@ class Bridge final : public observe::RecorderHooks {
              const std::vector<std::string>& names) override;
   int output(PyObject* tensor) override;
   bool knows(PyObject* tensor) override;
+  Py_ssize_t references_to(PyObject* tensor) override;
   int64_t writes(PyObject* tensor) override;
   void own_version(PyObject* tensor) override;
   std::optional<std::pair<int64_t, int64_t>> contents(PyObject* tensor) override;

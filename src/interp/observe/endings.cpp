@@ -68,7 +68,7 @@ struct Look {
 }  // namespace
 
 bool end_matters(PyObject* object) {
-  return !guard::is_tensor(object) && !PyType_Check(object) && !is_module(object) && !guard::is_leaf(object);
+  return !PyType_Check(object) && !is_module(object) && !guard::is_leaf(object);
 }
 
 bool ends_noticed(PyObject* object, int depth) {

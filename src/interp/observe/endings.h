@@ -6,8 +6,7 @@
 
 namespace bolt::observe {
 
-/// Can it be of interest when it goes? Not of values, nor of what the program seldom lets go of. Tensors are
-/// held by more than Python, and their callbacks are torch's own books.
+/// Can it be of interest when it goes? Not of values, nor of what the program seldom lets go of.
 bool end_matters(PyObject* object);
 
 /// Does Python code run when it goes, or is a weak reference cleared? `depth`: so far inside is looked for

@@ -107,6 +107,8 @@ class RecorderHooks {
   virtual bool end_may_raise() { return false; }
   /// The first operator of the region that raised, whoever caught it; null if none did.
   virtual const char* raised() { return nullptr; }
+  /// How many references to it are the recorder's.
+  virtual Py_ssize_t references_to(PyObject*) { return 0; }
   /// How often operators of the region wrote to its memory; -1: not known.
   virtual int64_t writes(PyObject* tensor) = 0;
   /// `tensor`, which the last operator made, shall count the writes to it by itself.

@@ -68,7 +68,10 @@ void World::referred_weakly(PyObject* object) { ends_are_noticed_ |= end_matters
 bool World::is_gone(PyObject* object) const {
   Known* const* known = known_.find(object);
   const Py_ssize_t* others = also_held_.find(object);
-  return Py_REFCNT(object) == (known && *known && (*known)->object ? 1 : 0) + (others ? *others : 0);
+  const Py_ssize_t ours = (known && *known && (*known)->object ? 1 : 0) + (others ? *others : 0);
+  if (!guard::is_tensor(object)) return Py_REFCNT(object) == ours;
+  const Py_ssize_t recorders = guard::references_to(object) - ours;
+  return recorders == 0 || (recorders <= kFew && recorders == hooks_.references_to(object));
 }
 
 // What it held is held by nobody else now, or may not be in a while.
