@@ -8,6 +8,7 @@
 #include "guard/tensors.h"
 #include "interp/code.h"
 #include "interp/compat.h"
+#include "interp/frame.h"
 #include "interp/special.h"
 
 namespace bolt::observe {
@@ -88,6 +89,30 @@ bool ends_noticed(PyObject* object, int depth) {
 bool end_is_noticed(PyObject* object) {
   Look look;
   return look.finds(object);
+}
+
+bool may_let_go(const interp::Frame& frame) {
+  namespace op = interp::op;
+  auto matters = [](PyObject* object) { return object && end_matters(object); };
+  switch (frame.instr().op) {
+    case op::RESUME:
+    case op::PUSH_NULL:
+    case op::COPY:
+    case op::SWAP:
+    case op::LOAD_FAST:
+    case op::LOAD_CONST:
+    case op::LOAD_GLOBAL:
+    case op::LOAD_DEREF:
+    case op::BUILD_TUPLE:
+    case op::BUILD_LIST:
+    case op::JUMP_FORWARD:
+    case op::JUMP_BACKWARD: return false;
+    case op::STORE_FAST: return matters(frame.locals()[frame.instr().arg]);
+    case op::POP_TOP: return matters(frame.peek(1));
+    case op::BINARY_OP:
+    case op::COMPARE_OP: return matters(frame.peek(1)) || matters(frame.peek(2));
+    default: return true;
+  }
 }
 
 }  // namespace bolt::observe

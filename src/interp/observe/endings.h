@@ -4,6 +4,10 @@
 
 #include <Python.h>
 
+namespace bolt::interp {
+struct Frame;
+}
+
 namespace bolt::observe {
 
 /// Can it be of interest when it goes? Not of values, nor of what the program seldom lets go of.
@@ -17,5 +21,9 @@ bool ends_noticed(PyObject* object, int depth);
 /// closed? Looked for inside as well, whoever else holds that: who does changes during a run. The answer for
 /// one object is the same in the recorded run and where the region goes on in later calls.
 bool end_is_noticed(PyObject* object);
+
+/// May the instruction in progress let go of anything whose end matters? Most only load, or compute with
+/// numbers.
+bool may_let_go(const interp::Frame& frame);
 
 }  // namespace bolt::observe

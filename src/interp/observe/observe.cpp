@@ -9,6 +9,7 @@
 #include "guard/transforms.h"
 #include "interp/frame.h"
 #include "interp/observe/controls.h"
+#include "interp/observe/endings.h"
 #include "interp/observe/frames.h"
 #include "interp/observe/native_watch.h"
 #include "interp/observe/rebuild.h"
@@ -194,7 +195,10 @@ bool Recording::before_instruction(Frame& frame) {
 bool Recording::ends_before(Frame& frame) {
   if (escaped_at_) end_where_escaped(&frame);
   if (!on) return true;
-  if (PyObject* gone = world.last_held())
+  const bool raised = frame.instr().op == interp::op::PUSH_EXC_INFO;  // whatever it was that did
+  PyObject* gone = may_have_let_go_ || raised ? world.last_held() : nullptr;
+  may_have_let_go_ = !world.ends_are_noticed() || may_let_go(frame);
+  if (gone)
     end_here(frame, std::string("the last reference to a ") + Py_TYPE(gone)->tp_name +
                         " goes, whose end is noticed");
   if (!on) return true;

@@ -295,6 +295,7 @@ class Recording final : public interp::Semantics {
   };
   std::vector<Taken> taken_;
   std::optional<Instruction> transforms_at_;  ///< in which the first transform of torch.func was entered
+  bool may_have_let_go_ = true;               ///< the last instruction, of something whose end is noticed
   std::optional<Instruction> raising_;        ///< in which the first operator raised
   std::optional<Instruction> escaped_at_;     ///< in which an operator last gave data to Python
   Native calling_;                            ///< what start_call is busy with: looked up once

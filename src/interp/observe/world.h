@@ -165,6 +165,7 @@ class World {
   /// Something that the run has let go of and that only we hold any more, whose end is noticed; null:
   /// nothing.
   PyObject* last_held() { return ends_are_noticed_ ? find_gone() : nullptr; }
+  /// Is there anything known whose end would be?
   bool ends_are_noticed() const { return ends_are_noticed_; }
   /// A weak reference to `object` was made.
   void referred_weakly(PyObject* object);
