@@ -431,13 +431,13 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
       return PyRef::steal(call(frame, setter, args, 2, nullptr)) ? 0 : -1;
     }
     // Not PyObject_SetAttr: object.__setattr__ goes past a class's own (frozen dataclasses rely on it).
-    return PyObject_GenericSetAttr(object, name, value);
+    return PyObject_GenericSetAttr(object, name, stored(value));
   }
   if (PyObject* dict = world.instance_dict(object)) {
     if (!value) world.dict_get(dict, name);
     world.about_to_write_item(dict, name, !value);
   }
-  return PyObject_GenericSetAttr(object, name, value);
+  return PyObject_GenericSetAttr(object, name, stored(value));
 }
 
 /// Special methods are more than attributes.
@@ -477,10 +477,10 @@ int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject
   }
   if (can_set_on_class(object, name)) {
     world.about_to_write_class(reinterpret_cast<PyTypeObject*>(object), name);
-    return Semantics::set_attr(frame, object, name, value);
+    return Semantics::set_attr(frame, object, name, stored(value));
   }
   end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name + " is set");
-  return Semantics::set_attr(frame, object, name, value);
+  return Semantics::set_attr(frame, object, name, stored(value));
 }
 
 int Recording::delete_attr(Frame& frame, PyObject* object, PyObject* name) {

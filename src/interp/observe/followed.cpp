@@ -153,7 +153,7 @@ PyObject* World::found(PyObject* object, Source* source) {
   PyObject* mine = own_number(object);
   if (!mine) return PyErr_Clear(), reached(object, source), object;
   PyRef held = PyRef::steal(follow_leaf(mine, source));
-  if (PyUnicode_CheckExact(mine)) stands_for(mine, object);
+  stands_for(mine, object);
   return leaves_[source] = held.get();
 }
 

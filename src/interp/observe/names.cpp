@@ -24,7 +24,7 @@ int Recording::store_global(Frame& frame, PyObject* name, PyObject* value) {
     world.pin(frame.globals());
     world.about_to_write_item(frame.globals(), name);
   }
-  return Semantics::store_global(frame, name, value);
+  return Semantics::store_global(frame, name, stored(value));
 }
 
 int Recording::delete_global(Frame& frame, PyObject* name) {
@@ -49,7 +49,7 @@ PyObject* Recording::load_deref(Frame& frame, int index) {
 
 int Recording::store_deref(Frame& frame, int index, PyObject* value) {
   if (on) world.about_to_write(frame.locals()[index]);
-  return Semantics::store_deref(frame, index, value);
+  return Semantics::store_deref(frame, index, stored(value));
 }
 
 int Recording::delete_deref(Frame& frame, int index) {

@@ -11,9 +11,11 @@
 #include "interp/observe/controls.h"
 #include "interp/observe/endings.h"
 #include "interp/observe/frames.h"
+#include "interp/observe/give_back.h"
 #include "interp/observe/native_watch.h"
 #include "interp/observe/rebuild.h"
 #include "interp/observe/recording.h"
+#include "interp/observe/slots.h"
 #include "interp/observe/torch_marks.h"
 
 namespace bolt::observe {
@@ -150,6 +152,9 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
   broken_off_at = place_of(frame);
   world.keep_apart();
+  // The instruction may put one of its operands where it stays.
+  PyObject* none = nullptr;
+  give_numbers_back(world, &frame, entry, none);
   if (!breaks_are_errors()) world.let_go();
   resumable &= world.unsound.empty();
   watch_instructions = resumable;
@@ -211,38 +216,6 @@ bool Recording::ends_before(Frame& frame) {
 
 namespace {
 
-/// `visit` gets every local and every value on the stack of a run.
-template <class Visit>
-void for_each_slot(const Frame& innermost, Visit visit) {
-  for (const Frame* frame : frames_of(innermost)) {
-    for (int i = 0; i < frame->local_count(); ++i)
-      if (frame->locals()[i]) visit(frame->locals()[i]);
-    for (PyObject** at = frame->stack_base(); at < frame->sp; ++at)
-      if (*at) visit(*at);
-  }
-}
-
-/// The user's own object in a slot again, where a copy stood for it; also in lists and tuples that the run
-/// made.
-void give_back(World& world, PyObject*& slot, int depth) {
-  if (can_be_followed(slot) || guard::has_parts(slot))
-    if (PyObject* own = world.original(slot); own != slot) {
-      Py_SETREF(slot, Py_NewRef(own));
-      return;
-    }
-  if (depth == 0 || !world.has_copies() || world.find(slot)) return;
-  if (PyTuple_CheckExact(slot) || PyList_CheckExact(slot))
-    for (Py_ssize_t i = 0; i < Py_SIZE(slot); ++i)
-      give_back(world, PySequence_Fast_ITEMS(slot)[i], depth - 1);
-}
-
-/// The user's own numbers again, where copies stood for them.
-void give_numbers_back(World& world, Ran& ran) {
-  auto back = [&](PyObject*& slot) { give_back(world, slot, 4); };
-  if (ran.suspended) for_each_slot(*ran.suspended, back);
-  if (ran.result) back(ran.result);
-}
-
 /// Is one of the iterators that the region advanced still in a frame?
 bool is_in_loop(const World& world, const Frame* innermost) {
   bool found = false;
@@ -294,7 +267,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->breaks = std::move(recording.breaks);
   observation->undo = world.undo();
   observation->retry = recording.retry;
-  give_numbers_back(world, ran);
+  give_numbers_back(world, nullptr, nullptr, ran.result);
   if (world.asked_open()) world.distrust("something asked what a number is that only the run knows");
   observation->unsound = world.unsound;
   observation->size_facts = world.notes->facts;

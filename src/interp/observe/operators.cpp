@@ -155,7 +155,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
   if (on && to_tensor) lent = lend_written(frame, container, value);
   if (on && to_tensor && world.follows() && !world.late(container)) {
     if (!lend_index(frame, part, index, &selected))
-      return on ? -1 : Semantics::set_item(frame, container, key, value);
+      return on ? -1 : Semantics::set_item(frame, container, stored(key), stored(value));
   } else if (on) {
     world.use(key), world.use_scalar(container);
   }
@@ -173,7 +173,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
     if (on && !selected) mark(frame);
   }
   int status = on ? Semantics::set_item(frame, part.get(), index.get(), lent.get())
-                  : Semantics::set_item(frame, container, key, value);
+                  : Semantics::set_item(frame, container, stored(key), stored(value));
   if (status < 0) sizes_told(container);
   end_if_wanted(frame, PyIter_Check(value));
   return status;

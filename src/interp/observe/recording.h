@@ -83,6 +83,9 @@ class Recording final : public interp::Semantics {
   /// What follows an operator that raised is no recording of calls where it does not.
   void check_raised();
 
+  /// What is stored for `value` (borrowed, may be null): where the region has just ended, the user's own.
+  PyObject* stored(PyObject* value) const { return on || !value ? value : world.original(value); }
+
   // names.cpp, of Semantics
   PyObject* load_global(Frame& frame, PyObject* name) override;
   int store_global(Frame& frame, PyObject* name, PyObject* value) override;

@@ -177,7 +177,7 @@ class World {
   void stands_for(PyObject* mine, PyObject* number);
   /// The object that eager has in the place of a number; borrowed.
   PyObject* original(PyObject* number) const;
-  bool has_copies() const { return !twins_.empty(); }
+  bool has_copies() const { return !originals_.empty() || !followed_.empty(); }
 
   // -- Late texts and tensors (late.cpp)
   // ----------------------------------------------------------------------------------------------------
