@@ -52,6 +52,8 @@ bool names_keyword(PyObject* kwnames, const char* name) {
 PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
                                 const CFunction& row) {
   NativeWatch watch(hooks_);
+  const NativeReader reader(*this, row.is(Trait::hands_on));
+  reads_later_ |= PyType_Check(callable) && row.is(Trait::inside);
   const bool watches = ends.leaves_thread_changed;
   const guard::ThreadState state = watches ? guard::ThreadState::now() : guard::ThreadState();
   hooks_.lend_items(row.kind == Kind::tensor && !row.is(Trait::ignores_sizes | Trait::is_operator));

@@ -181,7 +181,29 @@ void Recording::begins_in(const Frame& innermost) {
 }
 
 // Its object tells from then on where it returned and what it held; in a later call the frame stands still.
-void Recording::leave_frame(Frame& frame, PyObject*) {
+Recording::NativeReader::NativeReader(Recording& recording, bool hands_on)
+    : recording_(recording),
+      outer_(std::exchange(recording.reads_given_, !hands_on || recording.reads_later_)) {}
+
+namespace {
+
+/// The numbers and texts that C code meets where it is given `object` to hash, add or compare: itself, or the
+/// items of a pair.
+void use_given(World& world, PyObject* object) {
+  world.use_scalar(object);
+  if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) return;
+  for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(object, i);
+    PyTuple_CheckExact(item) ? world.use(item) : world.use_scalar(item);
+  }
+}
+
+}  // namespace
+
+void Recording::leave_frame(Frame& frame, PyObject* result) {
+  if (on && reads_given_ && result && frame.return_to == interp::ReturnTo::entry &&
+      interp::bottom_of(frame) != entry)
+    use_given(world, result);
   if (on && std::find(watched_.begin(), watched_.end(), &frame) != watched_.end())
     not_past(reinterpret_cast<PyObject*>(frame.code()), frame.pc(), "a frame whose object is held returns");
 }

@@ -293,6 +293,7 @@ int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
     PyErr_Clear();
     mark(frame);
   }
+  const NativeReader reader(*this, false);
   int status = Semantics::contains(frame, container, value);
   end_if_wanted(frame, PyIter_Check(container));
   return status;
@@ -470,6 +471,7 @@ int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
     touch(frame, iterable);
     world.about_to_write(set);
   }
+  const NativeReader reader(*this, false);
   return Semantics::set_update(frame, set, iterable);
 }
 

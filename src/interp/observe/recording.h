@@ -303,6 +303,19 @@ class Recording final : public interp::Semantics {
   std::optional<Instruction> escaped_at_;     ///< in which an operator last gave data to Python
   Native calling_;                            ///< what start_call is busy with: looked up once
   std::vector<std::vector<PyObject*>> argument_lists_;  ///< empty, for native calls to use again
+  /// While it lives C code reads what Python code gives it (yields, returns to it), unless `hands_on`.
+  class NativeReader {
+   public:
+    NativeReader(Recording& recording, bool hands_on);
+    ~NativeReader() { recording_.reads_given_ = outer_; }
+    NativeReader(const NativeReader&) = delete;
+
+   private:
+    Recording& recording_;
+    const bool outer_;
+  };
+  bool reads_given_ = false;
+  bool reads_later_ = false;  ///< an iterator was made that reads what it goes through, whoever advances it
 };
 
 /// Does a logger that this function or method of logging's tells come to handlers, filters or formatters that
