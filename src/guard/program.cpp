@@ -335,12 +335,23 @@ void Program::add_differences(PyObject* const* roots, size_t nroots, Differences
 }
 
 /// Of the very objects that were recorded, and of what is the same for all calls: the first steps of an
-/// optimizer find its state empty, and another learning rate.
+/// optimizer find its state empty, and another learning rate. Of arguments that are numbers or texts where
+/// they come with an object that was recorded, whose state may have changed: fn(model, step).
 void Program::add_numbers(PyObject* const* roots, size_t nroots, std::set<std::string>& into) const {
+  const size_t known = std::min(nroots, recorded_.size());
+  auto is_recorded = [&](size_t root) { return root < known && recorded_[root] == roots[root]; };
+  auto is_value = [&](size_t root) {
+    PyObject* given = root < known ? roots[root] : nullptr;
+    return given && (PyLong_CheckExact(given) || PyFloat_CheckExact(given) || PyUnicode_CheckExact(given));
+  };
+  bool some_recorded = false;
+  for (size_t root = 0; root < known; ++root)
+    some_recorded |= roots[root] && is_recorded(root) && !is_leaf(roots[root]) &&
+                     !(PyFunction_Check(roots[root]) && !PyFunction_GET_CLOSURE(roots[root]));
   for (const auto& group : groups_) {
     const auto root = static_cast<size_t>(group->root);
     const bool constant = group->root < 0;
-    if (!constant && (root >= nroots || root >= recorded_.size() || recorded_[root] != roots[root])) continue;
+    if (!constant && !is_recorded(root) && !(some_recorded && is_value(root))) continue;
     Memory memory;
     walk_group(*group, constant ? nullptr : roots[root], memory, nullptr, &into, true);
   }

@@ -693,6 +693,18 @@ def test_a_gradient_that_does_not_fit():
         assert compiled(p, torch.zeros(rows))[0] == (2 if rows == 3 else 1) and (p.grad is None) == (rows != 3)
 
 
+@ROWS.made(calls=tuple((randn(3), n) for n in (3, 6, 7, 8)), expect=(MISS, MISS, HIT, HIT), regions=2)
+def an_argument_differs_where_what_is_kept_does():
+    kept = {}
+
+    def fn(x, n):
+        first = not kept
+        kept["last"] = n
+        return x + n, first
+
+    return fn
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_state_programs(row):
     row.check()

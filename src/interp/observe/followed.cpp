@@ -73,11 +73,16 @@ void for_each_part(guard::SourceTree& tree, PyObject* whole, Source* source, Vis
 
 /// Does a number in this list, tuple or slice differ between calls?
 bool World::some_differ(PyObject* whole, Source* source) {
-  if (!hooks_.follows_numbers()) return false;
+  int left = 10000;  // places, of which tuples within tuples have any number
+  return hooks_.follows_numbers() && some_differ(whole, source, left);
+}
+
+bool World::some_differ(PyObject* whole, Source* source, int& left) {
   bool differs = false;
   for_each_part(*tree, whole, source, [&](PyObject* part, Source* place) {
-    differs = differs || (can_be_followed(part) ? hooks_.follows_number(part, *place, tree->root_names)
-                                                : guard::has_parts(part) && some_differ(part, place));
+    if (differs || --left < 0) return;
+    differs = can_be_followed(part) ? hooks_.follows_number(part, *place, tree->root_names)
+                                    : guard::has_parts(part) && some_differ(part, place, left);
   });
   return differs;
 }

@@ -456,6 +456,7 @@ class World {
   std::unordered_map<const Source*, PyObject*> leaves_;  ///< numbers found there, held by followed_
   Source* field_place(PyObject* object, Py_ssize_t offset, PyObject* name);
   bool some_differ(PyObject* whole, Source* source);
+  bool some_differ(PyObject* whole, Source* source, int& left);
   PyObject* make_twin(PyObject* whole, Source* source);
   std::unordered_map<PyObject*, PyObject*> twins_;  ///< of tuples and slices, held by originals_
   std::vector<std::pair<PyRef, PyObject*>> loops_;  ///< iterators; the sequences, which are known
