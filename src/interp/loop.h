@@ -139,6 +139,7 @@ PyObject* run_loop(Frame* first, S& semantics, Thread& thread, bool throwing) {
   do {                                                                                   \
     m.store_pc();                                                                        \
     if constexpr (!Machine<S>::plain) {                                                  \
+      ++m.s.instructions;                                                                \
       if (m.s.watch_instructions && !m.s.before_instruction(m.synced())) goto suspended; \
     }                                                                                    \
     goto* labels[m.ip->op];                                                              \

@@ -213,6 +213,7 @@ class Semantics {
   /// outermost run: native code that called back into us waits for its result.
   virtual bool before_instruction(Frame& frame);
   bool watch_instructions = false;
+  int64_t instructions = 0;  ///< that were begun; the plain loop does not count
   Frame* suspended = nullptr;
   bool counts_stops = false;  ///< runs of it that stop are counted in stops()
 

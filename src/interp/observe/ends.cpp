@@ -68,6 +68,7 @@ bool is_of_transforms(const Frame& frame) {
 
 void Recording::not_past(PyObject* code, int pc, const std::string& why, bool whole) {
   ends.add(code, pc, why, whole);
+  watch_instructions |= on;
   retry = true;
   world.distrust(why);
 }

@@ -165,7 +165,7 @@ PyObject* World::found(PyObject* object, Source* source) {
 /// `number` lies at `source` and has an address of its own. Stolen and returned.
 PyObject* World::follow_leaf(PyObject* number, Source* source) {
   source->assume(Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(number)));
-  follows_ = true;
+  begin_to_follow();
   guard::NumberStep step{guard::NumberOp::source, tree->keep(source), {}, {}, {}};
   step.type = Py_TYPE(number);
   return follow_step(number, numbers.add(std::move(step)));
@@ -324,7 +324,7 @@ PyObject* World::computed(PyObject* number, guard::NumberStep step) {
   });
   if (rests_on_open && (of_numpys || !cannot_raise(step)))
     return end_region(why_open(numbers.phase_of(step))), number;
-  follows_ = true;
+  begin_to_follow();
   step.type = Py_TYPE(number);
   PyRef held = PyRef::steal(number);
   PyObject* mine = own_number(number);

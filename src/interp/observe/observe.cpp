@@ -81,13 +81,15 @@ std::vector<std::string> root_names(PyObject* callable, PyObject* const* args, s
 }  // namespace
 
 Recording::Recording(RecorderHooks& hooks)
-    : world(hooks), outer_levels_(guard::transform_levels()), hooks_(hooks) {
+    : world(hooks, watch_instructions), outer_levels_(guard::transform_levels()), hooks_(hooks) {
   world.notes->line = users_line;
   watch_instructions = true;
   counts_stops = true;
   look_up_torch_marks();
   hooks.on_escape = [this] {
-    if (on && interp::current_frame()) escaped_at_ = outermost(*interp::current_frame());
+    if (!on || !interp::current_frame()) return;
+    escaped_at_ = outermost(*interp::current_frame());
+    watch_instructions = true;
   };
   world.end_region = [this](const std::string& why) {
     if (on)
@@ -107,6 +109,7 @@ SourceLine line_of(PyCodeObject* code, int pc) {
 
 void Recording::end_if_wanted(Frame& frame, bool changes) {
   if (!on) return;
+  watch_instructions |= world.wants_watch();  // operators may have found sizes out
   if (!raising_ && hooks_.raised()) raising_ = outermost(frame);
   if (!transforms_at_ && guard::transform_levels() > outer_levels_) transforms_at_ = outermost(frame);
   if (changes && escaped_at_) return;
@@ -132,6 +135,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   if (auto& facts = world.notes->facts; facts.size() > world.noted_before) facts.resize(world.noted_before);
   world.undo_instruction();
   on = false;
+  recorded = instructions;
   breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
   check_awaited();
   check_raised();
@@ -180,7 +184,6 @@ void Recording::begins_in(const Frame& innermost) {
   }
 }
 
-// Its object tells from then on where it returned and what it held; in a later call the frame stands still.
 Recording::NativeReader::NativeReader(Recording& recording, bool hands_on)
     : recording_(recording),
       outer_(std::exchange(recording.reads_given_, !hands_on || recording.reads_later_)) {}
@@ -204,6 +207,7 @@ void Recording::leave_frame(Frame& frame, PyObject* result) {
   if (on && reads_given_ && result && frame.return_to == interp::ReturnTo::entry &&
       interp::bottom_of(frame) != entry)
     use_given(world, result);
+  // Its object tells from then on where it returned and what it held; in a later call the frame stands still.
   if (on && std::find(watched_.begin(), watched_.end(), &frame) != watched_.end())
     not_past(reinterpret_cast<PyObject*>(frame.code()), frame.pc(), "a frame whose object is held returns");
 }
@@ -211,10 +215,10 @@ void Recording::leave_frame(Frame& frame, PyObject* result) {
 // Once the region has ended, the instruction that ended it is run, then the run stands still.
 bool Recording::before_instruction(Frame& frame) {
   if (!on) return interp::bottom_of(frame) != entry;
-  ++instructions;
   if (escaped_at_ || world.ends_are_noticed() || !ends.empty()) [[unlikely]]
     if (ends_before(frame)) return true;
   world.begin_instruction();
+  watch_instructions = escaped_at_ || !ends.empty() || world.wants_watch();
   return true;
 }
 
@@ -261,7 +265,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     observation->end = End::broke;
     observation->recipe = std::move(*recording.broken_off);
     observation->after = recording.after;
-    observation->instructions = recording.instructions;
+    observation->instructions = recording.recorded;
     observation->last = std::move(recording.broken_off_at);
   } else {
     recording.end_where_escaped(nullptr);

@@ -146,7 +146,7 @@ PyObject* World::data_number(PyObject* number, PyObject* tensor, int64_t element
   if (!mine) return nullptr;
   PyRef type = PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(number)));
   guard::NumberStep step{guard::NumberOp::data, late_tensor(tensor), type, {}, {}, element};
-  follows_ = true;
+  begin_to_follow();
   return follow_step(mine, numbers.add(std::move(step)));
 }
 

@@ -38,10 +38,10 @@ class Recording final : public interp::Semantics {
   const guard::ThreadState before = guard::ThreadState::now();
   guard::ThreadState after;                                      ///< when the region ended inside
   int autocast_levels = -guard::ThreadState::autocast_levels();  ///< in the end: how many more there are
-  int64_t instructions = 0;                                      ///< of the region so far
-  bool told_compiling = false;                                   ///< is_compiling() said yes
-  bool resumable = true;  ///< the run may be suspended where the region ends
-  bool retry = false;     ///< not to be kept, but the next one ends before the instruction that was too much
+  int64_t recorded = 0;         ///< instructions of the region, once it has ended
+  bool told_compiling = false;  ///< is_compiling() said yes
+  bool resumable = true;        ///< the run may be suspended where the region ends
+  bool retry = false;  ///< not to be kept, but the next one ends before the instruction that was too much
 
   /// Ends the region before the instruction in progress. `drop`: what operators did since mark() belongs to
   /// that instruction, as where the recorder wants the end.

@@ -50,7 +50,8 @@ bool is_understood_container(PyObject* object) {
          is_deque(object);
 }
 
-World::World(RecorderHooks& hooks) : tree(std::make_unique<guard::SourceTree>()), hooks_(hooks) {}
+World::World(RecorderHooks& hooks, bool& watch)
+    : tree(std::make_unique<guard::SourceTree>()), hooks_(hooks), watch_(watch) {}
 
 Known* World::find(PyObject* object) {
   Known** known = known_.find(object);
@@ -122,7 +123,7 @@ void World::reached(PyObject* object, Source* source) {
     int slot = tensors.add(object);
     source->assume(Check::tensor, nullptr, slot);
     hooks_.input(object, slot, *source, tree->root_names);
-    follows_ |= hooks_.follows_sizes();
+    if (hooks_.follows_sizes()) begin_to_follow();
   }
 }
 void World::compared(PyObject* a, PyObject* b) {

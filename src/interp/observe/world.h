@@ -113,7 +113,8 @@ struct Advanced {
 
 class World {
  public:
-  explicit World(RecorderHooks& hooks);
+  /// `watch`: set when each instruction from the next on must begin with begin_instruction.
+  World(RecorderHooks& hooks, bool& watch);
 
   Known* find(PyObject* object);
   /// Makes `object` known without a guard: the caller has one that implies it.
@@ -158,6 +159,8 @@ class World {
   }
   void use_all();
   /// The instruction in progress is the first that is not part of the region: what it used is as it was.
+  /// For as long as this is false nothing depends on it.
+  bool wants_watch() const { return ends_are_noticed_ || follows() || !notes->facts.empty(); }
   void begin_instruction() {
     noted_before = notes->facts.size();
     used_now_.clear();
@@ -394,13 +397,15 @@ class World {
   void own_numbers_of(PyObject* list);
 
   RecorderHooks& hooks_;
+  bool& watch_;
   Blocks<Known> store_;
   PointerMap<Known*> known_;
   std::vector<PyObject*> may_go_;     ///< what the run may be the last to hold; all held
   PointerMap<Py_ssize_t> also_held_;  ///< how many references are ours, or of what is gone, beside Known's
   std::vector<PyObject*> gone_;       ///< what nobody else holds any more, owners first
   std::unordered_set<PyObject*> is_gone_;  ///< the same
-  bool ends_are_noticed_ = false;          ///< of something that is known
+  void notice_ends(bool yes) { ends_are_noticed_ |= yes, watch_ |= yes; }
+  bool ends_are_noticed_ = false;  ///< of something that is known
   /// The last reads of attributes of classes and of items of dicts: what was read again is guarded already.
   struct Read {
     const void* where = nullptr;
@@ -450,6 +455,7 @@ class World {
     int64_t value;
   };
   std::unordered_map<Sym, Size> sizes_;  ///< by symbol, those that were asked for; held where they are open
+  void begin_to_follow() { follows_ = watch_ = true; }
   bool follows_ = false;
   bool open_lent_ = false;  ///< since asked_open
   std::unordered_map<PyObject*, Followed> followed_;

@@ -43,13 +43,13 @@ void World::met(const Known& known) {
   if (!has_holder(*known.source))
     may_go(object);
   else if (!ends_are_noticed_)
-    ends_are_noticed_ = ends_noticed(object, 0);
+    notice_ends(ends_noticed(object, 0));
 }
 
 void World::may_go(PyObject* object) {
   if (Py_REFCNT(object) > kFew || !end_matters(object)) return;
   may_go_.push_back(object);
-  if (!ends_are_noticed_) ends_are_noticed_ = ends_noticed(object, 2);
+  if (!ends_are_noticed_) notice_ends(ends_noticed(object, 2));
 }
 
 void World::also_held(PyObject* object) { ++also_held_[object]; }
@@ -63,7 +63,7 @@ void World::may_lose(Known& known) {
   for_each_inside(known.before.get(), [&](PyObject* inside) { may_go(inside); });
 }
 
-void World::referred_weakly(PyObject* object) { ends_are_noticed_ |= end_matters(object); }
+void World::referred_weakly(PyObject* object) { notice_ends(end_matters(object)); }
 
 bool World::is_gone(PyObject* object) const {
   Known* const* known = known_.find(object);
