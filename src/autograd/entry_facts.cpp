@@ -42,10 +42,11 @@ bool is_view(const Entry& e, const Tape& tape) {
                      [&](TensorId r) { return r >= 0 && given.count(tape.tensors[r].storage); });
 }
 
+bool draws(const Entry& e) { return e.op.hasSchema() && e.op.hasTag(at::Tag::nondeterministic_seeded); }
+
 bool has_effects(const Entry& e) {
   return (e.results.empty() && written_arguments(e).empty()) || e.op.schema().name().find("aten::") != 0 ||
-         (e.op.hasSchema() && std::any_of(e.op.getTags().begin(), e.op.getTags().end(),
-                                          [](at::Tag t) { return t == at::Tag::nondeterministic_seeded; }));
+         draws(e);
 }
 
 bool is_compilable(const Entry& e, const Tape& tape) {

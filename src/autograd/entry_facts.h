@@ -24,6 +24,9 @@ std::set<int> operand_storages(const record::Entry& e, const record::Tape& tape)
 /// Do its results lie in what it was given?
 bool is_view(const record::Entry& e, const record::Tape& tape);
 
+/// Does it draw random numbers?
+bool draws(const record::Entry& e);
+
 /// Must it be called though nobody uses what it gives? Also what gives and writes nothing: it is there to
 /// raise
 /// (_assert_async).

@@ -2,6 +2,7 @@
 #include "autograd/extern_calls.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "autograd/data_sizes.h"
@@ -32,6 +33,20 @@ std::vector<TensorId> made_by(const Entry& e) {
   std::vector<TensorId> made = results(e);
   std::erase_if(made, [](TensorId id) { return id < 0; });
   return made;
+}
+
+/// Dimensions as they lie in memory, outermost first; nothing: it has gaps, or a place twice.
+std::optional<std::vector<int>> order_in_memory(const record::TensorInfo& t) {
+  std::vector<int> order(t.sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return t.strides[a] > t.strides[b]; });
+  int64_t run = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const int64_t size = t.sizes[order[i]];
+    if (size > 1 && t.strides[order[i]] != run) return std::nullopt;
+    run *= std::max<int64_t>(size, 1);
+  }
+  return order;
 }
 
 template <class Do>
@@ -178,6 +193,22 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
   return known;
 }
 
+/// Random numbers are given out in the order of memory: what an operator that draws them is given lies as
+/// eager's tensors do, while values may lie otherwise.
+void ExternCalls::keep_orders(const Entry& e, ExternCall& x) {
+  if (!draws(e)) return;
+  for (size_t a = 0; a < e.args.size(); ++a)
+    for (TensorId id : e.args[a].tensors) {
+      if (id < 0) continue;
+      const bool written =
+          std::find(x.written.begin(), x.written.end(), static_cast<int>(a)) != x.written.end();
+      auto order = order_in_memory(w_.tape.tensors[static_cast<size_t>(id)]);
+      if (written && !order) throw_unsupported("random numbers that are written with gaps between them");
+      const bool is_eagers = !written && !w_.read(id)->def;
+      x.orders.push_back(order && !is_eagers ? std::move(*order) : std::vector<int>{});
+    }
+}
+
 /// The values of the tensors among the arguments, which become positions among them.
 std::vector<Value*> ExternCalls::take_operands(ExternCall& x) {
   std::vector<Value*> operands;
@@ -248,11 +279,12 @@ void ExternCalls::lower(const Entry& e) {
     throw_unsupported(c10::toString(e.op.operator_name()), " of a tensor that is not lowered");
   const Call c = call(e);
   check_overlaps(e, c);
-  ExternCall x{e.op, e.args, written_arguments(e), false};
+  ExternCall x{e.op, e.args, written_arguments(e), false, 0, {}};
   resolve_numbers(x);
   const bool finds_sizes =
       makes_data_sizes(w_.tape, results(e), static_cast<int>(&e - w_.tape.entries.data()));
   if (finds_sizes && same_call(e, c)) return;
+  keep_orders(e, x);
   const KnownSizes known = sizes_of_results(e, c, finds_sizes);
   define_results(e, make_node(e, std::move(x), known), finds_sizes);
 }

@@ -37,6 +37,7 @@ class ExternCalls {
   KnownSizes sizes_of_results(const record::Entry& e, const Call& c, bool finds_sizes);
   bool shows_all(const record::Entry& e, const std::vector<Syms>& sizes);
   std::vector<Value*> take_operands(ExternCall& x);
+  void keep_orders(const record::Entry& e, ExternCall& x);
   graph::Node* make_node(const record::Entry& e, ExternCall x, const KnownSizes& known);
   void define_results(const record::Entry& e, graph::Node* node, bool finds_sizes);
 

@@ -36,6 +36,9 @@ struct ExternCall {
       written;  // argument indices the operator writes: it is given copies, which are further results
   bool clone_results = false;  // the operator returns views: results are made independent
   size_t gives = 0;            // how many tensors it gave, with those that it wrote
+  /// Per operand the dimensions as they lie in eager's memory, outermost first, where that matters; none: it
+  /// does not, or the operand is eager's own.
+  std::vector<std::vector<int>> orders;
   bool operator==(const ExternCall&) const = default;
 };
 

@@ -16,6 +16,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/group_norm.h>
 #include <ATen/ops/index_select.h>
@@ -35,6 +36,7 @@
 #include <ATen/ops/var.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -191,14 +193,33 @@ constexpr std::pair<Op, LibraryFn> kTable[] = {
     {Op::as_strided, as_strided},
 };
 
+/// `t`, or a copy of it, with its dimensions in this order of memory.
+at::Tensor in_order(const at::Tensor& t, const std::vector<int>& order, bool copy) {
+  std::vector<int64_t> strides(order.size());
+  int64_t run = 1;
+  bool same = true;
+  for (size_t i = order.size(); i-- > 0;) {
+    const int64_t size = t.size(order[i]);
+    strides[order[i]] = run;
+    same = same && (size == 1 || t.stride(order[i]) == run);
+    run *= std::max<int64_t>(size, 1);
+  }
+  return same && !copy ? t : at::empty_strided(t.sizes(), strides, t.options()).copy_(t);
+}
+
 /// `number` is the next value of a symbol.
-c10::IValue argument(const record::Arg& arg, const Tensors& operands, bool copy, const int64_t*& number) {
-  return record::value_of(
-      arg, [&](int i) { return copy ? operands[i].clone() : operands[i]; },
-      [&](const record::Arg& a) -> c10::IValue {
-        if (!a.tensors.empty()) return record::number_out_of(operands[a.tensors[0]], a);
-        return a.syms.empty() ? a.value : record::number_of(a, [&](Sym) { return *number++; });
-      });
+c10::IValue argument(const autograd::ExternCall& call, const record::Arg& arg, const Tensors& operands,
+                     bool copy, const int64_t*& number) {
+  auto operand = [&](int i) {
+    const auto at = static_cast<size_t>(i);
+    if (at < call.orders.size() && !call.orders[at].empty())
+      return in_order(operands[at], call.orders[at], copy);
+    return copy ? operands[at].clone() : operands[at];
+  };
+  return record::value_of(arg, operand, [&](const record::Arg& a) -> c10::IValue {
+    if (!a.tensors.empty()) return record::number_out_of(operands[a.tensors[0]], a);
+    return a.syms.empty() ? a.value : record::number_of(a, [&](Sym) { return *number++; });
+  });
 }
 
 void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
@@ -230,7 +251,7 @@ std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::
                "a call of ATen has symbols that nobody gave values");
     bool copy =
         std::find(call.written.begin(), call.written.end(), static_cast<int>(i)) != call.written.end();
-    stack.push_back(argument(arg, operands, copy, number));
+    stack.push_back(argument(call, arg, operands, copy, number));
     if (copy) written.push_back(stack.back());
   }
   call.op.callBoxed(&stack);
