@@ -40,14 +40,6 @@ bool runs_plainly(Compiled* self, const Site& site, const observe::Observation& 
          (!writes || count_computing(site) < static_cast<int64_t>(site.entries.size()));
 }
 
-void note_plain_run(Site& site, observe::Observation& seen) {
-  site.plain_end = std::move(seen.last);
-  const bool whole = seen.end == observe::End::returned;
-  site.plain_instructions = whole ? observe::Step::kToTheEnd : seen.instructions;
-  site.plain_breaks = std::move(seen.breaks);
-  site.plain_serial = next_serial();
-}
-
 /// All of an entry but its region.
 std::shared_ptr<Entry> entry_of(const Given& given, observe::Observation& seen, const Bridge& bridge) {
   auto entry = std::make_shared<Entry>();
@@ -98,6 +90,14 @@ bool gave_up_marked(const Entry& entry, const std::vector<Bridge::Refused>& refu
 }
 
 }  // namespace
+
+void note_plain_run(Site& site, observe::Observation& seen) {
+  site.plain_end = std::move(seen.last);
+  const bool whole = seen.end == observe::End::returned;
+  site.plain_instructions = whole ? observe::Step::kToTheEnd : seen.instructions;
+  site.plain_breaks = std::move(seen.breaks);
+  site.plain_serial = next_serial();
+}
 
 bool make_entry(Compiled* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge) {
   const bool breaks_are_errors = note_breaks(self, seen);

@@ -12,4 +12,8 @@ namespace bolt::program {
 /// fullgraph. Throws what compile_entry does.
 bool make_entry(Compiled* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge);
 
+/// From `site` there was nothing to compile in what was seen: runs from there take as many instructions in
+/// the interpreter, and are recorded if that leads them elsewhere.
+void note_plain_run(Site& site, observe::Observation& seen);
+
 }  // namespace bolt::program

@@ -27,7 +27,8 @@ Outcome run_as_before(Site& site, Run run) {
   PyObject* result = run(steps);
   if (witness && witness->recorder.met_operator()) site.plain_instructions = 0;
   // A recording takes some of C's loops over Python apart: where there was one, the number is of no use.
-  if (steps.elsewhere) {
+  const bool raises = site.plain_end.key.empty() && site.plain_instructions != observe::Step::kToTheEnd;
+  if (steps.elsewhere || (raises && result)) {
     site.plain_instructions = 0;
     site.never_plain = true;
   }

@@ -1,6 +1,8 @@
 // program/recording.cpp: see recording.h.
 #include "program/recording.h"
 
+#include "interp/code.h"
+#include "interp/observe/ends.h"
 #include "program/backend.h"
 #include "program/bridge.h"
 #include "program/failures.h"
@@ -70,6 +72,44 @@ bool keep(Compiled* self, Site& site, const Given& given, observe::Observation* 
   }
 }
 
+/// The `raise` statement that the exception in progress comes from; nothing: it is C code's. The code is
+/// borrowed from the traceback.
+std::optional<std::pair<PyCodeObject*, int>> raise_statement(PyObject* exception) {
+  const PyRef traceback = PyRef::steal(PyException_GetTraceback(exception));
+  auto* at = reinterpret_cast<PyTracebackObject*>(traceback.get());
+  while (at && at->tb_next) at = at->tb_next;
+  if (!at) return std::nullopt;
+  const PyRef code = PyRef::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(at->tb_frame)));
+  auto* raising = reinterpret_cast<PyCodeObject*>(code.get());
+  const interp::Code* prepared = interp::prepare(raising);
+  const auto pc = static_cast<size_t>(at->tb_lasti) / sizeof(interp::CodeUnit);
+  if (!prepared || pc >= prepared->instrs.size()) return PyErr_Clear(), std::nullopt;
+  if (prepared->instrs[pc].op != interp::op::RAISE_VARARGS) return std::nullopt;
+  return std::pair(raising, static_cast<int>(pc));
+}
+
+/// The run raised, which is the user's to see whatever becomes of the recording. Where the region had ended
+/// before, it is kept like any other. If a `raise` of the program's ended it, which no call gets past, the
+/// next recording ends before that; so later calls are compiled up to there. Where there is nothing to
+/// compile on the way to it they run plainly.
+void keep_raised(Compiled* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge) {
+  const interp::RaisedAside raised;
+  const bool may_end = !self->options->fullgraph && !observe::breaks_are_errors();
+  if (may_end && seen.end == observe::End::broke && seen.cacheable()) {
+    if (!keep(self, site, given, &seen, bridge, "")) PyErr_Clear();
+    return;
+  }
+  if (!may_end || seen.end != observe::End::raised) return;
+  observe::Ends& ends = *self->state->learned;
+  const uint64_t known = ends.count();
+  if (const auto at = raise_statement(raised.exception))
+    ends.add(reinterpret_cast<PyObject*>(at->first), at->second,
+             std::string("it raises ") + Py_TYPE(raised.exception)->tp_name, false);
+  if (ends.count() != known || site.never_plain || !bridge.recorder.tape().entries.empty()) return;
+  ++seen.instructions;  // a run that gets that far, or to a result, has come elsewhere
+  note_plain_run(site, seen);
+}
+
 /// Runs `observe` under a recorder and keeps what it saw. `misled`: see was_misled.
 template <class Observe>
 Outcome record(Compiled* self, Site& site, const Given& given, bool& misled, Observe observe) {
@@ -87,6 +127,7 @@ Outcome record(Compiled* self, Site& site, const Given& given, bool& misled, Obs
   }
   if (!ran.result && !ran.suspended) {
     misled = was_misled(self, seen.get(), bridge, failure);
+    if (!misled && seen) keep_raised(self, site, given, *seen, bridge);
     return {};
   }
   if (keep(self, site, given, seen.get(), bridge, failure)) return {ran.result, ran.suspended};

@@ -233,7 +233,10 @@ bool Recording::ends_before(Frame& frame) {
     end_here(frame, std::string("the last reference to a ") + Py_TYPE(gone)->tp_name +
                         " goes, whose end is noticed");
   if (!on) return true;
-  const Ends::End* end = ends.at(frame);
+  // What raises below C code may be handled there, or is the end of an instruction that other calls get past.
+  const bool raises_below =
+      frame.instr().op == interp::op::RAISE_VARARGS && interp::bottom_of(frame) != entry;
+  const Ends::End* end = raises_below ? nullptr : ends.at(frame);
   if (!end) return false;
   world.begin_instruction();
   end_here(frame, std::string(end->why));
@@ -271,6 +274,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     recording.end_where_escaped(nullptr);
     hooks.end_region(false);
     observation->end = ran.result ? End::returned : End::raised;
+    observation->instructions = recording.instructions;
     recording.on = false;
     if (ran.result) {
       recording.check_awaited();
