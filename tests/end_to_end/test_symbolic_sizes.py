@@ -616,7 +616,7 @@ READERS = {
     "dict": lambda x: x * {4: 1.0}[x.shape[0]],
     "long": lambda x: x * (x.shape[0] in tuple(range(100))),
     "list": lambda x: x * [1.0, 2.0, 3.0, 4.0, 5.0][x.shape[0]],
-    "key": lambda x: {x.shape[0]: x + 1},
+    "element": lambda x: (x + 1, {x.shape[0]}),
     "bytes": lambda x: (x + 1, b"x" * x.shape[0]),
     "text": lambda x: (x + 1, len("x%d" % x.shape[0])),
     "cache": lambda x: x * remembered(x.shape[0]),

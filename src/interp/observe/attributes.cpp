@@ -155,7 +155,7 @@ PyObject* Recording::bind(Frame& frame, PyObject* descriptor, PyObject* object, 
 /// A C property of something that is not a tensor.
 PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name) {
   if (same_text(name, "__dict__")) {
-    if (PyObject* dict = world.instance_dict(object)) return Py_NewRef(dict);
+    if (PyObject* dict = world.instance_dict(object)) return world.note_namespace(dict), Py_NewRef(dict);
   } else if (PyFunction_Check(object)) {
     world.note_function(object);
     // Asked first: annotations are made into a dict when they are.
@@ -180,7 +180,7 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
   end_if_overridden(frame, tensor);
   if (!on) return get_natively(descriptor, tensor);
   if (same_text(name, "__dict__")) {
-    if (PyObject* dict = world.instance_dict(tensor)) return Py_NewRef(dict);
+    if (PyObject* dict = world.instance_dict(tensor)) return world.note_namespace(dict), Py_NewRef(dict);
   }
   for (const char* asks : {"requires_grad", "is_leaf", "grad_fn", "grad", "retains_grad"})
     world.asked_gradients |= same_text(name, asks);
@@ -430,6 +430,7 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
       PyObject* args[] = {object, value};
       return PyRef::steal(call(frame, setter, args, 2, nullptr)) ? 0 : -1;
     }
+    if (value && same_text(name, "__dict__")) world.note_namespace(value);
     // Not PyObject_SetAttr: object.__setattr__ goes past a class's own (frozen dataclasses rely on it).
     return PyObject_GenericSetAttr(object, name, stored(value));
   }

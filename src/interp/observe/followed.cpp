@@ -262,6 +262,7 @@ void World::use(PyObject* object) {
   while (!search.open.empty() && search.seen.size() < kMost) {
     PyObject* at = search.open.back();
     search.open.pop_back();
+    use_keys(at);  // a dict does not traverse texts that are keys
     if (is_scalar(at)) {
       use(at);
     } else if (PySlice_Check(at)) {  // not a garbage-collected type: it has no traverse

@@ -65,6 +65,10 @@ std::optional<bool> number_among(Recording& recording, PyObject* container, PyOb
   if (world.late(container) || world.late(number) || world.is_open(number)) return std::nullopt;
   if (texts) return ask(world, container, world.step_of(container), number);
   if (PyFloat_CheckExact(number) && std::isnan(PyFloat_AS_DOUBLE(number))) return std::nullopt;
+  if (world.may_follow_keys(container) && world.is_followed_key(number)) {
+    world.tell_from_keys(container, number, true);
+    return PyDict_Contains(container, number) == 1;
+  }
   PyRef items = plain_elements(world, container);
   if (!items) return std::nullopt;
   return ask(world, items.get(), world.numbers.add({guard::NumberOp::constant, 0, items, {}, {}}), number);

@@ -135,6 +135,17 @@ void Recording::use_as_key(Frame& frame, PyObject* object) {
   }
 }
 
+/// all[0].update(...): keys of both that differ between calls.
+void Recording::note_update(const std::vector<PyObject*>& all, PyObject* kwnames) {
+  const bool of_dicts =
+      !kwnames && std::all_of(all.begin(), all.end(), [](PyObject* each) { return PyDict_Check(each); });
+  for (PyObject* each : all)
+    if (!of_dicts)
+      world.use_keys(each);
+    else if (each != all[0])
+      world.puts_keys(all[0], each);
+}
+
 /// What a native function of kind `writes` or `appends` is about to do to its first argument.
 void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames) {
   PyObject* container = all[0];
@@ -215,7 +226,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   auto is_read = [&](size_t i) {
     if (row.kind == Kind::appends) return false;
     // The name of an attribute, a key; of a class.
-    if (special && PyUnicode_Check(all[i]) && i == (all.size() == 3 && row.name == "type" ? 0 : 1))
+    if (special && PyUnicode_Check(all[i]) && !world.may_follow_keys(all[0]) &&
+        i == (all.size() == 3 && row.name == "type" ? 0 : 1))
       return true;
     if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
     if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
@@ -226,6 +238,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       world.use(all[i]);
     else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
       special ? world.use_scalar(all[i]) : world.use(all[i]);
+  if (pairs && on && !PyType_Check(callable))
+    note_update(all, kwnames);
+  else if (pairs && on && all.size() > 1)  // dict(other) has its keys
+    for (PyObject* each : all) world.use_keys(each);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (special) {
     bool handled = false;

@@ -85,7 +85,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
       return on ? CallStart{} : Semantics::start_get_item(frame, container, key);
     if (selected && index.get() == Py_Ellipsis)
       return end_if_wanted(frame), CallStart{part.release(), nullptr};
-  } else {
+  } else if (!world.may_follow_keys(container)) {
     world.use(key);
   }
   world.use_scalar(container);
@@ -121,6 +121,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
     if (late_operator(getitem, {container, index.get()}, nullptr, value, frame)) return start;
   }
   if (!value) sizes_told(container);
+  if (!value && on && PyDict_Check(container)) world.use(key);  // the error tells of it
   end_if_wanted(frame);
   return start;
 }
@@ -157,7 +158,8 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
     if (!lend_index(frame, part, index, &selected))
       return on ? -1 : Semantics::set_item(frame, container, stored(key), stored(value));
   } else if (on) {
-    world.use(key), world.use_scalar(container);
+    if (!world.may_follow_keys(container)) world.use(key);
+    world.use_scalar(container);
   }
   if (on) {
     note_special(container, names_of.setitem_);
@@ -181,12 +183,13 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
 
 int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
   if (on) {
-    world.use(key);
+    if (!world.may_follow_keys(container)) world.use(key);
     note_special(container, names_of.delitem_);
     touch(frame, key, true);
-    if (PyDict_Check(container))
-      world.dict_get(container, key), world.about_to_write_item(container, key, true);
-    else if (is_understood_container(container) && !PyTuple_Check(container))
+    if (PyDict_Check(container)) {
+      if (!world.dict_get(container, key)) world.use(key);  // the error tells of it
+      world.about_to_write_item(container, key, true);
+    } else if (is_understood_container(container) && !PyTuple_Check(container))
       world.about_to_write(container);
     else
       touch(frame, container);
@@ -477,12 +480,15 @@ int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
 
 int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
   if (on) touch(frame, mapping);
+  if (on && PyDict_Check(mapping)) world.puts_keys(dict, mapping);
   if (on) world.about_to_update(dict, mapping);
+  const NativeReader reader(*this, PyDict_Check(mapping));
   return Semantics::dict_update(frame, dict, mapping);
 }
 
 int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) {
   if (on) touch(frame, mapping);
+  if (on) world.use_keys(mapping);  // names of parameters
   if (on) world.about_to_update(dict, mapping);
   return Semantics::dict_merge(frame, dict, mapping, callable);
 }
@@ -540,6 +546,7 @@ PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* itera
 
 PyObject* Recording::star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) {
   if (on) touch(frame, mapping);
+  if (on) world.use_keys(mapping);
   return Semantics::star_kwargs(frame, callable, mapping);
 }
 
@@ -565,8 +572,9 @@ PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion,
 PyObject* Recording::build(Frame& frame, interp::Build kind, PyObject* const* items, Py_ssize_t n) {
   // Keys are hashed, values are only kept.
   if (on && kind == interp::Build::const_key_map) world.use(items[n - 1]);
-  if (on && (kind == interp::Build::set || kind == interp::Build::map))
-    for (Py_ssize_t i = 0; i < n; i += kind == interp::Build::map ? 2 : 1) world.told_apart(items[i]);
+  if (on && kind == interp::Build::set)
+    for (Py_ssize_t i = 0; i < n; ++i) world.told_apart(items[i]);
+  if (on && kind == interp::Build::map) world.puts_keys_of_display(items, n);
   if (on && kind == interp::Build::string)
     return late_join(Semantics::build(frame, kind, items, n), items, n);
   return Semantics::build(frame, kind, items, n);
@@ -578,7 +586,7 @@ int Recording::set_add(Frame& frame, PyObject* set, PyObject* value) {
 }
 
 int Recording::map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* value) {
-  if (on) world.use(key), world.about_to_write_item(map, key);
+  if (on) world.about_to_write_item(map, key);
   return Semantics::map_add(frame, map, key, value);
 }
 

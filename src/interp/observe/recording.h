@@ -172,6 +172,7 @@ class Recording final : public interp::Semantics {
   PyObject* call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                         PyObject* kwnames) override;
   void note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames);
+  void note_update(const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);
   PyObject* call_cached(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames);
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.

@@ -99,6 +99,7 @@ PyObject* read_then_write(const Call& c, bool takes) {
   PyErr_Clear();
   const bool plain = PyDict_CheckExact(dict) && c.nargs <= 3;
   if (!plain) c.recording.world.use(there.get());
+  if (takes && !there && c.nargs < 3) c.recording.world.use(c.args[1]);  // the error tells of it
   if (takes == static_cast<bool>(there))
     c.recording.world.about_to_write_item(dict, c.args[1], static_cast<bool>(there));
   if (!there || !plain || (takes && PyDict_DelItem(dict, c.args[1]) < 0)) return nullptr;

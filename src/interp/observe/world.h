@@ -305,6 +305,23 @@ class World {
   /// `object` was looked for among others, or put among the keys of a dict or the elements of a set: which it
   /// is was read, or its value.
   void told_apart(PyObject* object);
+  // -- Keys of dicts that differ between calls (keys.cpp)
+  /// Is it followed, and does that hold where it is a key?
+  bool is_followed_key(PyObject* key) const;
+  /// A dict that such a key may be looked up in, or be put into, without being used.
+  bool may_follow_keys(PyObject* container);
+  /// `dict` is about to be asked for `key`: which of its keys that is, if any, is the same in later calls.
+  /// `asks`: only whether it is there.
+  void tell_from_keys(PyObject* dict, PyObject* key, bool asks = false);
+  /// The same, where it may come to be among them; with all keys of another dict.
+  void puts_key(PyObject* dict, PyObject* key);
+  void puts_keys(PyObject* dict, PyObject* mapping);
+  /// {items[0]: items[1], ...} is about to be made.
+  void puts_keys_of_display(PyObject* const* items, Py_ssize_t n);
+  /// `dict` is the `__dict__` of an object that the run made, where its keys are names.
+  void note_namespace(PyObject* dict);
+  /// The keys are read by something that does not tell them apart as the above does.
+  void use_keys(PyObject* container);
   /// What the run told apart by identity, or wrote to, must be different objects in later calls too: called
   /// at the region's end.
   void keep_apart();
@@ -395,6 +412,10 @@ class World {
   void guard_whole(PyObject* contents, Known& known);
   Known* copied(PyObject* container);
   void own_numbers_of(PyObject* list);
+  bool are_one_number(PyObject* a, PyObject* b);
+  void tell_from_outside(const Known& known, PyObject* key, bool asks);
+  bool tell_from_followed(const std::vector<PyObject*>& keys, PyObject* key);
+  void tell_from_own(PyObject* dict, PyObject* key);
 
   RecorderHooks& hooks_;
   bool& watch_;
@@ -457,7 +478,9 @@ class World {
   std::unordered_map<Sym, Size> sizes_;  ///< by symbol, those that were asked for; held where they are open
   void begin_to_follow() { follows_ = watch_ = true; }
   bool follows_ = false;
-  bool open_lent_ = false;  ///< since asked_open
+  std::vector<PyRef> namespaces_;
+  bool has_followed_keys_ = false;  ///< some dict may hold a followed key
+  bool open_lent_ = false;          ///< since asked_open
   std::unordered_map<PyObject*, Followed> followed_;
   std::unordered_map<const Source*, PyObject*> leaves_;  ///< numbers found there, held by followed_
   Source* field_place(PyObject* object, Py_ssize_t offset, PyObject* name);

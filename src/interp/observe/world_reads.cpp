@@ -27,7 +27,7 @@ PyObject* World::reached_if_bound(PyObject* object, Source* source) {
 }
 
 bool World::dict_key(PyObject* dict, PyObject* key) {
-  told_apart(key);
+  tell_from_keys(dict, key);
   if (PyUnicode_CheckExact(key) || is_plain_key(key)) return true;
   if (find(dict)) end_region("a dictionary from outside is read by a key that is an object");
   return false;
@@ -63,6 +63,7 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   Known* known = find(dict);
   if (!known) return value;
   if (known->keys && PyDict_Contains(known->keys.get(), key) == 1) return value;
+  if (!followed_.empty() && is_followed_key(key)) return value;  // told from what was there: it is not
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
   if (!text && !is_key(key)) {
     Known* object = find(key);

@@ -77,7 +77,7 @@ void World::about_to_write(PyObject* container, bool appends) {
 }
 
 void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
-  told_apart(key);
+  puts_key(dict, key);
   Known* known = copied(dict);
   if (!known) return;
   if (!known->keys) known->keys = PyRef::steal(PyDict_New());
