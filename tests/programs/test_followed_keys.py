@@ -276,6 +276,55 @@ def after_a_region_has_ended():
     return fn
 
 
+# -- Texts made of followed numbers ------------------------------------------------------------------------------------
+
+
+@keyed(3, 5, 7, 8, 9, 6, misses=(0, 1, 2, 5))
+def texts_of_numbers():
+    def fn(x, n):
+        made = {f"layer{n + i}": x + i for i in range(2)}
+        made["layer7"] = 1
+        return made, len(made), made.get(f"layer{n}")
+
+    return fn
+
+
+@keyed(3, 5, 7, 8, 9, misses=(0, 1, 2, 3))
+def texts_made_in_other_ways():
+    def fn(x, n):
+        made = {f"{n:03d}": x + 1, f"{n!r}!": 2, "step %d" % n: 3, "k" + str(n): 4}
+        made["007"] = 5
+        made["k8"] = 6
+        return made, len(made), "8!" in made
+
+    return fn
+
+
+@keyed(3, 5, 7, 5, 8, misses=(0, 1, 3), regions=2)
+def a_cache_by_text():
+    cache = {}
+
+    def fn(x, n):
+        key = f"step{n}"
+        if key not in cache:
+            cache[key] = x + n
+        return cache[key], key
+
+    return fn
+
+
+@keyed("a", "b", "c", "e", "d", misses=(0, 1, 3))
+def names_of_parameters():
+    model = torch.nn.Linear(3, 3)
+
+    def fn(x, prefix):
+        found = {name: p.detach() + 1 for name, p in model.named_parameters(prefix=prefix)}
+        found["e.bias"] = x
+        return found, len(found)
+
+    return fn
+
+
 class Hooked(torch.nn.Module):
     """Hooks itself while it runs: the number of each hook is the next of all hooks."""
 

@@ -16,6 +16,7 @@
 
 #include "guard/numpy_numbers.h"
 #include "interp/observe/world.h"
+#include "interp/semantics.h"
 #include "interp/special.h"
 
 namespace bolt::observe {
@@ -129,7 +130,50 @@ void World::tell_from_own(PyObject* dict, PyObject* key) {
   went_by({guard::NumberOp::call, 0, PyRef::share(contains_function()), {}, {step, step_of(key)}}, Py_False);
 }
 
+/// The step of a text made of numbers and texts that guards know; -1: it has none.
+int World::text_step(PyObject* text) {
+  using guard::Make, guard::NumberOp;
+  const Late* made = late(text);
+  if (!made) return step_of(text);
+  std::vector<int> parts;
+  for (const PyRef& part : made->parts) {
+    parts.push_back(part && can_be_followed(part.get()) ? text_step(part.get()) : -1);
+    if (part && parts.back() < 0) return -1;
+  }
+  auto call = [&](const char* name, std::vector<int> given) {
+    const PyRef function = PyRef::share(PyDict_GetItemString(PyEval_GetBuiltins(), name));
+    return numbers.add({NumberOp::call, 0, function, {}, std::move(given)});
+  };
+  auto join = [&](int kind, int left, int right) {
+    return numbers.add({NumberOp::binary, kind, {}, {}, {left, right}});
+  };
+  if (made->make == Make::join) {
+    int whole = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) whole = join(interp::Binary::add, whole, parts[i]);
+    return whole;
+  }
+  if (made->make == Make::interpolate && made->number == 0)
+    return join(interp::Binary::remainder, parts[0], parts[1]);
+  if (made->make != Make::format) return -1;
+  static const char* const conversions[] = {nullptr, "str", "repr", "ascii"};
+  const int shown = made->number ? call(conversions[made->number], {parts[0]}) : parts[0];
+  return call("format", parts[1] < 0 ? std::vector{shown} : std::vector{shown, parts[1]});
+}
+
+void World::follow_text(PyObject* dict, PyObject* text) {
+  if (late_.empty() || !late(text) || !PyUnicode_CheckExact(text) || !is_known_when_checked(text)) return;
+  if (dict && !may_follow_keys(dict)) return;
+  const int step = text_step(text);
+  if (step < 0) return;
+  numbers.steps[static_cast<size_t>(step)].type = &PyUnicode_Type;
+  const PyRef held = PyRef::share(text);
+  late_.erase(text);
+  follow_step(text, step);
+  follows_ = true;
+}
+
 void World::tell_from_keys(PyObject* dict, PyObject* key, bool asks) {
+  follow_text(dict, key);
   if (!is_followed_key(key) || !may_follow_keys(dict)) {
     told_apart(key);
     if (!has_followed_keys_) return;
@@ -148,7 +192,7 @@ void World::puts_key(PyObject* dict, PyObject* key) {
 
 void World::puts_keys_of_display(PyObject* const* items, Py_ssize_t n) {
   bool follows = false;
-  for (Py_ssize_t i = 0; i < n; i += 2) follows |= is_followed_key(items[i]);
+  for (Py_ssize_t i = 0; i < n; i += 2) follow_text(nullptr, items[i]), follows |= is_followed_key(items[i]);
   PyRef dict = PyRef::steal(follows ? PyDict_New() : nullptr);
   for (Py_ssize_t i = 0; i < n; i += 2) {
     dict ? puts_key(dict.get(), items[i]) : told_apart(items[i]);

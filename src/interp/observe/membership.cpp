@@ -59,6 +59,7 @@ static std::optional<bool> ask(World& world, PyObject* container, int step, PyOb
 
 std::optional<bool> number_among(Recording& recording, PyObject* container, PyObject* number) {
   World& world = recording.world;
+  if (recording.on && PyDict_Check(container)) world.follow_text(container, number);
   const bool texts = PyUnicode_CheckExact(container) && PyUnicode_CheckExact(number);
   if (!recording.on || !(world.follows_number(number) || (texts && world.follows_number(container))))
     return std::nullopt;

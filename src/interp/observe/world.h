@@ -308,6 +308,9 @@ class World {
   // -- Keys of dicts that differ between calls (keys.cpp)
   /// Is it followed, and does that hold where it is a key?
   bool is_followed_key(PyObject* key) const;
+  /// A late text that is looked for in `dict` (null: in one that is being made) is followed from now on,
+  /// where what it is made of is known when guards are checked.
+  void follow_text(PyObject* dict, PyObject* text);
   /// A dict that such a key may be looked up in, or be put into, without being used.
   bool may_follow_keys(PyObject* container);
   /// `dict` is about to be asked for `key`: which of its keys that is, if any, is the same in later calls.
@@ -413,6 +416,7 @@ class World {
   Known* copied(PyObject* container);
   void own_numbers_of(PyObject* list);
   bool are_one_number(PyObject* a, PyObject* b);
+  int text_step(PyObject* text);
   void tell_from_outside(const Known& known, PyObject* key, bool asks);
   bool tell_from_followed(const std::vector<PyObject*>& keys, PyObject* key);
   void tell_from_own(PyObject* dict, PyObject* key);
