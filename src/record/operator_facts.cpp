@@ -123,8 +123,15 @@ const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
     OperatorFacts facts;
     std::optional<c10::FunctionSchema> schema;  ///< of those that may be defined anew at the same address
   };
-  thread_local std::unordered_map<const c10::FunctionSchema*, Known> known;  // operators run without the GIL
+  // Asked a dozen times for each operator of a recording. ATen's own stay what they are.
+  struct Last {
+    const c10::FunctionSchema* schema;
+    const OperatorFacts* facts;
+  };
+  thread_local Last last{nullptr, nullptr};
   const c10::FunctionSchema& schema = op.schema();
+  if (last.schema == &schema) return *last.facts;
+  thread_local std::unordered_map<const c10::FunctionSchema*, Known> known;  // operators run without the GIL
   const auto [at, fresh] = known.try_emplace(&schema);
   Known& here = at->second;
   if (fresh || (here.schema && !(*here.schema == schema))) {
@@ -132,6 +139,7 @@ const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
     here.schema.reset();
     if (!op.operator_name().name.starts_with("aten::")) here.schema = schema;
   }
+  if (!here.schema) last = {&schema, &here.facts};
   return here.facts;
 }
 

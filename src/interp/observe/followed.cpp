@@ -220,7 +220,7 @@ PyObject* World::original(PyObject* number) const {
 }
 
 void World::use(PyObject* object) {
-  if ((lazy_.empty() && followed_.empty() && late_.empty()) || !object) return;
+  if (all_are_read() || !object) return;
   if (const Late* late = this->late(object)) return use_late(*late);
   if (can_be_followed(object)) {
     if (auto at = followed_.find(object); at != followed_.end()) {

@@ -169,7 +169,7 @@ void World::follow_text(PyObject* dict, PyObject* text) {
   const PyRef held = PyRef::share(text);
   late_.erase(text);
   follow_step(text, step);
-  follows_ = true;
+  begin_to_follow();
 }
 
 void World::tell_from_keys(PyObject* dict, PyObject* key, bool asks) {

@@ -431,11 +431,13 @@ class World {
   std::unordered_set<PyObject*> is_gone_;  ///< the same
   void notice_ends(bool yes) { ends_are_noticed_ |= yes, watch_ |= yes; }
   bool ends_are_noticed_ = false;  ///< of something that is known
+  /// Is every number and text what it is: none is followed, late or only carried along?
+  bool all_are_read() const { return lazy_.empty() && followed_.empty() && late_.empty(); }
   /// The last reads of attributes of classes and of items of dicts: what was read again is guarded already.
   struct Read {
     const void* where = nullptr;
     PyObject* name = nullptr;   ///< interned, and held by the tree
-    unsigned version = 0;       ///< of the class
+    uint64_t version = 0;       ///< of the class or dict
     PyObject* there = nullptr;  ///< what the reader met; null: nothing
     PyObject* given = nullptr;  ///< what it was given for it
   };

@@ -12,6 +12,15 @@
 namespace bolt::observe {
 namespace {
 
+/// Changes with everything that is written to a dict.
+uint64_t dict_version(PyObject* dict) {
+#if BOLT_PY312
+  return 0;
+#else
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#endif
+}
+
 /// Strings that are equal become one object, so that they intern to one source.
 PyRef canonical_key(PyObject* key) {
   PyObject* owned = Py_NewRef(key);
@@ -53,10 +62,12 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   Read& read = last_read(dict, key);
   __builtin_prefetch(&read);  // operators in between leave nothing of ours in the cache
   // By an interned text, which is no text of ours that is followed.
-  const bool again = read.where == dict && read.name == key;
+  const bool again = read.where == dict && read.name == key && !has_followed_keys_;
+#if !BOLT_PY312
+  if (again && read.version == dict_version(dict)) return read.given;
+#endif
   const bool text = PyUnicode_CheckExact(key);
-  if (text && !again) use(key);
-  if (!text && !dict_key(dict, key)) return nullptr;
+  if (!again && !(text && all_are_read()) && !dict_key(dict, key)) return nullptr;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
   if (again && read.there == value) return read.given;
@@ -78,7 +89,7 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
     known->source->assume(Check::missing, name.get());
   // Of numbers each read counts by itself.
   if (PyUnicode_CheckExact(name.get()) && !(value && can_be_followed(value)))
-    last_read(dict, name.get()) = {dict, name.get(), 0, value, given};
+    last_read(dict, name.get()) = {dict, name.get(), dict_version(dict), value, given};
   return given;
 }
 
