@@ -100,8 +100,7 @@ Recorder::Scope::~Scope() {
   c10::impl::tls_set_dispatch_key_included(kKey, included_);
 }
 
-Arg Recorder::take(const c10::IValue& v, Use use, int entry) {
-  Arg arg;
+void Recorder::take(const c10::IValue& v, Use use, int entry, Arg& arg) {
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
     // A Python number given where a tensor is expected: a constant of the program, and its weak type matters.
@@ -110,7 +109,7 @@ Arg Recorder::take(const c10::IValue& v, Use use, int entry) {
       c10::impl::ExcludeDispatchKeyGuard off(kKey);
       arg.kind = Arg::Kind::WrappedNumber;
       arg.value = t.item();
-      return arg;
+      return;
     }
     arg.kind = Arg::Kind::Tensor;
     arg.tensors.push_back(tensors_.id_of(t, use, entry));
@@ -124,7 +123,6 @@ Arg Recorder::take(const c10::IValue& v, Use use, int entry) {
   } else {
     arg.value = v;
   }
-  return arg;
 }
 
 int Recorder::line_id() {
@@ -243,7 +241,7 @@ Entry Recorder::begin_entry(const c10::OperatorHandle& op, const torch::jit::Sta
   entry.args.reserve(op.schema().arguments().size());
   for (size_t i = begin; i < stack.size(); ++i) {
     const bool itself = i == begin && facts_of(op).turns;
-    entry.args.push_back(take(stack[i], itself ? Use::itself : Use::value, index));
+    take(stack[i], itself ? Use::itself : Use::value, index, entry.args.emplace_back());
     if (symbols.empty()) continue;
     auto from = symbols[i - begin].size() == 1 ? data.find(symbols[i - begin][0]) : data.end();
     if (from != data.end())
@@ -317,7 +315,7 @@ void Recorder::add_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack
   if (const char* kind = ends_at_other_kinds ? other_kind(*stack, op.schema().returns().size()) : nullptr)
     return escape_from(op, " that makes a ", kind);
   for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i)
-    entry.results.push_back(take((*stack)[i], Use::result, index));
+    take((*stack)[i], Use::result, index, entry.results.emplace_back());
   if (has_new_geometry(entry)) note_new_geometry(entry, given);
   changed_inputs_ |= writes_gradients(tape_, entry);
   for (int i : written_arguments(entry))

@@ -150,7 +150,7 @@ class Recorder {
   void escape_by_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void escape(const c10::OperatorHandle& op, const char* how);
   void drop_entries();
-  Arg take(const c10::IValue& v, Use use, int entry);
+  void take(const c10::IValue& v, Use use, int entry, Arg& arg);
   int line_id();
   // found_sizes.cpp
   bool can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;

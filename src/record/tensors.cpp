@@ -104,7 +104,8 @@ TensorId Tensors::id_of(const at::Tensor& t, Use use, int entry) {
 }
 
 TensorId Tensors::add(const at::Tensor& t, int entry) {
-  TensorInfo info;
+  const auto id = static_cast<TensorId>(tape_.tensors.size());
+  TensorInfo& info = tape_.tensors.emplace_back();
   info.dtype = t.scalar_type();
   info.device = t.device();
   info.zero = takes_zeros && entry >= 0 && is_zero(t);
@@ -119,7 +120,6 @@ TensorId Tensors::add(const at::Tensor& t, int entry) {
   } else if (obstacle_.empty()) {
     obstacle_ = std::string("a tensor that is not plain strided memory (") + t.toString() + ")";
   }
-  TensorId id = static_cast<TensorId>(tape_.tensors.size());
   auto* impl = t.unsafeGetTensorImpl();
   ids_[impl] = id;
   owners_.push_back({impl, true});
@@ -130,7 +130,6 @@ TensorId Tensors::add(const at::Tensor& t, int entry) {
   } else {
     held_.add(t.getIntrusivePtr(), id);
   }
-  tape_.tensors.push_back(std::move(info));
   return id;
 }
 
