@@ -126,9 +126,12 @@ void Recorder::take(const c10::IValue& v, Use use, int entry, Arg& arg) {
 }
 
 int Recorder::line_id() {
-  if (tape_.locs.empty() || tape_.locs.back().line != line_ || tape_.locs.back().function != function_ ||
-      tape_.locs.back().file != file_)
-    tape_.locs.push_back({file_, function_, line_});
+  // The lines of a loop come again.
+  constexpr size_t kLatest = 16;
+  for (size_t i = lines_.size(); i > 0 && i + kLatest > lines_.size(); --i)
+    if (lines_[i - 1] == here_) return static_cast<int>(i) - 1;
+  lines_.push_back(here_);
+  tape_.locs.push_back({here_.file, here_.function, here_.line});
   return static_cast<int>(tape_.locs.size()) - 1;
 }
 

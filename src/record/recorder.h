@@ -49,9 +49,7 @@ class Recorder {
   /// A Python instruction begins: the line operators are said to come from until the next one. The texts must
   /// live that long. Called for every instruction, so it only stores.
   void instruction(const char* file, const char* function, int line) {
-    file_ = file;
-    function_ = function;
-    line_ = line;
+    here_ = {file, function, line};
     mark_ = tape_.entries.size();
     escaped_.clear();
     lent_->facts.clear();
@@ -160,9 +158,14 @@ class Recorder {
 
   Tape tape_;
   Tensors tensors_{tape_};
-  const char* file_ = "";
-  const char* function_ = "";
-  int line_ = 0;
+  /// Texts by their addresses: they live as long as the recording.
+  struct Line {
+    const char *file = "", *function = "";
+    int line = 0;
+    bool operator==(const Line&) const = default;
+  };
+  Line here_;
+  std::vector<Line> lines_;  ///< of Tape::locs
   size_t mark_ = 0;
   std::string escaped_, raised_;
   std::shared_ptr<SizeNotes> lent_ = std::make_shared<SizeNotes>();  ///< what was asked about lent items

@@ -233,7 +233,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
     return places ? i == 1 : !copies;
   };
-  for (size_t i = 0; i < all.size(); ++i)
+  for (size_t i = 0; i < all.size() && !world.all_are_read(); ++i)
     if (goes_through && PyUnicode_Check(all[i]))  // each letter is read
       world.use(all[i]);
     else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
@@ -258,8 +258,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     return Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
   if (row.kind == Kind::tensor)
-    for (PyObject* each : all) {
-      end_if_overridden(frame, each);
+    for (PyObject* each : all) {  // themselves when they are touched
       if (!PyList_CheckExact(each) && !PyTuple_CheckExact(each)) continue;
       for (Py_ssize_t i = 0; on && i < Py_SIZE(each); ++i)
         end_if_overridden(frame, PySequence_Fast_GET_ITEM(each, i));

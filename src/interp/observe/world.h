@@ -158,6 +158,8 @@ class World {
     if (is_scalar(object)) use(object);
   }
   void use_all();
+  /// Is every number and text what it is: none is followed, late or only carried along?
+  bool all_are_read() const { return lazy_.empty() && followed_.empty() && late_.empty(); }
   /// The instruction in progress is the first that is not part of the region: what it used is as it was.
   /// For as long as this is false nothing depends on it.
   bool wants_watch() const { return ends_are_noticed_ || follows() || !notes->facts.empty(); }
@@ -431,8 +433,6 @@ class World {
   std::unordered_set<PyObject*> is_gone_;  ///< the same
   void notice_ends(bool yes) { ends_are_noticed_ |= yes, watch_ |= yes; }
   bool ends_are_noticed_ = false;  ///< of something that is known
-  /// Is every number and text what it is: none is followed, late or only carried along?
-  bool all_are_read() const { return lazy_.empty() && followed_.empty() && late_.empty(); }
   /// The last reads of attributes of classes and of items of dicts: what was read again is guarded already.
   struct Read {
     const void* where = nullptr;
