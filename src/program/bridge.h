@@ -82,7 +82,7 @@ class Bridge final : public observe::RecorderHooks {
   bool in_operator() const override { return recorder.in_operator(); }
   bool proves_guards() const override;
   void take_back() override { recorder.take_back(); }
-  void pause(bool on) override { recorder.pause(on); }
+  bool pause(bool on) override { return recorder.pause(on); }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
 
   // For whoever makes an entry of the recording.

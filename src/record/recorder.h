@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "record/autocast.h"
@@ -77,8 +78,8 @@ class Recorder {
   const std::vector<Tensors::Merged>& merged() const { return tensors_.merged(); }
   /// Whether torch.func transformed operators. Sizes that Python saw of its tensors have no expressions.
   bool transformed() const { return transformed_; }
-  /// Until it is called with false: operators run unseen.
-  void pause(bool on) { paused_ = on; }
+  /// Until it is called with false: operators run unseen. Returns what it was before.
+  bool pause(bool on) { return std::exchange(paused_, on); }
   /// Stops taking entries; operators run on unseen. `drop`: entries since `instruction` are taken back.
   void stop(bool drop);
   bool stopped() const { return stopped_; }

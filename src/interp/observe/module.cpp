@@ -34,7 +34,7 @@ struct Collector final : RecorderHooks {
   const char* wants_end() override { return nullptr; }
   bool changed_inputs() override { return false; }
   bool placed() override { return false; }
-  void pause(bool) override {}
+  bool pause(bool) override { return false; }
   void end_region(bool) override { ended = true; }
 };
 

@@ -53,6 +53,51 @@ bool is_harmless(PyCodeObject* code) {
          is_decomposition(file);
 }
 
+/// A garbage collection runs in this thread, begun within the innermost watch. It comes at any instruction,
+/// and what it leads to (callbacks of weak references, generators that are closed) is nothing the program
+/// did.
+thread_local bool collecting = false;
+
+/// Of gc.callbacks as long as anything is watched: `phase` is "start" or "stop".
+PyObject* note_collection(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs > 0 && PyUnicode_Check(args[0])) {
+    collecting = PyUnicode_CompareWithASCIIString(args[0], "start") == 0;
+    if (watched) watched->collects(collecting);
+  }
+  Py_RETURN_NONE;
+}
+
+/// gc.callbacks, and what stands in it for us. Borrowed; null without an exception: there is none.
+std::pair<PyObject*, PyObject*> collection_callback() {
+  static PyMethodDef method = {"note_collection", reinterpret_cast<PyCFunction>(note_collection),
+                               METH_FASTCALL, nullptr};
+  static PyObject* callbacks = nullptr;
+  static PyObject* ours = nullptr;
+  if (!ours) {
+    PyRef gc = PyRef::steal(import_module("gc"));
+    PyRef list = PyRef::steal(gc ? PyObject_GetAttrString(gc.get(), "callbacks") : nullptr);
+    PyRef function =
+        PyRef::steal(list && PyList_Check(list.get()) ? PyCFunction_New(&method, nullptr) : nullptr);
+    if (!function) return PyErr_Clear(), std::pair<PyObject*, PyObject*>();
+    callbacks = list.release(), ours = function.release();
+  }
+  return {callbacks, ours};
+}
+
+void watch_collections() {
+  const auto [callbacks, ours] = collection_callback();
+  if (ours && PyList_Append(callbacks, ours) < 0) PyErr_Clear();
+}
+
+void forget_collections() {
+  const auto [callbacks, ours] = collection_callback();
+  for (Py_ssize_t i = ours ? PyList_GET_SIZE(callbacks) : 0; i-- > 0;) {
+    if (PyList_GET_ITEM(callbacks, i) != ours) continue;
+    if (PySequence_DelItem(callbacks, i) < 0) PyErr_Clear();
+    return;
+  }
+}
+
 /// Making a generator runs the beginning of its function, up to where its body begins.
 bool only_makes_generator(const _PyInterpreterFrame* frame) {
   constexpr int kinds = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
@@ -93,8 +138,8 @@ PyObject* hand_on(PyThreadState* thread, _PyInterpreterFrame* frame, int throwin
 }
 
 PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  if (handed_on == frame || !watched || is_helper(frame->f_code) || only_makes_generator(frame) ||
-      only_ends_generator(frame, throwing) || only_looks_on(thread))
+  if (handed_on == frame || !watched || collecting || is_helper(frame->f_code) ||
+      only_makes_generator(frame) || only_ends_generator(frame, throwing) || only_looks_on(thread))
     return hand_on(thread, frame, throwing);
   // generator.throw() comes with the exception that it throws.
   PyObject* thrown = throwing && PyErr_Occurred() ? interp::take_raised() : nullptr;
@@ -107,11 +152,9 @@ PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int t
 
 }  // namespace
 
-NativeWatch::NativeWatch(const RecorderHooks& hooks) : hooks_(hooks), frame_(interp::current_frame()) {
-  install();
-}
+NativeWatch::NativeWatch(RecorderHooks& hooks) : hooks_(hooks), frame_(interp::current_frame()) { install(); }
 
-NativeWatch::NativeWatch(const RecorderHooks& hooks, Met met)
+NativeWatch::NativeWatch(RecorderHooks& hooks, Met met)
     : hooks_(hooks), met_(std::move(met)), frame_(nullptr) {
   install();
 }
@@ -125,14 +168,18 @@ void NativeWatch::install() {
     _PyInterpreterState_SetEvalFrameFunc(interpreter, watching_eval);
   }
   in_chain = true;
-  ++watches;
+  if (watches++ == 0) watch_collections();
+  outer_collecting_ = std::exchange(collecting, false);
   outer_ = watched;
   watched = this;
 }
 
 NativeWatch::~NativeWatch() {
   watched = outer_;
+  collecting = outer_collecting_;
   if (--watches > 0) return;
+  const interp::RaisedAside raised;
+  forget_collections();
   // Whoever came in between takes itself away again, and puts us back.
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   const _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
@@ -153,6 +200,13 @@ void NativeWatch::entered(PyCodeObject* code) {
       std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + PyUnicode_AsUTF8(code->co_name);
   if (!in_operator) seen_ = name;
   if (met_) met_(name, in_operator);
+}
+
+void NativeWatch::collects(bool begins) {
+  if (begins)
+    was_paused_ = hooks_.pause(true);
+  else
+    hooks_.pause(was_paused_);
 }
 
 NativeWatch::Pause::Pause() : paused_(watched) { watched = nullptr; }

@@ -17,16 +17,18 @@ namespace bolt::observe {
 class NativeWatch {
  public:
   /// Of a native call that the innermost frame makes.
-  explicit NativeWatch(const RecorderHooks& hooks);
+  explicit NativeWatch(RecorderHooks& hooks);
   /// Called at the instruction in question, with the name of the function. `in_operator`: it is part of an
   /// operator (torch.library.custom_op), whose recording it does not matter to.
   using Met = std::function<void(const std::string& function, bool in_operator)>;
   /// Of a recording.
-  NativeWatch(const RecorderHooks& hooks, Met met);
+  NativeWatch(RecorderHooks& hooks, Met met);
   ~NativeWatch();
   NativeWatch(const NativeWatch&) = delete;
   /// CPython is about to run `code`.
   void entered(PyCodeObject* code);
+  /// A garbage collection begins or is over: operators within it are not the program's.
+  void collects(bool begins);
   /// The first such function, or "".
   const std::string& seen() const { return seen_; }
 
@@ -44,10 +46,11 @@ class NativeWatch {
  private:
   void install();
 
-  const RecorderHooks& hooks_;
+  RecorderHooks& hooks_;
   Met met_;
   NativeWatch* outer_;
   const interp::Frame* frame_;
+  bool outer_collecting_ = false, was_paused_ = false;
   std::string seen_;
 };
 

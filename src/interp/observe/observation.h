@@ -134,8 +134,9 @@ class RecorderHooks {
   /// Whether guards shall be checked as soon as they are made: a test of ourselves, which takes as long as
   /// the next call's first check.
   virtual bool proves_guards() const { return true; }
-  /// Until it is called with false: what operators do belongs to nobody (see assume_constant_result).
-  virtual void pause(bool on) = 0;
+  /// Until it is called with false: what operators do belongs to nobody (see assume_constant_result). Returns
+  /// what it was before.
+  virtual bool pause(bool on) = 0;
   /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.
   virtual void end_region(bool before_instruction) = 0;
 };
