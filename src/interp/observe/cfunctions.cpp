@@ -48,6 +48,7 @@ CFunction look_up(const std::string& owner, const std::string& method) {
   CFunction row = at == table().end() ? CFunction() : at->second;
   row.method = method;
   row.name = owner == "class" ? method : owner + "." + method;
+  if (row.kind == Kind::special) row.handler = handler_of(row.name);
   return row;
 }
 

@@ -41,17 +41,24 @@ enum : uint32_t {
   pairs = 8192,   ///< of a sequence the items are taken apart
   is_operator = 16384,  ///< an operator itself, without torch's argument parser: its numbers are Python's
   begins_late = 32768,  ///< asks what it goes through for an iterator when it gets there, not when called
+  places = 262144,  ///< of kind `writes`: puts something in a place, or takes it out, and reads nothing of it
   makes_text = 131072,  ///< of kind `special` or `deep`: a text that may be made at the region's end
   scales_sizes =
       65536,  ///< computes sizes from numbers in the list it is given last, where the second is None
 };
 }
 
+/// Does what a function of kind `special` stands for. See special_calls.h.
+struct Call;
+using Handler = PyObject* (*)(const Call&);
+Handler handler_of(const std::string& name);
+
 struct CFunction {
   Kind kind = Kind::unknown;
   uint32_t traits = 0;
   std::string name;    ///< "dict.get"
   std::string method;  ///< "get"
+  Handler handler = nullptr;
 
   bool is(uint32_t trait) const { return (traits & trait) != 0; }
   /// Is argument `index` (self apart) of `nargs` what it goes through?

@@ -214,10 +214,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // may. Operations in disguise look inside their operands by themselves.
   const bool special = row.kind == Kind::special && !derived;
   // Of what is only stored in a place nothing is read either, nor of what is there: only which place it is.
-  constexpr std::string_view kPlaces[] = {"__setitem__", "insert", "pop",  "popleft",
-                                          "reverse",     "rotate", "clear"};
-  const bool places = row.kind == Kind::writes && !row.is(Trait::takes) &&
-                      std::find(std::begin(kPlaces), std::end(kPlaces), row.method) != std::end(kPlaces);
+  const bool places = row.is(Trait::places);
   const bool copies = row.name == "tuple.__new__" && all.size() == 2 && is_sequence(all[1]);
   const bool pairs = row.is(Trait::pairs) && !derived;
   const size_t unnamed = nargs + (self ? 1 : 0);

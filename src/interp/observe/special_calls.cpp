@@ -26,15 +26,19 @@ const SpecialCalls& special_calls() {
 
 }  // namespace
 
+Handler handler_of(const std::string& name) {
+  const auto at = special_calls().find(name);
+  return at == special_calls().end() ? set_state : at->second;
+}
+
 PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
                          size_t nargs, PyObject* kwnames, bool* handled) {
-  const auto at = special_calls().find(row.name);
   Call call{recording, frame, args, nargs, kwnames};
   *handled = true;
   // A __repr__ that is object's __str__, which asks for __repr__.
   if (interp::check_c_stack(interp::this_thread()) < 0) return nullptr;
   if (Py_EnterRecursiveCall(" while calling a Python object")) return nullptr;
-  PyObject* result = (at == special_calls().end() ? set_state : at->second)(call);
+  PyObject* result = row.handler(call);
   Py_LeaveRecursiveCall();
   *handled = result || PyErr_Occurred();
   return result;

@@ -21,7 +21,6 @@ struct Call {
 };
 
 /// A handler gives the result, or null without an exception: let the native function do it.
-using Handler = PyObject* (*)(const Call&);
 using SpecialCalls = std::unordered_map<std::string, Handler>;
 
 inline PyObject* none_if(int status) { return status < 0 ? nullptr : Py_NewRef(Py_None); }
