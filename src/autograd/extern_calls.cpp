@@ -279,7 +279,7 @@ void ExternCalls::lower(const Entry& e) {
     throw_unsupported(c10::toString(e.op.operator_name()), " of a tensor that is not lowered");
   const Call c = call(e);
   check_overlaps(e, c);
-  ExternCall x{e.op, e.args, written_arguments(e), false, 0, {}};
+  ExternCall x{e.op, {e.args.begin(), e.args.end()}, written_arguments(e), false, 0, {}};
   resolve_numbers(x);
   const bool finds_sizes =
       makes_data_sizes(w_.tape, results(e), static_cast<int>(&e - w_.tape.entries.data()));

@@ -57,7 +57,8 @@ bool casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const
   const int devices =
       at::autocast::is_autocast_enabled(at::kCPU) + 2 * at::autocast::is_autocast_enabled(at::kCUDA);
   if (!devices || op.schema().is_mutable() || !op.operator_name().name.starts_with("aten::")) return false;
-  torch::jit::Stack arguments(stack.begin() + static_cast<long>(first_argument(op, stack)), stack.end());
+  const OperatorFacts& facts = facts_of(op);
+  torch::jit::Stack arguments(stack.begin() + static_cast<long>(first_argument(facts, stack)), stack.end());
   // By device, too: autocast takes other operators on each.
   std::string form =
       std::to_string(devices) + op.operator_name().name + "." + op.operator_name().overload_name;
@@ -67,7 +68,7 @@ bool casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const
   bool casts = false;
   const at::NoGradGuard no_grad;
   Undrawn drawn;
-  drawn.keep_drawn(op, arguments);
+  if (facts.draws) drawn.keep_drawn(facts, arguments);
   const Trial on(trial, &casts);
   try {
     op.redispatchBoxed(below_our_key(keys), &arguments);

@@ -57,13 +57,13 @@ void find_places(const at::Tensor& x, c10::IValue& argument) {
 
 }  // namespace
 
-bool selects_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  return facts_of(op).selects && has_mask(stack[first_argument(op, stack) + 1]);
+bool selects_by_mask(const OperatorFacts& facts, const torch::jit::Stack& stack) {
+  return facts.selects && has_mask(stack[first_argument(facts, stack) + 1]);
 }
 
-bool select_by_places(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+bool select_by_places(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
-  const size_t begin = first_argument(op, *stack);
+  const size_t begin = first_argument(facts, *stack);
   auto give = [&](c10::IValue result) {
     stack->resize(begin);
     stack->push_back(std::move(result));
@@ -92,11 +92,11 @@ bool Recorder::can_find_sizes(const at::Tensor& t) const {
   return t.is_cpu() && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
 }
 
-bool Recorder::can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+bool Recorder::can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const {
   auto fits = [&](const c10::IValue& value) {
     return !value.isTensor() || !value.toTensor().defined() || can_find_sizes(value.toTensor());
   };
-  for (size_t i = first_argument(op, stack); i < stack.size(); ++i) {
+  for (size_t i = first_argument(facts, stack); i < stack.size(); ++i) {
     if (!fits(stack[i])) return false;
     if (stack[i].isList())
       for (const c10::IValue& each : stack[i].toListRef())
@@ -107,7 +107,7 @@ bool Recorder::can_find_sizes(const c10::OperatorHandle& op, const torch::jit::S
 
 /// Which sizes of the results are data, or may rest on such sizes.
 void Recorder::note_found_sizes(const Entry& entry) {
-  const OperatorFacts& facts = facts_of(entry.op);
+  const OperatorFacts& facts = *entry.facts;
   auto is_data_sized = [&](TensorId id) {
     return id >= 0 && tape_.tensors[static_cast<size_t>(id)].data_sized;
   };
@@ -170,7 +170,8 @@ bool Recorder::expect(const at::Tensor& condition, bool value, const std::string
 }
 
 /// True: `op` is item(), and what it gives stands for the tensor.
-bool Recorder::lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+bool Recorder::lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                         torch::jit::Stack* stack) {
   if (!lends_items || op.operator_name().name != "aten::item") return false;
   const at::Tensor t = stack->back().toTensor();
   const bool is_float = c10::isFloatingType(t.scalar_type());
@@ -179,7 +180,7 @@ bool Recorder::lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack
   const Sym symbol = data_number(data.size());
   data[symbol] = input_id(t);
   follows_sizes = true;
-  call(op, stack);
+  call(op, facts, stack);
   const at::Scalar value = stack->back().toScalar();
   stack->back() = is_float ? c10::IValue(make_symfloat(symbol, value.toDouble(), lent_))
                            : c10::IValue(make_symint(symbol, value.toLong(), lent_));

@@ -1,14 +1,11 @@
 // record/generators.cpp: see generators.h.
 #include "record/generators.h"
 
-#include "record/operator_facts.h"
-
 namespace bolt::record {
 
-void GeneratorStates::keep_drawn(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  if (!facts_of(op).draws) return;
+void GeneratorStates::keep_drawn(const OperatorFacts& facts, const torch::jit::Stack& stack) {
   keep_default(at::kCPU);
-  for (size_t i = first_argument(op, stack); i < stack.size(); ++i) {
+  for (size_t i = first_argument(facts, stack); i < stack.size(); ++i) {
     const c10::IValue& argument = stack[i];
     if (argument.isGenerator())
       keep(argument.toGenerator());

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "record/operator_facts.h"
+
 namespace bolt::record {
 
 class GeneratorStates {
@@ -24,8 +26,9 @@ class GeneratorStates {
     states_.emplace_back(generator, generator.get_state());
   }
   void keep_default(c10::Device device) { keep(at::globalContext().defaultGenerator(device)); }
-  /// Those that an operator draws from, which is about to be called with what lies on top of `stack`.
-  void keep_drawn(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Those that an operator that draws may draw from, which is about to be called with what lies on top of
+  /// `stack`.
+  void keep_drawn(const OperatorFacts& facts, const torch::jit::Stack& stack);
   void put_back() {
     for (auto& [generator, state] : states_) {
       std::lock_guard lock(generator.mutex());

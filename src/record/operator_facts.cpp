@@ -2,9 +2,12 @@
 #include "record/operator_facts.h"
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+
+#include "support/pointer_map.h"
 
 namespace bolt::record {
 namespace {
@@ -100,6 +103,8 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
   facts.turns = op.hasTag(at::Tag::inplace_view);
   facts.draws = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto &arguments = op.schema().arguments(), &returns = op.schema().returns();
+  facts.arguments = arguments.size(), facts.returns = returns.size();
+  facts.has_out = !arguments.empty() && arguments.back().is_out();
   auto is_written = [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); };
   for (size_t a = 0; a < arguments.size(); ++a) {
     if (!arguments[a].alias_info()) continue;
@@ -119,28 +124,28 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
 }  // namespace
 
 const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  // ATen's own stay what they are. Operators run without the GIL.
+  thread_local PointerMap<const OperatorFacts*> of_aten;
+  if (const auto* facts = of_aten.find(&schema)) return **facts;
+
   struct Known {
-    OperatorFacts facts;
+    const OperatorFacts* facts;
     std::optional<c10::FunctionSchema> schema;  ///< of those that may be defined anew at the same address
   };
-  // Asked a dozen times for each operator of a recording. ATen's own stay what they are.
-  struct Last {
-    const c10::FunctionSchema* schema;
-    const OperatorFacts* facts;
-  };
-  thread_local Last last{nullptr, nullptr};
-  const c10::FunctionSchema& schema = op.schema();
-  if (last.schema == &schema) return *last.facts;
-  thread_local std::unordered_map<const c10::FunctionSchema*, Known> known;  // operators run without the GIL
-  const auto [at, fresh] = known.try_emplace(&schema);
+  static std::mutex mutex;
+  static auto* known = new std::unordered_map<const c10::FunctionSchema*, Known>();
+  const bool is_aten = op.operator_name().name.starts_with("aten::");
+  const std::lock_guard lock(mutex);
+  const auto [at, fresh] = known->try_emplace(&schema);
   Known& here = at->second;
   if (fresh || (here.schema && !(*here.schema == schema))) {
-    here.facts = look_up(op);
+    here.facts = new OperatorFacts(look_up(op));  // tapes point to the one before
     here.schema.reset();
-    if (!op.operator_name().name.starts_with("aten::")) here.schema = schema;
+    if (!is_aten) here.schema = schema;
   }
-  if (!here.schema) last = {&schema, &here.facts};
-  return here.facts;
+  if (is_aten) of_aten[&schema] = here.facts;
+  return *here.facts;
 }
 
 }  // namespace bolt::record

@@ -1,6 +1,6 @@
 // record/operator_facts.h
-// What recording wants to know of an operator whatever it is called with. Asked once per operator: a run
-// calls few of them often.
+// What recording wants to know of an operator whatever it is called with. Looked up once in a process, asked
+// for once for each call: who handles the call hands them on.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,6 +11,7 @@
 namespace bolt::record {
 
 struct OperatorFacts {
+  size_t arguments = 0, returns = 0;  ///< how many its schema has
   bool ends_region = false;     ///< hands data to Python, sizes made of data, or gives a tensor other memory
   bool finds_sizes = false;     ///< gives sizes made of data, which a region can go on with
   bool keeps_sizes = false;     ///< its result is as large as its first argument, whatever else it is given
@@ -20,6 +21,7 @@ struct OperatorFacts {
   bool places = false;          ///< its last argument says where in a storage a view begins
   bool lifts = false;           ///< lift_fresh: announces a tensor that was filled through a pointer
   bool draws = false;           ///< random numbers, from a generator
+  bool has_out = false;         ///< its last argument is an out=
   bool turns = false;           ///< changes how a tensor shows its memory (t_()); only says that it writes
   std::vector<int> written;     ///< arguments that it writes to, by its schema
   /// The same when it trains: normalisations write their running statistics then, of which the schema says
@@ -32,11 +34,11 @@ struct OperatorFacts {
 constexpr size_t kTrainingArgument = 5;
 
 /// Where an operator's arguments begin, on top of the stack.
-inline size_t first_argument(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  return stack.size() - op.schema().arguments().size();
+inline size_t first_argument(const OperatorFacts& facts, const torch::jit::Stack& stack) {
+  return stack.size() - facts.arguments;
 }
 
-/// Valid on this thread, and as long as the operator is defined.
+/// Stays valid, also where the operator is defined anew.
 const OperatorFacts& facts_of(const c10::OperatorHandle& op);
 
 }  // namespace bolt::record

@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "record/operator_facts.h"
 #include "record/tensors.h"
 
 namespace bolt::record {
@@ -39,8 +40,8 @@ const c10::OperatorHandle* without_out(const c10::OperatorHandle& op) {
 }  // namespace
 
 bool fills_new_tensors(const Entry& entry, const Tape& tape) {
+  if (!entry.facts->has_out) return false;
   const auto& arguments = entry.op.schema().arguments();
-  if (arguments.empty() || !arguments.back().is_out()) return false;  // they come last
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].is_out()) continue;
     if (entry.args[i].kind != Arg::Kind::Tensor || entry.args[i].tensors[0] < 0) return false;
@@ -51,7 +52,7 @@ bool fills_new_tensors(const Entry& entry, const Tape& tape) {
   return true;
 }
 
-bool gives_new_tensors(Entry& entry, const Tape& tape, const torch::jit::Stack& given,
+bool gives_new_tensors(Entry& entry, Tape& tape, const torch::jit::Stack& given,
                        const std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>& call) {
   const c10::OperatorHandle* op = without_out(entry.op);
   if (!op || op->hasTag(at::Tag::nondeterministic_seeded) ||
@@ -78,7 +79,9 @@ bool gives_new_tensors(Entry& entry, const Tape& tape, const torch::jit::Stack& 
       return false;
   }
   entry.op = *op;
-  entry.args = std::move(args);
+  entry.facts = &facts_of(*op);
+  entry.args = tape.args->take(args.size());
+  std::move(args.begin(), args.end(), entry.args.begin());
   return true;
 }
 

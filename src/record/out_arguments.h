@@ -15,7 +15,7 @@ bool fills_new_tensors(const Entry& entry, const Tape& tape);
 /// The call has been made, with `given`, and has results. Nothing was in them, so what was written is as good
 /// as new tensors: the entry becomes that of the operator that gives them. False: they would be others.
 /// `call` runs an operator unseen.
-bool gives_new_tensors(Entry& entry, const Tape& tape, const torch::jit::Stack& given,
+bool gives_new_tensors(Entry& entry, Tape& tape, const torch::jit::Stack& given,
                        const std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>& call);
 
 }  // namespace bolt::record

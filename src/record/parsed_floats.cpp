@@ -42,10 +42,11 @@ void ParsedFloats::give_up() {
     each.notes->add(each.symbol, Relation::eq, std::bit_cast<int64_t>(each.value));
 }
 
-void ParsedFloats::give(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
-                        std::vector<std::vector<Sym>>& symbols) {
-  if (asked_.empty() || op.operator_name().name != "aten::" + function_) return give_up();
-  const size_t first = first_argument(op, stack);
+void ParsedFloats::give(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                        const torch::jit::Stack& stack, std::vector<std::vector<Sym>>& symbols) {
+  if (asked_.empty()) return;
+  if (op.operator_name().name != "aten::" + function_) return give_up();
+  const size_t first = first_argument(facts, stack);
   auto bits = [](double value) { return std::bit_cast<int64_t>(value); };
   for (size_t k = asked_.size(); k-- > 0;) {
     const Asked& asked = asked_[k];

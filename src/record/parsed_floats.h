@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "record/operator_facts.h"
 #include "support/size_fact.h"
 
 namespace bolt::record {
@@ -32,7 +33,7 @@ class ParsedFloats {
   /// In `file`, torch asks what `symbol` is. False: it is not the parser, or in no such call.
   static bool asked(std::string_view file, Sym symbol, double value, const std::shared_ptr<SizeNotes>& notes);
   /// An operator is met, with its arguments on the stack: puts the symbols among those of its arguments.
-  void give(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+  void give(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& stack,
             std::vector<std::vector<Sym>>& symbols);
   /// What was asked so far is not what an operator is given.
   void give_up();

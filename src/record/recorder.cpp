@@ -34,7 +34,7 @@ struct Restored {
 
 /// Does a result that the schema says is an argument no longer match it?
 bool has_new_geometry(const Entry& e) {
-  const auto& handed_back = facts_of(e.op).handed_back;
+  const auto& handed_back = e.facts->handed_back;
   return std::any_of(handed_back.begin(), handed_back.end(), [&](const auto& same) {
     return e.args[static_cast<size_t>(same.second)].tensors !=
            e.results[static_cast<size_t>(same.first)].tensors;
@@ -146,11 +146,11 @@ const std::string& Recorder::escaped() const {
   return escaped_.empty() && !lent_->facts.empty() ? item : escaped_;
 }
 
-void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void Recorder::call(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack) {
   c10::impl::ExcludeDispatchKeyGuard off(kKey);
   const Restored running(running_);
   running_ = true;
-  drawn_from_.keep_drawn(op, *stack);
+  if (facts.draws) drawn_from_.keep_drawn(facts, *stack);
   op.callBoxed(stack);
 }
 
@@ -175,7 +175,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     met_operator_ |= stopped_;
     if (!stopped_ && !paused_ && escaped_.empty())
       escape_from(op, " of a ", "tensor that a transform of torch.func has left");
-    return call(op, stack);
+    return call(op, facts_of(op), stack);
   }
   transformed_ |= transformed;
   tensors_.takes_zeros = transformed_;
@@ -194,21 +194,23 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   met_operator_ |= stopped_;
   const OperatorFacts& facts = facts_of(op);
   const bool finds_sizes = !unseen && escaped_.empty() &&
-                           (facts.finds_sizes || selects_by_mask(op, *stack)) && can_find_sizes(op, *stack);
-  if (finds_sizes && select_by_places(op, stack)) return;
-  if (!unseen && escaped().empty() && lend_item(op, stack)) return;
+                           (facts.finds_sizes || selects_by_mask(facts, *stack)) &&
+                           can_find_sizes(facts, *stack);
+  if (finds_sizes && select_by_places(op, facts, stack)) return;
+  if (!unseen && escaped().empty() && lend_item(op, facts, stack)) return;
   if (!unseen && escaped_.empty() && facts.ends_region && !finds_sizes) escape(op, "");
   Symbols symbols;
-  if (follows_sizes) symbols = take_all_symbols(op, *stack);
-  if (!unseen) parsed.give(op, *stack, symbols);
-  if (unseen || (ends_at_other_kinds && meets_other_kind(op, *stack))) return call(op, stack);
+  if (follows_sizes) symbols = take_all_symbols(op, facts, *stack);
+  if (!unseen) parsed.give(op, facts, *stack, symbols);
+  if (unseen || (ends_at_other_kinds && meets_other_kind(op, facts, *stack))) return call(op, facts, stack);
   if (casts) escape(op, " that autocast reaches into");
-  add_entry(op, stack, std::move(symbols), finds_sizes);
+  add_entry(op, facts, stack, std::move(symbols), finds_sizes);
 }
 
 /// Ends the region before a call with tensors that no region computes with. What it gives may be plain.
-bool Recorder::meets_other_kind(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  const char* kind = other_kind(stack, op.schema().arguments().size());
+bool Recorder::meets_other_kind(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                const torch::jit::Stack& stack) {
+  const char* kind = other_kind(stack, facts.arguments);
   if (kind && escaped_.empty()) escape_from(op, " of a ", kind);
   return kind;
 }
@@ -220,9 +222,10 @@ void Recorder::escape_from(const c10::OperatorHandle& op, const char* how, const
 }
 
 /// Out of the arguments, which are numbers then. One list for each.
-Recorder::Symbols Recorder::take_all_symbols(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+Recorder::Symbols Recorder::take_all_symbols(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                             torch::jit::Stack& stack) {
   Symbols symbols;
-  const size_t first = first_argument(op, stack);
+  const size_t first = first_argument(facts, stack);
   for (size_t i = first; i < stack.size(); ++i) {
     symbols.push_back(take_symbols(stack[i]));
     const bool is_scalar = op.schema().arguments()[i - first].type()->kind() == c10::TypeKind::NumberType;
@@ -234,23 +237,25 @@ Recorder::Symbols Recorder::take_all_symbols(const c10::OperatorHandle& op, torc
 }
 
 /// The entry of a call that is about to be made: all but its results.
-Entry Recorder::begin_entry(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Symbols symbols) {
+Entry Recorder::begin_entry(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                            const torch::jit::Stack& stack, Symbols symbols) {
   const int index = static_cast<int>(tape_.entries.size());
-  const size_t begin = first_argument(op, stack);
-  Entry entry{op, {}, {}};
+  const size_t begin = first_argument(facts, stack);
+  Entry entry{op, &facts, {}, {}};
   entry.grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
   entry.inference_mode = c10::InferenceMode::is_enabled();
   entry.loc = line_id();
-  entry.args.reserve(op.schema().arguments().size());
+  entry.args = tape_.args->take(facts.arguments);
   for (size_t i = begin; i < stack.size(); ++i) {
-    const bool itself = i == begin && facts_of(op).turns;
-    take(stack[i], itself ? Use::itself : Use::value, index, entry.args.emplace_back());
+    const bool itself = i == begin && facts.turns;
+    Arg& arg = entry.args[i - begin];
+    take(stack[i], itself ? Use::itself : Use::value, index, arg);
     if (symbols.empty()) continue;
     auto from = symbols[i - begin].size() == 1 ? data.find(symbols[i - begin][0]) : data.end();
     if (from != data.end())
-      entry.args.back().tensors = {from->second};
+      arg.tensors = {from->second};
     else
-      entry.args.back().syms = std::move(symbols[i - begin]);
+      arg.syms = std::move(symbols[i - begin]);
   }
   return entry;
 }
@@ -270,35 +275,36 @@ void Recorder::note_constant(Entry& entry, const at::Tensor& fresh) {
 /// A result is not as large as the argument it is. `given`: what the operator was called with, if it fills
 /// new tensors.
 void Recorder::note_new_geometry(Entry& entry, const torch::jit::Stack& given) {
-  if (facts_of(entry.op).turns) {
+  if (entry.facts->turns) {
     changed_inputs_ = true;
     return;
   }
   for (int i : written_arguments(entry))
     for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
       if (id >= 0) tensors_.note_resized(id, tape_.entries.size());
-  auto unseen = [&](const c10::OperatorHandle& op, torch::jit::Stack* stack) { call(op, stack); };
+  auto unseen = [&](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    call(op, facts_of(op), stack);
+  };
   if (given.empty() || !gives_new_tensors(entry, tape_, given, unseen))
     escape(entry.op, " that resizes its out= argument");
 }
 
 /// Ends the region where only the data, or nobody, can tell what the call does.
-void Recorder::escape_by_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  const OperatorFacts& facts = facts_of(op);
-  const size_t begin = first_argument(op, stack);
-  if (selects_by_mask(op, stack)) escape(op, " with a mask");
+void Recorder::escape_by_arguments(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                   const torch::jit::Stack& stack) {
+  const size_t begin = first_argument(facts, stack);
+  if (selects_by_mask(facts, stack)) escape(op, " with a mask");
   if (facts.counts_classes && stack[begin + 1].isInt() && stack[begin + 1].toInt() < 0)
     escape(op, " without a number of classes");
 }
 
-void Recorder::add_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack, Symbols symbols,
-                         bool finds_sizes) {
-  const OperatorFacts& facts = facts_of(op);
-  const size_t begin = first_argument(op, *stack);
-  escape_by_arguments(op, *stack);
+void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack,
+                         Symbols symbols, bool finds_sizes) {
+  const size_t begin = first_argument(facts, *stack);
+  escape_by_arguments(op, facts, *stack);
   placed_ |= facts.places && !stack->back().isNone();
   const int index = static_cast<int>(tape_.entries.size());
-  Entry entry = begin_entry(op, *stack, std::move(symbols));
+  Entry entry = begin_entry(op, facts, *stack, std::move(symbols));
   for (int i : written_arguments(entry))  // unsqueeze_() only says it writes
     if (!facts.turns && overlaps_itself((*stack)[begin + static_cast<size_t>(i)]))
       escape(op, " that writes where elements share their memory");
@@ -309,16 +315,17 @@ void Recorder::add_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack
           ? torch::jit::Stack(stack->begin() + static_cast<long>(begin), stack->end())
           : torch::jit::Stack();
   try {
-    call(op, stack);
+    call(op, facts, stack);
   } catch (...) {  // the entry never happened
     if (raised_.empty()) raised_ = op.operator_name().name, raised_now_ = true;
     throw;
   }
   if (stopped_) return;
-  if (const char* kind = ends_at_other_kinds ? other_kind(*stack, op.schema().returns().size()) : nullptr)
+  if (const char* kind = ends_at_other_kinds ? other_kind(*stack, facts.returns) : nullptr)
     return escape_from(op, " that makes a ", kind);
-  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i)
-    take((*stack)[i], Use::result, index, entry.results.emplace_back());
+  entry.results = tape_.args->take(facts.returns);
+  for (size_t i = 0; i < facts.returns; ++i)
+    take((*stack)[stack->size() - facts.returns + i], Use::result, index, entry.results[i]);
   if (has_new_geometry(entry)) note_new_geometry(entry, given);
   changed_inputs_ |= writes_gradients(tape_, entry);
   for (int i : written_arguments(entry))

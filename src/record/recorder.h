@@ -137,25 +137,30 @@ class Recorder {
  private:
   /// By argument.
   using Symbols = std::vector<std::vector<Sym>>;
-  void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void call(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack);
   bool is_transformed(c10::DispatchKeySet keys) const;
-  bool meets_other_kind(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  bool meets_other_kind(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                        const torch::jit::Stack& stack);
   void escape_from(const c10::OperatorHandle& op, const char* how, const char* kind);
-  Symbols take_all_symbols(const c10::OperatorHandle& op, torch::jit::Stack& stack);
-  void add_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack, Symbols symbols, bool finds_sizes);
-  Entry begin_entry(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Symbols symbols);
+  Symbols take_all_symbols(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                           torch::jit::Stack& stack);
+  void add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack,
+                 Symbols symbols, bool finds_sizes);
+  Entry begin_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& stack,
+                    Symbols symbols);
   void note_constant(Entry& entry, const at::Tensor& fresh);
   void note_new_geometry(Entry& entry, const torch::jit::Stack& given);
-  void escape_by_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void escape_by_arguments(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                           const torch::jit::Stack& stack);
   void escape(const c10::OperatorHandle& op, const char* how);
   void drop_entries();
   void take(const c10::IValue& v, Use use, int entry, Arg& arg);
   int line_id();
   // found_sizes.cpp
-  bool can_find_sizes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  bool can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   bool can_find_sizes(const at::Tensor& t) const;
   void note_found_sizes(const Entry& entry);
-  bool lend_item(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack);
 
   Tape tape_;
   Tensors tensors_{tape_};

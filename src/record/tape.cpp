@@ -22,7 +22,7 @@ bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides) {
 }
 
 const std::vector<int>& written_arguments(const Entry& entry) {
-  const OperatorFacts& facts = facts_of(entry.op);
+  const OperatorFacts& facts = *entry.facts;
   if (facts.written_in_training.empty()) return facts.written;
   const c10::IValue& training = entry.args[kTrainingArgument].value;
   return training.isBool() && training.toBool() ? facts.written_in_training : facts.written;

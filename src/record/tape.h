@@ -15,8 +15,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,10 +64,35 @@ struct Arg {
   bool operator==(const Arg&) const = default;
 };
 
+/// The arguments and results of a tape's entries, many to an allocation: one for each entry would lie between
+/// the tensors' data, and what eager computes again and again in the same hot memory would move through all
+/// of the heap while it is recorded.
+class Args {
+ public:
+  /// Valid as long as the Args.
+  std::span<Arg> take(size_t count) {
+    if (free_.size() < count) {
+      constexpr size_t kFewest = 32, kMost = 512;
+      const size_t chunk = std::max(count, std::min(kFewest << chunks_.size(), kMost));
+      free_ = {chunks_.emplace_back(std::make_unique<Arg[]>(chunk)).get(), chunk};
+    }
+    const std::span<Arg> taken = free_.first(count);
+    free_ = free_.subspan(count);
+    return taken;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Arg[]>> chunks_;
+  std::span<Arg> free_;
+};
+
+struct OperatorFacts;
+
 struct Entry {
   c10::OperatorHandle op;
-  std::vector<Arg> args;     // one per schema argument
-  std::vector<Arg> results;  // one per schema return (Tensor, TensorList or Value)
+  const OperatorFacts* facts;  // of `op`
+  std::span<Arg> args;         // one per schema argument
+  std::span<Arg> results;      // one per schema return (Tensor, TensorList or Value)
   bool grad_mode = true;
   bool inference_mode = false;
   bool own_version = false;  // the result counts the writes to it by itself: tensor.data
@@ -95,6 +123,7 @@ struct Tape {
   std::vector<TensorInfo> tensors;
   std::vector<TensorId> inputs;  // from outside, in order of first use
   std::vector<Entry> entries;
+  std::shared_ptr<Args> args = std::make_shared<Args>();  // what the entries' lie in
   std::vector<SourceLine> locs;
 };
 

@@ -116,7 +116,7 @@ TensorId Tensors::add(const at::Tensor& t, int entry) {
   if (info.plain) {
     info.strides = dims(t.strides());
     info.offset = t.storage_offset();
-    info.storage = storage_id(t);
+    info.storage = storage_id(t, entry < 0);
   } else if (obstacle_.empty()) {
     obstacle_ = std::string("a tensor that is not plain strided memory (") + t.toString() + ")";
   }
@@ -133,12 +133,16 @@ TensorId Tensors::add(const at::Tensor& t, int entry) {
   return id;
 }
 
-int Tensors::storage_id(const at::Tensor& t) {
+int Tensors::storage_id(const at::Tensor& t, bool from_outside) {
   auto* impl = t.storage().unsafeGetStorageImpl();
   if (const int* known = storages_.find(impl); known && is_memory(*known, *impl)) return *known;
   const int id = static_cast<int>(known_storages_.size());
   known_storages_.push_back({impl});
-  held_storages_.add(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl), id);
+  const auto shared = c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl);
+  if (from_outside)
+    inputs_storages_.emplace_back(shared);
+  else
+    held_storages_.add(shared, id);
   return storages_[impl] = id;
 }
 

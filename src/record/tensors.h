@@ -76,7 +76,7 @@ class Tensors {
   bool matches(const TensorInfo& info, const at::Tensor& t) const;
   std::optional<TensorId> find_same_memory(const at::Tensor& t) const;
   bool is_itself(TensorId id) const;
-  int storage_id(const at::Tensor& t);
+  int storage_id(const at::Tensor& t, bool from_outside);
   bool is_memory(int storage, const c10::StorageImpl& impl) const {
     return known_storages_[static_cast<size_t>(storage)].impl == &impl;
   }
@@ -127,6 +127,8 @@ class Tensors {
   };
   AllHeld<c10::TensorImpl> held_;
   AllHeld<c10::StorageImpl> held_storages_;
+  /// As good as never freed: not looked through.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> inputs_storages_;
 };
 
 }  // namespace bolt::record
