@@ -30,7 +30,8 @@ lines = [json.loads(line) for line in open("out/sweep.jsonl")]
 bad = [line for line in lines if "crash" in line or "error" in line or line.get("eager_fallbacks")]
 for line in bad:
     print(line["model"], {k: v for k, v in line.items() if k != "model"})
-differ = [line["model"] for line in lines if isinstance(line.get("difference"), str) or line.get("difference", 0) > 1e-3]
+kinds = ("difference", "difference_larger", "difference_gradients")
+differ = [line["model"] for line in lines if any(isinstance(d := line.get(k, 0), str) or d > 1e-3 for k in kinds)]
 print(f"{len(lines)} models, {len(bad)} fail or fall back, these differ from eager: {differ} (out/sweep.jsonl)")
 raise SystemExit(bool(differ) or any("crash" in line for line in lines))
 PYTHON

@@ -1,20 +1,22 @@
-"""Every model class of transformers, tiny, against eager: what is not compiled, differs, or crashes.
+"""Models of transformers and timm, tiny or small, against eager: what is not compiled, differs, or crashes.
 
-    python tests/models/sweep.py [NAME ...] > sweep.jsonl
+    python tests/models/sweep.py [--timm] [--part 3/16] [NAME ...] > sweep.jsonl
 
-Each model runs in a process of its own and writes one line: regions, breaks and their reasons, eager fall-backs, the
-largest difference from eager. Models that need inputs or sizes this file does not know are skipped, with the reason.
+By default every model class of transformers; with --timm, where that is installed, the two smallest models of each of
+its files. Each model runs in a process of its own and writes one line: regions, breaks and their reasons, eager
+fall-backs, the largest difference from eager; with the same inputs three times, in another batch size, and of the
+gradients. Models that need inputs or sizes this file does not know are skipped, with the reason.
 It is no test: what it finds becomes a small case in the tests of the stage that is wrong.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import inspect
 import json
 import os
 import signal
-import sys
 import traceback
 import warnings
 
@@ -120,34 +122,87 @@ def difference(expected, got):
     return worst
 
 
-@torch.no_grad()
-def measure(name):
+def case_of(name, timm):
+    """The model and what it is called with."""
+    if timm:
+        import timm
+
+        model = timm.create_model(name).eval()
+        return model, {next(iter(inspect.signature(model.forward).parameters)): image_of(name)}
+    config, model = build(name)
+    return model, inputs_of(config, model)
+
+
+def image_of(name):
+    import timm
+
+    torch.manual_seed(1)
+    return torch.randn(2, *timm.get_pretrained_cfg(name).input_size)
+
+
+def smallest_of_timm(part, parts, count=2):
+    import timm
+
+    for module in timm.list_modules()[part - 1 :: parts]:
+        sizes = {}
+        for name in timm.list_models(module=module):
+            with torch.device("meta"):
+                try:
+                    sizes[name] = sum(p.numel() for p in timm.create_model(name).parameters())
+                except Exception:
+                    continue  # made with numbers out of tensors
+        yield from sorted(sizes, key=sizes.get)[:count]
+
+
+def all_of_transformers(part, parts):
+    return [name for name in CONFIG_MAPPING.keys() if CONFIG_MAPPING[name] in MODEL_MAPPING][part - 1 :: parts]
+
+
+def one_more(inputs):
+    """The same for a larger batch."""
+    return {key: torch.cat([t, t[:1]]) for key, t in inputs.items()}
+
+
+def gradients(call, model, inputs):
+    model.zero_grad(set_to_none=True)
+    results = [t for _, t in tensors(call(**inputs)) if t.requires_grad]
+    torch.autograd.backward([t.float().square().mean() for t in results])
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def measure(name, timm):
     try:
-        config, model = build(name)
-        inputs = inputs_of(config, model)
-        expected = model(**inputs)
+        model, inputs = case_of(name, timm)
+        with torch.no_grad():
+            expected, expected_larger = model(**inputs), model(**one_more(inputs))
+        expected_gradients = gradients(model, model, inputs)
     except Exception as error:
         return {"skipped": f"{type(error).__name__}: {error}"[:200]}
     compiled = torchbolt.compile(model)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
-            for _ in range(3):
-                got = compiled(**inputs)
+            with torch.no_grad():
+                for _ in range(3):
+                    got = compiled(**inputs)
+                stats = torchbolt.stats()
+                larger = compiled(**one_more(inputs))
+            got_gradients = gradients(compiled, model, inputs)
         except Exception:
             return {"error": traceback.format_exc()[-1500:]}
-    stats = torchbolt.stats()
     facts = {key: stats[key] for key in ("regions", "graph_breaks", "eager_fallbacks", "break_reasons")}
     facts["warnings"] = [str(w.message)[:300] for w in seen if "torchbolt" in str(w.message)]
-    return facts | {"difference": difference(expected, got)}
+    facts["difference"] = difference(expected, got)
+    facts["difference_larger"] = difference(expected_larger, larger)
+    return facts | {"difference_gradients": difference(expected_gradients, got_gradients)}
 
 
-def apart(name):
-    """measure(name) in a process of its own, so that a crash is a line too."""
+def apart(name, timm):
+    """measure(name, timm) in a process of its own, so that a crash is a line too."""
     end, begin = os.pipe()
     if (child := os.fork()) == 0:
         signal.alarm(SECONDS)
-        os.write(begin, json.dumps(measure(name)).encode())
+        os.write(begin, json.dumps(measure(name, timm)).encode())
         os._exit(0)
     os.close(begin)
     with os.fdopen(end) as pipe:
@@ -157,10 +212,15 @@ def apart(name):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--timm", action="store_true")
+    parser.add_argument("--part", default="1/1", help="of so many parts of the models, this one")
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or list(CONFIG_MAPPING.keys()):
-        if CONFIG_MAPPING[name] in MODEL_MAPPING:
-            print(json.dumps({"model": name} | apart(name)), flush=True)
+    part, parts = map(int, args.part.split("/"))
+    for name in args.names or (smallest_of_timm if args.timm else all_of_transformers)(part, parts):
+        print(json.dumps({"model": name} | apart(name, args.timm)), flush=True)
 
 
 if __name__ == "__main__":
