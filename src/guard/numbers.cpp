@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "guard/leaf.h"
+#include "support/short_vector.h"
 
 namespace bolt::guard {
 namespace {
@@ -35,10 +36,9 @@ std::string sign(int kind) {
 }
 
 PyObject* call(const NumberStep& step, const std::vector<PyRef>& values) {
-  PyObject* args[8];
-  if (step.args.size() > std::size(args)) return nullptr;
-  for (size_t i = 0; i < step.args.size(); ++i) args[i] = values[static_cast<size_t>(step.args[i])].get();
-  return PyObject_Vectorcall(step.object.get(), args, step.args.size(), nullptr);
+  ShortVector<PyObject*, 8> args;
+  for (int arg : step.args) args.push_back(values[static_cast<size_t>(arg)].get());
+  return PyObject_Vectorcall(step.object.get(), args.data(), args.size(), nullptr);
 }
 
 }  // namespace

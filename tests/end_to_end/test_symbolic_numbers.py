@@ -750,6 +750,20 @@ def test_numbers_in_a_sequence(fn, kind):
     assert torchbolt.stats()["recompiles"] == recompiles
 
 
+@pytest.mark.parametrize("count", [8, 9, 64])
+def test_many_numbers_of_one_sum(count):
+    def fn(x, w):
+        return x * sum(w) + max(w)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4)
+    for n in range(5):
+        w = tuple(0.25 * n + i for i in range(count))
+        torch.testing.assert_close(compiled(x, w), fn(x, w))
+    assert torchbolt.stats()["recompiles"] == 1
+
+
 def test_numbers_in_nested_tuples_and_slices():
     def fn(x, p, s):
         (a, (b, c)), d = p
