@@ -50,7 +50,7 @@ PyObject* own_number(PyObject* number) {
 
 namespace {
 
-/// Calls visit(part, where it lies) for each part of a tuple, list or slice.
+/// Calls visit(part, where it lies) for each part of a tuple, list, deque or slice.
 template <class Visit>
 void for_each_part(guard::SourceTree& tree, PyObject* whole, Source* source, Visit visit) {
   if (PySlice_Check(whole)) {
@@ -64,14 +64,22 @@ void for_each_part(guard::SourceTree& tree, PyObject* whole, Source* source, Vis
     }
     return;
   }
-  const Access step = PyList_Check(whole) ? Access::list_item : Access::tuple_item;
-  for (Py_ssize_t i = 0; i < Py_SIZE(whole); ++i)
-    visit(PySequence_Fast_GET_ITEM(whole, i), tree.child(source, step, nullptr, i));
+  const Access step = PyTuple_Check(whole)  ? Access::tuple_item
+                      : PyList_Check(whole) ? Access::list_item
+                                            : Access::deque_item;
+  const PyRef items = is_sequence(whole) ? PyRef::share(whole) : native_items(whole);
+  for (Py_ssize_t i = 0; items && i < Py_SIZE(items.get()); ++i)
+    visit(PySequence_Fast_GET_ITEM(items.get(), i), tree.child(source, step, nullptr, i));
+}
+
+bool is_list_or_deque(PyObject* object) {
+  static PyTypeObject* const deque = native_type("collections", "deque");
+  return PyList_CheckExact(object) || Py_IS_TYPE(object, deque);
 }
 
 }  // namespace
 
-/// Does a number in this list, tuple or slice differ between calls?
+/// Does a number in this list, tuple, deque or slice differ between calls?
 bool World::some_differ(PyObject* whole, Source* source) {
   int left = 10000;  // places, of which tuples within tuples have any number
   return hooks_.follows_numbers() && some_differ(whole, source, left);
@@ -95,48 +103,44 @@ PyObject* World::make_twin(PyObject* whole, Source* source) {
   for_each_part(*tree, whole, source,
                 [&](PyObject* part, Source* place) { parts.push_back(found(part, place)); });
   if (PySlice_Check(whole)) return PySlice_New(parts[0], parts[1], parts[2]);
-  const bool list = PyList_Check(whole);
   const auto size = static_cast<Py_ssize_t>(parts.size());
-  PyRef twin = PyRef::steal(list ? PyList_New(size) : PyTuple_New(size));
-  for (Py_ssize_t i = 0; twin && i < size; ++i) {
-    PyObject* part = Py_NewRef(parts[static_cast<size_t>(i)]);
-    list ? PyList_SET_ITEM(twin.get(), i, part) : PyTuple_SET_ITEM(twin.get(), i, part);
-  }
+  PyRef twin = PyRef::steal(PyTuple_New(size));
+  for (Py_ssize_t i = 0; twin && i < size; ++i)
+    PyTuple_SET_ITEM(twin.get(), i, Py_NewRef(parts[static_cast<size_t>(i)]));
   return twin && guard::is_torch_size(whole) ? guard::make_torch_size(twin.get()) : twin.release();
 }
 
-bool World::is_read_by_item(PyObject* sequence) {
-  if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return false;
-  const Known* known = find(sequence);
-  return known && !known->before && !known->read_whole && some_differ(sequence, known->source);
+bool World::is_own(PyObject* part, Source* place) const {
+  if (guard::has_parts(part)) return originals_.count(part) != 0;
+  const auto at = leaves_.find(place);
+  return at != leaves_.end() && at->second == part;
 }
 
-PyObject* World::with_followed(PyObject* sequence) {
-  if (!is_read_by_item(sequence)) return nullptr;
-  PyObject* twin = make_twin(sequence, find(sequence)->source);
+void World::own_numbers_of(PyObject* container) {
+  Known* known = is_list_or_deque(container) && hooks_.follows_numbers() ? find(container) : nullptr;
+  if (!known || known->before || known->read_whole || !some_differ(container, known->source)) return;
+  known->read_whole = true;
+  known->source->assume(Check::length, nullptr, Py_SIZE(container));
+  lent_numbers.push_back(container);
+  Py_ssize_t at = 0;
+  for_each_part(*tree, container, known->source, [&](PyObject* part, Source* place) {
+    PyObject* own = found(part, place);
+    if (own != part && PySequence_SetItem(container, at, own) < 0) PyErr_Clear();
+    ++at;
+  });
+}
+
+PyRef World::with_followed(PyObject* sequence) {
+  if (!PyTuple_CheckExact(sequence)) return own_numbers_of(sequence), PyRef();
+  const Known* known = hooks_.follows_numbers() ? find(sequence) : nullptr;
+  if (!known || known->read_whole || !some_differ(sequence, known->source)) return {};
+  PyRef twin = PyRef::steal(make_twin(sequence, known->source));
   if (!twin) PyErr_Clear();
   return twin;
 }
 
-void World::loops_over(PyObject* iterator, PyObject* sequence) {
-  read_length(sequence);
-  loops_.emplace_back(PyRef::share(iterator), sequence);
-}
-
-PyObject* World::next_item(PyObject* iterator, bool* handled) {
-  const auto loop =
-      std::find_if(loops_.begin(), loops_.end(), [&](auto& each) { return each.first.get() == iterator; });
-  *handled = loop != loops_.end();
-  if (!*handled) return nullptr;
-  PyObject* sequence = loop->second;
-  const Py_ssize_t left = PyObject_LengthHint(iterator, -1);
-  PyRef item = PyRef::steal(Py_TYPE(iterator)->tp_iternext(iterator));
-  if (!item || left <= 0) return item.release();
-  PyObject* given = sequence_item(sequence, Py_SIZE(sequence) - left);
-  return given ? Py_NewRef(given) : item.release();
-}
-
 PyObject* World::found(PyObject* object, Source* source) {
+  if (is_own(object, source)) return object;
   if (guard::has_parts(object)) {
     const auto twin = twins_.find(object);
     if (twin != twins_.end()) {

@@ -2,6 +2,7 @@
 #include "interp/observe/give_back.h"
 
 #include <unordered_set>
+#include <utility>
 
 #include "interp/compat.h"
 #include "interp/observe/slots.h"
@@ -29,6 +30,8 @@ class GivingBack {
   void inside(PyObject* object, int depth) {
     if (PyTuple_Check(object) || PyList_Check(object)) {
       for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) in_slot(PySequence_Fast_ITEMS(object)[i], depth);
+    } else if (is_deque(object)) {
+      in_deque(object, depth);
     } else if (PyDict_Check(object)) {
       in_dict(object, depth);
     } else if (PyCell_Check(object)) {
@@ -42,7 +45,18 @@ class GivingBack {
  private:
   static bool holds_others(PyObject* object) {
     return PyTuple_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) ||
-           (interp::is_python_class(Py_TYPE(object)) && !guard::is_tensor(object));
+           is_deque(object) || (interp::is_python_class(Py_TYPE(object)) && !guard::is_tensor(object));
+  }
+
+  void in_deque(PyObject* deque, int depth) {
+    const PyRef items = native_items(deque);
+    for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
+      PyRef item = PyRef::share(PyList_GET_ITEM(items.get(), i));
+      PyObject* own = Py_NewRef(item.get());
+      in_slot(own, depth);
+      if (own != item.get() && PySequence_SetItem(deque, i, own) < 0) PyErr_Clear();
+      Py_DECREF(own);
+    }
   }
 
   // The keys stay, so neither is the order another nor is one of them asked for its hash.
@@ -76,6 +90,7 @@ void give_numbers_back(World& world, const interp::Frame* innermost, const inter
     at = bottom == entry ? nullptr : bottom->back;
   }
   back(result);
+  for (PyObject* container : std::exchange(world.lent_numbers, {})) giving.inside(container, kDepth);
   for (PyObject* container : world.written) giving.inside(container, kDepth);
   for (const WrittenField& field : world.written_fields)
     back(*reinterpret_cast<PyObject**>(reinterpret_cast<char*>(field.object.get()) + field.offset));

@@ -93,7 +93,7 @@ bool World::read_next(PyObject* iterator) {
     case Goes::through_odict:
     case Goes::through_set:
     case Goes::through_deque:
-      if (inside) read_whole(inside);
+      if (inside) own_numbers_of(inside), read_whole(inside);
       return guard::has_next(iterator, kind);
     case Goes::along_sequence: {
       if (!inside) return false;
@@ -101,7 +101,8 @@ bool World::read_next(PyObject* iterator) {
       const Known* known = find(inside);
       if (index < 0 || index >= Py_SIZE(inside)) return read_length(inside), false;
       const auto step = PyList_Check(inside) ? Access::list_item : Access::tuple_item;
-      if (known)
+      own_numbers_of(inside);
+      if (known && !known->read_whole)
         reached(PySequence_Fast_GET_ITEM(inside, index), tree->child(known->source, step, nullptr, index));
       return true;
     }

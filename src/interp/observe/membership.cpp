@@ -27,7 +27,7 @@ bool is_plain_element(const World& world, PyObject* item) {
 /// What `container` holds, guarded. Null: it is no plain one, or holds other things.
 PyRef plain_elements(World& world, PyObject* container) {
   if (Py_IS_TYPE(container, &PyRange_Type)) return PyRef::share(container);
-  if (!is_plain_container(container) || world.is_read_by_item(container)) return {};
+  if (!is_plain_container(container)) return {};
   const Known* known = world.find(container);
   if (known && known->before) return {};
   const PyRef list = native_items(container);

@@ -47,6 +47,40 @@ bool names_keyword(PyObject* kwnames, const char* name) {
   return false;
 }
 
+/// World::own_numbers_of, also of lists within lists, which a tensor is made of.
+void own_numbers_within(World& world, PyObject* object, int depth = 4) {
+  world.own_numbers_of(object);
+  if (depth == 0 || !is_sequence(object) || Py_SIZE(object) == 0 ||
+      !is_sequence(PySequence_Fast_GET_ITEM(object, 0)))
+    return;
+  world.read_whole(object);
+  for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
+    own_numbers_within(world, PySequence_Fast_GET_ITEM(object, i), depth - 1);
+}
+
+/// Arguments with numbers that are followed in those that the function goes through; empty: as they are.
+struct FollowedItems {
+  std::vector<PyObject*> args;
+  std::vector<PyRef> held;
+};
+FollowedItems followed_items(World& world, const Native& native, PyObject* const* args, size_t nargs,
+                             size_t total, size_t first) {
+  FollowedItems made;
+  const CFunction& row = *native.row;
+  const bool reads_all = row.kind == Kind::tensor || row.is(Trait::only_items);
+  if (native.self && reads_all) world.own_numbers_of(native.self);
+  for (size_t i = 0; i < total; ++i) {
+    if (!reads_all && !row.goes_through(i - first, nargs - first)) continue;
+    if (row.kind == Kind::tensor) own_numbers_within(world, args[i]);
+    PyRef tuple = world.with_followed(args[i]);
+    if (!tuple) continue;
+    if (made.args.empty()) made.args.assign(args, args + total);
+    made.args[i] = tuple.get();
+    made.held.push_back(std::move(tuple));
+  }
+  return made;
+}
+
 }  // namespace
 
 PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
@@ -179,18 +213,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
   const CFunction& row = *native.row;
   PyObject* self = native.self;
-  std::vector<PyRef> followed;
-  std::vector<PyObject*> taken;
-  if (row.kind == Kind::tensor || row.is(Trait::only_items)) {
-    for (size_t i = 0; i < total; ++i) {
-      PyRef twin = PyRef::steal(world.with_followed(args[i]));
-      if (!twin) continue;
-      if (taken.empty()) taken.assign(args, args + total);
-      taken[i] = twin.get();
-      followed.push_back(std::move(twin));
-    }
-    if (!taken.empty()) args = taken.data();
-  }
+  const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
+  const FollowedItems followed = followed_items(world, native, args, nargs, total, first);
+  if (!followed.args.empty()) args = followed.args.data();
   Reused reused(argument_lists_);
   std::vector<PyObject*>& all = reused.list;  // with self first
   if (self) all.push_back(self);
@@ -290,7 +315,6 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // C code must not meet Python functions and Python iterables as they are: it would have CPython run them.
   std::vector<PyRef> replaced;
   std::vector<PyObject*> passed;  // empty: as they are
-  const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
   for (size_t i = 0; i < total; ++i) {
     PyObject* arg = args[i];
     PyRef stand_in;

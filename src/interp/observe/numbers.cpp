@@ -302,10 +302,9 @@ void note_comparison(SizeNotes& notes, int op, Sym x, Sym y, bool answer) {
   }
 }
 
-/// How floats are summed up is Python's business.
-static PyObject* sum_of(PyObject*, PyObject* numbers) {
-  static PyObject* const sum = PyDict_GetItemString(PyEval_GetBuiltins(), "sum");
-  return PyObject_CallOneArg(sum, numbers);
+/// How floats are summed up is Python's business: `function` of a sequence, as one of its items.
+static PyObject* of_items(PyObject* function, PyObject* numbers) {
+  return PyObject_CallOneArg(function, numbers);
 }
 
 /// The sum of ints, one of which is open, as it can be known of a step that it does not raise.
@@ -318,23 +317,29 @@ PyObject* Recording::open_sum(const std::vector<PyObject*>& items, PyObject* sum
                         {guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items.back())}});
 }
 
-/// max, min and sum of a sequence that holds numbers which differ between calls: of the numbers themselves.
-/// Null without an exception: not here.
-PyObject* Recording::reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* sequence,
+/// max, min, sum and the like of a container that holds numbers which differ between calls: of the numbers
+/// themselves. Null without an exception: not here.
+PyObject* Recording::reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* container,
                                bool* handled) {
-  static PyMethodDef method = {"sum", sum_of, METH_VARARGS, nullptr};
-  static PyObject* const sum = PyCFunction_New(&method, nullptr);
+  static PyMethodDef method = {"of_items", of_items, METH_VARARGS, nullptr};
   const bool sums = row.name == "builtins.sum";
-  if (!sums && row.name != "builtins.max" && row.name != "builtins.min") return nullptr;
-  const std::vector<PyObject*> items(PySequence_Fast_ITEMS(sequence),
-                                     PySequence_Fast_ITEMS(sequence) + Py_SIZE(sequence));
+  const bool takes_items = row.name == "builtins.max" || row.name == "builtins.min";
+  if (!sums && !takes_items && row.name != "math.prod" && row.name != "math.fsum") return nullptr;
+  const PyRef list = native_items(container);
+  if (!list) return nullptr;
+  const std::vector<PyObject*> items(PySequence_Fast_ITEMS(list.get()),
+                                     PySequence_Fast_ITEMS(list.get()) + PyList_GET_SIZE(list.get()));
   const bool open =
       std::any_of(items.begin(), items.end(), [&](PyObject* each) { return world.is_open(each); });
   const bool ints =
       std::all_of(items.begin(), items.end(), [](PyObject* each) { return PyLong_CheckExact(each); });
-  if (items.size() < 2 || (open && sums && !ints)) return nullptr;
-  if (!sums || !open) return number_call(frame, sums ? sum : callable, items, handled);
-  PyObject* result = PyObject_CallOneArg(callable, sequence);
+  if (items.size() < 2 || (open && !takes_items && !(sums && ints))) return nullptr;
+  if (takes_items) return number_call(frame, callable, items, handled);
+  if (!open) {
+    const PyRef function = PyRef::steal(PyCFunction_New(&method, callable));
+    return function ? number_call(frame, function.get(), items, handled) : nullptr;
+  }
+  PyObject* result = PyObject_CallOneArg(callable, container);
   *handled = result != nullptr;
   return result ? open_sum(items, result) : nullptr;
 }

@@ -108,6 +108,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
       return {Py_NewRef(value), nullptr};
     PyErr_Clear();
   } else {
+    world.own_numbers_of(container);
     touch(frame, container);
     touch(frame, index.get(), true);
   }
@@ -211,7 +212,10 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
   // Sequences that are joined or repeated keep the numbers in them as they are.
   const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
   for (PyObject* operand : {left, right})
-    if (on && !(joins && (PyTuple_Check(operand) || PyList_Check(operand)))) world.use(operand);
+    if (on && !(joins && is_sequence(operand)))
+      world.use(operand);
+    else if (on && !(op >= 13 && operand == left))  // what is added to in place is not read
+      world.own_numbers_of(operand);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::start_binary_op(frame, op, left, right);
   note_special(left, names_of.binary[kind]);
@@ -386,16 +390,16 @@ Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
 }
 
 PyObject* Recording::get_iter(Frame& frame, PyObject* object) {
-  const bool by_item = on && world.is_read_by_item(object);
   if (on && guard::iterator_kind(object)) return Semantics::get_iter(frame, object);  // itself, whole
+  const PyRef followed = on ? world.with_followed(object) : PyRef();
+  if (followed) return Semantics::get_iter(frame, followed.get());
   if (on) {
     world.use_scalar(object);
     note_special(object, names_of.iter_);
-    if (!by_item) touch(frame, object);
+    touch(frame, object);
     mark(frame);
   }
   PyObject* iterator = Semantics::get_iter(frame, object);
-  if (by_item && iterator) world.loops_over(iterator, object);
   if (on && iterator) note_given(frame, iterator);
   end_if_wanted(frame);
   return iterator;
@@ -421,15 +425,12 @@ PyObject* Recording::advance(Frame& frame, PyObject* iterator) {
       else
         end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
     }
-    bool handled = false;
-    PyObject* item = on ? world.next_item(iterator, &handled) : nullptr;
-    if (handled) return item;
   }
   return Semantics::advance(frame, iterator);
 }
 
 int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) {
-  if (PyRef followed = PyRef::steal(on ? world.with_followed(sequence) : nullptr))
+  if (const PyRef followed = on ? world.with_followed(sequence) : PyRef())
     return Semantics::unpack_sequence(frame, followed.get(), n, out);
   if (on) {
     world.use_scalar(sequence);
@@ -443,7 +444,7 @@ int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject
 }
 
 int Recording::unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) {
-  if (PyRef followed = PyRef::steal(on ? world.with_followed(sequence) : nullptr))
+  if (const PyRef followed = on ? world.with_followed(sequence) : PyRef())
     return Semantics::unpack_ex(frame, followed.get(), before, after, out);
   if (on) {
     world.use_scalar(sequence);
@@ -462,7 +463,7 @@ int Recording::list_append(Frame& frame, PyObject* list, PyObject* value) {
 }
 
 int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
-  PyRef followed = PyRef::steal(on ? world.with_followed(iterable) : nullptr);
+  const PyRef followed = on ? world.with_followed(iterable) : PyRef();
   if (on && !followed) world.use_scalar(iterable), touch(frame, iterable);
   if (on) world.about_to_write(list, true);
   return Semantics::list_extend(frame, list, followed ? followed.get() : iterable);
@@ -538,7 +539,7 @@ PyObject* Recording::list_to_tuple(Frame& frame, PyObject* list) {
 }
 
 PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* iterable) {
-  if (PyRef followed = PyRef::steal(on ? world.with_followed(iterable) : nullptr))
+  if (const PyRef followed = on ? world.with_followed(iterable) : PyRef())
     return Semantics::star_args(frame, callable, followed.get());
   if (on) world.use_scalar(iterable), touch(frame, iterable);
   return Semantics::star_args(frame, callable, iterable);

@@ -242,7 +242,7 @@ class Recording final : public interp::Semantics {
   PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
   PyObject* number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
   PyObject* open_sum(const std::vector<PyObject*>& items, PyObject* sum);
-  PyObject* reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* sequence,
+  PyObject* reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* container,
                       bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   PyObject* tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,

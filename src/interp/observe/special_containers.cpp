@@ -35,6 +35,7 @@ PyObject* reversed_items(const Call& c) {
   if (c.nargs != 1 || c.kwnames) return nullptr;
   PyObject* sequence = c.args[0];
   if (PyUnicode_Check(sequence)) c.recording.world.use(sequence);
+  c.recording.world.own_numbers_of(sequence);
   c.recording.touch(c.frame, sequence);
   PyRef name = PyRef::steal(PyUnicode_InternFromString("__reversed__"));
   if (!interp::is_heap_type(Py_TYPE(sequence)) || c.recording.world.type_attr(Py_TYPE(sequence), name.get()))

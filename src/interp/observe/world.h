@@ -127,16 +127,13 @@ class World {
   /// The same for a reader that goes on with what this returns (borrowed): where a number differs between
   /// calls, a copy that can be followed; where some in a tuple or slice do, one that holds such copies.
   PyObject* found(PyObject* object, Source* source);
-  /// A list or tuple from outside, some of whose numbers differ between calls: does the reader of single
-  /// items go on with what sequence_item gives for them?
-  bool is_read_by_item(PyObject* sequence);
-  /// Such a one for a reader that takes it whole, and keeps nothing of it; new. Null: it is none.
-  PyObject* with_followed(PyObject* sequence);
-  /// `iterator` is about to go through such a one, `sequence`.
-  void loops_over(PyObject* iterator, PyObject* sequence);
-  /// Takes the next item of the iterator. Null without an exception, and `handled` false: it is not one of
-  /// those.
-  PyObject* next_item(PyObject* iterator, bool* handled);
+  /// A list or deque from outside is about to be read or written as a whole. Where some of its numbers differ
+  /// between calls each gets an address of its own in the container itself, until the region is over: so
+  /// whoever goes through it is given numbers that are followed, also of what is written meanwhile.
+  void own_numbers_of(PyObject* container);
+  /// C code is about to go through `sequence` and to hand on what is in it. A tuple of the same numbers for
+  /// one that is not to be written; null: itself will do.
+  PyRef with_followed(PyObject* sequence);
   /// May the region go on with this iterator from outside?
   bool can_advance(PyObject* iterator);
   /// The next item of such a one is about to be taken.
@@ -379,6 +376,8 @@ class World {
   bool asked_offsets = false;      ///< where in its storage some tensor begins
   bool asked_gradients = false;    ///< which tensors require gradients, or what autograd keeps of them
   std::vector<PyObject*> written;  ///< known containers with `before`, in order of first write
+  std::vector<PyObject*>
+      lent_numbers;  ///< known ones that hold such (own_numbers_of), until they are given back
   std::vector<WrittenField> written_fields;
   std::vector<WrittenClass> written_classes;
   std::vector<WrittenContext> written_context;
@@ -416,7 +415,6 @@ class World {
   PyRef guard_keys(PyObject* contents, Source& source);
   void guard_whole(PyObject* contents, Known& known);
   Known* copied(PyObject* container);
-  void own_numbers_of(PyObject* list);
   bool are_one_number(PyObject* a, PyObject* b);
   int text_step(PyObject* text);
   void tell_from_outside(const Known& known, PyObject* key, bool asks);
@@ -493,8 +491,8 @@ class World {
   bool some_differ(PyObject* whole, Source* source);
   bool some_differ(PyObject* whole, Source* source, int& left);
   PyObject* make_twin(PyObject* whole, Source* source);
+  bool is_own(PyObject* part, Source* place) const;
   std::unordered_map<PyObject*, PyObject*> twins_;  ///< of tuples and slices, held by originals_
-  std::vector<std::pair<PyRef, PyObject*>> loops_;  ///< iterators; the sequences, which are known
   std::vector<PyObject*> lazy_;                     ///< those not used so far
   std::unordered_set<PyObject*> identified_;        ///< known objects that were told apart by identity
   std::vector<Identity> identities_;

@@ -314,8 +314,7 @@ void World::guard_whole(PyObject* contents, Known& known) {
   for (Py_ssize_t i = 0; items && i < size; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
     Source* place = tree->child(source, step, nullptr, i);
-    const auto own = leaves_.find(place);
-    if (own == leaves_.end() || own->second != item) reached(item, place);
+    if (!is_own(item, place)) reached(item, place);
   }
 }
 

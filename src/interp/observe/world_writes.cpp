@@ -33,19 +33,6 @@ PyObject* copy_contents(PyObject* object) {
 
 }  // namespace
 
-/// The numbers in a list from outside that differ between calls get an address of their own: once the list is
-/// written, a number's place does not tell any more where it came from.
-void World::own_numbers_of(PyObject* list) {
-  const Known* known = PyList_CheckExact(list) && hooks_.follows_numbers() ? find(list) : nullptr;
-  if (!known || known->before || known->read_whole) return;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
-    PyObject* item = PyList_GET_ITEM(list, i);
-    if (!can_be_followed(item)) continue;
-    PyObject* own = found(item, tree->child(known->source, Access::list_item, nullptr, i));
-    if (own != item) PyList_SetItem(list, i, Py_NewRef(own));
-  }
-}
-
 /// A container from outside, with what was in it before the run wrote to it; null: it is not one.
 Known* World::copied(PyObject* container) {
   Known* known = find(container);
@@ -63,7 +50,7 @@ Known* World::copied(PyObject* container) {
 }
 
 void World::about_to_write(PyObject* container, bool appends) {
-  if (!appends) own_numbers_of(container);
+  if (!appends || !PyList_Check(container)) own_numbers_of(container);  // one that grows is not read
   Known* known = copied(container);
   if (!known || (appends && PyList_Check(container))) return;
   if (!PyDict_Check(container)) may_lose(*known);

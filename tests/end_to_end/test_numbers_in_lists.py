@@ -1,0 +1,274 @@
+"""Lists, tuples and deques of numbers that differ between calls: whoever goes through them, in Python or in C.
+
+Two recordings, then every call is a hit, also where the container is written while it is gone through.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import itertools
+import math
+
+import pytest
+import torch
+
+import torchbolt
+
+
+def losses(x):
+    return [x, x * 2, x.sin()]
+
+
+def weighted_sum(x, w):
+    return sum(a * loss for a, loss in zip(w, losses(x), strict=False))
+
+
+def zipped(x, w):
+    for a, b in zip(w, losses(x), strict=False):
+        x = x + a * b
+    return x
+
+
+def counted(x, w):
+    for i, a in enumerate(w):
+        x = x * a + i
+    return x
+
+
+def turned_round(x, w):
+    for a in reversed(w):
+        x = x * a + 1
+    return x
+
+
+def limits(x, w):
+    return x * max(w) + min(w) * sum(w) + math.prod(w) - math.fsum(w)
+
+
+def taken_apart(x, w):
+    first, *rest = w
+    return x * first + sum([*w, *rest]) + ends_of(*w)
+
+
+def ends_of(*numbers):
+    return numbers[0] - numbers[-1]
+
+
+def chained(x, w):
+    for a in itertools.chain(itertools.islice(w, 2), [1.0], w):
+        x = x * a + 1
+    return x
+
+
+def normalised(x, w):
+    total = sum(w)
+    return weighted_sum(x, [a / total for a in w])
+
+
+def reduced(x, w):
+    return x * functools.reduce(lambda a, b: a + 2 * b, w)
+
+
+def handed_on(x, w):
+    return x + w[0], w, [*w], {"w": w, "copy": tuple(w)}
+
+
+READERS = [
+    weighted_sum,
+    zipped,
+    counted,
+    turned_round,
+    limits,
+    taken_apart,
+    chained,
+    normalised,
+    reduced,
+    handed_on,
+]
+
+
+def sliced(x, w):
+    for a in w[1:] + w[:1] * 2:
+        x = x * a + 1
+    return x
+
+
+def joined(x, w):
+    for a in w + [w[0]]:  # noqa: RUF005  the operator is what is tried
+        x = x * a + 1
+    return x
+
+
+def copied(x, w):
+    mine = w.copy()
+    mine[0] += 1
+    return x * mine[0] + list(w)[1], mine
+
+
+def of_a_matrix(x, w):
+    rows = [w, w[:]]
+    for a, b in zip(*rows, strict=True):
+        x = x * a + b
+    return x
+
+
+def overwritten(x, w):
+    for i, a in enumerate(w):
+        w[i] = a * 0.5
+        x = x + w[i] - w[-1]
+    return x, w
+
+
+def grown(x, w):
+    for a in w:
+        if len(w) < 6:
+            w.append(a + 1)
+        x = x + a
+    return x, w
+
+
+def emptied(x, w):
+    total = sum(w)
+    while w:
+        x = x * w.pop()
+    w.extend([total] * 2)
+    return x, w
+
+
+def rescaled(x, w):
+    w[:] = [a / sum(w) for a in w]
+    return x * w[0], w
+
+
+def moved_on(x, w):
+    """The window of the last few losses."""
+    w.append(sum(w) / len(w))
+    w.pop(0)
+    return x * sum(w), w
+
+
+def grown_behind_an_end(x, w):
+    for a in w:
+        x = x * a
+        if len(w) < 5:
+            torchbolt.graph_break()
+            w.append(a * 2)
+    return x, w
+
+
+LISTS = [sliced, joined, copied, of_a_matrix, overwritten, grown, emptied, rescaled, moved_on]
+
+
+def check(fn, x, numbers, kind):
+    """The recordings it took; ours and eager's come to the same, and the numbers are the caller's own."""
+    mine, theirs = kind(list(numbers)), kind(list(numbers))
+    objects = list(mine)
+    before = torchbolt.stats()["recordings"]
+    compiled = check.compiled
+    want, got = fn(x, theirs), compiled(x, mine)
+    torch.testing.assert_close(got, want)
+    assert list(mine) == list(theirs)
+    assert [type(each) for each in mine] == [type(each) for each in theirs]
+    if fn in READERS:
+        assert all(a is b for a, b in zip(mine, objects, strict=True))
+    return torchbolt.stats()["recordings"] - before
+
+
+@pytest.mark.parametrize(
+    ("fn", "kind"),
+    [(fn, kind) for fn in READERS for kind in (list, tuple, collections.deque)] + [(fn, list) for fn in LISTS],
+    ids=lambda each: each.__name__,
+)
+def test_two_recordings_then_hits(fn, kind):
+    torchbolt.reset()
+    check.compiled = torchbolt.compile(fn)
+    x = torch.randn(4, dtype=torch.float64)
+    assert [check(fn, x, [0.5 + n, 1.5 * n + 1, 2.25 - n], kind) for n in range(6)] == [1, 1, 0, 0, 0, 0]
+    stats = torchbolt.stats()
+    assert stats["region_ends"] == 0 and stats["eager_fallbacks"] == 0, stats
+    # Numbers of another class, of which only the class is another.
+    assert sum(check(fn, x, [3 + n, 2.5 * n + 4, 3 + n], kind) for n in range(4)) <= 3
+    # Another length: more places, whose numbers are found to differ in turn.
+    assert [check(fn, x, [0.5 + n, 2.5 * n, 1.0 + n, 2.0, 3.0 * n], kind) for n in range(5)][2:] == [0, 0, 0]
+
+
+def test_regions_that_end_while_a_list_is_gone_through():
+    torchbolt.reset()
+    check.compiled = torchbolt.compile(grown_behind_an_end)
+    recordings = [check(grown_behind_an_end, torch.randn(4), [0.5 + n, 1.5 * n + 1, 2.25 - n], list) for n in range(6)]
+    assert recordings[3:] == [0, 0, 0]
+
+
+def test_what_is_no_number_stays_as_guarded():
+    def fn(x, w):
+        for a in w:
+            if isinstance(a, float):
+                x = x * a
+            elif a is None:
+                x = x + 1
+            else:
+                x = x + len(a)
+        return x
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4)
+    for w in ([None, 0.5, "ab"], [None, 1.5, "ab"], [None, 2.5, "ab"], ["c", 2.5, None], [None, 3.5, [1, 2]], [4.5]):
+        torch.testing.assert_close(compiled(x, w), fn(x, w))
+
+
+def test_pairs_and_nested_lists():
+    def fn(x, pairs, rows):
+        for a, b in pairs:
+            x = x * a + len(b)
+        for row in rows:
+            for a in row:
+                x = x * a
+        return x, torch.tensor(rows)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4)
+    for n in range(6):
+        args = [(0.5 + n, "a"), (1.0 * n, "bc")], [[0.5 + n, 2.0], [1.0 * n, 3.5]]
+        kept = copy.deepcopy(args)
+        torch.testing.assert_close(compiled(x, *args), fn(x, *args))
+        assert args == kept
+    assert torchbolt.stats()["recompiles"] == 1
+
+
+def test_a_list_that_only_grows_is_not_read():
+    """Its length and its items are nothing to a region that appends to it."""
+
+    def fn(x, history):
+        history.append(x.shape[0] * 0.5)
+        history += [2.0]
+        return x * history[-1]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x, mine, theirs = torch.randn(4), [], []
+    for n in range(6):
+        mine.insert(0, 1.5 * n)
+        theirs.insert(0, 1.5 * n)
+        torch.testing.assert_close(compiled(x, mine), fn(x, theirs))
+        assert mine == theirs
+    assert torchbolt.stats()["recompiles"] == 0
+
+
+def test_one_object_in_many_places():
+    """Which of them are one object is not known from their values."""
+
+    def fn(x, w):
+        total = sum(w)
+        return x * total, w[0] is w[1], [a is w[0] for a in w]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4)
+    for n in range(6):
+        one, other = 0.5 + n, 1000.5 + n
+        for w in ([one, one, other], [one, other, other]):
+            torch.testing.assert_close(compiled(x, w), fn(x, w))
