@@ -50,7 +50,7 @@ PyObject* own_number(PyObject* number) {
 
 namespace {
 
-/// Calls visit(part, where it lies) for each part of a tuple, list, deque or slice.
+/// Calls visit(part, where it lies, its index or key) for each part of a tuple, list, deque, dict or slice.
 template <class Visit>
 void for_each_part(guard::SourceTree& tree, PyObject* whole, Source* source, Visit visit) {
   if (PySlice_Check(whole)) {
@@ -60,16 +60,25 @@ void for_each_part(guard::SourceTree& tree, PyObject* whole, Source* source, Vis
     for (const auto& [name, at] : fields) {
       const auto offset = reinterpret_cast<char*>(at) - reinterpret_cast<char*>(slice);
       PyRef text = PyRef::steal(PyUnicode_InternFromString(name));
-      visit(*at, tree.child(source, Access::field, text.get(), offset));
+      visit(*at, tree.child(source, Access::field, text.get(), offset), text.get());
     }
     return;
   }
+  const PyRef items = is_sequence(whole) ? PyRef::share(whole) : native_items(whole);
   const Access step = PyTuple_Check(whole)  ? Access::tuple_item
                       : PyList_Check(whole) ? Access::list_item
                                             : Access::deque_item;
-  const PyRef items = is_sequence(whole) ? PyRef::share(whole) : native_items(whole);
-  for (Py_ssize_t i = 0; items && i < Py_SIZE(items.get()); ++i)
-    visit(PySequence_Fast_GET_ITEM(items.get(), i), tree.child(source, step, nullptr, i));
+  for (Py_ssize_t i = 0; items && i < Py_SIZE(items.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    if (!PyDict_Check(whole)) {
+      const PyRef index = PyRef::steal(PyLong_FromSsize_t(i));
+      visit(item, tree.child(source, step, nullptr, i), index.get());
+    } else if (PyUnicode_CheckExact(item) || PyLong_CheckExact(item)) {
+      const PyRef key = canonical_key(item);
+      if (PyObject* value = PyDict_GetItemWithError(whole, key.get()))
+        visit(value, tree.child(source, Access::dict_item, key.get()), key.get());
+    }
+  }
 }
 
 bool is_list_or_deque(PyObject* object) {
@@ -79,7 +88,7 @@ bool is_list_or_deque(PyObject* object) {
 
 }  // namespace
 
-/// Does a number in this list, tuple, deque or slice differ between calls?
+/// Does a number in this container or slice differ between calls?
 bool World::some_differ(PyObject* whole, Source* source) {
   int left = 10000;  // places, of which tuples within tuples have any number
   return hooks_.follows_numbers() && some_differ(whole, source, left);
@@ -87,7 +96,7 @@ bool World::some_differ(PyObject* whole, Source* source) {
 
 bool World::some_differ(PyObject* whole, Source* source, int& left) {
   bool differs = false;
-  for_each_part(*tree, whole, source, [&](PyObject* part, Source* place) {
+  for_each_part(*tree, whole, source, [&](PyObject* part, Source* place, PyObject*) {
     if (differs || --left < 0) return;
     differs = can_be_followed(part) ? hooks_.follows_number(part, *place, tree->root_names)
                                     : guard::has_parts(part) && some_differ(part, place, left);
@@ -101,7 +110,7 @@ PyObject* World::make_twin(PyObject* whole, Source* source) {
   if (!PySlice_Check(whole)) source->assume(Check::length, nullptr, Py_SIZE(whole));
   std::vector<PyObject*> parts;  // held by what is known about them
   for_each_part(*tree, whole, source,
-                [&](PyObject* part, Source* place) { parts.push_back(found(part, place)); });
+                [&](PyObject* part, Source* place, PyObject*) { parts.push_back(found(part, place)); });
   if (PySlice_Check(whole)) return PySlice_New(parts[0], parts[1], parts[2]);
   const auto size = static_cast<Py_ssize_t>(parts.size());
   PyRef twin = PyRef::steal(PyTuple_New(size));
@@ -117,17 +126,19 @@ bool World::is_own(PyObject* part, Source* place) const {
 }
 
 void World::own_numbers_of(PyObject* container) {
-  Known* known = is_list_or_deque(container) && hooks_.follows_numbers() ? find(container) : nullptr;
-  if (!known || known->before || known->read_whole || !some_differ(container, known->source)) return;
-  known->read_whole = true;
-  known->source->assume(Check::length, nullptr, Py_SIZE(container));
+  if (!hooks_.follows_numbers() || !(is_list_or_deque(container) || PyDict_Check(container))) return;
+  Known* known = find(container);
+  if (!known || known->before || known->read_whole) return;
+  if (PyDict_Check(container) && !may_follow_keys(container))
+    return;  // what has names as keys is read by C, too
+  if (!some_differ(container, known->source)) return;
   lent_numbers.push_back(container);
-  Py_ssize_t at = 0;
-  for_each_part(*tree, container, known->source, [&](PyObject* part, Source* place) {
+  for_each_part(*tree, container, known->source, [&](PyObject* part, Source* place, PyObject* at) {
+    if (!can_be_followed(part) && !guard::has_parts(part)) return;
     PyObject* own = found(part, place);
-    if (own != part && PySequence_SetItem(container, at, own) < 0) PyErr_Clear();
-    ++at;
+    if (own != part && PyObject_SetItem(container, at, own) < 0) PyErr_Clear();
   });
+  read_whole(container);
 }
 
 PyRef World::with_followed(PyObject* sequence) {

@@ -91,7 +91,10 @@ void give_numbers_back(World& world, const interp::Frame* innermost, const inter
   }
   back(result);
   for (PyObject* container : std::exchange(world.lent_numbers, {})) giving.inside(container, kDepth);
-  for (PyObject* container : world.written) giving.inside(container, kDepth);
+  for (PyObject* container : world.written) {
+    giving.inside(container, kDepth);
+    giving.inside(world.find(container)->before.get(), kDepth);  // what may be put back
+  }
   for (const WrittenField& field : world.written_fields)
     back(*reinterpret_cast<PyObject**>(reinterpret_cast<char*>(field.object.get()) + field.offset));
   for (const WrittenClass& each : world.written_classes) {

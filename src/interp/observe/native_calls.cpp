@@ -70,7 +70,7 @@ FollowedItems followed_items(World& world, const Native& native, PyObject* const
   const bool reads_all = row.kind == Kind::tensor || row.is(Trait::only_items);
   if (native.self && reads_all) world.own_numbers_of(native.self);
   for (size_t i = 0; i < total; ++i) {
-    if (!reads_all && !row.goes_through(i - first, nargs - first)) continue;
+    if (!reads_all && !row.is(Trait::pairs) && !row.goes_through(i - first, nargs - first)) continue;
     if (row.kind == Kind::tensor) own_numbers_within(world, args[i]);
     PyRef tuple = world.with_followed(args[i]);
     if (!tuple) continue;

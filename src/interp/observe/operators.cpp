@@ -209,13 +209,17 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
     PyObject* text = late_operation(kind, left, right);
     if (text || PyErr_Occurred()) return {text, nullptr};
   }
-  // Sequences that are joined or repeated keep the numbers in them as they are.
+  // Sequences that are joined or repeated, and dicts, keep the numbers in them as they are.
   const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
-  for (PyObject* operand : {left, right})
-    if (on && !(joins && is_sequence(operand)))
+  auto is_dict = [](PyObject* each) { return PyDict_CheckExact(each) || PyODict_CheckExact(each); };
+  const bool merges = kind == interp::Binary::bit_or && is_dict(left) && is_dict(right);
+  for (PyObject* operand : {left, right}) {
+    if (on && merges) world.use_keys(operand);
+    if (on && !merges && !(joins && is_sequence(operand)))
       world.use(operand);
     else if (on && !(op >= 13 && operand == left))  // what is added to in place is not read
       world.own_numbers_of(operand);
+  }
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::start_binary_op(frame, op, left, right);
   note_special(left, names_of.binary[kind]);
@@ -223,7 +227,9 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
   note_special(right, names_of.reflected[kind]);
   // Formatting shows all that is inside, and a dictionary takes sequences of pairs apart.
   touch(frame, right, (kind == interp::Binary::remainder && PyUnicode_Check(left)) || PyDict_Check(left));
-  if (op >= 13 && is_understood_container(left) && !PyTuple_Check(left))
+  if (op >= 13 && merges)
+    world.about_to_update(left, right);
+  else if (op >= 13 && is_understood_container(left) && !PyTuple_Check(left))
     world.about_to_write(left, true);
   else
     touch(frame, left);
@@ -480,7 +486,7 @@ int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
 }
 
 int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
-  if (on) touch(frame, mapping);
+  if (on) world.own_numbers_of(mapping), touch(frame, mapping);
   if (on && PyDict_Check(mapping)) world.puts_keys(dict, mapping);
   if (on) world.about_to_update(dict, mapping);
   const NativeReader reader(*this, PyDict_Check(mapping));
@@ -488,7 +494,7 @@ int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
 }
 
 int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) {
-  if (on) touch(frame, mapping);
+  if (on) world.own_numbers_of(mapping), touch(frame, mapping);
   if (on) world.use_keys(mapping);  // names of parameters
   if (on) world.about_to_update(dict, mapping);
   return Semantics::dict_merge(frame, dict, mapping, callable);
@@ -546,7 +552,7 @@ PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* itera
 }
 
 PyObject* Recording::star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) {
-  if (on) touch(frame, mapping);
+  if (on) world.own_numbers_of(mapping), touch(frame, mapping);
   if (on) world.use_keys(mapping);
   return Semantics::star_kwargs(frame, callable, mapping);
 }

@@ -234,7 +234,7 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     if (row.name == "builtins.min" || row.name == "builtins.max" || row.name == "builtins.sum" ||
         row.name == "math.prod")
       if ((result = reduce(*this, row.method, all)) || PyErr_Occurred()) return done(result);
-    if (all.size() == 1 && (is_sequence(all[0]) || is_deque(all[0]))) {
+    if (all.size() == 1 && (is_sequence(all[0]) || is_deque(all[0]) || PyDictValues_Check(all[0]))) {
       result = reduction(frame, row, callable, all[0], handled);
       if (*handled || PyErr_Occurred()) return done(result);
     }

@@ -127,9 +127,9 @@ class World {
   /// The same for a reader that goes on with what this returns (borrowed): where a number differs between
   /// calls, a copy that can be followed; where some in a tuple or slice do, one that holds such copies.
   PyObject* found(PyObject* object, Source* source);
-  /// A list or deque from outside is about to be read or written as a whole. Where some of its numbers differ
-  /// between calls each gets an address of its own in the container itself, until the region is over: so
-  /// whoever goes through it is given numbers that are followed, also of what is written meanwhile.
+  /// A list, deque or dict from outside is about to be read or written as a whole. Where some of its numbers
+  /// differ between calls each gets an address of its own in the container itself, until the region is over:
+  /// so whoever goes through it is given numbers that are followed, also of what is written meanwhile.
   void own_numbers_of(PyObject* container);
   /// C code is about to go through `sequence` and to hand on what is in it. A tuple of the same numbers for
   /// one that is not to be written; null: itself will do.
@@ -521,6 +521,8 @@ bool is_deque(PyObject* object);
 /// The items of a list, tuple, deque or set, or the keys of a dict in order, as a list: as C has them,
 /// whatever a class in Python does when it is gone through.
 PyRef native_items(PyObject* container);
+/// Strings that are equal become one object, so that they intern to one source.
+PyRef canonical_key(PyObject* key);
 /// A tuple or a list: PySequence_Fast_GET_ITEM gives its items.
 inline bool is_sequence(PyObject* object) { return PyTuple_Check(object) || PyList_Check(object); }
 

@@ -21,14 +21,13 @@ uint64_t dict_version(PyObject* dict) {
 #endif
 }
 
-/// Strings that are equal become one object, so that they intern to one source.
+}  // namespace
+
 PyRef canonical_key(PyObject* key) {
   PyObject* owned = Py_NewRef(key);
   if (PyUnicode_CheckExact(owned) && !PyUnicode_CHECK_INTERNED(owned)) PyUnicode_InternInPlace(&owned);
   return PyRef::steal(owned);
 }
-
-}  // namespace
 
 PyObject* World::reached_if_bound(PyObject* object, Source* source) {
   object ? reached(object, source) : source->assume(Check::unbound);
@@ -302,7 +301,8 @@ void World::guard_whole(PyObject* contents, Known& known) {
     for (Py_ssize_t i = 0; keys && PyDict_Check(contents) && i < PyTuple_GET_SIZE(keys.get()); ++i) {
       PyRef key = canonical_key(PyTuple_GET_ITEM(keys.get(), i));
       PyObject* value = PyDict_GetItemWithError(contents, key.get());
-      if (value) reached(value, tree->child(source, Access::dict_item, key.get()));
+      Source* place = tree->child(source, Access::dict_item, key.get());
+      if (value && !is_own(value, place)) reached(value, place);
     }
     return;
   }

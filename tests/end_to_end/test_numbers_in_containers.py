@@ -1,4 +1,4 @@
-"""Lists, tuples and deques of numbers that differ between calls: whoever goes through them, in Python or in C.
+"""Lists, tuples, deques and dicts of numbers that differ between calls: whoever goes through them, in Python or in C.
 
 Two recordings, then every call is a hit, also where the container is written while it is gone through.
 """
@@ -192,6 +192,76 @@ def test_two_recordings_then_hits(fn, kind):
     assert sum(check(fn, x, [3 + n, 2.5 * n + 4, 3 + n], kind) for n in range(4)) <= 3
     # Another length: more places, whose numbers are found to differ in turn.
     assert [check(fn, x, [0.5 + n, 2.5 * n, 1.0 + n, 2.0, 3.0 * n], kind) for n in range(5)][2:] == [0, 0, 0]
+
+
+def by_item(x, d):
+    for name, a in d.items():
+        x = x * a + len(name)
+    return x
+
+
+def by_key(x, d):
+    for name in d:
+        x = x * d[name]
+    return x
+
+
+def by_value(x, d):
+    total = sum(d.values())
+    return x * max(d.values()), {name: a / total for name, a in d.items()}
+
+
+def merged(x, d):
+    one, other = {**d, "z": 2.0}, {"a": 1.0} | d
+    other |= {"c": 5.0}
+    other.update(one)
+    return x * one["a"] + other["b"] + other["c"], one, other
+
+
+def as_arguments(x, d):
+    return x * first_and_rest(**d) + dict(d, z=2.0)["b"] + d.copy()["c"]
+
+
+def first_and_rest(a, **rest):
+    return a + sum(rest.values())
+
+
+def written_by_item(x, d):
+    for name, a in d.items():
+        d[name] = a * 0.5
+    return x * d["a"], d
+
+
+def grown_by_item(x, d):
+    for name, a in list(d.items()):
+        d[name * 2] = a + 1
+    d |= {"b": 0.25}
+    return x * d["aa"] + d["b"], d
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "fn",
+    [by_item, by_key, by_value, merged, as_arguments, written_by_item, grown_by_item],
+    ids=lambda each: each.__name__,
+)
+def test_values_of_a_dict(fn, kind):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4, dtype=torch.float64)
+    recordings = []
+    for n in range(6):
+        mine, theirs = (kind(a=0.5 + n, b=1.5 * n + 1, c=2.25 - n) for _ in range(2))
+        objects, before = dict(mine), torchbolt.stats()["recordings"]
+        want, got = fn(x, theirs), compiled(x, mine)
+        torch.testing.assert_close(got, want)
+        assert list(mine.items()) == list(theirs.items())
+        if "by_item" not in fn.__name__ or fn is by_item:
+            assert all(mine[name] is objects[name] for name in mine)
+        recordings.append(torchbolt.stats()["recordings"] - before)
+    assert recordings == [1, 1, 0, 0, 0, 0]
+    mine, theirs = kind(c=1, a=2.5, b=0.5), kind(c=1, a=2.5, b=0.5)
+    torch.testing.assert_close(compiled(x, mine), fn(x, theirs))  # another order, another class
 
 
 def test_regions_that_end_while_a_list_is_gone_through():
