@@ -93,8 +93,8 @@ def _all(iterable):
     return True
 
 
-def _sum(iterable, /, start=0):
-    return sum(_gathered(iterable), start)
+def _sum(iterable, /, *start, **named):
+    return sum(_gathered(iterable), *start, **named)
 
 
 def _tuple(iterable=()):

@@ -75,6 +75,35 @@ def handed_on(x, w):
     return x + w[0], w, [*w], {"w": w, "copy": tuple(w)}
 
 
+def mapped(x, w):
+    for a in map(lambda a, b: a + b, w, [1.0, 2.0, 3.0]):
+        x = x * a
+    return x * sum(list(map(lambda a: a + 1, w))) + sum(a * 2 for a in w)
+
+
+def mapped_by_c(x, w):
+    first, *rest = map(abs, w)
+    for a in map(float, w):
+        x = x * a
+    return x * first + sum(map(abs, w)) + ends_of(*map(float, w), *rest) + next(map(math.floor, w))
+
+
+def mapped_by_c_unseen(x, w):
+    """What goes through the map is C code: the numbers are read."""
+    for i, a in enumerate(map(abs, w)):
+        x = x * a + i
+    taken = [1.0, 2.0]
+    taken[1:] = map(abs, w)
+    taken += map(abs, w)
+    return x, taken, collections.deque(map(abs, w)), list(zip(map(abs, w), w, strict=False))
+
+
+def filtered(x, w):
+    for a in filter(lambda a: a > -1000, w):
+        x = x * a
+    return x + len(list(filter(None, w)))
+
+
 READERS = [
     weighted_sum,
     zipped,
@@ -86,6 +115,9 @@ READERS = [
     normalised,
     reduced,
     handed_on,
+    mapped,
+    mapped_by_c,
+    filtered,
 ]
 
 
@@ -262,6 +294,15 @@ def test_values_of_a_dict(fn, kind):
     assert recordings == [1, 1, 0, 0, 0, 0]
     mine, theirs = kind(c=1, a=2.5, b=0.5), kind(c=1, a=2.5, b=0.5)
     torch.testing.assert_close(compiled(x, mine), fn(x, theirs))  # another order, another class
+
+
+def test_what_a_function_of_c_reads_unseen_is_read():
+    torchbolt.reset()
+    compiled = torchbolt.compile(mapped_by_c_unseen)
+    x = torch.randn(4, dtype=torch.float64)
+    for n in range(6):
+        w = [0.5 + n, -1.5 * n - 1, 2.25 - n]
+        torch.testing.assert_close(compiled(x, w), mapped_by_c_unseen(x, w))
 
 
 def test_regions_that_end_while_a_list_is_gone_through():

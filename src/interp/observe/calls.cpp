@@ -242,6 +242,34 @@ CallStart Recording::start_next_of_callback(Frame& frame, PyObject* iterator) {
   return start;
 }
 
+/// Does C code that goes through it call a function of C with the items, unseen?
+static bool hides_items(PyObject* iterable) {
+  if (!calls_for_items(iterable)) return false;
+  PyObject* function = Py_IS_TYPE(iterable, &PyMap_Type)
+                           ? reinterpret_cast<MapObject*>(iterable)->function
+                           : reinterpret_cast<FilterObject*>(iterable)->function;
+  return !interp::interpreted_function_target(function);
+}
+
+void Recording::use_unseen(PyObject* iterable) {
+  if (hides_items(iterable)) world.use(iterable);
+}
+
+PyObject* Recording::next_seen(Frame& frame, PyObject* iterator, bool* handled) {
+  if (!world.follows() || !hides_items(iterator)) return nullptr;
+  const CallStart start = start_next_of_callback(frame, iterator);
+  *handled = !start.failed() || PyErr_Occurred();
+  return *handled ? interp::run_to_end(*this, start) : nullptr;
+}
+
+bool Recording::gather(Frame& frame, PyObject* iterable, PyRef& items) {
+  if (!hides_items(iterable) || is_outside(iterable)) return true;
+  items = PyRef::steal(PyList_New(0));
+  while (PyRef item = PyRef::steal(items ? iter_next(frame, iterable) : nullptr))
+    if (PyList_Append(items.get(), item.get()) < 0) return false;
+  return items && !PyErr_Occurred();
+}
+
 /// Another function with the same arguments; `self` (may be null) before them.
 CallStart Recording::call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
                                   size_t nargs, PyObject* kwnames) {

@@ -260,6 +260,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       world.use(all[i]);
     else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
       special ? world.use_scalar(all[i]) : world.use(all[i]);
+  for (size_t i = 0; i < all.size() && !special && !row.is(Trait::calls); ++i) use_unseen(all[i]);
   if (pairs && on && !PyType_Check(callable))
     note_update(all, kwnames);
   else if (pairs && on && all.size() > 1)  // dict(other) has its keys

@@ -164,6 +164,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
   }
   if (on) {
     note_special(container, names_of.setitem_);
+    if (PySlice_Check(key)) use_unseen(value);
     touch(frame, index.get(), true);
     if (PyDict_Check(container) && world.find(container) && !World::is_plain_key(key))
       end_here(frame, "a dictionary from outside is written by a key that is an object");
@@ -431,6 +432,9 @@ PyObject* Recording::advance(Frame& frame, PyObject* iterator) {
       else
         end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
     }
+    bool handled = false;
+    PyObject* item = on ? next_seen(frame, iterator, &handled) : nullptr;
+    if (handled) return item;
   }
   return Semantics::advance(frame, iterator);
 }
@@ -470,6 +474,9 @@ int Recording::list_append(Frame& frame, PyObject* list, PyObject* value) {
 
 int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
   const PyRef followed = on ? world.with_followed(iterable) : PyRef();
+  PyRef seen;
+  if (on && !followed && !gather(frame, iterable, seen)) return -1;
+  if (seen) iterable = seen.get();
   if (on && !followed) world.use_scalar(iterable), touch(frame, iterable);
   if (on) world.about_to_write(list, true);
   return Semantics::list_extend(frame, list, followed ? followed.get() : iterable);
@@ -547,6 +554,9 @@ PyObject* Recording::list_to_tuple(Frame& frame, PyObject* list) {
 PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* iterable) {
   if (const PyRef followed = on ? world.with_followed(iterable) : PyRef())
     return Semantics::star_args(frame, callable, followed.get());
+  PyRef seen;
+  if (on && !gather(frame, iterable, seen)) return nullptr;
+  if (seen) iterable = seen.get();
   if (on) world.use_scalar(iterable), touch(frame, iterable);
   return Semantics::star_args(frame, callable, iterable);
 }

@@ -239,6 +239,12 @@ class Recording final : public interp::Semantics {
   PyObject* take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
   PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
                        PyObject* self, PyObject* kwnames);
+  /// C code will take items out of `iterable`: what a map or filter in it calls reads the numbers in them.
+  void use_unseen(PyObject* iterable);
+  /// The next item of such a map or filter, whose function is called by us. Null and not handled: it is none.
+  PyObject* next_seen(Frame& frame, PyObject* iterator, bool* handled);
+  /// All of its items as a list, if it is one. False with an exception.
+  bool gather(Frame& frame, PyObject* iterable, PyRef& items);
   PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
   PyObject* number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
   PyObject* open_sum(const std::vector<PyObject*>& items, PyObject* sum);
