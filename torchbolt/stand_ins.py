@@ -101,6 +101,10 @@ def _tuple(iterable=()):
     return tuple(_gathered(iterable))
 
 
+def _new_tuple(cls, iterable=()):
+    return tuple.__new__(cls, _gathered(iterable))
+
+
 def _set(iterable=()):
     return set(_gathered(iterable))
 
@@ -437,6 +441,7 @@ NATIVES = {
     "builtins.sorted": _sorted,
     "list": _gathered,
     "tuple": _tuple,
+    "tuple.__new__": _new_tuple,
     "set": _set,
     "frozenset": _frozenset,
     "collections.deque": _deque,

@@ -296,6 +296,39 @@ def test_values_of_a_dict(fn, kind):
     torch.testing.assert_close(compiled(x, mine), fn(x, theirs))  # another order, another class
 
 
+Weights = collections.namedtuple("Weights", "a b c")
+
+
+def by_field(x, t):
+    changed = t._replace(a=t.a * 2)
+    return x * changed.a + changed.b, changed
+
+
+def unpacked(x, t):
+    for a in t:
+        x = x * a
+    a, _, c = t
+    return x * a + c + sum(t), t
+
+
+def made(x, t):
+    return x * t.b, Weights._make(t), Weights(*[a + 1 for a in t]), t
+
+
+@pytest.mark.parametrize("fn", [by_field, unpacked, made], ids=lambda each: each.__name__)
+def test_named_tuples(fn):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(4, dtype=torch.float64)
+    for n in range(6):
+        t = Weights(0.5 + n, 1.5 * n + 1, 2.25 - n)
+        want, got = fn(x, t), compiled(x, t)
+        torch.testing.assert_close(got, want)
+        assert [type(each) for each in got] == [type(each) for each in want]
+        assert fn is by_field or got[-1] is t
+    assert torchbolt.stats()["recompiles"] == 1 and torchbolt.stats()["region_ends"] == 0
+
+
 def test_what_a_function_of_c_reads_unseen_is_read():
     torchbolt.reset()
     compiled = torchbolt.compile(mapped_by_c_unseen)

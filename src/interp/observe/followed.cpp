@@ -142,7 +142,8 @@ void World::own_numbers_of(PyObject* container) {
 }
 
 PyRef World::with_followed(PyObject* sequence) {
-  if (!PyTuple_CheckExact(sequence)) return own_numbers_of(sequence), PyRef();
+  const bool tuple = PyTuple_Check(sequence) && Py_TYPE(sequence)->tp_iter == PyTuple_Type.tp_iter;
+  if (!tuple) return own_numbers_of(sequence), PyRef();
   const Known* known = hooks_.follows_numbers() ? find(sequence) : nullptr;
   if (!known || known->read_whole || !some_differ(sequence, known->source)) return {};
   PyRef twin = PyRef::steal(make_twin(sequence, known->source));
