@@ -121,6 +121,17 @@ def _join(separator, iterable):
     return str.join(separator, _gathered(iterable))
 
 
+def _with_pairs(function, place):
+    """What makes or updates a dict, given a list of the pairs in its argument."""
+
+    def given(*args, **named):
+        args = list(args)
+        args[place] = _gathered(args[place])
+        return function(*args, **named)
+
+    return given
+
+
 def _extend(items, iterable):
     for item in iterable:
         list.append(items, item)
@@ -445,6 +456,13 @@ NATIVES = {
     "set": _set,
     "frozenset": _frozenset,
     "collections.deque": _deque,
+    "dict": _with_pairs(dict, 0),
+    "dict.__init__": _with_pairs(dict.__init__, 1),
+    "dict.update": _with_pairs(dict.update, 1),
+    "collections.OrderedDict": _with_pairs(collections.OrderedDict, 0),
+    "collections.OrderedDict.__init__": _with_pairs(collections.OrderedDict.__init__, 1),
+    "collections.OrderedDict.update": _with_pairs(collections.OrderedDict.update, 1),
+    "collections.defaultdict": _with_pairs(collections.defaultdict, 1),
     "str.join": _join,
     "list.extend": _extend,
     "list.sort": _sort,

@@ -104,6 +104,21 @@ def filtered(x, w):
     return x + len(list(filter(None, w)))
 
 
+def named(x, w):
+    d = dict(zip("abc", w, strict=False))
+    return x * d["a"] + d["b"], d, collections.OrderedDict(zip("ab", w, strict=False))
+
+
+def named_in_turn(x, w):
+    d = dict([("a", w[0])], b=w[1])
+    d.update(zip("cd", w, strict=False), e=w[-1])
+    d.update((name, a * 2) for name, a in {"f": w[0]}.items())
+    d.update({"g": w[1]}.items())
+    counts = collections.defaultdict(float, map(lambda name, a: (name, a + 1), "abc", w))
+    counts["z"] += w[0]
+    return x * d["c"] + counts["z"], d, dict(counts)
+
+
 READERS = [
     weighted_sum,
     zipped,
@@ -118,6 +133,8 @@ READERS = [
     mapped,
     mapped_by_c,
     filtered,
+    named,
+    named_in_turn,
 ]
 
 
@@ -294,6 +311,29 @@ def test_values_of_a_dict(fn, kind):
     assert recordings == [1, 1, 0, 0, 0, 0]
     mine, theirs = kind(c=1, a=2.5, b=0.5), kind(c=1, a=2.5, b=0.5)
     torch.testing.assert_close(compiled(x, mine), fn(x, theirs))  # another order, another class
+
+
+def test_errors_of_pairs_are_those_of_dict():
+    def fn(x, w):
+        errors = []
+        for pairs in ([1], zip(w, strict=True), [("a",)], [("a", 1, 2)], 5, iter([["a", 2.0], 3])):
+            try:
+                errors.append(dict(pairs))
+            except (TypeError, ValueError) as error:
+                errors.append(str(error))
+        try:
+            dict(zip("ab", w, strict=False), 3)
+        except TypeError as error:
+            errors.append(str(error))
+        return x * w[0], errors
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for n in range(4):
+        x, w = torch.randn(4), [0.5 + n, 1.5 * n]
+        want, got = fn(x, w), compiled(x, w)
+        torch.testing.assert_close(got[0], want[0])
+        assert got[1] == want[1]
 
 
 Weights = collections.namedtuple("Weights", "a b c")

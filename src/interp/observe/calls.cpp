@@ -84,7 +84,8 @@ PyObject* python_instead(World& world, const Native& native, PyObject* const* ar
         native.row->goes_through(i - first, nargs - first) &&
         (iterates_in_python(args[i]) ||
          // What it looks into is not seen where C code takes it out of an iterator.
-         (native.row->is(Trait::inside) && !PyType_Check(native.callable) && PyIter_Check(args[i])));
+         (native.row->is(Trait::inside) && !PyType_Check(native.callable) && PyIter_Check(args[i])) ||
+         (native.row->is(Trait::pairs) && PyIter_Check(args[i])));
   if (!runs_python) return nullptr;
   if (native.self) all.push_back(native.self);
   all.insert(all.end(), args, args + total);

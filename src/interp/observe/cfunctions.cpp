@@ -113,6 +113,7 @@ std::string builtin_owner(PyCFunctionObject* function) {
 
 bool CFunction::goes_through(size_t index, size_t nargs) const {
   using namespace Trait;
+  if (is(pairs) && index >= nargs) return false;  // dict(a=x) keeps x
   return is(through_all) || (index == 0 && (is(through_first) || (is(through_only) && nargs == 1))) ||
          (index == 1 && is(through_second));
 }

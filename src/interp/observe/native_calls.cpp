@@ -58,6 +58,17 @@ void own_numbers_within(World& world, PyObject* object, int depth = 4) {
     own_numbers_within(world, PySequence_Fast_GET_ITEM(object, i), depth - 1);
 }
 
+/// A dict is made of `pairs`: only their keys are read.
+void use_keys_of_pairs(World& world, PyObject* pairs) {
+  if (PyDictItems_Check(pairs) || (PyDict_Check(pairs) && Py_TYPE(pairs)->tp_iter == PyDict_Type.tp_iter))
+    return;  // told apart where they were put
+  if (!is_sequence(pairs)) return world.use(pairs);
+  for (Py_ssize_t i = 0; i < Py_SIZE(pairs); ++i) {
+    PyObject* pair = PySequence_Fast_GET_ITEM(pairs, i);
+    world.use(is_sequence(pair) && Py_SIZE(pair) == 2 ? PySequence_Fast_GET_ITEM(pair, 0) : pair);
+  }
+}
+
 /// Arguments with numbers that are followed in those that the function goes through; empty: as they are.
 struct FollowedItems {
   std::vector<PyObject*> args;
@@ -70,7 +81,7 @@ FollowedItems followed_items(World& world, const Native& native, PyObject* const
   const bool reads_all = row.kind == Kind::tensor || row.is(Trait::only_items);
   if (native.self && reads_all) world.own_numbers_of(native.self);
   for (size_t i = 0; i < total; ++i) {
-    if (!reads_all && !row.is(Trait::pairs) && !row.goes_through(i - first, nargs - first)) continue;
+    if (!reads_all && !row.goes_through(i - first, nargs - first)) continue;
     if (row.kind == Kind::tensor) own_numbers_within(world, args[i]);
     PyRef tuple = world.with_followed(args[i]);
     if (!tuple) continue;
@@ -258,6 +269,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   for (size_t i = 0; i < all.size() && !world.all_are_read(); ++i)
     if (goes_through && PyUnicode_Check(all[i]))  // each letter is read
       world.use(all[i]);
+    else if (pairs && is_read(i))
+      use_keys_of_pairs(world, all[i]);
     else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
       special ? world.use_scalar(all[i]) : world.use(all[i]);
   for (size_t i = 0; i < all.size() && !special && !row.is(Trait::calls); ++i) use_unseen(all[i]);
