@@ -10,8 +10,10 @@ as usual is left to the function itself, for its errors and its warnings.
 from __future__ import annotations
 
 import collections
+import copy
 import math
 import sys
+import types
 import warnings
 
 import torch
@@ -400,6 +402,23 @@ def _new_tensor(self, data, *, dtype=None, device=None, **options):
 
 
 # -- Copies ------------------------------------------------------------------------------------------------------------
+_ATOMS = (float, int, str, bool, complex, type(None))
+
+
+def _with_name(function, name):
+    """The function, which is not known by its own name: what stands in for it may call it."""
+    code = function.__code__.replace(co_qualname=name)
+    return types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
+
+
+_deep_copy = _with_name(copy.deepcopy, "_deep_copy")
+
+
+def deep_copy(x, memo=None, _nil=_deep_copy.__defaults__[-1]):
+    """copy.deepcopy, which asks for the address of all it meets, also of a number that differs between calls."""
+    return x if type(x) in _ATOMS else _deep_copy(x, memo, _nil)
+
+
 @disable(reason="the copy of a tensor is a copy of its storage")
 def _copy_natively(tensor, memo):
     return torch.Tensor.__deepcopy__(tensor, memo)
@@ -484,6 +503,7 @@ FUNCTIONS = {
     "torch._functorch.eager_transforms._autograd_grad": gradients_of_a_transform,
     "torch.utils.checkpoint.checkpoint": checkpoint,
     "torch._tensor.Tensor.__deepcopy__": deep_copy_of_tensor,
+    "copy.deepcopy": deep_copy,
     # torch._dynamo.error_on_graph_break, inside a compiled function.
     "torch._dynamo.utils._get_error_on_graph_break": get_error_on_graph_break,
     "torch._dynamo.utils._set_error_on_graph_break": _C._set_error_on_graph_break,

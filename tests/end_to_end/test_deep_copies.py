@@ -82,3 +82,21 @@ def test_views_of_one_storage():
     compiled = torchbolt.compile(halves)
     for args in ((torch.ones(2), torch.ones(2)), (x[0], x[1]), (x, x), (x[0], x[0])):
         torch.testing.assert_close(compiled(*args), halves(*args))
+
+
+def test_numbers_that_differ():
+    """A number is its own copy: which object it is decides nothing."""
+
+    def fn(x, w):
+        state = copy.deepcopy({"w": w, "pair": (w[0], [1]), "name": "t"})
+        state["w"][0] += 1
+        return x * copy.deepcopy(w)[0] + state["w"][0] + state["pair"][0], state, w
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for n in range(6):
+        x, w = torch.randn(4), [0.5 + n, 1.5 * n, n]
+        want, got = fn(x, w), compiled(x, w)
+        torch.testing.assert_close(got[0], want[0])
+        assert got[1:] == want[1:] and got[2] is w and got[1]["w"] is not w
+    assert torchbolt.stats()["recompiles"] == 1 and torchbolt.stats()["region_ends"] == 0

@@ -315,9 +315,15 @@ int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
 
 namespace {
 
+/// A tuple or slice that the run made: a new one in each call.
+bool is_made(World& world, PyObject* object) {
+  return (PyTuple_Check(object) || PySlice_Check(object)) && !world.find(object) &&
+         world.original(object) == object;
+}
+
 /// No number is None, nor an object of another class, whatever its value.
-bool may_be_one(const World& world, PyObject* left, PyObject* right) {
-  if (left == Py_None || right == Py_None) return false;
+bool may_be_one(World& world, PyObject* left, PyObject* right) {
+  if (left == Py_None || right == Py_None || is_made(world, left) || is_made(world, right)) return false;
   return Py_TYPE(left) == Py_TYPE(right) || world.late(left) || world.late(right) || world.is_open(left) ||
          world.is_open(right);
 }
@@ -332,7 +338,7 @@ void use_identity(World& world, PyObject* object) {
 }  // namespace
 
 bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
-  if (on) {
+  if (on && left != right) {  // what is one object in the recording was given by one place, or made once
     if (may_be_one(world, left, right)) use_identity(world, left), use_identity(world, right);
     world.compared(left, right);
     left = world.original(left), right = world.original(right);
