@@ -10,6 +10,7 @@ import copy
 import functools
 import itertools
 import math
+import operator
 
 import pytest
 import torch
@@ -119,6 +120,15 @@ def named_in_turn(x, w):
     return x * d["c"] + counts["z"], d, dict(counts)
 
 
+def by_functions(x, w):
+    """The functions of module operator are the operations of the language."""
+    products = sum(map(operator.mul, w, [1.0, 2.0, 3.0]))
+    y = operator.add(operator.mul(x, operator.neg(w[0])), operator.truediv(products, 2))
+    if operator.lt(w[0], -1000) or operator.not_(operator.ge(operator.getitem(w, 1), -1000)):
+        return y
+    return operator.iadd(y, operator.sub(w[0], w[2]))
+
+
 READERS = [
     weighted_sum,
     zipped,
@@ -135,6 +145,7 @@ READERS = [
     filtered,
     named,
     named_in_turn,
+    by_functions,
 ]
 
 

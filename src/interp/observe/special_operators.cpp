@@ -7,10 +7,37 @@ namespace {
 
 constexpr int kInPlace = 13;  ///< what BINARY_OP's number of `+=` is above that of `+`
 
-/// The functions of module operator that are `+=` and the like.
+/// The functions of module operator that are `+`, `+=` and the like.
 template <int kOperator>
-PyObject* in_place(const Call& c) {
+PyObject* binary(const Call& c) {
   return c.nargs == 2 ? c.recording.binary_op(c.frame, kOperator, c.args[0], c.args[1]) : nullptr;
+}
+
+template <interp::Unary kOperator>
+PyObject* unary(const Call& c) {
+  return c.nargs == 1 ? c.recording.unary_op(c.frame, kOperator, c.args[0]) : nullptr;
+}
+
+template <int kOperator>
+PyObject* comparison(const Call& c) {
+  if (c.nargs != 2) return nullptr;
+  PyObject *left = c.args[0], *right = c.args[1];
+  return c.recording.finish_compare(c.frame, kOperator, left, right,
+                                    c.recording.start_compare(c.frame, kOperator, left, right));
+}
+
+PyObject* item(const Call& c) {
+  return c.nargs == 2 ? c.recording.get_item(c.frame, c.args[0], c.args[1]) : nullptr;
+}
+
+PyObject* contains(const Call& c) {
+  const int answer = c.nargs == 2 ? c.recording.contains(c.frame, c.args[0], c.args[1]) : -1;
+  return answer < 0 ? nullptr : boolean(answer);
+}
+
+PyObject* truth(const Call& c) {
+  const int answer = c.nargs == 1 ? c.recording.truth(c.frame, c.args[0]) : -1;
+  return answer < 0 ? nullptr : boolean(answer);
 }
 
 /// What an operator.itemgetter or attrgetter asks for, as a tuple. Null: let the native function do it, after
@@ -72,10 +99,26 @@ PyObject* get_attributes(const Call& c) {
 
 void add_operator_calls(SpecialCalls& table) {
   table.insert({
-      {"_operator.iconcat", in_place<kInPlace>},
+      {"_operator.iconcat", binary<kInPlace>},
+      {"_operator.and_", binary<interp::Binary::bit_and>},
+      {"_operator.or_", binary<interp::Binary::bit_or>},
+      {"_operator.neg", unary<interp::Unary::negative>},
+      {"_operator.pos", unary<interp::Unary::positive>},
+      {"_operator.invert", unary<interp::Unary::invert>},
+      {"_operator.not_", unary<interp::Unary::logical_not>},
+      {"_operator.truth", truth},
+      {"_operator.lt", comparison<Py_LT>},
+      {"_operator.le", comparison<Py_LE>},
+      {"_operator.eq", comparison<Py_EQ>},
+      {"_operator.ne", comparison<Py_NE>},
+      {"_operator.gt", comparison<Py_GT>},
+      {"_operator.ge", comparison<Py_GE>},
+      {"_operator.getitem", item},
+      {"_operator.contains", contains},
       {"call.operator.attrgetter", get_attributes},
       {"call.operator.itemgetter", get_items},
-#define BINARY(name, cname, number, stem, ...) {"_operator.i" #stem, in_place<(number) + kInPlace>},
+#define BINARY(name, cname, number, stem, ...) \
+  {"_operator." #stem, binary<(number)>}, {"_operator.i" #stem, binary<(number) + kInPlace>},
 #include "interp/binary_ops.def"
 #undef BINARY
   });
