@@ -401,6 +401,15 @@ def _new_tensor(self, data, *, dtype=None, device=None, **options):
     return _tensor(data, dtype=dtype or self.dtype, device=device or self.device, **options)
 
 
+def _tensor_of(dtype):
+    """Calling the class, whose tensors are on the CPU whatever the default device is."""
+
+    def made(data):
+        return _tensor(data, dtype=dtype or torch.get_default_dtype(), device="cpu")
+
+    return made
+
+
 # -- Copies ------------------------------------------------------------------------------------------------------------
 _ATOMS = (float, int, str, bool, complex, type(None))
 
@@ -490,6 +499,10 @@ NATIVES = {
     "torch._C._VariableFunctionsClass.tensor": _tensor,
     "torch._C._VariableFunctionsClass.as_tensor": _tensor,
     "torch._C.TensorBase.new_tensor": _new_tensor,
+    "torch._C.TensorBase": _tensor_of(None),
+    "torch.FloatTensor": _tensor_of(torch.float32),
+    "torch.DoubleTensor": _tensor_of(torch.float64),
+    "torch.LongTensor": _tensor_of(torch.int64),
     **{f"torch._C._nn.{name}": _with_sizes(getattr(torch._C._nn, name)) for name in _SCALED},
 }
 

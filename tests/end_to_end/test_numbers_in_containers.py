@@ -467,3 +467,23 @@ def test_one_object_in_many_places():
         one, other = 0.5 + n, 1000.5 + n
         for w in ([one, one, other], [one, other, other]):
             torch.testing.assert_close(compiled(x, w), fn(x, w))
+
+
+def test_classes_of_tensors():
+    def fn(x, w):
+        ints = torch.LongTensor([int(w[0]), 2]), torch.Tensor(int(w[0] + 1), 2).shape
+        return (
+            torch.Tensor(w),
+            torch.FloatTensor(w) + x,
+            torch.DoubleTensor([w, w]) * w[0],
+            torch.Tensor((1, w[1])),
+            ints,
+        )
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(3)
+    for n in range(6):
+        w = [0.5 + n, 1.5 * n + 1, 2.25 - n]
+        torch.testing.assert_close(compiled(x, w), fn(x, w))
+    assert torchbolt.stats()["recompiles"] == 1 and torchbolt.stats()["region_ends"] == 0

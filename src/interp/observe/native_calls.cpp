@@ -232,8 +232,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (self) all.push_back(self);
   all.insert(all.end(), args, args + total);
   // A Python class on top of a native one makes more than that does.
-  const bool derived =
-      PyType_Check(callable) && interp::is_python_class(reinterpret_cast<PyTypeObject*>(callable));
+  const bool derived = PyType_Check(callable) && callable != guard::tensor_class() &&
+                       interp::is_python_class(reinterpret_cast<PyTypeObject*>(callable));
   if (!derived && !kwnames && all.size() == nargs + (self ? 1 : 0)) {
     PyObject* number = take_data(frame, row, all);
     if (!number && !PyErr_Occurred()) number = early_call(row, callable, all, self, kwnames);
@@ -287,7 +287,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       return handled ? result : Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
   // What torch.Tensor itself makes operators make; a class of the user's has a name that they do not know.
-  const bool names_tensor = derived && row.kind == Kind::tensor && callable != guard::tensor_class();
+  const bool names_tensor = derived && row.kind == Kind::tensor;
   if (row.kind == Kind::ends || row.kind == Kind::unknown || names_tensor) {
     end_here(frame,
              (row.kind == Kind::ends ? "calls " : "calls a C function that is not known: ") + row.name);

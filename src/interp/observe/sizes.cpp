@@ -199,15 +199,17 @@ void use_numpys(World& world, PyObject* object) {
 
 }  // namespace
 
-/// torch.tensor(data), torch.as_tensor(data) and tensor.new_tensor(data) copy numbers through a pointer:
-/// those that differ between calls are given to operators, in Python (torchbolt.stand_ins). Null without an
-/// exception: not here.
+/// torch.tensor(data), torch.Tensor(data), tensor.new_tensor(data) and the like copy numbers through a
+/// pointer: those that differ between calls are given to operators, in Python (torchbolt.stand_ins). Null
+/// without an exception: not here.
 PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
                                  const std::vector<PyObject*>& all) {
   const bool alike = row.method == "new_tensor";
-  const bool makes = row.method == "tensor" || row.method == "as_tensor";
+  const bool of_class = row.name == row.method && !all.empty() && is_sequence(all[0]);
+  const bool makes = row.method == "tensor" || row.method == "as_tensor" || of_class;
   const size_t at = alike ? 1 : 0, named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
   if ((!alike && !makes) || all.size() != at + 1 + named || !world.holds_followed(all[at])) return nullptr;
+  if (of_class && (named || guard::is_torch_size(all[0]))) return nullptr;
   for (PyObject* each : all) touch(frame, each, true);
   PyObject* function = on ? stand_in(row.name) : nullptr;
   mark(frame);
