@@ -406,6 +406,15 @@ def ends_inside_a_default_device(x):
     return z, torch.get_default_device(), y + 1
 
 
+def ends_inside_flags_of_cudnn(x):
+    y = x * 2
+    with torch.backends.cudnn.flags(enabled=False, deterministic=True):
+        z = y @ y
+        torchbolt.graph_break()
+        z = z + torch.backends.cudnn.enabled
+    return z, torch.backends.cudnn.enabled, y + 1
+
+
 def ends_inside_deterministic_algorithms(x):
     y = x * 2
     with Deterministic():
@@ -415,7 +424,12 @@ def ends_inside_deterministic_algorithms(x):
     return z, torch.are_deterministic_algorithms_enabled(), y + 1
 
 
-INSIDE = [ends_inside_inference_mode, ends_inside_a_default_device, ends_inside_deterministic_algorithms]
+INSIDE = [
+    ends_inside_inference_mode,
+    ends_inside_a_default_device,
+    ends_inside_flags_of_cudnn,
+    ends_inside_deterministic_algorithms,
+]
 
 
 @pytest.mark.parametrize("program", INSIDE, ids=lambda p: p.__name__)
@@ -431,3 +445,46 @@ def test_state_that_only_the_context_can_bring_about(program):
             same = torch.allclose(got, expected) if isinstance(got, torch.Tensor) else got == expected
             assert same, (got, expected)
     assert torchbolt.stats()["recordings"] == recordings and torchbolt.stats()["regions"] >= 2
+
+
+def test_flags_of_cudnn_are_those_around_each_call():
+    def fn(x, scores, labels, lengths):
+        before = torch.backends.cudnn.deterministic
+        with torch.backends.cudnn.flags(enabled=False, deterministic=True):
+            inside = torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic
+            scores = scores.log_softmax(-1).transpose(0, 1)
+            loss = torch.nn.functional.ctc_loss(scores, labels, lengths, lengths // 4)
+        return x * 2, loss, before, inside, torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    args = torch.randn(3), torch.randn(2, 12, 6), torch.randint(1, 6, (2, 3)), torch.tensor([12, 8])
+    enabled, deterministic = torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic
+    try:
+        for flags in ((True, False), (True, False), (False, False), (True, True), (True, False), (False, False)):
+            torch._C._set_cudnn_enabled(flags[0])
+            torch._C._set_cudnn_deterministic(flags[1])
+            torch.testing.assert_close(compiled(*args), fn(*args))
+            assert (torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic) == flags
+    finally:
+        torch._C._set_cudnn_enabled(enabled)
+        torch._C._set_cudnn_deterministic(deterministic)
+    assert torchbolt.stats()["recordings"] == 3 and torchbolt.stats()["regions"] == 3
+
+
+def test_a_flag_of_cudnn_that_stays_set():
+    def fn(x):
+        y = x * 2
+        torch._C._set_cudnn_deterministic(not torch.backends.cudnn.deterministic)
+        return y + 1, torch.backends.cudnn.deterministic
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x, before = torch.randn(3), torch.backends.cudnn.deterministic
+    try:
+        for n in range(6):
+            got, flag = compiled(x)
+            torch.testing.assert_close(got, x * 2 + 1)
+            assert flag == torch.backends.cudnn.deterministic == (before if n % 2 else not before)
+    finally:
+        torch._C._set_cudnn_deterministic(before)

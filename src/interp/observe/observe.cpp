@@ -152,6 +152,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   after = guard::ThreadState::now();
   if (!after.can_follow(before))
     left_changed("the thread's state is left changed where the region ends: " + why);
+  check_flags();
   autocast_levels += guard::ThreadState::autocast_levels();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
   broken_off_at = place_of(frame);
@@ -289,6 +290,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     observation->after = guard::ThreadState::now();
     recording.autocast_levels += guard::ThreadState::autocast_levels();
     if (!observation->after.can_follow(before)) recording.left_changed("the thread's state is left changed");
+    recording.check_flags();
   }
   for (const Advanced& each : world.advanced)
     observation->advanced = std::max(observation->advanced, each.times);

@@ -76,6 +76,10 @@ class Recording final : public interp::Semantics {
   /// The thread is left in a state that no later call could bring about. From now on regions of this run's
   /// program end before calls that change it so.
   void left_changed(const std::string& why);
+  /// May the region set flags of the process (special_flags.cpp)? Then what they are is guarded.
+  bool may_set_flags();
+  /// Those that were set must be what they were.
+  void check_flags();
   /// Tensors whose contents are wanted must still have them.
   void check_awaited();
   /// What is shown at the region's end must be shown as it would have been at the call.
@@ -174,6 +178,12 @@ class Recording final : public interp::Semantics {
   void note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames);
   void note_update(const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);
+  /// What was there before the run set a flag of the process (special_flags.cpp).
+  struct Flag {
+    PyRef getter, question, before;
+  };
+  std::vector<Flag> flags_;
+  bool sets_flag(PyObject* getter, PyObject* question) const;
   PyObject* call_cached(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames);
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
   PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,

@@ -17,7 +17,7 @@ const SpecialCalls& special_calls() {
   static const SpecialCalls table = [] {
     SpecialCalls all;
     for (auto add : {add_attribute_calls, add_class_calls, add_text_calls, add_container_calls,
-                     add_operator_calls, add_copy_calls, add_state_calls, add_async_calls})
+                     add_operator_calls, add_copy_calls, add_state_calls, add_flag_calls, add_async_calls})
       add(all);
     return all;
   }();

@@ -33,6 +33,7 @@ void add_container_calls(SpecialCalls& table);
 void add_operator_calls(SpecialCalls& table);
 void add_copy_calls(SpecialCalls& table);
 void add_state_calls(SpecialCalls& table);
+void add_flag_calls(SpecialCalls& table);
 void add_async_calls(SpecialCalls& table);
 
 }  // namespace bolt::observe
