@@ -148,26 +148,46 @@ bool ExternCalls::same_call(const Entry& e, const Call& c) {
   return !fresh;
 }
 
-/// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex()?
+/// From each element of a result to the next, where the tensor that it shows lies densely: real() shows every
+/// second number of a complex one.
+static int64_t step_of(const record::Tape& tape, const Entry& e, TensorId made) {
+  const record::TensorInfo& shows = tape.tensors[made];
+  for (const Arg& a : e.args)
+    for (TensorId id : a.tensors) {
+      if (id < 0 || tape.tensors[id].storage != shows.storage) continue;
+      const record::TensorInfo& of = tape.tensors[id];
+      if (c10::isComplexType(of.dtype) && !c10::isComplexType(shows.dtype) && of.sizes == shows.sizes)
+        return 2;
+    }
+  return 1;
+}
+
+/// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex(), or
+/// in every second number of them?
 bool ExternCalls::shows_all(const Entry& e, const std::vector<Syms>& sizes) {
   const auto& tensors = w_.tape.tensors;
   const std::vector<TensorId> made = results(e);
   auto bytes = [&](TensorId id, const Syms& of) {
     return product(of) * Sym(static_cast<int64_t>(c10::elementSize(tensors[id].dtype)));
   };
-  auto is_dense = [](const Syms& of, const Syms& strides) {
-    return strides == graph::contiguous_strides(of);
+  auto shows = [&](TensorId result, const Syms& of, TensorId id) {
+    const Type given = w_.read(id)->type;
+    const int64_t step = step_of(w_.tape, e, result);
+    const Syms strides = eager_strides(tensors[result], of, w_.sizes, step);
+    if (all_known(of)) return false;
+    if (step == 1)
+      return given.strides == graph::contiguous_strides(given.sizes) &&
+             strides == graph::contiguous_strides(of) && bytes(result, of) == bytes(id, given.sizes);
+    Syms apart = given.strides;
+    for (Sym& stride : apart) stride *= step;
+    return strides == apart && of == given.sizes;
   };
   for (size_t i = 0; i < made.size(); ++i)
     for (const Arg& a : e.args)
-      for (TensorId id : a.tensors) {
-        if (made[i] < 0 || id < 0 || tensors[made[i]].storage != tensors[id].storage) continue;
-        const Type given = w_.read(id)->type;
-        const Syms strides = eager_strides(tensors[made[i]], sizes[i], w_.sizes);
-        if (!is_dense(given.sizes, given.strides) || !is_dense(sizes[i], strides) || all_known(sizes[i]) ||
-            bytes(made[i], sizes[i]) != bytes(id, given.sizes))
+      for (TensorId id : a.tensors)
+        if (made[i] >= 0 && id >= 0 && tensors[made[i]].storage == tensors[id].storage &&
+            !shows(made[i], sizes[i], id))
           return false;
-      }
   return true;
 }
 
@@ -232,7 +252,8 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
     if (given[i] < 0) continue;
     const auto& shown = w_.tape.tensors[given[i]].sizes;
     if (!w_.is_sized(given[i]))
-      w_.set_sizes(given[i], known ? (*known)[i] : Syms(shown.begin(), shown.end()));
+      w_.set_sizes(given[i], known ? (*known)[i] : Syms(shown.begin(), shown.end()),
+                   step_of(w_.tape, e, given[i]));
     types.push_back(w_.type_of(given[i]));
   }
   for_each_written(e, x.written, [&](TensorId id) { types.push_back(w_.type_of(id)); });

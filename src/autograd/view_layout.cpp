@@ -130,7 +130,7 @@ bool all_known(const Syms& xs) {
   return std::all_of(xs.begin(), xs.end(), [](Sym s) { return s.is_const(); });
 }
 
-Syms eager_strides(const TensorInfo& info, const Syms& sizes, const Sizes& all) {
+Syms eager_strides(const TensorInfo& info, const Syms& sizes, const Sizes& all, int64_t step) {
   Syms strides(info.strides.begin(), info.strides.end());
   if (all_known(sizes)) return strides;
   std::vector<size_t> order(sizes.size());  // innermost first
@@ -140,7 +140,7 @@ Syms eager_strides(const TensorInfo& info, const Syms& sizes, const Sizes& all) 
     return std::pair(info.strides[a], !sizes[a].is_const(1)) <
            std::pair(info.strides[b], !sizes[b].is_const(1));
   });
-  Sym run = 1;
+  Sym run = step;
   for (size_t i : order) {
     if (sizes[i].is_const(1)) {  // its stride means nothing, and is kept where it was that of a dense tensor
       if (info.strides[i] == all.hint(run)) strides[i] = run;

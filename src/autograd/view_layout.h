@@ -26,7 +26,8 @@ struct Layout {
 
 /// The recorded strides as expressions: those of a dense tensor with its dimensions in the order that was
 /// seen. With gaps, or repeated elements, they say nothing about other sizes.
-Syms eager_strides(const record::TensorInfo& info, const Syms& sizes, const Sizes& all);
+/// `step`: from each element to the next.
+Syms eager_strides(const record::TensorInfo& info, const Syms& sizes, const Sizes& all, int64_t step = 1);
 
 /// Of a view, whose value has this type: what its steps make of the strides of what it is a view of, where
 /// that is what was recorded. `info` and `parent_info` are what was.

@@ -69,7 +69,7 @@ void Windows::find_shared_inputs() {
   }
 }
 
-void Windows::set_sizes(TensorId id, const Syms& shown) {
+void Windows::set_sizes(TensorId id, const Syms& shown, int64_t step) {
   TensorState& t = states_[id];
   const TensorInfo& info = tape.tensors[id];
   BOLT_CHECK(shown.size() == info.sizes.size(), "a tensor of rank ", info.sizes.size(), " is computed with ",
@@ -80,7 +80,7 @@ void Windows::set_sizes(TensorId id, const Syms& shown) {
   sizes.bind(id, shown);
   t.sized = true;
   t.layout.sizes = shown;
-  t.layout.strides = eager_strides(info, shown, sizes);
+  t.layout.strides = eager_strides(info, shown, sizes, step);
 }
 
 void Windows::set_input(TensorId id) {

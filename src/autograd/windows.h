@@ -31,8 +31,8 @@ class Windows {
   void define_view(record::TensorId id, record::TensorId parent, std::vector<ViewStep> steps, bool detaches);
   /// or a view that steps cannot express: only its value as of now is known.
   void define_opaque(record::TensorId id, Value* v, bool detached);
-  /// Of one that is not defined yet.
-  void set_sizes(record::TensorId id, const Syms& sizes);
+  /// Of one that is not defined yet. `step`: see eager_strides.
+  void set_sizes(record::TensorId id, const Syms& sizes, int64_t step = 1);
 
   bool is_known(record::TensorId id) const { return states_[id].known; }
   bool is_sized(record::TensorId id) const { return states_[id].sized; }

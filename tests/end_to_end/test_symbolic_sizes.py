@@ -257,6 +257,16 @@ def transformed(x):
     return torch.fft.rfft(x, dim=1).abs(), torch.fft.irfft(torch.fft.rfft(x, dim=1), n=x.shape[1], dim=1)
 
 
+def parts_of_complex_numbers(x):
+    turned = torch.fft.rfft(x, dim=1)
+    twice = torch.fft.fft(x)
+    return turned.real * 2, turned.imag.sum(1), twice.real, twice.imag + twice.real
+
+
+def adjoint(x):
+    return (x * 2).mH @ x, (x + 1).mH + 1, (x[0] * 2).H.sum(0)
+
+
 def made_of_sizes(x):
     return torch.eye(x.shape[1]) @ x, torch.block_diag(x[0], x[1]), torch.outer(x[0, :, 0], x[1, :, 0])
 
@@ -293,6 +303,8 @@ ONE_PROGRAM = [
     contracted,
     measured,
     transformed,
+    parts_of_complex_numbers,
+    adjoint,
     made_of_sizes,
     recurrent,
     rounded_up,

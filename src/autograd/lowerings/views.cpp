@@ -401,7 +401,7 @@ void add_views(Table& t) {
   row(permute, {"permute"});
   row(transpose, {"transpose.int", "swapdims"});
   row(swapaxes, {"swapaxes"});
-  row(matrix_transpose, {"t", "mT", "adjoint"});
+  row(matrix_transpose, {"t", "mT", "mH", "matrix_H", "adjoint"});
   row(reverse_dims, {"numpy_T"});
   row(movedim, {"movedim.intlist", "movedim.int", "moveaxis.intlist", "moveaxis.int"});
   row(expand, {"expand", "broadcast_to"});
