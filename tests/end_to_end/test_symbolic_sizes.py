@@ -449,6 +449,25 @@ def test_sizes_that_must_agree_are_guarded():
         compiled(torch.randn(5), torch.randn(6))
 
 
+def test_sizes_compared_with_a_list_from_outside():
+    def fn(x, w):
+        return x + 1 if list(x.shape) == w else x - 1
+
+    compiled = torchbolt.compile(fn)
+    for n, w in (
+        (3, [3, 2]),
+        (5, [5, 2]),
+        (6, [6, 2]),
+        (6, [7, 2]),
+        (6, [6, 3]),
+        (7, [7, 2]),
+        (7, [6, 2]),
+        (8, [8, 2, 1]),
+    ):
+        x = torch.randn(n, 2)
+        assert torch.equal(compiled(x, w), fn(x, w)), (n, w)
+
+
 def test_a_branch_on_a_size_is_a_guard_with_its_line():
     def branch(x):
         return x * 2 if x.shape[0] > 6 else x + 1

@@ -424,6 +424,7 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
   // (b, s) == x.shape: equal in every element, or different in the first that differs.
   if ((op == Py_EQ || op == Py_NE) && is_sequence(left) && is_sequence(right) &&
       (world.holds_followed(left, 1) || world.holds_followed(right, 1)) && Py_SIZE(left) == Py_SIZE(right)) {
+    for (PyObject* side : {left, right}) world.own_numbers_of(side);
     for (PyObject* side : {left, right})
       for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i)
         if (PyObject* each = PySequence_Fast_GET_ITEM(side, i);
@@ -433,8 +434,10 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
       for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i)
         if (PyObject* each = PySequence_Fast_GET_ITEM(side, i); world.is_open(each))
           return world.use(each), nullptr;
-    for (PyObject* side : {left, right})
+    for (PyObject* side : {left, right}) {
+      world.read_whole(side);
       for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i) use_others({PySequence_Fast_GET_ITEM(side, i)});
+    }
     *handled = true;
     bool equal = true;
     for (Py_ssize_t i = 0; equal && i < Py_SIZE(left); ++i) {
