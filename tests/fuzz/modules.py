@@ -326,6 +326,9 @@ READS = (
     "{x} + len(inspect_keys(self))", "torch.vmap(self.inner)({x})", "{x} + self.inner.weight._version", "{x} * (2 if self.lin.weight is self.trained.seq[0].weight else 3)", "{x} * len(self._forward_hooks) + len(self.lin._forward_hooks)",
     "{x} * (1 if torch.is_autocast_enabled('cpu') else 2)", "{x} * type(self).__name__.count('o')", "{x} + len(repr(self.ring.items))", "{x} * (3 if callable(self.fn) and self.fn is not act else 2)", "{x} + hash(self.level.name) % 1",
     "{x} * self.__class__.factor", "{x} * len(Model.__mro__)", "{x} + next(iter(self.kinds))", "{x} + sum(i * v for i, v in enumerate(self.items))", "{x} * (2 if torch.equal(self.mean, torch.zeros(8)) else 3)",
+    "{x} * sum(map(float, self.items))", "{x} * max(self.items, default=1) + min([2, *self.items])", "{x} * sum(a + i for i, a in enumerate(reversed(self.items)))", "{x} + sum(dict(zip('abc', self.items)).values())",
+    "{x} * sum(list(self.items)[1:] + [1])", "{x} * sum(copy.deepcopy(self.items))", "{x} * sum(TABLE.values())", "{x} + sum((TABLE | {{'z': 2}}).values())", "sum(a * t for a, t in zip(self.items, self.parts({x})))", "{x} * random.randint(1, 3)",
+    "{x} + sum(map(operator.mul, self.items, self.config.factors))", "{x} * sum(a for a in itertools.chain(self.items, self.config.factors))", "{x} + sum(v * 0.5 for v in {{**TABLE}}.values())",
     "{x} * len(self.table) + len(TABLE)", "{x} + ''.join(self.table).count('k')", "{x} * list(TABLE)[-1].count('a')", "{x} * (self.items[-1] if self.items else 3)", "{x} * (self.absent if self.absent is not None else 1)",
 )  # fmt: skip
 WRITES = (
@@ -360,6 +363,9 @@ WRITES = (
     "shared = {{layer: i for i, layer in enumerate(self.layers)}}\n        {x} = {x} * len(shared)", "def bump():\n            self.step += 1\n            return self.step\n        {x} = {x} * bump() + bump()",
     "self.counts.update(k=1)", "self.counts['k'] += count", "self.counts.update([count, count])", "self.groups[self.step % 2].append(count)", "self.groups[count]", "self.ordered['c'] = self.step",
     "self.ordered.move_to_end('a')", "self.ordered['a'] = self.ordered.pop('a', 0) + 1", "self.slots.n += 1", "self.slots.t = {x}.detach()", "self.level = Mode.HIGH if self.level is Mode.LOW else Mode.LOW",
+    "for i, a in enumerate(self.items):\n            {x} = {x} + a\n            self.items[i] = a * 0.5", "for a in self.items:\n            if len(self.items) < 5:\n                self.items.append(a + 1)\n            {x} = {x} * a", "TABLE.update(zip('ab', self.items))",
+    "self.items = list(map(lambda a: a * 0.5, self.items))", "self.config.factors[:] = [a / (abs(sum(self.config.factors)) + 1) for a in self.config.factors]", "for name, a in TABLE.items():\n            TABLE[name] = a * 0.5", "self.items[:] = map(abs, self.items)",
+    "self.items.append(sum(self.items) / (len(self.items) + 1))\n        self.items.pop(0)",
     "self.frozen = dataclasses.replace(self.frozen, lr=self.frozen.lr * 0.5)", "self.watched.limit = count", "self.watched.limit += 1", "self.watched = copy.copy(self.watched)", "heapq.heappush(self.items, count)",
     "self.__dict__.pop('late', None)", "cached.cache_clear()", "self.steps = iter([5, 6, 7] * 9)", "self.pending = self.walk(); next(self.pending)", "self.table[f'k{{self.step % 2}}'] = count",
     "self.history = [*self.history, {x}.detach()][-2:]", "self.items[:1] = [count, count]", "self.items = [i for i in self.items if i != count] or [1]", "self.config.factors, self.items = list(self.items), list(self.config.factors)",
