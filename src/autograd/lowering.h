@@ -30,6 +30,7 @@ using graph::Value;
 /// The number as a tensor of dtype t would hold it.
 graph::Attr number_as(const c10::Scalar& s, DType t);
 
+using Make = std::function<Value*(Op, std::vector<Value*>, Attrs)>;
 /// Strides and, behind them, the offset.
 using Place = std::pair<Syms, Sym>;
 
@@ -38,6 +39,9 @@ struct ViewStep {
   Attrs attrs;
   /// Of an as_strided, whose attributes say how it lies in a dense tensor: the same in one of other strides.
   std::function<Place(const Syms& strides)> place = nullptr;
+  /// Of an as_strided, where that can be said for all sizes: what it is applied to, once what it shows is
+  /// `v`.
+  std::function<Value*(const Make& make, Value* before, Value* v)> inverse = nullptr;
 };
 
 /// One operator call being lowered.

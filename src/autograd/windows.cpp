@@ -22,8 +22,7 @@ size_t storage_count(const record::Tape& tape) {
   return static_cast<size_t>(n);
 }
 
-/// One row of elements out of each of `count` blocks that make up the operand of an as_strided: its diagonal,
-/// and those of a batch.
+/// One row of elements out of each of `count` blocks that make up the operand of an as_strided.
 struct Stripes {
   int64_t count, block, length, start, step;
 };
@@ -209,6 +208,9 @@ Value* Windows::invert(const ViewStep& step, Value* before, Value* v) {
                   {{"dim", attr("dim")}, {"start", attr("start")}, {"step", attr("step")}});
     case Op::flip: return make(Op::flip, {v}, step.attrs);
     case Op::as_strided:
+      if (step.inverse)
+        return step.inverse([&](Op op, auto operands, auto attrs) { return make(op, operands, attrs); },
+                            before, v);
       if (const auto s = stripes(std::get<Syms>(attr("sizes")), std::get<Syms>(attr("strides")),
                                  std::get<Syms>(attr("offset"))[0], before->type.numel())) {
         Value* blocks = make(Op::reshape, {before}, {{"sizes", Syms{s->count, s->block}}});

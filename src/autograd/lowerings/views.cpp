@@ -287,6 +287,38 @@ Result unfold(Call& c) {
     return Place(strides, 0);
   });
 }
+/// Positions along dimension d of a tensor of these sizes, in a shape that broadcasts to them.
+Value* positions(const Make& make, const Syms& sizes, int64_t d) {
+  Syms shape(sizes.size(), Sym(1));
+  shape[d] = sizes[d];
+  Value* i =
+      make(Op::iota, {},
+           {{"size", Syms{sizes[d]}}, {"dtype", DType::I64}, {"start", int64_t{0}}, {"step", int64_t{1}}});
+  return make(Op::reshape, {i}, {{"sizes", shape}});
+}
+
+/// `before` with `v` on its k-th diagonal between d1 and d2: spread over the dimension that counts the
+/// diagonal's elements, and taken where the other is in step with that.
+Value* with_diagonal(const Make& make, Value* before, Value* v, int64_t d1, int64_t d2, int64_t k) {
+  const Syms& sizes = before->type.sizes;
+  const int64_t along = k >= 0 ? d1 : d2, other = k >= 0 ? d2 : d1, last = v->type.rank() - 1;
+  if (v->type.sizes[last] != sizes[along]) {
+    Syms whole = v->type.sizes;
+    whole[last] = sizes[along];
+    const DType t = v->type.dtype;
+    Value* room = make(Op::full, {}, {{"value", number_as(0, t)}, {"dtype", t}, {"sizes", whole}});
+    v = make(Op::slice_scatter, {room, v}, {{"dim", last}, {"start", Syms{0}}, {"step", int64_t{1}}});
+  }
+  Syms order, shape = sizes;
+  for (int64_t d = 0, rest = 0; d < before->type.rank(); ++d)
+    if (d != other) order.push_back(d == along ? last : rest++);
+  shape[other] = 1;
+  v = make(Op::reshape, {make(Op::permute, {v}, {{"dims", order}})}, {{"sizes", shape}});
+  Value* shift = make(Op::full, {}, {{"value", std::abs(k)}, {"dtype", DType::I64}, {"sizes", Syms{}}});
+  Value* ahead = make(Op::add, {positions(make, sizes, along), shift}, {});
+  return make(Op::where, {make(Op::eq, {ahead, positions(make, sizes, other)}, {}), v, before}, {});
+}
+
 Result diagonal(Call& c) {
   const int64_t d1 = Call::wrap(c.integer("dim1"), rank(c)), d2 = Call::wrap(c.integer("dim2"), rank(c));
   const int64_t k = c.integer("offset");
@@ -301,11 +333,15 @@ Result diagonal(Call& c) {
   };
   Syms sizes = without_both(self(c));
   sizes.push_back(c.decide(shorter, Relation::lt, 0) ? Sym(0) : shorter);
-  return strided(c, sizes, [=](const Syms& all) {
+  Result result = strided(c, sizes, [=](const Syms& all) {
     Syms strides = without_both(all);
     strides.push_back(all[d1] + all[d2]);
     return Place(strides, k >= 0 ? all[d2] * Sym(k) : all[d1] * Sym(-k));
   });
+  (*result)[0][0].inverse = [=](const Make& make, Value* before, Value* v) {
+    return with_diagonal(make, before, v, d1, d2, k);
+  };
+  return result;
 }
 
 // Each of the tensors along a dimension of its own.
