@@ -329,6 +329,7 @@ struct Kitchen {
       case Effect::replace_dict: return replace_dict(target, step.parts);
       case Effect::set_context: return static_cast<bool>(PyRef::steal(PyContextVar_Set(target, value)));
       case Effect::set_grad: return set_grad(target, value) == 0;
+      case Effect::set_data: return set_data(target, value) == 0;
       case Effect::generator: return set_generator(target, step.number), true;
       case Effect::awaitable: return interp::set_awaitable_state(target, static_cast<int>(step.number)), true;
       case Effect::advance: return advance(target, step.number);
@@ -342,6 +343,11 @@ struct Kitchen {
 
 int set_grad(PyObject* tensor, PyObject* value) {
   static PyObject* const name = PyUnicode_InternFromString("grad");
+  return PyObject_GenericSetAttr(tensor, name, value);
+}
+
+int set_data(PyObject* tensor, PyObject* value) {
+  static PyObject* const name = PyUnicode_InternFromString("data");
   return PyObject_GenericSetAttr(tensor, name, value);
 }
 
@@ -390,8 +396,8 @@ std::vector<std::string> Recipe::describe() const {
       "awaitable", "item",      "format", "join",        "interpolate", "iterator"};
   static const char* const effect_names[] = {"set_item",     "delete_item", "extend",    "replace",
                                              "set_items",    "set_cell",    "set_field", "set_class",
-                                             "replace_dict", "set_context", "set_grad",  "generator",
-                                             "awaitable",    "advance",     "call"};
+                                             "replace_dict", "set_context", "set_grad",  "set_data",
+                                             "generator",    "awaitable",   "advance",   "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

@@ -74,6 +74,7 @@ enum class Effect : uint8_t {
   replace_dict,  ///< dict contents become the parts (key, value, ...), in that order
   set_context,   ///< ContextVar.set
   set_grad,      ///< .grad of a tensor
+  set_data,      ///< .data of a tensor
   generator,     ///< stands as Recipe::generators[number] says
   awaitable,     ///< its state is `number`
   advance,       ///< an iterator: `number` items are taken, or it is over
@@ -122,6 +123,8 @@ struct GeneratorRecipe {
 
 /// tensor.grad = value, whatever its class has set_attr do. -1 with an exception.
 int set_grad(PyObject* tensor, PyObject* value);
+/// The same of tensor.data.
+int set_data(PyObject* tensor, PyObject* value);
 
 /// What FORMAT_VALUE gives, by CPython alone: `conversion` 0 none, 1 str, 2 repr, 3 ascii; `spec` may be
 /// null. New.

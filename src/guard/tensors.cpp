@@ -221,6 +221,14 @@ bool has_numbers(PyObject* tensor) {
 
 bool is_autograd_leaf(PyObject* tensor) { return THPVariable_Unpack(tensor).is_leaf(); }
 bool requires_grad(PyObject* tensor) { return tensor_impl(tensor)->requires_grad(); }
+bool may_be_given_data(PyObject* tensor, PyObject* other) {
+  auto is_plain = [](const at::Tensor& t) {
+    return t.layout() == c10::kStrided && t.has_storage() && !t.is_nested() && !t.is_quantized() &&
+           !t.is_conj() && !t.is_neg() && !t.is_inference() && !t.unsafeGetTensorImpl()->is_python_dispatch();
+  };
+  const at::Tensor &a = THPVariable_Unpack(tensor), &b = THPVariable_Unpack(other);
+  return is_plain(a) && is_plain(b) && a.scalar_type() == b.scalar_type() && a.device() == b.device();
+}
 PyObject* base_of(PyObject* tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor);
   return t.is_view() ? THPVariable_Wrap(t._base()) : nullptr;

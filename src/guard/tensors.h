@@ -49,6 +49,8 @@ bool is_floating(PyObject* tensor);
 /// Whether autograd knows of no operator that made it; and whether it requires a gradient.
 bool is_autograd_leaf(PyObject* tensor);
 bool requires_grad(PyObject* tensor);
+/// Plain strided memory, of one element type and device: tensor.data = other changes nothing but the memory.
+bool may_be_given_data(PyObject* tensor, PyObject* other);
 /// The tensor it is a view of; null: of none. New.
 PyObject* base_of(PyObject* tensor);
 /// torch.Tensor itself.

@@ -97,6 +97,10 @@ void Bridge::own_version(PyObject* tensor) {
   note_handed_out(THPVariable_Unpack(tensor));
 }
 
+bool Bridge::given_data(PyObject* tensor, PyObject* data) {
+  return recorder.given_data(THPVariable_Unpack(tensor), THPVariable_Unpack(data));
+}
+
 std::optional<std::pair<int64_t, int64_t>> Bridge::contents(PyObject* tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor);
   const auto id = recorder.find(t);

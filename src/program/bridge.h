@@ -41,6 +41,7 @@ class Bridge final : public observe::RecorderHooks {
   Py_ssize_t references_to(PyObject* tensor) override;
   int64_t writes(PyObject* tensor) override;
   void own_version(PyObject* tensor) override;
+  bool given_data(PyObject* tensor, PyObject* data) override;
   std::optional<std::pair<int64_t, int64_t>> contents(PyObject* tensor) override;
   bool changed_inputs() override { return recorder.changed_inputs(); }
   bool placed() override { return recorder.placed(); }

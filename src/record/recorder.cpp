@@ -289,11 +289,31 @@ void Recorder::note_new_geometry(Entry& entry, const torch::jit::Stack& given) {
     escape(entry.op, " that resizes its out= argument");
 }
 
+/// On the tape what a tensor was given is another tensor, which no gradient comes back from.
+bool Recorder::differentiates_given(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                    const torch::jit::Stack& stack) const {
+  auto is_given = [&](const at::Tensor& t) {
+    return t.defined() && t.requires_grad() && tensors_.was_given_data(t);
+  };
+  if (op.operator_name().name == "aten::detach") return false;
+  return std::any_of(stack.begin() + static_cast<std::ptrdiff_t>(first_argument(facts, stack)), stack.end(),
+                     [&](const c10::IValue& v) {
+                       if (v.isTensor()) return is_given(v.toTensor());
+                       if (v.isTensorList()) return std::ranges::any_of(v.toTensorVector(), is_given);
+                       return v.isOptionalTensorList() &&
+                              std::ranges::any_of(v.toOptionalTensorVector(),
+                                                  [&](const auto& t) { return t && is_given(*t); });
+                     });
+}
+
 /// Ends the region where only the data, or nobody, can tell what the call does.
 void Recorder::escape_by_arguments(const c10::OperatorHandle& op, const OperatorFacts& facts,
                                    const torch::jit::Stack& stack) {
   const size_t begin = first_argument(facts, stack);
   if (selects_by_mask(facts, stack)) escape(op, " with a mask");
+  if (tensors_.any_given_data() && grad_mode_.value_or(c10::GradMode::is_enabled()) &&
+      differentiates_given(op, facts, stack))
+    escape(op, " of a tensor that was given other data, with gradients");
   if (facts.counts_classes && stack[begin + 1].isInt() && stack[begin + 1].toInt() < 0)
     escape(op, " without a number of classes");
 }
@@ -343,6 +363,13 @@ void count_writes_apart(const at::Tensor& t) {
 void Recorder::own_version(const at::Tensor& t) {
   count_writes_apart(t);
   if (find(t) && !tape_.entries.empty()) tape_.entries.back().own_version = true;
+}
+
+bool Recorder::given_data(const at::Tensor& t, const at::Tensor& data) {
+  const auto id = find(data);
+  if (!id || !is_plain(data)) return false;
+  tensors_.becomes(t, *id);
+  return changed_inputs_ = true;
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {

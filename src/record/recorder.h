@@ -97,6 +97,8 @@ class Recorder {
   void put_back_draws() { drawn_from_.put_back(); }
   /// The operator that made `t`, which was the last, makes it with a version of its own.
   void own_version(const at::Tensor& t);
+  /// `t` was given the data of `data`, which the last operator made. False: that is none that we know.
+  bool given_data(const at::Tensor& t, const at::Tensor& data);
   /// How often recorded operators wrote to its memory; -1: not that kind of tensor.
   int64_t writes(const at::Tensor& t) const { return tensors_.writes(t); }
   /// Constants made inside the run from Python data (torch.tensor(...)): their contents when made. By input
@@ -150,6 +152,8 @@ class Recorder {
                     Symbols symbols);
   void note_constant(Entry& entry, const at::Tensor& fresh);
   void note_new_geometry(Entry& entry, const torch::jit::Stack& given);
+  bool differentiates_given(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                            const torch::jit::Stack& stack) const;
   void escape_by_arguments(const c10::OperatorHandle& op, const OperatorFacts& facts,
                            const torch::jit::Stack& stack);
   void escape(const c10::OperatorHandle& op, const char* how);

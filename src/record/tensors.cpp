@@ -163,6 +163,11 @@ void Tensors::refilled(const at::Tensor& t) {
     known_storages_[static_cast<size_t>(*known)].impl = nullptr;
 }
 
+void Tensors::becomes(const at::Tensor& t, TensorId id) {
+  ids_[t.unsafeGetTensorImpl()] = id;
+  given_data_.emplace(t.unsafeGetTensorImpl(), t);
+}
+
 void Tensors::note_resized(TensorId id, size_t entry) {
   resized_.push_back({owners_[static_cast<size_t>(id)].impl, id, entry});
 }

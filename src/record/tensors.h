@@ -69,6 +69,12 @@ class Tensors {
   /// before.
   void revert(size_t entry);
 
+  /// From now on `t`, an input, shows what `id` is, which required no gradient when it was made.
+  void becomes(const at::Tensor& t, TensorId id);
+  /// Was it given the data of another one, though gradients are its own?
+  bool was_given_data(const at::Tensor& t) const { return given_data_.contains(t.unsafeGetTensorImpl()); }
+  bool any_given_data() const { return !given_data_.empty(); }
+
   /// Strikes out what eager has freed meanwhile.
   void let_go();
 
@@ -99,6 +105,8 @@ class Tensors {
   };
   std::vector<Resized> resized_;
   std::unordered_map<const c10::TensorImpl*, TensorId> reverted_;
+
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> given_data_;
 
   PointerMap<int> storages_;  ///< by implementation
   /// By number of a storage.

@@ -409,6 +409,32 @@ bool Recording::can_set_grad(Frame& frame, PyObject* tensor, PyObject* value) {
   return on;
 }
 
+/// tensor.data = value: from then on the recorder takes it for another tensor, detached from `value`, and the
+/// region's end gives that to the user's. False: the region has ended, or this is nothing of the kind.
+bool Recording::set_data(Frame& frame, PyObject* tensor, PyObject* value, int* status) {
+  if (!world.find(tensor) || !value || !guard::is_tensor(value) || world.late(value) ||
+      world.is_awaited(tensor))
+    return false;
+  end_if_overridden(frame, tensor);
+  if (on) end_if_overridden(frame, value);
+  if (!on || !guard::may_be_given_data(tensor, value)) return false;
+  world.compared(tensor, value);
+  mark(frame);
+  PyObject* name = interned<"detach">();
+  const PyRef data = PyRef::steal(PyObject_CallMethodNoArgs(value, name));
+  if (!data) return *status = -1, true;
+  hooks_.own_version(data.get());
+  end_if_wanted(frame);
+  if (!on) return false;
+  const bool paused = hooks_.pause(true);  // setting it runs an operator, which compares the two
+  PyRef before = PyRef::steal(PyObject_CallMethodNoArgs(tensor, name));
+  *status = before ? world.set_data(tensor, data.get(), std::move(before)) : -1;
+  hooks_.pause(paused);
+  if (*status == 0 && !hooks_.given_data(tensor, data.get()))
+    world.distrust("a tensor was given data that are not on the tape");
+  return true;
+}
+
 int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value) {
   PyObject* found = world.type_attr(Py_TYPE(object), name);
   if (value && PyBool_Check(value) && guard::is_tensor(object) && same_text(name, "requires_grad") &&
@@ -422,6 +448,9 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
     else if (is_instance_of(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
              same_text(name, "grad") && can_set_grad(frame, object, value))
       return world.set_grad(object, value);
+    else if (int status = 0; is_instance_of(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
+                             same_text(name, "data") && set_data(frame, object, value, &status))
+      return status;
     else if (is_instance_of(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
       end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
                           Py_TYPE(object)->tp_name + " is set");

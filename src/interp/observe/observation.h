@@ -113,6 +113,8 @@ class RecorderHooks {
   virtual int64_t writes(PyObject* tensor) = 0;
   /// `tensor`, which the last operator made, shall count the writes to it by itself.
   virtual void own_version(PyObject*) {}
+  /// `tensor` was given the data of another one, which the last operator made. False: not possible.
+  virtual bool given_data(PyObject*, PyObject*) { return false; }
   /// What operators did since `instruction` is not part of the region, which goes on.
   virtual void take_back() = 0;
   /// An operator runs: Python code it is made of (torch.library.custom_op) is its own affair.

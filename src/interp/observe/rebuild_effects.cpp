@@ -106,6 +106,10 @@ void Rebuilder::effects() {
     int target = value(written.tensor.get()), inside = value(written.value.get());
     recipe.effects.push_back({Effect::set_grad, target, -1, inside, 0, {}});
   }
+  for (const WrittenData& written : world_.written_data) {
+    const int target = value(written.tensor.get()), inside = value(written.value.get());
+    recipe.effects.push_back({Effect::set_data, target, -1, inside, 0, {}});
+  }
   for (PyObject* generator : world_.resumed) {
     int target = value(generator);
     if (interp::awaitable_kind(generator) != interp::Awaitable::none) {

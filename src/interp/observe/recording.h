@@ -285,6 +285,7 @@ class Recording final : public interp::Semantics {
   bool note_answer(PyObject* object, PyObject* descriptor, PyObject* value);
   void note_descriptor(PyObject* found);
   bool can_set_grad(Frame& frame, PyObject* tensor, PyObject* value);
+  bool set_data(Frame& frame, PyObject* tensor, PyObject* value, int* status);
   PyObject* getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name);
   void note_callable(PyObject* callable, int depth = 0);
   PyObject* call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,

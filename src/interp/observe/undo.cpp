@@ -74,6 +74,9 @@ void Undo::attribute(PyObject* cls, PyObject* name, PyObject* before) {
 void Undo::gradient(PyObject* tensor, PyObject* before) {
   steps_.push_back({Step::gradient, PyRef::share(tensor), PyRef::share(before), 0, {}});
 }
+void Undo::data(PyObject* tensor, PyObject* before) {
+  steps_.push_back({Step::data, PyRef::share(tensor), PyRef::share(before), 0, {}});
+}
 void Undo::context(PyObject* variable, PyObject* before) {
   steps_.push_back({Step::context, PyRef::share(variable), PyRef::share(before), 0, {}});
 }
@@ -89,6 +92,7 @@ bool Undo::run(const Step& step) {
     }
     case Step::attribute: return PyType_Type.tp_setattro(object, step.name.get(), before) == 0;
     case Step::gradient: return guard::set_grad(object, before) == 0;
+    case Step::data: return guard::set_data(object, before) == 0;
     case Step::context: return PyRef::steal(PyContextVar_Set(object, before)).get() != nullptr;
   }
   return true;

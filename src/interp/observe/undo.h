@@ -3,8 +3,8 @@
 // error of the compiler's (a region's end under fullgraph, a backend that failed), which shall leave nothing.
 //
 // Only what World notes before a write is put back: containers, instance dicts, cells, slots, classes,
-// gradients and context variables. What tensors held, what was printed and how far iterators got is not known
-// any more.
+// gradients, data of tensors and context variables. What tensors held, what was printed and how far iterators
+// got is not known any more.
 #pragma once
 
 #include <Python.h>
@@ -24,13 +24,14 @@ class Undo {
   /// The class had `before`, which may be null, in its own dict.
   void attribute(PyObject* cls, PyObject* name, PyObject* before);
   void gradient(PyObject* tensor, PyObject* before);
+  void data(PyObject* tensor, PyObject* before);
   void context(PyObject* variable, PyObject* before);
   /// Keeps the exception that is set.
   void put_back() const;
 
  private:
   struct Step {
-    enum Kind : uint8_t { contents, field, attribute, gradient, context } kind;
+    enum Kind : uint8_t { contents, field, attribute, gradient, data, context } kind;
     PyRef object, before;
     Py_ssize_t offset = 0;
     PyRef name;

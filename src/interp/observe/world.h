@@ -77,6 +77,11 @@ struct WrittenGrad {
   PyRef tensor, value, before;
 };
 
+/// The data that the run gave to a known tensor: `value`, which is detached from where they came from.
+struct WrittenData {
+  PyRef tensor, value, before;
+};
+
 /// A text or tensor made of tensors' contents that nothing has read yet: every later call makes it anew at
 /// the region's end. Only where it is needed earlier does it end the region.
 struct Late {
@@ -359,6 +364,11 @@ class World {
   void about_to_set_context(PyObject* variable);
   /// tensor.grad = value, of a known tensor. -1 with an exception.
   int set_grad(PyObject* tensor, PyObject* value);
+  /// tensor.data = value, of a known tensor; `before`: another one on what it showed. -1 with an exception.
+  int set_data(PyObject* tensor, PyObject* value, PyRef before);
+  bool was_given_data(PyObject* tensor) const;
+  /// Is its content to be shown at the region's end?
+  bool is_awaited(PyObject* tensor) const;
   /// False: what the token gives back cannot be told apart from what the run put there.
   bool about_to_reset_context(PyObject* variable, PyObject* token);
 
@@ -382,6 +392,7 @@ class World {
   std::vector<WrittenClass> written_classes;
   std::vector<WrittenContext> written_context;
   std::vector<WrittenGrad> written_grads;
+  std::vector<WrittenData> written_data;
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
   guard::Numbers numbers;
   std::vector<SizeValue> number_sizes;       ///< what the steps that are sizes were, in order

@@ -130,6 +130,7 @@ std::string World::trace() const {
   for (const WrittenClass& each : written_classes)
     return std::string("it gave an attribute to ") + reinterpret_cast<PyTypeObject*>(each.cls.get())->tp_name;
   if (!written_grads.empty()) return "it set a gradient";
+  if (!written_data.empty()) return "it gave a tensor other data";
   for (const WrittenContext& each : written_context)
     if (!each.restored && guard::context_value(each.variable.get()) != each.before.get())
       return "it set a context variable";
@@ -158,6 +159,23 @@ int World::set_grad(PyObject* tensor, PyObject* value) {
   for (WrittenGrad& written : written_grads)
     if (written.tensor.get() == tensor) return written.value = PyRef::share(value), 0;
   written_grads.push_back({PyRef::share(tensor), PyRef::share(value), std::move(before)});
+  return 0;
+}
+
+bool World::was_given_data(PyObject* tensor) const {
+  return std::ranges::any_of(written_data,
+                             [&](const WrittenData& each) { return each.tensor.get() == tensor; });
+}
+
+bool World::is_awaited(PyObject* tensor) const {
+  return std::ranges::any_of(awaited, [&](const Awaited& each) { return each.tensor.get() == tensor; });
+}
+
+int World::set_data(PyObject* tensor, PyObject* value, PyRef before) {
+  if (guard::set_data(tensor, value) < 0) return -1;
+  for (WrittenData& written : written_data)
+    if (written.tensor.get() == tensor) return written.value = PyRef::share(value), 0;
+  written_data.push_back({PyRef::share(tensor), PyRef::share(value), std::move(before)});
   return 0;
 }
 
@@ -210,6 +228,7 @@ Undo World::undo() const {
     undo.attribute(each.cls.get(), each.name.get(), each.before.get());
   for (const WrittenGrad& each : written_grads)
     if (each.before) undo.gradient(each.tensor.get(), each.before.get());
+  for (const WrittenData& each : written_data) undo.data(each.tensor.get(), each.before.get());
   // One that was not set cannot be unset without the token.
   for (const WrittenContext& each : written_context)
     if (!each.restored && each.before) undo.context(each.variable.get(), each.before.get());
