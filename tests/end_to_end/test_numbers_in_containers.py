@@ -209,6 +209,14 @@ def moved_on(x, w):
     return x * sum(w), w
 
 
+def grown_before(x, w):
+    w.append(0.5)
+    for a in w:
+        x = x * a
+    w[0] = sum(w)
+    return x, w
+
+
 def grown_behind_an_end(x, w):
     for a in w:
         x = x * a
@@ -218,7 +226,7 @@ def grown_behind_an_end(x, w):
     return x, w
 
 
-LISTS = [sliced, joined, copied, of_a_matrix, overwritten, grown, emptied, rescaled, moved_on]
+LISTS = [sliced, joined, copied, of_a_matrix, overwritten, grown, grown_before, emptied, rescaled, moved_on]
 
 
 def check(fn, x, numbers, kind):
@@ -292,6 +300,15 @@ def written_by_item(x, d):
     return x * d["a"], d
 
 
+def written_before_by_item(x, d):
+    d["a"] += 1
+    d["z"] = 2.0
+    for a in d.values():
+        x = x * a
+    d["b"] = sum(d.values())
+    return x, d
+
+
 def grown_by_item(x, d):
     for name, a in list(d.items()):
         d[name * 2] = a + 1
@@ -302,7 +319,7 @@ def grown_by_item(x, d):
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict], ids=lambda each: each.__name__)
 @pytest.mark.parametrize(
     "fn",
-    [by_item, by_key, by_value, merged, as_arguments, written_by_item, grown_by_item],
+    [by_item, by_key, by_value, merged, as_arguments, written_by_item, written_before_by_item, grown_by_item],
     ids=lambda each: each.__name__,
 )
 def test_values_of_a_dict(fn, kind):

@@ -125,18 +125,34 @@ bool World::is_own(PyObject* part, Source* place) const {
   return at != leaves_.end() && at->second == part;
 }
 
+/// Does it still hold what was there before the run, which has only put other things beside it?
+static bool still_holds(PyObject* container, const Known& known, PyObject* at, PyObject* part) {
+  if (!known.before) return true;
+  if (PyList_Check(container)) {
+    const Py_ssize_t index = PyLong_AsSsize_t(at);
+    return index < PyList_GET_SIZE(container) && PyList_GET_ITEM(container, index) == part;
+  }
+  return !(known.keys && PyDict_Contains(known.keys.get(), at) == 1) &&
+         PyDict_GetItemWithError(container, at) == part;
+}
+
 void World::own_numbers_of(PyObject* container) {
   if (!hooks_.follows_numbers() || !(is_list_or_deque(container) || PyDict_Check(container))) return;
   Known* known = find(container);
-  if (!known || known->before || known->read_whole) return;
+  if (!known || known->read_whole || (known->before && is_deque(container))) return;
   if (PyDict_Check(container) && !may_follow_keys(container))
     return;  // what has names as keys is read by C, too
-  if (!some_differ(container, known->source)) return;
+  const PyRef before = PyRef::share(known->before.get());
+  PyObject* contents = before ? before.get() : container;
+  if (!some_differ(contents, known->source)) return;
   lent_numbers.push_back(container);
-  for_each_part(*tree, container, known->source, [&](PyObject* part, Source* place, PyObject* at) {
+  for_each_part(*tree, contents, known->source, [&](PyObject* part, Source* place, PyObject* at) {
     if (!can_be_followed(part) && !guard::has_parts(part)) return;
-    PyObject* own = found(part, place);
-    if (own != part && PyObject_SetItem(container, at, own) < 0) PyErr_Clear();
+    const PyRef own = PyRef::share(found(part, place));
+    if (own.get() == part) return;
+    if (still_holds(container, *known, at, part) && PyObject_SetItem(container, at, own.get()) < 0)
+      PyErr_Clear();
+    if (before && PyObject_SetItem(before.get(), at, own.get()) < 0) PyErr_Clear();
   });
   read_whole(container);
 }

@@ -20,8 +20,11 @@ struct Getter {
 
 const std::vector<Getter>& getters() {
   static const std::vector<Getter> all = {
-      {"_get_cudnn_enabled", {}},          {"_get_cudnn_deterministic", {}},    {"_get_cudnn_allow_tf32", {}},
-      {"_get_cudnn_depthwise_kernel", {}}, {"_get_fp32_precision_getter", {"cuda", "all"}},
+      {"_get_cudnn_enabled", {}},
+      {"_get_cudnn_deterministic", {}},
+      {"_get_cudnn_allow_tf32", {}},
+      {"_get_cudnn_depthwise_kernel", {}},
+      {"_get_fp32_precision_getter", {"cuda", "all"}},
   };
   return all;
 }
