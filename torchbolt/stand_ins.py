@@ -123,12 +123,22 @@ def _join(separator, iterable):
     return str.join(separator, _gathered(iterable))
 
 
+def _entries(given):
+    """What a dict takes from this: of anything with keys() what belongs to them, of anything else pairs."""
+    if not hasattr(given, "keys"):
+        return _gathered(given)
+    entries = {}
+    for key in given.keys():  # noqa: SIM118  it may be gone through for something else
+        entries[key] = given[key]
+    return entries
+
+
 def _with_pairs(function, place):
-    """What makes or updates a dict, given a list of the pairs in its argument."""
+    """What makes or updates a dict, given what it takes in place of its argument."""
 
     def given(*args, **named):
         args = list(args)
-        args[place] = _gathered(args[place])
+        args[place] = _entries(args[place])
         return function(*args, **named)
 
     return given

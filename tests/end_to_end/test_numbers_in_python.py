@@ -4,8 +4,12 @@ The tensor functions are those of test_symbolic_numbers.py; here a number decide
 loop is, what a text says. What was recorded for one number must not be given for another.
 """
 
+import collections
+import copy
+import dataclasses
 import functools
 import itertools
+import types
 
 import pytest
 import torch
@@ -178,3 +182,205 @@ def test_numbers_given_to_c(name):
     compiled = torchbolt.compile(lambda x, n: (x * 2, fn(n)), recompile_limit=100)
     for n in (1, 2, 3, 1, 4, 2, 5):
         assert compiled(torch.ones(2), n)[1] == fn(n)
+
+
+class Output(collections.OrderedDict):
+    pass
+
+
+@dataclasses.dataclass
+class Settings:
+    n: int
+    parts: list
+
+
+def popped(n):
+    table = collections.OrderedDict(a=n, b=n + 1)
+    table.move_to_end("a")
+    return table.popitem(), table
+
+
+Pair = collections.namedtuple("Pair", "first second")
+
+KEPT_BY_C = {
+    "a class of dictionaries": lambda n: (Output(a=n), Output([("a", n)], b=n + 1)),
+    "a dictionary of pairs": lambda n: (dict([("a", n), ("b", n + 1)]), dict(zip("ab", (n, n + 1), strict=True))),
+    "a dictionary of items": lambda n: dict(Output(a=n, b=[n]).items()),
+    "update with pairs": lambda n: {}.update([("a", n)]) or collections.OrderedDict(zip("a", [n], strict=True)),
+    "two dictionaries": lambda n: {"a": n, "b": 1} | {"b": n + 1},
+    "an ordered dictionary": popped,
+    "a dictionary of a generator": lambda n: dict((k, [v]) for k, v in [("a", n), ("b", n + 1)]),
+    "a dataclass with a dictionary": lambda n: dataclasses.asdict(Settings(n, {"a": [n]})),
+    "a namespace": lambda n: types.SimpleNamespace(a=n),
+    "a map": lambda n: list(map(lambda v: [v], [n, n + 1])),
+    "a named tuple": lambda n: Pair(n, n + 1)._asdict(),
+    "a deep copy": lambda n: copy.deepcopy({"a": [n, (n + 1, "b")], "c": Settings(n, [n])}),
+    "a dataclass": lambda n: dataclasses.asdict(Settings(n, [n, (n, 1)])),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_BY_C)
+def test_numbers_that_c_only_keeps(name):
+    fn = KEPT_BY_C[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x, n: (x * 2, fn(n)))
+    for n in (5, 6, 7, 300, 9):
+        assert compiled(torch.ones(2), n)[1] == fn(n)
+    assert torchbolt.stats()["recordings"] == 2
+
+
+FROM_A_LIST = {
+    "joined": lambda x, items: (items + [1], [1] + items, items * 2),
+    "slices": lambda x, items: (items[1:], items[::-1], items[:]),
+    "copied": lambda x, items: (items.copy(), list(items), [*items]),
+    "unpacked": lambda x, items: (lambda a, b: a * x - b)(*items),
+}
+
+
+@pytest.mark.parametrize("name", FROM_A_LIST)
+def test_numbers_of_a_list_from_outside(name):
+    fn = FROM_A_LIST[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x, items: (x * 2, fn(x, items)))
+    for n in (5, 6, 7, 300, 9):
+        assert repr(compiled(torch.ones(2), [n, 2])[1]) == repr(fn(torch.ones(2), [n, 2]))
+    assert torchbolt.stats()["recordings"] == 2
+
+
+PAIRS = {
+    "tuples": lambda n: dict((k, n) for k in "ab"),
+    "lists and texts": lambda n: dict((p for p in (["a", n], "cd", ("a", 3))), z=n),
+    "iterators": lambda n: dict(map(reversed, [("a", n), (n, 1)])),
+    "one that is too long": lambda n: dict(p for p in [("a", n), (1, 2, 3)]),
+    "none": lambda n: dict(p for p in [("a", n), n]),
+    "keys": lambda n: dict(collections.UserDict(a=n), b=1),
+    "named": lambda n: list(dict(a=collections.UserList([n]))["a"]),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_dictionaries_of_what_python_goes_through(name):
+    def outcome(fn, n):
+        try:
+            return fn(torch.ones(2), n)[1]
+        except (TypeError, ValueError) as error:
+            return repr(error)
+
+    def fn(x, n):
+        return x * 2, PAIRS[name](n)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, recompile_limit=100)
+    for n in (5, 6, 7, 300, 9):
+        assert outcome(compiled, n) == outcome(fn, n)
+
+
+KEYS_GIVEN_TO_C = {
+    "pairs": lambda n: dict([(n, 1), (2, 3)]),
+    "zip": lambda n: dict(zip((n, 2), (1, 3), strict=True)),
+    "items": lambda n: (dict({n: 1, 2: 3}.items()), Output({n: 1}.items())),
+    "two dictionaries": lambda n: {n: 1} | {2: 3},
+    "a class of dictionaries": lambda n: (Output({n: 1}), Output({n: 1})[n], 2 in Output({n: 1})),
+    "an ordered dictionary": lambda n: (lambda d: (d.move_to_end(2), d.popitem(last=False)))(Output([(n, 1), (2, 3)])),
+}
+
+
+@pytest.mark.parametrize("name", KEYS_GIVEN_TO_C)
+def test_keys_given_to_c(name):
+    fn = KEYS_GIVEN_TO_C[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x, n: (x * 2, fn(n)), recompile_limit=100)
+    for n in (1, 5, 2, 300, 2, 5):
+        assert compiled(torch.ones(2), n)[1] == fn(n)
+
+
+@pytest.mark.parametrize(
+    "pick", [max, lambda a, b: sum([], a), lambda a, b: max([], default=b)], ids=["max", "sum", "default"]
+)
+def test_lists_that_c_gives_back(pick):
+    def fn(x, a, b):
+        picked = pick(a, b)
+        picked.append(1)
+        return x + a[0], picked is a, picked is b
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, recompile_limit=100)
+    for n in (1, 5, 2, 7, 3):
+        mine, theirs = ([n], [n * 5 % 7, 3]), ([n], [n * 5 % 7, 3])
+        assert compiled(torch.ones(1), *mine) == fn(torch.ones(1), *theirs) and mine == theirs
+
+
+def named(x, a, rest, **more):
+    return x * a, rest, more
+
+
+def grows(x, table):
+    try:
+        for key in table:
+            table[key + "'"] = 1
+    except RuntimeError as error:
+        return str(error)
+
+
+def counts(x, table):
+    table["a"] += 1
+    table["new"] = table["a"] * 2
+    return x * table["z"], {k: v for k, v in table.items()}, {**table}, list(table.values())
+
+
+def takes_out(x, table):
+    first = table.pop("a")
+    table["a"] = first + 1
+    return list(table.items()), x * first
+
+
+def writes(x, table):
+    for key, value in table.items():
+        table[key] = value if key == "rest" else value + 1
+    return list(table.values())
+
+
+def keeps_the_view(x, table):
+    values = table.values()
+    table["a"] = 1000
+    return list(values)
+
+
+FROM_A_DICT = {
+    "items": lambda x, table: [(k, v) for k, v in table.items()],
+    "values": lambda x, table: [x * v for v in table.values() if isinstance(v, int)],
+    "keys": lambda x, table: ([k for k in table], [k for k in table.keys()], x * table["a"]),
+    "copied": lambda x, table: (table.copy(), dict(table), table.copy()["rest"] is table["rest"]),
+    "joined": lambda x, table: ({**table, "c": 3}, {"c": 3} | table),
+    "named": lambda x, table: named(x, **table),
+    "named with others": lambda x, table: named(x, **table, c=4),
+    "gathered": lambda x, table: (list(table.values()), tuple(table.items())),
+    "popped": lambda x, table: x * dict(table).pop("a"),
+    "a class of dictionaries": lambda x, table: Output(table),
+    "comprehension": lambda x, table: {k: v for k, v in table.items() if k != "rest"},
+    "instance": lambda x, table: {k: v for k, v in vars(types.SimpleNamespace(**table)).items() if k == "a"},
+    "grows": grows,
+    "counts": counts,
+    "takes out": takes_out,
+}
+
+
+@pytest.mark.parametrize("name", FROM_A_DICT)
+def test_numbers_of_a_dict_from_outside(name):
+    fn = FROM_A_DICT[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x, table: (x * 2, fn(x, table)))
+    for n in (5, 6, 7, 300, 9):
+        mine, theirs = ({"a": n, "rest": [2], "z": n + 1} for _ in range(2))
+        assert repr(compiled(torch.ones(2), mine)[1]) == repr(fn(torch.ones(2), theirs)) and mine == theirs
+    ends = name == "instance"  # vars()
+    assert torchbolt.stats()["recordings"] == (3 if ends else 2)
+
+
+@pytest.mark.parametrize("fn", [writes, keeps_the_view], ids=lambda fn: fn.__name__)
+def test_dicts_that_are_written_while_they_are_gone_through(fn):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, recompile_limit=100)
+    for n in (5, 6, 7, 300, 9):
+        mine, theirs = ({"a": n, "rest": [2], "z": n + 1} for _ in range(2))
+        assert compiled(torch.ones(2), mine) == fn(torch.ones(2), theirs) and mine == theirs

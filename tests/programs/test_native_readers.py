@@ -18,7 +18,7 @@ READERS = {
     "compress": lambda numbers: list(itertools.compress("ab", numbers)),
     "fromkeys": lambda numbers: len(dict.fromkeys(numbers)),
     "a set display": lambda numbers: len({*numbers}),
-    "dict of pairs": lambda numbers: len(dict((n, 1) for n in numbers)),
+    "OrderedDict of pairs": lambda numbers: len(collections.OrderedDict((n, 1) for n in numbers)),
     "a search": lambda numbers: 2 in numbers,
     "a search behind an iterator": lambda numbers: 2 in itertools.accumulate(numbers),
 }

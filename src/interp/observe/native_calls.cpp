@@ -253,7 +253,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // Of what is only stored in a place nothing is read either, nor of what is there: only which place it is.
   const bool places = row.is(Trait::places);
   const bool copies = row.name == "tuple.__new__" && all.size() == 2 && is_sequence(all[1]);
-  const bool pairs = row.is(Trait::pairs) && !derived;
+  const bool pairs = row.is(Trait::pairs);
   const size_t unnamed = nargs + (self ? 1 : 0);
   // What goes through items hands those on; where it begins to count, and how often it repeats, it reads.
   const bool goes_through = row.is(Trait::through_first) || row.is(Trait::through_all);
@@ -265,6 +265,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       return true;
     if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
     if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
+    // What hangs on the keys stays or goes as it is; popitem gives it as a dict from outside has it.
+    if (i == 0 && row.is(Trait::takes) && row.method != "_count_elements")
+      return row.method == "popitem" && world.find(all[0]);
     return places ? i == 1 : !copies;
   };
   for (size_t i = 0; i < all.size() && !world.all_are_read(); ++i)
@@ -277,7 +280,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   for (size_t i = 0; i < all.size() && !special && !row.is(Trait::calls); ++i) use_unseen(all[i]);
   if (pairs && on && !PyType_Check(callable))
     note_update(all, kwnames);
-  else if (pairs && on && all.size() > 1)  // dict(other) has its keys
+  else if (pairs && on && (all.size() > 1 || derived))  // dict(other) has its keys
     for (PyObject* each : all) world.use_keys(each);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (special) {
@@ -317,7 +320,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
         world.told_apart(PySequence_Fast_GET_ITEM(each, i));
     }
   }
-  if (on && row.is(Trait::takes) && !all.empty()) world.read_whole(all[0]);
+  if (on && row.is(Trait::takes) && !all.empty()) world.use_keys(all[0]), world.read_whole(all[0]);
   if (on && writes && !all.empty()) note_write(row, all, kwnames);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (row.is(Trait::asked)) {
