@@ -447,6 +447,7 @@ def test_state_that_only_the_context_can_bring_about(program):
     assert torchbolt.stats()["recordings"] == recordings and torchbolt.stats()["regions"] >= 2
 
 
+@pytest.mark.skipif(torch._C._has_cuda, reason="where torch has CUDA, operators go by these flags: regions end")
 def test_flags_of_cudnn_are_those_around_each_call():
     def fn(x, scores, labels, lengths):
         before = torch.backends.cudnn.deterministic

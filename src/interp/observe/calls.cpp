@@ -97,7 +97,8 @@ PyObject* python_instead(World& world, const Native& native, PyObject* const* ar
 Native plainly_native(PyObject* callable) {
   if (PyFunction_Check(callable)) return {};
   PyTypeObject* type = Py_TYPE(callable);
-  const bool cls = PyType_Check(callable) && !interp::is_heap_type(reinterpret_cast<PyTypeObject*>(callable));
+  const bool cls =
+      PyType_Check(callable) && !interp::is_python_class(reinterpret_cast<PyTypeObject*>(callable));
   const bool plain = cls || interp::is_builtin_function(callable) || type == &PyMethodDescr_Type ||
                      type == &PyWrapperDescr_Type || type == &_PyMethodWrapper_Type;
   return plain ? find_cfunction(callable) : Native{};
