@@ -20,8 +20,7 @@ const Ends::End* Ends::at(const Frame& frame) const {
 }
 
 void Ends::add(PyObject* code, int pc, const std::string& why, bool whole) {
-  if (all_.count({code, pc})) return;  // nothing new, as count() tells
-  all_.try_emplace(Key{code, pc}, End{PyRef::share(code), why, whole, count_++});
+  if (all_.try_emplace(Key{code, pc}, End{PyRef::share(code), why, whole, count_}).second) ++count_;
 }
 
 void Ends::forget_since(uint64_t count) {

@@ -16,7 +16,6 @@
 namespace bolt::observe {
 
 bool is_number(PyObject* object) {
-  if (interp::is_heap_type(Py_TYPE(object))) return false;
   return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || guard::is_numpy_number(object);
 }
 

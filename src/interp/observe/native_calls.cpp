@@ -252,7 +252,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   const bool special = row.kind == Kind::special && !derived;
   // Of what is only stored in a place nothing is read either, nor of what is there: only which place it is.
   const bool places = row.is(Trait::places);
-  const bool copies = row.name == "tuple.__new__" && all.size() == 2 && is_sequence(all[1]);
+  const bool copies = all.size() == 2 && is_sequence(all[1]) && row.name == "tuple.__new__";
   const bool pairs = row.is(Trait::pairs);
   const size_t unnamed = nargs + (self ? 1 : 0);
   // What goes through items hands those on; where it begins to count, and how often it repeats, it reads.

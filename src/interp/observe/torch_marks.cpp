@@ -15,17 +15,6 @@ PointerMap<Control>& marked() {
   return *all;
 }
 
-/// The module, once the program has loaded it; borrowed.
-PyObject* trace_rules() {
-  static PyObject* module = nullptr;
-  if (!module) {
-    PyObject* loaded =
-        PyDict_GetItemWithError(PyImport_GetModuleDict(), interned<"torch._dynamo.trace_rules">());
-    if (loaded && is_module(loaded)) module = Py_NewRef(loaded);
-  }
-  return module;
-}
-
 }  // namespace
 
 PyObject* loaded_attribute(const char* module, const char* name) {
@@ -34,15 +23,13 @@ PyObject* loaded_attribute(const char* module, const char* name) {
 }
 
 void look_up_torch_marks() {
-  PyObject* rules = trace_rules();
-  if (!rules) return;
   // A callable that is in several is what the last of these says.
   constexpr std::pair<const char*, Control> kSets[] = {{"_allowed_callable_ids", Control::allowed},
                                                        {"_disallowed_callable_ids", Control::apart},
                                                        {"_leaf_function_ids", Control::apart}};
   PointerMap<Control> found;
   for (const auto& [name, control] : kSets) {
-    PyObject* owner = PyDict_GetItemWithError(PyModule_GetDict(rules), interned(name));
+    PyObject* owner = loaded_attribute("torch._dynamo.trace_rules", name);
     PyRef ids = PyRef::steal(owner ? PyObject_GetAttr(owner, interned<"function_ids">()) : nullptr);
     if (!ids || !PySet_Check(ids.get())) continue;  // none were asked for so far
     Py_ssize_t position = 0;

@@ -162,8 +162,7 @@ class World {
   void use_all();
   /// Is every number and text what it is: none is followed, late or only carried along?
   bool all_are_read() const { return lazy_.empty() && followed_.empty() && late_.empty(); }
-  /// The instruction in progress is the first that is not part of the region: what it used is as it was.
-  /// For as long as this is false nothing depends on it.
+  /// For as long as this is false nothing depends on what single instructions used.
   bool wants_watch() const { return ends_are_noticed_ || follows() || !notes->facts.empty(); }
   void begin_instruction() {
     noted_before = notes->facts.size();
@@ -178,6 +177,7 @@ class World {
   void referred_weakly(PyObject* object);
   /// The region is over, and nobody asks what is known: holds nothing any more but what undo() needs.
   void let_go();
+  /// The instruction in progress is the first that is not part of the region: what it used is as it was.
   void undo_instruction();
 
   /// `mine` stands for `number` in what is recorded: who asks which object it is means the other.

@@ -12,7 +12,7 @@
 namespace bolt::observe {
 namespace {
 
-/// Changes with everything that is written to a dict.
+/// Changes with everything that is written to a dict. 0: it cannot be told.
 uint64_t dict_version(PyObject* dict) {
 #if BOLT_PY312
   return 0;
@@ -62,9 +62,7 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   __builtin_prefetch(&read);  // operators in between leave nothing of ours in the cache
   // By an interned text, which is no text of ours that is followed.
   const bool again = read.where == dict && read.name == key && !has_followed_keys_;
-#if !BOLT_PY312
-  if (again && read.version == dict_version(dict)) return read.given;
-#endif
+  if (again && read.version && read.version == dict_version(dict)) return read.given;
   const bool text = PyUnicode_CheckExact(key);
   if (!again && !(text && all_are_read()) && !dict_key(dict, key)) return nullptr;
   PyObject* value = PyDict_GetItemWithError(dict, key);
