@@ -176,35 +176,6 @@ def test_random_numbers_wherever_nothing_asks_for_them(fn):
     check(fn, *X)
 
 
-D = random.randint
-
-
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x: (x > D(-1, 1), D(-1, 1) < x, x == D(0, 1)),
-        lambda x: (x * D(1, 3), D(2, 4) - x, x / D(1, 4), D(1, 3) / x, x // D(1, 3)),
-        lambda x: (x.half() + D(1, 3), x[0] * D(1, 3)),
-        lambda x: (x + 1, D(1, 6), random.randrange(10), random.randrange(0, 100, 5), [D(0, 9) * 2 - R()]),
-        lambda x: (x * (D(0, 5) * 0.5 + R()), D(0, 2**70), f"{D(0, 9)}"),
-    ],
-)
-def test_random_ints_wherever_nothing_asks_for_them(fn):
-    check(fn, *X)
-
-
-def test_random_ints_below_a_number_that_differs():
-    torchbolt.reset()
-    fn = lambda x, n: (x * random.randint(0, n), random.randrange(n, 3 * n), random.random())  # noqa: E731
-    compiled = torchbolt.compile(fn, fullgraph=True)
-    for n in range(2, 8):
-        random.seed(n)
-        want = fn(X[0], n)
-        random.seed(n)
-        torch.testing.assert_close(compiled(X[0], n), want)
-    assert torchbolt.stats()["recordings"] == 2
-
-
 def test_random_numbers_in_place():
     def fn(x):
         y = x + 1
@@ -235,9 +206,6 @@ def test_random_numbers_of_a_generator_from_outside():
         (lambda x: (x * 2) ** R(), 1),
         (lambda x: x * 2 / (1 + 1 / R()), 3),  # up to it, and on with its value, then with any
         (lambda x: [x * 2, x * 3][int(R() * 2)], 1),
-        (lambda x: [x * 2, x * 3][D(0, 1)] + 1, 2),
-        (lambda x: (x * 2)[D(0, 1)] + x, 2),
-        (lambda x: x.long() * D(1, 3), 1),
     ],
 )
 def test_what_depends_on_a_random_number_ends_the_region(fn, regions):
@@ -251,32 +219,6 @@ def test_what_depends_on_a_random_number_ends_the_region(fn, regions):
     stats = torchbolt.stats()
     assert (stats["regions"], stats["eager_fallbacks"]) == (regions, 0)
     assert any("a random number decides" in reason for reason in stats["break_reasons"])
-
-
-def test_what_draws_many_numbers_ends_the_region_once():
-    def shuffled(x):
-        order = [0.5, 1.5, 2.5, 3.5]
-        random.shuffle(order)
-        return x * order[0], order
-
-    def chosen(x):
-        y = x + 1
-        return y * random.choice([1.0, 2.0, 3.0])
-
-    def sampled(x):
-        y = x + 1
-        return y, random.sample(range(10), 3), y * 2
-
-    for fn in (shuffled, chosen, sampled):
-        torchbolt.reset()
-        compiled = torchbolt.compile(fn)
-        for seed in range(8):
-            random.seed(seed)
-            want = fn(X[0]), random.random()
-            random.seed(seed)
-            torch.testing.assert_close((compiled(X[0]), random.random()), want)
-        stats = torchbolt.stats()
-        assert stats["region_ends"] == 1 and stats["recordings"] <= 3 and stats["eager_fallbacks"] == 0, stats
 
 
 def test_an_operator_without_a_row_does_not_keep_a_random_number():
@@ -323,7 +265,7 @@ def test_random_numbers_for_another_compiler():
 
 
 def test_a_method_in_c_where_a_region_ends():
-    check(lambda x: x * (2 + random.getrandbits(0)), X[0], breaks=1, regions=1)
+    check(lambda x: x * random.randint(2, 2), X[0], breaks=1, regions=1)
 
 
 def shown(fn, *args):

@@ -142,7 +142,6 @@ PYTHON = (
     "{n} = (half := {x} * 0.5) + half",
     "a, (b, c0) = {x}, ({y}, {c})\n    {n} = a * c0",
     "noise = random.random()\n    {n} = {x} * noise - noise / 3",
-    "noise = random.randint(-2, 3)\n    {n} = {x} * noise + noise / 3",
     "{n} = torch.where({x} > random.uniform(-1, 1), {x}, {c})",
     "{n} = {x} if random.random() > 0.5 else -{x}",
     "makers = [lambda t, k=k: t * k for k in (1, 2)]\n    {n} = makers[1]({x}) + makers[0]({x})",

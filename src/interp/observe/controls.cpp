@@ -55,12 +55,6 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "seed", Control::apart},
     {"torch.random", "get_rng_state", Control::apart},
     {"torch.random", "set_rng_state", Control::apart},
-    // One end, not one for each number that they draw and go by.
-    {"random", "Random.shuffle", Control::apart},
-    {"random", "Random.sample", Control::apart},
-    {"random", "Random.choice", Control::apart},
-    {"random", "Random.choices", Control::apart},
-    {"random", "Random._randbelow_with_getrandbits", Control::draws},
     // One end, not one for each thing that it tells the threads of autograd.
     {"torch.autograd.graph", "_engine_run_backward", Control::apart},
     // Levels of forward-mode gradients. While one is open calls are eager's: every tensor may have a tangent.

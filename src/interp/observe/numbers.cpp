@@ -3,7 +3,6 @@
 // what is taken out of tensors), arithmetic, and comparisons. A result is followed, with its expression where
 // it is one over sizes, as a step of Python's otherwise; a comparison leaves a fact; an operator of torch is
 // lent the number. Whatever is not here takes the number for what it is (World::use).
-#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 
 namespace bolt::observe {
@@ -104,18 +103,6 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
   }
 }
 
-/// What `tensor` is to be computed with: an int that is drawn can be lent as a float only, which is the same
-/// to a floating tensor. Null with an exception.
-PyRef operand_with(World& world, PyObject* tensor, PyObject* number) {
-  const bool drawn = PyLong_CheckExact(number) && world.phase_of(number) == guard::Phase::early;
-  if (!drawn || !guard::is_floating(tensor)) return PyRef::share(number);
-  PyRef one = PyRef::steal(PyFloat_FromDouble(1.0));
-  PyObject* same = one ? PyNumber_Multiply(number, one.get()) : nullptr;
-  if (!same) return {};
-  const int x = world.step_of(number), y = world.step_of(one.get());
-  return PyRef::steal(world.computed(same, {guard::NumberOp::binary, Binary::multiply, {}, {}, {x, y}}));
-}
-
 }  // namespace
 
 PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
@@ -126,8 +113,7 @@ PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObj
     const bool number_first = guard::is_tensor(right);
     if (world.late(number_first ? right : left)) return nullptr;
     mark(frame);
-    const PyRef number = operand_with(world, number_first ? right : left, number_first ? left : right);
-    PyRef lent = PyRef::steal(number ? world.lend(number.get(), kind != Binary::power) : nullptr);
+    PyRef lent = PyRef::steal(world.lend(number_first ? left : right, kind != Binary::power));
     *handled = !lent;
     if (!lent) return nullptr;
     PyObject* value = with_tensor(*this, frame, op, number_first ? right : left, lent.get(), number_first);
@@ -295,25 +281,6 @@ PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const 
   return world.computed(value, std::move(draw));
 }
 
-/// random.Random's own way to an int below another, which it draws bits for until they are: in later calls it
-/// does so anew. Null: not here.
-PyObject* Recording::draw(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  using guard::NumberOp;
-  static PyObject* const plain = PyObject_GetAttrString(import_module("random"), "Random");
-  if (nargs != 2 || kwnames || reinterpret_cast<PyObject*>(Py_TYPE(args[0])) != plain)
-    return PyErr_Clear(), nullptr;
-  Known* known = world.find(args[0]);
-  if (!known || !PyLong_CheckExact(args[1]) || world.is_open(args[1])) return nullptr;
-  const NativeWatch::Pause pause;
-  PyObject* value = PyObject_Vectorcall(function, args, nargs, nullptr);
-  if (!value || !PyLong_CheckExact(value)) return PyErr_Clear(), Py_XDECREF(value), nullptr;
-  const int generator = world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}});
-  guard::NumberStep step{
-      NumberOp::call,     0, PyRef::share(function), {}, {generator, world.step_of(args[1])}, 0,
-      guard::Phase::early};
-  return world.computed(value, std::move(step));
-}
-
 int mirrored(int compare) {
   switch (compare) {
     case Py_LT: return Py_GT;
@@ -452,8 +419,7 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
     PyObject *tensor = turned ? right : left, *number = turned ? left : right;
     if (!guard::is_tensor(tensor) || world.late(tensor) || !world.follows_number(number)) continue;
     mark(frame);
-    const PyRef operand = operand_with(world, tensor, number);
-    PyRef lent = PyRef::steal(operand ? world.lend(operand.get(), true) : nullptr);
+    PyRef lent = PyRef::steal(world.lend(number, true));
     if (!lent) return nullptr;
     *handled = true;
     const int how = turned ? mirrored(op) : op;
