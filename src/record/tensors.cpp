@@ -55,18 +55,20 @@ bool Tensors::is_itself(TensorId id) const {
 template <class Impl>
 template <class Gone>
 void Tensors::AllHeld<Impl>::let_go(Gone gone) {
-  constexpr int kAtOnce = 4;  // as many as an operator makes, and then some
-  for (int i = 0; i < kAtOnce && !all.empty(); ++i) {
-    if (next >= all.size()) next = 0;
-    Held<Impl>& held = all[next];
-    if (!held.keeps.expired()) {
-      ++next;
-      continue;
-    }
+  auto look_at = [&](size_t i) {
+    Held<Impl>& held = all[i];
+    if (!held.keeps.expired()) return false;
     gone(held.impl, held.id);
     held = std::move(all.back());
     all.pop_back();
-  }
+    return true;
+  };
+  // Most go soon, when the next operators have read them: not yet the newest, but those before it.
+  constexpr size_t kNewest = 3;
+  for (size_t i = 2; i <= kNewest && i <= all.size(); ++i) look_at(all.size() - i);
+  // The others in turn.
+  if (next >= all.size()) next = 0;
+  if (!all.empty() && !look_at(next)) ++next;
 }
 
 TensorId Tensors::input_id(const at::Tensor& t) {
