@@ -363,6 +363,11 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     PyErr_Clear();
   }
   if (is_transparent(callable)) return start_transparent(frame, callable, args, nargs, kwnames);
+  PyObject* shown = nullptr;
+  if (is_plain_call(native)) {
+    if (show(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
+    return {call_operator(frame, native, args, nargs, kwnames), nullptr};
+  }
   std::vector<PyObject*> all;
   if (PyObject* by = python_instead(world, native, args, nargs, kwnames, all)) {
     world.pin(by);
@@ -370,7 +375,6 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
     return interp::start_call(*this, frame, by, all.data(), all.size() - named, kwnames);
   }
-  PyObject* shown = nullptr;
   if (show(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
   if (PyObject* hook = on ? breakpoint_hook(world, native) : nullptr) {
     note_callable(hook);

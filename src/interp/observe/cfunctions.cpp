@@ -49,6 +49,8 @@ CFunction look_up(const std::string& owner, const std::string& method) {
   row.method = method;
   row.name = owner == "class" ? method : owner + "." + method;
   if (row.kind == Kind::special) row.handler = handler_of(row.name);
+  constexpr uint32_t kOfResults = Trait::ignores_sizes | Trait::tells_offset | Trait::is_operator;
+  row.plain_operator = row.kind == Kind::tensor && !row.is(~kOfResults);
   return row;
 }
 
@@ -89,11 +91,18 @@ bool is_record(PyObject* bound) {
          std::strncmp(Py_TYPE(bound)->tp_name, "pybind11_", 9) == 0;
 }
 
-/// A class method's is no argument either.
+/// A class method's is no argument either. Which methods are a metaclass's is looked up once: torch's
+/// operators are bound to a class.
 PyObject* bound_argument(PyCFunctionObject* function) {
   PyObject* bound = function->m_self;
-  if (!bound || is_record(bound)) return nullptr;
-  return PyType_Check(bound) && !defining_class(Py_TYPE(bound), function->m_ml) ? nullptr : bound;
+  if (!bound) return nullptr;
+  if (!PyType_Check(bound)) return is_record(bound) ? nullptr : bound;
+  static auto* of_metaclass = new PointerMap<bool>();
+  const bool* known = of_metaclass->find(function->m_ml);
+  if (!known)
+    known = &((*of_metaclass)[function->m_ml] =
+                  !is_record(bound) && defining_class(Py_TYPE(bound), function->m_ml));
+  return *known ? bound : nullptr;
 }
 
 std::string builtin_owner(PyCFunctionObject* function) {

@@ -43,6 +43,7 @@ enum : uint32_t {
   begins_late = 32768,  ///< asks what it goes through for an iterator when it gets there, not when called
   places = 262144,  ///< of kind `writes`: puts something in a place, or takes it out, and reads nothing of it
   makes_text = 131072,  ///< of kind `special` or `deep`: a text that may be made at the region's end
+  gives_data = 524288,  ///< gives the tensor's data to Python
   scales_sizes =
       65536,  ///< computes sizes from numbers in the list it is given last, where the second is None
 };
@@ -59,6 +60,8 @@ struct CFunction {
   std::string name;    ///< "dict.get"
   std::string method;  ///< "get"
   Handler handler = nullptr;
+  /// Of kind `tensor`, and nothing is said of how it takes what it is given.
+  bool plain_operator = false;
 
   bool is(uint32_t trait) const { return (traits & trait) != 0; }
   /// Is argument `index` (self apart) of `nargs` what it goes through?

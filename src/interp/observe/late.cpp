@@ -28,6 +28,7 @@
 #include "interp/observe/frames.h"
 #include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
+#include "interp/special.h"
 #include "support/pointer_map.h"
 
 namespace bolt::observe {
@@ -348,7 +349,7 @@ namespace {
 /// What a function or method shows, and how.
 Shows shown_by(PyObject* callable) {
   PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
-  if (!PyFunction_Check(function) && !PyCFunction_Check(function)) return Shows::nothing;
+  if (!PyFunction_Check(function) && !interp::is_builtin_function(function)) return Shows::nothing;
   look_up_showing();
   const Shows* shows = showing().find(function);
   return shows ? *shows : Shows::nothing;

@@ -207,10 +207,61 @@ void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& a
     world.about_to_write_item(container, PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)));
 }
 
+/// Operators look inside what they are given.
+void Recording::touch_operand(Frame& frame, PyObject* operand) {
+  if (PyList_CheckExact(operand) || PyTuple_CheckExact(operand))
+    for (Py_ssize_t i = 0; on && i < Py_SIZE(operand); ++i)
+      end_if_overridden(frame, PySequence_Fast_GET_ITEM(operand, i));
+  touch(frame, operand, true);
+}
+
+/// An operator gave `result` (stolen). Returns it; null: eager raises.
+PyObject* Recording::note_result(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
+                                 PyObject* kwnames, PyObject* result) {
+  // zeros(..., requires_grad=True): what is asked of the new tensor is no operator.
+  if (on && kwnames && guard::is_tensor(result) && names_keyword(kwnames, "requires_grad") &&
+      guard::requires_grad(result) && !world.find(result) && !require_grad(frame, result, true)) {
+    if (PyErr_Occurred()) return Py_DECREF(result), nullptr;
+    end_here(frame, "calls " + native.row->name + " with requires_grad=True");
+  }
+  const bool may_be_late = on && !native.self && hooks_.wants_end();
+  if (!world.follows() && !may_be_late) return result;
+  std::vector<PyObject*> all;
+  if (native.self) all.push_back(native.self);
+  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  if (world.follows()) sizes_seen(*native.row, all, result);
+  if (may_be_late) late_operator(native.callable, all, kwnames, result, frame);
+  return result;
+}
+
+/// Nothing matters of the call but what it is of: no number among what it is given is followed.
+bool Recording::is_plain_call(const Native& native) {
+  return native.row && native.row->plain_operator && !PyType_Check(native.callable) && world.all_are_read() &&
+         !world.follows() && !hooks_.follows_numbers();
+}
+
+PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
+                                   PyObject* kwnames) {
+  PyObject* callable = native.callable;
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  if (native.self) touch_operand(frame, native.self);
+  for (size_t i = 0; on && i < total; ++i) touch_operand(frame, args[i]);
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  world.asked_offsets |= native.row->is(Trait::tells_offset);
+  mark(frame);
+  PyObject* result = run_native(callable, args, nargs, kwnames, *native.row);
+  if (result) note_given(frame, result);
+  if (result && !(result = note_result(frame, native, args, nargs, kwnames, result))) return nullptr;
+  end_if_wanted(frame);
+  return result;
+}
+
 PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                  PyObject* kwnames) {
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
+  if (is_plain_call(native)) return call_operator(frame, native, args, nargs, kwnames);
   // A cached function's result depends on its arguments only: that is what its author says.
   if (is_cached_function(callable)) {
     // The answer is that of this function, not of any other that is found in its place.
@@ -222,7 +273,6 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (PyType_Check(callable) && (callable != reinterpret_cast<PyObject*>(&PyType_Type) || total != 1) &&
       PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(callable), &PyType_Type))
     make_class(frame);
-  const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
   const CFunction& row = *native.row;
   PyObject* self = native.self;
   const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
@@ -297,19 +347,14 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
              (row.kind == Kind::ends ? "calls " : "calls a C function that is not known: ") + row.name);
     return Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
-  if (row.kind == Kind::tensor)
-    for (PyObject* each : all) {  // themselves when they are touched
-      if (!PyList_CheckExact(each) && !PyTuple_CheckExact(each)) continue;
-      for (Py_ssize_t i = 0; on && i < Py_SIZE(each); ++i)
-        end_if_overridden(frame, PySequence_Fast_GET_ITEM(each, i));
-    }
   bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
-  const bool deep = row.kind == Kind::deep || row.kind == Kind::tensor;
+  const bool deep = row.kind == Kind::deep;
   // Python that it calls looks for itself.
   const bool inside =
       row.is(Trait::inside) && !(row.is(Trait::calls) && std::any_of(args, args + total, calls_python));
   for (size_t i = writes || special ? 1 : 0; on && i < all.size(); ++i)
-    touch(frame, all[i], deep || (inside && !PyDict_Check(all[i])));
+    row.kind == Kind::tensor ? touch_operand(frame, all[i])
+                             : touch(frame, all[i], deep || (inside && !PyDict_Check(all[i])));
   for (size_t i = 0; on && row.is(Trait::pairs) && i < all.size(); ++i)
     if (is_sequence(all[i])) world.read_deep(all[i], 2);
   if (on && inside && writes) world.read_deep(all[0]);
@@ -351,17 +396,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   mark(frame);
   PyObject* result = run_native(callable, passed.empty() ? args : passed.data(), nargs, kwnames, row);
   if (result) note_given(frame, result);
-  // zeros(..., requires_grad=True): what is asked of the new tensor is no operator.
-  if (on && result && kwnames && row.kind == Kind::tensor && guard::is_tensor(result) &&
-      names_keyword(kwnames, "requires_grad") && guard::requires_grad(result) && !world.find(result) &&
-      !require_grad(frame, result, true)) {
-    if (PyErr_Occurred()) return Py_DECREF(result), nullptr;
-    end_here(frame, "calls " + row.name + " with requires_grad=True");
-  }
-  if (result && world.follows() && row.kind == Kind::tensor) sizes_seen(row, all, result);
-  if (on && result && row.kind == Kind::tensor && hooks_.wants_end() && !self &&
-      late_operator(callable, all, kwnames, result, frame))
-    return result;
+  if (result && row.kind == Kind::tensor &&
+      !(result = note_result(frame, native, args, nargs, kwnames, result)))
+    return nullptr;
   auto advances = [](PyObject* each) { return PyIter_Check(each) != 0; };
   end_if_wanted(frame, writes || std::any_of(all.begin(), all.end(), advances));
   return result;

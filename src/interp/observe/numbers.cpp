@@ -17,12 +17,11 @@ namespace Binary = interp::Binary;
 using Conversion = PyObject* (*)(PyObject*);
 Conversion takes_data(const CFunction& row) {
   auto item = [](PyObject* tensor) { return PyObject_CallMethod(tensor, "item", nullptr); };
-  if (row.name == "torch._C.TensorBase.item") return item;
   if (row.name == "float") return PyNumber_Float;
   if (row.name == "int") return item;
-  if (row.name == "torch._C.TensorBase.tolist")
-    return [](PyObject* tensor) { return PyObject_CallMethod(tensor, "tolist", nullptr); };
-  return nullptr;
+  if (!row.is(Trait::gives_data)) return nullptr;
+  if (row.method == "item") return item;
+  return [](PyObject* tensor) { return PyObject_CallMethod(tensor, "tolist", nullptr); };
 }
 
 /// Are these ints and floats, and lists of them?

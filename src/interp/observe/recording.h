@@ -175,6 +175,12 @@ class Recording final : public interp::Semantics {
   // native_calls.cpp
   PyObject* call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                         PyObject* kwnames) override;
+  PyObject* call_operator(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
+                          PyObject* kwnames);
+  bool is_plain_call(const Native& native);
+  void touch_operand(Frame& frame, PyObject* operand);
+  PyObject* note_result(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
+                        PyObject* kwnames, PyObject* result);
   void note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames);
   void note_update(const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);
