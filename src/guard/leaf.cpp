@@ -49,7 +49,16 @@ bool is_enum_member(PyObject* object) {
 /// Tuples and frozensets may hold each other many times over: what has more of them than this is no leaf.
 constexpr int kMostContainers = 256;
 
-bool is_leaf_within(PyObject* object, int& containers);
+/// Nearly all that are asked about, and are leaves.
+bool is_common_leaf(PyObject* object) {
+  return object == Py_None || PyLong_CheckExact(object) || PyUnicode_CheckExact(object);
+}
+
+bool is_other_leaf(PyObject* object, int& containers);
+
+bool is_leaf_within(PyObject* object, int& containers) {
+  return is_common_leaf(object) || is_other_leaf(object, containers);
+}
 
 bool all_leaves(PyObject* tuple, int& containers) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
@@ -121,7 +130,7 @@ Sort sort_of(PyObject* object) {
   return seen.sort;
 }
 
-bool is_leaf_within(PyObject* object, int& containers) {
+bool is_other_leaf(PyObject* object, int& containers) {
   PyTypeObject* type = Py_TYPE(object);
   if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return is_enum_member(object) || type == pattern_type();
   switch (sort_of(object)) {
@@ -139,8 +148,9 @@ bool is_leaf_within(PyObject* object, int& containers) {
 }  // namespace
 
 bool is_leaf(PyObject* object) {
+  if (is_common_leaf(object)) return true;
   int containers = kMostContainers;
-  return is_leaf_within(object, containers);
+  return is_other_leaf(object, containers);
 }
 
 bool same_leaf(PyObject* a, PyObject* b) {

@@ -19,7 +19,7 @@ const char* kind_of(const at::Tensor& t) {
 
 const char* kind_of(const c10::IValue& value) {
   if (value.isTensor()) return kind_of(value.toTensor());
-  if (!value.isTensorList() && !value.isOptionalTensorList()) return nullptr;
+  if (!value.isList() || (!value.isTensorList() && !value.isOptionalTensorList())) return nullptr;
   for (const c10::IValue& each : value.toListRef())
     if (each.isTensor())
       if (const char* kind = kind_of(each.toTensor())) return kind;

@@ -180,10 +180,10 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   transformed_ |= transformed;
   tensors_.takes_zeros = transformed_;
   const bool unseen = stopped_ || paused_;
-  const bool casts =
-      !transformed && !unseen && !autocast_takes(op, keys) && casts_inside(op, keys, *stack, cast_);
+  const bool taken = autocast_takes(op, keys);
+  const bool casts = !transformed && !unseen && !taken && casts_inside(op, keys, *stack, cast_);
   const bool falls_apart = casts && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  if (transformed || autocast_takes(op, keys) || falls_apart) {
+  if (transformed || taken || falls_apart) {
     // Autocast casts parameters with gradients even where nobody wants any.
     const Restored around(grad_mode_);
     if (!transformed && !grad_mode_) grad_mode_ = c10::GradMode::is_enabled();

@@ -30,7 +30,12 @@ class ShortVector {
   ShortVector(std::initializer_list<T> list) : ShortVector(list.begin(), list.end()) {}
   template <std::input_iterator It>
   ShortVector(It first, It last) {
-    for (; first != last; ++first) push_back(T(*first));
+    if constexpr (std::forward_iterator<It>) {
+      reserve(static_cast<size_t>(std::distance(first, last)));
+      size_ = static_cast<uint32_t>(std::uninitialized_copy(first, last, data_) - data_);
+    } else {
+      for (; first != last; ++first) push_back(T(*first));
+    }
   }
   ShortVector(const ShortVector& other) : ShortVector(other.begin(), other.end()) {}
   ShortVector(ShortVector&& other) noexcept { take(other); }

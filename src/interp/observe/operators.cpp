@@ -37,9 +37,12 @@ void Recording::end_if_overridden(Frame& frame, PyObject* object) {
 }
 
 void Recording::touch(Frame& frame, PyObject* object, bool deep) {
-  end_if_overridden(frame, object);
   if (!on) return;
-  if (guard::is_tensor(object) || guard::is_leaf(object)) return;
+  if (interp::is_heap_type(Py_TYPE(object))) {  // others do not know torch
+    end_if_overridden(frame, object);
+    if (!on || guard::is_tensor(object)) return;
+  }
+  if (guard::is_leaf(object)) return;
   // A container that the run made may hold others.
   if (deep && !world.find(object)) return world.read_deep(object);
   if (!world.find(object)) return;
