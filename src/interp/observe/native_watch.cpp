@@ -69,7 +69,8 @@ PyObject* note_collection(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 
 /// gc.callbacks, and what stands in it for us. Borrowed; null without an exception: there is none.
 std::pair<PyObject*, PyObject*> collection_callback() {
-  static PyMethodDef method = {"note_collection", reinterpret_cast<PyCFunction>(note_collection),
+  static PyMethodDef method = {"note_collection",
+                               reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(note_collection)),
                                METH_FASTCALL, nullptr};
   static PyObject* callbacks = nullptr;
   static PyObject* ours = nullptr;
