@@ -215,6 +215,9 @@ class Semantics {
   bool watch_instructions = false;
   int64_t instructions = 0;  ///< that were begun; the plain loop does not count
   Frame* suspended = nullptr;
+  /// Every attribute is to go through the methods above. Otherwise it may be taken from where it lay the last
+  /// time (attribute_cache.h).
+  bool notes_attributes = false;
   bool counts_stops = false;  ///< runs of it that stop are counted in stops()
 
   /// True for PlainSemantics: the loop that was compiled for it is used.

@@ -83,7 +83,7 @@ std::vector<std::string> root_names(PyObject* callable, PyObject* const* args, s
 Recording::Recording(RecorderHooks& hooks)
     : world(hooks, watch_instructions), outer_levels_(guard::transform_levels()), hooks_(hooks) {
   world.notes->line = users_line;
-  watch_instructions = true;
+  watch_instructions = notes_attributes = true;
   counts_stops = true;
   look_up_torch_marks();
   hooks.on_escape = [this] {
@@ -134,7 +134,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   hooks_.end_region(true);
   if (auto& facts = world.notes->facts; facts.size() > world.noted_before) facts.resize(world.noted_before);
   world.undo_instruction();
-  on = false;
+  on = notes_attributes = false;
   recorded = instructions;
   breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
   check_awaited();
@@ -276,7 +276,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     hooks.end_region(false);
     observation->end = ran.result ? End::returned : End::raised;
     observation->instructions = recording.instructions;
-    recording.on = false;
+    recording.on = recording.notes_attributes = false;
     if (ran.result) {
       recording.check_awaited();
       recording.check_raised();

@@ -39,22 +39,25 @@ template <class S>
   return Next::step;
 }
 
+/// Nobody looks on who wants to know of every attribute.
+template <class S>
+[[gnu::always_inline]] inline bool caches_attributes(const Machine<S>& m) {
+  return Machine<S>::plain || !m.s.notes_attributes;
+}
+
 /// LOAD_ATTR of `name`.
 template <class S>
 [[gnu::always_inline]] inline Next load_attribute(Machine<S>& m, PyObject* name) {
-  if constexpr (Machine<S>::plain) {
+  if (caches_attributes(m))
     if (PyObject** place = cached_attribute(m.ip, m.top()); place && *place)
       return m.finish(1, Py_NewRef(*place));
-  }
   const CallStart start = m.s.start_get_attr(m.synced(), m.top(), name);
-  if constexpr (Machine<S>::plain) {
-    if (start.value) note_attribute_place(m.ip, m.top(), name);
-  }
+  if (start.value && caches_attributes(m)) note_attribute_place(m.ip, m.top(), name);
   return m.finish_start(1, start);
 }
 
 BOLT_OP(STORE_ATTR) {
-  if constexpr (Machine<S>::plain) {
+  if (caches_attributes(m)) {
     if (PyObject** place = cached_attribute(m.ip, m.top())) {
       PyObject* before = store_cached_attribute(m.ip, m.top(), place, Py_NewRef(m.peek(2)));
       m.drop(2);
@@ -63,9 +66,7 @@ BOLT_OP(STORE_ATTR) {
     }
   }
   const int status = m.s.set_attr(m.synced(), m.top(), m.name(m.arg()), m.peek(2));
-  if constexpr (Machine<S>::plain) {
-    if (status == 0) note_attribute_place(m.ip, m.top(), m.name(m.arg()));
-  }
+  if (status == 0 && caches_attributes(m)) note_attribute_place(m.ip, m.top(), m.name(m.arg()));
   return m.done(2, status);
 }
 BOLT_OP(DELETE_ATTR) { return m.done(1, m.s.delete_attr(m.synced(), m.top(), m.name(m.arg()))); }
