@@ -470,6 +470,19 @@ def test_a_list_that_only_grows_is_not_read():
     assert torchbolt.stats()["recompiles"] == 0
 
 
+def test_sums_of_what_was_there_and_what_was_put():
+    def fn(x, w, n):
+        w.append(n)
+        return x * sum(w), x * max(w)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(3)
+    for n in range(9):
+        mine, theirs = [1, n // 3, n % 2], [1, n // 3, n % 2]
+        torch.testing.assert_close(compiled(x, mine, n), fn(x, theirs, n))
+
+
 def test_one_object_in_many_places():
     """Which of them are one object is not known from their values."""
 

@@ -324,7 +324,8 @@ PyObject* Recording::reduction(Frame& frame, const CFunction& row, PyObject* cal
   const bool sums = row.name == "builtins.sum";
   const bool takes_items = row.name == "builtins.max" || row.name == "builtins.min";
   if (!sums && !takes_items && row.name != "math.prod" && row.name != "math.fsum") return nullptr;
-  const PyRef list = PyRef::steal(PySequence_List(container));
+  touch(frame, container);
+  const PyRef list = PyRef::steal(on ? PySequence_List(container) : nullptr);
   if (!list) return nullptr;
   const std::vector<PyObject*> items(PySequence_Fast_ITEMS(list.get()),
                                      PySequence_Fast_ITEMS(list.get()) + PyList_GET_SIZE(list.get()));

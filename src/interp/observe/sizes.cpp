@@ -121,6 +121,7 @@ PyObject* reduce(Recording& recording, const std::string& name, const std::vecto
     followed |= world.followed(n) != nullptr;
   }
   if (!followed) return nullptr;
+  if (all.size() == 1) world.read_whole(all[0]);
   for (PyObject* n : numbers)
     if (!world.follows_number(n)) world.use(n);
   Sym size = world.expression(numbers[0]);
