@@ -41,7 +41,8 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
   int target = value(container);
   // Iterators that are under way raise for some writes, and must not for others.
   const bool counts = PyODict_Check(container) || is_deque(container);
-  const bool is_noticed = !counts || guard::noticed_writes(container) != known.noticed_writes;
+  const bool is_cleared = PyODict_Check(container) && PyDict_GET_SIZE(container) < PyDict_GET_SIZE(before);
+  const bool is_noticed = !counts || is_cleared || guard::noticed_writes(container) != known.noticed_writes;
   if (PyODict_Check(container)) {  // its order is part of its value
     world_.read_whole(container);
     std::vector<int> parts;

@@ -59,8 +59,13 @@ void World::about_to_write(PyObject* container, bool appends) {
   if (!PyDict_Check(container)) return;
   // Any of them may be another one, or elsewhere, afterwards.
   PyRef keys = PyRef::steal(PyDict_Keys(container));
-  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i)
-    about_to_write_item(container, PyList_GET_ITEM(keys.get(), i), true);
+  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    if (known->keys &&
+        PyDict_Contains(known->keys.get(), key) == 1)  // they come in the order of the dict now
+      PyDict_DelItem(known->keys.get(), key);
+    about_to_write_item(container, key, true);
+  }
 }
 
 void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
