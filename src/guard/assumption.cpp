@@ -137,7 +137,7 @@ std::string guard_text(const Source& source, const Assumption& assumption,
       return path + " is a method " + reinterpret_cast<PyMethodDef*>(assumption.number)->ml_name;
     case Check::equals:
     case Check::value: return path + " == " + value;
-    case Check::length: return "len(" + path + ") == " + std::to_string(assumption.number);
+    case Check::length: return source.length_str(names) + " == " + std::to_string(assumption.number);
     case Check::keys: return "keys of " + path + " are " + value;
     case Check::missing: return value + " not in " + path;
     case Check::no_dict: return path + " has no __dict__";

@@ -57,6 +57,7 @@ struct Deque {
   PyObject_VAR_HEAD DequeBlock *left_block, *right_block;
   Py_ssize_t left_index, right_index;
   size_t version;
+  Py_ssize_t longest;
 };
 struct DequeIterator {
   PyObject_HEAD void* block;
@@ -326,6 +327,8 @@ size_t noticed_writes(PyObject* container) {
   return PyODict_Check(container) ? reinterpret_cast<OrderedDict*>(container)->version
                                   : reinterpret_cast<Deque*>(container)->version;
 }
+
+Py_ssize_t longest(PyObject* deque) { return reinterpret_cast<Deque*>(deque)->longest; }
 
 std::vector<const void* const*> deque_path(PyObject* deque, Py_ssize_t index) {
   const auto& parts = *reinterpret_cast<Deque*>(deque);

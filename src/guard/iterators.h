@@ -57,6 +57,8 @@ bool set_iterator_state(PyObject* iterator, const IteratorKind& kind, PyObject* 
 /// CPython's count of the writes to an OrderedDict or a deque that iterators through it raise for: not of
 /// those that only put another item in a place.
 size_t noticed_writes(PyObject* container);
+/// Of a deque: how many items it holds at most; -1: any number.
+Py_ssize_t longest(PyObject* deque);
 /// Of an item of a deque: the words that lead to it, and the one that it is in.
 std::vector<const void* const*> deque_path(PyObject* deque, Py_ssize_t index);
 /// Of one through a container: will it give another item, or raise?

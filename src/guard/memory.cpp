@@ -87,7 +87,8 @@ void Walk::dict_word(PyDictObject* dict) {
 bool Walk::visit(const Source& source, PyObject* object) {
   if (!object) return visit_absent(source);
   for (const Assumption& assumption : source.assumptions)
-    if (!holds(assumption, object) && !is_other_number(source, assumption, object))
+    if (!holds(assumption, object) && !is_other_number(source, assumption, object) &&
+        !(goes_on && assumption.check == Check::missing))  // how many keys there are is looked at, too
       return fail(source, assumption, object);
   remember(source, object);
   for (const Source* child : source.children()) {
@@ -99,7 +100,12 @@ bool Walk::visit(const Source& source, PyObject* object) {
 }
 
 bool Walk::is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
-  return numbers && assumption.check == Check::equals &&
+  if (!numbers) return false;
+  if (assumption.check == Check::length && !PyTuple_Check(object)) {
+    if (source.is_whole || source.has(Check::keys)) return false;  // whoever went through it met other items
+    return numbers->insert(source.length_str(root_names)), true;
+  }
+  return assumption.check == Check::equals &&
          differ_in_numbers(assumption.value.get(), object, source.str(root_names), *numbers);
 }
 
@@ -185,7 +191,7 @@ void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found)
   switch (child.access) {
     case Access::instance_dict: word(instance_dict_slot(parent), found); break;
     case Access::list_item:
-      if (found) word(&reinterpret_cast<PyListObject*>(parent)->ob_item[child.index], found);
+      if (found) word(list_place(parent, child.index), found);
       break;
     case Access::tuple_item:
       if (found) word(&reinterpret_cast<PyTupleObject*>(parent)->ob_item[child.index], found);
@@ -193,10 +199,14 @@ void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found)
     case Access::cell: word(&reinterpret_cast<PyCellObject*>(parent)->ob_ref, found); break;
     case Access::field: word(reinterpret_cast<char*>(parent) + child.index, found); break;
     case Access::deque_item:
-      if (!found)
+      if (!found) {
         memory.valid = false;
-      else
-        for (const void* const* at : deque_path(parent, child.index)) word(at, *at);
+        break;
+      }
+      if (child.index < 0) word_now(&reinterpret_cast<PyVarObject*>(parent)->ob_size);
+      for (const void* const* at :
+           deque_path(parent, child.index < 0 ? child.index + Py_SIZE(parent) : child.index))
+        word(at, *at);
       break;
     case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
     case Access::tensor_grad: memory.valid = false; break;  // holding a gradient would keep its memory

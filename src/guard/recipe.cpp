@@ -307,6 +307,36 @@ struct Kitchen {
     return PyErr_Clear(), true;
   }
 
+  /// A method of a class in C, whatever a class on top of it does.
+  static bool call_method(PyTypeObject* native, const char* name, PyObject* target, PyObject* arg = nullptr) {
+    auto* cls = reinterpret_cast<PyObject*>(native);
+    return PyRef::steal(PyObject_CallMethod(cls, name, arg ? "OO" : "O", target, arg)).get() != nullptr;
+  }
+
+  bool put(PyObject* target, const std::vector<int>& parts, bool in_front) const {
+    auto* native = reinterpret_cast<PyTypeObject*>(deque_type());
+    const bool list = PyList_Check(target);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      PyObject* item = at(parts[in_front ? parts.size() - 1 - i : i]);
+      const bool done = !list      ? call_method(native, in_front ? "appendleft" : "append", target, item)
+                        : in_front ? PyList_Insert(target, 0, item) == 0
+                                   : PyList_Append(target, item) == 0;
+      if (!done) return false;
+    }
+    return true;
+  }
+
+  static bool cut(PyObject* target, Py_ssize_t number) {
+    if (PyList_Check(target)) {
+      const Py_ssize_t size = PyList_GET_SIZE(target), first = number > 0 ? 0 : size + number;
+      return PyList_SetSlice(target, first, number > 0 ? number : size, nullptr) == 0;
+    }
+    auto* deque = reinterpret_cast<PyTypeObject*>(deque_type());
+    for (Py_ssize_t i = 0; i < std::abs(number); ++i)
+      if (!call_method(deque, number > 0 ? "popleft" : "pop", target)) return false;
+    return true;
+  }
+
   bool apply(const EffectStep& step) const {
     PyObject *target = at(step.target), *key = at(step.key), *value = at(step.value);
     switch (step.effect) {
@@ -314,10 +344,9 @@ struct Kitchen {
       case Effect::delete_item:
         return PyDict_Contains(target, key) == 0 ||
                (PyODict_Check(target) ? PyODict_DelItem(target, key) : PyDict_DelItem(target, key)) == 0;
-      case Effect::extend:
-        for (int part : step.parts)
-          if (PyList_Append(target, at(part)) < 0) return false;
-        return true;
+      case Effect::extend: return put(target, step.parts, false);
+      case Effect::put_in_front: return put(target, step.parts, true);
+      case Effect::cut: return cut(target, step.number);
       case Effect::replace: return replace(target, step.parts);
       case Effect::set_items: {
         PyRef items = PyRef::steal(list_of(step.parts));
@@ -394,10 +423,10 @@ std::vector<std::string> Recipe::describe() const {
       "set",       "frozenset", "deque",  "slice",       "function",    "method",    "cell",
       "partial",   "instance",  "call",   "set_context", "exception",   "traceback", "generator",
       "awaitable", "item",      "format", "join",        "interpolate", "iterator"};
-  static const char* const effect_names[] = {"set_item",     "delete_item", "extend",    "replace",
-                                             "set_items",    "set_cell",    "set_field", "set_class",
-                                             "replace_dict", "set_context", "set_grad",  "set_data",
-                                             "generator",    "awaitable",   "advance",   "call"};
+  static const char* const effect_names[] = {
+      "set_item",  "delete_item", "extend",    "put_in_front", "cut",          "replace",
+      "set_items", "set_cell",    "set_field", "set_class",    "replace_dict", "set_context",
+      "set_grad",  "set_data",    "generator", "awaitable",    "advance",      "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

@@ -65,7 +65,9 @@ enum class Fill : uint8_t {
 enum class Effect : uint8_t {
   set_item,      ///< dict (or instance dict, or globals): target[key] = value
   delete_item,   ///< del target[key], where there is one
-  extend,        ///< list: append each of the parts
+  extend,        ///< list, deque: append each of the parts
+  put_in_front,  ///< list, deque: the parts, in order
+  cut,           ///< list, deque: `number` items go in front, or as many behind where it is negative
   replace,       ///< list, set, deque: contents become the parts
   set_items,     ///< deque: the same, item by item, which its iterators do not notice
   set_cell,      ///< value -1: emptied

@@ -127,6 +127,11 @@ void Source::assume_answer(PyObject* how, PyObject* answer) {
   assume(Check::gives, both.get());
 }
 
+PyObject** list_place(PyObject* list, Py_ssize_t index) {
+  const Py_ssize_t size = PyList_GET_SIZE(list), at = index < 0 ? index + size : index;
+  return at >= 0 && at < size ? &reinterpret_cast<PyListObject*>(list)->ob_item[at] : nullptr;
+}
+
 PyObject* Source::read(PyObject* object) const {
   switch (access) {
     case Access::root: return object;
@@ -136,13 +141,17 @@ PyObject* Source::read(PyObject* object) const {
       return slot ? *slot : nullptr;
     }
     case Access::dict_item: return PyDict_Check(object) ? dict_item(object, key.get()) : nullptr;
-    case Access::list_item:
-      return PyList_Check(object) && index < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, index)
-                                                                     : nullptr;
+    case Access::list_item: {
+      PyObject** item = PyList_Check(object) ? list_place(object, index) : nullptr;
+      return item ? *item : nullptr;
+    }
     case Access::tuple_item:
       return PyTuple_Check(object) && index < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, index)
                                                                        : nullptr;
-    case Access::deque_item: return borrowed(native_item(object, index));
+    case Access::deque_item: {
+      const Py_ssize_t at = index < 0 ? index + Py_SIZE(object) : index;
+      return at < 0 ? nullptr : borrowed(native_item(object, at));
+    }
     case Access::cell: return PyCell_Check(object) ? PyCell_GET(object) : nullptr;
     case Access::field: return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + index);
     case Access::type_attr: return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(object), key.get());

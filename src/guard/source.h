@@ -40,9 +40,9 @@ enum class Access : uint8_t {
   constant,       ///< `key` itself, pinned
   instance_dict,  ///< the object's __dict__
   dict_item,      ///< dict[key]
-  list_item,      ///< list[index]
+  list_item,      ///< list[index], from the end where it is negative
   tuple_item,     ///< tuple[index]
-  deque_item,     ///< collections.deque, index-th element
+  deque_item,     ///< the same of a collections.deque
   cell,           ///< contents of a cell
   field,          ///< the PyObject* `index` bytes into the object; `key` is its name. For slots and C members
   type_attr,      ///< `key` found along the method resolution order of a class
@@ -88,6 +88,7 @@ struct Source {
   PyObject* start = nullptr;  ///< super_attr: borrowed, pinned by the tree
   ShortVector<Assumption, 2> assumptions;
   int reg = -1;  ///< register that keeps the object found here for recipes and alias checks; -1: none
+  bool is_whole = false;   ///< each item of a list or deque is read
   bool is_static = false;  ///< the top of its chain is a constant: the same for every instance
 
   /// In the order in which they were made.
@@ -120,6 +121,10 @@ struct Source {
   PyObject* read(PyObject* parent_object) const;
   /// As Python would write it: `self.layers[3].weight`. `root_names` may be shorter than the roots.
   std::string str(const std::vector<std::string>& root_names = {}) const;
+  /// `len(self.layers)`
+  std::string length_str(const std::vector<std::string>& root_names = {}) const {
+    return "len(" + str(root_names) + ")";
+  }
 
  private:
   Source *first_ = nullptr, *last_ = nullptr;  ///< child
@@ -173,6 +178,9 @@ class SourceTree {
 
 /// What a ContextVar holds now; borrowed, null when it is not set and has no default.
 PyObject* context_value(PyObject* variable);
+
+/// The place of list[index], which is counted from the end where it is negative; null: there is none.
+PyObject** list_place(PyObject* list, Py_ssize_t index);
 
 /// The place of an object's __dict__ pointer, made if needed; null for objects without one.
 PyObject** instance_dict_slot(PyObject* object);

@@ -200,6 +200,13 @@ bool Bridge::follows_number(PyObject* object, const guard::Source& source,
   return follows;
 }
 
+bool Bridge::follows_length(const guard::Source& source, const std::vector<std::string>& names) {
+  if (which_ == Dynamic::never || changed_.numbers.empty()) return false;
+  const bool follows = changed_.numbers.count(source.length_str(names)) > 0;
+  if (follows) recorder.follows_sizes = sizes_differ_ = true;
+  return follows;
+}
+
 PyObject* Bridge::lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) {
   HANDLE_TH_ERRORS
   return pybind11::cast(record::make_symint(size, value, notes)).release().ptr();

@@ -138,7 +138,8 @@ static bool still_holds(PyObject* container, const Known& known, PyObject* at, P
 void World::own_numbers_of(PyObject* container) {
   if (!hooks_.follows_numbers() || !(is_list_or_deque(container) || PyDict_Check(container))) return;
   Known* known = find(container);
-  if (!known || known->read_whole || (known->before && is_deque(container))) return;
+  if (!known || known->read_whole || (known->before && is_deque(container)) || known->window.is_moved())
+    return;
   if (PyDict_Check(container) && !may_follow_keys(container))
     return;  // what has names as keys is read by C, too
   const PyRef before = PyRef::share(known->before.get());

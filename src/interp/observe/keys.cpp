@@ -46,12 +46,12 @@ bool holds_itself(PyObject* dict, PyObject* key) {
   return found;
 }
 
+}  // namespace
+
 PyObject* contains_function() {
   static PyObject* const contains = PyObject_GetAttrString(import_module("_operator"), "contains");
   return contains;
 }
-
-}  // namespace
 
 bool World::is_followed_key(PyObject* key) const {
   // Not floats: nan is no key but itself.

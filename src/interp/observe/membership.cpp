@@ -49,11 +49,11 @@ PyRef plain_elements(World& world, PyObject* container) {
 
 /// `container` and `part` as steps: the answer is noted.
 static std::optional<bool> ask(World& world, PyObject* container, int step, PyObject* part) {
-  static PyObject* const contains = PyObject_GetAttrString(import_module("_operator"), "contains");
-  const int answer = contains ? PySequence_Contains(container, part) : -1;
+  const int answer = PySequence_Contains(container, part);
   if (answer < 0) return PyErr_Clear(), std::nullopt;
-  world.went_by({guard::NumberOp::call, 0, PyRef::share(contains), {}, {step, world.step_of(part)}},
-                answer ? Py_True : Py_False);
+  world.went_by(
+      {guard::NumberOp::call, 0, PyRef::share(contains_function()), {}, {step, world.step_of(part)}},
+      answer ? Py_True : Py_False);
   return answer != 0;
 }
 

@@ -192,6 +192,47 @@ void Recording::note_update(const std::vector<PyObject*>& all, PyObject* kwnames
       world.puts_keys(all[0], each);
 }
 
+namespace {
+
+/// Is nothing made of what the instruction in progress, a call of `callable`, gives?
+bool drops_result(const Frame& frame, PyObject* callable) {
+  namespace op = interp::op;
+  const interp::Instr& instr = frame.instr();
+  if (instr.op != op::CALL || frame.stack_depth() < instr.arg + 2) return false;
+  if (frame.peek(instr.arg + 2) != callable && frame.peek(instr.arg + 1) != callable) return false;
+  return frame.prepared->instrs[static_cast<size_t>(frame.pc() + instr.length)].op == op::POP_TOP;
+}
+
+/// The first item or the last, as an index says; nothing: another.
+std::optional<bool> is_first(PyObject* index) {
+  if (!PyLong_CheckExact(index)) return std::nullopt;
+  int overflow = 0;
+  const long at = PyLong_AsLongAndOverflow(index, &overflow);
+  return overflow || (at != 0 && at != -1) ? std::nullopt : std::optional(at == 0);
+}
+
+}  // namespace
+
+/// Methods of lists and deques that put or take something at one of their ends. False: it is none of these.
+bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFunction& row,
+                               const std::vector<PyObject*>& all) {
+  const bool list = PyList_Check(all[0]);
+  if (!list && !is_deque(all[0])) return false;
+  const auto first = all.size() > 1 ? is_first(all[1]) : std::nullopt;
+  const bool puts = !list && (row.method == "append" || row.method == "appendleft") && all.size() == 2;
+  if (puts)
+    world.about_to_put(all[0], row.method == "appendleft");
+  else if (list && row.method == "insert" && all.size() == 3 && first.value_or(false))
+    world.about_to_put(all[0], true);
+  else if (row.method == "clear" && all.size() == 1)
+    world.about_to_clear(all[0]);
+  else if ((row.method == "pop" || row.method == "popleft") && (all.size() == 1 || (list && first)))
+    world.about_to_take(all[0], first.value_or(row.method == "popleft"), !drops_result(frame, callable));
+  else
+    return false;
+  return true;
+}
+
 /// What a native function of kind `writes` or `appends` is about to do to its first argument.
 void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames) {
   PyObject* container = all[0];
@@ -366,7 +407,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     }
   }
   if (on && row.is(Trait::takes) && !all.empty()) world.use_keys(all[0]), world.read_whole(all[0]);
-  if (on && writes && !all.empty()) note_write(row, all, kwnames);
+  if (on && writes && !all.empty() && !note_end_write(frame, callable, row, all))
+    note_write(row, all, kwnames);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (row.is(Trait::asked)) {
     if (PyObject* answer = kwnames ? nullptr : ask(callable, args, nargs)) return answer;

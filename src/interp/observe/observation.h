@@ -87,6 +87,8 @@ class RecorderHooks {
   virtual bool follows_number(PyObject*, const guard::Source&, const std::vector<std::string>&) {
     return false;
   }
+  /// The same of the length of the container found at `source`.
+  virtual bool follows_length(const guard::Source&, const std::vector<std::string>&) { return false; }
   /// Operators recorded so far.
   virtual size_t recorded() = 0;
   /// `tensor` is part of the result, of an effect or of a frame, and is not an input: the index it gets among

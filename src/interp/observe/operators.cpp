@@ -88,6 +88,8 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
       return on ? CallStart{} : Semantics::start_get_item(frame, container, key);
     if (selected && index.get() == Py_Ellipsis)
       return end_if_wanted(frame), CallStart{part.release(), nullptr};
+  } else if (const auto at = world.index_from_end(container, key)) {
+    index = PyRef::steal(PyLong_FromSsize_t(*at));
   } else if (!world.may_follow_keys(container)) {
     world.use(key);
   }
@@ -106,10 +108,17 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
       world.about_to_write_item(container, key);  // a defaultdict inserts
     }
   } else if ((PyList_Check(container) || PyTuple_Check(container)) && PyLong_CheckExact(key)) {
-    Py_ssize_t at = PyLong_AsSsize_t(key);
+    Py_ssize_t at = PyLong_AsSsize_t(index.get());
     if (PyObject* value = PyErr_Occurred() ? nullptr : world.sequence_item(container, at))
       return {Py_NewRef(value), nullptr};
     PyErr_Clear();
+  } else if (is_deque(container) && PyLong_CheckExact(index.get()) && world.known_by_ends(container)) {
+    const Py_ssize_t at = PyLong_AsSsize_t(index.get());
+    if (PyObject* value = PyErr_Occurred() ? nullptr : world.item_at(container, at))
+      return {Py_NewRef(value), nullptr};
+    PyErr_Clear();
+  } else if (PyObject* items = PySlice_Check(key) ? world.end_of(container, key) : nullptr) {
+    return {items, nullptr};
   } else {
     world.own_numbers_of(container);
     touch(frame, container);
@@ -173,9 +182,9 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
       end_here(frame, "a dictionary from outside is written by a key that is an object");
     if (on && PyDict_Check(container))
       world.about_to_write_item(container, key);
-    else if (on && is_understood_container(container) && !PyTuple_Check(container))
-      world.about_to_write(container);
-    else if (on)
+    else if (on && is_understood_container(container) && !PyTuple_Check(container)) {
+      if (!world.is_own_item(container, key)) world.about_to_write(container);
+    } else if (on)
       touch(frame, container);
     if (on && !selected) mark(frame);
   }
@@ -195,7 +204,7 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
       if (!world.dict_get(container, key)) world.use(key);  // the error tells of it
       world.about_to_write_item(container, key, true);
     } else if (is_understood_container(container) && !PyTuple_Check(container))
-      world.about_to_write(container);
+      world.about_to_delete(container, key);
     else
       touch(frame, container);
   }
@@ -234,7 +243,7 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
   if (op >= 13 && merges)
     world.about_to_update(left, right);
   else if (op >= 13 && is_understood_container(left) && !PyTuple_Check(left))
-    world.about_to_write(left, true);
+    world.about_to_write(left, kind == interp::Binary::add);  // `xs *= 2` grows by what is in it
   else
     touch(frame, left);
   mark(frame);
@@ -372,8 +381,11 @@ int Recording::truth(Frame& frame, PyObject* value) {
   if (guard::is_leaf(value)) return Semantics::truth(frame, value);
   if (is_understood_container(value)) {
     note_special(value, names_of.len_);
+    if (!interp::is_heap_type(Py_TYPE(value))) {
+      const PyRef length = PyRef::steal(world.length(value));
+      return length ? truth(frame, length.get()) : -1;
+    }
     world.read_length(value);
-    if (!interp::is_heap_type(Py_TYPE(value))) return Semantics::truth(frame, value);
   } else {
     note_special(value, names_of.bool_);
     note_special(value, names_of.len_);

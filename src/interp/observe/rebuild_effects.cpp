@@ -36,6 +36,30 @@ void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
     if (other(key) && PyDict_GetItemWithError(before, key) != item) repeat(key, false);
 }
 
+/// What was put at the ends of a list or deque, and how many items were taken there. False: that does not say
+/// enough, so all of it was read.
+bool Rebuilder::ends_effect(int target, const Known& known, bool is_noticed) {
+  const Window& window = known.window;
+  const auto [in_front, old, behind] = World::parts_of(known);
+  const bool changes = window.front || window.back || window.cleared || in_front || behind;
+  if (is_noticed && !changes) return world_.read_whole(known.object.get()), false;
+  const PyRef now = native_items(known.object.get());
+  auto parts = [&](Py_ssize_t begin, Py_ssize_t end) {
+    std::vector<int> values;
+    for (Py_ssize_t i = begin; i < end; ++i) values.push_back(value(PyList_GET_ITEM(now.get(), i)));
+    return values;
+  };
+  auto add = [&](Effect how, Py_ssize_t number, std::vector<int> items = {}) {
+    recipe.effects.push_back({how, target, -1, -1, number, std::move(items)});
+  };
+  if (window.cleared) return add(Effect::replace, 0, parts(0, in_front + behind)), true;
+  if (window.front) add(Effect::cut, window.front);
+  if (window.back) add(Effect::cut, -window.back);
+  if (in_front) add(Effect::put_in_front, 0, parts(0, in_front));
+  if (behind) add(Effect::extend, 0, parts(in_front + old, in_front + old + behind));
+  return true;
+}
+
 void Rebuilder::effect_on(PyObject* container, Known& known) {
   PyObject* before = known.before.get();
   int target = value(container);
@@ -64,6 +88,7 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
     if (is_set(container) &&
         PyRef::steal(PySet_Type.tp_richcompare(container, before, Py_EQ)).get() == Py_True)
       return;
+    if (world_.known_by_ends(container) && ends_effect(target, known, counts && is_noticed)) return;
     PyRef now = native_items(container);
     Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
     bool extended = PyList_Check(container) && old_size >= 0 && PyList_GET_SIZE(now.get()) >= old_size;

@@ -12,6 +12,8 @@ PyObject* length(const Call& c) {
   if (c.recording.world.follows() && guard::is_tensor(c.args[0]) &&
       guard::rank_of(*guard::tensor_impl(c.args[0])) > 0)
     return c.recording.world.tensor_size(c.args[0], 0);
+  if (is_understood_container(c.args[0]) && !interp::is_python_class(Py_TYPE(c.args[0])))
+    return c.recording.world.length(c.args[0]);
   Py_ssize_t n = c.recording.length(c.frame, c.args[0]);
   return n < 0 ? nullptr : PyLong_FromSsize_t(n);
 }

@@ -35,11 +35,22 @@ using guard::Access;
 using guard::Check;
 using guard::Source;
 
+/// What the run did to the ends of a list or deque from outside: what is left of what was there lies between
+/// what the run put in front and what it put behind.
+struct Window {
+  Py_ssize_t front = 0, back = 0;  ///< how many items were taken from either end of what was there
+  Py_ssize_t put_in_front = 0;     ///< and still is there; what was put behind is the rest
+  bool cleared = false;            ///< nothing is left of what was there
+  bool is_moved() const { return front || back || put_in_front || cleared; }
+};
+
 struct Known {
   Source* source = nullptr;
   PyRef object;
   PyRef before;               ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
   PyRef keys;                 ///< of a dict: those the run wrote, in order; True: removed at some time
+  Window window;              ///< of a list or deque that is not read whole
+  PyRef length;               ///< before the run, once it was asked for (World::length_before)
   size_t noticed_writes = 0;  ///< of a deque or OrderedDict: guard::noticed_writes then
   bool read_whole = false;    ///< length, keys and items are guarded
   bool loses = false;         ///< any of what was in it may go
@@ -294,7 +305,35 @@ class World {
   /// What an import gave; null: it raised. A module that is loaded stays what it is in sys.modules; loading
   /// it the first time happens once, for real.
   void imported(PyObject* module);
+  /// How long it was before the run does not differ between calls.
   void read_length(PyObject* object);
+  // -- Containers that are longer or shorter from call to call (lengths.cpp)
+  /// len(container): followed where it differs between calls. New.
+  PyObject* length(PyObject* container);
+  /// xs[len(xs) - 1]: `index` as it is counted from the end in every call. Nothing: it is another.
+  std::optional<Py_ssize_t> index_from_end(PyObject* sequence, PyObject* index);
+  /// An item of a list or deque; borrowed, null: there is none.
+  PyObject* item_at(PyObject* container, Py_ssize_t index);
+  /// xs[-3:], xs[:3] of a list or deque that is at least as long. New; null: not here.
+  PyObject* end_of(PyObject* list, PyObject* slice);
+  /// One item is about to be taken from an end of a list or deque, or put there; its items are about to go.
+  /// `is_read`: what is taken is given to the program.
+  void about_to_take(PyObject* container, bool in_front, bool is_read);
+  void about_to_put(PyObject* container, bool in_front);
+  void about_to_clear(PyObject* container);
+  void about_to_delete(PyObject* container, PyObject* index);
+  /// Is container[index] an item that the run put there in every call?
+  bool is_own_item(PyObject* container, PyObject* index);
+  /// A list or deque from outside of which nobody needs to know all that is in it; null: it is another
+  /// object.
+  Known* known_by_ends(PyObject* container);
+  /// Of such a one: how many items the run put in front, are left of those that were there, and were put
+  /// behind.
+  struct Parts {
+    Py_ssize_t in_front, old, behind;
+  };
+  static Parts parts_of(const Known& known);
+
   /// Length or keys, and every item; fresh containers have nothing to guard.
   void read_whole(PyObject* object);
   /// The same through nested containers.
@@ -349,7 +388,7 @@ class World {
   /// classes have it.
   static bool is_key(PyObject* key);
   static bool has_plain_keys(PyObject* dict);
-  /// `appends`: the write only adds at the end of a list.
+  /// `appends`: the write only adds at the end of a list, or of a deque.
   void about_to_write(PyObject* container, bool appends = false);
   /// The same of one item of a dict.
   void about_to_write_item(PyObject* dict, PyObject* key, bool removes = false);
@@ -423,6 +462,13 @@ class World {
   bool is_gone(PyObject* object) const;
   void goes(PyObject* object);
   Source* source_for(PyObject* object);
+  Sym length_before(Known& known);
+  Sym length_now(Known& known);
+  void note_length(Known& known, Relation relation, Py_ssize_t number);
+  bool tell_written_keys(Known& known);
+  PyObject* outside_item(PyObject* item, Source* place);
+  void take(PyObject* container, bool in_front, bool is_read);
+  bool makes_room(PyObject* container, bool in_front);
   PyRef guard_keys(PyObject* contents, Source& source);
   void guard_whole(PyObject* contents, Known& known);
   Known* copied(PyObject* container);
@@ -516,6 +562,8 @@ bool is_number(PyObject* object);
 /// A number, or a text: one that differs between calls may be given away, and what is asked about it is a
 /// fact.
 inline bool can_be_followed(PyObject* object) { return is_number(object) || PyUnicode_CheckExact(object); }
+/// operator.contains, borrowed.
+PyObject* contains_function();
 /// Why a region ends where a number is used that is known in that phase.
 const char* why_open(guard::Phase phase);
 /// The comparison with the sides changed.
@@ -529,6 +577,8 @@ std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right);
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);
 bool is_deque(PyObject* object);
+/// As C counts, whatever a class in Python says.
+Py_ssize_t native_length(PyObject* container);
 /// The items of a list, tuple, deque or set, or the keys of a dict in order, as a list: as C has them,
 /// whatever a class in Python does when it is gone through.
 PyRef native_items(PyObject* container);

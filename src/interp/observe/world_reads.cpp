@@ -159,34 +159,17 @@ PyObject* World::instance_dict(PyObject* object) {
   return *slot;
 }
 
-namespace {
-
-/// sequence[index] of a list that was only appended to, counted from the end: an item that the run put there.
-bool is_appended(PyObject* sequence, const Known& known, Py_ssize_t index) {
-  PyObject* before = known.before.get();
-  if (!PyList_Check(sequence) || !PyList_Check(before) || index >= 0) return false;
-  const Py_ssize_t length = PyList_GET_SIZE(before);
-  if (-index > PyList_GET_SIZE(sequence) - length) return false;
-  for (Py_ssize_t i = 0; i < length; ++i)
-    if (PyList_GET_ITEM(before, i) != PyList_GET_ITEM(sequence, i)) return false;
-  return true;
-}
-
-}  // namespace
-
 PyObject* World::sequence_item(PyObject* sequence, Py_ssize_t index) {
-  Py_ssize_t size = Py_SIZE(sequence);
+  const Py_ssize_t size = Py_SIZE(sequence);
   Known* known = find(sequence);
-  bool list = PyList_Check(sequence);
-  if (known && known->before) {
-    if (!is_appended(sequence, *known, index)) read_whole(sequence);
-    known = nullptr;
-  }
-  if (known && (index < 0 || index >= size)) read_length(sequence);
+  const bool list = PyList_Check(sequence);
+  // What was read whole has a guard for each of its places.
+  if (known && list && !known->read_whole) return item_at(sequence, index);
+  if (known && !known->before && (index < 0 || index >= size)) read_length(sequence);
   if (index < 0) index += size;
   if (index < 0 || index >= size) return nullptr;
   PyObject* item = list ? PyList_GET_ITEM(sequence, index) : PyTuple_GET_ITEM(sequence, index);
-  if (!known) return item;
+  if (!known || known->before) return item;
   return found(item,
                tree->child(known->source, list ? Access::list_item : Access::tuple_item, nullptr, index));
 }
@@ -258,15 +241,6 @@ void World::imported(PyObject* module) {
   if (raised) interp::set_raised(raised);
 }
 
-namespace {
-
-Py_ssize_t native_length(PyObject* container) {
-  if (PyDict_Check(container)) return PyDict_GET_SIZE(container);
-  return is_set(container) ? PySet_GET_SIZE(container) : Py_SIZE(container);
-}
-
-}  // namespace
-
 void World::read_length(PyObject* object) {
   Known* known = find(object);
   if (!known) return;
@@ -306,6 +280,7 @@ void World::guard_whole(PyObject* contents, Known& known) {
   }
   const Py_ssize_t size = Py_SIZE(contents);
   source->assume(Check::length, nullptr, size);
+  source->is_whole = true;
   Access step = PyTuple_Check(contents) ? Access::tuple_item : Access::list_item;
   if (is_deque(known.object.get())) step = Access::deque_item;
   const PyRef items = is_sequence(contents) ? PyRef::share(contents) : native_items(contents);

@@ -2,6 +2,7 @@
 // What a recording is about to write: noted, with what was there before.
 #include "interp/observe/world.h"
 
+#include "guard/assumption.h"
 #include "guard/iterators.h"
 #include "interp/compat.h"
 
@@ -33,6 +34,14 @@ PyObject* copy_contents(PyObject* object) {
 
 }  // namespace
 
+/// How many items a deque holds decides what becomes of it when one is put there.
+static void note_longest(Known& known) {
+  static PyObject* const maxlen =
+      PyDict_GetItemString(interp::type_dict(native_type("collections", "deque")), "maxlen");
+  const PyRef most = PyRef::steal(guard::ask(known.object.get(), maxlen));
+  if (most) known.source->assume_answer(maxlen, most.get());
+}
+
 /// A container from outside, with what was in it before the run wrote to it; null: it is not one.
 Known* World::copied(PyObject* container) {
   Known* known = find(container);
@@ -43,6 +52,7 @@ Known* World::copied(PyObject* container) {
   known->before = PyRef::steal(copy_contents(container));
   if (PyODict_Check(container) || is_deque(container))
     known->noticed_writes = guard::noticed_writes(container);
+  if (is_deque(container)) note_longest(*known);
   if (known->before) return written.push_back(container), note_copy(*known), known;
   PyErr_Clear();
   distrust(std::string("a ") + Py_TYPE(container)->tp_name + " from outside is written");
@@ -50,9 +60,11 @@ Known* World::copied(PyObject* container) {
 }
 
 void World::about_to_write(PyObject* container, bool appends) {
-  if (!appends || !PyList_Check(container)) own_numbers_of(container);  // one that grows is not read
+  const bool grows =
+      appends && (PyList_Check(container) || (is_deque(container) && guard::longest(container) < 0));
+  if (!grows) own_numbers_of(container);  // one that grows is not read
   Known* known = copied(container);
-  if (!known || (appends && PyList_Check(container))) return;
+  if (!known || grows) return;
   if (!PyDict_Check(container)) may_lose(*known);
   if (PyCell_Check(container)) return;
   read_whole(container);

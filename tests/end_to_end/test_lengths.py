@@ -1,0 +1,273 @@
+"""Containers from outside that are longer or shorter from call to call: histories, replay buffers, caches.
+
+A row says which calls record ("1") and which are hits ("."). Two recordings (the first call, and the one that showed that
+lengths differ), then one for each new way that the program decides on a length.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+from types import SimpleNamespace as State
+
+import pytest
+import torch
+
+import torchbolt
+
+CASES = []
+
+
+def case(records, **state):
+    def add(fn):
+        CASES.append(pytest.param(fn, state, records, id=fn.__name__))
+        return fn
+
+    return add
+
+
+@case("1.......", h=[])
+def grows(x, s):
+    s.h.append(x * 2)
+    return x + 1
+
+
+@case("11......", h=[])
+def used_in_arithmetic(x, s):
+    s.h.append(0.5)
+    return x * len(s.h), x / max(1, len(s.h)), x + torch.tensor(len(s.h)), len(s.h), f"{len(s.h)} items"
+
+
+@case("11.....1..", h=[])
+def bounded(x, s):
+    s.h.append(x * 2)
+    if len(s.h) > 7:
+        s.h.pop(0)
+    return x + 1
+
+
+@case("11..1.....", h=[])
+def given_back(x, s):
+    s.h.append(x * 2)
+    if len(s.h) > 4:
+        x = x + s.h.pop(0)
+    return x
+
+
+@case("11......", h=[])
+def asked_if_empty(x, s):
+    if s.h:
+        x = x + s.h[-1]
+    s.h.append(x * 0.5)
+    return x
+
+
+@case("11......", h=[])
+def counted_from_the_end(x, s):
+    s.h.append(x * 0.5)
+    return s.h[-1] + s.h[len(s.h) - 1]
+
+
+@case("11......", h=[torch.ones(3)])
+def items_that_were_there(x, s):
+    y = s.h[-1] + s.h[len(s.h) - 1]
+    s.h.append(y + x)
+    return s.h[-2] + s.h[0] * len(s.h)
+
+
+@case("111.....", h=[])
+def last_three(x, s):
+    s.h.append(x * 0.5)
+    return sum(s.h[-3:])
+
+
+@case("111.....", h=[])
+def cut_to_the_last_three(x, s):
+    s.h.append(x)
+    s.h = s.h[-3:]
+    return x * len(s.h)
+
+
+@case("1.......", h=[])
+def put_and_taken(x, s):
+    s.h.append(x)
+    s.h.append(x * 2)
+    return s.h.pop()
+
+
+@case("11......", h=[])
+def put_in_front(x, s):
+    s.h.insert(0, x * 2)
+    return s.h[0] * len(s.h)
+
+
+@case("11......", h=[])
+def written_where_it_was_put(x, s):
+    s.h.append(x)
+    s.h[-1] = s.h[-1] * 2
+    return x * len(s.h)
+
+
+@case("11......", h=[])
+def grows_in_a_loop(x, s):
+    for i in range(3):
+        s.h.append(x * i)
+    s.h += [x]
+    s.h.extend([x, x])
+    return x * len(s.h)
+
+
+@case("11.1....", h=[])
+def emptied(x, s):
+    s.h.append(x)
+    if len(s.h) >= 4:
+        s.h.clear()
+    return x * len(s.h)
+
+
+@case("11.1....", h=[])
+def replaced(x, s):
+    s.h.append(x)
+    if len(s.h) >= 4:
+        s.h = []
+    return x * (len(s.h) + 1)
+
+
+@case("11.1.....", h=[])
+def in_turn(x, s):
+    s.h.append(x)
+    return x * 2 if len(s.h) % 4 == 0 else x * 3
+
+
+@case("11..1...", h=[])
+def first_deleted(x, s):
+    s.h.append(x)
+    if len(s.h) > 4:
+        del s.h[0]
+    return x * 2
+
+
+@case("11..1....", h=collections.deque(maxlen=4))
+def deque_with_a_limit(x, s):
+    s.h.append(x * 2)
+    return x * len(s.h) + s.h[-1]
+
+
+@case("1.......", h=collections.deque([torch.ones(3)]))
+def first_in_first_out(x, s):
+    s.h.append(x * 2)
+    s.h.append(x * 3)
+    return x + s.h.popleft()
+
+
+@case("11......", d={}, n=0)
+def dict_that_grows(x, s):
+    s.d[s.n] = x * 2
+    s.n += 1
+    return x * len(s.d)
+
+
+@case("11......", d={"a": 0})
+def dict_by_length(x, s):
+    s.d[len(s.d)] = x * 2
+    s.d["a"] = x
+    return x * len(s.d)
+
+
+@case("111.....", d=collections.defaultdict(list))
+def lists_in_a_dict(x, s):
+    s.d["a"].append(x)
+    return x * len(s.d["a"])
+
+
+@case("11......", h=[])
+def put_in_front_and_taken_behind(x, s):
+    s.h.append(x)
+    s.h.insert(0, x + 1)
+    return x * len(s.h) + s.h[1] + s.h.pop(0)
+
+
+def shown(value):
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, (list, tuple, collections.deque)):
+        return type(value), [shown(each) for each in value], getattr(value, "maxlen", None)
+    if isinstance(value, dict):
+        return type(value), [(key, shown(each)) for key, each in value.items()]
+    return value
+
+
+def check(fn, state, calls, between=lambda state, i: None):
+    """Which of the calls recorded, having compared results and what is left with eager's."""
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    mine, eagers = State(**copy.deepcopy(state)), State(**copy.deepcopy(state))
+    records = ""
+    for i in range(calls):
+        x = torch.arange(3.0) + i
+        between(mine, i), between(eagers, i)
+        before = torchbolt.stats()["recordings"]
+        assert shown(compiled(x, mine)) == shown(fn(x, eagers)), i
+        records += "1" if torchbolt.stats()["recordings"] > before else "."
+        assert shown(vars(mine)) == shown(vars(eagers)), i
+    return records
+
+
+@pytest.mark.parametrize("fn, state, records", CASES)
+def test_lengths_that_change(fn, state, records):
+    assert check(fn, state, len(records)) == records
+
+
+@pytest.mark.parametrize("kind", [list, set, collections.deque, dict.fromkeys])
+def test_containers_that_others_fill(kind):
+    def fn(x, s):
+        return x * len(s.h) if s.h else x
+
+    def between(state, i):
+        state.h = kind(range(i + 1))
+
+    assert check(fn, {"h": None}, 6, between) == "11...."
+
+
+def test_two_names_for_one_list():
+    def fn(x, s):
+        s.a.append(x)
+        return x * len(s.b)
+
+    def between(state, i):
+        if i == 5:
+            state.b = list(state.b)
+
+    both = []
+    assert check(fn, {"a": both, "b": both}, 8, between) == "11...1.."
+
+
+def test_how_much_a_deque_holds_decides():
+    def fn(x, s):
+        s.h.append(x)
+        return x
+
+    def between(state, i):
+        state.h = collections.deque([torch.ones(3)] * 2, (2, None, 3)[i % 3])
+
+    assert check(fn, {"h": None}, 6, between) == "111..."
+
+
+def test_popped_numbers_are_read_late():
+    def fn(x, s):
+        s.h.append(float(len(s.h)))
+        if len(s.h) > 3:
+            s.h.pop(0)
+            s.last = s.h.pop(0)
+            s.h.insert(0, s.last)
+        return x + 1
+
+    assert check(fn, {"h": []}, 10) == "11.1......"
+
+
+def test_lists_that_grow_by_themselves():
+    def fn(x, s):
+        s.h *= 2
+        return x * len(s.h)
+
+    check(fn, {"h": [1, 2, 3]}, 4)
