@@ -271,3 +271,15 @@ def test_lists_that_grow_by_themselves():
         return x * len(s.h)
 
     check(fn, {"h": [1, 2, 3]}, 4)
+
+
+def test_sets_in_an_order_that_a_copy_has_not():
+    def fn(x, s):
+        s.h.add(10)
+        return x * len(s.h)
+
+    def between(state, i):
+        state.h = set(range(30))  # a table for many; a copy puts 25 before 10
+        state.h -= set(range(30)) - {10, 25}
+
+    assert check(fn, {"h": None}, 5, between) == "1...."

@@ -49,6 +49,7 @@ Known* World::copied(PyObject* container) {
   if (!known || known->before) return known;
   if (is_gone_through(container))
     return end_region("something is written to that an iterator from outside goes through"), nullptr;
+  if (is_set(container)) read_whole(container);  // in the order of its elements, which a copy need not have
   known->before = PyRef::steal(copy_contents(container));
   if (PyODict_Check(container) || is_deque(container))
     known->noticed_writes = guard::noticed_writes(container);
