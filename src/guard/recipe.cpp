@@ -333,7 +333,9 @@ struct Kitchen {
     }
     auto* deque = reinterpret_cast<PyTypeObject*>(deque_type());
     for (Py_ssize_t i = 0; i < std::abs(number); ++i)
-      if (!call_method(deque, number > 0 ? "popleft" : "pop", target)) return false;
+      if (!(PyODict_Check(target) ? call_method(&PyODict_Type, "popitem", target, Py_False)
+                                  : call_method(deque, number > 0 ? "popleft" : "pop", target)))
+        return false;
     return true;
   }
 
@@ -347,6 +349,7 @@ struct Kitchen {
       case Effect::extend: return put(target, step.parts, false);
       case Effect::put_in_front: return put(target, step.parts, true);
       case Effect::cut: return cut(target, step.number);
+      case Effect::move_to_end: return call_method(&PyODict_Type, "move_to_end", target, key);
       case Effect::replace: return replace(target, step.parts);
       case Effect::set_items: {
         PyRef items = PyRef::steal(list_of(step.parts));
@@ -424,9 +427,9 @@ std::vector<std::string> Recipe::describe() const {
       "partial",   "instance",  "call",   "set_context", "exception",   "traceback", "generator",
       "awaitable", "item",      "format", "join",        "interpolate", "iterator"};
   static const char* const effect_names[] = {
-      "set_item",  "delete_item", "extend",    "put_in_front", "cut",          "replace",
-      "set_items", "set_cell",    "set_field", "set_class",    "replace_dict", "set_context",
-      "set_grad",  "set_data",    "generator", "awaitable",    "advance",      "call"};
+      "set_item",  "delete_item", "extend",    "put_in_front", "cut",          "move_to_end", "replace",
+      "set_items", "set_cell",    "set_field", "set_class",    "replace_dict", "set_context", "set_grad",
+      "set_data",  "generator",   "awaitable", "advance",      "call"};
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];

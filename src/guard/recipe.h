@@ -67,7 +67,8 @@ enum class Effect : uint8_t {
   delete_item,   ///< del target[key], where there is one
   extend,        ///< list, deque: append each of the parts
   put_in_front,  ///< list, deque: the parts, in order
-  cut,           ///< list, deque: `number` items go in front, or as many behind where it is negative
+  cut,           ///< list, deque, OrderedDict: `number` items go in front, or as many behind if negative
+  move_to_end,   ///< OrderedDict: the key
   replace,       ///< list, set, deque: contents become the parts
   set_items,     ///< deque: the same, item by item, which its iterators do not notice
   set_cell,      ///< value -1: emptied

@@ -180,6 +180,15 @@ def lists_in_a_dict(x, s):
     return x * len(s.d["a"])
 
 
+@case("11..1.....", d=collections.OrderedDict(), n=0)
+def bounded_cache(x, s):
+    if len(s.d) >= 4:
+        s.d.popitem(last=False)
+    s.d[s.n] = x * 2
+    s.n += 1
+    return x + 1
+
+
 @case("11......", h=[])
 def put_in_front_and_taken_behind(x, s):
     s.h.append(x)
@@ -263,6 +272,21 @@ def test_popped_numbers_are_read_late():
         return x + 1
 
     assert check(fn, {"h": []}, 10) == "11.1......"
+
+
+def test_cache_that_is_asked():
+    def fn(x, s):
+        s.n = (s.n + 1) % 3
+        key = "abc"[s.n]
+        if key in s.d:
+            s.d.move_to_end(key)
+        s.d[key + "!"] = s.n
+        s.d.move_to_end(key + "!")
+        if len(s.d) > 5:
+            s.d.popitem(last=False)
+        return x * s.n, s.d.get(key), "c" in s.d
+
+    check(fn, {"d": collections.OrderedDict(a=1, b=2, c=3), "n": 0}, 8)
 
 
 def test_lists_that_grow_by_themselves():

@@ -82,7 +82,9 @@ bool World::are_one_number(PyObject* a, PyObject* b) {
 void World::tell_from_outside(const Known& known, PyObject* key, bool asks) {
   const int there = PyDict_Contains(known.before ? known.before.get() : known.object.get(), key);
   if (there < 0) PyErr_Clear();
-  if (there < 0 || (there && !asks)) return use(key);
+  const bool may_be_gone = there > 0 && known.window.front;
+  if (there < 0 || (there && !asks) || may_be_gone)
+    return use(key), may_be_gone ? read_whole(known.object.get()) : void();
   using guard::NumberOp;
   const int dict = numbers.add({NumberOp::source, tree->keep(known.source), {}, {}, {}});
   went_by({NumberOp::call, 0, PyRef::share(contains_function()), {}, {dict, step_of(key)}},

@@ -57,6 +57,7 @@ bool World::tell_written_keys(Known& known) {
   while (PyDict_Next(known.keys.get(), &position, &key, &how)) {
     if (is_followed_key(key)) continue;  // it was not, which has been told
     if (!is_plain_constant(key)) return false;
+    if (known.window.front && PyDict_Contains(known.before.get(), key) != 0) return false;  // or has it gone?
     keys.push_back(key);
   }
   const int dict = keys.empty() ? -1 : numbers.add({NumberOp::source, tree->keep(known.source), {}, {}, {}});
@@ -255,6 +256,36 @@ void World::about_to_clear(PyObject* container) {
   may_lose(*known);
   known->window = {};
   known->window.cleared = true;
+}
+
+bool World::about_to_move(PyObject* dict, PyObject* key) {
+  Known* known = find(dict);
+  if (!known || known->read_whole || !is_plain_constant(key) || PyDict_Contains(dict, key) != 1) return false;
+  dict_get(dict, key);
+  if (known->read_whole || !copied(dict)) return false;
+  if (!known->keys) known->keys = PyRef::steal(PyDict_New());
+  PyObject* const keys = known->keys.get();
+  const PyRef noted = PyRef::share(PyDict_GetItemWithError(keys, key));
+  if (noted) PyDict_DelItem(keys, key);
+  PyDict_SetItem(keys, key, !noted ? Py_None : noted.get() == Py_False ? Py_Ellipsis : noted.get());
+  return true;
+}
+
+bool World::about_to_take_first(PyObject* dict) {
+  Known* known = find(dict);
+  if (!known || known->read_whole || (known->keys && !tell_written_keys(*known)) || !copied(dict))
+    return false;
+  PyObject* const before = known->before.get();
+  Py_ssize_t position = 0;
+  PyObject *key, *how;
+  while (known->keys && PyDict_Next(known->keys.get(), &position, &key, &how))
+    if (PyDict_Contains(before, key) != 0) return false;
+  Py_ssize_t& gone = known->window.front;
+  if (gone >= PyDict_GET_SIZE(before)) return false;
+  if (const Sym length = length_before(*known); !length.is_const())
+    notes->add(Sym(gone), Relation::lt, length);
+  may_lose(*known);
+  return ++gone, true;
 }
 
 }  // namespace bolt::observe

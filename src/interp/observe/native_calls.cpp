@@ -233,6 +233,15 @@ bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFu
   return true;
 }
 
+/// The same of an OrderedDict from outside, whose order is part of its value.
+bool Recording::note_order_write(const Frame& frame, PyObject* callable, const CFunction& row,
+                                 const std::vector<PyObject*>& all) {
+  if (!row.is(Trait::takes) || all.size() != 2 || !PyODict_CheckExact(all[0])) return false;
+  if (row.method == "move_to_end" && all[1] != Py_False) return world.about_to_move(all[0], all[1]);
+  return row.method == "popitem" && all[1] == Py_False && drops_result(frame, callable) &&
+         world.about_to_take_first(all[0]);
+}
+
 /// What a native function of kind `writes` or `appends` is about to do to its first argument.
 void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames) {
   PyObject* container = all[0];
@@ -337,6 +346,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     bool handled = false;
     PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
     if (handled) return result;
+  }
+  if (!derived && on && note_order_write(frame, callable, row, all)) {
+    mark(frame);
+    return run_native(callable, args, nargs, kwnames, row);
   }
   // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
   // may. Operations in disguise look inside their operands by themselves.

@@ -15,17 +15,22 @@ void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
       fail(now, "is written that has keys which Python code compares");
       return;
     }
-  auto repeat = [&](PyObject* key, bool removed) {
+  if (known.window.front) recipe.effects.push_back({Effect::cut, target, -1, -1, known.window.front, {}});
+  auto repeat = [&](PyObject* key, bool removed, PyObject* how = nullptr) {
     PyObject* item = PyDict_GetItemWithError(now, key);
     const int name = value(key);
     if (!item || removed) recipe.effects.push_back({Effect::delete_item, target, name, -1, 0, {}});
-    if (!item) return;
-    const int inside = value(item);
-    recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
+    if (item && how != Py_None) {
+      const int inside = value(item);
+      recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
+    }
+    if (item && (how == Py_None || how == Py_Ellipsis))
+      recipe.effects.push_back({Effect::move_to_end, target, name, -1, 0, {}});
   };
   Py_ssize_t position = 0;
   PyObject *key, *item;
-  while (keys && PyDict_Next(keys, &position, &key, &item)) repeat(key, item == Py_True);
+  while (keys && PyDict_Next(keys, &position, &key, &item)) repeat(key, item == Py_True, item);
+  if (PyODict_Check(now)) return;  // nothing else was written
   // What was not written key by key was read whole before.
   auto other = [&](PyObject* key) { return !keys || PyDict_Contains(keys, key) == 0; };
   position = 0;
@@ -60,6 +65,21 @@ bool Rebuilder::ends_effect(int target, const Known& known, bool is_noticed) {
   return true;
 }
 
+/// Of an OrderedDict: do the keys that were written, and how many items went in front, say what became of its
+/// order? Where it is as it was, iterators under way may still have to raise.
+static bool order_is_told(PyObject* now, const Known& known, bool is_noticed) {
+  if (known.read_whole) return false;
+  bool changes = known.window.front;
+  Py_ssize_t position = 0;
+  PyObject *key, *how;
+  while (known.keys && PyDict_Next(known.keys.get(), &position, &key, &how)) {
+    const int is_there = PyDict_Contains(now, key);
+    changes |= how == Py_None || how == Py_Ellipsis || (how == Py_True && is_there == 1) ||
+               is_there != PyDict_Contains(known.before.get(), key);
+  }
+  return changes == is_noticed;
+}
+
 void Rebuilder::effect_on(PyObject* container, Known& known) {
   PyObject* before = known.before.get();
   int target = value(container);
@@ -67,7 +87,9 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
   const bool counts = PyODict_Check(container) || is_deque(container);
   const bool is_cleared = PyODict_Check(container) && PyDict_GET_SIZE(container) < PyDict_GET_SIZE(before);
   const bool is_noticed = !counts || is_cleared || guard::noticed_writes(container) != known.noticed_writes;
-  if (PyODict_Check(container)) {  // its order is part of its value
+  if (PyODict_Check(container) && order_is_told(container, known, is_noticed)) {
+    dict_effect(target, known, container);
+  } else if (PyODict_Check(container)) {  // its order is part of its value
     world_.read_whole(container);
     std::vector<int> parts;
     PyRef keys = native_items(container);

@@ -38,7 +38,8 @@ using guard::Source;
 /// What the run did to the ends of a list or deque from outside: what is left of what was there lies between
 /// what the run put in front and what it put behind.
 struct Window {
-  Py_ssize_t front = 0, back = 0;  ///< how many items were taken from either end of what was there
+  Py_ssize_t front = 0, back = 0;  ///< how many items were taken from either end of what was there; also
+                                   ///< of an OrderedDict, whose keys that the run wrote were not there then
   Py_ssize_t put_in_front = 0;     ///< and still is there; what was put behind is the rest
   bool cleared = false;            ///< nothing is left of what was there
   bool is_moved() const { return front || back || put_in_front || cleared; }
@@ -48,7 +49,8 @@ struct Known {
   Source* source = nullptr;
   PyRef object;
   PyRef before;               ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
-  PyRef keys;                 ///< of a dict: those the run wrote, in order; True: removed at some time
+  PyRef keys;                 ///< of a dict: those the run wrote, in order; True: removed at some time, None:
+                              ///< moved to the end of an OrderedDict, ...: and written, False: only written
   Window window;              ///< of a list or deque that is not read whole
   PyRef length;               ///< before the run, once it was asked for (World::length_before)
   size_t noticed_writes = 0;  ///< of a deque or OrderedDict: guard::noticed_writes then
@@ -321,6 +323,10 @@ class World {
   void about_to_take(PyObject* container, bool in_front, bool is_read);
   void about_to_put(PyObject* container, bool in_front);
   void about_to_clear(PyObject* container);
+  /// A key of an OrderedDict is about to be moved to the end; its first item is about to go, and nobody reads
+  /// it. False: all of it is to be read.
+  bool about_to_move(PyObject* dict, PyObject* key);
+  bool about_to_take_first(PyObject* dict);
   void about_to_delete(PyObject* container, PyObject* index);
   /// Is container[index] an item that the run put there in every call?
   bool is_own_item(PyObject* container, PyObject* index);

@@ -71,6 +71,8 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   Known* known = find(dict);
   if (!known) return value;
   if (known->keys && PyDict_Contains(known->keys.get(), key) == 1) return value;
+  if (known->window.front && PyDict_Contains(known->before.get(), key) == 1)
+    return read_whole(dict), value;                              // it may be one of those that have gone
   if (!followed_.empty() && is_followed_key(key)) return value;  // told from what was there: it is not
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
   if (!text && !is_key(key)) {

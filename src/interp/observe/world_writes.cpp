@@ -95,6 +95,8 @@ void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
   }
   if (!noted || comes_last || removes)
     PyDict_SetItem(known->keys.get(), key, removes || comes_last ? Py_True : Py_False);
+  else if (noted == Py_None)
+    PyDict_SetItem(known->keys.get(), key, Py_Ellipsis);
   PyErr_Clear();  // a key that cannot be hashed: the write raises
 }
 
