@@ -102,8 +102,8 @@ bool Walk::visit(const Source& source, PyObject* object) {
 bool Walk::is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
   if (!numbers) return false;
   if (assumption.check == Check::length && !PyTuple_Check(object)) {
-    if (source.is_whole || source.has(Check::keys)) return false;  // whoever went through it met other items
-    return numbers->insert(source.length_str(root_names)), true;
+    numbers->insert(source.length_str(root_names));
+    return !source.is_whole && !source.has(Check::keys);  // whoever went through it met other items
   }
   return assumption.check == Check::equals &&
          differ_in_numbers(assumption.value.get(), object, source.str(root_names), *numbers);

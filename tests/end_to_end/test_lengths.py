@@ -196,6 +196,28 @@ def put_in_front_and_taken_behind(x, s):
     return x * len(s.h) + s.h[1] + s.h.pop(0)
 
 
+@case("11......", h=[])
+def mean_of_all(x, s):
+    s.h.append(float(len(s.h)))
+    return x * (sum(s.h) / len(s.h)), x * max(s.h), min(s.h)
+
+
+@case("1111.......", h=[])
+def mean_of_the_last(x, s):
+    s.h.append(s.h[-1] + 0.5 if s.h else 1.5)
+    s.h.insert(0, 2)
+    if len(s.h) > 6:
+        s.h.pop(1)
+        s.h.pop()
+    return x * sum(s.h), max(s.h)
+
+
+@case("11......", h=[])
+def mean_of_losses(x, s):
+    s.h.append(x.sum().item())
+    return x + 1, sum(s.h) / len(s.h)
+
+
 def shown(value):
     if isinstance(value, torch.Tensor):
         return value.tolist()
@@ -287,6 +309,17 @@ def test_cache_that_is_asked():
         return x * s.n, s.d.get(key), "c" in s.d
 
     check(fn, {"d": collections.OrderedDict(a=1, b=2, c=3), "n": 0}, 8)
+
+
+def test_sums_of_other_things_than_numbers():
+    def fn(x, s):
+        s.h.append(1)
+        return x + sum(s.h)
+
+    def between(state, i):
+        state.h = [2] * i if i < 4 else [torch.ones(3)] * i
+
+    assert check(fn, {"h": None}, 7, between)[:4] == "11.."
 
 
 def test_lists_that_grow_by_themselves():

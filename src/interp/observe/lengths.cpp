@@ -175,6 +175,97 @@ PyObject* World::end_of(PyObject* list, PyObject* slice) {
   return items.release();
 }
 
+namespace {
+
+bool is_exact_number(PyObject* object) {
+  int overflow = 0;
+  return PyFloat_CheckExact(object) ||
+         (PyLong_CheckExact(object) && (PyLong_AsLongLongAndOverflow(object, &overflow), !overflow));
+}
+
+bool are_exact_numbers(PyObject* list) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i)
+    if (!is_exact_number(PyList_GET_ITEM(list, i))) return false;
+  return true;
+}
+
+/// (container, front, back) -> what is left of it without as many items at either end; an error unless these
+/// are numbers: what others do when they are added up must not happen in a guard.
+PyObject* numbers_of(PyObject*, PyObject* args) {
+  const PyRef items = native_items(PyTuple_GET_ITEM(args, 0));
+  if (!items) return nullptr;
+  const Py_ssize_t front = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1)),
+                   end = PyList_GET_SIZE(items.get()) - PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 2));
+  PyRef left = PyRef::steal(PyList_GetSlice(items.get(), front, end));
+  if (!left || (end >= front && are_exact_numbers(left.get()))) return left.release();
+  PyErr_SetString(PyExc_TypeError, "not all of them are numbers");
+  return nullptr;
+}
+
+/// (numbers, n, items...) -> what `function` gives for the first n items, the numbers and the other items.
+PyObject* of_numbers(PyObject* function, PyObject* args) {
+  const Py_ssize_t in_front = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1));
+  const PyRef whole = PyRef::steal(PySequence_List(PyTuple_GET_ITEM(args, 0)));
+  const PyRef first = PyRef::steal(PyTuple_GetSlice(args, 2, 2 + in_front)),
+              last = PyRef::steal(PyTuple_GetSlice(args, 2 + in_front, PyTuple_GET_SIZE(args)));
+  if (!whole || !first || !last || PyList_SetSlice(whole.get(), 0, 0, first.get()) < 0) return nullptr;
+  const Py_ssize_t end = PyList_GET_SIZE(whole.get());
+  return PyList_SetSlice(whole.get(), end, end, last.get()) < 0 ? nullptr
+                                                                : PyObject_CallOneArg(function, whole.get());
+}
+
+}  // namespace
+
+/// The step that `function` of all that is in the container is; nothing: its length or its items must be
+/// known.
+std::optional<guard::NumberStep> World::step_over(PyObject* function, PyObject* container) {
+  using guard::NumberOp;
+  constexpr Py_ssize_t kMost = 64;  // that the run put there
+  static PyMethodDef numbers_def = {"numbers", numbers_of, METH_VARARGS, nullptr};
+  static PyMethodDef over_def = {"over", of_numbers, METH_VARARGS, nullptr};
+  static PyObject* const numbers_function = PyCFunction_New(&numbers_def, nullptr);
+  Known* known = known_by_ends(container);
+  const PyRef items = known && !known->window.cleared ? native_items(container) : PyRef();
+  if (!items || !PyList_GET_SIZE(items.get()) || !are_exact_numbers(items.get())) return std::nullopt;
+  const auto [in_front, old, behind] = parts_of(*known);
+  if (in_front + behind > kMost || length_before(*known).is_const()) return std::nullopt;
+  auto constant = [&](Py_ssize_t number) {
+    return numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(number)), {}, {}});
+  };
+  const int list = numbers.add({NumberOp::source, tree->keep(known->source), {}, {}, {}});
+  const int left = numbers.add({NumberOp::call,
+                                0,
+                                PyRef::share(numbers_function),
+                                {},
+                                {list, constant(known->window.front), constant(known->window.back)}});
+  const PyRef over = PyRef::steal(PyCFunction_New(&over_def, function));
+  if (!over) return PyErr_Clear(), std::nullopt;
+  guard::NumberStep step{NumberOp::call, 0, over, {}, {left, constant(in_front)}};
+  for (Py_ssize_t i = 0; i < in_front + old + behind; ++i)
+    if (i < in_front || i >= in_front + old) step.args.push_back(step_of(PyList_GET_ITEM(items.get(), i)));
+  return step;
+}
+
+PyObject* World::reduced(PyObject* function, PyObject* container, bool sums) {
+  std::optional<guard::NumberStep> step = step_over(function, container);
+  PyRef result = PyRef::steal(step ? PyObject_CallOneArg(function, container) : nullptr);
+  if (!result) return PyErr_Clear(), nullptr;  // raised anew
+  if (numbers.phase_of(*step) == guard::Phase::check) return computed(result.release(), std::move(*step));
+  // A sum with a float in it is one whatever the others are, and does not raise.
+  const bool has_float = std::any_of(step->args.begin(), step->args.end(), [&](int arg) {
+    const guard::NumberStep& part = numbers.steps[static_cast<size_t>(arg)];
+    const bool of_data = part.op == guard::NumberOp::data;
+    return part.phase != guard::Phase::check &&
+           (part.type == &PyFloat_Type ||
+            (of_data && part.object.get() == reinterpret_cast<PyObject*>(&PyFloat_Type)));
+  });
+  if (!sums || !has_float) return nullptr;
+  step->type = &PyFloat_Type;
+  begin_to_follow();
+  PyObject* mine = own_number(result.get());
+  return mine ? follow_step(mine, numbers.add(std::move(*step))) : nullptr;
+}
+
 bool World::is_own_item(PyObject* container, PyObject* index) {
   const Known* known = known_by_ends(container);
   if (!known || !known->before || !PyLong_CheckExact(index)) return false;

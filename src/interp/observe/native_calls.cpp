@@ -342,6 +342,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (on) number = late_text(frame, row, all);
     if (number || PyErr_Occurred()) return number;
   }
+  if (on && all.size() == 1 && row.is(Trait::reduces)) {
+    PyObject* number = world.reduced(callable, all[0], row.method == "sum");
+    if (number || PyErr_Occurred()) return number;
+  }
   if (!derived && world.follows() && on) {
     bool handled = false;
     PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
