@@ -483,6 +483,20 @@ def test_sums_of_what_was_there_and_what_was_put():
         torch.testing.assert_close(compiled(x, mine, n), fn(x, theirs, n))
 
 
+def test_items_of_a_list_that_a_slice_is_given():
+    def fn(x, w, other):
+        w[1:2] = other
+        return x + 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(3)
+    for n in range(4):
+        w = [1, 2, 3]
+        compiled(x, w, [n, n + 1])
+        assert w == [1, n, n + 1, 3]
+
+
 def test_one_object_in_many_places():
     """Which of them are one object is not known from their values."""
 

@@ -177,6 +177,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
   if (on) {
     note_special(container, names_of.setitem_);
     if (PySlice_Check(key)) use_unseen(value);
+    if (PySlice_Check(key) && !to_tensor) world.own_numbers_of(value), touch(frame, value);
     touch(frame, index.get(), true);
     if (PyDict_Check(container) && world.find(container) && !World::is_plain_key(key))
       end_here(frame, "a dictionary from outside is written by a key that is an object");
