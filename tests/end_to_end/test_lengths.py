@@ -202,6 +202,14 @@ def mean_of_all(x, s):
     return x * (sum(s.h) / len(s.h)), x * max(s.h), min(s.h)
 
 
+@case("11......", h=[])
+def asked_as_a_whole(x, s):
+    s.h.append(len(s.h) + 1)
+    if 7000 in s.h or not all(s.h):
+        return x
+    return x + s.h.count(2), str(s.h)
+
+
 @case("1111.......", h=[])
 def mean_of_the_last(x, s):
     s.h.append(s.h[-1] + 0.5 if s.h else 1.5)

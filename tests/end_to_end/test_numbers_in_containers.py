@@ -129,7 +129,20 @@ def by_functions(x, w):
     return operator.iadd(y, operator.sub(w[0], w[2]))
 
 
+def in_order(x, w):
+    first, *_, last = sorted(w)
+    return x * first + last, sorted(w)
+
+
+def asked(x, w):
+    if any(w) and 7.125 not in w:
+        x = x * (w.count(0.125) + 1) + list(w).index(max(w))
+    return x
+
+
 READERS = [
+    in_order,
+    asked,
     weighted_sum,
     zipped,
     counted,
@@ -147,6 +160,11 @@ READERS = [
     named_in_turn,
     by_functions,
 ]
+
+
+def put_in_order(x, w):
+    w.sort()
+    return x * w[0] + w[-1]
 
 
 def sliced(x, w):
@@ -226,7 +244,19 @@ def grown_behind_an_end(x, w):
     return x, w
 
 
-LISTS = [sliced, joined, copied, of_a_matrix, overwritten, grown, grown_before, emptied, rescaled, moved_on]
+LISTS = [
+    put_in_order,
+    sliced,
+    joined,
+    copied,
+    of_a_matrix,
+    overwritten,
+    grown,
+    grown_before,
+    emptied,
+    rescaled,
+    moved_on,
+]
 
 
 def check(fn, x, numbers, kind):
@@ -468,6 +498,18 @@ def test_a_list_that_only_grows_is_not_read():
         torch.testing.assert_close(compiled(x, mine), fn(x, theirs))
         assert mine == theirs
     assert torchbolt.stats()["recompiles"] == 0
+
+
+def test_texts_of_lists():
+    def fn(x, w):
+        return x + 1, f"{w} and {w!r}", str(w) + repr(w), w != [0.5] and [*w, 1] == w
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x = torch.randn(3)
+    for n in range(6):
+        assert compiled(x, [0.5 + n, 1.5 * n, n])[1:] == fn(x, [0.5 + n, 1.5 * n, n])[1:]
+    assert torchbolt.stats()["recompiles"] == 1 and torchbolt.stats()["region_ends"] == 0
 
 
 def test_sums_of_what_was_there_and_what_was_put():

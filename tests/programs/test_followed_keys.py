@@ -147,7 +147,7 @@ READERS = {
     "update by pairs": lambda d: d.update([(4, 1)]) or len(d),
     "fromkeys": lambda d: len(dict.fromkeys([*d, 4])),
     "a shown dict": lambda d: (f"{d}", repr(d), str(d)),
-    "sorted": lambda d: sorted([*d, 5]),
+    "sorted": lambda d: sorted([*d, 5], reverse=True),
     "popitem": lambda d: (d.popitem(), d),
     "a tuple": lambda d: len({(*d,): 1, (4,): 2}),
     "a chain of dicts": lambda d: len(collections.ChainMap(d, {4: 2})),

@@ -60,6 +60,8 @@ static std::optional<bool> ask(World& world, PyObject* container, int step, PyOb
 std::optional<bool> number_among(Recording& recording, PyObject* container, PyObject* number) {
   World& world = recording.world;
   if (recording.on && PyDict_Check(container)) world.follow_text(container, number);
+  if (PyObject* there = recording.on ? world.told_of_list(contains_function(), container, number) : nullptr)
+    return Py_DECREF(there), there == Py_True;
   const bool texts = PyUnicode_CheckExact(container) && PyUnicode_CheckExact(number);
   if (!recording.on || !(world.follows_number(number) || (texts && world.follows_number(container))))
     return std::nullopt;

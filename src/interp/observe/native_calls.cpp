@@ -342,9 +342,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (on) number = late_text(frame, row, all);
     if (number || PyErr_Occurred()) return number;
   }
-  if (on && all.size() == 1 && row.is(Trait::reduces)) {
-    PyObject* number = world.reduced(callable, all[0], row.method == "sum");
-    if (number || PyErr_Occurred()) return number;
+  if (on && !kwnames && row.is(Trait::of_numbers)) {
+    PyObject* result = world.of_list(row.method, callable, all);
+    if (result || PyErr_Occurred()) return result;
   }
   if (!derived && world.follows() && on) {
     bool handled = false;

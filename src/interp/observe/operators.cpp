@@ -283,6 +283,7 @@ CallStart Recording::start_compare(Frame& frame, int op, PyObject* left, PyObjec
     PyObject* value = size_comparison(frame, op, left, right, &handled);
     if (handled) return {value, nullptr};
   }
+  if (PyObject* answer = on ? world.compared_lists(op, left, right) : nullptr) return {answer, nullptr};
   if (on) world.use(left), world.use(right);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::start_compare(frame, op, left, right);
@@ -593,6 +594,7 @@ PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion,
   if (on) {
     if (PyObject* text = late_format(frame, value, conversion, spec)) return text;
     if (PyErr_Occurred()) return nullptr;
+    if (PyObject* text = spec ? nullptr : world.list_text(value)) return text;
   }
   if (on) world.use(value);
   if (on) world.use(spec);

@@ -318,9 +318,6 @@ class World {
   PyObject* item_at(PyObject* container, Py_ssize_t index);
   /// xs[-3:], xs[:3] of a list or deque that is at least as long. New; null: not here.
   PyObject* end_of(PyObject* list, PyObject* slice);
-  /// What `function`, a reduction in C, gives for a list or deque of numbers that is longer or shorter from
-  /// call to call. New; null without an exception: it is none.
-  PyObject* reduced(PyObject* function, PyObject* container, bool sums);
   /// One item is about to be taken from an end of a list or deque, or put there; its items are about to go.
   /// `is_read`: what is taken is given to the program.
   void about_to_take(PyObject* container, bool in_front, bool is_read);
@@ -342,6 +339,13 @@ class World {
     Py_ssize_t in_front, old, behind;
   };
   static Parts parts_of(const Known& known);
+
+  // -- Lists, deques and tuples of numbers as a whole (lists.cpp). New; null without an exception: not here.
+  /// What the C function `method` gives for all[0] and maybe a number.
+  PyObject* of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all);
+  PyObject* told_of_list(PyObject* function, PyObject* container, PyObject* arg = nullptr);
+  PyObject* compared_lists(int op, PyObject* left, PyObject* right);
+  PyObject* list_text(PyObject* list);
 
   /// Length or keys, and every item; fresh containers have nothing to guard.
   void read_whole(PyObject* object);
@@ -474,7 +478,10 @@ class World {
   Sym length_before(Known& known);
   Sym length_now(Known& known);
   void note_length(Known& known, Relation relation, Py_ssize_t number);
-  std::optional<guard::NumberStep> step_over(PyObject* function, PyObject* container);
+  std::optional<int> list_of_any_length(PyObject* container);
+  std::optional<int> list_step(PyObject* container);
+  PyObject* reduced(PyObject* function, PyObject* container, bool sums);
+  PyObject* sorted(PyObject* container);
   bool tell_written_keys(Known& known);
   PyObject* outside_item(PyObject* item, Source* place);
   void take(PyObject* container, bool in_front, bool is_read);

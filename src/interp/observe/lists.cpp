@@ -1,0 +1,209 @@
+// interp/observe/lists.cpp
+// A list, deque or tuple of numbers as a whole (see world.h): what C says of all that is in it (sum, max,
+// sorted, whether 5.0 is in it, its text) is computed by a step from a list that a step makes:
+//
+//   of what is in the container then, whatever its length, where that differs between calls (lengths.cpp)
+//   of the numbers in it, where some of them differ
+//
+// What others than numbers do when they are added up or compared must not happen in a guard: the step that
+// makes the list raises where there are any, and so the guard fails.
+#include <algorithm>
+
+#include "interp/compat.h"
+#include "interp/observe/world.h"
+
+namespace bolt::observe {
+namespace {
+
+using guard::NumberOp;
+using guard::Phase;
+
+bool is_exact_number(PyObject* object) {
+  int overflow = 0;
+  return PyFloat_CheckExact(object) ||
+         (PyLong_CheckExact(object) && (PyLong_AsLongLongAndOverflow(object, &overflow), !overflow));
+}
+
+bool are_exact_numbers(PyObject* list) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i)
+    if (!is_exact_number(PyList_GET_ITEM(list, i))) return false;
+  return true;
+}
+
+/// (container, front, back) -> what is left of it without as many items at either end.
+PyObject* numbers_of(PyObject*, PyObject* args) {
+  const PyRef items = native_items(PyTuple_GET_ITEM(args, 0));
+  if (!items) return nullptr;
+  const Py_ssize_t front = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1)),
+                   end = PyList_GET_SIZE(items.get()) - PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 2));
+  PyRef left = PyRef::steal(PyList_GetSlice(items.get(), front, end));
+  if (!left || (end >= front && are_exact_numbers(left.get()))) return left.release();
+  PyErr_SetString(PyExc_TypeError, "not all of them are numbers");
+  return nullptr;
+}
+
+/// (numbers, n, items...) -> a list of the first n items, the numbers and the other items.
+PyObject* joined(PyObject*, PyObject* args) {
+  const Py_ssize_t in_front = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1));
+  PyRef whole = PyRef::steal(PySequence_List(PyTuple_GET_ITEM(args, 0)));
+  const PyRef first = PyRef::steal(PyTuple_GetSlice(args, 2, 2 + in_front)),
+              last = PyRef::steal(PyTuple_GetSlice(args, 2 + in_front, PyTuple_GET_SIZE(args)));
+  if (!whole || !first || !last || PyList_SetSlice(whole.get(), 0, 0, first.get()) < 0) return nullptr;
+  const Py_ssize_t end = PyList_GET_SIZE(whole.get());
+  return PyList_SetSlice(whole.get(), end, end, last.get()) < 0 ? nullptr : whole.release();
+}
+
+PyObject* list_of(PyObject*, PyObject* args) { return PySequence_List(args); }
+
+PyObject* function(PyMethodDef& def) { return PyCFunction_New(&def, nullptr); }
+
+/// builtins.name, borrowed.
+PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
+
+constexpr Py_ssize_t kMost = 64;  // numbers with steps of their own
+
+}  // namespace
+
+/// Of a container whose length differs between calls.
+std::optional<int> World::list_of_any_length(PyObject* container) {
+  static PyMethodDef numbers_def = {"numbers", numbers_of, METH_VARARGS, nullptr};
+  static PyMethodDef joined_def = {"joined", joined, METH_VARARGS, nullptr};
+  static PyObject *const numbers_function = function(numbers_def), *const joined_function =
+                                                                       function(joined_def);
+  Known* known = known_by_ends(container);
+  const PyRef items = known && !known->window.cleared ? native_items(container) : PyRef();
+  if (!items || !PyList_GET_SIZE(items.get()) || !are_exact_numbers(items.get())) return std::nullopt;
+  const auto [in_front, old, behind] = parts_of(*known);
+  if (in_front + behind > kMost || length_before(*known).is_const()) return std::nullopt;
+  auto constant = [&](Py_ssize_t number) {
+    return numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(number)), {}, {}});
+  };
+  auto call = [&](PyObject* callable, std::vector<int> args) {
+    return numbers.add({NumberOp::call, 0, PyRef::share(callable), {}, std::move(args)});
+  };
+  const int whole = numbers.add({NumberOp::source, tree->keep(known->source), {}, {}, {}});
+  const int left =
+      call(numbers_function, {whole, constant(known->window.front), constant(known->window.back)});
+  std::vector<int> args = {left, constant(in_front)};
+  for (Py_ssize_t i = 0; i < in_front + old + behind; ++i)
+    if (i < in_front || i >= in_front + old) args.push_back(step_of(PyList_GET_ITEM(items.get(), i)));
+  return call(joined_function, std::move(args));
+}
+
+/// The step that gives a list of what is in the container; nothing: it has none, or guards do not know it.
+std::optional<int> World::list_step(PyObject* container) {
+  static PyMethodDef list_def = {"list", list_of, METH_VARARGS, nullptr};
+  static PyObject* const list_function = function(list_def);
+  if (!PyList_CheckExact(container) && !PyTuple_CheckExact(container) && !is_deque(container))
+    return std::nullopt;
+  std::optional<int> whole = list_of_any_length(container);
+  if (whole && numbers.steps[static_cast<size_t>(*whole)].phase == Phase::check) return whole;
+  own_numbers_of(container);
+  const PyRef items = followed_.empty() ? PyRef() : PyRef::steal(PySequence_List(container));
+  if (!items || PyList_GET_SIZE(items.get()) > kMost) return PyErr_Clear(), std::nullopt;
+  bool follows = false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PyList_GET_ITEM(items.get(), i);
+    if (!is_exact_number(item) || is_open(item)) return std::nullopt;
+    follows |= follows_number(item);
+  }
+  if (!follows) return std::nullopt;
+  read_whole(container);
+  guard::NumberStep step{NumberOp::call, 0, PyRef::share(list_function), {}, {}};
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
+    step.args.push_back(step_of(PyList_GET_ITEM(items.get(), i)));
+  return numbers.add(std::move(step));
+}
+
+PyObject* World::reduced(PyObject* function, PyObject* container, bool sums) {
+  const std::optional<int> list = list_of_any_length(container);
+  PyRef result = PyRef::steal(list ? PyObject_CallOneArg(function, container) : nullptr);
+  if (!result) return PyErr_Clear(), nullptr;  // raised anew
+  guard::NumberStep step{NumberOp::call, 0, PyRef::share(function), {}, {*list}};
+  if (numbers.phase_of(step) == Phase::check) return computed(result.release(), std::move(step));
+  // A sum with a float in it is one whatever the others are, and does not raise.
+  const std::vector<int> items = numbers.steps[static_cast<size_t>(*list)].args;
+  const bool has_float = std::any_of(items.begin() + 2, items.end(), [&](int item) {
+    const guard::NumberStep& part = numbers.steps[static_cast<size_t>(item)];
+    const PyObject* of_data = part.op == NumberOp::data ? part.object.get() : nullptr;
+    return part.phase != Phase::check &&
+           (part.type == &PyFloat_Type || of_data == reinterpret_cast<PyObject*>(&PyFloat_Type));
+  });
+  if (!sums || !has_float) return nullptr;
+  step.type = &PyFloat_Type;
+  begin_to_follow();
+  PyObject* mine = own_number(result.get());
+  return mine ? follow_step(mine, numbers.add(std::move(step))) : nullptr;
+}
+
+PyObject* World::told_of_list(PyObject* function, PyObject* container, PyObject* arg) {
+  if (arg && (!is_exact_number(arg) || is_open(arg))) return nullptr;
+  const std::optional<int> list = list_step(container);
+  const PyRef items = list ? PyRef::steal(PySequence_List(container)) : PyRef();
+  PyRef result =
+      PyRef::steal(items ? PyObject_CallFunctionObjArgs(function, items.get(), arg, nullptr) : nullptr);
+  if (!result) return PyErr_Clear(), nullptr;  // raised anew
+  guard::NumberStep step{NumberOp::call, 0, PyRef::share(function), {}, {*list}};
+  if (arg) step.args.push_back(step_of(arg));
+  if (can_be_followed(result.get())) return computed(result.release(), std::move(step));
+  went_by(std::move(step), result.get());
+  return result.release();
+}
+
+PyObject* World::compared_lists(int op, PyObject* left, PyObject* right) {
+  if ((op != Py_EQ && op != Py_NE) || !PyList_CheckExact(left) || !PyList_CheckExact(right)) return nullptr;
+  std::optional<int> sides[] = {list_step(left), list_step(right)};
+  if (!sides[0] && !sides[1]) return nullptr;
+  for (int i : {0, 1}) {
+    PyObject* side = i ? right : left;
+    if (sides[i]) continue;
+    if (!are_exact_numbers(side)) return nullptr;
+    read_whole(side);
+    for (Py_ssize_t j = 0; j < PyList_GET_SIZE(side); ++j) use(PyList_GET_ITEM(side, j));
+    sides[i] = numbers.add({NumberOp::constant, 0, native_items(side), {}, {}});
+  }
+  PyObject* answer = PyObject_RichCompare(left, right, op);
+  if (answer) went_by({NumberOp::compare, op, {}, {}, {*sides[0], *sides[1]}}, answer);
+  return answer;
+}
+
+PyObject* World::sorted(PyObject* container) {
+  static PyObject* const getitem = PyObject_GetAttrString(import_module("_operator"), "getitem");
+  PyObject* const function = builtin("sorted");
+  if (known_by_ends(container) && list_of_any_length(container)) return nullptr;  // how many they are is read
+  const std::optional<int> list = list_step(container);
+  PyRef items = PyRef::steal(list ? PyObject_CallOneArg(function, container) : nullptr);
+  if (!items) return PyErr_Clear(), nullptr;
+  const int order = numbers.add({NumberOp::call, 0, PyRef::share(function), {}, {*list}});
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+    const int at = numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(i)), {}, {}});
+    PyObject* item = computed(Py_NewRef(PyList_GET_ITEM(items.get(), i)),
+                              {NumberOp::call, 0, PyRef::share(getitem), {}, {order, at}});
+    if (!item || PyList_SetItem(items.get(), i, item) < 0) return nullptr;
+  }
+  return items.release();
+}
+
+PyObject* World::of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all) {
+  auto of_lists = [&](const char* name) {
+    return PyDict_GetItemString(interp::type_dict(&PyList_Type), name);
+  };
+  const bool alone = all.size() == 1;
+  if (alone && (method == "sum" || method == "max" || method == "min"))
+    return reduced(function, all[0], method == "sum");
+  if (alone && (method == "any" || method == "all")) return told_of_list(function, all[0]);
+  if (alone && method == "sorted") return sorted(all[0]);
+  if (all.size() == 2 && (method == "count" || method == "index"))
+    return told_of_list(of_lists(method.c_str()), all[0], all[1]);
+  if (!alone || method != "sort" || !PyList_CheckExact(all[0])) return nullptr;
+  const PyRef items = PyRef::steal(sorted(all[0]));
+  if (!items) return nullptr;
+  about_to_write(all[0]);
+  return PyList_SetSlice(all[0], 0, PyList_GET_SIZE(all[0]), items.get()) < 0 ? nullptr : Py_NewRef(Py_None);
+}
+
+PyObject* World::list_text(PyObject* list) {
+  return PyList_CheckExact(list) ? told_of_list(builtin("repr"), list) : nullptr;
+}
+
+}  // namespace bolt::observe
