@@ -180,6 +180,22 @@ def lists_in_a_dict(x, s):
     return x * len(s.d["a"])
 
 
+@case("11.11......", d={}, n=0)
+def dict_that_is_emptied(x, s):
+    s.d[s.n] = x * 2
+    s.n += 1
+    if len(s.d) > 3:
+        s.d.clear()
+        s.d["first"] = x
+    return x * len(s.d), "first" in s.d, s.d.get(0)
+
+
+@case("11.......", h=[])
+def written_anew(x, s):
+    s.h[:] = [x, len(s.h)]
+    return x * len(s.h) + s.h[0]
+
+
 @case("11..1.....", d=collections.OrderedDict(), n=0)
 def bounded_cache(x, s):
     if len(s.d) >= 4:

@@ -80,6 +80,7 @@ bool World::are_one_number(PyObject* a, PyObject* b) {
 
 /// `key` is not, or where it is only asked for it is, among the keys that the dict had before the run.
 void World::tell_from_outside(const Known& known, PyObject* key, bool asks) {
+  if (known.window.cleared) return;
   const int there = PyDict_Contains(known.before ? known.before.get() : known.object.get(), key);
   if (there < 0) PyErr_Clear();
   const bool may_be_gone = there > 0 && known.window.front;

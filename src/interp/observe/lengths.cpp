@@ -50,6 +50,7 @@ Sym World::length_now(Known& known) {
 
 /// Which of the keys that the run wrote were there before it. False: of some that is not told.
 bool World::tell_written_keys(Known& known) {
+  if (known.window.cleared) return true;
   using guard::NumberOp;
   std::vector<PyObject*> keys;
   Py_ssize_t position = 0;
@@ -250,12 +251,14 @@ void World::about_to_delete(PyObject* container, PyObject* index) {
   about_to_take(container, at == 0, false);
 }
 
-void World::about_to_clear(PyObject* container) {
-  Known* known = known_by_ends(container) ? copied(container) : nullptr;
-  if (!known) return about_to_write(container);
+bool World::about_to_clear(PyObject* container) {
+  Known* known = find(container);
+  if (!known || known->read_whole || !copied(container)) return false;
   may_lose(*known);
   known->window = {};
   known->window.cleared = true;
+  known->keys = {};
+  return true;
 }
 
 bool World::about_to_move(PyObject* dict, PyObject* key) {

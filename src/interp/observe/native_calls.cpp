@@ -225,7 +225,7 @@ bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFu
   else if (list && row.method == "insert" && all.size() == 3 && first.value_or(false))
     world.about_to_put(all[0], true);
   else if (row.method == "clear" && all.size() == 1)
-    world.about_to_clear(all[0]);
+    return world.about_to_clear(all[0]);
   else if ((row.method == "pop" || row.method == "popleft") && (all.size() == 1 || (list && first)))
     world.about_to_take(all[0], first.value_or(row.method == "popleft"), !drops_result(frame, callable));
   else
@@ -233,10 +233,12 @@ bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFu
   return true;
 }
 
-/// The same of an OrderedDict from outside, whose order is part of its value.
-bool Recording::note_order_write(const Frame& frame, PyObject* callable, const CFunction& row,
-                                 const std::vector<PyObject*>& all) {
-  if (!row.is(Trait::takes) || all.size() != 2 || !PyODict_CheckExact(all[0])) return false;
+/// The same of dicts from outside, and of what OrderedDicts do with their order.
+bool Recording::note_dict_write(const Frame& frame, PyObject* callable, const CFunction& row,
+                                const std::vector<PyObject*>& all) {
+  if (!row.is(Trait::takes) || all.empty() || !PyDict_Check(all[0])) return false;
+  if (row.method == "clear" && all.size() == 1) return world.about_to_clear(all[0]);
+  if (all.size() != 2 || !PyODict_CheckExact(all[0])) return false;
   if (row.method == "move_to_end" && all[1] != Py_False) return world.about_to_move(all[0], all[1]);
   return row.method == "popitem" && all[1] == Py_False && drops_result(frame, callable) &&
          world.about_to_take_first(all[0]);
@@ -351,7 +353,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
     if (handled) return result;
   }
-  if (!derived && on && note_order_write(frame, callable, row, all)) {
+  if (!derived && on && note_dict_write(frame, callable, row, all)) {
     mark(frame);
     return run_native(callable, args, nargs, kwnames, row);
   }

@@ -162,6 +162,13 @@ PyRef Recording::lend_written(Frame& frame, PyObject* tensor, PyObject* value) {
   return PyRef::share(value);
 }
 
+/// xs[:]
+static bool is_whole_slice(PyObject* key) {
+  if (!PySlice_Check(key)) return false;
+  auto* slice = reinterpret_cast<PySliceObject*>(key);
+  return slice->start == Py_None && slice->stop == Py_None && slice->step == Py_None;
+}
+
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
   PyRef part = PyRef::share(container), index = PyRef::share(key), lent = PyRef::share(value);
   bool selected = false;
@@ -184,7 +191,9 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
     if (on && PyDict_Check(container))
       world.about_to_write_item(container, key);
     else if (on && is_understood_container(container) && !PyTuple_Check(container)) {
-      if (!world.is_own_item(container, key)) world.about_to_write(container);
+      const bool anew = PyList_Check(container) && is_whole_slice(key) && PyList_CheckExact(value) &&
+                        value != container && world.about_to_clear(container);
+      if (!anew && !world.is_own_item(container, key)) world.about_to_write(container);
     } else if (on)
       touch(frame, container);
     if (on && !selected) mark(frame);

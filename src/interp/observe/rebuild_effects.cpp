@@ -15,6 +15,16 @@ void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
       fail(now, "is written that has keys which Python code compares");
       return;
     }
+  if (known.window.cleared) {
+    std::vector<int> parts;
+    const PyRef all = native_items(now);
+    for (Py_ssize_t i = 0; all && i < PyList_GET_SIZE(all.get()); ++i) {
+      PyObject* key = PyList_GET_ITEM(all.get(), i);
+      parts.push_back(value(key));
+      parts.push_back(value(PyDict_GetItemWithError(now, key)));
+    }
+    return recipe.effects.push_back({Effect::replace_dict, target, -1, -1, 0, std::move(parts)});
+  }
   if (known.window.front) recipe.effects.push_back({Effect::cut, target, -1, -1, known.window.front, {}});
   auto repeat = [&](PyObject* key, bool removed, PyObject* how = nullptr) {
     PyObject* item = PyDict_GetItemWithError(now, key);
@@ -68,7 +78,7 @@ bool Rebuilder::ends_effect(int target, const Known& known, bool is_noticed) {
 /// Of an OrderedDict: do the keys that were written, and how many items went in front, say what became of its
 /// order? Where it is as it was, iterators under way may still have to raise.
 static bool order_is_told(PyObject* now, const Known& known, bool is_noticed) {
-  if (known.read_whole) return false;
+  if (known.read_whole || known.window.cleared) return known.window.cleared;
   bool changes = known.window.front;
   Py_ssize_t position = 0;
   PyObject *key, *how;

@@ -183,8 +183,8 @@ class Recording final : public interp::Semantics {
                         PyObject* kwnames, PyObject* result);
   bool note_end_write(const Frame& frame, PyObject* callable, const CFunction& row,
                       const std::vector<PyObject*>& all);
-  bool note_order_write(const Frame& frame, PyObject* callable, const CFunction& row,
-                        const std::vector<PyObject*>& all);
+  bool note_dict_write(const Frame& frame, PyObject* callable, const CFunction& row,
+                       const std::vector<PyObject*>& all);
   void note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames);
   void note_update(const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);

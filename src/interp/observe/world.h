@@ -41,7 +41,7 @@ struct Window {
   Py_ssize_t front = 0, back = 0;  ///< how many items were taken from either end of what was there; also
                                    ///< of an OrderedDict, whose keys that the run wrote were not there then
   Py_ssize_t put_in_front = 0;     ///< and still is there; what was put behind is the rest
-  bool cleared = false;            ///< nothing is left of what was there
+  bool cleared = false;            ///< nothing is left of what was there; also of a dict
   bool is_moved() const { return front || back || put_in_front || cleared; }
 };
 
@@ -322,7 +322,8 @@ class World {
   /// `is_read`: what is taken is given to the program.
   void about_to_take(PyObject* container, bool in_front, bool is_read);
   void about_to_put(PyObject* container, bool in_front);
-  void about_to_clear(PyObject* container);
+  /// False: it was read, and is written like others.
+  bool about_to_clear(PyObject* container);
   /// A key of an OrderedDict is about to be moved to the end; its first item is about to go, and nobody reads
   /// it. False: all of it is to be read.
   bool about_to_move(PyObject* dict, PyObject* key);

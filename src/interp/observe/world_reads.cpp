@@ -71,6 +71,7 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   Known* known = find(dict);
   if (!known) return value;
   if (known->keys && PyDict_Contains(known->keys.get(), key) == 1) return value;
+  if (known->window.cleared) return value;
   if (known->window.front && PyDict_Contains(known->before.get(), key) == 1)
     return read_whole(dict), value;                              // it may be one of those that have gone
   if (!followed_.empty() && is_followed_key(key)) return value;  // told from what was there: it is not
@@ -245,7 +246,7 @@ void World::imported(PyObject* module) {
 
 void World::read_length(PyObject* object) {
   Known* known = find(object);
-  if (!known) return;
+  if (!known || known->window.cleared) return;
   PyObject* contents = known->before ? known->before.get() : object;
   if (known->keys) {  // which of those written were there before
     guard_keys(contents, *known->source);
@@ -295,7 +296,7 @@ void World::guard_whole(PyObject* contents, Known& known) {
 
 void World::read_whole(PyObject* object) {
   Known* known = find(object);
-  if (!known || known->read_whole || !is_understood_container(object)) return;
+  if (!known || known->read_whole || known->window.cleared || !is_understood_container(object)) return;
   known->read_whole = true;
   PyRef contents = PyRef::share(known->before ? known->before.get() : object);
   guard_whole(contents.get(), *known);
