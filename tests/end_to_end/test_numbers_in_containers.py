@@ -500,6 +500,23 @@ def test_a_list_that_only_grows_is_not_read():
     assert torchbolt.stats()["recompiles"] == 0
 
 
+def test_order_of_a_list_that_grew():
+    def fn(x, w):
+        w.sort()
+        return x * w[0] + sorted(w)[-1]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    x, w, recordings = torch.randn(3), [], []
+    for n in range(7):
+        w[:] = [2.25 - n, 0.5 + n, 1.5 * n] + [3.0 * n, -1.0 * n] * (n > 1)
+        theirs, before = list(w), torchbolt.stats()["recordings"]
+        torch.testing.assert_close(compiled(x, w), fn(x, theirs))
+        assert w == theirs
+        recordings.append(torchbolt.stats()["recordings"] - before)
+    assert recordings[-3:] == [0, 0, 0]
+
+
 def test_texts_of_lists():
     def fn(x, w):
         return x + 1, f"{w} and {w!r}", str(w) + repr(w), w != [0.5] and [*w, 1] == w

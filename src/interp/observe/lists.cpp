@@ -170,7 +170,8 @@ PyObject* World::compared_lists(int op, PyObject* left, PyObject* right) {
 PyObject* World::sorted(PyObject* container) {
   static PyObject* const getitem = PyObject_GetAttrString(import_module("_operator"), "getitem");
   PyObject* const function = builtin("sorted");
-  if (known_by_ends(container) && list_of_any_length(container)) return nullptr;  // how many they are is read
+  own_numbers_of(container);
+  if (known_by_ends(container)) return nullptr;  // how many they are is read
   const std::optional<int> list = list_step(container);
   PyRef items = PyRef::steal(list ? PyObject_CallOneArg(function, container) : nullptr);
   if (!items) return PyErr_Clear(), nullptr;
