@@ -50,6 +50,7 @@ bool is_operator_of_tensors(const Frame& frame) {
 }  // namespace
 
 bool runs_whole(const Frame& frame) {
+  if (frame.pc() < 0) return false;  // the call that begins a run is no instruction of it
   if (is_operator_of_tensors(frame)) return true;
   const Ends* ends = Ends::current();
   const Ends::End* found = ends ? ends->at(frame) : nullptr;
