@@ -114,6 +114,21 @@ def test_what_is_looked_at_ends_the_region(look):
     assert torchbolt.stats()["eager_fallbacks"] == 0
 
 
+def test_a_number_whose_truth_ends_the_region_is_let_go_of_once():
+    """Where the region ends its frame is given CPython's own object for a small int."""
+
+    def fn(x):
+        return x + 1 if x.sum().item() else x - 1
+
+    x = torch.tensor([200, 1])
+    held = []
+    for _ in range(4):
+        check(fn, x, breaks=1, regions=2)
+        torchbolt.reset()
+        held.append(sys.getrefcount(201))
+    assert held[0] == held[-1]
+
+
 def test_a_tensor_that_is_written_later_is_read_in_time():
     def fn(x):
         y = x + 1

@@ -24,10 +24,10 @@ template <class S>
 template <class S>
 [[gnu::always_inline]] inline Next load_method(Machine<S>& m, PyObject* name) {
   PyObject* method = nullptr;
-  PyObject* object = m.top();
-  const int found = m.s.get_method(m.synced(), object, name, &method);
+  const int found = m.s.get_method(m.synced(), m.top(), name, &method);
   if (found < 0) [[unlikely]]
     return Next::error;
+  PyObject* object = m.top();
   if (found) {
     m.top() = method;
     m.push(object);

@@ -18,12 +18,10 @@ BOLT_OP(JUMP_BACKWARD) {
 /// Pops the condition and jumps by `delta` if its truth is `wanted`.
 template <class S>
 [[gnu::always_inline]] inline Next pop_jump_if(Machine<S>& m, bool wanted, int delta) {
-  PyObject* condition = m.top();
-  const int truth = truth_of(m, condition);
+  const int truth = truth_of(m, m.top());
   if (truth < 0) [[unlikely]]
     return Next::error;
-  m.pop();
-  Py_DECREF(condition);
+  m.drop(1);
   return (truth != 0) == wanted ? m.jump(delta) : Next::step;
 }
 

@@ -32,12 +32,11 @@ BOLT_OP(LOAD_SUPER_ATTR) {
   // [super, class, self]; bit 0: a method call follows; bit 1: two-argument form in the source
   PyObject* got = nullptr;
   const bool method = (m.arg() & 1) != 0;
-  PyObject* self = m.top();
-  const int found = m.s.get_super_attr(m.synced(), m.peek(3), m.peek(2), self, m.name(m.arg() >> 2), method,
-                                       (m.arg() & 2) == 0, &got);
+  const int found = m.s.get_super_attr(m.synced(), m.peek(3), m.peek(2), m.top(), m.name(m.arg() >> 2),
+                                       method, (m.arg() & 2) == 0, &got);
   if (found < 0) return Next::error;
   if (found) {
-    m.pop();
+    PyObject* self = m.pop();
     m.drop(2);
     m.push(got);
     m.push(self);
