@@ -129,6 +129,22 @@ def test_a_number_whose_truth_ends_the_region_is_let_go_of_once():
     assert held[0] == held[-1]
 
 
+@pytest.mark.parametrize("number", [lambda x: x.sigmoid().mean().item(), lambda x: random.random()])
+def test_an_operator_that_draws_and_ends_the_region_draws_once(number):
+    def fn(x):
+        p = number(x)
+        y = x * p
+        return y, torch.dropout(x, p, True)
+
+    compiled, x = torchbolt.compile(fn), torch.randn(64)
+    results = []
+    for call in (fn, compiled):
+        torch.manual_seed(0), random.seed(0)
+        results.append([call(x) for _ in range(4)])
+    torch.testing.assert_close(*results)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
 def test_a_tensor_that_is_written_later_is_read_in_time():
     def fn(x):
         y = x + 1

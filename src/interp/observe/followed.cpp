@@ -504,10 +504,10 @@ PyObject* World::lend(PyObject* object, bool operand) {
   return tuple && guard::is_torch_size(object) ? guard::make_torch_size(tuple.get()) : tuple.release();
 }
 
-void World::tell_0_and_1(Sym symbol) {
+const char* World::tell_0_and_1(Sym symbol) {
   const int step = number_step(*symbol.node());
   if (const guard::Phase phase = numbers.steps[static_cast<size_t>(step)].phase; phase != guard::Phase::check)
-    return end_region(why_open(phase));
+    return why_open(phase);
   const auto at = std::find_if(number_symbols.begin(), number_symbols.end(),
                                [&](const NumberSymbol& known) { return known.symbol == symbol; });
   const double value = std::bit_cast<double>(at->recorded);
@@ -516,6 +516,7 @@ void World::tell_0_and_1(Sym symbol) {
         numbers.add({guard::NumberOp::constant, 0, PyRef::steal(PyLong_FromLong(each)), {}, {}});
     went_by({guard::NumberOp::compare, Py_EQ, {}, {}, {step, other}}, value == each ? Py_True : Py_False);
   }
+  return nullptr;
 }
 
 }  // namespace bolt::observe

@@ -279,7 +279,8 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     const size_t before = hooks_.recorded();
     hooks_.begin_lent_call(row.method);
     result = run_native(callable, passed.data(), nargs, kwnames, row);
-    for (Sym symbol : hooks_.end_lent_call()) world.tell_0_and_1(symbol);
+    for (Sym symbol : hooks_.end_lent_call())
+      if (const char* why = world.tell_0_and_1(symbol)) end_here(frame, why, true);
     if (!result && hooks_.recorded() == before) {
       // Not every function takes a torch.SymInt. Whether it takes the number is asked with the number.
       PyErr_Clear();

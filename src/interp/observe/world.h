@@ -273,8 +273,9 @@ class World {
   /// exception.
   PyObject* lend(PyObject* object, bool operand = false);
   /// Operators treat a float of 0 or 1 as something else (dropout of 0 gives its input itself): whether this
-  /// symbol of one is either stays as it is.
-  void tell_0_and_1(Sym symbol);
+  /// symbol of one is either stays as it is. Where no guard can say so: why the region ends before the
+  /// operator.
+  const char* tell_0_and_1(Sym symbol);
   /// Did torch ask, since this was called last, what an open number is that it was lent? Why the region ends
   /// then; null: no. The questions are struck out.
   const char* asked_open();
