@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import collections
 import copy
+import datetime
 import functools
 import heapq
 import itertools
 import operator
 import types
+from decimal import Decimal
 
 import pytest
 import torch
@@ -17,6 +19,8 @@ import torchbolt
 
 LISTS = ([[3], [2]], [[0], [2]], [[5], [6]], [[3], [2]])
 PAIRS = ([["a", 1]], [["a", 2]], [["b", 2]])
+DECIMALS = tuple([Decimal(a), Decimal(b)] for a, b in ((1, 2), (2, 1), (3, 1)))
+SPANS = tuple([datetime.timedelta(a), datetime.timedelta(b)] for a, b in ((1, 2), (2, 1), (3, 1)))
 OBJECTS = tuple(types.SimpleNamespace(v=v) for v in (1, 2, 3))
 GROUPS = (ExceptionGroup("g", [ValueError()]), ExceptionGroup("g", [TypeError()]))
 ERRORS = ([ValueError()], [TypeError()], [ValueError(), ValueError()])
@@ -64,6 +68,10 @@ PROGRAMS = {
     "sorted by length": (lambda v: sorted(v, key=len), LISTS),
     "sorted pairs": (lambda v: sorted(enumerate(v), reverse=True), LISTS),
     "sorted values": (lambda v: sorted({"a": v[0], "b": v[1]}.values()), LISTS),
+    "max of objects of C's": (lambda v: max(v), SPANS),
+    "sorted objects of C's": (lambda v: sorted(v), DECIMALS),
+    "objects of C's sorted in a list": (sorted_copy, DECIMALS),
+    "less, of objects of C's": (lambda v: (v[0], 1) < (v[1], 1), DECIMALS),
     "sum": (lambda v: sum(v, []), LISTS),
     "sum of sums": (lambda v: sum(map(sum, v)), LISTS),
     "display of sums": (lambda v: [*map(sum, v)], LISTS),

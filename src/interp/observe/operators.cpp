@@ -55,17 +55,11 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
     constexpr auto dict = static_cast<Py_ssize_t>(offsetof(_PyDictViewObject, dv_dict));
     return touch(frame, world.field(object, dict, interned<"mapping">()), deep);
   }
-  PyTypeObject* type = Py_TYPE(object);
-  // Objects of Python classes are read through their special methods, functions and classes are pinned.
-  const bool holds = type->tp_iter || type->tp_iternext || type->tp_as_sequence || type->tp_as_mapping;
-  const bool native = !interp::is_heap_type(type) || (holds && !interp::is_python_class(type));
-  if (!native || PyType_Check(object) || is_module(object) || PyFunction_Check(object) ||
-      PyCFunction_Check(object) || type->tp_call || type->tp_descr_get)
-    return;
+  if (!is_opaque(object)) return;
   // Operators are handed this very one again, and draw from it in turn.
-  if (std::string_view(type->tp_name) == "torch._C.Generator" && hooks_.may_pin())
+  if (std::string_view(Py_TYPE(object)->tp_name) == "torch._C.Generator" && hooks_.may_pin())
     return world.find(object)->source->assume(guard::Check::is, object);
-  end_here(frame, std::string("a ") + type->tp_name + " from outside is read");
+  end_here(frame, std::string("a ") + Py_TYPE(object)->tp_name + " from outside is read");
 }
 
 /// tensor[key], where key may hold numbers that differ between calls: what torch is to be given in their

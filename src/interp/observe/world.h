@@ -351,11 +351,11 @@ class World {
 
   /// Length or keys, and every item; fresh containers have nothing to guard.
   void read_whole(PyObject* object);
-  /// The same through nested containers.
+  /// The same through nested containers. Ends the region where they hold what no guard can tell of.
   void read_deep(PyObject* object, int depth = 8);
   /// Containers that read_deep went through, and how deep: one may be in another many times over.
   using Depths = std::unordered_map<PyObject*, int>;
-  void read_deep(PyObject* object, int depth, Depths& read);
+  void read_deep(PyObject* object, int depth, Depths& read, const PyObject*& opaque);
   void note_function(PyObject* function);
   void compared(PyObject* a, PyObject* b);
   /// id(object) was taken. Later calls may meet other objects: which of them are one is guarded.
@@ -595,6 +595,8 @@ std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right);
 
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);
+/// An object of C's: no guard tells what is in it.
+bool is_opaque(PyObject* object);
 bool is_deque(PyObject* object);
 /// As C counts, whatever a class in Python says.
 Py_ssize_t native_length(PyObject* container);

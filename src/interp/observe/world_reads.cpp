@@ -302,17 +302,31 @@ void World::read_whole(PyObject* object) {
   guard_whole(contents.get(), *known);
 }
 
-void World::read_deep(PyObject* object, int depth) {
-  Depths read;
-  read_deep(object, depth, read);
+// Objects of Python classes are read through their special methods, functions and classes are pinned.
+bool is_opaque(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  const bool holds = type->tp_iter || type->tp_iternext || type->tp_as_sequence || type->tp_as_mapping;
+  const bool native = !interp::is_heap_type(type) || (holds && !interp::is_python_class(type));
+  return native && !PyType_Check(object) && !is_module(object) && !PyFunction_Check(object) &&
+         !PyCFunction_Check(object) && !type->tp_call && !type->tp_descr_get;
 }
 
-void World::read_deep(PyObject* object, int depth, Depths& read) {
+void World::read_deep(PyObject* object, int depth) {
+  Depths read;
+  const PyObject* opaque = nullptr;
+  read_deep(object, depth, read, opaque);
+  if (opaque) end_region(std::string("a ") + Py_TYPE(opaque)->tp_name + " from outside is read");
+}
+
+void World::read_deep(PyObject* object, int depth, Depths& read, const PyObject*& opaque) {
   if (guard::is_leaf(object) || guard::is_tensor(object) || depth == 0) return;
   if (PyDictItems_Check(object) || PyDictValues_Check(object))
     return read_deep(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict),
-                     depth, read);
-  if (!is_understood_container(object)) return;
+                     depth, read, opaque);
+  if (!is_understood_container(object)) {
+    if (find(object) && is_opaque(object) && !PyDictViewSet_Check(object)) opaque = object;
+    return;
+  }
   if (int& before = read[object]; before >= depth)
     return;
   else
@@ -321,10 +335,10 @@ void World::read_deep(PyObject* object, int depth, Depths& read) {
   if (PyDict_Check(object)) {
     Py_ssize_t position = 0;
     PyObject *key, *value;
-    while (PyDict_Next(object, &position, &key, &value)) read_deep(value, depth - 1, read);
+    while (PyDict_Next(object, &position, &key, &value)) read_deep(value, depth - 1, read, opaque);
   } else if (PyRef items = is_sequence(object) ? PyRef::share(object) : native_items(object)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(items.get()); ++i)
-      read_deep(PySequence_Fast_GET_ITEM(items.get(), i), depth - 1, read);
+      read_deep(PySequence_Fast_GET_ITEM(items.get(), i), depth - 1, read, opaque);
   } else {
     PyErr_Clear();
   }
