@@ -49,6 +49,12 @@ Phase Numbers::phase_of(const NumberStep& step) const {
   return phase;
 }
 
+bool Numbers::draws(const NumberStep& step) const {
+  return step.op == NumberOp::call && step.phase == Phase::early &&
+         std::all_of(step.args.begin(), step.args.end(),
+                     [&](int arg) { return steps[static_cast<size_t>(arg)].phase == Phase::check; });
+}
+
 int Numbers::add(NumberStep step) {
   step.phase = phase_of(step);
   steps.push_back(std::move(step));
@@ -88,6 +94,8 @@ bool Numbers::go_on(Phase phase, std::vector<PyRef>& values,
         step.object.get() == reinterpret_cast<PyObject*>(&PyFloat_Type))
       values[i] = PyRef::steal(PyNumber_Float(values[i].get()));
     if (!values[i]) return false;
+    if (phase == Phase::early && step.type && !Py_IS_TYPE(values[i].get(), step.type))
+      return PyErr_SetString(PyExc_TypeError, "a number is of another kind than in the recorded run"), false;
   }
   return true;
 }
@@ -167,7 +175,7 @@ PyObject* generators_method(const char* name) {
 Generators::Generators(const Numbers& numbers, const std::vector<PyRef>& values) {
   static PyObject* const getstate = generators_method("getstate");
   for (const NumberStep& step : numbers.steps) {
-    if (step.phase != Phase::early || step.op != NumberOp::call) continue;
+    if (!numbers.draws(step)) continue;
     PyObject* generator =
         PyCFunction_Check(step.object.get()) ? PyCFunction_GET_SELF(step.object.get()) : nullptr;
     if (!step.args.empty()) generator = values[static_cast<size_t>(step.args[0])].get();

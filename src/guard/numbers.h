@@ -70,7 +70,10 @@ struct NumberFact {
 struct Numbers {
   std::vector<NumberStep> steps;
   std::vector<NumberFact> facts;
+  bool early_may_raise = false;  ///< some early step, for other numbers than those of the recorded run
 
+  /// Is it a call that draws a random number: early, though all that it is given is known before?
+  bool draws(const NumberStep& step) const;
   int add(NumberStep step);
   Phase phase_of(const NumberStep& step) const;
 

@@ -112,9 +112,15 @@ Outcome finish(const Entry& entry, guard::Found& found, std::vector<at::Tensor> 
 Outcome run(const Entry& entry, guard::Found& found) {
   const std::vector<at::Tensor> inputs = inputs_of(entry, found);
   const guard::Numbers& steps = entry.guards->numbers();
+  const bool may_fail = entry.region->can_fail() || steps.early_may_raise;
   const guard::Generators generators =
-      entry.region->can_fail() ? guard::Generators(steps, found.numbers) : guard::Generators();
-  if (!steps.go_on(guard::Phase::early, found.numbers)) return {};
+      may_fail ? guard::Generators(steps, found.numbers) : guard::Generators();
+  if (!steps.go_on(guard::Phase::early, found.numbers)) {
+    if (!steps.early_may_raise || !PyErr_ExceptionMatches(PyExc_Exception)) return {};
+    PyErr_Clear();
+    generators.put_back();
+    throw RunEagerly{"what is computed from random numbers raised"};
+  }
   const std::vector<int64_t> values = values_of(*entry.region, found.numbers);
   return finish(entry, found, run_region(*entry.region, inputs, values, generators));
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import math
 import random
 import sys
 import warnings
@@ -207,6 +208,106 @@ def test_random_numbers_wherever_nothing_asks_for_them(fn):
     check(fn, *X)
 
 
+D = random.randint
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x > D(-1, 1), D(-1, 1) < x, x == D(0, 1)),
+        lambda x: (x * D(1, 3), D(2, 4) - x, x / D(1, 4), D(1, 3) / x, x // D(1, 3)),
+        lambda x: (x.half() + D(1, 3), x[0] * D(1, 3)),
+        lambda x: (x + 1, D(1, 6), random.randrange(10), random.randrange(0, 100, 5), [D(0, 9) * 2 - R()]),
+        lambda x: (x * (D(0, 5) * 0.5 + R()), D(0, 2**70), f"{D(0, 9)}"),
+        lambda x: (x.long() * D(1, 3), x.long() > D(-1, 1), x.long() + D(0, 9)),
+    ],
+)
+def test_random_ints_wherever_nothing_asks_for_them(fn):
+    check(fn, *X)
+
+
+def check_seeds(fn, x, **want):
+    """As check, but each call draws other numbers."""
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for seed in range(12):
+        results = []
+        for call in (fn, compiled):
+            random.seed(seed)
+            try:
+                results.append((call(x), random.random()))
+            except (ArithmeticError, TypeError, RuntimeError, ValueError) as error:
+                results.append((repr(error), random.random()))
+        assert repr(results[0]) == repr(results[1])
+    stats = torchbolt.stats()
+    assert {name: stats[name] for name in want} == want, stats
+
+
+def cropped(x):
+    top, left = D(0, x.shape[0] - 3), D(0, x.shape[1] - 4)
+    return x[top : top + 3, left : left + 4] * 2
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        cropped,
+        lambda x: (x[D(0, 4)], x[:, int(R() * 8)], x[: D(1, 5)] * 2),
+        lambda x: x.roll((D(0, 4), D(0, 7)), (0, 1)) + 1,
+    ],
+)
+def test_places_and_lengths_that_are_random(fn):
+    check_seeds(fn, torch.randn(5, 8), regions=1, region_ends=0, recordings=1, eager_fallbacks=0)
+
+
+C = random.choice
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * C([1.0, 2.0, 3.0]) + C((1, 2)),
+        lambda x: x[: C([1, 3, 4])] * [0.5, 1.5][D(-2, 1)],
+        lambda x: x * random.gauss(0, 1) + random.gauss(1, 2) + 2 / (1 + 1 / R()),
+        lambda x: x * random.uniform(0.5, 2) + math.sqrt(R()) - math.log(1 - R()) * R() ** 0.5,
+        lambda x: x * random.normalvariate(0, 1) + random.triangular(0, 2) + random.betavariate(1, 2),
+        lambda x: x * random.expovariate(2) + random.gammavariate(1, 2) + random.lognormvariate(0, 1),
+    ],
+)
+def test_what_is_computed_from_random_numbers(fn):
+    check_seeds(fn, torch.randn(5, 8), regions=1, region_ends=0, recordings=1, eager_fallbacks=0)
+
+
+def test_a_number_that_rests_on_another_many_times_over():
+    def fn(x):
+        n = D(0, 3)
+        for _ in range(40):
+            n = n + n
+        return x * n
+
+    check_seeds(fn, X[0], regions=1, region_ends=0, recordings=1)
+
+
+def test_what_raises_for_some_random_numbers_only():
+    check_seeds(lambda x: x * (R() / D(0, 2)), X[0], region_ends=0, recordings=1)
+    check_seeds(lambda x: x + (R() - 0.2) ** 0.5, X[0], region_ends=0)  # or is complex
+    check_seeds(lambda x: (D(0, 2**1100) * 0.5, x + 1), X[0], region_ends=0)
+    check_seeds(lambda x: x * D(2**60, 2**66), X[0])
+    check_seeds(lambda x: x * random.betavariate(1, -D(0, 1)), X[0])
+
+
+def test_random_ints_below_a_number_that_differs():
+    torchbolt.reset()
+    fn = lambda x, n: (x * random.randint(0, n), random.randrange(n, 3 * n), random.random())  # noqa: E731
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for n in range(2, 8):
+        random.seed(n)
+        want = fn(X[0], n)
+        random.seed(n)
+        torch.testing.assert_close(compiled(X[0], n), want)
+    assert torchbolt.stats()["recordings"] == 2
+
+
 def test_random_numbers_in_place():
     def fn(x):
         y = x + 1
@@ -235,8 +336,8 @@ def test_random_numbers_of_a_generator_from_outside():
     [
         (lambda x: x * 2 if R() > 0.5 else x * 3, 2),  # one after each outcome
         (lambda x: (x * 2) ** R(), 1),
-        (lambda x: x * 2 / (1 + 1 / R()), 3),  # up to it, and on with its value, then with any
         (lambda x: [x * 2, x * 3][int(R() * 2)], 1),
+        (lambda x: [x * 2, x * 3][D(0, 1)] + 1, 2),
     ],
 )
 def test_what_depends_on_a_random_number_ends_the_region(fn, regions):
@@ -250,6 +351,32 @@ def test_what_depends_on_a_random_number_ends_the_region(fn, regions):
     stats = torchbolt.stats()
     assert (stats["regions"], stats["eager_fallbacks"]) == (regions, 0)
     assert any("a random number decides" in reason for reason in stats["break_reasons"])
+
+
+def test_what_draws_many_numbers_ends_the_region_once():
+    def shuffled(x):
+        order = [0.5, 1.5, 2.5, 3.5]
+        random.shuffle(order)
+        return x * order[0], order
+
+    def chosen(x):
+        y = x + 1
+        return random.choice([y, 2 * y, 3 * y]) * 2
+
+    def sampled(x):
+        y = x + 1
+        return y, random.sample(range(10), 3), y * 2
+
+    for fn in (shuffled, chosen, sampled):
+        torchbolt.reset()
+        compiled = torchbolt.compile(fn)
+        for seed in range(8):
+            random.seed(seed)
+            want = fn(X[0]), random.random()
+            random.seed(seed)
+            torch.testing.assert_close((compiled(X[0]), random.random()), want)
+        stats = torchbolt.stats()
+        assert stats["region_ends"] == 1 and stats["recordings"] <= 3 and stats["eager_fallbacks"] == 0, stats
 
 
 def test_an_operator_without_a_row_does_not_keep_a_random_number():
@@ -296,7 +423,7 @@ def test_random_numbers_for_another_compiler():
 
 
 def test_a_method_in_c_where_a_region_ends():
-    check(lambda x: x * random.randint(2, 2), X[0], breaks=1, regions=1)
+    check(lambda x: x * (2 + random.getrandbits(0)), X[0], breaks=1, regions=1)
 
 
 def shown(fn, *args):

@@ -234,7 +234,7 @@ def test_python_generators_are_put_back():
     own = random.Random(5)
 
     def fn(a):
-        scale = random.random() + own.random()
+        scale = random.random() + own.random() + random.randint(0, 5)
         try:
             return torch.linalg.cholesky(a) * scale
         except RuntimeError:

@@ -334,6 +334,10 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::substituted: return call_instead(frame, found.by, nullptr, args, nargs, kwnames);
     case Control::stand_in:
       return call_instead(frame, found.by, PyCFunction_GET_SELF(callable), args, nargs, kwnames);
+    case Control::draws:
+      if (PyObject* number = draw(found.itself(callable), args, nargs, kwnames); number || PyErr_Occurred())
+        return {number, nullptr};
+      break;
     case Control::apart_alone:
       if (guard::transform_levels() > outer_levels_) break;
       [[fallthrough]];

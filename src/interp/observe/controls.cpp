@@ -55,6 +55,16 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "seed", Control::apart},
     {"torch.random", "get_rng_state", Control::apart},
     {"torch.random", "set_rng_state", Control::apart},
+    // One end, not one for each number that they draw and go by; numbers are drawn within the region.
+    {"random", "Random.shuffle", Control::apart},
+    {"random", "Random.sample", Control::apart},
+    {"random", "Random.choices", Control::apart},
+    {"random", "Random._randbelow_with_getrandbits", Control::draws},
+    {"random", "Random.triangular", Control::draws},
+    {"random", "Random.normalvariate", Control::draws},
+    {"random", "Random.gammavariate", Control::draws},
+    {"random", "Random.betavariate", Control::draws},
+    {"random", "Random.vonmisesvariate", Control::draws},
     // One end, not one for each thing that it tells the threads of autograd.
     {"torch.autograd.graph", "_engine_run_backward", Control::apart},
     // Levels of forward-mode gradients. While one is open calls are eager's: every tensor may have a tangent.

@@ -23,6 +23,7 @@ enum class Control : uint8_t {
   stand_in,     ///< the same, but a native one, bound: what it is bound to comes first
   apart,        ///< called natively, between two regions
   apart_alone,  ///< the same, but where a transform of torch.func calls it: its levels come and go with it
+  draws,        ///< gives a random number, drawn anew by each call (Recording::draw)
   forbidden,    ///< an error, once something is compiled
   ignored,      ///< speaks to other compilers: gives None
 };

@@ -355,7 +355,9 @@ PyObject* World::computed(PyObject* number, guard::NumberStep step) {
     const guard::NumberStep& part = numbers.steps[static_cast<size_t>(arg)];
     return guard::is_numpys(part.op == guard::NumberOp::constant ? Py_TYPE(part.object.get()) : part.type);
   });
-  if (rests_on_open && (of_numpys || !cannot_raise(step)))
+  const bool early = rests_on_open && numbers.phase_of(step) == guard::Phase::early;
+  if (early) numbers.early_may_raise |= may_raise(step);
+  if (rests_on_open && (of_numpys || (!early && !cannot_raise(step))))
     return end_region(why_open(numbers.phase_of(step))), number;
   begin_to_follow();
   step.type = Py_TYPE(number);
@@ -370,6 +372,13 @@ PyObject* World::follow_step(PyObject* number, int step) {
       PyLong_CheckExact(number) && numbers.steps[static_cast<size_t>(step)].phase == guard::Phase::check;
   followed_[number] = {PyRef::share(number), has_symbol ? symbol_of(step, number) : Sym(0), step};
   return number;
+}
+
+/// Is it an int that a guard keeps in a symbol's range?
+bool World::has_symbol(int step) const {
+  const Sym symbol = number_symbol(step, false);
+  return std::any_of(number_symbols.begin(), number_symbols.end(),
+                     [&](const NumberSymbol& known) { return known.symbol == symbol; });
 }
 
 /// Constant: there is none.
@@ -469,7 +478,7 @@ PyObject* World::lend(PyObject* object, bool operand) {
     PyObject* lent = nullptr;
     open_lent_ = true;
     if (operand && step.phase == guard::Phase::early && is_float && hooks_.lends_open()) {
-      lent = hooks_.lend_float(symbol_of(at, object), PyFloat_AS_DOUBLE(object), notes);
+      lent = lend_early(at, object);
     } else if (hooks_.lends_open()) {
       const PyRef tensor = operand ? data_tensor(at) : PyRef();
       if (tensor) lent = hooks_.lend_data(number_symbol(at, is_float), object, tensor.get(), notes);

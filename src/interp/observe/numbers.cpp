@@ -3,6 +3,7 @@
 // what is taken out of tensors), arithmetic, and comparisons. A result is followed, with its expression where
 // it is one over sizes, as a step of Python's otherwise; a comparison leaves a fact; an operator of torch is
 // lent the number. Whatever is not here takes the number for what it is (World::use).
+#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 
 namespace bolt::observe {
@@ -262,6 +263,9 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   return copy ? follow_elements(world, taken.release(), copy.get(), element) : nullptr;
 }
 
+/// The class that random.Random derives from.
+static PyObject* random_base() { return PyObject_GetAttrString(import_module("_random"), "Random"); }
+
 /// random.random(): drawn only once the guards of a call held, since nobody can put a number back. Nothing
 /// else in a region can change what it gives, so it is drawn before the program runs, whose operators may be
 /// given it. Null without an exception: not here.
@@ -269,15 +273,72 @@ PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const 
                                 PyObject* self, PyObject* kwnames) {
   using guard::NumberOp;
   if (all.size() != 1 || kwnames || row.name != "_random.Random.random") return nullptr;
-  // A bound method, or the method of the class and the generator.
-  PyObject* from = self ? callable : all[0];
+  // A method that is bound, known or just made, or the method of the class and the generator.
+  static PyObject* const method = PyObject_GetAttrString(random_base(), "random");
+  const bool is_known = self && world.find(callable);
+  PyObject* const from = is_known ? callable : all[0];
   Known* known = world.find(from);
-  if (!known || (known->source->access == Access::constant) != (self != nullptr)) return nullptr;
+  if (!known || (known->source->access == Access::constant) != is_known) return nullptr;
   PyObject* value = self ? PyObject_CallNoArgs(callable) : PyObject_CallOneArg(callable, all[0]);
   if (!value) return nullptr;
-  guard::NumberStep draw{NumberOp::call, 0, PyRef::share(callable), {}, {}, 0, guard::Phase::early};
-  if (!self) draw.args = {world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}})};
+  guard::NumberStep draw{
+      NumberOp::call, 0, PyRef::share(is_known || !self ? callable : method), {}, {}, 0, guard::Phase::early};
+  if (!is_known)
+    draw.args = {world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}})};
   return world.computed(value, std::move(draw));
+}
+
+/// A method of random.Random in Python that goes by what it draws: it is called anew by later calls, whole.
+/// Null without an exception: not here.
+PyObject* Recording::draw(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  using guard::NumberOp;
+  static PyObject* const plain = PyObject_GetAttrString(import_module("random"), "Random");
+  if (!nargs || kwnames || reinterpret_cast<PyObject*>(Py_TYPE(args[0])) != plain) return nullptr;
+  Known* known = world.find(args[0]);
+  const bool can = known && std::all_of(args + 1, args + nargs, [&](PyObject* each) {
+                     return (PyLong_CheckExact(each) || PyFloat_CheckExact(each)) && !world.is_open(each);
+                   });
+  if (!can) return nullptr;
+  const NativeWatch::Pause pause;
+  PyObject* value = PyObject_Vectorcall(function, args, nargs, nullptr);
+  if (!value) return nullptr;
+  const int generator = world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}});
+  guard::NumberStep step{NumberOp::call, 0, PyRef::share(function), {}, {generator}, 0, guard::Phase::early};
+  for (size_t i = 1; i < nargs; ++i) {
+    world.numbers.early_may_raise |= world.follows_number(args[i]) && !PyLong_CheckExact(value);
+    step.args.push_back(world.step_of(args[i]));
+  }
+  return world.computed(value, std::move(step));
+}
+
+/// The number that comes first says which of the others.
+static PyObject* one_of(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  const Py_ssize_t at = PyLong_AsSsize_t(args[0]), size = nargs - 1;
+  if (at >= -size && at < size) return Py_NewRef(args[1 + (at < 0 ? at + size : at)]);
+  return PyErr_Format(PyExc_IndexError, "list index out of range");
+}
+
+/// A random int says which number of a list or tuple is meant. Null: not here.
+PyObject* Recording::item_drawn(Frame& frame, PyObject* sequence, PyObject* key) {
+  static PyMethodDef method = {"one_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(one_of)),
+                               METH_FASTCALL, nullptr};
+  static PyObject* const function = PyCFunction_New(&method, nullptr);
+  if (!PyLong_CheckExact(key) || world.phase_of(key) != guard::Phase::early ||
+      !(PyList_CheckExact(sequence) || PyTuple_CheckExact(sequence)))
+    return nullptr;
+  const PyRef followed = world.with_followed(sequence);
+  PyObject* whole = followed ? followed.get() : sequence;
+  world.read_whole(whole);
+  std::vector<PyObject*> all = {key};
+  for (Py_ssize_t i = 0; i < Py_SIZE(whole); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(whole, i);
+    if (!is_number(item) || world.is_open(item) ||
+        Py_TYPE(item) != Py_TYPE(PySequence_Fast_GET_ITEM(whole, 0)))
+      return nullptr;
+    all.push_back(item);
+  }
+  bool handled = false;
+  return number_call(frame, function, all, &handled);
 }
 
 int mirrored(int compare) {

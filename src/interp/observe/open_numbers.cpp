@@ -3,6 +3,7 @@
 // data. What may be computed from them, and how operators are lent them: as the tensors they came from, as
 // tensors that the same arithmetic was done on, or as expressions over sizes that are data.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 
@@ -24,6 +25,7 @@ struct Domain {
   const char *module, *name;
   double low, high;
 };
+constexpr int64_t kExact = int64_t{1} << 53;  // up to there ints are doubles
 constexpr double kAny = std::numeric_limits<double>::infinity(), kWhole = 9e15, kLeast = 1e-300;
 constexpr Domain kDomains[] = {
     {"builtins", "abs", -kAny, kAny},     {"builtins", "float", -kAny, kAny},
@@ -78,6 +80,76 @@ bool World::expect_other_than_0(int step) {
   const PyRef other = PyRef::steal(number ? PyObject_CallMethod(number.get(), "ne", "i", 0) : nullptr);
   const bool done = other && hooks_.expect(other.get(), true, notes->where());
   return PyErr_Clear(), done;
+}
+
+/// Does this function give one of the numbers that it is given?
+static bool gives_one_of(PyObject* function) {
+  return is_named(function, "__name__", "max") || is_named(function, "__name__", "min") ||
+         is_named(function, "__name__", "one_of");
+}
+
+/// How far from 0 a number that is drawn, or computed from such ones, can be. Nothing: it is not known.
+std::optional<double> World::bound_of(int step) {
+  if (const auto known = bounds_.find(step); known != bounds_.end()) return known->second;
+  return bounds_[step] = find_bound(step);
+}
+
+std::optional<double> World::find_bound(int at) {
+  using guard::NumberOp;
+  namespace Binary = interp::Binary;
+  const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+  auto of = [&](size_t arg) { return bound_of(step.args[arg]); };
+  if (step.op == NumberOp::constant) {
+    const double value = PyFloat_AsDouble(step.object.get());
+    return PyErr_Occurred() ? (PyErr_Clear(), std::nullopt) : std::optional(std::fabs(value));
+  }
+  if (step.op == NumberOp::size || has_symbol(at)) return kNumberLimit;
+  if (numbers.draws(step)) {  // Random.random, or one of its ints
+    if (step.type == &PyLong_Type) return of(1);
+    return PyFunction_Check(step.object.get()) ? std::nullopt : std::optional(1.0);
+  }
+  if (step.op == NumberOp::negative || step.op == NumberOp::positive) return of(0);
+  if (step.op == NumberOp::call) {
+    const bool rounds = domain_of(step.object.get()) && step.args.size() == 1 && step.type == &PyLong_Type;
+    if (!rounds && !gives_one_of(step.object.get())) return std::nullopt;
+    std::optional<double> most = 0;
+    for (size_t i = 0; most && i < step.args.size(); ++i)
+      if (const auto x = of(i))
+        most = std::max(*most, *x + (rounds ? 1 : 0));
+      else
+        most = std::nullopt;
+    return most;
+  }
+  if (step.op != NumberOp::binary) return std::nullopt;
+  const std::optional<double> x = of(0), y = of(1);
+  if (!x || !y) return std::nullopt;
+  switch (step.kind) {
+    case Binary::add:
+    case Binary::subtract: return *x + *y;
+    case Binary::multiply: return *x * *y;
+    case Binary::floor_divide: return step.type == &PyLong_Type ? x : std::nullopt;
+    case Binary::remainder: return y;
+    default: return std::nullopt;
+  }
+}
+
+/// Can this early step raise, or give a number of another kind, for other numbers than those that were drawn
+/// in this run? Such a call is eager's.
+bool World::may_raise(const guard::NumberStep& step) {
+  using guard::NumberOp;
+  namespace Binary = interp::Binary;
+  if (step.op == NumberOp::negative || step.op == NumberOp::positive) return false;
+  if (step.op != NumberOp::binary ||
+      (step.kind != Binary::add && step.kind != Binary::subtract && step.kind != Binary::multiply))
+    return true;
+  auto is_float = [&](int arg) {
+    const guard::NumberStep& of = numbers.steps[static_cast<size_t>(arg)];
+    return (of.op == NumberOp::constant ? Py_TYPE(of.object.get()) : of.type) == &PyFloat_Type;
+  };
+  // An int beside a float becomes one.
+  return is_float(step.args[0]) != is_float(step.args[1]) &&
+         !std::all_of(step.args.begin(), step.args.end(),
+                      [&](int arg) { return is_float(arg) || bound_of(arg); });
 }
 
 /// Of a step that rests on open numbers, and did not raise in this run. What raises for others must be seen
@@ -221,6 +293,7 @@ std::optional<Sym> World::size_from(int at) {
     }
     case NumberOp::call: {
       if (step.phase == guard::Phase::check) break;
+      if (const PyRef drawn = early_tensor(at)) return hooks_.size_from(drawn.get(), 0);
       const bool least = is_named(step.object.get(), "__name__", "min");
       if (!least && !is_named(step.object.get(), "__name__", "max")) return std::nullopt;
       std::optional<Sym> result;
@@ -240,6 +313,16 @@ std::optional<Sym> World::size_from(int at) {
   return known ? std::optional(symbol) : std::nullopt;
 }
 
+/// torch.zeros((), dtype=torch.float64, device="cpu")
+static PyObject* double_zero() {
+  PyRef torch = PyRef::steal(import_module("torch"));
+  PyRef zeros = PyRef::steal(torch ? PyObject_GetAttrString(torch.get(), "zeros") : nullptr);
+  PyRef type = PyRef::steal(zeros ? PyObject_GetAttrString(torch.get(), "float64") : nullptr);
+  PyRef args = PyRef::steal(Py_BuildValue("(())"));
+  PyRef how = PyRef::steal(type ? Py_BuildValue("{sOss}", "dtype", type.get(), "device", "cpu") : nullptr);
+  return how && args ? PyObject_Call(zeros.get(), args.get(), how.get()) : nullptr;
+}
+
 /// An open number as a tensor without dimensions. Null: there is none.
 PyRef World::data_tensor(int at) {
   if (auto known = data_tensors_.find(at); known != data_tensors_.end() && hooks_.knows(known->second.get()))
@@ -252,12 +335,44 @@ PyRef World::data_tensor(int at) {
     PyRef flat = PyRef::steal(PyObject_CallMethod(whole, "flatten", nullptr));
     if (flat)
       tensor = PyRef::steal(PyObject_CallMethod(flat.get(), "select", "iL", 0, (long long)step.element));
+  } else if (step.phase == guard::Phase::early) {
+    return early_tensor(at);
   } else if (step.type == &PyFloat_Type) {
     tensor = data_arithmetic(step);
   }
   if (!tensor) return PyErr_Clear(), PyRef();
   data_tensors_[at] = PyRef::share(tensor.get());
   return tensor;
+}
+
+/// An early number as the program is given it: as a double. Null without an exception: it may be an int that
+/// is none.
+PyObject* World::lend_early(int at, PyObject* number) {
+  if (PyFloat_CheckExact(number))
+    return hooks_.lend_float(symbol_of(at, number), PyFloat_AS_DOUBLE(number), notes);
+  const std::optional<double> bound = bound_of(at);
+  if (!bound || *bound > kExact) return nullptr;
+  PyRef one = PyRef::steal(PyFloat_FromDouble(1));
+  PyObject* real = PyNumber_Multiply(number, one.get());
+  const int times = numbers.add({guard::NumberOp::constant, 0, std::move(one), {}, {}});
+  const PyRef mine =
+      PyRef::steal(computed(real, {guard::NumberOp::binary, interp::Binary::multiply, {}, {}, {at, times}}));
+  return mine ? lend_early(step_of(mine.get()), mine.get()) : nullptr;
+}
+
+/// The same as a tensor. Null: it is not early, or cannot be one.
+PyRef World::early_tensor(int at) {
+  if (numbers.steps[static_cast<size_t>(at)].phase != guard::Phase::early) return {};
+  if (auto known = data_tensors_.find(at); known != data_tensors_.end() && hooks_.knows(known->second.get()))
+    return PyRef::share(known->second.get());
+  PyObject* number = followed_as(at);
+  const PyRef lent = PyRef::steal(number ? lend_early(at, number) : nullptr);
+  const PyRef zero = PyRef::steal(lent ? double_zero() : nullptr);
+  PyRef sum = PyRef::steal(zero ? PyObject_CallMethod(zero.get(), "add", "O", lent.get()) : nullptr);
+  if (sum && PyLong_CheckExact(number)) sum = PyRef::steal(PyObject_CallMethod(sum.get(), "long", nullptr));
+  if (!sum) return PyErr_Clear(), PyRef();
+  data_tensors_[at] = PyRef::share(sum.get());
+  return sum;
 }
 
 /// Floats computed from open numbers, as doubles: torch computes with those as Python does.
@@ -302,7 +417,6 @@ PyRef World::data_arithmetic(const guard::NumberStep& step) {
 
 /// A number that the program is given, for an operator. Null: it cannot be one.
 PyRef World::lend_step(int at) {
-  constexpr int64_t kExact = int64_t{1} << 53;  // up to there ints are doubles
   const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
   if (step.op == guard::NumberOp::constant) {
     PyObject* number = step.object.get();
@@ -310,9 +424,15 @@ PyRef World::lend_step(int at) {
     const int64_t value = PyLong_Check(number) ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
     return overflow || value > kExact || value < -kExact ? PyRef() : PyRef::share(number);
   }
+  PyObject* number = followed_as(at);
+  return number ? PyRef::steal(lend(number, true)) : PyRef();
+}
+
+/// The number that is this step. Null: it is not at hand any more.
+PyObject* World::followed_as(int step) const {
   for (const auto& [number, followed] : followed_)
-    if (followed.step == at && !followed.used) return PyRef::steal(lend(number, true));
-  return {};
+    if (followed.step == step && !followed.used) return number;
+  return nullptr;
 }
 
 /// Null without an exception: it cannot be one.

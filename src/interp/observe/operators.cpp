@@ -77,6 +77,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
   if (!on) return Semantics::start_get_item(frame, container, key);
   PyRef part = PyRef::share(container), index = PyRef::share(key);
   bool selected = false;
+  if (PyObject* number = item_drawn(frame, container, key)) return {number, nullptr};
   if (world.follows() && guard::is_tensor(container) && !world.late(container)) {
     if (!lend_index(frame, part, index, &selected))
       return on ? CallStart{} : Semantics::start_get_item(frame, container, key);

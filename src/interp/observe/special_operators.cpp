@@ -26,6 +26,13 @@ PyObject* comparison(const Call& c) {
                                     c.recording.start_compare(c.frame, kOperator, left, right));
 }
 
+/// Of an int itself.
+PyObject* index(const Call& c) {
+  if (c.nargs == 1 && PyLong_CheckExact(c.args[0])) return Py_NewRef(c.args[0]);
+  if (c.nargs == 1) c.recording.touch(c.frame, c.args[0], true);
+  return nullptr;
+}
+
 PyObject* item(const Call& c) {
   return c.nargs == 2 ? c.recording.get_item(c.frame, c.args[0], c.args[1]) : nullptr;
 }
@@ -113,6 +120,7 @@ void add_operator_calls(SpecialCalls& table) {
       {"_operator.ne", comparison<Py_NE>},
       {"_operator.gt", comparison<Py_GT>},
       {"_operator.ge", comparison<Py_GE>},
+      {"_operator.index", index},
       {"_operator.getitem", item},
       {"_operator.contains", contains},
       {"call.operator.attrgetter", get_attributes},

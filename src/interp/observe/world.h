@@ -462,6 +462,10 @@ class World {
   bool is_known_when_checked(PyObject* part) const;
   void use_late(const Late& late);
   bool cannot_raise(const guard::NumberStep& step);
+  bool may_raise(const guard::NumberStep& step);
+  std::optional<double> bound_of(int step);
+  std::optional<double> find_bound(int step);
+  std::unordered_map<int, std::optional<double>> bounds_;  ///< by step: one may be part of another many times
   void note_iterator(PyObject* iterator);
   void read_method(PyObject* method, Source* source);
   /// The same as reached, or guards that there is nothing. Gives `object`.
@@ -539,6 +543,7 @@ class World {
   PyObject* follow_leaf(PyObject* number, Source* source);
   PyObject* follow_step(PyObject* number, int step);
   Sym symbol_of(int step, PyObject* number);
+  bool has_symbol(int step) const;
   int open_step(Sym expression);
   std::optional<Sym> size_from(int step);
   PyObject* lend_size(int step, PyObject* number);
@@ -548,6 +553,9 @@ class World {
   bool expect_other_than_0(int step);
   PyRef data_arithmetic(const guard::NumberStep& step);
   PyRef lend_step(int step);
+  PyObject* followed_as(int step) const;
+  PyObject* lend_early(int step, PyObject* number);
+  PyRef early_tensor(int step);
   std::unordered_map<int, PyRef> data_tensors_;
   int late_tensor(PyObject* tensor);
   struct Size {
