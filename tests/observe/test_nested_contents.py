@@ -73,6 +73,7 @@ PROGRAMS = {
     "objects of C's sorted in a list": (sorted_copy, DECIMALS),
     "less, of objects of C's": (lambda v: (v[0], 1) < (v[1], 1), DECIMALS),
     "sum": (lambda v: sum(v, []), LISTS),
+    "vars": (lambda v: vars(v)["v"], OBJECTS),
     "sum of sums": (lambda v: sum(map(sum, v)), LISTS),
     "display of sums": (lambda v: [*map(sum, v)], LISTS),
     "next of sums": (lambda v: next(map(sum, v)), LISTS),

@@ -57,6 +57,7 @@ for text in (
     "all([t.numel() == 4 for t in (x, x[None])]) and x + 1",
     "sorted([(2, x), (1, x + 1)], key=lambda p: p[0])[0][1] * 2",
     "x * math.sqrt(x.shape[0]) + math.pi + math.prod([2, 3]) + math.ceil(2.5) + math.log2(8)",
+    "x * vars(math)['tau'] + ('x' in vars())",
     "x * len(x.shape) + int(True) + float(2) + round(2.567, 1) + bool(3)",
     "f'{x.shape[0]} {x.dtype} {tuple(x.shape)}', x + 1",
     "'%d of %s' % (x.shape[0], 'x'), '{:>5}'.format(3), x + 1",

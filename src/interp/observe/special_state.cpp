@@ -14,6 +14,15 @@ PyObject* all_locals(const Call& c) {
   return nullptr;
 }
 
+/// vars(), which is locals(), or an object's `__dict__`.
+PyObject* names_within(const Call& c) {
+  if (c.nargs != 1 || c.kwnames) return all_locals(c);
+  static PyObject* const name = PyUnicode_InternFromString("__dict__");
+  PyObject* names = c.recording.get_attr(c.frame, c.args[0], name);
+  if (!names && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();  // vars() words the error
+  return names;
+}
+
 /// Contexts of C++ that change what operators do. Inference mode is recorded with them and guarded; the rest
 /// is not.
 PyObject* native_context(const Call& c) {
@@ -91,6 +100,7 @@ PyObject* clear_frame(const Call& c) {
 void add_state_calls(SpecialCalls& table) {
   table.insert({
       {"builtins.locals", all_locals},
+      {"builtins.vars", names_within},
       {"builtins.__import__", import_module},
       {"torch._C.__enter__", native_context},
       {"torch._C.__exit__", native_context},
