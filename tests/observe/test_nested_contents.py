@@ -91,6 +91,8 @@ PROGRAMS = {
     "groupby": (lambda v: [k for k, _ in itertools.groupby(v)], LISTS),
     "compress": (lambda v: list(itertools.compress([1, 2], [each[0] for each in v])), LISTS),
     "nsmallest": (lambda v: heapq.nsmallest(1, v), LISTS),
+    "heapify": (lambda v: (heapq.heapify(v), v), LISTS),
+    "heappushpop": (lambda v: (heapq.heappushpop(v, [4]), v), LISTS),
     "tuples": (lambda v: list(map(tuple, v)), LISTS),
     "Counter": (lambda v: collections.Counter(map(tuple, v)), LISTS),
     "sort": (sorted_copy, LISTS),

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import heapq
 import importlib
 import itertools
 import math
@@ -77,6 +78,7 @@ for text in (
     "type(x)([1.0, 2.0, 3.0, 4.0]) + x",
     "x.shape[0] in (4, 5) and x + 1",
     "list(reversed([x, x + 1]))[0]",
+    "x * heapq.nlargest(2, [3, 1, 2])[1] + sum(heapq.merge([1, 4], (2, 3), range(2)))",
     "next(iter([x, x + 1])) + next(iter([]), 2)",
     "torch.Size([2, 2]).numel() * x",
     "x.new_tensor([1, 2, 3, 4]) + x",
@@ -92,7 +94,7 @@ for text in (
     "collections.defaultdict(list, a=[x])['a'][0] + 1",
     "collections.ChainMap({'a': 1}, {'a': 2, 'b': 3})['b'] * x",
 ):
-    more = {m.__name__: m for m in (collections, functools, itertools, math, operator, random)}
+    more = {m.__name__: m for m in (collections, functools, heapq, itertools, math, operator, random)}
     ROWS.text(text, x=randn(4), more=more)
 
 
@@ -436,6 +438,16 @@ def _(value: str):
 @ROWS(randn(4), ends="a dictionary from outside is read by a key that is an object", expect=(MISS, HIT, HIT), regions=3)
 def singledispatch(x):
     return x * describe(3) + describe("ab") + describe(2.5)
+
+
+@ROWS(randn(4))
+def heaps(x):
+    best = []
+    for i, score in enumerate((0.3, 0.1, 0.7)):
+        heapq.heappush(best, (score, i, x * i))
+    score, _, y = heapq.heappop(best)
+    take = iter(best).__next__
+    return y * score, take()[2], take()[1], best
 
 
 @ROWS(randn(4))
