@@ -229,24 +229,6 @@ def test_numbers_that_c_only_keeps(name):
     assert torchbolt.stats()["recordings"] == 2
 
 
-FROM_A_LIST = {
-    "joined": lambda x, items: (items + [1], [1] + items, items * 2),
-    "slices": lambda x, items: (items[1:], items[::-1], items[:]),
-    "copied": lambda x, items: (items.copy(), list(items), [*items]),
-    "unpacked": lambda x, items: (lambda a, b: a * x - b)(*items),
-}
-
-
-@pytest.mark.parametrize("name", FROM_A_LIST)
-def test_numbers_of_a_list_from_outside(name):
-    fn = FROM_A_LIST[name]
-    torchbolt.reset()
-    compiled = torchbolt.compile(lambda x, items: (x * 2, fn(x, items)))
-    for n in (5, 6, 7, 300, 9):
-        assert repr(compiled(torch.ones(2), [n, 2])[1]) == repr(fn(torch.ones(2), [n, 2]))
-    assert torchbolt.stats()["recordings"] == 2
-
-
 PAIRS = {
     "tuples": lambda n: dict((k, n) for k in "ab"),
     "lists and texts": lambda n: dict((p for p in (["a", n], "cd", ("a", 3))), z=n),
@@ -365,13 +347,25 @@ FROM_A_DICT = {
 }
 
 
-@pytest.mark.parametrize("name", FROM_A_DICT)
-def test_numbers_of_a_dict_from_outside(name):
-    fn = FROM_A_DICT[name]
+FROM_A_LIST = {
+    "joined": lambda x, items: (items + [1], [1] + items, items * 2),
+    "slices": lambda x, items: (items[1:], items[::-1], items[:]),
+    "copied": lambda x, items: (items.copy(), list(items), [*items]),
+    "unpacked": lambda x, items: (lambda a, b: a * x - b)(*items),
+}
+
+FROM_OUTSIDE = [pytest.param(fn, lambda n: [n, 2], id=f"list, {name}") for name, fn in FROM_A_LIST.items()] + [
+    pytest.param(fn, lambda n: {"a": n, "rest": [2], "z": n + 1}, id=f"dict, {name}")
+    for name, fn in FROM_A_DICT.items()
+]
+
+
+@pytest.mark.parametrize("fn, made", FROM_OUTSIDE)
+def test_numbers_of_a_container_from_outside(fn, made):
     torchbolt.reset()
-    compiled = torchbolt.compile(lambda x, table: (x * 2, fn(x, table)))
+    compiled = torchbolt.compile(lambda x, container: (x * 2, fn(x, container)))
     for n in (5, 6, 7, 300, 9):
-        mine, theirs = ({"a": n, "rest": [2], "z": n + 1} for _ in range(2))
+        mine, theirs = made(n), made(n)
         assert repr(compiled(torch.ones(2), mine)[1]) == repr(fn(torch.ones(2), theirs)) and mine == theirs
     assert torchbolt.stats()["recordings"] == 2
 
