@@ -178,8 +178,11 @@ def run_child(module, mode):
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "outcomes.json")
         command = [sys.executable, os.path.abspath(__file__), "--child", module, mode, output]
+        # The child stands in another folder; from there build/python would be nowhere, and an installed torchbolt tested.
+        path = [os.path.abspath(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
         try:
-            process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
+            process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
             status = process.returncode
         except subprocess.TimeoutExpired:
             status = "timeout"
