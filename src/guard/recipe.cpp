@@ -301,10 +301,17 @@ struct Kitchen {
     return true;
   }
 
+  /// It is over, or what it goes through has been written to (RuntimeError), where it was in the recorded
+  /// run, which went on: that is part of where it stands.
   static bool advance(PyObject* iterator, Py_ssize_t times) {
-    for (; times > 0; --times) PyRef::steal(Py_TYPE(iterator)->tp_iternext(iterator));
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration)) return false;
-    return PyErr_Clear(), true;
+    for (; times > 0; --times) {
+      PyRef::steal(Py_TYPE(iterator)->tp_iternext(iterator));
+      if (!PyErr_Occurred()) continue;
+      if (!PyErr_ExceptionMatches(PyExc_StopIteration) && !PyErr_ExceptionMatches(PyExc_RuntimeError))
+        return false;
+      PyErr_Clear();
+    }
+    return true;
   }
 
   /// A method of a class in C, whatever a class on top of it does.

@@ -289,3 +289,35 @@ def test_a_view_among_the_arguments():
             x = torch.randn(3)
             assert torch.equal(compiled(x, None, view), looped(x, None, view))
     assert torchbolt.stats()["region_ends"] == 0
+
+
+WRITTEN = {
+    "dict": (lambda: {0: 1, 1: 2}, lambda d: d.update({5: 6})),
+    "set": (lambda: {1, 2}, lambda s: s.add(7)),
+    "deque": (lambda: collections.deque([1, 2]), lambda q: q.append(3)),
+    "OrderedDict": (lambda: collections.OrderedDict(a=1), lambda d: d.update(b=2)),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_an_error_of_an_iterator_that_the_program_handles(name):
+    """What an iterator from outside goes through was written to before the call: the region goes on as the program does."""
+    make, write = WRITTEN[name]
+
+    def fn(x, iterator):
+        try:
+            return x * 2, next(iterator, None)
+        except RuntimeError as error:
+            return x * 3, str(error)
+
+    def outcome(call, is_written):
+        container = make()
+        iterator = iter(container)
+        if is_written:
+            write(container)
+        return call(torch.ones(2), iterator), call(torch.ones(2), iterator)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for is_written in (True, True, False, True, False):
+        assert repr(outcome(compiled, is_written)) == repr(outcome(fn, is_written))
