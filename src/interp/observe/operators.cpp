@@ -387,7 +387,7 @@ int Recording::truth(Frame& frame, PyObject* value) {
   if (guard::is_leaf(value)) return Semantics::truth(frame, value);
   if (is_understood_container(value)) {
     note_special(value, names_of.len_);
-    if (!interp::is_heap_type(Py_TYPE(value))) {
+    if (!interp::is_python_class(Py_TYPE(value))) {
       const PyRef length = PyRef::steal(world.length(value));
       return length ? truth(frame, length.get()) : -1;
     }
