@@ -22,7 +22,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <exception>
+#include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "support/error.h"
 
@@ -153,19 +157,59 @@ Code::~Code() = default;
 
 std::unique_ptr<Code> load_object(std::string_view object) { return std::make_unique<LoadedCode>(object); }
 
-Machine::Machine(const Target& target) : target_(target) {
+namespace {
+
+std::unique_ptr<llvm::TargetMachine> make_target_machine(const Target& target) {
   initialise_llvm();
   std::string error;
   const llvm::Target* backend = llvm::TargetRegistry::lookupTarget(kTriple, error);
   BOLT_CHECK(backend, error);
-  const IsaFlags flags = isa_flags(target.isa);
-  machine_.reset(backend->createTargetMachine(
-      kTriple, flags.cpu, feature_string(target), llvm::TargetOptions(), llvm::Reloc::PIC_,
+  std::unique_ptr<llvm::TargetMachine> made(backend->createTargetMachine(
+      kTriple, isa_flags(target.isa).cpu, feature_string(target), llvm::TargetOptions(), llvm::Reloc::PIC_,
       llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, /*JIT=*/true));
-  BOLT_CHECK(machine_, "LLVM has no code generator for ", kTriple);
+  BOLT_CHECK(made, "LLVM has no code generator for ", kTriple);
+  return made;
 }
 
-Machine::~Machine() = default;
+/// Target machines that no thread uses at the moment, by what they generate code for. What one knows of its
+/// target, a megabyte of tables, takes LLVM as long to work out as a small kernel to compile.
+class IdleMachines {
+ public:
+  static IdleMachines& get() {
+    static auto* idle = new IdleMachines();  // compilations may outlive static destruction
+    return *idle;
+  }
+  std::unique_ptr<llvm::TargetMachine> take(const Target& target) {
+    {
+      const std::lock_guard lock(mutex_);
+      auto& all = idle_[target.key()];
+      if (!all.empty()) {
+        auto machine = std::move(all.back());
+        all.pop_back();
+        return machine;
+      }
+    }
+    return make_target_machine(target);
+  }
+  void give_back(const Target& target, std::unique_ptr<llvm::TargetMachine> machine) {
+    const std::lock_guard lock(mutex_);
+    idle_[target.key()].push_back(std::move(machine));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::vector<std::unique_ptr<llvm::TargetMachine>>> idle_;
+};
+
+}  // namespace
+
+Machine::Machine(const Target& target)
+    : target_(target), machine_(IdleMachines::get().take(target)), exceptions_(std::uncaught_exceptions()) {}
+
+Machine::~Machine() {
+  // One that LLVM left in the middle of something is not used again.
+  if (std::uncaught_exceptions() == exceptions_) IdleMachines::get().give_back(target_, std::move(machine_));
+}
 
 std::unique_ptr<llvm::Module> Machine::make_module(llvm::LLVMContext& context,
                                                    const std::string& name) const {

@@ -9,7 +9,7 @@
 //   Code      maps an object into memory, resolves it against a fixed table of helpers, and gives out
 //   addresses
 //
-// Nothing is shared between threads: each compiling thread makes its own Machine and LLVMContext. Code may be
+// Nothing is shared between threads: each compiling thread has a Machine and an LLVMContext to itself. Code may be
 // used from any thread. Emitted functions never unwind and never call anything outside the helper table
 // (helpers.cpp).
 #pragma once
@@ -59,6 +59,7 @@ class Machine {
   std::string generate(llvm::Module& module, bool text) const;
   Target target_;
   std::unique_ptr<llvm::TargetMachine> machine_;
+  int exceptions_;  ///< under way when it was made
 };
 
 /// Optimise, generate, load: for emitters that bring their own module.
