@@ -2,8 +2,8 @@
 
     python -m bench.interpreter [--seconds 0.3] [--rounds 5] [name ...]
 
-"plain" is the loop that runs code between regions, "recorded" the one that a first call runs in, where nobody notes what
-is read: what it costs to be ready for that. The three take turns.
+"plain" is the loop that runs code between regions, "recorded" the one that a first call runs in, where nobody notes
+what is read: what it costs to be ready for that. The three take turns.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@
 //   Code      maps an object into memory, resolves it against a fixed table of helpers, and gives out
 //   addresses
 //
-// Nothing is shared between threads: each compiling thread has a Machine and an LLVMContext to itself. Code may be
-// used from any thread. Emitted functions never unwind and never call anything outside the helper table
-// (helpers.cpp).
+// Nothing is shared between threads: each compiling thread has a Machine and an LLVMContext to itself. Code
+// may be used from any thread. Emitted functions never unwind and never call anything outside the helper
+// table (helpers.cpp).
 #pragma once
 
 #include <memory>
