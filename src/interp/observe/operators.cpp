@@ -217,7 +217,7 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
 }
 
 CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
-  const int kind = op % 13;
+  const int kind = op % interp::Binary::inplace;
   if (on && world.follows()) {
     bool handled = false;
     PyObject* value = size_arithmetic(frame, op, left, right, &handled);
@@ -227,6 +227,7 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
     PyObject* text = late_operation(kind, left, right);
     if (text || PyErr_Occurred()) return {text, nullptr};
   }
+  const bool in_place = op >= interp::Binary::inplace;
   // Sequences that are joined or repeated, and dicts, keep the numbers in them as they are.
   const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
   auto is_dict = [](PyObject* each) { return PyDict_CheckExact(each) || PyODict_CheckExact(each); };
@@ -235,19 +236,19 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
     if (on && merges) world.use_keys(operand);
     if (on && !merges && !(joins && is_sequence(operand)))
       world.use(operand);
-    else if (on && !(op >= 13 && operand == left))  // what is added to in place is not read
+    else if (on && !(in_place && operand == left))  // what is added to in place is not read
       world.own_numbers_of(operand);
   }
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::start_binary_op(frame, op, left, right);
   note_special(left, names_of.binary[kind]);
-  if (op >= 13) note_special(left, names_of.inplace[kind]);
+  if (in_place) note_special(left, names_of.inplace[kind]);
   note_special(right, names_of.reflected[kind]);
   // Formatting shows all that is inside, and a dictionary takes sequences of pairs apart.
   touch(frame, right, (kind == interp::Binary::remainder && PyUnicode_Check(left)) || PyDict_Check(left));
-  if (op >= 13 && merges)
+  if (in_place && merges)
     world.about_to_update(left, right);
-  else if (op >= 13 && is_understood_container(left) && !PyTuple_Check(left))
+  else if (in_place && is_understood_container(left) && !PyTuple_Check(left))
     world.about_to_write(left, kind == interp::Binary::add);  // `xs *= 2` grows by what is in it
   else
     touch(frame, left);

@@ -5,8 +5,6 @@
 namespace bolt::observe {
 namespace {
 
-constexpr int kInPlace = 13;  ///< what BINARY_OP's number of `+=` is above that of `+`
-
 /// The functions of module operator that are `+`, `+=` and the like.
 template <int kOperator>
 PyObject* binary(const Call& c) {
@@ -106,7 +104,7 @@ PyObject* get_attributes(const Call& c) {
 
 void add_operator_calls(SpecialCalls& table) {
   table.insert({
-      {"_operator.iconcat", binary<kInPlace>},
+      {"_operator.iconcat", binary<interp::Binary::inplace>},
       {"_operator.and_", binary<interp::Binary::bit_and>},
       {"_operator.or_", binary<interp::Binary::bit_or>},
       {"_operator.neg", unary<interp::Unary::negative>},
@@ -126,7 +124,7 @@ void add_operator_calls(SpecialCalls& table) {
       {"call.operator.attrgetter", get_attributes},
       {"call.operator.itemgetter", get_items},
 #define BINARY(name, cname, number, stem, ...) \
-  {"_operator." #stem, binary<(number)>}, {"_operator.i" #stem, binary<(number) + kInPlace>},
+  {"_operator." #stem, binary<(number)>}, {"_operator.i" #stem, binary<(number) + interp::Binary::inplace>},
 #include "interp/binary_ops.def"
 #undef BINARY
   });
