@@ -24,7 +24,8 @@ file(GLOB top_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cpp)
 Python_add_library(_C MODULE WITH_SOABI ${ext_sources} ${top_sources})
 bolt_target(_C)
 # No precompiled header: one with Tensor.h and library.h takes 12 s and saves 0 to 3 s a file, and ccache does less.
-target_compile_options(_C PRIVATE -fvisibility=hidden)
+# Python resolves every symbol when it loads a module, so calls of torch and Python need no stubs on their way.
+target_compile_options(_C PRIVATE -fvisibility=hidden -fno-plt)
 target_compile_definitions(_C PRIVATE BOLT_TORCH_VERSION="${BOLT_TORCH_VERSION}")
 target_include_directories(_C SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
 foreach(lib torch torch_cpu torch_python c10)
