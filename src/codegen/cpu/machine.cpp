@@ -172,7 +172,7 @@ std::unique_ptr<llvm::TargetMachine> make_target_machine(const Target& target) {
 }
 
 /// Target machines that no thread uses at the moment, by what they generate code for. What one knows of its
-/// target, a megabyte of tables, takes LLVM as long to work out as a small kernel to compile.
+/// target is a megabyte of tables, which LLVM would fill in anew for each compilation.
 class IdleMachines {
  public:
   static IdleMachines& get() {
