@@ -241,11 +241,9 @@ int64_t version_of(PyObject* tensor) {
 }
 
 // Not THPVariable_Check: isinstance() throws where no Python call is left before the recursion limit.
-bool is_tensor(PyObject* object) {
+bool is_tensor_subclass(PyObject* object) {
   auto* type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
-  if (!type) return false;
-  return Py_IS_TYPE(object, type) ||
-         (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE && is_instance_of(object, type));
+  return type && Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE && is_instance_of(object, type);
 }
 
 bool is_torch_leaf(PyObject* object) {

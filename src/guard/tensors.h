@@ -19,9 +19,17 @@ namespace c10 {
 struct TensorImpl;
 }
 
+/// torch.Tensor, of torch/csrc/autograd/python_variable.h; null before torch is imported.
+extern __attribute__((visibility("default"))) PyObject* THPVariableClass;
+
 namespace bolt::guard {
 
-bool is_tensor(PyObject* object);
+bool is_tensor_subclass(PyObject* object);
+/// Is it of torch.Tensor itself, no subclass?
+inline bool is_plain_tensor(PyObject* object) {
+  return Py_IS_TYPE(object, reinterpret_cast<PyTypeObject*>(THPVariableClass));
+}
+inline bool is_tensor(PyObject* object) { return is_plain_tensor(object) || is_tensor_subclass(object); }
 /// torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme: immutable, compared by ==.
 bool is_torch_leaf(PyObject* object);
 c10::TensorImpl* tensor_impl(PyObject* tensor);

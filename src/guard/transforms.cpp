@@ -18,8 +18,7 @@ const std::vector<DynamicLayer>& getDynamicLayerStack();
 
 namespace bolt::guard {
 
-size_t transform_levels() {
-  if (!c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode)) return 0;
+size_t open_transforms() {
   // The elements' size is not known here, so the length is in bytes: begin and end are what a vector starts
   // with.
   const char* ends[2];

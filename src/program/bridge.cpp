@@ -23,7 +23,6 @@ namespace bolt::program {
 namespace {
 
 /// A loop unrolled further than this is cut, rather than compiled for minutes.
-constexpr size_t kMostOperators = 20000;
 
 /// As the settings are now.
 Dynamic sizes_wanted(const Options& options) {
@@ -48,6 +47,8 @@ Bridge::Bridge(const Options& options, const guard::Differences& changed, bool m
   recorder.on_escape = [this] {
     if (on_escape) on_escape();
   };
+  if (lends_open()) lends_items_ = &recorder.lends_items;
+  news_ = &recorder.news();
 }
 
 // ---- tensors and what operators did to them ----
@@ -243,7 +244,7 @@ bool Bridge::expect(PyObject* tensor, bool value, const std::string& where) {
 // ---- the course of the recording ----
 
 const char* Bridge::wants_end() {
-  if (recorder.tape().entries.size() >= kMostOperators) return "the region has become very long";
+  if (recorder.is_very_long()) return "the region has become very long";
   return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
 }
 

@@ -64,7 +64,6 @@ class Bridge final : public observe::RecorderHooks {
   PyObject* lend_float(Sym symbol, double value, const std::shared_ptr<SizeNotes>& notes) override;
   PyObject* lend_data(Sym symbol, PyObject* number, PyObject* tensor,
                       const std::shared_ptr<SizeNotes>& notes) override;
-  void lend_items(bool on) override { recorder.lends_items = on && lends_open(); }
   void begin_lent_call(const std::string& function) override { recorder.parsed.begin(function); }
   std::vector<Sym> end_lent_call() override { return recorder.parsed.end(); }
   std::optional<Sym> size_from(PyObject* tensor, int64_t element) override;

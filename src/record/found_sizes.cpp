@@ -170,17 +170,18 @@ bool Recorder::expect(const at::Tensor& condition, bool value, const std::string
 }
 
 /// True: `op` is item(), and what it gives stands for the tensor.
-bool Recorder::lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts,
+bool Recorder::lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                          torch::jit::Stack* stack) {
   if (!lends_items || op.operator_name().name != "aten::item") return false;
   const at::Tensor t = stack->back().toTensor();
   const bool is_float = c10::isFloatingType(t.scalar_type());
   if (t.numel() != 1 || t.requires_grad() || !(is_float || c10::isIntegralType(t.scalar_type(), false)))
     return false;
+  news_ = true;
   const Sym symbol = data_number(data.size());
   data[symbol] = input_id(t);
   follows_sizes = true;
-  call(op, facts, stack);
+  call(op, facts, keys, stack);
   const at::Scalar value = stack->back().toScalar();
   stack->back() = is_float ? c10::IValue(make_symfloat(symbol, value.toDouble(), lent_))
                            : c10::IValue(make_symint(symbol, value.toLong(), lent_));

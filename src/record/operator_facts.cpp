@@ -91,6 +91,12 @@ bool gives_numbers(const c10::OperatorHandle& op) {
          });
 }
 
+bool is_ordinary(const OperatorFacts& facts) {
+  return !(facts.ends_region || facts.finds_sizes || facts.selects || facts.counts_classes || facts.places ||
+           facts.lifts || facts.draws || facts.has_out || facts.turns) &&
+         facts.written.empty() && facts.written_in_training.empty() && facts.handed_back.empty();
+}
+
 OperatorFacts look_up(const c10::OperatorHandle& op) {
   OperatorFacts facts;
   facts.ends_region = gives_numbers(op);
@@ -118,6 +124,7 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
     facts.written_in_training = facts.written;
     facts.written_in_training.insert(facts.written_in_training.end(), {kMean, kVariance});
   }
+  facts.ordinary = is_ordinary(facts);
   return facts;
 }
 

@@ -23,7 +23,8 @@ struct OperatorFacts {
   bool draws = false;           ///< random numbers, from a generator
   bool has_out = false;         ///< its last argument is an out=
   bool turns = false;           ///< changes how a tensor shows its memory (t_()); only says that it writes
-  std::vector<int> written;     ///< arguments that it writes to, by its schema
+  bool ordinary = false;     ///< nothing of all this: it gives what it computes, and nobody asks more of it
+  std::vector<int> written;  ///< arguments that it writes to, by its schema
   /// The same when it trains: normalisations write their running statistics then, of which the schema says
   /// nothing. Empty: it is none.
   std::vector<int> written_in_training;

@@ -35,6 +35,8 @@ class ParsedFloats {
   /// An operator is met, with its arguments on the stack: puts the symbols among those of its arguments.
   void give(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& stack,
             std::vector<std::vector<Sym>>& symbols);
+  /// Was nothing asked since the last operator?
+  bool idle() const { return asked_.empty(); }
   /// What was asked so far is not what an operator is given.
   void give_up();
 

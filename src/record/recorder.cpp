@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/library.h>
@@ -22,6 +23,10 @@ namespace {
 
 thread_local Recorder* active = nullptr;
 
+constexpr c10::DispatchKeySet kTransforms({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                           c10::DispatchKey::FuncTorchDynamicLayerBackMode});
+constexpr c10::DispatchKeySet kAutocast({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA});
+
 /// Sets a variable back when it goes.
 template <class T>
 struct Restored {
@@ -39,6 +44,17 @@ bool has_new_geometry(const Entry& e) {
     return e.args[static_cast<size_t>(same.second)].tensors !=
            e.results[static_cast<size_t>(same.first)].tensors;
   });
+}
+
+/// Read where it lies: item() is an operator, which profilers would see.
+at::Scalar wrapped_number(const at::Tensor& t) {
+  const bool lies_here = t.is_cpu() && is_plain(t);
+  if (lies_here && t.scalar_type() == at::kDouble) return *t.const_data_ptr<double>();
+  if (lies_here && t.scalar_type() == at::kLong) return *t.const_data_ptr<int64_t>();
+  if (lies_here && t.scalar_type() == at::kBool) return *t.const_data_ptr<bool>();
+  at::NoGradGuard no_grad;
+  c10::impl::ExcludeDispatchKeyGuard off(kKey);
+  return t.item();
 }
 
 /// Is it a tensor with elements that share memory? Of one place for all eager says no to writes by itself.
@@ -103,17 +119,25 @@ Recorder::Scope::~Scope() {
 void Recorder::take(const c10::IValue& v, Use use, int entry, Arg& arg) {
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
-    // A Python number given where a tensor is expected: a constant of the program, and its weak type matters.
-    if (t.defined() && use != Use::result && t.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) {
-      at::NoGradGuard no_grad;
-      c10::impl::ExcludeDispatchKeyGuard off(kKey);
-      arg.kind = Arg::Kind::WrappedNumber;
-      arg.value = t.item();
-      return;
-    }
+    if (use != Use::result && t.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0)
+      return take_wrapped_number(t, arg);
     arg.kind = Arg::Kind::Tensor;
     arg.tensors.push_back(tensors_.id_of(t, use, entry));
-  } else if (v.isTensorList()) {
+  } else if (v.isList()) {
+    take_list(v, use, entry, arg);
+  } else {
+    arg.value = v;
+  }
+}
+
+/// A Python number given where a tensor is expected: a constant of the program, and its weak type matters.
+void Recorder::take_wrapped_number(const at::Tensor& t, Arg& arg) {
+  arg.kind = Arg::Kind::WrappedNumber;
+  arg.value = wrapped_number(t);
+}
+
+void Recorder::take_list(const c10::IValue& v, Use use, int entry, Arg& arg) {
+  if (v.isTensorList()) {
     arg.kind = Arg::Kind::TensorList;
     for (const at::Tensor& t : v.toTensorVector()) arg.tensors.push_back(tensors_.id_of(t, use, entry));
   } else if (v.isOptionalTensorList()) {
@@ -136,6 +160,7 @@ int Recorder::line_id() {
 }
 
 void Recorder::escape(const c10::OperatorHandle& op, const char* how) {
+  news_ = true;
   escaped_ = op.operator_name().name + how;
   escaped_raises_ = facts_of(op).raises_by_data;
   if (on_escape) on_escape();
@@ -146,26 +171,43 @@ const std::string& Recorder::escaped() const {
   return escaped_.empty() && !lent_->facts.empty() ? item : escaped_;
 }
 
-void Recorder::call(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack) {
+void Recorder::call(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                    torch::jit::Stack* stack) {
   c10::impl::ExcludeDispatchKeyGuard off(kKey);
   const Restored running(running_);
   running_ = true;
   if (facts.draws) drawn_from_.keep_drawn(facts, *stack);
-  op.callBoxed(stack);
+  op.redispatchBoxed(below_our_key(keys), stack);
 }
 
 /// A transform of torch.func takes operators on its own kind of tensors apart into operators on plain ones,
 /// level by level. What arrives below the levels that were entered since the recording began is recorded.
 /// Tensors whose level is over (those that the function from vjp() keeps) are plain ones in a wrapper.
 bool Recorder::is_transformed(c10::DispatchKeySet keys) const {
-  constexpr c10::DispatchKeySet kTransforms(
-      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode});
   const size_t levels = guard::transform_levels();
   if (keys.has_any(kTransforms) && levels > outer_levels_) return true;
   return levels == 0 && keys.has(c10::DispatchKey::FuncTorchGradWrapper);
 }
 
+/// Is nothing going on that an operator would be asked about? Then those that are ordinary are taken down as
+/// they come, as nearly all are: what the others are asked costs more than to take one down.
+bool Recorder::asks_nothing(c10::DispatchKeySet keys) const {
+  constexpr c10::DispatchKeySet kAsked =
+      kTransforms | kAutocast | c10::DispatchKeySet(c10::DispatchKey::FuncTorchGradWrapper);
+  return !(cast_ || stopped_ || paused_ || follows_sizes || transformed_ || found_sizes_) && parsed.idle() &&
+         !tensors_.any_given_data() && !keys.has_any(kAsked) &&
+         c10::impl::tls_local_dispatch_key_set().excluded_.has_all(kAutocast);
+}
+
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const OperatorFacts& facts = facts_of(op);
+  if (!facts.ordinary || !asks_nothing(keys)) return run_asking(op, facts, keys, stack);
+  if (ends_at_other_kinds && meets_other_kind(op, facts, *stack)) return call(op, facts, keys, stack);
+  add_entry(op, facts, keys, stack, {}, false);
+}
+
+void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                          torch::jit::Stack* stack) {
   if (cast_) {
     *cast_ |= autocast_takes(op, keys);
     return op.redispatchBoxed(below_our_key(keys), stack);
@@ -175,7 +217,7 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     met_operator_ |= stopped_;
     if (!stopped_ && !paused_ && escaped_.empty())
       escape_from(op, " of a ", "tensor that a transform of torch.func has left");
-    return call(op, facts_of(op), stack);
+    return call(op, facts, keys, stack);
   }
   transformed_ |= transformed;
   tensors_.takes_zeros = transformed_;
@@ -192,19 +234,19 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     return;
   }
   met_operator_ |= stopped_;
-  const OperatorFacts& facts = facts_of(op);
   const bool finds_sizes = !unseen && escaped_.empty() &&
                            (facts.finds_sizes || selects_by_mask(facts, *stack)) &&
                            can_find_sizes(facts, *stack);
   if (finds_sizes && select_by_places(op, facts, stack)) return;
-  if (!unseen && escaped().empty() && lend_item(op, facts, stack)) return;
+  if (!unseen && escaped().empty() && lend_item(op, facts, keys, stack)) return;
   if (!unseen && escaped_.empty() && facts.ends_region && !finds_sizes) escape(op, "");
   Symbols symbols;
   if (follows_sizes) symbols = take_all_symbols(op, facts, *stack);
   if (!unseen) parsed.give(op, facts, *stack, symbols);
-  if (unseen || (ends_at_other_kinds && meets_other_kind(op, facts, *stack))) return call(op, facts, stack);
+  if (unseen || (ends_at_other_kinds && meets_other_kind(op, facts, *stack)))
+    return call(op, facts, keys, stack);
   if (casts) escape(op, " that autocast reaches into");
-  add_entry(op, facts, stack, std::move(symbols), finds_sizes);
+  add_entry(op, facts, keys, stack, std::move(symbols), finds_sizes);
 }
 
 /// Ends the region before a call with tensors that no region computes with. What it gives may be plain.
@@ -230,7 +272,7 @@ Recorder::Symbols Recorder::take_all_symbols(const c10::OperatorHandle& op, cons
     symbols.push_back(take_symbols(stack[i]));
     const bool is_scalar = op.schema().arguments()[i - first].type()->kind() == c10::TypeKind::NumberType;
     for (Sym s : symbols.back())  // a size, or a place, must be known
-      if (holds_data_number(s) && !(is_scalar && data.count(s))) lent_->add(s, Relation::eq, s);
+      if (holds_data_number(s) && !(is_scalar && data.count(s))) lent_->add(s, Relation::eq, s), news_ = true;
     if (symbols.back().empty()) symbols.back() = take_wrapped_symbol(stack[i]);
   }
   return symbols;
@@ -241,23 +283,29 @@ Entry Recorder::begin_entry(const c10::OperatorHandle& op, const OperatorFacts& 
                             const torch::jit::Stack& stack, Symbols symbols) {
   const int index = static_cast<int>(tape_.entries.size());
   const size_t begin = first_argument(facts, stack);
+  const c10::AutogradState& mode = c10::AutogradState::get_tls_state();
   Entry entry{op, &facts, {}, {}};
-  entry.grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
-  entry.inference_mode = c10::InferenceMode::is_enabled();
+  entry.grad_mode = grad_mode_.value_or(mode.get_grad_mode());
+  entry.inference_mode = mode.get_inference_mode();
   entry.loc = line_id();
   entry.args = tape_.args->take(facts.arguments);
   for (size_t i = begin; i < stack.size(); ++i) {
     const bool itself = i == begin && facts.turns;
-    Arg& arg = entry.args[i - begin];
-    take(stack[i], itself ? Use::itself : Use::value, index, arg);
-    if (symbols.empty()) continue;
-    auto from = symbols[i - begin].size() == 1 ? data.find(symbols[i - begin][0]) : data.end();
-    if (from != data.end())
-      arg.tensors = {from->second};
-    else
-      arg.syms = std::move(symbols[i - begin]);
+    take(stack[i], itself ? Use::itself : Use::value, index, entry.args[i - begin]);
   }
+  if (!symbols.empty()) give_symbols(entry, std::move(symbols));
   return entry;
+}
+
+/// Numbers among the arguments are these expressions, or elements of tensors.
+void Recorder::give_symbols(Entry& entry, Symbols symbols) {
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    auto from = symbols[i].size() == 1 ? data.find(symbols[i][0]) : data.end();
+    if (from != data.end())
+      entry.args[i].tensors = {from->second};
+    else
+      entry.args[i].syms = std::move(symbols[i]);
+  }
 }
 
 /// torch.tensor([...]) fills its tensor through a pointer and announces it here: its contents are a constant
@@ -282,8 +330,9 @@ void Recorder::note_new_geometry(Entry& entry, const torch::jit::Stack& given) {
   for (int i : written_arguments(entry))
     for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
       if (id >= 0) tensors_.note_resized(id, tape_.entries.size());
-  auto unseen = [&](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    call(op, facts_of(op), stack);
+  auto unseen = [](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    c10::impl::ExcludeDispatchKeyGuard off(kKey);
+    op.callBoxed(stack);
   };
   if (given.empty() || !gives_new_tensors(entry, tape_, given, unseen))
     escape(entry.op, " that resizes its out= argument");
@@ -318,25 +367,40 @@ void Recorder::escape_by_arguments(const c10::OperatorHandle& op, const Operator
     escape(op, " without a number of classes");
 }
 
-void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack,
-                         Symbols symbols, bool finds_sizes) {
-  const size_t begin = first_argument(facts, *stack);
-  escape_by_arguments(op, facts, *stack);
-  placed_ |= facts.places && !stack->back().isNone();
+/// What is to be known of the arguments before a call that is not ordinary. Returns them, if it fills new
+/// tensors.
+torch::jit::Stack Recorder::before_call(Entry& entry, const torch::jit::Stack& stack) {
+  const OperatorFacts& facts = *entry.facts;
+  const size_t begin = first_argument(facts, stack);
+  placed_ |= facts.places && !stack.back().isNone();
+  for (int i : written_arguments(entry))  // unsqueeze_() only says it writes
+    if (!facts.turns && overlaps_itself(stack[begin + static_cast<size_t>(i)]))
+      escape(entry.op, " that writes where elements share their memory");
+  if (facts.lifts && entry.args[0].kind == Arg::Kind::Tensor) note_constant(entry, stack[begin].toTensor());
+  if (!fills_new_tensors(entry, tape_)) return {};
+  return {stack.begin() + static_cast<long>(begin), stack.end()};
+}
+
+/// What it has done to its arguments. `given`: what before_call returned.
+void Recorder::after_call(Entry& entry, const torch::jit::Stack& given) {
+  if (has_new_geometry(entry)) note_new_geometry(entry, given);
+  changed_inputs_ |= writes_gradients(tape_, entry);
+  for (int i : written_arguments(entry))
+    for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
+      if (id >= 0) tensors_.count_write(id);
+}
+
+void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                         torch::jit::Stack* stack, Symbols symbols, bool finds_sizes) {
+  if (!facts.ordinary || tensors_.any_given_data()) escape_by_arguments(op, facts, *stack);
   const int index = static_cast<int>(tape_.entries.size());
   Entry entry = begin_entry(op, facts, *stack, std::move(symbols));
-  for (int i : written_arguments(entry))  // unsqueeze_() only says it writes
-    if (!facts.turns && overlaps_itself((*stack)[begin + static_cast<size_t>(i)]))
-      escape(op, " that writes where elements share their memory");
-  if (facts.lifts && entry.args[0].kind == Arg::Kind::Tensor)
-    note_constant(entry, (*stack)[begin].toTensor());
-  const torch::jit::Stack given =
-      fills_new_tensors(entry, tape_)
-          ? torch::jit::Stack(stack->begin() + static_cast<long>(begin), stack->end())
-          : torch::jit::Stack();
+  torch::jit::Stack given;
+  if (!facts.ordinary) given = before_call(entry, *stack);
   try {
-    call(op, facts, stack);
+    call(op, facts, keys, stack);
   } catch (...) {  // the entry never happened
+    news_ = true;
     if (raised_.empty()) raised_ = op.operator_name().name, raised_now_ = true;
     throw;
   }
@@ -346,13 +410,10 @@ void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& fac
   entry.results = tape_.args->take(facts.returns);
   for (size_t i = 0; i < facts.returns; ++i)
     take((*stack)[stack->size() - facts.returns + i], Use::result, index, entry.results[i]);
-  if (has_new_geometry(entry)) note_new_geometry(entry, given);
-  changed_inputs_ |= writes_gradients(tape_, entry);
-  for (int i : written_arguments(entry))
-    for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
-      if (id >= 0) tensors_.count_write(id);
+  if (!facts.ordinary) after_call(entry, given);
   if (found_sizes_ || finds_sizes) note_found_sizes(entry);
   tape_.entries.push_back(std::move(entry));
+  news_ |= is_very_long();
   tensors_.let_go();
 }
 

@@ -83,6 +83,9 @@ class Recorder {
   /// Stops taking entries; operators run on unseen. `drop`: entries since `instruction` are taken back.
   void stop(bool drop);
   bool stopped() const { return stopped_; }
+  /// True from when one first escaped, lent an item or raised, or the tape became very long.
+  const bool& news() const { return news_; }
+  bool is_very_long() const { return tape_.entries.size() >= kMostEntries; }
   /// Whether an operator ran since it was stopped.
   bool met_operator() const { return met_operator_; }
 
@@ -139,32 +142,42 @@ class Recorder {
  private:
   /// By argument.
   using Symbols = std::vector<std::vector<Sym>>;
-  void call(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack);
+  void call(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+            torch::jit::Stack* stack);
+  bool asks_nothing(c10::DispatchKeySet keys) const;
+  void run_asking(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack);
   bool is_transformed(c10::DispatchKeySet keys) const;
   bool meets_other_kind(const c10::OperatorHandle& op, const OperatorFacts& facts,
                         const torch::jit::Stack& stack);
-  void escape_from(const c10::OperatorHandle& op, const char* how, const char* kind);
+  [[gnu::cold]] void escape_from(const c10::OperatorHandle& op, const char* how, const char* kind);
   Symbols take_all_symbols(const c10::OperatorHandle& op, const OperatorFacts& facts,
                            torch::jit::Stack& stack);
-  void add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack,
-                 Symbols symbols, bool finds_sizes);
+  void add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack, Symbols symbols, bool finds_sizes);
   Entry begin_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& stack,
                     Symbols symbols);
+  void give_symbols(Entry& entry, Symbols symbols);
+  torch::jit::Stack before_call(Entry& entry, const torch::jit::Stack& stack);
+  void after_call(Entry& entry, const torch::jit::Stack& given);
   void note_constant(Entry& entry, const at::Tensor& fresh);
   void note_new_geometry(Entry& entry, const torch::jit::Stack& given);
   bool differentiates_given(const c10::OperatorHandle& op, const OperatorFacts& facts,
                             const torch::jit::Stack& stack) const;
   void escape_by_arguments(const c10::OperatorHandle& op, const OperatorFacts& facts,
                            const torch::jit::Stack& stack);
-  void escape(const c10::OperatorHandle& op, const char* how);
+  [[gnu::cold]] void escape(const c10::OperatorHandle& op, const char* how);
   void drop_entries();
   void take(const c10::IValue& v, Use use, int entry, Arg& arg);
+  void take_wrapped_number(const at::Tensor& t, Arg& arg);
+  void take_list(const c10::IValue& v, Use use, int entry, Arg& arg);
   int line_id();
   // found_sizes.cpp
   bool can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   bool can_find_sizes(const at::Tensor& t) const;
   void note_found_sizes(const Entry& entry);
-  bool lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack);
+  bool lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack);
 
   Tape tape_;
   Tensors tensors_{tape_};
@@ -193,7 +206,8 @@ class Recorder {
   bool transformed_ = false;
   std::optional<bool> grad_mode_;  ///< around an operator that autocast takes apart
   size_t outer_levels_;            ///< of torch.func's transforms, when the recording began
-  bool stopped_ = false, paused_ = false, met_operator_ = false;
+  bool stopped_ = false, paused_ = false, met_operator_ = false, news_ = false;
+  static constexpr size_t kMostEntries = 20000;
   bool running_ = false;
   bool* cast_ = nullptr;  ///< while an operator is tried out: whether autocast took one that it is made of
   GeneratorStates drawn_from_;  ///< before the first draw

@@ -11,33 +11,38 @@ bool is_gone(const TensorInfo& info) { return info.input < 0 && info.producer < 
 
 Dims dims(at::IntArrayRef values) { return {values.begin(), values.end()}; }
 
+/// Of few numbers: std::equal would call memcmp.
+bool are(at::IntArrayRef values, const Dims& dims) {
+  bool same = values.size() == dims.size();
+  for (size_t i = 0; same && i < dims.size(); ++i) same = values[i] == dims[i];
+  return same;
+}
+
 /// Forward-mode gradients know some tangents to be zero.
 bool is_zero(const at::Tensor& t) { return t.layout() == c10::kStrided && t._is_zerotensor(); }
 
 }  // namespace
 
 bool is_plain(const at::Tensor& t) {
-  auto* impl = t.unsafeGetTensorImpl();
-  if (impl->layout() != c10::kStrided || t.is_nested() || impl->is_python_dispatch() || t.is_quantized() ||
-      !t.has_storage())
-    return false;
-  auto keys = impl->key_set();
-  return !keys.has_any(
-      c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
-                           c10::DispatchKey::ZeroTensor, c10::DispatchKey::FuncTorchBatched,
-                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize}));
+  constexpr c10::DispatchKeySet kOthers(
+      {c10::DispatchKey::NestedTensor, c10::DispatchKey::Python, c10::DispatchKey::Quantized,
+       c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
+       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::Functionalize});
+  return !t.key_set().has_any(kOthers) && t.has_storage() &&
+         t.unsafeGetTensorImpl()->layout() == c10::kStrided;
 }
 
 bool Tensors::matches(const TensorInfo& info, const at::Tensor& t) const {
   if (info.dtype != t.scalar_type()) return false;
   if (!info.plain) return true;
-  if (t.sizes() != info.sizes) return false;
-  if (t.strides() != info.strides || t.storage_offset() != info.offset) return false;
-  return is_memory(info.storage, *t.storage().unsafeGetStorageImpl());
+  if (!are(t.sizes(), info.sizes) || !are(t.strides(), info.strides)) return false;
+  return t.storage_offset() == info.offset && is_memory(info.storage, *t.storage().unsafeGetStorageImpl());
 }
 
 std::optional<TensorId> Tensors::find(const at::Tensor& t) const {
-  if (const auto at = reverted_.find(t.unsafeGetTensorImpl()); at != reverted_.end()) return at->second;
+  if (!reverted_.empty())
+    if (const auto at = reverted_.find(t.unsafeGetTensorImpl()); at != reverted_.end()) return at->second;
   const TensorId* id = ids_.find(t.unsafeGetTensorImpl());
   if (!id || *id < 0 || !matches(tape_.tensors[static_cast<size_t>(*id)], t)) return std::nullopt;
   return *id;
@@ -115,7 +120,7 @@ TensorId Tensors::add(const at::Tensor& t, int entry) {
   if (!t.is_nested()) info.sizes = dims(t.sizes());
   info.requires_grad = t.requires_grad();
   info.producer = entry;
-  if (info.plain) {
+  if (info.plain) [[likely]] {
     info.strides = dims(t.strides());
     info.offset = t.storage_offset();
     info.storage = storage_id(t, entry < 0);
@@ -186,7 +191,7 @@ void Tensors::let_go() {
     if (itself) *now = -1;
     Owner& owner = owners_[static_cast<size_t>(id)];
     if (owner.impl == impl) owner = {nullptr, itself};
-    std::erase_if(resized_, [&](const Resized& r) { return r.impl == impl; });
+    if (!resized_.empty()) std::erase_if(resized_, [&](const Resized& r) { return r.impl == impl; });
   });
   held_storages_.let_go([&](const c10::StorageImpl* impl, int id) {
     const c10::StorageImpl*& known = known_storages_[static_cast<size_t>(id)].impl;

@@ -30,3 +30,18 @@ def test_a_profiler_changes_nothing():
         got = [compiled(x) for _ in range(3)]
     assert all(torch.allclose(want, g) for g in got)
     assert torchbolt.stats()["recompiles"] == 0
+
+
+def test_a_recorded_call_shows_each_operator_once():
+    def f(x, y):
+        return (x * y).exp().add_(y).mul_(2.0).sub_(1) + torch.cat([x, y])[:4].sum()
+
+    x, y = torch.randn(4), torch.randn(4)
+
+    def operators(fn):
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            fn(x, y)
+        return {event.key: event.count for event in seen.key_averages() if event.key.startswith("aten::")}
+
+    f(x, y)
+    assert operators(torchbolt.compile(f, backend="eager")) == operators(f)

@@ -76,7 +76,9 @@ class RecorderHooks {
   /// with others.
   virtual bool may_pin() { return true; }
   /// Until it is called with false: torch takes numbers out of tensors only to give them to operators.
-  virtual void lend_items(bool) {}
+  void lend_items(bool on) {
+    if (lends_items_) *lends_items_ = on;
+  }
   /// A call of torch's `function` begins that is lent numbers.
   virtual void begin_lent_call(const std::string&) {}
   /// It is over. Gives the symbols that its operator was given as floats, not as numbers of any kind.
@@ -103,6 +105,8 @@ class RecorderHooks {
   /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
   /// why.
   virtual const char* wants_end() = 0;
+  /// May `wants_end` or `raised` have something to say? Nearly always nothing has happened that they could.
+  bool has_news() const { return !news_ || *news_; }
   /// Called when an operator gives data to Python, while the instruction that leads to it is in progress.
   std::function<void()> on_escape;
   /// Do the data decide whether that operator raises? Then it cannot be run late.
@@ -143,6 +147,12 @@ class RecorderHooks {
   virtual bool pause(bool on) = 0;
   /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.
   virtual void end_region(bool before_instruction) = 0;
+
+ protected:
+  /// Where the recorder keeps them, which is looked at for each native call. Null: nobody wants items lent,
+  /// and there may be news at any time.
+  bool* lends_items_ = nullptr;
+  const bool* news_ = nullptr;
 };
 
 /// One line of Python, outermost frame first in BreakReason::stack.
