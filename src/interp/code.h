@@ -44,6 +44,7 @@ struct Code {
   bool makes_plain_generator = false;  ///< a generator only
 
   mutable uint8_t observers_note = 0;  ///< free for whoever watches runs of it
+  mutable const char* names[2] = {};   ///< of its file and function, once an observer has asked
 
   mutable std::vector<int> lines;                 ///< of the code units; empty: nobody has asked
   mutable std::map<int, std::vector<bool>> live;  ///< liveness.h's answers so far

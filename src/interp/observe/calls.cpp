@@ -309,11 +309,16 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   if (!on && (runs_whole(frame) || shows_whole(callable)))
     return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
   if (!on) return interp::start_call(*this, frame, callable, args, nargs, kwnames);
+  const Native native = plainly_native(callable);
+  // Tensors' own methods and operators, which most calls are of: all else that is asked of a callable is
+  // asked of others.
+  const bool of_tensors = native.row && native.row->plain_operator && !interp::is_builtin_function(callable);
+  if (of_tensors && !marks_natives() && is_plain_call(native))
+    return {call_operator(frame, native, args, nargs, kwnames), nullptr};
   note_callable(callable);
   if (PyType_Check(callable) && has_finalizer(reinterpret_cast<PyTypeObject*>(callable)))
     end_here(frame, std::string("makes a ") + reinterpret_cast<PyTypeObject*>(callable)->tp_name +
                         ", whose __del__ is Python code");
-  const Native native = plainly_native(callable);
   const Controlled found = control_of(callable, native);
   switch (found.control) {
     case Control::none: break;

@@ -26,6 +26,7 @@ std::unordered_map<PyObject*, Mark>& marks() {
   static auto* all = new std::unordered_map<PyObject*, Mark>();
   return *all;
 }
+bool native_is_marked = false;
 
 /// A Python function, by the module it was written in and its qualified name there: a decorator that copies
 /// these to its wrapper changes nothing of that. Names under torch._dynamo and torch._functorch are functions
@@ -221,6 +222,8 @@ bool asks_for_eager(PyObject* globals) {
          PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
 }
 
+bool marks_natives() { return native_is_marked; }
+
 Controlled control_of(PyObject* callable, const Native& native) {
   if (!marks().empty())
     if (auto at = marks().find(callable); at != marks().end())
@@ -267,6 +270,7 @@ int mark_callable(PyObject* callable, const char* mark, PyObject* by) {
     PyErr_Format(PyExc_ValueError, "no mark %s", mark);
     return -1;
   }
+  native_is_marked |= !PyFunction_Check(callable);
   marks()[callable] = {control, PyRef::share(callable), PyRef::share(by)};
   return 0;
 }

@@ -35,6 +35,9 @@ struct Controlled {
   PyObject* itself(PyObject* callable) const { return by ? by : callable; }
 };
 
+/// Was mark_callable told of any callable of C?
+bool marks_natives();
+
 /// What is special about `callable`; `native` is its row, where it has been looked up.
 Controlled control_of(PyObject* callable, const Native& native = {});
 

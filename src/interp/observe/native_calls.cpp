@@ -261,6 +261,7 @@ void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& a
 
 /// Operators look inside what they are given.
 void Recording::touch_operand(Frame& frame, PyObject* operand) {
+  if (guard::is_plain_tensor(operand)) return;
   if (PyList_CheckExact(operand) || PyTuple_CheckExact(operand))
     for (Py_ssize_t i = 0; on && i < Py_SIZE(operand); ++i)
       end_if_overridden(frame, PySequence_Fast_GET_ITEM(operand, i));
@@ -276,7 +277,7 @@ PyObject* Recording::note_result(Frame& frame, const Native& native, PyObject* c
     if (PyErr_Occurred()) return Py_DECREF(result), nullptr;
     end_here(frame, "calls " + native.row->name + " with requires_grad=True");
   }
-  const bool may_be_late = on && !native.self && hooks_.wants_end();
+  const bool may_be_late = on && !native.self && hooks_.has_news() && hooks_.wants_end();
   if (!world.follows() && !may_be_late) return result;
   std::vector<PyObject*> all;
   if (native.self) all.push_back(native.self);
@@ -289,7 +290,7 @@ PyObject* Recording::note_result(Frame& frame, const Native& native, PyObject* c
 /// Nothing matters of the call but what it is of: no number among what it is given is followed.
 bool Recording::is_plain_call(const Native& native) {
   return native.row && native.row->plain_operator && !PyType_Check(native.callable) && world.all_are_read() &&
-         !world.follows() && !hooks_.follows_numbers();
+         !world.follows() && !follows_numbers_;
 }
 
 PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
@@ -302,6 +303,8 @@ PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject*
   world.asked_offsets |= native.row->is(Trait::tells_offset);
   mark(frame);
   PyObject* result = run_native(callable, args, nargs, kwnames, *native.row);
+  const bool news = hooks_.has_news() || world.lent_open() || world.wants_watch();
+  if (!news && !kwnames && result && guard::is_plain_tensor(result)) return result;
   if (result) note_given(frame, result);
   if (result && !(result = note_result(frame, native, args, nargs, kwnames, result))) return nullptr;
   end_if_wanted(frame);

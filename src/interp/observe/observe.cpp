@@ -110,11 +110,13 @@ SourceLine line_of(PyCodeObject* code, int pc) {
 void Recording::end_if_wanted(Frame& frame, bool changes) {
   if (!on) return;
   watch_instructions |= world.wants_watch();  // operators may have found sizes out
-  if (!raising_ && hooks_.raised()) raising_ = outermost(frame);
   if (!transforms_at_ && guard::transform_levels() > outer_levels_) transforms_at_ = outermost(frame);
+  const bool news = hooks_.has_news();
+  if (!news && !world.lent_open()) return;
+  if (news && !raising_ && hooks_.raised()) raising_ = outermost(frame);
   if (changes && escaped_at_) return;
   const char* asked = world.asked_open();
-  const char* why = hooks_.wants_end();
+  const char* why = news ? hooks_.wants_end() : nullptr;
   if (why || asked) end_here(frame, why ? why : asked, true);
 }
 
@@ -184,10 +186,6 @@ void Recording::begins_in(const Frame& innermost) {
     if (is_watched(*frame, innermost)) watched_.push_back(frame);
   }
 }
-
-Recording::NativeReader::NativeReader(Recording& recording, bool hands_on)
-    : recording_(recording),
-      outer_(std::exchange(recording.reads_given_, !hands_on || recording.reads_later_)) {}
 
 namespace {
 

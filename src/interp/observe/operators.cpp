@@ -27,8 +27,12 @@ void Recording::note_special(PyObject* object, PyObject* name) {
 void Recording::mark(Frame& frame) {
   const Frame& users =
       *users_frame(&frame);  // whoever reads of an operator wants to find it in their program
-  PyCodeObject* code = users.code();
-  hooks_.instruction(PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name), users.lineno());
+  const auto& [file, function] = users.prepared->names;
+  if (!function) {
+    users.prepared->names[0] = PyUnicode_AsUTF8(users.code()->co_filename);
+    users.prepared->names[1] = PyUnicode_AsUTF8(users.code()->co_name);
+  }
+  hooks_.instruction(file, function, users.lineno());
 }
 
 void Recording::end_if_overridden(Frame& frame, PyObject* object) {
@@ -37,7 +41,7 @@ void Recording::end_if_overridden(Frame& frame, PyObject* object) {
 }
 
 void Recording::touch(Frame& frame, PyObject* object, bool deep) {
-  if (!on) return;
+  if (!on || guard::is_plain_tensor(object)) return;
   if (interp::is_heap_type(Py_TYPE(object))) {  // others do not know torch
     end_if_overridden(frame, object);
     if (!on || guard::is_tensor(object)) return;

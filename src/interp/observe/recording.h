@@ -45,7 +45,7 @@ class Recording final : public interp::Semantics {
 
   /// Ends the region before the instruction in progress. `drop`: what operators did since mark() belongs to
   /// that instruction, as where the recorder wants the end.
-  void end_here(Frame& frame, const std::string& why, bool drop = false);
+  [[gnu::cold]] void end_here(Frame& frame, const std::string& why, bool drop = false);
   /// As end_here, if the recorder has a reason, or torch asked what an open number is (World::is_open).
   /// `changes`: what the frames hold is not what they held before the instruction: an iterator that C code
   /// took items from has gone on. The next call ends its region before it (end_where_escaped).
@@ -55,11 +55,11 @@ class Recording final : public interp::Semantics {
   void end_where_escaped(Frame* frame);
   /// From now on regions end before this instruction, for this reason.
   /// `whole`: see runs_whole.
-  void not_past(PyObject* code, int pc, const std::string& why, bool whole = false);
+  [[gnu::cold]] void not_past(PyObject* code, int pc, const std::string& why, bool whole = false);
   /// The same for the instruction of the outermost run in progress that led to where this one cannot be
   /// suspended: within native code, or among the tensors of a transform (torch.func), which only live while
   /// it runs.
-  void not_past_here(const Frame& frame, const std::string& why);
+  [[gnu::cold]] void not_past_here(const Frame& frame, const std::string& why);
   struct Instruction {
     PyRef code;
     int pc;
@@ -72,10 +72,10 @@ class Recording final : public interp::Semantics {
   void met_unseen(const std::string& function, bool in_operator);
   /// The run cannot be described (`failure`: why): from now on regions end before what makes `object`, or
   /// before the call, made by `below`, that it is met in. With neither known the recording is not to be kept.
-  void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);
+  [[gnu::cold]] void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);
   /// The thread is left in a state that no later call could bring about. From now on regions of this run's
   /// program end before calls that change it so.
-  void left_changed(const std::string& why);
+  [[gnu::cold]] void left_changed(const std::string& why);
   /// May the region set flags of the process (special_flags.cpp)? Then what they are is guarded.
   bool may_set_flags();
   /// Those that were set must be what they were.
@@ -313,6 +313,7 @@ class Recording final : public interp::Semantics {
 
   const size_t outer_levels_;  ///< of transforms, where the region begins
   RecorderHooks& hooks_;
+  const bool follows_numbers_ = hooks_.follows_numbers();
   /// What native calls gave, and where.
   struct Given {
     PyObject* object;  ///< only its address
@@ -336,7 +337,9 @@ class Recording final : public interp::Semantics {
   /// While it lives C code reads what Python code gives it (yields, returns to it), unless `hands_on`.
   class NativeReader {
    public:
-    NativeReader(Recording& recording, bool hands_on);
+    NativeReader(Recording& recording, bool hands_on)
+        : recording_(recording),
+          outer_(std::exchange(recording.reads_given_, !hands_on || recording.reads_later_)) {}
     ~NativeReader() { recording_.reads_given_ = outer_; }
     NativeReader(const NativeReader&) = delete;
 

@@ -279,6 +279,7 @@ class World {
   /// Did torch ask, since this was called last, what an open number is that it was lent? Why the region ends
   /// then; null: no. The questions are struck out.
   const char* asked_open();
+  bool lent_open() const { return open_lent_; }
   /// How two numbers compare, some of which are open, as a tensor; null: it cannot be one.
   PyRef compared_tensor(int op, PyObject* left, PyObject* right);
   /// The same as a fact about sizes, which the program checks. False: they are none.
@@ -430,7 +431,7 @@ class World {
   std::string trace() const;
 
   /// The recording cannot be trusted: it must not be cached.
-  void distrust(const std::string& why) {
+  [[gnu::cold]] void distrust(const std::string& why) {
     if (unsound.empty()) unsound = why;
   }
 
