@@ -216,7 +216,7 @@ CallStart start_call(Semantics& s, Frame& frame, PyObject* callable, PyObject* c
     if (PyObject* target = interpreted_function_target(callable)) {
       return s.start_call(frame, target, args, nargs, kwnames);
     }
-    if (!s.is_plain()) {
+    if (may_resume(callable, args, nargs) && !s.is_plain()) {
       Frame* body = start_generator_call(callable, args, nargs, kwnames);
       if (body || PyErr_Occurred()) return {nullptr, body};
     }
@@ -230,8 +230,10 @@ CallStart Semantics::start_call(Frame& frame, PyObject* callable, PyObject* cons
 }
 
 CallStart Semantics::start_next(Frame& frame, PyObject* iterator) {
-  Frame* body = start_resumption(iterator, Py_None, ReturnTo::item);
-  if (body || PyErr_Occurred()) return {nullptr, body};
+  if (may_be_resumed(iterator)) {
+    Frame* body = start_resumption(iterator, Py_None, ReturnTo::item);
+    if (body || PyErr_Occurred()) return {nullptr, body};
+  }
   PyTypeObject* type = Py_TYPE(iterator);
   PyObject* method = type->tp_iternext == python_slots.next ? _PyType_Lookup(type, names_of.next_) : nullptr;
   if (!method || !is_our_function(method)) return {iter_next(frame, iterator), nullptr};

@@ -32,6 +32,7 @@ bool is_resumable_type(PyObject* object) {
 
 /// What can be sent to: those, but for asynchronous generators, whose awaitables can.
 bool can_be_sent_to(PyObject* object) {
+  if (!may_be_resumed(object)) return false;
   return (is_resumable_type(object) && !PyAsyncGen_CheckExact(object)) ||
          awaitable_kind(object) != Awaitable::none;
 }
@@ -116,6 +117,7 @@ bool can_resume(PyObject* object) {
 }
 
 Frame* start_resumption(PyObject* object, PyObject* value, ReturnTo return_to) {
+  if (!may_be_resumed(object)) return nullptr;
   if (awaitable_kind(object) != Awaitable::none) return start_awaitable(object, value, return_to);
   if (!can_resume(object)) return nullptr;
   RawFrame* raw = record_of(as_generator(object));

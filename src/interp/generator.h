@@ -24,6 +24,21 @@ bool can_resume(PyObject* object);
 /// Does it wait for what `yield from` or await goes through?
 bool is_delegating(PyObject* generator);
 
+/// Has its type what all those have that can be gone on with (generators, coroutines, awaitables)? Hardly any
+/// other has, and it is asked at each call and iteration.
+inline bool may_be_resumed(PyObject* object) {
+  const PyAsyncMethods* methods = Py_TYPE(object)->tp_as_async;
+  return methods && (methods->am_await || methods->am_anext || methods->am_send);
+}
+
+/// May it be next() or send() of such an object?
+inline bool may_resume(PyObject* callable, PyObject* const* args, size_t nargs) {
+  if (!nargs) return false;
+  if (may_be_resumed(args[0])) return true;
+  PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
+  return self && may_be_resumed(self);
+}
+
 /// The body of a generator about to go on from where it stands with `value` sent; null without an exception
 /// where `object` is none that can_resume, null with one where `value` must be None. The frame wants to be
 /// entered. `object` may be the awaitable of an asynchronous generator (async_generator.h).
