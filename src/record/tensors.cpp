@@ -69,11 +69,13 @@ void Tensors::AllHeld<Impl>::let_go(Gone gone) {
     return true;
   };
   // Most go soon, when the next operators have read them: not yet the newest, but those before it.
-  constexpr size_t kNewest = 3;
+  constexpr size_t kNewest = kEvery + 2;
   for (size_t i = 2; i <= kNewest && i <= all.size(); ++i) look_at(all.size() - i);
   // The others in turn.
-  if (next >= all.size()) next = 0;
-  if (!all.empty() && !look_at(next)) ++next;
+  for (size_t i = 0; i < kEvery && !all.empty(); ++i) {
+    if (next >= all.size()) next = 0;
+    if (!look_at(next)) ++next;
+  }
 }
 
 TensorId Tensors::input_id(const at::Tensor& t) {
@@ -142,15 +144,17 @@ TensorId Tensors::add(const at::Tensor& t, int entry) {
 
 int Tensors::storage_id(const at::Tensor& t, bool from_outside) {
   auto* impl = t.storage().unsafeGetStorageImpl();
-  if (const int* known = storages_.find(impl); known && is_memory(*known, *impl)) return *known;
-  const int id = static_cast<int>(known_storages_.size());
+  const size_t before = storages_.size();
+  int& known = storages_[impl];
+  if (before == storages_.size() && is_memory(known, *impl)) return known;
+  const int id = known = static_cast<int>(known_storages_.size());
   known_storages_.push_back({impl});
   const auto shared = c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl);
   if (from_outside)
     inputs_storages_.emplace_back(shared);
   else
     held_storages_.add(shared, id);
-  return storages_[impl] = id;
+  return id;
 }
 
 void Tensors::count_write(TensorId id) {
@@ -185,6 +189,8 @@ void Tensors::revert(size_t entry) {
 }
 
 void Tensors::let_go() {
+  if (++since_let_go_ < kEvery) return;
+  since_let_go_ = 0;
   held_.let_go([&](const c10::TensorImpl* impl, TensorId id) {
     TensorId* now = ids_.find(impl);
     const bool itself = now && *now == id;

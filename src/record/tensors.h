@@ -75,7 +75,8 @@ class Tensors {
   bool was_given_data(const at::Tensor& t) const { return given_data_.contains(t.unsafeGetTensorImpl()); }
   bool any_given_data() const { return !given_data_.empty(); }
 
-  /// Strikes out what eager has freed meanwhile.
+  /// Strikes out what eager has freed meanwhile. Called after every operator, does something at every few: to
+  /// run the same code for several tensors in a row costs little more than to run it for one.
   void let_go();
 
  private:
@@ -133,6 +134,8 @@ class Tensors {
     template <class Gone>
     void let_go(Gone gone);
   };
+  static constexpr size_t kEvery = 4;  ///< operators
+  size_t since_let_go_ = 0;
   AllHeld<c10::TensorImpl> held_;
   AllHeld<c10::StorageImpl> held_storages_;
   /// As good as never freed: not looked through.
