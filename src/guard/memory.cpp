@@ -101,10 +101,13 @@ bool Walk::visit(const Source& source, PyObject* object) {
 
 bool Walk::is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
   if (!numbers) return false;
-  if (assumption.check == Check::length && !PyTuple_Check(object)) {
+  if (assumption.check == Check::length) {
     numbers->insert(source.length_str(root_names));
     return !source.is_whole && !source.has(Check::keys);  // whoever went through it met other items
   }
+  if (assumption.check == Check::equals && PyTuple_CheckExact(assumption.value.get()) &&
+      PyTuple_CheckExact(object) && Py_SIZE(assumption.value.get()) != Py_SIZE(object))
+    return numbers->insert(source.length_str(root_names)), false;
   return assumption.check == Check::equals &&
          differ_in_numbers(assumption.value.get(), object, source.str(root_names), *numbers);
 }
@@ -194,7 +197,8 @@ void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found)
       if (found) word(list_place(parent, child.index), found);
       break;
     case Access::tuple_item:
-      if (found) word(&reinterpret_cast<PyTupleObject*>(parent)->ob_item[child.index], found);
+      if (found)
+        word(&PyTuple_GET_ITEM(parent, child.index < 0 ? child.index + Py_SIZE(parent) : child.index), found);
       break;
     case Access::cell: word(&reinterpret_cast<PyCellObject*>(parent)->ob_ref, found); break;
     case Access::field: word(reinterpret_cast<char*>(parent) + child.index, found); break;

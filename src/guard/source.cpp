@@ -145,9 +145,11 @@ PyObject* Source::read(PyObject* object) const {
       PyObject** item = PyList_Check(object) ? list_place(object, index) : nullptr;
       return item ? *item : nullptr;
     }
-    case Access::tuple_item:
-      return PyTuple_Check(object) && index < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, index)
-                                                                       : nullptr;
+    case Access::tuple_item: {
+      const Py_ssize_t at = index < 0 && PyTuple_Check(object) ? index + PyTuple_GET_SIZE(object) : index;
+      const bool there = PyTuple_Check(object) && at >= 0 && at < PyTuple_GET_SIZE(object);
+      return there ? PyTuple_GET_ITEM(object, at) : nullptr;
+    }
     case Access::deque_item: {
       const Py_ssize_t at = index < 0 ? index + Py_SIZE(object) : index;
       return at < 0 ? nullptr : borrowed(native_item(object, at));

@@ -41,7 +41,7 @@ enum class Access : uint8_t {
   instance_dict,  ///< the object's __dict__
   dict_item,      ///< dict[key]
   list_item,      ///< list[index], from the end where it is negative
-  tuple_item,     ///< tuple[index]
+  tuple_item,     ///< the same of a tuple
   deque_item,     ///< the same of a collections.deque
   cell,           ///< contents of a cell
   field,          ///< the PyObject* `index` bytes into the object; `key` is its name. For slots and C members

@@ -242,6 +242,59 @@ def mean_of_losses(x, s):
     return x + 1, sum(s.h) / len(s.h)
 
 
+@case("11......", t=())
+def tuple_that_grows(x, s):
+    s.t = s.t + (x * 2,)
+    return x + 1
+
+
+@case("11......", t=())
+def tuple_that_grows_by_numbers(x, s):
+    s.t += (0.5, x.sum().item())
+    return x * len(s.t), s.t[-2]
+
+
+@case("11......", t=())
+def tuple_made_anew(x, s):
+    last = s.t[-1] if s.t else x
+    s.t = (*s.t, x * 2)
+    return x * len(s.t) + last
+
+
+@case("1111....", t=())
+def last_of_a_tuple(x, s):
+    s.t = s.t[-3:] + (x,)
+    return x * len(s.t)
+
+
+@case("11......", t=(torch.ones(3),))
+def tuple_in_front(x, s):
+    s.t = (x, *s.t)
+    return s.t[0] + s.t[1] * len(s.t)
+
+
+@case("11......", t=())
+def tuple_without_its_ends(x, s):
+    for i in range(2):
+        s.t = s.t + (x, i)
+    s.kept = s.t[1:-1]
+    return x * len(s.kept) + s.kept[-1]
+
+
+@case("11......", h=[])
+def list_made_anew(x, s):
+    s.h = [x * 2, *s.h]
+    s.copy = s.h + [x]
+    s.copy.append(len(s.copy))
+    return x * len(s.h) + s.copy[0]
+
+
+@case("11......", w=())
+def mean_of_a_tuple(x, s):
+    s.w += (float(len(s.w)),)
+    return x * (sum(s.w) / len(s.w)), max(s.w)
+
+
 def shown(value):
     if isinstance(value, torch.Tensor):
         return value.tolist()
@@ -306,6 +359,48 @@ def test_how_much_a_deque_holds_decides():
         state.h = collections.deque([torch.ones(3)] * 2, (2, None, 3)[i % 3])
 
     assert check(fn, {"h": None}, 6, between) == "111..."
+
+
+READERS = [
+    lambda t, x: [each for each in t],
+    lambda t, x: (t * 2, t + t, t == t, 1 if t else 2),
+    lambda t, x: (f"{t}", "%s" % (t,), str((1, t))),
+    lambda t, x: (t[:], t[1:], t[:-1], t[5:], t[::2], t[-2:]),
+    lambda t, x: (t[0], t[-1], t.count(t[0]), t[0] in t) if t else x,
+    lambda t, x: (t is t + type(t)(), t + type(t)([x]), type(t)([x]) + t, [x, *t], (*t, *t)),
+    lambda t, x: sorted([*t, 1.5]),
+    lambda t, x: ([*t].pop(), sum([*t]), len([x, *t])) if t else x,
+    lambda t, x: torch.tensor([*t, 1.0]),
+    lambda t, x: list(zip(t, reversed(t))),
+]
+
+
+@pytest.mark.parametrize("reads", READERS)
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_readers_of_what_was_joined(kind, reads):
+    def fn(x, s):
+        seen = reads(s.t, x), s.t
+        s.t = s.t + kind([float(len(s.t))])
+        return seen, reads(s.t, x)
+
+    def between(state, i):
+        if i % 5 == 4:
+            state.t = kind([2.5, 0.5, 1.5][: i % 4])
+
+    check(fn, {"t": kind()}, 12, between)
+
+
+def test_a_tuple_that_is_a_constant_of_the_program():
+    def fn(x, s):
+        before, s.t = s.t, (1.5, 2.5)
+        s.u = s.u + (1.5,)
+        return before, s.u, (1.5, 2.5), x + 1
+
+    def between(state, i):
+        if i % 2:
+            state.t = (0.5,) * i
+
+    check(fn, {"t": (), "u": ()}, 8, between)
 
 
 def test_popped_numbers_are_read_late():

@@ -136,6 +136,7 @@ static bool still_holds(PyObject* container, const Known& known, PyObject* at, P
 }
 
 void World::own_numbers_of(PyObject* container) {
+  read_if_open(container);
   if (!hooks_.follows_numbers() || !(is_list_or_deque(container) || PyDict_Check(container))) return;
   Known* known = find(container);
   if (!known || known->read_whole || (known->before && is_deque(container)) || known->window.is_moved())
@@ -169,6 +170,7 @@ PyRef World::with_followed(PyObject* sequence) {
 
 PyObject* World::found(PyObject* object, Source* source) {
   if (is_own(object, source)) return object;
+  if (PyObject* tuple = open_tuple(object, source)) return tuple;
   if (guard::has_parts(object)) {
     const auto twin = twins_.find(object);
     if (twin != twins_.end()) {
@@ -295,6 +297,7 @@ void World::use(PyObject* object) {
     PyObject* at = search.open.back();
     search.open.pop_back();
     use_keys(at);  // a dict does not traverse texts that are keys
+    read_if_open(at);
     if (is_scalar(at)) {
       use(at);
     } else if (PySlice_Check(at)) {  // not a garbage-collected type: it has no traverse
@@ -311,6 +314,7 @@ void World::use(PyObject* object) {
 }
 
 void World::use_all() {
+  for (PyObject* tuple : open_tuples_) read_if_open(tuple);
   for (const auto& [object, late] : late_) use_late(late);
   while (!lazy_.empty()) use(lazy_.back());
   for (auto& [object, followed] : followed_) use(object);

@@ -26,6 +26,7 @@ Py_ssize_t native_length(PyObject* container) {
 static bool is_plain_constant(PyObject* key) { return PyLong_CheckExact(key) || PyUnicode_CheckExact(key); }
 
 Sym World::length_before(Known& known) {
+  if (known.of) return length_before(*known.of);
   PyObject* contents = known.before ? known.before.get() : known.object.get();
   if (!known.length) {
     known.length = PyRef::steal(PyLong_FromSsize_t(native_length(contents)));
@@ -75,7 +76,8 @@ bool World::tell_written_keys(Known& known) {
 
 PyObject* World::length(PyObject* container) {
   PyObject* length = PyLong_FromSsize_t(native_length(container));
-  Known* known = find(container);
+  Known* known = known_by_ends(container);
+  if (!known) known = find(container);
   const bool is_constant = known && known->source->access == Access::constant && PyTuple_Check(container);
   if (!known || is_constant) return length;
   if (known->keys && !tell_written_keys(*known)) return read_length(container), length;
@@ -88,15 +90,15 @@ void World::note_length(Known& known, Relation relation, Py_ssize_t number) {
 }
 
 Known* World::known_by_ends(PyObject* container) {
-  Known* known = PyList_Check(container) || is_deque(container) ? find(container) : nullptr;
+  const bool tuple = PyTuple_CheckExact(container);
+  Known* known = tuple || PyList_Check(container) || is_deque(container) ? find(container) : nullptr;
+  if (known && tuple && !known->by_ends) return nullptr;
+  if (const auto made = known ? made_of_.end() : made_of_.find(container); made != made_of_.end())
+    known = &made->second;
   return known && !known->read_whole ? known : nullptr;
 }
 
 namespace {
-
-Access access_of(PyObject* container) {
-  return PyList_Check(container) ? Access::list_item : Access::deque_item;
-}
 
 PyObject* native_deque() {
   static PyTypeObject* const type = native_type("collections", "deque");
@@ -105,7 +107,7 @@ PyObject* native_deque() {
 
 /// Borrowed: the container holds it.
 PyObject* native_item(PyObject* container, Py_ssize_t index) {
-  if (PyList_Check(container)) return PyList_GET_ITEM(container, index);
+  if (is_sequence(container)) return PySequence_Fast_GET_ITEM(container, index);
   const PyRef item = PyRef::steal(
       reinterpret_cast<PyTypeObject*>(native_deque())->tp_as_sequence->sq_item(container, index));
   return item.get();
@@ -117,6 +119,13 @@ int set_native_item(PyObject* container, Py_ssize_t index, PyObject* item) {
 }
 
 }  // namespace
+
+Access World::access_of(const Known& known) {
+  PyObject* container = (known.of ? known.of : &known)->object.get();
+  return PyTuple_Check(container)  ? Access::tuple_item
+         : PyList_Check(container) ? Access::list_item
+                                   : Access::deque_item;
+}
 
 World::Parts World::parts_of(const Known& known) {
   const Py_ssize_t size = native_length(known.object.get());
@@ -143,12 +152,12 @@ PyObject* World::item_at(PyObject* container, Py_ssize_t index) {
   at += from_end ? known.window.back : known.window.front;
   if (const Sym before = others ? length_before(known) : Sym(0); !before.is_const())
     notes->add(Sym(at + others), Relation::lt, before);
-  return found(item, tree->child(known.source, access_of(container), nullptr, from_end ? -at - 1 : at));
+  return found(item, tree->child(known.source, access_of(known), nullptr, from_end ? -at - 1 : at));
 }
 
 std::optional<Py_ssize_t> World::index_from_end(PyObject* sequence, PyObject* index) {
   Known* known = followed(index) ? known_by_ends(sequence) : nullptr;
-  if (!known || !known->length) return std::nullopt;
+  if (!known || !(known->of ? known->of : known)->length) return std::nullopt;
   const Sym from_end = expression(index) - length_now(*known);
   if (!from_end.is_const() || from_end.value() >= 0) return std::nullopt;
   if (from_end.value() < -native_length(sequence))
@@ -156,9 +165,9 @@ std::optional<Py_ssize_t> World::index_from_end(PyObject* sequence, PyObject* in
   return from_end.value();
 }
 
-PyObject* World::end_of(PyObject* list, PyObject* slice) {
+PyObject* World::end_of(PyObject* sequence, PyObject* slice) {
   constexpr Py_ssize_t kMost = 64;
-  if (!PyList_CheckExact(list) || !known_by_ends(list)) return nullptr;
+  if (is_deque(sequence) || !known_by_ends(sequence)) return nullptr;
   const auto& [start, stop, step] = [&] {
     auto* parts = reinterpret_cast<PySliceObject*>(slice);
     return std::tuple(parts->start, parts->stop, parts->step);
@@ -169,11 +178,11 @@ PyObject* World::end_of(PyObject* list, PyObject* slice) {
   if (follows_number(bound)) return nullptr;
   const Py_ssize_t number = PyLong_AsSsize_t(bound), n = last ? -number : number;
   if (PyErr_Occurred()) return PyErr_Clear(), nullptr;
-  if (n < 1 || n > kMost || n > PyList_GET_SIZE(list)) return nullptr;
+  if (n < 1 || n > kMost || n > Py_SIZE(sequence)) return nullptr;
   PyRef items = PyRef::steal(PyList_New(n));
   for (Py_ssize_t i = 0; items && i < n; ++i)
-    PyList_SET_ITEM(items.get(), i, Py_NewRef(sequence_item(list, last ? i - n : i)));
-  return items.release();
+    PyList_SET_ITEM(items.get(), i, Py_NewRef(sequence_item(sequence, last ? i - n : i)));
+  return items && PyTuple_Check(sequence) ? PyList_AsTuple(items.get()) : items.release();
 }
 
 bool World::is_own_item(PyObject* container, PyObject* index) {
@@ -217,7 +226,7 @@ void World::take(PyObject* container, bool in_front, bool is_read) {
     const Py_ssize_t at = in_front ? window.front : -window.back - 1;
     const Py_ssize_t index = in_front ? 0 : size - 1;
     PyObject* item = native_item(container, index);
-    PyObject* own = outside_item(item, tree->child(known->source, access_of(container), nullptr, at));
+    PyObject* own = outside_item(item, tree->child(known->source, access_of(*known), nullptr, at));
     if (own != item && set_native_item(container, index, own) < 0) PyErr_Clear();
   }
   may_lose(*known);

@@ -42,6 +42,7 @@ void Recording::end_if_overridden(Frame& frame, PyObject* object) {
 
 void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   if (!on || guard::is_plain_tensor(object)) return;
+  world.read_if_open(object);
   if (interp::is_heap_type(Py_TYPE(object))) {  // others do not know torch
     end_if_overridden(frame, object);
     if (!on || guard::is_tensor(object)) return;
@@ -116,7 +117,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
     if (PyObject* value = PyErr_Occurred() ? nullptr : world.item_at(container, at))
       return {Py_NewRef(value), nullptr};
     PyErr_Clear();
-  } else if (PyObject* items = PySlice_Check(key) ? world.end_of(container, key) : nullptr) {
+  } else if (PyObject* items = PySlice_Check(key) ? world.slice_of(container, key) : nullptr) {
     return {items, nullptr};
   } else {
     world.own_numbers_of(container);
@@ -232,6 +233,10 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
     if (text || PyErr_Occurred()) return {text, nullptr};
   }
   const bool in_place = op >= interp::Binary::inplace;
+  if (on && kind == interp::Binary::add && !(in_place && PyList_Check(left))) {
+    PyObject* joined = world.concatenated(left, right);
+    if (joined || PyErr_Occurred()) return {joined, nullptr};
+  }
   // Sequences that are joined or repeated, and dicts, keep the numbers in them as they are.
   const bool joins = kind == interp::Binary::add || kind == interp::Binary::multiply;
   auto is_dict = [](PyObject* each) { return PyDict_CheckExact(each) || PyODict_CheckExact(each); };
@@ -389,7 +394,7 @@ int Recording::truth(Frame& frame, PyObject* value) {
   }
   if (!on || PyBool_Check(value) || value == Py_None) return Semantics::truth(frame, value);
   world.use_scalar(value);
-  if (guard::is_leaf(value)) return Semantics::truth(frame, value);
+  if (guard::is_leaf(value) && !PyTuple_Check(value)) return Semantics::truth(frame, value);
   if (is_understood_container(value)) {
     note_special(value, names_of.len_);
     if (!interp::is_python_class(Py_TYPE(value))) {
@@ -505,6 +510,12 @@ int Recording::list_append(Frame& frame, PyObject* list, PyObject* value) {
 }
 
 int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
+  if (Known* of = on ? world.begin_extension(list, iterable) : nullptr) {
+    const Py_ssize_t size = PyList_GET_SIZE(list);
+    const int status = Semantics::list_extend(frame, list, iterable);
+    if (status == 0) world.end_extension(list, of, size);
+    return status;
+  }
   const PyRef followed = on ? world.with_followed(iterable) : PyRef();
   PyRef seen;
   if (on && !followed && !gather(frame, iterable, seen)) return -1;
@@ -579,6 +590,7 @@ PyObject* Recording::split_group(Frame& frame, PyObject* group, PyObject* cls) {
 }
 
 PyObject* Recording::list_to_tuple(Frame& frame, PyObject* list) {
+  if (PyObject* tuple = on ? world.tuple_of(list) : nullptr) return tuple;
   if (on) touch(frame, list);
   return Semantics::list_to_tuple(frame, list);
 }

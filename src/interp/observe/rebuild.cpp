@@ -127,6 +127,9 @@ int Rebuilder::value(PyObject* object) {
   // What C code was given to call us back with is a matter of this run.
   if (PyObject* function = interp::interpreted_function_target(object))
     return made_[object] = value(function);
+  if (const Known* made = world_.made_of(object)) return made_[object] = joined_value(object, *made);
+  if (Known* known = world_.find(object); known && known->by_ends)
+    return made_[object] = known_value(object, *known);
   if (PyObject* own = guard::has_parts(object) ? world_.original(object) : object; own != object)
     return made_[object] = value(own);
   if (const Late* late = world_.late(object)) return made_[object] = late_value(*late);

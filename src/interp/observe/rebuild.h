@@ -56,6 +56,7 @@ class Rebuilder {
   // rebuild_containers.cpp
   int tuple_value(PyObject* object);
   int list_value(PyObject* object);
+  int joined_value(PyObject* object, const Known& known);
   int dict_value(PyObject* object);
   int set_value(PyObject* object);
   int deque_value(PyObject* object);

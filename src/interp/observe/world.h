@@ -55,6 +55,8 @@ struct Known {
   PyRef length;               ///< before the run, once it was asked for (World::length_before)
   size_t noticed_writes = 0;  ///< of a deque or OrderedDict: guard::noticed_writes then
   bool read_whole = false;    ///< length, keys and items are guarded
+  bool by_ends = false;       ///< a tuple whose length differs between calls, as lists are until read whole
+  Known* of = nullptr;        ///< the run made it: this list or tuple from outside is a part (joined.cpp)
   bool loses = false;         ///< any of what was in it may go
   bool noted = false;         ///< a function whose fields are guarded, a class of which note_lookup is, an
                               ///< iterator of which it is where it stood
@@ -173,8 +175,10 @@ class World {
     if (is_scalar(object)) use(object);
   }
   void use_all();
-  /// Is every number and text what it is: none is followed, late or only carried along?
-  bool all_are_read() const { return lazy_.empty() && followed_.empty() && late_.empty(); }
+  /// Is every number and text what it is: none is followed, late or only carried along? And every tuple?
+  bool all_are_read() const {
+    return lazy_.empty() && followed_.empty() && late_.empty() && open_tuples_.empty();
+  }
   /// For as long as this is false nothing depends on what single instructions used.
   bool wants_watch() const { return ends_are_noticed_ || follows() || !notes->facts.empty(); }
   void begin_instruction() {
@@ -318,8 +322,6 @@ class World {
   std::optional<Py_ssize_t> index_from_end(PyObject* sequence, PyObject* index);
   /// An item of a list or deque; borrowed, null: there is none.
   PyObject* item_at(PyObject* container, Py_ssize_t index);
-  /// xs[-3:], xs[:3] of a list or deque that is at least as long. New; null: not here.
-  PyObject* end_of(PyObject* list, PyObject* slice);
   /// One item is about to be taken from an end of a list or deque, or put there; its items are about to go.
   /// `is_read`: what is taken is given to the program.
   void about_to_take(PyObject* container, bool in_front, bool is_read);
@@ -342,6 +344,21 @@ class World {
     Py_ssize_t in_front, old, behind;
   };
   static Parts parts_of(const Known& known);
+  /// The step to an item of what was there before the run.
+  static Access access_of(const Known& known);
+
+  /// The same of a tuple, and of a list or tuple that the run made of one (joined.cpp). New; null without an
+  /// exception: not here.
+  PyObject* concatenated(PyObject* left, PyObject* right);
+  PyObject* slice_of(PyObject* sequence, PyObject* slice);
+  PyObject* tuple_of(PyObject* list);
+  /// `list`, which the run made, is about to be extended by `items`: afterwards it is known by its ends.
+  Known* begin_extension(PyObject* list, PyObject* items);
+  void end_extension(PyObject* list, Known* of, Py_ssize_t size_before);
+  /// Reads a tuple, or what the run made, whole, where only its ends are known.
+  void read_if_open(PyObject* object);
+  /// What the run made of one from outside that was not read whole since; null: it is another object.
+  const Known* made_of(PyObject* sequence);
 
   // -- Lists, deques and tuples of numbers as a whole (lists.cpp). New; null without an exception: not here.
   /// What the C function `method` gives for all[0] and maybe a number.
@@ -493,6 +510,12 @@ class World {
   PyObject* outside_item(PyObject* item, Source* place);
   void take(PyObject* container, bool in_front, bool is_read);
   bool makes_room(PyObject* container, bool in_front);
+  PyObject* end_of(PyObject* sequence, PyObject* slice);
+  PyObject* part_of(PyObject* sequence, PyObject* slice);
+  PyObject* open_tuple(PyObject* tuple, Source* source);
+  void read_parts(Known& known);
+  Known* followed_by_ends(PyObject* sequence);
+  void make_of(PyObject* made, Known& of, Window window);
   PyRef guard_keys(PyObject* contents, Source& source);
   void guard_whole(PyObject* contents, Known& known);
   Known* copied(PyObject* container);
@@ -506,7 +529,9 @@ class World {
   bool& watch_;
   Blocks<Known> store_;
   PointerMap<Known*> known_;
-  std::vector<PyObject*> may_go_;     ///< what the run may be the last to hold; all held
+  std::unordered_map<PyObject*, Known> made_of_;  ///< lists and tuples that the run made
+  std::vector<PyObject*> open_tuples_;            ///< those that are by_ends
+  std::vector<PyObject*> may_go_;                 ///< what the run may be the last to hold; all held
   PointerMap<Py_ssize_t> also_held_;  ///< how many references are ours, or of what is gone, beside Known's
   std::vector<PyObject*> gone_;       ///< what nobody else holds any more, owners first
   std::unordered_set<PyObject*> is_gone_;  ///< the same
@@ -602,6 +627,9 @@ void note_comparison(SizeNotes& notes, int op, Sym x, Sym y, bool answer);
 /// or 0 where nothing may be taken for granted about it. Nothing: there is none.
 std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right);
 
+/// (sequence, front, back, n, items...) -> the first n items, what is left of the sequence without as many
+/// items at either end, the other items, as a list or tuple. Borrowed.
+PyObject* joining_function(bool tuple);
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);
 /// An object of C's: no guard tells what is in it.

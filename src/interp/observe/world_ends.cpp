@@ -126,7 +126,7 @@ void World::let_go() {
   store_.for_each([&](Known& known) {
     if (!stays.count(known.object.get())) rest.push_back(std::move(known.object));
   });
-  copies.clear(), rest.clear();
+  made_of_.clear(), copies.clear(), rest.clear();
   while (!last.empty()) last.pop_back();
 }
 

@@ -163,11 +163,11 @@ PyObject* World::instance_dict(PyObject* object) {
 }
 
 PyObject* World::sequence_item(PyObject* sequence, Py_ssize_t index) {
+  // What was read whole has a guard for each of its places.
+  if (known_by_ends(sequence)) return item_at(sequence, index);
   const Py_ssize_t size = Py_SIZE(sequence);
   Known* known = find(sequence);
   const bool list = PyList_Check(sequence);
-  // What was read whole has a guard for each of its places.
-  if (known && list && !known->read_whole) return item_at(sequence, index);
   if (known && !known->before && (index < 0 || index >= size)) read_length(sequence);
   if (index < 0) index += size;
   if (index < 0 || index >= size) return nullptr;
@@ -245,6 +245,7 @@ void World::imported(PyObject* module) {
 }
 
 void World::read_length(PyObject* object) {
+  if (const Known* made = made_of(object)) return read_length(made->of->object.get());
   Known* known = find(object);
   if (!known || known->window.cleared) return;
   PyObject* contents = known->before ? known->before.get() : object;
@@ -295,7 +296,9 @@ void World::guard_whole(PyObject* contents, Known& known) {
 }
 
 void World::read_whole(PyObject* object) {
-  Known* known = find(object);
+  Known* known = known_by_ends(object);
+  if (known && (known->of || original(object) != object)) return read_parts(*known);
+  known = find(object);
   if (!known || known->read_whole || known->window.cleared || !is_understood_container(object)) return;
   known->read_whole = true;
   PyRef contents = PyRef::share(known->before ? known->before.get() : object);
@@ -319,6 +322,7 @@ void World::read_deep(PyObject* object, int depth) {
 }
 
 void World::read_deep(PyObject* object, int depth, Depths& read, const PyObject*& opaque) {
+  read_if_open(object);
   if (guard::is_leaf(object) || guard::is_tensor(object) || depth == 0) return;
   if (PyDictItems_Check(object) || PyDictValues_Check(object))
     return read_deep(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict),

@@ -44,6 +44,7 @@ static void note_longest(Known& known) {
 
 /// A container from outside, with what was in it before the run wrote to it; null: it is not one.
 Known* World::copied(PyObject* container) {
+  if (made_of(container)) return known_by_ends(container);
   Known* known = find(container);
   if (known) note_showing(known->source);
   if (!known || known->before) return known;
@@ -66,6 +67,7 @@ void World::about_to_write(PyObject* container, bool appends) {
   if (!grows) own_numbers_of(container);  // one that grows is not read
   Known* known = copied(container);
   if (!known || grows) return;
+  if (known->of) return read_whole(container);
   if (!PyDict_Check(container)) may_lose(*known);
   if (PyCell_Check(container)) return;
   read_whole(container);
