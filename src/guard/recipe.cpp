@@ -266,8 +266,17 @@ struct Kitchen {
     return true;
   }
 
-  static int set_item(PyObject* dict, PyObject* key, PyObject* value) {
-    return PyODict_Check(dict) ? PyODict_SetItem(dict, key, value) : PyDict_SetItem(dict, key, value);
+  static int set_item(PyObject* target, PyObject* key, PyObject* value) {
+    if (PySet_Check(target)) return PySet_Add(target, key);
+    if (PyList_Check(target)) return PyList_SetItem(target, PyLong_AsSsize_t(key), Py_NewRef(value));
+    return PyODict_Check(target) ? PyODict_SetItem(target, key, value) : PyDict_SetItem(target, key, value);
+  }
+
+  static int delete_item(PyObject* target, PyObject* key) {
+    if (PySet_Check(target)) return PySet_Discard(target, key);
+    const int there = PyDict_Contains(target, key);
+    if (there <= 0) return there;
+    return PyODict_Check(target) ? PyODict_DelItem(target, key) : PyDict_DelItem(target, key);
   }
 
   bool replace(PyObject* target, const std::vector<int>& parts) const {
@@ -350,9 +359,7 @@ struct Kitchen {
     PyObject *target = at(step.target), *key = at(step.key), *value = at(step.value);
     switch (step.effect) {
       case Effect::set_item: return set_item(target, key, value) == 0;
-      case Effect::delete_item:
-        return PyDict_Contains(target, key) == 0 ||
-               (PyODict_Check(target) ? PyODict_DelItem(target, key) : PyDict_DelItem(target, key)) == 0;
+      case Effect::delete_item: return delete_item(target, key) >= 0;
       case Effect::extend: return put(target, step.parts, false);
       case Effect::put_in_front: return put(target, step.parts, true);
       case Effect::cut: return cut(target, step.number);

@@ -63,11 +63,11 @@ enum class Fill : uint8_t {
 };
 
 enum class Effect : uint8_t {
-  set_item,      ///< dict (or instance dict, or globals): target[key] = value
-  delete_item,   ///< del target[key], where there is one
+  set_item,      ///< dict (or instance dict, or globals), list: target[key] = value; set: target.add(key)
+  delete_item,   ///< del target[key], where there is one; set: target.discard(key)
   extend,        ///< list, deque: append each of the parts
   put_in_front,  ///< list, deque: the parts, in order
-  cut,           ///< list, deque, OrderedDict: `number` items go in front, or as many behind if negative
+  cut,           ///< list, deque, dict: `number` items go in front, or as many behind if negative
   move_to_end,   ///< OrderedDict: the key
   replace,       ///< list, set, deque: contents become the parts
   set_items,     ///< deque: the same, item by item, which its iterators do not notice

@@ -201,6 +201,13 @@ bool Bridge::follows_number(PyObject* object, const guard::Source& source,
   return follows;
 }
 
+bool Bridge::follows_within(const guard::Source& source, const std::vector<std::string>& names) {
+  if (which_ == Dynamic::always || !follows_numbers()) return follows_numbers();
+  const std::string place = source.str(names);
+  const auto at = changed_.numbers.lower_bound(place);
+  return at != changed_.numbers.end() && at->starts_with(place);
+}
+
 bool Bridge::follows_length(const guard::Source& source, const std::vector<std::string>& names) {
   if (which_ == Dynamic::never || changed_.numbers.empty()) return false;
   const bool follows = changed_.numbers.count(source.length_str(names)) > 0;

@@ -58,6 +58,8 @@ class Bridge final : public observe::RecorderHooks {
   bool follows_numbers() override;
   bool follows_number(PyObject* object, const guard::Source& source,
                       const std::vector<std::string>& names) override;
+  bool follows_within(const guard::Source& source, const std::vector<std::string>& names) override;
+  void follows_number_of_text() override { recorder.follows_sizes = sizes_differ_ = true; }
   bool follows_length(const guard::Source& source, const std::vector<std::string>& names) override;
   bool lends_open() override { return options_.road == Road::compile && !options_.backend; }
   PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) override;

@@ -90,7 +90,7 @@ bool is_list_or_deque(PyObject* object) {
 /// Does a number in this container or slice differ between calls?
 bool World::some_differ(PyObject* whole, Source* source) {
   int left = 10000;  // places, of which tuples within tuples have any number
-  return hooks_.follows_numbers() && some_differ(whole, source, left);
+  return hooks_.follows_within(*source, tree->root_names) && some_differ(whole, source, left);
 }
 
 bool World::some_differ(PyObject* whole, Source* source, int& left) {
@@ -129,6 +129,8 @@ static bool still_holds(PyObject* container, const Known& known, PyObject* at, P
   if (!known.before) return true;
   if (PyList_Check(container)) {
     const Py_ssize_t index = PyLong_AsSsize_t(at);
+    auto is_it = [&](const PyRef& each) { return PyLong_AsSsize_t(each.get()) == index; };
+    if (std::any_of(known.placed.begin(), known.placed.end(), is_it)) return false;
     return index < PyList_GET_SIZE(container) && PyList_GET_ITEM(container, index) == part;
   }
   return !(known.keys && PyDict_Contains(known.keys.get(), at) == 1) &&
@@ -364,6 +366,7 @@ PyObject* World::computed(PyObject* number, guard::NumberStep step) {
   if (rests_on_open && (of_numpys || (!early && !cannot_raise(step))))
     return end_region(why_open(numbers.phase_of(step))), number;
   begin_to_follow();
+  if (is_number(number) && !hooks_.follows_sizes()) hooks_.follows_number_of_text();
   step.type = Py_TYPE(number);
   PyRef held = PyRef::steal(number);
   PyObject* mine = own_number(number);

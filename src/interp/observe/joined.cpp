@@ -92,10 +92,10 @@ PyObject* World::open_tuple(PyObject* tuple, Source* source) {
   return leaves_[source] = mine.get();
 }
 
-/// One whose length is followed; null: it is another object.
+/// One whose length is followed, and of which what was there is as it was; null: it is another object.
 Known* World::followed_by_ends(PyObject* sequence) {
   Known* known = is_plain(sequence) ? known_by_ends(sequence) : nullptr;
-  if (!known || known->window.cleared || !Py_SIZE(sequence)) return nullptr;
+  if (!known || known->window.cleared || !known->placed.empty() || !Py_SIZE(sequence)) return nullptr;
   return length_before(*known).is_const() ? nullptr : known;
 }
 

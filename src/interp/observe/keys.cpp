@@ -40,13 +40,13 @@ void for_each_key(PyObject* dict, Visit visit) {
   while (PyDict_Next(dict, &position, &key, &value)) visit(key);
 }
 
-bool holds_itself(PyObject* dict, PyObject* key) {
+}  // namespace
+
+bool holds_key_itself(PyObject* dict, PyObject* key) {
   bool found = false;
   for_each_key(dict, [&](PyObject* each) { found |= each == key; });
   return found;
 }
-
-}  // namespace
 
 PyObject* contains_function() {
   static PyObject* const contains = PyObject_GetAttrString(import_module("_operator"), "contains");
@@ -78,10 +78,13 @@ bool World::are_one_number(PyObject* a, PyObject* b) {
   return x && y ? *x == *y : step_of(a) == step_of(b);
 }
 
-/// `key` is not, or where it is only asked for it is, among the keys that the dict had before the run.
+/// `key` is not, or where no more is asked it is, among the keys that the dict or set had before the run,
+/// which wrote no equal one.
 void World::tell_from_outside(const Known& known, PyObject* key, bool asks) {
   if (known.window.cleared) return;
-  const int there = PyDict_Contains(known.before ? known.before.get() : known.object.get(), key);
+  PyObject* const contents = known.before ? known.before.get() : known.object.get();
+  const int there =
+      is_set(known.object.get()) ? PySet_Contains(known.object.get(), key) : PyDict_Contains(contents, key);
   if (there < 0) PyErr_Clear();
   const bool may_be_gone = there > 0 && known.window.front;
   if (there < 0 || (there && !asks) || may_be_gone)
@@ -183,14 +186,42 @@ void World::tell_from_keys(PyObject* dict, PyObject* key, bool asks) {
   }
   const Known* known = find(dict);
   PyObject* own = known ? known->keys.get() : dict;
-  if (own && holds_itself(own, key)) return;  // told when it was put there, as were those that came later
-  if (known && is_followed_key(key)) tell_from_outside(*known, key, asks);
+  if (own && holds_key_itself(own, key)) return;  // told when it was put there, as were those that came later
   if (own) tell_from_own(own, key);
+  const bool is_own = known && own && PyDict_Contains(own, key) == 1;
+  if (known && !is_own && is_followed_key(key)) tell_from_outside(*known, key, asks);
 }
 
+/// Where it is there already it stays in its place, which whoever went through the dict knows.
 void World::puts_key(PyObject* dict, PyObject* key) {
-  tell_from_keys(dict, key);
+  const Known* known = find(dict);
+  tell_from_keys(dict, key, known && !known->read_whole);
   has_followed_keys_ |= is_followed_key(key);
+}
+
+bool World::about_to_write_element(PyObject* set, PyObject* element, bool removes) {
+  Known* known = find(set);
+  follow_text(set, element);
+  const bool is_constant = (PyLong_CheckExact(element) || PyUnicode_CheckExact(element)) && !late(element) &&
+                           !is_open(element) && !is_followed_key(element);
+  if (!known || known->read_whole || !(is_constant || is_followed_key(element))) return false;
+  puts_key(set, element);
+  const PyRef own = PyRef::share(known->keys.get());
+  if (is_constant && !(own && PyDict_Contains(own.get(), element) == 1))
+    tell_from_outside(*known, element, true);
+  if (!copied(set)) return true;  // the region has ended
+  if (!known->keys) known->keys = PyRef::steal(PyDict_New());
+  known->elements.emplace_back(PyRef::share(element), !removes);
+  return PyDict_SetItem(known->keys.get(), element, Py_False) == 0;
+}
+
+void World::use_positions(const Known& known) {
+  for (const PyRef& index : known.placed) use(index.get());
+  if (!known.keys) return;
+  const bool set = is_set(known.object.get());
+  for_each_key(known.keys.get(), [&](PyObject* key) {
+    if (is_followed_key(key) && (set || PyDict_Contains(known.before.get(), key) == 1)) use(key);
+  });
 }
 
 void World::puts_keys_of_display(PyObject* const* items, Py_ssize_t n) {

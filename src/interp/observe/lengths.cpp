@@ -51,13 +51,13 @@ Sym World::length_now(Known& known) {
 
 /// Which of the keys that the run wrote were there before it. False: of some that is not told.
 bool World::tell_written_keys(Known& known) {
-  if (known.window.cleared) return true;
+  if (known.window.cleared || is_set(known.object.get())) return true;  // of a set it has been told
   using guard::NumberOp;
   std::vector<PyObject*> keys;
   Py_ssize_t position = 0;
   PyObject *key, *how;
   while (PyDict_Next(known.keys.get(), &position, &key, &how)) {
-    if (is_followed_key(key)) continue;  // it was not, which has been told
+    if (is_followed_key(key)) continue;  // it has been told
     if (!is_plain_constant(key)) return false;
     if (known.window.front && PyDict_Contains(known.before.get(), key) != 0) return false;  // or has it gone?
     keys.push_back(key);
@@ -148,11 +148,22 @@ PyObject* World::item_at(PyObject* container, Py_ssize_t index) {
   if (at < 0) return item;
   if (at >= old)
     return note_length(known, Relation::eq, size), item;  // put at the other end: all in between count
+  if (!known.placed.empty() && is_placed(known, from_end ? length_now(known) + Sym(index) : Sym(index),
+                                         from_end ? index + size : index))
+    return item;
   const Py_ssize_t others = from_end ? known.window.front : known.window.back;
   at += from_end ? known.window.back : known.window.front;
   if (const Sym before = others ? length_before(known) : Sym(0); !before.is_const())
     notes->add(Sym(at + others), Relation::lt, before);
-  return found(item, tree->child(known.source, access_of(known), nullptr, from_end ? -at - 1 : at));
+  return found(item, place_of(known, from_end ? -at - 1 : at));
+}
+
+/// Of item `index` of those that were there, counted from the front where their number is guarded.
+Source* World::place_of(const Known& known, Py_ssize_t index) {
+  const Known& outside = known.of ? *known.of : known;
+  const bool is_guarded = outside.length && expression(outside.length.get()).is_const();
+  if (index < 0 && is_guarded) index += PyLong_AsSsize_t(outside.length.get());
+  return tree->child(known.source, access_of(known), nullptr, index);
 }
 
 std::optional<Py_ssize_t> World::index_from_end(PyObject* sequence, PyObject* index) {
@@ -226,7 +237,7 @@ void World::take(PyObject* container, bool in_front, bool is_read) {
     const Py_ssize_t at = in_front ? window.front : -window.back - 1;
     const Py_ssize_t index = in_front ? 0 : size - 1;
     PyObject* item = native_item(container, index);
-    PyObject* own = outside_item(item, tree->child(known->source, access_of(*known), nullptr, at));
+    PyObject* own = outside_item(item, place_of(*known, at));
     if (own != item && set_native_item(container, index, own) < 0) PyErr_Clear();
   }
   may_lose(*known);
@@ -234,7 +245,8 @@ void World::take(PyObject* container, bool in_front, bool is_read) {
 }
 
 void World::about_to_take(PyObject* container, bool in_front, bool is_read) {
-  known_by_ends(container) ? take(container, in_front, is_read) : about_to_write(container);
+  const Known* known = known_by_ends(container);
+  known && known->placed.empty() ? take(container, in_front, is_read) : about_to_write(container);
 }
 
 /// A deque that is full lets go of what lies at the other end. False: it holds nothing at all.
@@ -249,7 +261,7 @@ bool World::makes_room(PyObject* container, bool in_front) {
 
 void World::about_to_put(PyObject* container, bool in_front) {
   Known* known = known_by_ends(container) ? copied(container) : nullptr;
-  if (!known) return about_to_write(container);
+  if (!known || (in_front && !known->placed.empty())) return about_to_write(container);
   known->window.put_in_front += makes_room(container, in_front) && in_front;
 }
 
@@ -267,6 +279,7 @@ bool World::about_to_clear(PyObject* container) {
   known->window = {};
   known->window.cleared = true;
   known->keys = {};
+  known->placed.clear();
   return true;
 }
 
@@ -283,20 +296,26 @@ bool World::about_to_move(PyObject* dict, PyObject* key) {
   return true;
 }
 
-bool World::about_to_take_first(PyObject* dict) {
-  Known* known = find(dict);
-  if (!known || known->read_whole || (known->keys && !tell_written_keys(*known)) || !copied(dict))
-    return false;
-  PyObject* const before = known->before.get();
+/// Was none of the keys that the run wrote there before it?
+bool World::owns_new_keys(Known& known) {
+  if (!known.keys) return true;
+  if (!tell_written_keys(known)) return false;
   Py_ssize_t position = 0;
   PyObject *key, *how;
-  while (known->keys && PyDict_Next(known->keys.get(), &position, &key, &how))
-    if (PyDict_Contains(before, key) != 0) return false;
+  while (PyDict_Next(known.keys.get(), &position, &key, &how))
+    if (PyDict_Contains(known.before.get(), key) != 0) return false;
+  return true;
+}
+
+bool World::about_to_take_first(PyObject* dict) {
+  Known* known = find(dict);
+  if (!known || known->read_whole || !owns_new_keys(*known) || !copied(dict)) return false;
   Py_ssize_t& gone = known->window.front;
-  if (gone >= PyDict_GET_SIZE(before)) return false;
+  if (gone >= PyDict_GET_SIZE(known->before.get())) return false;
   if (const Sym length = length_before(*known); !length.is_const())
     notes->add(Sym(gone), Relation::lt, length);
   may_lose(*known);
+  known->first = {};
   return ++gone, true;
 }
 

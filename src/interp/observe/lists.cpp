@@ -42,12 +42,18 @@ PyObject* numbers_of(PyObject*, PyObject* args) {
   return nullptr;
 }
 
-/// (numbers, n, items...) -> a list of the first n items, the numbers and the other items.
+/// (numbers, n, m, items..., index, item, ...) -> a list of the first n items, the numbers and the other
+/// items; m of the numbers are replaced by those at the end, which come with their index.
 PyObject* joined(PyObject*, PyObject* args) {
-  const Py_ssize_t in_front = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1));
+  const Py_ssize_t in_front = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1)),
+                   placed = PyTuple_GET_SIZE(args) - 2 * PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 2));
   PyRef whole = PyRef::steal(PySequence_List(PyTuple_GET_ITEM(args, 0)));
-  const PyRef first = PyRef::steal(PyTuple_GetSlice(args, 2, 2 + in_front)),
-              last = PyRef::steal(PyTuple_GetSlice(args, 2 + in_front, PyTuple_GET_SIZE(args)));
+  for (Py_ssize_t i = placed; whole && i < PyTuple_GET_SIZE(args); i += 2)
+    if (PyList_SetItem(whole.get(), PyLong_AsSsize_t(PyTuple_GET_ITEM(args, i)),
+                       Py_NewRef(PyTuple_GET_ITEM(args, i + 1))) < 0)
+      return nullptr;
+  const PyRef first = PyRef::steal(PyTuple_GetSlice(args, 3, 3 + in_front)),
+              last = PyRef::steal(PyTuple_GetSlice(args, 3 + in_front, placed));
   if (!whole || !first || !last || PyList_SetSlice(whole.get(), 0, 0, first.get()) < 0) return nullptr;
   const Py_ssize_t end = PyList_GET_SIZE(whole.get());
   return PyList_SetSlice(whole.get(), end, end, last.get()) < 0 ? nullptr : whole.release();
@@ -74,7 +80,10 @@ std::optional<int> World::list_of_any_length(PyObject* container) {
   const PyRef items = known && !known->window.cleared ? native_items(container) : PyRef();
   if (!items || !PyList_GET_SIZE(items.get()) || !are_exact_numbers(items.get())) return std::nullopt;
   const auto [in_front, old, behind] = parts_of(*known);
-  if (in_front + behind > kMost || length_before(*known).is_const()) return std::nullopt;
+  if (in_front + behind > kMost) return std::nullopt;
+  if (length_before(*known).is_const() && known->placed.empty() &&
+      !hooks_.follows_within(*known->source, tree->root_names))
+    return std::nullopt;
   auto constant = [&](Py_ssize_t number) {
     return numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(number)), {}, {}});
   };
@@ -84,9 +93,13 @@ std::optional<int> World::list_of_any_length(PyObject* container) {
   const int whole = numbers.add({NumberOp::source, tree->keep(known->source), {}, {}, {}});
   const int left =
       call(numbers_function, {whole, constant(known->window.front), constant(known->window.back)});
-  std::vector<int> args = {left, constant(in_front)};
+  std::vector<int> args = {left, constant(in_front), constant(std::ssize(known->placed))};
   for (Py_ssize_t i = 0; i < in_front + old + behind; ++i)
     if (i < in_front || i >= in_front + old) args.push_back(step_of(PyList_GET_ITEM(items.get(), i)));
+  for (const PyRef& index : known->placed) {
+    args.push_back(step_of(index.get()));
+    args.push_back(step_of(PyList_GET_ITEM(items.get(), PyLong_AsSsize_t(index.get()))));
+  }
   return call(joined_function, std::move(args));
 }
 
@@ -123,7 +136,7 @@ PyObject* World::reduced(PyObject* function, PyObject* container, bool sums) {
   if (numbers.phase_of(step) == Phase::check) return computed(result.release(), std::move(step));
   // A sum with a float in it is one whatever the others are, and does not raise.
   const std::vector<int> items = numbers.steps[static_cast<size_t>(*list)].args;
-  const bool has_float = std::any_of(items.begin() + 2, items.end(), [&](int item) {
+  const bool has_float = std::any_of(items.begin() + 3, items.end(), [&](int item) {
     const guard::NumberStep& part = numbers.steps[static_cast<size_t>(item)];
     const PyObject* of_data = part.op == NumberOp::data ? part.object.get() : nullptr;
     return part.phase != Phase::check &&

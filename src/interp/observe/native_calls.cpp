@@ -330,6 +330,16 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     make_class(frame);
   const CFunction& row = *native.row;
   PyObject* self = native.self;
+  // A list known by its ends is not read whole for what C says of its numbers.
+  if (!kwnames && row.is(Trait::of_numbers) &&
+      world.known_by_ends(self    ? self
+                          : nargs ? args[0]
+                                  : callable)) {
+    std::vector<PyObject*> of_list(args, args + nargs);
+    if (self) of_list.insert(of_list.begin(), self);
+    PyObject* result = world.of_list(row.method, callable, of_list);
+    if (result || PyErr_Occurred()) return result;
+  }
   const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
   const FollowedItems followed = followed_items(world, native, args, nargs, total, first);
   if (!followed.args.empty()) args = followed.args.data();

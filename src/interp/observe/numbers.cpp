@@ -323,9 +323,13 @@ PyObject* Recording::item_drawn(Frame& frame, PyObject* sequence, PyObject* key)
   static PyMethodDef method = {"one_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(one_of)),
                                METH_FASTCALL, nullptr};
   static PyObject* const function = PyCFunction_New(&method, nullptr);
-  if (!PyLong_CheckExact(key) || world.phase_of(key) != guard::Phase::early ||
+  if (!PyLong_CheckExact(key) || !world.follows_number(key) || world.phase_of(key) == guard::Phase::late ||
       !(PyList_CheckExact(sequence) || PyTuple_CheckExact(sequence)))
     return nullptr;
+  const bool is_early = world.phase_of(key) == guard::Phase::early;
+  if (Py_SIZE(sequence) >= 64 || (!is_early && world.known_by_ends(sequence))) return nullptr;
+  for (Py_ssize_t i = 0; i < Py_SIZE(sequence); ++i)
+    if (!is_number(PySequence_Fast_GET_ITEM(sequence, i))) return nullptr;
   const PyRef followed = world.with_followed(sequence);
   PyObject* whole = followed ? followed.get() : sequence;
   world.read_whole(whole);

@@ -89,6 +89,10 @@ class RecorderHooks {
   virtual bool follows_number(PyObject*, const guard::Source&, const std::vector<std::string>&) {
     return false;
   }
+  /// Does any number differ that was found in the container at `source`?
+  virtual bool follows_within(const guard::Source&, const std::vector<std::string>&) { return false; }
+  /// A number was computed from a text that differs, which operators are lent none of.
+  virtual void follows_number_of_text() {}
   /// The same of the length of the container found at `source`.
   virtual bool follows_length(const guard::Source&, const std::vector<std::string>&) { return false; }
   /// Operators recorded so far.

@@ -82,6 +82,8 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
   if (!on) return Semantics::start_get_item(frame, container, key);
   PyRef part = PyRef::share(container), index = PyRef::share(key);
   bool selected = false;
+  if (PyObject* item = world.item_by_number(container, key)) return {item, nullptr};
+  if (PyObject* letters = world.letters_of(container, key)) return {letters, nullptr};
   if (PyObject* number = item_drawn(frame, container, key)) return {number, nullptr};
   if (world.follows() && guard::is_tensor(container) && !world.late(container)) {
     if (!lend_index(frame, part, index, &selected))
@@ -170,6 +172,7 @@ static bool is_whole_slice(PyObject* key) {
 }
 
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
+  if (on && world.about_to_place(container, key)) return Semantics::set_item(frame, container, key, value);
   PyRef part = PyRef::share(container), index = PyRef::share(key), lent = PyRef::share(value);
   bool selected = false;
   const bool to_tensor = guard::is_tensor(container);

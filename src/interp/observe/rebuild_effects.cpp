@@ -70,6 +70,11 @@ bool Rebuilder::ends_effect(int target, const Known& known, bool is_noticed) {
   if (window.cleared) return add(Effect::replace, 0, parts(0, in_front + behind)), true;
   if (window.front) add(Effect::cut, window.front);
   if (window.back) add(Effect::cut, -window.back);
+  for (const PyRef& index : known.placed) {
+    const int name = value(index.get());
+    const int inside = value(PyList_GET_ITEM(now.get(), PyLong_AsSsize_t(index.get())));
+    recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
+  }
   if (in_front) add(Effect::put_in_front, 0, parts(0, in_front));
   if (behind) add(Effect::extend, 0, parts(in_front + old, in_front + old + behind));
   return true;
@@ -93,6 +98,7 @@ static bool order_is_told(PyObject* now, const Known& known, bool is_noticed) {
 void Rebuilder::effect_on(PyObject* container, Known& known) {
   PyObject* before = known.before.get();
   int target = value(container);
+  if (known.read_whole) world_.use_positions(known);  // the instruction that read it may have been taken back
   // Iterators that are under way raise for some writes, and must not for others.
   const bool counts = PyODict_Check(container) || is_deque(container);
   const bool is_cleared = PyODict_Check(container) && PyDict_GET_SIZE(container) < PyDict_GET_SIZE(before);

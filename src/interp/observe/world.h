@@ -39,7 +39,7 @@ using guard::Source;
 /// what the run put in front and what it put behind.
 struct Window {
   Py_ssize_t front = 0, back = 0;  ///< how many items were taken from either end of what was there; also
-                                   ///< of an OrderedDict, whose keys that the run wrote were not there then
+                                   ///< of a dict, whose keys that the run wrote were not there then
   Py_ssize_t put_in_front = 0;     ///< and still is there; what was put behind is the rest
   bool cleared = false;            ///< nothing is left of what was there; also of a dict
   bool is_moved() const { return front || back || put_in_front || cleared; }
@@ -48,11 +48,16 @@ struct Window {
 struct Known {
   Source* source = nullptr;
   PyRef object;
-  PyRef before;               ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
-  PyRef keys;                 ///< of a dict: those the run wrote, in order; True: removed at some time, None:
-                              ///< moved to the end of an OrderedDict, ...: and written, False: only written
-  Window window;              ///< of a list or deque that is not read whole
-  PyRef length;               ///< before the run, once it was asked for (World::length_before)
+  PyRef before;   ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
+  PyRef keys;     ///< of a dict: those the run wrote, in order; True: removed at some time, None:
+                  ///< moved to the end of an OrderedDict, ...: and written, False: only written
+  Window window;  ///< of a list or deque that is not read whole
+  PyRef first;    ///< of a dict: its first key, which the program asked for (World::first_key)
+  std::vector<std::pair<PyRef, bool>>
+      elements;  ///< of a set, put in (true) or taken out by the run, in order
+  std::vector<PyRef>
+      placed;    ///< of such a list: the followed numbers that the run wrote items at (places.cpp)
+  PyRef length;  ///< before the run, once it was asked for (World::length_before)
   size_t noticed_writes = 0;  ///< of a deque or OrderedDict: guard::noticed_writes then
   bool read_whole = false;    ///< length, keys and items are guarded
   bool by_ends = false;       ///< a tuple whose length differs between calls, as lists are until read whole
@@ -332,6 +337,13 @@ class World {
   /// it. False: all of it is to be read.
   bool about_to_move(PyObject* dict, PyObject* key);
   bool about_to_take_first(PyObject* dict);
+  /// The same of a dict, where `key` is what first_key gave.
+  bool about_to_take_first(PyObject* dict, PyObject* key);
+  /// next(iter(dict)) of one from outside: may the key be followed? `iterator` is for that alone. The key,
+  /// new; null: it is another iterator.
+  bool has_first_key(PyObject* dict);
+  void asks_first_key(PyObject* iterator, PyObject* dict);
+  PyObject* first_key(PyObject* iterator);
   void about_to_delete(PyObject* container, PyObject* index);
   /// Is container[index] an item that the run put there in every call?
   bool is_own_item(PyObject* container, PyObject* index);
@@ -360,12 +372,26 @@ class World {
   /// What the run made of one from outside that was not read whole since; null: it is another object.
   const Known* made_of(PyObject* sequence);
 
+  // -- Items by numbers and texts that differ between calls (places.cpp)
+  /// list[index], where `index` is such a number and the item a number or text, or what the run put there.
+  /// New; null: not here.
+  PyObject* item_by_number(PyObject* list, PyObject* index);
+  /// The same of dict[key]; borrowed.
+  PyObject* item_by_key(PyObject* dict, PyObject* key);
+  /// list[index] is about to be written. False: it is written like others.
+  bool about_to_place(PyObject* list, PyObject* index);
+  /// Which item of `list` each of those written was.
+  bool is_placed(Known& known, Sym index, Py_ssize_t at);
+
   // -- Lists, deques and tuples of numbers as a whole (lists.cpp). New; null without an exception: not here.
   /// What the C function `method` gives for all[0] and maybe a number.
   PyObject* of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all);
   PyObject* told_of_list(PyObject* function, PyObject* container, PyObject* arg = nullptr);
   PyObject* compared_lists(int op, PyObject* left, PyObject* right);
   PyObject* list_text(PyObject* list);
+  /// Of a text that differs between calls, or of one by a number that does.
+  PyObject* text_length(PyObject* text);
+  PyObject* letters_of(PyObject* text, PyObject* key);
 
   /// Length or keys, and every item; fresh containers have nothing to guard.
   void read_whole(PyObject* object);
@@ -395,6 +421,10 @@ class World {
   /// The same, where it may come to be among them; with all keys of another dict.
   void puts_key(PyObject* dict, PyObject* key);
   void puts_keys(PyObject* dict, PyObject* mapping);
+  /// The same of one element of a set from outside. False: it is written like others.
+  bool about_to_write_element(PyObject* set, PyObject* element, bool removes);
+  /// Whoever goes through the container meets the followed keys of the run at a place of their own.
+  void use_positions(const Known& known);
   /// {items[0]: items[1], ...} is about to be made.
   void puts_keys_of_display(PyObject* const* items, Py_ssize_t n);
   /// `dict` is the `__dict__` of an object that the run made, where its keys are names.
@@ -507,9 +537,11 @@ class World {
   PyObject* reduced(PyObject* function, PyObject* container, bool sums);
   PyObject* sorted(PyObject* container);
   bool tell_written_keys(Known& known);
+  bool owns_new_keys(Known& known);
   PyObject* outside_item(PyObject* item, Source* place);
   void take(PyObject* container, bool in_front, bool is_read);
   bool makes_room(PyObject* container, bool in_front);
+  Source* place_of(const Known& known, Py_ssize_t index);
   PyObject* end_of(PyObject* sequence, PyObject* slice);
   PyObject* part_of(PyObject* sequence, PyObject* slice);
   PyObject* open_tuple(PyObject* tuple, Source* source);
@@ -524,6 +556,10 @@ class World {
   void tell_from_outside(const Known& known, PyObject* key, bool asks);
   bool tell_from_followed(const std::vector<PyObject*>& keys, PyObject* key);
   void tell_from_own(PyObject* dict, PyObject* key);
+  std::pair<PyRef, PyObject*> asking_first_;  ///< an iterator, and its dict
+  Known* known_in_place(PyObject* list);
+  Py_ssize_t place_in(Known& known, PyObject* index);
+  PyObject* item_from(Known& known, PyObject* item, PyObject* place);
 
   RecorderHooks& hooks_;
   bool& watch_;
@@ -615,6 +651,8 @@ bool is_number(PyObject* object);
 /// A number, or a text: one that differs between calls may be given away, and what is asked about it is a
 /// fact.
 inline bool can_be_followed(PyObject* object) { return is_number(object) || PyUnicode_CheckExact(object); }
+/// Is `key` itself, no other that is equal, a key of the dict?
+bool holds_key_itself(PyObject* dict, PyObject* key);
 /// operator.contains, borrowed.
 PyObject* contains_function();
 /// Why a region ends where a number is used that is known in that phase.

@@ -64,6 +64,7 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   const bool again = read.where == dict && read.name == key && !has_followed_keys_;
   if (again && read.version && read.version == dict_version(dict)) return read.given;
   const bool text = PyUnicode_CheckExact(key);
+  if (PyObject* item = followed_.empty() ? nullptr : item_by_key(dict, key)) return item;
   if (!again && !(text && all_are_read()) && !dict_key(dict, key)) return nullptr;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
@@ -301,6 +302,7 @@ void World::read_whole(PyObject* object) {
   known = find(object);
   if (!known || known->read_whole || known->window.cleared || !is_understood_container(object)) return;
   known->read_whole = true;
+  use_positions(*known);
   PyRef contents = PyRef::share(known->before ? known->before.get() : object);
   guard_whole(contents.get(), *known);
 }

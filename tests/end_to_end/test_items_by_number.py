@@ -1,0 +1,157 @@
+"""Items by numbers and texts that differ from call to call: ring buffers, counts, sets of what was seen, caches.
+
+A row says which calls record ("1") and which are hits ("."). Two recordings, then one for each new way that a lookup ends.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+from kept_state import check
+
+CASES = []
+ZERO = torch.zeros(3)
+
+
+def case(records, **state):
+    def add(fn):
+        CASES.append(pytest.param(fn, state, records, id=fn.__name__))
+        return fn
+
+    return add
+
+
+# -- Lists ---------------------------------------------------------------------------------------------------------------
+
+
+@case("11..........", h=[ZERO] * 4, at=0)
+def ring_of_tensors(x, s):
+    s.h[s.at] = x * 2
+    s.at = (s.at + 1) % len(s.h)
+    return x + 1
+
+
+@case("11..........", h=[0.0] * 4, at=0)
+def ring_of_numbers(x, s):
+    s.h[s.at] = x.sum().item()
+    s.at = (s.at + 1) % len(s.h)
+    return x + sum(s.h) / len(s.h)
+
+
+@case("11..........", h=[None] * 4, at=0)
+def written_and_read(x, s):
+    s.h[s.at] = x
+    s.h[s.at] = s.h[s.at] * 2
+    s.at = (s.at + 1) % 4
+    return x + 1
+
+
+@case("11......", h=[0] * 9, n=0)
+def counted_in_a_list(x, s):
+    s.h[s.n] += 2
+    s.h[s.n + 1] += s.h[s.n]
+    s.n += 1
+    return x * s.h[s.n]
+
+
+@case("111111...", h=[0.5, 1.5, 2.5, 3.5], n=0)
+def among_other_places(x, s):
+    s.h[s.n % 4] = x.sum().item()
+    s.n += 1
+    return x + 1, s.h[1], s.h[-1]
+
+
+@case("11......", h=[], n=0)
+def written_behind_what_grows(x, s):
+    s.h.append(s.n)
+    s.h[s.n // 2] = 7
+    s.n += 1
+    return x * len(s.h)
+
+
+@case("11......", n=0)
+def from_a_table(x, s):
+    s.n += 1
+    return x * [1.0, 2.5, 3.0][s.n % 3] + (1, 2)[s.n % 2], "abc"[s.n % 3]
+
+
+@case("111.........", h=[ZERO, ZERO + 1, ZERO + 2], at=0)
+def tensors_by_place(x, s):
+    s.at = (s.at + 1) % 3
+    return x + s.h[s.at]
+
+
+# -- Dicts ---------------------------------------------------------------------------------------------------------------
+
+
+@case("11..........", c={"a": 0, "b": 0, "c": 0}, n=0)
+def counted_by_name(x, s):
+    name = "abc"[s.n % 3]
+    s.c[name] += 1
+    s.n += 1
+    return x * s.c[name], s.c.get(name)
+
+
+@case("11.1........", c={}, n=0)
+def counted_if_there(x, s):
+    s.c[s.n % 3] = s.c.get(s.n % 3, 0) + 1
+    s.n += 1
+    return x * 2
+
+
+@pytest.mark.parametrize("fn, state, records", CASES)
+def test_places_that_change(fn, state, records):
+    assert check(fn, state, len(records)) == records
+
+
+def test_whoever_goes_through_a_list_knows_its_places():
+    def fn(x, s):
+        s.h[s.n % 3] = 0
+        s.n += 1
+        return [each for each in s.h], sorted(s.h), x + 1
+
+    def between(state, i):
+        state.h = [0, 1, 0] if i % 2 else [1, 0, 1]
+
+    check(fn, {"h": [0, 1, 0], "n": 0}, 8, between)
+
+
+def test_a_list_joined_after_it_was_written():
+    def fn(x, s):
+        s.h[s.n % 3] = s.n
+        s.n += 1
+        s.h = s.h + [x]
+        return x + 1
+
+    check(fn, {"h": [0, 1, 2], "n": 0}, 6)
+
+
+def test_two_names_for_one_dict():
+    def fn(x, s):
+        s.a[s.n] = x
+        s.n += 1
+        return x * len(s.b), s.b.get(s.n - 1)
+
+    def between(state, i):
+        if i == 4:
+            state.b = dict(state.b)
+
+    both = {}
+    check(fn, {"a": both, "b": both, "n": 0}, 8, between)
+
+
+def test_places_that_are_none():
+    def fn(x, s):
+        s.n += 1
+        try:
+            s.h[s.n] = x
+        except IndexError:
+            return x - 1
+        try:
+            return x * s.h[s.n - 6]
+        except IndexError:
+            return x + 1
+
+    check(fn, {"h": [0.0, 1.0, 2.0], "n": -5}, 12)
