@@ -105,6 +105,8 @@ bool Walk::is_other_number(const Source& source, const Assumption& assumption, P
     numbers->insert(source.length_str(root_names));
     return !source.is_whole && !source.has(Check::keys);  // whoever went through it met other items
   }
+  if (assumption.check == Check::keys && PyTuple_GET_SIZE(assumption.value.get()) != PyObject_Size(object))
+    return numbers->insert(source.length_str(root_names)), false;
   if (assumption.check == Check::equals && PyTuple_CheckExact(assumption.value.get()) &&
       PyTuple_CheckExact(object) && Py_SIZE(assumption.value.get()) != Py_SIZE(object))
     return numbers->insert(source.length_str(root_names)), false;

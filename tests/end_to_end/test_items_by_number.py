@@ -101,6 +101,34 @@ def counted_if_there(x, s):
     return x * 2
 
 
+# -- Sets ----------------------------------------------------------------------------------------------------------------
+
+
+@case("11......", seen=set(), n=0)
+def seen_before(x, s):
+    if s.n in s.seen:
+        x = x * 3
+    s.seen.add(s.n)
+    s.seen.add(f"k{s.n}")
+    s.seen.add("all")
+    s.n += 1
+    return x * len(s.seen)
+
+
+@case("11.1....", seen={0, 1, 2}, n=0)
+def taken_out(x, s):
+    s.seen.discard(s.n)
+    s.n += 1
+    return x * len(s.seen)
+
+
+@case("111111..", seen=set(), n=0)
+def gone_through(x, s):
+    s.seen.add(s.n % 3)
+    s.n += 1
+    return x + 1, list(s.seen)
+
+
 @pytest.mark.parametrize("fn, state, records", CASES)
 def test_places_that_change(fn, state, records):
     assert check(fn, state, len(records)) == records
@@ -126,6 +154,17 @@ def test_a_list_joined_after_it_was_written():
         return x + 1
 
     check(fn, {"h": [0, 1, 2], "n": 0}, 6)
+
+
+def test_elements_of_a_set_lie_where_they_would():
+    def fn(x, s):
+        s.seen.add(s.n)
+        s.seen.add(s.n + 8)
+        s.seen.discard(s.n)
+        s.n += 1
+        return x + 1
+
+    assert check(fn, {"seen": {"a", "b"}, "n": 0}, 6) == "11...."
 
 
 def test_two_names_for_one_dict():

@@ -61,7 +61,13 @@ bool World::is_followed_key(PyObject* key) const {
 
 bool World::may_follow_keys(PyObject* container) {
   static PyTypeObject* const with_default = native_type("collections", "defaultdict");
-  if (!PyDict_CheckExact(container) && !PyODict_CheckExact(container) && !Py_IS_TYPE(container, with_default))
+  if (PySet_CheckExact(container)) {
+    const Known* known = find(container);
+    return known && !known->read_whole;
+  }
+  const bool is_plain_dict =
+      PyDict_CheckExact(container) || PyODict_CheckExact(container) || Py_IS_TYPE(container, with_default);
+  if (!is_plain_dict && !(PyDict_Check(container) && interp::is_python_class(Py_TYPE(container))))
     return false;
   // What has names as keys is read by C, too.
   const bool is_namespace = std::any_of(namespaces_.begin(), namespaces_.end(),

@@ -59,7 +59,7 @@ static std::optional<bool> ask(World& world, PyObject* container, int step, PyOb
 
 std::optional<bool> number_among(Recording& recording, PyObject* container, PyObject* number) {
   World& world = recording.world;
-  if (recording.on && PyDict_Check(container)) world.follow_text(container, number);
+  if (recording.on && (PyDict_Check(container) || is_set(container))) world.follow_text(container, number);
   if (PyObject* there = recording.on ? world.told_of_list(contains_function(), container, number) : nullptr)
     return Py_DECREF(there), there == Py_True;
   const bool texts = PyUnicode_CheckExact(container) && PyUnicode_CheckExact(number);
@@ -70,7 +70,7 @@ std::optional<bool> number_among(Recording& recording, PyObject* container, PyOb
   if (PyFloat_CheckExact(number) && std::isnan(PyFloat_AS_DOUBLE(number))) return std::nullopt;
   if (world.may_follow_keys(container) && world.is_followed_key(number)) {
     world.tell_from_keys(container, number, true);
-    return PyDict_Contains(container, number) == 1;
+    return PySequence_Contains(container, number) == 1;
   }
   PyRef items = plain_elements(world, container);
   if (!items) return std::nullopt;

@@ -244,6 +244,15 @@ bool Recording::note_dict_write(const Frame& frame, PyObject* callable, const CF
          world.about_to_take_first(all[0]);
 }
 
+/// The same of one element of a set from outside.
+bool Recording::note_set_write(const CFunction& row, const std::vector<PyObject*>& all) {
+  if (all.size() != 2 || !PySet_CheckExact(all[0]) || !world.follows()) return false;
+  const bool adds = row.name == "set.add";
+  if (!adds && row.name != "set.discard" && row.name != "set.remove") return false;
+  if (row.name == "set.remove" && PySet_Contains(all[0], all[1]) != 1) return PyErr_Clear(), false;
+  return world.about_to_write_element(all[0], all[1], !adds);
+}
+
 /// What a native function of kind `writes` or `appends` is about to do to its first argument.
 void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames) {
   PyObject* container = all[0];
@@ -366,7 +375,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
     if (handled) return result;
   }
-  if (!derived && on && note_dict_write(frame, callable, row, all)) {
+  if (!derived && on && (note_dict_write(frame, callable, row, all) || note_set_write(row, all))) {
     mark(frame);
     return run_native(callable, args, nargs, kwnames, row);
   }

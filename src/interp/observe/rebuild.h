@@ -95,6 +95,7 @@ class Rebuilder {
 
   // rebuild_effects.cpp
   void dict_effect(int target, const Known& known, PyObject* now);
+  void set_effect(int target, const Known& known);
   bool ends_effect(int target, const Known& known, bool is_noticed);
   void effect_on(PyObject* container, Known& known);
 

@@ -51,6 +51,14 @@ void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
     if (other(key) && PyDict_GetItemWithError(before, key) != item) repeat(key, false);
 }
 
+/// One after another: where an element comes to lie depends on those that were there then.
+void Rebuilder::set_effect(int target, const Known& known) {
+  for (const auto& [element, puts] : known.elements) {
+    const int name = value(element.get());
+    recipe.effects.push_back({puts ? Effect::set_item : Effect::delete_item, target, name, -1, 0, {}});
+  }
+}
+
 /// What was put at the ends of a list or deque, and how many items were taken there. False: that does not say
 /// enough, so all of it was read.
 bool Rebuilder::ends_effect(int target, const Known& known, bool is_noticed) {
@@ -123,9 +131,12 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
   } else if (PyCell_Check(container)) {
     recipe.effects.push_back({Effect::set_cell, target, -1, value(PyCell_GET(container)), 0, {}});
   } else {
-    if (is_set(container) &&
-        PyRef::steal(PySet_Type.tp_richcompare(container, before, Py_EQ)).get() == Py_True)
-      return;
+    if (is_set(container) && known.keys && !known.read_whole) return set_effect(target, known);
+    if (is_set(container)) {
+      const PyRef then = PyRef::steal(PySet_New(before));
+      if (then && PyRef::steal(PySet_Type.tp_richcompare(container, then.get(), Py_EQ)).get() == Py_True)
+        return;
+    }
     if (world_.known_by_ends(container) && ends_effect(target, known, counts && is_noticed)) return;
     PyRef now = native_items(container);
     Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;

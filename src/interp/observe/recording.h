@@ -185,6 +185,7 @@ class Recording final : public interp::Semantics {
                       const std::vector<PyObject*>& all);
   bool note_dict_write(const Frame& frame, PyObject* callable, const CFunction& row,
                        const std::vector<PyObject*>& all);
+  bool note_set_write(const CFunction& row, const std::vector<PyObject*>& all);
   void note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames);
   void note_update(const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);

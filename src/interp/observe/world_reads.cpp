@@ -273,7 +273,7 @@ PyRef World::guard_keys(PyObject* contents, Source& source) {
 
 void World::guard_whole(PyObject* contents, Known& known) {
   Source* source = known.source;
-  if (PyDict_Check(contents) || is_set(contents)) {
+  if (PyDict_Check(contents) || is_set(known.object.get())) {
     const PyRef keys = guard_keys(contents, *source);
     for (Py_ssize_t i = 0; keys && PyDict_Check(contents) && i < PyTuple_GET_SIZE(keys.get()); ++i) {
       PyRef key = canonical_key(PyTuple_GET_ITEM(keys.get(), i));

@@ -23,8 +23,7 @@ PyObject* copy_dict(PyObject* dict) {
 
 PyObject* copy_contents(PyObject* object) {
   if (PyDict_Check(object)) return copy_dict(object);
-  if (PyList_Check(object) || is_deque(object)) return native_items(object).release();
-  if (is_set(object)) return PySet_New(object);
+  if (PyList_Check(object) || is_deque(object) || is_set(object)) return native_items(object).release();
   if (PyCell_Check(object)) {
     PyObject* contents = PyCell_GET(object);
     return contents ? PyTuple_Pack(1, contents) : PyTuple_New(0);
@@ -50,7 +49,6 @@ Known* World::copied(PyObject* container) {
   if (!known || known->before) return known;
   if (is_gone_through(container))
     return end_region("something is written to that an iterator from outside goes through"), nullptr;
-  if (is_set(container)) read_whole(container);  // in the order of its elements, which a copy need not have
   known->before = PyRef::steal(copy_contents(container));
   if (PyODict_Check(container) || is_deque(container))
     known->noticed_writes = guard::noticed_writes(container);
