@@ -86,6 +86,20 @@ def tensors_by_place(x, s):
 # -- Dicts ---------------------------------------------------------------------------------------------------------------
 
 
+@case("11..........", c=collections.Counter({0: 0, 1: 0, 2: 0}), n=0)
+def counted_again(x, s):
+    s.c[s.n % 3] += 1
+    s.n += 1
+    return x * s.c[s.n % 3]
+
+
+@case("11......", c=collections.Counter(), n=0)
+def counted_anew(x, s):
+    s.c[s.n] += 1
+    s.n += 1
+    return x * 2
+
+
 @case("11..........", c={"a": 0, "b": 0, "c": 0}, n=0)
 def counted_by_name(x, s):
     name = "abc"[s.n % 3]
@@ -194,3 +208,14 @@ def test_places_that_are_none():
             return x + 1
 
     check(fn, {"h": [0.0, 1.0, 2.0], "n": -5}, 12)
+
+
+def test_a_key_of_a_counter_stays_where_it_is():
+    def fn(x, s):
+        s.c[f"k{s.n}"] = s.n
+        return x + 1
+
+    def between(state, i):
+        state.n = i % 3
+
+    check(fn, {"c": collections.Counter(), "n": 0}, 8, between)

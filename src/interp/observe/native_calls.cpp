@@ -400,7 +400,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     // What hangs on the keys stays or goes as it is; popitem gives it as a dict from outside has it.
     if (i == 0 && row.is(Trait::takes) && row.method != "_count_elements")
       return row.method == "popitem" && world.find(all[0]);
-    return places ? i == 1 : !copies;
+    return places ? i == 1 && !(PyDict_Check(all[0]) && world.may_follow_keys(all[0])) : !copies;
   };
   for (size_t i = 0; i < all.size() && !world.all_are_read(); ++i)
     if (goes_through && PyUnicode_Check(all[i]))  // each letter is read

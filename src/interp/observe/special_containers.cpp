@@ -90,7 +90,13 @@ PyObject* dict_subscript(const Call& c) {
   if (c.nargs != 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
   PyErr_Clear();
-  return Py_XNewRef(value);
+  if (value) return Py_NewRef(value);
+  static PyObject* const name = PyUnicode_InternFromString("__missing__");
+  const bool asks = interp::is_python_class(Py_TYPE(c.args[0]));
+  PyObject* missing = asks ? c.recording.world.type_attr(Py_TYPE(c.args[0]), name) : nullptr;
+  if (missing && PyFunction_Check(missing)) return c.recording.call(c.frame, missing, c.args, 2, nullptr);
+  c.recording.world.use_scalar(c.args[1]);  // the error tells of it
+  return nullptr;
 }
 
 /// A read of the key, then maybe a write. A number that differs between calls is given as World knows it,

@@ -94,7 +94,7 @@ void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
     if (removes) may_go(key);
   }
   if (!noted || comes_last || removes)
-    PyDict_SetItem(known->keys.get(), key, removes || comes_last ? Py_True : Py_False);
+    PyDict_SetItem(known->keys.get(), key, removes || (comes_last && noted == Py_True) ? Py_True : Py_False);
   else if (noted == Py_None)
     PyDict_SetItem(known->keys.get(), key, Py_Ellipsis);
   PyErr_Clear();  // a key that cannot be hashed: the write raises
