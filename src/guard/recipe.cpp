@@ -347,6 +347,15 @@ struct Kitchen {
       const Py_ssize_t size = PyList_GET_SIZE(target), first = number > 0 ? 0 : size + number;
       return PyList_SetSlice(target, first, number > 0 ? number : size, nullptr) == 0;
     }
+    if (PyDict_Check(target) && !PyODict_Check(target)) {
+      for (; number > 0; --number) {
+        Py_ssize_t position = 0;
+        PyObject *key, *value;
+        if (!PyDict_Next(target, &position, &key, &value)) return false;
+        if (const PyRef first = PyRef::share(key); PyDict_DelItem(target, first.get()) < 0) return false;
+      }
+      return true;
+    }
     auto* deque = reinterpret_cast<PyTypeObject*>(deque_type());
     for (Py_ssize_t i = 0; i < std::abs(number); ++i)
       if (!(PyODict_Check(target) ? call_method(&PyODict_Type, "popitem", target, Py_False)

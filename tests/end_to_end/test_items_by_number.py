@@ -115,6 +115,25 @@ def counted_if_there(x, s):
     return x * 2
 
 
+@case("11.1........", d={}, n=0)
+def first_in_first_out(x, s):
+    s.d[s.n] = x * 2
+    s.n += 1
+    if len(s.d) > 3:
+        s.d.pop(next(iter(s.d)))
+    return x + len(s.d)
+
+
+@case("11.1........", d={}, n=0)
+def first_deleted(x, s):
+    s.d[f"k{s.n}"] = x * 2
+    s.n += 1
+    if len(s.d) > 3:
+        s.last = next(iter(s.d))
+        del s.d[next(iter(s.d))]
+    return x + 1
+
+
 # -- Sets ----------------------------------------------------------------------------------------------------------------
 
 

@@ -192,16 +192,15 @@ void Recording::note_update(const std::vector<PyObject*>& all, PyObject* kwnames
       world.puts_keys(all[0], each);
 }
 
-namespace {
-
-/// Is nothing made of what the instruction in progress, a call of `callable`, gives?
-bool drops_result(const Frame& frame, PyObject* callable) {
+bool drops_result(const Frame& frame, PyObject* called) {
   namespace op = interp::op;
   const interp::Instr& instr = frame.instr();
   if (instr.op != op::CALL || frame.stack_depth() < instr.arg + 2) return false;
-  if (frame.peek(instr.arg + 2) != callable && frame.peek(instr.arg + 1) != callable) return false;
+  if (frame.peek(instr.arg + 2) != called && frame.peek(instr.arg + 1) != called) return false;
   return frame.prepared->instrs[static_cast<size_t>(frame.pc() + instr.length)].op == op::POP_TOP;
 }
+
+namespace {
 
 /// The first item or the last, as an index says; nothing: another.
 std::optional<bool> is_first(PyObject* index) {

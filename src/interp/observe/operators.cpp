@@ -213,6 +213,8 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
     if (!world.may_follow_keys(container)) world.use(key);
     note_special(container, names_of.delitem_);
     touch(frame, key, true);
+    if (PyDict_Check(container) && world.about_to_take_first(container, key))
+      return Semantics::delete_item(frame, container, key);
     if (PyDict_Check(container)) {
       if (!world.dict_get(container, key)) world.use(key);  // the error tells of it
       world.about_to_write_item(container, key, true);

@@ -44,8 +44,8 @@ void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
   // What was not written key by key was read whole before.
   auto other = [&](PyObject* key) { return !keys || PyDict_Contains(keys, key) == 0; };
   position = 0;
-  while (PyDict_Next(before, &position, &key, &item))
-    if (other(key) && !PyDict_GetItemWithError(now, key)) repeat(key, true);
+  for (Py_ssize_t at = 0; PyDict_Next(before, &position, &key, &item); ++at)
+    if (at >= known.window.front && other(key) && !PyDict_GetItemWithError(now, key)) repeat(key, true);
   position = 0;
   while (PyDict_Next(now, &position, &key, &item))
     if (other(key) && PyDict_GetItemWithError(before, key) != item) repeat(key, false);

@@ -368,6 +368,9 @@ bool is_partial(PyObject* object);
 /// Is it a function of Python's, however wrapped, that a native function which calls it comes back with?
 bool calls_python(PyObject* object);
 
+/// Is nothing made of what the instruction in progress gives, a call of `called` or of a method of it?
+bool drops_result(const Frame& frame, PyObject* called);
+
 /// Of the type that see_through was told.
 bool is_transparent(PyObject* object);
 

@@ -18,9 +18,33 @@ PyObject* length(const Call& c) {
   return n < 0 ? nullptr : PyLong_FromSsize_t(n);
 }
 
-PyObject* iterate(const Call& c) { return c.nargs == 1 ? c.recording.get_iter(c.frame, c.args[0]) : nullptr; }
+/// next(iter(d)): is what the call in progress gives an argument of next() alone?
+bool goes_to_next(const Frame& frame) {
+  namespace op = interp::op;
+  static PyObject* const next = PyDict_GetItemString(PyEval_GetBuiltins(), "next");
+  const interp::Instr& instr = frame.instr();
+  if (instr.op != op::CALL || instr.arg != 1 || frame.stack_depth() < 5) return false;
+  int at = frame.pc() + instr.length;
+  auto following = [&]() -> const interp::Instr& { return frame.prepared->instrs[static_cast<size_t>(at)]; };
+#if !BOLT_PY312
+  if (following().op == op::PRECALL) at += following().length;
+#endif
+  return following().op == op::CALL && following().arg == 1 &&
+         (frame.peek(4) == next || frame.peek(5) == next);
+}
+
+PyObject* iterate(const Call& c) {
+  if (c.nargs != 1) return nullptr;
+  if (goes_to_next(c.frame) && c.recording.world.has_first_key(c.args[0])) {
+    PyObject* iterator = PyObject_GetIter(c.args[0]);
+    if (iterator) c.recording.world.asks_first_key(iterator, c.args[0]);
+    return iterator;
+  }
+  return c.recording.get_iter(c.frame, c.args[0]);
+}
 
 PyObject* next_item(const Call& c) {
+  if (PyObject* key = c.nargs == 1 ? c.recording.world.first_key(c.args[0]) : nullptr) return key;
   if (c.nargs < 1 || c.nargs > 2 || c.kwnames || !Py_TYPE(c.args[0])->tp_iternext) return nullptr;
   PyObject* value = c.recording.iter_next(c.frame, c.args[0]);
   if (value || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration))) return value;
@@ -104,6 +128,8 @@ PyObject* dict_subscript(const Call& c) {
 PyObject* read_then_write(const Call& c, bool takes) {
   if (c.nargs < 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* dict = c.args[0];
+  if (takes && drops_result(c.frame, dict) && c.recording.world.about_to_take_first(dict, c.args[1]))
+    return PyObject_DelItem(dict, c.args[1]) < 0 ? nullptr : Py_NewRef(Py_None);
   PyRef there = PyRef::share(c.recording.world.dict_get(dict, c.args[1]));
   PyErr_Clear();
   const bool plain = PyDict_CheckExact(dict) && c.nargs <= 3;
