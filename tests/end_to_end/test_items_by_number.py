@@ -162,6 +162,15 @@ def gone_through(x, s):
     return x + 1, list(s.seen)
 
 
+# -- Texts ---------------------------------------------------------------------------------------------------------------
+
+
+@case("11......", text="")
+def text_that_grows(x, s):
+    s.text += "ab"
+    return x * len(s.text), s.text[-2:]
+
+
 @pytest.mark.parametrize("fn, state, records", CASES)
 def test_places_that_change(fn, state, records):
     assert check(fn, state, len(records)) == records

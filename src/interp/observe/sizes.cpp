@@ -241,6 +241,8 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
       result = reduction(frame, row, callable, all[0], handled);
       if (*handled || PyErr_Occurred()) return done(result);
     }
+    if (row.name == "builtins.len" && all.size() == 1 && (result = world.text_length(all[0])))
+      return done(result);
     if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(*this, "prod", all));
     if (row.name == "int" && all.size() == 1 && PyLong_CheckExact(all[0])) return done(Py_NewRef(all[0]));
     if (row.name == "bool" && all.size() == 1 && world.follows_number(all[0]))
