@@ -14,23 +14,73 @@
 #include "interp/observe/world.h"
 
 namespace bolt::observe {
-namespace {
 
-PyObject* join(PyObject* args, bool tuple) {
-  auto number = [&](Py_ssize_t i) { return PyLong_AsSsize_t(PyTuple_GET_ITEM(args, i)); };
-  const PyRef items = PyRef::steal(PySequence_List(PyTuple_GET_ITEM(args, 0)));
-  const Py_ssize_t end = items ? PyList_GET_SIZE(items.get()) - number(2) : 0;
-  PyRef whole = PyRef::steal(items ? PyList_GetSlice(items.get(), number(1), end) : nullptr);
-  const PyRef first = PyRef::steal(PyTuple_GetSlice(args, 4, 4 + number(3))),
-              last = PyRef::steal(PyTuple_GetSlice(args, 4 + number(3), PyTuple_GET_SIZE(args)));
-  if (!whole || !first || !last || PyList_SetSlice(whole.get(), 0, 0, first.get()) < 0) return nullptr;
-  const Py_ssize_t size = PyList_GET_SIZE(whole.get());
-  if (PyList_SetSlice(whole.get(), size, size, last.get()) < 0) return nullptr;
-  return tuple ? PyList_AsTuple(whole.get()) : whole.release();
+bool is_exact_number(PyObject* object) {
+  int overflow = 0;
+  return PyFloat_CheckExact(object) ||
+         (PyLong_CheckExact(object) && (PyLong_AsLongLongAndOverflow(object, &overflow), !overflow));
 }
 
-PyObject* join_list(PyObject*, PyObject* args) { return join(args, false); }
-PyObject* join_tuple(PyObject*, PyObject* args) { return join(args, true); }
+namespace {
+
+/// What joining_function is given.
+struct JoinedParts {
+  static constexpr Py_ssize_t kFirst = 5;
+  PyObject* args;
+  PyRef items = native_sequence(PyTuple_GET_ITEM(args, 0));
+  Py_ssize_t front = number(1), middle = (items ? Py_SIZE(items.get()) - number(2) : 0) - front;
+  Py_ssize_t in_front = number(3), placed = PyTuple_GET_SIZE(args) - 2 * number(4), others = placed - kFirst;
+
+  static PyRef native_sequence(PyObject* container) {
+    return is_sequence(container) ? PyRef::share(container) : native_items(container);
+  }
+  Py_ssize_t number(Py_ssize_t i) const { return PyLong_AsSsize_t(PyTuple_GET_ITEM(args, i)); }
+  PyObject* const* given() const { return &PyTuple_GET_ITEM(args, 0); }
+  PyObject* const* there() const { return PySequence_Fast_ITEMS(items.get()) + front; }
+  /// Facts are looked at later.
+  bool fit() const {
+    bool fits = items && middle >= 0;
+    for (Py_ssize_t i = placed; i < PyTuple_GET_SIZE(args); i += 2)
+      fits = fits && number(i) >= 0 && number(i) < middle;
+    return fits;
+  }
+  /// Is the sum the very list that is there?
+  bool add_nothing() const {
+    return PyList_CheckExact(items.get()) && middle == Py_SIZE(items.get()) &&
+           PyTuple_GET_SIZE(args) == kFirst;
+  }
+};
+
+/// In one pass: a history may be long.
+PyObject* join(PyObject* args, Joins how) {
+  const JoinedParts parts{args};
+  if (!parts.fit()) return PyErr_Format(PyExc_IndexError, "there are not as many items");
+  const auto [there, given] = std::pair(parts.there(), parts.given());
+  if (how == Joins::numbers) {
+    if (!std::all_of(there, there + parts.middle, is_exact_number))
+      return PyErr_Format(PyExc_TypeError, "not all of them are numbers");
+    if (parts.add_nothing()) return Py_NewRef(parts.items.get());
+  }
+  const Py_ssize_t size = parts.middle + parts.others;
+  PyRef whole = PyRef::steal(how == Joins::tuple ? PyTuple_New(size) : PyList_New(size));
+  if (!whole) return nullptr;
+  PyObject** to = PySequence_Fast_ITEMS(whole.get());
+  auto add = [&](PyObject* const* from, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n; ++i) *to++ = Py_NewRef(from[i]);
+  };
+  add(given + JoinedParts::kFirst, parts.in_front);
+  PyObject** const middle = to;
+  add(there, parts.middle);
+  add(given + JoinedParts::kFirst + parts.in_front, parts.others - parts.in_front);
+  for (Py_ssize_t i = parts.placed; i < PyTuple_GET_SIZE(args); i += 2)
+    Py_SETREF(middle[parts.number(i)], Py_NewRef(given[i + 1]));
+  return whole.release();
+}
+
+template <Joins kHow>
+PyObject* joined(PyObject*, PyObject* args) {
+  return join(args, kHow);
+}
 
 bool is_plain(PyObject* object) { return PyTuple_CheckExact(object) || PyList_CheckExact(object); }
 
@@ -42,12 +92,14 @@ PyObject* copy_of(PyObject* tuple) {
 
 }  // namespace
 
-PyObject* joining_function(bool tuple) {
-  static PyMethodDef defs[] = {{"joined", join_list, METH_VARARGS, nullptr},
-                               {"joined", join_tuple, METH_VARARGS, nullptr}};
+PyObject* joining_function(Joins how) {
+  static PyMethodDef defs[] = {{"joined", joined<Joins::list>, METH_VARARGS, nullptr},
+                               {"joined", joined<Joins::tuple>, METH_VARARGS, nullptr},
+                               {"joined", joined<Joins::numbers>, METH_VARARGS, nullptr}};
   static PyObject* const functions[] = {PyCFunction_New(&defs[0], nullptr),
-                                        PyCFunction_New(&defs[1], nullptr)};
-  return functions[tuple];
+                                        PyCFunction_New(&defs[1], nullptr),
+                                        PyCFunction_New(&defs[2], nullptr)};
+  return functions[static_cast<int>(how)];
 }
 
 const Known* World::made_of(PyObject* sequence) {

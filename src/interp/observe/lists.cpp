@@ -18,45 +18,10 @@ namespace {
 using guard::NumberOp;
 using guard::Phase;
 
-bool is_exact_number(PyObject* object) {
-  int overflow = 0;
-  return PyFloat_CheckExact(object) ||
-         (PyLong_CheckExact(object) && (PyLong_AsLongLongAndOverflow(object, &overflow), !overflow));
-}
-
 bool are_exact_numbers(PyObject* list) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i)
     if (!is_exact_number(PyList_GET_ITEM(list, i))) return false;
   return true;
-}
-
-/// (container, front, back) -> what is left of it without as many items at either end.
-PyObject* numbers_of(PyObject*, PyObject* args) {
-  const PyRef items = native_items(PyTuple_GET_ITEM(args, 0));
-  if (!items) return nullptr;
-  const Py_ssize_t front = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1)),
-                   end = PyList_GET_SIZE(items.get()) - PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 2));
-  PyRef left = PyRef::steal(PyList_GetSlice(items.get(), front, end));
-  if (!left || (end >= front && are_exact_numbers(left.get()))) return left.release();
-  PyErr_SetString(PyExc_TypeError, "not all of them are numbers");
-  return nullptr;
-}
-
-/// (numbers, n, m, items..., index, item, ...) -> a list of the first n items, the numbers and the other
-/// items; m of the numbers are replaced by those at the end, which come with their index.
-PyObject* joined(PyObject*, PyObject* args) {
-  const Py_ssize_t in_front = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1)),
-                   placed = PyTuple_GET_SIZE(args) - 2 * PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 2));
-  PyRef whole = PyRef::steal(PySequence_List(PyTuple_GET_ITEM(args, 0)));
-  for (Py_ssize_t i = placed; whole && i < PyTuple_GET_SIZE(args); i += 2)
-    if (PyList_SetItem(whole.get(), PyLong_AsSsize_t(PyTuple_GET_ITEM(args, i)),
-                       Py_NewRef(PyTuple_GET_ITEM(args, i + 1))) < 0)
-      return nullptr;
-  const PyRef first = PyRef::steal(PyTuple_GetSlice(args, 3, 3 + in_front)),
-              last = PyRef::steal(PyTuple_GetSlice(args, 3 + in_front, placed));
-  if (!whole || !first || !last || PyList_SetSlice(whole.get(), 0, 0, first.get()) < 0) return nullptr;
-  const Py_ssize_t end = PyList_GET_SIZE(whole.get());
-  return PyList_SetSlice(whole.get(), end, end, last.get()) < 0 ? nullptr : whole.release();
 }
 
 PyObject* list_of(PyObject*, PyObject* args) { return PySequence_List(args); }
@@ -72,10 +37,6 @@ constexpr Py_ssize_t kMost = 64;  // numbers with steps of their own
 
 /// Of a container whose length differs between calls.
 std::optional<int> World::list_of_any_length(PyObject* container) {
-  static PyMethodDef numbers_def = {"numbers", numbers_of, METH_VARARGS, nullptr};
-  static PyMethodDef joined_def = {"joined", joined, METH_VARARGS, nullptr};
-  static PyObject *const numbers_function = function(numbers_def), *const joined_function =
-                                                                       function(joined_def);
   Known* known = known_by_ends(container);
   const PyRef items = known && !known->window.cleared ? native_items(container) : PyRef();
   if (!items || !PyList_GET_SIZE(items.get()) || !are_exact_numbers(items.get())) return std::nullopt;
@@ -87,20 +48,27 @@ std::optional<int> World::list_of_any_length(PyObject* container) {
   auto constant = [&](Py_ssize_t number) {
     return numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(number)), {}, {}});
   };
-  auto call = [&](PyObject* callable, std::vector<int> args) {
-    return numbers.add({NumberOp::call, 0, PyRef::share(callable), {}, std::move(args)});
+  auto join = [&](int from, const Window& window, Py_ssize_t n, const std::vector<int>& others) {
+    const Py_ssize_t placed = others.empty() ? 0 : std::ssize(known->placed);
+    std::vector<int> args = {from, constant(window.front), constant(window.back), constant(n),
+                             constant(placed)};
+    args.insert(args.end(), others.begin(), others.end());
+    const PyRef function = PyRef::share(joining_function(Joins::numbers));
+    return numbers.add({NumberOp::call, 0, function, {}, std::move(args)});
   };
-  const int whole = numbers.add({NumberOp::source, tree->keep(known->source), {}, {}, {}});
-  const int left =
-      call(numbers_function, {whole, constant(known->window.front), constant(known->window.back)});
-  std::vector<int> args = {left, constant(in_front), constant(std::ssize(known->placed))};
+  std::vector<int> others;
   for (Py_ssize_t i = 0; i < in_front + old + behind; ++i)
-    if (i < in_front || i >= in_front + old) args.push_back(step_of(PyList_GET_ITEM(items.get(), i)));
+    if (i < in_front || i >= in_front + old) others.push_back(step_of(PyList_GET_ITEM(items.get(), i)));
   for (const PyRef& index : known->placed) {
-    args.push_back(step_of(index.get()));
-    args.push_back(step_of(PyList_GET_ITEM(items.get(), PyLong_AsSsize_t(index.get()))));
+    others.push_back(step_of(index.get()));
+    others.push_back(step_of(PyList_GET_ITEM(items.get(), PyLong_AsSsize_t(index.get()))));
   }
-  return call(joined_function, std::move(args));
+  const int whole = numbers.add({NumberOp::source, tree->keep(known->source), {}, {}, {}});
+  const bool open = std::ranges::any_of(
+      others, [&](int step) { return numbers.steps[static_cast<size_t>(step)].phase != Phase::check; });
+  if (!open) return join(whole, known->window, in_front, others);
+  // What was there is looked at while guards are checked.
+  return join(join(whole, known->window, 0, {}), {}, in_front, others);
 }
 
 /// The step that gives a list of what is in the container; nothing: it has none, or guards do not know it.
@@ -136,7 +104,7 @@ PyObject* World::reduced(PyObject* function, PyObject* container, bool sums) {
   if (numbers.phase_of(step) == Phase::check) return computed(result.release(), std::move(step));
   // A sum with a float in it is one whatever the others are, and does not raise.
   const std::vector<int> items = numbers.steps[static_cast<size_t>(*list)].args;
-  const bool has_float = std::any_of(items.begin() + 3, items.end(), [&](int item) {
+  const bool has_float = std::any_of(items.begin() + 5, items.end(), [&](int item) {
     const guard::NumberStep& part = numbers.steps[static_cast<size_t>(item)];
     const PyObject* of_data = part.op == NumberOp::data ? part.object.get() : nullptr;
     return part.phase != Phase::check &&

@@ -49,8 +49,13 @@ int Rebuilder::list_value(PyObject* object) {
 int Rebuilder::joined_value(PyObject* object, const Known& known) {
   const auto [in_front, old, behind] = World::parts_of(known);
   auto count = [&](Py_ssize_t number) { return value(PyRef::steal(PyLong_FromSsize_t(number)).get()); };
-  std::vector<int> parts = {value(joining_function(PyTuple_Check(object))), value(known.of->object.get()),
-                            count(known.window.front), count(known.window.back), count(in_front)};
+  const Joins how = PyTuple_Check(object) ? Joins::tuple : Joins::list;
+  std::vector<int> parts = {value(joining_function(how)),
+                            value(known.of->object.get()),
+                            count(known.window.front),
+                            count(known.window.back),
+                            count(in_front),
+                            count(0)};
   for (Py_ssize_t i = 0; i < in_front + old + behind; ++i)
     if (i < in_front || i >= in_front + old) parts.push_back(value(PySequence_Fast_GET_ITEM(object, i)));
   return add(Make::call, nullptr, 0, std::move(parts));

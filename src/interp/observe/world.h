@@ -648,6 +648,8 @@ class World {
 /// an exception.
 PyObject* own_number(PyObject* number);
 bool is_number(PyObject* object);
+/// A float, or an int of 64 bits: what others do when they are added up or compared is their own code.
+bool is_exact_number(PyObject* object);
 /// A number, or a text: one that differs between calls may be given away, and what is asked about it is a
 /// fact.
 inline bool can_be_followed(PyObject* object) { return is_number(object) || PyUnicode_CheckExact(object); }
@@ -665,9 +667,12 @@ void note_comparison(SizeNotes& notes, int op, Sym x, Sym y, bool answer);
 /// or 0 where nothing may be taken for granted about it. Nothing: there is none.
 std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right);
 
-/// (sequence, front, back, n, items...) -> the first n items, what is left of the sequence without as many
-/// items at either end, the other items, as a list or tuple. Borrowed.
-PyObject* joining_function(bool tuple);
+/// (container, front, back, n, m, items..., index, item, ...) -> the first n items, what is left of the
+/// container without as many items at either end, the other items; m of what is left are replaced by the
+/// items that come with an index. `numbers`: a list, and what is left are ints and floats; it raises where
+/// they are not. Borrowed.
+enum class Joins : uint8_t { list, tuple, numbers };
+PyObject* joining_function(Joins how);
 /// True for containers whose contents `read_whole` understands.
 bool is_understood_container(PyObject* object);
 /// An object of C's: no guard tells what is in it.
