@@ -266,10 +266,10 @@ def remembered(n):
 READERS = {
     "dict": lambda x: x * {4: 1.0}[x.shape[0]],
     "long": lambda x: x * (x.shape[0] in tuple(range(100))),
-    "list": lambda x: x * [1.0, 2.0, 3.0, 4.0, 5.0][x.shape[0]],
+    "list": lambda x: [x, x + 1, x + 2, x + 3, x + 4][x.shape[0]],
     "element": lambda x: (x + 1, {x.shape[0]}),
     "bytes": lambda x: (x + 1, b"x" * x.shape[0]),
-    "text": lambda x: (x + 1, len("x%d" % x.shape[0])),
+    "text": lambda x: (x + 1, ("x%d" % x.shape[0]).encode()),
     "cache": lambda x: x * remembered(x.shape[0]),
     "torch": lambda x: torch.broadcast_shapes(x.shape, (4, 4)) and x + 1,
 }
