@@ -10,7 +10,9 @@ import collections
 
 import pytest
 import torch
-from kept_state import check
+from kept_state import check, shown
+
+import torchbolt
 
 CASES = []
 
@@ -430,3 +432,24 @@ def test_sets_in_an_order_that_a_copy_has_not():
         state.h -= set(range(30)) - {10, 25}
 
     assert check(fn, {"h": None}, 5, between) == "1...."
+
+
+def test_histories_that_modules_keep():
+    class Keeps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen, self.last = (), []
+
+        def forward(self, x):
+            self.seen = self.seen + (x.sum().item(),)
+            self.last = [*self.last, x]
+            return x * len(self.seen)
+
+    mine, eagers = Keeps(), Keeps()
+    compiled = torchbolt.compile(mine)
+    for i in range(6):
+        x = torch.arange(3.0) + i
+        before = torchbolt.stats()["recordings"]
+        assert shown(compiled(x)) == shown(eagers(x))
+        assert shown([mine.seen, mine.last]) == shown([eagers.seen, eagers.last])
+        assert i < 2 or torchbolt.stats()["recordings"] == before

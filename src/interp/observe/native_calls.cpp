@@ -434,8 +434,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   const bool inside =
       row.is(Trait::inside) && !(row.is(Trait::calls) && std::any_of(args, args + total, calls_python));
   for (size_t i = writes || special ? 1 : 0; on && i < all.size(); ++i)
-    row.kind == Kind::tensor ? touch_operand(frame, all[i])
-                             : touch(frame, all[i], deep || (inside && !PyDict_Check(all[i])));
+    if (!row.is(Trait::by_class) || !is_understood_container(all[i]))
+      row.kind == Kind::tensor ? touch_operand(frame, all[i])
+                               : touch(frame, all[i], deep || (inside && !PyDict_Check(all[i])));
   for (size_t i = 0; on && row.is(Trait::pairs) && i < all.size(); ++i)
     if (is_sequence(all[i])) world.read_deep(all[i], 2);
   if (on && inside && writes) world.read_deep(all[0]);
