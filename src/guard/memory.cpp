@@ -42,6 +42,24 @@ void Memory::forget(std::vector<PyRef>& gone) {
   valid = related = false;
 }
 
+void Memory::forget_all(std::vector<PyRef>& gone) {
+  forget(gone);
+  for (auto& [source, part] : parts) part->forget_all(gone);
+}
+
+void Memory::append(const Memory& part) {
+  auto add = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  add(words, part.words);
+  add(others, part.others);
+  add(type_tags, part.type_tags);
+  add(always, part.always);
+  add(tensors, part.tensors);
+  add(objects, part.objects);
+  for (const Reread& again : part.rereads)
+    rereads.push_back({again.step, again.parent, PyRef::share(again.found.get())});
+  valid = valid && part.valid;
+}
+
 bool Memory::words_unchanged() {
   if (words.size() - others.size() < kWorthAClock) return equal(words);
   const uint64_t time = dict_time();
@@ -85,6 +103,25 @@ void Walk::dict_word(PyDictObject* dict) {
 }
 
 bool Walk::visit(const Source& source, PyObject* object) {
+  return source.is_part && gone && object ? visit_part(source, object) : visit_whole(source, object);
+}
+
+bool Walk::visit_part(const Source& source, PyObject* object) {
+  std::unique_ptr<Memory>& part = memory.parts[&source];
+  if (!part) part = std::make_unique<Memory>();
+  if (!part->valid || part->top != object || !part->unchanged()) {
+    part->forget(*gone);
+    part->top = object;
+    part->valid = true;
+    part->compared = dict_time();
+    Walk walk{*part, root_names, table, nullptr, nullptr, false, gone, &source};
+    if (!walk.visit_whole(source, object)) return part->valid = false;
+  }
+  memory.append(*part);
+  return true;
+}
+
+bool Walk::visit_whole(const Source& source, PyObject* object) {
   if (!object) return visit_absent(source);
   for (const Assumption& assumption : source.assumptions)
     if (!holds(assumption, object) && !is_other_number(source, assumption, object) &&
@@ -129,7 +166,8 @@ bool Walk::fail(const Source& source, const Assumption& assumption, PyObject* ob
 
 /// Words that prove what was assumed about the object itself.
 void Walk::remember(const Source& source, PyObject* object) {
-  bool proven = source.parent && source.access == Access::dict_item;  // by its dict's version
+  // By its dict's version, which is no word of a part's.
+  bool proven = source.parent && source.access == Access::dict_item && &source != part_of;
   bool constant = source.access == Access::constant;
   if (source.reg >= 0) {
     memory.objects.emplace_back(source.reg, object);

@@ -10,11 +10,17 @@
 // Dict versions are unique in the process, so one proves the dict, not only its state. A pointer found in a
 // list or tuple proves less (the object may have died and another taken its place): what is below it is
 // compared word by word again, and leaves are kept alive by the memory.
+//
+// A module that counts its calls is another one at each of them: where a word has changed, all is walked
+// again. So that this costs little, large subtrees that branch off (a layer) have a memory of their own, a
+// part, whose words are compared when the walk comes there, and which is walked only where they differ.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -53,10 +59,15 @@ struct Memory {
   bool valid = false;
   bool related = false;      ///< the relations (relations.h) of what it found hold
   bool other_class = false;  ///< an object of another class is why not
+  std::unordered_map<const Source*, std::unique_ptr<Memory>> parts;
+  PyObject* top = nullptr;  ///< of a part: what was found there
 
-  /// Forgets everything; the objects it held are the caller's to let go of.
+  /// Forgets everything but its parts; the objects it held are the caller's to let go of.
   void forget(std::vector<PyRef>& gone);
+  void forget_all(std::vector<PyRef>& gone);
   bool unchanged();
+  /// Takes over the words of a part, which holds what they point into.
+  void append(const Memory& part);
 
  private:
   bool words_unchanged();
@@ -70,10 +81,14 @@ struct Walk {
   std::string* why;                ///< not null: the first guard that failed
   std::set<std::string>* numbers;  ///< not null: numbers may differ, and this is where those do
   bool goes_on = false;  ///< where a guard fails, past what it is about: only numbers are looked for
+  std::vector<PyRef>* gone = nullptr;  ///< what parts held; null: they are not used
+  const Source* part_of = nullptr;     ///< of the walk through a part: its top
 
   bool visit(const Source& source, PyObject* object);
 
  private:
+  bool visit_part(const Source& source, PyObject* object);
+  bool visit_whole(const Source& source, PyObject* object);
   bool is_other_number(const Source& source, const Assumption& assumption, PyObject* object);
   bool visit_absent(const Source& source);
   bool fail(const Source& source, const Assumption& assumption, PyObject* object);

@@ -17,6 +17,19 @@ namespace {
 /// Memories per group; beyond it all are dropped (a program called with endless new instances).
 constexpr size_t kMaxMemories = 4096;
 
+/// Subtrees of so many sources have a memory of their own, where they are not most of what they are in.
+constexpr size_t kPart = 16;
+
+void mark_parts(const SourceTree& tree) {
+  std::unordered_map<const Source*, size_t> sizes;
+  for (auto source = tree.all().rbegin(); source != tree.all().rend(); ++source) {
+    const size_t size = ++sizes[*source];
+    if ((*source)->parent) sizes[(*source)->parent] += size;
+  }
+  for (Source* source : tree.all())
+    source->is_part = source->parent && sizes[source] >= kPart && 2 * sizes[source] <= sizes[source->parent];
+}
+
 }  // namespace
 
 struct Program::Group {
@@ -71,6 +84,7 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
       if (assumption.other)
         relations_of(std::vector<Source*>{source, assumption.other})
             .aliases.push_back({source, assumption.other, assumption.check == Check::same_as});
+  mark_parts(*tree_);
   tensor_objects_.resize(tensors_.size());
   impls_.resize(tensors_.size());
   objects_.resize(static_cast<size_t>(tree_->registers()));
@@ -79,12 +93,12 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
 Program::~Program() = default;
 
 bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
-                         std::set<std::string>* numbers, bool goes_on) const {
+                         std::set<std::string>* numbers, bool goes_on, std::vector<PyRef>* gone) const {
   static uint64_t next_id = 0;
   memory.id = ++next_id;
   memory.valid = true;
   memory.compared = dict_time();
-  Walk walk{memory, tree_->root_names, tensors_, why, numbers, goes_on};
+  Walk walk{memory, tree_->root_names, tensors_, why, numbers, goes_on, gone};
   for (const Source* source : group.tops)
     if (!walk.visit(*source, group.root >= 0 ? top : source->key.get())) {
       memory.valid = false;
@@ -109,7 +123,7 @@ bool Program::check_group(Group& group, PyObject* top, std::vector<PyRef>& gone)
   Memory* memory = &group.scratch;
   if (lasting) {
     if (group.memories.size() > kMaxMemories) {
-      for (auto& [root, known] : group.memories) known->forget(gone);
+      for (auto& [root, known] : group.memories) known->forget_all(gone);
       group.memories.clear();
       group.in_use = nullptr;
     }
@@ -121,7 +135,7 @@ bool Program::check_group(Group& group, PyObject* top, std::vector<PyRef>& gone)
   bool same_root = lasting || group.root < 0;
   group.walked = !(same_root && memory->valid && memory->unchanged());
   if (group.walked) memory->forget(gone);
-  if (group.walked && !walk_group(group, top, *memory, nullptr)) {
+  if (group.walked && !walk_group(group, top, *memory, nullptr, nullptr, false, &gone)) {
     group.in_use = nullptr;
     return false;
   }

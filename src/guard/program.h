@@ -105,7 +105,8 @@ class Program {
   struct Group;
   bool check_group(Group& group, PyObject* top, std::vector<PyRef>& gone);
   bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
-                  std::set<std::string>* numbers = nullptr, bool goes_on = false) const;
+                  std::set<std::string>* numbers = nullptr, bool goes_on = false,
+                  std::vector<PyRef>* gone = nullptr) const;
   void add_numbers(PyObject* const* roots, size_t nroots, std::set<std::string>& into) const;
   void use(Group& group, Memory& memory);
   bool check_relations();

@@ -89,6 +89,7 @@ struct Source {
   ShortVector<Assumption, 2> assumptions;
   int reg = -1;  ///< register that keeps the object found here for recipes and alias checks; -1: none
   bool is_whole = false;   ///< each item of a list or deque is read
+  bool is_part = false;    ///< what lies below has a memory of its own (memory.h)
   bool is_static = false;  ///< the top of its chain is a constant: the same for every instance
 
   /// In the order in which they were made.
