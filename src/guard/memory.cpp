@@ -142,7 +142,10 @@ bool Walk::is_other_number(const Source& source, const Assumption& assumption, P
     numbers->insert(source.length_str(root_names));
     return !source.is_whole && !source.has(Check::keys);  // whoever went through it met other items
   }
-  if (assumption.check == Check::keys && PyTuple_GET_SIZE(assumption.value.get()) != PyObject_Size(object))
+  const Py_ssize_t keys = PyDict_Check(object) ? PyDict_GET_SIZE(object)
+                          : is_set(object)     ? PySet_GET_SIZE(object)
+                                               : -1;
+  if (assumption.check == Check::keys && keys >= 0 && PyTuple_GET_SIZE(assumption.value.get()) != keys)
     return numbers->insert(source.length_str(root_names)), false;
   if (assumption.check == Check::equals && PyTuple_CheckExact(assumption.value.get()) &&
       PyTuple_CheckExact(object) && Py_SIZE(assumption.value.get()) != Py_SIZE(object))

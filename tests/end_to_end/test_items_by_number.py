@@ -247,3 +247,26 @@ def test_a_key_of_a_counter_stays_where_it_is():
         state.n = i % 3
 
     check(fn, {"c": collections.Counter(), "n": 0}, 8, between)
+
+
+class Doubling(dict):
+    """Its methods are asked, and asked once."""
+
+    def __contains__(self, key):
+        self.asked = getattr(self, "asked", 0) + 1
+        return super().__contains__(key) or super().__contains__(key // 2)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value * 2)
+
+    def __getitem__(self, key):
+        return super().__getitem__(key) + 1
+
+
+def test_dicts_with_methods_of_their_own():
+    def fn(x, s):
+        s.d[s.n] = s.n + 0.5
+        s.n += 1
+        return x * s.d[s.n - 1], s.n in s.d, list(s.d.values()), s.d.asked
+
+    check(fn, {"d": Doubling({0: 1.5}), "n": 1}, 7)

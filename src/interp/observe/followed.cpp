@@ -137,6 +137,13 @@ static bool still_holds(PyObject* container, const Known& known, PyObject* at, P
          PyDict_GetItemWithError(container, at) == part;
 }
 
+/// container[at] = item, whatever a class in Python has for that.
+static int set_native(PyObject* container, PyObject* at, PyObject* item) {
+  if (PyODict_Check(container)) return PyODict_SetItem(container, at, item);
+  return PyDict_Check(container) ? PyDict_SetItem(container, at, item)
+                                 : PyObject_SetItem(container, at, item);
+}
+
 void World::own_numbers_of(PyObject* container) {
   read_if_open(container);
   if (!hooks_.follows_numbers() || !(is_list_or_deque(container) || PyDict_Check(container))) return;
@@ -153,9 +160,8 @@ void World::own_numbers_of(PyObject* container) {
     if (!can_be_followed(part) && !guard::has_parts(part)) return;
     const PyRef own = PyRef::share(found(part, place));
     if (own.get() == part) return;
-    if (still_holds(container, *known, at, part) && PyObject_SetItem(container, at, own.get()) < 0)
-      PyErr_Clear();
-    if (before && PyObject_SetItem(before.get(), at, own.get()) < 0) PyErr_Clear();
+    if (still_holds(container, *known, at, part) && set_native(container, at, own.get()) < 0) PyErr_Clear();
+    if (before && set_native(before.get(), at, own.get()) < 0) PyErr_Clear();
   });
   read_whole(container);
 }

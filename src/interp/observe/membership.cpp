@@ -70,7 +70,7 @@ std::optional<bool> number_among(Recording& recording, PyObject* container, PyOb
   if (PyFloat_CheckExact(number) && std::isnan(PyFloat_AS_DOUBLE(number))) return std::nullopt;
   if (world.may_follow_keys(container) && world.is_followed_key(number)) {
     world.tell_from_keys(container, number, true);
-    return PySequence_Contains(container, number) == 1;
+    return (is_set(container) ? PySet_Contains(container, number) : PyDict_Contains(container, number)) == 1;
   }
   PyRef items = plain_elements(world, container);
   if (!items) return std::nullopt;

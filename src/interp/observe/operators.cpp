@@ -320,8 +320,16 @@ CallStart Recording::start_compare(Frame& frame, int op, PyObject* left, PyObjec
   return start;
 }
 
+/// Does a class on top of dict look for keys by a method of its own?
+static bool has_own_contains(PyObject* container) {
+  PyTypeObject* type = Py_TYPE(container);
+  return PyDict_Check(container) && interp::is_python_class(type) &&
+         _PyType_Lookup(type, names_of.contains_) != _PyType_Lookup(&PyDict_Type, names_of.contains_);
+}
+
 int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
-  if (const std::optional<bool> there = number_among(*this, container, value)) return *there;
+  if (const auto there = has_own_contains(container) ? std::nullopt : number_among(*this, container, value))
+    return *there;
   const bool hashes = PyDict_Check(container) || is_set(container);
   const bool by_identity = hashes && World::is_told_by_identity(value);
   if (on) {
