@@ -218,7 +218,7 @@ bool World::about_to_write_element(PyObject* set, PyObject* element, bool remove
   if (!copied(set)) return true;  // the region has ended
   if (!known->keys) known->keys = PyRef::steal(PyDict_New());
   known->elements.emplace_back(PyRef::share(element), !removes);
-  return PyDict_SetItem(known->keys.get(), element, Py_False) == 0;
+  return PyDict_SetItem(known->keys.get(), element, mark_of(Written::put)) == 0;
 }
 
 void World::use_positions(const Known& known) {

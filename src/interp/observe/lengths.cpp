@@ -290,9 +290,12 @@ bool World::about_to_move(PyObject* dict, PyObject* key) {
   if (known->read_whole || !copied(dict)) return false;
   if (!known->keys) known->keys = PyRef::steal(PyDict_New());
   PyObject* const keys = known->keys.get();
-  const PyRef noted = PyRef::share(PyDict_GetItemWithError(keys, key));
+  const auto noted = written_as(PyDict_GetItemWithError(keys, key));
   if (noted) PyDict_DelItem(keys, key);
-  PyDict_SetItem(keys, key, !noted ? Py_None : noted.get() == Py_False ? Py_Ellipsis : noted.get());
+  PyDict_SetItem(keys, key,
+                 mark_of(!noted                  ? Written::moved
+                         : noted == Written::put ? Written::moved_and_put
+                                                 : *noted));
   return true;
 }
 

@@ -26,29 +26,31 @@ void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
     return recipe.effects.push_back({Effect::replace_dict, target, -1, -1, 0, std::move(parts)});
   }
   if (known.window.front) recipe.effects.push_back({Effect::cut, target, -1, -1, known.window.front, {}});
-  auto repeat = [&](PyObject* key, bool removed, PyObject* how = nullptr) {
+  auto repeat = [&](PyObject* key, Written how) {
     PyObject* item = PyDict_GetItemWithError(now, key);
     const int name = value(key);
-    if (!item || removed) recipe.effects.push_back({Effect::delete_item, target, name, -1, 0, {}});
-    if (item && how != Py_None) {
+    if (!item || how == Written::removed)
+      recipe.effects.push_back({Effect::delete_item, target, name, -1, 0, {}});
+    if (item && how != Written::moved) {
       const int inside = value(item);
       recipe.effects.push_back({Effect::set_item, target, name, inside, 0, {}});
     }
-    if (item && (how == Py_None || how == Py_Ellipsis))
+    if (item && (how == Written::moved || how == Written::moved_and_put))
       recipe.effects.push_back({Effect::move_to_end, target, name, -1, 0, {}});
   };
   Py_ssize_t position = 0;
   PyObject *key, *item;
-  while (keys && PyDict_Next(keys, &position, &key, &item)) repeat(key, item == Py_True, item);
+  while (keys && PyDict_Next(keys, &position, &key, &item)) repeat(key, *written_as(item));
   if (PyODict_Check(now)) return;  // nothing else was written
   // What was not written key by key was read whole before.
   auto other = [&](PyObject* key) { return !keys || PyDict_Contains(keys, key) == 0; };
   position = 0;
   for (Py_ssize_t at = 0; PyDict_Next(before, &position, &key, &item); ++at)
-    if (at >= known.window.front && other(key) && !PyDict_GetItemWithError(now, key)) repeat(key, true);
+    if (at >= known.window.front && other(key) && !PyDict_GetItemWithError(now, key))
+      repeat(key, Written::removed);
   position = 0;
   while (PyDict_Next(now, &position, &key, &item))
-    if (other(key) && PyDict_GetItemWithError(before, key) != item) repeat(key, false);
+    if (other(key) && PyDict_GetItemWithError(before, key) != item) repeat(key, Written::put);
 }
 
 /// One after another: where an element comes to lie depends on those that were there then.
@@ -94,10 +96,12 @@ static bool order_is_told(PyObject* now, const Known& known, bool is_noticed) {
   if (known.read_whole || known.window.cleared) return known.window.cleared;
   bool changes = known.window.front;
   Py_ssize_t position = 0;
-  PyObject *key, *how;
-  while (known.keys && PyDict_Next(known.keys.get(), &position, &key, &how)) {
+  PyObject *key, *mark;
+  while (known.keys && PyDict_Next(known.keys.get(), &position, &key, &mark)) {
     const int is_there = PyDict_Contains(now, key);
-    changes |= how == Py_None || how == Py_Ellipsis || (how == Py_True && is_there == 1) ||
+    const Written how = *written_as(mark);
+    changes |= how == Written::moved || how == Written::moved_and_put ||
+               (how == Written::removed && is_there == 1) ||
                is_there != PyDict_Contains(known.before.get(), key);
   }
   return changes == is_noticed;

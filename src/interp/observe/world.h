@@ -45,12 +45,22 @@ struct Window {
   bool is_moved() const { return front || back || put_in_front || cleared; }
 };
 
+/// What the run did to a key of a dict.
+enum class Written : uint8_t {
+  put,
+  removed,  ///< at some time
+  moved,    ///< to the end of an OrderedDict
+  moved_and_put,
+};
+/// As it lies in Known::keys; null: it was not written. Borrowed.
+PyObject* mark_of(Written how);
+std::optional<Written> written_as(PyObject* mark);
+
 struct Known {
   Source* source = nullptr;
   PyRef object;
-  PyRef before;   ///< contents before the first write (dict, list, set copy; 1-tuple for a cell)
-  PyRef keys;     ///< of a dict: those the run wrote, in order; True: removed at some time, None:
-                  ///< moved to the end of an OrderedDict, ...: and written, False: only written
+  PyRef before;   ///< contents before the first write: a dict, a 1-tuple for a cell, else a list
+  PyRef keys;     ///< of a dict or set: those the run wrote, in order, and how (written_as)
   Window window;  ///< of a list or deque that is not read whole
   PyRef first;    ///< of a dict: its first key, which the program asked for (World::first_key)
   std::vector<std::pair<PyRef, bool>>

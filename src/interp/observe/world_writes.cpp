@@ -81,22 +81,33 @@ void World::about_to_write(PyObject* container, bool appends) {
   }
 }
 
+PyObject* mark_of(Written how) {
+  PyObject* mark = PyLong_FromLong(static_cast<long>(how));
+  Py_DECREF(mark);  // CPython keeps the small ones
+  return mark;
+}
+
+std::optional<Written> written_as(PyObject* mark) {
+  return mark ? std::optional(static_cast<Written>(PyLong_AsLong(mark))) : std::nullopt;
+}
+
 void World::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
   puts_key(dict, key);
   Known* known = copied(dict);
   if (!known) return;
   if (!known->keys) known->keys = PyRef::steal(PyDict_New());
-  PyObject* noted = PyDict_GetItemWithError(known->keys.get(), key);
+  const std::optional<Written> noted = written_as(PyDict_GetItemWithError(known->keys.get(), key));
   const bool comes_last = noted && !removes && PyDict_Contains(dict, key) == 0;
   if (comes_last) PyDict_DelItem(known->keys.get(), key);
   if (!noted && is_plain_key(key)) {
     if (PyObject* item = PyDict_GetItemWithError(known->before.get(), key)) may_go(item);
     if (removes) may_go(key);
   }
+  auto note = [&](Written how) { PyDict_SetItem(known->keys.get(), key, mark_of(how)); };
   if (!noted || comes_last || removes)
-    PyDict_SetItem(known->keys.get(), key, removes || (comes_last && noted == Py_True) ? Py_True : Py_False);
-  else if (noted == Py_None)
-    PyDict_SetItem(known->keys.get(), key, Py_Ellipsis);
+    note(removes || (comes_last && noted == Written::removed) ? Written::removed : Written::put);
+  else if (noted == Written::moved)
+    note(Written::moved_and_put);
   PyErr_Clear();  // a key that cannot be hashed: the write raises
 }
 
