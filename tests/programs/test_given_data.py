@@ -110,6 +110,21 @@ def shown_afterwards(p):
     return p + 1
 
 
+@ROWS(param(2), randn(4))
+def a_gradient_that_fits_them(p, x):
+    p.data = x * 2
+    p.grad = x + 1
+    return p.grad * 3
+
+
+@ROWS(param(2), randn(4))
+def gradients_between(p, x):
+    p.grad = x[:2] * 5
+    p.data = x * 2
+    p.grad = x + 1
+    p.data = x[1:3] * 2
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_given_data(row):
     row.check()
@@ -151,6 +166,7 @@ def test_a_region_that_fails_leaves_it_as_it_was():
         return p + 1
 
     p = nn.Parameter(torch.zeros(2))
+    p.grad = torch.ones(2)
     with pytest.raises(torchbolt.exc.TorchboltError):
-        torchbolt.compile(program, fullgraph=True)(p, torch.ones(2))
-    assert torch.equal(p.data, torch.zeros(2)) and p.grad is None
+        torchbolt.compile(program, fullgraph=True)(p, torch.ones(3))
+    assert torch.equal(p.data, torch.zeros(2)) and torch.equal(p.grad, torch.ones(2))

@@ -120,7 +120,7 @@ static bool raises_for_some(PyObject* number, PyObject* spec) {
 
 bool Recording::can_show(PyObject* tensor) {
   // Texts are made before effects: they would show what it was.
-  if (world.was_given_data(tensor)) return false;
+  if (world.was_given(guard::Effect::set_data, tensor)) return false;
   return !world.late(tensor) && world.version_of(tensor) >= 0 && (world.find(tensor) || hooks_.knows(tensor));
 }
 

@@ -181,13 +181,9 @@ void Rebuilder::effects() {
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
   }
-  for (const WrittenGrad& written : world_.written_grads) {
-    int target = value(written.tensor.get()), inside = value(written.value.get());
-    recipe.effects.push_back({Effect::set_grad, target, -1, inside, 0, {}});
-  }
-  for (const WrittenData& written : world_.written_data) {
+  for (const WrittenTensor& written : world_.written_tensors) {
     const int target = value(written.tensor.get()), inside = value(written.value.get());
-    recipe.effects.push_back({Effect::set_data, target, -1, inside, 0, {}});
+    recipe.effects.push_back({written.part, target, -1, inside, 0, {}});
   }
   for (PyObject* generator : world_.resumed) {
     int target = value(generator);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "guard/recipe.h"
 #include "interp/compat.h"
 #include "interp/observe/world.h"
 
@@ -71,11 +70,9 @@ void Undo::field(PyObject* object, Py_ssize_t offset, PyObject* before) {
 void Undo::attribute(PyObject* cls, PyObject* name, PyObject* before) {
   steps_.push_back({Step::attribute, PyRef::share(cls), PyRef::share(before), 0, PyRef::share(name)});
 }
-void Undo::gradient(PyObject* tensor, PyObject* before) {
-  steps_.push_back({Step::gradient, PyRef::share(tensor), PyRef::share(before), 0, {}});
-}
-void Undo::data(PyObject* tensor, PyObject* before) {
-  steps_.push_back({Step::data, PyRef::share(tensor), PyRef::share(before), 0, {}});
+void Undo::tensor(guard::Effect part, PyObject* tensor, PyObject* before) {
+  const Step::Kind kind = part == guard::Effect::set_grad ? Step::gradient : Step::data;
+  steps_.push_back({kind, PyRef::share(tensor), PyRef::share(before), 0, {}});
 }
 void Undo::context(PyObject* variable, PyObject* before) {
   steps_.push_back({Step::context, PyRef::share(variable), PyRef::share(before), 0, {}});

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "guard/py_ref.h"
+#include "guard/recipe.h"
 
 namespace bolt::observe {
 
@@ -23,8 +24,8 @@ class Undo {
   void field(PyObject* object, Py_ssize_t offset, PyObject* before);
   /// The class had `before`, which may be null, in its own dict.
   void attribute(PyObject* cls, PyObject* name, PyObject* before);
-  void gradient(PyObject* tensor, PyObject* before);
-  void data(PyObject* tensor, PyObject* before);
+  /// Its gradient or its data (Effect::set_grad, Effect::set_data).
+  void tensor(guard::Effect part, PyObject* tensor, PyObject* before);
   void context(PyObject* variable, PyObject* before);
   /// Keeps the exception that is set.
   void put_back() const;

@@ -158,7 +158,7 @@ void World::keep_apart() {
   guard::Apart told;
   for (PyObject* object : identified_) told.each.push_back(find(object)->source);
   if (told.each.size() > 1) tree->apart.push_back(std::move(told));
-  if (written.empty() && written_fields.empty() && written_grads.empty() && written_data.empty()) return;
+  if (written.empty() && written_fields.empty() && written_tensors.empty()) return;
   // Only objects of one type can be one; instance dicts only where their instances can.
   using Sort = std::pair<PyTypeObject*, PyObject*>;
   auto sort_of = [](const Known& known) -> Sort {
@@ -177,8 +177,7 @@ void World::keep_apart() {
   };
   for (PyObject* container : written) add(container);
   for (const WrittenField& field : written_fields) add(field.object.get());
-  for (const WrittenGrad& grad : written_grads) add(grad.tensor.get());
-  for (const WrittenData& data : written_data) add(data.tensor.get());
+  for (const WrittenTensor& each : written_tensors) add(each.tensor.get());
   if (sorts.empty()) return;
   store_.for_each([&](const Known& known) {
     if (!known.object || known.source->access == Access::constant || writes.count(&known)) return;

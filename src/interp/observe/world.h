@@ -102,14 +102,12 @@ struct WrittenClass {
   PyRef before;  ///< what its own dict held, may be null
 };
 
-/// The gradient, a tensor or None, that the run gave to a known tensor.
-struct WrittenGrad {
-  PyRef tensor, value, before;
-};
-
-/// The data that the run gave to a known tensor: `value`, which is detached from where they came from.
-struct WrittenData {
-  PyRef tensor, value, before;
+/// What the run gave to a known tensor: a gradient, which may be None, or data, which are detached from where
+/// they came from.
+struct WrittenTensor {
+  guard::Effect part;  ///< set_grad or set_data
+  PyRef tensor, value;
+  PyRef before;  ///< null: it was not asked
 };
 
 /// A text or tensor made of tensors' contents that nothing has read yet: every later call makes it anew at
@@ -478,7 +476,7 @@ class World {
   int set_grad(PyObject* tensor, PyObject* value);
   /// tensor.data = value, of a known tensor; `before`: another one on what it showed. -1 with an exception.
   int set_data(PyObject* tensor, PyObject* value, PyRef before);
-  bool was_given_data(PyObject* tensor) const;
+  bool was_given(guard::Effect part, PyObject* tensor) const;
   /// Is its content to be shown at the region's end?
   bool is_awaited(PyObject* tensor) const;
   /// False: what the token gives back cannot be told apart from what the run put there.
@@ -503,8 +501,7 @@ class World {
   std::vector<WrittenField> written_fields;
   std::vector<WrittenClass> written_classes;
   std::vector<WrittenContext> written_context;
-  std::vector<WrittenGrad> written_grads;
-  std::vector<WrittenData> written_data;
+  std::vector<WrittenTensor> written_tensors;  ///< in order: a gradient must fit the data
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
   guard::Numbers numbers;
   std::vector<SizeValue> number_sizes;       ///< what the steps that are sizes were, in order
@@ -514,6 +511,7 @@ class World {
   void note_showing(const Source* written);
   void note_reading(PyObject* object);
   bool is_as_before(PyObject* container) const;
+  void wrote_tensor(guard::Effect part, PyObject* tensor, PyObject* value, PyRef before);
   bool is_written(PyTypeObject* type, PyObject* name);
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;

@@ -217,8 +217,7 @@ PyObject* World::tensor_grad(PyObject* tensor) {
   PyObject* value = guard::tensor_grad(tensor);
   Known* known = find(tensor);
   if (!known) return value;
-  for (const WrittenGrad& written : written_grads)
-    if (written.tensor.get() == tensor) return value;
+  if (was_given(guard::Effect::set_grad, tensor)) return value;
   Source* place = tree->child(known->source, Access::tensor_grad);
   return reached_if_bound(value, place);
 }

@@ -2,6 +2,9 @@
 // What a recording is about to write: noted, with what was there before.
 #include "interp/observe/world.h"
 
+#include <algorithm>
+#include <ranges>
+
 #include "guard/assumption.h"
 #include "guard/iterators.h"
 #include "interp/compat.h"
@@ -160,8 +163,8 @@ std::string World::trace() const {
     return std::string("it wrote to a slot of a ") + Py_TYPE(each.object.get())->tp_name;
   for (const WrittenClass& each : written_classes)
     return std::string("it gave an attribute to ") + reinterpret_cast<PyTypeObject*>(each.cls.get())->tp_name;
-  if (!written_grads.empty()) return "it set a gradient";
-  if (!written_data.empty()) return "it gave a tensor other data";
+  for (const WrittenTensor& each : written_tensors)
+    return each.part == guard::Effect::set_grad ? "it set a gradient" : "it gave a tensor other data";
   for (const WrittenContext& each : written_context)
     if (!each.restored && guard::context_value(each.variable.get()) != each.before.get())
       return "it set a context variable";
@@ -187,15 +190,24 @@ int World::set_grad(PyObject* tensor, PyObject* value) {
   const bool leaf = guard::is_autograd_leaf(tensor);
   PyRef before = PyRef::steal(leaf ? PyObject_GetAttrString(tensor, "grad") : nullptr);
   if ((leaf && !before) || guard::set_grad(tensor, value) < 0) return -1;
-  for (WrittenGrad& written : written_grads)
-    if (written.tensor.get() == tensor) return written.value = PyRef::share(value), 0;
-  written_grads.push_back({PyRef::share(tensor), PyRef::share(value), std::move(before)});
+  wrote_tensor(guard::Effect::set_grad, tensor, value, std::move(before));
   return 0;
 }
 
-bool World::was_given_data(PyObject* tensor) const {
-  return std::ranges::any_of(written_data,
-                             [&](const WrittenData& each) { return each.tensor.get() == tensor; });
+/// Of several in a row the last one counts.
+void World::wrote_tensor(guard::Effect part, PyObject* tensor, PyObject* value, PyRef before) {
+  const auto last = std::find_if(written_tensors.rbegin(), written_tensors.rend(),
+                                 [&](const WrittenTensor& each) { return each.tensor.get() == tensor; });
+  if (last != written_tensors.rend() && last->part == part)
+    last->value = PyRef::share(value);
+  else
+    written_tensors.push_back({part, PyRef::share(tensor), PyRef::share(value), std::move(before)});
+}
+
+bool World::was_given(guard::Effect part, PyObject* tensor) const {
+  return std::ranges::any_of(written_tensors, [&](const WrittenTensor& each) {
+    return each.part == part && each.tensor.get() == tensor;
+  });
 }
 
 bool World::is_awaited(PyObject* tensor) const {
@@ -204,9 +216,7 @@ bool World::is_awaited(PyObject* tensor) const {
 
 int World::set_data(PyObject* tensor, PyObject* value, PyRef before) {
   if (guard::set_data(tensor, value) < 0) return -1;
-  for (WrittenData& written : written_data)
-    if (written.tensor.get() == tensor) return written.value = PyRef::share(value), 0;
-  written_data.push_back({PyRef::share(tensor), PyRef::share(value), std::move(before)});
+  wrote_tensor(guard::Effect::set_data, tensor, value, std::move(before));
   return 0;
 }
 
@@ -257,9 +267,9 @@ Undo World::undo() const {
     undo.field(each.object.get(), each.offset, each.before.get());
   for (const WrittenClass& each : written_classes)
     undo.attribute(each.cls.get(), each.name.get(), each.before.get());
-  for (const WrittenGrad& each : written_grads)
-    if (each.before) undo.gradient(each.tensor.get(), each.before.get());
-  for (const WrittenData& each : written_data) undo.data(each.tensor.get(), each.before.get());
+  for (const guard::Effect part : {guard::Effect::set_data, guard::Effect::set_grad})  // which must fit
+    for (const WrittenTensor& each : std::views::reverse(written_tensors))
+      if (each.part == part && each.before) undo.tensor(part, each.tensor.get(), each.before.get());
   // One that was not set cannot be unset without the token.
   for (const WrittenContext& each : written_context)
     if (!each.restored && each.before) undo.context(each.variable.get(), each.before.get());
