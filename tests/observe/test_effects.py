@@ -166,6 +166,19 @@ def test_a_write_of_what_was_there_is_repeated():
     assert (table, fresh.last, other.value, total) == ({"a": 1, "b": 2}, None, 2, 3)
 
 
+def test_a_set_that_resizes_and_gains_nothing_may_have_another_order():
+    def run(numbers):
+        numbers |= {8}
+
+    numbers, wanted = set([8, 1, 16, 24]), set([8, 1, 16, 24])
+    seen = Seen(run, numbers).sound()
+    wanted |= {8}
+    assert list(numbers) == list(wanted) == [16, 1, 8, 24]
+    fresh = set([8, 1, 16, 24])
+    seen.rebuild(fresh)
+    assert list(fresh) == list(wanted)
+
+
 def test_an_item_put_back_comes_last():
     def run(table):
         table["a"] = table.pop("a")
