@@ -406,6 +406,21 @@ def ends_inside_a_default_device(x):
     return z, torch.get_default_device(), y + 1
 
 
+def test_a_switch_of_the_grad_mode():
+    """What was asked is no longer so when the call returns."""
+
+    def switches(x):
+        torch.set_grad_enabled(not torch.is_grad_enabled())
+        return x * 2
+
+    torchbolt.reset()
+    compiled, x = torchbolt.compile(switches), torch.ones(2, requires_grad=True)
+    with torch.enable_grad():
+        for on in (False, True) * 3:
+            assert compiled(x).requires_grad == torch.is_grad_enabled() == on
+    assert torchbolt.stats()["recordings"] == 2 and torchbolt.stats()["eager_fallbacks"] == 0
+
+
 def ends_inside_flags_of_cudnn(x):
     y = x * 2
     with torch.backends.cudnn.flags(enabled=False, deterministic=True):

@@ -330,7 +330,8 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   if (can_compute) observation->guards->follow_numbers(std::move(world.numbers));
   // Where the run left everything as it was, its guards hold now. Otherwise the next call finds that out.
   const bool changed_nothing = observation->end == End::returned && observation->recipe.effects.empty() &&
-                               !hooks.changed_inputs() && observation->unsound.empty() && !roots.empty();
+                               observation->after == before && !hooks.changed_inputs() &&
+                               observation->unsound.empty() && !roots.empty();
   if (changed_nothing && hooks.proves_guards()) {
     guard::Found found;
     if (!observation->guards->check(roots.data(), roots.size(), found))
