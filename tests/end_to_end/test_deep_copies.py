@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import torchbolt
+from torchbolt import api
 
 
 def tensor(x):
@@ -82,6 +83,21 @@ def test_views_of_one_storage():
     compiled = torchbolt.compile(halves)
     for args in ((torch.ones(2), torch.ones(2)), (x[0], x[1]), (x, x), (x[0], x[0])):
         torch.testing.assert_close(compiled(*args), halves(*args))
+
+
+def test_why_regions_end():
+    """Such an end leads to another, before the ids that the copy keeps, and is the cause that it gives."""
+
+    def fn(x):
+        y = x * 2
+        return copy.deepcopy({"a": y[0], "b": y[1]})
+
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        compiled(torch.ones(2, 3))
+    reasons = {each["reason"] for region in api.compiled_of(compiled)._regions() for each in region["breaks"]}
+    assert "is a copy of its storage" in str(reasons), reasons
+    assert all(reason.count("where the region ends") <= 1 for reason in reasons), reasons
 
 
 def test_numbers_that_differ():

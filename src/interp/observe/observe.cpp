@@ -29,6 +29,13 @@ std::vector<SourceLine> stack_of(const Frame* frame) {
   return lines;
 }
 
+/// The cause of an end that cannot be described. That may be another such end: it says what began it.
+std::string where_it_ends(const std::string& why) {
+  constexpr std::string_view words = " where the region ends: ";
+  const size_t at = why.rfind(words);
+  return at == why.npos ? std::string(words) + why : why.substr(at);
+}
+
 /// The line in progress; where that is torch's own, the user's that led there.
 std::string users_line() {
   const Frame* innermost = interp::current_frame();
@@ -148,12 +155,10 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
     rebuilder.frames(frames_of(frame));
     rebuilder.effects();
     if (!rebuilder.failure.empty())
-      cannot_describe(rebuilder.failure + " where the region ends: " + why, rebuilder.failed_on,
-                      rebuilder.failed_below);
+      cannot_describe(rebuilder.failure + where_it_ends(why), rebuilder.failed_on, rebuilder.failed_below);
   }
   after = guard::ThreadState::now();
-  if (!after.can_follow(before))
-    left_changed("the thread's state is left changed where the region ends: " + why);
+  if (!after.can_follow(before)) left_changed("the thread's state is left changed" + where_it_ends(why));
   check_flags();
   autocast_levels += guard::ThreadState::autocast_levels();
   broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
