@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import copy
-import math
 import sys
 import types
 import warnings
@@ -377,8 +376,29 @@ def get_error_on_graph_break():
 
 
 # -- Tensors made of numbers -------------------------------------------------------------------------------------------
+class _Listed:
+    """A list from outside as guards make a tensor of it, and what the run has put behind."""
+
+    def __init__(self, tensor, rest):
+        self.tensor, self.rest = tensor, rest
+
+    def shape(self):
+        rest = _shape_of(self.rest) if self.rest else (0, *self.tensor.shape[1:])
+        if rest is None or rest[1:] != self.tensor.shape[1:]:
+            return None
+        return (self.tensor.shape[0] + rest[0], *rest[1:])
+
+    def filled(self, dtype, device):
+        # By way of what torch.tensor rounds Python's numbers to first.
+        exact = self.tensor.to(torch.float64, copy=True) if dtype.is_floating_point else self.tensor.clone()
+        tensor = exact.to(torch.float32).to(dtype) if dtype.itemsize == 2 else exact.to(dtype)
+        return torch.cat([tensor, _filled(self.rest, dtype, device)]) if self.rest else tensor
+
+
 def _shape_of(data):
     """Of ints and floats in lists; None: something else is among them, or lists are not as long as others."""
+    if isinstance(data, _Listed):
+        return data.shape()
     if isinstance(data, (int, float, torch.SymInt, torch.SymFloat)) and not isinstance(data, bool):
         return ()
     shapes = {_shape_of(each) for each in data} if isinstance(data, (list, tuple)) else ()
@@ -387,24 +407,46 @@ def _shape_of(data):
 
 
 def _filled(data, dtype, device):
+    if isinstance(data, _Listed):
+        return data.filled(dtype, device)
     if isinstance(data, (list, tuple)):
         return torch.stack([_filled(each, dtype, device) for each in data])
     return torch.full((), data, dtype=dtype, device=device)
 
 
 def _holds_float(data):
+    if isinstance(data, _Listed):
+        return data.tensor.is_floating_point() or _holds_float(data.rest)
     if isinstance(data, (list, tuple)):
         return any(map(_holds_float, data))
     return isinstance(data, (float, torch.SymFloat))
 
 
+def _numbers_in(data):
+    """How many, but for those that are in a tensor already."""
+    if isinstance(data, (list, tuple)):
+        return sum(map(_numbers_in, data))
+    return _numbers_in(data.rest) if isinstance(data, _Listed) else 1
+
+
+def _is_listed(data):
+    return any(map(_is_listed, data)) if isinstance(data, (list, tuple)) else isinstance(data, _Listed)
+
+
 def _tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """torch.tensor by operators, which may be given numbers that differ between calls. None: not of this."""
     shape = _shape_of(data)
-    if shape is None or math.prod(shape) > 64 or requires_grad or pin_memory:
+    if shape is None or _numbers_in(data) > 64 or requires_grad or pin_memory:
         return None
-    usual = torch.get_default_dtype() if _holds_float(data) else torch.int64
-    return _filled(data, usual if dtype is None else dtype, device)
+    holds_float = _holds_float(data)
+    if dtype is None:
+        dtype = torch.get_default_dtype() if holds_float else torch.int64
+    if _is_listed(data):
+        # Others ask whether each number fits.
+        usual = dtype.is_floating_point or dtype is torch.bool or (dtype is torch.int64 and not holds_float)
+        if not usual or torch.device(device or torch.get_default_device()).type != "cpu":
+            return None
+    return _filled(data, dtype, device)
 
 
 def _new_tensor(self, data, *, dtype=None, device=None, **options):
@@ -481,6 +523,7 @@ NATIVES = {
     "next filter": _next_filter,
     "reduce": _reduced,
     "set state": _with_state,
+    "list of numbers": _Listed,
     "torch._C._FunctionBase.apply": apply_function,
     "builtins.any": _any,
     "builtins.all": _all,

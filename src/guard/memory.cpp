@@ -9,6 +9,7 @@
 #include "guard/dict_clock.h"
 #include "guard/iterators.h"
 #include "guard/leaf.h"
+#include "guard/number_lists.h"
 
 namespace bolt::guard {
 namespace {
@@ -129,18 +130,25 @@ bool Walk::visit_whole(const Source& source, PyObject* object) {
       return fail(source, assumption, object);
   remember(source, object);
   for (const Source* child : source.children()) {
-    PyObject* found = child->read(object);
+    PyObject* found = read(*child, object);
     remember_step(*child, object, found);
     if (!visit(*child, found)) return false;
   }
   return true;
 }
 
+PyObject* Walk::read(const Source& child, PyObject* parent) {
+  if (child.access != Access::list_tensor) return child.read(parent);
+  PyRef made = PyRef::steal(tensor_of_list(parent, child.index));
+  return made ? memory.held.emplace_back(std::move(made)).get() : nullptr;
+}
+
 bool Walk::is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
   if (!numbers) return false;
   if (assumption.check == Check::length) {
     numbers->insert(source.length_str(root_names));
-    return !source.is_whole && !source.has(Check::keys);  // whoever went through it met other items
+    // Whoever went through it met other items. Numbers may have become a tensor, of which only sizes matter.
+    return (!source.is_whole && !source.has(Check::keys)) || holds_numbers(object);
   }
   const Py_ssize_t keys = PyDict_Check(object) ? PyDict_GET_SIZE(object)
                           : is_set(object)     ? PySet_GET_SIZE(object)
@@ -156,6 +164,8 @@ bool Walk::is_other_number(const Source& source, const Assumption& assumption, P
 
 bool Walk::visit_absent(const Source& source) {
   if (goes_on || source.has(Check::unbound)) return true;
+  if (numbers && source.access == Access::list_item && source.parent->is_whole)
+    return true;  // as is_other_number
   for (const Assumption& assumption : source.assumptions) return fail(source, assumption, nullptr);
   return source.children().empty() || fail(source, {Check::type_is, {}, nullptr, 0}, nullptr);
 }
@@ -256,7 +266,8 @@ void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found)
         word(at, *at);
       break;
     case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
-    case Access::tensor_grad: memory.valid = false; break;  // holding a gradient would keep its memory
+    case Access::tensor_grad:  // holding a gradient would keep its memory
+    case Access::list_tensor: memory.valid = false; break;
     default: break;
   }
 }

@@ -53,7 +53,7 @@ struct Memory {
   std::vector<HalfWord> type_tags;
   std::vector<std::pair<const Source*, PyObject*>> always;  ///< places no word can vouch for
   std::vector<std::pair<int, PyObject*>> tensors, objects;  ///< by slot, by register
-  std::vector<PyRef> held;                                  ///< leaves whose address is a word's value
+  std::vector<PyRef> held;  ///< leaves whose address is a word's value, and what the walk made
   std::vector<Reread> rereads;
   uint64_t id = 0;
   bool valid = false;
@@ -89,6 +89,7 @@ struct Walk {
  private:
   bool visit_part(const Source& source, PyObject* object);
   bool visit_whole(const Source& source, PyObject* object);
+  PyObject* read(const Source& child, PyObject* parent);
   bool is_other_number(const Source& source, const Assumption& assumption, PyObject* object);
   bool visit_absent(const Source& source);
   bool fail(const Source& source, const Assumption& assumption, PyObject* object);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "guard/assumption.h"
 #include "guard/dict_clock.h"
@@ -193,7 +194,8 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   ThreadState thread = ThreadState::now();
   if (!(thread == thread_)) return thread_.explain(thread);
   std::string why;
-  if (!walk_all(roots, nroots, &why)) return why;
+  std::vector<PyRef> made;
+  if (!walk_all(roots, nroots, made, &why)) return why;
   const int slot = tensors_.first_difference(tensor_objects_.data(), impls_.data());
   std::vector<PyRef> numbers;
   if (slot < 0)
@@ -205,12 +207,13 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
 bool Program::differs_in_class(PyObject* const* roots, size_t nroots) {
   std::string why;
   bool other_class = false;
-  return ThreadState::now() == thread_ && !walk_all(roots, nroots, &why, nullptr, &other_class) &&
+  std::vector<PyRef> made;
+  return ThreadState::now() == thread_ && !walk_all(roots, nroots, made, &why, nullptr, &other_class) &&
          other_class;
 }
 
-/// Everything but the tensors, remembering nothing.
-bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why,
+/// Everything but the tensors, remembering nothing. `made` holds what it made of what it found.
+bool Program::walk_all(PyObject* const* roots, size_t nroots, std::vector<PyRef>& made, std::string* why,
                        std::set<std::string>* numbers, bool* other_class) {
   for (auto& group : groups_) {
     if (group->root >= static_cast<Py_ssize_t>(nroots)) return *why = "fewer arguments", false;
@@ -222,6 +225,7 @@ bool Program::walk_all(PyObject* const* roots, size_t nroots, std::string* why,
     group->in_use = nullptr;
     use(*group, memory);
     group->in_use = nullptr;
+    std::move(memory.held.begin(), memory.held.end(), std::back_inserter(made));
   }
   for (auto& group : groups_)
     if (!group->relations.hold(objects_, tree_->root_names, why)) return false;
@@ -338,7 +342,8 @@ void Program::add_differences(PyObject* const* roots, size_t nroots, Differences
   std::string why;
   Differences found;
   if (!(ThreadState::now() == thread_)) return;
-  if (!walk_all(roots, nroots, &why, &found.numbers)) return add_numbers(roots, nroots, into.numbers);
+  std::vector<PyRef> made;
+  if (!walk_all(roots, nroots, made, &why, &found.numbers)) return add_numbers(roots, nroots, into.numbers);
   for (size_t slot = 0; slot < tensor_objects_.size(); ++slot) {
     const auto differ = tensors_.size_differences(static_cast<int>(slot), tensor_objects_[slot]);
     if (!differ) return;

@@ -118,7 +118,7 @@ class Program {
                    std::string* why) const;
   std::string text_of(int step) const;
   std::string text_of(const SizeSource& size) const;
-  bool walk_all(PyObject* const* roots, size_t nroots, std::string* why,
+  bool walk_all(PyObject* const* roots, size_t nroots, std::vector<PyRef>& made, std::string* why,
                 std::set<std::string>* numbers = nullptr, bool* other_class = nullptr);
 
   std::unique_ptr<SourceTree> tree_;

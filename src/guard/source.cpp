@@ -160,6 +160,7 @@ PyObject* Source::read(PyObject* object) const {
     case Access::super_attr: return super_attr(object, start, key.get());
     case Access::tensor_grad: return tensor_grad(object);
     case Access::context_var: return context_value(object);
+    case Access::list_tensor: return nullptr;  // nobody would hold it
   }
   return nullptr;
 }
@@ -182,6 +183,7 @@ std::string Source::str(const std::vector<std::string>& names) const {
     case Access::super_attr: return "super(" + parent->str(names) + ")." + text_of(key.get());
     case Access::tensor_grad: return parent->str(names) + ".grad";
     case Access::context_var: return parent->str(names) + ".get()";
+    case Access::list_tensor: return "torch.tensor(" + parent->str(names) + ")";
   }
   return {};
 }

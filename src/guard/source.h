@@ -20,7 +20,8 @@
 // below a constant is the same for every instance of the roots. User objects are never constants.
 //
 // Invariants: an assumption is added in the same statement as the read it protects; `read` returns a borrowed
-// reference that is owned by the parent's object, so no step may create objects.
+// reference that is owned by the parent's object, so no step may create objects but one, whose tensor the
+// walk holds (Access::list_tensor).
 #pragma once
 
 #include <cstdint>
@@ -49,6 +50,7 @@ enum class Access : uint8_t {
   super_attr,     ///< the same, starting after class `start`
   tensor_grad,    ///< .grad of a tensor
   context_var,    ///< value of a contextvars.ContextVar in the current context
+  list_tensor,    ///< the numbers in a list as a tensor, new; `index`: with floats (number_lists.h)
 };
 
 enum class Check : uint8_t {
@@ -131,6 +133,15 @@ struct Source {
   Source *first_ = nullptr, *last_ = nullptr;  ///< child
   Source* next_ = nullptr;                     ///< child of the same parent
 };
+
+/// The place of list[index], in no tree: to ask what is known of it.
+inline Source item_of(Source& list, Py_ssize_t index) {
+  Source item;
+  item.parent = &list;
+  item.access = Access::list_item;
+  item.index = index;
+  return item;
+}
 
 /// Places where different objects were found, and must be in every call: none of `each` is another of them,
 /// nor one of `others`. The run told them apart by identity, or wrote to some and read the others.

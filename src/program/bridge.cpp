@@ -294,20 +294,36 @@ std::vector<SizeFact> Bridge::further_facts() {
   return facts;
 }
 
+/// Of the tensor of a list: the sizes of which Python has seen other ones, as lengths.
+static uint64_t lengths_that_differ(guard::Source& list, at::IntArrayRef sizes,
+                                    const std::set<std::string>& changed,
+                                    const std::vector<std::string>& names) {
+  uint64_t dims = changed.count(list.length_str(names)) ? 1 : 0;
+  for (int64_t i = 0; sizes.size() > 1 && i < sizes[0]; ++i) {
+    guard::Source part = guard::item_of(list, i);
+    dims |= lengths_that_differ(part, sizes.slice(1), changed, names) << 1;
+  }
+  return dims;
+}
+
 // Which sizes are recorded as symbols, and which strides. 0 and 1 never are, nor those of strided windows.
 uint64_t Bridge::dynamic_dims(const at::Tensor& t, const guard::Source& source,
                               const std::vector<std::string>& names, const Marks& marks) {
   if (which_ == Dynamic::never) return 0;
-  if (which_ == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe) return 0;
+  const uint64_t lengths = source.access == guard::Access::list_tensor
+                               ? lengths_that_differ(*source.parent, t.sizes(), changed_.numbers, names)
+                               : 0;
+  if (which_ == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe && !lengths)
+    return 0;
   if (t.layout() != c10::kStrided || t.is_nested()) return 0;
   const auto nesting = nesting_of(t.sizes(), t.strides());
   const bool dense = t.is_non_overlapping_and_dense();
   // Another compiler is told of sizes only.
   if (!dense && (!nesting || options_.backend || options_.road == Road::functional)) return 0;
-  uint64_t dims = 0;
+  uint64_t dims = lengths;
   // Where one size changes, the batch most likely does too, and costs a program little.
   if (auto found = changed_.sizes.find(source.str(names)); found != changed_.sizes.end())
-    dims = found->second | 1;
+    dims |= found->second | 1;
   if (which_ == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
   const bool any_stride = (marks.dynamic | marks.maybe) || which_ == Dynamic::always;
   const uint64_t gaps = dense ? 0 : nesting->gaps & (any_stride ? ~uint64_t{0} : dims >> kStrideBit);

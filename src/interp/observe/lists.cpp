@@ -5,10 +5,13 @@
 //   of what is in the container then, whatever its length, where that differs between calls (lengths.cpp)
 //   of the numbers in it, where some of them differ
 //
+// What torch makes a tensor of (torch.tensor(tokens)) is an input of the program, which guards make.
+//
 // What others than numbers do when they are added up or compared must not happen in a guard: the step that
 // makes the list raises where there are any, and so the guard fails.
 #include <algorithm>
 
+#include "guard/number_lists.h"
 #include "interp/compat.h"
 #include "interp/observe/world.h"
 
@@ -182,6 +185,47 @@ PyObject* World::of_list(const std::string& method, PyObject* function, const st
   if (!items) return nullptr;
   about_to_write(all[0]);
   return PyList_SetSlice(all[0], 0, PyList_GET_SIZE(all[0]), items.get()) < 0 ? nullptr : Py_NewRef(Py_None);
+}
+
+void World::see_what_differs(PyObject* list, Source& source, Differing& seen) {
+  seen.lengths |= hooks_.follows_length(source, tree->root_names);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, i);
+    Source place = guard::item_of(source, i);
+    if (PyList_CheckExact(item)) {
+      see_what_differs(item, place, seen);
+      continue;
+    }
+    ++seen.count;
+    seen.numbers = seen.numbers || hooks_.follows_number(item, place, tree->root_names);
+  }
+}
+
+static bool holds_float(PyObject* list) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i)
+    if (PyObject* item = PyList_GET_ITEM(list, i);
+        PyFloat_CheckExact(item) || (PyList_CheckExact(item) && holds_float(item)))
+      return true;
+  return false;
+}
+
+PyRef World::tensor_of_list(PyObject* list) {
+  Known* known = PyList_CheckExact(list) && hooks_.follows_numbers() ? known_by_ends(list) : nullptr;
+  if (!known || known->window.is_moved()) return {};
+  PyObject* contents = known->before ? known->before.get() : list;
+  if (!guard::holds_numbers(contents)) return {};
+  Differing seen;
+  see_what_differs(contents, *known->source, seen);
+  if (!seen.lengths && !(seen.numbers && seen.count > kMost)) return {};
+  const bool floats = holds_float(contents);
+  Source* place = tree->child(known->source, Access::list_tensor, nullptr, floats);
+  PyRef& tensor = list_tensors_[place];
+  if (tensor) return PyRef::share(tensor.get());
+  tensor = PyRef::steal(guard::tensor_of_list(contents, floats));
+  if (!tensor) return {};
+  tree->keep(place);  // nobody else holds it when guards have made it
+  reached(tensor.get(), place);
+  return PyRef::share(tensor.get());
 }
 
 PyObject* World::list_text(PyObject* list) {

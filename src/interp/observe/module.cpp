@@ -145,9 +145,9 @@ PyObject* facts(PyObject*, PyObject* capsule) {
 
 /// Every place the guards look at, with what is there now.
 PyObject* places(PyObject*, PyObject* tuple) {
-  static const char* const names[] = {"root",       "constant",    "instance_dict", "dict_item", "list_item",
-                                      "tuple_item", "deque_item",  "cell",          "field",     "type_attr",
-                                      "super_attr", "tensor_grad", "context_var"};
+  static const char* const names[] = {"root",       "constant",    "instance_dict", "dict_item",  "list_item",
+                                      "tuple_item", "deque_item",  "cell",          "field",      "type_attr",
+                                      "super_attr", "tensor_grad", "context_var",   "list_tensor"};
   Arguments a;
   if (!a.parse(tuple)) return nullptr;
   Roots roots(a.callable, a.args, a.kwargs);

@@ -349,6 +349,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (result || PyErr_Occurred()) return result;
   }
   const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
+  if (row.kind == Kind::tensor && hooks_.follows_numbers())
+    if (PyObject* result = list_tensor_call(frame, native, args, nargs, kwnames); result || PyErr_Occurred())
+      return result;
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   const FollowedItems followed = followed_items(world, native, args, nargs, total, first);
   if (!followed.args.empty()) args = followed.args.data();
   Reused reused(argument_lists_);

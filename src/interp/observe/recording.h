@@ -274,8 +274,15 @@ class Recording final : public interp::Semantics {
   PyObject* reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* container,
                       bool* handled);
   PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
+  PyObject* tensor_by_operators(Frame& frame, const CFunction& row, PyObject* kwnames,
+                                std::vector<PyObject*> all, int at, const PyRef& numbers);
   PyObject* tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
                         const std::vector<PyObject*>& all);
+  bool holds_list_tensor(PyObject* data, int dims);
+  PyRef with_list_tensors(Frame& frame, PyObject* data, int dims);
+  /// A tensor made of lists that differ between calls. Null without an exception: not here.
+  PyObject* list_tensor_call(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
+                             PyObject* kwnames);
   PyObject* size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
                       size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);
   void sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result);

@@ -4,6 +4,7 @@
 // takes them for what they are (World::use).
 #include <algorithm>
 
+#include "guard/number_lists.h"
 #include "guard/numpy_numbers.h"
 #include "interp/observe/controls.h"
 #include "interp/observe/membership.h"
@@ -198,31 +199,86 @@ void use_numpys(World& world, PyObject* object) {
     use_numpys(world, PySequence_Fast_GET_ITEM(object, i));
 }
 
-}  // namespace
-
 /// torch.tensor(data), torch.Tensor(data), tensor.new_tensor(data) and the like copy numbers through a
-/// pointer: those that differ between calls are given to operators, in Python (torchbolt.stand_ins). Null
-/// without an exception: not here.
-PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
-                                 const std::vector<PyObject*>& all) {
+/// pointer. Which of all arguments those are; -1: this is no such call.
+int numbers_argument(const CFunction& row, PyObject* kwnames, const std::vector<PyObject*>& all) {
   const bool alike = row.method == "new_tensor";
   const bool of_class = row.name == row.method && !all.empty() && is_sequence(all[0]);
   const bool makes = row.method == "tensor" || row.method == "as_tensor" || of_class;
   const size_t at = alike ? 1 : 0, named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
-  if ((!alike && !makes) || all.size() != at + 1 + named || !world.holds_followed(all[at])) return nullptr;
-  if (of_class && (named || guard::is_torch_size(all[0]))) return nullptr;
-  for (PyObject* each : all) touch(frame, each, true);
-  PyObject* function = on ? stand_in(row.name) : nullptr;
-  mark(frame);
-  PyRef lent = PyRef::steal(function ? world.lend(all[at], true) : nullptr);
-  if (!on || !lent) return nullptr;
-  std::vector<PyObject*> passed = all;  // what it is bound to, too
-  passed[at] = lent.get();
+  if ((!alike && !makes) || all.size() != at + 1 + named) return -1;
+  return of_class && (named || guard::is_torch_size(all[0])) ? -1 : static_cast<int>(at);
+}
+
+}  // namespace
+
+/// Calls what stands in for the function, which is given `numbers` in the place of all[at] and gives
+/// operators those that differ between calls (torchbolt.stand_ins). Null without an exception: not here.
+PyObject* Recording::tensor_by_operators(Frame& frame, const CFunction& row, PyObject* kwnames,
+                                         std::vector<PyObject*> all, int at, const PyRef& numbers) {
+  PyObject* function = on && numbers ? stand_in(row.name) : nullptr;
+  if (!function) return nullptr;
+  all[static_cast<size_t>(at)] = numbers.get();  // what it is bound to is passed, too
   const NativeWatch::Pause ours;
-  PyRef result = PyRef::steal(PyObject_Vectorcall(function, passed.data(), at + 1, kwnames));
+  PyRef result =
+      PyRef::steal(PyObject_Vectorcall(function, all.data(), static_cast<size_t>(at) + 1, kwnames));
   if (result && result.get() == Py_None) return nullptr;
   end_if_wanted(frame);
   return result.release();
+}
+
+PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
+                                 const std::vector<PyObject*>& all) {
+  const int at = numbers_argument(row, kwnames, all);
+  PyObject* numbers = at < 0 ? nullptr : all[static_cast<size_t>(at)];
+  if (!numbers || !world.holds_followed(numbers)) return nullptr;
+  for (PyObject* each : all) touch(frame, each, true);
+  if (!on) return nullptr;
+  mark(frame);
+  return tensor_by_operators(frame, row, kwnames, all, at, PyRef::steal(world.lend(numbers, true)));
+}
+
+/// Is it a list that guards make a tensor of, or one of the run's that holds such a list?
+bool Recording::holds_list_tensor(PyObject* data, int dims) {
+  if (world.find(data)) return world.tensor_of_list(data).get() != nullptr;
+  for (Py_ssize_t i = 0; dims && is_sequence(data) && i < Py_SIZE(data); ++i)
+    if (holds_list_tensor(PySequence_Fast_GET_ITEM(data, i), dims - 1)) return true;
+  return false;
+}
+
+/// The same with those tensors in the place of the lists. Null with an exception, or where there are too many
+/// dimensions.
+PyRef Recording::with_list_tensors(Frame& frame, PyObject* data, int dims) {
+  const Known* known = world.find(data);
+  if (const PyRef tensor = known ? world.tensor_of_list(data) : PyRef()) {
+    PyRef rest = PyRef::steal(PyList_GetSlice(data, World::parts_of(*known).old, PyList_GET_SIZE(data)));
+    if (rest) rest = PyRef::steal(world.lend(rest.get(), true));
+    if (!rest) return {};
+    const NativeWatch::Pause ours;
+    return PyRef::steal(
+        PyObject_CallFunctionObjArgs(stand_in("list of numbers"), tensor.get(), rest.get(), nullptr));
+  }
+  if (known || !is_sequence(data)) return touch(frame, data, true), PyRef::steal(world.lend(data, true));
+  PyRef list = PyRef::steal(dims ? PySequence_List(data) : nullptr);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+    PyRef item = with_list_tensors(frame, PyList_GET_ITEM(list.get(), i), dims - 1);
+    if (!item || PyList_SetItem(list.get(), i, item.release()) < 0) return {};
+  }
+  return list;
+}
+
+PyObject* Recording::list_tensor_call(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
+                                      PyObject* kwnames) {
+  std::vector<PyObject*> all;
+  if (native.self) all.push_back(native.self);
+  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const int at = numbers_argument(*native.row, kwnames, all);
+  if (at < 0 || !holds_list_tensor(all[static_cast<size_t>(at)], guard::kMostListed)) return nullptr;
+  for (PyObject* each : all)
+    if (each != all[static_cast<size_t>(at)]) touch(frame, each, true);
+  mark(frame);
+  return tensor_by_operators(frame, *native.row, kwnames, all, at,
+                             with_list_tensors(frame, all[static_cast<size_t>(at)], guard::kMostListed));
 }
 
 PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,

@@ -392,6 +392,9 @@ class World {
   bool is_placed(Known& known, Sym index, Py_ssize_t at);
 
   // -- Lists, deques and tuples of numbers as a whole (lists.cpp). New; null without an exception: not here.
+  /// The tensor of what was in a list from outside, lists in it among that, where how many numbers there are
+  /// differs between calls, or which of many. What the run put behind is not in it.
+  PyRef tensor_of_list(PyObject* list);
   /// What the C function `method` gives for all[0] and maybe a number.
   PyObject* of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all);
   PyObject* told_of_list(PyObject* function, PyObject* container, PyObject* arg = nullptr);
@@ -627,6 +630,7 @@ class World {
   PyObject* lend_early(int step, PyObject* number);
   PyRef early_tensor(int step);
   std::unordered_map<int, PyRef> data_tensors_;
+  std::unordered_map<const Source*, PyRef> list_tensors_;  ///< by place; null: it cannot be made
   int late_tensor(PyObject* tensor);
   struct Size {
     PyRef tensor;
@@ -643,6 +647,11 @@ class World {
   std::unordered_map<const Source*, PyObject*> leaves_;  ///< numbers found there, held by followed_
   Source* field_place(PyObject* object, Py_ssize_t offset, PyObject* name);
   bool some_differ(PyObject* whole, Source* source);
+  struct Differing {
+    bool lengths = false, numbers = false;
+    Py_ssize_t count = 0;  ///< of numbers
+  };
+  void see_what_differs(PyObject* list, Source& source, Differing& seen);
   bool some_differ(PyObject* whole, Source* source, int& left);
   PyObject* make_twin(PyObject* whole, Source* source);
   bool is_own(PyObject* part, Source* place) const;
