@@ -453,3 +453,23 @@ def test_histories_that_modules_keep():
         assert shown(compiled(x)) == shown(eagers(x))
         assert shown([mine.seen, mine.last]) == shown([eagers.seen, eagers.last])
         assert i < 2 or torchbolt.stats()["recordings"] == before
+
+
+WHOLE = [
+    lambda x, w: x * (sum(w) / len(w)),
+    lambda x, w: x * max(w) - min(w),
+    lambda x, w: torch.cat([x, x.new_zeros(max(w))]),
+    lambda x, w: x + any(w),
+    lambda x, w: (x * sum(w), torch.tensor(w)),
+]
+
+
+@pytest.mark.parametrize("fn", WHOLE)
+def test_lists_with_nothing_in_common(fn):
+    """Neither how many numbers they are nor any of them is as before."""
+    torchbolt.reset()
+    compiled, x = torchbolt.compile(fn), torch.randn(3)
+    for length in (3, 4, 5, 6, 7, 8, 3, 9, 10, 11):
+        w = [(7 * i + length) % 13 + 1 for i in range(length)]
+        torch.testing.assert_close(compiled(x, w), fn(x, w))
+    assert torchbolt.stats()["recordings"] == 2 and torchbolt.stats()["eager_fallbacks"] == 0

@@ -38,16 +38,21 @@ constexpr Py_ssize_t kMost = 64;  // numbers with steps of their own
 
 }  // namespace
 
-/// Of a container whose length differs between calls.
-std::optional<int> World::list_of_any_length(PyObject* container) {
+bool World::has_any_length(PyObject* container) {
   Known* known = known_by_ends(container);
   const PyRef items = known && !known->window.cleared ? native_items(container) : PyRef();
-  if (!items || !PyList_GET_SIZE(items.get()) || !are_exact_numbers(items.get())) return std::nullopt;
+  if (!items || !PyList_GET_SIZE(items.get()) || !are_exact_numbers(items.get())) return false;
   const auto [in_front, old, behind] = parts_of(*known);
-  if (in_front + behind > kMost) return std::nullopt;
-  if (length_before(*known).is_const() && known->placed.empty() &&
-      !hooks_.follows_within(*known->source, tree->root_names))
-    return std::nullopt;
+  if (in_front + behind > kMost) return false;
+  return !length_before(*known).is_const() || !known->placed.empty() ||
+         hooks_.follows_within(*known->source, tree->root_names);
+}
+
+std::optional<int> World::list_of_any_length(PyObject* container) {
+  if (!has_any_length(container)) return std::nullopt;
+  Known* known = known_by_ends(container);
+  const PyRef items = native_items(container);
+  const auto [in_front, old, behind] = parts_of(*known);
   auto constant = [&](Py_ssize_t number) {
     return numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(number)), {}, {}});
   };

@@ -69,6 +69,12 @@ void use_keys_of_pairs(World& world, PyObject* pairs) {
   }
 }
 
+/// Will World::of_list be asked what the function gives, which then reads none of the numbers?
+bool is_told_as_a_whole(World& world, const CFunction& row, PyObject* container) {
+  const bool orders = row.method == "sorted" || row.method == "sort";
+  return row.is(Trait::of_numbers) && !orders && world.has_any_length(container);
+}
+
 /// Arguments with numbers that are followed in those that the function goes through; empty: as they are.
 struct FollowedItems {
   std::vector<PyObject*> args;
@@ -83,6 +89,7 @@ FollowedItems followed_items(World& world, const Native& native, PyObject* const
   for (size_t i = 0; i < total; ++i) {
     if (!reads_all && !row.goes_through(i - first, nargs - first)) continue;
     if (row.kind == Kind::tensor) own_numbers_within(world, args[i]);
+    if (is_told_as_a_whole(world, row, args[i])) continue;
     PyRef tuple = world.with_followed(args[i]);
     if (!tuple) continue;
     if (made.args.empty()) made.args.assign(args, args + total);
@@ -372,6 +379,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (on && !kwnames && row.is(Trait::of_numbers)) {
     PyObject* result = world.of_list(row.method, callable, all);
     if (result || PyErr_Occurred()) return result;
+    for (PyObject* each : all) world.own_numbers_of(each);
   }
   if (!derived && world.follows() && on) {
     bool handled = false;

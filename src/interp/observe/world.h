@@ -395,6 +395,8 @@ class World {
   /// The tensor of what was in a list from outside, lists in it among that, where how many numbers there are
   /// differs between calls, or which of many. What the run put behind is not in it.
   PyRef tensor_of_list(PyObject* list);
+  /// Is it a list or deque of numbers whose length, or the numbers in it, differ between calls?
+  bool has_any_length(PyObject* container);
   /// What the C function `method` gives for all[0] and maybe a number.
   PyObject* of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all);
   PyObject* told_of_list(PyObject* function, PyObject* container, PyObject* arg = nullptr);
