@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "guard/assumption.h"
 #include "guard/dict_clock.h"
@@ -38,8 +39,10 @@ void Memory::forget(std::vector<PyRef>& gone) {
   objects.clear();
   std::move(held.begin(), held.end(), std::back_inserter(gone));
   held.clear();
-  for (Reread& again : rereads) gone.push_back(std::move(again.found));
-  rereads.clear();
+  for (auto* steps : {&rereads, &made}) {
+    for (Reread& again : *steps) gone.push_back(std::move(again.found));
+    steps->clear();
+  }
   valid = related = false;
 }
 
@@ -56,8 +59,11 @@ void Memory::append(const Memory& part) {
   add(always, part.always);
   add(tensors, part.tensors);
   add(objects, part.objects);
-  for (const Reread& again : part.rereads)
-    rereads.push_back({again.step, again.parent, PyRef::share(again.found.get())});
+  auto share = [](auto& to, const auto& from) {
+    for (const Reread& again : from) to.push_back({again.step, again.parent, PyRef::share(again.found.get())});
+  };
+  share(rereads, part.rereads);
+  share(made, part.made);
   valid = valid && part.valid;
 }
 
@@ -80,6 +86,18 @@ bool Memory::unchanged() {
   }
   for (const Reread& again : rereads)
     if (again.step->read(again.parent) != again.found.get()) return false;
+  return true;
+}
+
+bool Memory::make_again(std::vector<PyRef>& gone) {
+  for (auto& [step, list, tensor] : made) {
+    PyRef other = PyRef::steal(tensor_of_list(list, step->index));
+    if (!other) return false;
+    for (auto* found : {&tensors, &objects})
+      for (auto& [at, object] : *found)
+        if (object == tensor.get()) object = other.get();
+    gone.push_back(std::exchange(tensor, std::move(other)));
+  }
   return true;
 }
 
@@ -110,7 +128,7 @@ bool Walk::visit(const Source& source, PyObject* object) {
 bool Walk::visit_part(const Source& source, PyObject* object) {
   std::unique_ptr<Memory>& part = memory.parts[&source];
   if (!part) part = std::make_unique<Memory>();
-  if (!part->valid || part->top != object || !part->unchanged()) {
+  if (!part->valid || part->top != object || !part->unchanged() || !part->make_again(*gone)) {
     part->forget(*gone);
     part->top = object;
     part->valid = true;
@@ -140,7 +158,7 @@ bool Walk::visit_whole(const Source& source, PyObject* object) {
 PyObject* Walk::read(const Source& child, PyObject* parent) {
   if (child.access != Access::list_tensor) return child.read(parent);
   PyRef made = PyRef::steal(tensor_of_list(parent, child.index));
-  return made ? memory.held.emplace_back(std::move(made)).get() : nullptr;
+  return made ? memory.made.emplace_back(Reread{&child, parent, std::move(made)}).found.get() : nullptr;
 }
 
 bool Walk::is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
@@ -266,8 +284,11 @@ void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found)
         word(at, *at);
       break;
     case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
-    case Access::tensor_grad:  // holding a gradient would keep its memory
-    case Access::list_tensor: memory.valid = false; break;
+    case Access::tensor_grad: memory.valid = false; break;  // holding a gradient would keep its memory
+    case Access::list_tensor:                               // more than the tensor itself is looked at
+      if (!child.children().empty() || child.has(Check::leaf) || child.has(Check::gives))
+        memory.valid = false;
+      break;
     default: break;
   }
 }

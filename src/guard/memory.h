@@ -53,8 +53,9 @@ struct Memory {
   std::vector<HalfWord> type_tags;
   std::vector<std::pair<const Source*, PyObject*>> always;  ///< places no word can vouch for
   std::vector<std::pair<int, PyObject*>> tensors, objects;  ///< by slot, by register
-  std::vector<PyRef> held;  ///< leaves whose address is a word's value, and what the walk made
+  std::vector<PyRef> held;                                  ///< leaves whose address is a word's value
   std::vector<Reread> rereads;
+  std::vector<Reread> made;  ///< tensors of lists: made anew each time, and then found
   uint64_t id = 0;
   bool valid = false;
   bool related = false;      ///< the relations (relations.h) of what it found hold
@@ -68,6 +69,8 @@ struct Memory {
   bool unchanged();
   /// Takes over the words of a part, which holds what they point into.
   void append(const Memory& part);
+  /// Makes again what the walk made, where nothing else has changed.
+  bool make_again(std::vector<PyRef>& gone);
 
  private:
   bool words_unchanged();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 
 #include "guard/assumption.h"
 #include "guard/dict_clock.h"
@@ -109,7 +108,7 @@ bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std:
 }
 
 void Program::use(Group& group, Memory& memory) {
-  if (group.in_use == &memory && !group.walked) return;
+  if (group.in_use == &memory && !group.walked && memory.made.empty()) return;
   for (auto& [slot, tensor] : memory.tensors) {
     tensor_objects_[static_cast<size_t>(slot)] = tensor;
     impls_[static_cast<size_t>(slot)] = tensor_impl(tensor);
@@ -134,7 +133,7 @@ bool Program::check_group(Group& group, PyObject* top, std::vector<PyRef>& gone)
   }
   // A scratch memory speaks of objects found through the root it saw; another root may be met now.
   bool same_root = lasting || group.root < 0;
-  group.walked = !(same_root && memory->valid && memory->unchanged());
+  group.walked = !(same_root && memory->valid && memory->unchanged() && memory->make_again(gone));
   if (group.walked) memory->forget(gone);
   if (group.walked && !walk_group(group, top, *memory, nullptr, nullptr, false, &gone)) {
     group.in_use = nullptr;
@@ -225,7 +224,7 @@ bool Program::walk_all(PyObject* const* roots, size_t nroots, std::vector<PyRef>
     group->in_use = nullptr;
     use(*group, memory);
     group->in_use = nullptr;
-    std::move(memory.held.begin(), memory.held.end(), std::back_inserter(made));
+    for (Reread& each : memory.made) made.push_back(std::move(each.found));
   }
   for (auto& group : groups_)
     if (!group->relations.hold(objects_, tree_->root_names, why)) return false;
