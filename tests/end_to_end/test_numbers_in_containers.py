@@ -556,6 +556,41 @@ def test_items_of_a_list_that_a_slice_is_given():
         assert w == [1, n, n + 1, 3]
 
 
+TABLE = (0.5, 0.25, 2.0, 1.5, 3.0, 0.125, 7.0, 9.5)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w, i: x * w[i],
+        lambda x, w, i: x * w[i] ** 0.5 + (w[i - 1] if i > 0 else 1.0),
+        lambda x, w, i: x * TABLE[i % 8],
+        lambda x, w, i: x.new_ones(int(w[i]) + 2),
+        lambda x, w, i: (x, w[i] + i, w[-1]),
+    ],
+)
+def test_tables_read_at_a_step(fn):
+    """Which number of a table it is differs from call to call."""
+    torchbolt.reset()
+    compiled, x, w = torchbolt.compile(fn), torch.randn(3), [4.5, 2.25, 100.0, 3.0, 7.0, 8.5, 9.5, 11.0]
+    for i in (7, 6, 5, 4, 3, 2, 1, 3):
+        torch.testing.assert_close(compiled(x, w, i), fn(x, w, i))
+    assert torchbolt.stats()["recordings"] == 2
+    w[3], w[4:] = 8.0, [2.0] * 9
+    for i in (3, 4, 12, 5):
+        torch.testing.assert_close(compiled(x, w, i), fn(x, w, i))
+
+
+def test_which_object_a_table_holds():
+    def fn(w, i):
+        return w[i], w[i] is w[i], w[w.index(w[i])] is w[i]
+
+    compiled, w = torchbolt.compile(fn), [4.5, 2.25, 1000.0, 3.0, 7.0]
+    for i in (4, 3, 2, 1, 0, 2):
+        got, want = compiled(w, i), fn(w, i)
+        assert got == want and got[0] is want[0]
+
+
 def test_one_object_in_many_places():
     """Which of them are one object is not known from their values."""
 
