@@ -15,6 +15,7 @@ import torch
 import torchbolt
 
 LENGTHS = (3, 4, 5, 6, 7, 4, 9, 10, 11, 12)
+TABLE = torch.arange(200.0).view(50, 4)
 EMBEDDING = torch.nn.Embedding(50, 4)
 
 
@@ -63,7 +64,18 @@ def padded(lists):
     return EMBEDDING(out)
 
 
+def rows_set(at):
+    table = TABLE.clone()
+    table[at] = 0
+    table[at, 1] = torch.ones(len(at))
+    return table
+
+
 CASES = [
+    (ints, lambda x: TABLE[x].sum(0)),
+    (ints, lambda x: TABLE.t()[:, x] * 2),
+    (ints, lambda x: TABLE[x, 1]),
+    (ints, rows_set),
     (ints, lambda x: EMBEDDING(torch.tensor(x)).sum(0)),
     (ints, lambda x: torch.tensor([x, x])),
     (ints, lambda x: torch.tensor(x, dtype=torch.float32) / 3),
@@ -141,6 +153,31 @@ def test_what_is_in_a_list_decides():
             assert got == want
         else:
             torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_lists_that_are_no_index():
+    def program(x):
+        return TABLE[x]
+
+    compiled = torchbolt.compile(program)
+    for x in (
+        [0, 1],
+        [1, 2, 3],
+        [1, 2, 3, 50],
+        [-1, 2],
+        [True, False],
+        [],
+        [[0, 1], [2, 3]],
+        [[0, 1, 2]],
+        [4, 5, 6, 7],
+    ):
+        try:
+            want = program(x)
+        except IndexError as error:
+            with pytest.raises(IndexError, match=str(error)[:20]):
+                compiled(x)
+        else:
+            assert torch.equal(compiled(x), want)
 
 
 def test_lists_that_are_one_in_some_calls():

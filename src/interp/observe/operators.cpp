@@ -78,8 +78,37 @@ bool Recording::lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* select
   return on && key;
 }
 
+/// A list of ints as an index, which torch makes a tensor of: the one that guards make of it. Null: they do
+/// not.
+static PyRef list_as_index(World& world, PyObject* list) {
+  PyRef tensor = PyList_CheckExact(list) ? world.tensor_of_list(list) : PyRef();
+  if (!tensor || World::parts_of(*world.find(list)).old != PyList_GET_SIZE(list)) return {};
+  // Lists in a list are indices of several dimensions, and floats are none.
+  const bool is_index =
+      guard::rank_of(*guard::tensor_impl(tensor.get())) == 1 && !guard::is_floating(tensor.get());
+  return is_index ? std::move(tensor) : PyRef();
+}
+
+/// tensor[key] with such tensors in the place of lists. Null: there are none.
+PyRef Recording::with_list_indices(PyObject* tensor, PyObject* key) {
+  if (!on || !follows_numbers_ || !guard::is_tensor(tensor)) return {};
+  if (!PyTuple_CheckExact(key)) return list_as_index(world, key);
+  PyRef parts = PyRef::steal(PySequence_List(key));
+  bool any = false;
+  for (Py_ssize_t i = 0; parts && i < PyList_GET_SIZE(parts.get()); ++i)
+    if (PyRef part = list_as_index(world, PyList_GET_ITEM(parts.get(), i))) {
+      any = true;
+      PyList_SetItem(parts.get(), i, part.release());
+    }
+  PyRef tuple = any ? PyRef::steal(PyList_AsTuple(parts.get())) : PyRef();
+  if (!tuple) PyErr_Clear();
+  return tuple;
+}
+
 CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::start_get_item(frame, container, key);
+  const PyRef listed = with_list_indices(container, key);
+  if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key);
   bool selected = false;
   if (PyObject* item = world.item_by_number(container, key)) return {item, nullptr};
@@ -173,6 +202,8 @@ static bool is_whole_slice(PyObject* key) {
 
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
   if (on && world.about_to_place(container, key)) return Semantics::set_item(frame, container, key, value);
+  const PyRef listed = with_list_indices(container, key);
+  if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key), lent = PyRef::share(value);
   bool selected = false;
   const bool to_tensor = guard::is_tensor(container);

@@ -278,6 +278,7 @@ class Recording final : public interp::Semantics {
                                 std::vector<PyObject*> all, int at, const PyRef& numbers);
   PyObject* tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
                         const std::vector<PyObject*>& all);
+  PyRef with_list_indices(PyObject* tensor, PyObject* key);
   bool holds_list_tensor(PyObject* data, int dims);
   PyRef with_list_tensors(Frame& frame, PyObject* data, int dims);
   /// A tensor made of lists that differ between calls. Null without an exception: not here.
