@@ -391,7 +391,7 @@ class _Listed:
     def filled(self, dtype, device):
         # By way of what torch.tensor rounds Python's numbers to first.
         exact = self.tensor.to(torch.float64, copy=True) if dtype.is_floating_point else self.tensor.clone()
-        tensor = exact.to(torch.float32).to(dtype) if dtype.itemsize == 2 else exact.to(dtype)
+        tensor = exact.to(torch.float32).to(dtype) if dtype.itemsize < 4 else exact.to(dtype)
         return torch.cat([tensor, _filled(self.rest, dtype, device)]) if self.rest else tensor
 
 

@@ -44,6 +44,18 @@ def appended(tokens):
     return torch.tensor(tokens)
 
 
+def a_window(tokens):
+    tokens.append(7)
+    del tokens[0]
+    first = tokens.pop(0)
+    return first, torch.tensor(tokens)
+
+
+def taken_behind(tokens):
+    last = tokens.pop()
+    return torch.tensor([tokens, tokens]), last
+
+
 def next_token(tokens):
     tokens.append(EMBEDDING(torch.tensor([tokens])).sum(-1).argmax().item())
     return torch.tensor(tokens)
@@ -83,6 +95,8 @@ CASES = [
     (ints, lambda x: torch.LongTensor(x) * 2),
     (ints, lambda x: torch.tensor(x) + torch.arange(len(x)) + x[0]),
     (ints, appended),
+    (ints, a_window),
+    (ints, taken_behind),
     (ints, next_token),
     (ints, written_in_place),
     (floats, lambda x: torch.tensor(x).mean()),

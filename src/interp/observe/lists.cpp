@@ -216,7 +216,7 @@ static bool holds_float(PyObject* list) {
 
 PyRef World::tensor_of_list(PyObject* list) {
   Known* known = PyList_CheckExact(list) && hooks_.follows_numbers() ? known_by_ends(list) : nullptr;
-  if (!known || known->window.is_moved()) return {};
+  if (!known || known->window.put_in_front || known->window.cleared) return {};
   PyObject* contents = known->before ? known->before.get() : list;
   if (!guard::holds_numbers(contents)) return {};
   Differing seen;

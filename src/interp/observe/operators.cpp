@@ -82,7 +82,7 @@ bool Recording::lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* select
 /// not.
 static PyRef list_as_index(World& world, PyObject* list) {
   PyRef tensor = PyList_CheckExact(list) ? world.tensor_of_list(list) : PyRef();
-  if (!tensor || World::parts_of(*world.find(list)).old != PyList_GET_SIZE(list)) return {};
+  if (!tensor || world.find(list)->before) return {};
   // Lists in a list are indices of several dimensions, and floats are none.
   const bool is_index =
       guard::rank_of(*guard::tensor_impl(tensor.get())) == 1 && !guard::is_floating(tensor.get());

@@ -280,6 +280,7 @@ class Recording final : public interp::Semantics {
                         const std::vector<PyObject*>& all);
   PyRef with_list_indices(PyObject* tensor, PyObject* key);
   bool holds_list_tensor(PyObject* data, int dims);
+  PyRef left_of_list(PyRef tensor, const Window& window);
   PyRef with_list_tensors(Frame& frame, PyObject* data, int dims);
   /// A tensor made of lists that differ between calls. Null without an exception: not here.
   PyObject* list_tensor_call(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,

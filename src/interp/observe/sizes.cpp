@@ -246,11 +246,21 @@ bool Recording::holds_list_tensor(PyObject* data, int dims) {
   return false;
 }
 
+/// The tensor of a list without the items that the run has taken from its ends.
+PyRef Recording::left_of_list(PyRef tensor, const Window& window) {
+  if (!window.front && !window.back) return tensor;
+  const PyRef front = PyRef::steal(PyLong_FromSsize_t(window.front)),
+              back = window.back ? PyRef::steal(PyLong_FromSsize_t(-window.back)) : PyRef();
+  const PyRef slice = PyRef::steal(front ? PySlice_New(front.get(), back.get(), nullptr) : nullptr);
+  return PyRef::steal(slice ? PyObject_GetItem(tensor.get(), slice.get()) : nullptr);
+}
+
 /// The same with those tensors in the place of the lists. Null with an exception, or where there are too many
 /// dimensions.
 PyRef Recording::with_list_tensors(Frame& frame, PyObject* data, int dims) {
   const Known* known = world.find(data);
-  if (const PyRef tensor = known ? world.tensor_of_list(data) : PyRef()) {
+  if (PyRef tensor = known ? world.tensor_of_list(data) : PyRef()) {
+    if (!(tensor = left_of_list(std::move(tensor), known->window))) return {};
     PyRef rest = PyRef::steal(PyList_GetSlice(data, World::parts_of(*known).old, PyList_GET_SIZE(data)));
     if (rest) rest = PyRef::steal(world.lend(rest.get(), true));
     if (!rest) return {};
