@@ -1,7 +1,6 @@
 // interp/observe/rebuild_effects.cpp: see rebuild.h. What the run changed outside -> effects to repeat.
 #include <algorithm>
 
-#include "guard/assumption.h"
 #include "guard/iterators.h"
 #include "interp/async_generator.h"
 #include "interp/compat.h"
@@ -110,12 +109,14 @@ static bool order_is_told(PyObject* now, const Known& known, bool is_noticed) {
   return changes == is_noticed;
 }
 
-/// Are the set's elements those that were found in it (World::copied has read them), in the same order? A
-/// write may make its table larger and add none.
-static bool is_as_found(PyObject* set, const guard::Source& source) {
-  return std::ranges::any_of(source.assumptions, [&](const guard::Assumption& each) {
-    return each.check == guard::Check::keys && guard::holds(each, set);
-  });
+/// Are the set's elements those that it had before, in the same order? A write may make its table larger and
+/// add none.
+static bool is_as_found(PyObject* set, PyObject* before) {
+  const PyRef now = native_items(set);
+  return now && std::equal(PySequence_Fast_ITEMS(now.get()),
+                           PySequence_Fast_ITEMS(now.get()) + PyList_GET_SIZE(now.get()),
+                           PySequence_Fast_ITEMS(before),
+                           PySequence_Fast_ITEMS(before) + PyList_GET_SIZE(before));
 }
 
 void Rebuilder::effect_on(PyObject* container, Known& known) {
@@ -147,7 +148,7 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
     recipe.effects.push_back({Effect::set_cell, target, -1, value(PyCell_GET(container)), 0, {}});
   } else {
     if (is_set(container) && known.keys && !known.read_whole) return set_effect(target, known);
-    if (is_set(container) && is_as_found(container, *known.source)) return;
+    if (is_set(container) && is_as_found(container, before)) return;
     if (world_.known_by_ends(container) && ends_effect(target, known, counts && is_noticed)) return;
     PyRef now = native_items(container);
     Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
