@@ -342,7 +342,12 @@ PyObject* Recording::item_drawn(Frame& frame, PyObject* sequence, PyObject* key)
     all.push_back(item);
   }
   bool handled = false;
-  return number_call(frame, function, all, &handled);
+  PyObject* mine = number_call(frame, function, all, &handled);
+  if (PyObject* item = mine ? one_of(nullptr, all.data(), std::ssize(all)) : nullptr) {
+    if (mine != item) world.stands_for(mine, item);
+    Py_DECREF(item);
+  }
+  return mine;
 }
 
 int mirrored(int compare) {

@@ -89,8 +89,10 @@ bool World::is_placed(Known& known, Sym index, Py_ssize_t at) {
 
 PyObject* World::item_from(Known& known, PyObject* item, PyObject* place) {
   const int container = numbers.add({NumberOp::source, tree->keep(known.source), {}, {}, {}});
-  return computed(Py_NewRef(item),
-                  {NumberOp::call, 0, PyRef::share(item_function()), {}, {container, step_of(place)}});
+  PyObject* mine = computed(
+      Py_NewRef(item), {NumberOp::call, 0, PyRef::share(item_function()), {}, {container, step_of(place)}});
+  if (mine && mine != item) stands_for(mine, item);
+  return mine;
 }
 
 PyObject* World::item_by_number(PyObject* list, PyObject* index) {
