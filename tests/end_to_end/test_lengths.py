@@ -260,7 +260,7 @@ def tuple_made_anew(x, s):
     return x * len(s.t) + last
 
 
-@case("1111....", t=())
+@case("11..1...", t=())
 def last_of_a_tuple(x, s):
     s.t = s.t[-3:] + (x,)
     return x * len(s.t)
@@ -286,6 +286,20 @@ def list_made_anew(x, s):
     s.copy = s.h + [x]
     s.copy.append(len(s.copy))
     return x * len(s.h) + s.copy[0]
+
+
+@case("11111........", w=[])
+def mean_of_a_window(x, s):
+    s.w.append(float(len(s.w)))
+    recent = s.w[-5:]
+    return x * (sum(recent) / len(recent)), max(s.w[:3]), recent
+
+
+@case("11......", w=[0.5] * 70)
+def mean_of_a_long_window(x, s):
+    s.w.append(float(len(s.w)))
+    recent = s.w[-66:]
+    return x * (sum(recent) / len(recent)), recent[-1], recent
 
 
 @case("11......", w=())
@@ -338,7 +352,8 @@ READERS = [
     lambda t, x: [each for each in t],
     lambda t, x: (t * 2, t + t, t == t, 1 if t else 2),
     lambda t, x: (f"{t}", "%s" % (t,), str((1, t))),
-    lambda t, x: (t[:], t[1:], t[:-1], t[5:], t[::2], t[-2:]),
+    lambda t, x: (t[:], t[1:], t[:-1], t[5:], t[::2], t[-2:], t[-9:], t[:9], [*t[-9:], x]),
+    lambda t, x: [each for each in (*range(70), *t)[-66:]],
     lambda t, x: (t[0], t[-1], t.count(t[0]), t[0] in t) if t else x,
     lambda t, x: (t is t + type(t)(), t + type(t)([x]), type(t)([x]) + t, [x, *t], (*t, *t)),
     lambda t, x: sorted([*t, 1.5]),

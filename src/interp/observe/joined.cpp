@@ -28,7 +28,8 @@ struct JoinedParts {
   static constexpr Py_ssize_t kFirst = 5;
   PyObject* args;
   PyRef items = native_sequence(PyTuple_GET_ITEM(args, 0));
-  Py_ssize_t front = number(1), middle = (items ? Py_SIZE(items.get()) - number(2) : 0) - front;
+  Py_ssize_t end = items ? Py_SIZE(items.get()) - number(2) : 0;
+  Py_ssize_t front = number(1) < 0 ? end + number(1) : number(1), middle = end - front;
   Py_ssize_t in_front = number(3), placed = PyTuple_GET_SIZE(args) - 2 * number(4), others = placed - kFirst;
 
   static PyRef native_sequence(PyObject* container) {
@@ -39,7 +40,7 @@ struct JoinedParts {
   PyObject* const* there() const { return PySequence_Fast_ITEMS(items.get()) + front; }
   /// Facts are looked at later.
   bool fit() const {
-    bool fits = items && middle >= 0;
+    bool fits = items && front >= 0 && middle >= 0;
     for (Py_ssize_t i = placed; i < PyTuple_GET_SIZE(args); i += 2)
       fits = fits && number(i) >= 0 && number(i) < middle;
     return fits;
@@ -116,13 +117,16 @@ void World::read_if_open(PyObject* object) {
 /// Each item of what the run made, or of the copy that stands for a tuple: numbers that differ lie there from
 /// now on, as in a list (own_numbers_of).
 void World::read_parts(Known& known) {
-  known.read_whole = known.source->is_whole = true;
+  known.read_whole = true;
   PyObject* object = known.object.get();
-  read_length((known.of ? known.of->object : known.object).get());
+  const bool all = known.window.last < 0;
+  if (all) read_length((known.of ? known.of->object : known.object).get());
+  known.source->is_whole |= all;
   const auto [in_front, old, behind] = parts_of(known);
   for (Py_ssize_t i = 0; i < old; ++i) {
     PyObject*& item = PySequence_Fast_ITEMS(object)[in_front + i];
-    Source* place = tree->child(known.source, access_of(known), nullptr, known.window.front + i);
+    const Py_ssize_t at = all ? known.window.front + i : i - old - known.window.back;
+    Source* place = tree->child(known.source, access_of(known), nullptr, at);
     if (PyObject* own = found(item, place); own != item) Py_SETREF(item, Py_NewRef(own));
   }
 }
@@ -147,7 +151,9 @@ PyObject* World::open_tuple(PyObject* tuple, Source* source) {
 /// One whose length is followed, and of which what was there is as it was; null: it is another object.
 Known* World::followed_by_ends(PyObject* sequence) {
   Known* known = is_plain(sequence) ? known_by_ends(sequence) : nullptr;
-  if (!known || known->window.cleared || !known->placed.empty() || !Py_SIZE(sequence)) return nullptr;
+  if (!known || known->window.cleared || !known->placed.empty() || known->window.last >= 0 ||
+      !Py_SIZE(sequence))
+    return nullptr;
   return length_before(*known).is_const() ? nullptr : known;
 }
 
@@ -179,38 +185,68 @@ PyObject* World::concatenated(PyObject* left, PyObject* right) {
   return make_of(sum, *of, window), sum;
 }
 
-/// xs[-3:], xs[:3], at least as long: item by item. Null: not here.
+/// Null: not here.
 PyObject* World::slice_of(PyObject* sequence, PyObject* slice) {
-  PyObject* items = end_of(sequence, slice);
-  return items ? items : part_of(sequence, slice);
+  PyObject* part = followed_slice(sequence, slice);
+  return part || PyErr_Occurred() ? part : end_of(sequence, slice);
 }
 
-/// xs[2:], xs[:-1], xs[1:-1], longer than that.
-PyObject* World::part_of(PyObject* sequence, PyObject* slice) {
-  auto* bounds = reinterpret_cast<PySliceObject*>(slice);
-  auto constant = [&](PyObject* bound) -> Py_ssize_t {
-    if (bound == Py_None) return 0;
-    const bool known = PyLong_CheckExact(bound) && !follows_number(bound) && _PyLong_NumBits(bound) < 32;
-    return known ? PyLong_AsSsize_t(bound) : -1;
-  };
-  if (bounds->step != Py_None || !is_plain(sequence)) return nullptr;
-  const PyRef turned = PyRef::steal(PyLong_CheckExact(bounds->stop) && !follows_number(bounds->stop)
-                                        ? PyNumber_Negative(bounds->stop)
-                                        : Py_NewRef(bounds->stop));
-  const Py_ssize_t first = constant(bounds->start), last = constant(turned.get());
-  if (first < 0 || last < 0 || (bounds->stop != Py_None && last == 0)) return nullptr;
+/// Of one whose length is followed: its items are not read.
+PyObject* World::followed_slice(PyObject* sequence, PyObject* slice) {
   Known* of = followed_by_ends(sequence);
-  if (!of) return nullptr;
-  const auto [in_front, old, behind] = parts_of(*of);
-  Window window = of->window;
+  const auto bounds = of ? constant_bounds(slice) : std::nullopt;
+  if (!bounds) return nullptr;
+  const auto [first, stop] = *bounds;
+  // All there is; of a tuple that is the tuple itself, also where it is just as long.
+  const Py_ssize_t least = Py_SIZE(sequence) + !PyTuple_Check(sequence);
+  if ((first < 0 && !stop && -first >= least) || (!first && stop && *stop >= least)) {
+    note_length(*of, PyTuple_Check(sequence) ? Relation::le : Relation::lt, first < 0 ? -first : *stop);
+    return part_of(sequence, *of, 0, 0);
+  }
+  if (first < 0) return stop ? nullptr : last_of(sequence, *of, -first);
+  return stop && *stop >= 0 ? nullptr : part_of(sequence, *of, first, stop ? -*stop : 0);
+}
+
+/// Of a slice of constants without a step: where it begins and, if that is said, where it ends.
+std::optional<std::pair<Py_ssize_t, std::optional<Py_ssize_t>>> World::constant_bounds(PyObject* slice) {
+  auto* bounds = reinterpret_cast<PySliceObject*>(slice);
+  auto is_constant = [&](PyObject* bound) {
+    return bound == Py_None ||
+           (PyLong_CheckExact(bound) && !follows_number(bound) && _PyLong_NumBits(bound) < 32);
+  };
+  if (bounds->step != Py_None || !is_constant(bounds->start) || !is_constant(bounds->stop))
+    return std::nullopt;
+  const Py_ssize_t first = bounds->start == Py_None ? 0 : PyLong_AsSsize_t(bounds->start);
+  if (bounds->stop == Py_None) return std::pair(first, std::optional<Py_ssize_t>());
+  return std::pair(first, std::optional(PyLong_AsSsize_t(bounds->stop)));
+}
+
+/// Without as many items at either end; it has more. Null: not here.
+PyObject* World::part_of(PyObject* sequence, Known& of, Py_ssize_t first, Py_ssize_t last) {
+  const auto [in_front, old, behind] = parts_of(of);
+  Window window = of.window;
   window.front += std::max<Py_ssize_t>(first - in_front, 0);
   window.back += std::max<Py_ssize_t>(last - behind, 0);
   window.put_in_front = std::max<Py_ssize_t>(in_front - first, 0);
-  if (window.front + window.back >= native_length(of->before ? of->before.get() : of->object.get()))
+  if (window.front + window.back >= native_length(of.before ? of.before.get() : of.object.get()))
     return nullptr;
-  notes->add(Sym(window.front + window.back), Relation::lt, length_before(*of));
+  notes->add(Sym(window.front + window.back), Relation::lt, length_before(of));
   PyObject* part = PySequence_GetSlice(sequence, first, Py_SIZE(sequence) - last);
-  if (part && part != sequence) make_of(part, *of, window);
+  if (part && part != sequence) make_of(part, of, window);
+  return part;
+}
+
+/// The last n items, which reach into what was there.
+PyObject* World::last_of(PyObject* sequence, Known& of, Py_ssize_t n) {
+  const auto [in_front, old, behind] = parts_of(of);
+  Window window = of.window;
+  window.last = n - behind;
+  window.put_in_front = 0;
+  if (window.last < 1 || window.last > old) return nullptr;
+  if (PyTuple_Check(sequence)) note_length(of, Relation::ne, n);  // it would be the tuple itself
+  notes->add(Sym(window.front + window.back + window.last), Relation::le, length_before(of));
+  PyObject* part = PySequence_GetSlice(sequence, Py_SIZE(sequence) - n, Py_SIZE(sequence));
+  if (part && part != sequence) make_of(part, of, window);
   return part;
 }
 

@@ -44,7 +44,8 @@ Sym World::length_before(Known& known) {
 }
 
 Sym World::length_now(Known& known) {
-  if (known.window.cleared && !known.read_whole) return native_length(known.object.get());
+  const bool is_told = (known.window.cleared && !known.read_whole) || known.window.last >= 0;
+  if (is_told) return native_length(known.object.get());
   const Py_ssize_t before = native_length(known.before ? known.before.get() : known.object.get());
   return length_before(known) + Sym(native_length(known.object.get()) - before);
 }
@@ -131,6 +132,7 @@ World::Parts World::parts_of(const Known& known) {
   const Py_ssize_t size = native_length(known.object.get());
   if (!known.before) return {0, size, 0};
   const Window& window = known.window;
+  if (window.last >= 0) return {window.put_in_front, window.last, size - window.last - window.put_in_front};
   const Py_ssize_t old = window.cleared ? 0 : native_length(known.before.get()) - window.front - window.back;
   return {window.put_in_front, old, size - old - window.put_in_front};
 }
@@ -151,6 +153,8 @@ PyObject* World::item_at(PyObject* container, Py_ssize_t index) {
   if (!known.placed.empty() && is_placed(known, from_end ? length_now(known) + Sym(index) : Sym(index),
                                          from_end ? index + size : index))
     return item;
+  if (known.window.last >= 0)
+    return found(item, place_of(known, (from_end ? -at : at - old + 1) - known.window.back - 1));
   const Py_ssize_t others = from_end ? known.window.front : known.window.back;
   at += from_end ? known.window.back : known.window.front;
   if (const Sym before = others ? length_before(known) : Sym(0); !before.is_const())
@@ -246,7 +250,8 @@ void World::take(PyObject* container, bool in_front, bool is_read) {
 
 void World::about_to_take(PyObject* container, bool in_front, bool is_read) {
   const Known* known = known_by_ends(container);
-  known && known->placed.empty() ? take(container, in_front, is_read) : about_to_write(container);
+  known && known->placed.empty() && known->window.last < 0 ? take(container, in_front, is_read)
+                                                           : about_to_write(container);
 }
 
 /// A deque that is full lets go of what lies at the other end. False: it holds nothing at all.

@@ -58,8 +58,8 @@ std::optional<int> World::list_of_any_length(PyObject* container) {
   };
   auto join = [&](int from, const Window& window, Py_ssize_t n, const std::vector<int>& others) {
     const Py_ssize_t placed = others.empty() ? 0 : std::ssize(known->placed);
-    std::vector<int> args = {from, constant(window.front), constant(window.back), constant(n),
-                             constant(placed)};
+    std::vector<int> args = {from, constant(window.last < 0 ? window.front : -window.last),
+                             constant(window.back), constant(n), constant(placed)};
     args.insert(args.end(), others.begin(), others.end());
     const PyRef function = PyRef::share(joining_function(Joins::numbers));
     return numbers.add({NumberOp::call, 0, function, {}, std::move(args)});

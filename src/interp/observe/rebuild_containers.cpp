@@ -52,7 +52,7 @@ int Rebuilder::joined_value(PyObject* object, const Known& known) {
   const Joins how = PyTuple_Check(object) ? Joins::tuple : Joins::list;
   std::vector<int> parts = {value(joining_function(how)),
                             value(known.of->object.get()),
-                            count(known.window.front),
+                            count(known.window.last < 0 ? known.window.front : -known.window.last),
                             count(known.window.back),
                             count(in_front),
                             count(0)};

@@ -41,6 +41,7 @@ struct Window {
   Py_ssize_t front = 0, back = 0;  ///< how many items were taken from either end of what was there; also
                                    ///< of a dict, whose keys that the run wrote were not there then
   Py_ssize_t put_in_front = 0;     ///< and still is there; what was put behind is the rest
+  Py_ssize_t last = -1;            ///< of what the run made: only so many of what is left, the last; -1: all
   bool cleared = false;            ///< nothing is left of what was there; also of a dict
   bool is_moved() const { return front || back || put_in_front || cleared; }
 };
@@ -557,7 +558,10 @@ class World {
   bool makes_room(PyObject* container, bool in_front);
   Source* place_of(const Known& known, Py_ssize_t index);
   PyObject* end_of(PyObject* sequence, PyObject* slice);
-  PyObject* part_of(PyObject* sequence, PyObject* slice);
+  PyObject* followed_slice(PyObject* sequence, PyObject* slice);
+  std::optional<std::pair<Py_ssize_t, std::optional<Py_ssize_t>>> constant_bounds(PyObject* slice);
+  PyObject* part_of(PyObject* sequence, Known& of, Py_ssize_t first, Py_ssize_t last);
+  PyObject* last_of(PyObject* sequence, Known& of, Py_ssize_t n);
   PyObject* open_tuple(PyObject* tuple, Source* source);
   void read_parts(Known& known);
   Known* followed_by_ends(PyObject* sequence);
