@@ -134,6 +134,17 @@ def first_deleted(x, s):
     return x + 1
 
 
+@case("11.1........", d=collections.OrderedDict(), n=0)
+def two_oldest_deleted(x, s):
+    s.d[s.n] = x * 2
+    s.d[f"k{s.n}"] = x
+    s.n += 1
+    if len(s.d) > 6:
+        del s.d[next(iter(s.d))]
+        s.d.pop(next(iter(s.d)))
+    return x + 1
+
+
 # -- Sets ----------------------------------------------------------------------------------------------------------------
 
 

@@ -36,16 +36,12 @@ PyObject* item_function() {
 /// (dict, n) -> its key number n.
 PyObject* key_of(PyObject*, PyObject* args) {
   PyObject* dict = PyTuple_GET_ITEM(args, 0);
-  Py_ssize_t n = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1)), position = 0;
-  if (PyODict_Check(dict)) {
-    const PyRef keys = native_items(dict);
-    return keys ? Py_XNewRef(PyList_GetItem(keys.get(), n)) : nullptr;
-  }
-  PyObject *key = nullptr, *value;
-  for (; n >= 0 && PyDict_Next(dict, &position, &key, &value); --n) {
-  }
-  if (n < 0) return Py_NewRef(key);
-  return PyErr_Format(PyExc_IndexError, "the dict has no such key");
+  const PyRef keys = PyRef::steal(Py_TYPE(dict)->tp_iter(dict));
+  PyRef key;
+  for (Py_ssize_t n = PyLong_AsSsize_t(PyTuple_GET_ITEM(args, 1)); keys && n >= 0; --n)
+    if (!(key = PyRef::steal(Py_TYPE(keys.get())->tp_iternext(keys.get())))) break;
+  if (!key && !PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "the dict has no such key");
+  return key.release();
 }
 
 PyObject* key_function() {
