@@ -1,5 +1,7 @@
 """Random numbers from generators that a program is handed."""
 
+import random
+
 import pytest
 import torch
 from rows import HIT, MISS, Lazy, Rows, positive, randn
@@ -77,3 +79,15 @@ def test_draws_go_on_where_the_last_call_left_them():
         torch.testing.assert_close(compiled(torch.ones(4), mine), program(torch.ones(4), theirs))
         assert torch.equal(mine.get_state(), theirs.get_state())
     assert torchbolt.stats()["region_ends"] == 0 and torchbolt.stats()["recordings"] == 1
+
+
+def test_a_generator_that_was_given_another_source():
+    def fn(numbers):
+        generator = random.Random()
+        generator.random = numbers[:].pop
+        return [generator.triangular(0.0, 1.0, 1 / 3) for _ in range(20)]
+
+    numbers = [i / 21 for i in range(1, 21)]
+    compiled = torchbolt.compile(fn)
+    for _ in range(4):
+        assert compiled(numbers) == fn(numbers)

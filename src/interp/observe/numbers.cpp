@@ -299,6 +299,10 @@ PyObject* Recording::draw(PyObject* function, PyObject* const* args, size_t narg
                      return (PyLong_CheckExact(each) || PyFloat_CheckExact(each)) && !world.is_open(each);
                    });
   if (!can) return nullptr;
+  // One that was given functions of its own may draw from anywhere, which nobody puts back.
+  PyObject* own = world.instance_dict(args[0]);
+  for (const char* name : {"random", "getrandbits", "_randbelow"})
+    if (own && world.dict_get(own, PyRef::steal(PyUnicode_InternFromString(name)).get())) return nullptr;
   const NativeWatch::Pause pause;
   PyObject* value = PyObject_Vectorcall(function, args, nargs, nullptr);
   if (!value) return nullptr;
