@@ -60,7 +60,8 @@ void Memory::append(const Memory& part) {
   add(tensors, part.tensors);
   add(objects, part.objects);
   auto share = [](auto& to, const auto& from) {
-    for (const Reread& again : from) to.push_back({again.step, again.parent, PyRef::share(again.found.get())});
+    for (const Reread& again : from)
+      to.push_back({again.step, again.parent, PyRef::share(again.found.get())});
   };
   share(rereads, part.rereads);
   share(made, part.made);

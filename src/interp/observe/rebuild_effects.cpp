@@ -113,10 +113,10 @@ static bool order_is_told(PyObject* now, const Known& known, bool is_noticed) {
 /// add none.
 static bool is_as_found(PyObject* set, PyObject* before) {
   const PyRef now = native_items(set);
-  return now && std::equal(PySequence_Fast_ITEMS(now.get()),
-                           PySequence_Fast_ITEMS(now.get()) + PyList_GET_SIZE(now.get()),
-                           PySequence_Fast_ITEMS(before),
-                           PySequence_Fast_ITEMS(before) + PyList_GET_SIZE(before));
+  return now &&
+         std::equal(PySequence_Fast_ITEMS(now.get()),
+                    PySequence_Fast_ITEMS(now.get()) + PyList_GET_SIZE(now.get()),
+                    PySequence_Fast_ITEMS(before), PySequence_Fast_ITEMS(before) + PyList_GET_SIZE(before));
 }
 
 void Rebuilder::effect_on(PyObject* container, Known& known) {

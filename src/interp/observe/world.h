@@ -394,8 +394,8 @@ class World {
 
   // -- Lists, deques and tuples of numbers as a whole (lists.cpp). New; null without an exception: not here.
   /// The tensor of what was in a list from outside, lists in it among that, where how many numbers there are
-  /// differs between calls, or which of many. What the run put behind is not in it, what it took is. Null where
-  /// it put something in front.
+  /// differs between calls, or which of many. What the run put behind is not in it, what it took is. Null
+  /// where it put something in front.
   PyRef tensor_of_list(PyObject* list);
   /// Is it a list or deque of numbers whose length, or the numbers in it, differ between calls?
   bool has_any_length(PyObject* container);
