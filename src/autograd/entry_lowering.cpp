@@ -28,6 +28,24 @@ const Lowering* functional_row(const Entry& e) {
 
 }  // namespace
 
+EntryLowering::EntryLowering(Windows& windows, const std::vector<TensorId>& wanted)
+    : w_(windows), extern_(windows) {
+  for (const Entry& e : w_.tape.entries)
+    for (int argument : written_arguments(e))
+      for (TensorId id : e.args[static_cast<size_t>(argument)].tensors)
+        if (id >= 0) written_.insert(w_.tape.tensors[id].storage);
+  given_out_.insert(wanted.begin(), wanted.end());
+  for (auto e = w_.tape.entries.rbegin(); e != w_.tape.entries.rend(); ++e)
+    for (const Arg& result : e->results)
+      for (TensorId view : result.tensors) {
+        if (view < 0 || !given_out_.contains(view)) continue;
+        for (const Arg& arg : e->args)
+          for (TensorId id : arg.tensors)
+            if (id >= 0 && w_.tape.tensors[id].storage == w_.tape.tensors[view].storage)
+              given_out_.insert(id);
+      }
+}
+
 void EntryLowering::lower(const Entry& e) {
   const std::vector<TensorId> ids = results(e);
   if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || w_.is_known(r); }) &&
@@ -88,6 +106,18 @@ bool EntryLowering::lower_by_row(const Entry& e, const Lowering& row) {
   return true;
 }
 
+/// Whoever only reads what a reshape gives sees the same values in a copy as in a view.
+void EntryLowering::pin_reshape(const Entry& e, const Call& c, TensorId parent, TensorId result,
+                                const ViewStep& step) const {
+  const std::string& name = e.op.operator_name().name;
+  const bool may_copy = name == "aten::reshape" || name == "aten::reshape_as" || name == "aten::flatten" ||
+                        name == "aten::ravel";  // others raise
+  const int from = w_.tape.tensors[parent].storage, to = w_.tape.tensors[result].storage;
+  if (!may_copy || written_.contains(from) || written_.contains(to) || given_out_.contains(result) ||
+      !w_.lies_in_order(parent))
+    w_.pin_reshape(c, parent, std::get<Syms>(step.attrs.find("sizes")->second));
+}
+
 bool EntryLowering::lower_view(const Entry& e, const Lowering& row, Call& c) {
   auto steps = row.view(c);
   if (!steps) return false;
@@ -98,6 +128,8 @@ bool EntryLowering::lower_view(const Entry& e, const Lowering& row, Call& c) {
     if (ids[i] < 0 || w_.is_known(ids[i])) continue;
     const TensorId parent = each ? first.tensors[i] : first_tensor(e);
     const TensorInfo& info = w_.tape.tensors[ids[i]];
+    if (!(*steps)[i].empty() && (*steps)[i].front().op == Op::reshape)
+      pin_reshape(e, c, parent, ids[i], (*steps)[i].front());
     // The run has shown whether this was a view or a copy (reshape, to, contiguous are either).
     if (info.storage == w_.tape.tensors[parent].storage) {
       w_.define_view(ids[i], parent, (*steps)[i], row.detaches);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "autograd/extern_calls.h"
@@ -13,7 +14,8 @@ namespace bolt::autograd {
 
 class EntryLowering {
  public:
-  explicit EntryLowering(Windows& windows) : w_(windows), extern_(windows) {}
+  /// `wanted`: what is given out.
+  EntryLowering(Windows& windows, const std::vector<record::TensorId>& wanted);
 
   /// Throws SizeDemand where it cannot go on with the sizes as they are.
   void lower(const record::Entry& e);
@@ -24,6 +26,8 @@ class EntryLowering {
   bool lower_zeros(const std::vector<record::TensorId>& ids);
   bool lower_by_row(const record::Entry& e, const Lowering& row);
   bool lower_view(const record::Entry& e, const Lowering& row, Call& c);
+  void pin_reshape(const record::Entry& e, const Call& c, record::TensorId parent, record::TensorId result,
+                   const ViewStep& step) const;
   bool lower_number(const record::Entry& e, const Call& c);
   bool lower_in_place(const record::Entry& e, const Lowering& row);
   std::vector<Value*> built(const record::Entry& e, const Lowering& row, Call& c);
@@ -32,6 +36,8 @@ class EntryLowering {
   void became(record::TensorId before, record::TensorId after, const record::Entry& e);
 
   Windows& w_;
+  std::set<int> written_;                 ///< storages
+  std::set<record::TensorId> given_out_;  ///< and what is given out as a view of
   ExternCalls extern_;
   std::map<record::TensorId, record::TensorId> object_of_;  // of those: id -> the object's first id
   std::map<record::TensorId, record::TensorId> now_;

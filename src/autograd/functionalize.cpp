@@ -44,7 +44,7 @@ Lowered functionalize(const record::Tape& tape, const std::vector<record::Tensor
   Windows windows(tape, options, sizes, out);
   sizes.begin_again();
   for (record::TensorId id : tape.inputs) windows.set_input(id);
-  EntryLowering lowering(windows);
+  EntryLowering lowering(windows, wanted);
   lower_entries(windows, lowering);
   give_outputs(windows, wanted);
   write_back(windows);

@@ -108,6 +108,65 @@ void Windows::pin_runs(const Call& c, TensorId id) const {
   }
 }
 
+/// Do its elements lie at one distance from each other, whatever the sizes?
+static bool is_one_run(const Layout& t) {
+  std::optional<Sym> run;
+  for (size_t d = t.sizes.size(); d-- > 0;) {
+    if (t.sizes[d].is_const(1)) continue;
+    if (run && t.strides[d] != *run) return false;
+    run = t.strides[d] * t.sizes[d];
+  }
+  return true;
+}
+
+bool Windows::lies_in_order(TensorId id) const {
+  const TensorInfo& info = tape.tensors[id];
+  int64_t inside = 0;
+  for (size_t d = info.sizes.size(); d-- > 0;) {
+    if (info.sizes[d] == 1) continue;
+    if (info.strides[d] < inside) return false;
+    inside = info.strides[d];
+  }
+  return true;
+}
+
+// The questions of at::detail::computeStride, of the dimensions that change.
+void Windows::pin_reshape(const Call& c, TensorId id, const Syms& to) const {
+  const Layout& t = states_[id].layout;
+  if (t.strides.size() != t.sizes.size()) return;
+  if (std::any_of(t.sizes.begin(), t.sizes.end(), [](Sym size) { return size.is_const(0); })) return;
+  auto hints = [&](const Syms& all) {
+    std::vector<int64_t> numbers;
+    for (Sym s : all) numbers.push_back(sizes.hint(s));
+    return numbers;
+  };
+  if (is_one_run(t)) return;  // any sizes fit
+  if (hints(t.sizes) == hints(to)) {
+    for (size_t d = 0; d < to.size(); ++d) c.decide(t.sizes[d], Relation::eq, to[d]);
+    return;
+  }
+  size_t begin = 0, end = t.sizes.size(), to_end = to.size();
+  while (begin < std::min(end, to_end) && t.sizes[begin] == to[begin]) ++begin;
+  while (std::min(end, to_end) > begin && t.sizes[end - 1] == to[to_end - 1]) --end, --to_end;
+  Syms runs;  // how many elements, innermost first
+  Sym elements = 1, innermost = begin < end ? t.strides[end - 1] : Sym(1);
+  for (size_t d = end; d-- > begin;) {
+    elements *= t.sizes[d];
+    const bool goes_on = d > begin && (t.sizes[d - 1].is_const(1) ||
+                                       c.decide(t.strides[d - 1], Relation::eq, elements * innermost));
+    if (goes_on) continue;
+    runs.push_back(elements);
+    if (d > begin) innermost = t.strides[d - 1], elements = 1;
+  }
+  if (runs.size() <= 1) return;
+  size_t j = to_end;
+  for (Sym run : runs) {
+    Sym fitted = 1;
+    while (j > begin && (to[j - 1].is_const(1) || c.decide(fitted, Relation::lt, run))) fitted *= to[--j];
+    if (!c.decide(fitted, Relation::eq, run)) return;  // a copy
+  }
+}
+
 Type Windows::type_of(TensorId id) const {
   const TensorInfo& info = tape.tensors[id];
   const TensorState& state = states_[id];

@@ -55,6 +55,11 @@ class Windows {
   /// Whether an input with gaps can be reshaped without a copy rests on which dimensions of it are one run:
   /// those that were are in every call, and no others.
   void pin_runs(const Call& c, record::TensorId id) const;
+  /// Whether a tensor can be shown with these sizes without a copy rests on which of its dimensions are one
+  /// run and on how the sizes fit into the runs: as they did, in every call.
+  void pin_reshape(const Call& c, record::TensorId id, const Syms& to) const;
+  /// Outer dimensions have the larger strides, as in what is computed from it row by row.
+  bool lies_in_order(record::TensorId id) const;
 
   record::TensorId root_of(record::TensorId id) const { return storage(id).root; }
   /// The tape input that owns its memory; -1: none.
