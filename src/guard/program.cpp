@@ -341,9 +341,13 @@ void Program::add_differences(PyObject* const* roots, size_t nroots, Differences
   std::string why;
   Differences found;
   if (!(ThreadState::now() == thread_)) return;
+  // Where a list has become shorter the walk does not come to what lay behind.
+  for (auto& group : groups_) group->in_use = nullptr;
+  std::fill(tensor_objects_.begin(), tensor_objects_.end(), nullptr);
   std::vector<PyRef> made;
   if (!walk_all(roots, nroots, made, &why, &found.numbers)) return add_numbers(roots, nroots, into.numbers);
   for (size_t slot = 0; slot < tensor_objects_.size(); ++slot) {
+    if (!tensor_objects_[slot]) continue;
     const auto differ = tensors_.size_differences(static_cast<int>(slot), tensor_objects_[slot]);
     if (!differ) return;
     if (*differ) found.sizes[place_of(static_cast<int>(slot))] |= *differ;

@@ -248,3 +248,14 @@ def test_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_lists_of_tensors_that_have_become_empty():
+    """What differs is looked for in what is there."""
+    torchbolt.reset()
+    fn = lambda x, w: x + sum(t.sum() for t in w) if w else x - 1
+    compiled = torchbolt.compile(fn)
+    for n in (3, 0, 2, 0, 3, 1, 0):
+        x = torch.ones(4)
+        torch.testing.assert_close(compiled(x, [torch.ones(64) for _ in range(n)]), fn(x, [torch.ones(64)] * n))
+        del x
