@@ -496,3 +496,27 @@ def code_in_a_copy(x):
 @pytest.mark.parametrize("fn", [locals_and_a_cell, code_in_the_frame, code_in_a_copy])
 def test_locals_as_a_dictionary(fn):
     check(fn, X)
+
+
+def test_sets_of_objects_whose_end_is_noticed():
+    """What such a write lets go of ends the region, which lets go of the set."""
+
+    class Noticed:
+        def __del__(self):
+            gone.append(len(gone))
+
+        def __hash__(self):
+            return 1
+
+    def fn(x):
+        a, b = {Noticed() for _ in range(3)}, {Noticed()}
+        y = x + 1
+        torchbolt.graph_break()
+        a |= b
+        return y * len(a)
+
+    gone = []
+    compiled = torchbolt.compile(fn)
+    for i in range(4):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 8.0))
+        assert len(gone) == 4 * (i + 1)

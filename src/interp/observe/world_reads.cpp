@@ -299,7 +299,8 @@ void World::read_whole(PyObject* object) {
   Known* known = known_by_ends(object);
   if (known && (known->of || original(object) != object)) return read_parts(*known);
   known = find(object);
-  if (!known || known->read_whole || known->window.cleared || !is_understood_container(object)) return;
+  if (!known || !known->object || known->read_whole || known->window.cleared) return;  // or it was let go of
+  if (!is_understood_container(object)) return;
   known->read_whole = true;
   use_positions(*known);
   PyRef contents = PyRef::share(known->before ? known->before.get() : object);
