@@ -116,3 +116,25 @@ def test_numbers_that_differ():
         torch.testing.assert_close(got[0], want[0])
         assert got[1:] == want[1:] and got[2] is w and got[1]["w"] is not w
     assert torchbolt.stats()["recompiles"] == 1 and torchbolt.stats()["region_ends"] == 0
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_attributes_of_an_ordered_dict(copied):
+    """Also those that it is given, or loses, between calls."""
+
+    def fn(x, given):
+        made = OrderedDict(a=x)
+        made.notes = ["made"]
+        return copied(made).notes, getattr(copied(given), "notes", None), x + 1
+
+    torchbolt.reset()
+    compiled, given, x = torchbolt.compile(fn), OrderedDict(b=1.5), torch.ones(2)
+    for i in range(6):
+        if i == 2:
+            given.notes = ["given"]
+        if i == 4:
+            del given.notes
+        got, want = compiled(x, given), fn(x, given)
+        assert got[:2] == want[:2] and torch.equal(got[2], want[2])
+        assert (got[1] is want[1]) == (copied is copy.copy or want[1] is None)
+    assert torchbolt.stats()["recordings"] == 2 and torchbolt.stats()["region_ends"] == 0

@@ -42,6 +42,14 @@ PyObject* reduce_plain_instance(const Call& c) {
   return Py_BuildValue("O(O)OOO", make.get(), type, dict ? dict : Py_None, Py_None, Py_None);
 }
 
+/// Attributes of the object's own, borrowed; None where it has none.
+PyObject* own_attributes(const Call& c, PyObject* object) {
+  PyObject* dict = c.recording.world.instance_dict(object);
+  if (dict && PyDict_GET_SIZE(dict)) return dict;
+  if (dict) c.recording.world.read_whole(dict);
+  return Py_None;
+}
+
 /// The same of an OrderedDict, which tells its items, and of a set of plain things, which are told in a list.
 PyObject* reduce_container(const Call& c) {
   if (c.nargs != 2) return nullptr;
@@ -50,7 +58,8 @@ PyObject* reduce_container(const Call& c) {
   if (PyODict_CheckExact(object)) {
     PyRef items = PyRef::steal(PyObject_CallMethod(object, "items", nullptr));
     PyRef iterator = PyRef::steal(items ? c.recording.get_iter(c.frame, items.get()) : nullptr);
-    return iterator ? Py_BuildValue("O()OOO", type, Py_None, Py_None, iterator.get()) : nullptr;
+    return iterator ? Py_BuildValue("O()OOO", type, own_attributes(c, object), Py_None, iterator.get())
+                    : nullptr;
   }
   if (!PyAnySet_CheckExact(object)) return nullptr;
   PyRef items = native_items(object);
