@@ -322,7 +322,7 @@ static PyObject* one_of(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return PyErr_Format(PyExc_IndexError, "list index out of range");
 }
 
-/// A random int says which number of a list or tuple is meant. Null: not here.
+/// An int that differs between calls says which of few numbers of a list or tuple is meant. Null: not here.
 PyObject* Recording::item_drawn(Frame& frame, PyObject* sequence, PyObject* key) {
   static PyMethodDef method = {"one_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(one_of)),
                                METH_FASTCALL, nullptr};
