@@ -94,10 +94,10 @@ void ExternCalls::check_overlaps(const Entry& e, const Call& c) const {
 }
 
 Call ExternCalls::call(const Entry& e) {
-  std::vector<std::vector<Value*>> values;
-  for (const Arg& a : e.args) {
-    values.emplace_back();
-    for (TensorId id : a.tensors) values.back().push_back(id < 0 ? nullptr : w_.read(id));
+  std::vector<std::vector<Value*>> values(e.args.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i].reserve(e.args[i].tensors.size());
+    for (TensorId id : e.args[i].tensors) values[i].push_back(id < 0 ? nullptr : w_.read(id));
   }
   return Call(*w_.out.graph, w_.tape, e, w_.loc, std::move(values), w_.sizes);
 }

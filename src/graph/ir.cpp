@@ -2,7 +2,7 @@
 #include "graph/ir.h"
 
 #include <algorithm>
-#include <numeric>
+#include <span>
 
 #include "graph/op_rules.h"
 #include "support/error.h"
@@ -22,9 +22,13 @@ Syms strides_in_order(const Syms& sizes, const std::vector<int>& order) {
 }
 
 Syms contiguous_strides(const Syms& sizes) {
-  std::vector<int> order(sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  return strides_in_order(sizes, order);
+  Syms strides(sizes.size());
+  Sym step = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = step;
+    if (!sizes[i].is_const(0)) step *= sizes[i];
+  }
+  return strides;
 }
 
 bool Type::is_contiguous() const {
@@ -65,6 +69,29 @@ std::vector<int64_t> Node::ints(std::string_view name) const {
 
 // ---- graph ----
 
+namespace {
+/// Its attributes are normal already.
+Node* insert(Graph& g, Op op, std::vector<Value*> operands, Attrs attrs, std::span<Type> types, Loc loc,
+             Node* before) {
+  auto owned = std::make_unique<Node>();
+  Node* node = owned.get();
+  node->op = op;
+  node->operands = std::move(operands);
+  node->attrs = std::move(attrs);
+  node->loc = std::move(loc);
+  node->outputs.reserve(types.size());
+  for (Type& type : types) {
+    auto v = std::make_unique<Value>();
+    v->def = node;
+    v->index = static_cast<int>(node->outputs.size());
+    v->type = std::move(type);
+    node->outputs.push_back(std::move(v));
+  }
+  node->position = g.nodes.insert(before ? before->position : g.nodes.end(), std::move(owned));
+  return node;
+}
+}  // namespace
+
 Value* Graph::add_input(Type type, InputKind kind, std::string name) {
   auto v = std::make_unique<Value>();
   v->index = static_cast<int>(inputs.size());
@@ -81,28 +108,13 @@ Node* Graph::make(Op op, std::vector<Value*> operands, Attrs attrs, Loc loc, Nod
              n, " operands");
   normalize_attrs(op, attrs);
   Type type = infer_type(op, operands, attrs);
-  return make_typed(op, std::move(operands), std::move(attrs), {std::move(type)}, std::move(loc), before);
+  return insert(*this, op, std::move(operands), std::move(attrs), {&type, 1}, std::move(loc), before);
 }
 
 Node* Graph::make_typed(Op op, std::vector<Value*> operands, Attrs attrs, std::vector<Type> types, Loc loc,
                         Node* before) {
   normalize_attrs(op, attrs);
-  auto owned = std::make_unique<Node>();
-  Node* node = owned.get();
-  node->op = op;
-  node->operands = std::move(operands);
-  node->attrs = std::move(attrs);
-  node->loc = std::move(loc);
-  node->outputs.reserve(types.size());
-  for (Type& type : types) {
-    auto v = std::make_unique<Value>();
-    v->def = node;
-    v->index = static_cast<int>(node->outputs.size());
-    v->type = std::move(type);
-    node->outputs.push_back(std::move(v));
-  }
-  node->position = nodes.insert(before ? before->position : nodes.end(), std::move(owned));
-  return node;
+  return insert(*this, op, std::move(operands), std::move(attrs), types, std::move(loc), before);
 }
 
 void Graph::replace_uses(Value* from, Value* to) {
