@@ -116,7 +116,7 @@ Syms Sizes::strides_of_input(const record::TensorInfo& info) const {
   auto of_this = [&](const SizeSymbol& s) { return s.input == info.input && s.divisor == 1; };
   if (std::none_of(symbols_.begin(), symbols_.end(), of_this)) return {};
   const auto nesting = nesting_of(info.sizes, info.strides);
-  if (!nesting || nesting->dense) return {};
+  if (!nesting || nesting->is_tight()) return {};
   const Syms sizes = of_input(info);
   Syms strides(info.strides.begin(), info.strides.end());
   for (const SizeSymbol& s : symbols_)

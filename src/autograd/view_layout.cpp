@@ -64,9 +64,7 @@ Sym stride_of_one(int64_t recorded, const Type& view, size_t i, const Layout& pa
   const bool innermost = i + 1 == view.sizes.size();
   const Sym inside = innermost ? Sym(1) : view.sizes[i + 1] * view.strides[i + 1];
   if (all.hint(inside) == recorded) return inside;
-  for (Sym stride : parent.strides)
-    if (!stride.is_const() && all.hint(stride) == recorded) return stride;
-  return recorded;
+  return stride_like(recorded, parent, all);
 }
 
 /// Does the view begin somewhere else in each call?
@@ -128,6 +126,12 @@ std::optional<Syms> followed(const TensorInfo& info, const std::vector<ViewStep>
 
 bool all_known(const Syms& xs) {
   return std::all_of(xs.begin(), xs.end(), [](Sym s) { return s.is_const(); });
+}
+
+Sym stride_like(int64_t recorded, const Layout& parent, const Sizes& all) {
+  for (Sym stride : parent.strides)
+    if (!stride.is_const() && all.hint(stride) == recorded) return stride;
+  return recorded;
 }
 
 Syms eager_strides(const TensorInfo& info, const Syms& sizes, const Sizes& all, int64_t step) {

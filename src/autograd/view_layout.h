@@ -24,6 +24,9 @@ struct Layout {
   bool placed_as_recorded = true;  // at the same place in every call, relative to the root
 };
 
+/// The stride of `parent` that was this number when it was recorded; where there is none, the number.
+Sym stride_like(int64_t recorded, const Layout& parent, const Sizes& all);
+
 /// The recorded strides as expressions: those of a dense tensor with its dimensions in the order that was
 /// seen. With gaps, or repeated elements, they say nothing about other sizes.
 /// `step`: from each element to the next.

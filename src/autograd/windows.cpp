@@ -7,6 +7,7 @@
 
 #include "record/convert.h"
 #include "support/error.h"
+#include "support/nesting.h"
 
 namespace bolt::autograd {
 namespace {
@@ -80,6 +81,22 @@ void Windows::set_sizes(TensorId id, const Syms& shown, int64_t step) {
   t.sized = true;
   t.layout.sizes = shown;
   t.layout.strides = eager_strides(info, shown, sizes, step);
+  take_over_gaps(id);
+}
+
+// What keeps the layout of an operand, like clone(), is dense but for gaps of dimensions of size 1.
+void Windows::take_over_gaps(TensorId id) {
+  const TensorInfo& info = tape.tensors[id];
+  Syms& strides = states_[id].layout.strides;
+  if (!any_gaps_ || info.producer < 0 || strides.empty()) return;
+  const auto nesting = nesting_of(info.sizes, info.strides);
+  for (size_t d = 0; nesting && d < strides.size(); ++d) {
+    if (info.sizes[d] != 1 || !(nesting->gaps >> d & 1)) continue;
+    for (const record::Arg& arg : tape.entries[static_cast<size_t>(info.producer)].args)
+      for (TensorId of : arg.tensors)
+        if (of >= 0 && strides[d].is_const())
+          strides[d] = stride_like(info.strides[d], states_[of].layout, sizes);
+  }
 }
 
 void Windows::set_input(TensorId id) {
@@ -91,6 +108,7 @@ void Windows::set_input(TensorId id) {
   sizes.bind_strides(id, strides);
   for (Sym s : strides)
     if (!s.is_const()) storage(id).gaps.push_back(s);
+  any_gaps_ = true;
 }
 
 void Windows::demand_strides(TensorId id) const {

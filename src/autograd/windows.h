@@ -100,12 +100,14 @@ class Windows {
   StorageState& storage(record::TensorId id) { return storages_[tape.tensors[id].storage]; }
   const StorageState& storage(record::TensorId id) const { return storages_[tape.tensors[id].storage]; }
   void find_shared_inputs();
+  void take_over_gaps(record::TensorId id);
   Value* input_value(record::TensorId id);
   Value* invert(const ViewStep& step, Value* before, Value* v);
 
   const LowerOptions& options_;
   std::vector<TensorState> states_;
   std::vector<StorageState> storages_;
+  bool any_gaps_ = false;
 };
 
 }  // namespace bolt::autograd

@@ -91,24 +91,6 @@ Facts facts_of(const c10::TensorImpl& impl) {
   return facts;
 }
 
-/// Dimensions from the innermost when the elements lie without gaps; those of size 1 may lie anywhere and are
-/// left out.
-std::optional<std::vector<int>> dense_order(const std::vector<int64_t>& sizes,
-                                            const std::vector<int64_t>& strides) {
-  std::vector<int> order;
-  for (int d = static_cast<int>(sizes.size()) - 1; d >= 0; --d)
-    if (sizes[static_cast<size_t>(d)] != 1) order.push_back(d);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return strides[static_cast<size_t>(a)] < strides[static_cast<size_t>(b)];
-  });
-  int64_t run = 1;
-  for (int d : order) {
-    if (strides[static_cast<size_t>(d)] != run) return std::nullopt;
-    run *= sizes[static_cast<size_t>(d)];
-  }
-  return order;
-}
-
 /// With a gap wherever there was one, and nowhere else.
 bool lies_in_order(const Facts& facts, at::IntArrayRef sizes, at::IntArrayRef strides) {
   int64_t run = 1;
@@ -120,7 +102,7 @@ bool lies_in_order(const Facts& facts, at::IntArrayRef sizes, at::IntArrayRef st
                (stride != facts.strides[static_cast<size_t>(d)] && !(facts.free >> (d + kStrideBit) & 1))) {
       return false;
     }
-    run = stride * sizes[static_cast<size_t>(d)];
+    run = stride * std::max<int64_t>(sizes[static_cast<size_t>(d)], 1);
   }
   for (size_t d = 0; facts.apart && d < strides.size(); ++d)
     if ((facts.apart >> d & 1) && strides[d] != facts.strides[d]) return false;
@@ -342,14 +324,10 @@ int TensorTable::add(PyObject* tensor) {
 
 bool TensorTable::set_free(int slot, uint64_t dims) {
   Facts& facts = data_->facts[static_cast<size_t>(slot)];
-  if (auto order = dense_order(facts.sizes, facts.strides)) {
-    facts.order = std::move(*order);
-  } else {
-    auto nesting = nesting_of(facts.sizes, facts.strides);
-    if (!nesting) return false;
-    facts.order = std::move(nesting->order);
-    facts.gaps = nesting->gaps, facts.apart = nesting->apart;
-  }
+  auto nesting = nesting_of(facts.sizes, facts.strides);
+  if (!nesting) return false;
+  facts.order = std::move(nesting->order);
+  facts.gaps = nesting->gaps, facts.apart = nesting->apart;
   facts.free = dims;
   data_->images_fit = false;
   return true;
@@ -365,10 +343,11 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
     return std::nullopt;
   if (!facts.strided) return now.sizes == facts.sizes ? std::optional<uint64_t>(0) : std::nullopt;
   uint64_t differ = 0;
-  const bool dense = dense_order(facts.sizes, facts.strides) && dense_order(now.sizes, now.strides);
+  const auto nesting = nesting_of(now.sizes, now.strides);
+  const uint64_t gaps = nesting ? nesting->gaps : 0;
   for (size_t d = 0; d < now.sizes.size() && d < kStrideBit; ++d) {
     if (now.sizes[d] != facts.sizes[d]) differ |= uint64_t{1} << d;
-    if (!dense && now.strides[d] != facts.strides[d]) differ |= uint64_t{1} << (d + kStrideBit);
+    if ((gaps >> d & 1) && now.strides[d] != facts.strides[d]) differ |= uint64_t{1} << (d + kStrideBit);
   }
   return differ;
 }

@@ -317,16 +317,16 @@ uint64_t Bridge::dynamic_dims(const at::Tensor& t, const guard::Source& source,
     return 0;
   if (t.layout() != c10::kStrided || t.is_nested()) return 0;
   const auto nesting = nesting_of(t.sizes(), t.strides());
-  const bool dense = t.is_non_overlapping_and_dense();
   // Another compiler is told of sizes only.
-  if (!dense && (!nesting || options_.backend || options_.road == Road::functional)) return 0;
+  const bool tells_gaps = !options_.backend && options_.road != Road::functional;
+  if (!nesting || (!tells_gaps && !t.is_non_overlapping_and_dense())) return 0;
   uint64_t dims = lengths;
   // Where one size changes, the batch most likely does too, and costs a program little.
   if (auto found = changed_.sizes.find(source.str(names)); found != changed_.sizes.end())
     dims |= found->second | 1;
   if (which_ == Dynamic::always && !is_on_object(source)) dims = ~uint64_t{0};
   const bool any_stride = (marks.dynamic | marks.maybe) || which_ == Dynamic::always;
-  const uint64_t gaps = dense ? 0 : nesting->gaps & (any_stride ? ~uint64_t{0} : dims >> kStrideBit);
+  const uint64_t gaps = tells_gaps ? nesting->gaps & (any_stride ? ~uint64_t{0} : dims >> kStrideBit) : 0;
   dims = (dims & ~marks.fixed) | marks.dynamic | marks.maybe;
   for (const auto& [d, low, high] : marks.ranges)  // what lies outside is compiled apart
     if (d < t.dim() && ((low && t.size(d) < *low) || (high && t.size(d) > *high)))

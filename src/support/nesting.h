@@ -8,6 +8,7 @@
 //
 //     tokens[:, :-1]      strides (n, 1): a gap behind the rows
 //     image crop          strides (c*h*w, h*w, w, 1) of larger h and w: gaps behind the rows and the channels
+//     x[::2] of two rows  strides (2*n, 1): dimensions of size 1 have gaps like others, since views show them
 //     mask.expand(b, n)   strides (0, 1): the first is stepped over by nothing
 #pragma once
 
@@ -26,10 +27,11 @@ struct Nesting {
   std::vector<int> order;  ///< from the innermost
   uint64_t gaps = 0;       ///< behind what lies inside these
   uint64_t apart = 0;      ///< in no order: of stride 0, or of size 1 and anywhere
-  bool dense = true;       ///< no gaps, but for dimensions of size 1
+
+  bool is_tight() const { return gaps == 0 && apart == 0; }
 };
 
-/// Nothing: elements overlap, or there are none.
+/// Nothing: elements overlap.
 template <class Ints>
 std::optional<Nesting> nesting_of(const Ints& sizes, const Ints& strides) {
   if (sizes.size() > kStrideBit) return std::nullopt;
@@ -40,11 +42,9 @@ std::optional<Nesting> nesting_of(const Ints& sizes, const Ints& strides) {
     return std::pair(strides[static_cast<size_t>(a)], sizes[static_cast<size_t>(a)] != 1) <
            std::pair(strides[static_cast<size_t>(b)], sizes[static_cast<size_t>(b)] != 1);
   });
-  int64_t run = 1, elements = 1;
+  int64_t run = 1;
   for (const int d : all) {
     const int64_t size = sizes[static_cast<size_t>(d)], stride = strides[static_cast<size_t>(d)];
-    if (size == 0) return std::nullopt;
-    if (size != 1) nesting.dense &= stride == elements, elements *= size;
     if (stride != 0 && stride < run && size != 1) return std::nullopt;
     if (stride == 0 || stride < run) {
       nesting.apart |= uint64_t{1} << d;
@@ -52,7 +52,7 @@ std::optional<Nesting> nesting_of(const Ints& sizes, const Ints& strides) {
     }
     if (stride != run) nesting.gaps |= uint64_t{1} << d;
     nesting.order.push_back(d);
-    run = stride * size;
+    run = stride * std::max<int64_t>(size, 1);  // as torch has them: as if there were one
   }
   return nesting;
 }

@@ -67,6 +67,8 @@ GAPS = {
     "repeated": lambda n: torch.randn(4, 1, n).expand(4, 3, n),
     "repeated in front": lambda n: torch.randn(n, n).expand(3, n, n),
     "a transposed part": lambda n: torch.randn(n, 3, n + 2)[..., 2:].transpose(0, 2),
+    "the first of two": lambda n: torch.randn(2, n, 8)[::2],
+    "the last of one": lambda n: torch.randn(1, 3, n, 8)[:, :, -1:],
 }
 
 
@@ -156,6 +158,32 @@ def test_parts_of_an_input_with_gaps_may_be_one_run():
     for n in (5, 6, 7, 8, 11, 12):
         x = torch.randn(3, 8 * n + 8)[:, : 8 * n].unflatten(1, (n, 8))
         check_places(compiled, fn, x)
+
+
+def of_one(x):
+    return x[None], x[0], x.mT, x.clone(), x.mT.clone(), torch.empty_like(x).zero_(), x * 2, x[..., :1], x.amax(0)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: torch.randn(2, n)[::2], lambda n: torch.randn(1, n)[:, -1:], lambda n: torch.randn(n, 3).T[:1]]
+)
+def test_gaps_of_dimensions_of_size_1(make):
+    """They mean nothing, but views and copies show them, and the last token of one text has one of another length in
+    each call."""
+    compiled = torchbolt.compile(of_one)
+    for n in (5, 7, 6, 11, 20):
+        check_places(compiled, of_one, make(n))
+    assert regions(compiled) == 2
+
+
+def test_a_dimension_of_size_1_lies_elsewhere():
+    """Within the other, outside of it, or with a gap: a program for each."""
+    makes = [lambda n: torch.randn(1, n), lambda n: torch.randn(n, 1).T, lambda n: torch.randn(2, n)[::2]]
+    compiled = torchbolt.compile(of_one, dynamic=True)
+    for n in (5, 7, 6, 11):
+        for make in makes:
+            check_places(compiled, of_one, make(n))
+    assert regions(compiled) == 3
 
 
 def test_writing_to_inputs_with_gaps():
