@@ -114,6 +114,13 @@ bool Bridge::differentiates() {
   return std::any_of(entries.begin(), entries.end(), [](const record::Entry& e) { return e.grad_mode; });
 }
 
+bool Bridge::gives_followed(size_t from) {
+  const auto& tensors = recorder.tape().tensors;
+  return std::any_of(tensors.begin(), tensors.end(), [&](const record::TensorInfo& t) {
+    return t.requires_grad && t.producer >= static_cast<int>(from);
+  });
+}
+
 std::vector<bool> Bridge::memory_matters(size_t slots) {
   const record::Tape& tape = recorder.tape();
   std::unordered_set<int> storages;

@@ -76,6 +76,7 @@ class Bridge final : public observe::RecorderHooks {
   bool may_pin() override { return may_pin_; }
   void never_pins() { may_pin_ = false; }
   size_t recorded() override { return recorder.tape().entries.size(); }
+  bool gives_followed(size_t from) override;
   void instruction(const char* file, const char* function, int line) override {
     recorder.instruction(file, function, line);
   }

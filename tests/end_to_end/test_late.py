@@ -160,6 +160,21 @@ def test_a_tensor_that_is_written_later_is_read_in_time():
         torchbolt.compile(lambda x: fn(x), fullgraph=True)(X[0])
 
 
+def test_gradients_are_added_in_eagers_order():
+    """A late tensor would be the last operator of its region, and its gradient the first; and as eager lays that out
+    the sum is laid out."""
+    gradient = lambda fn, x: torch.autograd.grad(sum(each.sum() for each in fn(x)), x)[0]  # noqa: E731
+    x = torch.linspace(-1, 1, 30).view(5, 6).T.requires_grad_()
+    torchbolt.reset()
+    for fn, regions in [(lambda x: (x[x > 0.2], x[0]), 2), (lambda x: (x[0], x[x > 0.2]), 1)]:
+        compiled = torchbolt.compile(fn)
+        for _ in range(3):
+            got, want = gradient(compiled, x), gradient(fn, x)
+            assert torch.equal(got, want) and got.stride() == want.stride()
+        assert torchbolt.stats()["regions"] == regions
+        torchbolt.reset()
+
+
 @pytest.mark.parametrize(
     "write", ["x.data.mul_(2)", "x.detach().mul_(2)", "x.view(-1).data[1:].mul_(2)", "x.t().data.add_(1)"]
 )

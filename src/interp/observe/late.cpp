@@ -75,8 +75,9 @@ void World::use_late(const Late& made) {
   for (const PyRef& part : made.parts) use(part.get());
 }
 
-void World::await(PyObject* tensor, PyObject* code, int pc) {
-  awaited.push_back({PyRef::share(tensor), version_of(tensor), PyRef::share(code), pc, shown_otherwise});
+void World::await(PyObject* tensor, PyObject* code, int pc, bool is_followed) {
+  awaited.push_back({PyRef::share(tensor), version_of(tensor), PyRef::share(code), pc, shown_otherwise,
+                     is_followed ? std::optional(hooks_.recorded()) : std::nullopt});
 }
 
 int64_t World::version_of(PyObject* tensor) const {
@@ -268,7 +269,8 @@ bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& 
   hooks_.take_back();
   std::vector<PyRef> parts = {PyRef::share(callable)};
   for (PyObject* arg : args) {
-    if (guard::is_tensor(arg)) world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+    if (guard::is_tensor(arg))
+      world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc(), guard::requires_grad(result));
     parts.push_back(PyRef::share(arg));
   }
   Py_XDECREF(world.make_late(Py_NewRef(result), Make::call, std::move(parts)));
@@ -481,10 +483,17 @@ bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, s
   return true;
 }
 
+// Autograd adds up gradients in the opposite order of the operators, which the layout of the sum, and its
+// last digits, go by. Where no region may end that is all that differs.
 void Recording::check_awaited() {
-  const std::string why = "wants a tensor's elements, and the tensor is written before the region would end";
   for (const Awaited& each : world.awaited) {
-    if (world.version_of(each.tensor.get()) == each.version) continue;
+    const bool written = world.version_of(each.tensor.get()) != each.version;
+    const bool overtaken =
+        each.followed_from && !breaks_are_errors() && hooks_.gives_followed(*each.followed_from);
+    if (!written && !overtaken) continue;
+    const std::string why =
+        written ? "wants a tensor's elements, and the tensor is written before the region would end"
+                : "wants a tensor's elements, and autograd follows operators behind it";
     auto* code = reinterpret_cast<PyCodeObject*>(each.code.get());
     breaks.push_back({why, {line_of(code, each.pc)}, breaks_are_errors()});
     not_past(each.code.get(), each.pc, why);

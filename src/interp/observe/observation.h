@@ -97,6 +97,8 @@ class RecorderHooks {
   virtual bool follows_length(const guard::Source&, const std::vector<std::string>&) { return false; }
   /// Operators recorded so far.
   virtual size_t recorded() = 0;
+  /// Does autograd follow what an operator gave, from that one on?
+  virtual bool gives_followed(size_t) { return false; }
   /// `tensor` is part of the result, of an effect or of a frame, and is not an input: the index it gets among
   /// the program's outputs; -1 if the recorder does not know it (the observation then ends as not cacheable).
   /// Called once per tensor, when the region has ended.

@@ -127,6 +127,8 @@ struct Awaited {
   PyRef code;  ///< of the instruction
   int pc;
   int otherwise;  ///< World::shown_otherwise, then
+  /// Operators recorded by then, where autograd follows what is made of it.
+  std::optional<size_t> followed_from;
 };
 
 /// A call that shows something to the user (print, a logger) and gives nothing back: made at the region's
@@ -228,7 +230,7 @@ class World {
   /// Is it a late value, or a tuple that holds one?
   bool holds_late(PyObject* object) const;
   /// The contents of `tensor` will be read at the region's end.
-  void await(PyObject* tensor, PyObject* code, int pc);
+  void await(PyObject* tensor, PyObject* code, int pc, bool is_followed = false);
   /// Goes up with every write to its memory; -1: that cannot be told.
   int64_t version_of(PyObject* tensor) const;
   std::vector<Awaited> awaited;
