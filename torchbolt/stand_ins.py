@@ -190,6 +190,11 @@ def _min(first, /, *rest, key=None, default=_MISSING):
     return _best((first, *rest) if rest else first, key, default, lambda a, b: a < b, "min")
 
 
+def _count_elements(mapping, iterable):
+    for element in iterable:
+        mapping[element] = mapping.get(element, 0) + 1
+
+
 def _reduce(function, iterable, /, *initial):
     items = iter(iterable)
     value = initial[0] if initial else _MISSING
@@ -548,6 +553,7 @@ NATIVES = {
     "list.extend": _extend,
     "list.sort": _sort,
     "set.update": _update,
+    "_collections._count_elements": _count_elements,
     "_functools.reduce": _reduce,
     "torch._C._VariableFunctionsClass.tensor": _tensor,
     "torch._C._VariableFunctionsClass.as_tensor": _tensor,

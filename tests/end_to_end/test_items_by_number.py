@@ -93,6 +93,14 @@ def counted_again(x, s):
     return x * s.c[s.n % 3]
 
 
+@case("111.1.......", c=collections.Counter(), n=0)
+def elements_counted(x, s):
+    """Those of which some were there, and those of which none was."""
+    s.c.update([s.n % 4, "all"])
+    s.n += 1
+    return x * s.c["all"]
+
+
 @case("11......", c=collections.Counter(), n=0)
 def counted_anew(x, s):
     s.c[s.n] += 1

@@ -10,7 +10,6 @@ from rows import MISS, Rows, randn
 ROWS = Rows()
 
 READERS = {
-    "Counter": collections.Counter,
     "fsum": math.fsum,
     "prod": math.prod,
     "bytes": bytes,

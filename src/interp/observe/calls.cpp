@@ -77,8 +77,11 @@ PyObject* python_instead(World& world, const Native& native, PyObject* const* ar
   if (!function && !descriptor && !PyType_Check(native.callable)) return nullptr;
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   const size_t first = descriptor ? 1 : 0;  // it is given self
-  bool runs_python = (native.row->is(Trait::calls) && std::any_of(args, args + total, calls_python)) ||
-                     (!kwnames && scales_sizes(world, *native.row, args, nargs));
+  bool runs_python =
+      (native.row->is(Trait::calls) && std::any_of(args, args + total, calls_python)) ||
+      (!kwnames && scales_sizes(world, *native.row, args, nargs)) ||
+      (native.row->is(Trait::written_out) &&
+       std::any_of(args, args + total, [&](PyObject* each) { return world.holds_followed(each); }));
   for (size_t i = first; i < nargs && !runs_python; ++i)
     runs_python =
         native.row->goes_through(i - first, nargs - first) &&

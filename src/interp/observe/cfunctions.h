@@ -42,10 +42,11 @@ enum : uint32_t {
   is_operator = 16384,  ///< an operator itself, without torch's argument parser: its numbers are Python's
   begins_late = 32768,  ///< asks what it goes through for an iterator when it gets there, not when called
   places = 262144,  ///< of kind `writes`: puts something in a place, or takes it out, and reads nothing of it
-  of_numbers = 2097152,  ///< has a step for a list of numbers (World::of_list)
-  makes_text = 131072,   ///< of kind `special` or `deep`: a text that may be made at the region's end
-  by_class = 1048576,    ///< of a container it is given only the class matters
-  gives_data = 524288,   ///< gives the tensor's data to Python
+  of_numbers = 2097152,   ///< has a step for a list of numbers (World::of_list)
+  makes_text = 131072,    ///< of kind `special` or `deep`: a text that may be made at the region's end
+  by_class = 1048576,     ///< of a container it is given only the class matters
+  gives_data = 524288,    ///< gives the tensor's data to Python
+  written_out = 4194304,  ///< for numbers that are followed the stand-in does the same key by key
   scales_sizes =
       65536,  ///< computes sizes from numbers in the list it is given last, where the second is None
 };
