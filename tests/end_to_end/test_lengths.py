@@ -308,6 +308,39 @@ def mean_of_a_tuple(x, s):
     return x * (sum(s.w) / len(s.w)), max(s.w)
 
 
+@case("111.....", w=[])
+def cut_to_the_last(x, s):
+    s.w.append(x * 2)
+    del s.w[:-2]
+    return x * len(s.w) + s.w[0]
+
+
+@case("11..1.....", w=[])
+def numbers_cut_to_the_last(x, s):
+    s.w.append(len(s.w) + 0.5)
+    if len(s.w) > 4:
+        del s.w[:-3]
+    return x * sum(s.w)
+
+
+@case("11......", w=[], n=0)
+def numbers_that_are_left(x, s):
+    s.n += 1
+    s.w += [s.n, s.n + 1]
+    del s.w[:-2]
+    return x * s.n, list(s.w)
+
+
+@case("11..1.....", w=[])
+def cut_from_behind(x, s):
+    s.w += [x, 1, x * 2]
+    del s.w[-1:]
+    del s.w[:1]
+    del s.w[4:]
+    del s.w[:0], s.w[100:]
+    return x * len(s.w) + s.w[-1]
+
+
 @pytest.mark.parametrize("fn, state, records", CASES)
 def test_lengths_that_change(fn, state, records):
     assert check(fn, state, len(records)) == records

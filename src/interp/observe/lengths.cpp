@@ -277,6 +277,48 @@ void World::about_to_delete(PyObject* container, PyObject* index) {
   about_to_take(container, at == 0, false);
 }
 
+namespace {
+
+/// What lies at one end of a list of `size` items: how many of them, and, where that goes by how long the
+/// list is, of how many at the other end it leaves.
+struct End {
+  bool in_front;
+  Py_ssize_t count;
+  std::optional<Py_ssize_t> rest;
+};
+std::optional<End> end_meant(Py_ssize_t first, std::optional<Py_ssize_t> stop, Py_ssize_t size) {
+  if (first && stop) return std::nullopt;
+  const Py_ssize_t bound = stop.value_or(first);
+  const bool counted = stop ? bound >= 0 : bound < 0;  // from its own end
+  const Py_ssize_t n = bound < 0 ? -bound : bound;
+  if (counted) return End{stop.has_value(), std::min(n, size), {}};
+  return End{stop.has_value(), std::max<Py_ssize_t>(size - n, 0), n};
+}
+
+}  // namespace
+
+bool World::cut(PyObject* list, PyObject* slice) {
+  constexpr Py_ssize_t kMost = 64;
+  Known* known = PyList_CheckExact(list) && PySlice_Check(slice) ? known_by_ends(list) : nullptr;
+  if (!known || known->of || !known->placed.empty()) return false;
+  const Py_ssize_t size = PyList_GET_SIZE(list);
+  const auto bounds = constant_bounds(slice);
+  const auto end = bounds ? end_meant(bounds->first, bounds->second, size) : std::nullopt;
+  if (!end || end->count > kMost) return false;
+  if (end->rest)
+    note_length(*known, end->count ? Relation::eq : Relation::le, end->count ? size : *end->rest);
+  for (Py_ssize_t i = 0; i < end->count; ++i) {
+    take(list, end->in_front, false);
+    const Py_ssize_t at = end->in_front ? 0 : PyList_GET_SIZE(list) - 1;
+    if (PyList_SetSlice(list, at, at + 1, nullptr) < 0) PyErr_Clear();
+  }
+  // Of one that ended with these, it would have gone on where there are more.
+  if (!end->rest && end->count == size) note_length(*known, Relation::eq, 0);
+  const bool is_own = end->rest && end->count && parts_of(*known).old == 0;
+  if (is_own) about_to_clear(list);  // what is left the run put there
+  return true;
+}
+
 bool World::about_to_clear(PyObject* container) {
   Known* known = find(container);
   if (!known || known->read_whole || !copied(container)) return false;

@@ -249,6 +249,8 @@ int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
     if (PyDict_Check(container)) {
       if (!world.dict_get(container, key)) world.use(key);  // the error tells of it
       world.about_to_write_item(container, key, true);
+    } else if (world.cut(container, key)) {
+      return 0;
     } else if (is_understood_container(container) && !PyTuple_Check(container))
       world.about_to_delete(container, key);
     else

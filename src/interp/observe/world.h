@@ -356,6 +356,9 @@ class World {
   void asks_first_key(PyObject* iterator, PyObject* dict);
   PyObject* first_key(PyObject* iterator);
   void about_to_delete(PyObject* container, PyObject* index);
+  /// del list[:-n] and the like: takes the items that a slice of constants means off their end. False: not
+  /// here.
+  bool cut(PyObject* list, PyObject* slice);
   /// Is container[index] an item that the run put there in every call?
   bool is_own_item(PyObject* container, PyObject* index);
   /// A list or deque from outside of which nobody needs to know all that is in it; null: it is another
