@@ -341,6 +341,16 @@ def cut_from_behind(x, s):
     return x * len(s.w) + s.w[-1]
 
 
+@case("11......", w=[0.5] * 5, d={}, n=0)
+def put_and_popped(x, s):
+    s.d[s.n] = x * s.n
+    s.d["x"] = 2
+    s.n += 1
+    a, b = s.d.popitem(), s.d.popitem()
+    s.d[-s.n] = 1
+    return a, b, len(s.d)
+
+
 @pytest.mark.parametrize("fn, state, records", CASES)
 def test_lengths_that_change(fn, state, records):
     assert check(fn, state, len(records)) == records

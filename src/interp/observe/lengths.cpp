@@ -357,6 +357,18 @@ bool World::owns_new_keys(Known& known) {
   return true;
 }
 
+bool World::about_to_take_last(PyObject* dict) {
+  Known* known = find(dict);
+  PyObject* const written = known && !known->read_whole ? known->keys.get() : nullptr;
+  const PyRef keys = written ? native_items(dict) : PyRef();
+  const Py_ssize_t size = keys ? PyList_GET_SIZE(keys.get()) : 0;
+  PyObject* const last = size ? PyList_GET_ITEM(keys.get(), size - 1) : nullptr;
+  const bool is_own = last && holds_key_itself(written, last) && tell_written_keys(*known) &&
+                      !known->window.cleared && PyDict_Contains(known->before.get(), last) == 0;
+  if (is_own) about_to_write_item(dict, last, true);
+  return is_own;
+}
+
 bool World::about_to_take_first(PyObject* dict) {
   Known* known = find(dict);
   if (!known || known->read_whole || !owns_new_keys(*known) || !copied(dict)) return false;

@@ -244,6 +244,7 @@ bool Recording::note_dict_write(const Frame& frame, PyObject* callable, const CF
                                 const std::vector<PyObject*>& all) {
   if (!row.is(Trait::takes) || all.empty() || !PyDict_Check(all[0])) return false;
   if (row.method == "clear" && all.size() == 1) return world.about_to_clear(all[0]);
+  if (row.method == "popitem" && all.size() == 1) return world.about_to_take_last(all[0]);
   if (all.size() != 2 || !PyODict_CheckExact(all[0])) return false;
   if (row.method == "move_to_end" && all[1] != Py_False) return world.about_to_move(all[0], all[1]);
   return row.method == "popitem" && all[1] == Py_False && drops_result(frame, callable) &&

@@ -348,6 +348,8 @@ class World {
   /// it. False: all of it is to be read.
   bool about_to_move(PyObject* dict, PyObject* key);
   bool about_to_take_first(PyObject* dict);
+  /// The last item of a dict is about to go: is it one that the run put there?
+  bool about_to_take_last(PyObject* dict);
   /// The same of a dict, where `key` is what first_key gave.
   bool about_to_take_first(PyObject* dict, PyObject* key);
   /// next(iter(dict)) of one from outside: may the key be followed? `iterator` is for that alone. The key,
