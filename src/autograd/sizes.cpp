@@ -72,7 +72,7 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
     auto add = [&](size_t dim, int64_t hint) {
       if ((dynamic[i] >> dim & 1) && info.plain && hint >= 2)
         symbols_.push_back({Sym::symbol("s" + std::to_string(symbols_.size())), static_cast<int>(i),
-                            static_cast<int>(dim), hint});
+                            static_cast<int>(dim), hint, false, info.chosen});
     };
     for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d) add(d, info.sizes[d]);
     for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d) add(d + kStrideBit, info.strides[d]);
@@ -277,10 +277,16 @@ bool Sizes::divide(Sym a, Sym b, const std::string& where) {
 }
 
 bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
-  if (!find(symbol) || solved_.count(symbol) || holds_data_size(symbol) != holds_data_size(with))
-    return false;
+  const SizeSymbol* known = find(symbol);
+  if (!known || solved_.count(symbol) || holds_data_size(symbol) != holds_data_size(with)) return false;
   Syms inside;
   collect_symbols(with, &inside);
+  // Guards know which tensor is chosen by the others.
+  const bool by_chosen = std::any_of(inside.begin(), inside.end(), [&](Sym s) {
+    const SizeSymbol* size = find(s);
+    return size && size->chosen;
+  });
+  if (by_chosen && !known->chosen) return false;
   if (is_data_size(*symbol.node())) {
     // By sizes that are known earlier. What the operator gives is compared with them anyway.
     for (Sym s : inside)

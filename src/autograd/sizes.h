@@ -49,6 +49,7 @@ struct SizeSymbol {
   int dim = 0;          ///< of a number: its step; of a stride: kStrideBit more (support/nesting.h)
   int64_t hint = 0;
   bool early = false;
+  bool chosen = false;  ///< a size of an input that others choose (record::TensorInfo)
   int64_t divisor = 1;  ///< of a size: it stands for the size divided by this
   int64_t of(int64_t size) const { return size / divisor; }
 };

@@ -35,7 +35,9 @@ void mark_parts(const SourceTree& tree) {
 struct Program::Group {
   std::vector<const Source*> tops;  ///< one root, or all constants
   Py_ssize_t root = -1;
-  Memory scratch;  ///< for roots that are new objects at every call anyway
+  int step = -1;           ///< of the numbers, which gives the top: it is chosen
+  std::vector<int> slots;  ///< of a chosen one
+  Memory scratch;          ///< for roots that are new objects at every call anyway
   std::unordered_map<PyObject*, std::unique_ptr<Memory>> memories;
   Memory* in_use = nullptr;
   bool walked = false;
@@ -53,13 +55,23 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
     }
     auto group = std::make_unique<Group>();
     group->tops = {top};
+    if (top->access == Access::chosen) {
+      group->step = static_cast<int>(top->index);
+      for (const Assumption& assumption : top->assumptions)
+        if (assumption.check == Check::tensor) group->slots.push_back(static_cast<int>(assumption.number));
+      for (int slot : group->slots) tensors_.set_chosen(slot);
+      chosen_.push_back(std::move(group));
+      continue;
+    }
     group->root = top->index;
     group_of[top] = groups_.size() + 1;
     groups_.push_back(std::move(group));
   }
   groups_.push_back(std::move(constants));
+  constexpr size_t kChosen = ~size_t{0};
   auto top_group = [&](const Source* source) {
     while (source->parent) source = source->parent;
+    if (source->access == Access::chosen) return kChosen;
     return group_of.count(source) ? group_of[source] : 0;
   };
   // Those kept from here on are for this program's own comparisons.
@@ -67,7 +79,7 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
   /// The relations of the group that all `places` are in.
   auto relations_of = [&](const auto& places) -> Relations& {
     const size_t group = top_group(places.front());
-    bool across = false;
+    bool across = group == kChosen;
     for (Source* source : places) {
       tree_->keep(source);
       across |= top_group(source) != group;
@@ -100,7 +112,7 @@ bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std:
   memory.compared = dict_time();
   Walk walk{memory, tree_->root_names, tensors_, why, numbers, goes_on, gone};
   for (const Source* source : group.tops)
-    if (!walk.visit(*source, group.root >= 0 ? top : source->key.get())) {
+    if (!walk.visit(*source, source->access == Access::constant ? source->key.get() : top)) {
       memory.valid = false;
       return false;
     }
@@ -143,6 +155,33 @@ bool Program::check_group(Group& group, PyObject* top, std::vector<PyRef>& gone)
   return true;
 }
 
+/// No chosen object is known yet.
+void Program::choose_anew(std::vector<PyRef>& gone) {
+  for (auto& group : chosen_) {
+    group->scratch.forget(gone);
+    group->in_use = nullptr;
+    for (int slot : group->slots) {
+      tensor_objects_[static_cast<size_t>(slot)] = nullptr;
+      impls_[static_cast<size_t>(slot)] = nullptr;
+    }
+  }
+}
+
+/// Those that the numbers computed so far give. False: one is not as it was.
+bool Program::choose(const std::vector<PyRef>& numbers, std::string* why) {
+  for (auto& group : chosen_) {
+    if (group->in_use || static_cast<size_t>(group->step) >= numbers.size()) continue;
+    PyObject* object = numbers[static_cast<size_t>(group->step)].get();
+    if (!walk_group(*group, object, group->scratch, why)) return false;
+    use(*group, group->scratch);
+  }
+  return true;
+}
+
+bool Program::are_chosen() const {
+  return std::all_of(chosen_.begin(), chosen_.end(), [](const auto& group) { return group->in_use; });
+}
+
 bool Program::check_relations() {
   for (auto& group : groups_) {
     if (group->in_use->related) continue;
@@ -151,7 +190,8 @@ bool Program::check_relations() {
   }
   if (across_.empty()) return true;
   auto same = [](const std::unique_ptr<Group>& group, uint64_t id) { return group->in_use->id == id; };
-  if (std::equal(groups_.begin(), groups_.end(), across_held_for_.begin(), across_held_for_.end(), same))
+  if (chosen_.empty() &&
+      std::equal(groups_.begin(), groups_.end(), across_held_for_.begin(), across_held_for_.end(), same))
     return true;
   if (!across_.hold(objects_, tree_->root_names, nullptr)) return false;
   across_held_for_.clear();
@@ -170,15 +210,22 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   // Whoever frees a tensor may lose the GIL for a moment, and another thread comes in between and checks its
   // own call: what is let go of goes before the check or after it.
   found.objects.clear();
+  found.numbers.clear();
   std::vector<PyRef> gone;
+  choose_anew(gone);
   for (auto& group : groups_) {
     if (group->root >= static_cast<Py_ssize_t>(nroots)) return false;
     if (!check_group(*group, group->root >= 0 ? roots[group->root] : nullptr, gone)) return false;
   }
-  if (!check_relations()) return false;
-  if (tensors_.first_difference(tensor_objects_.data(), impls_.data()) >= 0) return false;
+  // What the numbers choose is looked at behind them, and they behind the sizes that they rest on.
+  const bool chooses = !chosen_.empty();
+  if (!chooses && !check_relations()) return false;
+  if (tensors_.first_difference(tensor_objects_.data(), impls_.data(), !chooses) >= 0) return false;
+  if (!check_numbers(found.numbers, nullptr)) return false;
+  if (chooses && are_chosen() &&
+      (!check_relations() || tensors_.first_difference(tensor_objects_.data(), impls_.data()) >= 0))
+    return false;
   found.tensors = impls_;
-  if (!check_numbers(found.tensors.data(), found.numbers, nullptr)) return false;
   if (!facts_.empty() && !check_sizes(found.tensors.data(), found.numbers, nullptr)) return false;
   found.objects.reserve(given_);
   for (size_t i = 0; i < given_; ++i) found.objects.push_back(PyRef::share(objects_[i]));
@@ -195,11 +242,15 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
   std::string why;
   std::vector<PyRef> made;
   if (!walk_all(roots, nroots, made, &why)) return why;
-  const int slot = tensors_.first_difference(tensor_objects_.data(), impls_.data());
+  int slot = tensors_.first_difference(tensor_objects_.data(), impls_.data(), chosen_.empty());
   std::vector<PyRef> numbers;
-  if (slot < 0)
-    return check_numbers(impls_.data(), numbers, &why) && check_sizes(impls_.data(), numbers, &why) ? ""
-                                                                                                    : why;
+  if (slot < 0) {
+    if (!check_numbers(numbers, &why)) return why;
+    const bool behind = !chosen_.empty() && are_chosen();
+    if (behind && !across_.hold(objects_, tree_->root_names, &why)) return why;
+    slot = behind ? tensors_.first_difference(tensor_objects_.data(), impls_.data()) : -1;
+  }
+  if (slot < 0) return check_sizes(impls_.data(), numbers, &why) ? "" : why;
   return place_of(slot) + " is " + tensors_.explain(slot, tensor_objects_[static_cast<size_t>(slot)]);
 }
 
@@ -214,6 +265,7 @@ bool Program::differs_in_class(PyObject* const* roots, size_t nroots) {
 /// Everything but the tensors, remembering nothing. `made` holds what it made of what it found.
 bool Program::walk_all(PyObject* const* roots, size_t nroots, std::vector<PyRef>& made, std::string* why,
                        std::set<std::string>* numbers, bool* other_class) {
+  choose_anew(made);
   for (auto& group : groups_) {
     if (group->root >= static_cast<Py_ssize_t>(nroots)) return *why = "fewer arguments", false;
     Memory memory;
@@ -228,7 +280,7 @@ bool Program::walk_all(PyObject* const* roots, size_t nroots, std::vector<PyRef>
   }
   for (auto& group : groups_)
     if (!group->relations.hold(objects_, tree_->root_names, why)) return false;
-  return across_.hold(objects_, tree_->root_names, why);
+  return !chosen_.empty() || across_.hold(objects_, tree_->root_names, why);
 }
 
 std::string Program::place_of(int slot) const {
@@ -267,7 +319,7 @@ std::optional<int64_t> Program::value_of(Sym size, c10::TensorImpl* const* tenso
       return number;
     }
     for (const SizeSource& s : sizes_)
-      if (s.symbol.node() == &n) return size_of(*tensors[s.slot], s.dim) / s.divisor;
+      if (s.symbol.node() == &n && tensors[s.slot]) return size_of(*tensors[s.slot], s.dim) / s.divisor;
     return -1;
   };
   try {
@@ -293,17 +345,22 @@ std::string Program::text_of(const SizeSource& size) const {
   return size.divisor == 1 ? text : text + " // " + std::to_string(size.divisor);
 }
 
-bool Program::check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>& numbers,
-                            std::string* why) const {
+/// The numbers of the check, and what they choose. False: one cannot be computed.
+bool Program::compute_numbers(std::vector<PyRef>& numbers, std::string* why) {
+  auto size = [&](Sym s, const std::vector<PyRef>& so_far) {
+    return choose(so_far, why) ? value_of(s, impls_.data(), so_far) : std::nullopt;
+  };
+  if (numbers_.compute(objects_, size, numbers)) return choose(numbers, why);
+  if (why && why->empty())
+    *why = "what is computed from " + text_of(static_cast<int>(numbers.size())) +
+           " raises, or is an int in one call and a float in another";
+  return false;
+}
+
+bool Program::check_numbers(std::vector<PyRef>& numbers, std::string* why) {
   numbers.clear();
   if (numbers_.steps.empty()) return true;
-  auto size = [&](Sym s, const std::vector<PyRef>& so_far) { return value_of(s, tensors, so_far); };
-  if (!numbers_.compute(objects_, size, numbers)) {
-    if (why)
-      *why = "what is computed from " + text_of(static_cast<int>(numbers.size())) +
-             " raises, or is an int in one call and a float in another";
-    return false;
-  }
+  if (!compute_numbers(numbers, why)) return false;
   for (const SizeSource& s : sizes_) {
     int64_t ignored;
     if (s.slot >= 0 || numbers_.steps[static_cast<size_t>(s.dim)].phase != Phase::check ||
@@ -346,12 +403,18 @@ void Program::add_differences(PyObject* const* roots, size_t nroots, Differences
   std::fill(tensor_objects_.begin(), tensor_objects_.end(), nullptr);
   std::vector<PyRef> made;
   if (!walk_all(roots, nroots, made, &why, &found.numbers)) return add_numbers(roots, nroots, into.numbers);
-  for (size_t slot = 0; slot < tensor_objects_.size(); ++slot) {
-    if (!tensor_objects_[slot]) continue;
-    const auto differ = tensors_.size_differences(static_cast<int>(slot), tensor_objects_[slot]);
-    if (!differ) return;
-    if (*differ) found.sizes[place_of(static_cast<int>(slot))] |= *differ;
-  }
+  auto add_sizes = [&] {
+    for (size_t slot = 0; slot < tensor_objects_.size(); ++slot) {
+      if (!tensor_objects_[slot]) continue;
+      const auto differ = tensors_.size_differences(static_cast<int>(slot), tensor_objects_[slot]);
+      if (!differ) return false;
+      if (*differ) found.sizes[place_of(static_cast<int>(slot))] |= *differ;
+    }
+    return true;
+  };
+  if (!add_sizes()) return;
+  std::vector<PyRef> numbers;
+  if (!chosen_.empty() && compute_numbers(numbers, nullptr) && !add_sizes()) return;
   for (const auto& [place, dims] : found.sizes) into.sizes[place] |= dims;
   into.numbers.merge(found.numbers);
 }

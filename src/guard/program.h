@@ -109,11 +109,15 @@ class Program {
                   std::vector<PyRef>* gone = nullptr) const;
   void add_numbers(PyObject* const* roots, size_t nroots, std::set<std::string>& into) const;
   void use(Group& group, Memory& memory);
+  void choose_anew(std::vector<PyRef>& gone);
+  bool choose(const std::vector<PyRef>& numbers, std::string* why);
+  bool are_chosen() const;
   bool check_relations();
   void forget_alias(const Source* a, const Source* b);
   std::optional<int64_t> value_of(Sym size, c10::TensorImpl* const* tensors,
                                   const std::vector<PyRef>& numbers) const;
-  bool check_numbers(c10::TensorImpl* const* tensors, std::vector<PyRef>& numbers, std::string* why) const;
+  bool compute_numbers(std::vector<PyRef>& numbers, std::string* why);
+  bool check_numbers(std::vector<PyRef>& numbers, std::string* why);
   bool check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers,
                    std::string* why) const;
   std::string text_of(int step) const;
@@ -129,12 +133,13 @@ class Program {
   Numbers numbers_;
   std::vector<PyObject*> recorded_;  ///< by root; never looked into
   std::vector<std::unique_ptr<Group>> groups_;
-  Relations across_;                       ///< of places in different groups
-  std::vector<uint64_t> across_held_for_;  ///< the memories, by id, for which those held last
-  size_t given_ = 0;                       ///< registers that recipes read
-  std::vector<PyObject*> tensor_objects_;  ///< by slot, of the memories last used
-  std::vector<c10::TensorImpl*> impls_;    ///< theirs
-  std::vector<PyObject*> objects_;         ///< by register, of the memories last used
+  std::vector<std::unique_ptr<Group>> chosen_;  ///< each of one object that the numbers choose
+  Relations across_;                            ///< of places in different groups
+  std::vector<uint64_t> across_held_for_;       ///< the memories, by id, for which those held last
+  size_t given_ = 0;                            ///< registers that recipes read
+  std::vector<PyObject*> tensor_objects_;       ///< by slot, of the memories last used
+  std::vector<c10::TensorImpl*> impls_;         ///< theirs
+  std::vector<PyObject*> objects_;              ///< by register, of the memories last used
 };
 
 }  // namespace bolt::guard

@@ -161,6 +161,7 @@ PyObject* Source::read(PyObject* object) const {
     case Access::tensor_grad: return tensor_grad(object);
     case Access::context_var: return context_value(object);
     case Access::list_tensor: return nullptr;  // nobody would hold it
+    case Access::chosen: return object;
   }
   return nullptr;
 }
@@ -184,6 +185,7 @@ std::string Source::str(const std::vector<std::string>& names) const {
     case Access::tensor_grad: return parent->str(names) + ".grad";
     case Access::context_var: return parent->str(names) + ".get()";
     case Access::list_tensor: return "torch.tensor(" + parent->str(names) + ")";
+    case Access::chosen: return text_of(key.get());
   }
   return {};
 }
@@ -236,6 +238,11 @@ Source* SourceTree::root(Py_ssize_t index) {
 
 Source* SourceTree::constant(PyObject* object) {
   return intern({nullptr, object, 0, nullptr, Access::constant});
+}
+
+Source* SourceTree::chosen(int step, PyObject* place, PyObject* key) {
+  constant(key);  // keeps it alive
+  return intern({nullptr, place, step, key, Access::chosen});
 }
 
 Source* SourceTree::child(Source* parent, Access access, PyObject* key, Py_ssize_t index, PyObject* start) {

@@ -15,9 +15,10 @@
 //                         `- instance dict
 //                              `- item '_parameters' ...  Tensor #1
 //
-// Two kinds of tops: `root i` is the i-th object handed to the check (callable, arguments, frame slots);
+// Kinds of tops: `root i` is the i-th object handed to the check (callable, arguments, frame slots);
 // `constant` is an object pinned by identity: a function, class, module, their dicts and cells. Everything
-// below a constant is the same for every instance of the roots. User objects are never constants.
+// below a constant is the same for every instance of the roots. User objects are never constants. `chosen` is
+// what lies at a place that goes by numbers (self.masks[n]): it is met when those have been computed.
 //
 // Invariants: an assumption is added in the same statement as the read it protects; `read` returns a borrowed
 // reference that is owned by the parent's object, so no step may create objects but one, whose tensor the
@@ -51,6 +52,8 @@ enum class Access : uint8_t {
   tensor_grad,    ///< .grad of a tensor
   context_var,    ///< value of a contextvars.ContextVar in the current context
   list_tensor,    ///< the numbers in a list as a tensor, new; `index`: with floats (number_lists.h)
+  chosen,         ///< a top: what step `index` of the numbers gives; `key`: the place as text, `start`: the
+                  ///< number or text that says which it is
 };
 
 enum class Check : uint8_t {
@@ -153,6 +156,7 @@ class SourceTree {
  public:
   Source* root(Py_ssize_t index);
   Source* constant(PyObject* object);
+  Source* chosen(int step, PyObject* place, PyObject* key);
   Source* child(Source* parent, Access access, PyObject* key = nullptr, Py_ssize_t index = 0,
                 PyObject* start = nullptr);
   /// Gives `source` a register.

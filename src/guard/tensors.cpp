@@ -38,6 +38,7 @@ struct Facts {
   PyTypeObject* type = nullptr;
   bool requires_grad = false;
   bool strided = false;
+  bool is_chosen = false;  ///< may be missing
   std::vector<int64_t> sizes, strides;
   uint64_t free = 0;       ///< dimensions of any size, and gaps of any length; in `order`
   std::vector<int> order;  ///< dimensions from the innermost
@@ -173,10 +174,11 @@ struct TensorTable::Data {
   int first_unlike(PyObject* const* objects, c10::TensorImpl** impls) {
     int first = -1;
     for (const uint32_t i : images.unlike(objects, impls)) {
+      if (facts[i].is_chosen && !objects[i]) continue;
       impls[i] = tensor_impl(objects[i]);  // torch.utils.swap_tensors gives it another one
       if (Py_TYPE(objects[i]) != facts[i].type || !matches(facts[i], *impls[i], gradients))
         first = first < 0 ? static_cast<int>(i) : std::min(first, static_cast<int>(i));
-      else if (facts[i].strided && !facts[i].free)
+      else if (facts[i].strided && !facts[i].free && !facts[i].is_chosen)
         images.remember(i, objects[i], *impls[i]);
     }
     return first;
@@ -333,6 +335,8 @@ bool TensorTable::set_free(int slot, uint64_t dims) {
   return true;
 }
 
+void TensorTable::set_chosen(int slot) { data_->facts[static_cast<size_t>(slot)].is_chosen = true; }
+
 std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor) const {
   const Facts& facts = data_->facts[static_cast<size_t>(slot)];
   const c10::TensorImpl& impl = *tensor_impl(tensor);
@@ -374,11 +378,12 @@ bool TensorTable::any_share() const { return !data_->sharing.empty(); }
 
 size_t TensorTable::size() const { return data_->facts.size(); }
 
-int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** impls) const {
+int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** impls, bool all_found) const {
   Data& data = *data_;
   if (!data.images_fit) data.images.reset(data.facts.size(), data.gradients);
   data.images_fit = true;
   if (const int unlike = data.first_unlike(objects, impls); unlike >= 0) return unlike;
+  if (!all_found) return -1;
   for (size_t i = 0; data.fixed_offsets && i < data.facts.size(); ++i)
     if (has_sizes(*impls[i]) && impls[i]->storage_offset() != data.offsets[i]) return static_cast<int>(i);
   for (int slot : data.sharing) {

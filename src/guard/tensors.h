@@ -79,6 +79,8 @@ class TensorTable {
   /// The sizes of `slot` that need not be as recorded, and the strides (a bit for each): its dimensions must
   /// then lie one in the other as recorded, with gaps where there were some. False: they did not.
   bool set_free(int slot, uint64_t dims);
+  /// It is found after the others (Access::chosen).
+  void set_chosen(int slot);
   /// Nothing was differentiated and nobody asked: it does not matter which of them require gradients.
   void ignore_gradients();
   /// Somebody asked where in its storage a tensor begins.
@@ -93,7 +95,8 @@ class TensorTable {
   size_t size() const;
   /// Compares all, their classes too; the slot of the first that differs, or -1. `impls`: their
   /// implementations, where they are known; brought up to date.
-  int first_difference(PyObject* const* objects, c10::TensorImpl** impls) const;
+  /// Where some that are chosen are not found yet nothing is asked of them, nor of who shares memory.
+  int first_difference(PyObject* const* objects, c10::TensorImpl** impls, bool all_found = true) const;
   /// The written inputs must not overlap others; see Program::forbid_new_overlap.
   void forbid_new_overlap(const std::vector<int>& written_slots);
   /// "float32[2, 3] (now float32[2, 4])".

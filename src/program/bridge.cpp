@@ -313,6 +313,15 @@ static uint64_t lengths_that_differ(guard::Source& list, at::IntArrayRef sizes,
   return dims;
 }
 
+static uint64_t sizes_equal_to(const at::Tensor& t, PyObject* number) {
+  uint64_t dims = 0;
+  int overflow = 0;
+  const long long value = PyLong_Check(number) ? PyLong_AsLongLongAndOverflow(number, &overflow) : -1;
+  for (int64_t d = 0; d < t.dim() && d < kStrideBit; ++d)
+    if (t.size(d) == value) dims |= uint64_t{1} << d;
+  return dims;
+}
+
 // Which sizes are recorded as symbols, and which strides. 0 and 1 never are, nor those of strided windows.
 uint64_t Bridge::dynamic_dims(const at::Tensor& t, const guard::Source& source,
                               const std::vector<std::string>& names, const Marks& marks) {
@@ -320,14 +329,17 @@ uint64_t Bridge::dynamic_dims(const at::Tensor& t, const guard::Source& source,
   const uint64_t lengths = source.access == guard::Access::list_tensor
                                ? lengths_that_differ(*source.parent, t.sizes(), changed_.numbers, names)
                                : 0;
-  if (which_ == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe && !lengths)
+  // Of what a number chooses, those that are that number: a mask for each length.
+  const uint64_t chosen = source.access == guard::Access::chosen ? sizes_equal_to(t, source.start) : 0;
+  if (which_ == Dynamic::changed && changed_.sizes.empty() && !marks.dynamic && !marks.maybe && !lengths &&
+      !chosen)
     return 0;
   if (t.layout() != c10::kStrided || t.is_nested()) return 0;
   const auto nesting = nesting_of(t.sizes(), t.strides());
   // Another compiler is told of sizes only.
   const bool tells_gaps = !options_.backend && options_.road != Road::functional;
   if (!nesting || (!tells_gaps && !t.is_non_overlapping_and_dense())) return 0;
-  uint64_t dims = lengths;
+  uint64_t dims = lengths | chosen;
   // Where one size changes, the batch most likely does too, and costs a program little.
   if (auto found = changed_.sizes.find(source.str(names)); found != changed_.sizes.end())
     dims |= found->second | 1;

@@ -38,6 +38,15 @@ std::vector<bool> slots_on_objects(const guard::Program& guards) {
   return out;
 }
 
+/// Tensors that the guards come to when they know sizes and numbers.
+std::vector<bool> chosen_slots(const guard::Program& guards) {
+  std::vector<bool> out(guards.tensor_count(), false);
+  for (const auto& source : guards.tree().tops())
+    for (const auto& a : source->assumptions)
+      if (source->access == guard::Access::chosen && a.check == guard::Check::tensor) out[a.number] = true;
+  return out;
+}
+
 /// An array's owner writes it when he likes; that of a parameter gave it away, and is asked each time.
 bool may_be_folded(const at::Tensor& t) {
   return t.requires_grad() || !t.has_storage() || !is_borrowed(*t.storage().unsafeGetStorageImpl());
@@ -47,7 +56,7 @@ bool may_be_folded(const at::Tensor& t) {
 std::vector<bool> describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
   record::Recorder& recorder = bridge.recorder;
   auto used = used_inputs(recorder.tape(), bridge.wanted);
-  auto on_objects = slots_on_objects(*entry.guards);
+  const auto on_objects = slots_on_objects(*entry.guards), chosen = chosen_slots(*entry.guards);
   for (size_t i = 0; i < recorder.inputs().size(); ++i) {
     const int slot = bridge.slot_of(recorder.inputs()[i]);
     auto constant = recorder.constants().find(static_cast<int>(i));
@@ -60,6 +69,7 @@ std::vector<bool> describe_inputs(Entry& entry, Bridge& bridge, Recorded& record
     }
     entry.tape_input_slot.push_back(slot);
     recorded.is_param.push_back(slot >= 0 && on_objects[slot] && may_be_folded(recorder.inputs()[i]));
+    recorder.tape().tensors[recorder.tape().inputs[i]].chosen = slot >= 0 && chosen[slot];
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
     used[i] = used[i] || recorded.dynamic.back();  // its sizes may be asked for
   }

@@ -44,6 +44,7 @@ struct TensorInfo {
   int producer = -1;           // entry that made it; -1 for inputs, and where it was taken back
   uint64_t data_dims = 0;      // a bit for each size that is data: the operator that made it found it out
   bool data_sized = false;     // its sizes may rest on such sizes
+  bool chosen = false;         // an input that sizes and numbers say which it is (guard::Access::chosen)
 };
 
 /// An argument: an IValue in which tensors are replaced by ids.

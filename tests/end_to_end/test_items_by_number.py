@@ -11,6 +11,8 @@ import pytest
 import torch
 from kept_state import check
 
+import torchbolt
+
 CASES = []
 ZERO = torch.zeros(3)
 
@@ -77,10 +79,40 @@ def from_a_table(x, s):
     return x * [1.0, 2.5, 3.0][s.n % 3] + (1, 2)[s.n % 2], "abc"[s.n % 3]
 
 
-@case("111.........", h=[ZERO, ZERO + 1, ZERO + 2], at=0)
+@case("11..........", h=[ZERO, ZERO + 1, ZERO + 2], at=0)
 def tensors_by_place(x, s):
     s.at = (s.at + 1) % 3
     return x + s.h[s.at]
+
+
+@case("11..........", h=[ZERO, ZERO + 1, ZERO + 2], at=0)
+def tensors_written_by_place(x, s):
+    s.at = (s.at + 1) % 3
+    s.h[s.at].mul_(2).add_(x)
+    return s.h[s.at] + 1, s.h[s.at]
+
+
+@case("11..1.......", h=[ZERO, ZERO + 1, ZERO + 2], at=0)
+def tensors_by_two_places(x, s):
+    """Which may be one."""
+    s.at += 1
+    a, b = s.h[s.at % 3], s.h[s.at // 2 % 3]
+    return a is b, a * 2 + b
+
+
+SAME = torch.ones(3)
+
+
+@case("111.........", h=[SAME, SAME + 1, SAME], at=1)
+def one_tensor_at_two_places(x, s):
+    s.at += 1
+    return s.h[s.at % 3] + s.h[(s.at + 2) % 3] * x
+
+
+@case("1111........", h=[torch.ones(3), torch.ones(1, 3), torch.ones(3, dtype=torch.float64), None], at=0)
+def tensors_of_other_kinds(x, s):
+    s.at = (s.at + 1) % 4
+    return x if s.h[s.at] is None else x + s.h[s.at]
 
 
 # -- Dicts ---------------------------------------------------------------------------------------------------------------
@@ -226,6 +258,48 @@ def test_elements_of_a_set_lie_where_they_would():
         return x + 1
 
     assert check(fn, {"seen": {"a", "b"}, "n": 0}, 6) == "11...."
+
+
+def of_a_length(x, masks):
+    return x + masks[len(x)], masks[len(x)] * 2
+
+
+def of_two_dimensions(x, masks):
+    return (masks[len(x)][:, None] * x).tril(), masks[len(x)].view(-1)[1:]
+
+
+@pytest.mark.parametrize("fn", [of_a_length, of_two_dimensions])
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"backend": "eager"}, {"backend": "aot_eager"}])
+def test_tensors_kept_for_each_length(fn, options):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, **options)
+    masks = {n: torch.arange(float(n)) for n in range(20)}
+    for n in (3, 5, 4, 7, 5, 3, 9, 4):
+        x = torch.ones(n)
+        torch.testing.assert_close(compiled(x, masks), fn(x, masks))
+    assert torchbolt.stats()["recordings"] <= 2
+    with pytest.raises(KeyError):
+        compiled(torch.ones(50), masks)
+
+
+def test_weights_kept_for_each_length():
+    """Not folded, since others come at each call."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tables = {n: torch.randn(n, n) for n in range(2, 12)}
+
+        def forward(self, x):
+            return torch.relu(x @ self.tables[x.shape[-1]])
+
+    net = Net()
+    compiled = torchbolt.compile(net)
+    torchbolt.reset()
+    for n in (3, 5, 4, 7, 5, 3, 9, 4):
+        x = torch.randn(2, n)
+        torch.testing.assert_close(compiled(x), net(x))
+    assert torchbolt.stats()["recordings"] == 2
 
 
 def test_two_names_for_one_dict():

@@ -4,9 +4,12 @@
 //   self.buffer[self.at] = x            at is one of the places; which, is no part of the region
 //   self.counts[token] += 1             what is there now is the number that is there in the call
 //
+//   x + self.masks[len(x)]              a tensor that is there now is an input of the program
+//
 // Where a place lies is told by facts, from the length and from the other places that the run wrote to. A
-// number or text that is there is read by a step. Any other item is read as itself, so the index or key is
-// used; and so it is where somebody goes through the container (World::use_positions).
+// number or text that is there is read by a step, and so is a tensor, which the guards look at when they have
+// come to it (Access::chosen). Any other item is read as itself, so the index or key is used; and so it is
+// where somebody goes through the container (World::use_positions).
 #include <algorithm>
 
 #include "interp/observe/world.h"
@@ -91,6 +94,33 @@ PyObject* World::item_from(Known& known, PyObject* item, PyObject* place) {
   return mine;
 }
 
+/// A tensor at such a place is an input that guards choose when they know the number or text. Null: it is
+/// known as another one.
+PyObject* World::chosen_tensor(Known& known, PyObject* item, PyObject* place) {
+  if (!guard::is_plain_tensor(item)) return nullptr;
+  const Known* before = find(item);
+  for (const Chosen& each : chosen_) {
+    if (!before || each.source != before->source || each.from != &known ||
+        PyObject_RichCompareBool(each.place.get(), place, Py_EQ) != 1)
+      continue;
+    if (!are_one_number(each.place.get(), place))
+      went_by({NumberOp::compare, Py_EQ, {}, {}, {step_of(each.place.get()), step_of(place)}}, Py_True);
+    return Py_NewRef(item);
+  }
+  if (before) return nullptr;
+  const int container = numbers.add({NumberOp::source, tree->keep(known.source), {}, {}, {}});
+  const int step =
+      numbers.add({NumberOp::call, 0, PyRef::share(item_function()), {}, {container, step_of(place)}});
+  if (numbers.steps[static_cast<size_t>(step)].phase != guard::Phase::check) return nullptr;
+  const PyRef text =
+      PyRef::steal(PyUnicode_FromString((known.source->str(tree->root_names) + "[...]").c_str()));
+  if (!text) return PyErr_Clear(), nullptr;
+  Source* const source = tree->chosen(step, text.get(), place);
+  chosen_.push_back({&known, source, PyRef::share(place)});
+  reached(item, source);
+  return Py_NewRef(item);
+}
+
 PyObject* World::item_by_number(PyObject* list, PyObject* index) {
   Known* known = followed(index) ? known_in_place(list) : nullptr;
   if (!known || index_from_end(list, index)) return nullptr;
@@ -100,9 +130,11 @@ PyObject* World::item_by_number(PyObject* list, PyObject* index) {
   const bool is_own = std::ranges::any_of(
       known->placed, [&](const PyRef& each) { return PyLong_AsSsize_t(each.get()) == at; });
   PyObject* item = PyList_GET_ITEM(list, at);
-  if (!is_own && !can_be_step(item)) return nullptr;
+  const bool is_tensor = guard::is_plain_tensor(item);
+  if (!is_own && !is_tensor && !can_be_step(item)) return nullptr;
   if (place_in(*known, index) < 0) return nullptr;
-  return is_placed(*known, expression(index), at) ? Py_NewRef(item) : item_from(*known, item, index);
+  if (is_placed(*known, expression(index), at)) return Py_NewRef(item);
+  return is_tensor ? chosen_tensor(*known, item, index) : item_from(*known, item, index);
 }
 
 PyObject* World::item_by_key(PyObject* dict, PyObject* key) {
@@ -114,8 +146,11 @@ PyObject* World::item_by_key(PyObject* dict, PyObject* key) {
   if (!is_followed_key(key)) return nullptr;  // it was used
   if (own && PyDict_Contains(own, key) == 1) return PyDict_GetItemWithError(dict, key);
   PyObject* item = PyDict_GetItemWithError((known->before ? known->before : known->object).get(), key);
-  if (!item || !can_be_step(item)) return nullptr;
-  const PyRef value = PyRef::steal(item_from(*known, item, key));  // held on as a followed one
+  const bool is_tensor = item && guard::is_plain_tensor(item);
+  if (!item || (!is_tensor && !can_be_step(item))) return nullptr;
+  // Held on as a followed one, or as what is known.
+  const PyRef value =
+      PyRef::steal(is_tensor ? chosen_tensor(*known, item, key) : item_from(*known, item, key));
   if (!value) PyErr_Clear();
   return value.get();
 }

@@ -585,6 +585,7 @@ class World {
   Known* known_in_place(PyObject* list);
   Py_ssize_t place_in(Known& known, PyObject* index);
   PyObject* item_from(Known& known, PyObject* item, PyObject* place);
+  PyObject* chosen_tensor(Known& known, PyObject* item, PyObject* place);
 
   RecorderHooks& hooks_;
   bool& watch_;
@@ -644,6 +645,13 @@ class World {
   PyObject* lend_early(int step, PyObject* number);
   PyRef early_tensor(int step);
   std::unordered_map<int, PyRef> data_tensors_;
+  /// Tensors at places that go by numbers: in which container, and at what place in it.
+  struct Chosen {
+    const Known* from;
+    const Source* source;
+    PyRef place;
+  };
+  std::vector<Chosen> chosen_;
   std::unordered_map<const Source*, PyRef> list_tensors_;  ///< by place; null: it cannot be made
   int late_tensor(PyObject* tensor);
   struct Size {
