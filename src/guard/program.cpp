@@ -402,7 +402,7 @@ void Program::add_differences(PyObject* const* roots, size_t nroots, Differences
   for (auto& group : groups_) group->in_use = nullptr;
   std::fill(tensor_objects_.begin(), tensor_objects_.end(), nullptr);
   std::vector<PyRef> made;
-  if (!walk_all(roots, nroots, made, &why, &found.numbers)) return add_numbers(roots, nroots, into.numbers);
+  if (!walk_all(roots, nroots, made, &why, &found.numbers)) return add_arguments(roots, nroots, into);
   auto add_sizes = [&] {
     for (size_t slot = 0; slot < tensor_objects_.size(); ++slot) {
       if (!tensor_objects_[slot]) continue;
@@ -420,9 +420,9 @@ void Program::add_differences(PyObject* const* roots, size_t nroots, Differences
 }
 
 /// Of the very objects that were recorded, and of what is the same for all calls: the first steps of an
-/// optimizer find its state empty, and another learning rate. Of arguments that are numbers or texts where
-/// they come with an object that was recorded, whose state may have changed: fn(model, step).
-void Program::add_numbers(PyObject* const* roots, size_t nroots, std::set<std::string>& into) const {
+/// optimizer find its state empty, and another learning rate. Of arguments that are numbers, texts or tensors
+/// where they come with an object that was recorded, whose state may have changed: fn(model, step).
+void Program::add_arguments(PyObject* const* roots, size_t nroots, Differences& into) const {
   const size_t known = std::min(nroots, recorded_.size());
   auto is_recorded = [&](size_t root) { return root < known && recorded_[root] == roots[root]; };
   auto is_value = [&](size_t root) {
@@ -438,7 +438,17 @@ void Program::add_numbers(PyObject* const* roots, size_t nroots, std::set<std::s
     const bool constant = group->root < 0;
     if (!constant && !is_recorded(root) && !(some_recorded && is_value(root))) continue;
     Memory memory;
-    walk_group(*group, constant ? nullptr : roots[root], memory, nullptr, &into, true);
+    walk_group(*group, constant ? nullptr : roots[root], memory, nullptr, &into.numbers, true);
+  }
+  for (const Source* source : tree_->tops()) {
+    const bool given = some_recorded && source->access == Access::root &&
+                       source->index < static_cast<Py_ssize_t>(nroots) && roots[source->index];
+    for (const Assumption& assumption : source->assumptions) {
+      if (!given || assumption.check != Check::tensor || !is_tensor(roots[source->index])) continue;
+      const auto slot = static_cast<int>(assumption.number);
+      if (const auto differ = tensors_.size_differences(slot, roots[source->index]); differ && *differ)
+        into.sizes[place_of(slot)] |= *differ;
+    }
   }
 }
 

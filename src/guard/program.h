@@ -90,7 +90,7 @@ class Program {
   const Numbers& numbers() const { return numbers_; }
 
   /// If sizes of tensors and numbers are all that differs from what was recorded: adds which. Numbers of an
-  /// object that was recorded itself in any case.
+  /// object that was recorded itself, and what the arguments beside it differ in, in any case.
   void add_differences(PyObject* const* roots, size_t nroots, Differences& into);
   /// What was recorded, by address: it may be gone by now.
   void recorded_with(std::vector<PyObject*> roots) { recorded_ = std::move(roots); }
@@ -107,7 +107,7 @@ class Program {
   bool walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
                   std::set<std::string>* numbers = nullptr, bool goes_on = false,
                   std::vector<PyRef>* gone = nullptr) const;
-  void add_numbers(PyObject* const* roots, size_t nroots, std::set<std::string>& into) const;
+  void add_arguments(PyObject* const* roots, size_t nroots, Differences& into) const;
   void use(Group& group, Memory& memory);
   void choose_anew(std::vector<PyRef>& gone);
   bool choose(const std::vector<PyRef>& numbers, std::string* why);

@@ -282,6 +282,24 @@ def test_tensors_kept_for_each_length(fn, options):
         compiled(torch.ones(50), masks)
 
 
+def test_tensors_made_once_for_each_length():
+    def fn(x, made):
+        n = x.shape[0]
+        if n not in made:
+            made[n] = torch.arange(n) * 0.5
+        return x + made[n]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    mine, eagers = {}, {}
+    records = ""
+    for n in (3, 5, 4, 7, 5, 3, 9, 4):
+        before = torchbolt.stats()["recordings"]
+        assert torch.equal(compiled(torch.ones(n), mine), fn(torch.ones(n), eagers)) and list(mine) == list(eagers)
+        records += "1" if torchbolt.stats()["recordings"] > before else "."
+    assert records == "11..1..."
+
+
 def test_weights_kept_for_each_length():
     """Not folded, since others come at each call."""
 
