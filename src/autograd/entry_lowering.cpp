@@ -107,13 +107,10 @@ bool EntryLowering::lower_by_row(const Entry& e, const Lowering& row) {
 }
 
 /// Whoever only reads what a reshape gives sees the same values in a copy as in a view.
-void EntryLowering::pin_reshape(const Entry& e, const Call& c, TensorId parent, TensorId result,
+void EntryLowering::pin_reshape(const Lowering& row, const Call& c, TensorId parent, TensorId result,
                                 const ViewStep& step) const {
-  const std::string& name = e.op.operator_name().name;
-  const bool may_copy = name == "aten::reshape" || name == "aten::reshape_as" || name == "aten::flatten" ||
-                        name == "aten::ravel";  // others raise
   const int from = w_.tape.tensors[parent].storage, to = w_.tape.tensors[result].storage;
-  if (!may_copy || written_.contains(from) || written_.contains(to) || given_out_.contains(result) ||
+  if (!row.copies || written_.contains(from) || written_.contains(to) || given_out_.contains(result) ||
       !w_.lies_in_order(parent))
     w_.pin_reshape(c, parent, std::get<Syms>(step.attrs.find("sizes")->second));
 }
@@ -128,15 +125,16 @@ bool EntryLowering::lower_view(const Entry& e, const Lowering& row, Call& c) {
     if (ids[i] < 0 || w_.is_known(ids[i])) continue;
     const TensorId parent = each ? first.tensors[i] : first_tensor(e);
     const TensorInfo& info = w_.tape.tensors[ids[i]];
-    if (!(*steps)[i].empty() && (*steps)[i].front().op == Op::reshape)
-      pin_reshape(e, c, parent, ids[i], (*steps)[i].front());
+    const bool reshapes = !(*steps)[i].empty() && (*steps)[i].front().op == Op::reshape;
+    if (reshapes) pin_reshape(row, c, parent, ids[i], (*steps)[i].front());
     // The run has shown whether this was a view or a copy (reshape, to, contiguous are either).
     if (info.storage == w_.tape.tensors[parent].storage) {
       w_.define_view(ids[i], parent, (*steps)[i], row.detaches);
       became(parent, ids[i], e);
       continue;
     }
-    w_.pin_runs(c, parent);
+    if (!reshapes)
+      w_.pin_reshape(c, parent, {product(w_.sizes_of(parent))});  // it was not one run (contiguous)
     Value* copy = w_.apply((*steps)[i], w_.read(parent));
     const auto dtype = record::to_bolt(info.dtype);  // it may change on the way (to)
     if (!dtype) throw_unsupported("element type ", c10::toString(info.dtype));

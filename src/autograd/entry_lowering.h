@@ -26,7 +26,7 @@ class EntryLowering {
   bool lower_zeros(const std::vector<record::TensorId>& ids);
   bool lower_by_row(const record::Entry& e, const Lowering& row);
   bool lower_view(const record::Entry& e, const Lowering& row, Call& c);
-  void pin_reshape(const record::Entry& e, const Call& c, record::TensorId parent, record::TensorId result,
+  void pin_reshape(const Lowering& row, const Call& c, record::TensorId parent, record::TensorId result,
                    const ViewStep& step) const;
   bool lower_number(const record::Entry& e, const Call& c);
   bool lower_in_place(const record::Entry& e, const Lowering& row);

@@ -139,6 +139,7 @@ struct Lowering {
   Builder build = nullptr;
   Viewer view = nullptr;
   bool detaches = false;  ///< the result requires no gradient, whatever it is a view of
+  bool copies = false;    ///< where a tensor cannot be shown with the sizes asked for; others raise
 };
 
 using Table = std::unordered_map<std::string, Lowering>;

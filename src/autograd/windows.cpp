@@ -115,17 +115,6 @@ void Windows::demand_strides(TensorId id) const {
   for (Sym s : storage(id).gaps) s.value();
 }
 
-void Windows::pin_runs(const Call& c, TensorId id) const {
-  const Layout& t = states_[id].layout;
-  if (storage(id).gaps.empty() || t.strides.size() != t.sizes.size()) return;
-  std::optional<size_t> outer;
-  for (size_t d = 0; d < t.sizes.size(); ++d) {
-    if (t.sizes[d].is_const(1)) continue;
-    if (outer) c.decide(t.strides[*outer], Relation::eq, t.strides[d] * t.sizes[d]);
-    outer = d;
-  }
-}
-
 /// Do its elements lie at one distance from each other, whatever the sizes?
 static bool is_one_run(const Layout& t) {
   std::optional<Sym> run;

@@ -52,9 +52,6 @@ class Windows {
   void set_input(record::TensorId id);
   /// Nothing is known of how it lies in its storage, but what was recorded.
   void demand_strides(record::TensorId id) const;
-  /// Whether an input with gaps can be reshaped without a copy rests on which dimensions of it are one run:
-  /// those that were are in every call, and no others.
-  void pin_runs(const Call& c, record::TensorId id) const;
   /// Whether a tensor can be shown with these sizes without a copy rests on which of its dimensions are one
   /// run and on how the sizes fit into the runs: as they did, in every call.
   void pin_reshape(const Call& c, record::TensorId id, const Syms& to) const;

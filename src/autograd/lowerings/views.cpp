@@ -423,17 +423,19 @@ void add_views(Table& t) {
   auto row = [&t](Viewer v, std::initializer_list<const char*> names) {
     for (const char* n : names) t["aten::" + std::string(n)] = {nullptr, v};
   };
-  row(view, {"view", "reshape", "_unsafe_view", "_reshape_alias"});
-  row(view_as, {"view_as", "reshape_as"});
-  row(ravel, {"ravel"});
+  row(view, {"view", "_unsafe_view", "_reshape_alias"});
+  row(view_as, {"view_as"});
+  t["aten::reshape"] = {.view = view, .copies = true};
+  t["aten::reshape_as"] = {.view = view_as, .copies = true};
+  t["aten::ravel"] = {.view = ravel, .copies = true};
+  t["aten::flatten.using_ints"] = {.view = flatten, .copies = true};
   row(as_strided, {"as_strided"});
-  row(flatten, {"flatten.using_ints"});
   row(unflatten, {"unflatten.int"});
   row(squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
   row(unsqueeze, {"unsqueeze"});
   row(identity, {"alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
                  "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy"});
-  t["aten::detach"] = {nullptr, identity, true};
+  t["aten::detach"] = {.view = identity, .detaches = true};
   row(permute, {"permute"});
   row(transpose, {"transpose.int", "swapdims"});
   row(swapaxes, {"swapaxes"});
