@@ -322,14 +322,20 @@ static PyObject* one_of(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return PyErr_Format(PyExc_IndexError, "list index out of range");
 }
 
-/// An int that differs between calls says which of few numbers of a list or tuple is meant. Null: not here.
-PyObject* Recording::item_drawn(Frame& frame, PyObject* sequence, PyObject* key) {
+/// An int that differs between calls says which item is meant: of a list from outside whose items nobody
+/// needs to know, or of few numbers in a list or tuple. Null: not here.
+PyObject* Recording::item_by_number(Frame& frame, PyObject* sequence, PyObject* key) {
+  if (!PyLong_CheckExact(key) || !world.follows_number(key) || world.phase_of(key) == guard::Phase::late)
+    return nullptr;
+  PyObject* item = world.item_by_number(sequence, key);
+  return item ? item : one_of_numbers(frame, sequence, key);
+}
+
+PyObject* Recording::one_of_numbers(Frame& frame, PyObject* sequence, PyObject* key) {
   static PyMethodDef method = {"one_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(one_of)),
                                METH_FASTCALL, nullptr};
   static PyObject* const function = PyCFunction_New(&method, nullptr);
-  if (!PyLong_CheckExact(key) || !world.follows_number(key) || world.phase_of(key) == guard::Phase::late ||
-      !(PyList_CheckExact(sequence) || PyTuple_CheckExact(sequence)))
-    return nullptr;
+  if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return nullptr;
   const bool is_early = world.phase_of(key) == guard::Phase::early;
   if (Py_SIZE(sequence) >= 64 || (!is_early && world.known_by_ends(sequence))) return nullptr;
   for (Py_ssize_t i = 0; i < Py_SIZE(sequence); ++i)

@@ -111,9 +111,8 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
   if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key);
   bool selected = false;
-  if (PyObject* item = world.item_by_number(container, key)) return {item, nullptr};
   if (PyObject* letters = world.letters_of(container, key)) return {letters, nullptr};
-  if (PyObject* number = item_drawn(frame, container, key)) return {number, nullptr};
+  if (PyObject* item = item_by_number(frame, container, key)) return {item, nullptr};
   if (world.follows() && guard::is_tensor(container) && !world.late(container)) {
     if (!lend_index(frame, part, index, &selected))
       return on ? CallStart{} : Semantics::start_get_item(frame, container, key);

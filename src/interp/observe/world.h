@@ -389,8 +389,8 @@ class World {
   const Known* made_of(PyObject* sequence);
 
   // -- Items by numbers and texts that differ between calls (places.cpp)
-  /// list[index], where `index` is such a number and the item a number or text, or what the run put there.
-  /// New; null: not here.
+  /// list[index], where `index` is such a number and the item a number, text or tensor, or what the run put
+  /// there. New; null: not here.
   PyObject* item_by_number(PyObject* list, PyObject* index);
   /// The same of dict[key]; borrowed.
   PyObject* item_by_key(PyObject* dict, PyObject* key);
