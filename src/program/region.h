@@ -78,6 +78,8 @@ class Region : public std::enable_shared_from_this<Region> {
 
   /// Whether run() may throw.
   bool can_fail() const { return can_fail_; }
+  /// Calls torch's operators, in grad mode also its autograd, and runs no code of ours.
+  bool replays() const { return replay_; }
   /// Long enough to let other threads have the interpreter meanwhile.
   bool releases_gil() const { return releases_gil_; }
   const record::Tape& tape() const { return tape_; }

@@ -109,7 +109,16 @@ Outcome finish(const Entry& entry, guard::Found& found, std::vector<at::Tensor> 
   return {nullptr, suspended_run(entry.recipe, made)};
 }
 
+/// The user's Python is called in the middle, for each tensor that autograd saves, and may raise there to
+/// have done with it, as torch.utils.checkpoint does when it has made again what it needs. What the program
+/// did to objects before has to be done by then, and what comes later not: the call is eager's.
+void check_order_of_effects(const Entry& entry) {
+  if (!entry.recipe.effects.empty() && entry.region->replays() && !saves_unseen())
+    throw RunEagerly{"hooks see tensors being saved between effects of the program"};
+}
+
 Outcome run(const Entry& entry, guard::Found& found) {
+  check_order_of_effects(entry);
   const std::vector<at::Tensor> inputs = inputs_of(entry, found);
   const guard::Numbers& steps = entry.guards->numbers();
   const bool may_fail = entry.region->can_fail() || steps.early_may_raise;

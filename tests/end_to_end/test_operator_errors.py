@@ -7,6 +7,7 @@ import traceback
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import torchbolt
 
@@ -350,3 +351,40 @@ def test_writes_that_autograd_follows_are_done_once(writes, tracked):
         assert seen[0][0] == seen[1][0]
         for mine, theirs in zip(seen[0][1], seen[1][1], strict=True):
             assert (mine is None) == (theirs is None) and (mine is None or torch.allclose(mine, theirs))
+
+
+class Counts(torch.nn.Module):
+    calls = seen = 0
+
+    def forward(self, x):
+        self.calls += 1
+        y = (x.sin() * x).exp()
+        self.seen += 1
+        return y + self.calls
+
+
+def test_a_checkpoint_that_stops_in_the_middle_finds_what_came_before():
+    """torch raises where it has made again all that it needs: before the last lines."""
+    counts = []
+    for wrap in (torchbolt.compile, lambda module: module):
+        module = Counts()
+        layer, x = wrap(module), torch.ones(2, requires_grad=True)
+        for _ in range(4):
+            checkpoint(layer, x, use_reentrant=False).sum().backward()
+            counts.append((module.calls, module.seen, x.grad.tolist()))
+    assert counts[:4] == counts[4:]
+
+
+def test_a_hook_that_sees_saved_tensors_sees_the_program_s_state():
+    module = Counts()
+    compiled, x, seen = torchbolt.compile(module), torch.ones(2, requires_grad=True), []
+
+    def pack(tensor):
+        seen.append((module.calls, module.seen))
+        return tensor
+
+    for n in range(4):
+        seen.clear()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            compiled(x)
+        assert set(seen) == {(n + 1, n)}
