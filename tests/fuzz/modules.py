@@ -480,6 +480,11 @@ class World:
         generator = torch.Generator().manual_seed(seed)
         self.inputs = [torch.randn(4, 8, generator=generator).to(dtype) for _ in range(2)]
 
+    def close(self):
+        """Hooks for all modules would be hooks of what comes next in this process, too."""
+        for handle in filter(None, self.space["HANDLES"]):
+            handle.remove()
+
     def event(self, text):
         """Runs `text`; an error in it (what it removes is not there) is part of what happens."""
         with programs.default_dtype(self.dtype):

@@ -99,6 +99,14 @@ def fault_of(module, statements, result, calls):
     source = modules.source_of(statements, result, module.seed)
     eager, exact = modules.World(source, module.seed), modules.World(source, module.seed, torch.float64)
     ours = modules.World(source, module.seed, wrap=WAYS[module.seed % len(WAYS)])
+    try:
+        return first_fault(eager, exact, ours, calls)
+    finally:
+        for world in (eager, exact, ours):
+            world.close()
+
+
+def first_fault(eager, exact, ours, calls):
     for which, (event, *call) in enumerate(calls):
         if len({world.event(event) for world in (eager, exact, ours)}) != 1:
             return f"call {which}: {event!r} raises in one of them"
