@@ -204,3 +204,25 @@ def test_iterators_of_which_one_is_used_up():
     for _ in range(3):
         got, want = compiled(torch.ones(2)), fn(torch.ones(2))
         assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
+
+
+class Key:
+    def __init__(self, name):
+        self.name = name
+
+
+def test_taking_the_item_that_ends_the_region():
+    """A dict with objects as keys is not read in a region, so it ends before the item is taken: once, by the interpreter."""
+    table = {Key("a"): 1, Key("b"): 2}
+
+    def first(x):
+        key, value = next(iter(table.items()))
+        return x * value, key.name
+
+    def all_of_them(x):
+        return [(x * value, key.name) for key, value in table.items()]
+
+    x = torch.ones(2)
+    for fn in (first, all_of_them):
+        compiled = torchbolt.compile(fn)
+        assert [repr(compiled(x)) for _ in range(3)] == [repr(fn(x))] * 3

@@ -114,6 +114,11 @@ bool World::read_next(PyObject* iterator) {
 }
 
 void World::about_to_advance(PyObject* iterator) {
+  note_iterator(iterator);
+  read_next(iterator);
+}
+
+void World::has_advanced(PyObject* iterator) {
   auto at = std::find_if(advanced.begin(), advanced.end(),
                          [&](const Advanced& each) { return each.iterator.get() == iterator; });
   if (at == advanced.end()) {
@@ -121,8 +126,6 @@ void World::about_to_advance(PyObject* iterator) {
     also_held(iterator);
   }
   ++at->times;
-  note_iterator(iterator);
-  read_next(iterator);
 }
 
 bool World::is_gone_through(PyObject* container) const {

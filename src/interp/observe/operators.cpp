@@ -506,19 +506,18 @@ interp::CallStart Recording::start_next(Frame& frame, PyObject* iterator) {
 }
 
 PyObject* Recording::advance(Frame& frame, PyObject* iterator) {
-  if (on) {
-    note_special(iterator, names_of.next_);
-    if (is_outside(iterator) && !interp::is_python_class(Py_TYPE(iterator))) {
-      if (world.can_advance(iterator))
-        world.about_to_advance(iterator);
-      else
-        end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
-    }
-    bool handled = false;
-    PyObject* item = on ? next_seen(frame, iterator, &handled) : nullptr;
-    if (handled) return item;
-  }
-  return Semantics::advance(frame, iterator);
+  if (!on) return Semantics::advance(frame, iterator);
+  note_special(iterator, names_of.next_);
+  const bool found = is_outside(iterator) && !interp::is_python_class(Py_TYPE(iterator));
+  if (found && world.can_advance(iterator))
+    world.about_to_advance(iterator);
+  else if (found)
+    end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
+  bool handled = false;
+  PyObject* item = on ? next_seen(frame, iterator, &handled) : nullptr;
+  if (!handled) item = Semantics::advance(frame, iterator);
+  if (on && found) world.has_advanced(iterator);  // otherwise the region has ended before
+  return item;
 }
 
 int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) {

@@ -172,8 +172,9 @@ class World {
   PyRef with_followed(PyObject* sequence);
   /// May the region go on with this iterator from outside?
   bool can_advance(PyObject* iterator);
-  /// The next item of such a one is about to be taken.
+  /// The next item of such a one is about to be taken, which may end the region, and has been.
   void about_to_advance(PyObject* iterator);
+  void has_advanced(PyObject* iterator);
   /// Has the run taken something out of `container` by such a one?
   bool is_gone_through(PyObject* container) const;
 
