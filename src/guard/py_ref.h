@@ -41,6 +41,12 @@ inline bool is_instance_of(PyObject* object, PyTypeObject* type) {
 }
 
 inline bool is_module(PyObject* object) { return is_instance_of(object, &PyModule_Type); }
+/// Null, without an exception, where it has none (`ModuleType.__new__(ModuleType)`).
+inline const char* module_name(PyObject* module) {
+  const char* name = PyModule_GetName(module);
+  if (!name) PyErr_Clear();
+  return name;
+}
 /// The elements, or keys, as the type `native` of C has them: a Python class may have an __iter__ of its own.
 inline PyRef native_list(PyObject* object, PyTypeObject* native) {
   PyRef iterator = PyRef::steal(native->tp_iter(object));

@@ -48,7 +48,10 @@ std::string constant_name(PyObject* object) {
     PyObject* name = PyDict_GetItemString(object, "__name__");
     return name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "<dict>";
   }
-  if (is_module(object)) return PyModule_GetName(object) ? PyModule_GetName(object) : "<module>";
+  if (is_module(object)) {
+    const char* name = module_name(object);
+    return name ? name : "<module>";
+  }
   if (PyFunction_Check(object))
     return PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
   return short_repr(object);

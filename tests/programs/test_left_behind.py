@@ -454,6 +454,10 @@ E(
     "class L:\n    @functools.cached_property\n    def c(s):\n        return 2 if x0.sum() > 0 else 3\nx0=torch.ones(2)",
     "l = L()\nreturn x*l.c + l.c",
 )
+E(
+    "",
+    "m = types.ModuleType.__new__(types.ModuleType)\nis_empty = not m.__dict__\nm.n = 2\nreturn x*m.n, is_empty, list(m.__dict__)",
+)
 # outputs
 for e in (
     "[x*2]*2",

@@ -107,7 +107,10 @@ PyObject* bound_argument(PyCFunctionObject* function) {
 
 std::string builtin_owner(PyCFunctionObject* function) {
   PyObject* bound = function->m_self;
-  if (bound && is_module(bound)) return PyModule_GetName(bound) ? PyModule_GetName(bound) : "";
+  if (bound && is_module(bound)) {
+    const char* name = module_name(bound);
+    return name ? name : "";
+  }
   if (!bound || is_record(bound))
     return function->m_module && PyUnicode_Check(function->m_module) ? PyUnicode_AsUTF8(function->m_module)
                                                                      : "";
