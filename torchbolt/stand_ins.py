@@ -166,7 +166,16 @@ def _sorted(iterable, /, *, key=None, reverse=False):
 
 
 def _sort(items, *, key=None, reverse=False):
-    list.__setitem__(items, slice(None), _sorted(items, key=key, reverse=reverse))
+    """Who looks at the list meanwhile finds it empty; who writes to it is told afterwards."""
+    found = list.__getitem__(items, slice(None))
+    list.clear(items)
+    try:
+        found = _sorted(found, key=key, reverse=reverse)
+    finally:
+        written = list.__len__(items) > 0
+        list.__setitem__(items, slice(None), found)
+    if written:
+        raise ValueError("list modified during sort")
 
 
 def _best(items, key, default, better, name):

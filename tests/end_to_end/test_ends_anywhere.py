@@ -382,6 +382,15 @@ def is_large(y):
     return bool(y.sum() > 5)
 
 
+def written_meanwhile(x):
+    items = [2, 3, 1]
+    try:
+        items.sort(key=lambda i: (items.append(0), noisy(i)))
+    except ValueError as error:
+        return x * 2, str(error), items
+    return x * 2, items
+
+
 CONSUMERS = {
     "any": lambda x: any(is_large(x * i) for i in range(3)),
     "all": lambda x: all(is_large(x * i) for i in range(3)),
@@ -390,6 +399,10 @@ CONSUMERS = {
     "tuple": lambda x: tuple(halves(x)),
     "sorted": lambda x: (x + 1, sorted([2, 3, 1], key=noisy), sorted([2, 3, 1], key=noisy, reverse=True)),
     "sort": lambda x: (lambda items: (items.sort(key=noisy), x * 2, items))([2, 3, 1]),
+    "sort of a list that is asked": lambda x: (
+        lambda items: (items.sort(key=lambda i: noisy(len(items))), x * 2, items)
+    )([2, 3, 1]),
+    "sort of a list that is written": written_meanwhile,
     "max": lambda x: (x + 1, max([2, 3, 1], key=noisy), max(4, 7, key=noisy), max((), default=3)),
     "min": lambda x: (x * 2, min((i for i in [2, 3, 1]), key=noisy)),
     "reduce": lambda x: functools.reduce(lambda a, b: (ends(), a + b)[1], [x, x * 2, x * 3]),
