@@ -90,8 +90,18 @@ struct Operands {
 
   /// Asks `self`, by its method in Python.
   CallStart ask(ReturnTo who, PyObject* self, PyObject* name, PyObject* other) {
+    return answer_of(who, start_special(s, frame, self, name, {other}));
+  }
+  /// The same of a method that is no function of the class: one that cannot be bound is none.
+  CallStart ask_if_bound(ReturnTo who, PyObject* self, PyObject* name, PyObject* other) {
+    PyObject* method = lookup_special(self, name);
+    if (!method) PyErr_Clear();
+    const CallStart start = method ? s.start_call(frame, method, &other, 1, nullptr) : CallStart();
+    Py_XDECREF(method);
+    return answer_of(who, to_caller(s, start));
+  }
+  CallStart answer_of(ReturnTo who, CallStart start) {
     asked = who;
-    CallStart start = start_special(s, frame, self, name, {other});
     if (start.frame) start.frame->return_to = who;
     if (start.failed() && !PyErr_Occurred()) start.value = Py_NewRef(Py_NotImplemented);
     return start;
@@ -255,7 +265,12 @@ CallStart ask_compared(Operands& o, int op, bool right, ReturnTo who) {
   PyObject* other = right ? o.left : o.right;
   if (right) op = _Py_SwappedOp[op];
   const richcmpfunc slot = Py_TYPE(self)->tp_richcompare;
-  if (slot == python_slots.compare) return o.ask(who, self, names_of.compare[op], other);
+  if (slot == python_slots.compare) {
+    PyObject* method = _PyType_Lookup(Py_TYPE(self), names_of.compare[op]);
+    const bool is_usual = method && PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR);
+    return is_usual ? o.ask(who, self, names_of.compare[op], other)
+                    : o.ask_if_bound(who, self, names_of.compare[op], other);
+  }
   o.asked = who;
   return {slot(self, other, op), nullptr};
 }

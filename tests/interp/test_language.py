@@ -495,6 +495,21 @@ def test_items_and_properties(same):
     same(items_and_properties)
 
 
+class Unbound:
+    """CPython takes a comparison that cannot be bound for none; of other operators the error is told."""
+
+    @property
+    def __eq__(self):
+        raise AttributeError("no comparison")
+
+    __lt__ = __add__ = __eq__
+
+
+@pytest.mark.parametrize("operate", ["a == b", "a != b", "a == a", "a < b", "1 == a", "a + b"])
+def test_methods_that_cannot_be_bound(same, operate):
+    same(eval("lambda a, b: " + operate), Unbound(), Unbound())
+
+
 class Deep:
     """Every operator leads to the next one."""
 
