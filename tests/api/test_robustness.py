@@ -340,6 +340,27 @@ def test_the_recursion_limit_is_met_and_left():
     assert depth() == before
 
 
+NESTED = """
+import torch, torchbolt
+
+def fn(x):
+    items = {}
+    for _ in range(100_000):
+        items = [{"in": items}]
+    torchbolt.graph_break()
+    return x + 1, items
+
+compiled = torchbolt.compile(fn)
+for _ in range(4):
+    assert torch.equal(compiled(torch.ones(2))[0], torch.ones(2) + 1)
+"""
+
+
+def test_what_is_nested_deeper_than_the_stack_of_c():
+    done = run(NESTED, TORCHBOLT_STRICT="0")
+    assert done.returncode == 0 and "too deeply nested" in done.stderr
+
+
 @pytest.mark.parametrize("start", ["first region", "second region"])
 def test_an_error_of_the_compiler_leaves_with_blocks(start):
     """Their ends run, as those of a generator that is closed; what the program would do next does not. What it did is taken back."""

@@ -23,6 +23,8 @@ namespace {
 
 /// Made while a tuple's parts are being made: meeting it again means a cycle no recipe can close.
 constexpr int kInProgress = -2;
+/// As many levels as C's stack has room for in any thread; CPython's own limits are of this size.
+constexpr int kDeepest = 2000;
 
 /// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
 bool is_plain_class(PyObject* object) {
@@ -122,31 +124,35 @@ int Rebuilder::value(PyObject* object) {
       const int ask = value(PyDict_GetItemString(PyEval_GetBuiltins(), "id"));
       return add(Make::call, nullptr, 0, {ask, value(identity->of)});
     }
+  if (depth_ == kDeepest) return fail(object, "is too deeply nested");
   held_.push_back(PyRef::share(object));
   made_[object] = kInProgress;
+  ++depth_;
+  const int made = value_of_new(object);
+  --depth_;
+  return made_[object] = made;
+}
+
+/// Of an object that was not met before.
+int Rebuilder::value_of_new(PyObject* object) {
   // What C code was given to call us back with is a matter of this run.
-  if (PyObject* function = interp::interpreted_function_target(object))
-    return made_[object] = value(function);
-  if (const Known* made = world_.made_of(object)) return made_[object] = joined_value(object, *made);
-  if (Known* known = world_.find(object); known && known->by_ends)
-    return made_[object] = known_value(object, *known);
+  if (PyObject* function = interp::interpreted_function_target(object)) return value(function);
+  if (const Known* made = world_.made_of(object)) return joined_value(object, *made);
+  if (Known* known = world_.find(object); known && known->by_ends) return known_value(object, *known);
   if (PyObject* own = guard::has_parts(object) ? world_.original(object) : object; own != object)
-    return made_[object] = value(own);
-  if (const Late* late = world_.late(object)) return made_[object] = late_value(*late);
+    return value(own);
+  if (const Late* late = world_.late(object)) return late_value(*late);
   if (can_be_followed(object) && world_.follows_number(object))
-    return made_[object] = add(Make::number, nullptr, world_.step_of(object));
+    return add(Make::number, nullptr, world_.step_of(object));
   if ((PyTuple_Check(object) || PySlice_Check(object)) && !world_.find(object) &&
       (world_.holds_followed(object, 8) || world_.holds_late(object)))
-    return made_[object] = fresh_value(object);
+    return fresh_value(object);
   // A number or a text alone may be carried along unread; everything else that is a leaf becomes a constant.
   if (guard::is_leaf(object) && !can_be_followed(object)) world_.use(object);
   Known* known = world_.find(object);
-  int made = known ? known_value(object, *known)
-             : guard::is_leaf(object) || PyType_Check(object) || is_module(object)
-                 ? add(Make::constant, object)
-                 : fresh_value(object);
-  made_[object] = made;
-  return made;
+  if (known) return known_value(object, *known);
+  const bool is_constant = guard::is_leaf(object) || PyType_Check(object) || is_module(object);
+  return is_constant ? add(Make::constant, object) : fresh_value(object);
 }
 
 int Rebuilder::known_value(PyObject* object, Known& known) {

@@ -50,6 +50,7 @@ class Rebuilder {
   int known_value(PyObject* object, Known& known);
   int late_value(const Late& late);
   int fresh_value(PyObject* object);
+  int value_of_new(PyObject* object);
   int tensor_value(PyObject* object);
   void frame(const interp::Frame& frame);
 
@@ -102,6 +103,7 @@ class Rebuilder {
   World& world_;
   RecorderHooks& hooks_;
   std::unordered_map<PyObject*, int> made_;
+  int depth_ = 0;  ///< how many objects lie around the one at hand
   std::unordered_map<PyObject*, const interp::Frame*> bodies_;  ///< frames of running generators
   const interp::Frame* innermost_ = nullptr;
   std::unordered_set<PyObject*> tokens_;  ///< context variables whose token is made
