@@ -225,6 +225,15 @@ def _next_filter(function, iterator):
     raise StopIteration
 
 
+def _reversed(sequence, length):
+    for index in range(length - 1, -1, -1):
+        try:
+            item = sequence[index]
+        except (IndexError, StopIteration):
+            return
+        yield item
+
+
 def _reduced(described):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -535,6 +544,7 @@ def _with_sizes(function):
 NATIVES = {
     "next map": _next_map,
     "next filter": _next_filter,
+    "reversed": _reversed,
     "reduce": _reduced,
     "set state": _with_state,
     "list of numbers": _Listed,

@@ -458,6 +458,10 @@ E(
     "",
     "m = types.ModuleType.__new__(types.ModuleType)\nis_empty = not m.__dict__\nm.n = 2\nreturn x*m.n, is_empty, list(m.__dict__)",
 )
+R = "class R:\n    def __init__(s): s.items, s.read = [1, 2, 3], []\n    def __len__(s): return len(s.items)\n    def __getitem__(s, i): s.read.append(i); return s.items[i]\nr = R()"
+E(R, "o = []\nfor i in reversed(r):\n    r.items[0] = 7\n    o.append(i)\nreturn x*len(o), o", "r.items", "r.read")
+E(R, "for i in reversed(r):\n    if i == 2: break\nreturn x*i", "r.read")
+E(R, "return [x*i for i in reversed(r)], [r.items.pop() and i for i in reversed(r)]", "r.items", "r.read")
 # outputs
 for e in (
     "[x*2]*2",

@@ -1,4 +1,6 @@
 // interp/observe/special_containers.cpp: see special_calls.h. Items, lengths and iteration.
+#include "interp/call.h"
+#include "interp/observe/controls.h"
 #include "interp/observe/special_calls.h"
 #include "interp/special.h"
 
@@ -56,6 +58,32 @@ PyObject* next_item(const Call& c) {
   return nullptr;
 }
 
+/// `for item in reversed(...)`: each item is read when its turn has come.
+PyObject* reversed_in_loop(const Call& c, PyObject* sequence, Py_ssize_t length) {
+  PyObject* function = stand_in("reversed");
+  PyRef count = PyRef::steal(PyLong_FromSsize_t(length));
+  if (!function || !count) return nullptr;
+  c.recording.world.pin(function);
+  c.recording.world.note_function(function);
+  PyObject* args[] = {sequence, count.get()};
+  return interp::run_to_end(c.recording,
+                            interp::start_call(c.recording, c.frame, function, args, 2, nullptr));
+}
+
+/// Is a loop what goes through the result of the call in progress?
+bool goes_to_loop(const Frame& frame) {
+  const auto next = static_cast<size_t>(frame.pc() + frame.instr().length);
+  return frame.prepared->instrs[next].op == interp::op::GET_ITER;
+}
+
+/// Reading ModuleList and the like shows nowhere, so that is done at once: loops through a list in which
+/// regions end are one program for all turns.
+bool is_of_torch(PyObject* function) {
+  PyObject* module = reinterpret_cast<PyFunctionObject*>(function)->func_module;
+  return module && PyUnicode_Check(module) &&
+         std::string_view(PyUnicode_AsUTF8(module)).starts_with("torch.nn.");
+}
+
 /// reversed() of an object with a length and items in Python, and no `__reversed__`.
 PyObject* reversed_items(const Call& c) {
   if (c.nargs != 1 || c.kwnames) return nullptr;
@@ -69,6 +97,7 @@ PyObject* reversed_items(const Call& c) {
   PyObject* item_method = c.recording.world.type_attr(Py_TYPE(sequence), names_of.getitem_);
   if (!item_method || !PyFunction_Check(item_method)) return nullptr;
   const Py_ssize_t n = c.recording.length(c.frame, sequence);
+  if (n >= 0 && goes_to_loop(c.frame) && !is_of_torch(item_method)) return reversed_in_loop(c, sequence, n);
   PyRef items = PyRef::steal(n < 0 ? nullptr : PyList_New(0));
   for (Py_ssize_t i = n - 1; items && i >= 0; --i) {
     PyRef index = PyRef::steal(PyLong_FromSsize_t(i));
