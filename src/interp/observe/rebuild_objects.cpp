@@ -30,6 +30,12 @@ PyObject* reduced(PyObject* object) {
   return state;
 }
 
+PyObject* doc_of(PyObject* code) {
+  PyObject* constants = reinterpret_cast<PyCodeObject*>(code)->co_consts;
+  PyObject* first = PyTuple_GET_SIZE(constants) ? PyTuple_GET_ITEM(constants, 0) : nullptr;
+  return first && PyUnicode_Check(first) ? first : Py_None;
+}
+
 }  // namespace
 
 int Rebuilder::function_value(PyObject* object) {
@@ -57,6 +63,12 @@ int Rebuilder::function_value(PyObject* object) {
   };
   part(function->func_defaults, offsetof(PyFunctionObject, func_defaults));
   part(function->func_kwdefaults, offsetof(PyFunctionObject, func_kwdefaults));
+  part(function->func_annotations, offsetof(PyFunctionObject, func_annotations));
+  // By default these are what the code and the globals say.
+  if (function->func_doc != doc_of(function->func_code))
+    part(function->func_doc, offsetof(PyFunctionObject, func_doc));
+  if (function->func_module != PyDict_GetItemString(function->func_globals, "__name__"))
+    part(function->func_module, offsetof(PyFunctionObject, func_module));
   fill_attributes(made, object);
   return made;
 }
