@@ -462,6 +462,16 @@ R = "class R:\n    def __init__(s): s.items, s.read = [1, 2, 3], []\n    def __l
 E(R, "o = []\nfor i in reversed(r):\n    r.items[0] = 7\n    o.append(i)\nreturn x*len(o), o", "r.items", "r.read")
 E(R, "for i in reversed(r):\n    if i == 2: break\nreturn x*i", "r.read")
 E(R, "return [x*i for i in reversed(r)], [r.items.pop() and i for i in reversed(r)]", "r.items", "r.read")
+E(
+    "l=[]",
+    "def g(a: int | None = 3, *, b: list['T'] = ()) -> str:\n    'what it says'\n@functools.wraps(g)\ndef h(*a): return a\nl[:] = [g, h]\nreturn x*2",
+    "[(f.__name__, f.__doc__, f.__module__, f.__annotations__, f.__kwdefaults__) for f in l]",
+)
+E(
+    "l=[]\nclass M(type):\n    def __getattribute__(c, n):\n        l.append(n)\n        return super().__getattribute__(n)\nclass C(metaclass=M):\n    k = 2\n    def m(s): return 3",
+    "return x*C.k*C().m(), C.__name__, hasattr(C, 'nothing')",
+    "[n for n in l if n in ('k', 'm', '__name__', 'nothing')]",
+)
 # outputs
 for e in (
     "[x*2]*2",

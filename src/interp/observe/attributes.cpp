@@ -265,7 +265,8 @@ PyObject* Recording::generic_get(Frame& frame, PyObject* object, PyObject* name,
 
 CallStart Recording::start_getattribute(Frame& frame, PyObject* object, PyObject* name, bool* absent) {
   PyObject* method = world.type_attr(Py_TYPE(object), names_of.getattribute_);
-  if (PyType_Check(object)) return {class_get(frame, object, name), nullptr};
+  if (PyType_Check(object) && !(method && PyFunction_Check(method)))
+    return {class_get(frame, object, name), nullptr};
   if (is_generic_getattribute(method)) return start_generic_get(frame, object, name, absent);
   return interp::start_required(*this, frame, object, names_of.getattribute_, {name});
 }

@@ -110,10 +110,11 @@ class Recording final : public interp::Semantics {
   int delete_attr(Frame& frame, PyObject* object, PyObject* name) override;
   int get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) override;
   int get_special(Frame& frame, PyObject* object, PyObject* name, PyObject** method) override;
-  /// object.__getattribute__ and object.__setattr__, with notes. `value` null: delete.
+  /// object.__getattribute__, type.__getattribute__ and object.__setattr__, with notes. `value` null: delete.
   /// `absent`, where given: no error is raised for an attribute that is not there.
   interp::CallStart start_generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
   PyObject* generic_get(Frame& frame, PyObject* object, PyObject* name, bool* absent = nullptr);
+  PyObject* class_get(Frame& frame, PyObject* cls, PyObject* name);
   int generic_set(Frame& frame, PyObject* object, PyObject* name, PyObject* value);
   /// type.__setattr__ of a class made by a class statement. False: it is not done, nor is it noted.
   bool can_set_on_class(PyObject* cls, PyObject* name);
@@ -296,7 +297,6 @@ class Recording final : public interp::Semantics {
   bool lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* selected);
   PyObject* tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name);
   PyObject* module_get(Frame& frame, PyObject* module, PyObject* name);
-  PyObject* class_get(Frame& frame, PyObject* cls, PyObject* name);
   PyObject* super_get(Frame& frame, PyObject* super, PyObject* name);
   interp::CallStart start_getattribute(Frame& frame, PyObject* object, PyObject* name,
                                        bool* absent = nullptr);

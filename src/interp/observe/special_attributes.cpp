@@ -41,6 +41,11 @@ PyObject* generic_get(const Call& c) {
   return c.nargs == 2 ? c.recording.generic_get(c.frame, c.args[0], c.args[1]) : nullptr;
 }
 
+PyObject* class_get(const Call& c) {
+  const bool usual = c.nargs == 2 && PyType_Check(c.args[0]) && PyUnicode_Check(c.args[1]);
+  return usual ? c.recording.class_get(c.frame, c.args[0], c.args[1]) : nullptr;
+}
+
 /// Of classes it is refused.
 PyObject* generic_set(const Call& c) {
   return c.nargs == 3 && !PyType_Check(c.args[0])
@@ -81,6 +86,7 @@ void add_attribute_calls(SpecialCalls& table) {
       {"builtins.delattr", delete_attribute},
       {"object.__getattribute__", generic_get},
       {"object.__setattr__", generic_set},
+      {"type.__getattribute__", class_get},
       {"object.__delattr__", generic_delete},
       {"module.__getattribute__", generic_get},
       {"module.__setattr__", generic_set},
