@@ -21,6 +21,7 @@ step "CPython's tests, each compiled and called four times"
 mkdir -p out
 python tests/interp/run_cpython_suite.py --mode compiled > out/cpython-compiled.txt || true
 grep " agree$" out/cpython-compiled.txt
+tail -n 1 out/cpython-compiled.txt
 if grep "process ended" out/cpython-compiled.txt; then exit 1; fi
 step "models"
 python tests/models/sweep.py > out/sweep.jsonl
