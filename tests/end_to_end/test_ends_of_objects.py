@@ -454,3 +454,17 @@ def test_a_generator_that_nobody_waits_for_ends_no_region():
     compiled = torchbolt.compile(program)
     compiled(torch.ones(2)), compiled(torch.ones(2))
     assert torchbolt.stats()["regions"] == 1 and torchbolt.stats()["region_ends"] == 0
+
+
+def test_what_is_referred_to_from_a_call_stays_until_the_call_is_over():
+    """add() reads its parameter for the last time where it makes the reference, which ends the region."""
+    found = weakref.WeakSet()
+
+    def fn(x):
+        y = x * 2
+        found.add(Plain())
+        return y, len(found)
+
+    compiled = torchbolt.compile(fn)
+    for _ in range(4):
+        assert repr(compiled(torch.ones(2))) == repr(fn(torch.ones(2)))

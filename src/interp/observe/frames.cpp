@@ -114,11 +114,31 @@ bool is_watched(const Frame& frame, const Frame& innermost) {
   return false;
 }
 
+namespace {
+
+bool is_operand(const Frame& frame, PyObject* object) {
+  return std::find(frame.stack_base(), frame.sp, object) != frame.sp;
+}
+
+/// The instruction at hand, at which a region has ended or begins.
+bool makes_weak_reference(const Frame& frame) {
+  return std::any_of(frame.stack_base(), frame.sp, [](PyObject* each) {
+    return each && PyType_Check(each) &&
+           PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(each), &_PyWeakref_RefType);
+  });
+}
+
+}  // namespace
+
 std::vector<PyObject*> kept_locals_of(const Frame& frame, const Frame& innermost) {
   const auto count = static_cast<size_t>(frame.local_count());
   if (is_watched(frame, innermost)) return {frame.locals(), frame.locals() + count};
-  return kept_of(frame.locals(), count,
-                 interp::live_locals(frame.code(), *frame.prepared, frame.pc(), &frame != &innermost));
+  std::vector<bool> kept =
+      interp::live_locals(frame.code(), *frame.prepared, frame.pc(), &frame != &innermost);
+  // Nobody would notice the end of what is to be referred to, until the instruction has run.
+  if (&frame == &innermost && makes_weak_reference(frame))
+    for (size_t i = 0; i < count; ++i) kept[i] = kept[i] || is_operand(frame, frame.locals()[i]);
+  return kept_of(frame.locals(), count, kept);
 }
 
 namespace {
