@@ -10,17 +10,11 @@
 namespace bolt::autograd {
 namespace {
 
-std::vector<graph::Loc> interned(const std::vector<record::SourceLine>& lines) {
-  std::vector<graph::Loc> locs;
-  for (const record::SourceLine& l : lines) locs.push_back({Interned(l.file), l.line, Interned(l.function)});
-  return locs;
-}
-
 void lower_entries(Windows& w, EntryLowering& lowering) {
-  const std::vector<graph::Loc> locs = interned(w.tape.locs);
   const graph::Node* last_checked = nullptr;  // by rule_out_nothing
   for (const record::Entry& e : w.tape.entries) {
-    w.loc = e.loc >= 0 ? locs[e.loc] : graph::Loc{};
+    const record::SourceLine line = e.loc >= 0 ? w.tape.locs[e.loc] : record::SourceLine();
+    w.loc = {line.file, line.line, line.function};
     try {
       lowering.lower(e);
     } catch (SizeDemand& demand) {

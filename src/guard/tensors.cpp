@@ -27,9 +27,14 @@
 #include "guard/transforms.h"
 #include "support/nesting.h"
 #include "support/pointer_map.h"
+#include "support/short_vector.h"
 
 namespace bolt::guard {
 namespace {
+
+using Dims = ShortVector<int64_t, 4>;
+
+Dims dims_of(at::IntArrayRef list) { return {list.begin(), list.end()}; }
 
 struct Facts {
   uint64_t keys = 0;
@@ -39,7 +44,7 @@ struct Facts {
   bool requires_grad = false;
   bool strided = false;
   bool is_chosen = false;  ///< may be missing
-  std::vector<int64_t> sizes, strides;
+  Dims sizes, strides;
   uint64_t free = 0;       ///< dimensions of any size, and gaps of any length; in `order`
   std::vector<int> order;  ///< dimensions from the innermost
   uint64_t apart = 0;      ///< strides in no order, which must be as they were
@@ -64,14 +69,14 @@ bool has_sizes(const c10::TensorImpl& impl) {
 }
 
 /// What a tensor without strides says of its sizes: -1 where its parts differ, as a nested one's may.
-std::vector<int64_t> told_sizes(const c10::TensorImpl& impl) {
+Dims told_sizes(const c10::TensorImpl& impl) {
   const bool is_nested = impl.key_set().has(c10::DispatchKey::NestedTensor);
   if (impl.has_symbolic_sizes_strides() || Policy::is_pythons(impl) ||
       (is_nested && impl.is_python_dispatch()))
     return {};
-  if (!is_nested) return impl.sizes().vec();
+  if (!is_nested) return dims_of(impl.sizes());
   const auto& nested = static_cast<const at::native::NestedTensorImpl&>(impl);
-  std::vector<int64_t> sizes;
+  Dims sizes;
   for (int64_t d = 0; d < nested.dim(); ++d) sizes.push_back(nested.opt_size(d).value_or(-1));
   return sizes;
 }
@@ -84,8 +89,8 @@ Facts facts_of(const c10::TensorImpl& impl) {
   facts.requires_grad = impl.requires_grad();
   if (has_sizes(impl)) {
     facts.strided = true;
-    facts.sizes = impl.sizes().vec();
-    facts.strides = impl.strides().vec();
+    facts.sizes = dims_of(impl.sizes());
+    facts.strides = dims_of(impl.strides());
   } else {
     facts.sizes = told_sizes(impl);
   }
@@ -125,7 +130,7 @@ bool matches(const Facts& facts, const c10::TensorImpl& impl, bool gradients) {
   if (gradients && impl.requires_grad() != facts.requires_grad) return false;
   if (!facts.strided) return told_sizes(impl) == facts.sizes;
   if (facts.free) return matches_freely(facts, impl);
-  return impl.sizes() == facts.sizes && impl.strides() == facts.strides;
+  return std::ranges::equal(impl.sizes(), facts.sizes) && std::ranges::equal(impl.strides(), facts.strides);
 }
 
 const void* storage_of(const c10::TensorImpl& impl) {

@@ -155,7 +155,7 @@ int Recorder::line_id() {
   for (size_t i = lines_.size(); i > 0 && i + kLatest > lines_.size(); --i)
     if (lines_[i - 1] == here_) return static_cast<int>(i) - 1;
   lines_.push_back(here_);
-  tape_.locs.push_back({here_.file, here_.function, here_.line});
+  tape_.locs.push_back({Interned(here_.file), Interned(here_.function), here_.line});
   return static_cast<int>(tape_.locs.size()) - 1;
 }
 

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "support/sym.h"
+#include "support/text.h"
 
 namespace bolt::record {
 
@@ -115,7 +116,7 @@ bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);
 bool is_written_apart(const Tape& tape, int storage);
 
 struct SourceLine {
-  std::string file, function;
+  Interned file, function;
   int line = 0;
   bool operator==(const SourceLine&) const = default;
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <unordered_set>
@@ -87,10 +88,16 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
 }
 
 Interned::Interned(std::string_view text) {
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  using Texts = std::unordered_set<std::string, Hash, std::equal_to<>>;
   static std::mutex lock;
-  static auto* const known = new std::unordered_set<std::string>;  // text handed out outlives everything
+  static auto* const known = new Texts;  // text handed out outlives everything
   std::lock_guard hold(lock);
-  text_ = &*known->emplace(text).first;
+  auto at = known->find(text);
+  if (at == known->end()) at = known->emplace(text).first;
+  text_ = &*at;
 }
 
 uint64_t hash_text(std::string_view text) {

@@ -30,6 +30,7 @@ class BOLT_API Interned {
   Interned() = default;
   explicit Interned(std::string_view text);
   operator std::string_view() const { return text_ ? std::string_view(*text_) : std::string_view(); }
+  const char* c_str() const { return text_ ? text_->c_str() : ""; }
   bool empty() const { return !text_ || text_->empty(); }
   friend bool operator==(Interned a, Interned b) { return a.text_ == b.text_; }
   friend std::ostream& operator<<(std::ostream& out, Interned text) { return out << std::string_view(text); }
