@@ -23,8 +23,9 @@ namespace {
 
 /// Made while a tuple's parts are being made: meeting it again means a cycle no recipe can close.
 constexpr int kInProgress = -2;
-/// As many levels as C's stack has room for in any thread; CPython's own limits are of this size.
-constexpr int kDeepest = 2000;
+/// As many levels as half of a usual stack of C has room for (8 MiB; a level takes up to 700 bytes), and more
+/// than what CPython's own limit of recursion lets a program build by calling itself.
+constexpr int kDeepest = 5000;
 
 /// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
 bool is_plain_class(PyObject* object) {
