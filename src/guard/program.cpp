@@ -222,6 +222,7 @@ bool Program::check(PyObject* const* roots, size_t nroots, Found& found) {
   if (!chooses && !check_relations()) return false;
   if (tensors_.first_difference(tensor_objects_.data(), impls_.data(), !chooses) >= 0) return false;
   if (!check_numbers(found.numbers, nullptr)) return false;
+  // The check that ends a recording comes before there are numbers, and nothing is chosen in it.
   if (chooses && are_chosen() &&
       (!check_relations() || tensors_.first_difference(tensor_objects_.data(), impls_.data()) >= 0))
     return false;
