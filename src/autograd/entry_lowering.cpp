@@ -29,21 +29,26 @@ const Lowering* functional_row(const Entry& e) {
 }  // namespace
 
 EntryLowering::EntryLowering(Windows& windows, const std::vector<TensorId>& wanted)
-    : w_(windows), extern_(windows) {
+    : w_(windows), wanted_(wanted), extern_(windows) {}
+
+const EntryLowering::Seen& EntryLowering::seen() {
+  if (seen_) return *seen_;
+  Seen& seen = seen_.emplace();
   for (const Entry& e : w_.tape.entries)
     for (int argument : written_arguments(e))
       for (TensorId id : e.args[static_cast<size_t>(argument)].tensors)
-        if (id >= 0) written_.insert(w_.tape.tensors[id].storage);
-  given_out_.insert(wanted.begin(), wanted.end());
+        if (id >= 0) seen.written.insert(w_.tape.tensors[id].storage);
+  seen.given_out.insert(wanted_.begin(), wanted_.end());
   for (auto e = w_.tape.entries.rbegin(); e != w_.tape.entries.rend(); ++e)
     for (const Arg& result : e->results)
       for (TensorId view : result.tensors) {
-        if (view < 0 || !given_out_.contains(view)) continue;
+        if (view < 0 || !seen.given_out.contains(view)) continue;
         for (const Arg& arg : e->args)
           for (TensorId id : arg.tensors)
             if (id >= 0 && w_.tape.tensors[id].storage == w_.tape.tensors[view].storage)
-              given_out_.insert(id);
+              seen.given_out.insert(id);
       }
+  return seen;
 }
 
 void EntryLowering::lower(const Entry& e) {
@@ -108,10 +113,11 @@ bool EntryLowering::lower_by_row(const Entry& e, const Lowering& row) {
 
 /// Whoever only reads what a reshape gives sees the same values in a copy as in a view.
 void EntryLowering::pin_reshape(const Lowering& row, const Call& c, TensorId parent, TensorId result,
-                                const ViewStep& step) const {
+                                const ViewStep& step) {
+  if (w_.sizes.are_numbers()) return;  // they are as they were
   const int from = w_.tape.tensors[parent].storage, to = w_.tape.tensors[result].storage;
-  if (!row.copies || written_.contains(from) || written_.contains(to) || given_out_.contains(result) ||
-      !w_.lies_in_order(parent))
+  if (!row.copies || seen().written.contains(from) || seen().written.contains(to) ||
+      seen().given_out.contains(result) || !w_.lies_in_order(parent))
     w_.pin_reshape(c, parent, std::get<Syms>(step.attrs.find("sizes")->second));
 }
 

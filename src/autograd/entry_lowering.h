@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -27,7 +28,7 @@ class EntryLowering {
   bool lower_by_row(const record::Entry& e, const Lowering& row);
   bool lower_view(const record::Entry& e, const Lowering& row, Call& c);
   void pin_reshape(const Lowering& row, const Call& c, record::TensorId parent, record::TensorId result,
-                   const ViewStep& step) const;
+                   const ViewStep& step);
   bool lower_number(const record::Entry& e, const Call& c);
   bool lower_in_place(const record::Entry& e, const Lowering& row);
   std::vector<Value*> built(const record::Entry& e, const Lowering& row, Call& c);
@@ -36,8 +37,14 @@ class EntryLowering {
   void became(record::TensorId before, record::TensorId after, const record::Entry& e);
 
   Windows& w_;
-  std::set<int> written_;                 ///< storages
-  std::set<record::TensorId> given_out_;  ///< and what is given out as a view of
+  const std::vector<record::TensorId>& wanted_;
+  /// Found when the first reshape asks: a walk over the tape.
+  struct Seen {
+    std::set<int> written;                 ///< storages
+    std::set<record::TensorId> given_out;  ///< and what is given out as a view of
+  };
+  std::optional<Seen> seen_;
+  const Seen& seen();
   ExternCalls extern_;
   std::map<record::TensorId, record::TensorId> object_of_;  // of those: id -> the object's first id
   std::map<record::TensorId, record::TensorId> now_;

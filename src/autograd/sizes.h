@@ -98,6 +98,8 @@ class Sizes {
   bool asks_early(const SizeDemand& demand) const {
     return holds_early(demand.a) || (demand.equal && holds_early(demand.b));
   }
+  /// Neither a size nor what was computed from sizes differs between calls.
+  bool are_numbers() const { return recorded_.empty() && symbols_.empty() && !computed_; }
   /// Are sizes of the region data?
   bool any_data() const;
   /// Every size becomes a number, as recorded. So do numbers that sizes may come from, where the recording
@@ -114,8 +116,6 @@ class Sizes {
   const std::vector<std::string>& given_up() const { return given_up_; }
 
  private:
-  /// Neither a size nor what was computed from sizes differs between calls.
-  bool are_numbers() const { return recorded_.empty() && symbols_.empty() && !computed_; }
   bool computes_with_made_sizes(const record::Tape& tape, const std::vector<SizeValue>& computed) const;
   const SizeSymbol* find(Sym symbol) const;
   bool holds_early(Sym s) const;
