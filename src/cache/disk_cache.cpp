@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -180,7 +181,15 @@ void DiskCache::write(std::string_view key, std::string_view bytes) const {
     unlink(temporary.c_str());
     return;
   }
-  trim();
+  if (is_time_to_trim(hash, bytes.size())) trim();
+}
+
+// Trimming asks for the size and the time of every file there is: with a hundred thousand of them that takes
+// longer than to compile. So it is done once for each sixteenth of the limit that is written, by all
+// processes together: which writes it falls to is chance, of which a hash has enough.
+bool DiskCache::is_time_to_trim(const Hash128& key, size_t written) const {
+  const double chance = 16.0 * static_cast<double>(written) / static_cast<double>(limit_);
+  return std::ldexp(static_cast<double>(key.lo), -64) < chance;
 }
 
 // Oldest first until three quarters of the limit are left, so that not every write has to trim. Other

@@ -4,9 +4,9 @@
 // One file per entry, named by a 128-bit hash of the key (which holds all content that decides the bytes: IR,
 // target, build id, knobs). A file is written under a name of its own and renamed into place, so a reader
 // sees a whole file or none; what it reads is checked by length and checksum, and a damaged or foreign file
-// counts as absent, is reported once and is rewritten. Reading touches the file's time; when the folder grows
-// over its limit the oldest files go. Nothing here ever throws: without a writable folder there is simply no
-// cache.
+// counts as absent, is reported once and is rewritten. Reading touches the file's time; when the folder has
+// grown over its limit, by a few parts in a hundred, the oldest files go. Nothing here ever throws: without a
+// writable folder there is simply no cache.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,7 @@ class BOLT_API DiskCache {
   const std::string& folder() const { return folder_; }
 
  private:
+  bool is_time_to_trim(const Hash128& key, size_t written) const;
   void trim() const;
   void warn(const std::string& what) const;
   std::string folder_;

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -92,6 +93,23 @@ TEST(DiskCache, KeepsTheMostRecentlyUsedUnderItsLimit) {
   for (const auto& entry : fs::directory_iterator(folder.path()))
     total += static_cast<int64_t>(entry.file_size());
   EXPECT_LE(total, 10000);
+}
+
+TEST(DiskCache, StaysNearItsLimitThoughItLooksRarely) {
+  Folder folder;
+  constexpr int64_t kLimit = 1 << 20;
+  const DiskCache cache(folder.path(), kLimit);
+  int64_t most = 0, total = 0;
+  for (int i = 0; i < 6000; ++i) {
+    cache.write("key" + std::to_string(i), std::string(1000, 'x'));
+    if (i % 500 != 499) continue;
+    total = 0;
+    for (const auto& entry : fs::directory_iterator(folder.path()))
+      total += static_cast<int64_t>(entry.file_size());
+    most = std::max(most, total);
+  }
+  EXPECT_LE(most, kLimit + kLimit / 4);
+  EXPECT_GE(total, kLimit / 2);
 }
 
 TEST(DiskCache, ManyProcessesWriteAtOnce) {
