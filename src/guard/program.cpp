@@ -21,13 +21,13 @@ constexpr size_t kMaxMemories = 4096;
 constexpr size_t kPart = 16;
 
 void mark_parts(const SourceTree& tree) {
-  std::unordered_map<const Source*, size_t> sizes;
-  for (auto source = tree.all().rbegin(); source != tree.all().rend(); ++source) {
-    const size_t size = ++sizes[*source];
-    if ((*source)->parent) sizes[(*source)->parent] += size;
+  std::vector<uint32_t> sizes(tree.all().size(), 1);
+  for (size_t i = sizes.size(); i-- > 0;)
+    if (const Source* parent = tree.all()[i]->parent) sizes[parent->number] += sizes[i];
+  for (Source* source : tree.all()) {
+    const uint32_t size = sizes[source->number];
+    source->is_part = source->parent && size >= kPart && 2 * size <= sizes[source->parent->number];
   }
-  for (Source* source : tree.all())
-    source->is_part = source->parent && sizes[source] >= kPart && 2 * sizes[source] <= sizes[source->parent];
 }
 
 }  // namespace

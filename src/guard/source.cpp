@@ -219,7 +219,8 @@ Source* SourceTree::intern(const Id& id) {
     id.parent->add_child(&source);
   else
     tops_.push_back(&source);
-  table_[at] = {hash, static_cast<uint32_t>(all_.size())};
+  source.number = static_cast<uint32_t>(all_.size());
+  table_[at] = {hash, source.number};
   all_.push_back(&source);
   return &source;
 }

@@ -92,7 +92,8 @@ struct Source {
   Py_ssize_t index = 0;
   PyObject* start = nullptr;  ///< super_attr: borrowed, pinned by the tree
   ShortVector<Assumption, 2> assumptions;
-  int reg = -1;  ///< register that keeps the object found here for recipes and alias checks; -1: none
+  int reg = -1;         ///< register that keeps the object found here for recipes and alias checks; -1: none
+  uint32_t number = 0;  ///< in SourceTree::all()
   bool is_whole = false;   ///< each item of a list or deque is read
   bool is_part = false;    ///< what lies below has a memory of its own (memory.h)
   bool is_static = false;  ///< the top of its chain is a constant: the same for every instance
