@@ -23,6 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "support/growing.h"
+#include "support/rare_vector.h"
 #include "support/sym.h"
 #include "support/text.h"
 
@@ -50,19 +52,14 @@ struct TensorInfo {
 
 /// An argument: an IValue in which tensors are replaced by ids.
 struct Arg {
-  enum class Kind : uint8_t {
-    Value,
-    Tensor,
-    TensorList,
-    OptionalTensorList,
-    WrappedNumber
-  } kind = Kind::Value;
+  enum class Kind : uint8_t { Value, Tensor, TensorList, OptionalTensorList, WrappedNumber };
   c10::IValue value;  // Value: numbers, lists, strings, dtypes, generators... WrappedNumber: the number
                       // (Python's 2 in x * 2, which does not take part in promotion as a tensor would)
   TensorIds tensors;  // -1: undefined or None. Of a number: the tensor it was taken out of
   // Where numbers among `value` were computed from sizes: an expression for each of them, over symbols
   // t<id>_<dim> (autograd/sizes.h). Empty, as nearly always: `value` is all there is.
-  std::vector<Sym> syms;
+  RareVector<Sym> syms;
+  Kind kind = Kind::Value;
   bool operator==(const Arg&) const = default;
 };
 
@@ -122,7 +119,7 @@ struct SourceLine {
 };
 
 struct Tape {
-  std::vector<TensorInfo> tensors;
+  Growing<TensorInfo> tensors;
   std::vector<TensorId> inputs;  // from outside, in order of first use
   std::vector<Entry> entries;
   std::shared_ptr<Args> args = std::make_shared<Args>();  // what the entries' lie in
