@@ -150,13 +150,11 @@ void Recorder::take_list(const c10::IValue& v, Use use, int entry, Arg& arg) {
 }
 
 int Recorder::line_id() {
-  // The lines of a loop come again.
-  constexpr size_t kLatest = 16;
-  for (size_t i = lines_.size(); i > 0 && i + kLatest > lines_.size(); --i)
-    if (lines_[i - 1] == here_) return static_cast<int>(i) - 1;
-  lines_.push_back(here_);
+  Seen& seen = seen_[static_cast<size_t>(here_.line) % seen_.size()];
+  if (seen.id >= 0 && seen.line == here_) return seen.id;
   tape_.locs.push_back({Interned(here_.file), Interned(here_.function), here_.line});
-  return static_cast<int>(tape_.locs.size()) - 1;
+  seen = {here_, static_cast<int>(tape_.locs.size()) - 1};
+  return seen.id;
 }
 
 void Recorder::escape(const c10::OperatorHandle& op, const char* how) {

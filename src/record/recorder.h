@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -188,7 +189,12 @@ class Recorder {
     bool operator==(const Line&) const = default;
   };
   Line here_;
-  std::vector<Line> lines_;  ///< of Tape::locs
+  /// The lines of a loop come again: by the end of a line's number, the last that had it.
+  struct Seen {
+    Line line;
+    int id = -1;  ///< in Tape::locs
+  };
+  std::array<Seen, 32> seen_;
   size_t mark_ = 0;
   std::string escaped_, raised_;
   std::shared_ptr<SizeNotes> lent_ = std::make_shared<SizeNotes>();  ///< what was asked about lent items
