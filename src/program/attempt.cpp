@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "record/expectation.h"
+#include "record/operator_facts.h"
 
 namespace bolt::program {
 
@@ -19,7 +20,7 @@ Attempts::Attempts(const record::Tape& tape) {
       drawn_from_.push_back(device);
   };
   for (const record::Entry& e : tape.entries) {
-    if (!e.op.hasTag(at::Tag::nondeterministic_seeded)) continue;
+    if (!e.facts->draws) continue;
     for (const record::Arg& result : e.results)
       for (record::TensorId id : result.tensors)
         if (id >= 0) draws_on(tape.tensors[static_cast<size_t>(id)].device);
@@ -65,6 +66,8 @@ std::optional<RunEagerly> Attempts::reason() {
 }
 
 VisibleWrites::VisibleWrites(const record::Tape& tape, const std::unordered_map<int, at::Tensor>& own) {
+  if (std::ranges::all_of(tape.entries, [](const auto& e) { return record::written_arguments(e).empty(); }))
+    return;
   auto storage_of = [&](record::TensorId id) {
     return id < 0 ? -1 : tape.tensors[static_cast<size_t>(id)].storage;
   };
@@ -73,7 +76,7 @@ VisibleWrites::VisibleWrites(const record::Tape& tape, const std::unordered_map<
     if (!own.contains(tape.tensors[static_cast<size_t>(id)].input)) outside.insert(storage_of(id));
   for (size_t i = 0; i < tape.entries.size(); ++i) {
     const record::Entry& e = tape.entries[i];
-    Entry visible{i, {}, e.op.hasTag(at::Tag::inplace_view)};
+    Entry visible{i, {}, e.facts->turns};
     for (int argument : record::written_arguments(e)) {
       const auto& ids = e.args[static_cast<size_t>(argument)].tensors;
       const bool shows =

@@ -7,6 +7,7 @@
 
 #include "interp/errors.h"
 #include "interp/observe/cfunctions.h"
+#include "interp/observe/controls.h"
 #include "interp/special.h"
 
 namespace bolt::observe {
@@ -355,28 +356,25 @@ void World::note_function(PyObject* object) {
   if (!known || known->noted) return;
   known->noted = true;
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
-  auto part = [&](Py_ssize_t offset, const char* name) {
-    PyRef text = PyRef::steal(PyUnicode_InternFromString(name));
-    return field(object, offset, text.get());
-  };
+  auto part = [&](Py_ssize_t offset, PyObject* name) { return field(object, offset, name); };
   Source* source = known->source;
-  part(offsetof(PyFunctionObject, func_code), "__code__");
+  part(offsetof(PyFunctionObject, func_code), interned<"__code__">());
   if (source->access != Access::constant) {
-    PyRef text = PyRef::steal(PyUnicode_InternFromString("__globals__"));
-    tree->child(source, Access::field, text.get(), offsetof(PyFunctionObject, func_globals))
+    constexpr auto globals = static_cast<Py_ssize_t>(offsetof(PyFunctionObject, func_globals));
+    tree->child(source, Access::field, interned<"__globals__">(), globals)
         ->assume(Check::is, function->func_globals);
   }
   pin(function->func_globals);
-  if (PyObject* defaults = part(offsetof(PyFunctionObject, func_defaults), "__defaults__"))
+  if (PyObject* defaults = part(offsetof(PyFunctionObject, func_defaults), interned<"__defaults__">()))
     read_whole(defaults);
-  if (PyObject* keywords = part(offsetof(PyFunctionObject, func_kwdefaults), "__kwdefaults__"))
+  if (PyObject* keywords = part(offsetof(PyFunctionObject, func_kwdefaults), interned<"__kwdefaults__">()))
     read_whole(keywords);
   if (function->func_closure && PyTuple_GET_SIZE(function->func_closure)) {
     if (source->access == Access::constant) {
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i)
         pin(PyTuple_GET_ITEM(function->func_closure, i));
     } else {
-      read_whole(part(offsetof(PyFunctionObject, func_closure), "__closure__"));
+      read_whole(part(offsetof(PyFunctionObject, func_closure), interned<"__closure__">()));
     }
   }
 }
