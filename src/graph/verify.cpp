@@ -5,6 +5,7 @@
 
 #include "graph/op_rules.h"
 #include "support/error.h"
+#include "support/pointer_map.h"
 
 namespace bolt::graph {
 namespace {
@@ -19,7 +20,7 @@ class Verifier {
       BOLT_CHECK(v && !v->def && v->index == static_cast<int>(i), "graph input ", i,
                  " does not know its place");
       BOLT_CHECK(v->type.sizes.size() == v->type.strides.size(), "graph input ", i, " lacks strides");
-      known_.insert(v);
+      known_[v] = true;
     }
     for (const auto& node : g_.nodes) {
       try {
@@ -27,7 +28,7 @@ class Verifier {
       } catch (const Error& e) {
         throw Error(e.kind(), std::string(e.what()) + " in " + describe(*node));
       }
-      for (const auto& out : node->outputs) known_.insert(out.get());
+      for (const auto& out : node->outputs) known_[out.get()] = true;
     }
     check_outputs();
   }
@@ -37,7 +38,7 @@ class Verifier {
     const OpInfo& info = op_info(node.op);
     for (const Value* v : node.operands) {
       BOLT_CHECK(v, "an operand is null");
-      BOLT_CHECK(known_.count(v), "an operand is not defined before its use");
+      BOLT_CHECK(known_.find(v), "an operand is not defined before its use");
     }
     int n = static_cast<int>(node.operands.size());
     BOLT_CHECK(n >= info.min_operands && (info.max_operands < 0 || n <= info.max_operands), n, " operands");
@@ -63,7 +64,7 @@ class Verifier {
   void check_outputs() {
     std::unordered_set<int> written;
     for (const Output& out : g_.outputs) {
-      BOLT_CHECK(out.value && known_.count(out.value), "an output is no value of the graph");
+      BOLT_CHECK(out.value && known_.find(out.value), "an output is no value of the graph");
       if (out.write_to < 0) continue;
       BOLT_CHECK(out.write_to < static_cast<int>(g_.inputs.size()), "a write to input ", out.write_to);
       const Type& to = g_.inputs[out.write_to].value->type;
@@ -74,7 +75,7 @@ class Verifier {
   }
 
   const Graph& g_;
-  std::unordered_set<const Value*> known_;
+  PointerMap<bool> known_;
 };
 
 }  // namespace
