@@ -15,7 +15,7 @@ using record::Arg;
 using record::to_bolt;
 
 Call::Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry, graph::Loc loc,
-           std::vector<std::vector<Value*>> values, Sizes& sizes)
+           std::vector<Values> values, Sizes& sizes)
     : g(graph), loc(loc), tape_(tape), entry_(entry), all_sizes_(sizes), values_(std::move(values)) {
   for (const Arg& r : entry.results)
     for (auto id : r.tensors) results_.push_back(id < 0 ? nullptr : &tape.tensors[id]);
@@ -99,7 +99,10 @@ Value* Call::tensor(std::string_view name) const {
   const auto& values = values_[index_of(name)];
   return values.empty() ? nullptr : values[0];
 }
-std::vector<Value*> Call::tensors(std::string_view name) const { return values_[index_of(name)]; }
+std::vector<Value*> Call::tensors(std::string_view name) const {
+  const Values& values = values_[index_of(name)];
+  return {values.begin(), values.end()};
+}
 Value* Call::first_tensor() const { return all_tensors().at(0); }
 std::vector<Value*> Call::all_tensors() const {
   std::vector<Value*> out;

@@ -5,13 +5,13 @@
 
 namespace bolt::autograd {
 
-bool makes_data_sizes(const record::Tape& tape, const std::vector<record::TensorId>& made, int entry) {
+bool makes_data_sizes(const record::Tape& tape, const record::TensorIds& made, int entry) {
   return std::any_of(made.begin(), made.end(), [&](record::TensorId id) {
     return id >= 0 && tape.tensors[id].data_dims && tape.tensors[id].producer == entry;
   });
 }
 
-std::vector<Syms> with_data_sizes(const record::Tape& tape, const std::vector<record::TensorId>& made,
+std::vector<Syms> with_data_sizes(const record::Tape& tape, const record::TensorIds& made,
                                   std::vector<Syms> sizes, const Sizes& all) {
   Sym size = 0;
   for (size_t i = 0; i < made.size(); ++i)

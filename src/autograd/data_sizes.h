@@ -12,11 +12,11 @@
 namespace bolt::autograd {
 
 /// Is one of `made`, the results of entry `entry`, as large as its data say?
-bool makes_data_sizes(const record::Tape& tape, const std::vector<record::TensorId>& made, int entry);
+bool makes_data_sizes(const record::Tape& tape, const record::TensorIds& made, int entry);
 
 /// The sizes of these results, by a row of extern_sizes that has 0 where they are data. They are as many in
 /// all results.
-std::vector<Syms> with_data_sizes(const record::Tape& tape, const std::vector<record::TensorId>& made,
+std::vector<Syms> with_data_sizes(const record::Tape& tape, const record::TensorIds& made,
                                   std::vector<Syms> sizes, const Sizes& all);
 
 /// What is reduced or contracted over nothing raises in eager, or is no number that our kernels would come

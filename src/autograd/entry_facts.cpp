@@ -15,8 +15,8 @@ std::string full_name(const Entry& e) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
-std::vector<TensorId> results(const Entry& e) {
-  std::vector<TensorId> out;
+record::TensorIds results(const Entry& e) {
+  record::TensorIds out;
   for (const Arg& r : e.results) out.insert(out.end(), r.tensors.begin(), r.tensors.end());
   return out;
 }
@@ -37,7 +37,7 @@ std::set<int> operand_storages(const Entry& e, const Tape& tape) {
 
 bool is_view(const Entry& e, const Tape& tape) {
   const std::set<int> given = operand_storages(e, tape);
-  const std::vector<TensorId> made = results(e);
+  const record::TensorIds made = results(e);
   return std::any_of(made.begin(), made.end(),
                      [&](TensorId r) { return r >= 0 && given.count(tape.tensors[r].storage); });
 }

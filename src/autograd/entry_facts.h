@@ -14,7 +14,7 @@ namespace bolt::autograd {
 std::string full_name(const record::Entry& e);
 
 /// Flattened over lists; -1 where there is no tensor.
-std::vector<record::TensorId> results(const record::Entry& e);
+record::TensorIds results(const record::Entry& e);
 
 /// -1: it was given none.
 record::TensorId first_tensor(const record::Entry& e);

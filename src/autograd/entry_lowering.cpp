@@ -52,21 +52,27 @@ const EntryLowering::Seen& EntryLowering::seen() {
 }
 
 void EntryLowering::lower(const Entry& e) {
-  const std::vector<TensorId> ids = results(e);
+  const record::TensorIds ids = results(e);
   if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || w_.is_known(r); }) &&
       written_arguments(e).empty() && !ids.empty() && !has_effects(e))
     return;  // gave back what it was given (contiguous, to, dropout in eval mode)
   if (lower_zeros(ids)) return;
-  const auto& table = lowerings();
-  if (auto it = table.find(full_name(e)); it != table.end() && lower_by_row(e, it->second)) return;
+  if (const Lowering* row = row_of(e); row && lower_by_row(e, *row)) return;
   if (auto row = functional_row(e)) {
     if (lower_in_place(e, *row)) return;
   }
   extern_.lower(e);
 }
 
+/// Null: it has none. A tape calls the same operators many times.
+const Lowering* EntryLowering::row_of(const Entry& e) {
+  if (const auto* known = rows_.find(e.facts)) return *known;
+  const auto at = lowerings().find(full_name(e));
+  return rows_[e.facts] = at == lowerings().end() ? nullptr : &at->second;
+}
+
 /// Where eager knew that the results are zeros, they are, whatever the operands hold.
-bool EntryLowering::lower_zeros(const std::vector<TensorId>& ids) {
+bool EntryLowering::lower_zeros(const record::TensorIds& ids) {
   auto is_zero = [&](TensorId id) { return id >= 0 && w_.tape.tensors[id].zero; };
   if (std::none_of(ids.begin(), ids.end(), is_zero)) return false;
   for (TensorId id : ids) {
@@ -98,7 +104,7 @@ bool EntryLowering::lower_by_row(const Entry& e, const Lowering& row) {
   if (!is_compilable(e, w_.tape)) return false;
   Call c = extern_.call(e);
   if (row.view) return first_tensor(e) < 0 ? lower_number(e, c) : lower_view(e, row, c);
-  const std::vector<TensorId> ids = results(e);
+  const record::TensorIds ids = results(e);
   auto values = built(e, row, c);
   if (values.empty()) return false;
   BOLT_CHECK(values.size() == ids.size(), "the row of ", c.name(), " gave ", values.size(), " results, not ",
@@ -124,7 +130,7 @@ void EntryLowering::pin_reshape(const Lowering& row, const Call& c, TensorId par
 bool EntryLowering::lower_view(const Entry& e, const Lowering& row, Call& c) {
   auto steps = row.view(c);
   if (!steps) return false;
-  const std::vector<TensorId> ids = results(e);
+  const record::TensorIds ids = results(e);
   const Arg& first = e.args[0];
   const bool each = first.kind == Arg::Kind::TensorList && first.tensors.size() == ids.size();
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -10,6 +10,7 @@
 
 #include "autograd/extern_calls.h"
 #include "autograd/windows.h"
+#include "support/pointer_map.h"
 
 namespace bolt::autograd {
 
@@ -24,7 +25,8 @@ class EntryLowering {
   const std::map<record::TensorId, record::TensorId>& turned() const { return now_; }
 
  private:
-  bool lower_zeros(const std::vector<record::TensorId>& ids);
+  const Lowering* row_of(const record::Entry& e);
+  bool lower_zeros(const record::TensorIds& ids);
   bool lower_by_row(const record::Entry& e, const Lowering& row);
   bool lower_view(const record::Entry& e, const Lowering& row, Call& c);
   void pin_reshape(const Lowering& row, const Call& c, record::TensorId parent, record::TensorId result,
@@ -46,6 +48,7 @@ class EntryLowering {
   std::optional<Seen> seen_;
   const Seen& seen();
   ExternCalls extern_;
+  PointerMap<const Lowering*> rows_;                        ///< by the operator's facts
   std::map<record::TensorId, record::TensorId> object_of_;  // of those: id -> the object's first id
   std::map<record::TensorId, record::TensorId> now_;
 };

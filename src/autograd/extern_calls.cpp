@@ -29,9 +29,9 @@ bool lies_in_input(const Value* v) {
 
 /// Results that become values of the call's node: -1 is no tensor at all (weights that nobody asked an
 /// attention for).
-std::vector<TensorId> made_by(const Entry& e) {
-  std::vector<TensorId> made = results(e);
-  std::erase_if(made, [](TensorId id) { return id < 0; });
+record::TensorIds made_by(const Entry& e) {
+  record::TensorIds made = results(e);
+  erase_if(made, [](TensorId id) { return id < 0; });
   return made;
 }
 
@@ -94,7 +94,7 @@ void ExternCalls::check_overlaps(const Entry& e, const Call& c) const {
 }
 
 Call ExternCalls::call(const Entry& e) {
-  std::vector<std::vector<Value*>> values(e.args.size());
+  std::vector<Call::Values> values(e.args.size());
   for (size_t i = 0; i < values.size(); ++i) {
     values[i].reserve(e.args[i].tensors.size());
     for (TensorId id : e.args[i].tensors) values[i].push_back(id < 0 ? nullptr : w_.read(id));
@@ -134,7 +134,7 @@ void ExternCalls::resolve_numbers(ExternCall& x) {
 
 /// x[mask] and y[mask] select by the same places, as many of them: one call finds them.
 bool ExternCalls::same_call(const Entry& e, const Call& c) {
-  const std::vector<TensorId> made = results(e);
+  const record::TensorIds made = results(e);
   std::string flags;
   for (const Arg& a : e.args)
     if (a.kind == Arg::Kind::Value) flags += detail::concat(a.value) + ",";
@@ -166,7 +166,7 @@ static int64_t step_of(const record::Tape& tape, const Entry& e, TensorId made) 
 /// in every second number of them?
 bool ExternCalls::shows_all(const Entry& e, const std::vector<Syms>& sizes) {
   const auto& tensors = w_.tape.tensors;
-  const std::vector<TensorId> made = results(e);
+  const record::TensorIds made = results(e);
   auto bytes = [&](TensorId id, const Syms& of) {
     return product(of) * Sym(static_cast<int64_t>(c10::elementSize(tensors[id].dtype)));
   };
@@ -194,7 +194,7 @@ bool ExternCalls::shows_all(const Entry& e, const std::vector<Syms>& sizes) {
 /// Per result; nothing: they are what was recorded, in every call. Demands what has to be known.
 ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call& c, bool finds_sizes) {
   const bool is_static = c.is_static();
-  const std::vector<TensorId> made = results(e);
+  const record::TensorIds made = results(e);
   KnownSizes known;
   if ((!is_static && w_.sizes.guesses(e.op)) || finds_sizes) known = extern_sizes(c);
   if (finds_sizes) {
@@ -247,7 +247,7 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
     throw_unsupported("as_strided of a tensor that the program lays out itself");
   x.clone_results = is_view(e, w_.tape);
   std::vector<Type> types;
-  const std::vector<TensorId> given = results(e);
+  const record::TensorIds given = results(e);
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] < 0) continue;
     const auto& shown = w_.tape.tensors[given[i]].sizes;
@@ -275,7 +275,7 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
 
 /// What was written first: results may be windows on it.
 void ExternCalls::define_results(const Entry& e, graph::Node* node, bool finds_sizes) {
-  const std::vector<TensorId> made = made_by(e);
+  const record::TensorIds made = made_by(e);
   auto k = static_cast<int>(made.size());
   for_each_written(e, written_arguments(e), [&](TensorId id) { w_.write(id, node->out(k++)); });
   const std::set<int> storages = operand_storages(e, w_.tape);

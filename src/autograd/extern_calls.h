@@ -43,7 +43,7 @@ class ExternCalls {
 
   Windows& w_;
   // Calls that found sizes out, by what they were given, and what they gave.
-  std::map<std::pair<std::string, std::vector<Value*>>, std::vector<record::TensorId>> found_;
+  std::map<std::pair<std::string, std::vector<Value*>>, record::TensorIds> found_;
   std::unordered_map<record::TensorId, Value*> found_values_;
 };
 

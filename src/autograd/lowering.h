@@ -47,8 +47,9 @@ struct ViewStep {
 /// One operator call being lowered.
 class Call {
  public:
+  using Values = ShortVector<Value*, 2>;  ///< of an argument
   Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry, graph::Loc loc,
-       std::vector<std::vector<Value*>> values, Sizes& sizes);
+       std::vector<Values> values, Sizes& sizes);
 
   graph::Graph& g;
   graph::Loc loc;
@@ -125,7 +126,7 @@ class Call {
   const record::Tape& tape_;
   const record::Entry& entry_;
   Sizes& all_sizes_;
-  std::vector<std::vector<Value*>> values_;  // per argument
+  std::vector<Values> values_;  // per argument
   std::vector<const record::TensorInfo*> results_;
 };
 

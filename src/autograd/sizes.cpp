@@ -132,6 +132,7 @@ Syms Sizes::strides_of_input(const record::TensorInfo& info) const {
 }
 
 int64_t Sizes::hint(Sym s) const {
+  if (s.is_const()) return s.value();
   return evaluate(resolve(s), [&](const SymNode& n) {
     for (const SizeSymbol& known : symbols_)
       if (known.symbol.node() == &n) return known.hint;
