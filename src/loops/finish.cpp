@@ -316,10 +316,11 @@ class Finisher {
 
   std::vector<std::string> sources() const {
     std::vector<std::string> out;
+    constexpr size_t kMost = 8;
     for (const Node* n : group_.nodes) {
-      if (n->loc.file.empty()) continue;
-      std::string s = detail::concat(n->loc.file, ":", n->loc.line);
-      if (std::find(out.begin(), out.end(), s) == out.end() && out.size() < 8) out.push_back(s);
+      if (n->loc.file.empty() || out.size() == kMost) continue;
+      std::string s = std::string(n->loc.file) + ":" + std::to_string(n->loc.line);
+      if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(std::move(s));
     }
     return out;
   }

@@ -2,7 +2,7 @@
 #include "loops/put_back.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <cstdint>
 
 #include "support/longest_run.h"
 
@@ -58,7 +58,7 @@ class PutBack {
   /// The plan with so many copies more. Nothing where a result has no clear place.
   std::optional<Longer> with(int copies) {
     out_ = {p_.buffers, {}, p_.fold_steps, {}};
-    moved_.clear();
+    moved_.assign(static_cast<size_t>(copies + 1) * p_.buffers.size(), -1);
     named_.clear();
     write_steps(copies);
     if (!write_results(copies)) return std::nullopt;
@@ -255,17 +255,15 @@ class PutBack {
     out_.buffers.push_back(std::move(b));
     return static_cast<int>(out_.buffers.size()) - 1;
   }
-  static uint64_t key(int b, int copies) {
-    return static_cast<uint64_t>(copies) << 32 | static_cast<uint32_t>(b);
+  int& known_moved(int b, int copies) {
+    return moved_[static_cast<size_t>(copies) * p_.buffers.size() + static_cast<size_t>(b)];
   }
 
   /// What `b` is for a step that was moved on by so many copies.
   int moved(int b, int copies) {
     if (copies == 0) return b;
-    if (auto known = moved_.find(key(b, copies)); known != moved_.end()) return known->second;
-    const int m = find_moved(b, copies);
-    moved_[key(b, copies)] = m;
-    return m;
+    if (const int known = known_moved(b, copies); known >= 0) return known;
+    return known_moved(b, copies) = find_moved(b, copies);
   }
   int find_moved(int b, int copies) {
     switch (buffer(b).kind) {
@@ -295,7 +293,7 @@ class PutBack {
     if (!move_operands(s, copies)) return b;
     make_results(s, copies);
     out_.fold_steps.push_back(std::move(s));
-    return moved_.at(key(b, copies));
+    return known_moved(b, copies);
   }
   bool move_call(Step& s, int copies) const {
     if (s.call < 0 || call_[static_cast<size_t>(s.call)].copy < 0) return false;
@@ -307,7 +305,7 @@ class PutBack {
     each_made(s, [&](size_t k) {
       const int old = s.buffers[k];
       s.buffers[k] = add(buffer(old));
-      moved_[key(old, copies)] = s.buffers[k];
+      known_moved(old, copies) = s.buffers[k];
     });
   }
 
@@ -392,8 +390,8 @@ class PutBack {
   std::vector<Place> input_, output_, call_;  // by graph input, output of the full graph, call
   std::vector<int> made_by_, folded_by_;      // by buffer: its step, its fold step; -1: none
   std::vector<int> buffer_of_input_;
-  std::vector<int> next_;  // by buffer that A finds made: what B finds in its place; -1: A does not read it
-  std::unordered_map<uint64_t, int> moved_;
+  std::vector<int> next_;   // by buffer that A finds made: what B finds in its place; -1: A does not read it
+  std::vector<int> moved_;  // by copies and buffer of the short plan; -1: not asked yet
   std::vector<std::pair<int, int>> named_;  // buffer of kind Output, the output it serves
   int first_ = 0, period_ = 0, end_ = 0;    // A
 };

@@ -263,8 +263,9 @@ std::string Region::name_of(const Step& s) const {
 
 void Region::prepare() {
   auto prepare_list = [&](const std::vector<Step>& from, std::vector<PreparedStep>& to) {
+    to.reserve(from.size());
     for (const Step& s : from) {
-      PreparedStep p;
+      PreparedStep& p = to.emplace_back();
       p.step = &s;
       p.name = name_of(s);
       if (s.kind == StepKind::Kernel || s.kind == StepKind::Contraction) {
@@ -275,8 +276,7 @@ void Region::prepare() {
       } else if (s.kind == StepKind::Extern) {
         p.call = &lowered_.calls[static_cast<size_t>(s.call)];
       }
-      p.shape = static_cast<int>(fold_steps_.size() + steps_.size());
-      to.push_back(p);
+      p.shape = static_cast<int>(fold_steps_.size() + steps_.size()) - 1;
     }
   };
   prepare_list(plan_.fold_steps, fold_steps_);
@@ -304,6 +304,7 @@ void Region::prepare() {
   facts.compiled = true;
   facts.kernels_before_fusion = plan_.kernels_before_fusion;
   facts.from_cache = code_.module->from_cache();
+  std::vector<std::optional<int64_t>> moves(plan_.kernels.size());  // by kernel: equal layers share one
   bool contracts = false;
   can_fail_ = !plan_.fold_steps.empty();
   for (const Step& s : plan_.steps) {
@@ -313,9 +314,10 @@ void Region::prepare() {
         s.kind == StepKind::Kernel || s.kind == StepKind::Contraction || s.kind == StepKind::Copy;
     facts.library_calls += s.kind == StepKind::Library;
     facts.extern_calls += s.kind == StepKind::Extern;
-    if (s.kind == StepKind::Kernel || s.kind == StepKind::Contraction)
-      facts.bytes_moved +=
-          loops::traffic(plan_.kernels[s.kind == StepKind::Kernel ? s.kernel : s.epilogue]).bytes.value_or(0);
+    if (s.kind != StepKind::Kernel && s.kind != StepKind::Contraction) continue;
+    const auto kernel = static_cast<size_t>(s.kind == StepKind::Kernel ? s.kernel : s.epilogue);
+    if (!moves[kernel]) moves[kernel] = loops::traffic(plan_.kernels[kernel]).bytes.value_or(0);
+    facts.bytes_moved += *moves[kernel];
   }
   // Giving the GIL away and taking it back costs as much as a tiny kernel.
   releases_gil_ = contracts || facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > (64 << 10);
