@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 
 #include "guard/tensors.h"
@@ -52,15 +53,16 @@ bool may_be_folded(const at::Tensor& t) {
   return t.requires_grad() || !t.has_storage() || !is_borrowed(*t.storage().unsafeGetStorageImpl());
 }
 
-/// Where the tape's inputs come from and what is known of each. Those whose values or sizes may be asked for.
-std::vector<bool> describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
+/// Where the tape's inputs come from and what is known of each.
+void describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
   record::Recorder& recorder = bridge.recorder;
-  auto used = used_inputs(recorder.tape(), bridge.wanted);
+  std::optional<std::vector<bool>> used;  // found when it is asked for: a walk over the tape
   const auto on_objects = slots_on_objects(*entry.guards), chosen = chosen_slots(*entry.guards);
   for (size_t i = 0; i < recorder.inputs().size(); ++i) {
     const int slot = bridge.slot_of(recorder.inputs()[i]);
     auto constant = recorder.constants().find(static_cast<int>(i));
-    if (slot < 0 && used[i]) {
+    if (slot < 0 && !used) used = used_inputs(recorder.tape(), bridge.wanted);
+    if (slot < 0 && (*used)[i]) {
       if (constant == recorder.constants().end())
         throw Error(ErrorKind::Internal,
                     "an operator used a tensor that came from nowhere the recording knows (input " +
@@ -71,9 +73,7 @@ std::vector<bool> describe_inputs(Entry& entry, Bridge& bridge, Recorded& record
     recorded.is_param.push_back(slot >= 0 && on_objects[slot] && may_be_folded(recorder.inputs()[i]));
     recorder.tape().tensors[recorder.tape().inputs[i]].chosen = slot >= 0 && chosen[slot];
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
-    used[i] = used[i] || recorded.dynamic.back();  // its sizes may be asked for
   }
-  return used;
 }
 
 /// A tape takes storages for apart. Where one is written that lies in the memory of another they are not.
@@ -116,14 +116,16 @@ int argument_of(const guard::Source* source) {
 }
 
 std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<at::Tensor>& tensors,
-                                         const std::vector<bool>& used) {
+                                         const Recorded& recorded) {
   std::vector<BackendInput> out(tensors.size());
+  const std::vector<bool> used = used_inputs(recorded.tape, recorded.wanted);
   const guard::SourceTree& tree = entry.guards->tree();
   for (guard::Source* source : tree.all())
     for (const auto& a : source->assumptions) {
       if (a.check != guard::Check::tensor) continue;
       for (size_t i = 0; i < out.size(); ++i) {
-        if (entry.tape_input_slot[i] != a.number || !used[i]) continue;
+        const bool asked = used[i] || recorded.dynamic[i];  // for its values, or its sizes
+        if (entry.tape_input_slot[i] != a.number || !asked) continue;
         out[i] = {tensors[i], source->str(tree.root_names), argument_of(source)};
       }
     }
@@ -187,12 +189,12 @@ bool compile_now(Compiled* self, Entry& entry, Recorded recorded) {
 bool compile_entry(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
                    observe::Observation& seen) {
   Recorded recorded;
-  const std::vector<bool> used = describe_inputs(*entry, bridge, recorded);
+  describe_inputs(*entry, bridge, recorded);
   describe_region(self, *entry, bridge, seen, recorded);
   recorded.tape = std::move(bridge.recorder.tape());
 
   if (self->options->backend && !recorded.tape.entries.empty()) {
-    std::vector<BackendInput> inputs = backend_inputs(*entry, bridge.recorder.inputs(), used);
+    std::vector<BackendInput> inputs = backend_inputs(*entry, bridge.recorder.inputs(), recorded);
     adopt(*entry, compile(std::move(recorded), [&](Recorded& what, const auto& symbols) {
       return compile_with_backend(self->options->backend.get(), what, inputs, symbols);
     }));
