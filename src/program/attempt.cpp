@@ -15,20 +15,28 @@
 namespace bolt::program {
 
 Attempts::Attempts(const record::Tape& tape) {
-  auto draws_on = [&](c10::Device device) {
-    if (std::find(drawn_from_.begin(), drawn_from_.end(), device) == drawn_from_.end())
-      drawn_from_.push_back(device);
+  auto add = [](auto& list, const auto& each) {
+    if (std::find(list.begin(), list.end(), each) == list.end()) list.push_back(each);
   };
+  auto draws_on = [&](c10::Device device) { add(drawn_from_, device); };
+  std::vector<at::Generator> own;  // nobody sees those
   for (const record::Entry& e : tape.entries) {
     if (!e.facts->draws) continue;
+    for (const record::Arg& arg : e.args) {
+      if (!arg.value.isGenerator()) continue;
+      const at::Generator generator = arg.value.toGenerator();
+      if (record::makes_generator(e.op)) add(own, generator);
+      if (std::find(own.begin(), own.end(), generator) == own.end()) add(generators_, generator);
+    }
     for (const record::Arg& result : e.results)
       for (record::TensorId id : result.tensors)
         if (id >= 0) draws_on(tape.tensors[static_cast<size_t>(id)].device);
   }
 }
 
-record::GeneratorStates Attempts::states() const {
+record::GeneratorStates Attempts::states(const record::CallGenerators& generators) const {
   record::GeneratorStates out;
+  for (const at::Generator& recorded : generators_) out.keep(generators.of(recorded));
   for (c10::Device device : drawn_from_) {
     try {
       out.keep_default(device);

@@ -31,10 +31,11 @@ class Attempts {
  public:
   explicit Attempts(const record::Tape& tape);
 
-  /// Runs `run`. `take_back` is called when it failed: false where the failure must stay the caller's.
+  /// Runs `run`, which is given these generators. `take_back` is called when it failed: false where the
+  /// failure must stay the caller's.
   template <class Run, class TakeBack>
-  auto operator()(const Run& run, const TakeBack& take_back) const {
-    record::GeneratorStates drawn = states();
+  auto operator()(const record::CallGenerators& generators, const Run& run, const TakeBack& take_back) const {
+    record::GeneratorStates drawn = states(generators);
     try {
       return run();
     } catch (const RunEagerly&) {
@@ -51,11 +52,12 @@ class Attempts {
   }
 
  private:
-  record::GeneratorStates states() const;
+  record::GeneratorStates states(const record::CallGenerators& generators) const;
   /// Of the exception being handled. None: it is no error of the program's, such as the user's Ctrl-C.
   static std::optional<RunEagerly> reason();
 
-  std::vector<c10::Device> drawn_from_;  ///< whose default generators
+  std::vector<c10::Device> drawn_from_;    ///< whose default generators
+  std::vector<at::Generator> generators_;  ///< others, from outside, as the tape names them
 };
 
 /// What a replay writes that its caller can see: which entries, and to which inputs.

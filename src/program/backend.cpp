@@ -260,7 +260,8 @@ std::shared_ptr<Region> compile_with_backend(PyObject* backend, Recorded& record
   PyRef fn = checked(PyObject_CallMethod(builder.get(), "finish", "OO", outputs.get(), backend));
 
   const size_t count = recorded.wanted.size();
-  auto run = [=](const std::vector<at::Tensor>& given, const std::vector<int64_t>& values) {
+  auto run = [=](const std::vector<at::Tensor>& given, const std::vector<int64_t>& values,
+                 const record::CallGenerators&) {
     std::vector<PyRef> others;
     for (size_t i : numbers) others.push_back(number_of(symbols[i], values[i]));
     return call(fn, order, count, given, std::move(others));

@@ -73,8 +73,7 @@ class Bridge final : public observe::RecorderHooks {
 
   // The course of the recording.
   bool may_advance() override { return may_advance_; }
-  bool may_pin() override { return may_pin_; }
-  void never_pins() { may_pin_ = false; }
+  bool names_generators() override { return !options_.backend; }
   size_t recorded() override { return recorder.tape().entries.size(); }
   bool gives_followed(size_t from) override;
   void instruction(const char* file, const char* function, int line) override {
@@ -119,7 +118,6 @@ class Bridge final : public observe::RecorderHooks {
   const Dynamic which_;
   const guard::Differences& changed_;
   const bool may_advance_;
-  bool may_pin_ = true;
   std::vector<Range> ranges_;
   bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
   PointerMap<int> slots_;      ///< by implementation

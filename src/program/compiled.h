@@ -82,6 +82,8 @@ struct Entry {
   PyRef kwnames;
   /// Per tape input: the slot among the guarded tensors; -1: a constant.
   std::vector<int> tape_input_slot;
+  /// Generators that the tape names, and the registers in which a call finds those in their place.
+  std::vector<std::pair<PyRef, int>> generators;
   std::vector<observe::BreakReason> breaks;
   /// Goes up where the sizes that a run found were not what it was compiled for, and down where they were.
   int unfit = 0;

@@ -179,7 +179,8 @@ at::Tensor index(const Node& n, const Tensors& in) {
   }
 }
 
-Tensors run_node(const Node& n, const Tensors& in, const std::vector<autograd::ExternCall>& calls) {
+Tensors run_node(const Node& n, const Tensors& in, const std::vector<autograd::ExternCall>& calls,
+                 record::CallGenerators& generators) {
   switch (graph::op_info(n.op).kind) {
     case OpKind::Pointwise: return {pointwise(n, in)};
     case OpKind::Create: return {create(n)};
@@ -191,7 +192,7 @@ Tensors run_node(const Node& n, const Tensors& in, const std::vector<autograd::E
       std::vector<int64_t> numbers;
       for (const record::Arg& arg : call.args)
         for (Sym s : arg.syms) numbers.push_back(s.value());
-      return run_extern(call, in, numbers);
+      return run_extern(call, in, numbers, generators);
     }
     case OpKind::Composite:
     case OpKind::Library: return find_library(n)(n, in);
@@ -214,7 +215,8 @@ std::vector<Result> results_of(const autograd::Lowered& lowered) {
 }
 
 /// The values of the graph's outputs.
-Tensors run_graph(const autograd::Lowered& lowered, const Attempts& attempt, const Tensors& inputs) {
+Tensors run_graph(const autograd::Lowered& lowered, const Attempts& attempt, const Tensors& inputs,
+                  record::CallGenerators generators) {
   const graph::Graph& g = *lowered.graph;
   std::unordered_map<const graph::Value*, at::Tensor> values;
   for (size_t i = 0; i < inputs.size(); ++i) values[g.inputs[i].value.get()] = inputs[i];
@@ -222,11 +224,11 @@ Tensors run_graph(const autograd::Lowered& lowered, const Attempts& attempt, con
     for (const auto& node : g.nodes) {
       Tensors operands;
       for (const graph::Value* v : node->operands) operands.push_back(values.at(v));
-      Tensors results = run_node(*node, operands, lowered.calls);
+      Tensors results = run_node(*node, operands, lowered.calls, generators);
       for (size_t i = 0; i < results.size(); ++i) values[node->outputs.at(i).get()] = results[i];
     }
   };
-  attempt(nodes, [] { return true; });
+  attempt(generators, nodes, [] { return true; });
   // Results that are views of inputs are made of what is written, and after it is, so all values are read
   // before.
   Tensors out;
@@ -236,11 +238,11 @@ Tensors run_graph(const autograd::Lowered& lowered, const Attempts& attempt, con
 }
 
 Tensors run(const autograd::Lowered& lowered, size_t wanted, const Attempts& attempt,
-            const Tensors& tape_inputs) {
+            const Tensors& tape_inputs, record::CallGenerators generators) {
   const bool grad_mode = c10::GradMode::is_enabled();
   at::NoGradGuard no_grad;
   const Tensors inputs = graph_inputs(lowered, tape_inputs);
-  const Tensors values = run_graph(lowered, attempt, inputs);
+  const Tensors values = run_graph(lowered, attempt, inputs, std::move(generators));
   const std::vector<Result> results = results_of(lowered);
   Tensors out(lowered.outputs.size());
   for (size_t i = 0; i < out.size(); ++i) {
@@ -276,9 +278,10 @@ Region::Function run_functional(autograd::Lowered lowered, size_t wanted, Attemp
   };
   auto state =
       std::make_shared<State>(State{std::move(lowered), wanted, std::move(attempt), std::move(symbols), {}});
-  return [state](const Tensors& inputs, const std::vector<int64_t>& values) {
+  return [state](const Tensors& inputs, const std::vector<int64_t>& values, auto generators) {
     constexpr size_t kMostKnown = 64;
-    if (state->symbols.empty()) return run(state->general, state->wanted, state->attempt, inputs);
+    if (state->symbols.empty())
+      return run(state->general, state->wanted, state->attempt, inputs, std::move(generators));
     auto& known = state->known;
     auto at =
         std::find_if(known.begin(), known.end(), [&](const Known& each) { return each.first == values; });
@@ -296,7 +299,7 @@ Region::Function run_functional(autograd::Lowered lowered, size_t wanted, Attemp
       std::rotate(known.begin(), at, at + 1);
     }
     const std::shared_ptr<const autograd::Lowered> held = known.front().second;
-    return run(*held, state->wanted, state->attempt, inputs);
+    return run(*held, state->wanted, state->attempt, inputs, std::move(generators));
   };
 }
 

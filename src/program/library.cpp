@@ -209,7 +209,7 @@ at::Tensor in_order(const at::Tensor& t, const std::vector<int>& order, bool cop
 
 /// `number` is the next value of a symbol.
 c10::IValue argument(const autograd::ExternCall& call, const record::Arg& arg, const Tensors& operands,
-                     bool copy, const int64_t*& number) {
+                     bool copy, const int64_t*& number, record::CallGenerators& generators) {
   auto operand = [&](int i) {
     const auto at = static_cast<size_t>(i);
     if (at < call.orders.size() && !call.orders[at].empty())
@@ -218,7 +218,8 @@ c10::IValue argument(const autograd::ExternCall& call, const record::Arg& arg, c
   };
   return record::value_of(arg, operand, [&](const record::Arg& a) -> c10::IValue {
     if (!a.tensors.empty()) return record::number_out_of(operands[a.tensors[0]], a);
-    return a.syms.empty() ? a.value : record::number_of(a, [&](Sym) { return *number++; });
+    if (a.syms.empty()) return generators.given(call.op, a.value);
+    return record::number_of(a, [&](Sym) { return *number++; });
   });
 }
 
@@ -241,7 +242,7 @@ LibraryFn find_library(const graph::Node& node) {
 }
 
 std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::vector<at::Tensor>& operands,
-                                   const std::vector<int64_t>& numbers) {
+                                   const std::vector<int64_t>& numbers, record::CallGenerators& generators) {
   torch::jit::Stack stack;
   std::vector<c10::IValue> written;
   const int64_t* number = numbers.data();
@@ -251,7 +252,7 @@ std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::
                "a call of ATen has symbols that nobody gave values");
     bool copy =
         std::find(call.written.begin(), call.written.end(), static_cast<int>(i)) != call.written.end();
-    stack.push_back(argument(call, arg, operands, copy, number));
+    stack.push_back(argument(call, arg, operands, copy, number, generators));
     if (copy) written.push_back(stack.back());
   }
   call.op.callBoxed(&stack);

@@ -12,6 +12,7 @@
 
 #include "autograd/functionalize.h"
 #include "graph/ir.h"
+#include "record/generators.h"
 
 namespace bolt::program {
 
@@ -21,8 +22,9 @@ using LibraryFn = std::vector<at::Tensor> (*)(const graph::Node& node,
 /// The function for a node, chosen once when the program is built.
 LibraryFn find_library(const graph::Node& node);
 
-/// `numbers`: the values of all symbols among the arguments, in order.
+/// `numbers`: the values of all symbols among the arguments, in order. `generators`: those of this call of
+/// the program.
 std::vector<at::Tensor> run_extern(const autograd::ExternCall& call, const std::vector<at::Tensor>& operands,
-                                   const std::vector<int64_t>& numbers = {});
+                                   const std::vector<int64_t>& numbers, record::CallGenerators& generators);
 
 }  // namespace bolt::program

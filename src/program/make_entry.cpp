@@ -50,6 +50,7 @@ std::shared_ptr<Entry> entry_of(const Given& given, observe::Observation& seen, 
   entry->autocast_levels = seen.autocast_levels;
   entry->changes_thread = !(seen.after == seen.before) || seen.autocast_levels != 0;
   entry->breaks = std::move(seen.breaks);
+  entry->generators = std::move(seen.generators);
   entry->nargs = given.nargs;
   entry->marked = bridge.marked;
   entry->kwnames = PyRef::share(given.kwnames);

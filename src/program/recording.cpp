@@ -29,10 +29,6 @@ void prepare(Compiled* self, Site& site, const Given& given, Bridge& bridge) {
     for (const auto& entry : site.entries)
       entry->guards->add_differences(given.roots, given.count, site.changed);
   if (log_wanted("dynamic") && site.changed != before) log_differences(self, site.changed);
-  constexpr size_t kPinned = 2;  // recordings of one place
-  const bool others_come = site.entries.size() >= kPinned && !self->options->fullgraph;
-  if (others_come || self->options->backend)
-    bridge.never_pins();  // the text of an FX graph names no generators
   bridge.recorder.ends_at_other_kinds = !self->options->fullgraph;
   bridge.recorder.goes_on_with_found_sizes = self->options->road == Road::compile &&
                                              !self->options->backend && bridge.which() != Dynamic::never &&

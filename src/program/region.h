@@ -57,8 +57,8 @@ class Region : public std::enable_shared_from_this<Region> {
     std::vector<std::pair<std::string, double>> stage_seconds;
   };
 
-  using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs,
-                                                         const std::vector<int64_t>& values)>;
+  using Function = std::function<std::vector<at::Tensor>(
+      const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values, record::CallGenerators)>;
   /// Calls `function` with the tape's inputs and the values of `symbols`, under the GIL.
   Region(record::Tape tape, std::vector<record::TensorId> wanted, Function function,
          std::vector<autograd::SizeSymbol> symbols);
@@ -71,10 +71,10 @@ class Region : public std::enable_shared_from_this<Region> {
   ~Region();
 
   /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
-  /// wanted. `numbers`: the values of those symbols. Throws RunEagerly; what an operator raises only where
-  /// that cannot be taken back.
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs,
-                              const std::vector<int64_t>& numbers = {});
+  /// wanted. `numbers`: the values of those symbols. `generators`: found in the place of those that the tape
+  /// names. Throws RunEagerly; what an operator raises only where that cannot be taken back.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& numbers = {},
+                              record::CallGenerators generators = {});
 
   /// Whether run() may throw.
   bool can_fail() const { return can_fail_; }
@@ -109,7 +109,7 @@ class Region : public std::enable_shared_from_this<Region> {
   struct DataSizes;
   // `sizes` are shaping_values(values): what special programs and contexts are looked up by.
   std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
-                                   std::vector<int64_t> sizes);
+                                   std::vector<int64_t> sizes, record::CallGenerators generators);
   std::vector<int64_t> values_of(const std::vector<at::Tensor>& tape_inputs,
                                  const std::vector<int64_t>& numbers) const;
   void find_shaping_symbols();

@@ -124,6 +124,7 @@ struct Region::Context {
   std::vector<at::Tensor> operands;
   Ints values;  // of the region's symbols
   Ints syms;    // scratch for kernel arguments
+  record::CallGenerators generators;
 };
 
 /// Results of the fold steps for one set of parameters.

@@ -42,27 +42,28 @@ at::Tensor made_in(std::optional<bool> inference_mode, at::Tensor t) {
 }  // namespace
 
 std::vector<at::Tensor> Region::run(const std::vector<at::Tensor>& inputs,
-                                    const std::vector<int64_t>& numbers) {
+                                    const std::vector<int64_t>& numbers, record::CallGenerators generators) {
   // The casts are among what was recorded; what was run without autocast is not to be cast now.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Ints values = values_of(inputs, numbers);
   if (!replay_) {
     Ints sizes = shaping_values(values);
     if (auto special = specialize ? special_for(values, sizes) : nullptr)
-      return special->run(inputs, numbers);
-    return run_plan(inputs, values, std::move(sizes));
+      return special->run(inputs, numbers, std::move(generators));
+    return run_plan(inputs, values, std::move(sizes), std::move(generators));
   }
-  if (function_) return function_(inputs, values);
+  if (function_) return function_(inputs, values, std::move(generators));
   const Evaluate value{symbols_, values};
   auto replay = [&](const std::vector<at::Tensor>& given) {
     Undo undo(*visible_writes_, given);
     auto before = [&](size_t entry, const torch::jit::Stack& arguments) { undo.before(entry, arguments); };
-    auto out = attempt_([&] { return record::replay(tape_, given, wanted_, value, before); },
-                        [&] {
-                          if (!saves_unseen()) return false;
-                          undo.take_back();
-                          return true;
-                        });
+    auto out = attempt_(
+        generators, [&] { return record::replay(tape_, given, wanted_, value, before, generators); },
+        [&] {
+          if (!saves_unseen()) return false;
+          undo.take_back();
+          return true;
+        });
     for (size_t input : visible_writes_->inputs) note_handed_out(given[input]);
     return out;
   };
@@ -116,6 +117,7 @@ void Region::give_context(std::unique_ptr<Context> c) {
     c->slots[i] = {};
   }
   c->operands.clear();
+  c->generators = {};
   std::lock_guard lock(mutex_);
   if (contexts_.size() < kMostContexts) contexts_.push_back(std::move(c));
 }
@@ -293,8 +295,8 @@ void Region::run_call(Context& c, const PreparedStep& p) {
   const Step& s = *p.step;
   c.operands.clear();
   for (int i = 0; i < s.operand_count; ++i) c.operands.push_back(tensor_of(c, s.buffers[i]));
-  const auto results =
-      p.library ? p.library(*s.node, c.operands) : run_extern(*p.call, c.operands, numbers_of(c, p));
+  const auto results = p.library ? p.library(*s.node, c.operands)
+                                 : run_extern(*p.call, c.operands, numbers_of(c, p), c.generators);
   if (p.call) check_kind(p, results);
   if (p.learns >= 0) learn_sizes(c, p, results);
   for (size_t i = 0; i < results.size() && s.operand_count + i < s.buffers.size(); ++i)
@@ -362,11 +364,12 @@ std::shared_ptr<Region::Folded> Region::folded(const std::vector<at::Tensor>& in
 }
 
 std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values,
-                                         Ints sizes) {
+                                         Ints sizes, record::CallGenerators generators) {
   const bool grad_mode = c10::GradMode::is_enabled();
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> inputs = graph_inputs(lowered_, tape_inputs);
   auto c = take_context(values, std::move(sizes));
+  c->generators = generators;
   bind_inputs(*c, inputs);
   std::shared_ptr<Folded> f;
   auto steps = [&] {
@@ -376,7 +379,8 @@ std::vector<at::Tensor> Region::run_plan(const std::vector<at::Tensor>& tape_inp
     }
     run_steps(*c, steps_);
   };
-  attempt_(steps, [] { return true; });  // write-backs come after whatever can fail (loops/in_place.h)
+  // Write-backs come after whatever can fail (loops/in_place.h).
+  attempt_(generators, steps, [] { return true; });
   // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : plan_.outputs)
     if (o.write_to >= 0) announce_write(lowered_, inputs, o.write_to);

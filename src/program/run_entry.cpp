@@ -2,6 +2,7 @@
 #include "program/run_entry.h"
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -62,12 +63,25 @@ std::vector<int64_t> values_of(const Region& region, const std::vector<PyRef>& n
   return values;
 }
 
+/// Those of torch.
+record::CallGenerators generators_of(const Entry& entry, const guard::Found& found) {
+  record::CallGenerators generators;
+  for (const auto& [recorded, place] : entry.generators) {
+    PyObject* now = found.objects[static_cast<size_t>(place)].get();
+    if (!PyObject_TypeCheck(now, reinterpret_cast<PyTypeObject*>(THPGeneratorClass)))
+      throw RunEagerly{"something else is where a torch.Generator was"};
+    generators.add(THPGenerator_Unwrap(recorded.get()), THPGenerator_Unwrap(now));
+  }
+  return generators;
+}
+
 std::vector<at::Tensor> run_region(Region& region, const std::vector<at::Tensor>& inputs,
-                                   const std::vector<int64_t>& values, const guard::Generators& generators) {
+                                   const std::vector<int64_t>& values, record::CallGenerators torchs,
+                                   const guard::Generators& generators) {
   try {
-    if (!region.releases_gil()) return region.run(inputs, values);
+    if (!region.releases_gil()) return region.run(inputs, values, std::move(torchs));
     pybind11::gil_scoped_release no_gil;
-    return region.run(inputs, values);
+    return region.run(inputs, values, std::move(torchs));
   } catch (const RunEagerly&) {
     generators.put_back();
     throw;
@@ -120,6 +134,7 @@ void check_order_of_effects(const Entry& entry) {
 Outcome run(const Entry& entry, guard::Found& found) {
   check_order_of_effects(entry);
   const std::vector<at::Tensor> inputs = inputs_of(entry, found);
+  record::CallGenerators torchs = generators_of(entry, found);
   const guard::Numbers& steps = entry.guards->numbers();
   const bool may_fail = entry.region->can_fail() || steps.early_may_raise;
   const guard::Generators generators =
@@ -131,7 +146,7 @@ Outcome run(const Entry& entry, guard::Found& found) {
     throw RunEagerly{"what is computed from random numbers raised"};
   }
   const std::vector<int64_t> values = values_of(*entry.region, found.numbers);
-  return finish(entry, found, run_region(*entry.region, inputs, values, generators));
+  return finish(entry, found, run_region(*entry.region, inputs, values, std::move(torchs), generators));
 }
 
 }  // namespace

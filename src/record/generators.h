@@ -1,6 +1,7 @@
 // record/generators.h
 // States of random generators, taken and put back: what is tried, or run a second time, must not draw numbers
-// that nobody asked for.
+// that nobody asked for. And which generators the operators of a call are given: a tape names those of the
+// recorded run.
 #pragma once
 
 #include <ATen/Context.h>
@@ -38,6 +39,25 @@ class GeneratorStates {
 
  private:
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+/// What becomes of the generators that a region makes and seeds is said by two operators of ours:
+/// torchbolt::make_generator(g), which does nothing but name it, and torchbolt::seed_generator(g, seed).
+bool makes_generator(const c10::OperatorHandle& op);
+
+/// Those of one call, by the recorded ones: found where those were, or made in their place.
+class CallGenerators {
+ public:
+  void add(at::Generator recorded, at::Generator now) {
+    all_.emplace_back(std::move(recorded), std::move(now));
+  }
+  /// A generator that is not among them is itself.
+  at::Generator of(const at::Generator& recorded) const;
+  /// What `op` is given for this argument. Makes one where that is what the operator stands for.
+  c10::IValue given(const c10::OperatorHandle& op, const c10::IValue& argument);
+
+ private:
+  std::vector<std::pair<at::Generator, at::Generator>> all_;
 };
 
 /// Puts back what it keeps when it goes.

@@ -229,7 +229,8 @@ std::string print(const Tape& tape);
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
                                const std::vector<TensorId>& wanted,
                                const std::function<int64_t(Sym)>& value = nullptr,
-                               const std::function<void(size_t, const torch::jit::Stack&)>& before = nullptr);
+                               const std::function<void(size_t, const torch::jit::Stack&)>& before = nullptr,
+                               CallGenerators generators = {});
 
 /// What tensor.data has over detach(): autograd does not see what is written to it.
 void count_writes_apart(const at::Tensor& t);

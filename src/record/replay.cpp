@@ -7,6 +7,7 @@
 
 #include "record/argument.h"
 #include "record/expectation.h"
+#include "record/generators.h"
 #include "record/recorder.h"
 #include "support/error.h"
 
@@ -15,8 +16,9 @@ namespace {
 
 class Replay {
  public:
-  Replay(const Tape& tape, const std::vector<at::Tensor>& inputs, const std::function<int64_t(Sym)>& value)
-      : tape_(tape), value_(value), tensors_(tape.tensors.size()) {
+  Replay(const Tape& tape, const std::vector<at::Tensor>& inputs, const std::function<int64_t(Sym)>& value,
+         CallGenerators generators)
+      : tape_(tape), value_(value), tensors_(tape.tensors.size()), generators_(std::move(generators)) {
     BOLT_CHECK(inputs.size() == tape.inputs.size(), "replay got ", inputs.size(), " of ", tape.inputs.size(),
                " inputs");
     for (size_t i = 0; i < inputs.size(); ++i) tensors_[tape.inputs[i]] = inputs[i];
@@ -31,7 +33,7 @@ class Replay {
       if (entry.inference_mode != c10::InferenceMode::is_enabled()) inference.emplace(entry.inference_mode);
       at::AutoGradMode grad(entry.grad_mode);
       stack.clear();
-      for (const Arg& arg : entry.args) stack.push_back(give(arg));
+      for (const Arg& arg : entry.args) stack.push_back(give(entry, arg));
       if (before) before(i, stack);
       entry.op.callBoxed(&stack);
       for (size_t r = 0; r < entry.results.size(); ++r) keep(entry, entry.results[r], stack[r]);
@@ -44,9 +46,9 @@ class Replay {
   const at::Tensor& tensor(TensorId id) const { return tensors_[id]; }
 
  private:
-  c10::IValue give(const Arg& arg) const {
+  c10::IValue give(const Entry& entry, const Arg& arg) {
     auto tensor = [&](TensorId id) { return tensors_[id]; };
-    return value_of(arg, tensor, [&](const Arg& a) { return number(a); });
+    return value_of(arg, tensor, [&](const Arg& a) { return generators_.given(entry.op, number(a)); });
   }
 
   void keep(const Entry& entry, const Arg& result, const c10::IValue& v) {
@@ -99,6 +101,7 @@ class Replay {
   const Tape& tape_;
   const std::function<int64_t(Sym)>& value_;
   std::vector<at::Tensor> tensors_;
+  CallGenerators generators_;
 };
 
 std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted) {
@@ -117,8 +120,9 @@ std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted
 
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
                                const std::vector<TensorId>& wanted, const std::function<int64_t(Sym)>& value,
-                               const std::function<void(size_t, const torch::jit::Stack&)>& before) {
-  Replay run(tape, inputs, value);
+                               const std::function<void(size_t, const torch::jit::Stack&)>& before,
+                               CallGenerators generators) {
+  Replay run(tape, inputs, value, std::move(generators));
   run.run(last_uses(tape, wanted), before);
   std::vector<at::Tensor> out;
   for (TensorId id : wanted) out.push_back(id < 0 ? at::Tensor() : run.tensor(id));

@@ -1,6 +1,8 @@
-"""Random numbers from generators that a program is handed."""
+"""Random numbers from generators that a program is handed, or makes."""
 
+import contextlib
 import random
+import threading
 
 import pytest
 import torch
@@ -31,9 +33,60 @@ for text in (
     ROWS.text(text, x=randn(4), g=SAME)
 
 
-@ROWS(randn(4), ANOTHER, expect=(MISS, MISS, MISS, HIT, HIT), regions=3, ends="torch._C.Generator from outside")
+@ROWS(randn(4), ANOTHER)
 def another_one_each_time(x, g):
     return torch.randn(4, generator=g) * x.sin()
+
+
+@ROWS(randn(4), ANOTHER, ANOTHER, calls=((randn(4), ANOTHER, ANOTHER), (randn(4), SAME, SAME)))
+def two_of_them(x, g, h):
+    return torch.randn(4, generator=g) * x, torch.rand(4, generator=h) + torch.rand(4, generator=g)
+
+
+@ROWS(calls=[(randn(4), ANOTHER, seed) for seed in (3, 1, 8, 9)], expect=(MISS, MISS, HIT, HIT), regions=2)
+def seeded_by_the_program(x, g, seed):
+    g.manual_seed(seed)
+    first = torch.rand(4, generator=g) * x
+    return first + torch.rand(4, generator=g.manual_seed(5)), torch.rand(4, generator=g)
+
+
+SEEDS = [(randn(4), seed) for seed in (3, 1, 8, 9)]
+
+
+@ROWS(randn(4))
+def made_with_its_usual_seed(x):
+    g = torch.Generator()
+    return torch.randn(4, generator=g) + x, torch.rand(4, generator=g)
+
+
+@ROWS(calls=SEEDS, expect=(MISS, MISS, HIT, HIT), regions=2)
+def made_and_seeded(x, seed):
+    g = torch.Generator(device=x.device).manual_seed(seed)
+    order = torch.randperm(4, generator=g)
+    return x[order] + torch.randn(4, generator=g), torch.rand(4)
+
+
+@ROWS(
+    calls=[(randn(4, requires_grad=True), seed) for seed in (3, 1, 8, 9)],
+    expect=(MISS, MISS, HIT, HIT),
+    regions=2,
+    grad=True,
+)
+def made_where_gradients_are_wanted(x, seed):
+    g = torch.Generator()
+    g.manual_seed(seed + 1)
+    return (x * torch.rand(4, generator=g)).sum()
+
+
+@ROWS(randn(4))
+def one_for_each_sample(x):
+    some = [torch.Generator().manual_seed(i) for i in range(3)]
+    return torch.stack([torch.randn(4, generator=g) for g in some]) * x + torch.rand(4, generator=some[1])
+
+
+@ROWS(randn(4), expect=(MISS, HIT, HIT))
+def seeded_with_a_number_below_0(x):
+    return torch.rand(4, generator=torch.Generator().manual_seed(-3)) * x
 
 
 @ROWS.made(positive(4), SAME)
@@ -79,6 +132,89 @@ def test_draws_go_on_where_the_last_call_left_them():
         torch.testing.assert_close(compiled(torch.ones(4), mine), program(torch.ones(4), theirs))
         assert torch.equal(mine.get_state(), theirs.get_state())
     assert torchbolt.stats()["region_ends"] == 0 and torchbolt.stats()["recordings"] == 1
+
+
+def made(x, seed):
+    g = torch.Generator().manual_seed(seed)
+    return torch.rand(4, generator=g) + x.sin() * torch.rand(4, generator=g)
+
+
+@pytest.mark.parametrize("options", [{"backend": "eager"}, {"backend": "aot_eager"}, {"dynamic": True}])
+def test_roads(options):
+    torchbolt.reset()
+    compiled = torchbolt.compile(made, **options)
+    for seed in range(4):
+        torch.testing.assert_close(compiled(torch.ones(4), seed), made(torch.ones(4), seed))
+    assert torchbolt.stats()["region_ends"] == 0
+
+
+class Another(torch.Generator):
+    pass
+
+
+def test_a_class_of_the_users():
+    def program(x):
+        g = Another()
+        return x * torch.rand(4, generator=g.manual_seed(3)), g
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    for _ in range(4):
+        (got, g), (want, h) = compiled(torch.ones(4)), program(torch.ones(4))
+        torch.testing.assert_close(got, want)
+        assert type(g) is Another and torch.equal(g.get_state(), h.get_state())
+
+
+def test_one_that_is_needed_behind_an_end():
+    def program(x, seed):
+        g = torch.Generator().manual_seed(seed)
+        y = x * torch.rand(4, generator=g)
+        torchbolt.graph_break()
+        return y + torch.rand(4, generator=g), g
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    for seed in (3, 1, 4, 1, 5, 9, 2, 6):
+        got, mine = compiled(torch.ones(4), seed)
+        want, theirs = program(torch.ones(4), seed)
+        torch.testing.assert_close(got, want)
+        assert torch.equal(mine.get_state(), theirs.get_state())
+    recordings = torchbolt.stats()["recordings"]
+    compiled(torch.ones(4), 7)
+    assert torchbolt.stats()["recordings"] == recordings
+
+
+def test_many_threads_make_their_own():
+    torchbolt.reset()
+    compiled = torchbolt.compile(made)
+    compiled(torch.ones(4), 1), compiled(torch.ones(4), 2)
+    wrong = []
+
+    def run(seed):
+        for _ in range(200):
+            if not torch.allclose(compiled(torch.ones(4), seed), made(torch.ones(4), seed)):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_failed_draws_the_same_again():
+    def program(x, rows, g):
+        return torch.rand(4, generator=g) + x[rows]
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    mine, theirs = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    for rows in ([0, 1, 2, 3], [1, 1, 1, 1], [0, 9, 2, 3], [2, 3, 1, 0]):
+        for fn, g in ((compiled, mine), (program, theirs)):
+            with pytest.raises(IndexError) if 9 in rows else contextlib.nullcontext():
+                fn(torch.ones(4), torch.tensor(rows), g)
+        assert torch.equal(mine.get_state(), theirs.get_state())
 
 
 def test_a_generator_that_was_given_another_source():

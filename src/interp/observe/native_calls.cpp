@@ -435,8 +435,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       return handled ? result : Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
   // What torch.Tensor itself makes operators make; a class of the user's has a name that they do not know.
-  const bool names_tensor = derived && row.kind == Kind::tensor;
-  if (row.kind == Kind::ends || row.kind == Kind::unknown || names_tensor) {
+  const bool is_another = derived && (row.kind == Kind::tensor || row.is(Trait::itself));
+  if (row.kind == Kind::ends || row.kind == Kind::unknown || is_another) {
     end_here(frame,
              (row.kind == Kind::ends ? "calls " : "calls a C function that is not known: ") + row.name);
     return Semantics::call_native(frame, callable, args, nargs, kwnames);

@@ -72,9 +72,9 @@ class RecorderHooks {
   virtual bool lends_open() { return false; }
   /// May a region go on with an iterator that it found in its frames? It then holds for one place of it.
   virtual bool may_advance() { return true; }
-  /// May it hold for one object only that calls may change (a torch.Generator)? Not where calls keep coming
-  /// with others.
-  virtual bool may_pin() { return true; }
+  /// May operators be given a torch.Generator that differs between calls? The text that other compilers are
+  /// given names none.
+  virtual bool names_generators() { return true; }
   /// Until it is called with false: torch takes numbers out of tensors only to give them to operators.
   void lend_items(bool on) {
     if (lends_items_) *lends_items_ = on;
@@ -198,6 +198,7 @@ struct Observation {
   int autocast_levels = 0;              ///< contexts of autocast that it entered and did not leave
   std::vector<SizeValue> number_sizes;  ///< of the guards' numbers, see World
   std::vector<NumberSymbol> number_symbols;
+  std::vector<std::pair<PyRef, int>> generators;  ///< from outside, and the register of their place
   std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls
   int64_t instructions = 0;          ///< and how many were run, the one that ended it included
   Place last;                        ///< where that one is to be found

@@ -308,6 +308,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->size_facts = world.notes->facts;
   observation->number_sizes = world.number_sizes;
   observation->number_symbols = world.number_symbols;
+  observation->generators = world.generators;
   if (observation->end == End::raised) {
     if (!recording.told_compiling) return observation;
     observation->trace = hooks.trace();

@@ -61,9 +61,8 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
     return touch(frame, world.field(object, dict, interned<"mapping">()), deep);
   }
   if (!is_opaque(object)) return;
-  // Operators are handed this very one again, and draw from it in turn.
-  if (std::string_view(Py_TYPE(object)->tp_name) == "torch._C.Generator" && hooks_.may_pin())
-    return world.find(object)->source->assume(guard::Check::is, object);
+  if (std::string_view(Py_TYPE(object)->tp_name) == "torch._C.Generator" && hooks_.names_generators())
+    return world.found_generator(object);
   end_here(frame, std::string("a ") + Py_TYPE(object)->tp_name + " from outside is read");
 }
 

@@ -53,10 +53,11 @@ bool goes_through_container(PyObject* object) {
   return kind && guard::goes_through_container(*kind);
 }
 
-/// A class of C with a __reduce__ of its own: dates, decimals, iterators that are not listed above.
+/// A class of C with a __reduce__ of its own: dates, decimals, iterators that are not listed above. How far
+/// random numbers were drawn differs between calls.
 bool tells_how_to_make(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (interp::is_python_class(type)) return false;
+  if (interp::is_python_class(type) || is_instance_of(object, "torch._C.Generator")) return false;
   PyObject* own = _PyType_Lookup(type, PyRef::steal(PyUnicode_InternFromString("__reduce__")).get());
   return own && own != PyDict_GetItemString(interp::type_dict(&PyBaseObject_Type), "__reduce__");
 }

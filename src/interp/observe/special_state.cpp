@@ -95,6 +95,58 @@ PyObject* clear_frame(const Call& c) {
   return nullptr;
 }
 
+/// torchbolt::name, as the function in C that torch.ops calls; new.
+PyObject* our_operator(const char* name) {
+  const NativeWatch::Pause pause;  // torch.ops finds it in Python
+  static PyObject* const all = [] {
+    PyRef torch = PyRef::steal(bolt::import_module("torch"));
+    PyRef ops = PyRef::steal(torch ? PyObject_GetAttrString(torch.get(), "ops") : nullptr);
+    return ops ? PyObject_GetAttrString(ops.get(), "torchbolt") : nullptr;
+  }();
+  PyRef packet = PyRef::steal(all ? PyObject_GetAttrString(all, name) : nullptr);
+  return packet ? PyObject_GetAttrString(packet.get(), "_op") : nullptr;
+}
+
+bool is_on_cpu(PyObject* generator) {
+  PyRef device = PyRef::steal(PyObject_GetAttrString(generator, "device"));
+  PyRef type = PyRef::steal(device ? PyObject_GetAttrString(device.get(), "type") : nullptr);
+  if (!type) PyErr_Clear();
+  return type && PyUnicode_Check(type.get()) && !PyUnicode_CompareWithASCIIString(type.get(), "cpu");
+}
+
+/// torch.Generator(): each call makes its own (record::CallGenerators), which nobody sees but operators.
+PyObject* make_generator(const Call& c) {
+  auto* const cls = reinterpret_cast<PyObject*>(native_type("torch._C", "Generator"));
+  const bool can = c.recording.hooks().names_generators();
+  PyRef made = PyRef::steal(can ? PyObject_Vectorcall(cls, c.args, c.nargs, c.kwnames) : nullptr);
+  if (can && !made) return nullptr;
+  PyRef op = PyRef::steal(made && is_on_cpu(made.get()) ? our_operator("make_generator") : nullptr);
+  if (!op) {
+    if (!PyErr_Occurred()) c.recording.end_here(c.frame, "makes a torch.Generator");
+    return nullptr;
+  }
+  PyObject* const args[] = {made.get()};
+  PyRef done = PyRef::steal(c.recording.call_native(c.frame, op.get(), args, 1, nullptr));
+  if (!done) return nullptr;
+  c.recording.note_given(c.frame, made.get());
+  return made.release();
+}
+
+PyObject* seed_generator(const Call& c) {
+  int overflow = 0;
+  const bool is_int = c.nargs == 2 && !c.kwnames && PyLong_CheckExact(c.args[1]);
+  if (is_int) PyLong_AsLongLongAndOverflow(c.args[1], &overflow);
+  const bool can = is_int && !overflow && !c.recording.world.is_open(c.args[1]) && is_on_cpu(c.args[0]) &&
+                   c.recording.hooks().names_generators();
+  PyRef op = PyRef::steal(can ? our_operator("seed_generator") : nullptr);
+  if (!op) {
+    if (!PyErr_Occurred()) c.recording.end_here(c.frame, "calls torch.Generator.manual_seed");
+    return nullptr;
+  }
+  PyRef done = PyRef::steal(c.recording.call_native(c.frame, op.get(), c.args, 2, nullptr));
+  return done ? Py_NewRef(c.args[0]) : nullptr;
+}
+
 }  // namespace
 
 void add_state_calls(SpecialCalls& table) {
@@ -105,6 +157,8 @@ void add_state_calls(SpecialCalls& table) {
       {"torch._C.__enter__", native_context},
       {"torch._C.__exit__", native_context},
       {"frame.clear", clear_frame},
+      {"torch._C.Generator", make_generator},
+      {"torch._C.Generator.manual_seed", seed_generator},
       {"_thread.RLock.__enter__", enter_lock},
       {"_thread.RLock.__exit__", leave_lock},
       {"_contextvars.ContextVar.get", context_get},

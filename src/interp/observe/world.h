@@ -521,6 +521,9 @@ class World {
   guard::Numbers numbers;
   std::vector<SizeValue> number_sizes;       ///< what the steps that are sizes were, in order
   std::vector<NumberSymbol> number_symbols;  ///< the symbols of steps, and what they were
+  /// A torch.Generator from outside is given to operators: later calls give them the one that is there then.
+  void found_generator(PyObject* generator);
+  std::vector<std::pair<PyRef, int>> generators;  ///< those, and the register of their place
 
  private:
   void note_showing(const Source* written);

@@ -379,4 +379,15 @@ void World::note_function(PyObject* object) {
   }
 }
 
+void World::found_generator(PyObject* generator) {
+  Known& known = *find(generator);
+  auto is_it = [&](const auto& found) { return found.first.get() == generator; };
+  if (known.source->access == Access::constant || std::ranges::any_of(generators, is_it)) return;
+  PyObject* const device = _PyType_Lookup(Py_TYPE(generator), interned<"device">());
+  const PyRef where = PyRef::steal(PyObject_GetAttr(generator, interned<"device">()));
+  if (!device || !where) return PyErr_Clear(), distrust("a torch.Generator without a device");
+  known.source->assume_answer(device, where.get());
+  generators.emplace_back(PyRef::share(generator), tree->keep(known.source));
+}
+
 }  // namespace bolt::observe
