@@ -320,6 +320,25 @@ def test_weights_kept_for_each_length():
     assert torchbolt.stats()["recordings"] == 2
 
 
+class Table:
+    def __init__(self):
+        self.rows = [torch.full((4,), i + 0.5) for i in range(6)]
+
+    def __getitem__(self, i):
+        return self.rows[i]
+
+
+def test_an_item_by_a_class_of_the_users():
+    def fn(x, table, i):
+        return x * table[i]
+
+    torchbolt.reset()
+    compiled, table = torchbolt.compile(fn), Table()
+    for i in (0, 1, 2, 4, 3):
+        assert torch.equal(compiled(torch.ones(4), table, i), fn(torch.ones(4), table, i))
+    assert torchbolt.stats()["recordings"] == 2
+
+
 def test_two_names_for_one_dict():
     def fn(x, s):
         s.a[s.n] = x

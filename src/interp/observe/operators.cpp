@@ -112,6 +112,8 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
   bool selected = false;
   if (PyObject* letters = world.letters_of(container, key)) return {letters, nullptr};
   if (PyObject* item = item_by_number(frame, container, key)) return {item, nullptr};
+  PyMappingMethods* const mapping = Py_TYPE(container)->tp_as_mapping;
+  const bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (world.follows() && guard::is_tensor(container) && !world.late(container)) {
     if (!lend_index(frame, part, index, &selected))
       return on ? CallStart{} : Semantics::start_get_item(frame, container, key);
@@ -119,13 +121,11 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
       return end_if_wanted(frame), CallStart{part.release(), nullptr};
   } else if (const auto at = world.index_from_end(container, key)) {
     index = PyRef::steal(PyLong_FromSsize_t(*at));
-  } else if (!world.may_follow_keys(container)) {
+  } else if (!python && !world.may_follow_keys(container)) {
     world.use(key);
   }
   world.use_scalar(container);
   if (!on) return Semantics::start_get_item(frame, container, key);
-  PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
-  bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (python) {
     note_special(container, names_of.getitem_);
   } else if (PyDict_Check(container)) {
