@@ -540,6 +540,24 @@ def _with_sizes(function):
     return scaled
 
 
+def _parameter(module, name):
+    """A name that differs between calls says which parameter is meant, if it is not looked for as attributes are."""
+    return module._parameters[name] if name in module._parameters else getattr(module, name)
+
+
+def parameter_by_index(parameters, index):
+    if not isinstance(index, slice):
+        return _parameter(parameters, parameters._get_abs_string_index(index))
+    some = parameters.__class__()
+    for i in range(*index.indices(len(parameters))):
+        some.append(parameters[i])
+    return some
+
+
+def parameter_by_key(parameters, key):
+    return _parameter(parameters, parameters._key_to_attr(key))
+
+
 #: In place of native functions, by their names in interp/observe/cfunctions.def.
 NATIVES = {
     "next map": _next_map,
@@ -595,6 +613,8 @@ FUNCTIONS = {
     "torch.utils.checkpoint.checkpoint": checkpoint,
     "torch._tensor.Tensor.__deepcopy__": deep_copy_of_tensor,
     "copy.deepcopy": deep_copy,
+    "torch.nn.modules.container.ParameterList.__getitem__": parameter_by_index,
+    "torch.nn.modules.container.ParameterDict.__getitem__": parameter_by_key,
     # torch._dynamo.error_on_graph_break, inside a compiled function.
     "torch._dynamo.utils._get_error_on_graph_break": get_error_on_graph_break,
     "torch._dynamo.utils._set_error_on_graph_break": _C._set_error_on_graph_break,

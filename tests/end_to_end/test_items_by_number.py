@@ -320,6 +320,75 @@ def test_weights_kept_for_each_length():
     assert torchbolt.stats()["recordings"] == 2
 
 
+class OneOfAList(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scales = torch.nn.ParameterList(torch.full((4,), i + 1.0) for i in range(6))
+        self.shifts = torch.nn.ParameterDict({f"shift{i}": torch.full((4,), i + 0.5) for i in range(6)})
+        self.plain = [torch.nn.Parameter(torch.full((4,), i + 0.25)) for i in range(6)]
+
+    def forward(self, x, i):
+        return (x * self.scales[i] + self.shifts[f"shift{i}"]) * self.plain[i] - self.scales[-1]
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"backend": "eager"}, {"backend": "aot_eager"}])
+def test_parameters_chosen_by_an_index(options):
+    torchbolt.reset()
+    net, eager = OneOfAList(), OneOfAList()
+    compiled = torchbolt.compile(net, **options)
+    records = ""
+    for turn, i in enumerate((0, 1, 2, 4, 3, 1, 0, 2)):
+        before = torchbolt.stats()["recordings"]
+        with torch.set_grad_enabled(turn != 6):
+            got, want = compiled(torch.ones(4), i), eager(torch.ones(4), i)
+        records += "1" if torchbolt.stats()["recordings"] > before else "."
+        torch.testing.assert_close(got, want)
+        if not want.requires_grad:
+            continue
+        for module, result in ((net, got), (eager, want)):
+            result.sum().backward()
+            with torch.no_grad():
+                for p in (*module.parameters(), *module.plain):
+                    if p.grad is not None:
+                        p -= 0.1 * p.grad
+        mine, theirs = [*net.parameters(), *net.plain], [*eager.parameters(), *eager.plain]
+        for p, q in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(p, q)
+            assert (p.grad is None) == (q.grad is None)
+    assert records in ("11....1.", "1.....1.")
+
+
+def test_a_parameter_that_was_frozen_is_another():
+    torchbolt.reset()
+    net = OneOfAList()
+    compiled = torchbolt.compile(net)
+    for i in (0, 1, 2, 3):
+        compiled(torch.ones(4), i)
+    for p in (*net.parameters(), *net.plain):
+        p.requires_grad_(False)
+    assert not compiled(torch.ones(4), 2).requires_grad
+    net.scales[3].requires_grad_()
+    assert compiled(torch.ones(4), 3).requires_grad and not compiled(torch.ones(4), 2).requires_grad
+
+
+def test_parameters_that_are_parametrised_or_sliced():
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    def fn(x, i):
+        return x * net.scales[i] + sum(net.scales[1:3])
+
+    net = OneOfAList()
+    torch.nn.utils.parametrize.register_parametrization(net.scales, "1", Twice())
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for i in (0, 1, 2, 1, 3):
+        torch.testing.assert_close(compiled(torch.ones(4), i), fn(torch.ones(4), i))
+    with pytest.raises(IndexError, match="index 6 is out of range"):
+        compiled(torch.ones(4), 6)
+
+
 class Table:
     def __init__(self):
         self.rows = [torch.full((4,), i + 0.5) for i in range(6)]

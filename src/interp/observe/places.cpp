@@ -57,6 +57,12 @@ bool can_be_step(PyObject* item) {
   return can_be_followed(item) && !(PyUnicode_Check(item) && PyUnicode_GET_LENGTH(item) == 0);
 }
 
+/// A tensor, also of a class that is only a name (Parameter): operators take it for any other.
+bool can_be_chosen(PyObject* item) {
+  return guard::is_plain_tensor(item) ||
+         (guard::is_tensor(item) && !guard::overrides_torch(item) && !guard::sees_operators(item));
+}
+
 }  // namespace
 
 /// A list from outside as it lay there, but for what was put behind; null: it is another.
@@ -97,7 +103,6 @@ PyObject* World::item_from(Known& known, PyObject* item, PyObject* place) {
 /// A tensor at such a place is an input that guards choose when they know the number or text. Null: it is
 /// known as another one.
 PyObject* World::chosen_tensor(Known& known, PyObject* item, PyObject* place) {
-  if (!guard::is_plain_tensor(item)) return nullptr;
   const Known* before = find(item);
   for (const Chosen& each : chosen_) {
     if (!before || each.source != before->source || each.from != &known ||
@@ -130,7 +135,7 @@ PyObject* World::item_by_number(PyObject* list, PyObject* index) {
   const bool is_own = std::ranges::any_of(
       known->placed, [&](const PyRef& each) { return PyLong_AsSsize_t(each.get()) == at; });
   PyObject* item = PyList_GET_ITEM(list, at);
-  const bool is_tensor = guard::is_plain_tensor(item);
+  const bool is_tensor = can_be_chosen(item);
   if (!is_own && !is_tensor && !can_be_step(item)) return nullptr;
   if (place_in(*known, index) < 0) return nullptr;
   if (is_placed(*known, expression(index), at)) return Py_NewRef(item);
@@ -146,7 +151,7 @@ PyObject* World::item_by_key(PyObject* dict, PyObject* key) {
   if (!is_followed_key(key)) return nullptr;  // it was used
   if (own && PyDict_Contains(own, key) == 1) return PyDict_GetItemWithError(dict, key);
   PyObject* item = PyDict_GetItemWithError((known->before ? known->before : known->object).get(), key);
-  const bool is_tensor = item && guard::is_plain_tensor(item);
+  const bool is_tensor = item && can_be_chosen(item);
   if (!item || (!is_tensor && !can_be_step(item))) return nullptr;
   // Held on as a followed one, or as what is known.
   const PyRef value =
