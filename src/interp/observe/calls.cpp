@@ -346,6 +346,11 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
       if (PyObject* number = draw(found.itself(callable), args, nargs, kwnames); number || PyErr_Occurred())
         return {number, nullptr};
       break;
+    case Control::draws_list:
+      if (PyObject* list = draw_list(found.itself(callable), args, nargs, kwnames); list || PyErr_Occurred())
+        return {list, nullptr};
+      end_here(frame, "calls " + full_name(found.itself(callable)));
+      return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
     case Control::apart_alone:
       if (guard::transform_levels() > outer_levels_) break;
       [[fallthrough]];

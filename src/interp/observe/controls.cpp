@@ -57,9 +57,9 @@ constexpr ControlRow kControls[] = {
     {"torch.random", "get_rng_state", Control::apart},
     {"torch.random", "set_rng_state", Control::apart},
     // One end, not one for each number that they draw and go by; numbers are drawn within the region.
-    {"random", "Random.shuffle", Control::apart},
-    {"random", "Random.sample", Control::apart},
-    {"random", "Random.choices", Control::apart},
+    {"random", "Random.shuffle", Control::draws_list},
+    {"random", "Random.sample", Control::draws_list},
+    {"random", "Random.choices", Control::draws_list},
     {"random", "Random._randbelow_with_getrandbits", Control::draws},
     {"random", "Random.triangular", Control::draws},
     {"random", "Random.normalvariate", Control::draws},

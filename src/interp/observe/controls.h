@@ -24,6 +24,7 @@ enum class Control : uint8_t {
   apart,        ///< called natively, between two regions
   apart_alone,  ///< the same, but where a transform of torch.func calls it: its levels come and go with it
   draws,        ///< gives a random number, drawn anew by each call (Recording::draw)
+  draws_list,   ///< a list of such numbers (Recording::draw_list); of other things: as `apart`
   forbidden,    ///< an error, once something is compiled
   ignored,      ///< speaks to other compilers: gives None
 };

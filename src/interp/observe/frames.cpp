@@ -64,6 +64,7 @@ interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* c
     case Control::allowed:
     case Control::constant:
     case Control::draws:
+    case Control::draws_list:
     case Control::disabled:
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
     case Control::substituted: return interp::start_call(*this, frame, found.by, args, nargs, kwnames);

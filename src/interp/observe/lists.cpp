@@ -157,7 +157,6 @@ PyObject* World::compared_lists(int op, PyObject* left, PyObject* right) {
 }
 
 PyObject* World::sorted(PyObject* container) {
-  static PyObject* const getitem = PyObject_GetAttrString(import_module("_operator"), "getitem");
   PyObject* const function = builtin("sorted");
   own_numbers_of(container);
   if (known_by_ends(container)) return nullptr;  // how many they are is read
@@ -168,7 +167,7 @@ PyObject* World::sorted(PyObject* container) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
     const int at = numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(i)), {}, {}});
     PyObject* item = computed(Py_NewRef(PyList_GET_ITEM(items.get(), i)),
-                              {NumberOp::call, 0, PyRef::share(getitem), {}, {order, at}});
+                              {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {order, at}});
     if (!item || PyList_SetItem(items.get(), i, item) < 0) return nullptr;
   }
   return items.release();

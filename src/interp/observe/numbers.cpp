@@ -263,58 +263,6 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   return copy ? follow_elements(world, taken.release(), copy.get(), element) : nullptr;
 }
 
-/// The class that random.Random derives from.
-static PyObject* random_base() { return PyObject_GetAttrString(import_module("_random"), "Random"); }
-
-/// random.random(): drawn only once the guards of a call held, since nobody can put a number back. Nothing
-/// else in a region can change what it gives, so it is drawn before the program runs, whose operators may be
-/// given it. Null without an exception: not here.
-PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
-                                PyObject* self, PyObject* kwnames) {
-  using guard::NumberOp;
-  if (all.size() != 1 || kwnames || row.name != "_random.Random.random") return nullptr;
-  // A method that is bound, known or just made, or the method of the class and the generator.
-  static PyObject* const method = PyObject_GetAttrString(random_base(), "random");
-  const bool is_known = self && world.find(callable);
-  PyObject* const from = is_known ? callable : all[0];
-  Known* known = world.find(from);
-  if (!known || (known->source->access == Access::constant) != is_known) return nullptr;
-  PyObject* value = self ? PyObject_CallNoArgs(callable) : PyObject_CallOneArg(callable, all[0]);
-  if (!value) return nullptr;
-  guard::NumberStep draw{
-      NumberOp::call, 0, PyRef::share(is_known || !self ? callable : method), {}, {}, 0, guard::Phase::early};
-  if (!is_known)
-    draw.args = {world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}})};
-  return world.computed(value, std::move(draw));
-}
-
-/// A method of random.Random in Python that goes by what it draws: it is called anew by later calls, whole.
-/// Null without an exception: not here.
-PyObject* Recording::draw(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  using guard::NumberOp;
-  static PyObject* const plain = PyObject_GetAttrString(import_module("random"), "Random");
-  if (!nargs || kwnames || reinterpret_cast<PyObject*>(Py_TYPE(args[0])) != plain) return nullptr;
-  Known* known = world.find(args[0]);
-  const bool can = known && std::all_of(args + 1, args + nargs, [&](PyObject* each) {
-                     return (PyLong_CheckExact(each) || PyFloat_CheckExact(each)) && !world.is_open(each);
-                   });
-  if (!can) return nullptr;
-  // One that was given functions of its own may draw from anywhere, which nobody puts back.
-  PyObject* own = world.instance_dict(args[0]);
-  for (const char* name : {"random", "getrandbits", "_randbelow"})
-    if (own && world.dict_get(own, PyRef::steal(PyUnicode_InternFromString(name)).get())) return nullptr;
-  const NativeWatch::Pause pause;
-  PyObject* value = PyObject_Vectorcall(function, args, nargs, nullptr);
-  if (!value) return nullptr;
-  const int generator = world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}});
-  guard::NumberStep step{NumberOp::call, 0, PyRef::share(function), {}, {generator}, 0, guard::Phase::early};
-  for (size_t i = 1; i < nargs; ++i) {
-    world.numbers.early_may_raise |= world.follows_number(args[i]) && !PyLong_CheckExact(value);
-    step.args.push_back(world.step_of(args[i]));
-  }
-  return world.computed(value, std::move(step));
-}
-
 /// The number that comes first says which of the others.
 static PyObject* one_of(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const Py_ssize_t at = PyLong_AsSsize_t(args[0]), size = nargs - 1;
@@ -331,12 +279,22 @@ PyObject* Recording::item_by_number(Frame& frame, PyObject* sequence, PyObject* 
   return item ? item : one_of_numbers(frame, sequence, key);
 }
 
+/// random.choice(range(n)).
+PyObject* Recording::number_in_range(PyObject* range, PyObject* key) {
+  PyObject* number = PyObject_GetItem(range, key);
+  if (!number) return PyErr_Clear(), nullptr;  // raised anew
+  const int whole = world.numbers.add({guard::NumberOp::constant, 0, PyRef::share(range), {}, {}});
+  return world.computed(
+      number, {guard::NumberOp::call, 0, PyRef::share(getitem_function()), {}, {whole, world.step_of(key)}});
+}
+
 PyObject* Recording::one_of_numbers(Frame& frame, PyObject* sequence, PyObject* key) {
   static PyMethodDef method = {"one_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(one_of)),
                                METH_FASTCALL, nullptr};
   static PyObject* const function = PyCFunction_New(&method, nullptr);
-  if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return nullptr;
   const bool is_early = world.phase_of(key) == guard::Phase::early;
+  if (is_early && PyRange_Check(sequence)) return number_in_range(sequence, key);
+  if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return nullptr;
   if (Py_SIZE(sequence) >= 64 || (!is_early && world.known_by_ends(sequence))) return nullptr;
   for (Py_ssize_t i = 0; i < Py_SIZE(sequence); ++i)
     if (!is_number(PySequence_Fast_GET_ITEM(sequence, i))) return nullptr;
@@ -409,13 +367,15 @@ PyObject* Recording::reduction(Frame& frame, const CFunction& row, PyObject* cal
   if (!list) return nullptr;
   const std::vector<PyObject*> items(PySequence_Fast_ITEMS(list.get()),
                                      PySequence_Fast_ITEMS(list.get()) + PyList_GET_SIZE(list.get()));
-  const bool open =
-      std::any_of(items.begin(), items.end(), [&](PyObject* each) { return world.is_open(each); });
+  guard::Phase phase = guard::Phase::check;
+  for (PyObject* each : items) phase = std::max(phase, world.phase_of(each));
+  const bool open = phase != guard::Phase::check;
   const bool ints =
       std::all_of(items.begin(), items.end(), [](PyObject* each) { return PyLong_CheckExact(each); });
-  if (items.size() < 2 || (open && !takes_items && !(sums && ints))) return nullptr;
+  const bool late_floats = phase == guard::Phase::late && !(sums && ints);
+  if (items.size() < 2 || (late_floats && !takes_items)) return nullptr;
   if (takes_items) return number_call(frame, callable, items, handled);
-  if (!open) {
+  if (!open || !(sums && ints)) {
     const PyRef function = PyRef::steal(PyCFunction_New(&method, callable));
     return function ? number_call(frame, function.get(), items, handled) : nullptr;
   }

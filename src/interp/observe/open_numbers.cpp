@@ -88,6 +88,16 @@ static bool gives_one_of(PyObject* function) {
          is_named(function, "__name__", "one_of");
 }
 
+/// How far from 0 the numbers in a range can be.
+static std::optional<double> bound_of_range(PyObject* range) {
+  double most = 0;
+  for (const char* end : {"start", "stop"}) {
+    const PyRef number = PyRef::steal(PyObject_GetAttrString(range, end));
+    most = std::max(most, number ? std::fabs(PyFloat_AsDouble(number.get())) : kAny);
+  }
+  return PyErr_Occurred() ? (PyErr_Clear(), std::nullopt) : std::optional(most);
+}
+
 /// How far from 0 a number that is drawn, or computed from such ones, can be. Nothing: it is not known.
 std::optional<double> World::bound_of(int step) {
   if (const auto known = bounds_.find(step); known != bounds_.end()) return known->second;
@@ -99,6 +109,8 @@ std::optional<double> World::find_bound(int at) {
   namespace Binary = interp::Binary;
   const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
   auto of = [&](size_t arg) { return bound_of(step.args[arg]); };
+  if (step.op == NumberOp::constant && PyRange_Check(step.object.get()))
+    return bound_of_range(step.object.get());
   if (step.op == NumberOp::constant) {
     const double value = PyFloat_AsDouble(step.object.get());
     return PyErr_Occurred() ? (PyErr_Clear(), std::nullopt) : std::optional(std::fabs(value));
@@ -111,10 +123,13 @@ std::optional<double> World::find_bound(int at) {
   if (step.op == NumberOp::negative || step.op == NumberOp::positive) return of(0);
   if (step.op == NumberOp::call) {
     const bool rounds = domain_of(step.object.get()) && step.args.size() == 1 && step.type == &PyLong_Type;
-    if (!rounds && !gives_one_of(step.object.get())) return std::nullopt;
+    const guard::NumberStep* const list = drawn_list(numbers, step);
+    const bool of_range = !list && step.object.get() == getitem_function();  // the others give texts
+    if (!rounds && !list && !of_range && !gives_one_of(step.object.get())) return std::nullopt;
+    const std::vector<int>& among = list ? list->args : step.args;
     std::optional<double> most = 0;
-    for (size_t i = 0; most && i < step.args.size(); ++i)
-      if (const auto x = of(i))
+    for (size_t i = list ? 1 : 0; most && i < (of_range ? 1 : among.size()); ++i)
+      if (const auto x = bound_of(among[i]))
         most = std::max(*most, *x + (rounds ? 1 : 0));
       else
         most = std::nullopt;
@@ -138,7 +153,8 @@ std::optional<double> World::find_bound(int at) {
 bool World::may_raise(const guard::NumberStep& step) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
-  if (step.op == NumberOp::negative || step.op == NumberOp::positive) return false;
+  if (step.op == NumberOp::negative || step.op == NumberOp::positive || drawn_list(numbers, step))
+    return false;
   if (step.op != NumberOp::binary ||
       (step.kind != Binary::add && step.kind != Binary::subtract && step.kind != Binary::multiply))
     return true;

@@ -10,6 +10,7 @@
 #include "interp/generator.h"
 #include "interp/observe/controls.h"
 #include "interp/observe/membership.h"
+#include "interp/observe/native_watch.h"
 #include "interp/observe/recording.h"
 #include "interp/special.h"
 
@@ -88,14 +89,37 @@ static PyRef list_as_index(World& world, PyObject* list) {
   return is_index ? std::move(tensor) : PyRef();
 }
 
+/// The same of a list of the run's that holds numbers which are drawn (a shuffled one): operators put it
+/// together.
+static PyRef drawn_as_index(World& world, PyObject* list) {
+  constexpr Py_ssize_t kMost = 64;
+  if (!PyList_CheckExact(list) || world.find(list) || PyList_GET_SIZE(list) > kMost) return {};
+  bool drawn = false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* index = PyList_GET_ITEM(list, i);
+    if (!PyLong_CheckExact(index)) return {};
+    drawn |= world.phase_of(index) == guard::Phase::early;
+  }
+  PyObject* const function = drawn ? stand_in("torch._C._VariableFunctionsClass.tensor") : nullptr;
+  const NativeWatch::Pause ours;
+  PyRef numbers = PyRef::steal(function ? world.lend(list, true) : nullptr);
+  PyRef tensor = PyRef::steal(numbers ? PyObject_CallOneArg(function, numbers.get()) : nullptr);
+  if (!tensor) PyErr_Clear();
+  return tensor && tensor.get() != Py_None ? std::move(tensor) : PyRef();
+}
+
 /// tensor[key] with such tensors in the place of lists. Null: there are none.
 PyRef Recording::with_list_indices(PyObject* tensor, PyObject* key) {
-  if (!on || !follows_numbers_ || !guard::is_tensor(tensor)) return {};
-  if (!PyTuple_CheckExact(key)) return list_as_index(world, key);
+  if (!on || !(follows_numbers_ || world.follows()) || !guard::is_tensor(tensor)) return {};
+  auto as_index = [&](PyObject* part) {
+    PyRef listed = list_as_index(world, part);
+    return listed ? std::move(listed) : drawn_as_index(world, part);
+  };
+  if (!PyTuple_CheckExact(key)) return as_index(key);
   PyRef parts = PyRef::steal(PySequence_List(key));
   bool any = false;
   for (Py_ssize_t i = 0; parts && i < PyList_GET_SIZE(parts.get()); ++i)
-    if (PyRef part = list_as_index(world, PyList_GET_ITEM(parts.get(), i))) {
+    if (PyRef part = as_index(PyList_GET_ITEM(parts.get(), i))) {
       any = true;
       PyList_SetItem(parts.get(), i, part.release());
     }
@@ -158,7 +182,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
   PyObject* value = start.value;
   if (start.frame) return start;
   if (on && value && !selected && guard::is_tensor(container) && hooks_.wants_end()) {
-    static PyObject* const getitem = PyObject_GetAttrString(import_module("_operator"), "getitem");
+    PyObject* const getitem = getitem_function();
     world.pin(getitem);
     if (late_operator(getitem, {container, index.get()}, nullptr, value, frame)) return start;
   }

@@ -47,6 +47,15 @@ PyObject* key_of(PyObject*, PyObject* args) {
   return key.release();
 }
 
+}  // namespace
+
+PyObject* getitem_function() {
+  static PyObject* const function = PyObject_GetAttrString(import_module("_operator"), "getitem");
+  return function;
+}
+
+namespace {
+
 PyObject* key_function() {
   static PyMethodDef def = {"key", key_of, METH_VARARGS, nullptr};
   static PyObject* const function = PyCFunction_New(&def, nullptr);
@@ -221,7 +230,6 @@ PyObject* World::text_length(PyObject* text) {
 }
 
 PyObject* World::letters_of(PyObject* text, PyObject* key) {
-  static PyObject* const getitem = PyObject_GetAttrString(import_module("_operator"), "getitem");
   if (!PyUnicode_CheckExact(text) || !(PyLong_CheckExact(key) || PySlice_Check(key))) return nullptr;
   follow_text(nullptr, text);
   if (!(follows_number(text) || follows_number(key)) || late(text) || is_open(text) || is_open(key) ||
@@ -232,7 +240,8 @@ PyObject* World::letters_of(PyObject* text, PyObject* key) {
   const int whole = step_of(text),
             place = PySlice_Check(key) ? numbers.add({NumberOp::constant, 0, PyRef::share(key), {}, {}})
                                        : step_of(key);
-  return computed(Py_NewRef(letters.get()), {NumberOp::call, 0, PyRef::share(getitem), {}, {whole, place}});
+  return computed(Py_NewRef(letters.get()),
+                  {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {whole, place}});
 }
 
 }  // namespace bolt::observe

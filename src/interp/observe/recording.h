@@ -268,8 +268,10 @@ class Recording final : public interp::Semantics {
   /// All of its items as a list, if it is one. False with an exception.
   bool gather(Frame& frame, PyObject* iterable, PyRef& items);
   PyObject* item_by_number(Frame& frame, PyObject* sequence, PyObject* key);
+  PyObject* number_in_range(PyObject* range, PyObject* key);
   PyObject* one_of_numbers(Frame& frame, PyObject* sequence, PyObject* key);
   PyObject* draw(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* draw_list(PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames);
   PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
   PyObject* number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
   PyObject* open_sum(const std::vector<PyObject*>& items, PyObject* sum);

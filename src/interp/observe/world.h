@@ -698,8 +698,11 @@ bool is_exact_number(PyObject* object);
 inline bool can_be_followed(PyObject* object) { return is_number(object) || PyUnicode_CheckExact(object); }
 /// Is `key` itself, no other that is equal, a key of the dict?
 bool holds_key_itself(PyObject* dict, PyObject* key);
-/// operator.contains, borrowed.
+/// operator.contains and operator.getitem, borrowed.
 PyObject* contains_function();
+PyObject* getitem_function();
+/// Is the step a number in a list that is drawn (draws.cpp)? The step that draws it; null: no.
+const guard::NumberStep* drawn_list(const guard::Numbers& numbers, const guard::NumberStep& step);
 /// Why a region ends where a number is used that is known in that phase.
 const char* why_open(guard::Phase phase);
 /// The comparison with the sides changed.
