@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import fractions
 import functools
 import itertools
 import operator
@@ -226,3 +227,74 @@ def test_taking_the_item_that_ends_the_region():
     for fn in (first, all_of_them):
         compiled = torchbolt.compile(fn)
         assert [repr(compiled(x)) for _ in range(3)] == [repr(fn(x))] * 3
+
+
+def counted(x, counter):
+    return x * next(counter)
+
+
+def counted_twice(x, counter):
+    first = next(counter)
+    return x * first + next(counter), first, next(counter) - first
+
+
+def counted_in_parity(x, counter):
+    return x + 1 if next(counter) % 2 else x * 2
+
+
+def counted_in_a_loop(x, counter):
+    for i in counter:
+        x = x + i
+        if i % 4 == 3:
+            return x
+
+
+def counted_around_an_end(x, counter):
+    x = x * next(counter)
+    torchbolt.graph_break()
+    return x + next(counter)
+
+
+@pytest.mark.parametrize("make", [itertools.count, lambda: itertools.count(0.5, -0.25), lambda: itertools.count(7, 3)])
+@pytest.mark.parametrize(
+    "fn, records", [(counted, "1......."), (counted_twice, "1......."), (counted_around_an_end, "1.......")]
+)
+def test_a_counter_from_outside(fn, records, make):
+    assert check_counter(fn, make(), make()) == records
+
+
+@pytest.mark.parametrize("fn, records", [(counted_in_parity, "11......"), (counted_in_a_loop, "1.......")])
+def test_what_a_counter_decides(fn, records):
+    assert check_counter(fn, itertools.count(), itertools.count()) == records
+
+
+def check_counter(fn, mine, eagers):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    records = ""
+    for _ in range(8):
+        before = torchbolt.stats()["recordings"]
+        torch.testing.assert_close(compiled(torch.ones(2), mine), fn(torch.ones(2), eagers))
+        records += "1" if torchbolt.stats()["recordings"] > before else "."
+        assert repr(mine) == repr(eagers)
+    return records
+
+
+def test_other_counters():
+    """Whose numbers do not fit, or are none."""
+    for make in (
+        lambda: itertools.count(2**63 - 3),
+        lambda: itertools.count(2**70),
+        lambda: itertools.count(2, -1),
+        lambda: itertools.count(fractions.Fraction(1, 2)),
+        lambda: itertools.count(True),
+        itertools.count,
+    ):
+        mine, eagers = make(), make()
+        compiled = torchbolt.compile(lambda x, counter: (x + 1, next(counter)))
+        for other in (False, True):
+            if other:  # another counter in the place of the first
+                mine, eagers = itertools.count(5, 2), itertools.count(5, 2)
+            for _ in range(5):
+                assert compiled(torch.ones(2), mine)[1] == next(eagers)
+                assert repr(mine) == repr(eagers)

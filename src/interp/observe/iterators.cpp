@@ -1,13 +1,16 @@
 // interp/observe/iterators.cpp
-// World's reading of iterators that the region found in its frames and goes on with. What one gives next is
-// read before CPython takes it out, so that it is known when it comes.
+// World's reading of iterators from outside that the region goes on with. What one gives next is read before
+// CPython takes it out, so that it is known when it comes. Where it stands is guarded; of itertools.count it
+// is a number like others that differ between calls.
 
 #include "guard/iterators.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "interp/observe/cfunctions.h"
 #include "interp/observe/world.h"
+#include "interp/semantics.h"
 
 namespace bolt::observe {
 
@@ -55,10 +58,42 @@ bool is_understood(PyObject* iterator, int depth) {
   return false;
 }
 
+/// itertools.count, whose struct CPython keeps to itself: `next` is null as long as the number fits.
+struct Counter {
+  PyObject_HEAD Py_ssize_t number;
+  PyObject *next, *step;
+};
+
+PyObject* next_of_counter(PyObject*, PyObject* object) {
+  auto* counter = reinterpret_cast<Counter*>(object);
+  return counter->next ? Py_NewRef(counter->next) : PyLong_FromSsize_t(counter->number);
+}
+PyObject* step_of_counter(PyObject*, PyObject* object) {
+  return Py_NewRef(reinterpret_cast<Counter*>(object)->step);
+}
+PyMethodDef next_def = {"next", next_of_counter, METH_O, nullptr};
+PyMethodDef step_def = {"step", step_of_counter, METH_O, nullptr};
+
+bool is_counter(PyObject* object) {
+  static PyTypeObject* const type = native_type("itertools", "count");
+  return Py_IS_TYPE(object, type);
+}
+
+/// Are the next number and the distance to the one behind numbers that operators can be lent?
+bool counts_numbers(PyObject* object) {
+  auto is_lent = [](PyObject* number) {
+    int64_t value;
+    return is_exact_number(number) && guard::symbol_value(number, &value);
+  };
+  const PyRef next = PyRef::steal(next_of_counter(nullptr, object));
+  return next && is_lent(next.get()) && is_lent(reinterpret_cast<Counter*>(object)->step);
+}
+
 }  // namespace
 
 bool World::can_advance(PyObject* iterator) {
   constexpr int kDeepest = 8;
+  if (is_counter(iterator)) return counts_numbers(iterator);
   auto is_written = [&](PyObject* inside) {
     const Known* known = find(inside);
     return known && known->before;
@@ -114,11 +149,29 @@ bool World::read_next(PyObject* iterator) {
 }
 
 void World::about_to_advance(PyObject* iterator) {
+  if (is_counter(iterator)) return;
   note_iterator(iterator);
   read_next(iterator);
 }
 
-void World::has_advanced(PyObject* iterator) {
+/// The number that the counter gave: the one it stood at, or one step more than the last.
+PyObject* World::counted(Advanced& counter, PyObject* number) {
+  using guard::NumberOp;
+  static PyObject* const next = PyCFunction_New(&next_def, nullptr);
+  static PyObject* const step = PyCFunction_New(&step_def, nullptr);
+  const int source =
+      numbers.add({NumberOp::source, tree->keep(find(counter.iterator.get())->source), {}, {}, {}});
+  guard::NumberStep given{NumberOp::call, 0, PyRef::share(next), {}, {source}};
+  if (counter.last >= 0) {
+    const int more = numbers.add({NumberOp::call, 0, PyRef::share(step), {}, {source}});
+    given = {NumberOp::binary, interp::Binary::add, {}, {}, {counter.last, more}};
+  }
+  PyObject* mine = computed(number, std::move(given));
+  if (mine) counter.last = step_of(mine);
+  return mine;
+}
+
+PyObject* World::has_advanced(PyObject* iterator, PyObject* item) {
   auto at = std::find_if(advanced.begin(), advanced.end(),
                          [&](const Advanced& each) { return each.iterator.get() == iterator; });
   if (at == advanced.end()) {
@@ -126,6 +179,7 @@ void World::has_advanced(PyObject* iterator) {
     also_held(iterator);
   }
   ++at->times;
+  return item && is_counter(iterator) ? counted(*at, item) : item;
 }
 
 bool World::is_gone_through(PyObject* container) const {

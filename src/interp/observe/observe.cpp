@@ -253,7 +253,7 @@ namespace {
 bool is_in_loop(const World& world, const Frame* innermost) {
   bool found = false;
   auto look = [&](PyObject* object) {
-    for (const Advanced& each : world.advanced) found |= each.iterator.get() == object;
+    for (const Advanced& each : world.advanced) found |= each.last < 0 && each.iterator.get() == object;
   };
   if (innermost && !world.advanced.empty()) for_each_slot(*innermost, look);
   return found;
@@ -296,7 +296,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     recording.check_flags();
   }
   for (const Advanced& each : world.advanced)
-    observation->advanced = std::max(observation->advanced, each.times);
+    if (each.last < 0) observation->advanced = std::max(observation->advanced, each.times);
   observation->ended_in_its_loop = is_in_loop(world, ran.suspended);
   observation->autocast_levels = recording.autocast_levels;
   observation->breaks = std::move(recording.breaks);

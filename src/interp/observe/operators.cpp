@@ -539,8 +539,7 @@ PyObject* Recording::advance(Frame& frame, PyObject* iterator) {
   bool handled = false;
   PyObject* item = on ? next_seen(frame, iterator, &handled) : nullptr;
   if (!handled) item = Semantics::advance(frame, iterator);
-  if (on && found) world.has_advanced(iterator);  // otherwise the region has ended before
-  return item;
+  return on && found ? world.has_advanced(iterator, item) : item;  // otherwise the region has ended before
 }
 
 int Recording::unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) {

@@ -145,6 +145,7 @@ struct DelayedCall {
 struct Advanced {
   PyRef iterator;
   Py_ssize_t times = 0;
+  int last = -1;  ///< of itertools.count: the step of the number that it gave last
 };
 
 class World {
@@ -174,7 +175,8 @@ class World {
   bool can_advance(PyObject* iterator);
   /// The next item of such a one is about to be taken, which may end the region, and has been.
   void about_to_advance(PyObject* iterator);
-  void has_advanced(PyObject* iterator);
+  /// It gave `item` (stolen, may be null). What the run is given.
+  PyObject* has_advanced(PyObject* iterator, PyObject* item);
   /// Has the run taken something out of `container` by such a one?
   bool is_gone_through(PyObject* container) const;
 
@@ -541,6 +543,7 @@ class World {
   std::optional<double> find_bound(int step);
   std::unordered_map<int, std::optional<double>> bounds_;  ///< by step: one may be part of another many times
   void note_iterator(PyObject* iterator);
+  PyObject* counted(Advanced& counter, PyObject* number);
   void read_method(PyObject* method, Source* source);
   /// The same as reached, or guards that there is nothing. Gives `object`.
   PyObject* reached_if_bound(PyObject* object, Source* source);
