@@ -169,10 +169,11 @@ bool Walk::is_other_number(const Source& source, const Assumption& assumption, P
     // Whoever went through it met other items. Numbers may have become a tensor, of which only sizes matter.
     return (!source.is_whole && !source.has(Check::keys)) || holds_numbers(object);
   }
-  const Py_ssize_t keys = PyDict_Check(object) ? PyDict_GET_SIZE(object)
-                          : is_set(object)     ? PySet_GET_SIZE(object)
-                                               : -1;
-  if (assumption.check == Check::keys && keys >= 0 && PyTuple_GET_SIZE(assumption.value.get()) != keys)
+  // Other keys of a dict are looked at as items at other places of a list are.
+  if (assumption.check == Check::keys && PyDict_Check(object))
+    return numbers->insert(source.length_str(root_names)), true;
+  if (assumption.check == Check::keys && is_set(object) &&
+      PyTuple_GET_SIZE(assumption.value.get()) != PySet_GET_SIZE(object))
     return numbers->insert(source.length_str(root_names)), false;
   if (assumption.check == Check::equals && PyTuple_CheckExact(assumption.value.get()) &&
       PyTuple_CheckExact(object) && Py_SIZE(assumption.value.get()) != Py_SIZE(object))
@@ -183,7 +184,8 @@ bool Walk::is_other_number(const Source& source, const Assumption& assumption, P
 
 bool Walk::visit_absent(const Source& source) {
   if (goes_on || source.has(Check::unbound)) return true;
-  if (numbers && source.access == Access::list_item && source.parent->is_whole)
+  if (numbers && ((source.access == Access::list_item && source.parent->is_whole) ||
+                  (source.access == Access::dict_item && source.parent->has(Check::keys))))
     return true;  // as is_other_number
   for (const Assumption& assumption : source.assumptions) return fail(source, assumption, nullptr);
   return source.children().empty() || fail(source, {Check::type_is, {}, nullptr, 0}, nullptr);

@@ -185,6 +185,41 @@ def two_oldest_deleted(x, s):
     return x + 1
 
 
+def on_first_keys(test):
+    """Of dicts with other numbers, texts and tensors in each call, and more or fewer of them."""
+    items = [
+        lambda i, n: {j: j * 2.0 for j in range(i, i + n)},
+        lambda i, n: {f"k{j}": j * 2.0 for j in range(i, i + n)},
+        lambda i, n: {f"k{j}": torch.full((3,), j + 0.5) for j in range(i, i + n)},
+    ]
+    lengths = [(3, 3, 3, 3, 3, 3), (3, 4, 2, 5, 3, 1)]
+    return pytest.mark.parametrize("items", items)(pytest.mark.parametrize("lengths", lengths)(test))
+
+
+def by_first_key(x, s):
+    first = next(iter(s.d))
+    return x * s.d[first], first
+
+
+@on_first_keys
+def test_the_first_key_of_a_dict_that_changes(items, lengths):
+    def between(state, i):
+        state.d.clear()
+        state.d.update(items(i, lengths[i]))
+
+    assert check(by_first_key, {"d": {}}, len(lengths), between) == "11...."
+
+
+@on_first_keys
+def test_the_first_key_of_other_dicts(items, lengths):
+    given = [items(i, n) for i, n in enumerate(lengths)]
+
+    def between(state, i):
+        state.d = given[i]
+
+    assert check(by_first_key, {"d": {}}, len(lengths), between) == "11...."
+
+
 # -- Sets ----------------------------------------------------------------------------------------------------------------
 
 

@@ -171,9 +171,9 @@ PyObject* World::item_by_key(PyObject* dict, PyObject* key) {
 
 bool World::has_first_key(PyObject* dict) {
   Known* known = find(dict);
-  if (!known || !follows() || known->read_whole || known->window.cleared ||
-      !(PyDict_CheckExact(dict) || PyODict_CheckExact(dict)) || !may_follow_keys(dict) ||
-      !owns_new_keys(*known))
+  if (!known || !(follows() || hooks_.follows_length(*known->source, tree->root_names)) ||
+      known->read_whole || known->window.cleared || !(PyDict_CheckExact(dict) || PyODict_CheckExact(dict)) ||
+      !may_follow_keys(dict) || !owns_new_keys(*known))
     return false;
   const PyRef keys = native_items(dict);
   PyObject* key = keys && PyList_GET_SIZE(keys.get()) ? PyList_GET_ITEM(keys.get(), 0) : nullptr;
