@@ -358,6 +358,49 @@ def test_sizes_that_come_often_get_a_program_of_their_own():
     assert stats["regions"] == 1 and stats["specialized"] == 1
 
 
+def test_modes_that_are_called_with_sizes_of_their_own():
+    """The second is made for all sizes: which of them a later call of either has nobody knows, and one that comes often
+    gets its own. Calls in another grad mode or of another dtype are no other sizes of the first."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Dropout(0.5), torch.nn.LayerNorm(24))
+
+        def forward(self, x):
+            return self.layers(x).relu()
+
+    def records(calls, net):
+        torchbolt.reset()
+        compiled = torchbolt.compile(net, fullgraph=True)
+        told = ""
+        for training, batch, grad, dtype in calls:
+            net.train(training).to(dtype)
+            x, before = torch.randn(batch, 16, dtype=dtype), torchbolt.stats()["recordings"]
+            with torch.set_grad_enabled(grad):
+                torch.manual_seed(batch)
+                got = compiled(x)
+                torch.manual_seed(batch)
+                torch.testing.assert_close(got, net(x), atol=1e-5, rtol=1e-4)
+            told += "1" if torchbolt.stats()["recordings"] > before else "."
+        return told
+
+    single, double = torch.float32, torch.float64
+    modes = [
+        (t, n, False, single)
+        for t, n in ((True, 8), (False, 3), (True, 8), (False, 3), (False, 7), (True, 5), (True, 9))
+    ]
+    assert records(modes, Net()) == "11...1."
+    often = [(True, 8, False, single)] + [(False, 3, False, single)] * 120
+    assert records(often, Net()) == "11" + "." * 119
+    torchbolt.wait()
+    assert torchbolt.stats()["specialized"] == 1
+    grad = [(True, 8, True, single), (False, 3, False, single), (False, 3, False, single), (False, 7, False, single)]
+    assert records(grad, Net()) == "11.1"
+    other = [(False, 8, False, single), (False, 3, False, double), (False, 3, False, double), (False, 7, False, double)]
+    assert records(other, Net()) == "11.1"
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_sizes_under_gradients(dynamic):
     def fn(x):
