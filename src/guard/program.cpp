@@ -399,9 +399,10 @@ void Program::add_differences(PyObject* const* roots, size_t nroots, Differences
   std::string why;
   Differences found;
   if (!(ThreadState::now() == thread_)) return;
-  // Where a list has become shorter the walk does not come to what lay behind.
+  // Where a list has become shorter, or a dict has other keys, the walk does not come to what was there.
   for (auto& group : groups_) group->in_use = nullptr;
   std::fill(tensor_objects_.begin(), tensor_objects_.end(), nullptr);
+  std::fill(objects_.begin(), objects_.end(), nullptr);
   std::vector<PyRef> made;
   if (!walk_all(roots, nroots, made, &why, &found.numbers)) return add_arguments(roots, nroots, into);
   auto add_sizes = [&] {
