@@ -324,13 +324,15 @@ Sizes attended(const Site& s) {
   bool ranks = q.size() >= 3 && k.size() == q.size() && v.size() == q.size();
   BOLT_CHECK(ranks && !differ(q.back(), k.back()) && !differ(k[k.size() - 2], v[v.size() - 2]), "sdpa of ",
              text(q), ", ", text(k), ", ", text(v));
-  Sizes out = q;
-  if (!s.attr<bool>("enable_gqa")) {
-    out = broadcast(leading(q), leading(k));
-    out.push_back(q[q.size() - 2]);
-    out.push_back(q.back());
+  Sizes shared = broadcast(leading(k), leading(v));
+  if (s.attr<bool>("enable_gqa")) {
+    const size_t heads = q.size() - 3;  // a group of the queries' to each of the keys and values
+    BOLT_CHECK(!differ(k[heads], v[heads]), "sdpa of groups with ", text(k), " and ", text(v));
+    shared[heads] = q[heads];
   }
-  out.back() = v.back();
+  Sizes out = broadcast(leading(q), shared);
+  out.push_back(q[q.size() - 2]);
+  out.push_back(v.back());
   return out;
 }
 

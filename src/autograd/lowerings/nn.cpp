@@ -134,7 +134,10 @@ std::vector<Value*> sdpa(Call& c) {
     if (mask->type.dtype != DType::Bool && mask->type.dtype != q->type.dtype) return {};
     operands.push_back(mask);
   }
-  Attrs attrs{{"causal", c.flag("is_causal")}, {"enable_gqa", c.has("enable_gqa") && c.flag("enable_gqa")}};
+  const bool grouped = c.has("enable_gqa") && c.flag("enable_gqa");
+  const size_t heads = q->type.sizes.size() - 3;
+  if (grouped && k->type.sizes[heads] != v->type.sizes[heads]) return {};  // ATen has groups of either kind
+  Attrs attrs{{"causal", c.flag("is_causal")}, {"enable_gqa", grouped}};
   if (c.has("scale")) attrs["scale"] = c.number("scale");
   return {c.make(Op::sdpa, operands, std::move(attrs))};
 }
