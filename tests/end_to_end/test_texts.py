@@ -236,3 +236,21 @@ def test_names_in_a_loop_that_ends_regions():
         return torchbolt.stats()["regions"]
 
     assert recordings(6) == recordings(14)
+
+
+class Word(str):
+    pass
+
+
+class Shown:
+    def __init__(self, text):
+        self.text = text
+
+    def __repr__(self):
+        return self.text
+
+
+def test_texts_of_a_class_of_their_own():
+    """What __repr__ gives stays of its class through repr() and str(); formatting makes a plain text of it."""
+    shown = Shown(Word("a"))
+    run(lambda x, word: (x + 1, str(shown), repr(shown), f"{shown}", f"{shown!r}"), WORDS, compiled=2)

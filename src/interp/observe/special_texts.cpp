@@ -32,24 +32,32 @@ PyObject* format_fields(const Call& c) {
   return nullptr;
 }
 
-PyObject* text(const Call& c) {
-  if (c.nargs != 1 || c.kwnames) return nullptr;
-  // Formatting makes a str of what __str__ gives; str() leaves it what it is.
+/// What a method written in Python gives, which str() and repr() leave what it is: formatting makes a plain
+/// str of one of a derived class. Null without an exception: the class has none.
+PyObject* own_text(const Call& c, PyObject* name) {
   PyTypeObject* type = Py_TYPE(c.args[0]);
-  PyObject* method =
-      interp::is_python_class(type) ? c.recording.world.type_attr(type, names_of.str_) : nullptr;
-  if (method && PyFunction_Check(method)) {
-    PyRef made = PyRef::steal(interp::call_required(c.recording, c.frame, c.args[0], names_of.str_, {}));
-    if (made && !PyUnicode_Check(made.get()))
-      PyErr_Format(PyExc_TypeError, "__str__ returned non-string (type %.200s)",
-                   Py_TYPE(made.get())->tp_name);
-    return made && PyUnicode_Check(made.get()) ? made.release() : nullptr;
-  }
-  return c.recording.format_value(c.frame, c.args[0], 1, nullptr);
+  if (!interp::is_python_class(type) || guard::is_tensor(c.args[0])) return nullptr;  // a tensor's are late
+  PyObject* method = c.recording.world.type_attr(type, name);
+  if (!method || !PyFunction_Check(method)) return nullptr;
+  PyRef made = PyRef::steal(interp::call_required(c.recording, c.frame, c.args[0], name, {}));
+  if (made && !PyUnicode_Check(made.get()))
+    return PyErr_Format(PyExc_TypeError, "%U returned non-string (type %.200s)", name,
+                        Py_TYPE(made.get())->tp_name);
+  return made.release();
 }
 
 PyObject* representation(const Call& c) {
-  return c.nargs == 1 ? c.recording.format_value(c.frame, c.args[0], 2, nullptr) : nullptr;
+  if (c.nargs != 1) return nullptr;
+  PyObject* made = own_text(c, names_of.repr_);
+  return made || PyErr_Occurred() ? made : c.recording.format_value(c.frame, c.args[0], 2, nullptr);
+}
+
+PyObject* text(const Call& c) {
+  if (c.nargs != 1 || c.kwnames) return nullptr;
+  PyObject* made = own_text(c, names_of.str_);
+  if (made || PyErr_Occurred()) return made;
+  const bool of_object = Py_TYPE(c.args[0])->tp_str == PyBaseObject_Type.tp_str;
+  return of_object ? representation(c) : c.recording.format_value(c.frame, c.args[0], 1, nullptr);
 }
 
 PyObject* formatted(const Call& c) {
