@@ -37,8 +37,8 @@ _TABLE: dict[str, _Setting] = {
     "error_on_recompile": _Setting(False, "a call that nothing compiled fits raises RecompileError", True),
     "suppress_errors": _Setting(
         None,
-        "a failure inside the compiler falls back to eager with a warning, and if True one of a custom backend too; "
-        "False raises InternalError",
+        "a failure inside the compiler falls back to eager, which the logger `torchbolt` warns of, and if True one of "
+        "a custom backend too; False raises InternalError",
         True,
         env=("TORCHDYNAMO_SUPPRESS_ERRORS",),
         kind=bool,

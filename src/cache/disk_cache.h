@@ -46,8 +46,7 @@ class BOLT_API DiskCache {
   int64_t limit_;
 };
 
-/// Where warnings go (one per process): the extension turns it into a Python warning. Default: standard
-/// error.
+/// Where warnings go (one per process). Default: standard error, since threads without the GIL warn, too.
 BOLT_API void on_warning(std::function<void(const std::string&)> handler);
 
 }  // namespace bolt::cache

@@ -17,7 +17,7 @@ namespace {
 void fall_back(Compiled* self, const std::string& what, const char* advice = "") {
   note_eager_call(self, what);
   if (!std::exchange(self->state->warned_failure, true))
-    warn(PyExc_RuntimeWarning, "torchbolt could not compile a region and runs it eagerly: " + what + advice);
+    warn("torchbolt could not compile a region and runs it eagerly: " + what + advice);
 }
 
 }  // namespace
@@ -32,8 +32,13 @@ std::string name_of(Compiled* self) {
 
 bool strict() { return knob_bool("TORCHBOLT_STRICT") || !Settings::get().suppress_errors; }
 
-void warn(PyObject* category, const std::string& text) {
-  if (PyErr_WarnEx(category, text.c_str(), 1) == 0) return;
+void warn(const std::string& text) {
+  PyRef logging = PyRef::steal(import_module("logging"));
+  PyRef logger =
+      PyRef::steal(logging ? PyObject_CallMethod(logging.get(), "getLogger", "s", "torchbolt") : nullptr);
+  PyRef done =
+      PyRef::steal(logger ? PyObject_CallMethod(logger.get(), "warning", "ss", "%s", text.c_str()) : nullptr);
+  if (done) return;
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) return interp::forget_error();
   PyErr_WriteUnraisable(nullptr);
 }

@@ -1,6 +1,6 @@
 // program/failures.h
-// What did not work out -> what the user hears of it: a count, the log, a warning, or an exception. The call
-// itself goes on in eager wherever it can; only strict mode raises for failures of ours.
+// What did not work out -> what the user hears of it: a count, the log, a logger's warning, or an exception.
+// The call itself goes on in eager wherever it can; only strict mode raises for failures of ours.
 #pragma once
 
 #include <string>
@@ -15,7 +15,10 @@ std::string name_of(Compiled* self);
 /// Failures of ours are raised.
 bool strict();
 
-void warn(PyObject* category, const std::string& text);
+/// To the logger "torchbolt", as torch does with its own: Python's warnings are the program's, which may
+/// count them, or make exceptions of all, around a call that gives none in eager; each is noted in its
+/// globals.
+void warn(const std::string& text);
 
 /// A call, or the rest of one, is given to eager: counts it, keeps the reason for explain(), tells the log.
 void note_eager_call(Compiled* self, const std::string& why);

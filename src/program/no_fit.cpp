@@ -109,7 +109,7 @@ bool is_full(Compiled* self, Site& site, const Given& given) {
     set_exception("FailOnRecompileLimitHit", limit_message(self, site, given));
     return true;
   }
-  if (!std::exchange(site.warned, true)) warn(PyExc_RuntimeWarning, limit_message(self, site, given));
+  if (!std::exchange(site.warned, true)) warn(limit_message(self, site, given));
   return true;
 }
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 import weakref
 
 import pytest
@@ -180,31 +179,30 @@ def test_background_compilation_for_all_sizes(dynamic, regions, waits):
 
     torchbolt.reset()
     compiled = torchbolt.compile(f, background=True, dynamic=dynamic)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for n in [5, 6, 7, 8] * 2:
-            x = torch.randn(n)
-            torch.testing.assert_close(compiled(x, n), f(x, n))
-            if waits:
-                torchbolt.wait()
+    for n in [5, 6, 7, 8] * 2:
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x, n), f(x, n))
+        if waits:
+            torchbolt.wait()
     assert torchbolt.stats()["regions"] == regions
     assert torchbolt.stats()["eager_fallbacks"] == 0
 
 
 # An instruction set that does not exist makes the compiler throw.
 FAILING = """
-import warnings, torch, torchbolt
-warnings.simplefilter("always")
+import logging, torch, torchbolt
+said = []
+logging.getLogger("torchbolt").addFilter(lambda record: said.append(record.getMessage()))
 compiled = torchbolt.compile(lambda x: torch.exp(x) + 1, background=BACKGROUND)
 x = torch.randn(8)
-with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+with torch.no_grad():
     for _ in range(4):
         try:
             assert torch.equal(compiled(x), torch.exp(x) + 1)
         except RuntimeError as error:
             print("raised", error)
         torchbolt.wait()
-print(len([w for w in said if "could not compile" in str(w.message)]), "warned of the failure")
+print(len([text for text in said if "could not compile" in text]), "warned of the failure")
 print(torchbolt.stats()["regions"], "regions")
 """
 
@@ -301,27 +299,26 @@ def test_gradients_are_eagers():
 
 def test_damaged_cache_is_rewritten(tmp_path):
     program = """
-import torch, torchbolt, warnings
-with warnings.catch_warnings(record=True) as seen, torch.no_grad():
-    warnings.simplefilter("always")
+import torch, torchbolt
+with torch.no_grad():
     f = torchbolt.compile(lambda x: torch.relu(x * 2 + 1))
     x = torch.randn(64)
     f(x)
     assert torch.equal(f(x), torch.relu(x * 2 + 1))
 s = torchbolt.stats()
-print(s["cache_hits"], s["cache_misses"], len(seen))
+print(s["cache_hits"], s["cache_misses"])
 """
     env = {"TORCHBOLT_CACHE_DIR": str(tmp_path)}
     first = run(program, **env)
-    assert first.stdout.split() == ["0", "1", "0"], first.stdout + first.stderr
-    assert run(program, **env).stdout.split() == ["1", "0", "0"]
+    assert first.stdout.split() == ["0", "1"], first.stdout + first.stderr
+    assert run(program, **env).stdout.split() == ["1", "0"]
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
     assert files
     for file in files:
         file.write_bytes(b"nonsense" + file.read_bytes()[8:40])
     third = run(program, **env)
-    assert third.stdout.split()[:2] == ["0", "1"], third.stdout + third.stderr
-    assert run(program, **env).stdout.split()[:2] == ["1", "0"]
+    assert third.stdout.split() == ["0", "1"], third.stdout + third.stderr
+    assert run(program, **env).stdout.split() == ["1", "0"]
 
 
 def test_the_recursion_limit_is_met_and_left():

@@ -112,9 +112,6 @@ _HELD = "programs of the call hold a class or function that the call made"
 _COUNTS = "counts references, of which a recording holds some"
 # The same where the tests are compiled.
 EXPECTED_COMPILED = {
-    "test.test_grammar.GrammarTests.test_warn_missed_comma": (
-        "among the warnings that it counts is ours, that the callable has too many programs"
-    ),
     "test.test_coroutines.CoroutineTest.test_for_2": _COUNTS,
     "test.test_coroutines.OriginTrackingTest.test_unawaited_warning_when_module_broken": (
         "a text with the address of a coroutine that is made again"
