@@ -108,6 +108,7 @@ struct Machine {
     if (--thread.budget >= 0) [[likely]]
       return false;
     frame->sp = sp;
+    if constexpr (!plain) s.watch_instructions |= s.instructions >= s.watches_from;
     return handle_pending(thread) < 0;
   }
 

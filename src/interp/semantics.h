@@ -19,6 +19,7 @@
 #pragma once
 
 #include <atomic>
+#include <limits>
 
 #include "interp/compat.h"
 #include "interp/frame.h"
@@ -214,6 +215,8 @@ class Semantics {
   virtual bool before_instruction(Frame& frame);
   bool watch_instructions = false;
   int64_t instructions = 0;  ///< that were begun; the plain loop does not count
+  /// When there were so many, or some more, watch_instructions is set: a loop or a call notices it.
+  int64_t watches_from = std::numeric_limits<int64_t>::max();
   Frame* suspended = nullptr;
   /// Every attribute is to go through the methods above. Otherwise it may be taken from where it lay the last
   /// time (attribute_cache.h).

@@ -262,6 +262,8 @@ const char* Bridge::wants_end() {
   return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
 }
 
+bool Bridge::may_idle() { return !options_.fullgraph; }
+
 bool Bridge::proves_guards() const { return strict(); }
 
 // ---- for whoever makes an entry of it ----

@@ -80,6 +80,7 @@ class Bridge final : public observe::RecorderHooks {
     recorder.instruction(file, function, line);
   }
   const char* wants_end() override;
+  bool may_idle() override;
   bool end_may_raise() override { return recorder.escaped_raises(); }
   const char* raised() override { return recorder.raised().empty() ? nullptr : recorder.raised().c_str(); }
   bool in_operator() const override { return recorder.in_operator(); }

@@ -121,7 +121,18 @@ bool run_settled(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry
     return false;
   }
   if (entry->unfit > 0) --entry->unfit;
+  at.computed = computes(*entry);
+  at.idle = entry->idle;
   return true;
+}
+
+/// Past the instruction that ended the region.
+Outcome past_end(const Outcome& at) {
+  if (!at.frames) return at;
+  Outcome next = step(at.frames, 1);
+  next.computed = at.computed;
+  next.idle = at.idle;
+  return next;
 }
 
 /// Takes a suspended run through the region of an entry that fits, and past the instruction that ends it.
@@ -136,7 +147,7 @@ Outcome go_through(Compiled* self, Site& site, const std::shared_ptr<Entry>& ent
   else
     interp::discard_run(innermost);
   finding.let_go();
-  return at.frames ? step(at.frames, 1) : at;
+  return past_end(at);
 }
 
 /// The exception that is set ends the run.
@@ -145,8 +156,12 @@ Outcome close(interp::Frame* innermost) {
   return {};
 }
 
+/// So many regions in a row that compute nothing, and the run goes on plainly as far as an operator: a loop
+/// that reads or parses something has ends in each turn, which cost more than its work.
+constexpr int kFruitless = 256;
+
 /// Takes a run that stands after the instruction that ended a region as far as the next one, or to its end.
-Outcome go_on_once(Compiled* self, interp::Frame* innermost) {
+Outcome go_on_once(Compiled* self, interp::Frame* innermost, int fruitless) {
   // A loop that goes round in compiled regions would never get to the interpreter's own look at signals.
   if (PyErr_CheckSignals() < 0) return {run_plainly(innermost, true)};
   if (interp::thread_is_traced(PyThreadState_Get())) return run_traced(innermost);
@@ -155,6 +170,7 @@ Outcome go_on_once(Compiled* self, interp::Frame* innermost) {
     PyObject* result = interp::run_frame(*innermost, steps);
     return {result, steps.suspended};
   }
+  if (fruitless > kFruitless) return step_to_operator(innermost);
   // Held: another thread may have everything forgotten meanwhile.
   std::shared_ptr<Site>& place = self->state->sites[observe::place_of(*innermost)];
   if (!place) place = std::make_shared<Site>();
@@ -178,7 +194,10 @@ Outcome go_on_once(Compiled* self, interp::Frame* innermost) {
 
 /// To its result, region by region.
 PyObject* go_on(Compiled* self, Outcome at) {
-  while (at.frames) at = go_on_once(self, at.frames);
+  for (int fruitless = 0; at.frames;) {
+    fruitless = at.idle ? kFruitless + 1 : at.computed ? 0 : fruitless + 1;
+    at = go_on_once(self, at.frames, fruitless);
+  }
   return at.result;
 }
 
@@ -258,7 +277,8 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
   }
   if (fits && !at.frames) return at.result;
   const Answering answering(*self->state);
-  return fits ? go_on(self, step(at.frames, 1)) : call_unfitted(self, site, given);
+  if (!fits) return call_unfitted(self, site, given);
+  return go_on(self, past_end(at));
 }
 
 std::optional<double> guard_seconds(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {

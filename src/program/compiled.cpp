@@ -13,11 +13,6 @@ bool same_keywords(PyObject* a, PyObject* b) {
   return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
-/// Does it run operators? One that is still being compiled does.
-bool computes(const std::shared_ptr<Entry>& entry) {
-  return !entry->region || !entry->region->tape().entries.empty();
-}
-
 }  // namespace
 
 int64_t next_serial() {
@@ -29,8 +24,11 @@ bool has_form_of(const Given& given, const Entry& entry) {
   return given.nargs == entry.nargs && same_keywords(given.kwnames, entry.kwnames.get());
 }
 
+bool computes(const Entry& entry) { return !entry.region || !entry.region->tape().entries.empty(); }
+
 int64_t count_computing(const Site& site) {
-  return std::count_if(site.entries.begin(), site.entries.end(), computes);
+  return std::count_if(site.entries.begin(), site.entries.end(),
+                       [](const auto& entry) { return computes(*entry); });
 }
 
 }  // namespace bolt::program

@@ -76,6 +76,7 @@ struct Entry {
   int autocast_levels = 0;   ///< contexts of autocast that it enters and does not leave
   bool changes_thread = false;
   int64_t instructions = 0;  ///< of a recipe with frames: how many the interpreter would run to get there
+  bool idle = false;         ///< and many of them without an operator, the last ones
   std::shared_ptr<Region> region;    ///< null while it is being compiled in the background
   std::shared_ptr<Pending> pending;  ///< of that compilation
   size_t nargs = 0;
@@ -144,6 +145,8 @@ struct Compiled {
 struct Outcome {
   PyObject* result = nullptr;       ///< new
   interp::Frame* frames = nullptr;  ///< a suspended run, owned
+  bool computed = false;            ///< operators ran on the way
+  bool idle = false;                ///< and then none for long
 };
 
 /// What guards are checked against: the target and the arguments of a call, or what lies in frames.
@@ -158,7 +161,10 @@ struct Given {
 /// As many arguments, with the same keywords.
 bool has_form_of(const Given& given, const Entry& entry);
 
-/// How many entries of `site` run operators. Those that are still being compiled do.
+/// Does it run operators? One that is still being compiled does.
+bool computes(const Entry& entry);
+
+/// How many entries of `site` do.
 int64_t count_computing(const Site& site);
 
 }  // namespace bolt::program

@@ -34,6 +34,7 @@ bool note_breaks(Compiled* self, const observe::Observation& seen) {
 /// Nothing to compile, from a place where guards would be checked on numbers that only pass through. What
 /// writes objects is kept once: where that does not fit, a loop over keys or a shuffled list comes along.
 bool runs_plainly(Compiled* self, const Site& site, const observe::Observation& seen, Bridge& bridge) {
+  if (seen.idle) return bridge.recorder.tape().entries.empty();
   const bool plain = seen.end == observe::End::broke || &site != &self->state->start;
   const bool writes = !seen.recipe.effects.empty();
   return plain && !site.never_plain && bridge.recorder.tape().entries.empty() &&
@@ -44,6 +45,7 @@ bool runs_plainly(Compiled* self, const Site& site, const observe::Observation& 
 std::shared_ptr<Entry> entry_of(const Given& given, observe::Observation& seen, const Bridge& bridge) {
   auto entry = std::make_shared<Entry>();
   entry->instructions = seen.instructions;
+  entry->idle = seen.idle;
   entry->guards = std::move(seen.guards);
   entry->recipe = std::move(seen.recipe);
   entry->after = seen.after;
@@ -95,7 +97,9 @@ bool gave_up_marked(const Entry& entry, const std::vector<Bridge::Refused>& refu
 void note_plain_run(Site& site, observe::Observation& seen) {
   site.plain_end = std::move(seen.last);
   const bool whole = seen.end == observe::End::returned;
-  site.plain_instructions = whole ? observe::Step::kToTheEnd : seen.instructions;
+  site.plain_instructions = seen.idle ? observe::Step::kToAnOperator
+                            : whole   ? observe::Step::kToTheEnd
+                                      : seen.instructions;
   site.plain_breaks = std::move(seen.breaks);
   site.plain_serial = next_serial();
 }

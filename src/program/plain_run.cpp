@@ -16,10 +16,21 @@ struct Witness {
   Witness() { recorder.stop(false); }
 };
 
+/// As far as the first operator, led by `run`, given the interpreter's orders.
+template <class Run>
+Outcome run_to_operator(Run run) {
+  observe::Step steps(observe::Step::kToAnOperator);
+  Witness witness;
+  witness.recorder.wakes = &steps.watch_instructions;
+  PyObject* result = run(steps);
+  return {result, steps.suspended, witness.recorder.met_operator()};
+}
+
 /// What the site says of runs that no entry fits: they are led by `run`, given the interpreter's orders. One
 /// that meets an operator after all has the next one recorded.
 template <class Run>
 Outcome run_as_before(Site& site, Run run) {
+  if (site.plain_instructions == observe::Step::kToAnOperator) return run_to_operator(run);
   observe::Step steps(site.plain_instructions, &site.plain_end);
   // Up to the region's end the same instructions run as before; what comes after it is not known.
   std::optional<Witness> witness;
@@ -102,6 +113,10 @@ Outcome step(interp::Frame* innermost, int64_t instructions) {
   observe::Step steps(instructions);
   PyObject* result = interp::run_frame(*innermost, steps);
   return {result, steps.suspended};
+}
+
+Outcome step_to_operator(interp::Frame* innermost) {
+  return run_to_operator([&](observe::Step& steps) { return interp::run_frame(*innermost, steps); });
 }
 
 Outcome step_into(Compiled* self, const Given& given, int64_t instructions) {

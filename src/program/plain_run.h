@@ -18,6 +18,9 @@ Outcome step(interp::Frame* innermost, int64_t instructions);
 /// The same for a call.
 Outcome step_into(Compiled* self, const Given& given, int64_t instructions);
 
+/// As far as the first operator.
+Outcome step_to_operator(interp::Frame* innermost);
+
 /// As many as runs from there took before (Site::plain_instructions).
 Outcome step_at(Site& site, interp::Frame* innermost);
 Outcome step_into(Compiled* self, Site& site, const Given& given);

@@ -126,7 +126,10 @@ Outcome record(Compiled* self, Site& site, const Given& given, bool& misled, Obs
     if (!misled && seen) keep_raised(self, site, given, *seen, bridge);
     return {};
   }
-  if (keep(self, site, given, seen.get(), bridge, failure)) return {ran.result, ran.suspended};
+  const bool computed = !bridge.recorder.tape().entries.empty();
+  const bool idle = seen && seen->idle;
+  if (keep(self, site, given, seen.get(), bridge, failure))
+    return {ran.result, ran.suspended, computed, idle};
   Py_CLEAR(ran.result);
   if (ran.suspended) interp::close_run(*ran.suspended);
   // The error is ours, and the call as if it had not begun: as far as that is known.

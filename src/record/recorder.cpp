@@ -95,6 +95,11 @@ void Recorder::take_back() {
   lent_->facts.clear();
 }
 
+void Recorder::note_met() {
+  met_operator_ |= stopped_;
+  if (stopped_ && wakes) *wakes = true;
+}
+
 void Recorder::stop(bool drop) {
   stopped_ = true;
   if (!drop) return;
@@ -212,7 +217,7 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
   }
   const bool transformed = is_transformed(keys);
   if (transformed && !transformed_ && guard::transform_levels() == 0) {
-    met_operator_ |= stopped_;
+    note_met();
     if (!stopped_ && !paused_ && escaped_.empty())
       escape_from(op, " of a ", "tensor that a transform of torch.func has left");
     return call(op, facts, keys, stack);
@@ -231,7 +236,7 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
     op.redispatchBoxed(below_our_key(keys), stack);
     return;
   }
-  met_operator_ |= stopped_;
+  note_met();
   const bool finds_sizes = !unseen && escaped_.empty() &&
                            (facts.finds_sizes || selects_by_mask(facts, *stack)) &&
                            can_find_sizes(facts, *stack);

@@ -89,6 +89,7 @@ class Recorder {
   bool is_very_long() const { return tape_.entries.size() >= kMostEntries; }
   /// Whether an operator ran since it was stopped.
   bool met_operator() const { return met_operator_; }
+  bool* wakes = nullptr;  ///< set where one does
 
   Tape& tape() { return tape_; }
   /// Tape inputs in order, alive.
@@ -168,6 +169,7 @@ class Recorder {
   void escape_by_arguments(const c10::OperatorHandle& op, const OperatorFacts& facts,
                            const torch::jit::Stack& stack);
   [[gnu::cold]] void escape(const c10::OperatorHandle& op, const char* how);
+  void note_met();
   void drop_entries();
   void take(const c10::IValue& v, Use use, int entry, Arg& arg);
   void take_wrapped_number(const at::Tensor& t, Arg& arg);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import unicodedata
 
 import pytest
 import torch
@@ -192,3 +193,75 @@ def test_an_iterator_among_the_arguments():
         for _ in range(3):
             torch.testing.assert_close(compiled(x, mine), run(x, theirs))
         assert list(mine) == list(theirs) == []
+
+
+def test_a_very_long_loop_without_operators_is_not_recorded_to_its_end():
+    """It runs plainly from some point on, and in later calls from its first turn."""
+
+    def fn(x, n):
+        total = 0
+        for i in range(n):
+            total += i % 7
+        y = x + total
+        return torch.tanh(y * 2)
+
+    torchbolt.reset()
+    compiled, x = torchbolt.compile(fn), torch.randn(3)
+    with torch.no_grad():
+        for n in (300_000, 300_000, 300_001, 10):
+            torch.testing.assert_close(compiled(x, n), fn(x, n))
+    stats = torchbolt.stats()
+    assert list(stats["break_reasons"]) == ["runs for very long without an operator"]
+    assert stats["recordings"] <= 3 and stats["eager_fallbacks"] == 0
+
+
+def test_a_very_long_loop_behind_operators():
+    def fn(x, n):
+        y = torch.tanh(x * 2)
+        found = [i for i in range(n) if i % 100_003 == 0]
+        return y + len(found)
+
+    torchbolt.reset()
+    compiled, x = torchbolt.compile(fn), torch.randn(3)
+    with torch.no_grad():
+        for n in (800_000, 800_000, 800_000):
+            torch.testing.assert_close(compiled(x, n), fn(x, n))
+    stats = torchbolt.stats()
+    assert stats["break_reasons"] == {"runs for very long without an operator": 1}
+    assert stats["recordings"] <= 3 and stats["eager_fallbacks"] == 0
+
+
+def test_under_fullgraph_a_very_long_loop_is_recorded():
+    def fn(x):
+        return x + sum(i % 7 for i in range(300_000))
+
+    torchbolt.reset()
+    compiled, x = torchbolt.compile(fn, fullgraph=True), torch.randn(3)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), fn(x))
+    assert torchbolt.stats()["regions"] == 1
+
+
+def test_a_loop_full_of_ends_without_operators_goes_on_plainly():
+    """Each turn calls C functions that nobody knows, and takes ways of its own."""
+
+    def fn(x, n):
+        kinds = {}
+        for i in range(n):
+            kind = unicodedata.category(chr(i))
+            if kind in ("Lu", "Ll") or unicodedata.bidirectional(chr(i)) == "WS":
+                kinds[kind] = kinds.get(kind, 0) + 1
+        y = x + kinds["Ll"]
+        return torch.tanh(y * 2), kinds
+
+    torchbolt.reset()
+    compiled, x = torchbolt.compile(fn), torch.randn(3)
+    with torch.no_grad():
+        for i in range(4):
+            got, want = compiled(x, 20_000), fn(x, 20_000)
+            torch.testing.assert_close(got[0], want[0])
+            assert got[1] == want[1]
+            if i == 2:
+                before = torchbolt.stats()["recordings"]
+    assert torchbolt.stats()["recordings"] == before < 150

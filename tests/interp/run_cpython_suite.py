@@ -98,6 +98,12 @@ MODULES = [
     "test_bisect",
     "test_genericalias",
     "test_isinstance",
+    "test_unicode",
+    "test_asyncio.test_locks",
+    "test_asyncio.test_pep492",
+    "test_asyncio.test_queues",
+    "test_asyncio.test_taskgroups",
+    "test_asyncio.test_timeouts",
 ]
 
 # Test id -> why its outcome differs, in any mode.

@@ -11,6 +11,7 @@
 
 #include "guard/py_ref.h"
 #include "guard/tensors.h"
+#include "guard/transforms.h"
 #include "interp/frame.h"
 #include "interp/semantics.h"
 
@@ -53,11 +54,12 @@ bool runs_whole(const interp::Frame& frame);
 /// Or does one of this callable, as it shows something that need not be looked into?
 bool shows_whole(PyObject* callable);
 
-/// Runs so many instructions plainly and then stops. Calls lead where they would in a recording: to the same
-/// places.
+/// Runs so many instructions plainly and then stops, or where a recorder has met an operator and sets
+/// `watch_instructions` (Recorder::wakes). Calls lead where they would in a recording: to the same places.
 class Step final : public interp::Semantics {
  public:
   static constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kToAnOperator = kToTheEnd - 1;
 
   interp::CallStart start_call(interp::Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                PyObject* kwnames) override;
@@ -65,14 +67,16 @@ class Step final : public interp::Semantics {
                         PyObject* kwnames) override;
   /// `last`: where the last of them is to be found.
   explicit Step(int64_t instructions, const Place* last = nullptr) : left_(instructions), last_(last) {
-    watch_instructions = left_ != kToTheEnd;
+    watch_instructions = left_ < kToAnOperator;
   }
   void enter_frame(interp::Frame& frame) override {
     if (!bottom_) bottom_ = &frame;
   }
   bool before_instruction(interp::Frame& frame) override {
     if (left_ == 1 && last_) elsewhere = !(place_of(frame) == *last_);
-    // Native code that calls back into Python runs to its end first.
+    // Native code that calls back into Python runs to its end first, and so do transforms.
+    if (left_ == kToAnOperator)
+      return interp::bottom_of(frame) != bottom_ || guard::transform_levels() > levels_;
     return left_-- > 0 || interp::bottom_of(frame) != bottom_;
   }
   bool elsewhere = false;  ///< it was not there
@@ -81,6 +85,7 @@ class Step final : public interp::Semantics {
   const interp::Frame* bottom_ = nullptr;
   int64_t left_;
   const Place* last_;
+  const size_t levels_ = guard::transform_levels();
 };
 
 /// Runs plainly for as long as a mode of torch runs Python for every operator.

@@ -97,6 +97,8 @@ class RecorderHooks {
   virtual bool follows_length(const guard::Source&, const std::vector<std::string>&) { return false; }
   /// Operators recorded so far.
   virtual size_t recorded() = 0;
+  /// May the region end because there has been none for long?
+  virtual bool may_idle() { return true; }
   /// Does autograd follow what an operator gave, from that one on?
   virtual bool gives_followed(size_t) { return false; }
   /// `tensor` is part of the result, of an effect or of a frame, and is not an input: the index it gets among
@@ -204,6 +206,7 @@ struct Observation {
   Place last;                        ///< where that one is to be found
   Py_ssize_t advanced = 0;           ///< how often an iterator that was found in the frames
   bool ended_in_its_loop = false;    ///< and the loop over it is not over where the region ended
+  bool idle = false;                 ///< it ended because no operator had come for long
   bool cacheable() const { return end != End::raised && unsound.empty(); }
 };
 

@@ -92,6 +92,7 @@ Recording::Recording(RecorderHooks& hooks)
   world.notes->line = users_line;
   watch_instructions = notes_attributes = true;
   counts_stops = true;
+  if (hooks.may_idle()) watches_from = kIdle;
   look_up_torch_marks();
   hooks.on_escape = [this] {
     if (!on || !interp::current_frame()) return;
@@ -222,8 +223,21 @@ bool Recording::before_instruction(Frame& frame) {
   if (escaped_at_ || world.ends_are_noticed() || !ends.empty()) [[unlikely]]
     if (ends_before(frame)) return true;
   world.begin_instruction();
+  if (instructions >= watches_from) [[unlikely]]
+    end_if_idle(frame);
+  if (!on) return true;
   watch_instructions = escaped_at_ || !ends.empty() || world.wants_watch();
   return true;
+}
+
+/// A loop over bytes or words, say, which costs several times as much while it is recorded.
+void Recording::end_if_idle(Frame& frame) {
+  watches_from = instructions + kIdle;
+  const size_t before = std::exchange(operators_, hooks_.recorded());
+  const bool may_end = interp::bottom_of(frame) == entry && guard::transform_levels() == outer_levels_;
+  if (before != operators_ || !may_end || breaks_are_errors()) return;
+  idle = true;
+  end_here(frame, "runs for very long without an operator");
 }
 
 /// Does the region end before the instruction that is about to begin? Then it has.
@@ -297,6 +311,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   }
   for (const Advanced& each : world.advanced)
     if (each.last < 0) observation->advanced = std::max(observation->advanced, each.times);
+  observation->idle = recording.idle;
   observation->ended_in_its_loop = is_in_loop(world, ran.suspended);
   observation->autocast_levels = recording.autocast_levels;
   observation->breaks = std::move(recording.breaks);

@@ -42,6 +42,7 @@ class Recording final : public interp::Semantics {
   bool told_compiling = false;  ///< is_compiling() said yes
   bool resumable = true;        ///< the run may be suspended where the region ends
   bool retry = false;  ///< not to be kept, but the next one ends before the instruction that was too much
+  bool idle = false;   ///< the region ended because no operator had come for long
 
   /// Ends the region before the instruction in progress. `drop`: what operators did since mark() belongs to
   /// that instruction, as where the recorder wants the end.
@@ -169,6 +170,7 @@ class Recording final : public interp::Semantics {
   void leave_frame(Frame& frame, PyObject* result) override;
   bool before_instruction(Frame& frame) override;
   bool ends_before(Frame& frame);
+  void end_if_idle(Frame& frame);
 
   // calls.cpp
   interp::CallStart start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
@@ -324,6 +326,9 @@ class Recording final : public interp::Semantics {
                                  size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);
 
+  /// So many instructions without an operator, half a second or less, and the region ends.
+  static constexpr int64_t kIdle = 1 << 21;
+  size_t operators_ = 0;       ///< recorded when it was last looked whether some had come
   const size_t outer_levels_;  ///< of transforms, where the region begins
   RecorderHooks& hooks_;
   const bool follows_numbers_ = hooks_.follows_numbers();
