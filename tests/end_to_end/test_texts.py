@@ -254,3 +254,21 @@ def test_texts_of_a_class_of_their_own():
     """What __repr__ gives stays of its class through repr() and str(); formatting makes a plain text of it."""
     shown = Shown(Word("a"))
     run(lambda x, word: (x + 1, str(shown), repr(shown), f"{shown}", f"{shown!r}"), WORDS, compiled=2)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda word: "%s" % word,
+        lambda word: "a %s" % ("%s" % word),
+        lambda word: "{}".format(word),
+        lambda word: "{:4}".format(word),
+        lambda word: "%4s" % word,
+        lambda word: f"{word:4}",
+        lambda word: f"{word:.4}",
+        lambda word: format(word, ""),
+    ],
+)
+def test_formats_that_give_the_very_text(made):
+    """CPython makes no new text where there is nothing to do to it, which is so for some texts only."""
+    run(lambda x, word: (x + 1, made(word)), ["first", "second", "a", "one", "third one"], compiled=2)

@@ -100,14 +100,14 @@ class Unseen {
   NativeWatch::Pause unwatched_;
 };
 
-/// `text` at an address of its own: of one letter, CPython has one object for all who have it. Null: there is
-/// none (the empty text), or an exception.
+/// `text` at an address of its own: of one letter, CPython has one object for all who have it, and what
+/// `"%s" % word` gives is the word itself. Null: there is none (the empty text), or an exception.
 PyRef own_text(PyRef text) {
   if (!text || !PyUnicode_CheckExact(text.get()) || PyUnicode_GET_LENGTH(text.get()) == 0) return {};
-  if (PyUnicode_GET_LENGTH(text.get()) > 1) return text;
-  const Py_UCS4 letter = PyUnicode_READ_CHAR(text.get(), 0);
-  PyRef copy = PyRef::steal(PyUnicode_New(1, letter));
-  if (copy) PyUnicode_WRITE(PyUnicode_KIND(copy.get()), PyUnicode_DATA(copy.get()), 0, letter);
+  if (Py_REFCNT(text.get()) == 1) return text;
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(text.get());
+  PyRef copy = PyRef::steal(PyUnicode_New(length, PyUnicode_MAX_CHAR_VALUE(text.get())));
+  if (copy && PyUnicode_CopyCharacters(copy.get(), 0, text.get(), 0, length) < 0) return {};
   return copy;
 }
 
@@ -133,11 +133,14 @@ PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, 
   PyRef text;
   {
     Unseen unseen(hooks_);
-    text = own_text(PyRef::steal(guard::format_text(value, conversion, spec)));
+    text = PyRef::steal(guard::format_text(value, conversion, spec));
   }
+  // One that is as wide as the format wants is itself, too; others are not.
+  const bool as_it_is = !spec || (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0);
+  if (text.get() == value && as_it_is) return text.release();
+  text = own_text(std::move(text));
   if (!text) return nullptr;
   if (tensor) world.await(value, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
-  if (text.get() == value) return text.release();
   return world.make_late(text.release(), Make::format, {PyRef::share(value), PyRef::share(spec)}, conversion);
 }
 
