@@ -165,6 +165,19 @@ def test_a_class_of_the_users():
         assert type(g) is Another and torch.equal(g.get_state(), h.get_state())
 
 
+def test_a_class_of_the_users_from_outside():
+    def program(x, g):
+        return x * torch.rand(4, generator=g)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(program)
+    for seed in range(4):
+        mine, theirs = Another(), Another()
+        mine.manual_seed(seed), theirs.manual_seed(seed)
+        torch.testing.assert_close(compiled(torch.ones(4), mine), program(torch.ones(4), theirs))
+        assert torch.equal(mine.get_state(), theirs.get_state())
+
+
 def test_one_that_is_needed_behind_an_end():
     def program(x, seed):
         g = torch.Generator().manual_seed(seed)

@@ -61,9 +61,10 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
     constexpr auto dict = static_cast<Py_ssize_t>(offsetof(_PyDictViewObject, dv_dict));
     return touch(frame, world.field(object, dict, interned<"mapping">()), deep);
   }
-  if (!is_opaque(object)) return;
-  if (std::string_view(Py_TYPE(object)->tp_name) == "torch._C.Generator" && hooks_.names_generators())
-    return world.found_generator(object);
+  static PyTypeObject* const generators = native_type("torch._C", "Generator");
+  if (Py_IS_TYPE(object, generators) && hooks_.names_generators()) return world.found_generator(object);
+  // One of a class of the user's is no opaque object, and yet operators must be given that of each call.
+  if (!is_opaque(object) && !PyObject_TypeCheck(object, generators)) return;
   end_here(frame, std::string("a ") + Py_TYPE(object)->tp_name + " from outside is read");
 }
 
