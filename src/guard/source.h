@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "guard/py_ref.h"
-#include "support/blocks.h"
+#include "support/growing.h"
 #include "support/short_vector.h"
 
 namespace bolt::guard {
@@ -187,7 +187,7 @@ class SourceTree {
   Source* intern(const Id& id);
   void grow();
 
-  Blocks<Source> store_;
+  Growing<Source> store_;
   std::vector<Source*> all_, tops_;
   std::vector<Entry> table_;  ///< open addressing; half of it is free
   int registers_ = 0;

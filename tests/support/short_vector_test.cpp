@@ -1,5 +1,5 @@
 // tests/support/short_vector_test.cpp
-// ShortVector does what std::vector does, inside and outside of the object; Blocks keep addresses.
+// ShortVector does what std::vector does, inside and outside of the object.
 #include "support/short_vector.h"
 
 #include <gtest/gtest.h>
@@ -7,8 +7,6 @@
 #include <random>
 #include <string>
 #include <vector>
-
-#include "support/blocks.h"
 
 namespace bolt {
 namespace {
@@ -73,21 +71,6 @@ TEST(ShortVector, OfItself) {
   EXPECT_EQ(a.back(), "one");
   a.assign(2, a[1]);
   EXPECT_EQ(listed(a), (Long{"two", "two"}));
-}
-
-TEST(Blocks, KeepAddressesAndEndWhatTheyHold) {
-  auto counted = std::make_shared<int>(0);
-  {
-    Blocks<std::shared_ptr<int>> blocks;
-    std::vector<std::shared_ptr<int>*> made;
-    for (int i = 0; i < 3000; ++i) {
-      made.push_back(&blocks.emplace_back());
-      *made.back() = counted;
-    }
-    for (auto* p : made) EXPECT_EQ(*p, counted);
-    EXPECT_EQ(counted.use_count(), 3001);
-  }
-  EXPECT_EQ(counted.use_count(), 1);
 }
 
 }  // namespace

@@ -179,10 +179,10 @@ void World::keep_apart() {
   for (const WrittenField& field : written_fields) add(field.object.get());
   for (const WrittenTensor& each : written_tensors) add(each.tensor.get());
   if (sorts.empty()) return;
-  store_.for_each([&](const Known& known) {
-    if (!known.object || known.source->access == Access::constant || writes.count(&known)) return;
+  for (const Known& known : store_) {
+    if (!known.object || known.source->access == Access::constant || writes.count(&known)) continue;
     if (auto at = sorts.find(sort_of(known)); at != sorts.end()) at->second.others.push_back(known.source);
-  });
+  }
   for (auto& [sort, apart] : sorts)
     if (apart.each.size() + apart.others.size() > 1) tree->apart.push_back(std::move(apart));
 }

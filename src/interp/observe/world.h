@@ -26,7 +26,7 @@
 #include "guard/source.h"
 #include "guard/tensors.h"
 #include "interp/observe/observation.h"
-#include "support/blocks.h"
+#include "support/growing.h"
 #include "support/pointer_map.h"
 
 namespace bolt::observe {
@@ -596,7 +596,7 @@ class World {
 
   RecorderHooks& hooks_;
   bool& watch_;
-  Blocks<Known> store_;
+  Growing<Known> store_;
   PointerMap<Known*> known_;
   std::unordered_map<PyObject*, Known> made_of_;  ///< lists and tuples that the run made
   std::vector<PyObject*> open_tuples_;            ///< those that are by_ends

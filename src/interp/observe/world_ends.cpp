@@ -123,9 +123,8 @@ void World::let_go() {
   ends_are_noticed_ = false;
   const std::unordered_set<PyObject*> stays(written.begin(), written.end());
   std::vector<PyRef> rest;
-  store_.for_each([&](Known& known) {
+  for (Known& known : store_)
     if (!stays.count(known.object.get())) rest.push_back(std::move(known.object));
-  });
   made_of_.clear(), copies.clear(), rest.clear();
   while (!last.empty()) last.pop_back();
 }
