@@ -8,7 +8,6 @@ if(NOT EXISTS ${interp_module})
 endif()
 
 bolt_sources(interp_sources src/support src/interp)
-list(FILTER interp_sources EXCLUDE REGEX "/src/interp/observe/")  # needs guard, hence torch
 Python_add_library(_interp MODULE WITH_SOABI ${interp_sources} ${interp_module})
 bolt_target(_interp)
 target_compile_options(_interp PRIVATE -fvisibility=hidden)

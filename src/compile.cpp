@@ -13,18 +13,18 @@
 #include <malloc.h>
 #endif
 
-#include "autograd/functionalize.h"
 #include "codegen/cpu/compile_plan.h"
 #include "graph/passes/passes.h"
 #include "graph/repeats.h"
 #include "graph/verify.h"
 #include "loops/plan.h"
-#include "program/functional.h"
-#include "program/stats.h"
+#include "lower/functionalize.h"
 #include "record/recorder.h"
+#include "run/functional.h"
 #include "support/error.h"
 #include "support/log.h"
 #include "support/parallel.h"
+#include "support/stats.h"
 
 namespace bolt {
 namespace {
@@ -96,10 +96,10 @@ bool on_cpu(const record::Tape& tape) {
 }
 
 /// Solves `sizes` until lowering can bind the sizes of every tensor of the tape. False: it cannot be lowered.
-bool bind_sizes(const Recorded& recorded, autograd::Sizes& sizes) {
+bool bind_sizes(const Recorded& recorded, lower::Sizes& sizes) {
   while (true) {
     try {
-      autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
+      lower::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
       return true;
     } catch (const SizeDemand& demand) {
       if (!sizes.solve(demand, demand.where + " (" + demand.what() + ")")) return false;
@@ -117,7 +117,7 @@ std::string obstacle(const Recorded& r) {
 }
 
 /// The graph and loops stages. Equal layers are planned once.
-loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
+loops::Plan plan(lower::Lowered& lowered, Stages& stages) {
   const loops::PlanOptions options = codegen::cpu::plan_options();
   auto optimize = [&](graph::Graph& g) {
     graph::verify(g);
@@ -141,48 +141,48 @@ loops::Plan plan(autograd::Lowered& lowered, Stages& stages) {
 }
 
 /// From the functional graph on. `tape` and `wanted` are taken once nothing can throw any more.
-std::shared_ptr<program::Region> finish(autograd::Lowered lowered, record::Tape& tape,
-                                        std::vector<record::TensorId>& wanted,
-                                        std::vector<autograd::SizeSymbol> symbols, const std::string& name,
-                                        Stages& stages) {
-  auto& stats = program::Stats::get();
+std::shared_ptr<run::Region> finish(lower::Lowered lowered, record::Tape& tape,
+                                    std::vector<record::TensorId>& wanted,
+                                    std::vector<lower::SizeSymbol> symbols, const std::string& name,
+                                    Stages& stages) {
+  auto& stats = Stats::get();
   loops::Plan plan = bolt::plan(lowered, stages);
-  program::check_sizes(plan);
+  run::check_sizes(plan);
   if (log_wanted("fusion")) log("fusion", loops::print(plan));
   stages.enter("codegen");
   auto code = codegen::cpu::compile(plan);
   ++(code.module->from_cache() ? stats.cache_hits : stats.cache_misses);
   log("cache", name + (code.module->from_cache() ? ": found in the disk cache" : ": compiled"));
   stages.enter("program");
-  auto region = std::make_shared<program::Region>(std::move(tape), std::move(wanted), std::move(lowered),
-                                                  std::move(plan), std::move(code), std::move(symbols));
+  auto region = std::make_shared<run::Region>(std::move(tape), std::move(wanted), std::move(lowered),
+                                              std::move(plan), std::move(code), std::move(symbols));
   stages.finish();
   return region;
 }
 
-using Specialize = std::function<std::shared_ptr<program::Region>(const std::vector<int64_t>&)>;
+using Specialize = std::function<std::shared_ptr<run::Region>(const std::vector<int64_t>&)>;
 
 /// What makes the same region for known sizes: Region::specialize.
-Specialize specializer(const autograd::Lowered& lowered, std::vector<record::TensorId> wanted,
-                       std::vector<autograd::SizeSymbol> symbols, const std::string& name) {
+Specialize specializer(const lower::Lowered& lowered, std::vector<record::TensorId> wanted,
+                       std::vector<lower::SizeSymbol> symbols, const std::string& name) {
   std::shared_ptr<const graph::Graph> general = graph::clone(*lowered.graph);
-  auto rest = std::make_shared<const autograd::Lowered>(autograd::without_graph(lowered));
-  return [=](const std::vector<int64_t>& values) -> std::shared_ptr<program::Region> {
+  auto rest = std::make_shared<const lower::Lowered>(lower::without_graph(lowered));
+  return [=](const std::vector<int64_t>& values) -> std::shared_ptr<run::Region> {
     try {
       auto known = [&](Sym s) {
         for (size_t i = 0; i < symbols.size(); ++i)
           if (symbols[i].symbol == s && symbols[i].input >= 0) return Sym(values[i]);
         return s;
       };
-      autograd::Lowered one = autograd::substituted(*general, *rest, known);
-      std::vector<autograd::SizeSymbol> numbers;
-      for (const autograd::SizeSymbol& s : symbols)
+      lower::Lowered one = lower::substituted(*general, *rest, known);
+      std::vector<lower::SizeSymbol> numbers;
+      for (const lower::SizeSymbol& s : symbols)
         if (s.input < 0) numbers.push_back(s);
       Stages stages;
       record::Tape tape;
       std::vector<record::TensorId> same = wanted;
       auto region = finish(std::move(one), tape, same, std::move(numbers), name, stages);
-      ++program::Stats::get().specialized;
+      ++Stats::get().specialized;
       log("dynamic", name + ": a program for sizes that came often");
       return region;
     } catch (const std::exception& e) {
@@ -193,7 +193,7 @@ Specialize specializer(const autograd::Lowered& lowered, std::vector<record::Ten
 }
 
 /// The last files of a trace: what is run, or why nothing was compiled.
-void write_trace(const program::Region& region, const program::Trace& trace) {
+void write_trace(const run::Region& region, const Trace& trace) {
   const auto& f = region.facts;
   std::string report = f.why_replayed.empty() ? "" : "eager's operators run: " + f.why_replayed + "\n";
   for (const std::string& why : f.sizes_given_up) report += why + "\n";
@@ -205,24 +205,24 @@ void write_trace(const program::Region& region, const program::Trace& trace) {
 }
 
 /// The stages in order. Throws SizeDemand where one of them cannot go on with `sizes`.
-std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& sizes, Stages& stages) {
+std::shared_ptr<run::Region> build(Recorded& recorded, lower::Sizes& sizes, Stages& stages) {
   stages.enter("functionalize");
   auto lowered =
-      autograd::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
+      lower::functionalize(recorded.tape, recorded.wanted, {recorded.is_param, recorded.constants}, sizes);
   if (log_wanted("aot_graphs")) log("aot_graphs", graph::print(*lowered.graph));
   if (recorded.trace.wanted()) recorded.trace.write("2_graph.txt", graph::print(*lowered.graph));
   if (recorded.road == Road::functional) {
     graph::verify(*lowered.graph);
     std::string text = graph::print(*lowered.graph);
-    auto run = program::run_functional(std::move(lowered), recorded.wanted.size(),
-                                       program::Attempts(recorded.tape), sizes.open());
-    auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), run,
-                                                    sizes.open());
+    auto run = run::run_functional(std::move(lowered), recorded.wanted.size(), run::Attempts(recorded.tape),
+                                   sizes.open());
+    auto region = std::make_shared<run::Region>(std::move(recorded.tape), std::move(recorded.wanted), run,
+                                                sizes.open());
     region->facts.functional_text = std::move(text);
     return region;
   }
   Specialize specialize;
-  const std::vector<autograd::SizeSymbol> open = sizes.open();
+  const std::vector<lower::SizeSymbol> open = sizes.open();
   if (!sizes.any_data() && std::any_of(open.begin(), open.end(), [](const auto& s) { return s.input >= 0; }))
     specialize = specializer(lowered, recorded.wanted, open, recorded.name);
   auto region = finish(std::move(lowered), recorded.tape, recorded.wanted, open, recorded.name, stages);
@@ -235,13 +235,13 @@ std::shared_ptr<program::Region> build(Recorded& recorded, autograd::Sizes& size
 
 }  // namespace
 
-std::shared_ptr<program::Region> compile(Recorded recorded, const Other& other) {
-  autograd::Sizes sizes(recorded.tape, recorded.dynamic, recorded.number_symbols,
-                        std::move(recorded.size_facts));
+std::shared_ptr<run::Region> compile(Recorded recorded, const Other& other) {
+  lower::Sizes sizes(recorded.tape, recorded.dynamic, recorded.number_symbols,
+                     std::move(recorded.size_facts));
   sizes.not_guessed = std::move(recorded.not_guessed);
-  auto finished = [&](std::shared_ptr<program::Region> region) {
-    for (const autograd::SizeSymbol& s : sizes.all())
-      if (s.input != autograd::SizeSymbol::kData) region->size_symbols.push_back(s);
+  auto finished = [&](std::shared_ptr<run::Region> region) {
+    for (const lower::SizeSymbol& s : sizes.all())
+      if (s.input != lower::SizeSymbol::kData) region->size_symbols.push_back(s);
     std::vector<SizeFact> about_data;
     for (SizeFact& f : sizes.facts())
       (holds_data_size(f.a) || holds_data_size(f.b) ? about_data : region->size_facts)
@@ -264,8 +264,8 @@ std::shared_ptr<program::Region> compile(Recorded recorded, const Other& other) 
   };
   auto replayed = [&](const std::string& why, bool fallback) {
     resolve(why);
-    auto region = std::make_shared<program::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
-                                                    std::move(recorded.constants), sizes.open());
+    auto region = std::make_shared<run::Region>(std::move(recorded.tape), std::move(recorded.wanted), why,
+                                                std::move(recorded.constants), sizes.open());
     region->facts.fallback = fallback;
     if (fallback) log("perf_hints", recorded.name + ": a region runs eager's operators, because " + why);
     return finished(std::move(region));
@@ -289,7 +289,7 @@ std::shared_ptr<program::Region> compile(Recorded recorded, const Other& other) 
     try {
       auto region = build(recorded, sizes, stages);
       region->facts.stage_seconds = std::move(stages.seconds);
-      program::Stats::get().compile_nanoseconds +=
+      Stats::get().compile_nanoseconds +=
           std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin)
               .count();
       return finished(std::move(region));

@@ -9,11 +9,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "program/region.h"
-#include "program/trace.h"
 #include "record/tape.h"
+#include "run/region.h"
 #include "support/size_fact.h"
 #include "support/symbols.h"
+#include "support/trace.h"
 
 namespace bolt {
 
@@ -30,7 +30,7 @@ struct Recorded {
   std::string obstacle;  // why it can only be replayed; "" = compile
   Road road = Road::compile;
   std::string name;  // of the region, for dumps and logs
-  program::Trace trace;
+  Trace trace;
   std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
   std::vector<NumberSymbol> number_symbols;  // of numbers that do
   std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with
@@ -46,11 +46,10 @@ struct EndsAtFoundSizes : std::runtime_error {
 
 /// Another compiler than ours: makes what runs of the tape, the numbers in whose arguments are expressions
 /// over these symbols.
-using Other =
-    std::function<std::shared_ptr<program::Region>(Recorded&, const std::vector<autograd::SizeSymbol>&)>;
+using Other = std::function<std::shared_ptr<run::Region>(Recorded&, const std::vector<lower::SizeSymbol>&)>;
 
 /// Never throws for what cannot be compiled (but for EndsAtFoundSizes): the region then replays its tape and
 /// says why. Internal failures are thrown. Needs no GIL.
-std::shared_ptr<program::Region> compile(Recorded recorded, const Other& other = {});
+std::shared_ptr<run::Region> compile(Recorded recorded, const Other& other = {});
 
 }  // namespace bolt

@@ -3,8 +3,8 @@
 // Each stage that Python can reach adds its functions here; nothing else happens in this file.
 
 #include "interp/module.h"
-#include "interp/observe/module.h"
-#include "program/callable.h"
+#include "observe/module.h"
+#include "session/callable.h"
 
 namespace {
 
@@ -26,6 +26,6 @@ PyMODINIT_FUNC PyInit__C() {
   PyObject* module = PyModule_Create(&module_definition);
   if (module && bolt::interp::add_interp_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::observe::add_observe_functions(module) < 0) Py_CLEAR(module);
-  if (module && bolt::program::add_callable(module) < 0) Py_CLEAR(module);
+  if (module && bolt::session::add_callable(module) < 0) Py_CLEAR(module);
   return module;
 }

@@ -138,7 +138,7 @@ _OF_SIZES = {
 
 
 class GraphBuilder:
-    """An FX graph, node by node: program/backend.cpp walks the recorded operators and calls this."""
+    """An FX graph, node by node: session/backend.cpp walks the recorded operators and calls this."""
 
     def __init__(self):
         self._graph = torch.fx.Graph()

@@ -21,7 +21,7 @@ from torchbolt.options import suggest
 class _Setting:
     default: object
     meaning: str
-    native: bool = False  # C++ reads it (program/settings.h)
+    native: bool = False  # C++ reads it (session/settings.h)
     env: tuple[str, ...] = ()  # variables that give the default: 1 or 0
     alias: str = ""
     kind: type | None = None  # where the default, None, does not show it

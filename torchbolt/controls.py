@@ -14,7 +14,7 @@ import torch
 
 from torchbolt import _C, backends, exc, modules
 
-# By name, program/compiled.h's Stance.
+# By name, session/compiled.h's Stance.
 STANCES = {
     "default": 0,
     "force_eager": 1,

@@ -558,7 +558,7 @@ def parameter_by_key(parameters, key):
     return _parameter(parameters, parameters._key_to_attr(key))
 
 
-#: In place of native functions, by their names in interp/observe/cfunctions.def.
+#: In place of native functions, by their names in observe/calls/cfunctions.def.
 NATIVES = {
     "next map": _next_map,
     "next filter": _next_filter,

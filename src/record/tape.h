@@ -57,7 +57,7 @@ struct Arg {
                       // (Python's 2 in x * 2, which does not take part in promotion as a tensor would)
   TensorIds tensors;  // -1: undefined or None. Of a number: the tensor it was taken out of
   // Where numbers among `value` were computed from sizes: an expression for each of them, over symbols
-  // t<id>_<dim> (autograd/sizes.h). Empty, as nearly always: `value` is all there is.
+  // t<id>_<dim> (lower/sizes.h). Empty, as nearly always: `value` is all there is.
   RareVector<Sym> syms;
   Kind kind = Kind::Value;
   bool operator==(const Arg&) const = default;

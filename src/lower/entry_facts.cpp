@@ -1,0 +1,60 @@
+// lower/entry_facts.cpp: see entry_facts.h.
+#include "lower/entry_facts.h"
+
+#include <algorithm>
+
+namespace bolt::lower {
+
+using record::Arg;
+using record::Entry;
+using record::Tape;
+using record::TensorId;
+
+std::string full_name(const Entry& e) {
+  const c10::OperatorName& name = e.op.operator_name();
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+record::TensorIds results(const Entry& e) {
+  record::TensorIds out;
+  for (const Arg& r : e.results) out.insert(out.end(), r.tensors.begin(), r.tensors.end());
+  return out;
+}
+
+TensorId first_tensor(const Entry& e) {
+  for (const Arg& a : e.args)
+    if (!a.tensors.empty()) return a.tensors[0];
+  return -1;
+}
+
+std::set<int> operand_storages(const Entry& e, const Tape& tape) {
+  std::set<int> storages;
+  for (const Arg& a : e.args)
+    for (TensorId id : a.tensors)
+      if (id >= 0) storages.insert(tape.tensors[id].storage);
+  return storages;
+}
+
+bool is_view(const Entry& e, const Tape& tape) {
+  const std::set<int> given = operand_storages(e, tape);
+  const record::TensorIds made = results(e);
+  return std::any_of(made.begin(), made.end(),
+                     [&](TensorId r) { return r >= 0 && given.count(tape.tensors[r].storage); });
+}
+
+bool draws(const Entry& e) { return e.op.hasSchema() && e.op.hasTag(at::Tag::nondeterministic_seeded); }
+
+bool has_effects(const Entry& e) {
+  return (e.results.empty() && written_arguments(e).empty()) || e.op.schema().name().find("aten::") != 0 ||
+         draws(e);
+}
+
+bool is_compilable(const Entry& e, const Tape& tape) {
+  for (const auto* list : {&e.args, &e.results})
+    for (const Arg& a : *list)
+      for (TensorId id : a.tensors)
+        if (id >= 0 && c10::isComplexType(tape.tensors[id].dtype)) return false;
+  return true;
+}
+
+}  // namespace bolt::lower

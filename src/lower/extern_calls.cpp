@@ -1,0 +1,313 @@
+// lower/extern_calls.cpp: see extern_calls.h.
+#include "lower/extern_calls.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "lower/data_sizes.h"
+#include "lower/entry_facts.h"
+#include "lower/extern_sizes.h"
+#include "lower/probe.h"
+#include "support/error.h"
+
+namespace bolt::lower {
+namespace {
+
+using graph::Type;
+using record::Arg;
+using record::Entry;
+using record::TensorId;
+
+// as_strided reads the storage wherever its tensor lies there; only those of inputs are eager's. A view
+// without elements lies nowhere once the passes have been over it.
+bool lies_in_input(const Value* v) {
+  if (v->def && v->type.numel().is_const(0)) return false;
+  while (v->def && (v->def->op == Op::slice || v->def->op == Op::permute)) v = v->def->operands[0];
+  return !v->def;
+}
+
+/// Results that become values of the call's node: -1 is no tensor at all (weights that nobody asked an
+/// attention for).
+record::TensorIds made_by(const Entry& e) {
+  record::TensorIds made = results(e);
+  erase_if(made, [](TensorId id) { return id < 0; });
+  return made;
+}
+
+/// Dimensions as they lie in memory, outermost first; nothing: it has gaps, or a place twice.
+std::optional<std::vector<int>> order_in_memory(const record::TensorInfo& t) {
+  std::vector<int> order(t.sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return t.strides[a] > t.strides[b]; });
+  int64_t run = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const int64_t size = t.sizes[order[i]];
+    if (size > 1 && t.strides[order[i]] != run) return std::nullopt;
+    run *= std::max<int64_t>(size, 1);
+  }
+  return order;
+}
+
+template <class Do>
+void for_each_written(const Entry& e, const std::vector<int>& written, Do each) {
+  for (int w : written)
+    for (TensorId id : e.args[w].tensors)
+      if (id >= 0) each(id);
+}
+
+/// Do two tensors lie apart, as far as the recorded run tells?
+bool lie_apart(TensorId a, TensorId b, const record::Tape& tape) {
+  const record::TensorInfo &x = tape.tensors[a], &y = tape.tensors[b];
+  if (x.storage != y.storage) return true;
+  auto reach = [](const record::TensorInfo& t) {
+    int64_t last = t.offset;
+    for (size_t d = 0; d < t.sizes.size(); ++d) last += (t.sizes[d] - 1) * t.strides[d];
+    return last;
+  };
+  return x.dtype == y.dtype && (reach(x) < y.offset || reach(y) < x.offset);
+}
+
+}  // namespace
+
+/// What is written is given as copies, each by itself: an operator that writes the same place twice, or reads
+/// it too, would not see what it wrote. (Where ATen's own read it they read it first, or refuse.)
+void ExternCalls::check_overlaps(const Entry& e, const Call& c) const {
+  const auto& written = written_arguments(e);
+  const bool atens = e.op.operator_name().name.starts_with("aten::");
+  std::vector<std::pair<TensorId, bool>> all;  // and whether it is written
+  for (size_t a = 0; a < e.args.size(); ++a)
+    for (TensorId id : e.args[a].tensors)
+      if (id >= 0)
+        all.emplace_back(id, std::find(written.begin(), written.end(), static_cast<int>(a)) != written.end());
+  // Where sizes differ between calls, so may places.
+  auto apart = [&](TensorId a, TensorId b) {
+    return w_.tape.tensors[a].storage != w_.tape.tensors[b].storage ||
+           (c.is_static() && lie_apart(a, b, w_.tape));
+  };
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t k = 0; k < i; ++k) {
+      const bool matters = atens ? all[i].second && all[k].second : all[i].second || all[k].second;
+      if (matters && !apart(all[i].first, all[k].first))
+        throw_unsupported("an operator that is given memory twice and writes it");
+    }
+}
+
+Call ExternCalls::call(const Entry& e) {
+  std::vector<Call::Values> values(e.args.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i].reserve(e.args[i].tensors.size());
+    for (TensorId id : e.args[i].tensors) values[i].push_back(id < 0 ? nullptr : w_.read(id));
+  }
+  return Call(*w_.out.graph, w_.tape, e, w_.loc, std::move(values), w_.sizes);
+}
+
+const std::optional<std::vector<Syms>>& ExternCalls::probed(const Entry& e) {
+  auto resolve = [&](Sym s) { return w_.sizes.resolve(s); };
+  auto sizes_of = [&](TensorId id) { return w_.read(id)->type.sizes; };
+  std::string key = std::to_string(&e - w_.tape.entries.data());
+  for (const Arg& a : e.args) {
+    for (TensorId id : a.tensors)
+      if (id >= 0)
+        for (Sym s : sizes_of(id)) key += ' ' + s.str();
+    for (Sym s : a.syms) key += ' ' + resolve(s).str();
+  }
+  auto [at, fresh] = w_.sizes.probed.try_emplace(std::move(key));  // lowering begins anew for each demand
+  if (fresh && w_.sizes.guesses(e.op))
+    at->second = probe_sizes({e, w_.tape, sizes_of, resolve, [&](Sym s) { return w_.sizes.hint(s); }});
+  return at->second;
+}
+
+bool ExternCalls::knows_sizes(const Entry& e, const Call& c) {
+  return (w_.sizes.guesses(e.op) && extern_sizes(c)) || probed(e);
+}
+
+/// Numbers that ATen is given when the program runs: those that guards know.
+void ExternCalls::resolve_numbers(ExternCall& x) {
+  for (Arg& a : x.args) {
+    for (Sym& s : a.syms) s = w_.sizes.resolve(s);
+    if (all_known({a.syms.begin(), a.syms.end()})) a.syms.clear();  // they are what was recorded
+    for (Sym s : a.syms)
+      if (w_.sizes.asks_early(SizeDemand(s))) s.value();  // demands it
+  }
+}
+
+/// x[mask] and y[mask] select by the same places, as many of them: one call finds them.
+bool ExternCalls::same_call(const Entry& e, const Call& c) {
+  const record::TensorIds made = results(e);
+  std::string flags;
+  for (const Arg& a : e.args)
+    if (a.kind == Arg::Kind::Value) flags += detail::concat(a.value) + ",";
+  const auto [at, fresh] =
+      found_.try_emplace({c10::toString(e.op.operator_name()) + flags, c.all_tensors()}, made);
+  for (size_t i = 0; !fresh && i < made.size(); ++i) {
+    if (made[i] < 0) continue;
+    w_.set_sizes(made[i], w_.sizes_of(at->second[i]));
+    w_.define_root(made[i], found_values_.at(at->second[i]));
+  }
+  return !fresh;
+}
+
+/// From each element of a result to the next, where the tensor that it shows lies densely: real() shows every
+/// second number of a complex one.
+static int64_t step_of(const record::Tape& tape, const Entry& e, TensorId made) {
+  const record::TensorInfo& shows = tape.tensors[made];
+  for (const Arg& a : e.args)
+    for (TensorId id : a.tensors) {
+      if (id < 0 || tape.tensors[id].storage != shows.storage) continue;
+      const record::TensorInfo& of = tape.tensors[id];
+      if (c10::isComplexType(of.dtype) && !c10::isComplexType(shows.dtype) && of.sizes == shows.sizes)
+        return 2;
+    }
+  return 1;
+}
+
+/// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex(), or
+/// in every second number of them?
+bool ExternCalls::shows_all(const Entry& e, const std::vector<Syms>& sizes) {
+  const auto& tensors = w_.tape.tensors;
+  const record::TensorIds made = results(e);
+  auto bytes = [&](TensorId id, const Syms& of) {
+    return product(of) * Sym(static_cast<int64_t>(c10::elementSize(tensors[id].dtype)));
+  };
+  auto shows = [&](TensorId result, const Syms& of, TensorId id) {
+    const Type given = w_.read(id)->type;
+    const int64_t step = step_of(w_.tape, e, result);
+    const Syms strides = eager_strides(tensors[result], of, w_.sizes, step);
+    if (all_known(of)) return false;
+    if (step == 1)
+      return given.strides == graph::contiguous_strides(given.sizes) &&
+             strides == graph::contiguous_strides(of) && bytes(result, of) == bytes(id, given.sizes);
+    Syms apart = given.strides;
+    for (Sym& stride : apart) stride *= step;
+    return strides == apart && of == given.sizes;
+  };
+  for (size_t i = 0; i < made.size(); ++i)
+    for (const Arg& a : e.args)
+      for (TensorId id : a.tensors)
+        if (made[i] >= 0 && id >= 0 && tensors[made[i]].storage == tensors[id].storage &&
+            !shows(made[i], sizes[i], id))
+          return false;
+  return true;
+}
+
+/// Per result; nothing: they are what was recorded, in every call. Demands what has to be known.
+ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call& c, bool finds_sizes) {
+  const bool is_static = c.is_static();
+  const record::TensorIds made = results(e);
+  KnownSizes known;
+  if ((!is_static && w_.sizes.guesses(e.op)) || finds_sizes) known = extern_sizes(c);
+  if (finds_sizes) {
+    BOLT_CHECK(known, c.name(), " finds sizes out, and has no row of sizes");
+    known = with_data_sizes(w_.tape, made, std::move(*known), w_.sizes);
+  }
+  if (!is_static && !known) known = made.empty() ? std::vector<Syms>{} : probed(e);
+  // Of a view strides and the offset must be known, too. What is written is itself.
+  if (written_arguments(e).empty() && is_view(e, w_.tape) && !(known && shows_all(e, *known))) {
+    for (const Arg& a : e.args)
+      for (TensorId id : a.tensors)
+        if (id >= 0) w_.demand_place(id);
+    known.reset();
+  }
+  if (!is_static && !known) c.static_sizes();  // demands them
+  return known;
+}
+
+/// Random numbers are given out in the order of memory: what an operator that draws them is given lies as
+/// eager's tensors do, while values may lie otherwise.
+void ExternCalls::keep_orders(const Entry& e, ExternCall& x) {
+  if (!draws(e)) return;
+  for (size_t a = 0; a < e.args.size(); ++a)
+    for (TensorId id : e.args[a].tensors) {
+      if (id < 0) continue;
+      const bool written =
+          std::find(x.written.begin(), x.written.end(), static_cast<int>(a)) != x.written.end();
+      auto order = order_in_memory(w_.tape.tensors[static_cast<size_t>(id)]);
+      if (written && !order) throw_unsupported("random numbers that are written with gaps between them");
+      const bool is_eagers = !written && !w_.read(id)->def;
+      x.orders.push_back(order && !is_eagers ? std::move(*order) : std::vector<int>{});
+    }
+}
+
+/// The values of the tensors among the arguments, which become positions among them.
+std::vector<Value*> ExternCalls::take_operands(ExternCall& x) {
+  std::vector<Value*> operands;
+  for (Arg& a : x.args)
+    for (TensorId& id : a.tensors) {
+      if (id < 0) continue;
+      operands.push_back(w_.read(id));
+      id = static_cast<int>(operands.size()) - 1;
+    }
+  return operands;
+}
+
+graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSizes& known) {
+  const std::vector<Value*> operands = take_operands(x);
+  if (e.op.operator_name().name.starts_with("aten::as_strided") && !lies_in_input(operands[0]))
+    throw_unsupported("as_strided of a tensor that the program lays out itself");
+  x.clone_results = is_view(e, w_.tape);
+  std::vector<Type> types;
+  const record::TensorIds given = results(e);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i] < 0) continue;
+    const auto& shown = w_.tape.tensors[given[i]].sizes;
+    if (!w_.is_sized(given[i]))
+      w_.set_sizes(given[i], known ? (*known)[i] : Syms(shown.begin(), shown.end()),
+                   step_of(w_.tape, e, given[i]));
+    types.push_back(w_.type_of(given[i]));
+  }
+  for_each_written(e, x.written, [&](TensorId id) { types.push_back(w_.type_of(id)); });
+  for (const Arg& r : e.results)
+    if (r.kind == Arg::Kind::Value && r.value.isTensorList()) throw_unsupported("results of unknown kind");
+  x.gives = types.size();
+  // What only raises (_assert_async) gets a value that nobody reads: nodes are ordered by what they give.
+  if (types.empty()) types.emplace_back().dtype = DType::Bool;
+  if (x.clone_results)  // independent copies are dense whatever the view was
+    for (Type& t : types) t.strides = graph::contiguous_strides(t.sizes);
+
+  Attrs attrs{{"call", static_cast<int64_t>(w_.out.calls.size())},
+              {"name", c10::toString(e.op.operator_name())},
+              // Of sizes that were not tried the operator itself says whether they will do.
+              {"effect", has_effects(e) || known.has_value()}};
+  w_.out.calls.push_back(std::move(x));
+  return w_.out.graph->make_typed(Op::extern_call, operands, attrs, types, w_.loc);
+}
+
+/// What was written first: results may be windows on it.
+void ExternCalls::define_results(const Entry& e, graph::Node* node, bool finds_sizes) {
+  const record::TensorIds made = made_by(e);
+  auto k = static_cast<int>(made.size());
+  for_each_written(e, written_arguments(e), [&](TensorId id) { w_.write(id, node->out(k++)); });
+  const std::set<int> storages = operand_storages(e, w_.tape);
+  bool detached = false;
+  for (const Arg& a : e.args)
+    for (TensorId of : a.tensors) detached |= of >= 0 && w_.is_detached(of);
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (w_.is_known(made[i])) continue;  // the written argument itself
+    Value* v = node->out(static_cast<int>(i));
+    if (storages.count(w_.tape.tensors[made[i]].storage)) {
+      w_.define_opaque(made[i], v, detached);
+    } else {
+      w_.define_root(made[i], v);
+      if (finds_sizes) found_values_[made[i]] = v;
+    }
+  }
+}
+
+void ExternCalls::lower(const Entry& e) {
+  // Nothing says what the new sizes do to the tensor's other views.
+  if (e.op.hasTag(at::Tag::inplace_view))
+    throw_unsupported(c10::toString(e.op.operator_name()), " of a tensor that is not lowered");
+  const Call c = call(e);
+  check_overlaps(e, c);
+  ExternCall x{e.op, {e.args.begin(), e.args.end()}, written_arguments(e), false, 0, {}};
+  resolve_numbers(x);
+  const bool finds_sizes =
+      makes_data_sizes(w_.tape, results(e), static_cast<int>(&e - w_.tape.entries.data()));
+  if (finds_sizes && same_call(e, c)) return;
+  keep_orders(e, x);
+  const KnownSizes known = sizes_of_results(e, c, finds_sizes);
+  define_results(e, make_node(e, std::move(x), known), finds_sizes);
+}
+
+}  // namespace bolt::lower

@@ -1,0 +1,310 @@
+// lower/extern_sizes.cpp: see extern_sizes.h.
+#include "lower/extern_sizes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "graph/op_rules.h"
+#include "support/size_demand.h"
+
+namespace bolt::lower {
+namespace {
+
+using Sizes = Syms;
+using Results = std::optional<std::vector<Sizes>>;
+
+Results all_results(const Call& c, const Sizes& sizes) {
+  return std::vector<Sizes>(static_cast<size_t>(c.result_count()), sizes);
+}
+
+/// As large as the first tensor, whatever else they are given.
+Results as_first(const Call& c) { return all_results(c, c.first_tensor()->type.sizes); }
+
+Results broadcast(const Call& c) {
+  Sizes sizes;
+  for (const Value* v : c.all_tensors()) sizes = graph::broadcast(sizes, v->type.sizes);
+  return all_results(c, sizes);
+}
+
+/// A number, or a loss for each element.
+Results loss(const Call& c) {
+  if (c.integer("reduction") == 0) return std::nullopt;
+  return all_results(c, {});
+}
+
+Results diff(const Call& c) {
+  Sizes sizes = c.sizes("self");
+  const int64_t dim = Call::wrap(c.integer("dim"), c.rank("self"));
+  for (const char* more : {"prepend", "append"})
+    if (c.has(more)) sizes[dim] += c.sizes(more)[dim];
+  sizes[dim] = max(sizes[dim] - Sym(c.integer("n")), 0);
+  return all_results(c, sizes);
+}
+
+Results topk(const Call& c) {
+  Sizes sizes = c.sizes("self");
+  if (!sizes.empty()) sizes[Call::wrap(c.integer("dim"), c.rank("self"))] = c.sym("k");
+  return all_results(c, sizes);
+}
+
+/// Of the last dimension, the one before it, and so on: how much more in front and behind.
+Results pad(const Call& c) {
+  Sizes sizes = c.sizes("self");
+  const Sizes more = c.syms(c.has("padding") ? "padding" : "pad");
+  if (c.name() == "aten::constant_pad_nd" || (c.name() == "aten::pad" && c.text("mode") == "constant"))
+    c.decide_layout_of_pad();
+  for (size_t i = 0; i < more.size(); ++i) sizes[sizes.size() - 1 - i / 2] += more[i];
+  return all_results(c, sizes);
+}
+
+/// x[i, :, j]: the indices' common shape in the place of the dimensions they index, in front where these are
+/// apart.
+Results index(const Call& c) {
+  const std::vector<Value*> indices = c.tensors("indices");
+  const Sizes& self = c.sizes("self");
+  Sizes common, out;
+  size_t first = indices.size(), last = 0;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (!indices[d]) continue;
+    if (indices[d]->type.dtype == DType::Bool || indices[d]->type.dtype == DType::U8) return std::nullopt;
+    common = graph::broadcast(common, indices[d]->type.sizes);
+    first = std::min(first, d);
+    last = d;
+  }
+  bool apart = false;
+  for (size_t d = first; d < last; ++d) apart |= !indices[d];
+  for (size_t d = 0; d <= self.size(); ++d) {
+    if (d == (apart ? 0 : first)) out.insert(out.end(), common.begin(), common.end());
+    if (d < self.size() && (d >= indices.size() || !indices[d])) out.push_back(self[d]);
+  }
+  return all_results(c, out);
+}
+
+/// A row for each element that is not 0. How many is data: the caller puts a symbol there.
+Results nonzero(const Call& c) { return all_results(c, {0, c.rank("self")}); }
+
+/// As many rows as a number says, without columns.
+Results size_of_data(const Call& c) { return all_results(c, {0, 0}); }
+
+/// The values, where each element is among them, how often each is there.
+Results unique(const Call& c) {
+  const Sizes none = {0};
+  return std::vector<Sizes>{none, c.flag("return_inverse") ? c.sizes("self") : none, none};
+}
+
+/// LSTM, GRU, RNN: what each place of the sequence gives, then the states after the last one. Of packed
+/// sequences only the states know how many there are.
+Results recurrent(const Call& c) {
+  const bool packed = c.has("data");
+  const std::vector<Value*> states = c.tensors("hx");
+  Sizes sequence = c.sizes(packed ? "data" : "input"), state = states[0]->type.sizes;
+  if (sequence.size() != (packed ? 2 : 3) || state.size() != 3) return std::nullopt;
+  sequence.back() = state[2] * Sym(c.flag("bidirectional") ? 2 : 1);
+  std::vector<Sizes> out = {sequence};
+  for (const Value* v : states) {
+    out.push_back(v->type.sizes);
+    if (!packed) out.back()[1] = sequence[c.flag("batch_first") ? 0 : 1];
+  }
+  return out;
+}
+
+/// The i-th of one number for each dimension, or of one for all of them.
+int64_t for_dim(const std::vector<int64_t>& numbers, size_t i) {
+  return numbers[numbers.size() == 1 ? 0 : i];
+}
+
+/// Squares of an image as columns, as many as places that the square takes.
+Results im2col(const Call& c) {
+  const auto kernel = c.integers("kernel_size"), dilation = c.integers("dilation");
+  const auto padding = c.integers("padding"), stride = c.integers("stride");
+  Sizes sizes = c.sizes("self");
+  Sym square = 1, places = 1;
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t more = 2 * for_dim(padding, i) - for_dim(dilation, i) * (for_dim(kernel, i) - 1) - 1;
+    places *= floordiv(sizes[sizes.size() - 2 + i] + Sym(more), for_dim(stride, i)) + Sym(1);
+    square *= Sym(for_dim(kernel, i));
+  }
+  sizes.resize(sizes.size() - 2);
+  sizes.back() *= square;
+  sizes.push_back(places);
+  return all_results(c, sizes);
+}
+
+/// Frames as they overlap; centred ones reach past both ends by half of themselves.
+Results istft(const Call& c) {
+  Sizes sizes = c.sizes("self");
+  const int64_t length = c.integer("n_fft");
+  const Sym hop = c.has("hop_length") ? c.sym("hop_length") : Sym(length / 4);
+  const Sym samples = Sym(c.flag("center") ? length % 2 : length) + hop * (sizes.back() - Sym(1));
+  sizes.pop_back();
+  sizes.back() = c.has("length") ? c.sym("length") : samples;
+  return all_results(c, sizes);
+}
+
+/// One number, or one for each sequence of the batch.
+Results ctc_loss(const Call& c) {
+  if (c.integer("reduction") != 0 || c.rank("log_probs") != 3) return all_results(c, {});
+  return all_results(c, {c.sizes("log_probs")[1]});
+}
+
+/// The bags; whose each index is, where anybody has to know; how many each has, and which was the largest.
+Results embedding_bag(const Call& c) {
+  const Sizes &weight = c.sizes("weight"), &given = c.sizes("indices");
+  if (given.size() != 1) return std::nullopt;
+  const Sym offsets = c.sizes("offsets")[0];
+  const Sym bags = offsets - Sym(c.flag("include_last_offset") ? 1 : 0);
+  auto recorded_as = [&](int result, Sym size) { return c.result_size(result, 0) == c.hint(size); };
+  const Sizes counted = {recorded_as(2, bags) ? bags : offsets};
+  const Sizes places = {recorded_as(1, given[0]) ? given[0] : Sym(0)};
+  return std::vector<Sizes>{
+      {bags, weight[1]}, places, counted, c.result_rank(3) == 2 ? Sizes{bags, weight[1]} : counted};
+}
+
+Results pdist(const Call& c) {
+  const Sym rows = c.sizes("self")[0];
+  return all_results(c, {floordiv(rows * (rows - Sym(1)), 2)});
+}
+
+Results multi_dot(const Call& c) {
+  const std::vector<Value*> all = c.tensors("tensors");
+  const Sizes &first = all.front()->type.sizes, &last = all.back()->type.sizes;
+  Sizes sizes;
+  if (first.size() == 2) sizes.push_back(first[0]);
+  if (last.size() == 2) sizes.push_back(last[1]);
+  return all_results(c, sizes);
+}
+
+/// The sizes that are given, or floor(size * scale) of scales that are whole numbers of eighths: there is no
+/// expression over floats.
+Results resample(const Call& c) {
+  Sizes sizes = c.first_tensor()->type.sizes;
+  if (c.has("output_size")) {
+    const Sizes given = c.syms("output_size");
+    std::copy(given.begin(), given.end(), sizes.begin() + 2);
+    return all_results(c, sizes);
+  }
+  if (c.is_symbolic("scale_factors")) return std::nullopt;
+  const std::vector<double> scales = c.numbers("scale_factors");
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const double eighths = scales[i] * 8;
+    if (eighths != std::floor(eighths) || eighths < 1 || eighths > 1024) return std::nullopt;
+    Sym& size = sizes[2 + i];
+    size = floordiv(size * Sym(static_cast<int64_t>(eighths)), 8);
+  }
+  return all_results(c, sizes);
+}
+
+struct Rule {
+  Results (*sizes)(const Call&);
+  std::vector<std::string_view> names;  ///< those of ATen without its namespace
+};
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> table = {
+      {as_first,
+       {"cumsum",
+        "cumprod",
+        "cummax",
+        "cummin",
+        "logcumsumexp",
+        "sort",
+        "argsort",
+        "rand_like",
+        "randn_like",
+        "bernoulli",
+        "dropout",
+        "native_dropout",
+        "alpha_dropout",
+        "masked_scatter",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+        "index_fill",
+        "index_add",
+        "index_copy",
+        "index_put",
+        "put",
+        "index_put_",
+        "scatter_",
+        "scatter_add_",
+        "index_fill_",
+        "index_add_",
+        "index_copy_",
+        "bernoulli_",
+        "uniform_",
+        "normal_",
+        "random_",
+        "erfinv",
+        "lgamma",
+        "digamma",
+        "nan_to_num",
+        "frac",
+        "i0",
+        "logit",
+        "hardshrink",
+        "softshrink",
+        "celu",
+        "prelu",
+        "threshold",
+        "rrelu",
+        "batch_norm",
+        "instance_norm",
+        "bitwise_not",
+        "round",
+        "sgn",
+        "sinc",
+        "deg2rad",
+        "rad2deg",
+        "special_erfcx",
+        "special_i0e",
+        "flipud",
+        "fliplr",
+        "masked_fill_",
+        "copy_",
+        "channel_shuffle",
+        "native_channel_shuffle",
+        "cumsum_",
+        "clone"}},
+      {broadcast,
+       {"lerp", "addcmul", "addcdiv", "xlogy", "logaddexp", "logaddexp2", "hypot", "nextafter", "gcd", "lcm",
+        "float_power", "ldexp", "isclose", "clamp", "clamp_min", "clamp_max", "logical_xor", "heaviside"}},
+      {loss,
+       {"cross_entropy_loss", "nll_loss_nd", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
+        "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div",
+        "soft_margin_loss"}},
+      {diff, {"diff"}},
+      {topk, {"topk"}},
+      {pad,
+       {"pad", "constant_pad_nd", "_pad_circular", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
+        "replication_pad1d", "replication_pad2d", "replication_pad3d"}},
+      {index, {"index"}},
+      {recurrent, {"lstm", "gru", "rnn_tanh", "rnn_relu"}},
+      {nonzero, {"nonzero"}},
+      {unique, {"_unique2", "unique_consecutive"}},
+      {im2col, {"im2col"}},
+      {istft, {"istft"}},
+      {ctc_loss, {"ctc_loss"}},
+      {embedding_bag, {"embedding_bag"}},
+      {pdist, {"pdist"}},
+      {multi_dot, {"linalg_multi_dot"}},
+      {resample,
+       {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
+        "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
+        "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}},
+      {size_of_data, {"torchbolt::size_of_data"}},
+  };
+  return table;
+}
+
+}  // namespace
+
+std::optional<std::vector<Syms>> extern_sizes(const Call& c) {
+  std::string_view name = c.name();
+  constexpr std::string_view kAtens = "aten::";
+  if (name.starts_with(kAtens)) name.remove_prefix(kAtens.size());
+  for (const Rule& rule : rules())
+    if (std::find(rule.names.begin(), rule.names.end(), name) != rule.names.end()) return rule.sizes(c);
+  return std::nullopt;
+}
+
+}  // namespace bolt::lower

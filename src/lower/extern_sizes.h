@@ -1,0 +1,18 @@
+// lower/extern_sizes.h
+// A call that stays one call of ATen -> the sizes of its results as expressions.
+//
+// Only for operators whose rule is known to this table; of any other the sizes of operands are demanded. The
+// program compares what ATen gives with what was said here.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lower/lowering.h"
+
+namespace bolt::lower {
+
+/// Per result; nothing: not known.
+std::optional<std::vector<Syms>> extern_sizes(const Call& c);
+
+}  // namespace bolt::lower

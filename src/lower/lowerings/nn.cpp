@@ -1,0 +1,288 @@
+// lower/lowerings/nn.cpp
+// Rows for contractions, normalisations, attention and pooling.
+#include <c10/util/ArrayRef.h>
+
+#include "lower/lowering.h"
+#include "record/convert.h"
+
+namespace bolt::lower {
+namespace {
+
+using record::to_bolt;
+
+bool floating(Value* v) { return is_float(v->type.dtype); }
+
+std::vector<Value*> linear(Call& c) {
+  Value *x = c.tensor("input"), *weight = c.tensor("weight");
+  if (!floating(x) || x->type.rank() == 0 || weight->type.rank() != 2) return {};
+  Value* bias = c.has("bias") ? c.tensor("bias") : nullptr;
+  if (bias && bias->type.sizes == Syms{weight->type.sizes[0]})
+    return {c.make(Op::linear, std::vector<Value*>{x, weight, bias})};
+  if (bias && bias->type.dtype != x->type.dtype) return {};
+  Value* product = c.make(Op::linear, std::vector<Value*>{x, weight});
+  return {bias ? c.make(Op::add, {product, bias}) : product};  // one number, or a row's own
+}
+
+// matmul's rule for 1-d operands: a row or a column that is dropped again.
+std::vector<Value*> contraction(Call& c, const char* left, const char* right) {
+  Value *a = c.tensor(left), *b = c.tensor(right);
+  if (!floating(a) || a->type.dtype != b->type.dtype || a->type.rank() == 0 || b->type.rank() == 0) return {};
+  auto grown = [&](Value* v, bool front) {
+    Syms s = v->type.sizes;
+    s.insert(front ? s.begin() : s.end(), 1);
+    return c.make(Op::reshape, {v}, {{"sizes", s}});
+  };
+  const bool row = a->type.rank() == 1, column = b->type.rank() == 1;
+  if (row) a = grown(a, true);
+  if (column) b = grown(b, false);
+  Value* product = c.make(Op::matmul, {a, b});
+  Syms sizes = product->type.sizes;
+  if (column) sizes.pop_back();
+  if (row) sizes.erase(sizes.end() - (column ? 1 : 2));
+  return {c.reshape(product, sizes)};
+}
+std::vector<Value*> matmul(Call& c) { return contraction(c, "self", "other"); }
+std::vector<Value*> mm(Call& c) { return contraction(c, "self", "mat2"); }
+std::vector<Value*> mv(Call& c) { return contraction(c, "self", "vec"); }
+std::vector<Value*> dot(Call& c) { return contraction(c, "self", "tensor"); }
+
+// beta * self + alpha * (a @ b)
+std::vector<Value*> add_product(Call& c, const char* left, const char* right) {
+  auto product = contraction(c, left, right);
+  if (product.empty() || c.tensor("self")->type.dtype != product[0]->type.dtype) return {};
+  Value* p = c.times(product[0], "alpha");
+  if (c.scalar("beta").equal(0)) return {p};
+  return {c.make(Op::add, {p, c.times(c.tensor("self"), "beta")})};
+}
+std::vector<Value*> addmm(Call& c) { return add_product(c, "mat1", "mat2"); }
+std::vector<Value*> baddbmm(Call& c) { return add_product(c, "batch1", "batch2"); }
+
+Attrs conv_attrs(const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                 const std::vector<int64_t>& dilation, bool transposed,
+                 const std::vector<int64_t>& output_padding, int64_t groups, size_t spatial) {
+  auto full = [&](std::vector<int64_t> v) {
+    if (v.size() == 1) v.resize(spatial, v[0]);
+    return Call::syms(v);
+  };
+  return {{"stride", full(stride)},
+          {"padding", full(padding)},
+          {"dilation", full(dilation)},
+          {"transposed", transposed},
+          {"output_padding", full(output_padding)},
+          {"groups", groups}};
+}
+std::vector<Value*> conv_node(Call& c, const char* x_name, Attrs attrs) {
+  Value* x = c.tensor(x_name);
+  size_t spatial = c.sizes("weight").size() - 2;
+  // Without a batch dimension eager adds one and drops it.
+  bool batched = x->type.rank() == static_cast<int>(spatial) + 2;
+  if (!floating(x)) return {};
+  if (!batched) {
+    auto s = x->type.sizes;
+    s.insert(s.begin(), 1);
+    x = c.make(Op::reshape, {x}, {{"sizes", s}});
+  }
+  std::vector<Value*> operands{x, c.tensor("weight")};
+  if (c.has("bias")) operands.push_back(c.tensor("bias"));
+  Value* y = c.make(Op::conv, operands, std::move(attrs));
+  if (batched) return {y};
+  return {c.reshape(y, {y->type.sizes.begin() + 1, y->type.sizes.end()})};
+}
+std::vector<Value*> conv(Call& c) {
+  size_t spatial = c.sizes("weight").size() - 2;
+  return conv_node(c, "input",
+                   conv_attrs(c.integers("stride"), c.integers("padding"), c.integers("dilation"), false, {0},
+                              c.integer("groups"), spatial));
+}
+std::vector<Value*> conv_padded(Call& c) {  // padding by name
+  size_t spatial = c.sizes("weight").size() - 2;
+  std::vector<int64_t> padding(spatial, 0), dilation = c.integers("dilation");
+  if (dilation.size() == 1) dilation.resize(spatial, dilation[0]);
+  if (c.text("padding") == "same")
+    for (size_t i = 0; i < spatial; ++i) {
+      int64_t total = dilation[i] * (c.sizes("weight")[i + 2].value() - 1);
+      if (total % 2) return {};  // uneven: eager pads by hand
+      padding[i] = total / 2;
+    }
+  return conv_node(
+      c, "input",
+      conv_attrs(c.integers("stride"), padding, dilation, false, {0}, c.integer("groups"), spatial));
+}
+std::vector<Value*> conv_transpose(Call& c) {
+  size_t spatial = c.sizes("weight").size() - 2;
+  return conv_node(c, "input",
+                   conv_attrs(c.integers("stride"), c.integers("padding"), c.integers("dilation"), true,
+                              c.integers("output_padding"), c.integer("groups"), spatial));
+}
+std::vector<Value*> convolution(Call& c) {
+  size_t spatial = c.sizes("weight").size() - 2;
+  return conv_node(
+      c, "input",
+      conv_attrs(c.integers("stride"), c.integers("padding"), c.integers("dilation"), c.flag("transposed"),
+                 c.integers("output_padding"), c.integer("groups"), spatial));
+}
+
+std::vector<Value*> sdpa(Call& c) {
+  if (c.number("dropout_p") != 0) return {};
+  Value *q = c.tensor("query"), *k = c.tensor("key"), *v = c.tensor("value");
+  if (q->type.rank() < 3 || k->type.rank() != q->type.rank() || v->type.rank() != q->type.rank()) return {};
+  for (Value* each : {q, k, v})  // then the result is as large as the queries, broadcast or not
+    if (each->type.numel().is_const(0)) return {};
+  std::vector<Value*> operands{q, k, v};
+  if (c.has("attn_mask")) {
+    Value* mask = c.tensor("attn_mask");
+    if (mask->type.dtype != DType::Bool && mask->type.dtype != q->type.dtype) return {};
+    operands.push_back(mask);
+  }
+  const bool grouped = c.has("enable_gqa") && c.flag("enable_gqa");
+  const size_t heads = q->type.sizes.size() - 3;
+  if (grouped && k->type.sizes[heads] != v->type.sizes[heads]) return {};  // ATen has groups of either kind
+  Attrs attrs{{"causal", c.flag("is_causal")}, {"enable_gqa", grouped}};
+  if (c.has("scale")) attrs["scale"] = c.number("scale");
+  return {c.make(Op::sdpa, operands, std::move(attrs))};
+}
+
+std::vector<Value*> softmax_like(Call& c, Op op) {
+  Value* x = c.cast(c.tensor("self"), c.result_dtype());
+  if (!floating(x) || x->type.rank() == 0) return {};
+  return {c.make(op, {x}, {{"dim", Call::wrap(c.integer("dim"), x->type.rank())}})};
+}
+std::vector<Value*> softmax(Call& c) { return softmax_like(c, Op::softmax); }
+std::vector<Value*> log_softmax(Call& c) { return softmax_like(c, Op::log_softmax); }
+
+// Appends weight and bias where given and says so in the attributes.
+void add_affine(Call& c, std::vector<Value*>& operands, Attrs& attrs) {
+  attrs["has_weight"] = c.has("weight");
+  attrs["has_bias"] = c.has("bias");
+  if (c.has("weight")) operands.push_back(c.tensor("weight"));
+  if (c.has("bias")) operands.push_back(c.tensor("bias"));
+}
+bool same_dtypes(const std::vector<Value*>& vs) {
+  for (Value* v : vs)
+    if (v->type.dtype != vs[0]->type.dtype) return false;
+  return true;
+}
+
+std::vector<Value*> layer_norm(Call& c) {
+  std::vector<Value*> operands{c.tensor("input")};
+  Attrs attrs{{"normalized_rank", static_cast<int64_t>(c.integers("normalized_shape").size())},
+              {"eps", c.number("eps")}};
+  add_affine(c, operands, attrs);
+  if (!floating(operands[0]) || !same_dtypes(operands)) return {};
+  return {c.make(Op::layer_norm, operands, std::move(attrs))};
+}
+std::vector<Value*> rms_norm(Call& c) {
+  std::vector<Value*> operands{c.tensor("input")};
+  Value* x = operands[0];
+  if (!floating(x)) return {};
+  double eps = c.has("eps")                  ? c.number("eps")
+               : x->type.dtype == DType::F64 ? std::numeric_limits<double>::epsilon()
+                                             : std::numeric_limits<float>::epsilon();
+  if (!c.has("eps") && x->type.dtype != DType::F64 && x->type.dtype != DType::F32) return {};
+  if (c.has("weight")) operands.push_back(c.tensor("weight"));
+  if (!same_dtypes(operands)) return {};
+  return {c.make(
+      Op::rms_norm, operands,
+      {{"normalized_rank", static_cast<int64_t>(c.integers("normalized_shape").size())}, {"eps", eps}})};
+}
+std::vector<Value*> group_norm(Call& c) {
+  std::vector<Value*> operands{c.tensor("input")};
+  Attrs attrs{{"groups", c.integer("num_groups")}, {"eps", c.number("eps")}};
+  add_affine(c, operands, attrs);
+  if (!floating(operands[0]) || !same_dtypes(operands)) return {};
+  return {c.make(Op::group_norm, operands, std::move(attrs))};
+}
+std::vector<Value*> batch_norm(Call& c) {
+  if (c.flag("training") || !c.has("running_mean") || !c.has("running_var")) return {};
+  std::vector<Value*> operands{c.tensor("input"), c.tensor("running_mean"), c.tensor("running_var")};
+  Attrs attrs{{"eps", c.number("eps")}};
+  add_affine(c, operands, attrs);
+  if (!floating(operands[0]) || !same_dtypes(operands)) return {};
+  return {c.make(Op::batch_norm, operands, std::move(attrs))};
+}
+
+// v * (g / |v|), the norm over all dimensions but one (dim -1: over all). Of parameters it is folded, and the
+// layer's weight is a constant again.
+std::vector<Value*> weight_norm(Call& c) {
+  Value *v = c.tensor("v"), *g = c.tensor("g");
+  const int64_t kept = c.integer("dim");
+  if (!floating(v) || v->type.dtype != g->type.dtype) return {};
+  const DType t = compute_type(v->type.dtype);
+  Syms dims;
+  for (int64_t d = 0; d < v->type.rank(); ++d)
+    if (d != kept) dims.push_back(d);
+  Value* x = c.cast(v, t);
+  Value* squares = c.make(Op::sum, {c.make(Op::mul, {x, x})}, {{"dims", dims}, {"keepdim", kept >= 0}});
+  Value* scale = c.make(Op::div, {c.cast(g, t), c.make(Op::sqrt, {squares})});
+  return {c.cast(c.make(Op::mul, {x, scale}), v->type.dtype)};
+}
+
+Syms spatial(Call& c, const char* name, size_t n) {
+  auto v = c.integers(name);
+  if (v.size() == 1) v.resize(n, v[0]);
+  return Call::syms(v);
+}
+std::vector<Value*> max_pool(Call& c) {
+  size_t n = c.integers("kernel_size").size();
+  Value* x = c.tensor("self");
+  if (!floating(x) || x->type.rank() != static_cast<int>(n) + 2) return {};
+  auto kernel = spatial(c, "kernel_size", n);
+  auto stride = c.integers("stride").empty() ? kernel : spatial(c, "stride", n);
+  return {c.make(Op::max_pool, {x},
+                 {{"kernel", kernel},
+                  {"stride", stride},
+                  {"padding", spatial(c, "padding", n)},
+                  {"dilation", spatial(c, "dilation", n)},
+                  {"ceil", c.flag("ceil_mode")}})};
+}
+std::vector<Value*> avg_pool(Call& c) {
+  size_t n = c.integers("kernel_size").size();
+  Value* x = c.tensor("self");
+  if (!floating(x) || x->type.rank() != static_cast<int>(n) + 2 || c.has("divisor_override")) return {};
+  auto kernel = spatial(c, "kernel_size", n);
+  auto stride = c.integers("stride").empty() ? kernel : spatial(c, "stride", n);
+  return {c.make(Op::avg_pool, {x},
+                 {{"kernel", kernel},
+                  {"stride", stride},
+                  {"padding", spatial(c, "padding", n)},
+                  {"ceil", c.flag("ceil_mode")},
+                  {"count_include_pad", c.flag("count_include_pad")}})};
+}
+std::vector<Value*> adaptive_avg_pool(Call& c) {
+  Value* x = c.tensor("self");
+  size_t n = c.integers("output_size").size();
+  if (!floating(x) || x->type.rank() != static_cast<int>(n) + 2) return {};
+  return {c.make(Op::adaptive_avg_pool, {x}, {{"sizes", Call::syms(c.integers("output_size"))}})};
+}
+
+}  // namespace
+
+void add_nn(Table& t) {
+  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
+    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
+  };
+  row(linear, {"linear"});
+  row(matmul, {"matmul"});
+  row(mm, {"mm", "bmm"});
+  row(mv, {"mv"});
+  row(dot, {"dot"});
+  row(addmm, {"addmm"});
+  row(baddbmm, {"baddbmm"});
+  row(conv, {"conv1d", "conv2d", "conv3d"});
+  row(conv_padded, {"conv1d.padding", "conv2d.padding", "conv3d.padding"});
+  row(conv_transpose, {"conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input"});
+  row(convolution, {"convolution"});
+  row(sdpa, {"scaled_dot_product_attention"});
+  row(softmax, {"softmax.int", "_softmax", "special_softmax"});
+  row(log_softmax, {"log_softmax.int", "_log_softmax"});
+  row(layer_norm, {"layer_norm"});
+  row(rms_norm, {"rms_norm"});
+  row(group_norm, {"group_norm"});
+  row(batch_norm, {"batch_norm"});
+  row(weight_norm, {"_weight_norm"});
+  row(max_pool, {"max_pool1d", "max_pool2d", "max_pool3d"});
+  row(avg_pool, {"avg_pool1d", "avg_pool2d", "avg_pool3d"});
+  row(adaptive_avg_pool, {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"});
+}
+
+}  // namespace bolt::lower

@@ -1,0 +1,379 @@
+// lower/lowerings/pointwise.cpp
+// Rows for elementwise operators. Most are one line: operator, graph op, rule of promotion.
+#include <bit>
+
+#include "lower/lowering.h"
+#include "record/convert.h"
+#include "support/error.h"
+
+namespace bolt::lower {
+namespace {
+
+using c10::ScalarType;
+using record::to_bolt;
+
+enum class Rule : uint8_t {
+  Arith,    // computed and given in the promoted type
+  Float,    // integers become the default floating type first
+  Compare,  // computed in the promoted type, gives bool
+  Bool      // operands as truth values, gives bool
+};
+
+struct Row {
+  const char* name;
+  Op op;
+  Rule rule;
+};
+
+constexpr Row kUnary[] = {
+    {"neg", Op::neg, Rule::Arith},
+    {"abs", Op::abs, Rule::Arith},
+    {"sign", Op::sign, Rule::Arith},
+    {"floor", Op::floor, Rule::Arith},
+    {"ceil", Op::ceil, Rule::Arith},
+    {"trunc", Op::trunc, Rule::Arith},
+    {"fix", Op::trunc, Rule::Arith},
+    {"round", Op::round, Rule::Arith},
+    {"sqrt", Op::sqrt, Rule::Float},
+    {"rsqrt", Op::rsqrt, Rule::Float},
+    {"reciprocal", Op::reciprocal, Rule::Float},
+    {"exp", Op::exp, Rule::Float},
+    {"exp2", Op::exp2, Rule::Float},
+    {"expm1", Op::expm1, Rule::Float},
+    {"log", Op::log, Rule::Float},
+    {"log2", Op::log2, Rule::Float},
+    {"log10", Op::log10, Rule::Float},
+    {"log1p", Op::log1p, Rule::Float},
+    {"sin", Op::sin, Rule::Float},
+    {"cos", Op::cos, Rule::Float},
+    {"tan", Op::tan, Rule::Float},
+    {"asin", Op::asin, Rule::Float},
+    {"acos", Op::acos, Rule::Float},
+    {"atan", Op::atan, Rule::Float},
+    {"sinh", Op::sinh, Rule::Float},
+    {"cosh", Op::cosh, Rule::Float},
+    {"tanh", Op::tanh, Rule::Float},
+    {"erf", Op::erf, Rule::Float},
+    {"special_erf", Op::erf, Rule::Float},
+    {"erfc", Op::erfc, Rule::Float},
+    {"sigmoid", Op::sigmoid, Rule::Float},
+    {"special_expit", Op::sigmoid, Rule::Float},
+    {"isnan", Op::isnan, Rule::Compare},
+    {"isinf", Op::isinf, Rule::Compare},
+    {"logical_not", Op::logical_not, Rule::Bool},
+    {"bitwise_not", Op::bitwise_not, Rule::Arith},
+    {"relu", Op::relu, Rule::Arith},
+    {"silu", Op::silu, Rule::Float},
+    {"mish", Op::mish, Rule::Float},
+    {"hardswish", Op::hardswish, Rule::Float},
+    {"hardsigmoid", Op::hardsigmoid, Rule::Float},
+    {"log_sigmoid", Op::log_sigmoid, Rule::Float},
+};
+
+// Each stands for the overloads .Tensor and .Scalar (and none), with arguments self and other.
+constexpr Row kBinary[] = {
+    {"mul", Op::mul, Rule::Arith},
+    {"multiply", Op::mul, Rule::Arith},
+    {"maximum", Op::maximum, Rule::Arith},
+    {"minimum", Op::minimum, Rule::Arith},
+    {"max.other", Op::maximum, Rule::Arith},
+    {"min.other", Op::minimum, Rule::Arith},
+    {"fmax", Op::fmax, Rule::Arith},
+    {"fmin", Op::fmin, Rule::Arith},
+    {"atan2", Op::atan2, Rule::Float},
+    {"copysign", Op::copysign, Rule::Float},
+    {"eq", Op::eq, Rule::Compare},
+    {"ne", Op::ne, Rule::Compare},
+    {"not_equal", Op::ne, Rule::Compare},
+    {"lt", Op::lt, Rule::Compare},
+    {"less", Op::lt, Rule::Compare},
+    {"le", Op::le, Rule::Compare},
+    {"less_equal", Op::le, Rule::Compare},
+    {"gt", Op::gt, Rule::Compare},
+    {"greater", Op::gt, Rule::Compare},
+    {"ge", Op::ge, Rule::Compare},
+    {"greater_equal", Op::ge, Rule::Compare},
+    {"logical_and", Op::bitwise_and, Rule::Bool},
+    {"logical_or", Op::bitwise_or, Rule::Bool},
+    {"logical_xor", Op::bitwise_xor, Rule::Bool},
+    {"bitwise_and", Op::bitwise_and, Rule::Arith},
+    {"bitwise_or", Op::bitwise_or, Rule::Arith},
+    {"bitwise_xor", Op::bitwise_xor, Rule::Arith},
+    {"__and__", Op::bitwise_and, Rule::Arith},
+    {"__or__", Op::bitwise_or, Rule::Arith},
+    {"__xor__", Op::bitwise_xor, Rule::Arith},
+};
+
+const Row* find_row(std::string_view name) {
+  name.remove_prefix(name.find("::") + 2);
+  if (!name.empty() && name.back() == '_' && name.substr(0, 2) != "__") name.remove_suffix(1);
+  for (const auto& r : kUnary)
+    if (name == r.name) return &r;
+  for (const auto& r : kBinary) {
+    std::string_view row = r.name;
+    if (name == row.substr(0, row.find('.'))) return &r;
+  }
+  return nullptr;
+}
+
+DType default_float() { return *to_bolt(c10::get_default_dtype_as_scalartype()); }
+
+DType computed_in(const Call& c, Rule rule, const std::vector<std::string_view>& names) {
+  if (rule == Rule::Bool) return DType::Bool;
+  DType t = *to_bolt(c.promote(names));
+  return rule == Rule::Float && !is_float(t) ? default_float() : t;
+}
+
+std::vector<Value*> unary(Call& c) {
+  const Row* row = find_row(c.name());
+  DType t = computed_in(c, row->rule, {"self"});
+  Value* x = c.operand("self", t);
+  // Rounding and sign questions have trivial answers on integers.
+  if (!is_float(t)) {
+    if (row->op == Op::floor || row->op == Op::ceil || row->op == Op::trunc || row->op == Op::round)
+      return {x};
+    if (row->op == Op::isnan || row->op == Op::isinf) return {};
+    if (t == DType::Bool && row->op != Op::logical_not && row->op != Op::bitwise_not) return {};
+    if (t == DType::Bool) return {c.make(Op::logical_not, {x})};
+  }
+  return {c.make(row->op, {x})};
+}
+
+std::vector<Value*> binary(Call& c) {
+  const Row* row = find_row(c.name());
+  DType t = computed_in(c, row->rule, {"self", "other"});
+  Op op = row->op;
+  if (t == DType::Bool) {
+    if (op == Op::mul || op == Op::minimum) op = Op::bitwise_and;
+    if (op == Op::maximum) op = Op::bitwise_or;
+  }
+  return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
+}
+
+// self + alpha * other
+std::vector<Value*> add_or_sub(Call& c, Op op, const char* left, const char* right) {
+  DType t = *to_bolt(c.promote({"self", "other"}));
+  Value* b = c.times(c.operand(right, t), "alpha");
+  if (t == DType::Bool)
+    return op == Op::add ? std::vector{c.make(Op::bitwise_or, {c.operand(left, t), b})}
+                         : std::vector<Value*>{};
+  return {c.make(op, {c.operand(left, t), b})};
+}
+std::vector<Value*> add(Call& c) { return add_or_sub(c, Op::add, "self", "other"); }
+std::vector<Value*> sub(Call& c) { return add_or_sub(c, Op::sub, "self", "other"); }
+std::vector<Value*> rsub(Call& c) {  // other - alpha * self
+  DType t = *to_bolt(c.promote({"self", "other"}));
+  Value* a = c.times(c.operand("self", t), "alpha");
+  return {c.make(Op::sub, {c.operand("other", t), a})};
+}
+
+std::vector<Value*> divide(Call& c) {
+  if (c.has("rounding_mode")) {
+    DType t = *to_bolt(c.promote({"self", "other"}));
+    if (!is_float(t)) return {};  // integer x / 0 raises in eager
+    Op op = c.text("rounding_mode") == "floor" ? Op::floor_div : Op::trunc_div;
+    return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
+  }
+  DType t = computed_in(c, Rule::Float, {"self", "other"});
+  return {c.make(Op::div, {c.operand("self", t), c.operand("other", t)})};
+}
+
+// Integer division by a number that is not zero cannot raise.
+bool divisor_is_safe(Call& c, DType t) {
+  return is_float(t) || (!c.is_tensor("other") && c.scalar("other").toDouble() != 0);
+}
+std::vector<Value*> division_like(Call& c, Op op) {
+  DType t = *to_bolt(c.promote({"self", "other"}));
+  if (t == DType::Bool || !divisor_is_safe(c, t)) return {};
+  return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
+}
+std::vector<Value*> floor_divide(Call& c) { return division_like(c, Op::floor_div); }
+std::vector<Value*> remainder(Call& c) { return division_like(c, Op::remainder); }
+std::vector<Value*> fmod(Call& c) { return division_like(c, Op::fmod); }
+
+std::vector<Value*> shift(Call& c, Op op) {
+  DType t = *to_bolt(c.promote({"self", "other"}));
+  if (!is_int(t) || c.is_tensor("other")) return {};
+  int64_t by = c.scalar("other").toLong();
+  if (by < 0 || by >= dtype_bytes(t) * 8) return {};
+  return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
+}
+std::vector<Value*> shift_left(Call& c) { return shift(c, Op::shift_left); }
+std::vector<Value*> shift_right(Call& c) { return shift(c, Op::shift_right); }
+
+// Small whole powers are products, as ATen computes them.
+std::vector<Value*> power(Call& c) {
+  DType t = *to_bolt(c.promote({"self", "exponent"}));
+  if (!is_float(t)) return {};
+  if (!c.is_tensor("exponent")) {
+    Value* x = c.operand("self", t);
+    double e = c.scalar("exponent").toDouble();
+    if (e == 1) return {c.make(Op::mul, {x, c.scalar_value(1.0, t)})};
+    if (e == 2) return {c.make(Op::mul, {x, x})};
+    if (e == 3) return {c.make(Op::mul, {c.make(Op::mul, {x, x}), x})};
+    if (e == 0.5) return {c.make(Op::sqrt, {x})};
+    if (e == -0.5) return {c.make(Op::rsqrt, {x})};
+    if (e == -1) return {c.make(Op::reciprocal, {x})};
+  }
+  return {c.make(Op::pow, {c.operand("self", t), c.operand("exponent", t)})};
+}
+
+std::vector<Value*> where(Call& c) {
+  DType t = *to_bolt(c.promote({"self", "other"}));
+  return {c.make(Op::where,
+                 {c.cast(c.tensor("condition"), DType::Bool), c.operand("self", t), c.operand("other", t)})};
+}
+std::vector<Value*> masked_fill(Call& c) {
+  DType t = c.result_dtype();
+  Value* x = c.tensor("self");
+  return {c.make(Op::where, {c.cast(c.tensor("mask"), DType::Bool), c.operand("value", t), c.cast(x, t)})};
+}
+
+std::vector<Value*> clamp(Call& c) {
+  std::vector<std::string_view> names{"self"};
+  if (c.has("min")) names.push_back("min");
+  if (c.has("max")) names.push_back("max");
+  DType t = *to_bolt(c.promote(names));
+  Value* x = c.operand("self", t);
+  if (c.has("min")) x = c.make(Op::maximum, {x, c.operand("min", t)});
+  if (c.has("max")) x = c.make(Op::minimum, {x, c.operand("max", t)});
+  return {x};
+}
+
+std::vector<Value*> gelu(Call& c) {
+  return {c.make(Op::gelu, {c.tensor("self")}, {{"approximate", c.text("approximate")}})};
+}
+std::vector<Value*> hardtanh(Call& c) {
+  return {
+      c.make(Op::hardtanh, {c.tensor("self")}, {{"min", c.number("min_val")}, {"max", c.number("max_val")}})};
+}
+std::vector<Value*> relu6(Call& c) {
+  return {c.make(Op::hardtanh, {c.tensor("self")}, {{"min", 0.0}, {"max", 6.0}})};
+}
+std::vector<Value*> leaky_relu(Call& c) {
+  return {c.make(Op::leaky_relu, {c.tensor("self")}, {{"slope", c.number("negative_slope")}})};
+}
+std::vector<Value*> elu(Call& c) {
+  return {c.make(Op::elu, {c.tensor("self")},
+                 {{"alpha", c.number("alpha")},
+                  {"scale", c.has("scale") ? c.number("scale") : 1.0},
+                  {"input_scale", c.has("input_scale") ? c.number("input_scale") : 1.0}})};
+}
+std::vector<Value*> softplus(Call& c) {
+  return {c.make(Op::softplus, {c.tensor("self")},
+                 {{"beta", c.number("beta")}, {"threshold", c.number("threshold")}})};
+}
+
+std::vector<Value*> addcmul_or_div(Call& c, Op op) {
+  DType t = *to_bolt(c.promote({"self", "tensor1", "tensor2"}));
+  if (!is_float(t)) return {};
+  Value* p = c.make(op, {c.operand("tensor1", t), c.operand("tensor2", t)});
+  return {c.make(Op::add, {c.operand("self", t), c.times(p, "value")})};
+}
+std::vector<Value*> addcmul(Call& c) { return addcmul_or_div(c, Op::mul); }
+std::vector<Value*> addcdiv(Call& c) { return addcmul_or_div(c, Op::div); }
+
+std::vector<Value*> lerp(Call& c) {  // ATen picks the end that keeps lerp(a, b, 1) == b
+  DType t = c.result_dtype();
+  Value *a = c.operand("self", t), *b = c.operand("end", t), *w = c.operand("weight", t);
+  Value* diff = c.make(Op::sub, {b, a});
+  Value* low = c.make(Op::add, {a, c.make(Op::mul, {w, diff})});
+  Value* high = c.make(Op::sub, {b, c.make(Op::mul, {diff, c.make(Op::sub, {c.scalar_value(1.0, t), w})})});
+  Value* is_low = c.make(Op::lt, {c.make(Op::abs, {w}), c.scalar_value(0.5, t)});
+  return {c.make(Op::where, {is_low, low, high})};
+}
+
+std::vector<Value*> square(Call& c) {
+  Value* x = c.operand("self", c.result_dtype());  // of bools: integers
+  return {c.make(Op::mul, {x, x})};
+}
+std::vector<Value*> isfinite(Call& c) {
+  Value* x = c.tensor("self");
+  if (!is_float(x->type.dtype)) return {};
+  // x - x is 0 exactly when x is finite
+  return {c.make(Op::eq, {c.make(Op::sub, {x, x}), c.scalar_value(0.0, x->type.dtype)})};
+}
+std::vector<Value*> glu(Call& c) {
+  Value* x = c.tensor("self");
+  int64_t dim = Call::wrap(c.integer("dim"), x->type.rank());
+  Sym half = floordiv(x->type.sizes[dim], 2);
+  if (half * Sym(2) != x->type.sizes[dim]) x->type.sizes[dim].value();
+  auto part = [&](Sym start) {
+    return c.make(Op::slice, {x},
+                  {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{half}}, {"step", int64_t{1}}});
+  };
+  return {c.make(Op::mul, {part(0), c.make(Op::sigmoid, {part(half)})})};
+}
+// Identity on values; the recorded storage says it is a copy.
+std::vector<Value*> same(Call& c) { return {c.tensor("self")}; }
+std::vector<Value*> copy_into(Call& c) { return {c.tensor("src")}; }
+std::vector<Value*> fill(Call& c) {
+  DType t = c.result_dtype();
+  return {c.make(Op::expand, {c.operand("value", t)}, {{"sizes", c.sizes("self")}})};
+}
+std::vector<Value*> zero(Call& c) {
+  return {c.make(Op::expand, {c.scalar_value(0, c.result_dtype())}, {{"sizes", c.sizes("self")}})};
+}
+/// ATen looks at p whether it drops anything or not. As bits, numbers from 0 on are whole numbers from 0 on,
+/// in the same order, and 2.0 is 2**62.
+void stay_probable(Call& c) {
+  if (!c.is_symbolic("p")) return;
+  const Sym bits = c.sym("p");
+  c.decide(floordiv(bits, int64_t{1} << 62), Relation::eq, 0);
+  c.decide(bits, Relation::le, std::bit_cast<int64_t>(1.0));
+}
+std::vector<Value*> dropout(Call& c) {
+  // Draws random numbers: stays ATen's.
+  if (c.flag("train") && (c.is_symbolic("p") || c.number("p") > 0)) return {};
+  stay_probable(c);
+  return {c.tensor(c.is_tensor("input") ? "input" : "self")};  // dropout_ names it otherwise
+}
+
+}  // namespace
+
+void add_pointwise(Table& t) {
+  for (const Row& r : kUnary) t["aten::" + std::string(r.name)] = {unary, nullptr};
+  for (const Row& r : kBinary) {
+    std::string name = "aten::" + std::string(r.name);
+    t[name] = {binary, nullptr};
+    if (name.find('.') == std::string::npos)
+      for (const char* overload : {".Tensor", ".Scalar"}) t[name + overload] = {binary, nullptr};
+  }
+  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
+    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
+  };
+  row(add, {"add.Tensor", "add.Scalar"});
+  row(sub, {"sub.Tensor", "sub.Scalar", "subtract.Tensor", "subtract.Scalar"});
+  row(rsub, {"rsub.Tensor", "rsub.Scalar"});
+  row(divide, {"div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "divide.Tensor",
+               "divide.Scalar", "true_divide.Tensor", "true_divide.Scalar"});
+  row(floor_divide, {"floor_divide", "floor_divide.Scalar"});
+  row(remainder, {"remainder.Tensor", "remainder.Scalar"});
+  row(fmod, {"fmod.Tensor", "fmod.Scalar"});
+  row(shift_left, {"__lshift__.Scalar", "bitwise_left_shift.Tensor_Scalar"});
+  row(shift_right, {"__rshift__.Scalar", "bitwise_right_shift.Tensor_Scalar"});
+  row(power, {"pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"});
+  row(where, {"where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar"});
+  row(masked_fill, {"masked_fill.Scalar", "masked_fill.Tensor"});
+  row(clamp, {"clamp", "clamp.Tensor", "clip", "clip.Tensor", "clamp_min", "clamp_min.Tensor", "clamp_max",
+              "clamp_max.Tensor"});
+  row(gelu, {"gelu"});
+  row(hardtanh, {"hardtanh"});
+  row(relu6, {"relu6"});
+  row(leaky_relu, {"leaky_relu"});
+  row(elu, {"elu"});
+  row(softplus, {"softplus"});
+  row(addcmul, {"addcmul"});
+  row(addcdiv, {"addcdiv"});
+  row(lerp, {"lerp.Scalar", "lerp.Tensor"});
+  row(square, {"square"});
+  row(isfinite, {"isfinite"});
+  row(glu, {"glu"});
+  row(same, {"clone", "lift_fresh", "lift_fresh_copy", "positive"});
+  row(copy_into, {"copy"});
+  row(fill, {"fill.Scalar", "fill.Tensor"});
+  row(zero, {"zero"});
+  row(dropout, {"dropout", "feature_dropout", "alpha_dropout"});
+}
+
+}  // namespace bolt::lower

@@ -1,0 +1,425 @@
+// lower/sizes.cpp: see sizes.h.
+#include "lower/sizes.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "support/nesting.h"
+
+namespace bolt::lower {
+
+namespace {
+
+/// Grows with every symbol, or stays.
+bool grows(Sym s) {
+  if (s.is_const()) return true;
+  const SymNode& n = *s.node();
+  switch (n.op) {
+    case SymOp::Symbol: return true;
+    case SymOp::Mod: return false;
+    case SymOp::FloorDiv: return n.args[1].is_const() && n.args[1].value() > 0 && grows(n.args[0]);
+    case SymOp::Mul:
+      if (n.args.back().is_const() && n.args.back().value() < 0) return false;
+      [[fallthrough]];
+    default: return std::all_of(n.args.begin(), n.args.end(), grows);
+  }
+}
+
+/// The symbols under divisions.
+void collect_divided(Sym s, Syms* out) {
+  if (s.is_const()) return;
+  const SymNode& n = *s.node();
+  if (n.op == SymOp::FloorDiv || n.op == SymOp::Mod) return collect_symbols(s, out);
+  for (Sym arg : n.args) collect_divided(arg, out);
+}
+
+/// The divisions by numbers.
+void collect_quotients(Sym s, std::vector<const SymNode*>* out) {
+  if (s.is_const()) return;
+  const SymNode& n = *s.node();
+  for (Sym arg : n.args) collect_quotients(arg, out);
+  if ((n.op == SymOp::FloorDiv || n.op == SymOp::Mod) && n.args[1].is_const() && n.args[1].value() > 1)
+    out->push_back(&n);
+}
+
+/// Divides a sum by what all its numbers are multiples of: it is 0 where the sum is. Gives the quotient.
+Sym primitive(std::vector<SymTerm>& terms, int64_t constant) {
+  int64_t common = constant;
+  for (const SymTerm& t : terms) common = std::gcd(common, t.coef);
+  Sym sum = constant / std::max<int64_t>(common, 1);
+  for (SymTerm& t : terms) t.coef /= common, sum += t.term * Sym(t.coef);
+  return sum;
+}
+
+/// What is least of an expression that grows: sizes are 2 or more.
+int64_t at_least(Sym s) {
+  return evaluate(s,
+                  [](const SymNode& n) { return int64_t{number_step(n) >= 0 || is_data_size(n) ? 0 : 2}; });
+}
+bool surely_large(Sym s) { return grows(s) && at_least(s) >= 2; }
+
+}  // namespace
+
+Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
+             const std::vector<NumberSymbol>& numbers, std::vector<SizeFact> recorded)
+    : recorded_(std::move(recorded)) {
+  for (const NumberSymbol& number : numbers)
+    symbols_.push_back(
+        {number.symbol, -1, number_step(*number.symbol.node()), number.recorded, number.early});
+  for (size_t i = 0; i < tape.inputs.size() && i < dynamic.size(); ++i) {
+    const record::TensorInfo& info = tape.tensors[static_cast<size_t>(tape.inputs[i])];
+    auto add = [&](size_t dim, int64_t hint) {
+      if ((dynamic[i] >> dim & 1) && info.plain && hint >= 2)
+        symbols_.push_back({Sym::symbol("s" + std::to_string(symbols_.size())), static_cast<int>(i),
+                            static_cast<int>(dim), hint, false, info.chosen});
+    };
+    for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d) add(d, info.sizes[d]);
+    for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d) add(d + kStrideBit, info.strides[d]);
+  }
+  for (size_t id = 0; id < tape.tensors.size(); ++id)
+    for (int d = 0; d < 64 && tape.tensors[id].data_dims >> d; ++d)
+      if ((tape.tensors[id].data_dims >> d & 1) && tape.tensors[id].producer >= 0)
+        symbols_.push_back({data_size(static_cast<int>(id), d), SizeSymbol::kData, d,
+                            tape.tensors[id].sizes[static_cast<size_t>(d)]});
+  // Where only an unused tensor's sizes differ there are no symbols, and yet the recording computed with
+  // sizes.
+  for (const record::Entry& entry : tape.entries)
+    for (const record::Arg& arg : entry.args)
+      computed_ |= std::any_of(arg.syms.begin(), arg.syms.end(), [](Sym s) { return !s.is_const(); });
+}
+
+const SizeSymbol* Sizes::find(Sym symbol) const {
+  for (const SizeSymbol& s : symbols_)
+    if (s.symbol == symbol) return &s;
+  return nullptr;
+}
+
+bool Sizes::holds_early(Sym s) const {
+  Syms inside;
+  collect_symbols(s, &inside);
+  return std::any_of(inside.begin(), inside.end(), [&](Sym symbol) {
+    const SizeSymbol* found = find(symbol);
+    return found && found->early;
+  });
+}
+
+Syms Sizes::of_input(const record::TensorInfo& info) const {
+  Syms out(info.sizes.begin(), info.sizes.end());
+  for (const SizeSymbol& s : symbols_)
+    if (s.input == info.input && s.divisor == 1 && s.dim < kStrideBit)
+      out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
+  return out;
+}
+
+Syms Sizes::strides_of_input(const record::TensorInfo& info) const {
+  auto of_this = [&](const SizeSymbol& s) { return s.input == info.input && s.divisor == 1; };
+  if (std::none_of(symbols_.begin(), symbols_.end(), of_this)) return {};
+  const auto nesting = nesting_of(info.sizes, info.strides);
+  if (!nesting || nesting->is_tight()) return {};
+  const Syms sizes = of_input(info);
+  Syms strides(info.strides.begin(), info.strides.end());
+  for (const SizeSymbol& s : symbols_)
+    if (of_this(s) && s.dim >= kStrideBit)
+      strides[static_cast<size_t>(s.dim - kStrideBit)] = resolve(s.symbol);
+  Sym run = 1;
+  for (const int d : nesting->order) {
+    const auto i = static_cast<size_t>(d);
+    if (!(nesting->gaps >> d & 1)) strides[i] = run;
+    run = strides[i] * sizes[i];
+  }
+  return strides;
+}
+
+int64_t Sizes::hint(Sym s) const {
+  if (s.is_const()) return s.value();
+  return evaluate(resolve(s), [&](const SymNode& n) {
+    for (const SizeSymbol& known : symbols_)
+      if (known.symbol.node() == &n) return known.hint;
+    throw Error(ErrorKind::Internal, "the size " + n.name + " was never seen");
+  });
+}
+
+Sym Sizes::resolve(Sym s) const {
+  if (s.is_const()) return s;
+  return substitute(s, [&](Sym symbol) {
+    if (auto at = bound_.find(symbol); at != bound_.end()) return resolve(at->second);
+    if (auto at = solved_.find(symbol); at != solved_.end()) return resolve(at->second);
+    return symbol;
+  });
+}
+
+void Sizes::bind(record::TensorId id, const Syms& sizes) {
+  if (are_numbers()) return;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    bound_[tape_symbol(id, static_cast<int>(d))] = sizes[d];
+    if (sizes[d].is_const()) continue;
+    // See the head of sizes.h: 0 and 1 are numbers, and whatever was larger stays so.
+    const int64_t now = hint(sizes[d]);
+    if (now < 2) throw SizeDemand(sizes[d]);
+    if (holds_data_size(sizes[d])) continue;
+    if (!surely_large(sizes[d])) note(facts_, {2, Relation::le, sizes[d], "a size of 0 or 1"});
+  }
+}
+
+void Sizes::bind_strides(record::TensorId id, const Syms& strides) {
+  for (size_t d = 0; d < strides.size(); ++d)
+    bound_[tape_symbol(id, static_cast<int>(d) + kStrideBit)] = strides[d];
+}
+
+void Sizes::begin_again() {
+  bound_.clear();
+  facts_.clear();
+}
+
+void Sizes::note(std::vector<SizeFact>& into, SizeFact fact) const {
+  if (fact.a.is_const() && fact.b.is_const()) return;
+  const bool less = fact.relation == Relation::lt || fact.relation == Relation::le;
+  if (less && fact.a.is_const() && grows(fact.b) && holds(fact.a.value(), fact.relation, at_least(fact.b)))
+    return;
+  if (std::find(into.begin(), into.end(), fact) == into.end()) into.push_back(std::move(fact));
+}
+
+bool Sizes::decide(Sym a, Relation relation, Sym b, const std::string& where) {
+  a = resolve(a), b = resolve(b);
+  for (Sym side : {a, b})
+    if (holds_early(side)) throw SizeDemand(side);
+  const bool yes = holds(hint(a), relation, hint(b));
+  if (a == b || (a - b).is_const()) return yes;
+  const bool turn = relation == Relation::lt || relation == Relation::le;
+  if (yes)
+    note(facts_, {a, relation, b, where});
+  else
+    note(facts_, {turn ? b : a, opposite(relation), turn ? a : b, where});
+  return yes;
+}
+
+void Sizes::settle() {
+  bool again = false;
+  for (const SizeFact& f : recorded_) {
+    Sym a = resolve(f.a), b = resolve(f.b);
+    if (f.relation == Relation::eq) {
+      if (a == b) continue;
+      if (a.is_const() && b.is_const()) {
+        if (a != b)
+          throw Error(ErrorKind::Internal, "a size was " + b.str() + " and is computed as " + a.str());
+        continue;
+      }
+      if (equate(a, b, f.where))
+        again = true;
+      else
+        decide(a, f.relation, b, f.where);
+    } else if (!decide(a, f.relation, b, f.where)) {
+      throw Error(ErrorKind::Internal, "a size is not what the recording had: " + str(f));
+    }
+  }
+  if (again) throw SizeDemand(Sym(0));
+}
+
+/// Of 12*(s0//4) == 4*s1*(s0//4): 12 == 4*s1.
+void Sizes::cancel(Sym& a, Sym& b) const {
+  if (a.is_const() || b.is_const()) return;
+  const std::vector<SymTerm> terms = sum_terms(a, nullptr);
+  const SymNode& first = *terms[0].term.node();
+  for (Sym factor : first.op == SymOp::Mul ? first.args : Syms{terms[0].term}) {
+    const Sym x = floordiv(a, factor), y = floordiv(b, factor);
+    if (hint(factor) != 0 && x * factor == a && y * factor == b) a = x, b = y;
+  }
+}
+
+/// Solves `a == b` where that makes a symbol go; elsewhere it is for the guards alone.
+bool Sizes::equate(Sym a, Sym b, const std::string& where) {
+  cancel(a, b);
+  int64_t constant = 0;
+  std::vector<SymTerm> terms = sum_terms(a - b, &constant);
+  const Sym difference = primitive(terms, constant);
+  if (terms.size() == 1 && terms[0].term.node()->op == SymOp::Symbol)
+    return replace(terms[0].term, hint(terms[0].term), where);
+  // The later symbol gives way, so that a name lives as long as it can.
+  for (auto [from, to] : {std::pair(b, a), std::pair(a, b)})
+    if (!from.is_const() && from.node()->op == SymOp::Symbol && replace(from, to, where)) return true;
+  // s0 + 1 == s1 + 1, 2*s0 == s1 - s2, 16*s0 == 16*s1: for any symbol that stands there once.
+  for (size_t i = terms.size(); i-- > 0;) {
+    const auto& [coef, term] = terms[i];
+    if (term.node()->op == SymOp::Symbol && (coef == 1 || coef == -1) &&
+        replace(term, term - difference * Sym(coef), where))
+      return true;
+  }
+  return false;
+}
+
+/// Solves `a == b` by a symbol for what is left of a size when it is divided.
+bool Sizes::divide(Sym a, Sym b, const std::string& where) {
+  std::vector<const SymNode*> quotients;
+  collect_quotients(a, &quotients);
+  collect_quotients(b, &quotients);
+  for (const SymNode* quotient : quotients)
+    for (const SymTerm& t : sum_terms(quotient->args[0], nullptr)) {
+      const int64_t divisor = quotient->args[1].value() / std::gcd(quotient->args[1].value(), t.coef);
+      Syms inside;
+      collect_symbols(t.term, &inside);
+      for (Sym whole : inside) {
+        const SizeSymbol* size = find(whole);
+        if (!size || size->input < 0 || divisor < 2 || size->hint / divisor < 2) continue;
+        SizeSymbol part = *size;
+        part.symbol = Sym::symbol("s" + std::to_string(symbols_.size()));
+        part.hint = size->hint / divisor;
+        part.divisor = size->divisor * divisor;
+        const int64_t rest = size->hint % divisor;
+        const Sym made_of_parts = part.symbol * Sym(divisor) + Sym(rest);
+        if (substitute(a - b, [&](Sym s) { return s == whole ? made_of_parts : s; }) != Sym(0)) continue;
+        note(solved_facts_, {mod(whole, divisor), Relation::eq, Sym(rest), where});
+        solved_[whole] = made_of_parts;
+        symbols_.push_back(part);
+        return true;
+      }
+    }
+  return false;
+}
+
+bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
+  const SizeSymbol* known = find(symbol);
+  if (!known || solved_.count(symbol) || holds_data_size(symbol) != holds_data_size(with)) return false;
+  Syms inside;
+  collect_symbols(with, &inside);
+  // Guards know which tensor is chosen by the others.
+  const bool by_chosen = std::any_of(inside.begin(), inside.end(), [&](Sym s) {
+    const SizeSymbol* size = find(s);
+    return size && size->chosen;
+  });
+  if (by_chosen && !known->chosen) return false;
+  if (is_data_size(*symbol.node())) {
+    // By sizes that are known earlier. What the operator gives is compared with them anyway.
+    for (Sym s : inside)
+      if (!is_data_size(*s.node()) || tensor_of_data_size(*s.node()) >= tensor_of_data_size(*symbol.node()))
+        return false;
+    solved_[symbol] = with;
+    return true;
+  }
+  if (std::find(inside.begin(), inside.end(), symbol) != inside.end()) return false;
+  note(solved_facts_, {symbol, Relation::eq, with, where});
+  solved_[symbol] = with;
+  if (with.is_const()) {
+    const SizeSymbol* s = find(symbol);
+    const bool stride = s->dim >= kStrideBit;
+    std::string what = (stride ? "stride " : "size ") + std::to_string(s->dim - (stride ? kStrideBit : 0)) +
+                       " of input " + std::to_string(s->input) + " is " + with.str();
+    if (s->input < 0)
+      what = "a number is " + (is_float_symbol(*symbol.node())
+                                   ? detail::concat(std::bit_cast<double>(with.value()))
+                                   : with.str());
+    given_up_.push_back(what + ": " + where);
+  }
+  return true;
+}
+
+bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
+  if (asks_early(demand)) return false;
+  const Sym a = resolve(demand.a), b = resolve(demand.b);
+  if (demand.equal && hint(a) == hint(b)) {
+    if (a == b || equate(a, b, where) || divide(a, b, where)) return true;
+  }
+  // Where a quotient is in the way, what is divided is enough.
+  Syms all;
+  if (demand.equal) {
+    collect_divided(a, &all);
+    collect_divided(b, &all);
+  }
+  if (all.empty()) {
+    collect_symbols(a, &all);
+    if (demand.equal) collect_symbols(b, &all);
+  }
+  bool solved = demand.a.is_const() && !demand.equal;  // only asks for a new beginning
+  for (Sym s : all)
+    if (const SizeSymbol* known = find(s)) solved |= replace(s, known->hint, where);
+  return solved;
+}
+
+Sym Sizes::final(const SizeValue& value) const {
+  return open().empty() ? Sym(value.recorded) : resolve(value.size);
+}
+
+namespace {
+
+/// Symbols among the arguments that may decide sizes: whole numbers for sizes, lengths and places, and all
+/// that an operator is given that makes a tensor of nothing (arange).
+void collect_deciding(const record::Entry& e, Syms* out) {
+  const bool makes = std::none_of(e.args.begin(), e.args.end(),
+                                  [](const record::Arg& a) { return a.kind != record::Arg::Kind::Value; });
+  for (size_t i = 0; i < e.args.size(); ++i) {
+    const c10::TypeKind kind = e.op.schema().arguments()[i].type()->kind();
+    if (makes || (kind != c10::TypeKind::NumberType && kind != c10::TypeKind::TensorType))
+      for (Sym s : e.args[i].syms) collect_symbols(s, out);
+  }
+}
+
+}  // namespace
+
+bool Sizes::computes_with_made_sizes(const record::Tape& tape, const std::vector<SizeValue>& computed) const {
+  Syms used;
+  for (const record::Entry& e : tape.entries)
+    for (const record::Arg& arg : e.args)
+      for (Sym s : arg.syms) collect_symbols(s, &used);
+  for (const SizeFact& f : recorded_) collect_symbols(f.a, &used), collect_symbols(f.b, &used);
+  for (const SizeValue& v : computed) collect_symbols(v.size, &used);
+  if (used.empty()) return false;
+  for (size_t id = 0; id < tape.tensors.size(); ++id)
+    for (size_t d = 0; tape.tensors[id].input < 0 && d < tape.tensors[id].sizes.size(); ++d)
+      if (std::find(used.begin(), used.end(),
+                    tape_symbol(static_cast<record::TensorId>(id), static_cast<int>(d))) != used.end())
+        return true;
+  return false;
+}
+
+void Sizes::give_up(const record::Tape& tape, const std::vector<SizeValue>& computed,
+                    const std::string& where) {
+  if (are_numbers()) return;
+  if (computes_with_made_sizes(tape, computed)) {
+    Syms deciding;
+    for (const record::Entry& e : tape.entries) collect_deciding(e, &deciding);
+    for (Sym s : deciding)
+      if (const SizeSymbol* number = find(s); number && number->input < 0) replace(s, number->hint, where);
+  }
+  for (const SizeSymbol& s : symbols_)
+    if (s.input >= 0 && !solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
+  while (true) {
+    begin_again();
+    for (record::TensorId id : tape.inputs) {
+      const record::Dims& strides = tape.tensors[static_cast<size_t>(id)].strides;
+      bind_strides(id, Syms(strides.begin(), strides.end()));
+    }
+    for (size_t id = 0; id < tape.tensors.size(); ++id)
+      for (size_t d = 0; d < tape.tensors[id].sizes.size(); ++d)
+        bound_[tape_symbol(static_cast<record::TensorId>(id), static_cast<int>(d))] =
+            tape.tensors[id].sizes[d];
+    try {
+      return settle();
+    } catch (const SizeDemand&) {  // one number more is known
+    }
+  }
+}
+
+bool Sizes::any_data() const {
+  return std::any_of(symbols_.begin(), symbols_.end(),
+                     [](const SizeSymbol& s) { return s.input == SizeSymbol::kData; });
+}
+
+std::vector<SizeSymbol> Sizes::open() const {
+  std::vector<SizeSymbol> out;
+  for (const SizeSymbol& s : symbols_)
+    if (!solved_.count(s.symbol)) out.push_back(s);
+  return out;
+}
+
+std::vector<SizeFact> Sizes::facts() const {
+  std::vector<SizeFact> out;
+  for (const SizeSymbol& s : symbols_)
+    if (!solved_.count(s.symbol) && s.input >= 0)
+      out.push_back({2, Relation::le, s.symbol, "a size of 0 or 1"});
+  out.insert(out.end(), solved_facts_.begin(), solved_facts_.end());
+  for (const SizeFact& f : facts_) out.push_back({resolve(f.a), f.relation, resolve(f.b), f.where});
+  std::erase_if(out, [](const SizeFact& f) { return f.a.is_const() && f.b.is_const(); });
+  return out;
+}
+
+}  // namespace bolt::lower

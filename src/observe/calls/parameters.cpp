@@ -1,0 +1,68 @@
+// observe/calls/parameters.cpp
+// Leaves of autograd's graph that a region makes: nn.Parameter(...), requires_grad_(), and with them whole
+// modules.
+//
+// Eager makes them without an operator that the dispatcher sees. Here aten::requires_grad_ is called, so that
+// it stands in the tape and a replayed region, which autograd differentiates, does it again. A compiled
+// region is not differentiated: what it gives out is told to require a gradient when its objects are made
+// (Fill::gradient).
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/requires_grad_ops.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/lower/python_variable.h>
+
+#include "observe/calls/controls.h"
+#include "observe/recording.h"
+
+namespace bolt::observe {
+
+namespace {
+
+/// No operator of its own (__torch_dispatch__): it is a tensor like any other, with a name.
+bool is_plain_class(World& world, PyObject* cls) {
+  if (!PyType_Check(cls) || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls),
+                                              reinterpret_cast<PyTypeObject*>(guard::tensor_class())))
+    return false;
+  PyObject* hook = interned<"__torch_dispatch__">();
+  return world.type_attr(reinterpret_cast<PyTypeObject*>(cls), hook) ==
+         _PyType_Lookup(reinterpret_cast<PyTypeObject*>(guard::tensor_class()), hook);
+}
+
+}  // namespace
+
+/// torch.Tensor._make_subclass: detach(), which is seen, of another class.
+PyObject* Recording::make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad) {
+  if (!guard::is_tensor(data) || !is_plain_class(world, cls)) {
+    end_here(frame, "calls torch.Tensor._make_subclass for a class with __torch_dispatch__");
+    return nullptr;
+  }
+  mark(frame);
+  PyRef made =
+      PyRef::steal(PyObject_CallMethod(guard::tensor_class(), "_make_subclass", "OOO", cls, data, Py_False));
+  end_if_wanted(frame);
+  if (!made || !requires_grad || !on) return on ? made.release() : nullptr;
+  if (require_grad(frame, made.get(), true)) return made.release();
+  if (!PyErr_Occurred()) end_here(frame, "calls torch.Tensor._make_subclass");
+  return nullptr;
+}
+
+/// tensor.requires_grad_(yes), of a tensor that the region made. What is said of one from outside would have
+/// to be repeated on it.
+bool Recording::require_grad(Frame& frame, PyObject* tensor, bool yes) {
+  const bool known = world.find(tensor) != nullptr;
+  world.asked_gradients |= known;
+  if (known && guard::requires_grad(tensor) == yes) return true;  // guarded
+  if (known || !hooks_.knows(tensor)) return false;
+  mark(frame);
+  auto set = [&]() -> PyObject* {
+    HANDLE_TH_ERRORS
+    at::Tensor t = THPVariable_Unpack(tensor);
+    at::_ops::requires_grad_::call(t, yes);
+    return Py_NewRef(Py_None);
+    END_HANDLE_TH_ERRORS
+  };
+  return static_cast<bool>(PyRef::steal(set()));
+}
+
+}  // namespace bolt::observe

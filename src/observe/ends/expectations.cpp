@@ -1,0 +1,72 @@
+// observe/ends/expectations.cpp
+// Checks of data: `assert mask.all()`, `if loss.item() > 1e4: raise ...`, `torch._check(n < 100)`. The other
+// side of such a branch is an error, so the region goes on and the program checks that it may. Where it may
+// not eager runs the call, and raises what the user wrote.
+#include <string_view>
+
+#include "interp/flow.h"
+#include "observe/recording.h"
+
+namespace bolt::observe {
+namespace {
+
+/// torch._check, torch._check_value, ...
+bool is_torch_check(PyObject* callable) {
+  if (!callable || !PyFunction_Check(callable)) return false;
+  auto is = [](PyObject* text, std::string_view beginning, bool whole) {
+    const char* said = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
+    return said && (whole ? said == beginning : std::string_view(said).starts_with(beginning));
+  };
+  auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+  return is(function->func_name, "_check", false) && is(function->func_module, "torch", true);
+}
+
+/// Entries of the value stack that the instruction takes; -1: not known here.
+int operands_of(const interp::Instr& instr) {
+  const std::string_view name = interp::opcode_name(instr.op);
+  if (name == "COMPARE_OP") return 2;
+  if (name == "UNARY_NOT") return 1;
+  if (name == "CALL") return instr.arg + 2;
+  return -1;
+}
+
+}  // namespace
+
+bool Recording::expects(const Frame& frame, bool answer) const {
+  if (!on) return false;
+  const interp::Code& code = *frame.prepared;
+  int pc = frame.pc();
+  const interp::Instr* instr = &frame.instr();
+  auto passes = [&] {
+    const std::string_view name = interp::opcode_name(instr->op);
+    return name == "EXTENDED_ARG" || name == "UNARY_NOT";
+  };
+  const int operands = operands_of(*instr);
+  if (!interp::flow_of(*instr, pc).condition) {
+    do {  // what the next instruction makes of the answer
+      if (instr->op == interp::op::UNARY_NOT) answer = !answer;
+      pc += instr->length;
+      instr = &code.instrs[static_cast<size_t>(pc)];
+    } while (passes());
+  }
+  const interp::Flow flow = interp::flow_of(*instr, pc);
+  if (flow.condition)
+    return interp::only_raises(code, answer == *flow.condition ? pc + instr->length : flow.jump);
+  return answer && operands >= 0 && frame.stack_depth() > operands &&
+         is_torch_check(frame.peek(operands + 1));
+}
+
+/// False: nothing was done.
+bool Recording::expect_truth(Frame& frame, PyObject* tensor, bool answer) {
+  return expects(frame, answer) && hooks_.expect(tensor, answer, world.notes->where());
+}
+
+/// False: nothing was done that is seen.
+bool Recording::expect_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool answer) {
+  mark(frame);
+  const PyRef tensor = world.compared_tensor(op, left, right);
+  if (tensor && hooks_.expect(tensor.get(), answer, world.notes->where())) return true;
+  return world.compared_sizes(op, left, right, answer);
+}
+
+}  // namespace bolt::observe

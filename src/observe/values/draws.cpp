@@ -1,0 +1,193 @@
+// observe/values/draws.cpp
+// Random numbers of Python's module: each call draws its own, once its guards held (guard::Phase::early).
+//
+//   random.random(), randint(0, 9)                         a step that draws
+//   choices(scales), sample(range(9), 3), shuffle(order)   a step that draws a list, and one for each in it
+//
+// What hands out other things than numbers is called whole, between two regions: what follows depends on
+// them.
+#include <algorithm>
+
+#include "observe/calls/native_watch.h"
+#include "observe/recording.h"
+
+namespace bolt::observe {
+namespace {
+
+using guard::NumberOp;
+
+constexpr Py_ssize_t kMost = 64;  // numbers in a list that is drawn from, or drawn
+
+/// (generator, numbers... or a range) -> the list that a method of random.Random makes of them. `how`: the
+/// method, what else it was given, by place and by name, and whether it writes the list it is given.
+PyObject* drawn(PyObject* how, PyObject* const* args, Py_ssize_t nargs) {
+  PyRef from = nargs == 2 && PyRange_Check(args[1]) ? PyRef::share(args[1]) : PyRef::steal(PyList_New(0));
+  for (Py_ssize_t i = 1; from && PyList_Check(from.get()) && i < nargs; ++i)
+    if (PyList_Append(from.get(), args[i]) < 0) return nullptr;
+  PyRef first = PyRef::steal(from ? PyTuple_Pack(2, args[0], from.get()) : nullptr);
+  PyRef all = PyRef::steal(first ? PySequence_Concat(first.get(), PyTuple_GET_ITEM(how, 1)) : nullptr);
+  PyRef result = PyRef::steal(
+      all ? PyObject_Call(PyTuple_GET_ITEM(how, 0), all.get(), PyTuple_GET_ITEM(how, 2)) : nullptr);
+  return result && PyTuple_GET_ITEM(how, 3) == Py_True ? from.release() : result.release();
+}
+
+PyMethodDef drawn_def = {"drawn", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(drawn)),
+                         METH_FASTCALL, nullptr};
+
+/// A random.Random from outside. One that was given functions of its own may draw from anywhere, which nobody
+/// puts back: it is none.
+Known* known_generator(World& world, PyObject* object) {
+  static PyObject* const plain = PyObject_GetAttrString(import_module("random"), "Random");
+  Known* known = reinterpret_cast<PyObject*>(Py_TYPE(object)) == plain ? world.find(object) : nullptr;
+  PyObject* own = known ? world.instance_dict(object) : nullptr;
+  for (const char* name : {"random", "getrandbits", "_randbelow"})
+    if (own && world.dict_get(own, PyRef::steal(PyUnicode_InternFromString(name)).get())) return nullptr;
+  return known;
+}
+
+/// Are there numbers of one kind in a list or tuple, known when guards are checked?
+bool are_alike(World& world, PyObject* numbers) {
+  if (!is_sequence(numbers) || Py_SIZE(numbers) == 0 || Py_SIZE(numbers) > kMost) return false;
+  PyTypeObject* const type = Py_TYPE(PySequence_Fast_GET_ITEM(numbers, 0));
+  for (Py_ssize_t i = 0; i < Py_SIZE(numbers); ++i) {
+    PyObject* each = PySequence_Fast_GET_ITEM(numbers, i);
+    if (!is_exact_number(each) || Py_TYPE(each) != type || world.is_open(each)) return false;
+  }
+  return true;
+}
+
+/// How many are drawn, or with which weights: taken for what it is. False: it may be something else.
+bool use_how(World& world, PyObject* how) {
+  if (how == Py_None) return true;
+  if (is_sequence(how)) {
+    world.read_whole(how);
+    for (Py_ssize_t i = 0; i < Py_SIZE(how); ++i) {
+      PyObject* each = PySequence_Fast_GET_ITEM(how, i);
+      if (!is_exact_number(each) || world.is_open(each)) return false;
+      world.use(each);
+    }
+    return true;
+  }
+  if (!PyLong_CheckExact(how) || world.is_open(how)) return false;
+  const Py_ssize_t number = PyLong_AsSsize_t(how);
+  if (PyErr_Occurred()) PyErr_Clear();
+  return number >= 0 && number <= kMost && (world.use(how), true);
+}
+
+/// As it is handed to `drawn`; null: it was given more than that tells of.
+PyRef how_to_draw(World& world, PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  for (size_t i = 2; i < nargs + named; ++i)
+    if (!use_how(world, args[i])) return {};
+  // Lists among it are the caller's to change.
+  auto own = [](PyObject* each) { return PyList_Check(each) ? PySequence_Tuple(each) : Py_NewRef(each); };
+  PyRef rest = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(nargs) - 2)),
+        keywords = PyRef::steal(PyDict_New());
+  for (size_t i = 2; rest && i < nargs; ++i)
+    PyTuple_SET_ITEM(rest.get(), static_cast<Py_ssize_t>(i) - 2, own(args[i]));
+  for (size_t i = 0; keywords && i < named; ++i)
+    if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)),
+                       PyRef::steal(own(args[nargs + i])).get()) < 0)
+      return {};
+  PyRef name = PyRef::steal(PyObject_GetAttrString(method, "__name__"));
+  const bool in_place = name && PyUnicode_CompareWithASCIIString(name.get(), "shuffle") == 0;
+  return PyRef::steal(rest && keywords && name
+                          ? PyTuple_Pack(4, method, rest.get(), keywords.get(), in_place ? Py_True : Py_False)
+                          : nullptr);
+}
+
+}  // namespace
+
+const guard::NumberStep* drawn_list(const guard::Numbers& numbers, const guard::NumberStep& step) {
+  if (step.op != NumberOp::call || step.args.empty()) return nullptr;
+  const guard::NumberStep& list = numbers.steps[static_cast<size_t>(step.args[0])];
+  const bool is_drawn = list.op == NumberOp::call && PyCFunction_Check(list.object.get()) &&
+                        reinterpret_cast<PyCFunctionObject*>(list.object.get())->m_ml == &drawn_def;
+  return is_drawn ? &list : nullptr;
+}
+
+/// The class that random.Random derives from.
+static PyObject* random_base() { return PyObject_GetAttrString(import_module("_random"), "Random"); }
+
+/// random.random(): drawn only once the guards of a call held, since nobody can put a number back. Nothing
+/// else in a region can change what it gives, so it is drawn before the program runs, whose operators may be
+/// given it. Null without an exception: not here.
+PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
+                                PyObject* self, PyObject* kwnames) {
+  if (all.size() != 1 || kwnames || row.name != "_random.Random.random") return nullptr;
+  // A method that is bound, known or just made, or the method of the class and the generator.
+  static PyObject* const method = PyObject_GetAttrString(random_base(), "random");
+  const bool is_known = self && world.find(callable);
+  PyObject* const from = is_known ? callable : all[0];
+  Known* known = world.find(from);
+  if (!known || (known->source->access == Access::constant) != is_known) return nullptr;
+  PyObject* value = self ? PyObject_CallNoArgs(callable) : PyObject_CallOneArg(callable, all[0]);
+  if (!value) return nullptr;
+  guard::NumberStep draw{
+      NumberOp::call, 0, PyRef::share(is_known || !self ? callable : method), {}, {}, 0, guard::Phase::early};
+  if (!is_known)
+    draw.args = {world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}})};
+  return world.computed(value, std::move(draw));
+}
+
+/// A method of random.Random in Python that goes by what it draws: it is called anew by later calls, whole.
+/// Null without an exception: not here.
+PyObject* Recording::draw(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  const Known* known = nargs && !kwnames ? known_generator(world, args[0]) : nullptr;
+  const bool can = known && std::all_of(args + 1, args + nargs, [&](PyObject* each) {
+                     return (PyLong_CheckExact(each) || PyFloat_CheckExact(each)) && !world.is_open(each);
+                   });
+  if (!can) return nullptr;
+  const NativeWatch::Pause pause;
+  PyObject* value = PyObject_Vectorcall(function, args, nargs, nullptr);
+  if (!value) return nullptr;
+  const int generator = world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}});
+  guard::NumberStep step{NumberOp::call, 0, PyRef::share(function), {}, {generator}, 0, guard::Phase::early};
+  for (size_t i = 1; i < nargs; ++i) {
+    world.numbers.early_may_raise |= world.follows_number(args[i]) && !PyLong_CheckExact(value);
+    step.args.push_back(world.step_of(args[i]));
+  }
+  return world.computed(value, std::move(step));
+}
+
+/// shuffle, sample and choices of numbers, by a step that draws all of them. Null without an exception: not
+/// here.
+PyObject* Recording::draw_list(PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  const Known* known = nargs < 2 ? nullptr : known_generator(world, args[0]);
+  if (!known || !(PyRange_Check(args[1]) || are_alike(world, args[1]))) return nullptr;
+  const PyRef how = how_to_draw(world, method, args, nargs, kwnames);
+  const bool in_place = how && PyTuple_GET_ITEM(how.get(), 3) == Py_True;
+  if (!how || (in_place && !PyList_CheckExact(args[1]))) return PyErr_Clear(), nullptr;
+  const PyRef function = PyRef::steal(PyCFunction_New(&drawn_def, how.get()));
+  guard::NumberStep draw{NumberOp::call, 0, PyRef::share(function.get()), {}, {}, 0, guard::Phase::early};
+  draw.args.push_back(world.numbers.add({NumberOp::source, world.tree->keep(known->source), {}, {}, {}}));
+  std::vector<PyObject*> from = {args[0]};
+  const PyRef followed = world.with_followed(args[1]);
+  PyObject* const numbers = followed ? followed.get() : args[1];
+  if (PyRange_Check(numbers)) {
+    from.push_back(numbers);
+    draw.args.push_back(world.numbers.add({NumberOp::constant, 0, PyRef::share(numbers), {}, {}}));
+  } else {
+    world.read_whole(numbers);
+    for (Py_ssize_t i = 0; i < Py_SIZE(numbers); ++i) {
+      from.push_back(PySequence_Fast_GET_ITEM(numbers, i));
+      draw.args.push_back(world.step_of(from.back()));
+    }
+  }
+  const NativeWatch::Pause pause;
+  PyRef items = PyRef::steal(PyObject_Vectorcall(function.get(), from.data(), from.size(), nullptr));
+  if (!items) return nullptr;
+  const int list = world.numbers.add(std::move(draw));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+    const int at = world.numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(i)), {}, {}});
+    PyObject* item = world.computed(Py_NewRef(PyList_GET_ITEM(items.get(), i)),
+                                    {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {list, at}});
+    if (!item || PyList_SetItem(items.get(), i, item) < 0) return nullptr;
+  }
+  if (!in_place) return items.release();
+  world.about_to_write(args[1]);
+  if (PyList_SetSlice(args[1], 0, PyList_GET_SIZE(args[1]), items.get()) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,507 @@
+// observe/values/late.cpp
+// What need not end a region: things that are only shown to the user, texts and tensors made of data that
+// nothing looks at. (Numbers taken out of tensors, and random ones, are followed: numbers.cpp.)
+//
+//   print(f"loss {loss.item():.3f}")      item() gives an open number, the format a late text, print is
+//   delayed
+//
+// A *delayed call* (print, warnings.warn, a logger's methods, what config.reorderable_logging_functions
+// names) runs at once in the recorded run; the recipe of the region repeats it, in order, after everything
+// else it does. So what it is given must be the same then: numbers, texts and tuples of them; tensors that
+// the region does not write afterwards; anything else print would turn into text is turned into text here and
+// now.
+//
+// A *late value* has its real value in the recorded run, under an address of its own, and a description of
+// how it is made at the region's end. It may be kept, returned, formatted and shown. What reads it (a
+// comparison, an index, C code) ends the region first: World::use is asked before anything reads a number,
+// and here also before text is read.
+//
+// Both rest on tensors keeping their contents until the region ends. Where one is written after all, that is
+// found out at the end: the recording is not kept, and the next one ends before the instruction that wanted
+// the tensor (Recording::not_past).
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "interp/special.h"
+#include "observe/calls/native_watch.h"
+#include "observe/ends/frames.h"
+#include "observe/recording.h"
+#include "support/pointer_map.h"
+
+namespace bolt::observe {
+
+using guard::Make;
+using interp::Semantics;
+
+// -- Late values
+// ----------------------------------------------------------------------------------------------------
+
+PyObject* World::make_late(PyObject* object, Make make, std::vector<PyRef> parts, Py_ssize_t number) {
+  PyRef held = PyRef::steal(object);
+  if (!object) return nullptr;
+  late_[object] = {held, make, std::move(parts), number};
+  return held.release();
+}
+
+bool World::holds_late(PyObject* object) const {
+  if (late_.empty() || !object) return false;
+  if (late(object)) return true;
+  if (!PyTuple_Check(object)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+    if (holds_late(PyTuple_GET_ITEM(object, i))) return true;
+  return false;
+}
+
+/// Something that a text is made of: do later calls know it when they check their guards?
+bool World::is_known_when_checked(PyObject* part) const {
+  if (!part) return true;
+  if (const Late* made = late(part))
+    return PyUnicode_Check(part) &&
+           std::all_of(made->parts.begin(), made->parts.end(),
+                       [&](const PyRef& each) { return is_known_when_checked(each.get()); });
+  if (PyTuple_CheckExact(part))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(part); ++i)
+      if (!is_known_when_checked(PyTuple_GET_ITEM(part, i))) return false;
+  return !guard::is_tensor(part) && !is_open(part);
+}
+
+/// A text that is made of numbers guards know is what it is as long as those are.
+void World::use_late(const Late& made) {
+  if (!is_known_when_checked(made.object.get()))
+    return end_region("reads a text or tensor that is only made where the region ends");
+  for (const PyRef& part : made.parts) use(part.get());
+}
+
+void World::await(PyObject* tensor, PyObject* code, int pc, bool is_followed) {
+  awaited.push_back({PyRef::share(tensor), version_of(tensor), PyRef::share(code), pc, shown_otherwise,
+                     is_followed ? std::optional(hooks_.recorded()) : std::nullopt});
+}
+
+int64_t World::version_of(PyObject* tensor) const {
+  // x.data counts its writes apart and inference tensors count none: the recorder counts those to the memory.
+  const int64_t version = guard::version_of(tensor), writes = hooks_.writes(tensor);
+  return version < 0 ? writes : version + std::max<int64_t>(writes, 0);
+}
+
+namespace {
+
+/// While it lives the recorder does not see operators: they belong to showing a tensor, not to the region.
+class Unseen {
+ public:
+  explicit Unseen(RecorderHooks& hooks) : hooks_(hooks) { hooks_.pause(true); }
+  ~Unseen() { hooks_.pause(false); }
+  Unseen(const Unseen&) = delete;
+
+ private:
+  RecorderHooks& hooks_;
+  NativeWatch::Pause unwatched_;
+};
+
+/// `text` at an address of its own: of one letter, CPython has one object for all who have it, and what
+/// `"%s" % word` gives is the word itself. Null: there is none (the empty text), or an exception.
+PyRef own_text(PyRef text) {
+  if (!text || !PyUnicode_CheckExact(text.get()) || PyUnicode_GET_LENGTH(text.get()) == 0) return {};
+  if (Py_REFCNT(text.get()) == 1) return text;
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(text.get());
+  PyRef copy = PyRef::steal(PyUnicode_New(length, PyUnicode_MAX_CHAR_VALUE(text.get())));
+  if (copy && PyUnicode_CopyCharacters(copy.get(), 0, text.get(), 0, length) < 0) return {};
+  return copy;
+}
+
+}  // namespace
+
+/// Is it a letter's number that is asked for, which few numbers are?
+static bool raises_for_some(PyObject* number, PyObject* spec) {
+  if (!PyLong_Check(number) || !PyUnicode_Check(spec) || !PyUnicode_GET_LENGTH(spec)) return false;
+  return PyUnicode_READ_CHAR(spec, PyUnicode_GET_LENGTH(spec) - 1) == 'c';
+}
+
+bool Recording::can_show(PyObject* tensor) {
+  // Texts are made before effects: they would show what it was.
+  if (world.was_given(guard::Effect::set_data, tensor)) return false;
+  return !world.late(tensor) && world.version_of(tensor) >= 0 && (world.find(tensor) || hooks_.knows(tensor));
+}
+
+PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
+  if (spec && world.is_unread(spec)) return nullptr;
+  const bool tensor = guard::is_tensor(value) && !world.late(value);
+  if (tensor ? !can_show(value) : !world.is_unread(value)) return nullptr;
+  if (spec && raises_for_some(value, spec)) return nullptr;
+  PyRef text;
+  {
+    Unseen unseen(hooks_);
+    text = PyRef::steal(guard::format_text(value, conversion, spec));
+  }
+  // One that is as wide as the format wants is itself, too; others are not.
+  const bool as_it_is = !spec || (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0);
+  if (text.get() == value && as_it_is) return text.release();
+  text = own_text(std::move(text));
+  if (!text) return nullptr;
+  if (tensor) world.await(value, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+  return world.make_late(text.release(), Make::format, {PyRef::share(value), PyRef::share(spec)}, conversion);
+}
+
+PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_t n) {
+  bool any = false;
+  for (Py_ssize_t i = 0; i < n; ++i) any |= world.is_unread(items[i]);
+  if (!any || !text || world.is_unread(text)) return text;  // "" + text is that text itself
+  std::vector<PyRef> parts;
+  for (Py_ssize_t i = 0; i < n; ++i) parts.push_back(PyRef::share(items[i]));
+  return world.make_late(text, Make::join, std::move(parts));
+}
+
+namespace {
+
+bool is_delayable_leaf(PyObject* object) {
+  if (guard::is_leaf(object)) return true;
+  if (!PyTuple_Check(object) || _PyObject_GetDictPtr(object)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+    if (!is_delayable_leaf(PyTuple_GET_ITEM(object, i))) return false;
+  return true;
+}
+
+/// May `format % items` raise for other numbers: "%d" of inf?
+bool asks_for_ints(PyObject* format, PyObject* const* items, Py_ssize_t n) {
+  std::string_view text = PyUnicode_AsUTF8(format);
+  Py_ssize_t next = 0;
+  for (size_t at = text.find('%'); at < text.size(); at = text.find('%', at + 1)) {
+    at = text.find_first_not_of(" #0-+.123456789hlL", at + 1);
+    if (at >= text.size()) return true;
+    if (text[at] == '%') continue;
+    if (next == n || !std::strchr("srafFgGeEdi", text[at])) return true;
+    if (std::strchr("di", text[at]) && !PyLong_Check(items[next])) return true;
+    ++next;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Recording::shows_late(PyObject* object) const {
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object))
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
+      if (world.is_unread(PySequence_Fast_GET_ITEM(object, i))) return true;
+  return world.is_unread(object);
+}
+
+/// Are these numbers and texts, late or not, or else leaves?
+bool Recording::can_interpolate(PyObject* const* items, Py_ssize_t n) const {
+  return std::all_of(items, items + n, [&](PyObject* item) {
+    return is_delayable_leaf(item) || (world.late(item) && PyUnicode_Check(item));
+  });
+}
+
+/// text % args, text.format(*args): null without an exception: not here.
+PyObject* Recording::late_interpolation(PyObject* text, PyObject* const* items, Py_ssize_t n,
+                                        PyObject* args) {
+  if (!can_interpolate(items, n)) return nullptr;
+  if (args && asks_for_ints(text, items, n)) return nullptr;
+  if (!args && PyUnicode_FindChar(text, '[', 0, PyUnicode_GET_LENGTH(text), 1) >= 0)
+    return nullptr;  // "{[3]}" of a text
+  world.use(text);
+  PyRef made;
+  {
+    Unseen unseen(hooks_);
+    PyRef format = PyRef::steal(args ? nullptr : PyObject_GetAttrString(text, "format"));
+    made = PyRef::steal(args ? PyUnicode_Format(text, args)
+                             : PyObject_Vectorcall(format.get(), items, static_cast<size_t>(n), nullptr));
+  }
+  made = own_text(std::move(made));
+  if (!made) return PyErr_Clear(), nullptr;  // raised anew
+  std::vector<PyRef> parts = {PyRef::share(text)};
+  if (args)
+    parts.push_back(PyRef::share(args));
+  else
+    for (Py_ssize_t i = 0; i < n; ++i) parts.push_back(PyRef::share(items[i]));
+  return world.make_late(made.release(), Make::interpolate, std::move(parts), args ? 0 : 1);
+}
+
+/// Operators of texts. Null without an exception: nothing late is in it, or it is read.
+PyObject* Recording::late_operation(int kind, PyObject* left, PyObject* right) {
+  if (!PyUnicode_CheckExact(left)) return nullptr;
+  if (kind == interp::Binary::remainder && !world.late(left) && shows_late(right) && !PyList_Check(right)) {
+    if (!PyTuple_CheckExact(right)) return late_interpolation(left, &right, 1, right);
+    return late_interpolation(left, &PyTuple_GET_ITEM(right, 0), PyTuple_GET_SIZE(right), right);
+  }
+  if (kind != interp::Binary::add || !PyUnicode_CheckExact(right) ||
+      !(world.is_unread(left) || world.is_unread(right)))
+    return nullptr;
+  PyObject* const both[] = {left, right};
+  return late_join(PyUnicode_Concat(left, right), both, 2);
+}
+
+/// str(n), repr(n), format(n, spec), text.format(n, ...), text.join(texts), given `all` that C code is given.
+/// Null without an exception: not here.
+PyObject* Recording::late_text(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
+  if (!row.is(Trait::makes_text)) return nullptr;
+  if (std::none_of(all.begin(), all.end(), [&](PyObject* each) { return shows_late(each); })) return nullptr;
+  const size_t n = all.size();
+  if (n == 1 && row.name == "str") return late_format(frame, all[0], 1, nullptr);
+  if (n == 1 && row.name == "builtins.repr") return late_format(frame, all[0], 2, nullptr);
+  if (n <= 2 && row.name == "builtins.format")
+    return late_format(frame, all[0], 0, n == 2 ? all[1] : nullptr);
+  if (n < 2 || !PyUnicode_CheckExact(all[0]) || world.late(all[0])) return nullptr;
+  if (row.name == "str.format")
+    return late_interpolation(all[0], &all[1], static_cast<Py_ssize_t>(n) - 1, nullptr);
+  if (row.name != "str.join" || n != 2 || !(PyList_CheckExact(all[1]) || PyTuple_CheckExact(all[1])))
+    return nullptr;
+  touch(frame, all[1]);
+  std::vector<PyObject*> parts;
+  for (Py_ssize_t i = 0; i < Py_SIZE(all[1]); ++i) {
+    if (i > 0) parts.push_back(all[0]);
+    parts.push_back(PySequence_Fast_GET_ITEM(all[1], i));
+    if (!PyUnicode_CheckExact(parts.back())) return nullptr;
+  }
+  return on ? late_join(PyUnicode_Join(all[0], all[1]), parts.data(), static_cast<Py_ssize_t>(parts.size()))
+            : nullptr;
+}
+
+/// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.
+bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
+                              PyObject* result, const Frame& frame) {
+  // An operator gave data to Python: which, says the reason. Not: the region has become long.
+  if (kwnames || std::strncmp(hooks_.wants_end(), "aten::", 6) || !guard::is_tensor(result)) return false;
+  if (guard::ThreadState::now() != before) return false;  // in which it would be run
+  if (hooks_.end_may_raise()) return false;  // the program has been left behind then, and who catches that
+  if (!world.find(callable) || std::find(args.begin(), args.end(), result) != args.end()) return false;
+  for (PyObject* arg : args)
+    if (world.late(arg) || !(guard::is_tensor(arg) ? can_show(arg) : guard::is_leaf(arg))) return false;
+  hooks_.take_back();
+  std::vector<PyRef> parts = {PyRef::share(callable)};
+  for (PyObject* arg : args) {
+    if (guard::is_tensor(arg))
+      world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc(), guard::requires_grad(result));
+    parts.push_back(PyRef::share(arg));
+  }
+  Py_XDECREF(world.make_late(Py_NewRef(result), Make::call, std::move(parts)));
+  return true;
+}
+
+// -- Delayed calls
+// ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// print shows the text of any object; loggers, and what the user named, show what they are given; what is
+/// shown here and now is not delayed.
+enum class Shows : uint8_t { nothing, text, message, here, named };
+
+struct Row {
+  const char *module, *cls;
+  const char* names;
+  Shows shows;
+};
+constexpr Row kShowing[] = {
+    {"builtins", nullptr, "print", Shows::text},
+    {"warnings", nullptr, "warn", Shows::message},
+    {"logging", "Logger", "debug info warning warn error critical log", Shows::message},
+    {"logging", "LoggerAdapter", "debug info warning warn error critical log", Shows::message},
+    {"logging", nullptr, "debug info warning warn error critical log", Shows::message},
+    // What those come to that are not delayed, for a level that is logged.
+    {"logging", "Logger", "_log", Shows::here},
+};
+
+PointerMap<Shows>& showing() {
+  static auto* all = new PointerMap<Shows>();
+  return *all;
+}
+
+/// Rows of modules that are loaded by now.
+void look_up_showing() {
+  static std::unordered_set<const Row*> done;
+  // Asked at every call of a recording: only a new module can change the answer.
+  static Py_ssize_t loaded = 0;
+  PyObject* modules = PyImport_GetModuleDict();
+  if (std::exchange(loaded, PyDict_GET_SIZE(modules)) == PyDict_GET_SIZE(modules)) return;
+  for (const Row& row : kShowing) {
+    PyObject* module = PyDict_GetItemString(modules, row.module);
+    if (!module || !done.insert(&row).second) continue;
+    PyRef owner = row.cls ? PyRef::steal(PyObject_GetAttrString(module, row.cls)) : PyRef::share(module);
+    std::string_view names = row.names;
+    while (owner && !names.empty()) {
+      const size_t end = names.find(' ');
+      PyRef function =
+          PyRef::steal(PyObject_GetAttrString(owner.get(), std::string(names.substr(0, end)).c_str()));
+      if (function) showing()[function.release()] = row.shows;
+      names = end == names.npos ? std::string_view() : names.substr(end + 1);
+    }
+  }
+  PyErr_Clear();
+}
+
+}  // namespace
+
+bool& delays_calls() {
+  static bool yes = true;
+  return yes;
+}
+
+void show_with(PyObject* callable, bool yes) {
+  look_up_showing();
+  if (!showing().find(callable)) Py_INCREF(callable);  // its row stays
+  Shows& shows = showing()[callable];
+  if (yes && shows == Shows::nothing)
+    shows = Shows::named;
+  else if (!yes && shows == Shows::named)
+    shows = Shows::nothing;
+}
+
+namespace {
+
+/// What a function or method shows, and how.
+Shows shown_by(PyObject* callable) {
+  PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+  if (!PyFunction_Check(function) && !interp::is_builtin_function(function)) return Shows::nothing;
+  look_up_showing();
+  const Shows* shows = showing().find(function);
+  return shows ? *shows : Shows::nothing;
+}
+
+bool shows_whole(PyObject* callable, Shows shows) {
+  return (shows == Shows::here || shows == Shows::named) && !PyCFunction_Check(callable);
+}
+
+}  // namespace
+
+bool shows_whole(PyObject* callable) { return shows_whole(callable, shown_by(callable)); }
+
+/// How an argument is shown at the region's end; `itself`: whoever it is then, as a logger or a stream.
+enum class Recording::ShownAs : uint8_t { itself, tensor, text, copy, nothing };
+
+/// `depth`: so far into lists, tuples and dicts is looked.
+Recording::ShownAs Recording::shown_as(PyObject* arg, bool as_text, int depth) {
+  if (world.late(arg) || is_delayable_leaf(arg)) return ShownAs::itself;
+  if (guard::is_tensor(arg)) return can_show(arg) ? ShownAs::tensor : ShownAs::nothing;
+  if (as_text) return ShownAs::text;
+  if (depth == 0) return ShownAs::nothing;
+  auto cannot = [&](PyObject* inside) { return shown_as(inside, false, depth - 1) == ShownAs::nothing; };
+  if (PyDict_CheckExact(arg)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(arg, &position, &key, &value))
+      if (!guard::is_leaf(key) || cannot(value)) return ShownAs::nothing;
+    return ShownAs::copy;
+  }
+  if (!PyList_CheckExact(arg) && !PyTuple_CheckExact(arg)) return ShownAs::nothing;
+  for (Py_ssize_t i = 0; i < Py_SIZE(arg); ++i)
+    if (cannot(PySequence_Fast_GET_ITEM(arg, i))) return ShownAs::nothing;
+  return ShownAs::copy;
+}
+
+/// Of every argument; empty: one cannot be shown then.
+std::vector<Recording::ShownAs> Recording::all_shown_as(PyObject* const* args, size_t nargs,
+                                                        PyObject* kwnames, bool as_text) {
+  std::vector<ShownAs> all;
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  for (size_t i = 0; i < total; ++i) {
+    const bool named = i >= nargs;
+    PyObject* name = named ? PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)) : nullptr;
+    if (name && !PyUnicode_CompareWithASCIIString(name, "exc_info") && args[i] != Py_False &&
+        args[i] != Py_None)
+      return {};
+    const bool object =
+        world.find(args[i]) && !guard::is_tensor(args[i]) && !is_understood_container(args[i]);
+    const bool is_itself = object && (as_text ? named : i == 0);
+    all.push_back(is_itself ? ShownAs::itself : shown_as(args[i], as_text && !named));
+    if (all.back() == ShownAs::nothing) return {};
+  }
+  return all;
+}
+
+/// A list, tuple or dict as it is now, with all that is in it; null: the region has ended, or an exception.
+PyRef Recording::delayed_copy(Frame& frame, PyObject* container) {
+  touch(frame, container);
+  if (!on) return {};
+  const bool dict = PyDict_CheckExact(container);
+  PyRef items = PyRef::steal(dict ? PyDict_Copy(container) : PySequence_List(container));
+  if (!items) return {};
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (dict && PyDict_Next(container, &position, &key, &value)) {
+    PyRef copy = delayed_argument(frame, value, shown_as(value, false));
+    if (!copy || PyDict_SetItem(items.get(), key, copy.get()) < 0) return {};
+  }
+  for (Py_ssize_t i = 0; !dict && i < PyList_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PyList_GET_ITEM(items.get(), i);
+    PyRef copy = delayed_argument(frame, item, shown_as(item, false));
+    if (!copy) return {};
+    PyList_SetItem(items.get(), i, copy.release());
+  }
+  return PyTuple_CheckExact(container) ? PyRef::steal(PyList_AsTuple(items.get())) : std::move(items);
+}
+
+/// Null: as of delayed_copy.
+PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, ShownAs how) {
+  if (how == ShownAs::copy) return delayed_copy(frame, arg);
+  if (how == ShownAs::text) return PyRef::steal(format_value(frame, arg, 1, nullptr));
+  if (how == ShownAs::tensor) world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+  return PyRef::share(arg);
+}
+
+/// A call that shows something: it is delayed, or else, if nothing inside is worth a region, the region ends
+/// and all of it is done at once. False: it is a call like any other.
+bool Recording::show(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
+                     PyObject** result) {
+  const Shows shows = shown_by(callable);
+  if (shows == Shows::nothing) return false;
+  bool may_wait = shows != Shows::here && delays_calls() && interp::bottom_of(frame) == entry;
+  if (may_wait && shows == Shows::message && reaches_users_code(callable, args, nargs)) {
+    // It may go by what the region writes, or write there itself.
+    world.users_code_shows = true;
+    may_wait = world.written.empty() && world.written_fields.empty();
+  }
+  if (may_wait && delay(frame, callable, args, nargs, kwnames, shows == Shows::text, result)) return true;
+  if (!shows_whole(callable, shows)) return false;
+  end_here(frame, "calls " + full_name(callable) + ", which cannot wait for the region's end");
+  *result = PyObject_Vectorcall(callable, args, nargs, kwnames);
+  return true;
+}
+
+bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                      PyObject* kwnames, bool as_text, PyObject** result) {
+  const std::vector<ShownAs> how = all_shown_as(args, nargs, kwnames, as_text);
+  if (how.empty() && (nargs || kwnames)) return false;
+  DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}, world.shown_otherwise};
+  std::vector<PyObject*> shown;
+  for (size_t i = 0; i < how.size(); ++i) {
+    PyRef arg = delayed_argument(frame, args[i], how[i]);
+    if (!arg && PyErr_Occurred()) return *result = nullptr, true;
+    if (!arg) return false;
+    shown.push_back(arg.get());
+    call.args.push_back(std::move(arg));
+  }
+  for (const Frame* each : frames_of(frame))
+    call.callers.emplace_back(PyRef::share(reinterpret_cast<PyObject*>(each->func())), each->pc());
+  // What making the texts did is done. Where it ended the region, the call is not of it.
+  const bool delayed = on;
+  {
+    Unseen unseen(hooks_);
+    *result = PyObject_Vectorcall(callable, shown.data(), nargs, kwnames);
+  }
+  if (*result && *result != Py_None) world.distrust("a delayed call returned something");
+  if (*result && delayed) world.calls.push_back(std::move(call));
+  return true;
+}
+
+// Autograd adds up gradients in the opposite order of the operators, which the layout of the sum, and its
+// last digits, go by. Where no region may end that is all that differs.
+void Recording::check_awaited() {
+  for (const Awaited& each : world.awaited) {
+    const bool written = world.version_of(each.tensor.get()) != each.version;
+    const bool overtaken =
+        each.followed_from && !breaks_are_errors() && hooks_.gives_followed(*each.followed_from);
+    if (!written && !overtaken) continue;
+    const std::string why =
+        written ? "wants a tensor's elements, and the tensor is written before the region would end"
+                : "wants a tensor's elements, and autograd follows operators behind it";
+    auto* code = reinterpret_cast<PyCodeObject*>(each.code.get());
+    breaks.push_back({why, {line_of(code, each.pc)}, breaks_are_errors()});
+    not_past(each.code.get(), each.pc, why);
+  }
+  check_shown();
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,371 @@
+// observe/values/sizes.cpp
+// Calls that are given numbers which differ between calls, and calls that ask tensors for their sizes. Min,
+// max, sum and products give expressions; torch's functions are lent the numbers; whatever else is not here
+// takes them for what they are (World::use).
+#include <algorithm>
+
+#include "guard/number_lists.h"
+#include "guard/numpy_numbers.h"
+#include "observe/calls/controls.h"
+#include "observe/calls/native_watch.h"
+#include "observe/reads/membership.h"
+#include "observe/recording.h"
+
+namespace bolt::observe {
+
+namespace {
+
+/// Dimensions that a part of an index is about; -1: that is not known.
+int dims_of(PyObject* part) {
+  if (part == Py_None || PyBool_Check(part) || part == Py_Ellipsis) return 0;
+  if (PySlice_Check(part) || PyLong_CheckExact(part)) return 1;
+  if (!guard::is_tensor(part)) return -1;
+  const bool mask = guard::is_mask(*guard::tensor_impl(part));
+  return mask ? guard::rank_of(*guard::tensor_impl(part)) : 1;
+}
+
+/// One part of an index, and the dimension that it is about; -1: that is not known.
+struct Part {
+  PyObject* index;
+  int dim;
+};
+
+std::vector<Part> parts_of(PyObject* key, int rank) {
+  std::vector<Part> parts;
+  const bool many = PyTuple_Check(key);
+  for (Py_ssize_t i = 0; i < (many ? PyTuple_GET_SIZE(key) : 1); ++i)
+    parts.push_back({many ? PyTuple_GET_ITEM(key, i) : key, -1});
+  int left = rank;  // dimensions that no part is about: the ellipsis stands for them
+  for (const Part& part : parts) {
+    const int dims = dims_of(part.index);
+    if (dims < 0) return parts;
+    left -= dims;
+  }
+  if (left < 0) return parts;
+  int at = 0;
+  for (Part& part : parts) {
+    part.dim = at;
+    at += part.index == Py_Ellipsis ? left : dims_of(part.index);
+  }
+  return parts;
+}
+
+}  // namespace
+
+/// x[:8] of a tensor that is no longer than 8 is the tensor itself, and no operator tells.
+void Recording::note_slices(PyObject* tensor, PyObject* key) {
+  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
+  const int rank = guard::rank_of(impl);
+  for (const Part& part : parts_of(key, rank)) {
+    if (!PySlice_Check(part.index)) continue;
+    PyObject* stop = reinterpret_cast<PySliceObject*>(part.index)->stop;
+    if (!PyLong_CheckExact(stop) || world.followed(stop)) continue;
+    int overflow = 0;
+    const int64_t end = PyLong_AsLongLongAndOverflow(stop, &overflow);  // beyond that: -1
+    for (int d = 0; end >= 0 && d < rank; ++d) {
+      if (part.dim >= 0 && d != part.dim) continue;
+      if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
+        world.notes->answered(size, Relation::le, end, guard::size_of(impl, d) <= end);
+    }
+  }
+}
+
+/// torch's indexing asks what an int in x[:, i] is. The operator does not that it stands for: those are
+/// called on `tensor`, in the order in which indexing calls them, and `key` keeps the other parts. Those only
+/// cut other dimensions, so they may come later.
+bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
+  const std::vector<Part> parts = parts_of(key.get(), guard::rank_of(*guard::tensor_impl(tensor.get())));
+  auto selects = [&](const Part& part) { return part.dim >= 0 && PyLong_CheckExact(part.index); };
+  auto follows = [&](const Part& part) {
+    return selects(part) && (world.followed(part.index) || world.is_open(part.index));
+  };
+  if (std::none_of(parts.begin(), parts.end(), follows)) return false;
+  const auto last = std::find_if(parts.rbegin(), parts.rend(), selects).base();
+  mark(frame);
+  PyRef view = PyRef::share(tensor.get()), rest = PyRef::steal(PyList_New(0));
+  int moved = 0;  // by how much the dimensions to come have moved
+  for (auto part = parts.begin(); part != parts.end(); ++part) {
+    PyObject* keep = part->index;
+    if (selects(*part)) {
+      PyRef lent = PyRef::steal(world.lend(part->index));
+      if (lent)
+        view = PyRef::steal(PyObject_CallMethod(view.get(), "select", "iO", part->dim + moved--, lent.get()));
+      if (!lent || !view) return PyErr_Clear(), world.use(key.get()), false;  // indexing words the error
+      continue;
+    }
+    PyRef all =
+        PyRef::steal(keep == Py_None && part < last ? PySlice_New(nullptr, nullptr, nullptr) : nullptr);
+    if (all) view = PyRef::steal(PyObject_CallMethod(view.get(), "unsqueeze", "i", part->dim + moved++));
+    if (!view || PyList_Append(rest.get(), all ? all.get() : keep) < 0) return PyErr_Clear(), false;
+  }
+  key = PyRef::steal(PyList_GET_SIZE(rest.get()) ? PyList_AsTuple(rest.get()) : Py_NewRef(Py_Ellipsis));
+  tensor = std::move(view);
+  return true;
+}
+
+namespace {
+
+/// min, max, sum and product of followed numbers: over the arguments, or over the one that is a sequence.
+PyObject* reduce(Recording& recording, const std::string& name, const std::vector<PyObject*>& all) {
+  World& world = recording.world;
+  std::vector<PyObject*> numbers = all;
+  if (all.size() == 1 && is_sequence(all[0])) {
+    numbers.clear();
+    for (Py_ssize_t i = 0; i < Py_SIZE(all[0]); ++i) numbers.push_back(PySequence_Fast_GET_ITEM(all[0], i));
+  }
+  if (numbers.empty()) return nullptr;
+  bool followed = false;
+  for (PyObject* n : numbers) {
+    int overflow = 0;
+    if (!PyLong_CheckExact(n) || (world.follows_number(n) && !world.followed(n))) return nullptr;
+    if (PyLong_AsLongLongAndOverflow(n, &overflow); overflow) return nullptr;
+    followed |= world.followed(n) != nullptr;
+  }
+  if (!followed) return nullptr;
+  if (all.size() == 1) world.read_whole(all[0]);
+  for (PyObject* n : numbers)
+    if (!world.follows_number(n)) world.use(n);
+  Sym size = world.expression(numbers[0]);
+  int64_t value = PyLong_AsLongLong(numbers[0]);
+  for (size_t i = 1; i < numbers.size(); ++i) {
+    const Sym next = world.expression(numbers[i]);
+    const int64_t n = PyLong_AsLongLong(numbers[i]);
+    if (name == "min") {
+      size = min(size, next), value = std::min(value, n);
+    } else if (name == "max") {
+      size = max(size, next), value = std::max(value, n);
+    } else if (name == "sum") {
+      size += next, value += n;
+    } else {
+      size *= next, value *= n;
+    }
+  }
+  return world.follow(PyLong_FromLongLong(value), size);
+}
+
+/// divmod() of numbers, one of which is followed. Null without an exception: not here.
+PyObject* quotient_and_rest(Recording& recording, Frame& frame, const std::vector<PyObject*>& all) {
+  if (all.size() != 2 || !is_number(all[0]) || !is_number(all[1]) ||
+      (!recording.world.follows_number(all[0]) && !recording.world.follows_number(all[1])))
+    return nullptr;
+  PyRef parts[2];
+  for (int i : {0, 1}) {
+    const int op = i ? interp::Binary::remainder : interp::Binary::floor_divide;
+    parts[i] = PyRef::steal(recording.binary_op(frame, op, all[0], all[1]));
+    if (!parts[i]) return PyErr_Clear(), nullptr;  // words its error in its own way
+  }
+  return PyTuple_Pack(2, parts[0].get(), parts[1].get());
+}
+
+/// tensor.size(), .size(1), .numel()
+PyObject* size_query(Recording& recording, const CFunction& row, const std::vector<PyObject*>& all) {
+  World& world = recording.world;
+  PyObject* tensor = all[0];
+  const int rank = guard::rank_of(*guard::tensor_impl(tensor));
+  if (row.method == "size" && all.size() == 1) return world.tensor_sizes(tensor);
+  if (row.method == "size" && all.size() == 2 && PyLong_CheckExact(all[1])) {
+    world.use(all[1]);
+    const long dim = PyLong_AsLong(all[1]);
+    if (dim < -rank || dim >= rank) return nullptr;  // eager raises
+    return world.tensor_size(tensor, static_cast<int>(dim < 0 ? dim + rank : dim));
+  }
+  if ((row.method == "numel" || row.method == "nelement") && all.size() == 1) {
+    PyRef sizes = PyRef::steal(world.tensor_sizes(tensor));
+    if (!sizes) return nullptr;
+    if (rank == 0) return PyLong_FromLong(1);
+    PyObject* product = reduce(recording, "prod", {sizes.get()});
+    if (product || PyErr_Occurred()) return product;
+  }
+  return nullptr;
+}
+
+bool gives_tensors(PyObject* result) {
+  if (result == Py_None || guard::is_tensor(result)) return true;
+  if (!is_sequence(result)) return false;
+  for (Py_ssize_t i = 0; i < Py_SIZE(result); ++i)
+    if (!gives_tensors(PySequence_Fast_GET_ITEM(result, i))) return false;
+  return true;
+}
+
+/// Functions that make a tensor of what numpy says its number is.
+bool asks_numpy(const CFunction& row) {
+  return row.method == "tensor" || row.method == "new_tensor" || row.method == "as_tensor" ||
+         row.method == "asarray";
+}
+
+void use_numpys(World& world, PyObject* object) {
+  if (guard::is_numpy_number(object)) return world.use(object);
+  for (Py_ssize_t i = 0; is_sequence(object) && i < Py_SIZE(object); ++i)
+    use_numpys(world, PySequence_Fast_GET_ITEM(object, i));
+}
+
+/// torch.tensor(data), torch.Tensor(data), tensor.new_tensor(data) and the like copy numbers through a
+/// pointer. Which of all arguments those are; -1: this is no such call.
+int numbers_argument(const CFunction& row, PyObject* kwnames, const std::vector<PyObject*>& all) {
+  const bool alike = row.method == "new_tensor";
+  const bool of_class = row.name == row.method && !all.empty() && is_sequence(all[0]);
+  const bool makes = row.method == "tensor" || row.method == "as_tensor" || of_class;
+  const size_t at = alike ? 1 : 0, named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  if ((!alike && !makes) || all.size() != at + 1 + named) return -1;
+  return of_class && (named || guard::is_torch_size(all[0])) ? -1 : static_cast<int>(at);
+}
+
+}  // namespace
+
+/// Calls what stands in for the function, which is given `numbers` in the place of all[at] and gives
+/// operators those that differ between calls (torchbolt.stand_ins). Null without an exception: not here.
+PyObject* Recording::tensor_by_operators(Frame& frame, const CFunction& row, PyObject* kwnames,
+                                         std::vector<PyObject*> all, int at, const PyRef& numbers) {
+  PyObject* function = on && numbers ? stand_in(row.name) : nullptr;
+  if (!function) return nullptr;
+  all[static_cast<size_t>(at)] = numbers.get();  // what it is bound to is passed, too
+  const NativeWatch::Pause ours;
+  PyRef result =
+      PyRef::steal(PyObject_Vectorcall(function, all.data(), static_cast<size_t>(at) + 1, kwnames));
+  if (result && result.get() == Py_None) return nullptr;
+  end_if_wanted(frame);
+  return result.release();
+}
+
+PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
+                                 const std::vector<PyObject*>& all) {
+  const int at = numbers_argument(row, kwnames, all);
+  PyObject* numbers = at < 0 ? nullptr : all[static_cast<size_t>(at)];
+  if (!numbers || !world.holds_followed(numbers)) return nullptr;
+  for (PyObject* each : all) touch(frame, each, true);
+  if (!on) return nullptr;
+  mark(frame);
+  return tensor_by_operators(frame, row, kwnames, all, at, PyRef::steal(world.lend(numbers, true)));
+}
+
+/// Is it a list that guards make a tensor of, or one of the run's that holds such a list?
+bool Recording::holds_list_tensor(PyObject* data, int dims) {
+  if (world.find(data)) return world.tensor_of_list(data).get() != nullptr;
+  for (Py_ssize_t i = 0; dims && is_sequence(data) && i < Py_SIZE(data); ++i)
+    if (holds_list_tensor(PySequence_Fast_GET_ITEM(data, i), dims - 1)) return true;
+  return false;
+}
+
+/// The tensor of a list without the items that the run has taken from its ends.
+PyRef Recording::left_of_list(PyRef tensor, const Window& window) {
+  if (!window.front && !window.back) return tensor;
+  const PyRef front = PyRef::steal(PyLong_FromSsize_t(window.front)),
+              back = window.back ? PyRef::steal(PyLong_FromSsize_t(-window.back)) : PyRef();
+  const PyRef slice = PyRef::steal(front ? PySlice_New(front.get(), back.get(), nullptr) : nullptr);
+  return PyRef::steal(slice ? PyObject_GetItem(tensor.get(), slice.get()) : nullptr);
+}
+
+/// The same with those tensors in the place of the lists. Null with an exception, or where there are too many
+/// dimensions.
+PyRef Recording::with_list_tensors(Frame& frame, PyObject* data, int dims) {
+  const Known* known = world.find(data);
+  if (PyRef tensor = known ? world.tensor_of_list(data) : PyRef()) {
+    if (!(tensor = left_of_list(std::move(tensor), known->window))) return {};
+    PyRef rest = PyRef::steal(PyList_GetSlice(data, World::parts_of(*known).old, PyList_GET_SIZE(data)));
+    if (rest) rest = PyRef::steal(world.lend(rest.get(), true));
+    if (!rest) return {};
+    const NativeWatch::Pause ours;
+    return PyRef::steal(
+        PyObject_CallFunctionObjArgs(stand_in("list of numbers"), tensor.get(), rest.get(), nullptr));
+  }
+  if (known || !is_sequence(data)) return touch(frame, data, true), PyRef::steal(world.lend(data, true));
+  PyRef list = PyRef::steal(dims ? PySequence_List(data) : nullptr);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+    PyRef item = with_list_tensors(frame, PyList_GET_ITEM(list.get(), i), dims - 1);
+    if (!item || PyList_SetItem(list.get(), i, item.release()) < 0) return {};
+  }
+  return list;
+}
+
+PyObject* Recording::list_tensor_call(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
+                                      PyObject* kwnames) {
+  std::vector<PyObject*> all;
+  if (native.self) all.push_back(native.self);
+  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const int at = numbers_argument(*native.row, kwnames, all);
+  if (at < 0 || !holds_list_tensor(all[static_cast<size_t>(at)], guard::kMostListed)) return nullptr;
+  for (PyObject* each : all)
+    if (each != all[static_cast<size_t>(at)]) touch(frame, each, true);
+  mark(frame);
+  return tensor_by_operators(frame, *native.row, kwnames, all, at,
+                             with_list_tensors(frame, all[static_cast<size_t>(at)], guard::kMostListed));
+}
+
+PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
+                               size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all,
+                               bool* handled) {
+  PyObject* result = nullptr;
+  auto done = [&](PyObject* value) {
+    *handled = value || PyErr_Occurred();
+    return value;
+  };
+  if (!kwnames) {
+    if (row.name == "builtins.min" || row.name == "builtins.max" || row.name == "builtins.sum" ||
+        row.name == "math.prod")
+      if ((result = reduce(*this, row.method, all)) || PyErr_Occurred()) return done(result);
+    if (all.size() == 1 && (is_sequence(all[0]) || is_deque(all[0]) || PyDictValues_Check(all[0]))) {
+      result = reduction(frame, row, callable, all[0], handled);
+      if (*handled || PyErr_Occurred()) return done(result);
+    }
+    if (row.name == "builtins.len" && all.size() == 1 && (result = world.text_length(all[0])))
+      return done(result);
+    if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(*this, "prod", all));
+    if (row.name == "int" && all.size() == 1 && PyLong_CheckExact(all[0])) return done(Py_NewRef(all[0]));
+    if (row.name == "bool" && all.size() == 1 && world.follows_number(all[0]))
+      return done(Py_NewRef(truth(frame, all[0]) ? Py_True : Py_False));
+    if (row.name == "builtins.divmod" && (result = quotient_and_rest(*this, frame, all))) return done(result);
+    if ((result = call_with_member(*this, row, all)) || PyErr_Occurred()) return done(result);
+    if (row.kind == Kind::pure && all.size() == nargs) {
+      result = number_call(frame, callable, all, handled);
+      if (*handled) return result;
+    }
+  }
+  if (row.kind != Kind::tensor) return nullptr;
+  for (PyObject* each : all)
+    if (!row.is(Trait::hands_on) && !world.holds_followed(each)) world.use(each);
+  if (asks_numpy(row))
+    for (PyObject* each : all) use_numpys(world, each);
+  if (!on) return nullptr;
+  if ((result = tensor_call(frame, row, kwnames, all)) || PyErr_Occurred()) return done(result);
+  if (!kwnames && !all.empty() && guard::is_tensor(all[0]))
+    if ((result = size_query(*this, row, all)) || PyErr_Occurred()) return done(result);
+
+  const bool lends =
+      std::any_of(all.begin(), all.end(), [&](PyObject* each) { return world.holds_followed(each); });
+  if (lends) {
+    const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+    std::vector<PyRef> held;
+    std::vector<PyObject*> passed;
+    mark(frame);
+    for (size_t i = 0; i < total; ++i) {
+      held.push_back(PyRef::steal(world.lend(args[i], PyFloat_CheckExact(args[i]))));
+      if (!held.back()) return done(nullptr);
+      passed.push_back(held.back().get());
+    }
+    for (PyObject* each : all) touch(frame, each, true);
+    if (!on) return nullptr;
+    const size_t before = hooks_.recorded();
+    hooks_.begin_lent_call(row.method);
+    result = run_native(callable, passed.data(), nargs, kwnames, row);
+    for (Sym symbol : hooks_.end_lent_call())
+      if (const char* why = world.tell_0_and_1(symbol)) end_here(frame, why, true);
+    if (!result && hooks_.recorded() == before) {
+      // Not every function takes a torch.SymInt. Whether it takes the number is asked with the number.
+      PyErr_Clear();
+      return nullptr;
+    }
+    end_if_wanted(frame);
+    *handled = true;
+  }
+  if (result) sizes_seen(row, all, result);
+  return result;
+}
+
+/// A function that reports on tensors, rather than computing others, saw their sizes.
+void Recording::sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result) {
+  if (row.is(Trait::ignores_sizes) || gives_tensors(result)) return;
+  for (PyObject* each : all)
+    if (guard::is_tensor(each)) world.use_sizes(each);
+}
+
+}  // namespace bolt::observe

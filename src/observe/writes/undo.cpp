@@ -1,0 +1,104 @@
+// observe/writes/undo.cpp: see undo.h.
+#include "observe/writes/undo.h"
+
+#include <algorithm>
+
+#include "interp/compat.h"
+#include "observe/world.h"
+
+namespace bolt::observe {
+namespace {
+
+/// A method of `native`, a type of C: a class on top of it may have its own.
+bool call(PyTypeObject& native, const char* name, PyObject* object, PyObject* arg = nullptr) {
+  auto* type = reinterpret_cast<PyObject*>(&native);
+  return PyRef::steal(PyObject_CallMethod(type, name, arg ? "OO" : "O", object, arg)).get() != nullptr;
+}
+
+int set_item(PyObject* dict, PyObject* key, PyObject* item) {
+  return PyODict_Check(dict) ? PyODict_SetItem(dict, key, item) : PyDict_SetItem(dict, key, item);
+}
+int delete_item(PyObject* dict, PyObject* key) {
+  return PyODict_Check(dict) ? PyODict_DelItem(dict, key) : PyDict_DelItem(dict, key);
+}
+
+/// How many keys of `before`, from the front, are where they were.
+Py_ssize_t in_place(PyObject* dict, PyObject* before) {
+  const PyRef now = native_items(dict);
+  Py_ssize_t count = 0;
+  for (; now && count < std::min(PyList_GET_SIZE(now.get()), PyList_GET_SIZE(before)); ++count)
+    if (PyList_GET_ITEM(now.get(), count) != PyList_GET_ITEM(before, count)) break;
+  return count;
+}
+
+/// Key by key: it may be the globals of a module, which another thread reads meanwhile.
+bool put_back_dict(PyObject* dict, PyObject* before) {
+  const PyRef now = native_items(dict), then = native_items(before);
+  if (!now || !then) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(now.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(now.get(), i);
+    const int was_there = PyDict_Contains(before, key);
+    if (was_there < 0 || (!was_there && delete_item(dict, key) < 0)) return false;
+  }
+  const Py_ssize_t stay = in_place(dict, then.get());
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(then.get()); ++i) {
+    PyObject *key = PyList_GET_ITEM(then.get(), i), *item = PyDict_GetItemWithError(before, key);
+    if (i >= stay && PyDict_Contains(dict, key) == 1 && delete_item(dict, key) < 0) return false;
+    if (PyDict_GetItemWithError(dict, key) != item && set_item(dict, key, item) < 0) return false;
+  }
+  return true;
+}
+
+bool put_back_contents(PyObject* object, PyObject* before) {
+  if (PyDict_Check(object)) return put_back_dict(object, before);
+  if (PyList_Check(object)) return PyList_SetSlice(object, 0, PyList_GET_SIZE(object), before) == 0;
+  if (is_set(object)) return PySet_Clear(object) == 0 && call(PySet_Type, "update", object, before);
+  if (PyCell_Check(object))
+    return PyCell_Set(object, PyTuple_GET_SIZE(before) ? PyTuple_GET_ITEM(before, 0) : nullptr) == 0;
+  static PyTypeObject* const deque = native_type("collections", "deque");
+  return deque && call(*deque, "clear", object) && call(*deque, "extend", object, before);
+}
+
+}  // namespace
+
+void Undo::contents(PyObject* container, PyObject* before) {
+  steps_.push_back({Step::contents, PyRef::share(container), PyRef::share(before), 0, {}});
+}
+void Undo::field(PyObject* object, Py_ssize_t offset, PyObject* before) {
+  steps_.push_back({Step::field, PyRef::share(object), PyRef::share(before), offset, {}});
+}
+void Undo::attribute(PyObject* cls, PyObject* name, PyObject* before) {
+  steps_.push_back({Step::attribute, PyRef::share(cls), PyRef::share(before), 0, PyRef::share(name)});
+}
+void Undo::tensor(guard::Effect part, PyObject* tensor, PyObject* before) {
+  const Step::Kind kind = part == guard::Effect::set_grad ? Step::gradient : Step::data;
+  steps_.push_back({kind, PyRef::share(tensor), PyRef::share(before), 0, {}});
+}
+void Undo::context(PyObject* variable, PyObject* before) {
+  steps_.push_back({Step::context, PyRef::share(variable), PyRef::share(before), 0, {}});
+}
+
+bool Undo::run(const Step& step) {
+  PyObject *object = step.object.get(), *before = step.before.get();
+  switch (step.kind) {
+    case Step::contents: return put_back_contents(object, before);
+    case Step::field: {
+      auto** slot = reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + step.offset);
+      Py_XSETREF(*slot, Py_XNewRef(before));
+      return true;
+    }
+    case Step::attribute: return PyType_Type.tp_setattro(object, step.name.get(), before) == 0;
+    case Step::gradient: return guard::set_grad(object, before) == 0;
+    case Step::data: return guard::set_data(object, before) == 0;
+    case Step::context: return PyRef::steal(PyContextVar_Set(object, before)).get() != nullptr;
+  }
+  return true;
+}
+
+void Undo::put_back() const {
+  const interp::RaisedAside raised;
+  for (const Step& step : steps_)
+    if (!run(step)) PyErr_Clear();
+}
+
+}  // namespace bolt::observe

@@ -1,0 +1,102 @@
+// run/attempt.h
+// A region that fails leaves no trace: the call is given to eager as if it had not begun. What raises, raises
+// at the user's line, after what the program did before it, and the user's `except` and `finally` see it.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "record/generators.h"
+#include "record/tape.h"
+#include "support/error.h"
+
+namespace bolt::run {
+
+/// Thrown by Region::run when an operator raised, a kernel met an index out of range, or an operator that the
+/// recorder took for one whose sizes follow from those of its operands gave others. Nothing that the caller
+/// can see has been written, and the random numbers that were drawn are to come. No std::exception, so that
+/// torch's HANDLE_TH_ERRORS lets it through.
+struct RunEagerly {
+  std::string why;
+  bool of_data = false;      ///< what was taken for granted about data: sizes, or that a check holds
+  std::string guessed = {};  ///< the operator that gave other sizes than it was thought to give
+};
+
+/// What an attempt cannot do without leaving a trace: which generators draw numbers.
+class Attempts {
+ public:
+  explicit Attempts(const record::Tape& tape);
+
+  /// Runs `run`, which is given these generators. `take_back` is called when it failed: false where the
+  /// failure must stay the caller's.
+  template <class Run, class TakeBack>
+  auto operator()(const record::CallGenerators& generators, const Run& run, const TakeBack& take_back) const {
+    record::GeneratorStates drawn = states(generators);
+    try {
+      return run();
+    } catch (const RunEagerly&) {
+      drawn.put_back();
+      throw;
+    } catch (const Error&) {
+      throw;  // a fault of ours
+    } catch (...) {
+      std::optional<RunEagerly> why = reason();
+      if (!why || !take_back()) throw;
+      drawn.put_back();
+      throw RunEagerly{std::move(*why)};
+    }
+  }
+
+ private:
+  record::GeneratorStates states(const record::CallGenerators& generators) const;
+  /// Of the exception being handled. None: it is no error of the program's, such as the user's Ctrl-C.
+  static std::optional<RunEagerly> reason();
+
+  std::vector<c10::Device> drawn_from_;    ///< whose default generators
+  std::vector<at::Generator> generators_;  ///< others, from outside, as the tape names them
+};
+
+/// What a replay writes that its caller can see: which entries, and to which inputs.
+struct VisibleWrites {
+  /// `own`: inputs, by their index, that are none of the caller's.
+  explicit VisibleWrites(const record::Tape& tape, const std::unordered_map<int, at::Tensor>& own = {});
+  struct Entry {
+    size_t index;
+    std::vector<int> arguments;  ///< that it writes
+    bool geometry;               ///< sizes and strides (x.t_()), not the contents
+  };
+  std::vector<Entry> entries;
+  std::vector<size_t> inputs;  ///< of the tape: all that share memory with what is written
+};
+
+/// Takes a replay's visible writes back: contents, versions and what autograd knows of the tensors. What is
+/// kept for that is as large as what was written.
+class Undo {
+ public:
+  Undo(const VisibleWrites& writes, const std::vector<at::Tensor>& inputs);
+  ~Undo();
+  Undo(const Undo&) = delete;
+  /// Entry `index` is about to be called with these arguments. In the order of the tape.
+  void before(size_t index, const torch::jit::Stack& arguments);
+  void take_back();
+
+ private:
+  struct Contents;
+  struct History;
+  void keep_history(const at::Tensor& tensor);
+
+  const VisibleWrites& writes_;
+  const std::vector<at::Tensor>& inputs_;
+  size_t next_ = 0;
+  std::vector<Contents> contents_;
+  std::vector<History> histories_;
+};
+
+/// False where the user's Python is called for each tensor that autograd saves: it has seen some.
+bool saves_unseen();
+
+}  // namespace bolt::run

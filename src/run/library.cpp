@@ -1,0 +1,265 @@
+// run/library.cpp
+#include "run/library.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/ops/_adaptive_avg_pool2d.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/adaptive_avg_pool1d.h>
+#include <ATen/ops/adaptive_avg_pool3d.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/avg_pool1d.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/avg_pool3d.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/group_norm.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/max_pool1d.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/max_pool3d.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/var.h>
+#include <ATen/ops/where.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+#include "record/argument.h"
+#include "support/error.h"
+
+namespace bolt::run {
+namespace {
+
+using graph::Node;
+using graph::Op;
+using Tensors = std::vector<at::Tensor>;
+using std::optional;
+
+std::vector<int64_t> ints(const Node& n, const char* name) {
+  std::vector<int64_t> out;
+  for (const Sym& s : n.attr<Syms>(name)) out.push_back(s.value());
+  return out;
+}
+
+// Optional weight and bias follow the `skip` leading operands, as the has_* attributes say.
+std::pair<at::Tensor, at::Tensor> affine(const Node& n, const Tensors& in, size_t skip) {
+  std::pair<at::Tensor, at::Tensor> out;
+  if (n.attr_or<bool>("has_weight", false)) out.first = in[skip++];
+  if (n.attr_or<bool>("has_bias", false)) out.second = in[skip++];
+  return out;
+}
+std::vector<int64_t> normalized_shape(const Node& n, const at::Tensor& x) {
+  auto sizes = x.sizes();
+  return sizes.slice(sizes.size() - n.attr<int64_t>("normalized_rank")).vec();
+}
+
+Tensors linear(const Node&, const Tensors& in) {
+  return {at::linear(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt)};
+}
+Tensors matmul(const Node&, const Tensors& in) { return {at::matmul(in[0], in[1])}; }
+Tensors conv(const Node& n, const Tensors& in) {
+  at::Tensor x = in[0];
+  std::vector<int64_t> padding = ints(n, "padding");
+  if (n.has_attr("padding_end")) {
+    std::vector<int64_t> end = ints(n, "padding_end"), both;  // of the last dimension first
+    for (size_t d = padding.size(); d-- > 0;) both.insert(both.end(), {padding[d], end[d]});
+    x = at::constant_pad_nd(x, both, 0);
+    padding.assign(padding.size(), 0);
+  }
+  return {at::convolution(x, in[1], in.size() > 2 ? optional(in[2]) : std::nullopt, ints(n, "stride"),
+                          padding, ints(n, "dilation"), n.attr<bool>("transposed"), ints(n, "output_padding"),
+                          n.attr<int64_t>("groups"))};
+}
+/// As written out: a row of a mask that is all -inf gives NaN.
+Tensors attention_with_nan(const Node& n, const Tensors& in) {
+  const double scale = n.attr_or<double>("scale", 1 / std::sqrt(static_cast<double>(in[0].size(-1))));
+  at::Tensor scores = at::mul(at::matmul(in[0], in[1].transpose(-2, -1)), scale);
+  if (in.size() > 3)
+    scores = in[3].scalar_type() == at::kBool
+                 ? at::where(in[3], scores, -std::numeric_limits<double>::infinity())
+                 : at::add(scores, in[3]);
+  return {at::matmul(at::softmax(scores, -1), in[2])};
+}
+Tensors sdpa(const Node& n, const Tensors& in) {
+  if (n.attr<bool>("empty_rows_nan") && in.size() > 3) return attention_with_nan(n, in);
+  optional<double> scale;
+  if (n.has_attr("scale")) scale = n.attr<double>("scale");
+  return {at::scaled_dot_product_attention(
+      in[0], in[1], in[2], in.size() > 3 ? optional(in[3]) : std::nullopt, 0.0, n.attr<bool>("causal"), scale,
+      n.attr_or<bool>("enable_gqa", false))};
+}
+Tensors softmax(const Node& n, const Tensors& in) { return {at::softmax(in[0], n.attr<int64_t>("dim"))}; }
+Tensors log_softmax(const Node& n, const Tensors& in) {
+  return {at::log_softmax(in[0], n.attr<int64_t>("dim"))};
+}
+Tensors layer_norm(const Node& n, const Tensors& in) {
+  auto [w, b] = affine(n, in, 1);
+  return {at::layer_norm(in[0], normalized_shape(n, in[0]), w, b, n.attr<double>("eps"))};
+}
+Tensors rms_norm(const Node& n, const Tensors& in) {
+  return {at::rms_norm(in[0], normalized_shape(n, in[0]), in.size() > 1 ? optional(in[1]) : std::nullopt,
+                       n.attr<double>("eps"))};
+}
+Tensors group_norm(const Node& n, const Tensors& in) {
+  auto [w, b] = affine(n, in, 1);
+  return {at::group_norm(in[0], n.attr<int64_t>("groups"), w, b, n.attr<double>("eps"))};
+}
+Tensors batch_norm(const Node& n, const Tensors& in) {
+  auto [w, b] = affine(n, in, 3);
+  return {at::batch_norm(in[0], w, b, in[1], in[2], false, 0.0, n.attr<double>("eps"), false)};
+}
+Tensors mean(const Node& n, const Tensors& in) {
+  return {at::mean(in[0], ints(n, "dims"), n.attr<bool>("keepdim"))};
+}
+Tensors logsumexp(const Node& n, const Tensors& in) {
+  return {at::logsumexp(in[0], ints(n, "dims"), n.attr<bool>("keepdim"))};
+}
+Tensors var(const Node& n, const Tensors& in) {
+  return {at::var(in[0], ints(n, "dims"), optional<at::Scalar>(n.attr<double>("correction")),
+                  n.attr<bool>("keepdim"))};
+}
+Tensors max_pool(const Node& n, const Tensors& in) {
+  auto k = ints(n, "kernel"), s = ints(n, "stride"), p = ints(n, "padding"), d = ints(n, "dilation");
+  bool ceil = n.attr<bool>("ceil");
+  if (k.size() == 1) return {at::max_pool1d(in[0], k, s, p, d, ceil)};
+  if (k.size() == 2) return {at::max_pool2d(in[0], k, s, p, d, ceil)};
+  return {at::max_pool3d(in[0], k, s, p, d, ceil)};
+}
+Tensors avg_pool(const Node& n, const Tensors& in) {
+  auto k = ints(n, "kernel"), s = ints(n, "stride"), p = ints(n, "padding");
+  bool ceil = n.attr<bool>("ceil"), pad = n.attr<bool>("count_include_pad");
+  if (k.size() == 1) return {at::avg_pool1d(in[0], k, s, p, ceil, pad)};
+  if (k.size() == 2) return {at::avg_pool2d(in[0], k, s, p, ceil, pad)};
+  return {at::avg_pool3d(in[0], k, s, p, ceil, pad)};
+}
+Tensors adaptive_avg_pool(const Node& n, const Tensors& in) {
+  auto sizes = ints(n, "sizes");
+  if (sizes.size() == 1) return {at::adaptive_avg_pool1d(in[0], sizes)};
+  if (sizes.size() == 2) return {at::_adaptive_avg_pool2d(in[0], sizes)};
+  return {at::adaptive_avg_pool3d(in[0], sizes)};
+}
+Tensors embedding(const Node&, const Tensors& in) { return {at::embedding(in[0], in[1])}; }
+Tensors cat(const Node& n, const Tensors& in) { return {at::cat(in, n.attr<int64_t>("dim"))}; }
+Tensors gather(const Node& n, const Tensors& in) {
+  return {at::gather(in[0], n.attr<int64_t>("dim"), in[1])};
+}
+Tensors index_select(const Node& n, const Tensors& in) {
+  return {at::index_select(in[0], n.attr<int64_t>("dim"), in[1])};
+}
+Tensors as_strided(const Node& n, const Tensors& in) {
+  at::Tensor x = in[0].contiguous();
+  return {at::as_strided(x, ints(n, "sizes"), ints(n, "strides"), x.storage_offset() + ints(n, "offset")[0])
+              .clone()};
+}
+
+constexpr std::pair<Op, LibraryFn> kTable[] = {
+    {Op::linear, linear},
+    {Op::matmul, matmul},
+    {Op::conv, conv},
+    {Op::sdpa, sdpa},
+    {Op::softmax, softmax},
+    {Op::log_softmax, log_softmax},
+    {Op::layer_norm, layer_norm},
+    {Op::rms_norm, rms_norm},
+    {Op::group_norm, group_norm},
+    {Op::batch_norm, batch_norm},
+    {Op::mean, mean},
+    {Op::logsumexp, logsumexp},
+    {Op::var, var},
+    {Op::max_pool, max_pool},
+    {Op::avg_pool, avg_pool},
+    {Op::adaptive_avg_pool, adaptive_avg_pool},
+    {Op::embedding, embedding},
+    {Op::cat, cat},
+    {Op::gather, gather},
+    {Op::index_select, index_select},
+    {Op::as_strided, as_strided},
+};
+
+/// `t`, or a copy of it, with its dimensions in this order of memory.
+at::Tensor in_order(const at::Tensor& t, const std::vector<int>& order, bool copy) {
+  std::vector<int64_t> strides(order.size());
+  int64_t run = 1;
+  bool same = true;
+  for (size_t i = order.size(); i-- > 0;) {
+    const int64_t size = t.size(order[i]);
+    strides[order[i]] = run;
+    same = same && (size == 1 || t.stride(order[i]) == run);
+    run *= std::max<int64_t>(size, 1);
+  }
+  return same && !copy ? t : at::empty_strided(t.sizes(), strides, t.options()).copy_(t);
+}
+
+/// `number` is the next value of a symbol.
+c10::IValue argument(const lower::ExternCall& call, const record::Arg& arg, const Tensors& operands,
+                     bool copy, const int64_t*& number, record::CallGenerators& generators) {
+  auto operand = [&](int i) {
+    const auto at = static_cast<size_t>(i);
+    if (at < call.orders.size() && !call.orders[at].empty())
+      return in_order(operands[at], call.orders[at], copy);
+    return copy ? operands[at].clone() : operands[at];
+  };
+  return record::value_of(arg, operand, [&](const record::Arg& a) -> c10::IValue {
+    if (!a.tensors.empty()) return record::number_out_of(operands[a.tensors[0]], a);
+    if (a.syms.empty()) return generators.given(call.op, a.value);
+    return record::number_of(a, [&](Sym) { return *number++; });
+  });
+}
+
+void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
+  auto add = [&](const at::Tensor& t) {
+    if (t.defined()) out.push_back(clone ? t.clone(at::MemoryFormat::Contiguous) : t);
+  };
+  if (v.isTensor())
+    add(v.toTensor());
+  else if (v.isTensorList())
+    for (const at::Tensor& t : v.toTensorVector()) add(t);
+}
+
+}  // namespace
+
+LibraryFn find_library(const graph::Node& node) {
+  for (const auto& [op, fn] : kTable)
+    if (op == node.op) return fn;
+  throw Error(ErrorKind::Internal, detail::concat("no library function for ", graph::op_info(node.op).name));
+}
+
+std::vector<at::Tensor> run_extern(const lower::ExternCall& call, const std::vector<at::Tensor>& operands,
+                                   const std::vector<int64_t>& numbers, record::CallGenerators& generators) {
+  torch::jit::Stack stack;
+  std::vector<c10::IValue> written;
+  const int64_t* number = numbers.data();
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    const record::Arg& arg = call.args[i];
+    BOLT_CHECK(numbers.data() + numbers.size() - number >= static_cast<std::ptrdiff_t>(arg.syms.size()),
+               "a call of ATen has symbols that nobody gave values");
+    bool copy =
+        std::find(call.written.begin(), call.written.end(), static_cast<int>(i)) != call.written.end();
+    stack.push_back(argument(call, arg, operands, copy, number, generators));
+    if (copy) written.push_back(stack.back());
+  }
+  call.op.callBoxed(&stack);
+  std::vector<at::Tensor> out;
+  for (const c10::IValue& v : stack) append_tensors(v, call.clone_results, out);
+  for (const c10::IValue& v : written) append_tensors(v, false, out);
+  return out;
+}
+
+}  // namespace bolt::run

@@ -1,0 +1,30 @@
+// run/library.h
+// One library step: a contraction or composite of the graph, run by ATen.
+//
+// The table goes from graph op to a function over tensors. ATen's kernels allocate their results; the step's
+// buffers then own them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "graph/ir.h"
+#include "lower/functionalize.h"
+#include "record/generators.h"
+
+namespace bolt::run {
+
+using LibraryFn = std::vector<at::Tensor> (*)(const graph::Node& node,
+                                              const std::vector<at::Tensor>& operands);
+
+/// The function for a node, chosen once when the program is built.
+LibraryFn find_library(const graph::Node& node);
+
+/// `numbers`: the values of all symbols among the arguments, in order. `generators`: those of this call of
+/// the program.
+std::vector<at::Tensor> run_extern(const lower::ExternCall& call, const std::vector<at::Tensor>& operands,
+                                   const std::vector<int64_t>& numbers, record::CallGenerators& generators);
+
+}  // namespace bolt::run

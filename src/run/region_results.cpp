@@ -1,0 +1,72 @@
+// run/region_results.cpp: see region_results.h.
+#include "run/region_results.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "run/handed_out.h"
+
+namespace bolt::run {
+
+using lower::Lowered;
+using lower::TensorOut;
+using Tensors = std::vector<at::Tensor>;
+
+namespace {
+
+at::Tensor view_of(const at::Tensor& of, const TensorOut& o, const Result& r) {
+  const at::Tensor base = o.detached && of.requires_grad() ? of.detach() : of;
+  return base.as_strided(r.sizes, r.strides, base.storage_offset() + r.offset);
+}
+
+}  // namespace
+
+Tensors graph_inputs(const Lowered& lowered, const Tensors& inputs) {
+  Tensors out;
+  out.reserve(lowered.inputs.size());
+  for (int i : lowered.inputs) {
+    auto constant = lowered.constants.find(i);
+    out.push_back(constant == lowered.constants.end() ? inputs[static_cast<size_t>(i)] : constant->second);
+  }
+  return out;
+}
+
+void give_views(const Lowered& lowered, const std::vector<Result>& results, const Tensors& inputs,
+                bool grad_mode, Tensors& out) {
+  // A view remembers the mode it was made in: with it the caller may write what autograd follows into it.
+  const at::AutoGradMode as_called(grad_mode);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const TensorOut& o = lowered.outputs[i];
+    const auto at = static_cast<size_t>(o.index);
+    if (o.kind == TensorOut::Kind::Input) out[i] = inputs[at];
+    if (o.kind == TensorOut::Kind::InputView) out[i] = view_of(inputs[at], o, results[i]);
+    if (o.kind == TensorOut::Kind::OutputView) out[i] = view_of(out[at], o, results[i]);
+  }
+}
+
+void announce_write(const Lowered& lowered, const Tensors& inputs, int graph_input) {
+  const at::Tensor& t = inputs[static_cast<size_t>(graph_input)];
+  const auto& apart = lowered.written_apart;
+  if (std::find(apart.begin(), apart.end(), graph_input) == apart.end())
+    t.unsafeGetTensorImpl()->bump_version();
+  else
+    note_handed_out(t);
+}
+
+void announce_reshaped(const Lowered& lowered, const Tensors& inputs) {
+  for (const TensorOut& o : lowered.reshaped)
+    inputs[static_cast<size_t>(o.index)].unsafeGetTensorImpl()->bump_version();
+}
+
+void reshape(const Lowered& lowered, const std::vector<Result>& results, const Tensors& inputs) {
+  for (size_t i = 0; i < lowered.reshaped.size(); ++i) {
+    const at::Tensor& t = inputs[static_cast<size_t>(lowered.reshaped[i].index)];
+    const Result& r = results[lowered.outputs.size() + i];
+    const at::AutoDispatchBelowADInplaceOrView is_counted;
+    t.as_strided_(r.sizes, r.strides, t.storage_offset() + r.offset);
+  }
+}
+
+}  // namespace bolt::run

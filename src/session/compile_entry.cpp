@@ -1,0 +1,227 @@
+// session/compile_entry.cpp: see compile_entry.h.
+#include "session/compile_entry.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+
+#include "guard/tensors.h"
+#include "run/attempt.h"
+#include "run/handed_out.h"
+#include "session/backend.h"
+#include "session/failures.h"
+#include "support/background.h"
+#include "support/error.h"
+#include "support/stats.h"
+
+namespace bolt::session {
+namespace {
+
+std::vector<bool> used_inputs(const record::Tape& tape, const std::vector<record::TensorId>& wanted) {
+  std::vector<bool> used(tape.inputs.size(), false);
+  auto mark = [&](record::TensorId id) {
+    if (id >= 0 && tape.tensors[id].input >= 0) used[tape.tensors[id].input] = true;
+  };
+  for (const auto& e : tape.entries)
+    for (const auto& a : e.args)
+      for (auto id : a.tensors) mark(id);
+  for (auto id : wanted) mark(id);
+  return used;
+}
+
+std::vector<bool> slots_on_objects(const guard::Program& guards) {
+  std::vector<bool> out(guards.tensor_count(), false);
+  for (const auto& source : guards.tree().all())
+    for (const auto& a : source->assumptions) {
+      if (a.check == guard::Check::tensor) out[a.number] = is_on_object(*source);
+    }
+  return out;
+}
+
+/// Tensors that the guards come to when they know sizes and numbers.
+std::vector<bool> chosen_slots(const guard::Program& guards) {
+  std::vector<bool> out(guards.tensor_count(), false);
+  for (const auto& source : guards.tree().tops())
+    for (const auto& a : source->assumptions)
+      if (source->access == guard::Access::chosen && a.check == guard::Check::tensor) out[a.number] = true;
+  return out;
+}
+
+/// An array's owner writes it when he likes; that of a parameter gave it away, and is asked each time.
+bool may_be_folded(const at::Tensor& t) {
+  return t.requires_grad() || !t.has_storage() || !run::is_borrowed(*t.storage().unsafeGetStorageImpl());
+}
+
+/// Where the tape's inputs come from and what is known of each.
+void describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
+  record::Recorder& recorder = bridge.recorder;
+  std::optional<std::vector<bool>> used;  // found when it is asked for: a walk over the tape
+  const auto on_objects = slots_on_objects(*entry.guards), chosen = chosen_slots(*entry.guards);
+  for (size_t i = 0; i < recorder.inputs().size(); ++i) {
+    const int slot = bridge.slot_of(recorder.inputs()[i]);
+    auto constant = recorder.constants().find(static_cast<int>(i));
+    if (slot < 0 && !used) used = used_inputs(recorder.tape(), bridge.wanted);
+    if (slot < 0 && (*used)[i]) {
+      if (constant == recorder.constants().end())
+        throw Error(ErrorKind::Internal,
+                    "an operator used a tensor that came from nowhere the recording knows (input " +
+                        std::to_string(i) + ")");
+      recorded.constants.insert(*constant);
+    }
+    entry.tape_input_slot.push_back(slot);
+    recorded.is_param.push_back(slot >= 0 && on_objects[slot] && may_be_folded(recorder.inputs()[i]));
+    recorder.tape().tensors[recorder.tape().inputs[i]].chosen = slot >= 0 && chosen[slot];
+    recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
+  }
+}
+
+/// A tape takes storages for apart. Where one is written that lies in the memory of another they are not.
+bool writes_through_two_storages(const record::Recorder& recorder, const record::Tape& tape) {
+  const auto& inputs = recorder.inputs();
+  for (const size_t written : run::VisibleWrites(tape).inputs)
+    for (const at::Tensor& other : inputs)
+      if (other.has_storage() && !other.is_alias_of(inputs[written]) &&
+          guard::share_memory(*other.unsafeGetTensorImpl(), *inputs[written].unsafeGetTensorImpl()))
+        return true;
+  return false;
+}
+
+/// All but the tape and its inputs.
+void describe_region(Compiled* self, const Entry& entry, Bridge& bridge, observe::Observation& seen,
+                     Recorded& recorded) {
+  recorded.obstacle = bridge.recorder.obstacle();
+  if (recorded.obstacle.empty() && writes_through_two_storages(bridge.recorder, bridge.recorder.tape()))
+    recorded.obstacle = "a write to an input whose memory another input shares, through a storage of its own";
+  recorded.size_facts = std::move(seen.size_facts);
+  for (SizeFact& f : bridge.further_facts()) recorded.size_facts.push_back(std::move(f));
+  recorded.number_sizes = std::move(seen.number_sizes);
+  recorded.number_symbols = std::move(seen.number_symbols);
+  recorded.not_guessed = self->state->not_guessed;
+  recorded.wanted = bridge.wanted;
+  recorded.name = name_of(self);
+  recorded.road = self->options->road;
+  recorded.trace = Trace(self->options->trace, recorded.name);
+  if (!recorded.trace.wanted()) return;
+  std::string guards;
+  for (const std::string& line : entry.guards->describe()) guards += line + "\n";
+  recorded.trace.write("0_guards.txt", guards);
+}
+
+/// Which argument it is, or is found in. The state of an object (a module's parameters) is none.
+int argument_of(const guard::Source* source) {
+  for (; source->parent; source = source->parent)
+    if (source->access == guard::Access::instance_dict) return BackendInput::kNoArgument;
+  return source->access == guard::Access::root ? static_cast<int>(source->index) : BackendInput::kNoArgument;
+}
+
+std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<at::Tensor>& tensors,
+                                         const Recorded& recorded) {
+  std::vector<BackendInput> out(tensors.size());
+  const std::vector<bool> used = used_inputs(recorded.tape, recorded.wanted);
+  const guard::SourceTree& tree = entry.guards->tree();
+  for (guard::Source* source : tree.all())
+    for (const auto& a : source->assumptions) {
+      if (a.check != guard::Check::tensor) continue;
+      for (size_t i = 0; i < out.size(); ++i) {
+        const bool asked = used[i] || recorded.dynamic[i];  // for its values, or its sizes
+        if (entry.tape_input_slot[i] != a.number || !asked) continue;
+        out[i] = {tensors[i], source->str(tree.root_names), argument_of(source)};
+      }
+    }
+  return out;
+}
+
+/// The region is ready: calls may take the entry.
+void adopt(Entry& entry, std::shared_ptr<run::Region> region) {
+  if (region->facts.fallback) ++Stats::get().eager_fallbacks;
+  std::vector<int> written;
+  for (int i : region->written_inputs())
+    if (entry.tape_input_slot[static_cast<size_t>(i)] >= 0)
+      written.push_back(entry.tape_input_slot[static_cast<size_t>(i)]);
+  entry.guards->forbid_new_overlap(written);
+  std::vector<guard::SizeSource> sizes;
+  for (const lower::SizeSymbol& s : region->size_symbols)
+    sizes.push_back(
+        {s.symbol, s.input < 0 ? -1 : entry.tape_input_slot[static_cast<size_t>(s.input)], s.dim, s.divisor});
+  entry.guards->free_sizes(std::move(sizes), region->size_facts, region->number_sizes);
+  entry.region = std::move(region);
+}
+
+/// compile(), with whatever it throws as text.
+Built try_compile(Recorded recorded) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  try {
+    return {compile(std::move(recorded)), ""};
+  } catch (const EndsAtFoundSizes& e) {
+    return {nullptr, e.what(), true};
+  } catch (const std::exception& e) {
+    return {nullptr, e.what()};
+  } catch (...) {
+    return {nullptr, "the compiler threw something that is not a std::exception"};
+  }
+}
+
+void compile_in_background(Entry& entry, Recorded recorded) {
+  const bool open = !recorded.number_symbols.empty() ||
+                    std::any_of(recorded.dynamic.begin(), recorded.dynamic.end(), std::identity());
+  auto pending = entry.pending = std::make_shared<Pending>(open);
+  run_in_background([pending, recorded = std::make_shared<Recorded>(std::move(recorded))] {
+    Built built = try_compile(std::move(*recorded));
+    std::lock_guard lock(pending->mutex);
+    pending->built = std::move(built);
+  });
+}
+
+bool compile_now(Compiled* self, Entry& entry, Recorded recorded) {
+  Built built;
+  Py_BEGIN_ALLOW_THREADS;
+  built = try_compile(std::move(recorded));
+  Py_END_ALLOW_THREADS;
+  if (built.ends_at_found_sizes) return give_up_found_sizes(self, built.failure), false;
+  if (!built.region) throw std::runtime_error(built.failure);
+  adopt(entry, std::move(built.region));
+  return true;
+}
+
+}  // namespace
+
+bool compile_entry(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
+                   observe::Observation& seen) {
+  Recorded recorded;
+  describe_inputs(*entry, bridge, recorded);
+  describe_region(self, *entry, bridge, seen, recorded);
+  recorded.tape = std::move(bridge.recorder.tape());
+
+  if (self->options->backend && !recorded.tape.entries.empty()) {
+    std::vector<BackendInput> inputs = backend_inputs(*entry, bridge.recorder.inputs(), recorded);
+    adopt(*entry, compile(std::move(recorded), [&](Recorded& what, const auto& symbols) {
+      return compile_with_backend(self->options->backend.get(), what, inputs, symbols);
+    }));
+    return true;
+  }
+  if (self->options->background) return compile_in_background(*entry, std::move(recorded)), true;
+  return compile_now(self, *entry, std::move(recorded));
+}
+
+bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {
+  if (entry->region || !entry->pending) return true;
+  Built built;
+  {
+    std::lock_guard lock(entry->pending->mutex);
+    if (!entry->pending->built) return true;
+    built = std::move(*entry->pending->built);
+  }
+  entry->pending = nullptr;
+  if (built.region) {
+    adopt(*entry, std::move(built.region));
+    return true;
+  }
+  std::erase(site.entries, entry);
+  --Stats::get().regions;
+  if (built.ends_at_found_sizes) return give_up_found_sizes(self, built.failure), true;
+  ++site.hopeless;
+  return report_failure(self, built.failure);
+}
+
+}  // namespace bolt::session

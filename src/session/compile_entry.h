@@ -1,0 +1,23 @@
+// session/compile_entry.h
+// A finished recording -> the region of its entry: by our compiler, now or in the background, or by a backend
+// of the user's. What the compiler took for granted about sizes and memory becomes part of the entry's guards
+// when the region is ready.
+#pragma once
+
+#include <memory>
+
+#include "session/bridge.h"
+#include "session/compiled.h"
+
+namespace bolt::session {
+
+/// Compiles what was recorded into `entry`, now or in the background. False: it is of no use, and the next
+/// recording ends where sizes are data. Throws for failures; PythonError for those of a backend.
+bool compile_entry(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
+                   observe::Observation& seen);
+
+/// Takes over what the background compilation of `entry` has come to by now. A failure takes the entry out of
+/// `site` and is reported like one in the foreground: false with an exception set in strict mode.
+bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry);
+
+}  // namespace bolt::session

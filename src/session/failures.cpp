@@ -1,0 +1,86 @@
+// session/failures.cpp: see failures.h.
+#include "session/failures.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "session/exceptions.h"
+#include "session/settings.h"
+#include "support/knobs.h"
+#include "support/log.h"
+#include "support/stats.h"
+
+namespace bolt::session {
+namespace {
+
+/// A region could not be compiled, and the user already has eager's result: loud once.
+void fall_back(Compiled* self, const std::string& what, const char* advice = "") {
+  note_eager_call(self, what);
+  if (!std::exchange(self->state->warned_failure, true))
+    warn("torchbolt could not compile a region and runs it eagerly: " + what + advice);
+}
+
+}  // namespace
+
+std::string name_of(Compiled* self) {
+  if (!self->options->name.empty()) return self->options->name;
+  PyRef name = PyRef::steal(PyObject_GetAttrString(self->target, "__qualname__"));
+  const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (!text) PyErr_Clear();
+  return text ? text : "a function";
+}
+
+bool strict() { return knob_bool("TORCHBOLT_STRICT") || !Settings::get().suppress_errors; }
+
+void warn(const std::string& text) {
+  PyRef logging = PyRef::steal(import_module("logging"));
+  PyRef logger =
+      PyRef::steal(logging ? PyObject_CallMethod(logging.get(), "getLogger", "s", "torchbolt") : nullptr);
+  PyRef done =
+      PyRef::steal(logger ? PyObject_CallMethod(logger.get(), "warning", "ss", "%s", text.c_str()) : nullptr);
+  if (done) return;
+  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) return interp::forget_error();
+  PyErr_WriteUnraisable(nullptr);
+}
+
+void note_eager_call(Compiled* self, const std::string& why) {
+  constexpr size_t kKept = 64;
+  ++Stats::get().eager_fallbacks;
+  if (log_wanted("perf_hints")) log("perf_hints", name_of(self) + " is run by eager: " + why);
+  auto& kept = self->state->eager_calls;
+  auto known = std::find_if(kept.begin(), kept.end(), [&](const auto& each) { return each.first == why; });
+  if (known != kept.end())
+    ++known->second;
+  else if (kept.size() < kKept)
+    kept.emplace_back(why, 1);
+}
+
+void give_up_found_sizes(Compiled* self, const std::string& why) {
+  self->state->ends_at_found_sizes = true;
+  log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
+}
+
+bool report_failure(Compiled* self, const std::string& what) {
+  if (strict()) {
+    note_eager_call(self, what);
+    set_exception("InternalError", "torchbolt: " + what);
+    return false;
+  }
+  fall_back(self, what, "\nPlease report this, with the output of TORCHBOLT_LOGS=+all.");
+  return true;
+}
+
+bool suppress_backends_failure(Compiled* self) {
+  if (knob_bool("TORCHBOLT_STRICT") || Settings::get().suppress_errors != 1) return false;
+  PyRef failure = PyRef::steal(interp::take_raised());
+  PyRef exc = PyRef::steal(import_module("torchbolt.exc"));
+  PyRef type = PyRef::steal(exc ? PyObject_GetAttrString(exc.get(), "BackendCompilerFailed") : nullptr);
+  if (!type || !PyErr_GivenExceptionMatches(failure.get(), type.get()))
+    return interp::set_raised(failure.release()), false;
+  PyRef text = PyRef::steal(PyObject_Str(failure.get()));
+  const char* what = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (what) fall_back(self, what);
+  return what != nullptr;
+}
+
+}  // namespace bolt::session

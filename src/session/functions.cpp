@@ -1,0 +1,61 @@
+// session/functions.cpp: see functions.h.
+#include "session/functions.h"
+
+#include <string>
+
+#include "guard/py_ref.h"
+#include "interp/semantics.h"
+#include "session/report.h"
+#include "session/settings.h"
+#include "session/stance.h"
+#include "support/background.h"
+#include "support/log.h"
+#include "support/stats.h"
+
+namespace bolt::session {
+namespace {
+
+PyObject* reset_stats(PyObject*, PyObject*) {
+  Stats::get().reset();
+  interp::stops() = 0;
+  Py_RETURN_NONE;
+}
+PyObject* wait(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS wait_for_background();
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+PyObject* stop(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS stop_background();
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+PyObject* replace_logs(PyObject*, PyObject* text) {
+  const char* wanted = PyUnicode_AsUTF8(text);
+  if (!wanted) return nullptr;
+  set_logs(wanted);
+  Py_RETURN_NONE;
+}
+PyObject* table_of_logs(PyObject*, PyObject*) {
+  PyObject* names = PyDict_New();
+  for (const LogName& row : log_names()) {
+    PyRef text = PyRef::steal(PyUnicode_FromString(std::string(row.meaning).c_str()));
+    PyDict_SetItemString(names, std::string(row.name).c_str(), text.get());
+  }
+  return names;
+}
+
+}  // namespace
+
+PyMethodDef functions[] = {
+    {"_configure", configure, METH_VARARGS, "_configure(name, number): a setting of session/settings.h."},
+    {"_set_logs", replace_logs, METH_O, "What to log from now on, as in TORCHBOLT_LOGS."},
+    {"_log_names", table_of_logs, METH_NOARGS, "Names that can be logged, and what they mean."},
+    {"_set_stance", set_stance, METH_O, "Sets the process's stance (its number); the one before."},
+    {"_set_thread_stance", set_thread_stance, METH_O, "The same of this thread, which goes first."},
+    {"stats", stats_dict, METH_NOARGS, "Counters of this process."},
+    {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},
+    {"wait", wait, METH_NOARGS, "Returns when no compilation is running."},
+    {"_stop", stop, METH_NOARGS, "Drops compilations that wait and returns when none is running."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace bolt::session

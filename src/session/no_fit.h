@@ -1,0 +1,22 @@
+// session/no_fit.h
+// A place where no entry fits what is given -> what is done about it, and what is said. Asked in this order:
+// does the stance leave it to eager, has the place been recorded often enough, and if neither, which guard
+// made another recording necessary.
+#pragma once
+
+#include "session/compiled.h"
+
+namespace bolt::session {
+
+/// True when the stance in force leaves a call that no entry fits to eager; with an exception set where it is
+/// an error.
+bool stance_forbids(Compiled* self, const Site& site, const Given& given);
+
+/// True when `site` shall not be recorded any more; says so once, or sets an exception where that is asked
+/// for. No entry fits what is given.
+bool is_full(Compiled* self, Site& site, const Given& given);
+
+/// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
+void note_recompile(Compiled* self, Site& site, const Given& given);
+
+}  // namespace bolt::session

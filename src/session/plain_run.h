@@ -1,0 +1,31 @@
+// session/plain_run.h
+// A run that no region takes further -> as far as it goes in the interpreter alone: to its end, past the
+// instruction that ended a region, or as far as its site says that there is nothing to compile.
+#pragma once
+
+#include "session/compiled.h"
+
+namespace bolt::session {
+
+/// To its end. `signalled`: an exception that a signal's handler raised is set, and the run meets it first.
+PyObject* run_plainly(interp::Frame* innermost, bool signalled = false);
+
+/// For as long as a tracer that something inside the run has installed (breakpoint()) wants to see it.
+Outcome run_traced(interp::Frame* innermost);
+
+/// So many instructions in the interpreter.
+Outcome step(interp::Frame* innermost, int64_t instructions);
+/// The same for a call.
+Outcome step_into(Compiled* self, const Given& given, int64_t instructions);
+
+/// As far as the first operator.
+Outcome step_to_operator(interp::Frame* innermost);
+
+/// As many as runs from there took before (Site::plain_instructions).
+Outcome step_at(Site& site, interp::Frame* innermost);
+Outcome step_into(Compiled* self, Site& site, const Given& given);
+
+/// How far to run plainly at a site that takes no more entries: past its region, or to the end.
+int64_t length_of(const Site& site);
+
+}  // namespace bolt::session

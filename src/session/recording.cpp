@@ -1,0 +1,182 @@
+// session/recording.cpp: see recording.h.
+#include "session/recording.h"
+
+#include "interp/code.h"
+#include "observe/ends/ends.h"
+#include "session/backend.h"
+#include "session/bridge.h"
+#include "session/failures.h"
+#include "session/make_entry.h"
+#include "support/log.h"
+#include "support/stats.h"
+
+namespace bolt::session {
+namespace {
+
+void log_differences(Compiled* self, const guard::Differences& differ) {
+  std::string text;
+  for (const auto& [place, dims] : differ.sizes)
+    for (int dim = 0; dim < 64; ++dim)
+      if (dims >> dim & 1) text += (text.empty() ? "" : ", ") + place + ".size(" + std::to_string(dim) + ")";
+  for (const std::string& place : differ.numbers) text += (text.empty() ? "" : ", ") + place;
+  log("dynamic", name_of(self) + ": these differ between calls and become symbols: " + text);
+}
+
+/// What differs between this call and those recorded before becomes a symbol.
+void prepare(Compiled* self, Site& site, const Given& given, Bridge& bridge) {
+  const guard::Differences before = log_wanted("dynamic") ? site.changed : guard::Differences();
+  if (bridge.which() != Dynamic::never)
+    for (const auto& entry : site.entries)
+      entry->guards->add_differences(given.roots, given.count, site.changed);
+  if (log_wanted("dynamic") && site.changed != before) log_differences(self, site.changed);
+  bridge.recorder.ends_at_other_kinds = !self->options->fullgraph;
+  bridge.recorder.goes_on_with_found_sizes = self->options->road == Road::compile &&
+                                             !self->options->backend && bridge.which() != Dynamic::never &&
+                                             !self->state->ends_at_found_sizes;
+}
+
+/// The run raised, or the observer failed before there was one. True: it may not raise where is_compiling()
+/// is answered with no, and left no trace.
+bool was_misled(Compiled* self, const observe::Observation* seen, Bridge& bridge,
+                const std::string& failure) {
+  if (!PyErr_Occurred()) PyErr_Format(PyExc_SystemError, "torchbolt: recording failed: %s", failure.c_str());
+  if (!seen || !seen->trace || !PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  const bool misled = seen->trace->empty();
+  if (misled)
+    bridge.recorder.put_back_draws();
+  else if (log_wanted("graph_breaks"))
+    log("graph_breaks", name_of(self) +
+                            ": raised where is_compiling() is true, and cannot be run again with another "
+                            "answer: " +
+                            *seen->trace);
+  return misled;
+}
+
+/// make_entry, with whatever it throws reported. `failure`: of the observer, if nothing was seen. False with
+/// an exception.
+bool keep(Compiled* self, Site& site, const Given& given, observe::Observation* seen, Bridge& bridge,
+          const std::string& failure) {
+  try {
+    return seen ? make_entry(self, site, given, *seen, bridge) : report_failure(self, failure);
+  } catch (const PythonError&) {
+    const bool suppressed = suppress_backends_failure(self);
+    if (suppressed) ++site.hopeless;
+    return suppressed;
+  } catch (const std::exception& e) {
+    ++site.hopeless;
+    return report_failure(self, e.what());
+  }
+}
+
+/// The `raise` statement that the exception in progress comes from; nothing: it is C code's. The code is
+/// borrowed from the traceback.
+std::optional<std::pair<PyCodeObject*, int>> raise_statement(PyObject* exception) {
+  const PyRef traceback = PyRef::steal(PyException_GetTraceback(exception));
+  auto* at = reinterpret_cast<PyTracebackObject*>(traceback.get());
+  while (at && at->tb_next) at = at->tb_next;
+  if (!at) return std::nullopt;
+  const PyRef code = PyRef::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(at->tb_frame)));
+  auto* raising = reinterpret_cast<PyCodeObject*>(code.get());
+  const interp::Code* prepared = interp::prepare(raising);
+  const auto pc = static_cast<size_t>(at->tb_lasti) / sizeof(interp::CodeUnit);
+  if (!prepared || pc >= prepared->instrs.size()) return PyErr_Clear(), std::nullopt;
+  if (prepared->instrs[pc].op != interp::op::RAISE_VARARGS) return std::nullopt;
+  return std::pair(raising, static_cast<int>(pc));
+}
+
+/// The run raised, which is the user's to see whatever becomes of the recording. Where the region had ended
+/// before, it is kept like any other. If a `raise` of the program's ended it, which no call gets past, the
+/// next recording ends before that; so later calls are compiled up to there. Where there is nothing to
+/// compile on the way to it they run plainly.
+void keep_raised(Compiled* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge) {
+  const interp::RaisedAside raised;
+  const bool may_end = !self->options->fullgraph && !observe::breaks_are_errors();
+  if (may_end && seen.end == observe::End::broke && seen.cacheable()) {
+    if (!keep(self, site, given, &seen, bridge, "")) PyErr_Clear();
+    return;
+  }
+  if (!may_end || seen.end != observe::End::raised) return;
+  observe::Ends& ends = *self->state->learned;
+  const uint64_t known = ends.count();
+  if (const auto at = raise_statement(raised.exception))
+    ends.add(reinterpret_cast<PyObject*>(at->first), at->second,
+             std::string("it raises ") + Py_TYPE(raised.exception)->tp_name, false);
+  if (ends.count() != known || site.never_plain || !bridge.recorder.tape().entries.empty()) return;
+  ++seen.instructions;  // a run that gets that far, or to a result, has come elsewhere
+  note_plain_run(site, seen);
+}
+
+/// Runs `observe` under a recorder and keeps what it saw. `misled`: see was_misled.
+template <class Observe>
+Outcome record(Compiled* self, Site& site, const Given& given, bool& misled, Observe observe) {
+  ++Stats::get().recordings;
+  Bridge bridge(*self->options, site.changed, site.may_advance());
+  prepare(self, site, given, bridge);
+  observe::Ran ran;
+  std::unique_ptr<observe::Observation> seen;
+  std::string failure;
+  try {
+    record::Recorder::Scope scope(bridge.recorder);
+    seen = observe(bridge, ran);
+  } catch (const std::exception& e) {
+    failure = e.what();
+  }
+  if (!ran.result && !ran.suspended) {
+    misled = was_misled(self, seen.get(), bridge, failure);
+    if (!misled && seen) keep_raised(self, site, given, *seen, bridge);
+    return {};
+  }
+  const bool computed = !bridge.recorder.tape().entries.empty();
+  const bool idle = seen && seen->idle;
+  if (keep(self, site, given, seen.get(), bridge, failure))
+    return {ran.result, ran.suspended, computed, idle};
+  Py_CLEAR(ran.result);
+  if (ran.suspended) interp::close_run(*ran.suspended);
+  // The error is ours, and the call as if it had not begun: as far as that is known.
+  if (seen) seen->undo.put_back();
+  bridge.recorder.put_back_draws();
+  return {};
+}
+
+}  // namespace
+
+RecordedCall record_call(Compiled* self, const Given& given) {
+  bool misled = false;
+  auto run = [&] {
+    return record(self, self->state->start, given, misled, [&](Bridge& bridge, observe::Ran& ran) {
+      return observe::observe_call(self->target, given.args(), given.nargs, given.kwnames, bridge, ran);
+    });
+  };
+  RecordedCall call{run()};
+  if (!misled) return call;
+  call.raised = PyRef::steal(interp::take_raised());
+  Site& site = self->state->start;
+  const std::shared_ptr<Entry> before = site.entries.empty() ? nullptr : site.entries.front();
+  call.ends = self->state->learned->count();
+  observe::says_compiling() = false;  // until the call is over
+  call.outcome = run();
+  if (!site.entries.empty() && site.entries.front() != before) call.entry = site.entries.front();
+  return call;
+}
+
+void settle_answer(Compiled* self, const RecordedCall& call, bool raised) {
+  if (!call.raised) return;
+  if (raised) {
+    std::erase(self->state->start.entries, call.entry);
+    self->state->learned->forget_since(call.ends);
+    return;
+  }
+  self->state->says_compiling = false;
+  log("graph_breaks", name_of(self) + ": raised " + Py_TYPE(call.raised.get())->tp_name +
+                          " where is_compiling() is true; from here on it is answered with no");
+}
+
+Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {
+  const std::vector<PyObject*> roots = observe::roots_of(*innermost);
+  bool misled = false;  // what came before cannot be run again
+  return record(self, site, {roots.data(), roots.size()}, misled, [&](Bridge& bridge, observe::Ran& ran) {
+    return observe::observe_frames(*innermost, bridge, ran);
+  });
+}
+
+}  // namespace bolt::session

@@ -1,0 +1,71 @@
+// support/background.cpp
+#include "support/background.h"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace bolt {
+namespace {
+
+// Never destroyed: the thread may outlive static destruction, and waits for work then until the process ends.
+struct Queue {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> jobs;
+  int running = 0;
+  bool started = false;
+
+  void work() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return !jobs.empty(); });
+      auto job = std::move(jobs.front());
+      jobs.pop_front();
+      ++running;
+      lock.unlock();
+      job();
+      job = nullptr;
+      lock.lock();
+      --running;
+      changed.notify_all();
+    }
+  }
+};
+
+Queue* queue = new Queue();
+
+// A forked child has no worker: it starts its own.
+void after_fork() { queue = new Queue(); }
+
+}  // namespace
+
+void run_in_background(std::function<void()> job) {
+  static const int registered = pthread_atfork(nullptr, nullptr, after_fork);
+  (void)registered;
+  std::lock_guard lock(queue->mutex);
+  if (!queue->started) {
+    queue->started = true;
+    std::thread([q = queue] { q->work(); }).detach();
+  }
+  queue->jobs.push_back(std::move(job));
+  queue->changed.notify_all();
+}
+
+void wait_for_background() {
+  std::unique_lock lock(queue->mutex);
+  queue->changed.wait(lock, [] { return queue->jobs.empty() && queue->running == 0; });
+}
+
+void stop_background() {
+  {
+    std::lock_guard lock(queue->mutex);
+    queue->jobs.clear();
+  }
+  wait_for_background();
+}
+
+}  // namespace bolt
