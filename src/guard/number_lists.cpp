@@ -3,7 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/lower/python_variable.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <vector>
 

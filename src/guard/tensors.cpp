@@ -17,7 +17,7 @@
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/QScheme.h>
 #include <torch/csrc/Size.h>
-#include <torch/csrc/lower/python_variable.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <cstring>

@@ -19,7 +19,7 @@ namespace c10 {
 struct TensorImpl;
 }
 
-/// torch.Tensor, of torch/csrc/lower/python_variable.h; null before torch is imported.
+/// torch.Tensor, of torch/csrc/autograd/python_variable.h; null before torch is imported.
 extern __attribute__((visibility("default"))) PyObject* THPVariableClass;
 
 namespace bolt::guard {

@@ -3,7 +3,7 @@
 
 #include <ATen/ScalarOps.h>
 #include <c10/core/SymNodeImpl.h>
-#include <torch/csrc/lower/python_variable.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 

@@ -10,7 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/requires_grad_ops.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/lower/python_variable.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include "observe/calls/controls.h"
 #include "observe/recording.h"
