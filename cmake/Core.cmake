@@ -3,7 +3,7 @@
 include(LLVM)
 find_package(Threads REQUIRED)
 
-bolt_sources(core_sources src/support src/graph src/loops src/codegen/cuda src/cache)
+bolt_sources(core_sources src/support src/graph src/loops src/codegen/common src/codegen/cuda src/cache)
 add_library(bolt_core SHARED ${core_sources})
 target_include_directories(bolt_core INTERFACE ${PROJECT_SOURCE_DIR}/src)
 bolt_target(bolt_core)

@@ -1,32 +1,16 @@
-// codegen/cpu/batch.cpp
-// See batch.h.
+// codegen/cpu/batch.cpp: see batch.h.
 
 #include "codegen/cpu/batch.h"
 
-#include <link.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 #include <map>
-#include <mutex>
-
-#include "cache/disk_cache.h"
-#include "support/error.h"
-#include "support/knobs.h"
-#include "support/parallel.h"
 
 namespace bolt::codegen::cpu {
 namespace {
-
-struct Unit {
-  const Job* job;
-  std::string key;  // the target's and the job's
-  std::shared_ptr<Code> code;
-  KernelFn fn = nullptr;
-};
 
 class CompiledModule final : public Module {
  public:
@@ -41,39 +25,6 @@ class CompiledModule final : public Module {
   std::vector<CompiledKernel> kernels_;
   std::vector<std::shared_ptr<Code>> codes_;
   bool from_cache_ = true;
-};
-
-/// Kernels compiled in this process, by content; an entry dies with the last module that uses it.
-class Registry {
- public:
-  static Registry& get() {
-    static Registry registry;
-    return registry;
-  }
-  bool find(Unit& unit) {
-    std::lock_guard lock(mutex_);
-    auto it = known_.find(unit.key);
-    if (it == known_.end()) return false;
-    unit.code = it->second.code.lock();
-    if (!unit.code) {
-      known_.erase(it);
-      return false;
-    }
-    unit.fn = it->second.fn;
-    return true;
-  }
-  void add(const Unit& unit) {
-    std::lock_guard lock(mutex_);
-    known_[unit.key] = {unit.code, unit.fn};
-  }
-
- private:
-  struct Entry {
-    std::weak_ptr<Code> code;
-    KernelFn fn;
-  };
-  std::mutex mutex_;
-  std::map<std::string, Entry> known_;
 };
 
 /// Sizes that are data have names of their own in every layer (`u12_0`, support/symbols.h), and code
@@ -96,150 +47,57 @@ std::string with_data_sizes_renamed(const std::string& key) {
   return copied == 0 ? key : out.append(key, copied);
 }
 
-std::string symbol_name(size_t unit) { return "k" + std::to_string(unit); }
-
-/// Names this very library: the linker's build id, found in its ELF notes.
-std::string build_id() {
-  static const std::string id = [] {
-    std::string text = BOLT_VERSION;
-    auto visit = [](dl_phdr_info* info, size_t, void* out) {
-      const auto here = reinterpret_cast<uintptr_t>(&symbol_name);
-      bool ours = false;
-      for (int i = 0; i < info->dlpi_phnum; ++i) {
-        const auto& h = info->dlpi_phdr[i];
-        const uintptr_t begin = info->dlpi_addr + h.p_vaddr;
-        ours |= h.p_type == PT_LOAD && here >= begin && here < begin + h.p_memsz;
-      }
-      for (int i = 0; ours && i < info->dlpi_phnum; ++i) {
-        const auto& h = info->dlpi_phdr[i];
-        if (h.p_type != PT_NOTE) continue;
-        const char* notes = reinterpret_cast<const char*>(info->dlpi_addr + h.p_vaddr);
-        static_cast<std::string*>(out)->append(" ").append(cache::hash128({notes, h.p_memsz}).hex());
-      }
-      return ours ? 1 : 0;
-    };
-    dl_iterate_phdr(visit, &text);
-    return text;
-  }();
-  return id;
-}
-
-std::string compile_part(const std::vector<Unit*>& units, const std::vector<size_t>& part,
-                         const Target& target) {
+std::string object_of(const std::vector<const Job*>& jobs, const std::vector<NamedUnit>& units,
+                      const Target& target) {
   Machine machine(target);
   llvm::LLVMContext context;
   auto module = machine.make_module(context, "kernels");
-  for (size_t i : part) units[i]->job->emit(machine, *module, symbol_name(i));
+  for (const NamedUnit& u : units) jobs[u.unit]->emit(machine, *module, u.name);
   machine.optimise(*module);
   return machine.object(*module);
-}
-
-/// Object t holds the units t, t + threads, ...
-std::vector<std::string> compile_objects(const std::vector<Unit*>& units, const Target& target) {
-  const size_t threads = std::min(compile_threads(), std::max<size_t>(1, units.size() / 2));
-  std::vector<std::vector<size_t>> parts(threads);
-  for (size_t i = 0; i < units.size(); ++i) parts[i % threads].push_back(i);
-  std::vector<std::string> objects(threads);
-  in_parallel(threads, [&](size_t t) { objects[t] = compile_part(units, parts[t], target); });
-  return objects;
-}
-
-void attach(const std::vector<Unit*>& units, const std::vector<std::string>& objects) {
-  for (size_t t = 0; t < objects.size(); ++t) {
-    std::shared_ptr<Code> code = load_object(objects[t]);
-    for (size_t i = t; i < units.size(); i += objects.size()) {
-      units[i]->code = code;
-      units[i]->fn = reinterpret_cast<KernelFn>(code->address(symbol_name(i)));
-    }
-  }
-}
-
-// ---- the batch's file: number of objects, their lengths, their bytes
-
-std::string pack(const std::vector<std::string>& objects) {
-  std::string bytes;
-  auto number = [&](uint64_t n) { bytes.append(reinterpret_cast<const char*>(&n), sizeof n); };
-  number(objects.size());
-  for (const std::string& o : objects) number(o.size());
-  for (const std::string& o : objects) bytes += o;
-  return bytes;
-}
-
-std::vector<std::string> unpack(const std::string& bytes) {
-  std::vector<std::string> objects;
-  uint64_t count = 0;
-  if (bytes.size() < sizeof count) return objects;
-  std::memcpy(&count, bytes.data(), sizeof count);
-  size_t at = sizeof count * (1 + count);
-  for (uint64_t i = 0; i < count && at <= bytes.size(); ++i) {
-    uint64_t length = 0;
-    std::memcpy(&length, bytes.data() + sizeof length * (1 + i), sizeof length);
-    objects.push_back(bytes.substr(at, length));
-    at += length;
-  }
-  return objects;
-}
-
-std::string batch_key(const std::vector<Unit*>& units) {
-  std::string key = "cpu " + build_id() + "\n" + knobs_for_cache_key() + "\n";
-  for (const Unit* u : units) key += u->key;
-  return key;
-}
-
-/// False when everything was on disk.
-bool compile_missing(const std::vector<Unit*>& units, const Target& target) {
-  const cache::DiskCache& disk = cache::DiskCache::global();
-  const std::string key = batch_key(units);
-  if (std::optional<std::string> bytes = disk.read(key)) {
-    try {
-      attach(units, unpack(*bytes));
-      return false;
-    } catch (const Error&) {
-      // Checked by its sum and yet unusable: compile and write it again.
-    }
-  }
-  const std::vector<std::string> objects = compile_objects(units, target);
-  attach(units, objects);
-  disk.write(key, pack(objects));
-  return true;
 }
 
 }  // namespace
 
 std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& target) {
   std::vector<Unit> units;
+  std::vector<const Job*> job_of;  // by unit
   std::map<std::string, size_t> by_key;
   std::map<const Job*, size_t> unit_of;
   auto add = [&](const Job& job) {
-    Unit unit{&job, target.key() + "\n" + with_data_sizes_renamed(job.key), nullptr};
+    Unit unit{with_data_sizes_renamed(job.key), nullptr, nullptr};
     auto [it, fresh] = by_key.try_emplace(unit.key, units.size());
-    if (fresh) units.push_back(std::move(unit));
+    if (fresh) {
+      units.push_back(std::move(unit));
+      job_of.push_back(&job);
+    }
     unit_of[&job] = it->second;
   };
   for (const Job& job : jobs) {
     add(job);
     if (job.second) add(*job.second);
   }
-  std::vector<Unit*> missing;
-  for (Unit& u : units)
-    if (!Registry::get().find(u)) missing.push_back(&u);
   auto module = std::make_unique<CompiledModule>();
-  if (!missing.empty()) module->from_cache_ = !compile_missing(missing, target);
-  for (const Unit* u : missing) Registry::get().add(*u);
+  module->from_cache_ = codegen::compile(
+      units, {"cpu " + target.key(), [&](const auto& part) { return object_of(job_of, part, target); },
+              [](const std::string& object) { return std::shared_ptr<Code>(load_object(object)); }});
 
   for (const Unit& u : units)
     if (std::find(module->codes_.begin(), module->codes_.end(), u.code) == module->codes_.end())
       module->codes_.push_back(u.code);
+  auto function_of = [&](const Job& job) {
+    return reinterpret_cast<KernelFn>(units[unit_of.at(&job)].function);
+  };
   for (const Job& job : jobs) {
     CompiledKernel compiled;
     compiled.name = job.name;
-    compiled.fn = units[unit_of.at(&job)].fn;
+    compiled.fn = function_of(job);
     compiled.work = job.work;
     compiled.grain = job.grain;
     compiled.reports = job.reports;
     compiled.scratch_bytes = job.scratch_bytes;
     if (job.second) {
-      compiled.second_fn = units[unit_of.at(job.second.get())].fn;
+      compiled.second_fn = function_of(*job.second);
       compiled.second_work = job.second->work;
       compiled.second_grain = job.second->grain;
     }

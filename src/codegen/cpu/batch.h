@@ -1,8 +1,6 @@
 // codegen/cpu/batch.h
-// A batch of jobs, each of which emits one function -> a Module: what kernels and contractions share.
-//
-// Equal jobs are compiled once, also across the batches of this process; the rest is looked up on disk as one
-// file, and what is not there is compiled on several threads, one object per thread.
+// Jobs, each of which emits one function -> a Module: what kernels, contractions and attention share. Which
+// of them must be compiled, where and when, is codegen/common's.
 #pragma once
 
 #include <functional>

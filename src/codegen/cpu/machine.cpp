@@ -153,8 +153,6 @@ class LoadedCode final : public Code {
 
 }  // namespace
 
-Code::~Code() = default;
-
 std::unique_ptr<Code> load_object(std::string_view object) { return std::make_unique<LoadedCode>(object); }
 
 namespace {

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "codegen/common/batch.h"
 #include "codegen/cpu/jit.h"
 
 namespace llvm {
@@ -28,15 +29,6 @@ class TargetMachine;
 }  // namespace llvm
 
 namespace bolt::codegen::cpu {
-
-/// Machine code in memory; unmapped when it dies.
-class Code {
- public:
-  virtual ~Code();
-  /// Address of a function; an internal error when the object has none of this name.
-  virtual void* address(const std::string& name) const = 0;
-  virtual size_t bytes() const = 0;
-};
 
 /// `object` may come from disk: a damaged one throws Error(Internal), it never maps half.
 std::unique_ptr<Code> load_object(std::string_view object);
