@@ -7,8 +7,8 @@ import re
 import sys
 from pathlib import Path
 
-CORE = ["support", "cache", "graph", "loops", "codegen/cpu", "codegen/cuda"]
-EXTENSION = ["interp", "guard", "observe", "record", "lower", "run", "compile", "session"]
+CORE = ["support", "cache", "graph", "loops", "codegen/common", "codegen/cpu", "codegen/cuda"]
+EXTENSION = ["interp", "guard", "observe", "record", "lower", "device", "run", "compile", "session"]
 # Both code generators come after loops, but neither may know the other.
 FORBIDDEN = {"codegen/cpu": {"codegen/cuda"}, "codegen/cuda": {"codegen/cpu"}}
 FOREIGN = re.compile(r"^(Python\.h|torch/|ATen/|c10/|internal/pycore)")

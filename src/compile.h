@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "record/tape.h"
-#include "run/region.h"
+#include "run/runnable.h"
 #include "support/size_fact.h"
 #include "support/symbols.h"
 #include "support/trace.h"
@@ -46,10 +46,10 @@ struct EndsAtFoundSizes : std::runtime_error {
 
 /// Another compiler than ours: makes what runs of the tape, the numbers in whose arguments are expressions
 /// over these symbols.
-using Other = std::function<std::shared_ptr<run::Region>(Recorded&, const std::vector<lower::SizeSymbol>&)>;
+using Other = std::function<std::shared_ptr<run::Runnable>(Recorded&, const std::vector<lower::SizeSymbol>&)>;
 
 /// Never throws for what cannot be compiled (but for EndsAtFoundSizes): the region then replays its tape and
 /// says why. Internal failures are thrown. Needs no GIL.
-std::shared_ptr<run::Region> compile(Recorded recorded, const Other& other = {});
+std::shared_ptr<run::Runnable> compile(Recorded recorded, const Other& other = {});
 
 }  // namespace bolt

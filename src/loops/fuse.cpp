@@ -98,6 +98,7 @@ class Fuser {
     const Node* call = nullptr;
     bool fold = false, alive = true;
     bool reduces = false;
+    graph::Device device;  // of its results: one kernel runs on one device
     std::optional<int64_t> packed;
     /// What must come after a call although it reads nothing of it: of those with effects the next one (what
     /// draws random numbers), and what has a size that the call finds out.
@@ -129,6 +130,7 @@ class Fuser {
         p.nodes = {n.get()};
       }
       p.reduces = kind_of(n.get()) == OpKind::Reduce;
+      if (!n->outputs.empty()) p.device = n->out()->type.device;
       p.fold = !n->outputs.empty() && f_.constant[n->out()->id];
       for (const auto& v : n->outputs) unit_of_[v->id] = id;
       for (Sym size : finds ? data_sizes_of(*n) : std::vector<Sym>()) {
@@ -276,6 +278,7 @@ class Fuser {
   bool try_merge(int a, int b) {
     if (place_[a] > place_[b]) std::swap(a, b);
     if (fuel_ == 0 || parts_[a].call || parts_[b].call || parts_[a].fold != parts_[b].fold) return false;
+    if (parts_[a].device != parts_[b].device) return false;
     if (parts_[a].nodes.size() + parts_[b].nodes.size() > kMaxNodes) return false;
     Group g = united(a, b);
     if (g.stored.size() > kMaxStored || operand_count(g) > kMaxOperands) return false;
@@ -390,6 +393,7 @@ class Fuser {
       if (readers.size() != 1 || wanted_[v->id]) break;
       const Node* n = readers[0];
       bool fits = f_.usage.role_of(n) == Role::Fused && kind_of(n) == OpKind::Pointwise &&
+                  n->out()->type.device == call->out()->type.device &&
                   n->out()->type.numel() == call->out()->type.numel();
       if (!fits || parts_[unit(n)].call || parts_[unit(n)].fold != parts_[unit(call)].fold) break;
       chain.push_back(n);

@@ -155,7 +155,8 @@ class Planner {
     }
     s.loc = group.nodes.back()->loc;
     s.node_count = static_cast<int>(group.nodes.size());
-    s.kernel = add_kernel(std::move(built->kernel));
+    s.device = group.nodes.back()->out()->type.device;
+    s.kernel = add_kernel(std::move(built->kernel), s.device);
     push(std::move(s), fold);
     return true;
   }
@@ -167,6 +168,7 @@ class Planner {
     s.kind = graph::op_info(n.op).kind == OpKind::Extern ? StepKind::Extern : StepKind::Library;
     s.node = &n;
     s.loc = n.loc;
+    if (!n.outputs.empty()) s.device = n.out()->type.device;
     if (s.kind == StepKind::Extern) s.call = static_cast<int>(n.attr<int64_t>("call"));
     for (const Value* o : n.operands) s.buffers.push_back(show(o));
     s.operand_count = static_cast<int>(s.buffers.size());
@@ -191,7 +193,8 @@ class Planner {
     s.node_count = separate ? 0 : static_cast<int>(u.group.nodes.size());
     Call call = describe_call(fusion_, n);
     pass_symbols(call, built->kernel);
-    s.epilogue = add_kernel(std::move(built->kernel), std::move(call));
+    s.device = n.out()->type.device;
+    s.epilogue = add_kernel(std::move(built->kernel), s.device, std::move(call));
     for (size_t i = 0; i < n.operands.size(); ++i)
       s.buffers.push_back(i == 1 && *u.packed > 0 ? pack(n, *u.packed, s.epilogue) : show(n.operands[i]));
     s.operand_count = static_cast<int>(s.buffers.size());
@@ -227,6 +230,7 @@ class Planner {
     Step s{};
     s.kind = StepKind::Pack;
     s.node = &n;
+    s.device = n.out()->type.device;
     s.loc = n.loc;
     s.epilogue = epilogue;
     s.buffers = {weights, known->second = add_buffer(b)};
@@ -234,16 +238,19 @@ class Planner {
     push(std::move(s), true);
     return known->second;
   }
-  /// Steps that do the same share a kernel: layers mostly do. `call`: the contraction that ends in it.
-  int add_kernel(Kernel k, std::optional<Call> call = std::nullopt) {
+  /// Steps that do the same on the same kind of device share a kernel: layers mostly do. `call`: the
+  /// contraction that ends in it.
+  int add_kernel(Kernel k, graph::Device device, std::optional<Call> call = std::nullopt) {
     std::vector<int>& alike = kernels_by_code_[hash_code(k)];
     for (int id : alike)
-      if (plan_.kernels[id].sources == k.sources && same_code(plan_.kernels[id], k) && same(calls_[id], call))
+      if (kinds_[id] == device.kind && plan_.kernels[id].sources == k.sources &&
+          same_code(plan_.kernels[id], k) && same(calls_[id], call))
         return id;
     int id = static_cast<int>(plan_.kernels.size());
     k.name += "_" + std::to_string(id);
     plan_.kernels.push_back(std::move(k));
     calls_.push_back(std::move(call));
+    kinds_.push_back(device.kind);
     alike.push_back(id);
     return id;
   }
@@ -256,6 +263,7 @@ class Planner {
   void copy(int from, int to) {
     Step s{};
     s.kind = StepKind::Copy;
+    s.device = plan_.buffers[to].type.device;
     s.buffers = {from, to};
     s.operand_count = 1;
     push(std::move(s), false);
@@ -349,24 +357,35 @@ class Planner {
     return last * Sym(dtype_bytes(t.dtype));
   }
 
+  static bool lies_in_arena(const PlanBuffer& b) {
+    if (b.kind != BufferKind::Temp || b.owned_by_step || b.first_step < 0 || b.over >= 0) return false;
+    return !has_data_sizes(b);  // made when its size is known
+  }
   void place() {
-    std::vector<ArenaRequest> requests;
-    std::vector<int> which;
-    for (size_t i = 0; i < plan_.buffers.size(); ++i) {
-      const PlanBuffer& b = plan_.buffers[i];
-      if (b.kind != BufferKind::Temp || b.owned_by_step || b.first_step < 0 || b.over >= 0) continue;
-      if (has_data_sizes(b)) continue;  // made when its size is known
-      requests.push_back({span_bytes(b.type), b.first_step, b.last_step});
-      which.push_back(static_cast<int>(i));
+    for (const PlanBuffer& b : plan_.buffers) {
+      auto same = [&](const Arena& a) { return a.device == b.type.device; };
+      if (lies_in_arena(b) && std::none_of(plan_.arenas.begin(), plan_.arenas.end(), same))
+        plan_.arenas.push_back({b.type.device, 0});
     }
-    ArenaLayout layout = lay_out(requests);
-    for (size_t i = 0; i < which.size(); ++i) plan_.buffers[which[i]].arena_offset = layout.offsets[i];
-    plan_.arena_bytes = layout.bytes;
+    for (Arena& arena : plan_.arenas) place_in(arena);
     for (PlanBuffer& b : plan_.buffers) {
       const PlanBuffer* under = &b;
       while (under->over >= 0) under = &plan_.buffers[under->over];
       b.arena_offset = under->arena_offset;
     }
+  }
+
+  void place_in(Arena& arena) {
+    std::vector<ArenaRequest> requests;
+    std::vector<PlanBuffer*> which;
+    for (PlanBuffer& b : plan_.buffers) {
+      if (!lies_in_arena(b) || b.type.device != arena.device) continue;
+      requests.push_back({span_bytes(b.type), b.first_step, b.last_step});
+      which.push_back(&b);
+    }
+    const ArenaLayout layout = lay_out(requests);
+    for (size_t i = 0; i < which.size(); ++i) which[i]->arena_offset = layout.offsets[i];
+    arena.bytes = layout.bytes;
   }
 
   const PlanOptions& options_;
@@ -376,6 +395,7 @@ class Planner {
   std::vector<int> buffer_of_;              // by value id
   std::vector<int> output_of_;              // by value id: the output it is, or -1
   std::vector<std::optional<Call>> calls_;  // by kernel: the contraction that ends in it
+  std::vector<graph::DeviceKind> kinds_;    // by kernel: of the device that it runs on
   std::unordered_map<uint64_t, std::vector<int>> kernels_by_code_;
   std::map<std::pair<int, int>, int> packs_;  // weights and epilogue -> the packed weights
 };

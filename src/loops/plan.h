@@ -11,6 +11,8 @@
 // away), a temporary (a range of the arena, or owned by the library call that makes it), a fold (computed
 // once from parameters and constants and kept until a parameter's version changes) or an alias of another
 // buffer at an offset.
+//
+// Devices: each buffer (its type says) and each step belongs to one; a kernel never mixes them.
 #pragma once
 
 #include <functional>
@@ -36,7 +38,7 @@ struct PlanBuffer {
   Sym offset;       // Alias: elements from the source's first element
   bool owned_by_step =
       false;         // the step that makes it returns freshly allocated memory (a functional ATen call)
-  Sym arena_offset;  // Temp that is not owned_by_step: bytes
+  Sym arena_offset;  // Temp that is not owned_by_step: bytes, in the arena of its device
   int over = -1;     // Temp: takes the place of this one, which dies where it is made (in_place.h)
   /// Lifetime in `steps`, inclusive, aliases counted. A Fold buffer with last_step -1 is read by fold steps
   /// only and can go when these have run.
@@ -59,6 +61,7 @@ enum class StepKind : uint8_t {
 
 struct Step {
   StepKind kind;
+  graph::Device device;  // that its kernel runs on; all of a kernel's buffers lie there
   int kernel = -1;
   const graph::Node* node = nullptr;  // Contraction, Pack, Library, Extern: lives in Plan::graph
   std::vector<int> buffers;
@@ -73,6 +76,17 @@ struct Step {
   graph::Loc loc;
 };
 
+/// The kernel that a step runs; -1: it runs none.
+inline int kernel_of(const Step& s) {
+  return s.kind == StepKind::Kernel ? s.kernel : s.kind == StepKind::Contraction ? s.epilogue : -1;
+}
+
+/// One block of memory on one device, in which the temporaries of that device lie.
+struct Arena {
+  graph::Device device;
+  Sym bytes;
+};
+
 struct PlanOutput {
   int buffer = -1;    // an Input or Alias buffer where nothing is computed
   int write_to = -1;  // >= 0: the graph input that `buffer` is
@@ -85,7 +99,7 @@ struct Plan {
   std::vector<Step> fold_steps;  // run once for an instance of the parameters
   std::vector<Step> steps;       // run every call
   std::vector<PlanOutput> outputs;
-  Sym arena_bytes;
+  std::vector<Arena> arenas;      // one a device that has temporaries
   int kernels_before_fusion = 0;  // nodes that would each have been a kernel
   int put_back = 0;               // equal layers that `steps` has and `graph` has not (put_back.h)
 };

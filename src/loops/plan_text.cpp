@@ -25,6 +25,12 @@ std::string list(const Step& s, size_t from, size_t to) {
   return out + ")";
 }
 
+/// "cuda:0 "; nothing for the processor.
+std::string word(graph::Device d) {
+  if (d.kind == graph::DeviceKind::CPU) return "";
+  return (d.kind == graph::DeviceKind::CUDA ? "cuda:" : "device:") + std::to_string(d.index) + " ";
+}
+
 std::string buffer_text(const PlanBuffer& b) {
   std::string s;
   switch (b.kind) {
@@ -46,9 +52,9 @@ std::string step_text(const Plan& p, const Step& s) {
   std::string op = s.node ? std::string(graph::op_info(s.node->op).name) : "";
   std::string args = list(s, 0, reads) + " -> " + list(s, reads, all);
   switch (s.kind) {
-    case StepKind::Kernel: return "kernel @" + p.kernels[s.kernel].name + " " + args;
+    case StepKind::Kernel: return word(s.device) + "kernel @" + p.kernels[s.kernel].name + " " + args;
     case StepKind::Contraction:
-      return "contraction " + op + " with @" + p.kernels[s.epilogue].name + " " + args;
+      return word(s.device) + "contraction " + op + " with @" + p.kernels[s.epilogue].name + " " + args;
     case StepKind::Pack: return "pack for @" + p.kernels[s.epilogue].name + " " + args;
     case StepKind::Library: return "library " + op + " " + args;
     case StepKind::Extern: return "extern " + s.node->attr_or<std::string>("name", "?") + " " + args;
@@ -58,11 +64,18 @@ std::string step_text(const Plan& p, const Step& s) {
   return "";
 }
 
+std::string arenas_text(const Plan& p) {
+  std::string s;
+  for (const Arena& a : p.arenas)
+    s += (s.empty() ? "" : ", ") + std::string("arena ") + word(a.device) + a.bytes.str() + " bytes";
+  return s.empty() ? "arena 0 bytes" : s;
+}
+
 }  // namespace
 
 std::string print(const Plan& p) {
   std::string out = "plan @" + p.graph->name + ": " + std::to_string(p.kernels.size()) + " kernels (of " +
-                    std::to_string(p.kernels_before_fusion) + "), arena " + p.arena_bytes.str() + " bytes\n";
+                    std::to_string(p.kernels_before_fusion) + "), " + arenas_text(p) + "\n";
   for (size_t i = 0; i < p.buffers.size(); ++i)
     out += "  b" + std::to_string(i) + " = " + buffer_text(p.buffers[i]) + "\n";
   if (!p.fold_steps.empty()) out += "fold:\n";

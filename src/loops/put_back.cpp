@@ -31,7 +31,8 @@ bool is_read(const std::vector<Kernel>& kernels, const Step& s, size_t slot) {
 
 /// The same but for kernel, call and buffers.
 bool same_work(const Step& a, const Step& b) {
-  if (a.kind != b.kind || a.operand_count != b.operand_count || a.buffers.size() != b.buffers.size())
+  if (a.kind != b.kind || a.device != b.device || a.operand_count != b.operand_count ||
+      a.buffers.size() != b.buffers.size())
     return false;
   if (!a.node || !b.node) return !a.node && !b.node;
   if (a.node->op != b.node->op || a.node->outputs.size() != b.node->outputs.size()) return false;

@@ -38,6 +38,13 @@ bool writes_gradients(const Tape& tape, const Entry& entry) {
   return entry.grad_mode && std::any_of(entry.args.begin(), entry.args.end(), any) &&
          !written_arguments(entry).empty();
 }
+bool needs_gradients(const Tape& tape) {
+  for (const auto& t : tape.tensors)
+    if (t.producer >= 0 && t.requires_grad && tape.entries[static_cast<size_t>(t.producer)].grad_mode)
+      return true;
+  return std::any_of(tape.entries.begin(), tape.entries.end(),
+                     [&](const Entry& e) { return writes_gradients(tape, e); });
+}
 
 namespace {
 

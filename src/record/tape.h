@@ -105,6 +105,9 @@ const std::vector<int>& written_arguments(const Entry& entry);
 struct Tape;
 /// Does it write something that autograd follows, so that what is written to requires a gradient afterwards?
 bool writes_gradients(const Tape& tape, const Entry& entry);
+/// Does autograd follow any operator of the tape? Without grad mode nothing is differentiated, though a view
+/// of a parameter still says that it requires a gradient.
+bool needs_gradients(const Tape& tape);
 
 /// expand() and overlapping windows: may two elements be one place in memory?
 bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);

@@ -16,10 +16,10 @@
 
 namespace bolt::run {
 
-/// Thrown by Region::run when an operator raised, a kernel met an index out of range, or an operator that the
-/// recorder took for one whose sizes follow from those of its operands gave others. Nothing that the caller
-/// can see has been written, and the random numbers that were drawn are to come. No std::exception, so that
-/// torch's HANDLE_TH_ERRORS lets it through.
+/// Thrown by Runnable::run when an operator raised, a kernel met an index out of range, or an operator that
+/// the recorder took for one whose sizes follow from those of its operands gave others. Nothing that the
+/// caller can see has been written, and the random numbers that were drawn are to come. No std::exception, so
+/// that torch's HANDLE_TH_ERRORS lets it through.
 struct RunEagerly {
   std::string why;
   bool of_data = false;      ///< what was taken for granted about data: sizes, or that a check holds

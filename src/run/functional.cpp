@@ -13,7 +13,7 @@
 
 #include "record/convert.h"
 #include "run/library.h"
-#include "run/region_results.h"
+#include "run/results.h"
 #include "support/error.h"
 
 namespace bolt::run {
@@ -266,8 +266,8 @@ Tensors run(const lower::Lowered& lowered, size_t wanted, const Attempts& attemp
 
 }  // namespace
 
-Region::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts attempt,
-                                std::vector<lower::SizeSymbol> symbols) {
+Foreign::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts attempt,
+                                 std::vector<lower::SizeSymbol> symbols) {
   using Known = std::pair<std::vector<int64_t>, std::shared_ptr<const lower::Lowered>>;
   struct State {
     lower::Lowered general;

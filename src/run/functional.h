@@ -4,13 +4,13 @@
 #pragma once
 
 #include "run/attempt.h"
-#include "run/region.h"
+#include "run/foreign.h"
 
 namespace bolt::run {
 
 /// What a region runs; `wanted` of lowered's outputs are results. With `symbols` the graph is made anew for
 /// each set of values, and kept.
-Region::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts attempt,
-                                std::vector<lower::SizeSymbol> symbols);
+Foreign::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts attempt,
+                                 std::vector<lower::SizeSymbol> symbols);
 
 }  // namespace bolt::run

@@ -1,7 +1,7 @@
 // run/handed_out.cpp: see handed_out.h.
 #include "run/handed_out.h"
 
-#include <torch/csrc/lower/python_variable.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <mutex>

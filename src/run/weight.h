@@ -8,9 +8,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <memory>
+#include <optional>
 
+#include "device/device.h"
 #include "run/handed_out.h"
 
 namespace bolt::run {
@@ -36,8 +37,9 @@ class Weight {
   const void *counter_, *memory_, *data_;
   const c10::TensorImpl* address_;
   uint32_t number_;
-  std::array<uint64_t, 4> sample_;
-  uint64_t hash_;
+  const device::Device* device_;
+  device::Device::Sample sample_;
+  std::optional<uint64_t> hash_;  ///< none: contents that may have changed count as changed
   std::shared_ptr<HandedOut> handed_out_;
   mutable uint64_t times_;    ///< of those that have been looked after
   mutable bool has_aliases_;  ///< somebody who was handed the memory may still hold it

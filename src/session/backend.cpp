@@ -4,8 +4,8 @@
 
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
-#include <torch/csrc/lower/python_variable.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "guard/py_ref.h"
+#include "run/foreign.h"
 #include "support/error.h"
 #include "support/symbols.h"
 
@@ -234,9 +235,9 @@ std::vector<at::Tensor> call(const PyRef& fn, const std::vector<int>& order, siz
 
 }  // namespace
 
-std::shared_ptr<run::Region> compile_with_backend(PyObject* backend, Recorded& recorded,
-                                                  const std::vector<BackendInput>& inputs,
-                                                  const std::vector<lower::SizeSymbol>& symbols) {
+std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, Recorded& recorded,
+                                                    const std::vector<BackendInput>& inputs,
+                                                    const std::vector<lower::SizeSymbol>& symbols) {
   std::vector<int> order;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].tensor.defined()) order.push_back(static_cast<int>(i));
@@ -266,7 +267,7 @@ std::shared_ptr<run::Region> compile_with_backend(PyObject* backend, Recorded& r
     for (size_t i : numbers) others.push_back(number_of(symbols[i], values[i]));
     return call(fn, order, count, given, std::move(others));
   };
-  return std::make_shared<run::Region>(std::move(recorded.tape), std::move(recorded.wanted), run, symbols);
+  return std::make_shared<run::Foreign>(std::move(recorded.tape), std::move(recorded.wanted), run, symbols);
 }
 
 }  // namespace bolt::session

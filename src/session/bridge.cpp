@@ -2,7 +2,7 @@
 #include "session/bridge.h"
 
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/lower/python_variable.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 

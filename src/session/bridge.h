@@ -17,7 +17,7 @@
 
 #include "observe/observation.h"
 #include "record/recorder.h"
-#include "session/compiled.h"
+#include "session/entries.h"
 #include "session/marks.h"
 #include "support/pointer_map.h"
 

@@ -26,7 +26,7 @@ namespace {
 /// What guards and the target are given: the target, then the arguments.
 class Roots {
  public:
-  Roots(const Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames)
+  Roots(const Callable* self, PyObject* const* args, size_t nargs, PyObject* kwnames)
       : size_(1 + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0)), nargs_(nargs), kwnames_(kwnames) {
     if (size_ > kSmall) {
       large_.resize(size_);
@@ -49,14 +49,14 @@ class Roots {
   PyObject* kwnames_;
 };
 
-PyObject* call_target(Compiled* self, const Given& given) {
+PyObject* call_target(Callable* self, const Given& given) {
   return PyObject_Vectorcall(self->target, given.args(), given.nargs, given.kwnames);
 }
 
 /// Room for what a call's guards find. It is the call's own: whoever lets go of a tensor may lose the GIL for
 /// a moment, and another thread calls the same function meanwhile. The next call uses its memory again.
 struct Finding {
-  explicit Finding(Compiled* compiled) : self(compiled), found(std::move(compiled->state->found)) {}
+  explicit Finding(Callable* compiled) : self(compiled), found(std::move(compiled->state->found)) {}
   ~Finding() {
     let_go();
     self->state->found = std::move(found);
@@ -68,7 +68,7 @@ struct Finding {
   }
   Finding(const Finding&) = delete;
 
-  Compiled* self;
+  Callable* self;
   guard::Found found;
 };
 
@@ -88,7 +88,7 @@ std::shared_ptr<Entry> find_entry(Site& site, const Given& given, guard::Found& 
 /// The entry of `site` that fits once what the background has compiled is taken over: which sizes an entry
 /// leaves open is known only then. One without a region: it is still being compiled, and fits or may come to.
 /// Null with an exception: a compilation failed, in strict mode.
-std::shared_ptr<Entry> find_settled(Compiled* self, Site& site, const Given& given, guard::Found& found) {
+std::shared_ptr<Entry> find_settled(Callable* self, Site& site, const Given& given, guard::Found& found) {
   auto fits = find_entry(site, given, found);
   if (fits && (fits->region || !fits->pending)) return fits;
   for (const auto& each : std::vector(site.entries))
@@ -105,7 +105,7 @@ std::shared_ptr<Entry> find_settled(Compiled* self, Site& site, const Given& giv
 /// Runs an entry whose guards have just held. False: what it found out on the way is not what it was compiled
 /// for, and it is eager's turn. Where that is often so, regions had better end where sizes are data. What was
 /// guessed wrong is not guessed again.
-bool run_settled(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry, guard::Found& found,
+bool run_settled(Callable* self, Site& site, const std::shared_ptr<Entry>& entry, guard::Found& found,
                  Outcome& at) {
   constexpr int kUnfit = 4, kMostUnfit = 16;
   try {
@@ -136,7 +136,7 @@ Outcome past_end(const Outcome& at) {
 }
 
 /// Takes a suspended run through the region of an entry that fits, and past the instruction that ends it.
-Outcome go_through(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry, Finding& finding,
+Outcome go_through(Callable* self, Site& site, const std::shared_ptr<Entry>& entry, Finding& finding,
                    interp::Frame* innermost) {
   if (!entry->region) return {run_plainly(innermost)};  // still being compiled
   Outcome at;
@@ -161,7 +161,7 @@ Outcome close(interp::Frame* innermost) {
 constexpr int kFruitless = 256;
 
 /// Takes a run that stands after the instruction that ended a region as far as the next one, or to its end.
-Outcome go_on_once(Compiled* self, interp::Frame* innermost, int fruitless) {
+Outcome go_on_once(Callable* self, interp::Frame* innermost, int fruitless) {
   // A loop that goes round in compiled regions would never get to the interpreter's own look at signals.
   if (PyErr_CheckSignals() < 0) return {run_plainly(innermost, true)};
   if (interp::thread_is_traced(PyThreadState_Get())) return run_traced(innermost);
@@ -193,7 +193,7 @@ Outcome go_on_once(Compiled* self, interp::Frame* innermost, int fruitless) {
 }
 
 /// To its result, region by region.
-PyObject* go_on(Compiled* self, Outcome at) {
+PyObject* go_on(Callable* self, Outcome at) {
   for (int fruitless = 0; at.frames;) {
     fruitless = at.idle ? kFruitless + 1 : at.computed ? 0 : fruitless + 1;
     at = go_on_once(self, at.frames, fruitless);
@@ -205,7 +205,7 @@ PyObject* go_on(Compiled* self, Outcome at) {
 /// its recordings found out that they must, and a region's end is an error where the user said so in torch's
 /// words.
 struct Answering {
-  explicit Answering(Compiled::State& state)
+  explicit Answering(Callable::State& state)
       : before(std::exchange(observe::says_compiling(), state.says_compiling)),
         ends(std::exchange(observe::Ends::current(), state.learned.get())),
         breaks(observe::breaks_are_errors()) {
@@ -223,7 +223,7 @@ struct Answering {
 };
 
 /// A call that no entry fits.
-PyObject* call_unfitted(Compiled* self, Site& site, const Given& given) {
+PyObject* call_unfitted(Callable* self, Site& site, const Given& given) {
   if (site.plain_instructions) return go_on(self, step_into(self, site, given));
   if (stance_forbids(self, site, given)) return PyErr_Occurred() ? nullptr : call_target(self, given);
   if (is_full(self, site, given)) {
@@ -239,7 +239,7 @@ PyObject* call_unfitted(Compiled* self, Site& site, const Given& given) {
 }
 
 /// Shall the call not be ours?
-bool is_eagers(Compiled* self) {
+bool is_eagers(Callable* self) {
   // Debuggers want to see every line, modes every operator.
   if (interp::thread_is_traced(PyThreadState_Get()) || guard::modes_run_python()) {
     note_eager_call(self, "a trace function or a mode wants to see every step");
@@ -252,7 +252,7 @@ bool is_eagers(Compiled* self) {
 }  // namespace
 
 PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t nargsf, PyObject* kwnames) {
-  Compiled* self = reinterpret_cast<Compiled*>(callable);
+  Callable* self = reinterpret_cast<Callable*>(callable);
   const Roots roots(self, called_with, PyVectorcall_NARGS(nargsf), kwnames);
   const Given given = roots.given();
   const Stance now = stance();
@@ -281,7 +281,7 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
   return go_on(self, past_end(at));
 }
 
-std::optional<double> guard_seconds(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+std::optional<double> guard_seconds(Callable* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   const Roots roots(self, args, nargs, kwnames);
   const Given given = roots.given();
   Finding finding(self);

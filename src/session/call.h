@@ -11,14 +11,14 @@
 #include <optional>
 #include <vector>
 
-#include "session/compiled.h"
+#include "session/entries.h"
 
 namespace bolt::session {
 
-/// The vectorcall of Compiled.
+/// The vectorcall of Callable.
 PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t nargsf, PyObject* kwnames);
 
 /// The seconds that finding the entry for these arguments takes: a call's guards. Nothing: no entry fits.
-std::optional<double> guard_seconds(Compiled* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
+std::optional<double> guard_seconds(Callable* self, PyObject* const* args, size_t nargs, PyObject* kwnames);
 
 }  // namespace bolt::session

@@ -14,14 +14,14 @@
 #include "session/api.h"
 #include "session/call.h"
 #include "session/compile_entry.h"
-#include "session/compiled.h"
+#include "session/entries.h"
 #include "session/functions.h"
 #include "session/report.h"
 
 namespace bolt::session {
 namespace {
 
-Compiled* self_of(PyObject* o) { return reinterpret_cast<Compiled*>(o); }
+Callable* self_of(PyObject* o) { return reinterpret_cast<Callable*>(o); }
 
 /// A function that is compiled more than once has one table. Modules are all called through one function:
 /// each has its own.
@@ -52,7 +52,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   if (receiver != Py_None && !Py_IS_TYPE(receiver, &PyMemberDescr_Type))
     return PyErr_SetString(PyExc_TypeError, "receiver is not a slot"), nullptr;
-  Compiled* self = self_of(type->tp_alloc(type, 0));
+  Callable* self = self_of(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   self->vectorcall = compiled_call;
   self->target = Py_NewRef(target);
@@ -71,14 +71,14 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               backend == Py_None ? PyRef() : PyRef::share(backend),
                               guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter),
                               trace};
-  self->state = new Compiled::State();
+  self->state = new Callable::State();
   self->state->learned = learned_by(type, target, self->receiver != nullptr);
   return reinterpret_cast<PyObject*>(self);
 }
 
 // Swapped out first: what dies with an entry may run Python code that calls us.
-void forget(Compiled::State& state) {
-  Compiled::State old;
+void forget(Callable::State& state) {
+  Callable::State old;
   std::swap(old.start, state.start);
   std::swap(old.sites, state.sites);
   state.warned_failure = false;
@@ -206,16 +206,16 @@ PyGetSetDef compiled_getset[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMemberDef compiled_members[] = {
-    {"_target", T_OBJECT_EX, offsetof(Compiled, target), READONLY, "What it runs."},
-    {"_asked", T_OBJECT_EX, offsetof(Compiled, asked), READONLY, "What it was made from."},
-    {"__wrapped__", T_OBJECT_EX, offsetof(Compiled, target), READONLY, "What it runs."},
+    {"_target", T_OBJECT_EX, offsetof(Callable, target), READONLY, "What it runs."},
+    {"_asked", T_OBJECT_EX, offsetof(Callable, asked), READONLY, "What it was made from."},
+    {"__wrapped__", T_OBJECT_EX, offsetof(Callable, target), READONLY, "What it runs."},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyTypeObject compiled_type = [] {
   PyTypeObject t{};
   Py_SET_REFCNT(reinterpret_cast<PyObject*>(&t), 1);
   t.tp_name = "torchbolt._C.Compiled";
-  t.tp_basicsize = sizeof(Compiled);
+  t.tp_basicsize = sizeof(Callable);
   t.tp_flags =
       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
   t.tp_new = compiled_new;
@@ -223,9 +223,9 @@ PyTypeObject compiled_type = [] {
   t.tp_traverse = compiled_traverse;
   t.tp_clear = compiled_clear;
   t.tp_call = PyVectorcall_Call;
-  t.tp_vectorcall_offset = offsetof(Compiled, vectorcall);
-  t.tp_weaklistoffset = offsetof(Compiled, weakrefs);
-  t.tp_dictoffset = offsetof(Compiled, dict);
+  t.tp_vectorcall_offset = offsetof(Callable, vectorcall);
+  t.tp_weaklistoffset = offsetof(Callable, weakrefs);
+  t.tp_dictoffset = offsetof(Callable, dict);
   t.tp_descr_get = compiled_get;
   t.tp_getattro = compiled_getattro;
   t.tp_methods = compiled_methods;
@@ -239,7 +239,7 @@ PyTypeObject compiled_type = [] {
 int add_callable(PyObject* module) {
   if (!run::notice_hand_outs()) return -1;
   if (PyType_Ready(&compiled_type) < 0) return -1;
-  observe::see_through(&compiled_type, offsetof(Compiled, target), offsetof(Compiled, receiver));
+  observe::see_through(&compiled_type, offsetof(Callable, target), offsetof(Callable, receiver));
   if (PyModule_AddObjectRef(module, "Compiled", reinterpret_cast<PyObject*>(&compiled_type)) < 0) return -1;
   return PyModule_AddFunctions(module, functions);
 }

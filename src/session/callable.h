@@ -1,5 +1,5 @@
 // session/callable.h
-// The Python object torchbolt.compile makes: `Compiled`. What a call of it does is in call.h.
+// The Python object torchbolt.compile makes: `Callable`. What a call of it does is in call.h.
 //
 // It is a vectorcall object and a method descriptor: put into a class as `__call__` or a method it is given
 // `self` as CPython gives it to functions, without a bound-method object in between.
@@ -9,7 +9,7 @@
 
 namespace bolt::session {
 
-/// Adds Compiled and the functions around it (stats, reset, wait) to the module. -1 with an exception.
+/// Adds Callable and the functions around it (stats, reset, wait) to the module. -1 with an exception.
 int add_callable(PyObject* module);
 
 }  // namespace bolt::session

@@ -88,7 +88,7 @@ bool writes_through_two_storages(const record::Recorder& recorder, const record:
 }
 
 /// All but the tape and its inputs.
-void describe_region(Compiled* self, const Entry& entry, Bridge& bridge, observe::Observation& seen,
+void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe::Observation& seen,
                      Recorded& recorded) {
   recorded.obstacle = bridge.recorder.obstacle();
   if (recorded.obstacle.empty() && writes_through_two_storages(bridge.recorder, bridge.recorder.tape()))
@@ -133,7 +133,7 @@ std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<a
 }
 
 /// The region is ready: calls may take the entry.
-void adopt(Entry& entry, std::shared_ptr<run::Region> region) {
+void adopt(Entry& entry, std::shared_ptr<run::Runnable> region) {
   if (region->facts.fallback) ++Stats::get().eager_fallbacks;
   std::vector<int> written;
   for (int i : region->written_inputs())
@@ -173,7 +173,7 @@ void compile_in_background(Entry& entry, Recorded recorded) {
   });
 }
 
-bool compile_now(Compiled* self, Entry& entry, Recorded recorded) {
+bool compile_now(Callable* self, Entry& entry, Recorded recorded) {
   Built built;
   Py_BEGIN_ALLOW_THREADS;
   built = try_compile(std::move(recorded));
@@ -186,7 +186,7 @@ bool compile_now(Compiled* self, Entry& entry, Recorded recorded) {
 
 }  // namespace
 
-bool compile_entry(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
+bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
                    observe::Observation& seen) {
   Recorded recorded;
   describe_inputs(*entry, bridge, recorded);
@@ -204,7 +204,7 @@ bool compile_entry(Compiled* self, const std::shared_ptr<Entry>& entry, Bridge& 
   return compile_now(self, *entry, std::move(recorded));
 }
 
-bool settle(Compiled* self, Site& site, const std::shared_ptr<Entry>& entry) {
+bool settle(Callable* self, Site& site, const std::shared_ptr<Entry>& entry) {
   if (entry->region || !entry->pending) return true;
   Built built;
   {

@@ -14,7 +14,7 @@ namespace bolt::session {
 namespace {
 
 /// A region could not be compiled, and the user already has eager's result: loud once.
-void fall_back(Compiled* self, const std::string& what, const char* advice = "") {
+void fall_back(Callable* self, const std::string& what, const char* advice = "") {
   note_eager_call(self, what);
   if (!std::exchange(self->state->warned_failure, true))
     warn("torchbolt could not compile a region and runs it eagerly: " + what + advice);
@@ -22,7 +22,7 @@ void fall_back(Compiled* self, const std::string& what, const char* advice = "")
 
 }  // namespace
 
-std::string name_of(Compiled* self) {
+std::string name_of(Callable* self) {
   if (!self->options->name.empty()) return self->options->name;
   PyRef name = PyRef::steal(PyObject_GetAttrString(self->target, "__qualname__"));
   const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
@@ -43,7 +43,7 @@ void warn(const std::string& text) {
   PyErr_WriteUnraisable(nullptr);
 }
 
-void note_eager_call(Compiled* self, const std::string& why) {
+void note_eager_call(Callable* self, const std::string& why) {
   constexpr size_t kKept = 64;
   ++Stats::get().eager_fallbacks;
   if (log_wanted("perf_hints")) log("perf_hints", name_of(self) + " is run by eager: " + why);
@@ -55,12 +55,12 @@ void note_eager_call(Compiled* self, const std::string& why) {
     kept.emplace_back(why, 1);
 }
 
-void give_up_found_sizes(Compiled* self, const std::string& why) {
+void give_up_found_sizes(Callable* self, const std::string& why) {
   self->state->ends_at_found_sizes = true;
   log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
 }
 
-bool report_failure(Compiled* self, const std::string& what) {
+bool report_failure(Callable* self, const std::string& what) {
   if (strict()) {
     note_eager_call(self, what);
     set_exception("InternalError", "torchbolt: " + what);
@@ -70,7 +70,7 @@ bool report_failure(Compiled* self, const std::string& what) {
   return true;
 }
 
-bool suppress_backends_failure(Compiled* self) {
+bool suppress_backends_failure(Callable* self) {
   if (knob_bool("TORCHBOLT_STRICT") || Settings::get().suppress_errors != 1) return false;
   PyRef failure = PyRef::steal(interp::take_raised());
   PyRef exc = PyRef::steal(import_module("torchbolt.exc"));

@@ -5,12 +5,12 @@
 
 #include <string>
 
-#include "session/compiled.h"
+#include "session/entries.h"
 
 namespace bolt::session {
 
 /// The name given to compile(), or else the target's own.
-std::string name_of(Compiled* self);
+std::string name_of(Callable* self);
 
 /// Failures of ours are raised.
 bool strict();
@@ -21,16 +21,16 @@ bool strict();
 void warn(const std::string& text);
 
 /// A call, or the rest of one, is given to eager: counts it, keeps the reason for explain(), tells the log.
-void note_eager_call(Compiled* self, const std::string& why);
+void note_eager_call(Callable* self, const std::string& why);
 
 /// Recordings have to end where sizes are data from now on.
-void give_up_found_sizes(Compiled* self, const std::string& why);
+void give_up_found_sizes(Callable* self, const std::string& why);
 
 /// A failure of ours: raised in strict mode (false, with an exception), otherwise loud once.
-bool report_failure(Compiled* self, const std::string& what);
+bool report_failure(Callable* self, const std::string& what);
 
 /// A Python exception is set. False: it is the user's to see, and no failure of a backend that is to be
 /// suppressed.
-bool suppress_backends_failure(Compiled* self);
+bool suppress_backends_failure(Callable* self);
 
 }  // namespace bolt::session

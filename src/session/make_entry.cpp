@@ -19,7 +19,7 @@ std::string describe_break(const observe::BreakReason& reason) {
 }
 
 /// Counts and keeps why the region ended. Is such an end an error here?
-bool note_breaks(Compiled* self, const observe::Observation& seen) {
+bool note_breaks(Callable* self, const observe::Observation& seen) {
   bool breaks_are_errors = self->options->fullgraph;
   for (const auto& b : seen.breaks) {
     Stats::get().count_break(b.what);
@@ -33,7 +33,7 @@ bool note_breaks(Compiled* self, const observe::Observation& seen) {
 
 /// Nothing to compile, from a place where guards would be checked on numbers that only pass through. What
 /// writes objects is kept once: where that does not fit, a loop over keys or a shuffled list comes along.
-bool runs_plainly(Compiled* self, const Site& site, const observe::Observation& seen, Bridge& bridge) {
+bool runs_plainly(Callable* self, const Site& site, const observe::Observation& seen, Bridge& bridge) {
   if (seen.idle) return bridge.recorder.tape().entries.empty();
   const bool plain = seen.end == observe::End::broke || &site != &self->state->start;
   const bool writes = !seen.recipe.effects.empty();
@@ -60,7 +60,7 @@ std::shared_ptr<Entry> entry_of(const Given& given, observe::Observation& seen, 
 }
 
 /// What made a number of this size; null: nothing did.
-const SizeFact* why_fixed(const run::Region& region, Sym size) {
+const SizeFact* why_fixed(const run::Runnable& region, Sym size) {
   for (const SizeFact& f : region.size_facts)
     if (f.relation == Relation::eq && f.a == size && f.b.is_const()) return &f;
   return nullptr;
@@ -104,7 +104,7 @@ void note_plain_run(Site& site, observe::Observation& seen) {
   site.plain_serial = next_serial();
 }
 
-bool make_entry(Compiled* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge) {
+bool make_entry(Callable* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge) {
   const bool breaks_are_errors = note_breaks(self, seen);
   if (breaks_are_errors && (seen.end == observe::End::broke || !seen.unsound.empty())) {
     set_exception("GraphBreak", seen.breaks.empty() ? seen.unsound : describe_break(seen.breaks[0]));

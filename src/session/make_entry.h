@@ -4,13 +4,13 @@
 #pragma once
 
 #include "session/bridge.h"
-#include "session/compiled.h"
+#include "session/entries.h"
 
 namespace bolt::session {
 
 /// Makes an entry of what was seen of a run of `given`. False with an exception only in strict mode or for
 /// fullgraph. Throws what compile_entry does.
-bool make_entry(Compiled* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge);
+bool make_entry(Callable* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge);
 
 /// From `site` there was nothing to compile in what was seen: runs from there take as many instructions in
 /// the interpreter, and are recorded if that leads them elsewhere.

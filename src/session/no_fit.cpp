@@ -42,7 +42,7 @@ bool refuse(const Site& site, const Given& given, const std::string& why) {
   return true;
 }
 
-std::string limit_message(Compiled* self, const Site& site, const Given& given) {
+std::string limit_message(Callable* self, const Site& site, const Given& given) {
   std::string message = "torchbolt: " + name_of(self);
   if (site.entries.empty()) return message + " could not be compiled and now runs eagerly.";
   return message + " was compiled " + std::to_string(site.entries.size()) +
@@ -59,7 +59,7 @@ bool is_in_loop(const Given& given) {
 }
 
 /// Has so much been compiled that this place gets no further entry?
-bool reached_limit(Compiled* self, const Site& site, const Given& given) {
+bool reached_limit(Callable* self, const Site& site, const Given& given) {
   const Settings& settings = Settings::get();
   const int64_t limit =
       self->options->recompile_limit ? self->options->recompile_limit : settings.recompile_limit.load();
@@ -83,7 +83,7 @@ bool reached_limit(Compiled* self, const Site& site, const Given& given) {
 
 }  // namespace
 
-bool stance_forbids(Compiled* self, const Site& site, const Given& given) {
+bool stance_forbids(Callable* self, const Site& site, const Given& given) {
   switch (stance()) {
     case Stance::force_eager:
     case Stance::eager_on_recompile: return true;
@@ -99,7 +99,7 @@ bool stance_forbids(Compiled* self, const Site& site, const Given& given) {
          refuse(site, given, "config.error_on_recompile is set");
 }
 
-bool is_full(Compiled* self, Site& site, const Given& given) {
+bool is_full(Callable* self, Site& site, const Given& given) {
   const bool full = reached_limit(self, site, given);
   if (!full && site.hopeless < kHopeless) return false;
   if (full && !site.entries.empty() && count_computing(site) == 0) return true;  // eager is given no operator
@@ -113,7 +113,7 @@ bool is_full(Compiled* self, Site& site, const Given& given) {
   return true;
 }
 
-void note_recompile(Compiled* self, Site& site, const Given& given) {
+void note_recompile(Callable* self, Site& site, const Given& given) {
   if (site.entries.empty()) return;
   constexpr size_t kKept = 64;
   auto& kept = self->state->recompiles;

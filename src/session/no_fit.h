@@ -4,19 +4,19 @@
 // made another recording necessary.
 #pragma once
 
-#include "session/compiled.h"
+#include "session/entries.h"
 
 namespace bolt::session {
 
 /// True when the stance in force leaves a call that no entry fits to eager; with an exception set where it is
 /// an error.
-bool stance_forbids(Compiled* self, const Site& site, const Given& given);
+bool stance_forbids(Callable* self, const Site& site, const Given& given);
 
 /// True when `site` shall not be recorded any more; says so once, or sets an exception where that is asked
 /// for. No entry fits what is given.
-bool is_full(Compiled* self, Site& site, const Given& given);
+bool is_full(Callable* self, Site& site, const Given& given);
 
 /// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
-void note_recompile(Compiled* self, Site& site, const Given& given);
+void note_recompile(Callable* self, Site& site, const Given& given);
 
 }  // namespace bolt::session

@@ -90,7 +90,7 @@ class TracedSteps final : public interp::Semantics {
   int line_ = -1;
 };
 
-PyObject* call_under(Compiled* self, const Given& given, observe::Step& steps) {
+PyObject* call_under(Callable* self, const Given& given, observe::Step& steps) {
   return interp::call_function(self->target, given.args(), given.nargs, given.kwnames, steps);
 }
 
@@ -119,7 +119,7 @@ Outcome step_to_operator(interp::Frame* innermost) {
   return run_to_operator([&](observe::Step& steps) { return interp::run_frame(*innermost, steps); });
 }
 
-Outcome step_into(Compiled* self, const Given& given, int64_t instructions) {
+Outcome step_into(Callable* self, const Given& given, int64_t instructions) {
   observe::Step steps(instructions);
   PyObject* result = call_under(self, given, steps);
   return {result, steps.suspended};
@@ -129,7 +129,7 @@ Outcome step_at(Site& site, interp::Frame* innermost) {
   return run_as_before(site, [&](observe::Step& steps) { return interp::run_frame(*innermost, steps); });
 }
 
-Outcome step_into(Compiled* self, Site& site, const Given& given) {
+Outcome step_into(Callable* self, Site& site, const Given& given) {
   return run_as_before(site, [&](observe::Step& steps) { return call_under(self, given, steps); });
 }
 

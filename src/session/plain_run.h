@@ -3,7 +3,7 @@
 // instruction that ended a region, or as far as its site says that there is nothing to compile.
 #pragma once
 
-#include "session/compiled.h"
+#include "session/entries.h"
 
 namespace bolt::session {
 
@@ -16,14 +16,14 @@ Outcome run_traced(interp::Frame* innermost);
 /// So many instructions in the interpreter.
 Outcome step(interp::Frame* innermost, int64_t instructions);
 /// The same for a call.
-Outcome step_into(Compiled* self, const Given& given, int64_t instructions);
+Outcome step_into(Callable* self, const Given& given, int64_t instructions);
 
 /// As far as the first operator.
 Outcome step_to_operator(interp::Frame* innermost);
 
 /// As many as runs from there took before (Site::plain_instructions).
 Outcome step_at(Site& site, interp::Frame* innermost);
-Outcome step_into(Compiled* self, Site& site, const Given& given);
+Outcome step_into(Callable* self, Site& site, const Given& given);
 
 /// How far to run plainly at a site that takes no more entries: past its region, or to the end.
 int64_t length_of(const Site& site);

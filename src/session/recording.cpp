@@ -13,7 +13,7 @@
 namespace bolt::session {
 namespace {
 
-void log_differences(Compiled* self, const guard::Differences& differ) {
+void log_differences(Callable* self, const guard::Differences& differ) {
   std::string text;
   for (const auto& [place, dims] : differ.sizes)
     for (int dim = 0; dim < 64; ++dim)
@@ -23,7 +23,7 @@ void log_differences(Compiled* self, const guard::Differences& differ) {
 }
 
 /// What differs between this call and those recorded before becomes a symbol.
-void prepare(Compiled* self, Site& site, const Given& given, Bridge& bridge) {
+void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
   const guard::Differences before = log_wanted("dynamic") ? site.changed : guard::Differences();
   if (bridge.which() != Dynamic::never)
     for (const auto& entry : site.entries)
@@ -37,7 +37,7 @@ void prepare(Compiled* self, Site& site, const Given& given, Bridge& bridge) {
 
 /// The run raised, or the observer failed before there was one. True: it may not raise where is_compiling()
 /// is answered with no, and left no trace.
-bool was_misled(Compiled* self, const observe::Observation* seen, Bridge& bridge,
+bool was_misled(Callable* self, const observe::Observation* seen, Bridge& bridge,
                 const std::string& failure) {
   if (!PyErr_Occurred()) PyErr_Format(PyExc_SystemError, "torchbolt: recording failed: %s", failure.c_str());
   if (!seen || !seen->trace || !PyErr_ExceptionMatches(PyExc_Exception)) return false;
@@ -54,7 +54,7 @@ bool was_misled(Compiled* self, const observe::Observation* seen, Bridge& bridge
 
 /// make_entry, with whatever it throws reported. `failure`: of the observer, if nothing was seen. False with
 /// an exception.
-bool keep(Compiled* self, Site& site, const Given& given, observe::Observation* seen, Bridge& bridge,
+bool keep(Callable* self, Site& site, const Given& given, observe::Observation* seen, Bridge& bridge,
           const std::string& failure) {
   try {
     return seen ? make_entry(self, site, given, *seen, bridge) : report_failure(self, failure);
@@ -88,7 +88,7 @@ std::optional<std::pair<PyCodeObject*, int>> raise_statement(PyObject* exception
 /// before, it is kept like any other. If a `raise` of the program's ended it, which no call gets past, the
 /// next recording ends before that; so later calls are compiled up to there. Where there is nothing to
 /// compile on the way to it they run plainly.
-void keep_raised(Compiled* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge) {
+void keep_raised(Callable* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge) {
   const interp::RaisedAside raised;
   const bool may_end = !self->options->fullgraph && !observe::breaks_are_errors();
   if (may_end && seen.end == observe::End::broke && seen.cacheable()) {
@@ -108,7 +108,7 @@ void keep_raised(Compiled* self, Site& site, const Given& given, observe::Observ
 
 /// Runs `observe` under a recorder and keeps what it saw. `misled`: see was_misled.
 template <class Observe>
-Outcome record(Compiled* self, Site& site, const Given& given, bool& misled, Observe observe) {
+Outcome record(Callable* self, Site& site, const Given& given, bool& misled, Observe observe) {
   ++Stats::get().recordings;
   Bridge bridge(*self->options, site.changed, site.may_advance());
   prepare(self, site, given, bridge);
@@ -140,7 +140,7 @@ Outcome record(Compiled* self, Site& site, const Given& given, bool& misled, Obs
 
 }  // namespace
 
-RecordedCall record_call(Compiled* self, const Given& given) {
+RecordedCall record_call(Callable* self, const Given& given) {
   bool misled = false;
   auto run = [&] {
     return record(self, self->state->start, given, misled, [&](Bridge& bridge, observe::Ran& ran) {
@@ -159,7 +159,7 @@ RecordedCall record_call(Compiled* self, const Given& given) {
   return call;
 }
 
-void settle_answer(Compiled* self, const RecordedCall& call, bool raised) {
+void settle_answer(Callable* self, const RecordedCall& call, bool raised) {
   if (!call.raised) return;
   if (raised) {
     std::erase(self->state->start.entries, call.entry);
@@ -171,7 +171,7 @@ void settle_answer(Compiled* self, const RecordedCall& call, bool raised) {
                           " where is_compiling() is true; from here on it is answered with no");
 }
 
-Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost) {
+Outcome record_frames(Callable* self, Site& site, interp::Frame* innermost) {
   const std::vector<PyObject*> roots = observe::roots_of(*innermost);
   bool misled = false;  // what came before cannot be run again
   return record(self, site, {roots.data(), roots.size()}, misled, [&](Bridge& bridge, observe::Ran& ran) {

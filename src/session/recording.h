@@ -3,7 +3,7 @@
 // operators are recorded. What the run came to is the user's, whatever becomes of the recording.
 #pragma once
 
-#include "session/compiled.h"
+#include "session/entries.h"
 
 namespace bolt::session {
 
@@ -18,11 +18,11 @@ struct RecordedCall {
 };
 
 /// Calls the target for real and makes an entry of it.
-RecordedCall record_call(Compiled* self, const Given& given);
+RecordedCall record_call(Callable* self, const Given& given);
 /// The call is over. If the second run did not raise either, its answer is the one that later calls get;
 /// otherwise nothing is left of it.
-void settle_answer(Compiled* self, const RecordedCall& call, bool raised);
+void settle_answer(Callable* self, const RecordedCall& call, bool raised);
 /// Goes on with a suspended run for real and makes an entry of `site` of it.
-Outcome record_frames(Compiled* self, Site& site, interp::Frame* innermost);
+Outcome record_frames(Callable* self, Site& site, interp::Frame* innermost);
 
 }  // namespace bolt::session

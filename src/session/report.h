@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "session/compiled.h"
+#include "session/entries.h"
 
 namespace bolt::session {
 

@@ -3,7 +3,7 @@
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
-#include <torch/csrc/lower/python_variable.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <vector>
@@ -55,7 +55,7 @@ std::vector<at::Tensor> inputs_of(const Entry& entry, const guard::Found& found)
 }
 
 /// Of the symbols that are numbers.
-std::vector<int64_t> values_of(const run::Region& region, const std::vector<PyRef>& numbers) {
+std::vector<int64_t> values_of(const run::Runnable& region, const std::vector<PyRef>& numbers) {
   std::vector<int64_t> values;
   for (const lower::SizeSymbol& s : region.symbols())
     if (s.input == lower::SizeSymbol::kNumber)
@@ -75,7 +75,7 @@ record::CallGenerators generators_of(const Entry& entry, const guard::Found& fou
   return generators;
 }
 
-std::vector<at::Tensor> run_region(run::Region& region, const std::vector<at::Tensor>& inputs,
+std::vector<at::Tensor> run_region(run::Runnable& region, const std::vector<at::Tensor>& inputs,
                                    const std::vector<int64_t>& values, record::CallGenerators torchs,
                                    const guard::Generators& generators) {
   try {
@@ -127,7 +127,7 @@ Outcome finish(const Entry& entry, guard::Found& found, std::vector<at::Tensor> 
 /// have done with it, as torch.utils.checkpoint does when it has made again what it needs. What the program
 /// did to objects before has to be done by then, and what comes later not: the call is eager's.
 void check_order_of_effects(const Entry& entry) {
-  if (!entry.recipe.effects.empty() && entry.region->replays() && !run::saves_unseen())
+  if (!entry.recipe.effects.empty() && entry.region->is_differentiated() && !run::saves_unseen())
     throw run::RunEagerly{"hooks see tensors being saved between effects of the program"};
 }
 

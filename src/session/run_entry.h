@@ -3,7 +3,7 @@
 // instruction which ended the region.
 #pragma once
 
-#include "session/compiled.h"
+#include "session/entries.h"
 
 namespace bolt::session {
 

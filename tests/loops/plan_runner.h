@@ -65,7 +65,13 @@ class PlanRunner {
 
  private:
   void allocate() {
-    char* arena = rubbish(value(p_.arena_bytes));
+    std::vector<char*> arenas;
+    for (const Arena& a : p_.arenas) arenas.push_back(rubbish(value(a.bytes)));
+    auto arena_of = [&](const graph::Device& device) {
+      size_t i = 0;
+      while (p_.arenas.at(i).device != device) ++i;
+      return arenas[i];
+    };
     for (const PlanBuffer& b : p_.buffers) {
       std::vector<int64_t> sizes = values(b.type.sizes), strides = values(b.type.strides);
       int64_t span = 1;
@@ -78,7 +84,7 @@ class PlanRunner {
       if (b.kind == BufferKind::Alias) {
         base_.push_back(base_[b.source] + value(b.offset) * dtype_bytes(b.type.dtype));
       } else if (b.kind == BufferKind::Temp && !b.owned_by_step) {
-        base_.push_back(arena + value(b.arena_offset));
+        base_.push_back(b.first_step < 0 ? nullptr : arena_of(b.type.device) + value(b.arena_offset));
       } else {
         base_.push_back(rubbish(bytes));
       }

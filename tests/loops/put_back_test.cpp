@@ -114,7 +114,8 @@ void check(const Layers& l, int count, int expected_left_out, const PlanOptions&
   EXPECT_EQ(p->steps.size(), whole.steps.size()) << print(whole);
   EXPECT_EQ(p->fold_steps.size(), whole.fold_steps.size());
   EXPECT_EQ(p->kernels_before_fusion, whole.kernels_before_fusion);
-  EXPECT_EQ(p->arena_bytes, whole.arena_bytes);
+  ASSERT_EQ(p->arenas.size(), whole.arenas.size());
+  for (size_t i = 0; i < p->arenas.size(); ++i) EXPECT_EQ(p->arenas[i].bytes, whole.arenas[i].bytes);
   EXPECT_EQ(p->kernels.size(), whole.kernels.size());
   expect_right(*p, inputs, expected, 1e-4);
 }

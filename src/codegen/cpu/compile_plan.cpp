@@ -34,10 +34,13 @@ loops::PlanOptions plan_options(const Target& target) {
 
 PlanCode compile(const loops::Plan& plan, const Target& target) {
   PlanCode code;
+  std::vector<char> ours(plan.kernels.size());
   code.contractions.resize(plan.kernels.size());
   std::vector<std::optional<Job>> contractions(plan.kernels.size());
   for (const auto* list : {&plan.steps, &plan.fold_steps})
     for (const loops::Step& s : *list) {
+      if (loops::kernel_of(s) < 0 || s.device.kind != graph::DeviceKind::CPU) continue;
+      ours[static_cast<size_t>(loops::kernel_of(s))] = 1;
       if (s.kind != loops::StepKind::Contraction) continue;
       const auto id = static_cast<size_t>(s.epilogue);
       if (contractions[id]) continue;  // steps of equal layers share their code
@@ -50,6 +53,7 @@ PlanCode compile(const loops::Plan& plan, const Target& target) {
     }
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const loops::Kernel& k = plan.kernels[i];
+    if (!ours[i]) continue;
     if (contractions[i]) {
       if (code.contractions[i] && log_wanted("schedule"))
         log("schedule", k.name + ": " + gemm::print(code.contractions[i]->schedule));
@@ -60,8 +64,12 @@ PlanCode compile(const loops::Plan& plan, const Target& target) {
   }
   std::vector<Job> jobs;
   for (size_t i = 0; i < plan.kernels.size(); ++i)
-    jobs.push_back(contractions[i] ? std::move(*contractions[i]) : kernel_job(plan.kernels[i], target));
+    if (ours[i])
+      jobs.push_back(contractions[i] ? std::move(*contractions[i]) : kernel_job(plan.kernels[i], target));
   code.module = compile(jobs, target);
+  code.kernels.resize(plan.kernels.size());
+  for (size_t i = 0, next = 0; i < ours.size(); ++i)
+    if (ours[i]) code.kernels[i] = code.module->kernels()[next++];
   return code;
 }
 

@@ -1,5 +1,6 @@
 // codegen/cpu/compile_plan.h
-// Plan -> machine code: every kernel and every contraction of a plan in one batch.
+// Plan -> machine code: every kernel and every contraction of a plan that runs on the processor, in one
+// batch.
 #pragma once
 
 #include "codegen/cpu/gemm/contraction.h"
@@ -8,8 +9,9 @@
 namespace bolt::codegen::cpu {
 
 struct PlanCode {
-  /// kernels()[i] is the plan's kernel i; of an epilogue, the contraction that ends in it.
-  std::unique_ptr<Module> module;
+  std::unique_ptr<Module> module;  // owns the code
+  /// By kernel of the plan; of an epilogue, the contraction that ends in it. Other devices' stay empty.
+  std::vector<CompiledKernel> kernels;
   /// By kernel of the plan, set for epilogues of products with weights: how Pack steps fill these.
   std::vector<std::optional<gemm::ScheduledContraction>> contractions;
 };

@@ -1,5 +1,5 @@
-// run/output_memory.cpp
-#include "run/output_memory.h"
+// device/cpu_results.cpp
+#include "device/cpu_results.h"
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
@@ -12,7 +12,7 @@
 
 #include "support/knobs.h"
 
-namespace bolt::run {
+namespace bolt::device {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
@@ -83,10 +83,10 @@ class ResultAllocator final : public c10::Allocator {
 
 }  // namespace
 
-at::Tensor new_result(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype) {
+at::Tensor new_cpu_result(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype) {
   static auto* allocator = new ResultAllocator;
   return at::detail::empty_strided_generic(sizes, strides, allocator,
                                            c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
 }
 
-}  // namespace bolt::run
+}  // namespace bolt::device

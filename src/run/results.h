@@ -1,4 +1,4 @@
-// run/region_results.h
+// run/results.h
 // What a region computed -> what its caller gets beside fresh tensors, whoever computed it: inputs, views of
 // inputs and of other results, and inputs that became views of themselves.
 #pragma once

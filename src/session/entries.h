@@ -1,4 +1,4 @@
-// session/compiled.h
+// session/entries.h
 // What a compiled callable remembers: the ways through it that were recorded, by the place they start at.
 //
 //   Site    a place where a region may start: the call itself, or two frames deep in a loop after a print()
@@ -26,7 +26,7 @@
 #include "observe/ends/ends.h"
 #include "observe/ends/frames.h"
 #include "observe/observation.h"
-#include "run/region.h"
+#include "run/runnable.h"
 
 namespace bolt::session {
 
@@ -55,9 +55,9 @@ int64_t next_serial();
 
 /// What a compilation came to.
 struct Built {
-  std::shared_ptr<run::Region> region;  ///< null: it failed
-  std::string failure;                  ///< why
-  bool ends_at_found_sizes = false;     ///< that is why
+  std::shared_ptr<run::Runnable> region;  ///< null: it failed
+  std::string failure;                    ///< why
+  bool ends_at_found_sizes = false;       ///< that is why
 };
 
 /// A compilation in the background. Its thread, which needs no GIL, leaves here what it came to.
@@ -77,8 +77,8 @@ struct Entry {
   bool changes_thread = false;
   int64_t instructions = 0;  ///< of a recipe with frames: how many the interpreter would run to get there
   bool idle = false;         ///< and many of them without an operator, the last ones
-  std::shared_ptr<run::Region> region;  ///< null while it is being compiled in the background
-  std::shared_ptr<Pending> pending;     ///< of that compilation
+  std::shared_ptr<run::Runnable> region;  ///< null while it is being compiled in the background
+  std::shared_ptr<Pending> pending;       ///< of that compilation
   size_t nargs = 0;
   PyRef kwnames;
   /// Per tape input: the slot among the guarded tensors; -1: a constant.
@@ -113,7 +113,7 @@ struct Site {
   bool may_advance() const { return advanced < 4 && !ends_each_turn; }
 };
 
-struct Compiled {
+struct Callable {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* target;
   /// The slot where a compiled module keeps the module it stands for, which is what the target is given as

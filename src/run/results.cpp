@@ -1,5 +1,5 @@
-// run/region_results.cpp: see region_results.h.
-#include "run/region_results.h"
+// run/results.cpp: see results.h.
+#include "run/results.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>

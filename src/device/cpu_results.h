@@ -1,4 +1,4 @@
-// run/output_memory.h
+// device/cpu_results.h
 // Sizes and strides -> memory for a call's result.
 //
 // A large result in fresh memory costs a page fault for every 4 KB, several times what computing it does (64
@@ -10,8 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace bolt::run {
+namespace bolt::device {
 
-at::Tensor new_result(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype);
+at::Tensor new_cpu_result(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype);
 
-}  // namespace bolt::run
+}  // namespace bolt::device

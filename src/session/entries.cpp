@@ -1,5 +1,5 @@
-// session/compiled.cpp: see compiled.h.
-#include "session/compiled.h"
+// session/entries.cpp: see entries.h.
+#include "session/entries.h"
 
 #include <algorithm>
 #include <atomic>

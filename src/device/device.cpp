@@ -1,0 +1,58 @@
+// device/device.cpp: see device.h. Which devices there are.
+#include "device/device.h"
+
+#include <algorithm>
+
+#include "device/cpu.h"
+#include "record/convert.h"
+#include "support/error.h"
+
+namespace bolt::device {
+
+Queue::~Queue() = default;
+Code::~Code() = default;
+Device::~Device() = default;
+
+const Device* find(graph::DeviceKind kind) { return kind == graph::DeviceKind::CPU ? cpu() : nullptr; }
+
+std::string why_not(c10::Device device) {
+  if (find(record::to_bolt(device).kind)) return "";
+  return "nothing is compiled for tensors on " + device.str();
+}
+
+c10::Device to_torch(graph::Device device) {
+  if (device.kind == graph::DeviceKind::CPU) return c10::kCPU;
+  BOLT_CHECK(device.kind == graph::DeviceKind::CUDA, "a plan for a device that nothing is compiled for");
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(device.index)};
+}
+
+loops::PlanOptions plan_options() {
+  auto of = [](const loops::Call& call) { return find(call.node.out()->type.device.kind); };
+  loops::PlanOptions options;
+  options.generates = [of](const loops::Call& call) -> std::optional<int64_t> {
+    const Device* device = of(call);
+    return device ? device->generates(call) : std::nullopt;
+  };
+  options.accepts_epilogue = [of](const loops::Call& call, const loops::Kernel& epilogue) {
+    const Device* device = of(call);
+    return device && device->accepts_epilogue(call, epilogue);
+  };
+  return options;
+}
+
+PlanCode::PlanCode(const loops::Plan& plan) {
+  for (const auto* list : {&plan.steps, &plan.fold_steps})
+    for (const loops::Step& step : *list) {
+      auto& code = codes_.at(static_cast<size_t>(step.device.kind));
+      if (code || loops::kernel_of(step) < 0) continue;
+      code = find(step.device.kind)->compile(plan);
+    }
+}
+
+const Code& PlanCode::of(graph::Device device) const { return *codes_.at(static_cast<size_t>(device.kind)); }
+
+bool PlanCode::from_cache() const {
+  return std::all_of(codes_.begin(), codes_.end(), [](const auto& c) { return !c || c->from_cache(); });
+}
+
+}  // namespace bolt::device

@@ -1,0 +1,112 @@
+// device/device.h
+// What a compiled program asks of the device it runs on: one class, Device, with one file a device. Nothing
+// above this folder, and nothing below it but its code generator, knows which devices there are.
+//
+//   compile    the kernels of a plan that belong to the device -> Code
+//   allocate   room for temporaries, and results
+//   launch     a kernel of the Code, on the Queue of a call
+//   look       at the contents of weights that were used beforehand (folded, packed)
+//
+// A plan says for each buffer and step which device it belongs to (loops/plan.h). One plan may have several:
+// then there is Code for each kind, and a Queue and a block of temporaries for each single one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loops/plan.h"
+
+namespace bolt::device {
+
+/// Where the launches of one call go on one device, and what their kernels report. Kept from call to call by
+/// who runs the program, for one call at a time.
+class Queue {
+ public:
+  virtual ~Queue();
+  /// A call begins: launches go to where the caller's own work on the device goes now.
+  virtual void begin() {}
+  /// Has a kernel met an index out of range? Never waits: a device that works behind the host's back tells
+  /// it when the host waits for it next, as eager's kernels do.
+  virtual bool reported() const { return false; }
+};
+
+/// What one launch of a kernel gets.
+struct Launch {
+  std::vector<void*>& pointers;  ///< of the kernel's buffers, in its order; a device may append its own
+  const int64_t* numbers;        ///< values of the kernel's symbols
+  const int64_t* extents;        ///< values of KernelFacts::extents
+};
+
+struct KernelFacts {
+  Syms extents;  ///< how much work a launch is: evaluated once for a set of sizes
+};
+
+/// The machine code of a plan's kernels for one kind of device.
+class Code {
+ public:
+  virtual ~Code();
+  /// Of kernel `kernel` of the plan. Extents are over the kernel's symbols.
+  virtual const KernelFacts& facts(int kernel) const = 0;
+  virtual bool from_cache() const = 0;
+  virtual void launch(int kernel, Queue& queue, const Launch& launch) const = 0;
+  /// A Pack step: the weights of the contraction that ends in `kernel`, in the order in which it reads them.
+  virtual void pack(int kernel, Queue& queue, const void* weights, const std::vector<int64_t>& strides,
+                    void* packed) const = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device();
+
+  // ---- planning and compiling: on any thread, without the GIL
+  /// loops::PlanOptions::generates and accepts_epilogue, for calls on this device.
+  virtual std::optional<int64_t> generates(const loops::Call& call) const = 0;
+  virtual bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue) const = 0;
+  virtual std::unique_ptr<Code> compile(const loops::Plan& plan) const = 0;
+
+  // ---- running
+  virtual std::unique_ptr<Queue> queue(c10::Device device) const = 0;
+  /// A block that temporaries lie in.
+  virtual at::Tensor arena(c10::Device device, int64_t bytes) const = 0;
+  virtual at::Tensor result(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
+                            c10::ScalarType dtype) const = 0;
+
+  // ---- contents of weights
+  using Sample = std::array<uint64_t, 4>;
+  /// A few words that tell most updates apart. What would have to wait for the device gives the same words
+  /// always: there the version counter alone tells.
+  virtual Sample sample(const c10::TensorImpl& tensor) const = 0;
+  /// Of all contents. None: too dear to ask, and contents that may have changed count as changed.
+  virtual std::optional<uint64_t> hash(const c10::TensorImpl& tensor) const = 0;
+};
+
+/// Null: nothing is compiled for it.
+const Device* find(graph::DeviceKind kind);
+/// Why nothing is compiled for tensors there; "": it is.
+std::string why_not(c10::Device device);
+
+c10::Device to_torch(graph::Device device);
+
+/// The planner's questions, put to the device of each call.
+loops::PlanOptions plan_options();
+
+/// Code of a whole plan, for each kind of device in it.
+class PlanCode {
+ public:
+  PlanCode() = default;
+  explicit PlanCode(const loops::Plan& plan);
+  const Code& of(graph::Device device) const;
+  /// All of it.
+  bool from_cache() const;
+
+ private:
+  std::array<std::unique_ptr<Code>, 2> codes_;  // by kind
+};
+
+}  // namespace bolt::device

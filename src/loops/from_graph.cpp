@@ -1,0 +1,36 @@
+// loops/from_graph.cpp: see from_graph.h.
+#include "loops/from_graph.h"
+
+#include "graph/passes/passes.h"
+#include "graph/repeats.h"
+#include "graph/verify.h"
+#include "support/log.h"
+#include "support/parallel.h"
+
+namespace bolt::loops {
+namespace {
+
+void optimise(graph::Graph& g) {
+  graph::verify(g);
+  graph::optimize(g);
+  if (log_wanted("post_grad_graphs")) log("post_grad_graphs", graph::print(g));
+}
+
+}  // namespace
+
+Plan from_graph(std::unique_ptr<graph::Graph> graph, const std::function<bool(int64_t, int64_t)>& same_call,
+                const PlanOptions& options, Stages& stages) {
+  stages.enter("graph");
+  if (auto few = graph::shorten(*graph, same_call)) {
+    in_parallel(2, [&](size_t i) { optimise(i == 0 ? *few->graph : *few->one_more); });
+    stages.enter("loops");
+    if (auto planned = plan(std::move(*few), options)) return std::move(*planned);
+    log("fusion", "the steps of equal layers differ: all of them are planned");
+    stages.enter("graph");
+  }
+  optimise(*graph);
+  stages.enter("loops");
+  return plan(std::move(graph), options);
+}
+
+}  // namespace bolt::loops

@@ -1,0 +1,182 @@
+// run/compiled.cpp: see compiled.h.
+#include "run/compiled.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "loops/in_place.h"
+#include "support/background.h"
+
+namespace bolt::run {
+
+using loops::StepKind;
+
+namespace {
+
+constexpr size_t kMostIdle = 2;     // calls whose memory is kept
+constexpr size_t kMostShapes = 64;  // sets of sizes remembered
+// Each packs the weights for itself, so they are few.
+constexpr size_t kMostSpecial = 2;
+constexpr int kOften = 100;
+// Giving the GIL away and taking it back costs as much as a tiny kernel.
+constexpr int64_t kShort = 64 << 10;
+
+}  // namespace
+
+Compiled::Compiled(record::Tape tape, std::vector<record::TensorId> wanted, lower::Lowered lowered,
+                   loops::Plan plan, device::PlanCode code, std::vector<lower::SizeSymbol> symbols)
+    : Runnable(std::move(tape), std::move(wanted), symbols),
+      p_(std::move(lowered), std::move(plan), std::move(code), std::move(symbols)) {
+  for (const record::TensorId id : wanted_) {
+    const int producer = tape_.tensors.empty() ? -1 : tape_.tensors[static_cast<size_t>(id)].producer;
+    modes_.push_back(producer < 0
+                         ? std::nullopt
+                         : std::optional(tape_.entries[static_cast<size_t>(producer)].inference_mode));
+  }
+  count_steps();
+}
+
+void Compiled::count_steps() {
+  const loops::Plan& plan = p_.plan;
+  facts.compiled = true;
+  facts.kernels_before_fusion = plan.kernels_before_fusion;
+  facts.from_cache = p_.code.from_cache();
+  std::vector<std::optional<int64_t>> moves(plan.kernels.size());  // by kernel: equal layers share one
+  bool contracts = false;
+  can_fail_ = !plan.fold_steps.empty();
+  for (const loops::Step& s : plan.steps) {
+    can_fail_ |= loops::can_fail(plan, s);
+    contracts |= s.kind == StepKind::Contraction;
+    facts.kernels += loops::kernel_of(s) >= 0 || s.kind == StepKind::Copy;
+    facts.library_calls += s.kind == StepKind::Library;
+    facts.extern_calls += s.kind == StepKind::Extern;
+    if (loops::kernel_of(s) < 0) continue;
+    const auto kernel = static_cast<size_t>(loops::kernel_of(s));
+    if (!moves[kernel]) moves[kernel] = loops::traffic(plan.kernels[kernel]).bytes.value_or(0);
+    facts.bytes_moved += *moves[kernel];
+  }
+  releases_gil_ = contracts || facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > kShort;
+}
+
+std::vector<int> Compiled::written_inputs() const {
+  std::vector<int> out;
+  for (const loops::PlanOutput& o : p_.plan.outputs)
+    if (o.write_to >= 0) out.push_back(p_.lowered.inputs[static_cast<size_t>(o.write_to)]);
+  return out;
+}
+
+std::string Compiled::graph_text() const {
+  std::string text = graph::print(*p_.plan.graph);
+  if (p_.plan.put_back > 0)
+    text = "# layers repeat: " + std::to_string(p_.plan.put_back) +
+           " more of them are run than stand here\n" + text;
+  return text;
+}
+
+std::vector<at::Tensor> Compiled::call(const std::vector<at::Tensor>& inputs, const Ints& values,
+                                       record::CallGenerators generators) {
+  const Ints sizes = p_.shaping_values(values);
+  if (auto special = specialize ? special_for(values, sizes) : nullptr) {
+    Ints numbers;
+    for (size_t i = 0; i < values.size(); ++i)
+      if (symbols_[i].input == lower::SizeSymbol::kNumber) numbers.push_back(values[i]);
+    return special->run(inputs, numbers, std::move(generators));
+  }
+  return run_plan(inputs, values, sizes, std::move(generators));
+}
+
+std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values,
+                                           const Ints& sizes, record::CallGenerators generators) {
+  const bool grad_mode = c10::GradMode::is_enabled();
+  at::NoGradGuard no_grad;
+  const lower::Lowered& lowered = p_.lowered;
+  const std::vector<at::Tensor> inputs = graph_inputs(lowered, tape_inputs);
+  auto execution = take_execution(sizes);
+  if (!execution->is_for(sizes)) execution->take_shapes(shapes_for(sizes));
+  execution->begin(values, generators);
+  execution->bind(inputs);
+  auto steps = [&] {
+    if (!p_.fold_steps.empty()) execution->use(*folds_.of(p_, inputs, execution->shapes()));
+    execution->run(p_.steps);
+  };
+  // Write-backs come after whatever can fail (loops/in_place.h).
+  attempt_(generators, steps, [] { return true; });
+  // Before there are views of them: autograd takes one that is older than the last write for out of date.
+  for (const loops::PlanOutput& o : p_.plan.outputs)
+    if (o.write_to >= 0) announce_write(lowered, inputs, o.write_to);
+  announce_reshaped(lowered, tape_inputs);
+  auto out = execution->collect(modes_);
+  give_views(lowered, execution->results(), tape_inputs, grad_mode, out);
+  out.resize(wanted_.size());
+  reshape(lowered, execution->results(), tape_inputs);
+  execution->end();
+  give_back(std::move(execution));
+  return out;
+}
+
+// ---- kept between calls ----
+
+std::shared_ptr<const Shapes> Compiled::shapes_for(const Ints& sizes) {
+  {
+    std::lock_guard lock(mutex_);
+    for (auto at = shapes_.begin(); at != shapes_.end(); ++at) {
+      if ((*at)->key != sizes) continue;
+      std::rotate(shapes_.begin(), at, at + 1);
+      return shapes_[0];
+    }
+  }
+  auto made = p_.shapes(sizes);
+  std::lock_guard lock(mutex_);
+  if (shapes_.size() >= kMostShapes) shapes_.pop_back();
+  shapes_.insert(shapes_.begin(), made);
+  return made;
+}
+
+std::unique_ptr<Execution> Compiled::take_execution(const Ints& sizes) {
+  std::unique_ptr<Execution> found;
+  {
+    std::lock_guard lock(mutex_);
+    auto at = std::find_if(idle_.begin(), idle_.end(), [&](const auto& e) { return e->is_for(sizes); });
+    if (at == idle_.end() && !idle_.empty()) at = idle_.end() - 1;
+    if (at != idle_.end()) {
+      found = std::move(*at);
+      idle_.erase(at);
+    }
+  }
+  return found ? std::move(found) : std::make_unique<Execution>(p_);
+}
+
+void Compiled::give_back(std::unique_ptr<Execution> execution) {
+  std::lock_guard lock(mutex_);
+  if (idle_.size() < kMostIdle) idle_.push_back(std::move(execution));
+}
+
+/// The region for these sizes alone, if they came often enough for it to be made.
+std::shared_ptr<Compiled> Compiled::special_for(const Ints& values, const Ints& sizes) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [known, region] : special_)
+    if (known == sizes) return region;
+  if (special_.size() >= kMostSpecial) return nullptr;
+  auto at = std::find_if(counts_.begin(), counts_.end(), [&](const auto& c) { return c.first == sizes; });
+  if (at == counts_.end()) {
+    if (counts_.size() >= kMostShapes) counts_.erase(counts_.begin());
+    counts_.emplace_back(sizes, 0);
+    at = counts_.end() - 1;
+  }
+  if (++at->second < kOften) return nullptr;
+  counts_.erase(at);
+  special_.emplace_back(sizes, nullptr);
+  run_in_background([weak = weak_from_this(), values, sizes] {
+    auto general = weak.lock();
+    if (!general) return;
+    auto made = general->specialize(values);
+    if (made) made->modes_ = general->modes_;
+    std::lock_guard lock(general->mutex_);
+    for (auto& [known, region] : general->special_)
+      if (known == sizes) region = std::move(made);
+  });
+  return nullptr;
+}
+
+}  // namespace bolt::run

@@ -1,0 +1,59 @@
+// run/compiled.h
+// Compiled: a region that runs its plan.
+//
+// Kept between calls, each in a class of its own: the memory of a call (execution.h), what was computed of
+// the parameters (folds.h), and everything that rests on sizes, for the sets of sizes met last (prepared.h).
+// A region whose sizes differ between calls gets programs for the sizes that come again and again, made in
+// the background.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "run/folds.h"
+#include "run/runnable.h"
+
+namespace bolt::run {
+
+class Compiled final : public Runnable, public std::enable_shared_from_this<Compiled> {
+ public:
+  /// `plan.graph` and `lowered` (its graph moved away) must belong together.
+  Compiled(record::Tape tape, std::vector<record::TensorId> wanted, lower::Lowered lowered, loops::Plan plan,
+           device::PlanCode code, std::vector<lower::SizeSymbol> symbols);
+
+  bool is_differentiated() const override { return false; }
+  std::vector<int> written_inputs() const override;
+  std::string graph_text() const override;
+  std::string plan_text() const override { return loops::print(p_.plan); }
+  void check_data_sizes(const std::vector<SizeFact>& taken_for_granted) override {
+    p_.check_data_sizes(taken_for_granted);
+  }
+
+  /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller
+  /// meets again and again. Called on the background thread, at most twice; null: it cannot be made.
+  std::function<std::shared_ptr<Compiled>(const std::vector<int64_t>& values)> specialize;
+
+ private:
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
+                               record::CallGenerators generators) override;
+  std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const Ints& values,
+                                   const Ints& sizes, record::CallGenerators generators);
+  void count_steps();
+  std::shared_ptr<Compiled> special_for(const Ints& values, const Ints& sizes);
+  std::shared_ptr<const Shapes> shapes_for(const Ints& sizes);
+  std::unique_ptr<Execution> take_execution(const Ints& sizes);
+  void give_back(std::unique_ptr<Execution> execution);
+
+  Prepared p_;
+  std::vector<std::optional<bool>> modes_;  ///< by output: made in inference mode? None: no operator made it
+  Folds folds_;
+  std::mutex mutex_;                                   // guards the caches below
+  std::vector<std::shared_ptr<const Shapes>> shapes_;  // last used first
+  std::vector<std::unique_ptr<Execution>> idle_;
+  std::vector<std::pair<Ints, int>> counts_;                         ///< calls by sizes
+  std::vector<std::pair<Ints, std::shared_ptr<Compiled>>> special_;  ///< null: being made
+};
+
+}  // namespace bolt::run

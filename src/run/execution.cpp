@@ -1,0 +1,341 @@
+// run/execution.cpp: see execution.h.
+#include "run/execution.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+
+#include "record/convert.h"
+#include "run/attempt.h"
+#include "support/symbols.h"
+
+namespace bolt::run {
+
+using loops::BufferKind;
+using loops::PlanBuffer;
+using loops::StepKind;
+
+namespace {
+
+constexpr int64_t kAlignment = 64;  // of what lies in an arena
+
+/// Without the sizes: calls that fail alike are counted as one.
+std::string unfit(const SizeFact& fact) {
+  return " found a size that the program was not made for: it holds where " + str(fact) +
+         (fact.where.empty() ? "" : " (" + fact.where + ")");
+}
+
+/// The mode that a tensor is made in stays with it.
+at::Tensor made_in(std::optional<bool> inference_mode, at::Tensor t) {
+  if (!inference_mode || *inference_mode == t.is_inference()) return t;
+  const c10::InferenceMode mode(*inference_mode);
+  return at::empty({0}, t.options()).set_(t.storage(), t.storage_offset(), t.sizes(), t.strides());
+}
+
+}  // namespace
+
+Execution::Execution(const Prepared& prepared) : p_(prepared) {
+  for (const UsedDevice& d : p_.devices) queues_.push_back(d.driver->queue(d.device));
+}
+
+// ---- a call ----
+
+void Execution::begin(Ints values, record::CallGenerators generators) {
+  values_ = std::move(values);
+  generators_ = std::move(generators);
+  for (const auto& queue : queues_) queue->begin();
+}
+
+void Execution::take_shapes(std::shared_ptr<const Shapes> shapes) {
+  shapes_ = std::move(shapes);
+  if (!p_.data_sizes.empty()) shapes_ = own_ = std::make_shared<Shapes>(*shapes_);
+  slots_.assign(p_.plan.buffers.size(), {});
+  make_arenas();
+}
+
+void Execution::make_arenas() {
+  arenas_.resize(p_.plan.arenas.size());
+  std::vector<char*> begins;  // by device
+  begins.resize(p_.devices.size());
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    const int64_t bytes = shapes_->arena_bytes[i];
+    if (bytes == 0) continue;
+    const UsedDevice& d = p_.devices[p_.device_of_arena[i]];
+    if (!arenas_[i].defined() || arenas_[i].numel() < bytes + kAlignment)
+      arenas_[i] = d.driver->arena(d.device, bytes + kAlignment);
+    const auto begin = reinterpret_cast<uintptr_t>(arenas_[i].data_ptr());
+    begins[p_.device_of_arena[i]] =
+        reinterpret_cast<char*>((begin + kAlignment - 1) & ~uintptr_t{kAlignment - 1});
+  }
+  for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
+    if (p_.lies_in_arena(i))
+      slots_[i].data = begins[p_.device_of_buffer[i]] + shapes_->buffers[i].arena_offset;
+}
+
+void Execution::bind(const std::vector<at::Tensor>& inputs) {
+  for (size_t i = 0; i < p_.plan.buffers.size(); ++i) {
+    const PlanBuffer& b = p_.plan.buffers[i];
+    const int buffer = static_cast<int>(i);
+    if (b.kind == BufferKind::Input)
+      give(buffer, inputs[static_cast<size_t>(b.source)]);
+    else if (b.kind == BufferKind::Output && !p_.waits(i))
+      make_output(buffer);
+  }
+}
+
+void Execution::use(const FoldedBuffers& folded) {
+  for (const auto& [buffer, kept] : folded) slot(buffer) = kept;
+}
+
+void Execution::end() {
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (!p_.lies_in_arena(i)) slots_[i] = {};  // memory and tensors of the others stay valid
+  operands_.clear();
+  generators_ = {};
+}
+
+FoldedBuffers Execution::fold(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Shapes> shapes) {
+  for (const auto& queue : queues_) queue->begin();
+  shapes_ = std::move(shapes);  // whatever they are: what is folded has known sizes
+  slots_.assign(p_.plan.buffers.size(), {});
+  for (size_t i = 0; i < p_.plan.buffers.size(); ++i) {
+    const PlanBuffer& b = p_.plan.buffers[i];
+    const int buffer = static_cast<int>(i);
+    if (b.kind == BufferKind::Input &&
+        std::binary_search(p_.fold_inputs.begin(), p_.fold_inputs.end(), b.source)) {
+      give(buffer, inputs[static_cast<size_t>(b.source)]);
+    } else if (b.kind == BufferKind::Fold || p_.in_fold[i]) {
+      // Written by kernels; steps that own their result replace it. Also outputs without elements are read.
+      if (!b.owned_by_step)
+        give(buffer, at::empty_strided(shape(buffer).sizes, shape(buffer).strides, options(buffer)));
+    }
+  }
+  run(p_.fold_steps);
+  FoldedBuffers folded;
+  for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
+    if (p_.plan.buffers[i].kind == BufferKind::Fold && p_.plan.buffers[i].first_step >= 0)
+      folded.emplace_back(static_cast<int>(i), slots_[i]);
+  return folded;
+}
+
+// ---- buffers ----
+
+at::TensorOptions Execution::options(int buffer) const {
+  return at::TensorOptions()
+      .dtype(record::to_torch(p_.buffer(buffer).type.dtype))
+      .device(p_.devices[p_.device_of_buffer[static_cast<size_t>(buffer)]].device);
+}
+
+/// The buffer as a tensor over memory that is somebody else's.
+at::Tensor Execution::over(int buffer, void* data) const {
+  const at::TensorOptions o = options(buffer);
+  return at::for_blob(data, shape(buffer).sizes)
+      .strides(shape(buffer).strides)
+      .target_device(o.device())
+      .options(o)
+      .make_tensor();
+}
+
+void Execution::give(int buffer, at::Tensor tensor) {
+  slot(buffer).data = tensor.data_ptr();
+  slot(buffer).tensor = std::move(tensor);
+}
+
+const at::Tensor& Execution::tensor(int buffer) {
+  Slot& s = slot(buffer);
+  if (s.tensor.defined()) return s.tensor;
+  const PlanBuffer& b = p_.buffer(buffer);
+  if (b.kind == BufferKind::Alias) {
+    const at::Tensor& base = tensor(b.source);
+    give(buffer, base.as_strided(shape(buffer).sizes, shape(buffer).strides,
+                                 base.storage_offset() + shape(buffer).offset));
+  } else {
+    BOLT_CHECK(s.data, "buffer ", buffer, " is used before it is made");
+    give(buffer, over(buffer, s.data));
+  }
+  return s.tensor;
+}
+
+void* Execution::pointer(int buffer) {
+  Slot& s = slot(buffer);
+  return s.data ? s.data : tensor(buffer).data_ptr();
+}
+
+void Execution::make_output(int buffer) {
+  const UsedDevice& d = p_.devices[p_.device_of_buffer[static_cast<size_t>(buffer)]];
+  give(buffer, d.driver->result(d.device, shape(buffer).sizes, shape(buffer).strides,
+                                record::to_torch(p_.buffer(buffer).type.dtype)));
+}
+
+/// Memory of its own, or that of the one it takes the place of.
+void Execution::make_waiting(int buffer) {
+  const PlanBuffer& b = p_.buffer(buffer);
+  void* place = b.over >= 0 ? slot(b.over).data : nullptr;
+  give(buffer, place ? over(buffer, place)
+                     : at::empty_strided(shape(buffer).sizes, shape(buffer).strides, options(buffer)));
+}
+
+// ---- steps ----
+
+void Execution::run(const std::vector<PreparedStep>& steps) {
+  auto run = [&](const PreparedStep& p) {
+    for (int b : p.makes) make_waiting(b);
+    run_step(p);
+    for (int b : p.frees) slot(b) = {};
+  };
+  if (!at::hasCallbacks()) {
+    for (const PreparedStep& p : steps) run(p);
+    return;
+  }
+  for (const PreparedStep& p : steps) {  // a profiler looks on
+    RECORD_FUNCTION(p.name.c_str(), c10::ArrayRef<const c10::IValue>{});
+    run(p);
+  }
+}
+
+void Execution::run_step(const PreparedStep& p) {
+  const std::vector<int>& buffers = p.step->buffers;
+  switch (p.step->kind) {
+    case StepKind::Kernel:
+    case StepKind::Contraction: return launch(p);
+    case StepKind::Library:
+    case StepKind::Extern: return call(p);
+    case StepKind::Pack:
+      return p.code->pack(p.step->epilogue, *queues_[p.queue], pointer(buffers[0]), shape(buffers[0]).strides,
+                          pointer(buffers[1]));
+    case StepKind::Copy: {
+      const at::AutoDispatchBelowADInplaceOrView is_announced;  // announce_write: of an input
+      tensor(buffers[1]).copy_(tensor(buffers[0]));
+      return;
+    }
+  }
+}
+
+/// What a kernel, or a call of ATen, is given in this call. Valid until the next step.
+const Ints& Execution::numbers(const PreparedStep& p) {
+  const Ints& known = shapes_->steps[static_cast<size_t>(p.shape)].numbers;
+  if (p.numbers.empty()) return known;
+  numbers_ = known;
+  for (auto [at, symbol] : p.numbers) numbers_[at] = values_[symbol];
+  return numbers_;
+}
+
+bool Execution::stores_nothing(const PreparedStep& p) const {
+  auto nothing = [&](int b) {
+    const Ints& sizes = shape(b).sizes;
+    return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  };
+  return !p.stores.empty() && std::all_of(p.stores.begin(), p.stores.end(), nothing);
+}
+
+void Execution::launch(const PreparedStep& p) {
+  if (stores_nothing(p)) return;
+  pointers_.clear();
+  for (int b : p.step->buffers) pointers_.push_back(pointer(b));
+  device::Queue& queue = *queues_[p.queue];
+  const Ints& extents = shapes_->steps[static_cast<size_t>(p.shape)].extents;
+  p.code->launch(p.kernel, queue, {pointers_, numbers(p).data(), extents.data()});
+  if (queue.reported()) throw RunEagerly{p.name + ": an index is out of range"};
+}
+
+void Execution::call(const PreparedStep& p) {
+  const loops::Step& s = *p.step;
+  operands_.clear();
+  for (int i = 0; i < s.operand_count; ++i) operands_.push_back(tensor(s.buffers[static_cast<size_t>(i)]));
+  const auto results =
+      p.library ? p.library(*s.node, operands_) : run_extern(*p.call, operands_, numbers(p), generators_);
+  if (p.call) check_kind(p, results);
+  if (p.learns >= 0) learn(p, results);
+  const auto first = static_cast<size_t>(s.operand_count);
+  for (size_t i = 0; i < results.size() && first + i < s.buffers.size(); ++i)
+    take(p, s.buffers[first + i], results[i]);
+}
+
+/// An operator of the user's may give other tensors for other data.
+void Execution::check_kind(const PreparedStep& p, const std::vector<at::Tensor>& results) const {
+  bool same = results.size() == p.call->gives;
+  for (size_t i = 0; same && i < results.size(); ++i) {
+    const int buffer = p.step->buffers[static_cast<size_t>(p.step->operand_count) + i];
+    same = results[i].scalar_type() == record::to_torch(p_.buffer(buffer).type.dtype);
+  }
+  if (!same) throw RunEagerly{p.name + " gave another result than in the recorded run", true};
+}
+
+/// A result of a call is the buffer itself, where that has no memory of its own, or is copied into it.
+void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result) {
+  const PlanBuffer& b = p_.buffer(buffer);
+  if (!b.owned_by_step && b.kind != BufferKind::Fold) {
+    tensor(buffer).copy_(result);
+    return;
+  }
+  // The planner indexed this memory by the strides it expected.
+  const Shapes::Buffer& want = shape(buffer);
+  if (result.sizes() != at::IntArrayRef(want.sizes)) {
+    BOLT_CHECK(p.call, graph::op_info(p.step->node->op).name, " gave ", result.sizes(), ", not ",
+               at::IntArrayRef(want.sizes));
+    if (p_.symbols.empty() || p.learns >= 0)
+      throw RunEagerly{p.name + ": the sizes of its result are data", p.learns >= 0};
+    throw RunEagerly{p.name + ": the sizes of its result were guessed wrong", false,
+                     c10::toString(p.call->op.operator_name())};
+  }
+  const bool fits = result.strides() == at::IntArrayRef(want.strides) || result.numel() == 0;
+  give(buffer, fits ? result : at::empty_strided(want.sizes, want.strides, result.options()).copy_(result));
+}
+
+/// A step has found sizes out that nobody knew before: what rests on them is evaluated and gets its memory.
+void Execution::learn(const PreparedStep& p, const std::vector<at::Tensor>& results) {
+  const DataSizes& here = p_.data_sizes[static_cast<size_t>(p.learns)];
+  for (const auto& f : here.found) values_[f.symbol] = results[static_cast<size_t>(f.result)].size(f.dim);
+  const Evaluate value{p_.symbols, values_};
+  for (const SizeFact& f : here.facts)
+    if (!holds(value(f.a), f.relation, value(f.b))) throw RunEagerly{p.name + unfit(f), true};
+  // Strides of what has no elements are as torch has them: as if there were one.
+  Ints ones = values_;
+  for (size_t i = 0; i < ones.size(); ++i)
+    if (p_.symbols[i].input == lower::SizeSymbol::kData) ones[i] = std::max<int64_t>(ones[i], 1);
+  const Evaluate stride{p_.symbols, ones};
+  for (int b : here.buffers) {
+    Shapes::Buffer& known = own_->buffers[static_cast<size_t>(b)];
+    known = Shapes::of(p_.buffer(b), value);
+    known.strides = stride(p_.buffer(b).type.strides);
+  }
+  for (auto [step, shape] : here.steps)
+    own_->steps[static_cast<size_t>(shape)] = Shapes::of(*step, p_.plan, value);
+  for (int r : here.results) {
+    const size_t outputs = p_.lowered.outputs.size(), i = static_cast<size_t>(r);
+    const lower::TensorOut& out = i < outputs ? p_.lowered.outputs[i] : p_.lowered.reshaped[i - outputs];
+    own_->results[i] = Shapes::of(out, value);
+    own_->results[i].strides = stride(out.strides);
+  }
+  for (int b : here.buffers)
+    if (p_.buffer(b).kind == BufferKind::Output) make_output(b);
+}
+
+// ---- results ----
+
+std::vector<at::Tensor> Execution::collect(const std::vector<std::optional<bool>>& modes) {
+  std::vector<at::Tensor> out(p_.lowered.outputs.size());
+  std::vector<int> given(p_.plan.buffers.size(), 0);  // a result's memory belongs to one output
+  for (size_t i = 0; i < out.size(); ++i) {
+    const lower::TensorOut& o = p_.lowered.outputs[i];
+    if (o.kind != lower::TensorOut::Kind::Fresh) continue;
+    const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer, owner = p_.owner(b);
+    const PlanBuffer& memory = p_.buffer(owner);
+    const bool ours =
+        memory.kind == BufferKind::Output || (memory.kind == BufferKind::Temp && memory.owned_by_step);
+    at::Tensor t = tensor(b);
+    const Result& want = shapes_->results[i];
+    if (!ours || given[static_cast<size_t>(owner)]++ || t.strides() != at::IntArrayRef(want.strides) ||
+        t.sizes() != at::IntArrayRef(want.sizes))
+      t = at::empty_strided(want.sizes, want.strides, t.options()).copy_(t);
+    out[i] = made_in(i < modes.size() ? modes[i] : std::nullopt, std::move(t));
+  }
+  return out;
+}
+
+}  // namespace bolt::run

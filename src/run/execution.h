@@ -1,0 +1,86 @@
+// run/execution.h
+// One call of a prepared program: its memory, its steps, its results.
+//
+// Memory: temporaries share one arena a device, which stays with the Execution from call to call (a call on
+// another thread at the same time has another Execution); outputs are allocated for each call. What depends
+// on parameters only comes from elsewhere (folds.h).
+//
+// Sizes that are data are learnt from the step that finds them: what rests on them is evaluated and allocated
+// then, and what was taken for granted about them is checked.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "run/prepared.h"
+
+namespace bolt::run {
+
+/// A buffer in one call. `tensor` may be made lazily from `data`; `data` is there once the buffer is defined.
+struct Slot {
+  void* data = nullptr;
+  at::Tensor tensor;
+};
+using FoldedBuffers = std::vector<std::pair<int, Slot>>;
+
+class Execution {
+ public:
+  explicit Execution(const Prepared& prepared);
+
+  // ---- a call
+  bool is_for(const Ints& sizes) const { return shapes_ && shapes_->key == sizes; }
+  /// From now on for these; memory of earlier calls is used again where it is large enough.
+  void take_shapes(std::shared_ptr<const Shapes> shapes);
+  const std::shared_ptr<const Shapes>& shapes() const { return shapes_; }
+  /// `values`: of the program's symbols.
+  void begin(Ints values, record::CallGenerators generators);
+  void bind(const std::vector<at::Tensor>& inputs);
+  void use(const FoldedBuffers& folded);
+  void run(const std::vector<PreparedStep>& steps);
+  /// The outputs in order; those that are no fresh tensors stay undefined. `modes`: by output, whether it was
+  /// made in inference mode; none: no operator made it.
+  std::vector<at::Tensor> collect(const std::vector<std::optional<bool>>& modes);
+  const std::vector<Result>& results() const { return shapes_->results; }
+  /// Lets go of everything but memory that the next call needs.
+  void end();
+
+  // ---- the fold steps, instead of a call
+  FoldedBuffers fold(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Shapes> shapes);
+
+ private:
+  Slot& slot(int buffer) { return slots_[static_cast<size_t>(buffer)]; }
+  const Shapes::Buffer& shape(int buffer) const { return shapes_->buffers[static_cast<size_t>(buffer)]; }
+  at::TensorOptions options(int buffer) const;
+  at::Tensor over(int buffer, void* data) const;
+  const at::Tensor& tensor(int buffer);
+  void* pointer(int buffer);
+  void give(int buffer, at::Tensor tensor);
+  void make_arenas();
+  void make_output(int buffer);
+  void make_waiting(int buffer);
+  void run_step(const PreparedStep& p);
+  void launch(const PreparedStep& p);
+  void call(const PreparedStep& p);
+  const Ints& numbers(const PreparedStep& p);
+  bool stores_nothing(const PreparedStep& p) const;
+  void check_kind(const PreparedStep& p, const std::vector<at::Tensor>& results) const;
+  void learn(const PreparedStep& p, const std::vector<at::Tensor>& results);
+  void take(const PreparedStep& p, int buffer, const at::Tensor& result);
+
+  const Prepared& p_;
+  std::shared_ptr<const Shapes> shapes_;
+  std::shared_ptr<Shapes> own_;  // where sizes are data: `shapes_`, to be completed
+  Ints values_;                  // of the program's symbols
+  record::CallGenerators generators_;
+  std::vector<Slot> slots_;  // by buffer
+  std::vector<at::Tensor> arenas_;
+  std::vector<std::unique_ptr<device::Queue>> queues_;  // by device
+  // Room that is used again by each step.
+  std::vector<void*> pointers_;
+  std::vector<at::Tensor> operands_;
+  Ints numbers_;
+};
+
+}  // namespace bolt::run

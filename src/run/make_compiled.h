@@ -1,0 +1,28 @@
+// run/make_compiled.h
+// The functional graph of a recording -> a region that runs it: plan, machine code, Compiled.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "run/compiled.h"
+#include "support/stages.h"
+
+namespace bolt::run {
+
+/// `tape` and `wanted` are taken once nothing can throw any more. Throws SizeDemand where it cannot go on
+/// with symbols as they are.
+std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
+                                        std::vector<record::TensorId>& wanted,
+                                        std::vector<lower::SizeSymbol> symbols, const std::string& name,
+                                        Stages& stages);
+
+/// The same, and where sizes differ between calls, one that makes programs for those that come often.
+/// `any_data`: sizes of the region are data.
+std::shared_ptr<Compiled> make_specializing(lower::Lowered lowered, record::Tape& tape,
+                                            std::vector<record::TensorId>& wanted,
+                                            std::vector<lower::SizeSymbol> symbols, bool any_data,
+                                            const std::string& name, Stages& stages);
+
+}  // namespace bolt::run

@@ -1,0 +1,317 @@
+// run/prepared.cpp: see prepared.h.
+#include "run/prepared.h"
+
+#include <algorithm>
+
+#include "support/error.h"
+#include "support/symbols.h"
+
+namespace bolt::run {
+
+using loops::BufferKind;
+using loops::PlanBuffer;
+using loops::Step;
+using loops::StepKind;
+using lower::TensorOut;
+
+namespace {
+
+Syms all_of(const PlanBuffer& b) {
+  Syms all = b.type.sizes;
+  all.insert(all.end(), b.type.strides.begin(), b.type.strides.end());
+  all.push_back(b.offset);
+  return all;
+}
+
+Syms all_of(const TensorOut& o) {
+  Syms all = o.sizes;
+  all.insert(all.end(), o.strides.begin(), o.strides.end());
+  all.push_back(o.offset);
+  return all;
+}
+
+/// Buffers that the kernel of a step stores to.
+std::vector<int> stores_of(const loops::Plan& plan, const PreparedStep& p) {
+  std::vector<int> stores;
+  if (p.kernel < 0) return stores;
+  const size_t operands =
+      p.step->kind == StepKind::Contraction ? static_cast<size_t>(p.step->operand_count) : 0;
+  const auto& buffers = plan.kernels[static_cast<size_t>(p.kernel)].buffers;
+  for (size_t b = operands; b < p.step->buffers.size(); ++b)
+    if (buffers[b - operands].role != loops::BufferRole::In) stores.push_back(p.step->buffers[b]);
+  return stores;
+}
+
+}  // namespace
+
+void check_sizes(const loops::Plan& plan) {
+  for (const auto* list : {&plan.steps, &plan.fold_steps})
+    for (const Step& s : *list) {
+      if (s.kind != StepKind::Library) continue;
+      for (const auto& [name, value] : s.node->attrs)
+        if (const auto* sizes = std::get_if<Syms>(&value))
+          for (Sym size : *sizes) size.value();
+    }
+}
+
+// ---- Shapes ----
+
+Syms PreparedStep::given(const loops::Plan& plan) const {
+  if (kernel >= 0) return plan.kernels[static_cast<size_t>(kernel)].symbols;
+  Syms all;
+  if (call)
+    for (const record::Arg& a : call->args) all.insert(all.end(), a.syms.begin(), a.syms.end());
+  return all;
+}
+
+Shapes::Buffer Shapes::of(const PlanBuffer& b, const Evaluate& value) {
+  Buffer shape{value(b.type.sizes), value(b.type.strides), 0, 0};
+  if (b.kind == BufferKind::Alias) shape.offset = value(b.offset);
+  if (b.kind == BufferKind::Temp && !b.owned_by_step) shape.arena_offset = value(b.arena_offset);
+  return shape;
+}
+
+Shapes::Step Shapes::of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value) {
+  return {value(p.extents()), value(p.given(plan))};
+}
+
+Result Shapes::of(const TensorOut& o, const Evaluate& value) {
+  return {value(o.sizes), value(o.strides), value(o.offset)};
+}
+
+std::shared_ptr<Shapes> Prepared::shapes(Ints sizes) const {
+  auto made = std::make_shared<Shapes>();
+  made->key = std::move(sizes);
+  const Evaluate value{symbols, made->key};
+  for (const PlanBuffer& b : plan.buffers) made->buffers.push_back(Shapes::of(b, value));
+  for (const auto* list : {&fold_steps, &steps})
+    for (const PreparedStep& p : *list) made->steps.push_back(Shapes::of(p, plan, value));
+  for (const auto* list : {&lowered.outputs, &lowered.reshaped})
+    for (const TensorOut& o : *list) made->results.push_back(Shapes::of(o, value));
+  for (const loops::Arena& a : plan.arenas) made->arena_bytes.push_back(value(a.bytes));
+  return made;
+}
+
+Ints Prepared::shaping_values(Ints values) const {
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!shaping[i]) values[i] = 0;
+  return values;
+}
+
+// ---- steps ----
+
+Prepared::Prepared(lower::Lowered lowered_, loops::Plan plan_, device::PlanCode code_,
+                   std::vector<lower::SizeSymbol> symbols_)
+    : lowered(std::move(lowered_)),
+      plan(std::move(plan_)),
+      code(std::move(code_)),
+      symbols(std::move(symbols_)) {
+  for (const PlanBuffer& b : plan.buffers) device_of_buffer.push_back(use(b.type.device));
+  for (const loops::Arena& a : plan.arenas) device_of_arena.push_back(use(a.device));
+  prepare(plan.fold_steps, fold_steps);
+  prepare(plan.steps, steps);
+  find_fold_inputs();
+  find_shaping_symbols();
+  const bool any_data = std::any_of(symbols.begin(), symbols.end(),
+                                    [](const auto& s) { return s.input == lower::SizeSymbol::kData; });
+  if (any_data) {
+    find_learning_steps();
+    find_waiting_buffers();
+    find_waiting_steps();
+    find_waiting_results();
+  }
+  find_lifetimes();
+}
+
+size_t Prepared::use(graph::Device device) {
+  const c10::Device torchs = device::to_torch(device);
+  for (size_t i = 0; i < devices.size(); ++i)
+    if (devices[i].device == torchs) return i;
+  devices.push_back({torchs, device::find(device.kind)});
+  return devices.size() - 1;
+}
+
+void Prepared::prepare(const std::vector<Step>& from, std::vector<PreparedStep>& to) {
+  to.reserve(from.size());
+  for (const Step& s : from) {
+    PreparedStep& p = to.emplace_back();
+    p.step = &s;
+    p.name = name_of(s);
+    p.kernel = loops::kernel_of(s);
+    if (p.kernel >= 0 || s.kind == StepKind::Pack) {
+      p.code = &code.of(s.device);
+      p.queue = use(s.device);
+    }
+    if (s.kind == StepKind::Library) p.library = find_library(*s.node);
+    if (s.kind == StepKind::Extern) p.call = &lowered.calls[static_cast<size_t>(s.call)];
+    p.shape = static_cast<int>(fold_steps.size() + steps.size()) - 1;
+  }
+}
+
+/// What a profiler calls a step.
+std::string Prepared::name_of(const Step& s) const {
+  switch (s.kind) {
+    case StepKind::Kernel: return "torchbolt::" + plan.kernels[static_cast<size_t>(s.kernel)].name;
+    case StepKind::Contraction: return "torchbolt::" + plan.kernels[static_cast<size_t>(s.epilogue)].name;
+    case StepKind::Library: return "torchbolt::" + std::string(graph::op_info(s.node->op).name);
+    case StepKind::Extern: {
+      const std::string name = c10::toString(lowered.calls[static_cast<size_t>(s.call)].op.operator_name());
+      return name.starts_with("torchbolt::") ? name : "torchbolt::" + name;
+    }
+    case StepKind::Pack: return "torchbolt::pack_weights";
+    case StepKind::Copy: return "torchbolt::copy";
+  }
+  return "torchbolt::step";
+}
+
+int Prepared::owner(int b) const {
+  while (buffer(b).kind == BufferKind::Alias) b = buffer(b).source;
+  return b;
+}
+
+bool Prepared::lies_in_arena(size_t i) const {
+  const PlanBuffer& b = plan.buffers[i];
+  return b.kind == BufferKind::Temp && !b.owned_by_step && !waits(i);
+}
+
+void Prepared::find_fold_inputs() {
+  in_fold.resize(plan.buffers.size());
+  for (const Step& s : plan.fold_steps)
+    for (int b : s.buffers) {  // an epilogue's operands lie behind the contraction's
+      b = owner(b);
+      in_fold[static_cast<size_t>(b)] = 1;
+      if (buffer(b).kind == BufferKind::Input) fold_inputs.push_back(buffer(b).source);
+    }
+  std::sort(fold_inputs.begin(), fold_inputs.end());
+  fold_inputs.erase(std::unique(fold_inputs.begin(), fold_inputs.end()), fold_inputs.end());
+}
+
+// Shapes are evaluated again where one of these has another value; the rest goes straight to the kernels.
+void Prepared::find_shaping_symbols() {
+  Syms found;
+  auto add = [&](const Syms& xs) {
+    for (Sym x : xs) collect_symbols(x, &found);
+  };
+  for (const PlanBuffer& b : plan.buffers) {
+    add(all_of(b));
+    add({b.arena_offset});
+  }
+  for (const auto* list : {&lowered.outputs, &lowered.reshaped})
+    for (const TensorOut& o : *list) add(all_of(o));
+  for (const loops::Arena& a : plan.arenas) add({a.bytes});
+  for (const auto* list : {&fold_steps, &steps})
+    for (const PreparedStep& p : *list) {
+      add(p.extents());
+      if (!p.call) continue;
+      for (Sym s : p.given(plan))
+        if (!s.is_const() && number_step(*s.node()) < 0) add({s});
+    }
+  for (const lower::SizeSymbol& s : symbols)
+    shaping.push_back(std::find(found.begin(), found.end(), s.symbol) != found.end());
+  for (auto* list : {&fold_steps, &steps})
+    for (PreparedStep& p : *list) {
+      const Syms given = p.given(plan);
+      for (size_t k = 0; k < given.size(); ++k)
+        for (size_t i = 0; i < symbols.size(); ++i)
+          if (!shaping[i] && symbols[i].symbol == given[k]) p.numbers.emplace_back(k, i);
+    }
+}
+
+// ---- sizes that are data ----
+
+/// How many of data_sizes must be known for `sizes` to be.
+int Prepared::data_phase(const Syms& sizes) const {
+  int phase = 0;
+  Syms inside;
+  for (Sym s : sizes) collect_symbols(s, &inside);
+  for (Sym s : inside) {
+    if (!is_data_size(*s.node())) continue;
+    auto finds = [&](const DataSizes& d) {
+      return std::any_of(d.found.begin(), d.found.end(),
+                         [&](const auto& f) { return symbols[f.symbol].symbol == s; });
+    };
+    const auto at = std::find_if(data_sizes.begin(), data_sizes.end(), finds);
+    if (at == data_sizes.end()) throw_unsupported("a size that is data (", s.str(), ") is never found out");
+    phase = std::max(phase, static_cast<int>(at - data_sizes.begin()) + 1);
+  }
+  return phase;
+}
+
+void Prepared::find_learning_steps() {
+  std::vector<char> known(symbols.size(), 0);
+  for (PreparedStep& p : steps) {
+    if (!p.call) continue;
+    DataSizes here;
+    for (size_t i = static_cast<size_t>(p.step->operand_count); i < p.step->buffers.size(); ++i) {
+      const Syms& sizes = buffer(p.step->buffers[i]).type.sizes;
+      for (size_t d = 0; d < sizes.size(); ++d)
+        for (size_t k = 0; k < symbols.size(); ++k)
+          if (!known[k] && symbols[k].input == lower::SizeSymbol::kData && sizes[d] == symbols[k].symbol) {
+            known[k] = 1;
+            here.found.push_back({static_cast<int>(i) - p.step->operand_count, static_cast<int>(d), k});
+          }
+    }
+    if (here.found.empty()) continue;
+    p.learns = static_cast<int>(data_sizes.size());
+    data_sizes.push_back(std::move(here));
+  }
+}
+
+void Prepared::find_waiting_buffers() {
+  for (const PlanBuffer& b : plan.buffers) {
+    const int phase = data_phase(all_of(b));
+    if (phase)
+      data_sizes[static_cast<size_t>(phase) - 1].buffers.push_back(static_cast<int>(buffer_phase_.size()));
+    buffer_phase_.push_back(phase);
+  }
+}
+
+void Prepared::find_waiting_steps() {
+  int found = 0;
+  for (PreparedStep& p : steps) {
+    Syms all = p.given(plan);
+    const Syms extents = p.extents();
+    all.insert(all.end(), extents.begin(), extents.end());
+    int phase = data_phase(all);
+    if (phase) {
+      data_sizes[static_cast<size_t>(phase) - 1].steps.emplace_back(&p, p.shape);
+      p.stores = stores_of(plan, p);
+    }
+    for (size_t b = 0; b < p.step->buffers.size(); ++b) {
+      const bool result = p.learns >= 0 && b >= static_cast<size_t>(p.step->operand_count);
+      if (!result) phase = std::max(phase, buffer_phase_[static_cast<size_t>(p.step->buffers[b])]);
+    }
+    if (phase > found) throw_unsupported("a size that is data is wanted before it is known");
+    found += p.learns >= 0;
+  }
+}
+
+void Prepared::find_waiting_results() {
+  int result = 0;
+  for (const auto* list : {&lowered.outputs, &lowered.reshaped})
+    for (const TensorOut& o : *list) {
+      if (const int phase = data_phase(all_of(o)))
+        data_sizes[static_cast<size_t>(phase) - 1].results.push_back(result);
+      ++result;
+    }
+}
+
+void Prepared::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) {
+  for (const SizeFact& f : taken_for_granted)
+    data_sizes[static_cast<size_t>(data_phase({f.a, f.b})) - 1].facts.push_back(f);
+}
+
+/// Temporaries that do not lie in the arena live no longer than they must.
+void Prepared::find_lifetimes() {
+  const int last = static_cast<int>(steps.size()) - 1;  // what is returned is needed afterwards
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const PlanBuffer& b = plan.buffers[i];
+    const auto memory = static_cast<size_t>(owner(static_cast<int>(i)));
+    if (plan.buffers[memory].kind != BufferKind::Temp || b.first_step < 0 || lies_in_arena(memory)) continue;
+    if (i == memory && !b.owned_by_step)
+      steps[static_cast<size_t>(b.first_step)].makes.push_back(static_cast<int>(i));
+    if (b.last_step < last) steps[static_cast<size_t>(b.last_step)].frees.push_back(static_cast<int>(i));
+  }
+}
+
+}  // namespace bolt::run

@@ -1,0 +1,47 @@
+// run/replayed.cpp: see replayed.h.
+#include "run/replayed.h"
+
+#include <ATen/ops/clone.h>
+
+#include "record/recorder.h"
+#include "run/evaluate.h"
+#include "run/handed_out.h"
+
+namespace bolt::run {
+
+Replayed::Replayed(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
+                   std::unordered_map<int, at::Tensor> constants, std::vector<lower::SizeSymbol> symbols)
+    : Runnable(std::move(tape), std::move(wanted), std::move(symbols)),
+      visible_writes_(tape_),
+      constants_(std::move(constants)) {
+  facts.why_replayed = std::move(why);
+}
+
+std::vector<at::Tensor> Replayed::call(const std::vector<at::Tensor>& inputs,
+                                       const std::vector<int64_t>& values,
+                                       record::CallGenerators generators) {
+  if (constants_.empty()) return replay(inputs, values, std::move(generators));
+  // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
+  std::vector<at::Tensor> all = inputs;
+  for (const auto& [input, value] : constants_) all[static_cast<size_t>(input)] = value.clone();
+  return replay(all, values, std::move(generators));
+}
+
+std::vector<at::Tensor> Replayed::replay(const std::vector<at::Tensor>& inputs,
+                                         const std::vector<int64_t>& values,
+                                         record::CallGenerators generators) const {
+  const Evaluate value{symbols_, values};
+  Undo undo(visible_writes_, inputs);
+  auto before = [&](size_t entry, const torch::jit::Stack& arguments) { undo.before(entry, arguments); };
+  auto out = attempt_(
+      generators, [&] { return record::replay(tape_, inputs, wanted_, value, before, generators); },
+      [&] {
+        if (!saves_unseen()) return false;
+        undo.take_back();
+        return true;
+      });
+  for (size_t input : visible_writes_.inputs) note_handed_out(inputs[input]);
+  return out;
+}
+
+}  // namespace bolt::run

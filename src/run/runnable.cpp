@@ -1,0 +1,57 @@
+// run/runnable.cpp: see runnable.h.
+#include "run/runnable.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "support/error.h"
+#include "support/nesting.h"
+
+namespace bolt::run {
+
+Runnable::Runnable(record::Tape tape, std::vector<record::TensorId> wanted,
+                   std::vector<lower::SizeSymbol> symbols)
+    : tape_(std::move(tape)), wanted_(std::move(wanted)), symbols_(std::move(symbols)) {
+  facts.ops = static_cast<int>(tape_.entries.size());
+}
+
+Runnable::~Runnable() = default;
+
+void Runnable::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) {
+  BOLT_CHECK(taken_for_granted.empty(), "sizes that are data are not looked at where the region runs");
+}
+
+void Runnable::write_trace(const Trace& trace) const {
+  std::string report =
+      facts.why_replayed.empty() ? "" : "eager's operators run: " + facts.why_replayed + "\n";
+  for (const std::string& why : facts.sizes_given_up) report += why + "\n";
+  for (const auto& [stage, seconds] : facts.stage_seconds)
+    report += stage + ": " + std::to_string(seconds * 1e3) + " ms\n";
+  trace.write("5_report.txt", report);
+  if (std::string text = graph_text(); !text.empty()) trace.write("3_optimized_graph.txt", text);
+  if (std::string text = plan_text(); !text.empty()) trace.write("4_plan.txt", text);
+}
+
+std::vector<at::Tensor> Runnable::run(const std::vector<at::Tensor>& inputs,
+                                      const std::vector<int64_t>& numbers,
+                                      record::CallGenerators generators) {
+  // The casts are among what was recorded; what was run without autocast is not to be cast now.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  return call(inputs, values_of(inputs, numbers), std::move(generators));
+}
+
+std::vector<int64_t> Runnable::values_of(const std::vector<at::Tensor>& tape_inputs,
+                                         const std::vector<int64_t>& numbers) const {
+  std::vector<int64_t> values;
+  size_t next = 0;
+  for (const lower::SizeSymbol& s : symbols_) switch (s.input) {
+      case lower::SizeSymbol::kNumber: values.push_back(numbers[next++]); break;
+      case lower::SizeSymbol::kData: values.push_back(s.hint); break;  // until it is known
+      default: {
+        const at::Tensor& t = tape_inputs[static_cast<size_t>(s.input)];
+        values.push_back(s.of(s.dim < kStrideBit ? t.size(s.dim) : t.stride(s.dim - kStrideBit)));
+      }
+    }
+  return values;
+}
+
+}  // namespace bolt::run

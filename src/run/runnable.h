@@ -1,0 +1,95 @@
+// run/runnable.h
+// A region that can be called: tensors in, tensors out.
+//
+//   Compiled   the plan's steps: our kernels, library calls, ATen's operators (compiled.h)
+//   Replayed   the tape, through the dispatcher: exact for gradients, and never lacks a kernel (replayed.h)
+//   Foreign    a function that a user's backend made (foreign.h)
+//
+// Who calls one does not ask which it is. All are given the tape's inputs, the values of the numbers that
+// differ between calls, and the generators of this call, and give what was wanted of the tape. All are
+// immutable after they are made, apart from caches, and may run on several threads at once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lower/functionalize.h"
+#include "record/generators.h"
+#include "record/tape.h"
+#include "run/attempt.h"
+#include "support/size_fact.h"
+#include "support/trace.h"
+
+namespace bolt::run {
+
+class Runnable {
+ public:
+  /// What happened on the way, for reports.
+  struct Facts {
+    int ops = 0, kernels = 0, kernels_before_fusion = 0, library_calls = 0, extern_calls = 0;
+    int64_t bytes_moved = 0;
+    bool compiled = false;
+    bool from_cache = false;
+    bool fallback = false;  ///< replayed although it was to be compiled
+    std::string why_replayed;
+    std::string functional_text;              ///< the graph that "aot_eager" runs
+    std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
+    std::vector<std::pair<std::string, double>> stage_seconds;
+  };
+
+  virtual ~Runnable();
+
+  /// `inputs` in the order of the tape's inputs (undefined where the tape does not use one); results as
+  /// wanted. `numbers`: the values of those symbols. `generators`: found in the place of those that the tape
+  /// names. Throws RunEagerly; what an operator raises only where that cannot be taken back.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& numbers = {},
+                              record::CallGenerators generators = {});
+
+  /// Whether run() may throw.
+  bool can_fail() const { return can_fail_; }
+  /// Long enough to let other threads have the interpreter meanwhile.
+  bool releases_gil() const { return releases_gil_; }
+  /// It calls torch's operators where autograd sees them.
+  virtual bool is_differentiated() const { return true; }
+  /// Tape inputs whose memory the region writes in a way that no version counter tells.
+  virtual std::vector<int> written_inputs() const { return {}; }
+  virtual std::string graph_text() const { return facts.functional_text; }
+  virtual std::string plan_text() const { return ""; }
+  /// What was taken for granted about sizes that are data: what runs must check it.
+  virtual void check_data_sizes(const std::vector<SizeFact>& taken_for_granted);
+  /// The last files of a trace: what is run, or why nothing was compiled.
+  void write_trace(const Trace& trace) const;
+
+  const record::Tape& tape() const { return tape_; }
+  const std::vector<record::TensorId>& wanted() const { return wanted_; }
+  /// Those of numbers come in the order of run()'s.
+  const std::vector<lower::SizeSymbol>& symbols() const { return symbols_; }
+
+  Facts facts;
+  /// The sizes of inputs that were symbols when compiling began, and what must hold of them, for guards.
+  std::vector<lower::SizeSymbol> size_symbols;
+  std::vector<SizeFact> size_facts;
+  Syms number_sizes;  ///< what Recorded::number_sizes came to, over those symbols
+
+ protected:
+  Runnable(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<lower::SizeSymbol> symbols);
+  /// `values`: of symbols().
+  virtual std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs,
+                                       const std::vector<int64_t>& values,
+                                       record::CallGenerators generators) = 0;
+
+  const record::Tape tape_;
+  const std::vector<record::TensorId> wanted_;
+  const std::vector<lower::SizeSymbol> symbols_;  // of sizes and numbers
+  const Attempts attempt_{tape_};
+  bool releases_gil_ = true, can_fail_ = true;
+
+ private:
+  std::vector<int64_t> values_of(const std::vector<at::Tensor>& tape_inputs,
+                                 const std::vector<int64_t>& numbers) const;
+};
+
+}  // namespace bolt::run
