@@ -144,7 +144,7 @@ def default_device_as_a_context(x):
         return x + torch.arange(4) + torch.ones(4)
 
 
-@ROWS(randn(4), replays="not on the CPU")
+@ROWS(randn(4), replays="tensors on meta")
 def tensors_made_on_meta(x):
     with torch.device("meta"):
         shape = torch.empty(4, 3).shape
