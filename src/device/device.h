@@ -74,6 +74,9 @@ class Device {
   virtual std::unique_ptr<Queue> queue(c10::Device device) const = 0;
   /// A block that temporaries lie in.
   virtual at::Tensor arena(c10::Device device, int64_t bytes) const = 0;
+  /// May the block of one call serve the next? Not where work is still under way when a call returns: another
+  /// stream might be given the same memory. There the device's allocator keeps it, and knows the order.
+  virtual bool keeps_arenas() const = 0;
   virtual at::Tensor result(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                             c10::ScalarType dtype) const = 0;
 

@@ -47,6 +47,10 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
+/// "cpu", "cuda:1", "device:0"; an error of the user's for anything else.
+BOLT_API Device parse_device(std::string_view text);
+BOLT_API std::string str(const Device& device);
+
 struct BOLT_API Type {
   DType dtype = DType::F32;
   Device device;
@@ -166,6 +170,7 @@ class BOLT_API Graph {
 
   Value* add_input(Type type, InputKind kind, std::string name = "");
   /// Appends (or inserts before `before`) a node whose output types come from the op's shape and dtype rules.
+  /// What is made of no operands lies on the processor, unless it is put elsewhere (Type::device).
   Node* make(Op op, std::vector<Value*> operands, Attrs attrs = {}, Loc loc = {}, Node* before = nullptr);
   /// The same with the types given (extern nodes, recorded layouts). The verifier still compares where a rule
   /// exists.

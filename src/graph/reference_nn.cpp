@@ -349,12 +349,16 @@ void composite(Call& c) {
   }
 }
 
+/// There is one device here.
+void transfer(Call& c) { c.out.cells = c.arg().cells; }
+
 void contraction(Call& c) {
   switch (c.op()) {
     case Op::matmul: return matmul(c);
     case Op::linear: return linear(c);
     case Op::conv: return conv(c);
     case Op::sdpa: return attention(c);
+    case Op::transfer: return transfer(c);
     default: BOLT_CHECK(false, "no reference for ", op_info(c.op()).name);
   }
 }

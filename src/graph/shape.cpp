@@ -465,10 +465,9 @@ Type infer_type(Op op, const std::vector<Value*>& operands, const Attrs& attrs) 
   if (op_info(op).kind == OpKind::View) return view_type(s);
   Type t;
   t.dtype = result_dtype(s);
-  for (const Value* v : operands) {  // a number on the CPU may meet tensors elsewhere
-    t.device = v->type.device;
-    if (v->type.rank() > 0) break;
-  }
+  for (const Value* v : operands)  // a number on the processor may meet tensors elsewhere
+    if (t.device.kind == DeviceKind::CPU) t.device = v->type.device;
+  if (op == Op::transfer) t.device = parse_device(std::get<std::string>(attrs.at("device")));
   switch (op_rules(op).shape) {
     case ShapeRule::Broadcast: t.sizes = broadcast_all(s); break;
     case ShapeRule::Same: t.sizes = s.sizes(); break;

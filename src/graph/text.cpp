@@ -1,6 +1,7 @@
 // graph/text.cpp: Graph -> text, in the form shown at the head of ir.h. parse() reads it back.
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <set>
 
 #include "graph/ir.h"
@@ -165,9 +166,27 @@ std::string Type::str() const {
     write_list(strides, out);
     out += "}";
   }
-  if (device.kind == DeviceKind::CUDA) out += " cuda:" + std::to_string(device.index);
-  if (device.kind == DeviceKind::Other) out += " device:" + std::to_string(device.index);
+  if (device.kind != DeviceKind::CPU) out += " " + graph::str(device);
   return out;
+}
+
+std::string str(const Device& device) {
+  if (device.kind == DeviceKind::CPU) return "cpu";
+  return (device.kind == DeviceKind::CUDA ? "cuda:" : "device:") + std::to_string(device.index);
+}
+
+Device parse_device(std::string_view text) {
+  for (DeviceKind kind : {DeviceKind::CPU, DeviceKind::CUDA, DeviceKind::Other}) {
+    const std::string first = str(Device{kind, 0});
+    const std::string_view name = std::string_view(first).substr(0, first.find(':'));
+    if (!text.starts_with(name)) continue;
+    const std::string_view index = text.substr(name.size());
+    if (index.empty()) return {kind, 0};
+    int n = 0;
+    const char* end = index.data() + index.size();
+    if (index[0] == ':' && std::from_chars(index.data() + 1, end, n).ptr == end) return {kind, n};
+  }
+  throw_user("'", text, "' is no device");
 }
 
 std::string print(const Graph& g) { return Printer(g).run(); }

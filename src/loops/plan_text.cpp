@@ -27,8 +27,7 @@ std::string list(const Step& s, size_t from, size_t to) {
 
 /// "cuda:0 "; nothing for the processor.
 std::string word(graph::Device d) {
-  if (d.kind == graph::DeviceKind::CPU) return "";
-  return (d.kind == graph::DeviceKind::CUDA ? "cuda:" : "device:") + std::to_string(d.index) + " ";
+  return d.kind == graph::DeviceKind::CPU ? "" : graph::str(d) + " ";
 }
 
 std::string buffer_text(const PlanBuffer& b) {

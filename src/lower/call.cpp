@@ -170,7 +170,17 @@ void Call::demand_numbers() const {
 DType Call::result_dtype(int i) const { return *to_bolt(results_[i]->dtype); }
 
 Value* Call::make(Op op, std::vector<Value*> operands, Attrs attrs) const {
-  return g.make(op, std::move(operands), std::move(attrs), loc)->out();
+  const graph::Device here = result_device();
+  // A number on the processor may meet tensors elsewhere; a kernel reads what lies on its own device.
+  for (Value*& v : operands)
+    if (v->type.device != here && v->type.rank() == 0 && v->type.device.kind == graph::DeviceKind::CPU)
+      v = g.make(Op::transfer, {v}, {{"device", graph::str(here)}}, loc)->out();
+  Value* made = g.make(op, std::move(operands), std::move(attrs), loc)->out();
+  if (made->def->operands.empty()) made->type.device = here;
+  return made;
+}
+graph::Device Call::result_device() const {
+  return results_.empty() || !results_[0] ? graph::Device() : to_bolt(results_[0]->device);
 }
 Value* Call::cast(Value* v, DType t) const {
   return v->type.dtype == t ? v : make(Op::cast, {v}, {{"dtype", t}});

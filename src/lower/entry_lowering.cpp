@@ -78,12 +78,13 @@ bool EntryLowering::lower_zeros(const record::TensorIds& ids) {
   for (TensorId id : ids) {
     const TensorInfo& info = w_.tape.tensors[id];
     const auto dtype = record::to_bolt(info.dtype);
-    if (!is_zero(id) || !info.device.is_cpu() || !dtype || is_complex(*dtype))
-      throw_unsupported("zeros without memory");
+    if (!is_zero(id) || !dtype || is_complex(*dtype)) throw_unsupported("zeros without memory");
     if (w_.is_known(id)) continue;
     const Syms sizes(info.sizes.begin(), info.sizes.end());
-    w_.define_root(
-        id, w_.make(Op::full, {}, {{"value", number_as(0, *dtype)}, {"dtype", *dtype}, {"sizes", sizes}}));
+    Value* zeros =
+        w_.make(Op::full, {}, {{"value", number_as(0, *dtype)}, {"dtype", *dtype}, {"sizes", sizes}});
+    zeros->type.device = record::to_bolt(info.device);
+    w_.define_root(id, zeros);
   }
   return true;
 }
@@ -127,9 +128,17 @@ void EntryLowering::pin_reshape(const Lowering& row, const Call& c, TensorId par
     w_.pin_reshape(c, parent, std::get<Syms>(step.attrs.find("sizes")->second));
 }
 
+/// x.to("cuda"), x.cpu(): a copy that only the library makes.
+bool EntryLowering::changes_device(const Entry& e) const {
+  const c10::Device from = w_.tape.tensors[first_tensor(e)].device;
+  for (TensorId id : results(e))
+    if (id >= 0 && w_.tape.tensors[id].device != from) return true;
+  return false;
+}
+
 bool EntryLowering::lower_view(const Entry& e, const Lowering& row, Call& c) {
   auto steps = row.view(c);
-  if (!steps) return false;
+  if (!steps || changes_device(e)) return false;
   const record::TensorIds ids = results(e);
   const Arg& first = e.args[0];
   const bool each = first.kind == Arg::Kind::TensorList && first.tensors.size() == ids.size();

@@ -76,7 +76,8 @@ class Call {
   bool is_tensor(std::string_view name) const;  // given as a real tensor, not as a number
   const Syms& sizes(std::string_view name) const;
   int64_t rank(std::string_view name) const { return static_cast<int64_t>(sizes(name).size()); }
-  c10::Device result_device() const { return results_[0]->device; }
+  /// Where numbers among the operands are made to lie.
+  graph::Device result_device() const;
   int64_t result_rank(int i = 0) const { return static_cast<int64_t>(results_[i]->sizes.size()); }
   /// Size `dim` of result i as recorded: for rows that have seen that it cannot differ.
   int64_t result_size(int i, int64_t dim) const { return results_[i]->sizes[dim]; }

@@ -275,8 +275,13 @@ Value* Windows::invert(const ViewStep& step, Value* before, Value* v) {
     case Op::flip: return make(Op::flip, {v}, step.attrs);
     case Op::as_strided:
       if (step.inverse)
-        return step.inverse([&](Op op, auto operands, auto attrs) { return make(op, operands, attrs); },
-                            before, v);
+        return step.inverse(
+            [&](Op op, auto operands, auto attrs) {
+              Value* made = make(op, operands, attrs);
+              if (made->def->operands.empty()) made->type.device = before->type.device;
+              return made;
+            },
+            before, v);
       if (const auto s = stripes(std::get<Syms>(attr("sizes")), std::get<Syms>(attr("strides")),
                                  std::get<Syms>(attr("offset"))[0], before->type.numel())) {
         Value* blocks = make(Op::reshape, {before}, {{"sizes", Syms{s->count, s->block}}});

@@ -49,32 +49,36 @@ void Execution::begin(Ints values, record::CallGenerators generators) {
   values_ = std::move(values);
   generators_ = std::move(generators);
   for (const auto& queue : queues_) queue->begin();
+  for (size_t i = 0; i < arenas_.size(); ++i)
+    if (!keeps(i)) make_arena(i);
 }
 
 void Execution::take_shapes(std::shared_ptr<const Shapes> shapes) {
   shapes_ = std::move(shapes);
   if (!p_.data_sizes.empty()) shapes_ = own_ = std::make_shared<Shapes>(*shapes_);
   slots_.assign(p_.plan.buffers.size(), {});
-  make_arenas();
+  arenas_.resize(p_.plan.arenas.size());
+  for (size_t i = 0; i < arenas_.size(); ++i)
+    if (keeps(i)) make_arena(i);
 }
 
-void Execution::make_arenas() {
-  arenas_.resize(p_.plan.arenas.size());
-  std::vector<char*> begins;  // by device
-  begins.resize(p_.devices.size());
-  for (size_t i = 0; i < arenas_.size(); ++i) {
-    const int64_t bytes = shapes_->arena_bytes[i];
-    if (bytes == 0) continue;
-    const UsedDevice& d = p_.devices[p_.device_of_arena[i]];
-    if (!arenas_[i].defined() || arenas_[i].numel() < bytes + kAlignment)
-      arenas_[i] = d.driver->arena(d.device, bytes + kAlignment);
-    const auto begin = reinterpret_cast<uintptr_t>(arenas_[i].data_ptr());
-    begins[p_.device_of_arena[i]] =
-        reinterpret_cast<char*>((begin + kAlignment - 1) & ~uintptr_t{kAlignment - 1});
-  }
+void Execution::make_arena(size_t arena) {
+  const int64_t bytes = shapes_->arena_bytes[arena];
+  if (bytes == 0) return;
+  const size_t at = p_.device_of_arena[arena];
+  if (!arenas_[arena].defined() || arenas_[arena].numel() < bytes + kAlignment)
+    arenas_[arena] = p_.devices[at].driver->arena(p_.devices[at].device, bytes + kAlignment);
+  const auto begin = reinterpret_cast<uintptr_t>(arenas_[arena].data_ptr());
+  char* base = reinterpret_cast<char*>((begin + kAlignment - 1) & ~uintptr_t{kAlignment - 1});
   for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
-    if (p_.lies_in_arena(i))
-      slots_[i].data = begins[p_.device_of_buffer[i]] + shapes_->buffers[i].arena_offset;
+    if (p_.lies_in_arena(i) && p_.device_of_buffer[i] == at)
+      slots_[i] = {base + shapes_->buffers[i].arena_offset, {}};
+}
+
+void Execution::drop_arena(size_t arena) {
+  arenas_[arena] = {};
+  for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
+    if (p_.lies_in_arena(i) && p_.device_of_buffer[i] == p_.device_of_arena[arena]) slots_[i] = {};
 }
 
 void Execution::bind(const std::vector<at::Tensor>& inputs) {
@@ -95,6 +99,8 @@ void Execution::use(const FoldedBuffers& folded) {
 void Execution::end() {
   for (size_t i = 0; i < slots_.size(); ++i)
     if (!p_.lies_in_arena(i)) slots_[i] = {};  // memory and tensors of the others stay valid
+  for (size_t i = 0; i < arenas_.size(); ++i)
+    if (!keeps(i)) drop_arena(i);
   operands_.clear();
   generators_ = {};
 }

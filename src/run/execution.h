@@ -57,7 +57,9 @@ class Execution {
   const at::Tensor& tensor(int buffer);
   void* pointer(int buffer);
   void give(int buffer, at::Tensor tensor);
-  void make_arenas();
+  bool keeps(size_t arena) const { return p_.devices[p_.device_of_arena[arena]].driver->keeps_arenas(); }
+  void make_arena(size_t arena);
+  void drop_arena(size_t arena);
   void make_output(int buffer);
   void make_waiting(int buffer);
   void run_step(const PreparedStep& p);

@@ -41,6 +41,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "device/device.h"
 #include "record/argument.h"
 #include "support/error.h"
 
@@ -156,6 +157,9 @@ Tensors adaptive_avg_pool(const Node& n, const Tensors& in) {
   return {at::adaptive_avg_pool3d(in[0], sizes)};
 }
 Tensors embedding(const Node&, const Tensors& in) { return {at::embedding(in[0], in[1])}; }
+Tensors transfer(const Node& n, const Tensors& in) {
+  return {in[0].to(device::to_torch(graph::parse_device(n.attr<std::string>("device"))))};
+}
 Tensors cat(const Node& n, const Tensors& in) { return {at::cat(in, n.attr<int64_t>("dim"))}; }
 Tensors gather(const Node& n, const Tensors& in) {
   return {at::gather(in[0], n.attr<int64_t>("dim"), in[1])};
@@ -187,6 +191,7 @@ constexpr std::pair<Op, LibraryFn> kTable[] = {
     {Op::avg_pool, avg_pool},
     {Op::adaptive_avg_pool, adaptive_avg_pool},
     {Op::embedding, embedding},
+    {Op::transfer, transfer},
     {Op::cat, cat},
     {Op::gather, gather},
     {Op::index_select, index_select},

@@ -8,13 +8,15 @@
 
 namespace bolt::graph {
 
-/// Makes nodes before `at`, with its source line.
+/// Makes nodes before `at`, with its source line; what is made of numbers lies where at's result does.
 class Maker {
  public:
   Maker(Graph& g, Node* at) : g_(g), at_(at) {}
 
   Value* make(Op op, std::vector<Value*> operands, Attrs attrs = {}) const {
-    return g_.make(op, std::move(operands), std::move(attrs), at_->loc, at_)->out();
+    Value* made = g_.make(op, std::move(operands), std::move(attrs), at_->loc, at_)->out();
+    if (made->def->operands.empty() && !at_->outputs.empty()) made->type.device = at_->out()->type.device;
+    return made;
   }
   Value* scalar(DType t, double v) const {
     Attr value = is_float(t) ? Attr(v) : Attr(static_cast<int64_t>(v));

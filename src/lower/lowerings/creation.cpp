@@ -15,12 +15,12 @@ std::vector<Value*> filled(Call& c, const c10::Scalar& s) {
   DType t = c.result_dtype();
   return {c.make(Op::full, {}, {{"value", number_as(s, t)}, {"dtype", t}, {"sizes", result_sizes(c)}})};
 }
-bool on_cpu(Call& c) { return c.result_device().is_cpu() && !is_complex(c.result_dtype()); }
+bool is_known(Call& c) { return !is_complex(c.result_dtype()); }
 
-std::vector<Value*> zeros(Call& c) { return on_cpu(c) ? filled(c, 0) : std::vector<Value*>{}; }
-std::vector<Value*> ones(Call& c) { return on_cpu(c) ? filled(c, 1) : std::vector<Value*>{}; }
+std::vector<Value*> zeros(Call& c) { return is_known(c) ? filled(c, 0) : std::vector<Value*>{}; }
+std::vector<Value*> ones(Call& c) { return is_known(c) ? filled(c, 1) : std::vector<Value*>{}; }
 std::vector<Value*> filled_by(Call& c, const char* name) {
-  if (!on_cpu(c)) return {};
+  if (!is_known(c)) return {};
   if (!c.is_symbolic(name)) return filled(c, c.scalar(name));
   return {c.make(Op::expand, {c.number_value(name, c.result_dtype())}, {{"sizes", result_sizes(c)}})};
 }
@@ -28,7 +28,7 @@ std::vector<Value*> full(Call& c) { return filled_by(c, "fill_value"); }
 std::vector<Value*> scalar_tensor(Call& c) { return filled_by(c, "s"); }
 
 std::vector<Value*> arange(Call& c) {
-  if (!on_cpu(c)) return {};
+  if (!is_known(c)) return {};
   DType t = c.result_dtype();
   if (c.is_real("start") || c.is_real("end") || c.is_real("step")) c.demand_numbers();
   auto is_symbolic = [&](const char* name) { return c.has(name) && c.is_symbolic(name); };
