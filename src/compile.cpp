@@ -95,8 +95,8 @@ class Compilation {
     auto lowered = lower::functionalize(r_.tape, r_.wanted, {r_.is_param, r_.constants}, sizes_);
     note("aot_graphs", "2_graph.txt", "", [&] { return graph::print(*lowered.graph); });
     if (r_.road == Road::functional) return functional(std::move(lowered));
-    return run::make_specializing(std::move(lowered), r_.tape, r_.wanted, sizes_.open(), sizes_.any_data(),
-                                  r_.name, stages);
+    return run::make_adapting(std::move(lowered), r_.tape, r_.wanted, sizes_.open(), sizes_.any_data(),
+                              r_.name, stages);
   }
 
   /// backend="aot_eager".

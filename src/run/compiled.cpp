@@ -76,6 +76,8 @@ std::string Compiled::graph_text() const {
 
 std::vector<at::Tensor> Compiled::call(const std::vector<at::Tensor>& inputs, const Ints& values,
                                        record::CallGenerators generators) {
+  if (auto trained = unfolded ? for_changing_parameters(inputs) : nullptr)
+    return trained->call(inputs, values, std::move(generators));
   const Ints sizes = p_.shaping_values(values);
   if (auto special = specialize ? special_for(values, sizes) : nullptr) {
     Ints numbers;
@@ -150,6 +152,27 @@ std::unique_ptr<Execution> Compiled::take_execution(const Ints& sizes) {
 void Compiled::give_back(std::unique_ptr<Execution> execution) {
   std::lock_guard lock(mutex_);
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(execution));
+}
+
+/// The region that folds nothing, while that is better.
+std::shared_ptr<Compiled> Compiled::for_changing_parameters(const std::vector<at::Tensor>& tape_inputs) {
+  if (p_.fold_steps.empty() || !folds_.keep_changing(p_.fold_inputs, graph_inputs(p_.lowered, tape_inputs)))
+    return nullptr;
+  std::lock_guard lock(mutex_);
+  if (wants_unfolded_) make_unfolded();
+  return trained_;
+}
+
+void Compiled::make_unfolded() {
+  wants_unfolded_ = false;
+  run_in_background([weak = weak_from_this()] {
+    auto folding = weak.lock();
+    if (!folding) return;
+    auto made = folding->unfolded();
+    if (made) made->modes_ = folding->modes_;
+    std::lock_guard lock(folding->mutex_);
+    folding->trained_ = std::move(made);
+  });
 }
 
 /// The region for these sizes alone, if they came often enough for it to be made.

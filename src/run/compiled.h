@@ -34,6 +34,9 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller
   /// meets again and again. Called on the background thread, at most twice; null: it cannot be made.
   std::function<std::shared_ptr<Compiled>(const std::vector<int64_t>& values)> specialize;
+  /// Set where something is folded: makes the same region with nothing computed beforehand, for parameters
+  /// that keep changing. Called on the background thread, at most once; null: it cannot be made.
+  std::function<std::shared_ptr<Compiled>()> unfolded;
 
  private:
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
@@ -41,6 +44,8 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const Ints& values,
                                    const Ints& sizes, record::CallGenerators generators);
   void count_steps();
+  std::shared_ptr<Compiled> for_changing_parameters(const std::vector<at::Tensor>& tape_inputs);
+  void make_unfolded();
   std::shared_ptr<Compiled> special_for(const Ints& values, const Ints& sizes);
   std::shared_ptr<const Shapes> shapes_for(const Ints& sizes);
   std::unique_ptr<Execution> take_execution(const Ints& sizes);
@@ -52,6 +57,8 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   std::mutex mutex_;                                   // guards the caches below
   std::vector<std::shared_ptr<const Shapes>> shapes_;  // last used first
   std::vector<std::unique_ptr<Execution>> idle_;
+  std::shared_ptr<Compiled> trained_;                                ///< what `unfolded` made
+  bool wants_unfolded_ = true;                                       ///< it has not been asked for yet
   std::vector<std::pair<Ints, int>> counts_;                         ///< calls by sizes
   std::vector<std::pair<Ints, std::shared_ptr<Compiled>>> special_;  ///< null: being made
 };

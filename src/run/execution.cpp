@@ -76,7 +76,7 @@ void Execution::make_arena(size_t arena) {
 }
 
 void Execution::drop_arena(size_t arena) {
-  arenas_[arena] = {};
+  arenas_[arena].reset();
   for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
     if (p_.lies_in_arena(i) && p_.device_of_buffer[i] == p_.device_of_arena[arena]) slots_[i] = {};
 }

@@ -7,6 +7,9 @@ namespace bolt::run {
 namespace {
 
 constexpr size_t kMostInstances = 8;
+constexpr int kFewCalls = 4;    // that a folding must have served to be worth it
+constexpr int kShortLived = 3;  // so many in a row did not: nothing is folded any more
+constexpr int kUnchanged = 16;  // until so many calls in a row found the same contents
 
 const at::Tensor& at(const std::vector<at::Tensor>& inputs, int input) {
   return inputs[static_cast<size_t>(input)];
@@ -26,6 +29,22 @@ bool Folds::Folded::is_stale(const std::vector<at::Tensor>& inputs, const std::v
   return true;
 }
 
+bool Folds::keep_changing(const std::vector<int>& fold_inputs, const std::vector<at::Tensor>& inputs) {
+  std::lock_guard lock(mutex_);
+  if (short_lived_ < kShortLived) return false;
+  known_.clear();
+  std::vector<uint32_t> versions;
+  for (int i : fold_inputs) {
+    const c10::VariableVersion& v = at(inputs, i).unsafeGetTensorImpl()->version_counter();
+    versions.push_back(v.enabled() ? v.current_version() : 0);
+  }
+  unchanged_ = versions == versions_ ? unchanged_ + 1 : 0;
+  versions_ = std::move(versions);
+  if (unchanged_ < kUnchanged) return true;
+  short_lived_ = unchanged_ = 0;
+  return false;
+}
+
 std::shared_ptr<const FoldedBuffers> Folds::of(const Prepared& p, const std::vector<at::Tensor>& inputs,
                                                const std::shared_ptr<const Shapes>& shapes) {
   auto buffers_of = [](const std::shared_ptr<Folded>& f) {
@@ -34,8 +53,15 @@ std::shared_ptr<const FoldedBuffers> Folds::of(const Prepared& p, const std::vec
   {
     std::lock_guard lock(mutex_);
     for (const auto& f : known_)
-      if (f->matches(inputs, p.fold_inputs)) return buffers_of(f);
-    std::erase_if(known_, [&](const auto& f) { return f->is_stale(inputs, p.fold_inputs); });
+      if (f->matches(inputs, p.fold_inputs)) {
+        ++f->calls;
+        return buffers_of(f);
+      }
+    std::erase_if(known_, [&](const auto& f) {
+      if (!f->is_stale(inputs, p.fold_inputs)) return false;
+      short_lived_ = f->calls < kFewCalls ? short_lived_ + 1 : 0;
+      return true;
+    });
   }
   auto f = std::make_shared<Folded>();
   for (int i : p.fold_inputs) f->weights.emplace_back(at(inputs, i));

@@ -11,48 +11,63 @@ namespace bolt::run {
 namespace {
 
 using lower::SizeSymbol;
-using Specialize = decltype(Compiled::specialize);
 
-/// What makes the same region for known sizes: Compiled::specialize.
-Specialize specializer(const lower::Lowered& lowered, std::vector<record::TensorId> wanted,
-                       std::vector<SizeSymbol> symbols, const std::string& name) {
-  std::shared_ptr<const graph::Graph> general = graph::clone(*lowered.graph);
-  auto rest = std::make_shared<const lower::Lowered>(lower::without_graph(lowered));
-  return [=](const std::vector<int64_t>& values) -> std::shared_ptr<Compiled> {
+/// What other programs for the same region are made from, later and on another thread.
+struct Source {
+  std::shared_ptr<const graph::Graph> graph;
+  std::shared_ptr<const lower::Lowered> rest;
+  std::vector<record::TensorId> wanted;
+  std::vector<SizeSymbol> symbols;
+  std::string name;
+
+  using Value = std::function<Sym(Sym)>;
+  /// `value` of each symbol in its place; `left` are the symbols that remain. Null: it cannot be made.
+  std::shared_ptr<Compiled> make(const Value& value, std::vector<SizeSymbol> left,
+                                 const loops::PlanOptions& options, const std::string& what) const {
     try {
-      auto known = [&](Sym s) {
-        for (size_t i = 0; i < symbols.size(); ++i)
-          if (symbols[i].symbol == s && symbols[i].input >= 0) return Sym(values[i]);
-        return s;
-      };
-      lower::Lowered one = lower::substituted(*general, *rest, known);
-      std::vector<SizeSymbol> numbers;
-      for (const SizeSymbol& s : symbols)
-        if (s.input < 0) numbers.push_back(s);
+      lower::Lowered one = lower::substituted(*graph, *rest, value);
       Stages stages;
       record::Tape tape;
       std::vector<record::TensorId> same = wanted;
-      auto region = make_compiled(std::move(one), tape, same, std::move(numbers), name, stages);
+      auto region = make_compiled(std::move(one), tape, same, std::move(left), name, options, stages);
       ++Stats::get().specialized;
-      log("dynamic", name + ": a program for sizes that came often");
+      log("dynamic", name + ": a program for " + what);
       return region;
     } catch (const std::exception& e) {
-      log("dynamic", name + ": no program for sizes that came often: " + e.what());
+      log("dynamic", name + ": no program for " + what + ": " + e.what());
       return nullptr;
     }
-  };
-}
+  }
+
+  std::shared_ptr<Compiled> for_sizes(const std::vector<int64_t>& values) const {
+    auto known = [&](Sym s) {
+      for (size_t i = 0; i < symbols.size(); ++i)
+        if (symbols[i].symbol == s && symbols[i].input >= 0) return Sym(values[i]);
+      return s;
+    };
+    std::vector<SizeSymbol> numbers;
+    for (const SizeSymbol& s : symbols)
+      if (s.input < 0) numbers.push_back(s);
+    return make(known, std::move(numbers), device::plan_options(), "sizes that came often");
+  }
+
+  std::shared_ptr<Compiled> for_changing_parameters() const {
+    loops::PlanOptions options = device::plan_options();
+    options.fold_params = false;
+    return make([](Sym s) { return s; }, symbols, options, "parameters that keep changing");
+  }
+};
 
 }  // namespace
 
 std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted,
                                         std::vector<SizeSymbol> symbols, const std::string& name,
-                                        Stages& stages) {
+                                        const loops::PlanOptions& options, Stages& stages) {
   auto same_call = [&](int64_t a, int64_t b) {
     return lowered.calls[static_cast<size_t>(a)] == lowered.calls[static_cast<size_t>(b)];
   };
-  loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, device::plan_options(), stages);
+  loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages);
   check_sizes(plan);
   if (log_wanted("fusion")) log("fusion", loops::print(plan));
   stages.enter("codegen");
@@ -67,15 +82,25 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
   return region;
 }
 
-std::shared_ptr<Compiled> make_specializing(lower::Lowered lowered, record::Tape& tape,
-                                            std::vector<record::TensorId>& wanted,
-                                            std::vector<SizeSymbol> symbols, bool any_data,
-                                            const std::string& name, Stages& stages) {
-  Specialize specialize;
-  if (!any_data && std::any_of(symbols.begin(), symbols.end(), [](const auto& s) { return s.input >= 0; }))
-    specialize = specializer(lowered, wanted, symbols, name);
-  auto region = make_compiled(std::move(lowered), tape, wanted, std::move(symbols), name, stages);
-  region->specialize = std::move(specialize);
+std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
+                                        std::vector<record::TensorId>& wanted,
+                                        std::vector<SizeSymbol> symbols, bool any_data,
+                                        const std::string& name, Stages& stages) {
+  const bool varies =
+      !any_data && std::any_of(symbols.begin(), symbols.end(), [](const auto& s) { return s.input >= 0; });
+  const auto& inputs = lowered.graph->inputs;
+  const bool has_parameters = !any_data && std::any_of(inputs.begin(), inputs.end(), [](const auto& in) {
+    return in.kind == graph::InputKind::Param;
+  });
+  std::shared_ptr<const Source> source;
+  if (varies || has_parameters)
+    source = std::make_shared<const Source>(
+        Source{graph::clone(*lowered.graph),
+               std::make_shared<const lower::Lowered>(lower::without_graph(lowered)), wanted, symbols, name});
+  auto region = make_compiled(std::move(lowered), tape, wanted, std::move(symbols), name,
+                              device::plan_options(), stages);
+  if (varies) region->specialize = [source](const auto& values) { return source->for_sizes(values); };
+  if (has_parameters) region->unfolded = [source] { return source->for_changing_parameters(); };
   if (int calls = region->facts.extern_calls)
     log("perf_hints",
         name + ": " + std::to_string(calls) + " operators without a lowering run as ATen calls");

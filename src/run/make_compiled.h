@@ -16,13 +16,13 @@ namespace bolt::run {
 std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted,
                                         std::vector<lower::SizeSymbol> symbols, const std::string& name,
-                                        Stages& stages);
+                                        const loops::PlanOptions& options, Stages& stages);
 
-/// The same, and where sizes differ between calls, one that makes programs for those that come often.
-/// `any_data`: sizes of the region are data.
-std::shared_ptr<Compiled> make_specializing(lower::Lowered lowered, record::Tape& tape,
-                                            std::vector<record::TensorId>& wanted,
-                                            std::vector<lower::SizeSymbol> symbols, bool any_data,
-                                            const std::string& name, Stages& stages);
+/// The same, of a region that adapts to its calls: programs for sizes that come often, and one for parameters
+/// that keep changing, are made when they are wanted. `any_data`: sizes of the region are data.
+std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
+                                        std::vector<record::TensorId>& wanted,
+                                        std::vector<lower::SizeSymbol> symbols, bool any_data,
+                                        const std::string& name, Stages& stages);
 
 }  // namespace bolt::run

@@ -227,3 +227,32 @@ def test_constants_beside_weights(number):
         for _ in range(3):
             x = torch.randn(3, 32)
             torch.testing.assert_close(compiled(x), lora(x))
+
+
+def test_weights_that_keep_changing_are_not_folded(pair):
+    model, compiled = pair
+    x = torch.randn(4, 32)
+    before = torchbolt.stats()["specialized"]
+    for _ in range(8):  # an optimizer's steps between calls
+        model[0].weight.mul_(0.9)
+        model[2].weight.add_(0.01)
+        torch.testing.assert_close(compiled(x), model(x))
+        torchbolt.wait()
+    assert torchbolt.stats()["specialized"] == before + 1
+    for _ in range(20):  # they rest again
+        torch.testing.assert_close(compiled(x), model(x))
+    model[0].weight.mul_(0.9)
+    torch.testing.assert_close(compiled(x), model(x))
+    assert torchbolt.stats()["specialized"] == before + 1
+
+
+def test_weights_that_change_once_an_epoch_stay_folded(pair):
+    model, compiled = pair
+    before = torchbolt.stats()["specialized"]
+    for _ in range(6):
+        model[0].weight.mul_(0.9)
+        for _ in range(6):
+            x = torch.randn(4, 32)
+            torch.testing.assert_close(compiled(x), model(x))
+    torchbolt.wait()
+    assert torchbolt.stats()["specialized"] == before
