@@ -12,7 +12,7 @@ import ctypes
 import os
 import pathlib
 import subprocess
-import sysconfig
+import sys
 
 import pytest
 
@@ -25,6 +25,9 @@ MODELS = ["bert", "llama", "vit", "resnet50", "convnext", "t5", "mamba"]
 
 class Nvrtc:
     def __init__(self, path: pathlib.Path):
+        # It opens its table of built-in functions by name alone, and not every wheel says where that lies.
+        for builtins in path.parent.glob("libnvrtc-builtins.so*"):
+            ctypes.CDLL(str(builtins))
         self.lib = ctypes.CDLL(str(path))
 
     def _check(self, code: int):
@@ -51,11 +54,15 @@ class Nvrtc:
             self.lib.nvrtcDestroyProgram(ctypes.byref(program))
 
 
+def nvrtc_library() -> pathlib.Path:
+    found = [path for folder in sys.path for path in sorted(pathlib.Path(folder).glob("nvidia/*/lib/libnvrtc.so*"))]
+    assert found, "the nvidia-cuda-nvrtc wheel is missing: pip install .[test]"
+    return found[-1]
+
+
 @pytest.fixture(scope="session")
 def nvrtc() -> Nvrtc:
-    found = sorted(pathlib.Path(sysconfig.get_path("purelib")).glob("nvidia/*/lib/libnvrtc.so*"))
-    assert found, "the nvidia-cuda-nvrtc wheel is missing: pip install .[test]"
-    return Nvrtc(found[-1])
+    return Nvrtc(nvrtc_library())
 
 
 def _bolt_opt() -> str:
@@ -113,21 +120,13 @@ def test_accesses_are_wide(name, nvrtc):
 
 
 REFUSED = {
-    "rows_and_columns": """
-kernel @rows_and_columns (in %b0: f32, out %b1: f32, out %b2: f32) space [4 d0 reduce, 8 d1 reduce] {
-  %0 = load b0[8*d0 + d1]
-  %1 = reduce sum %0 over d0
-  %2 = reduce sum %0 over d1
-  store b1[d1] = %1
-  store b2[d0] = %2
-}""",
     "epilogue": """
 kernel @epilogue (out %b0: f32) space [4 d0, 8 d1] {
   %0 = acc f32
   store b0[8*d0 + d1] = %0
 }""",
 }
-REASONS = {"rows_and_columns": "reductions over different dimensions", "epilogue": "it ends a contraction"}
+REASONS = {"epilogue": "it ends a contraction"}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,18 +1,24 @@
 // codegen/cuda/emit.cpp
-// See emit.h. The text has three places, one inside the other:
+// See emit.h. The text has two levels, and in each a loop over a vector:
 //
-//   thread   one value per row (pointwise: values that never vary)
-//   vector   one value per `vector` elements: wide loads, and what does not vary along `inner`
-//   lane     one value per element: an unrolled loop over the vector
+//   thread   what is known once per row (pointwise: what never varies)
+//   element  a loop over the row, or over what a thread has of it
+//   lane     in either: an unrolled loop over the `vector` elements of dimension `inner`
 //
-// An expression stands in the outermost place that its dimensions allow. Names: d<i> the index of dimension i
-// (d<i>_at that of the vector's first element), v<n> expression n, x<n> a wide load, k<n> what is kept from
-// sweep to sweep (sweeps.h), a<n> an accumulator, y<n> what store n writes at once.
+// An expression stands at the outermost level that its dimensions allow, outside the lane loop where it does
+// not vary along `inner` or is a wide load. Where rows lie side by side (Way::Columns) `inner` counts rows,
+// so a thread has `vector` of them and what is known once per row is an array. Names: d<i> the index of
+// dimension i (d<i>_at that of the vector's first element), v<n> expression n, x<n> a wide load, k<n> what is
+// kept from sweep to sweep (sweeps.h), a<n> an accumulator, y<n> what store n writes at once, t<n> a square
+// of load n that is being turned.
 
 #include "codegen/cuda/emit.h"
 
+#include <bit>
+
 #include "codegen/cuda/indices.h"
 #include "codegen/cuda/ops.h"
+#include "codegen/cuda/parts.h"
 #include "codegen/cuda/prelude.h"
 #include "codegen/cuda/sweeps.h"
 #include "loops/kernel_ops.h"
@@ -39,36 +45,34 @@ class Emitter {
   std::string run(const std::string& name) {
     signature(name);
     depth_ = 1;
-    pointwise() ? locate_point() : locate_row();
-    const size_t body = out_.size();
-    if (k_.has_checks()) line("bool missed = false;");
-    for (size_t i = 0; i < k_.exprs.size(); ++i)
-      if (sweeps_.kept[i]) keep(static_cast<ExprId>(i));
-    for (const Sweep& sweep : sweeps_.list) this->sweep(sweep, &sweep == &sweeps_.list.back());
-    if (k_.has_checks()) line("if (missed) *report = 1;");
-    declare_used(body, s_.outer, pointwise() ? "at" : "row");
-    if (s_.group == s_.threads) out_.insert(body, declaration(body, position_type(), "row", block_number()));
+    s_.way == Way::Tile ? tile() : rows_or_points();
     depth_ = 0;
     line("}");
     return out_;
   }
 
  private:
-  enum class Place { Thread, Vector, Lane };
-
-  bool pointwise() const { return s_.row.empty(); }
+  bool pointwise() const { return s_.pointwise(); }
   const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
+  const loops::Store& store_of(int i) const { return k_.stores[static_cast<size_t>(i)]; }
   bool kept(ExprId id) const { return sweeps_.kept[static_cast<size_t>(id)]; }
   DType dtype_of(int buffer) const { return k_.buffers[static_cast<size_t>(buffer)].dtype; }
-  Place place(uint32_t dims) const {
-    if (!(dims & elements_)) return Place::Thread;
-    return s_.vector > 1 && (dims >> s_.inner & 1) ? Place::Lane : Place::Vector;
-  }
+  Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
+  bool along_row(uint32_t dims) const { return dims & elements_; }
+  bool per_lane(uint32_t dims) const { return s_.vector > 1 && (dims >> s_.inner & 1); }
+  /// Of what a thread knows once per row: is it one value for each row of the vector?
+  bool is_array(ExprId id) const { return per_lane(expr(id).dims) && !along_row(expr(id).dims); }
+  /// Do the vectors lie along the row, and not across rows?
+  bool vector_in_row() const { return s_.inner >= 0 && (elements_ >> s_.inner & 1); }
   bool wide(ExprId id) const {
     const Expr& e = expr(id);
-    return e.kind == ExprKind::Load && is_wide(k_, s_, e.index, e.gather, e.mask);
+    return e.kind == ExprKind::Load && !turned(id) && is_wide(k_, s_, e.index, e.gather, e.mask);
   }
   bool wide(const loops::Store& st) const { return is_wide(k_, s_, st.index, st.gather, st.mask); }
+  bool turned(ExprId id) const { return is_turned(s_, expr(id)); }
+  bool is_block() const { return s_.way == Way::Block; }
+  /// Threads without a row of their own take part in what a block does together.
+  bool stays() const { return s_.way == Way::Columns && s_.group > 1; }
 
   // ---- lines
 
@@ -83,7 +87,7 @@ class Emitter {
     --depth_;
     line("}");
   }
-  void unroll() { out_ += "#pragma unroll\n"; }
+  void unroll(int times = 0) { out_ += "#pragma unroll" + (times ? " " + str(times) : std::string()) + "\n"; }
 
   /// Declares the indices of `dims` at `position` that the text behind `from` uses.
   void declare_used(size_t from, const std::vector<int>& dims, const std::string& position) {
@@ -119,7 +123,7 @@ class Emitter {
   }
   Sym points(const std::vector<int>& dims) const {
     Sym n = 1;
-    for (int d : dims) n *= k_.dims[static_cast<size_t>(d)].size;
+    for (int d : dims) n *= size(d);
     return n;
   }
   const char* position_type() const { return s_.narrow ? "unsigned" : "i64"; }
@@ -131,11 +135,14 @@ class Emitter {
     if (e.kind == ExprKind::Const) return constant(e.dtype, e.value, e.ivalue);
     if (wide(id)) return from_memory(e.dtype, (kept(id) ? "k" + str(id) + "[c]" : "x" + str(id)) + ".at[e]");
     if (kept(id)) return "k" + str(id) + (s_.vector > 1 ? "[c][e]" : "[c]");
-    return "v" + str(id);
+    return "v" + str(id) + (is_array(id) ? "[e]" : "");
   }
 
   std::string load(ExprId id) const {
     const Expr& e = expr(id);
+    if (turned(id))
+      return from_memory(e.dtype, square(id, "(" + dim(s_.inner) + " - first_inner)",
+                                         "(" + dim(s_.across) + " - first_across)"));
     const std::string b = "b" + str(e.buffer), at = position(e.index, e.gather), n = str(s_.vector);
     const std::string fill = constant(e.dtype, e.fill, static_cast<int64_t>(e.fill));
     if (!wide(id)) {
@@ -180,8 +187,13 @@ class Emitter {
       line((wide(id) ? "k" + str(id) + "[c]" : ref(id)) + " = " + value(id) + ";");
     else if (wide(id))
       line("const " + pack(e.dtype) + " x" + str(id) + " = " + value(id) + ";");
+    else if (is_array(id))
+      line(ref(id) + " = " + value(id) + ";");
     else
       line("const " + value_type(e.dtype) + " v" + str(id) + " = " + value(id) + ";");
+  }
+  std::string array(const std::string& type, const std::string& name) const {
+    return type + " " + name + "[" + str(s_.vector) + "];";
   }
 
   // ---- skeleton
@@ -194,61 +206,101 @@ class Emitter {
               memory_type(b.dtype) + "* b" + str(static_cast<int64_t>(i));
     }
     if (k_.has_checks()) args += ", i64* report";
+    args += std::string(", ") + position_type() + " count";
     for (Sym s : k_.symbols) args += ", i64 " + text(s);
     line("extern \"C\" __global__ void __launch_bounds__(" + str(s_.threads) + ")");
     line(name + "(" + args + ") {");
   }
-
   std::string block_number() const { return s_.narrow ? "blockIdx.x" : "i64(blockIdx.x)"; }
-  std::string thread_number() const { return block_number() + " * " + str(s_.threads) + " + threadIdx.x"; }
-  void locate_point() {
-    const std::string at = s_.vector == 1 ? thread_number() : "(" + thread_number() + ") * " + str(s_.vector);
-    line(std::string("const ") + position_type() + " at = " + at + ";");
-    line("if (at >= " + text(points(s_.outer)) + ") return;");
+
+  void rows_or_points() {
+    pointwise() ? locate_point() : locate_row();
+    const size_t body = out_.size();
+    all_sweeps();
+    const bool side_by_side = !pointwise() && !vector_in_row() && s_.vector > 1;
+    const std::string row = side_by_side ? "row * " + str(s_.vector) : "row";
+    declare_used(body, s_.outer, pointwise() ? "at" : row);
+    if (is_block()) out_.insert(body, declaration(body, position_type(), "row", block_number()));
   }
-  // Whole warps return, so that the others' shuffles have all their lanes. A block's row is its number.
+  void all_sweeps() {
+    if (k_.has_checks()) line("bool missed = false;");
+    for (size_t i = 0; i < k_.exprs.size(); ++i)
+      if (sweeps_.kept[i]) keep(static_cast<ExprId>(i));
+    for (const Sweep& sweep : sweeps_.list) this->sweep(sweep, &sweep == &sweeps_.list.back());
+    if (k_.has_checks()) line("if (missed) *report = 1;");
+  }
+
+  void locate_point() {
+    std::string at = block_number() + " * " + str(s_.threads) + " + threadIdx.x";
+    if (s_.vector > 1) at = "(" + at + ") * " + str(s_.vector);
+    line(std::string("const ") + position_type() + " at = " + at + ";");
+    line("if (at >= count) return;");
+  }
+  // Whole warps return, so that the others' shuffles have all their lanes. A block's row is its number. Where
+  // threads of a block wait for one another, none returns: those beyond the end do the first row again and
+  // store nothing.
   void locate_row() {
-    if (s_.group == s_.threads) {
+    if (is_block()) {
       line("const int lane = threadIdx.x;");
       return;
     }
-    std::string row = thread_number();
-    if (s_.group > 1) {
-      line("const int lane = threadIdx.x % 32;");
-      row = block_number() + " * " + str(s_.threads / 32) + " + threadIdx.x / 32";
+    const std::string rows = str(s_.rows());
+    const bool beside = s_.way == Way::Columns;
+    if (s_.group > 1)
+      line("const int lane = threadIdx.x " + (beside ? "/ " + rows : "% " + str(s_.group)) + ";");
+    const std::string mine = s_.group == 1 ? "threadIdx.x"
+                             : beside      ? "threadIdx.x % " + rows
+                                           : "threadIdx.x / " + str(s_.group);
+    const std::string row = block_number() + " * " + rows + " + " + mine;
+    const std::string type = std::string("const ") + position_type();
+    if (stays()) {
+      line(type + " place = " + row + ";");
+      line("const bool here = place < count;");
+      line(type + " row = here ? place : 0;");
+      return;
     }
-    line(std::string("const ") + position_type() + " row = " + row + ";");
-    line("if (row >= " + text(points(s_.outer)) + ") return;");
+    line(type + " row = " + row + ";");
+    line("if (row >= count) return;");
   }
 
   /// A loop over the row, or over what a thread holds of it. `j`: position of the vector's first element.
   void along_row(const Sweep& sweep, bool last) {
     const Sym length = points(s_.row);
     if (length.is_const(0)) return;  // what is reduced over nothing is its operator's identity
-    const std::string by_vector = s_.vector > 1 ? " * " + str(s_.vector) : "",
-                      stride = str(s_.group * s_.vector);
+    const int step = vector_in_row() ? s_.vector : 1;
+    const std::string by_vector = step > 1 ? " * " + str(step) : "", stride = str(s_.group * step);
     if (s_.held) {
       unroll();
       open("for (int c = 0; c < " + str(s_.held) + "; ++c)");
     } else {
+      std::string end = text(length);
+      if (!length.is_const()) {
+        line(std::string("const ") + position_type() + " length_" + str(sweep_) + " = " + end + ";");
+        end = "length_" + str(sweep_);
+      }
+      if (loads_ahead(sweep)) unroll(4);
       open(std::string("for (") + position_type() + " j = " + (s_.group > 1 ? "lane" + by_vector : "0") +
-           "; j < " + text(length) + "; j += " + stride + ")");
+           "; j < " + end + "; j += " + stride + ")");
     }
     const size_t body = out_.size();
-    if (s_.held && length.value() % (s_.group * s_.vector) != 0)
-      line("if (j >= " + text(length) + ") continue;");
+    if (s_.held && length.value() % (s_.group * step) != 0) line("if (j >= " + text(length) + ") continue;");
     elements(sweep, last);
     declare_used(body, s_.row, "j");
     if (s_.held) {
       std::string vector = s_.group > 1 ? "c * " + str(s_.group) + " + lane" : "c";
-      if (s_.vector > 1) vector = "(" + vector + ")" + by_vector;
+      if (step > 1) vector = "(" + vector + ")" + by_vector;
       out_.insert(body, declaration(body, position_type(), "j", vector));
     }
     close();
   }
+  /// Short bodies that read much: several loads are in flight before the first is used.
+  bool loads_ahead(const Sweep& sweep) const {
+    return !sweep.reductions.empty() && sweep.needed.size() <= 12;
+  }
 
   void sweep(const Sweep& sweep, bool last) {
-    for (ExprId id : sweep.before) define(id);
+    ++sweep_;
+    work(sweep.before, {}, {});
     if (pointwise()) {
       elements(sweep, last);
       return;
@@ -258,9 +310,88 @@ class Emitter {
       along_row(sweep, last);
       for (ExprId id : sweep.reductions) result(id);
     }
-    if (!last) return;
-    for (size_t i = 0; i < k_.stores.size(); ++i)
-      if (place(store_dims(k_.stores[i])) == Place::Thread) store(static_cast<int>(i));
+    if (last) work({}, {}, stores_at(false));
+  }
+
+  // ---- squares that are turned
+
+  /// The element of load `id` at these places of the square.
+  std::string square(ExprId id, const std::string& inner, const std::string& across) const {
+    return "t" + str(id) + "[" + inner + "][" + across + "]";
+  }
+  /// Elements along `across` that one access of a turned load takes.
+  int turned_vector(ExprId id) const {
+    const Expr& e = expr(id);
+    Schedule along = s_;
+    along.inner = s_.across;
+    for (along.vector = 16 / dtype_bytes(e.dtype); along.vector > 1; along.vector /= 2)
+      if (s_.vector > 1 && divisible(size(s_.across), along.vector) &&
+          is_wide(k_, along, e.index, e.gather, e.mask))
+        return along.vector;
+    return 1;
+  }
+
+  // A block reads its squares along `across`, waits, and goes on along `inner`. One element of room at the
+  // end of a square's rows spreads its columns over the banks.
+  void tile() {
+    const size_t body = out_.size();
+    const std::string type = std::string("const ") + position_type();
+    for (ExprId id = 0; id < static_cast<ExprId>(k_.exprs.size()); ++id)
+      if (turned(id)) read_square(id);
+    line("__syncthreads();");
+    const int steps = s_.tile * s_.tile / s_.vector;
+    unroll();
+    open("for (int p = threadIdx.x; p < " + str(steps) + "; p += " + str(s_.threads) + ")");
+    const std::string along = str(s_.tile / s_.vector);
+    const std::string inner = dim(s_.inner), across = dim(s_.across);
+    line("const i64 " + inner + " = first_inner + p % " + along +
+         (s_.vector > 1 ? " * " + str(s_.vector) : "") + ";");
+    line("const i64 " + across + " = first_across + p / " + along + ";");
+    line("if (" + inner + " >= " + text(size(s_.inner)) + " || " + across + " >= " + text(size(s_.across)) +
+         ") continue;");
+    all_sweeps();
+    close();
+    place_tile(body);
+  }
+  void read_square(ExprId id) {
+    const Expr& e = expr(id);
+    const std::string type = memory_type(e.dtype);
+    const int n = turned_vector(id), tile = s_.tile,
+              pad = dtype_bytes(e.dtype) < 4 ? 4 / dtype_bytes(e.dtype) : 1;
+    line("__shared__ " + type + " t" + str(id) + "[" + str(tile) + "][" + str(tile + pad) + "];");
+    unroll();
+    open("for (int p = threadIdx.x; p < " + str(tile * tile / n) + "; p += " + str(s_.threads) + ")");
+    const std::string along = str(tile / n), inner = dim(s_.inner), across = dim(s_.across);
+    line("const int r = p / " + along + ", c = p % " + along + (n > 1 ? " * " + str(n) : "") + ";");
+    line("const i64 " + inner + " = first_inner + r, " + across + " = first_across + c;");
+    line("if (" + inner + " >= " + text(size(s_.inner)) + " || " + across + " >= " + text(size(s_.across)) +
+         ") continue;");
+    const std::string at = "b" + str(e.buffer) + " + " + text(e.index);
+    if (n == 1) {
+      line(square(id, "r", "c") + " = *(" + at + ");");
+    } else {
+      line("const pack<" + type + ", " + str(n) + "> x = get<" + str(n) + ">(" + at + ");");
+      unroll();
+      line("for (int i = 0; i < " + str(n) + "; ++i) " + square(id, "r", "c + i") + " = x.at[i];");
+    }
+    close();
+  }
+  /// The block's number counts squares: those along inner fastest, then across, then the other dimensions.
+  void place_tile(size_t body) {
+    const std::string type = std::string("const ") + position_type(), tile = str(s_.tile);
+    const std::string beside = text(ceildiv(size(s_.inner), s_.tile)),
+                      below = text(ceildiv(size(s_.across), s_.tile));
+    std::vector<int> others;
+    for (int d : s_.outer)
+      if (d != s_.inner && d != s_.across) others.push_back(d);
+    declare_used(body, others, "others");
+    std::string head = declaration(body, position_type(), "others", "block / (" + below + ")");
+    const std::string indent(static_cast<size_t>(depth_) * 2, ' ');
+    std::string place;
+    place += indent + type + " number = " + block_number() + ", block = number / (" + beside + ");\n";
+    place += indent + "const i64 first_inner = number % (" + beside + ") * " + tile + ";\n";
+    place += indent + "const i64 first_across = block % (" + below + ") * " + tile + ";\n";
+    out_.insert(body, place + head);
   }
 
   // ---- reductions
@@ -271,51 +402,84 @@ class Emitter {
   }
   void accumulator(ExprId id) {
     const Expr& e = expr(id);
-    const std::string start = identity(e.reduce_op, expr(e.args[0]).dtype);
-    line(accumulator_type(e) + " a" + str(id) + " = " +
-         (loops::is_arg_reduce(e.reduce_op) ? "{" + start + ", kNowhere}" : start) + ";");
+    std::string start = identity(e.reduce_op, expr(e.args[0]).dtype);
+    if (loops::is_arg_reduce(e.reduce_op)) start = "{" + start + ", kNowhere}";
+    const std::string name = "a" + str(id);
+    if (!is_array(id)) {
+      line(accumulator_type(e) + " " + name + " = " + start + ";");
+      return;
+    }
+    line(array(accumulator_type(e), name));
+    unroll();
+    line("for (int e = 0; e < " + str(s_.vector) + "; ++e) " + name + "[e] = " + start + ";");
   }
   void accumulate(ExprId id) {
     const Expr& e = expr(id);
-    const std::string a = "a" + str(id), x = ref(e.args[0]);
-    const std::string next =
-        loops::is_arg_reduce(e.reduce_op) ? accumulator_type(e) + "{" + x + ", " + dim(s_.inner) + "}" : x;
+    const std::string a = "a" + str(id) + (is_array(id) ? "[e]" : ""), x = ref(e.args[0]);
+    std::string next = x;
+    if (loops::is_arg_reduce(e.reduce_op))
+      next = accumulator_type(e) + "{" + x + ", " + dim(std::countr_zero(e.reduce_dims)) + "}";
     line(a + " = " + combiner(e.reduce_op) + "::of(" + a + ", " + next + ");");
   }
   void result(ExprId id) {
     const Expr& e = expr(id);
-    std::string all = "a" + str(id);
-    if (s_.group > 1 && s_.group == s_.threads)
-      all = "across_block<" + combiner(e.reduce_op) + ", " + str(s_.threads) + ">(" + all + ")";
+    const bool many = is_array(id);
+    std::string all = "a" + str(id) + (many ? "[e]" : "");
+    const std::string op = combiner(e.reduce_op);
+    if (is_block())
+      all = "across_block<" + op + ", " + str(s_.threads) + ">(" + all + ")";
+    else if (s_.way == Way::Warp)
+      all = "across_warp<" + op + ">(" + all + ")";
     else if (s_.group > 1)
-      all = "across_warp<" + combiner(e.reduce_op) + ">(" + all + ")";
+      all = "across_rows<" + op + ", " + str(s_.rows()) + ", " + str(s_.group) + ">(" + all + ")";
     if (loops::is_arg_reduce(e.reduce_op)) all += ".at";
-    line("const " + value_type(e.dtype) + " v" + str(id) + " = " + all + ";");
+    const std::string type = value_type(e.dtype), name = "v" + str(id);
+    if (!many) {
+      line("const " + type + " " + name + " = " + all + ";");
+      return;
+    }
+    line(array(type, name));
+    unroll();
+    line("for (int e = 0; e < " + str(s_.vector) + "; ++e) " + name + "[e] = " + all + ";");
   }
 
   // ---- elements and stores
 
   void elements(const Sweep& sweep, bool last) {
-    std::vector<ExprId> lanes;
-    for (ExprId id : sweep.needed) {
-      if (place(expr(id).dims) != Place::Lane || wide(id))
+    work(sweep.needed, sweep.reductions, last ? stores_at(true) : std::vector<int>());
+  }
+  /// Stores of each element, or of each row.
+  std::vector<int> stores_at(bool of_elements) const {
+    std::vector<int> list;
+    for (int i = 0; i < static_cast<int>(k_.stores.size()); ++i)
+      if ((pointwise() || along_row(store_dims(store_of(i)))) == of_elements) list.push_back(i);
+    return list;
+  }
+  bool stores_elements() const { return !stores_at(true).empty(); }
+
+  /// Defines values, adds to accumulators and stores, at the level where the text stands: what varies along
+  /// the vector in one loop over it, the rest outside.
+  void work(const std::vector<ExprId>& values, const std::vector<ExprId>& reductions,
+            const std::vector<int>& stores) {
+    std::vector<ExprId> lanes, sums, plain_sums;
+    for (ExprId id : values) {
+      if (!per_lane(expr(id).dims) || wide(id) || expr(id).kind == ExprKind::Const ||
+          expr(id).kind == ExprKind::Reduce) {
         define(id);
-      else
-        lanes.push_back(id);
+        continue;
+      }
+      lanes.push_back(id);
+      if (is_array(id)) line(array(value_type(expr(id).dtype), "v" + str(id)));
     }
+    for (ExprId id : reductions)
+      (s_.vector > 1 && (vector_in_row() || is_array(id)) ? sums : plain_sums).push_back(id);
     std::vector<int> outside, inside, packed;
-    for (int i = 0; last && i < static_cast<int>(k_.stores.size()); ++i) {
-      const loops::Store& st = k_.stores[static_cast<size_t>(i)];
-      const Place p = place(store_dims(st));
-      if (p == Place::Thread && !pointwise()) continue;
-      (p != Place::Lane ? outside : wide(st) ? packed : inside).push_back(i);
-    }
-    for (int i : packed) line(pack(dtype_of(k_.stores[static_cast<size_t>(i)].buffer)) + " y" + str(i) + ";");
-    if (s_.vector == 1) {
-      for (ExprId id : sweep.reductions) accumulate(id);
-    } else if (!lanes.empty() || !sweep.reductions.empty() || !inside.empty() || !packed.empty()) {
-      lane_loop(lanes, sweep.reductions, inside, packed);
-    }
+    for (int i : stores)
+      (!per_lane(store_dims(store_of(i))) ? outside : wide(store_of(i)) ? packed : inside).push_back(i);
+    for (int i : packed) line(pack(dtype_of(store_of(i).buffer)) + " y" + str(i) + ";");
+    if (!lanes.empty() || !sums.empty() || !inside.empty() || !packed.empty())
+      lane_loop(lanes, sums, inside, packed);
+    for (ExprId id : plain_sums) accumulate(id);
     for (int i : packed) put(i);
     for (int i : outside) store(i);
   }
@@ -330,10 +494,9 @@ class Emitter {
     for (ExprId id : values) define(id);
     for (ExprId id : reductions) accumulate(id);
     for (int i : stores) store(i);
-    for (int i : packed) {
-      const loops::Store& st = k_.stores[static_cast<size_t>(i)];
-      line("y" + str(i) + ".at[e] = " + to_memory(dtype_of(st.buffer), ref(st.value)) + ";");
-    }
+    for (int i : packed)
+      line("y" + str(i) + ".at[e] = " + to_memory(dtype_of(store_of(i).buffer), ref(store_of(i).value)) +
+           ";");
     out_.insert(body, declaration(body, "i64", dim(s_.inner), first + " + e"));
     in_lane_ = false;
     close();
@@ -345,18 +508,14 @@ class Emitter {
     if (st.mask != kNone) dims |= expr(st.mask).dims;
     return dims;
   }
-  bool stores_elements() const {
-    for (const loops::Store& st : k_.stores)
-      if (place(store_dims(st)) != Place::Thread) return true;
-    return false;
-  }
 
   /// A store that varies over fewer dimensions than the space is done once: at the first index of the others.
   std::string condition(const loops::Store& st) const {
     const uint32_t dims = store_dims(st);
-    const bool once_a_row = !pointwise() && place(dims) == Place::Thread;
+    const bool once_a_row = !pointwise() && !along_row(dims);
     std::string s = once_a_row && s_.group > 1 ? "lane == 0" : "";
     auto also = [&](const std::string& c) { s += (s.empty() ? "" : " && ") + c; };
+    if (stays()) also("here");
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
       if ((dims >> d & 1) || (once_a_row && (elements_ >> d & 1))) continue;
       also(dim(d) + " == 0");
@@ -365,12 +524,12 @@ class Emitter {
     return s.empty() ? "" : "if (" + s + ") ";
   }
   void store(int i) {
-    const loops::Store& st = k_.stores[static_cast<size_t>(i)];
+    const loops::Store& st = store_of(i);
     line(condition(st) + "b" + str(st.buffer) + "[" + position(st.index, st.gather) +
          "] = " + to_memory(dtype_of(st.buffer), ref(st.value)) + ";");
   }
   void put(int i) {
-    const loops::Store& st = k_.stores[static_cast<size_t>(i)];
+    const loops::Store& st = store_of(i);
     line(condition(st) + "put(b" + str(st.buffer) + " + " + position(st.index, st.gather) + ", y" + str(i) +
          ");");
   }
@@ -381,6 +540,7 @@ class Emitter {
   const Sweeps sweeps_;
   std::string out_;
   int depth_ = 0;
+  int sweep_ = -1;
   bool in_lane_ = false;
 };
 
@@ -394,14 +554,18 @@ Program emit(const std::vector<Kernel>& kernels, const Options& options) {
   Program p{std::string(prelude()), {}};
   for (const Kernel& kernel : kernels) {
     const Kernel k = loops::normalise(kernel);
-    Launch launch{"bolt_" + identifier(kernel.name), refusal(k), {}};
-    if (launch.refused.empty()) {
-      launch.schedule = schedule(k, options);
-      p.text += "\n// " + print(launch.schedule) + "\n" + emit_kernel(k, launch.schedule, launch.name);
-    } else {
-      p.text += "\n// " + launch.name + " is not generated: " + launch.refused + "\n";
+    const std::string name = "bolt_" + identifier(kernel.name), refused = refusal(k);
+    if (!refused.empty()) {
+      p.text += "\n// " + name + " is not generated: " + refused + "\n";
+      continue;
     }
-    p.launches.push_back(std::move(launch));
+    const Parts all = parts(k, options);
+    for (size_t i = 0; i < all.list.size(); ++i) {
+      const Schedule s = schedule(all.list[i].kernel, options);
+      const std::string of = all.list.size() > 1 ? "_part" + str(static_cast<int64_t>(i)) : "";
+      p.names.push_back(name + of);
+      p.text += "\n// " + print(s) + "\n" + emit_kernel(all.list[i].kernel, s, name + of);
+    }
   }
   return p;
 }

@@ -198,6 +198,19 @@ BOLT T across_block(T v) {
   for (int i = 1; i < Threads / 32; ++i) result = Op::of(result, part[i]);
   return result;
 }
+// Of a block in which Beside threads have a row each and Group share it: every thread gets its row's result.
+template <typename Op, int Beside, int Group, typename T>
+BOLT T across_rows(T v) {
+  __shared__ T part[Group][Beside];
+  const int row = threadIdx.x % Beside;
+  __syncthreads();
+  part[threadIdx.x / Beside][row] = v;
+  __syncthreads();
+  T result = part[0][row];
+#pragma unroll
+  for (int i = 1; i < Group; ++i) result = Op::of(result, part[i][row]);
+  return result;
+}
 )";
 
 }  // namespace

@@ -83,38 +83,100 @@ int power_of_two(int64_t wanted, int low, int high) {
   return n;
 }
 
+/// The dimension along which a load runs that does not run along `inner`; -1: none, or not plainly.
+int runs_across(const Expr& e, int inner) {
+  if (e.kind != ExprKind::Load || e.mask != loops::kNone || !e.gather.empty()) return -1;
+  const loops::LinearIn in = loops::linear_in(e.index, Kernel::dim(inner));
+  if (!in.linear || in.coef.is_const(0) || in.coef.is_const(1)) return -1;
+  for (int d = 0; d < inner; ++d) {
+    const loops::LinearIn along = loops::linear_in(e.index, Kernel::dim(d));
+    if (along.linear && along.coef.is_const(1)) return d;
+  }
+  return -1;
+}
+
+/// A square pays where both sides are longer than a sector of memory.
+constexpr int64_t kWorthTurning = 16;
+
+bool schedule_tile(const Kernel& k, Schedule* s) {
+  int widest = 1;
+  for (const Expr& e : k.exprs) {
+    const int across = runs_across(e, s->inner);
+    if (across < 0 || (s->across >= 0 && across != s->across)) continue;
+    s->across = across;
+    widest = std::max(widest, dtype_bytes(e.dtype));
+  }
+  auto short_side = [&](int d) {
+    return k.dims[static_cast<size_t>(d)].size.value_or(kWorthTurning) < kWorthTurning;
+  };
+  if (s->across < 0 || short_side(s->inner) || short_side(s->across)) {
+    s->across = -1;
+    return false;
+  }
+  s->way = Way::Tile;
+  s->tile = widest <= 2 ? 64 : 32;
+  s->blocks = 1;
+  for (int d : s->outer) {
+    const Sym size = k.dims[static_cast<size_t>(d)].size;
+    s->blocks *= d == s->inner || d == s->across ? ceildiv(size, s->tile) : size;
+  }
+  return true;
+}
+
 void schedule_points(const Kernel& k, const Options& options, Schedule* s) {
   s->inner = static_cast<int>(k.dims.size()) - 1;
   if (options.aligned && s->inner >= 0) s->vector = pick_vector(k, *s);
-  s->blocks = ceildiv(points(k, s->outer), s->threads * s->vector);
+  if (schedule_tile(k, s)) return;
+  s->count = points(k, s->outer);
+  s->blocks = ceildiv(s->count, s->threads * s->vector);
+}
+
+/// Rows that are columns of memory. A warp reads 32 vectors beside each other; as many warps as the rows are
+/// long read one below the other.
+void schedule_columns(const Kernel& k, const Options& options, Schedule* s) {
+  s->way = Way::Columns;
+  s->inner = s->outer.back();
+  if (options.aligned) s->vector = pick_vector(k, *s);
+  const Sym beside = floordiv(points(k, s->outer), s->vector), length = points(k, s->row);
+  const int wide = power_of_two(beside.value_or(kWarp), 1, kWarp);
+  s->group = power_of_two(length.value_or(1 << 20) / 4, 1, s->threads / wide);
+  s->count = beside;
+  s->blocks = ceildiv(beside, s->rows());
 }
 
 /// Who computes a row. Neighbouring threads must touch neighbouring memory: where the rows are the columns of
-/// a matrix, a thread takes each.
+/// a matrix, they take each one of its own.
 void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
   const Sym rows = points(k, s->outer), length = points(k, s->row);
   s->inner = s->row.back();
   const bool columns =
       !s->outer.empty() && !contiguous_along(k, s->inner) && contiguous_along(k, s->outer.back());
   const bool tiny = length.is_const() && length.value() <= 8 && !s->outer.empty();
-  if (columns || tiny) {
+  if (columns) {
+    schedule_columns(k, options, s);
+  } else if (tiny) {
+    s->way = Way::Thread;
     s->blocks = ceildiv(rows, s->threads);
   } else {
     if (options.aligned) s->vector = pick_vector(k, *s);
     // A row of unknown length is taken for a long one.
     const int64_t vectors = length.is_const() ? (length.value() + s->vector - 1) / s->vector : 1024;
     if (vectors <= kWarp * kVectorsPerThread && !s->outer.empty()) {
+      s->way = Way::Warp;
       s->threads = 128;
       s->group = kWarp;
       s->blocks = ceildiv(rows, s->threads / kWarp);
     } else {
+      s->way = Way::Block;
       s->threads = power_of_two((vectors + kVectorsPerThread - 1) / kVectorsPerThread, 64, kMaxThreads);
       s->group = s->threads;
       s->blocks = rows;
     }
   }
+  if (!columns) s->count = rows;
   if (!length.is_const() || length.value() < 1) return;
-  const int64_t stride = s->group * s->vector, held = (length.value() + stride - 1) / stride;
+  const int64_t stride = s->group * (columns ? 1 : s->vector);
+  const int64_t held = (length.value() + stride - 1) / stride;
   if (held * s->vector <= kHeldElements) s->held = static_cast<int>(held);
 }
 
@@ -133,14 +195,10 @@ bool is_wide(const Kernel& k, const Schedule& s, Sym index, const std::vector<Ga
 }
 
 std::string refusal(const Kernel& k) {
-  const uint32_t row = reduced_dims(k);
   for (const loops::Buffer& b : k.buffers)
     if (is_complex(b.dtype)) return "complex numbers";
   for (const Expr& e : k.exprs) {
     if (e.kind == ExprKind::Acc) return "it ends a contraction, whose sums are not CUDA code";
-    if (e.kind == ExprKind::Reduce && e.reduce_dims != row) return "reductions over different dimensions";
-    if (e.kind == ExprKind::Reduce && loops::is_arg_reduce(e.reduce_op) && (row & (row - 1)))
-      return "the position of an extreme beside a reduction over several dimensions";
   }
   return "";
 }
@@ -154,7 +212,8 @@ Schedule schedule(const Kernel& k, const Options& options) {
     all *= k.dims[static_cast<size_t>(d)].size;
   }
   // Room for the positions of threads beyond the end.
-  s.narrow = all.is_const() && all.value() < (int64_t{1} << 31);
+  const int64_t most = upper_bound(all);
+  s.narrow = most > 0 && most <= (int64_t{1} << 31);
   if (row)
     schedule_rows(k, options, &s);
   else
@@ -162,14 +221,32 @@ Schedule schedule(const Kernel& k, const Options& options) {
   return s;
 }
 
+bool is_turned(const Schedule& s, const Expr& load) {
+  return s.way == Way::Tile && runs_across(load, s.inner) == s.across;
+}
+
+namespace {
+
+std::string who(const Schedule& s) {
+  switch (s.way) {
+    case Way::Points: return "pointwise";
+    case Way::Tile: return "pointwise, squares of " + std::to_string(s.tile) + " turned in shared memory";
+    case Way::Thread: return "one thread per row";
+    case Way::Warp: return "one warp per row";
+    case Way::Block: return "one block per row";
+    case Way::Columns:
+      return std::to_string(s.rows()) + " x " + std::to_string(s.group) + " threads on rows side by side";
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string print(const Schedule& s) {
-  std::string who = s.row.empty()          ? "pointwise"
-                    : s.group == 1         ? "one thread per row"
-                    : s.group == s.threads ? "one block per row"
-                                           : "one warp per row";
-  who += ", " + std::to_string(s.vector) + (s.vector == 1 ? " element" : " elements") + " per access";
-  if (s.held) who += ", row held in registers";
-  return who + "; " + s.blocks.str() + " blocks of " + std::to_string(s.threads) + " threads";
+  std::string text = who(s);
+  text += ", " + std::to_string(s.vector) + (s.vector == 1 ? " element" : " elements") + " per access";
+  if (s.held) text += ", row held in registers";
+  return text + "; " + s.blocks.str() + " blocks of " + std::to_string(s.threads) + " threads";
 }
 
 }  // namespace bolt::codegen::cuda

@@ -2,11 +2,18 @@
 // Kernel -> Schedule: how the iteration space maps to blocks, threads and vectors. Data only; the emitter
 // takes (kernel, schedule) and adds nothing of its own.
 //
-//   pointwise    each thread computes `vector` consecutive points of the whole space
-//   rows         the reduced dimensions are a row, the others count rows; `group` threads compute one row
-//     group == 1        a thread: rows lie next to each other in memory (column sums), or are tiny
-//     group == 32       a warp, several rows per block: short rows
-//     group == threads  a block: long rows, and reductions of everything
+//   Points    each thread computes `vector` consecutive points of the whole space
+//   Tile      pointwise, with loads that run along another dimension (`across`) than the stores: a block
+//   turns
+//             a square of `tile` x `tile` elements in shared memory
+//   Thread    a thread computes a row: tiny rows
+//   Warp      32 threads compute a row, several rows per block: short rows
+//   Block     a block computes a row: long rows, and reductions of everything
+//   Columns   rows lie next to each other in memory (column sums): threads that stand beside each other take
+//             neighbouring rows, `vector` each, `group` threads share one row
+//
+// The reduced dimensions are a row, the others count rows.
+//
 //   vector       consecutive elements of dimension `inner` per access: up to 16 bytes of the narrowest dtype
 //   held         vectors per thread that make up a whole row: values stay in registers from one reduction to
 //                the next; 0: a later sweep computes them again
@@ -24,15 +31,25 @@
 
 namespace bolt::codegen::cuda {
 
+enum class Way : uint8_t { Points, Tile, Thread, Warp, Block, Columns };
+
 struct Schedule {
+  Way way = Way::Points;
   std::vector<int> outer, row;  // dimensions, outermost first; pointwise kernels have no row
   int inner = -1;               // of the vectors; -1: the space is one point
+  int across = -1;              // Tile
+  int tile = 0;                 // Tile: elements of inner and of across
   int vector = 1;
   int threads = 256;  // per block
-  int group = 1;
+  int group = 1;      // threads that share a row
   int held = 0;
   bool narrow = false;
+  Sym count = 0;  // of what the grid counts: points, rows; vectors of them where these lie side by side
   Sym blocks = 1;
+
+  bool pointwise() const { return way == Way::Points || way == Way::Tile; }
+  /// Rows that the threads of a block work on at once.
+  int rows() const { return threads / group; }
 };
 
 struct Options {
@@ -45,6 +62,9 @@ BOLT_API std::string refusal(const loops::Kernel& kernel);
 
 /// The kernel is normalised and not refused.
 BOLT_API Schedule schedule(const loops::Kernel& kernel, const Options& options = {});
+
+/// Is this load turned in shared memory?
+bool is_turned(const Schedule& s, const loops::Expr& load);
 
 /// "one warp per row, ...": heads the kernel's text.
 BOLT_API std::string print(const Schedule& s);

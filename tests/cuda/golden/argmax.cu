@@ -1,6 +1,6 @@
 // one block per row, 1 element per access, row held in registers; 40 blocks of 256 threads
 extern "C" __global__ void __launch_bounds__(256)
-bolt_argmax_0(const float* b0, i64* b1) {
+bolt_argmax_0(const float* b0, i64* b1, unsigned count) {
   const int lane = threadIdx.x;
   const unsigned row = blockIdx.x;
   const i64 d0 = row;

@@ -1,8 +1,8 @@
 // pointwise, 4 elements per access; 256 blocks of 256 threads
 extern "C" __global__ void __launch_bounds__(256)
-bolt_embedding_add_0(const i64* b0, const float* b1, const float* b2, float* b3, i64* report) {
+bolt_embedding_add_0(const i64* b0, const float* b1, const float* b2, float* b3, i64* report, unsigned count) {
   const unsigned at = (blockIdx.x * 256 + threadIdx.x) * 4;
-  if (at >= 262144) return;
+  if (at >= count) return;
   const i64 d0 = at / 32768;
   const i64 d1 = at / 256 % 128;
   const i64 d2_at = at % 256;

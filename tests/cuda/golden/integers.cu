@@ -1,8 +1,8 @@
 // pointwise, 8 elements per access; 2 blocks of 256 threads
 extern "C" __global__ void __launch_bounds__(256)
-bolt_floor_div_remainder_mul_0(const int* b0, const int* b1, int* b2, u8* b3) {
+bolt_floor_div_remainder_mul_0(const int* b0, const int* b1, int* b2, u8* b3, unsigned count) {
   const unsigned at = (blockIdx.x * 256 + threadIdx.x) * 8;
-  if (at >= 4096) return;
+  if (at >= count) return;
   const i64 d0_at = at;
   const pack<int, 8> x0 = get<8>(b0 + d0_at);
   const pack<int, 8> x1 = get<8>(b1 + d0_at);

@@ -1,8 +1,8 @@
 // pointwise, 1 element per access; 5 blocks of 256 threads
 extern "C" __global__ void __launch_bounds__(256)
-bolt_pad_exp_where_0(const u8* b0, const float* b1, float* b2) {
+bolt_pad_exp_where_0(const u8* b0, const float* b1, float* b2, unsigned count) {
   const unsigned at = blockIdx.x * 256 + threadIdx.x;
-  if (at >= 1209) return;
+  if (at >= count) return;
   const i64 d0 = at / 39;
   const i64 d1 = at % 39;
   const bool v0 = (b0[((d0 * 39) + d1)] != 0);

@@ -1,8 +1,8 @@
 // pointwise, 8 elements per access; 24 blocks of 256 threads
 extern "C" __global__ void __launch_bounds__(256)
-bolt_add_gelu_mul_0(const bf16* b0, const bf16* b1, const float* b2, bf16* b3) {
+bolt_add_gelu_mul_0(const bf16* b0, const bf16* b1, const float* b2, bf16* b3, unsigned count) {
   const unsigned at = (blockIdx.x * 256 + threadIdx.x) * 8;
-  if (at >= 49152) return;
+  if (at >= count) return;
   const i64 d0 = at / 768;
   const i64 d1_at = at % 768;
   const pack<bf16, 8> x0 = get<8>(b0 + ((d0 * 768) + d1_at));

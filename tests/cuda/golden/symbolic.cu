@@ -1,11 +1,13 @@
 // one block per row, 1 element per access; s0 blocks of 256 threads
 extern "C" __global__ void __launch_bounds__(256)
-bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, i64 s0, i64 s1) {
+bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, i64 count, i64 s0, i64 s1) {
   const int lane = threadIdx.x;
   const i64 row = i64(blockIdx.x);
   const i64 d0 = row;
   float a3 = 0.0f;
-  for (i64 j = lane; j < s1; j += 256) {
+  const i64 length_0 = s1;
+#pragma unroll 4
+  for (i64 j = lane; j < length_0; j += 256) {
     const i64 d1 = j;
     const float v0 = b0[((d0 * s1) + d1)];
     const float v1 = b1[d1];
@@ -13,7 +15,8 @@ bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, i64 s0, i64 s1) 
     a3 = Sum::of(a3, v2);
   }
   const float v3 = across_block<Sum, 256>(a3);
-  for (i64 j = lane; j < s1; j += 256) {
+  const i64 length_1 = s1;
+  for (i64 j = lane; j < length_1; j += 256) {
     const i64 d1 = j;
     const float v0 = b0[((d0 * s1) + d1)];
     const float v1 = b1[d1];

@@ -1,0 +1,63 @@
+// codegen/cuda/compile_plan.h
+// Plan -> machine code for a CUDA device, and all that a launch must know.
+//
+// Kernels whose text is the same but for the name are one function, also across the plans of this process.
+// What no plan has compiled yet is looked up on disk, and what is not there is compiled on several threads. A
+// call of NVRTC costs some 30 ms beside what it compiles, so each thread makes one call for its share of
+// kernels.
+//
+// Needs no device and no driver: the result is data (device/driver/launch.h runs it).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/cuda/nvrtc.h"
+#include "codegen/cuda/parts.h"
+#include "loops/plan.h"
+
+namespace bolt::codegen::cuda {
+
+struct Target {
+  int capability = 90;  // 90: sm_90
+  std::shared_ptr<const Nvrtc> nvrtc;
+  Options options;
+};
+
+/// Machine code of some functions, as cuModuleLoadData takes it.
+struct Cubin {
+  std::string bytes;
+};
+
+struct Launch {
+  std::shared_ptr<const Cubin> code;
+  std::string function;      // its name there
+  std::vector<int> buffers;  // by argument: the kernel's buffer, or, from their number on, a scratch
+  bool reports = false;      // one more argument: where its checks report to
+  bool narrow = false;       // the count is 32 bits wide, else 64
+  Sym count = 0, blocks = 1;
+  int threads = 0;  // per block
+};
+
+struct CompiledKernel {
+  std::string name;
+  std::string refused;  // why there is no code; else empty
+  Syms symbols;         // what the sizes here are functions of, in the order in which a launch gets them
+  size_t buffers = 0;
+  bool reports = false;
+  std::vector<Launch> launches;  // one after the other
+  std::vector<Scratch> scratch;
+  Sym scratch_bytes = 0;
+};
+
+struct PlanCode {
+  std::vector<CompiledKernel> kernels;  // as the plan's
+  bool from_cache = true;               // nothing had to be compiled
+  size_t code_bytes = 0;
+};
+
+BOLT_API PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target);
+BOLT_API PlanCode compile(const loops::Plan& plan, const Target& target);
+
+}  // namespace bolt::codegen::cuda

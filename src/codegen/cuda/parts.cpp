@@ -1,0 +1,416 @@
+// codegen/cuda/parts.cpp
+// See parts.h.
+
+#include "codegen/cuda/parts.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "loops/kernel_ops.h"
+#include "loops/normalise.h"
+
+namespace bolt::codegen::cuda {
+
+using loops::Expr;
+using loops::ExprId;
+using loops::ExprKind;
+using loops::Kernel;
+using loops::kNone;
+
+namespace {
+
+constexpr int64_t kEnoughBlocks = 128;       // about one a multiprocessor of a large device
+constexpr int64_t kWantedBlocks = 1024;      // of chunks: several a multiprocessor, so that they end together
+constexpr int64_t kWorthElements = 1 << 17;  // less than two launches take anyway
+constexpr int64_t kLeastRows = 128;  // of a chunk of columns: partial results are a small part of the input
+constexpr int64_t kLeastElements = 8192;  // of a chunk of a row
+constexpr int64_t kChunksOfUnknown = 256;
+
+/// One kernel being made from another: its dimensions are `at`, its expressions come over as they are asked
+/// for.
+class Copy {
+ public:
+  using At = std::function<Sym(int)>;
+  /// `shift`: how many dimensions stand before those of `from`.
+  Copy(const Kernel& from, int shift, At at) : from_(from), shift_(shift), at_(std::move(at)) {
+    made_.symbols = from.symbols;
+    made_.name = from.name;
+    place_.assign(from.exprs.size(), kNone);
+  }
+
+  Kernel& kernel() { return made_; }
+  /// Asked before an expression comes over: what stands for it here, or kNone.
+  std::function<ExprId(Copy&, ExprId)> given;
+  /// The expression stands for `id` from now on.
+  void set(ExprId id, ExprId made) { place_[static_cast<size_t>(id)] = made; }
+
+  ExprId expr(ExprId id) {
+    ExprId& known = place_[static_cast<size_t>(id)];
+    if (known == kNone && given) known = given(*this, id);
+    if (known != kNone) return known;
+    Expr e = from_.exprs[static_cast<size_t>(id)];
+    for (ExprId& a : e.args) a = expr(a);
+    if (e.mask != kNone) e.mask = expr(e.mask);
+    for (loops::GatherTerm& g : e.gather) g.value = expr(g.value);
+    e.index = index(e.index);
+    if (e.buffer >= 0) e.buffer = buffer(e.buffer);
+    e.reduce_dims <<= shift_;
+    return place_[static_cast<size_t>(id)] = made_.add(std::move(e));
+  }
+  void store(const loops::Store& st) {
+    loops::Store s = st;
+    s.value = expr(st.value);
+    if (s.mask != kNone) s.mask = expr(s.mask);
+    for (loops::GatherTerm& g : s.gather) g.value = expr(g.value);
+    s.index = index(s.index);
+    s.buffer = buffer(s.buffer);
+    made_.stores.push_back(std::move(s));
+  }
+  /// The made kernel's number of a buffer of the whole.
+  int buffer(int whole) {
+    const loops::Buffer& b = from_.buffers[static_cast<size_t>(whole)];
+    return number(whole, b.dtype, b.role);
+  }
+  int scratch(size_t which, DType t, loops::BufferRole role) {
+    return number(static_cast<int>(from_.buffers.size() + which), t, role);
+  }
+  Sym index(Sym s) const {
+    return substitute(s, [&](Sym symbol) {
+      for (int d = 0; d < static_cast<int>(from_.dims.size()); ++d)
+        if (symbol == Kernel::dim(d)) return at_(d);
+      return symbol;
+    });
+  }
+
+  /// Dimensions that nothing varies over are of one index; who is reduced is marked.
+  Part done() {
+    uint32_t used = 0, reduced = 0;
+    for (const Expr& e : made_.exprs) {
+      used |= e.dims | e.reduce_dims;
+      reduced |= e.reduce_dims;
+    }
+    for (const loops::Store& s : made_.stores) used |= made_.varies(s.index);
+    for (size_t d = 0; d < made_.dims.size(); ++d) {
+      if (!(used >> d & 1)) made_.dims[d].size = 1;
+      made_.dims[d].reduce = reduced >> d & 1;
+    }
+    for (size_t i = 0; i < made_.buffers.size(); ++i) made_.buffers[i].role = role(static_cast<int>(i));
+    return {loops::normalise(made_), std::move(buffers_)};
+  }
+
+ private:
+  int number(int whole, DType t, loops::BufferRole role) {
+    const auto at = std::find(buffers_.begin(), buffers_.end(), whole);
+    if (at != buffers_.end()) return static_cast<int>(at - buffers_.begin());
+    buffers_.push_back(whole);
+    made_.buffers.push_back({t, role, ""});
+    return static_cast<int>(buffers_.size()) - 1;
+  }
+  /// A part may only read what the whole kernel writes, too.
+  loops::BufferRole role(int buffer) const {
+    const bool in = std::any_of(made_.exprs.begin(), made_.exprs.end(), [&](const Expr& e) {
+      return e.kind == ExprKind::Load && e.buffer == buffer;
+    });
+    const bool out = std::any_of(made_.stores.begin(), made_.stores.end(),
+                                 [&](const loops::Store& s) { return s.buffer == buffer; });
+    return in && out ? loops::BufferRole::InOut : out ? loops::BufferRole::Out : loops::BufferRole::In;
+  }
+
+  const Kernel& from_;
+  const int shift_;
+  const At at_;
+  Kernel made_;
+  std::vector<ExprId> place_;
+  std::vector<int> buffers_;
+};
+
+Sym same_dim(int d) { return Kernel::dim(d); }
+
+/// A reduced dimension cut into `count` chunks of `inner` indices, the last ones perhaps shorter or empty.
+struct Chunks {
+  int dim = -1;
+  Sym count, inner;
+};
+
+class Splitter {
+ public:
+  Splitter(const Kernel& k, const Options& options) : k_(k), options_(options) {
+    known_.assign(k.exprs.size(), -1);
+  }
+
+  Parts run() {
+    for (std::vector<ExprId> group; !(group = next_group()).empty();) {
+      const Chunks chunks = choose_chunks(group);
+      if (chunks.dim < 0 && !several_) break;
+      if (chunks.dim < 0) {
+        keep(group, reduce_whole(group));
+      } else {
+        const std::vector<size_t> partial = reduce_chunks(group, chunks);
+        if (ends_with(group)) {
+          out_.list.push_back(last_over_chunks(group, partial, chunks));
+          return std::move(out_);
+        }
+        keep(group, reduce_partial(group, partial, chunks));
+      }
+    }
+    if (out_.list.empty()) return {{whole()}, {}, 0};
+    out_.list.push_back(last());
+    return std::move(out_);
+  }
+
+ private:
+  const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
+  bool known(ExprId id) const { return known_[static_cast<size_t>(id)] >= 0; }
+
+  Part whole() const {
+    Part p{k_, {}};
+    for (int i = 0; i < static_cast<int>(k_.buffers.size()); ++i) p.buffers.push_back(i);
+    return p;
+  }
+
+  template <typename F>
+  static void each_operand(const Expr& e, F&& f) {
+    for (ExprId a : e.args) f(a);
+    for (const loops::GatherTerm& g : e.gather) f(g.value);
+    if (e.mask != kNone) f(e.mask);
+  }
+
+  /// Reductions still to be made that wait for no other, over the dimensions of the first. Sets `several_`
+  /// where others run over other dimensions.
+  std::vector<ExprId> next_group() {
+    std::vector<char> live(k_.exprs.size(), 0), waits(k_.exprs.size(), 0);
+    for (const loops::Store& s : k_.stores) {
+      live[static_cast<size_t>(s.value)] = 1;
+      if (s.mask != kNone) live[static_cast<size_t>(s.mask)] = 1;
+      for (const loops::GatherTerm& g : s.gather) live[static_cast<size_t>(g.value)] = 1;
+    }
+    for (size_t i = k_.exprs.size(); i-- > 0;)
+      if (live[i] && !known(static_cast<ExprId>(i)))
+        each_operand(k_.exprs[i], [&](ExprId a) { live[static_cast<size_t>(a)] = 1; });
+    std::vector<ExprId> group;
+    several_ = false;
+    pending_ = 0;
+    for (size_t i = 0; i < k_.exprs.size(); ++i) {
+      if (!live[i] || known(static_cast<ExprId>(i))) continue;
+      each_operand(k_.exprs[i], [&](ExprId a) {
+        if (!known(a) && (waits[static_cast<size_t>(a)] || expr(a).kind == ExprKind::Reduce)) waits[i] = 1;
+      });
+      if (k_.exprs[i].kind != ExprKind::Reduce) continue;
+      ++pending_;
+      if (!group.empty() && expr(group[0]).reduce_dims != k_.exprs[i].reduce_dims)
+        several_ = true;
+      else if (!waits[i])
+        group.push_back(static_cast<ExprId>(i));
+    }
+    return group;
+  }
+
+  Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
+  Sym points(uint32_t dims) const {
+    Sym n = 1;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (dims >> d & 1) n *= size(d);
+    return n;
+  }
+
+  /// Whether the group leaves the device idle, and how to cut it if so. Extremes with their position stay
+  /// whole.
+  Chunks choose_chunks(const std::vector<ExprId>& group) const {
+    const Expr& first = expr(group[0]);
+    for (ExprId id : group)
+      if (loops::is_arg_reduce(expr(id).reduce_op) || expr(id).dims != first.dims) return {};
+    const Schedule s = schedule(alone(group), options_);
+    if (!s.blocks.is_const() || s.blocks.value() >= kEnoughBlocks) return {};
+    const Sym length = points(first.reduce_dims), all = length * points(first.dims);
+    if (all.is_const() && all.value() < kWorthElements) return {};
+    return cut(first.reduce_dims, s.way == Way::Columns, s.blocks.value(), length);
+  }
+
+  /// The outermost reduced dimension that is long enough, so that what is read stays in long runs, or else
+  /// the longest.
+  int dim_to_cut(uint32_t reduced, int64_t wanted) const {
+    int best = -1;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+      if (!(reduced >> d & 1)) continue;
+      if (!size(d).is_const() || size(d).value() >= wanted) return d;
+      if (best < 0 || size(d).value() > size(best).value()) best = d;
+    }
+    return best;
+  }
+
+  Chunks cut(uint32_t reduced, bool columns, int64_t blocks, Sym length) const {
+    const int64_t wanted = (kWantedBlocks + blocks - 1) / blocks;
+    Chunks chunks;
+    chunks.dim = dim_to_cut(reduced, wanted);
+    const Sym n = size(chunks.dim);
+    const bool last = (reduced >> chunks.dim) == 1;
+    // Whole steps of a block along a row; rows that a block of columns adds at once.
+    const int64_t multiple = columns ? 8 : last ? 512 : 1;
+    if (!n.is_const()) {
+      chunks.count = kChunksOfUnknown;
+      chunks.inner = ceildiv(n, kChunksOfUnknown * multiple) * Sym(multiple);
+      return chunks;
+    }
+    const int64_t others = std::max<int64_t>(1, length.value_or(n.value()) / n.value());
+    const int64_t least = columns ? kLeastRows : std::max<int64_t>(1, kLeastElements / others);
+    int64_t inner = std::max((n.value() + wanted - 1) / wanted, std::min(least, n.value()));
+    if (inner >= multiple) inner = (inner + multiple - 1) / multiple * multiple;
+    chunks.inner = inner;
+    chunks.count = (n.value() + inner - 1) / inner;
+    if (chunks.count.value() < 2) return {};
+    return chunks;
+  }
+
+  // ---- scratch: one array for each reduction of a group, over [chunk,] its dimensions
+
+  size_t new_scratch(DType t, Sym elements) {
+    out_.scratch.push_back({t, out_.scratch_bytes});
+    out_.scratch_bytes += ceildiv(elements * Sym(dtype_bytes(t)), 256) * Sym(256);
+    return out_.scratch.size() - 1;
+  }
+  Sym scratch_index(const Expr& e, Sym at, const std::function<Sym(int)>& dim) const {
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (e.dims >> d & 1) at = at * size(d) + dim(d);
+    return at;
+  }
+  ExprId load(Copy& c, size_t scratch, DType t, Sym index) const {
+    Expr e{};
+    e.kind = ExprKind::Load;
+    e.dtype = t;
+    e.buffer = c.scratch(scratch, t, loops::BufferRole::In);
+    e.index = index;
+    return c.kernel().add(std::move(e));
+  }
+  // ---- parts
+
+  /// The whole kernel's dimensions; results of earlier parts are loads.
+  Copy same_space() const {
+    Copy c(k_, 0, same_dim);
+    c.kernel().dims = k_.dims;
+    load_known(c, same_dim);
+    return c;
+  }
+  void load_known(Copy& c, std::function<Sym(int)> dim) const {
+    c.given = [this, dim = std::move(dim)](Copy& to, ExprId id) {
+      const int scratch = known_[static_cast<size_t>(id)];
+      if (scratch < 0) return kNone;
+      return load(to, static_cast<size_t>(scratch), expr(id).dtype, scratch_index(expr(id), 0, dim));
+    };
+  }
+
+  /// The group as a kernel of its own, to ask for its schedule.
+  Kernel alone(const std::vector<ExprId>& group) const {
+    Copy c = same_space();
+    for (size_t i = 0; i < group.size(); ++i) store_result(c, group[i], out_.scratch.size() + i, 0, same_dim);
+    return c.done().kernel;
+  }
+  void store_result(Copy& c, ExprId id, size_t scratch, Sym at, const std::function<Sym(int)>& dim) const {
+    const Expr& e = expr(id);
+    const ExprId made = c.expr(id);
+    c.kernel().stores.push_back(
+        {c.scratch(scratch, e.dtype, loops::BufferRole::Out), scratch_index(e, at, dim), made, {}, kNone});
+  }
+
+  std::vector<size_t> reduce_whole(const std::vector<ExprId>& group) {
+    std::vector<size_t> to;
+    Copy c = same_space();
+    for (ExprId id : group) {
+      to.push_back(new_scratch(expr(id).dtype, points(expr(id).dims)));
+      store_result(c, id, to.back(), 0, same_dim);
+    }
+    out_.list.push_back(c.done());
+    return to;
+  }
+
+  // Dimension 0 is the chunk, the others move up by one.
+  std::vector<size_t> reduce_chunks(const std::vector<ExprId>& group, const Chunks& chunks) {
+    auto moved = [](int d) { return Kernel::dim(d + 1); };
+    const Sym begin = Kernel::dim(0) * chunks.inner;
+    Copy c(k_, 1, [&](int d) { return d == chunks.dim ? begin + moved(d) : moved(d); });
+    std::vector<loops::Dim>& dims = c.kernel().dims;
+    dims = k_.dims;
+    dims.insert(dims.begin(), loops::Dim{chunks.count, false});
+    dims[static_cast<size_t>(chunks.dim) + 1].size = chunk_size(chunks, begin);
+    load_known(c, moved);
+    std::vector<size_t> to;
+    for (ExprId id : group) {
+      to.push_back(new_scratch(expr(id).dtype, chunks.count * points(expr(id).dims)));
+      store_result(c, id, to.back(), Kernel::dim(0), moved);
+    }
+    out_.list.push_back(c.done());
+    return to;
+  }
+  Sym chunk_size(const Chunks& chunks, Sym begin) const {
+    const Sym n = size(chunks.dim);
+    if (n.is_const() && n.value() % chunks.inner.value() == 0) return chunks.inner;
+    return max(min(chunks.inner, n - begin), 0);
+  }
+
+  /// A space whose cut dimension counts chunks; other reduced ones are gone.
+  Copy chunk_space(const std::vector<ExprId>& group, const std::vector<size_t>& partial,
+                   const Chunks& chunks) const {
+    Copy c = same_space();
+    const uint32_t reduced = expr(group[0]).reduce_dims;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (reduced >> d & 1) c.kernel().dims[static_cast<size_t>(d)].size = d == chunks.dim ? chunks.count : 1;
+    for (size_t i = 0; i < group.size(); ++i) {
+      Expr reduce = expr(group[i]);
+      const Sym at = scratch_index(reduce, Kernel::dim(chunks.dim), same_dim);
+      reduce.args = {load(c, partial[i], reduce.dtype, at)};
+      reduce.reduce_dims = 1u << chunks.dim;
+      c.set(group[i], c.kernel().add(std::move(reduce)));
+    }
+    return c;
+  }
+  std::vector<size_t> reduce_partial(const std::vector<ExprId>& group, const std::vector<size_t>& partial,
+                                     const Chunks& chunks) {
+    Copy c = chunk_space(group, partial, chunks);
+    std::vector<size_t> to;
+    for (ExprId id : group) {
+      to.push_back(new_scratch(expr(id).dtype, points(expr(id).dims)));
+      store_result(c, id, to.back(), 0, same_dim);
+    }
+    out_.list.push_back(c.done());
+    return to;
+  }
+  /// Is the rest of the kernel done once a result of the group, so that it can stand behind its last step?
+  bool ends_with(const std::vector<ExprId>& group) const {
+    const uint32_t reduced = expr(group[0]).reduce_dims;
+    if (pending_ != group.size()) return false;
+    return std::none_of(k_.stores.begin(), k_.stores.end(), [&](const loops::Store& s) {
+      uint32_t dims = k_.varies(s.index) | expr(s.value).dims;
+      if (s.mask != kNone) dims |= expr(s.mask).dims;
+      for (const loops::GatherTerm& g : s.gather) dims |= expr(g.value).dims;
+      return dims & reduced;
+    });
+  }
+  Part last_over_chunks(const std::vector<ExprId>& group, const std::vector<size_t>& partial,
+                        const Chunks& chunks) const {
+    Copy c = chunk_space(group, partial, chunks);
+    for (const loops::Store& s : k_.stores) c.store(s);
+    return c.done();
+  }
+  Part last() const {
+    Copy c = same_space();
+    for (const loops::Store& s : k_.stores) c.store(s);
+    return c.done();
+  }
+
+  void keep(const std::vector<ExprId>& group, const std::vector<size_t>& scratch) {
+    for (size_t i = 0; i < group.size(); ++i)
+      known_[static_cast<size_t>(group[i])] = static_cast<int>(scratch[i]);
+  }
+
+  const Kernel& k_;
+  const Options& options_;
+  std::vector<int> known_;  // by expression: the scratch that holds it, or -1
+  bool several_ = false;
+  size_t pending_ = 0;
+  Parts out_;
+};
+
+}  // namespace
+
+Parts parts(const Kernel& kernel, const Options& options) { return Splitter(kernel, options).run(); }
+
+}  // namespace bolt::codegen::cuda

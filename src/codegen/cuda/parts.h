@@ -1,0 +1,50 @@
+// codegen/cuda/parts.h
+// Kernel -> the kernels that are launched for it, one after the other: what one grid cannot do, or not well.
+//
+// Blocks of a grid do not wait for one another, so a reduction whose result every block needs ends a launch:
+//
+//   over different dimensions   each set of dimensions is reduced in a part of its own
+//   few and long rows           one block a row would leave the device idle: the largest reduced dimension is
+//                               cut into chunks; a part makes a partial result for each, and the next reduces
+//                               those
+//
+//   space [4096 d0 reduce, 4096 d1]            first:  space [32 d0, 128 d1 reduce, 4096 d2]
+//     %0 = load b0[4096*d0 + d1]                 %0 = load b0[4096*(128*d0 + d1) + d2]
+//     %1 = reduce sum %0 over d0         =>      %1 = reduce sum %0 over d1
+//     store b1[d1] = %1                          store b2[4096*d0 + d2] = %1
+//                                              second: space [32 d0 reduce, 4096 d1]: b2 reduced over d0 ->
+//                                              b1
+//
+// Results on their way from part to part lie in scratch memory (b2), which whoever launches provides. All
+// stores of the kernel are in the last part, so what loops/in_place.h says of its memory still holds. Every
+// part is an ordinary kernel with the ordinary schedule; its sizes may be functions of a chunk's number. How
+// many chunks there are depends on the kernel alone: one input gives the same bits on every device.
+#pragma once
+
+#include <vector>
+
+#include "codegen/cuda/schedule.h"
+
+namespace bolt::codegen::cuda {
+
+struct Part {
+  loops::Kernel kernel;  // normalised
+  /// By its buffer: the whole kernel's buffer, or, from the number of those on, a scratch.
+  std::vector<int> buffers;
+};
+
+struct Scratch {
+  DType dtype;
+  Sym offset;  // bytes, a multiple of 256
+};
+
+struct Parts {
+  std::vector<Part> list;
+  std::vector<Scratch> scratch;
+  Sym scratch_bytes = 0;
+};
+
+/// The kernel is normalised and not refused.
+BOLT_API Parts parts(const loops::Kernel& kernel, const Options& options = {});
+
+}  // namespace bolt::codegen::cuda

@@ -1,0 +1,129 @@
+// Kernels that are launched in parts: the parts, run one after another by the reference executor, give what
+// the whole kernel gives (codegen/cuda/parts.h). The kernels are those of tests/cuda/kernels, which a GPU
+// runs, too.
+#include "codegen/cuda/parts.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+#include "graph/reference.h"
+#include "loops/normalise.h"
+
+namespace bolt::codegen::cuda {
+namespace {
+
+using loops::Kernel;
+
+constexpr int64_t kElements = 1 << 21;
+
+std::vector<Kernel> read_kernels(const std::string& file) {
+  std::ifstream in(std::string(BOLT_TEST_DIR) + "/cuda/kernels/" + file);
+  const std::string text = "\n" + std::string(std::istreambuf_iterator<char>(in), {});
+  std::vector<Kernel> kernels;
+  for (size_t at = text.find("\nkernel @"); at != text.npos; at = text.find("\nkernel @", at + 1))
+    kernels.push_back(loops::parse_kernel(std::string_view(text).substr(at, text.find("\n}", at) + 2 - at)));
+  EXPECT_FALSE(kernels.empty());
+  return kernels;
+}
+
+using Bytes = std::vector<std::vector<char>>;
+
+Bytes random_buffers(const Kernel& k) {
+  std::mt19937 rng(5);
+  Bytes out;
+  for (const loops::Buffer& b : k.buffers) {
+    graph::HostTensor t = graph::make_tensor(b.dtype, {kElements});
+    for (auto& cell : t.cells) {
+      if (t.is_real())
+        cell.real = static_cast<double>(rng() % 256) / 64 - 2;
+      else
+        cell.whole = static_cast<int64_t>(rng() % (b.dtype == DType::Bool ? 2 : 100));
+    }
+    out.emplace_back(static_cast<size_t>(kElements * dtype_bytes(b.dtype)));
+    graph::store_tensor(t, {1}, out.back().data());
+  }
+  return out;
+}
+
+/// Parts one after another, each block of the chunk-dependent sizes by its own: the reference executor wants
+/// constant sizes, so a part whose dimension depends on a chunk's number runs once for each chunk.
+void run_part(const Part& part, std::vector<void*> at, const int64_t* symbols) {
+  const Kernel& k = part.kernel;
+  const bool uneven = std::any_of(k.dims.begin(), k.dims.end(), [](const loops::Dim& d) {
+    return loops::mentions(d.size, Kernel::dim(0));
+  });
+  int64_t report = 0;
+  at.push_back(&report);
+  if (!uneven) return loops::run_reference(k, at.data(), symbols);
+  const int64_t chunks = k.dims[0].size.value();
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    Kernel one = k;
+    auto here = [&](Sym s) {
+      return substitute(s, [&](Sym x) { return x == Kernel::dim(0) ? Kernel::dim(0) + Sym(chunk) : x; });
+    };
+    one.dims[0].size = 1;
+    for (loops::Dim& d : one.dims)
+      d.size = substitute(d.size, [&](Sym x) { return x == Kernel::dim(0) ? Sym(chunk) : x; });
+    for (loops::Expr& e : one.exprs) e.index = here(e.index);
+    for (loops::Store& s : one.stores) s.index = here(s.index);
+    loops::run_reference(one, at.data(), symbols);
+  }
+}
+
+void expect_same(const Kernel& kernel) {
+  SCOPED_TRACE(kernel.name);
+  const Kernel k = loops::normalise(kernel);
+  ASSERT_EQ(refusal(k), "");
+  const std::vector<int64_t> symbols(k.symbols.size(), 36);
+  Bytes whole = random_buffers(k), split = whole;
+  std::vector<void*> at;
+  for (auto& b : whole) at.push_back(b.data());
+  loops::run_reference(k, at.data(), symbols.data());
+
+  const Parts all = parts(k);
+  std::vector<char> scratch(static_cast<size_t>(all.scratch_bytes.value()) + 1, 0x7b);
+  for (const Part& part : all.list) {
+    std::vector<void*> of_part;
+    for (int b : part.buffers) {
+      const auto i = static_cast<size_t>(b);
+      of_part.push_back(i < split.size() ? split[i].data()
+                                         : scratch.data() + all.scratch[i - split.size()].offset.value());
+    }
+    run_part(part, of_part, symbols.data());
+  }
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const DType t = k.buffers[i].dtype;
+    auto tensor = [&](const Bytes& b) { return graph::load_tensor(t, {kElements}, {1}, b[i].data()); };
+    EXPECT_LE(graph::difference(tensor(split), tensor(whole)), 1e-5) << "b" << i;
+  }
+}
+
+TEST(CudaParts, GiveWhatTheWholeGives) {
+  for (const char* file : {"rows_and_columns.ir", "few_rows.ir", "side_by_side.ir", "turned.ir"})
+    for (const Kernel& k : read_kernels(file)) expect_same(k);
+}
+
+TEST(CudaParts, AreMoreThanOneOnlyWhereThatPays) {
+  auto count = [](const char* text) {
+    return parts(loops::normalise(loops::parse_kernel(text))).list.size();
+  };
+  EXPECT_EQ(count("kernel @rows (in %b0: f32, out %b1: f32) space [4096 d0, 4096 d1 reduce] {\n"
+                  "  %0 = load b0[4096*d0 + d1]\n  %1 = reduce sum %0 over d1\n  store b1[d0] = %1\n}"),
+            1u);
+  EXPECT_EQ(count("kernel @small (in %b0: f32, out %b1: f32) space [1000 d0 reduce] {\n"
+                  "  %0 = load b0[d0]\n  %1 = reduce sum %0 over d0\n  store b1[0] = %1\n}"),
+            1u);
+  EXPECT_EQ(count("kernel @all (in %b0: f32, out %b1: f32) space [1000000 d0 reduce] {\n"
+                  "  %0 = load b0[d0]\n  %1 = reduce sum %0 over d0\n  store b1[0] = %1\n}"),
+            2u);
+  EXPECT_EQ(count("kernel @open (in %b0: f32, out %b1: f32) space [s0 d0 reduce, 8 d1] syms [s0] {\n"
+                  "  %0 = load b0[8*d0 + d1]\n  %1 = reduce sum %0 over d0\n  store b1[d1] = %1\n}"),
+            2u);
+}
+
+}  // namespace
+}  // namespace bolt::codegen::cuda
