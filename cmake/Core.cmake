@@ -3,7 +3,8 @@
 include(LLVM)
 find_package(Threads REQUIRED)
 
-bolt_sources(core_sources src/support src/graph src/loops src/codegen/common src/codegen/cuda src/cache)
+bolt_sources(core_sources src/support src/graph src/loops src/codegen/common src/codegen/cuda src/cache
+             src/device/driver)
 add_library(bolt_core SHARED ${core_sources})
 target_include_directories(bolt_core INTERFACE ${PROJECT_SOURCE_DIR}/src)
 bolt_target(bolt_core)
@@ -54,6 +55,14 @@ if(BOLT_TESTS AND test_sources)
   add_test(NAME bolt_tests COMMAND bolt_tests)
 endif()
 
+# Runs kernels on a CUDA device, and compiles them for one without: tests/cuda/test_gpu.py.
+add_executable(run_on_gpu EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/cuda/run_on_gpu.cpp)
+bolt_target(run_on_gpu)
+target_include_directories(run_on_gpu PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(run_on_gpu PRIVATE bolt_core)
+set_target_properties(run_on_gpu PROPERTIES INSTALL_RPATH "$ORIGIN/.." BUILD_WITH_INSTALL_RPATH ON
+                      RUNTIME_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}/bin)
+
 # Times contraction kernels beside torch's: `ninja gemm_bench`, then bench/micro/gemm.py <its path>.
 add_library(gemm_bench MODULE EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/micro/gemm_bench.cpp)
 bolt_target(gemm_bench)
@@ -61,8 +70,9 @@ target_include_directories(gemm_bench PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(gemm_bench PRIVATE bolt_core)
 
 # `make core-dist`: the library and bolt-opt (above), the headers they were made from, and what PrebuiltCore.cmake reads.
-foreach(folder support graph loops codegen cache)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder} DESTINATION include COMPONENT core OPTIONAL
+foreach(folder support graph loops codegen cache device/driver)
+  get_filename_component(parent ${folder} DIRECTORY)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder} DESTINATION include/${parent} COMPONENT core OPTIONAL
           FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
 endforeach()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/torchbolt_core.cmake.in torchbolt_core.cmake @ONLY)

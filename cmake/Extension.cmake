@@ -20,6 +20,7 @@ if(BOLT_TORCH_VERSION VERSION_LESS 2.11)
 endif()
 
 bolt_sources(ext_sources src/interp src/guard src/observe src/record src/lower src/device src/run src/session)
+list(FILTER ext_sources EXCLUDE REGEX "/src/device/driver/")  # the core's
 file(GLOB top_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cpp)
 Python_add_library(_C MODULE WITH_SOABI ${ext_sources} ${top_sources})
 bolt_target(_C)

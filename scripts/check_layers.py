@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-CORE = ["support", "cache", "graph", "loops", "codegen/common", "codegen/cpu", "codegen/cuda"]
+CORE = ["support", "cache", "graph", "loops", "codegen/common", "codegen/cpu", "codegen/cuda", "device/driver"]
 EXTENSION = ["interp", "guard", "observe", "record", "lower", "device", "run", "compile", "session"]
 # Both code generators come after loops, but neither may know the other.
 FORBIDDEN = {"codegen/cpu": {"codegen/cuda"}, "codegen/cuda": {"codegen/cpu"}}

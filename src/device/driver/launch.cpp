@@ -1,0 +1,154 @@
+// device/driver/launch.cpp
+// See launch.h.
+
+#include "device/driver/launch.h"
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "support/error.h"
+
+namespace bolt::device::driver {
+
+using codegen::cuda::Cubin;
+
+class LoadedModule {
+ public:
+  LoadedModule(std::shared_ptr<const Cubin> code, CUcontext context)
+      : code_(std::move(code)), context_(context) {
+    const ContextGuard current(context_);
+    check(get().cuModuleLoadData(&module_, code_->bytes.data()), "cuModuleLoadData");
+  }
+  /// When the process ends, the driver may be gone before us: what it says then does not matter.
+  ~LoadedModule() {
+    CUcontext ignored = nullptr;
+    if (get().cuCtxPushCurrent_v2(context_) != kSuccess) return;
+    get().cuModuleUnload(module_);
+    get().cuCtxPopCurrent_v2(&ignored);
+  }
+  LoadedModule(const LoadedModule&) = delete;
+  LoadedModule& operator=(const LoadedModule&) = delete;
+
+  CUfunction function(const std::string& name) const {
+    CUfunction f = nullptr;
+    check(get().cuModuleGetFunction(&f, module_, name.c_str()), name.c_str());
+    return f;
+  }
+
+ private:
+  const std::shared_ptr<const Cubin> code_;
+  const CUcontext context_;
+  CUmodule module_ = nullptr;
+};
+
+namespace {
+
+/// Plans share functions, and so the modules that hold them.
+std::shared_ptr<LoadedModule> load(const std::shared_ptr<const Cubin>& code, CUcontext context) {
+  static std::mutex mutex;
+  static std::map<std::pair<const Cubin*, CUcontext>, std::weak_ptr<LoadedModule>> known;
+  std::lock_guard lock(mutex);
+  std::weak_ptr<LoadedModule>& entry = known[{code.get(), context}];
+  if (auto module = entry.lock()) return module;
+  auto module = std::make_shared<LoadedModule>(code, context);
+  entry = module;
+  return module;
+}
+
+/// The arguments of one launch: all are at most 8 bytes, and the driver reads each through a pointer.
+class Arguments {
+ public:
+  void add(uint64_t value) {
+    BOLT_CHECK(count_ < kMost, "a kernel with more than ", kMost, " arguments");
+    values_[count_] = value;
+    pointers_[count_] = &values_[count_];
+    ++count_;
+  }
+  void** pointers() { return pointers_.data(); }
+
+ private:
+  static constexpr size_t kMost = 512;  // 4 KB, which the driver takes on every architecture
+  std::array<uint64_t, kMost> values_;
+  std::array<void*, kMost> pointers_;
+  size_t count_ = 0;
+};
+
+constexpr unsigned kHostPortable = 1, kHostMapped = 2;
+
+}  // namespace
+
+LoadedKernel::LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontext context) : kernel_(kernel) {
+  BOLT_CHECK(kernel.refused.empty(), "kernel ", kernel.name, " has no code: ", kernel.refused);
+  const ContextGuard current(context);
+  for (const codegen::cuda::Launch& l : kernel_.launches) {
+    modules_.push_back(load(l.code, context));
+    functions_.push_back(modules_.back()->function(l.function));
+  }
+}
+
+LaunchSizes LoadedKernel::sizes(const int64_t* symbols) const {
+  auto value = [&](Sym s) {
+    return evaluate(s, [&](const SymNode& n) {
+      for (size_t i = 0; i < kernel_.symbols.size(); ++i)
+        if (kernel_.symbols[i].node() == &n) return symbols[i];
+      BOLT_CHECK(false, "kernel ", kernel_.name, ": size symbol ", n.name, " is not passed");
+      return int64_t{0};
+    });
+  };
+  LaunchSizes sizes;
+  for (const codegen::cuda::Launch& l : kernel_.launches) {
+    const int64_t blocks = value(l.blocks);
+    BOLT_CHECK(blocks >= 0 && blocks < (int64_t{1} << 31), "kernel ", kernel_.name, ": ", blocks, " blocks");
+    sizes.launches.push_back({static_cast<unsigned>(blocks), value(l.count)});
+  }
+  sizes.symbols.assign(symbols, symbols + kernel_.symbols.size());
+  for (const codegen::cuda::Scratch& s : kernel_.scratch) sizes.scratch_offsets.push_back(value(s.offset));
+  sizes.scratch_bytes = value(kernel_.scratch_bytes);
+  return sizes;
+}
+
+void LoadedKernel::launch(const LaunchSizes& sizes, const CUdeviceptr* buffers, CUdeviceptr report,
+                          CUdeviceptr scratch, CUstream stream) const {
+  for (size_t i = 0; i < functions_.size(); ++i) {
+    const codegen::cuda::Launch& l = kernel_.launches[i];
+    if (sizes.launches[i].blocks == 0) continue;
+    Arguments arguments;
+    for (int b : l.buffers) {
+      const auto at = static_cast<size_t>(b);
+      arguments.add(at < kernel_.buffers
+                        ? buffers[at]
+                        : scratch + static_cast<CUdeviceptr>(sizes.scratch_offsets[at - kernel_.buffers]));
+    }
+    if (l.reports) arguments.add(report);
+    arguments.add(static_cast<uint64_t>(sizes.launches[i].count));
+    for (int64_t s : sizes.symbols) arguments.add(static_cast<uint64_t>(s));
+    check(
+        get().cuLaunchKernel(functions_[i], sizes.launches[i].blocks, 1, 1, static_cast<unsigned>(l.threads),
+                             1, 1, 0, stream, arguments.pointers(), nullptr),
+        kernel_.name.c_str());
+  }
+}
+
+int LoadedKernel::attribute(size_t launch, int which) const {
+  int value = 0;
+  check(get().cuFuncGetAttribute(&value, which, functions_[launch]), "cuFuncGetAttribute");
+  return value;
+}
+
+ReportWord::ReportWord() {
+  void* at = nullptr;
+  check(get().cuMemHostAlloc(&at, sizeof(int64_t), kHostPortable | kHostMapped), "cuMemHostAlloc");
+  word_ = static_cast<volatile int64_t*>(at);
+  *word_ = 0;
+}
+
+ReportWord::~ReportWord() { get().cuMemFreeHost(const_cast<int64_t*>(word_)); }
+
+bool ReportWord::take() {
+  if (*word_ == 0) return false;
+  *word_ = 0;
+  return true;
+}
+
+}  // namespace bolt::device::driver

@@ -1,0 +1,76 @@
+// device/driver/launch.h
+// Compiled kernels in a CUDA context, and their launches.
+//
+// Code is loaded into a context when it is first asked for there, and unloaded when the last that asked has
+// gone. A launch gives work to a stream and returns: nothing here waits for the device, allocates its memory
+// or copies, so all of it may be captured into a graph.
+//
+// Reports: kernels with checks (loops/kernel.h) set a word to 1 when an index is out of range. The word lies
+// in pinned host memory that the device writes through its own address, so whoever waits for the results
+// anyway reads it for nothing.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "codegen/cuda/compile_plan.h"
+#include "device/driver/driver.h"
+
+namespace bolt::device::driver {
+
+/// One cubin in one context.
+class LoadedModule;
+
+/// What the launches of a kernel take at given sizes: the same for every call with these.
+struct LaunchSizes {
+  struct One {
+    unsigned blocks = 0;  // 0: nothing to do
+    int64_t count = 0;
+  };
+  std::vector<One> launches;
+  std::vector<int64_t> symbols;
+  std::vector<int64_t> scratch_offsets;
+  int64_t scratch_bytes = 0;
+};
+
+/// A kernel in a context. May be launched by several threads at once.
+class BOLT_API LoadedKernel {
+ public:
+  /// `kernel` has code. Keeps what it needs of it.
+  LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontext context);
+
+  /// `symbols`: a value for each of the kernel's.
+  LaunchSizes sizes(const int64_t* symbols) const;
+  /// `buffers`: addresses on the device, in the kernel's order. `report`: where the kernel reports, 0 where
+  /// it does not. `scratch`: sizes.scratch_bytes, at a multiple of 256. The context is current.
+  void launch(const LaunchSizes& sizes, const CUdeviceptr* buffers, CUdeviceptr report, CUdeviceptr scratch,
+              CUstream stream) const;
+
+  const codegen::cuda::CompiledKernel& kernel() const { return kernel_; }
+  /// For reports and tests: a function's attribute, of launch i.
+  int attribute(size_t launch, int which) const;
+
+ private:
+  codegen::cuda::CompiledKernel kernel_;
+  std::vector<std::shared_ptr<LoadedModule>> modules_;
+  std::vector<CUfunction> functions_;
+};
+
+/// A word that kernels report to, zero at first.
+class BOLT_API ReportWord {
+ public:
+  /// The context is current.
+  ReportWord();
+  ~ReportWord();
+  ReportWord(const ReportWord&) = delete;
+  ReportWord& operator=(const ReportWord&) = delete;
+
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(word_); }
+  /// Has a kernel that is known to have run reported? Then it is zero again.
+  bool take();
+
+ private:
+  volatile int64_t* word_ = nullptr;
+};
+
+}  // namespace bolt::device::driver
