@@ -164,8 +164,11 @@ class Batch {
  public:
   Batch(const Target& target)
       : target_(target),
+        options_(target.options),
         target_key_("cuda sm_" + std::to_string(target.capability) + " nvrtc " + target.nvrtc->version() +
-                    "\n") {}
+                    "\n") {
+    options_.capability = target.capability;
+  }
 
   void add(const loops::Kernel& kernel) {
     const loops::Kernel k = loops::normalise(kernel);
@@ -177,7 +180,7 @@ class Batch {
     c.refused = refusal(k);
     std::vector<size_t>& units = unit_of_.emplace_back();
     if (!c.refused.empty()) return;
-    Parts all = parts(k, target_.options);
+    Parts all = parts(k, options_);
     c.scratch = std::move(all.scratch);
     c.scratch_bytes = all.scratch_bytes;
     for (Part& part : all.list) units.push_back(add_launch(c, part));
@@ -201,7 +204,7 @@ class Batch {
 
  private:
   size_t add_launch(CompiledKernel& c, Part& part) {
-    const Schedule s = schedule(part.kernel, target_.options);
+    const Schedule s = schedule(part.kernel, options_);
     Launch& launch = c.launches.emplace_back();
     launch.buffers = std::move(part.buffers);
     launch.reports = part.kernel.has_checks();
@@ -209,6 +212,8 @@ class Batch {
     launch.count = s.count;
     launch.blocks = s.blocks;
     launch.threads = s.threads;
+    launch.shared_bytes = shared_bytes(part.kernel, s);
+    launch.cluster = s.cluster;
     Unit unit{emit_kernel(part.kernel, s, kAnyName), "", nullptr};
     if (log_wanted("schedule")) log("schedule", c.name + ": " + print(s));
     if (log_wanted("output_code")) log("output_code", "// " + c.name + ": " + print(s) + "\n" + unit.text);
@@ -231,6 +236,7 @@ class Batch {
   }
 
   const Target& target_;
+  Options options_;
   const std::string target_key_;
   PlanCode code_;
   std::vector<Unit> units_;

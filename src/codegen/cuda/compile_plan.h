@@ -38,6 +38,8 @@ struct Launch {
   bool narrow = false;       // the count is 32 bits wide, else 64
   Sym count = 0, blocks = 1;
   int threads = 0;  // per block
+  int64_t shared_bytes = 0;
+  int cluster = 1;  // blocks; the function says so itself
 };
 
 struct CompiledKernel {

@@ -14,6 +14,7 @@
 
 #include "codegen/cuda/emit.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "codegen/cuda/indices.h"
@@ -133,6 +134,7 @@ class Emitter {
   std::string ref(ExprId id) const {
     const Expr& e = expr(id);
     if (e.kind == ExprKind::Const) return constant(e.dtype, e.value, e.ivalue);
+    if (in_shared(id)) return from_memory(e.dtype, "x" + str(id) + ".at[" + lane_number() + "]");
     if (wide(id)) return from_memory(e.dtype, (kept(id) ? "k" + str(id) + "[c]" : "x" + str(id)) + ".at[e]");
     if (kept(id)) return "k" + str(id) + (s_.vector > 1 ? "[c][e]" : "[c]");
     return "v" + str(id) + (is_array(id) ? "[e]" : "");
@@ -165,14 +167,43 @@ class Emitter {
                (e.mask == kNone ? "true" : ref(e.mask)) + ", missed)";
       default: break;
     }
+    if (divides_by_row(e)) return "divided(" + ref(e.args[0]) + ", q" + str(e.args[1]) + ")";
     std::vector<std::string> args;
     for (ExprId a : e.args) args.push_back(ref(a));
     return operation(e.op, expr(e.args.back()).dtype, args);
   }
 
+  /// Elements of a row divided by one number.
+  bool divides_by_row(const Expr& e) const {
+    if (e.kind != ExprKind::Op || e.op != loops::ScalarOp::div || e.dtype != DType::F32) return false;
+    const Expr& by = expr(e.args[1]);
+    return !pointwise() && along_row(e.dims) && !along_row(by.dims) && !is_array(e.args[1]) &&
+           by.kind != ExprKind::Const;
+  }
+  void declare_divisor(ExprId id) {
+    if (along_row(expr(id).dims)) return;
+    for (const Expr& e : k_.exprs)
+      if (divides_by_row(e) && e.args[1] == id) {
+        line("const Divisor q" + str(id) + " = divisor(v" + str(id) + ");");
+        return;
+      }
+  }
+
   std::string pack(DType t) const { return "pack<" + memory_type(t) + ", " + str(s_.vector) + ">"; }
 
+  bool in_shared(ExprId id) const { return s_.in_shared && kept(id); }
+  /// What this thread keeps of a load: each has its own place, so nobody waits for anybody.
+  std::string place_of(ExprId id) const { return "k" + str(id) + "[c * " + str(s_.threads) + "]"; }
+  std::string lane_number() const { return s_.vector > 1 ? "e" : "0"; }
+  void keep_in_shared(ExprId id) {
+    const int64_t vectors = points(s_.row).value() / s_.vector, held = (vectors + s_.group - 1) / s_.group;
+    const std::string type = pack(expr(id).dtype);
+    line(type + "* const k" + str(id) + " = reinterpret_cast<" + type + "*>(kept + " + str(kept_bytes_) +
+         ") + threadIdx.x;");
+    kept_bytes_ += held * s_.threads * s_.vector * dtype_bytes(expr(id).dtype);
+  }
   void keep(ExprId id) {
+    if (s_.in_shared) return keep_in_shared(id);
     const std::string name = "k" + str(id) + "[" + str(s_.held) + "]";
     if (wide(id))
       line(pack(expr(id).dtype) + " " + name + ";");
@@ -183,7 +214,10 @@ class Emitter {
   void define(ExprId id) {
     const Expr& e = expr(id);
     if (e.kind == ExprKind::Const || e.kind == ExprKind::Reduce) return;
-    if (kept(id))
+    if (in_shared(id))
+      line("x" + str(id) + (wide(id) ? "" : ".at[" + lane_number() + "]") + " = " +
+           (wide(id) ? value(id) : to_memory(e.dtype, value(id))) + ";");
+    else if (kept(id))
       line((wide(id) ? "k" + str(id) + "[c]" : ref(id)) + " = " + value(id) + ";");
     else if (wide(id))
       line("const " + pack(e.dtype) + " x" + str(id) + " = " + value(id) + ";");
@@ -191,6 +225,7 @@ class Emitter {
       line(ref(id) + " = " + value(id) + ";");
     else
       line("const " + value_type(e.dtype) + " v" + str(id) + " = " + value(id) + ";");
+    declare_divisor(id);
   }
   std::string array(const std::string& type, const std::string& name) const {
     return type + " " + name + "[" + str(s_.vector) + "];";
@@ -208,7 +243,8 @@ class Emitter {
     if (k_.has_checks()) args += ", i64* report";
     args += std::string(", ") + position_type() + " count";
     for (Sym s : k_.symbols) args += ", i64 " + text(s);
-    line("extern \"C\" __global__ void __launch_bounds__(" + str(s_.threads) + ")");
+    const std::string cluster = s_.cluster > 1 ? " __cluster_dims__(" + str(s_.cluster) + ", 1, 1)" : "";
+    line("extern \"C\" __global__ void __launch_bounds__(" + str(s_.threads) + ")" + cluster);
     line(name + "(" + args + ") {");
   }
   std::string block_number() const { return s_.narrow ? "blockIdx.x" : "i64(blockIdx.x)"; }
@@ -220,14 +256,18 @@ class Emitter {
     const bool side_by_side = !pointwise() && !vector_in_row() && s_.vector > 1;
     const std::string row = side_by_side ? "row * " + str(s_.vector) : "row";
     declare_used(body, s_.outer, pointwise() ? "at" : row);
-    if (is_block()) out_.insert(body, declaration(body, position_type(), "row", block_number()));
+    const std::string by_cluster = s_.cluster > 1 ? " / " + str(s_.cluster) : "";
+    if (is_block()) out_.insert(body, declaration(body, position_type(), "row", block_number() + by_cluster));
   }
   void all_sweeps() {
     if (k_.has_checks()) line("bool missed = false;");
+    if (s_.in_shared) line("extern __shared__ uint4 kept_rows[];");
+    if (s_.in_shared) line("char* const kept = reinterpret_cast<char*>(kept_rows);");
     for (size_t i = 0; i < k_.exprs.size(); ++i)
       if (sweeps_.kept[i]) keep(static_cast<ExprId>(i));
     for (const Sweep& sweep : sweeps_.list) this->sweep(sweep, &sweep == &sweeps_.list.back());
     if (k_.has_checks()) line("if (missed) *report = 1;");
+    if (s_.cluster > 1) line("cluster_wait();");
   }
 
   void locate_point() {
@@ -241,7 +281,9 @@ class Emitter {
   // store nothing.
   void locate_row() {
     if (is_block()) {
-      line("const int lane = threadIdx.x;");
+      const std::string before =
+          s_.cluster > 1 ? "blockIdx.x % " + str(s_.cluster) + " * " + str(s_.threads) + " + " : "";
+      line("const int lane = " + before + "threadIdx.x;");
       return;
     }
     const std::string rows = str(s_.rows());
@@ -278,13 +320,15 @@ class Emitter {
         line(std::string("const ") + position_type() + " length_" + str(sweep_) + " = " + end + ";");
         end = "length_" + str(sweep_);
       }
-      if (loads_ahead(sweep)) unroll(4);
+      if (loads_ahead(sweep) || s_.in_shared) unroll(4);
       open(std::string("for (") + position_type() + " j = " + (s_.group > 1 ? "lane" + by_vector : "0") +
-           "; j < " + end + "; j += " + stride + ")");
+           (s_.in_shared ? ", c = 0" : "") + "; j < " + end + "; j += " + stride +
+           (s_.in_shared ? ", ++c)" : ")"));
     }
     const size_t body = out_.size();
     if (s_.held && length.value() % (s_.group * step) != 0) line("if (j >= " + text(length) + ") continue;");
     elements(sweep, last);
+    if (s_.in_shared) read_kept(sweep, body);
     declare_used(body, s_.row, "j");
     if (s_.held) {
       std::string vector = s_.group > 1 ? "c * " + str(s_.group) + " + lane" : "c";
@@ -292,6 +336,14 @@ class Emitter {
       out_.insert(body, declaration(body, position_type(), "j", vector));
     }
     close();
+  }
+  /// What earlier sweeps have kept and this one uses.
+  void read_kept(const Sweep& sweep, size_t body) {
+    for (ExprId id = 0; id < static_cast<ExprId>(k_.exprs.size()); ++id) {
+      const bool here = std::find(sweep.needed.begin(), sweep.needed.end(), id) != sweep.needed.end();
+      if (in_shared(id) && !here)
+        out_.insert(body, declaration(body, pack(expr(id).dtype), "x" + str(id), place_of(id)));
+    }
   }
   /// Short bodies that read much: several loads are in flight before the first is used.
   bool loads_ahead(const Sweep& sweep) const {
@@ -309,6 +361,8 @@ class Emitter {
       for (ExprId id : sweep.reductions) accumulator(id);
       along_row(sweep, last);
       for (ExprId id : sweep.reductions) result(id);
+      // What others read of this block must stay until they have.
+      if (s_.cluster > 1 && sweep_ + 2 == static_cast<int>(sweeps_.list.size())) line("cluster_arrive();");
     }
     if (last) work({}, {}, stores_at(false));
   }
@@ -426,7 +480,10 @@ class Emitter {
     const bool many = is_array(id);
     std::string all = "a" + str(id) + (many ? "[e]" : "");
     const std::string op = combiner(e.reduce_op);
-    if (is_block())
+    if (s_.cluster > 1)
+      all = "across_cluster<" + op + ", " + str(s_.threads) + ", " + str(s_.cluster) + ", " + str(id) + ">(" +
+            all + ")";
+    else if (is_block())
       all = "across_block<" + op + ", " + str(s_.threads) + ">(" + all + ")";
     else if (s_.way == Way::Warp)
       all = "across_warp<" + op + ">(" + all + ")";
@@ -436,6 +493,7 @@ class Emitter {
     const std::string type = value_type(e.dtype), name = "v" + str(id);
     if (!many) {
       line("const " + type + " " + name + " = " + all + ";");
+      declare_divisor(id);
       return;
     }
     line(array(type, name));
@@ -463,6 +521,7 @@ class Emitter {
             const std::vector<int>& stores) {
     std::vector<ExprId> lanes, sums, plain_sums;
     for (ExprId id : values) {
+      if (in_shared(id)) line(pack(expr(id).dtype) + " x" + str(id) + ";");
       if (!per_lane(expr(id).dims) || wide(id) || expr(id).kind == ExprKind::Const ||
           expr(id).kind == ExprKind::Reduce) {
         define(id);
@@ -479,6 +538,8 @@ class Emitter {
     for (int i : packed) line(pack(dtype_of(store_of(i).buffer)) + " y" + str(i) + ";");
     if (!lanes.empty() || !sums.empty() || !inside.empty() || !packed.empty())
       lane_loop(lanes, sums, inside, packed);
+    for (ExprId id : values)
+      if (in_shared(id)) line(place_of(id) + " = x" + str(id) + ";");
     for (ExprId id : plain_sums) accumulate(id);
     for (int i : packed) put(i);
     for (int i : outside) store(i);
@@ -541,6 +602,7 @@ class Emitter {
   std::string out_;
   int depth_ = 0;
   int sweep_ = -1;
+  int64_t kept_bytes_ = 0;
   bool in_lane_ = false;
 };
 

@@ -114,12 +114,11 @@ std::string floating(ScalarOp op, DType t, const std::vector<std::string>& a) {
   switch (op) {
     case ScalarOp::neg: return "-" + a[0];
     case ScalarOp::reciprocal: return real(t, 1) + " / " + a[0];
-    case ScalarOp::sigmoid: return real(t, 1) + " / (" + real(t, 1) + " + exp" + f + "(-" + a[0] + "))";
     case ScalarOp::isnan: return a[0] + " != " + a[0];
     case ScalarOp::isinf:
       return "fabs" + f + "(" + a[0] + ") == " + real(t, std::numeric_limits<double>::infinity());
     case ScalarOp::trunc_div: return "trunc" + f + "(" + a[0] + " / " + a[1] + ")";
-    // sign, floor_div, remainder, maximum, minimum, fmax, fmin
+    // sigmoid, sign, floor_div, remainder, maximum, minimum, fmax, fmin
     default: return call("bolt_" + std::string(loops::scalar_op_name(op)), a);
   }
 }

@@ -134,8 +134,8 @@ struct Chunks {
 
 class Splitter {
  public:
-  Splitter(const Kernel& k, const Options& options) : k_(k), options_(options) {
-    known_.assign(k.exprs.size(), -1);
+  Splitter(Kernel k, const Options& options) : k_(std::move(k)), options_(options) {
+    known_.assign(k_.exprs.size(), -1);
   }
 
   Parts run() {
@@ -401,7 +401,7 @@ class Splitter {
       known_[static_cast<size_t>(group[i])] = static_cast<int>(scratch[i]);
   }
 
-  const Kernel& k_;
+  const Kernel k_;
   const Options& options_;
   std::vector<int> known_;  // by expression: the scratch that holds it, or -1
   bool several_ = false;
@@ -409,8 +409,28 @@ class Splitter {
   Parts out_;
 };
 
+/// A result that was rounded where the program says so is rounded again for its store: bf16 -> f32 -> bf16 is
+/// the first bf16. What nobody uses any more is not computed (sweeps.h).
+Kernel without_round_trips(Kernel k) {
+  auto source = [&](ExprId id) {
+    const Expr& narrow = k.exprs[static_cast<size_t>(id)];
+    if (narrow.kind != ExprKind::Cast) return id;
+    const Expr& wide = k.exprs[static_cast<size_t>(narrow.args[0])];
+    if (wide.kind != ExprKind::Cast || !is_float(wide.dtype)) return id;
+    const DType from = k.exprs[static_cast<size_t>(wide.args[0])].dtype;
+    const bool exact = is_float(from) && dtype_bytes(from) < dtype_bytes(wide.dtype);
+    return exact && from == narrow.dtype ? wide.args[0] : id;
+  };
+  for (Expr& e : k.exprs)
+    for (ExprId& a : e.args) a = source(a);
+  for (loops::Store& s : k.stores) s.value = source(s.value);
+  return k;
+}
+
 }  // namespace
 
-Parts parts(const Kernel& kernel, const Options& options) { return Splitter(kernel, options).run(); }
+Parts parts(const Kernel& kernel, const Options& options) {
+  return Splitter(without_round_trips(kernel), options).run();
+}
 
 }  // namespace bolt::codegen::cuda

@@ -39,11 +39,18 @@ BOLT pack<T, N> all_of(T v) {
 }
 
 BOLT float from_bf16(bf16 v) { return __uint_as_float(unsigned(v) << 16); }
+#if __CUDA_ARCH__ >= 800
 BOLT bf16 to_bf16(float v) {
   bf16 r;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
   return r;
 }
+#else
+BOLT bf16 to_bf16(float v) {
+  unsigned bits = __float_as_uint(v);
+  return bf16(v != v ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+#endif
 BOLT float from_f16(f16 v) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
@@ -81,6 +88,28 @@ template <typename T> BOLT T bolt_maximum(T a, T b) { return a > b || a != a ? a
 template <typename T> BOLT T bolt_minimum(T a, T b) { return a < b || a != a ? a : b; }
 template <typename T> BOLT T bolt_fmax(T a, T b) { return a > b || b != b ? a : b; }
 template <typename T> BOLT T bolt_fmin(T a, T b) { return a < b || b != b ? a : b; }
+
+#if __CUDA_ARCH__ >= 800
+BOLT float bolt_maximum(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+BOLT float bolt_minimum(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+#endif
+
+// What a whole row is divided by: two products in place of a division, which costs more than an exponential. The
+// scale keeps the inverse of the smallest and largest numbers exact enough.
+struct Divisor { float scale, inverse; };
+BOLT Divisor divisor(float v) {
+  float size = fabsf(v), scale = size > 0x1p100f ? 0x1p-64f : size < 0x1p-100f ? 0x1p64f : 1.0f;
+  return {scale, 1.0f / (v * scale)};
+}
+BOLT float divided(float x, Divisor by) { return x * by.scale * by.inverse; }
 
 // Division by zero gives 0, the smallest integer by -1 itself.
 template <typename T>
@@ -120,6 +149,14 @@ BOLT T bolt_shift_right(T a, T b) {
   if (u64(b) < 8 * sizeof(T)) return T(a >> int(b));
   return a < 0 ? T(-1) : T(0);
 }
+
+// The approximate reciprocal is off by 1 ulp at most, and a division costs more than the exponential.
+BOLT float bolt_sigmoid(float x) {
+  float r;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(1.0f + expf(-x)));
+  return r;
+}
+BOLT double bolt_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // As ATen: the remainder has the divisor's sign; x / 0 is the true quotient.
 #define BOLT_FLOATING(T, f)                                                 \
@@ -196,6 +233,36 @@ BOLT T across_block(T v) {
   T result = part[0];
 #pragma unroll
   for (int i = 1; i < Threads / 32; ++i) result = Op::of(result, part[i]);
+  return result;
+}
+// Of blocks that are a cluster: each reads the others' results in their shared memory. Every reduction has memory
+// of its own (Number), so it need not be waited for that all have read, but before a block ends.
+template <typename T> union Words { T value; unsigned at[(sizeof(T) + 3) / 4]; };
+BOLT void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+BOLT void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+template <typename T>
+BOLT T of_block(const Words<T>& mine, int block) {
+  unsigned here = unsigned(__cvta_generic_to_shared(&mine)), there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
+  Words<T> other;
+#pragma unroll
+  for (int i = 0; i < int(sizeof(other) / 4); ++i)
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(other.at[i]) : "r"(there + 4 * i) : "memory");
+  return other.value;
+}
+template <typename Op, int Threads, int Blocks, int Number, typename T>
+BOLT T across_cluster(T v) {
+  __shared__ Words<T> mine;
+  v = across_block<Op, Threads>(v);
+  if (threadIdx.x == 0) mine.value = v;
+  cluster_arrive();
+  cluster_wait();
+  T all[Blocks];
+#pragma unroll
+  for (int i = 0; i < Blocks; ++i) all[i] = of_block(mine, i);
+  T result = all[0];
+#pragma unroll
+  for (int i = 1; i < Blocks; ++i) result = Op::of(result, all[i]);
   return result;
 }
 // Of a block in which Beside threads have a row each and Group share it: every thread gets its row's result.

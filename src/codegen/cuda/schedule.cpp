@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "codegen/cuda/sweeps.h"
+#include "loops/analysis.h"
 #include "loops/kernel_ops.h"
 #include "loops/normalise.h"
 
@@ -144,6 +146,54 @@ void schedule_columns(const Kernel& k, const Options& options, Schedule* s) {
   s->blocks = ceildiv(beside, s->rows());
 }
 
+/// Shared memory that a block may have.
+int64_t shared_limit(int capability) {
+  constexpr struct {
+    int capability;
+    int64_t kilobytes;
+  } kLimits[] = {{100, 227}, {90, 227}, {87, 163}, {80, 163}, {75, 64}, {70, 96}};
+  for (const auto& row : kLimits)
+    if (capability == row.capability || (capability > 100 && capability < 120)) return row.kilobytes << 10;
+  return 99 << 10;
+}
+
+/// Three such blocks fit a multiprocessor: one reads while another writes. Smaller ones, in larger clusters,
+/// wait longer for one another than that wins.
+constexpr int64_t kRoomOfThree = 75 << 10;
+constexpr int64_t kRoomOfTwo = 112 << 10;
+
+/// Blocks of a cluster: 8 wherever there are clusters, 16 where the launch may ask for them.
+int most_blocks(int capability) {
+  if (capability < 90) return 1;
+  return capability < 110 ? 16 : kPortableCluster;
+}
+
+/// Bytes of an element of all that a row loads.
+int64_t loaded_bytes(const Kernel& k, const Schedule& s) {
+  int64_t bytes = 0;
+  for (const Expr& e : k.exprs)
+    if (is_of_one_row(k, s, e)) bytes += dtype_bytes(e.dtype);
+  return bytes;
+}
+
+/// A row that registers do not hold: in the shared memory of one block, or of a cluster's.
+void hold_in_shared(const Kernel& k, const Options& options, int64_t length, Schedule* s) {
+  const std::vector<int> levels = loops::reduction_levels(k);
+  const bool stores_row = std::any_of(k.stores.begin(), k.stores.end(), [&](const loops::Store& st) {
+    return (k.varies(st.index) | k.exprs[static_cast<size_t>(st.value)].dims) >> s->inner & 1;
+  });
+  if (*std::max_element(levels.begin(), levels.end()) + stores_row < 2) return;  // it is read once
+  const int64_t bytes = loaded_bytes(k, *s) * length + kMaxThreads * 16;
+  int cluster = 1;
+  while (cluster < most_blocks(options.capability) && bytes / cluster > kRoomOfThree) cluster *= 2;
+  if (bytes / cluster > shared_limit(options.capability)) return;
+  s->in_shared = true;
+  if (bytes / cluster > kRoomOfTwo) s->threads *= 2;  // alone on its multiprocessor
+  s->cluster = cluster;
+  s->group = s->threads * cluster;
+  s->blocks = s->count * Sym(cluster);
+}
+
 /// Who computes a row. Neighbouring threads must touch neighbouring memory: where the rows are the columns of
 /// a matrix, they take each one of its own.
 void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
@@ -177,7 +227,10 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
   if (!length.is_const() || length.value() < 1) return;
   const int64_t stride = s->group * (columns ? 1 : s->vector);
   const int64_t held = (length.value() + stride - 1) / stride;
-  if (held * s->vector <= kHeldElements) s->held = static_cast<int>(held);
+  if (held * s->vector <= kHeldElements)
+    s->held = static_cast<int>(held);
+  else if (s->way == Way::Block)
+    hold_in_shared(k, options, length.value(), s);
 }
 
 }  // namespace
@@ -221,6 +274,16 @@ Schedule schedule(const Kernel& k, const Options& options) {
   return s;
 }
 
+int64_t shared_bytes(const Kernel& k, const Schedule& s) {
+  if (!s.in_shared) return 0;
+  const int64_t vectors = points(k, s.row).value() / s.vector, held = (vectors + s.group - 1) / s.group;
+  const Sweeps sweeps = plan_sweeps(k, s);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < k.exprs.size(); ++i)
+    if (sweeps.kept[i]) bytes += held * s.threads * s.vector * dtype_bytes(k.exprs[i].dtype);
+  return bytes;
+}
+
 bool is_turned(const Schedule& s, const Expr& load) {
   return s.way == Way::Tile && runs_across(load, s.inner) == s.across;
 }
@@ -246,6 +309,8 @@ std::string print(const Schedule& s) {
   std::string text = who(s);
   text += ", " + std::to_string(s.vector) + (s.vector == 1 ? " element" : " elements") + " per access";
   if (s.held) text += ", row held in registers";
+  if (s.in_shared) text += ", row held in shared memory";
+  if (s.cluster > 1) text += " of " + std::to_string(s.cluster) + " blocks";
   return text + "; " + s.blocks.str() + " blocks of " + std::to_string(s.threads) + " threads";
 }
 

@@ -17,6 +17,10 @@
 //   vector       consecutive elements of dimension `inner` per access: up to 16 bytes of the narrowest dtype
 //   held         vectors per thread that make up a whole row: values stay in registers from one reduction to
 //                the next; 0: a later sweep computes them again
+//   in_shared    longer rows: what a thread has loaded lies in shared memory until the next sweep, which
+//   computes
+//                the rest again
+//   cluster      blocks that share a row too long for one, reading each other's partial results (sm_90 on)
 //   narrow       the whole space is below 2^31 points: positions are 32 bits wide, whose division is cheap
 //
 // Sizes of dimensions are at least 1 when a kernel is launched. A kernel may store over memory that it also
@@ -31,6 +35,9 @@
 
 namespace bolt::codegen::cuda {
 
+/// Clusters of more blocks than this must be asked for (cuFuncSetAttribute).
+constexpr int kPortableCluster = 8;
+
 enum class Way : uint8_t { Points, Tile, Thread, Warp, Block, Columns };
 
 struct Schedule {
@@ -41,8 +48,10 @@ struct Schedule {
   int tile = 0;                 // Tile: elements of inner and of across
   int vector = 1;
   int threads = 256;  // per block
-  int group = 1;      // threads that share a row
+  int group = 1;      // threads that share a row, in all blocks
   int held = 0;
+  bool in_shared = false;
+  int cluster = 1;
   bool narrow = false;
   Sym count = 0;  // of what the grid counts: points, rows; vectors of them where these lie side by side
   Sym blocks = 1;
@@ -53,6 +62,7 @@ struct Schedule {
 };
 
 struct Options {
+  int capability = 90;
   /// Every buffer starts at a multiple of 16 bytes. Whoever launches knows; without it no access is wide.
   bool aligned = true;
 };
@@ -62,6 +72,9 @@ BOLT_API std::string refusal(const loops::Kernel& kernel);
 
 /// The kernel is normalised and not refused.
 BOLT_API Schedule schedule(const loops::Kernel& kernel, const Options& options = {});
+
+/// Shared memory that the launch provides for a block.
+BOLT_API int64_t shared_bytes(const loops::Kernel& kernel, const Schedule& s);
 
 /// Is this load turned in shared memory?
 bool is_turned(const Schedule& s, const loops::Expr& load);

@@ -66,6 +66,7 @@ class Planner {
   /// that is one for the whole vector is cheap too.
   bool may_keep(ExprId id) const {
     const ExprKind kind = expr(id).kind;
+    if (s_.in_shared) return is_of_one_row(k_, s_, expr(id));
     if (!s_.held || kind == ExprKind::Const || kind == ExprKind::Index || kind == ExprKind::Cast)
       return false;
     return s_.vector == 1 || (expr(id).dims >> s_.inner & 1);
@@ -124,6 +125,12 @@ uint32_t element_dims(const Kernel& k, const Schedule& s) {
   uint32_t mask = 0;
   for (int d : s.row) mask |= 1u << d;
   return mask;
+}
+
+bool is_of_one_row(const Kernel& k, const Schedule& s, const Expr& e) {
+  if (e.kind != ExprKind::Load || !(e.dims >> s.inner & 1)) return false;
+  const uint32_t others = ((1u << k.dims.size()) - 1) & ~element_dims(k, s);
+  return others == 0 || (e.dims & others);
 }
 
 Sweeps plan_sweeps(const Kernel& k, const Schedule& s) { return Planner(k, s).run(); }

@@ -23,6 +23,9 @@ struct Sweeps {
 /// Dimensions that the elements of a sweep vary over; the others are one row's.
 uint32_t element_dims(const loops::Kernel& k, const Schedule& s);
 
+/// Is it loaded along the row, and by this row alone? What all rows read comes from a cache.
+bool is_of_one_row(const loops::Kernel& k, const Schedule& s, const loops::Expr& e);
+
 Sweeps plan_sweeps(const loops::Kernel& k, const Schedule& s);
 
 }  // namespace bolt::codegen::cuda

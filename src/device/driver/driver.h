@@ -33,7 +33,7 @@ constexpr CUresult kSuccess = 0, kOutOfMemory = 2, kDeinitialized = 4, kNotReady
 
 // Of enumerations in cuda.h; their values are part of the driver's binary interface.
 constexpr int kMaxSharedBytesOptin = 97, kMultiprocessors = 16, kMajor = 75, kMinor = 76;  // of a device
-constexpr int kMaxDynamicSharedBytes = 8;                                                  // of a function
+constexpr int kMaxDynamicSharedBytes = 8, kWideClusters = 14;                              // of a function
 constexpr int kRegisters = 4, kLocalBytes = 3;                                             // of a function
 constexpr unsigned kEventDisableTiming = 2, kCaptureRelaxed = 2, kStreamNonBlocking = 1;
 

@@ -74,6 +74,7 @@ class Arguments {
   size_t count_ = 0;
 };
 
+constexpr int64_t kSharedUnasked = 48 << 10;
 constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 
 }  // namespace
@@ -84,6 +85,13 @@ LoadedKernel::LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontex
   for (const codegen::cuda::Launch& l : kernel_.launches) {
     modules_.push_back(load(l.code, context));
     functions_.push_back(modules_.back()->function(l.function));
+    // More than every launch may have must be asked for once.
+    auto ask = [&](int attribute, int64_t value) {
+      check(get().cuFuncSetAttribute(functions_.back(), attribute, static_cast<int>(value)),
+            "cuFuncSetAttribute");
+    };
+    if (l.shared_bytes > kSharedUnasked) ask(kMaxDynamicSharedBytes, l.shared_bytes);
+    if (l.cluster > codegen::cuda::kPortableCluster) ask(kWideClusters, 1);
   }
 }
 
@@ -108,6 +116,12 @@ LaunchSizes LoadedKernel::sizes(const int64_t* symbols) const {
   return sizes;
 }
 
+bool LoadedKernel::are_aligned(const CUdeviceptr* buffers, size_t count) {
+  CUdeviceptr bits = 0;
+  for (size_t i = 0; i < count; ++i) bits |= buffers[i];
+  return bits % 16 == 0;
+}
+
 void LoadedKernel::launch(const LaunchSizes& sizes, const CUdeviceptr* buffers, CUdeviceptr report,
                           CUdeviceptr scratch, CUstream stream) const {
   for (size_t i = 0; i < functions_.size(); ++i) {
@@ -123,10 +137,10 @@ void LoadedKernel::launch(const LaunchSizes& sizes, const CUdeviceptr* buffers, 
     if (l.reports) arguments.add(report);
     arguments.add(static_cast<uint64_t>(sizes.launches[i].count));
     for (int64_t s : sizes.symbols) arguments.add(static_cast<uint64_t>(s));
-    check(
-        get().cuLaunchKernel(functions_[i], sizes.launches[i].blocks, 1, 1, static_cast<unsigned>(l.threads),
-                             1, 1, 0, stream, arguments.pointers(), nullptr),
-        kernel_.name.c_str());
+    check(get().cuLaunchKernel(functions_[i], sizes.launches[i].blocks, 1, 1,
+                               static_cast<unsigned>(l.threads), 1, 1, static_cast<unsigned>(l.shared_bytes),
+                               stream, arguments.pointers(), nullptr),
+          kernel_.name.c_str());
   }
 }
 

@@ -41,6 +41,9 @@ class BOLT_API LoadedKernel {
 
   /// `symbols`: a value for each of the kernel's.
   LaunchSizes sizes(const int64_t* symbols) const;
+  /// Is each address such that kernels compiled with Options::aligned may be given it? Otherwise the plan
+  /// needs code that was compiled without.
+  static bool are_aligned(const CUdeviceptr* buffers, size_t count);
   /// `buffers`: addresses on the device, in the kernel's order. `report`: where the kernel reports, 0 where
   /// it does not. `scratch`: sizes.scratch_bytes, at a multiple of 256. The context is current.
   void launch(const LaunchSizes& sizes, const CUdeviceptr* buffers, CUdeviceptr report, CUdeviceptr scratch,

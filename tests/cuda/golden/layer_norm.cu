@@ -53,13 +53,9 @@ bolt_norm_0(const bf16* b0, const bf16* b1, const bf16* b2, const bf16* b3, bf16
       const float v20 = from_bf16(x19.at[e]);
       const float v21 = v18 + v20;
       const bf16 v22 = to_bf16(v21);
-      const float v23 = from_bf16(v22);
-      const bf16 v24 = to_bf16(v23);
       const bf16 v25 = to_bf16(k4[c][e]);
-      const float v26 = from_bf16(v25);
-      const bf16 v27 = to_bf16(v26);
-      y0.at[e] = v24;
-      y1.at[e] = v27;
+      y0.at[e] = v22;
+      y1.at[e] = v25;
     }
     put(b4 + ((d0 * 4096) + d1_at), y0);
     put(b5 + ((d0 * 4096) + d1_at), y1);

@@ -21,9 +21,7 @@ bolt_add_gelu_mul_0(const bf16* b0, const bf16* b1, const float* b2, bf16* b3, u
     const float v12 = v11 * v9;
     const float v14 = v12 * v13;
     const bf16 v15 = to_bf16(v14);
-    const float v16 = from_bf16(v15);
-    const bf16 v17 = to_bf16(v16);
-    y0.at[e] = v17;
+    y0.at[e] = v15;
   }
   put(b3 + ((d0 * 768) + d1_at), y0);
 }

@@ -30,6 +30,7 @@ bolt_softmax_0(const float* b0, float* b1, unsigned count) {
     }
   }
   const float v4 = across_warp<Sum>(a4);
+  const Divisor q4 = divisor(v4);
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
     const unsigned j = (c * 32 + lane) * 4;
@@ -37,7 +38,7 @@ bolt_softmax_0(const float* b0, float* b1, unsigned count) {
     pack<float, 4> y0;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const float v5 = k3[c][e] / v4;
+      const float v5 = divided(k3[c][e], q4);
       y0.at[e] = v5;
     }
     put(b1 + ((d0 * 512) + d1_at), y0);

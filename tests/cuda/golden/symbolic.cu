@@ -15,13 +15,14 @@ bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, i64 count, i64 s
     a3 = Sum::of(a3, v2);
   }
   const float v3 = across_block<Sum, 256>(a3);
+  const Divisor q3 = divisor(v3);
   const i64 length_1 = s1;
   for (i64 j = lane; j < length_1; j += 256) {
     const i64 d1 = j;
     const float v0 = b0[((d0 * s1) + d1)];
     const float v1 = b1[d1];
     const float v2 = v0 * v1;
-    const float v4 = v2 / v3;
+    const float v4 = divided(v2, q3);
     b2[((d0 * s1) + d1)] = v4;
   }
 }
