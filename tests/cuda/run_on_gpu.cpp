@@ -4,6 +4,7 @@
 //   run_on_gpu [--nvrtc=PATH] FILE...           results: one line a file, "ok" or what differs
 //   run_on_gpu [--nvrtc=PATH] --compile FILE... only compiles, for sm_80 and sm_90: needs no device
 //   run_on_gpu [--nvrtc=PATH] --time FILE...    device time of each kernel, beside a copy of as many bytes
+//   run_on_gpu [--nvrtc=PATH] --fuzz=SEED:COUNT random graphs of tests/fuzz; with --compile only compiled
 //
 // A graph is planned with and without fusion, and every kernel of the plan runs on the device while the other
 // steps run as in tests/loops (plan_runner.h). What a file says in its head (`; ints: 7`, `; s0 = 5`,
@@ -24,6 +25,7 @@
 #include "device/driver/launch.h"
 #include "graph/passes/passes.h"
 #include "support/text.h"
+#include "tests/fuzz/generator.h"
 #include "tests/loops/plan_runner.h"
 
 namespace bolt {
@@ -286,7 +288,7 @@ std::string graph_differs(const Tool& tool, const Case& c, bool fuse) {
 }
 
 /// Elements of each buffer of a file of kernels: enough for what is in tests/cuda.
-constexpr int64_t kElements = 1 << 21;
+constexpr int64_t kElements = 1 << 22;
 
 std::string kernel_differs(const Tool& tool, const loops::Kernel& k) {
   std::mt19937 rng(7);
@@ -370,6 +372,53 @@ void compile_file(Tool& tool, const std::string& file) {
   say(tool, file, wrong);
 }
 
+// ---- random graphs
+
+std::string values_differ(const graph::Graph& g, const std::vector<HostTensor>& got,
+                          const fuzz::SampleMap& expected) {
+  for (size_t i = 0; i < g.outputs.size(); ++i) {
+    const fuzz::Samples& s = expected.at(g.outputs[i].value);
+    for (size_t at = 0; at < s.exact.cells.size(); ++at) {
+      const graph::Cell a = got[i].cells[at], b = s.exact.cells[at];
+      const bool real = s.exact.is_real();
+      // What CUDA's functions may be off by beyond the CPU's.
+      if (real ? std::fabs(a.real - b.real) <= 2 * fuzz::tolerance(s) : a.whole == b.whole) continue;
+      std::ostringstream text;
+      text << "output " << i << " element " << at << " is " << (real ? a.real : static_cast<double>(a.whole))
+           << ", not " << (real ? b.real : static_cast<double>(b.whole)) << " +- " << 2 * fuzz::tolerance(s);
+      return text.str();
+    }
+  }
+  return "";
+}
+
+void fuzz_seed(Tool& tool, unsigned seed) {
+  std::string wrong, text;
+  try {
+    const fuzz::Case c = fuzz::Generator(seed, fuzz::Limits{}).run();
+    text = graph::print(*c.graph);
+    std::unique_ptr<graph::Graph> g = graph::parse(text);
+    graph::optimize(*g);
+    loops::PlanOptions options;
+    options.fuse = seed % 8 != 7;
+    const loops::Plan plan = loops::plan(std::move(g), options);
+    const codegen::cuda::PlanCode code = codegen::cuda::compile(plan, tool.target);
+    if (!tool.device) return;
+    const fuzz::SampleMap expected = fuzz::samples_of(*c.graph, c.inputs);
+    wrong = values_differ(*c.graph, GpuRunner(plan, c.inputs, *tool.device, code).run(), expected);
+  } catch (const std::exception& e) {
+    wrong = e.what();
+  }
+  if (!wrong.empty()) say(tool, "seed " + std::to_string(seed), wrong + "\n" + text);
+}
+
+void fuzz_seeds(Tool& tool, const std::string& range) {
+  const auto first = static_cast<unsigned>(std::stoul(range));
+  const auto count = static_cast<unsigned>(std::stoul(range.substr(range.find(':') + 1)));
+  for (unsigned seed = first; seed < first + count; ++seed) fuzz_seed(tool, seed);
+  std::printf("%u random graphs from seed %u\n", count, first);
+}
+
 // ---- times
 
 /// Milliseconds of one `launch`, of many queued behind one another.
@@ -447,11 +496,13 @@ void time_file(Tool& tool, const std::string& file) {
 
 int main_of(int argc, char** argv) {
   std::vector<std::string> paths, files;
-  std::string mode = "run";
+  std::string mode = "run", seeds;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg.rfind("--nvrtc=", 0) == 0)
       paths.push_back(arg.substr(8));
+    else if (arg.rfind("--fuzz=", 0) == 0)
+      seeds = arg.substr(7);
     else if (arg == "--compile" || arg == "--time")
       mode = arg.substr(2);
     else
@@ -473,6 +524,7 @@ int main_of(int argc, char** argv) {
     if (mode == "run") run_file(tool, file);
     if (mode == "time") time_file(tool, file);
   }
+  if (!seeds.empty()) fuzz_seeds(tool, seeds);
   return tool.ok ? 0 : 1;
 }
 

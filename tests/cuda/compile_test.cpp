@@ -1,0 +1,103 @@
+// NVRTC found at run time, and plans compiled with it (codegen/cuda/nvrtc.h, compile_plan.h). BOLT_TEST_NVRTC
+// names the library, or a folder that holds it, where the loader does not find it by itself; without one,
+// these tests are skipped.
+#include "codegen/cuda/compile_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "device/driver/driver.h"
+#include "support/error.h"
+
+namespace bolt::codegen::cuda {
+namespace {
+
+std::shared_ptr<const Nvrtc> nvrtc() {
+  const char* path = std::getenv("BOLT_TEST_NVRTC");
+  std::string why;
+  return Nvrtc::open(path ? std::vector<std::string>{path} : std::vector<std::string>{}, &why);
+}
+
+loops::Kernel exp_of(const std::string& name, const std::string& sizes, const std::string& index) {
+  return loops::parse_kernel("kernel @" + name + " (in %b0: f32, out %b1: f32) space [" + sizes +
+                             "] {\n  %0 = load b0[" + index + "]\n  %1 = exp %0\n  store b1[" + index +
+                             "] = %1\n}");
+}
+
+class CudaCompile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    target.nvrtc = nvrtc();
+    if (!target.nvrtc) GTEST_SKIP() << "no NVRTC: set BOLT_TEST_NVRTC";
+  }
+  Target target;
+};
+
+TEST_F(CudaCompile, AnErrorShowsTheLineAtFault) {
+  try {
+    target.nvrtc->compile("extern \"C\" __global__ void f(int* x) {\n  *x = wrong;\n}\n", 90);
+    FAIL() << "compiled";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::Internal);
+    EXPECT_NE(std::string(e.what()).find("2:   *x = wrong;"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(CudaCompile, AnUnknownArchitectureIsUnsupported) {
+  try {
+    target.nvrtc->compile("", 57);
+    FAIL() << "compiled";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::Unsupported);
+    EXPECT_NE(std::string(e.what()).find("5.7"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(CudaCompile, KernelsThatDifferInNamesAndOutermostSizeAreOneFunction) {
+  const PlanCode code =
+      compile({exp_of("one", "64 d0, 96 d1", "100*d0 + d1"), exp_of("two", "32 d0, 96 d1", "100*d0 + d1"),
+               exp_of("other", "64 d0, 48 d1", "100*d0 + d1")},
+              target);
+  ASSERT_EQ(code.kernels.size(), 3u);
+  auto launch = [&](size_t i) -> const Launch& { return code.kernels[i].launches.at(0); };
+  EXPECT_EQ(launch(0).function, launch(1).function);
+  EXPECT_EQ(launch(0).code, launch(1).code);
+  EXPECT_NE(launch(0).function, launch(2).function);
+  EXPECT_EQ(launch(0).count.value(), 64 * 96);
+  EXPECT_EQ(launch(1).count.value(), 32 * 96);
+  EXPECT_NE(launch(0).code->bytes.find(launch(0).function), std::string::npos);
+}
+
+TEST_F(CudaCompile, WhatThisProcessHasCompiledIsNotCompiledAgain) {
+  const std::vector<loops::Kernel> kernels = {exp_of("first", "7 d0, 33 d1", "40*d0 + d1")};
+  const PlanCode once = compile(kernels, target), again = compile(kernels, target);
+  EXPECT_TRUE(again.from_cache);
+  EXPECT_EQ(once.kernels[0].launches[0].code, again.kernels[0].launches[0].code);
+}
+
+TEST(CudaDriver, IsThereOrSaysWhyNot) {
+  namespace driver = device::driver;
+  if (driver::find()) {
+    EXPECT_EQ(driver::missing(), "");
+    return;
+  }
+  EXPECT_NE(driver::missing(), "");
+  try {
+    driver::get();
+    FAIL() << "a driver out of nothing";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::User);
+    EXPECT_EQ(e.what(), driver::missing());
+  }
+}
+
+TEST(CudaCompiler, ThatIsMissingSaysWhereItWasLookedFor) {
+  std::string why;
+  if (Nvrtc::open({}, &why)) GTEST_SKIP() << "the loader finds one by name";
+  EXPECT_FALSE(Nvrtc::open({"/nowhere/lib"}, &why));
+  EXPECT_NE(why.find("/nowhere/lib"), std::string::npos) << why;
+}
+
+}  // namespace
+}  // namespace bolt::codegen::cuda
