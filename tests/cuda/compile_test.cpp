@@ -66,7 +66,7 @@ TEST_F(CudaCompile, KernelsThatDifferInNamesAndOutermostSizeAreOneFunction) {
   EXPECT_NE(launch(0).function, launch(2).function);
   EXPECT_EQ(launch(0).count.value(), 64 * 96);
   EXPECT_EQ(launch(1).count.value(), 32 * 96);
-  EXPECT_NE(launch(0).code->bytes.find(launch(0).function), std::string::npos);
+  EXPECT_NE(launch(0).code->image().find(launch(0).function), std::string::npos);
 }
 
 TEST_F(CudaCompile, WhatThisProcessHasCompiledIsNotCompiledAgain) {

@@ -199,10 +199,11 @@ void run_kernel(const Device& device, const CompiledKernel& k, const std::vector
                 const std::vector<int64_t>& symbols) {
   if (!k.refused.empty()) throw std::runtime_error(k.name + " is refused: " + k.refused);
   const driver::LoadedKernel loaded(k, device.context());
-  const driver::LaunchSizes sizes = loaded.sizes(symbols.data());
-  const Memory scratch(static_cast<size_t>(sizes.scratch_bytes));
+  const std::vector<int64_t> extents = loaded.extents(symbols.data());
+  const Memory scratch(static_cast<size_t>(loaded.scratch_bytes(extents.data())));
   driver::ReportWord report;
-  loaded.launch(sizes, buffers.data(), report.address(), scratch.at(), device.stream());
+  loaded.launch(extents.data(), symbols.data(), buffers.data(), report.address(), scratch.at(),
+                device.stream());
   device.wait();
   if (report.take()) throw std::runtime_error(k.name + " met an index out of range");
 }
@@ -473,11 +474,12 @@ void time_file(Tool& tool, const std::string& file) {
     }
     std::vector<int64_t> symbols;
     for (Sym symbol : plan.kernels[static_cast<size_t>(s.kernel)].symbols) symbols.push_back(value(symbol));
-    const driver::LaunchSizes sizes = k.sizes(symbols.data());
-    const Memory scratch(static_cast<size_t>(sizes.scratch_bytes));
+    const std::vector<int64_t> extents = k.extents(symbols.data());
+    const Memory scratch(static_cast<size_t>(k.scratch_bytes(extents.data())));
     driver::ReportWord report;
     const double ms = time_of(*tool.device, [&] {
-      k.launch(sizes, at.data(), report.address(), scratch.at(), tool.device->stream());
+      k.launch(extents.data(), symbols.data(), at.data(), report.address(), scratch.at(),
+               tool.device->stream());
     });
     const auto from = filled(*tool.device, bytes / 2), to = filled(*tool.device, bytes / 2);
     const double copy = time_of(*tool.device, [&] {
@@ -487,8 +489,9 @@ void time_file(Tool& tool, const std::string& file) {
     std::printf("%-40s %9.1f us  %5.2f TB/s  %4.2f of a copy  compile %4.0f ms ", k.kernel().name.c_str(),
                 ms * 1e3, static_cast<double>(bytes) / ms * 1e-9, copy / ms, compile_ms);
     for (size_t i = 0; i < k.kernel().launches.size(); ++i)
-      std::printf(" [%u x %d threads, %d regs%s]", sizes.launches[i].blocks, k.kernel().launches[i].threads,
-                  k.attribute(i, driver::kRegisters), k.attribute(i, driver::kLocalBytes) ? ", SPILLS" : "");
+      std::printf(" [%lld x %d threads, %d regs%s]", static_cast<long long>(extents[2 * i]),
+                  k.kernel().launches[i].threads, k.attribute(i, driver::kRegisters),
+                  k.attribute(i, driver::kLocalBytes) ? ", SPILLS" : "");
     std::printf("\n");
     std::fflush(stdout);
   }

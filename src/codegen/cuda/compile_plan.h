@@ -1,18 +1,20 @@
 // codegen/cuda/compile_plan.h
 // Plan -> machine code for a CUDA device, and all that a launch must know.
 //
-// Kernels whose text is the same but for the name are one function, also across the plans of this process.
-// What no plan has compiled yet is looked up on disk, and what is not there is compiled on several threads. A
+// Kernels whose text is the same but for the name are one function, also across the plans of this process;
+// what nobody has compiled yet comes from disk or is compiled on several threads (codegen/common/batch.h). A
 // call of NVRTC costs some 30 ms beside what it compiles, so each thread makes one call for its share of
 // kernels.
 //
 // Needs no device and no driver: the result is data (device/driver/launch.h runs it).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "codegen/common/batch.h"
 #include "codegen/cuda/nvrtc.h"
 #include "codegen/cuda/parts.h"
 #include "loops/plan.h"
@@ -25,9 +27,18 @@ struct Target {
   Options options;
 };
 
-/// Machine code of some functions, as cuModuleLoadData takes it.
-struct Cubin {
-  std::string bytes;
+/// Machine code of some functions, as cuModuleLoadData takes it. What `address` gives is not where a function
+/// lies, which only a context knows, but its name there: a std::string that lives as long as this.
+class BOLT_API Cubin final : public Code {
+ public:
+  explicit Cubin(std::string bytes) : image_(std::move(bytes)) {}
+  void* address(const std::string& name) const override;
+  size_t bytes() const override { return image_.size(); }
+  const std::string& image() const { return image_; }
+
+ private:
+  const std::string image_;
+  mutable std::map<std::string, std::string> names_;  // filled while the batch is compiled, by one thread
 };
 
 struct Launch {
@@ -51,6 +62,10 @@ struct CompiledKernel {
   std::vector<Launch> launches;  // one after the other
   std::vector<Scratch> scratch;
   Sym scratch_bytes = 0;
+
+  /// All numbers that a launch takes and that are functions of the symbols, evaluated once for a set of
+  /// sizes: blocks and count of each launch, the offset of each scratch, and the bytes of them all.
+  Syms extents() const;
 };
 
 struct PlanCode {

@@ -113,6 +113,9 @@ class Emitter {
     return [this](const std::string& name) {
       for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
         if (name == "d" + str(d)) return dim(d);
+      // By their places, so that kernels which differ in the names of symbols have one text.
+      for (size_t i = 0; i < k_.symbols.size(); ++i)
+        if (name == k_.symbols[i].node()->name) return "n" + str(static_cast<int64_t>(i));
       return identifier(name);
     };
   }

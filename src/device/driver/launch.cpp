@@ -18,7 +18,7 @@ class LoadedModule {
   LoadedModule(std::shared_ptr<const Cubin> code, CUcontext context)
       : code_(std::move(code)), context_(context) {
     const ContextGuard current(context_);
-    check(get().cuModuleLoadData(&module_, code_->bytes.data()), "cuModuleLoadData");
+    check(get().cuModuleLoadData(&module_, code_->image().data()), "cuModuleLoadData");
   }
   /// When the process ends, the driver may be gone before us: what it says then does not matter.
   ~LoadedModule() {
@@ -81,6 +81,7 @@ constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 
 LoadedKernel::LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontext context) : kernel_(kernel) {
   BOLT_CHECK(kernel.refused.empty(), "kernel ", kernel.name, " has no code: ", kernel.refused);
+  extent_count_ = kernel_.extents().size();
   const ContextGuard current(context);
   for (const codegen::cuda::Launch& l : kernel_.launches) {
     modules_.push_back(load(l.code, context));
@@ -95,25 +96,16 @@ LoadedKernel::LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontex
   }
 }
 
-LaunchSizes LoadedKernel::sizes(const int64_t* symbols) const {
-  auto value = [&](Sym s) {
-    return evaluate(s, [&](const SymNode& n) {
+std::vector<int64_t> LoadedKernel::extents(const int64_t* symbols) const {
+  std::vector<int64_t> values;
+  for (Sym s : kernel_.extents())
+    values.push_back(evaluate(s, [&](const SymNode& n) {
       for (size_t i = 0; i < kernel_.symbols.size(); ++i)
         if (kernel_.symbols[i].node() == &n) return symbols[i];
       BOLT_CHECK(false, "kernel ", kernel_.name, ": size symbol ", n.name, " is not passed");
       return int64_t{0};
-    });
-  };
-  LaunchSizes sizes;
-  for (const codegen::cuda::Launch& l : kernel_.launches) {
-    const int64_t blocks = value(l.blocks);
-    BOLT_CHECK(blocks >= 0 && blocks < (int64_t{1} << 31), "kernel ", kernel_.name, ": ", blocks, " blocks");
-    sizes.launches.push_back({static_cast<unsigned>(blocks), value(l.count)});
-  }
-  sizes.symbols.assign(symbols, symbols + kernel_.symbols.size());
-  for (const codegen::cuda::Scratch& s : kernel_.scratch) sizes.scratch_offsets.push_back(value(s.offset));
-  sizes.scratch_bytes = value(kernel_.scratch_bytes);
-  return sizes;
+    }));
+  return values;
 }
 
 bool LoadedKernel::are_aligned(const CUdeviceptr* buffers, size_t count) {
@@ -122,22 +114,24 @@ bool LoadedKernel::are_aligned(const CUdeviceptr* buffers, size_t count) {
   return bits % 16 == 0;
 }
 
-void LoadedKernel::launch(const LaunchSizes& sizes, const CUdeviceptr* buffers, CUdeviceptr report,
-                          CUdeviceptr scratch, CUstream stream) const {
+void LoadedKernel::launch(const int64_t* extents, const int64_t* symbols, const CUdeviceptr* buffers,
+                          CUdeviceptr report, CUdeviceptr scratch, CUstream stream) const {
+  const int64_t* offsets = extents + 2 * functions_.size();
   for (size_t i = 0; i < functions_.size(); ++i) {
     const codegen::cuda::Launch& l = kernel_.launches[i];
-    if (sizes.launches[i].blocks == 0) continue;
+    const int64_t blocks = extents[2 * i], count = extents[2 * i + 1];
+    if (blocks == 0) continue;
+    BOLT_CHECK(blocks > 0 && blocks < (int64_t{1} << 31), "kernel ", kernel_.name, ": ", blocks, " blocks");
     Arguments arguments;
     for (int b : l.buffers) {
       const auto at = static_cast<size_t>(b);
-      arguments.add(at < kernel_.buffers
-                        ? buffers[at]
-                        : scratch + static_cast<CUdeviceptr>(sizes.scratch_offsets[at - kernel_.buffers]));
+      arguments.add(at < kernel_.buffers ? buffers[at]
+                                         : scratch + static_cast<CUdeviceptr>(offsets[at - kernel_.buffers]));
     }
     if (l.reports) arguments.add(report);
-    arguments.add(static_cast<uint64_t>(sizes.launches[i].count));
-    for (int64_t s : sizes.symbols) arguments.add(static_cast<uint64_t>(s));
-    check(get().cuLaunchKernel(functions_[i], sizes.launches[i].blocks, 1, 1,
+    arguments.add(static_cast<uint64_t>(count));
+    for (size_t s = 0; s < kernel_.symbols.size(); ++s) arguments.add(static_cast<uint64_t>(symbols[s]));
+    check(get().cuLaunchKernel(functions_[i], static_cast<unsigned>(blocks), 1, 1,
                                static_cast<unsigned>(l.threads), 1, 1, static_cast<unsigned>(l.shared_bytes),
                                stream, arguments.pointers(), nullptr),
           kernel_.name.c_str());

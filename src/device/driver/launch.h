@@ -21,33 +21,23 @@ namespace bolt::device::driver {
 /// One cubin in one context.
 class LoadedModule;
 
-/// What the launches of a kernel take at given sizes: the same for every call with these.
-struct LaunchSizes {
-  struct One {
-    unsigned blocks = 0;  // 0: nothing to do
-    int64_t count = 0;
-  };
-  std::vector<One> launches;
-  std::vector<int64_t> symbols;
-  std::vector<int64_t> scratch_offsets;
-  int64_t scratch_bytes = 0;
-};
-
 /// A kernel in a context. May be launched by several threads at once.
 class BOLT_API LoadedKernel {
  public:
   /// `kernel` has code. Keeps what it needs of it.
   LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontext context);
 
-  /// `symbols`: a value for each of the kernel's.
-  LaunchSizes sizes(const int64_t* symbols) const;
+  /// The values of CompiledKernel::extents() at these values of the kernel's symbols.
+  std::vector<int64_t> extents(const int64_t* symbols) const;
+  /// The last of them: what a launch needs of scratch memory.
+  int64_t scratch_bytes(const int64_t* extents) const { return extents[extent_count_ - 1]; }
   /// Is each address such that kernels compiled with Options::aligned may be given it? Otherwise the plan
   /// needs code that was compiled without.
   static bool are_aligned(const CUdeviceptr* buffers, size_t count);
   /// `buffers`: addresses on the device, in the kernel's order. `report`: where the kernel reports, 0 where
-  /// it does not. `scratch`: sizes.scratch_bytes, at a multiple of 256. The context is current.
-  void launch(const LaunchSizes& sizes, const CUdeviceptr* buffers, CUdeviceptr report, CUdeviceptr scratch,
-              CUstream stream) const;
+  /// it does not. `scratch`: scratch_bytes, at a multiple of 256. The context is current.
+  void launch(const int64_t* extents, const int64_t* symbols, const CUdeviceptr* buffers, CUdeviceptr report,
+              CUdeviceptr scratch, CUstream stream) const;
 
   const codegen::cuda::CompiledKernel& kernel() const { return kernel_; }
   /// For reports and tests: a function's attribute, of launch i.
@@ -57,6 +47,7 @@ class BOLT_API LoadedKernel {
   codegen::cuda::CompiledKernel kernel_;
   std::vector<std::shared_ptr<LoadedModule>> modules_;
   std::vector<CUfunction> functions_;
+  size_t extent_count_ = 0;
 };
 
 /// A word that kernels report to, zero at first.
