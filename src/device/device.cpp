@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "device/cpu.h"
+#include "device/cuda.h"
 #include "record/convert.h"
 #include "support/error.h"
 
@@ -13,10 +14,18 @@ Queue::~Queue() = default;
 Code::~Code() = default;
 Device::~Device() = default;
 
-const Device* find(graph::DeviceKind kind) { return kind == graph::DeviceKind::CPU ? cpu() : nullptr; }
+const Device* find(graph::DeviceKind kind) {
+  switch (kind) {
+    case graph::DeviceKind::CPU: return cpu();
+    case graph::DeviceKind::CUDA: return cuda();
+    case graph::DeviceKind::Other: return nullptr;
+  }
+  return nullptr;
+}
 
 std::string why_not(c10::Device device) {
   if (find(record::to_bolt(device).kind)) return "";
+  if (device.is_cuda()) return "nothing is compiled for tensors on CUDA here: " + why_no_cuda();
   return "nothing is compiled for tensors on " + device.str();
 }
 

@@ -1,0 +1,221 @@
+// device/cuda.cpp
+// Kernels are launched on the caller's current stream, as eager's are, and nothing waits for them. Memory
+// comes from torch's allocator, which orders its reuse by that stream.
+//
+// A kernel that meets an index out of range stays inside its memory and sets a word in pinned host memory.
+// Nobody waits for that either: the next call on the device that finds it set raises, as eager's kernels are
+// heard of at the next operation that waits for the device.
+#include "device/cuda.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "codegen/cuda/compile_plan.h"
+#include "device/driver/launch.h"
+#include "support/error.h"
+
+namespace bolt::device {
+namespace {
+
+using codegen::cuda::CompiledKernel;
+using driver::LoadedKernel;
+
+class CudaQueue final : public Queue {
+ public:
+  explicit CudaQueue(c10::Device device)
+      : device_(device), context_(driver::primary_context(device.index())) {}
+
+  void begin() override {
+    stream_ = static_cast<driver::CUstream>(guard_.getStream(device_).native_handle());
+    TORCH_CHECK_INDEX(!report_ || !report_->take(),
+                      "torchbolt: an index was out of range in a call before this one, on ", device_);
+  }
+
+  c10::Device device() const { return device_; }
+  driver::CUcontext context() const { return context_; }
+  driver::CUstream stream() const { return stream_; }
+  driver::CUdeviceptr report() {
+    if (!report_) report_ = std::make_unique<driver::ReportWord>();
+    return report_->address();
+  }
+
+ private:
+  const c10::Device device_;
+  const driver::CUcontext context_;
+  const c10::impl::VirtualGuardImpl guard_{c10::kCUDA};
+  driver::CUstream stream_ = nullptr;
+  std::unique_ptr<driver::ReportWord> report_;
+};
+
+/// One kernel of a plan, in the contexts that it was launched in, with and without wide accesses.
+class CudaKernel {
+ public:
+  CudaKernel(loops::Kernel kernel, codegen::cuda::Target target, CompiledKernel aligned)
+      : kernel_(std::move(kernel)), target_(std::move(target)), aligned_(std::move(aligned)) {}
+
+  const LoadedKernel& loaded(driver::CUcontext context, bool aligned) {
+    std::lock_guard lock(mutex_);
+    auto& known = loaded_[{context, aligned}];
+    if (!known) known = std::make_unique<LoadedKernel>(aligned ? aligned_ : unaligned(), context);
+    return *known;
+  }
+
+ private:
+  /// Few calls need it, so it is compiled when one does.
+  const CompiledKernel& unaligned() {
+    if (unaligned_) return *unaligned_;
+    codegen::cuda::Target target = target_;
+    target.options.aligned = false;
+    unaligned_ = codegen::cuda::compile(std::vector<loops::Kernel>{kernel_}, target).kernels.front();
+    BOLT_CHECK(unaligned_->refused.empty(), kernel_.name, ": ", unaligned_->refused);
+    return *unaligned_;
+  }
+
+  const loops::Kernel kernel_;
+  const codegen::cuda::Target target_;
+  std::mutex mutex_;
+  const CompiledKernel aligned_;
+  std::optional<CompiledKernel> unaligned_;
+  std::map<std::pair<driver::CUcontext, bool>, std::unique_ptr<LoadedKernel>> loaded_;
+};
+
+template <typename F>
+void for_each_step(const loops::Plan& plan, const F& visit) {
+  for (const auto* list : {&plan.steps, &plan.fold_steps})
+    for (const loops::Step& s : *list)
+      if (loops::kernel_of(s) >= 0 && s.device.kind == graph::DeviceKind::CUDA) visit(s);
+}
+
+class CudaCode final : public Code {
+ public:
+  CudaCode(const loops::Plan& plan, const codegen::cuda::Target& target) {
+    std::vector<char> ours(plan.kernels.size());
+    for_each_step(plan, [&](const loops::Step& s) { ours[static_cast<size_t>(loops::kernel_of(s))] = 1; });
+    std::vector<loops::Kernel> kernels;
+    for (size_t i = 0; i < ours.size(); ++i)
+      if (ours[i]) kernels.push_back(plan.kernels[i]);
+    codegen::cuda::PlanCode code = codegen::cuda::compile(kernels, target);
+    from_cache_ = code.from_cache;
+    facts_.resize(ours.size());
+    kernels_.resize(ours.size());
+    for (size_t i = 0, next = 0; i < ours.size(); ++i) {
+      if (!ours[i]) continue;
+      CompiledKernel& k = code.kernels[next++];
+      if (!k.refused.empty()) throw_unsupported("no CUDA code for ", plan.kernels[i].name, ": ", k.refused);
+      facts_[i].extents = k.extents();
+      kernels_[i] = std::make_unique<CudaKernel>(plan.kernels[i], target, std::move(k));
+    }
+  }
+
+  const KernelFacts& facts(int kernel) const override { return facts_[static_cast<size_t>(kernel)]; }
+  bool from_cache() const override { return from_cache_; }
+
+  void launch(int kernel, Queue& queue, const Launch& l) const override {
+    auto& q = static_cast<CudaQueue&>(queue);
+    const auto* buffers = reinterpret_cast<const driver::CUdeviceptr*>(l.pointers.data());
+    const bool aligned = LoadedKernel::are_aligned(buffers, l.pointers.size());
+    const LoadedKernel& loaded = kernels_[static_cast<size_t>(kernel)]->loaded(q.context(), aligned);
+    // Those that the program evaluated are the aligned code's.
+    const std::vector<int64_t> others = aligned ? std::vector<int64_t>() : loaded.extents(l.numbers);
+    const int64_t* extents = aligned ? l.extents : others.data();
+    at::Tensor scratch;
+    if (const int64_t bytes = loaded.scratch_bytes(extents); bytes > 0)
+      scratch = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(q.device()));
+    const auto scratch_at = scratch.defined() ? reinterpret_cast<driver::CUdeviceptr>(scratch.data_ptr()) : 0;
+    const driver::ContextGuard current(q.context());
+    loaded.launch(extents, l.numbers, buffers, loaded.kernel().reports ? q.report() : 0, scratch_at,
+                  q.stream());
+  }
+
+  void pack(int, Queue&, const void*, const std::vector<int64_t>&, void*) const override {
+    throw Error(ErrorKind::Internal, "weights are packed for no CUDA kernel");
+  }
+
+ private:
+  bool from_cache_ = true;
+  std::vector<KernelFacts> facts_;
+  std::vector<std::unique_ptr<CudaKernel>> kernels_;  // by kernel of the plan; null: another device's
+};
+
+class Cuda final : public Device {
+ public:
+  explicit Cuda(std::shared_ptr<const codegen::cuda::Nvrtc> nvrtc) : nvrtc_(std::move(nvrtc)) {}
+
+  /// Contractions are cuBLAS's and cuDNN's.
+  std::optional<int64_t> generates(const loops::Call&) const override { return std::nullopt; }
+  bool accepts_epilogue(const loops::Call&, const loops::Kernel&) const override { return false; }
+
+  std::unique_ptr<Code> compile(const loops::Plan& plan) const override {
+    codegen::cuda::Target target;
+    target.nvrtc = nvrtc_;
+    target.capability = 0;
+    for_each_step(plan, [&](const loops::Step& s) {
+      const int here = driver::capability(s.device.index);
+      if (target.capability && target.capability != here)
+        throw_unsupported("one region on CUDA devices of different kinds");
+      target.capability = here;
+    });
+    target.options.capability = target.capability;
+    return std::make_unique<CudaCode>(plan, target);
+  }
+
+  std::unique_ptr<Queue> queue(c10::Device device) const override {
+    return std::make_unique<CudaQueue>(device);
+  }
+  at::Tensor arena(c10::Device device, int64_t bytes) const override {
+    return at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(device));
+  }
+  bool keeps_arenas() const override { return false; }
+  at::Tensor result(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
+                    c10::ScalarType dtype) const override {
+    return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype).device(device));
+  }
+
+  /// Reading words of the contents would wait for the device.
+  Sample sample(const c10::TensorImpl&) const override { return {}; }
+  std::optional<uint64_t> hash(const c10::TensorImpl&) const override { return std::nullopt; }
+
+ private:
+  const std::shared_ptr<const codegen::cuda::Nvrtc> nvrtc_;
+};
+
+/// The folder of torch's __init__.py: beside lib/, in which its libraries lie.
+std::string torch_folder() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<void*>(&at::globalContext), &info) || !info.dli_fname) return "";
+  return std::filesystem::path(info.dli_fname).parent_path().parent_path().string();
+}
+
+struct Found {
+  const Cuda* device = nullptr;
+  std::string missing;
+};
+
+Found look() {
+  if (!at::globalContext().hasCUDA()) return {nullptr, "torch sees no CUDA device"};
+  if (!driver::find()) return {nullptr, driver::missing()};
+  std::string why;
+  auto nvrtc = codegen::cuda::Nvrtc::open(codegen::cuda::nvrtc_folders(torch_folder()), &why);
+  if (!nvrtc) return {nullptr, why};
+  return {new Cuda(std::move(nvrtc)), ""};  // programs may run after every static
+}
+
+const Found& found() {
+  static const Found once = look();
+  return once;
+}
+
+}  // namespace
+
+const Device* cuda() { return found().device; }
+std::string why_no_cuda() { return found().missing; }
+
+}  // namespace bolt::device
