@@ -17,8 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from bench import cpu, summary  # noqa: E402
-from torchbolt import report  # noqa: E402
+from bench import cpu, report, summary  # noqa: E402
 
 MODELS = {"bert": "BERT, 4 layers, 256 wide, 2x128 tokens", "resnet50": "ResNet-50, one 224x224 image"}
 HEAD = ("", "eager", "torchbolt", "")

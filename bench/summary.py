@@ -14,8 +14,8 @@ import json
 import math
 import pathlib
 
-from torchbolt import report
-from torchbolt.report import Bars, Cards, Table
+from bench import report
+from bench.report import Bars, Cards, Table
 
 BACKENDS = ("eager", "torchbolt", "torch.compile", "openvino", "onnxruntime")
 COMPILED = BACKENDS[1:]

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from bench import summary
-from torchbolt import report
+from bench import report, summary
 
 HEADER = dict(cpu="a machine", cores=2, isa="AVX512", torch="2.13.0", python="3.11", size="bench")
 CASE = ("bert", "float32", 1)

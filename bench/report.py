@@ -1,10 +1,10 @@
-"""torchbolt/report.py: tables and bar charts -> one HTML file that needs nothing else, and SVG for a README.
+"""bench/report.py: tables and bar charts -> one HTML file that needs nothing else, and SVG for a README.
 
 A report is a title, a subtitle and sections in order; a section is a card row, a table, or a bar chart.
 The page carries its own style for light and dark screens and no script. Charts are SVG written here, so
 that no plotting library is needed where a report is made.
 
-Does not: measure, or decide what a number means; bench/ does.
+Does not: measure, or decide what a number means; cpu.py and summary.py do.
 """
 
 from __future__ import annotations
