@@ -1,0 +1,90 @@
+"""What torch does for the sake of gradients: autograd.Function.apply, checkpoints, torch.func's autograd.grad."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils import checkpoint as checkpoints
+
+from torchbolt import _C
+from torchbolt.controls import disable
+
+
+@disable(reason="the gradient of a torch.autograd.Function is needed")
+def _apply_natively(cls, args):
+    return super(torch.autograd.Function, cls).apply(*args)
+
+
+def apply_function(cls, *args):
+    """torch.autograd.Function.apply: where no gradient is needed it is the forward pass, without gradients."""
+    needs_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
+    if torch.is_grad_enabled() and any(needs_grad):
+        return _apply_natively(cls, args)
+    ctx = cls._backward_cls()
+    ctx.needs_input_grad = needs_grad
+    with torch.no_grad():
+        if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+            outputs = cls.forward(ctx, *args)
+        else:
+            outputs = cls.forward(*args)
+            cls.setup_context(ctx, args, outputs)
+        if not isinstance(outputs, tuple):
+            return _output(ctx, args, outputs)
+        return tuple([_output(ctx, args, output) for output in outputs])
+
+
+def _output(ctx, args, output):
+    """An input that is given back unchanged becomes a view of it."""
+    if not isinstance(output, torch.Tensor) or not _is_among(output, args):
+        return output
+    if _is_among(output, ctx.dirty_tensors or ()):
+        return output
+    return output.view_as(output)
+
+
+def _is_among(wanted, objects):
+    return id(wanted) in [id(candidate) for candidate in objects]
+
+
+def _gradients(outputs, inputs, grad_outputs, retain_graph, create_graph):
+    """Called as it is: its operators are recorded, those of the backward pass too."""
+    return torch.autograd.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused=True)
+
+
+_C._mark(_gradients, "allow_in_graph", None)
+
+
+def gradients_of_a_transform(outputs, inputs, grad_outputs=None, retain_graph=False, create_graph=True):
+    """torch.func's autograd.grad, without a word to torch.compile."""
+    given = [None] * len(outputs) if grad_outputs is None else grad_outputs
+    pairs = [(out, g) for out, g in zip(outputs, given, strict=True) if out.requires_grad]
+    if not pairs:
+        return tuple([torch.zeros_like(each) for each in inputs])
+    wanted = None if grad_outputs is None else tuple([g for _, g in pairs])
+    found = _gradients(tuple([out for out, _ in pairs]), inputs, wanted, retain_graph, create_graph)
+    return tuple([torch.zeros_like(i) if g is None else g for g, i in zip(found, inputs, strict=True)])
+
+
+@disable(reason="a checkpoint saves memory for gradients, which are needed")
+def _checkpoint_natively(function, args, kwargs):
+    return checkpoints.checkpoint(function, *args, **kwargs)
+
+
+def checkpoint(function, *args, **kwargs):
+    """torch.utils.checkpoint: without gradients there is nothing to save, and it is a call."""
+    options = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+    own = {name: value for name, value in kwargs.items() if name not in options}
+    reentrant = kwargs.get("use_reentrant")
+    usual = reentrant is not None and "context_fn" not in kwargs and not kwargs.get("debug") and not (reentrant and own)
+    if torch.is_grad_enabled() or not usual:
+        return _checkpoint_natively(function, args, kwargs)
+    return function(*args, **own)
+
+
+#: By their names in observe/calls/cfunctions.def.
+NATIVES = {"torch._C._FunctionBase.apply": apply_function}
+
+#: By module and qualified name.
+FUNCTIONS = {
+    "torch._functorch.eager_transforms._autograd_grad": gradients_of_a_transform,
+    "torch.utils.checkpoint.checkpoint": checkpoint,
+}
