@@ -64,7 +64,7 @@ install(FILES ${BOLT_PACKAGE_DIR}/_build.py DESTINATION torchbolt COMPONENT pyth
 # What an installed package says of itself, for the build tree: pyproject.toml's entry points are found through it.
 set(facts ${PROJECT_BINARY_DIR}/python/torchbolt-${PROJECT_VERSION}.dist-info)
 file(WRITE ${facts}/METADATA "Metadata-Version: 2.1\nName: torchbolt\nVersion: ${PROJECT_VERSION}\n")
-file(STRINGS ${PROJECT_SOURCE_DIR}/pyproject.toml backend REGEX "^torchbolt = \"torchbolt\\.backends:")
+file(STRINGS ${PROJECT_SOURCE_DIR}/pyproject.toml backend REGEX "^torchbolt = \"torchbolt\\.api:")
 string(REPLACE "\"" "" backend "${backend}")
 file(WRITE ${facts}/entry_points.txt "[torch_dynamo_backends]\n${backend}\n")
 

@@ -37,7 +37,6 @@ from torchbolt.controls import (
     graph_break,
     is_compiling,
     nested_compile_region,
-    set_stance,
     substitute_in_graph,
 )
 from torchbolt.exc import GraphBreak
@@ -46,6 +45,7 @@ from torchbolt.install import install, uninstall
 from torchbolt.logs import list_logs, set_logs
 from torchbolt.marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from torchbolt.options import describe_options, list_mode_options, list_options
+from torchbolt.stance import set_stance
 
 __version__ = _build.version
 

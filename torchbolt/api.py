@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from torchbolt import _C, backends, controls, exc, guards, modules, steps
-from torchbolt import options as options_
+from torchbolt import _C, arguments, backends, controls, exc, guards, modules, stance, steps
+from torchbolt.options import Options, trace_folder
 
 # Compiled objects alive, so that reset() reaches them.
 _all: weakref.WeakSet = weakref.WeakSet()
@@ -62,7 +62,7 @@ def compile(
             recompile_limit=recompile_limit,
             background=background,
         )
-    checked = options_.check(
+    checked = arguments.check(
         fullgraph=fullgraph,
         dynamic=dynamic,
         backend=backend,
@@ -93,7 +93,7 @@ atexit.register(_C._stop)
 class _Asked:
     """What a Compiled was made from, and those made from the same for other backends."""
 
-    options: options_.Options
+    options: Options
     receiver: object
     twins: dict = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ def _compiled(target, opts, receiver=None):
         road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
         backend=opts.backend if callable(opts.backend) else None,
         guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
-        trace=options_.trace_folder(opts.extra),
+        trace=trace_folder(opts.extra),
     )
     _all.add(compiled)
     return compiled
@@ -156,7 +156,7 @@ def _deepcopied(compiled, memo):
 
 def _twin(compiled):
     """The same for the backend of the stance in force: it has its own programs."""
-    asked, backend = compiled._asked, controls.forced_backend()
+    asked, backend = compiled._asked, stance.forced_backend()
     if backend == asked.options.backend:
         return compiled
     if backend not in asked.twins:
@@ -169,7 +169,7 @@ def _twin(compiled):
 class _Compiling:
     """How modules are seen through compile()."""
 
-    options: options_.Options
+    options: Options
 
     def call(self, cls, original):
         named = replace(self.options, name=self.options.name or f"{cls.__qualname__}.forward")
@@ -192,6 +192,13 @@ def stats() -> dict:
 def wait() -> None:
     """Returns when no background compilation is running."""
     _C.wait()
+
+
+def torch_backend(gm, example_inputs, *, mode=None, options=None):
+    """What torch.compile(model, backend="torchbolt") calls with the graph that torch captured."""
+    if hasattr(gm, "real_recompile"):  # torch writes the graph's code when it is first called
+        gm.real_recompile()
+    return compile(gm.forward, backend="torchbolt", mode=mode, options=options)
 
 
 def compiled_of(target):

@@ -20,6 +20,7 @@ import torch
 import torch.fx
 
 from torchbolt import exc
+from torchbolt.options import suggest
 
 
 class _Native(NamedTuple):
@@ -73,8 +74,6 @@ def get_default_backend():
 
 def check(backend):
     """A name of ours, or the function behind another; InvalidBackend that names the nearest."""
-    from torchbolt.options import suggest
-
     backend = _default[0] if backend is None else backend
     if backend == "inductor":
         return "torchbolt"
@@ -228,12 +227,3 @@ def _describe(node, facts):
         node.meta["tensor_meta"] = TensorMeta(torch.Size(shape), dtype, requires_grad, stride, torch.device(device))
         node.meta["example_value"] = node.meta["val"]
     return node
-
-
-def torch_backend(gm, example_inputs, *, mode=None, options=None):
-    """What torch.compile(model, backend="torchbolt") calls with the graph that torch captured."""
-    from torchbolt import api
-
-    if hasattr(gm, "real_recompile"):  # torch writes the graph's code when it is first called
-        gm.real_recompile()
-    return api.compile(gm.forward, backend="torchbolt", mode=mode, options=options)

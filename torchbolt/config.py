@@ -11,14 +11,13 @@ import contextlib
 import os
 import sys
 import types
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchbolt import _C, torch_names
 from torchbolt.options import suggest
 
 
-@dataclass(frozen=True)
-class _Setting:
+class _Setting(NamedTuple):
     default: object
     meaning: str
     native: bool = False  # C++ reads it (session/settings.h)

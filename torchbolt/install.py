@@ -9,7 +9,7 @@ import warnings
 
 import torch
 
-from torchbolt import accepted, api, backends, config, controls, explanation
+from torchbolt import accepted, api, backends, config, controls, explanation, stance
 
 # Of torch.compiler, by name.
 _OURS = {
@@ -24,8 +24,8 @@ _OURS = {
         controls.assume_constant_result,
         controls.disable,
         controls.nested_compile_region,
-        controls.set_stance,
         controls.substitute_in_graph,
+        stance.set_stance,
         accepted.cudagraph_mark_step_begin,
         accepted.load_cache_artifacts,
         accepted.save_cache_artifacts,
