@@ -1,9 +1,12 @@
 """bench/demo.py: a transformer and a CNN, eager against torchbolt -> a table and a page.
 
-Measured as cpu.py does it, with its processes: a first call with an empty cache, a first call in a new
-process that finds the cache filled, the steady state with both taking turns, the largest difference from
-a float64 run, and the kernels that ran before and after fusion. Exits with an error if torchbolt could
-not run a model.
+Measured with cpu.py's processes: a first call with an empty cache, a first call in a new process that finds the cache
+filled, the steady state, the largest difference from a float64 run, and the kernels before and after fusion.
+
+All rows go by one clock: a call's time is the median of many short rounds in which eager and torchbolt take turns, so
+that what slows the machine for a while slows both. There is one such time of eager for each model, which every row
+shows; every ratio and difference is computed from the times in its row. A first call happens once and is measured
+once. Exits with an error if torchbolt could not run a model.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import os
 import pathlib
 import shutil
 import sys
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
@@ -24,28 +28,43 @@ HEAD = ("", "eager", "torchbolt", "")
 OVER = " over a call of eager"
 
 
+class Times(NamedTuple):
+    """Milliseconds of one model: of a call of either in the rounds, and of torchbolt's first calls."""
+
+    eager: float
+    torchbolt: float
+    cold: float
+    second: float
+
+    @property
+    def speed(self) -> str:
+        """Over eager's."""
+        return f"{self.eager / self.torchbolt:.2f}x"
+
+    def over(self, first: float) -> str:
+        """What a first call takes beyond one of eager's."""
+        return f"{(first - self.eager) / 1e3:.2f} s"
+
+
+def times_of(m: summary.Measured, case: tuple) -> Times:
+    """The times that the table, the cards and the charts show."""
+    steady = [m.get("steady", "ms", case, backend=b) for b in ("eager", "torchbolt")]
+    first = [m.get("start", "first_ms", case, backend="torchbolt", phase=p) for p in ("cold", "second")]
+    return Times(*steady, *first)
+
+
 def rows_of(m: summary.Measured, case: tuple) -> list[tuple[str, str, str, str]]:
     """One model's lines of the table: what, eager, torchbolt, remark."""
-
-    def both(what, field, **key):
-        return [m.get(what, field, case, backend=b, **key) for b in ("eager", "torchbolt")]
-
-    eager_ms = m.get("start", "eager_ms", case, backend="torchbolt", phase="cold")
-    cold = m.get("start", "first_ms", case, backend="torchbolt", phase="cold")
-    second = m.get("start", "first_ms", case, backend="torchbolt", phase="second")
-
-    def over(first):
-        return f"{(first - eager_ms) / 1e3:.2f} s{OVER}"
-
-    steady, errors = both("steady", "ms"), both("error", "error")
+    t = times_of(m, case)
+    errors = [m.get("error", "error", case, backend=b) for b in ("eager", "torchbolt")]
     before, after = (m.get("facts", f, case, backend="torchbolt") for f in ("kernels_before_fusion", "kernels"))
     return [
-        ("first call, empty cache", ms(eager_ms), ms(cold), over(cold)),
-        ("first call, filled cache", ms(eager_ms), ms(second), over(second)),
-        ("steady state", ms(steady[0]), ms(steady[1]), f"{m.speed(case, 'torchbolt'):.2f}x eager's speed"),
+        ("a call, steady state", ms(t.eager), ms(t.torchbolt), f"{t.speed} eager's speed"),
+        ("first call, empty cache", ms(t.eager), ms(t.cold), t.over(t.cold) + OVER),
+        ("first call, filled cache", ms(t.eager), ms(t.second), t.over(t.second) + OVER),
         ("largest error", f"{errors[0]:.1e}", f"{errors[1]:.1e}", "against a float64 run"),
         ("kernels", str(before), str(after), "before and after fusion"),
-    ]  # fmt: skip
+    ]
 
 
 def ms(value: float) -> str:
@@ -62,20 +81,20 @@ def terminal(title: str, rows) -> str:
 
 
 def sections(m: summary.Measured, tables: dict[str, list]) -> list:
-    """The page: headline figures, the steady state as a chart, a table a model."""
-    cases = m.cases
+    """The page: headline figures, the steady state and the first calls as charts, a table a model."""
+    times = [times_of(m, case) for case in m.cases]
     cards = []
-    for case, (name, rows) in zip(cases, tables.items(), strict=True):
+    for t, name in zip(times, tables, strict=True):
         short_name = name.split(",")[0]
-        cards.append((f"{m.speed(case, 'torchbolt'):.2f}x", f"{short_name}: speed over eager, steady state"))
-        cards.append((rows[0][3].removesuffix(OVER), f"{short_name}: first call over eager, empty cache"))
-    series = {b: [m.get("steady", "ms", c, backend=b) for c in cases] for b in ("eager", "torchbolt")}
+        cards.append((t.speed, f"{short_name}: speed over eager, steady state"))
+        cards.append((t.over(t.cold), f"{short_name}: first call over eager, empty cache"))
+    series = {"eager": [t.eager for t in times], "torchbolt": [t.torchbolt for t in times]}
     starts = {
-        "eager": [m.get("start", "eager_ms", c, backend="torchbolt", phase="cold") for c in cases],
-        "torchbolt": [m.get("start", "first_ms", c, backend="torchbolt", phase="cold") for c in cases],
-        "torchbolt, filled cache": [m.get("start", "first_ms", c, backend="torchbolt", phase="second") for c in cases],
+        "eager": [t.eager for t in times],
+        "torchbolt": [t.cold for t in times],
+        "torchbolt, filled cache": [t.second for t in times],
     }
-    names = [c[0] for c in cases]
+    names = [c[0] for c in m.cases]
     charts = [
         report.Bars("One call in steady state (shorter is better)", names, series, " ms"),
         report.Bars("The first call of a process (shorter is better)", names, starts, " ms"),
@@ -87,7 +106,7 @@ def measure(folder: pathlib.Path, models: list[str], size: str) -> summary.Measu
     """Measures both backends afresh."""
     shutil.rmtree(folder, ignore_errors=True)
     threads = str(os.cpu_count() or 1)
-    argv = f"--threads {threads} --size {size} --rounds 5 --seconds 0.4 --no-micro --dtypes float32".split()
+    argv = f"--threads {threads} --size {size} --rounds 21 --seconds 0.1 --no-micro --dtypes float32".split()
     argv += ["--models", *models, "--backends", "eager", "torchbolt", "--out", str(folder)]
     cpu.Run(cpu.parse(argv)).measure()
     return summary.Measured(folder / "results.jsonl")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench import report, summary
+from bench import demo, report, summary
 
 HEADER = dict(cpu="a machine", cores=2, isa="AVX512", torch="2.13.0", python="3.11", size="bench")
 CASE = ("bert", "float32", 1)
@@ -63,3 +63,20 @@ def test_a_later_line_replaces_an_earlier_one(folder):
 )
 def test_figures_have_three_digits(value, text):
     assert report.short(value) == text
+
+
+def test_the_demos_table_does_not_contradict_itself(tmp_path):
+    """A machine that others slow in some rounds: what each row says follows from the times in it."""
+    times = dict(eager=25.3, torchbolt=28.0)
+    steady = [dict(what="steady", backend=b, ms=t, speed=1.55, **KEY) for b, t in times.items()]
+    error = [dict(what="error", backend=b, error=1e-6, **KEY) for b in times]
+    facts = dict(what="facts", backend="torchbolt", kernels=4, kernels_before_fusion=9, **KEY)
+    (tmp_path / "results.jsonl").write_text("\n".join(map(json.dumps, [HEADER, *LINES[:3], *steady, *error, facts])))
+    m = summary.Measured(tmp_path / "results.jsonl")
+    rows = demo.rows_of(m, CASE)
+    assert rows[0] == ("a call, steady state", "25.3 ms", "28.0 ms", "0.90x eager's speed")
+    assert [row[1] for row in rows[:3]] == ["25.3 ms"] * 3
+    assert [row[3].split(" s ")[0] for row in rows[1:3]] == ["0.19", "0.04"]  # 220 and 70 ms, less 25.3
+    cards, steady_chart, start_chart, _ = demo.sections(m, {"BERT": rows})
+    assert cards.cards[0][0] == "0.90x" and cards.cards[1][0] == "0.19 s"
+    assert steady_chart.series["eager"] == start_chart.series["eager"] == [25.3]
