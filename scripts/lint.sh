@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/lint.sh [--fix]: formatting (clang-format, ruff), layering, and what the documents point at. scripts/tidy.sh runs clang-tidy.
+# scripts/lint.sh [--fix]: formatting (clang-format, ruff) and layering. scripts/tidy.sh runs clang-tidy.
 source "$(dirname "$0")/common.sh"
 
 mapfile -t cxx < <(git ls-files --cached --others --exclude-standard -- 'src/*' 'tools/*' 'tests/*' 'bench/*' |
@@ -17,8 +17,8 @@ printf '%s\0' "${cxx[@]}" | xargs -0 -n 20 -P "$(nproc)" clang-format-19 --dry-r
 step "ruff"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
+step "names in the documents"
+.venv/bin/python scripts/check_docs.py
 step "layering"
 .venv/bin/python scripts/check_layers.py
-step "documents"
-.venv/bin/python scripts/check_docs.py
 step "lint is clean"
