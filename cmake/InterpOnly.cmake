@@ -1,4 +1,4 @@
-# src/{support,interp} + tests/interp/standalone_module.cpp -> _interp, a module without torch and LLVM.
+# src/{support,python,interp} + tests/interp/standalone_module.cpp -> _interp, a module without torch and LLVM.
 # It lets the interpreter be tested on any Python that has headers, torch or not.
 
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
@@ -7,7 +7,7 @@ if(NOT EXISTS ${interp_module})
   message(FATAL_ERROR "tests/interp/standalone_module.cpp (which defines PyInit__interp) is missing")
 endif()
 
-bolt_sources(interp_sources src/support src/interp)
+bolt_sources(interp_sources src/support src/python src/interp)
 Python_add_library(_interp MODULE WITH_SOABI ${interp_sources} ${interp_module})
 bolt_target(_interp)
 target_compile_options(_interp PRIVATE -fvisibility=hidden)

@@ -3,7 +3,7 @@
 
 #include "guard/iterators.h"
 #include "guard/leaf.h"
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt::guard {
 namespace {
@@ -72,7 +72,7 @@ bool has_value(PyObject* object, PyObject* expected) {
 /// `expected`: how it was asked, and what it gave.
 bool gives_again(PyObject* object, PyObject* expected) {
   PyRef now = PyRef::steal(ask(object, PyTuple_GET_ITEM(expected, 0)));
-  if (!now) interp::forget_error();
+  if (!now) forget_error();
   return now && tells_the_same(PyTuple_GET_ITEM(expected, 1), now.get());
 }
 
@@ -159,7 +159,7 @@ std::string now(const Assumption& assumption, PyObject* object) {
   switch (assumption.check) {
     case Check::gives: {
       PyRef given = PyRef::steal(ask(object, PyTuple_GET_ITEM(assumption.value.get(), 0)));
-      if (!given) interp::forget_error();
+      if (!given) forget_error();
       return given ? " (now " + short_repr(given.get()) + ")" : " (now it raises)";
     }
     case Check::length: return " (now " + std::to_string(length_of(object)) + ")";

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::guard {
 

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::guard {
 

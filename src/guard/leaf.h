@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::guard {
 

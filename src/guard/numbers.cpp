@@ -25,7 +25,7 @@ struct Binary {
 };
 constexpr Binary kBinary[] = {
 #define BINARY(name, cpython_name, number, stem, function, slot, symbol) {apply<PyNumber_##function>, symbol},
-#include "interp/binary_ops.def"
+#include "python/binary_ops.def"
 #undef BINARY
 };
 constexpr const char* kCompare[] = {"<", "<=", "==", "!=", ">", ">="};

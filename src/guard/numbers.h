@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 #include "support/symbols.h"
 
 namespace bolt::guard {

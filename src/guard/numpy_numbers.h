@@ -3,7 +3,7 @@
 // their own; operators of torch are given the number of Python's that they stand for.
 #pragma once
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::guard {
 

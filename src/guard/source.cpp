@@ -3,8 +3,8 @@
 
 #include "guard/leaf.h"
 #include "guard/tensors.h"
-#include "interp/compat.h"
-#include "interp/special.h"
+#include "python/compat.h"
+#include "python/slots.h"
 #include "support/pointer_map.h"
 
 namespace bolt::guard {
@@ -19,7 +19,7 @@ PyObject* borrowed(PyObject* fresh) {
 /// A class in Python may have a `__getitem__` of its own.
 PyObject* native_item(PyObject* sequence, Py_ssize_t index) {
   PyTypeObject* type = Py_TYPE(sequence);
-  while (interp::is_python_class(type)) type = type->tp_base;
+  while (is_python_class(type)) type = type->tp_base;
   return type->tp_as_sequence->sq_item(sequence, index);
 }
 
@@ -35,7 +35,7 @@ PyObject* super_attr(PyObject* type, PyObject* start, PyObject* name) {
   for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
     PyObject* cls = PyTuple_GET_ITEM(mro, i);
     if (after) {
-      PyObject* found = dict_item(interp::type_dict(reinterpret_cast<PyTypeObject*>(cls)), name);
+      PyObject* found = dict_item(type_dict(reinterpret_cast<PyTypeObject*>(cls)), name);
       if (found) return found;
     }
     after |= cls == start;

@@ -30,7 +30,7 @@
 #include <string>
 #include <vector>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 #include "support/growing.h"
 #include "support/short_vector.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace c10 {
 struct TensorImpl;

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt::interp {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "interp/code.h"
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt::interp {
 

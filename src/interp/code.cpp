@@ -189,7 +189,7 @@ enum : int {
 namespace bolt::interp::check {
 #define BINARY(name, cpython_name, number, stem, function, slot, symbol) \
   static_assert(NB_##cpython_name == number && NB_INPLACE_##cpython_name == number + 13);
-#include "interp/binary_ops.def"
+#include "python/binary_ops.def"
 #undef BINARY
 #define OPCODE(name, number, caches) static_assert(ours_##name == (name), "differs from <opcode.h>: " #name);
 #include "interp/opcodes.def"

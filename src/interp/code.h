@@ -14,7 +14,7 @@
 #include <map>
 #include <vector>
 
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt::interp {
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "interp/code.h"
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt::interp {
 

@@ -2,7 +2,7 @@
 // The interpreter's Python functions, for torchbolt._C and for the torch-free test module _interp.
 #pragma once
 
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt::interp {
 

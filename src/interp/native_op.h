@@ -10,7 +10,7 @@
 
 #include <initializer_list>
 
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt::interp {
 

@@ -46,7 +46,7 @@ struct BinaryInfo {
    number == Binary::power ? native_inplace_power : as_binary(PyNumber_InPlace##function), \
    offsetof(PyNumberMethods, nb_##slot), offsetof(PyNumberMethods, nb_inplace_##slot), symbol},
 const BinaryInfo binary_table[] = {
-#include "interp/binary_ops.def"
+#include "python/binary_ops.def"
 };
 #undef BINARY
 

@@ -21,8 +21,8 @@
 #include <atomic>
 #include <limits>
 
-#include "interp/compat.h"
 #include "interp/frame.h"
+#include "python/compat.h"
 
 namespace bolt::interp {
 
@@ -32,7 +32,7 @@ enum class Unary : uint8_t { negative, positive, invert, logical_not };
 namespace Binary {
 enum : int {
 #define BINARY(name, cpython_name, number, stem, function, slot, symbol) name = number,
-#include "interp/binary_ops.def"
+#include "python/binary_ops.def"
 #undef BINARY
   inplace = 13,
 };

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "guard/program.h"
-#include "guard/recipe.h"
 #include "observe/ends/frames.h"
+#include "observe/rebuild/recipe.h"
 #include "observe/writes/undo.h"
 #include "support/size_fact.h"
 
@@ -188,7 +188,7 @@ enum class End : uint8_t {
 struct Observation {
   End end = End::raised;
   std::unique_ptr<guard::Program> guards;
-  guard::Recipe recipe;
+  Recipe recipe;
   std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
   Undo undo;                        ///< of what the region wrote
   std::string unsound;              ///< not empty: must not be cached, and why

@@ -109,7 +109,7 @@ Recording::Recording(RecorderHooks& hooks)
 
 SourceLine line_of(PyCodeObject* code, int pc) {
   SourceLine at{PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name)};
-  const int offset = pc * static_cast<int>(sizeof(interp::CodeUnit));
+  const int offset = pc * static_cast<int>(sizeof(CodeUnit));
   if (!PyCode_Addr2Location(code, offset, &at.line, &at.column, &at.end_line, &at.end_column))
     at.line = PyCode_Addr2Line(code, offset);
   return at;
@@ -139,7 +139,7 @@ void Recording::end_where_escaped(Frame* frame) {
 
 void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   if (!on) return;
-  const interp::RaisedAside raised;
+  const RaisedAside raised;
   if (!drop && !hooks_.wants_end()) mark(frame);
   hooks_.end_region(true);
   if (auto& facts = world.notes->facts; facts.size() > world.noted_before) facts.resize(world.noted_before);
@@ -162,7 +162,7 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   if (!after.can_follow(before)) left_changed("the thread's state is left changed" + where_it_ends(why));
   check_flags();
   autocast_levels += guard::ThreadState::autocast_levels();
-  broken_off = std::make_unique<guard::Recipe>(std::move(rebuilder.recipe));
+  broken_off = std::make_unique<Recipe>(std::move(rebuilder.recipe));
   broken_off_at = place_of(frame);
   world.keep_apart();
   // The instruction may put one of its operands where it stays.
@@ -281,7 +281,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   RecorderHooks& hooks = recording.hooks();
   ran.suspended = recording.suspended;
   observation->before = before;
-  const interp::RaisedAside raised;
+  const RaisedAside raised;
   if (recording.broken_off) {
     observation->end = End::broke;
     observation->recipe = std::move(*recording.broken_off);

@@ -31,7 +31,7 @@ class Recording final : public interp::Semantics {
   World world;
   bool on = true;
   std::vector<BreakReason> breaks;
-  std::unique_ptr<guard::Recipe> broken_off;  ///< set when the region ended inside
+  std::unique_ptr<Recipe> broken_off;  ///< set when the region ended inside
   Place broken_off_at;
   const Frame* entry = nullptr;  ///< the outermost frame, once entered
   Ends& ends = *Ends::current();

@@ -5,14 +5,14 @@
 #include <unordered_set>
 #include <utility>
 
-#include "interp/special.h"
 #include "observe/calls/cfunctions.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {
 
 bool is_identity_key(PyObject* key) {
-  return PyType_Check(key) || PyFunction_Check(key) || interp::is_builtin_function(key) || is_module(key);
+  return PyType_Check(key) || PyFunction_Check(key) || is_builtin_function(key) || is_module(key);
 }
 
 }  // namespace
@@ -87,8 +87,8 @@ bool World::is_pinned(PyObject* object, const Source* source) const {
   if (PyType_Check(object) || is_module(object)) return true;
   // A descriptor found on a class; a built-in function found in a module.
   if (source->access == Access::type_attr || source->access == Access::super_attr)
-    return Py_TYPE(object)->tp_descr_get || interp::is_builtin_function(object);
-  if (interp::is_builtin_function(object) || PyCapsule_CheckExact(object)) return from_constant;
+    return Py_TYPE(object)->tp_descr_get || is_builtin_function(object);
+  if (is_builtin_function(object) || PyCapsule_CheckExact(object)) return from_constant;
   PyTypeObject* type = Py_TYPE(object);
   bool native = !(type->tp_flags & Py_TPFLAGS_HEAPTYPE);
   return native && from_constant && type->tp_call && !is_understood_container(object);
@@ -102,7 +102,7 @@ void World::reached(PyObject* object, Source* source) {
     return;
   }
   const bool is_method = is_bound_method(object);
-  if (interp::is_builtin_function(object) && !is_method) {
+  if (is_builtin_function(object) && !is_method) {
     source->assume(Check::is_bound, object);
     pin(object);
     return;
@@ -128,8 +128,7 @@ void World::reached(PyObject* object, Source* source) {
 }
 void World::compared(PyObject* a, PyObject* b) {
   if (a == b || guard::is_leaf(a) || guard::is_leaf(b)) return;
-  if (interp::is_builtin_function(a) && interp::is_builtin_function(b) && PyCFunction_GET_SELF(a) &&
-      PyCFunction_GET_SELF(b))
+  if (is_builtin_function(a) && is_builtin_function(b) && PyCFunction_GET_SELF(a) && PyCFunction_GET_SELF(b))
     compared(PyCFunction_GET_SELF(a), PyCFunction_GET_SELF(b));
   Known *x = find(a), *y = find(b);
   if (!x || !y || (x->source->access == Access::constant && y->source->access == Access::constant)) return;

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "guard/leaf.h"
-#include "guard/recipe.h"
 #include "guard/source.h"
 #include "guard/tensors.h"
 #include "observe/observation.h"
+#include "observe/rebuild/recipe.h"
 #include "support/growing.h"
 #include "support/pointer_map.h"
 
@@ -106,7 +106,7 @@ struct WrittenClass {
 /// What the run gave to a known tensor: a gradient, which may be None, or data, which are detached from where
 /// they came from.
 struct WrittenTensor {
-  guard::Effect part;  ///< set_grad or set_data
+  Effect part;  ///< set_grad or set_data
   PyRef tensor, value;
   PyRef before;  ///< null: it was not asked
 };
@@ -115,7 +115,7 @@ struct WrittenTensor {
 /// the region's end. Only where it is needed earlier does it end the region.
 struct Late {
   PyRef object;
-  guard::Make make;
+  Make make;
   std::vector<PyRef> parts;
   Py_ssize_t number = 0;
 };
@@ -225,7 +225,7 @@ class World {
   // -- Late texts and tensors (late.cpp)
   // ----------------------------------------------------------------------------------------------------
   /// Makes `object` (stolen, may be null; nobody else's) a late one. New, null with an exception.
-  PyObject* make_late(PyObject* object, guard::Make make, std::vector<PyRef> parts, Py_ssize_t number = 0);
+  PyObject* make_late(PyObject* object, Make make, std::vector<PyRef> parts, Py_ssize_t number = 0);
   const Late* late(PyObject* object) const {
     auto at = late_.find(object);
     return at == late_.end() ? nullptr : &at->second;
@@ -493,7 +493,7 @@ class World {
   int set_grad(PyObject* tensor, PyObject* value);
   /// tensor.data = value, of a known tensor; `before`: another one on what it showed. -1 with an exception.
   int set_data(PyObject* tensor, PyObject* value, PyRef before);
-  bool was_given(guard::Effect part, PyObject* tensor) const;
+  bool was_given(Effect part, PyObject* tensor) const;
   /// Is its content to be shown at the region's end?
   bool is_awaited(PyObject* tensor) const;
   /// False: what the token gives back cannot be told apart from what the run put there.
@@ -531,7 +531,7 @@ class World {
   void note_showing(const Source* written);
   void note_reading(PyObject* object);
   bool is_as_before(PyObject* container) const;
-  void wrote_tensor(guard::Effect part, PyObject* tensor, PyObject* value, PyRef before);
+  void wrote_tensor(Effect part, PyObject* tensor, PyObject* value, PyRef before);
   bool is_written(PyTypeObject* type, PyObject* name);
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;

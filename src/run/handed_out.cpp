@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::run {
 namespace {

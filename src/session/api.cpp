@@ -1,7 +1,7 @@
 // session/api.cpp
 #include "session/api.h"
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::session {
 

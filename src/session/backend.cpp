@@ -13,7 +13,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 #include "run/foreign.h"
 #include "support/error.h"
 #include "support/symbols.h"

@@ -164,7 +164,7 @@ constexpr int kFruitless = 256;
 Outcome go_on_once(Callable* self, interp::Frame* innermost, int fruitless) {
   // A loop that goes round in compiled regions would never get to the interpreter's own look at signals.
   if (PyErr_CheckSignals() < 0) return {run_plainly(innermost, true)};
-  if (interp::thread_is_traced(PyThreadState_Get())) return run_traced(innermost);
+  if (thread_is_traced(PyThreadState_Get())) return run_traced(innermost);
   if (guard::modes_run_python()) {
     observe::StepThroughModes steps;
     PyObject* result = interp::run_frame(*innermost, steps);
@@ -241,7 +241,7 @@ PyObject* call_unfitted(Callable* self, Site& site, const Given& given) {
 /// Shall the call not be ours?
 bool is_eagers(Callable* self) {
   // Debuggers want to see every line, modes every operator.
-  if (interp::thread_is_traced(PyThreadState_Get()) || guard::modes_run_python()) {
+  if (thread_is_traced(PyThreadState_Get()) || guard::modes_run_python()) {
     note_eager_call(self, "a trace function or a mode wants to see every step");
     return true;
   }

@@ -22,10 +22,10 @@
 
 #include "compile.h"
 #include "guard/program.h"
-#include "guard/recipe.h"
 #include "observe/ends/ends.h"
 #include "observe/ends/frames.h"
 #include "observe/observation.h"
+#include "observe/rebuild/recipe.h"
 #include "run/runnable.h"
 
 namespace bolt::session {
@@ -71,7 +71,7 @@ struct Pending {
 struct Entry {
   int64_t serial = next_serial();
   std::unique_ptr<guard::Program> guards;
-  guard::Recipe recipe;
+  observe::Recipe recipe;
   guard::ThreadState after;  ///< what it leaves the thread in
   int autocast_levels = 0;   ///< contexts of autocast that it enters and does not leave
   bool changes_thread = false;

@@ -3,7 +3,7 @@
 
 #include <Python.h>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::session {
 

@@ -39,7 +39,7 @@ void warn(const std::string& text) {
   PyRef done =
       PyRef::steal(logger ? PyObject_CallMethod(logger.get(), "warning", "ss", "%s", text.c_str()) : nullptr);
   if (done) return;
-  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) return interp::forget_error();
+  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) return forget_error();
   PyErr_WriteUnraisable(nullptr);
 }
 
@@ -72,11 +72,11 @@ bool report_failure(Callable* self, const std::string& what) {
 
 bool suppress_backends_failure(Callable* self) {
   if (knob_bool("TORCHBOLT_STRICT") || Settings::get().suppress_errors != 1) return false;
-  PyRef failure = PyRef::steal(interp::take_raised());
+  PyRef failure = PyRef::steal(take_raised());
   PyRef exc = PyRef::steal(import_module("torchbolt.exc"));
   PyRef type = PyRef::steal(exc ? PyObject_GetAttrString(exc.get(), "BackendCompilerFailed") : nullptr);
   if (!type || !PyErr_GivenExceptionMatches(failure.get(), type.get()))
-    return interp::set_raised(failure.release()), false;
+    return set_raised(failure.release()), false;
   PyRef text = PyRef::steal(PyObject_Str(failure.get()));
   const char* what = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   if (what) fall_back(self, what);

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "guard/py_ref.h"
 #include "interp/semantics.h"
+#include "python/py_ref.h"
 #include "session/report.h"
 #include "session/settings.h"
 #include "session/stance.h"

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::session {
 

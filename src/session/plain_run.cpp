@@ -55,7 +55,7 @@ class TracedSteps final : public interp::Semantics {
 
   bool before_instruction(interp::Frame& frame) override {
     PyThreadState* thread = PyThreadState_Get();
-    if (!interp::thread_is_traced(thread)) return false;
+    if (!thread_is_traced(thread)) return false;
     const int line = frame.lineno();
     const bool new_line = frame_ == &frame && line_ != line;  // a caller is in the middle of one
     frame_ = &frame, line_ = line;
@@ -82,7 +82,7 @@ class TracedSteps final : public interp::Semantics {
     const int status =
         thread->c_tracefunc(tracer.get(), reinterpret_cast<PyFrameObject*>(frame.get()), what, value);
     PyThreadState_LeaveTracing(thread);
-    if (status < 0) raised = PyRef::steal(interp::take_raised());
+    if (status < 0) raised = PyRef::steal(take_raised());
     return status >= 0;
   }
 
@@ -105,7 +105,7 @@ Outcome run_traced(interp::Frame* innermost) {
   TracedSteps steps;
   PyObject* result = interp::run_frame(*innermost, steps);
   if (!steps.raised) return {result, steps.suspended};
-  interp::set_raised(steps.raised.release());
+  set_raised(steps.raised.release());
   return {run_plainly(steps.suspended, true)};
 }
 

@@ -78,7 +78,7 @@ std::optional<std::pair<PyCodeObject*, int>> raise_statement(PyObject* exception
   const PyRef code = PyRef::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(at->tb_frame)));
   auto* raising = reinterpret_cast<PyCodeObject*>(code.get());
   const interp::Code* prepared = interp::prepare(raising);
-  const auto pc = static_cast<size_t>(at->tb_lasti) / sizeof(interp::CodeUnit);
+  const auto pc = static_cast<size_t>(at->tb_lasti) / sizeof(CodeUnit);
   if (!prepared || pc >= prepared->instrs.size()) return PyErr_Clear(), std::nullopt;
   if (prepared->instrs[pc].op != interp::op::RAISE_VARARGS) return std::nullopt;
   return std::pair(raising, static_cast<int>(pc));
@@ -89,7 +89,7 @@ std::optional<std::pair<PyCodeObject*, int>> raise_statement(PyObject* exception
 /// next recording ends before that; so later calls are compiled up to there. Where there is nothing to
 /// compile on the way to it they run plainly.
 void keep_raised(Callable* self, Site& site, const Given& given, observe::Observation& seen, Bridge& bridge) {
-  const interp::RaisedAside raised;
+  const RaisedAside raised;
   const bool may_end = !self->options->fullgraph && !observe::breaks_are_errors();
   if (may_end && seen.end == observe::End::broke && seen.cacheable()) {
     if (!keep(self, site, given, &seen, bridge, "")) PyErr_Clear();
@@ -149,7 +149,7 @@ RecordedCall record_call(Callable* self, const Given& given) {
   };
   RecordedCall call{run()};
   if (!misled) return call;
-  call.raised = PyRef::steal(interp::take_raised());
+  call.raised = PyRef::steal(take_raised());
   Site& site = self->state->start;
   const std::shared_ptr<Entry> before = site.entries.empty() ? nullptr : site.entries.front();
   call.ends = self->state->learned->count();

@@ -17,10 +17,10 @@ namespace bolt::session {
 namespace {
 
 /// The frames of a recipe as a run that stands at the instruction which ended the region.
-interp::Frame* suspended_run(const guard::Recipe& recipe, const std::vector<PyRef>& values) {
+interp::Frame* suspended_run(const observe::Recipe& recipe, const std::vector<PyRef>& values) {
   auto value = [&](int at) { return at < 0 ? nullptr : Py_NewRef(values[static_cast<size_t>(at)].get()); };
   interp::Frame* innermost = nullptr;
-  for (const guard::FrameRecipe& made : recipe.frames) {
+  for (const observe::FrameRecipe& made : recipe.frames) {
     interp::FrameState state;
     state.function = value(made.function);
     state.generator = value(made.generator);

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <utility>
 
-#include "guard/py_ref.h"
 #include "observe/calls/torch_marks.h"
+#include "python/py_ref.h"
 
 namespace bolt::session {
 namespace {

@@ -33,7 +33,7 @@ PyObject* ask_generator(const Call& c) {
 }
 
 /// anext(x), aiter(x): what C's own types do by themselves, or a method in Python.
-template <PyObject* interp::SpecialNames::* kName, unaryfunc interp::PythonSlots::* kSlot,
+template <PyObject* SpecialNames::* kName, unaryfunc PythonSlots::* kSlot,
           unaryfunc PyAsyncMethods::* kMethod>
 PyObject* call_method(const Call& c) {
   if (c.nargs != 1 || c.kwnames) {
@@ -42,8 +42,8 @@ PyObject* call_method(const Call& c) {
   }
   PyObject* object = c.args[0];
   const PyAsyncMethods* methods = Py_TYPE(object)->tp_as_async;
-  if (methods && methods->*kMethod == interp::python_slots.*kSlot)
-    return interp::call_required(c.recording, c.frame, object, interp::names_of.*kName, {});
+  if (methods && methods->*kMethod == python_slots.*kSlot)
+    return interp::call_required(c.recording, c.frame, object, names_of.*kName, {});
   return ask_generator(c);
 }
 
@@ -51,10 +51,10 @@ PyObject* call_method(const Call& c) {
 
 void add_async_calls(SpecialCalls& table) {
   table.insert({
-      {"builtins.aiter", call_method<&interp::SpecialNames::aiter_, &interp::PythonSlots::async_iter,
-                                     &PyAsyncMethods::am_aiter>},
-      {"builtins.anext", call_method<&interp::SpecialNames::anext_, &interp::PythonSlots::async_next,
-                                     &PyAsyncMethods::am_anext>},
+      {"builtins.aiter",
+       call_method<&SpecialNames::aiter_, &PythonSlots::async_iter, &PyAsyncMethods::am_aiter>},
+      {"builtins.anext",
+       call_method<&SpecialNames::anext_, &PythonSlots::async_next, &PyAsyncMethods::am_anext>},
       {"async_generator.asend", ask_generator},
       {"async_generator.athrow", ask_generator},
       {"async_generator.aclose", ask_generator},

@@ -11,17 +11,15 @@
 #include <vector>
 
 #include "interp/generator.h"
-#include "interp/special.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/ends/frames.h"
 #include "observe/recording.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 
 using interp::CallStart;
-using interp::names_of;
-using interp::python_slots;
 
 namespace {
 
@@ -72,7 +70,7 @@ bool scales_sizes(World& world, const CFunction& row, PyObject* const* args, siz
 PyObject* python_instead(World& world, const Native& native, PyObject* const* args, size_t nargs,
                          PyObject* kwnames, std::vector<PyObject*>& all) {
   if (!native.row) return nullptr;
-  const bool function = interp::is_builtin_function(native.callable);
+  const bool function = is_builtin_function(native.callable);
   const bool descriptor = Py_IS_TYPE(native.callable, &PyMethodDescr_Type);
   if (!function && !descriptor && !PyType_Check(native.callable)) return nullptr;
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
@@ -100,15 +98,14 @@ PyObject* python_instead(World& world, const Native& native, PyObject* const* ar
 Native plainly_native(PyObject* callable) {
   if (PyFunction_Check(callable)) return {};
   PyTypeObject* type = Py_TYPE(callable);
-  const bool cls =
-      PyType_Check(callable) && !interp::is_python_class(reinterpret_cast<PyTypeObject*>(callable));
-  const bool plain = cls || interp::is_builtin_function(callable) || type == &PyMethodDescr_Type ||
+  const bool cls = PyType_Check(callable) && !is_python_class(reinterpret_cast<PyTypeObject*>(callable));
+  const bool plain = cls || is_builtin_function(callable) || type == &PyMethodDescr_Type ||
                      type == &PyWrapperDescr_Type || type == &_PyMethodWrapper_Type;
   return plain ? find_cfunction(callable) : Native{};
 }
 
 /// Its objects run Python code when they go, whenever that is.
-bool has_finalizer(PyTypeObject* cls) { return interp::is_python_class(cls) && cls->tp_finalize; }
+bool has_finalizer(PyTypeObject* cls) { return is_python_class(cls) && cls->tp_finalize; }
 
 /// What breakpoint() calls, where that is a Python function of the user's: borrowed, or null.
 PyObject* breakpoint_hook(World& world, const Native& native) {
@@ -133,8 +130,8 @@ bool calls_python(PyObject* object) {
 }
 
 void Recording::note_class(PyTypeObject* cls) {
-  if (interp::is_heap_type(Py_TYPE(cls))) world.type_attr(Py_TYPE(cls), names_of.call_);
-  if (!interp::is_heap_type(cls)) return;
+  if (is_heap_type(Py_TYPE(cls))) world.type_attr(Py_TYPE(cls), names_of.call_);
+  if (!is_heap_type(cls)) return;
   world.type_attr(cls, names_of.new_);
   world.type_attr(cls, names_of.init_);
   world.type_attr(cls, interned<"__del__">());
@@ -153,7 +150,7 @@ void Recording::note_callable(PyObject* callable, int depth) {
     note_callable(world.field(callable, offsetof(PartialObject, function), interned<"func">()), depth + 1);
     world.read_whole(world.field(callable, offsetof(PartialObject, args), interned<"args">()));
     world.read_whole(world.field(callable, offsetof(PartialObject, keywords), interned<"keywords">()));
-  } else if (interp::is_heap_type(Py_TYPE(callable))) {
+  } else if (is_heap_type(Py_TYPE(callable))) {
     world.type_attr(Py_TYPE(callable), names_of.call_);
   }
 }
@@ -315,7 +312,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   const Native native = plainly_native(callable);
   // Tensors' own methods and operators, which most calls are of: all else that is asked of a callable is
   // asked of others.
-  const bool of_tensors = native.row && native.row->plain_operator && !interp::is_builtin_function(callable);
+  const bool of_tensors = native.row && native.row->plain_operator && !is_builtin_function(callable);
   if (of_tensors && !marks_natives() && is_plain_call(native))
     return {call_operator(frame, native, args, nargs, kwnames), nullptr};
   note_callable(callable);
@@ -374,8 +371,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   if (Py_IS_TYPE(callable,
                  &Py_GenericAliasType)) {  // list[int](...): the class itself, as long as it is a C one
     PyRef origin = PyRef::steal(PyObject_GetAttrString(callable, "__origin__"));
-    if (origin && PyType_Check(origin.get()) &&
-        !interp::is_heap_type(reinterpret_cast<PyTypeObject*>(origin.get())))
+    if (origin && PyType_Check(origin.get()) && !is_heap_type(reinterpret_cast<PyTypeObject*>(origin.get())))
       return start_call(frame, origin.get(), args, nargs, kwnames);
     PyErr_Clear();
   }

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "interp/compat.h"
-#include "interp/special.h"
+#include "python/compat.h"
+#include "python/slots.h"
 #include "support/pointer_map.h"
 
 namespace bolt::observe {
@@ -76,7 +76,7 @@ const CFunction& remembered(const void* identity, const char* owner, const char*
 PyTypeObject* defining_class(PyTypeObject* type, PyMethodDef* method) {
   for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    PyObject* descriptor = PyDict_GetItemString(interp::type_dict(base), method->ml_name);
+    PyObject* descriptor = PyDict_GetItemString(type_dict(base), method->ml_name);
     bool is_method = descriptor && (Py_IS_TYPE(descriptor, &PyMethodDescr_Type) ||
                                     Py_IS_TYPE(descriptor, &PyClassMethodDescr_Type));
     if (is_method && reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method == method) return base;
@@ -132,13 +132,13 @@ bool CFunction::goes_through(size_t index, size_t nargs) const {
 
 bool is_bound_method(PyObject* object) {
   if (Py_IS_TYPE(object, &_PyMethodWrapper_Type)) return true;
-  return interp::is_builtin_function(object) && bound_argument(reinterpret_cast<PyCFunctionObject*>(object));
+  return is_builtin_function(object) && bound_argument(reinterpret_cast<PyCFunctionObject*>(object));
 }
 
 Native find_cfunction(PyObject* callable) {
   PyTypeObject* type = Py_TYPE(callable);
   auto found = [&](const CFunction& row, PyObject* self = nullptr) { return Native{callable, &row, self}; };
-  if (interp::is_builtin_function(callable)) {
+  if (is_builtin_function(callable)) {
     auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
     auto owner = [&] { return builtin_owner(function); };
     // CPython has one method for the __new__ of all classes; only what it is bound to tells them apart.
@@ -166,11 +166,11 @@ Native find_cfunction(PyObject* callable) {
   if (PyType_Check(callable)) {
     // A Python class that leaves making to a native base.
     auto* cls = reinterpret_cast<PyTypeObject*>(callable);
-    while (interp::is_heap_type(cls) && cls->tp_base && cls->tp_new == cls->tp_base->tp_new &&
+    while (is_heap_type(cls) && cls->tp_base && cls->tp_new == cls->tp_base->tp_new &&
            cls->tp_init == cls->tp_base->tp_init)
       cls = cls->tp_base;
     // Exceptions only keep their arguments; groups go through what they are of.
-    if (PyExceptionClass_Check(cls) && !interp::is_heap_type(cls)) {
+    if (PyExceptionClass_Check(cls) && !is_heap_type(cls)) {
       const bool group = PyType_IsSubtype(cls, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup));
       return group ? found(remembered(cls, cls->tp_name, "__new__"))
                    : found(remembered(PyExc_BaseException, "BaseException", "__new__"));

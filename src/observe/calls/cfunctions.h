@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::observe {
 

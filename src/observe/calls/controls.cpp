@@ -5,13 +5,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "guard/py_ref.h"
 #include "guard/tensors.h"
-#include "interp/compat.h"
-#include "interp/special.h"
 #include "observe/calls/torch_marks.h"
 #include "observe/observation.h"
 #include "observe/world.h"
+#include "python/compat.h"
+#include "python/py_ref.h"
+#include "python/slots.h"
 #include "support/pointer_map.h"
 
 namespace bolt::observe {
@@ -193,7 +193,7 @@ PyObject* call_with_stack(PyObject* callable, PyObject* const* args, size_t narg
     if (PyObject* item = PyList_GET_ITEM(last, i);
         !guard::is_tensor(item) || guard::rank_of(*guard::tensor_impl(item)) != 0)
       return nullptr;
-  PyRef raised = PyRef::steal(interp::take_raised());
+  PyRef raised = PyRef::steal(take_raised());
   PyRef module = PyRef::steal(import_module("torch"));
   PyRef stack = PyRef::steal(module ? PyObject_CallMethod(module.get(), "stack", "O", last) : nullptr);
   std::vector<PyObject*> all(args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
@@ -201,7 +201,7 @@ PyObject* call_with_stack(PyObject* callable, PyObject* const* args, size_t narg
   PyObject* result = stack ? PyObject_Vectorcall(callable, all.data(), nargs, kwnames) : nullptr;
   if (result) return result;
   PyErr_Clear();
-  interp::set_raised(raised.release());
+  set_raised(raised.release());
   return nullptr;
 }
 
@@ -229,7 +229,7 @@ Controlled control_of(PyObject* callable, const Native& native) {
     if (auto at = marks().find(callable); at != marks().end())
       return {at->second.control, at->second.control == Control::substituted ? at->second.by.get() : nullptr};
   const bool python = PyFunction_Check(callable);
-  if (!python && interp::is_builtin_function(callable)) {
+  if (!python && is_builtin_function(callable)) {
     const CFunction& row = native.row ? *native.row : *find_cfunction(callable).row;
     PyObject* function = row.kind == Kind::stand_in ? stand_in(row.name) : nullptr;
     return function ? Controlled{Control::stand_in, function} : Controlled{torch_mark(callable), nullptr};

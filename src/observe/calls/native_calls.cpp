@@ -8,14 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "interp/special.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 
-using interp::python_slots;
 using interp::Semantics;
 
 namespace {
@@ -113,12 +112,12 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
   if (!result && says_compiling()) result = call_with_stack(callable, args, nargs, kwnames);
   hooks_.lend_items(false);
   if (watches && on && !guard::ThreadState::now().can_follow(state)) {
-    const interp::RaisedAside raised;
+    const RaisedAside raised;
     not_past_here(*interp::current_frame(), row.name + " changes the thread's state");
   }
   if (!watch.seen().empty() && on) {
     const std::string why = "CPython ran " + watch.seen() + " during a call of " + row.name;
-    const interp::RaisedAside raised;
+    const RaisedAside raised;
     end_here(*interp::current_frame(), why);
     not_past_here(*interp::current_frame(), why);
   }
@@ -369,7 +368,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   all.insert(all.end(), args, args + total);
   // A Python class on top of a native one makes more than that does.
   const bool derived = PyType_Check(callable) && callable != guard::tensor_class() &&
-                       interp::is_python_class(reinterpret_cast<PyTypeObject*>(callable));
+                       is_python_class(reinterpret_cast<PyTypeObject*>(callable));
   if (!derived && !kwnames && all.size() == nargs + (self ? 1 : 0)) {
     PyObject* number = take_data(frame, row, all);
     if (!number && !PyErr_Occurred()) number = early_call(row, callable, all, self, kwnames);

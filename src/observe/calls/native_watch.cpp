@@ -143,9 +143,9 @@ PyObject* watching_eval(PyThreadState* thread, _PyInterpreterFrame* frame, int t
       only_makes_generator(frame) || only_ends_generator(frame, throwing) || only_looks_on(thread))
     return hand_on(thread, frame, throwing);
   // generator.throw() comes with the exception that it throws.
-  PyObject* thrown = throwing && PyErr_Occurred() ? interp::take_raised() : nullptr;
+  PyObject* thrown = throwing && PyErr_Occurred() ? take_raised() : nullptr;
   watched->entered(frame->f_code);
-  if (thrown) interp::set_raised(thrown);
+  if (thrown) set_raised(thrown);
   // One function is enough to know, and what a harmless one calls is harmless.
   const NativeWatch::Pause inside;
   return hand_on(thread, frame, throwing);
@@ -179,7 +179,7 @@ NativeWatch::~NativeWatch() {
   watched = outer_;
   collecting = outer_collecting_;
   if (--watches > 0) return;
-  const interp::RaisedAside raised;
+  const RaisedAside raised;
   forget_collections();
   // Whoever came in between takes itself away again, and puts us back.
   PyInterpreterState* interpreter = PyInterpreterState_Get();

@@ -5,9 +5,9 @@
 #include <functional>
 #include <string>
 
-#include "interp/compat.h"
 #include "interp/frame.h"
 #include "observe/observation.h"
+#include "python/compat.h"
 
 namespace bolt::observe {
 

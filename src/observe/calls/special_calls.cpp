@@ -1,8 +1,8 @@
 // observe/calls/special_calls.cpp: see special_calls.h.
 #include "observe/calls/special_calls.h"
 
-#include "interp/special.h"
 #include "interp/thread.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {

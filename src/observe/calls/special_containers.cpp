@@ -1,20 +1,18 @@
 // observe/calls/special_containers.cpp: see special_calls.h. Items, lengths and iteration.
 #include "interp/call.h"
-#include "interp/special.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/special_calls.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {
-
-using interp::names_of;
 
 PyObject* length(const Call& c) {
   if (c.nargs != 1) return nullptr;
   if (c.recording.world.follows() && guard::is_tensor(c.args[0]) &&
       guard::rank_of(*guard::tensor_impl(c.args[0])) > 0)
     return c.recording.world.tensor_size(c.args[0], 0);
-  if (is_understood_container(c.args[0]) && !interp::is_python_class(Py_TYPE(c.args[0])))
+  if (is_understood_container(c.args[0]) && !is_python_class(Py_TYPE(c.args[0])))
     return c.recording.world.length(c.args[0]);
   Py_ssize_t n = c.recording.length(c.frame, c.args[0]);
   return n < 0 ? nullptr : PyLong_FromSsize_t(n);
@@ -92,7 +90,7 @@ PyObject* reversed_items(const Call& c) {
   c.recording.world.own_numbers_of(sequence);
   c.recording.touch(c.frame, sequence);
   PyRef name = PyRef::steal(PyUnicode_InternFromString("__reversed__"));
-  if (!interp::is_heap_type(Py_TYPE(sequence)) || c.recording.world.type_attr(Py_TYPE(sequence), name.get()))
+  if (!is_heap_type(Py_TYPE(sequence)) || c.recording.world.type_attr(Py_TYPE(sequence), name.get()))
     return nullptr;
   PyObject* item_method = c.recording.world.type_attr(Py_TYPE(sequence), names_of.getitem_);
   if (!item_method || !PyFunction_Check(item_method)) return nullptr;
@@ -145,7 +143,7 @@ PyObject* dict_subscript(const Call& c) {
   PyErr_Clear();
   if (value) return Py_NewRef(value);
   static PyObject* const name = PyUnicode_InternFromString("__missing__");
-  const bool asks = interp::is_python_class(Py_TYPE(c.args[0]));
+  const bool asks = is_python_class(Py_TYPE(c.args[0]));
   PyObject* missing = asks ? c.recording.world.type_attr(Py_TYPE(c.args[0]), name) : nullptr;
   if (missing && PyFunction_Check(missing)) return c.recording.call(c.frame, missing, c.args, 2, nullptr);
   c.recording.world.use_scalar(c.args[1]);  // the error tells of it

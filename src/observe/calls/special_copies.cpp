@@ -15,7 +15,7 @@ PyObject* reduce_plain_instance(const Call& c) {
   PyObject* object = c.args[0];
   PyTypeObject* type = Py_TYPE(object);
   PyObject** dict_slot = _PyObject_GetDictPtr(object);
-  if (!interp::is_heap_type(type) || type->tp_itemsize || !dict_slot) return nullptr;
+  if (!is_heap_type(type) || type->tp_itemsize || !dict_slot) return nullptr;
   if (PyList_Check(object) || PyDict_Check(object)) return nullptr;
   static PyTypeObject* const plain = [] {  // dict and weak references, nothing else
     PyObject* made = PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "Plain");
@@ -26,13 +26,13 @@ PyObject* reduce_plain_instance(const Call& c) {
   for (const char* hook : {"__getnewargs__", "__getnewargs_ex__", "__reduce__", "__getstate__"}) {
     PyRef name = PyRef::steal(PyUnicode_InternFromString(hook));
     PyObject* found = c.recording.world.type_attr(type, name.get());
-    if (!found || found == PyDict_GetItem(interp::type_dict(&PyBaseObject_Type), name.get())) continue;
+    if (!found || found == PyDict_GetItem(type_dict(&PyBaseObject_Type), name.get())) continue;
     if (!PyFunction_Check(found) || hook != std::string_view("__getstate__")) return nullptr;
     state = PyRef::steal(interp::call_required(c.recording, c.frame, object, name.get(), {}));
     if (!state) return nullptr;
   }
   // Slots that the class says it has. Lists that are empty copyreg leaves behind itself, so they are no fact.
-  PyObject* slots = PyDict_GetItemString(interp::type_dict(type), "__slotnames__");
+  PyObject* slots = PyDict_GetItemString(type_dict(type), "__slotnames__");
   if (slots && (!PyList_CheckExact(slots) || PyList_GET_SIZE(slots))) return nullptr;
   PyRef registry = PyRef::steal(bolt::import_module("copyreg"));
   PyRef make = PyRef::steal(registry ? PyObject_GetAttrString(registry.get(), "__newobj__") : nullptr);

@@ -125,7 +125,7 @@ void add_operator_calls(SpecialCalls& table) {
       {"call.operator.itemgetter", get_items},
 #define BINARY(name, cname, number, stem, ...) \
   {"_operator." #stem, binary<(number)>}, {"_operator.i" #stem, binary<(number) + interp::Binary::inplace>},
-#include "interp/binary_ops.def"
+#include "python/binary_ops.def"
 #undef BINARY
   });
 }

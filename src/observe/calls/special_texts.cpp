@@ -7,8 +7,6 @@
 namespace bolt::observe {
 namespace {
 
-using interp::names_of;
-
 /// Does a format string ask for attributes ("{0.name}")?
 bool asks_for_attributes(std::string_view format) {
   bool in_name = false;
@@ -36,7 +34,7 @@ PyObject* format_fields(const Call& c) {
 /// str of one of a derived class. Null without an exception: the class has none.
 PyObject* own_text(const Call& c, PyObject* name) {
   PyTypeObject* type = Py_TYPE(c.args[0]);
-  if (!interp::is_python_class(type) || guard::is_tensor(c.args[0])) return nullptr;  // a tensor's are late
+  if (!is_python_class(type) || guard::is_tensor(c.args[0])) return nullptr;  // a tensor's are late
   PyObject* method = c.recording.world.type_attr(type, name);
   if (!method || !PyFunction_Check(method)) return nullptr;
   PyRef made = PyRef::steal(interp::call_required(c.recording, c.frame, c.args[0], name, {}));

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 #include "support/pointer_map.h"
 
 namespace bolt::observe {

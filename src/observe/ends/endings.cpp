@@ -7,9 +7,9 @@
 #include "guard/leaf.h"
 #include "guard/tensors.h"
 #include "interp/code.h"
-#include "interp/compat.h"
 #include "interp/frame.h"
-#include "interp/special.h"
+#include "python/compat.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {
@@ -37,8 +37,8 @@ bool is_generator(PyObject* object) {
 /// What instances of the type are to C: is there nothing to them that would be undone? Guards that torch's
 /// C++ keeps for Python, files, views of memory are more than what they hold.
 bool is_plain_in_c(PyTypeObject* type) {
-  while (interp::is_python_class(type)) type = type->tp_base;
-  if (!interp::is_heap_type(type)) return type != &PyMemoryView_Type;
+  while (is_python_class(type)) type = type->tp_base;
+  if (!is_heap_type(type)) return type != &PyMemoryView_Type;
   constexpr std::string_view kPlain[] = {"functools.",   "itertools.",    "operator.", "re.",
                                          "collections.", "_collections.", "types.",    "datetime."};
   const std::string_view name = type->tp_name;
@@ -74,8 +74,7 @@ bool end_matters(PyObject* object) {
 
 bool ends_noticed(PyObject* object, int depth) {
   PyTypeObject* type = Py_TYPE(object);
-  if ((interp::is_python_class(type) && type->tp_finalize) || is_waited_for(object) ||
-      first_weak_reference(object))
+  if ((is_python_class(type) && type->tp_finalize) || is_waited_for(object) || first_weak_reference(object))
     return end_matters(object);
   if (depth == 0 || !type->tp_traverse || PyFunction_Check(object) || !end_matters(object)) return false;
   auto look = [](PyObject* inside, void* depth_of_it) -> int {

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
 namespace bolt::interp {
 struct Frame;

@@ -23,7 +23,7 @@ namespace {
 /// Code of torch's own files, or of ours?
 bool look_up_library(PyCodeObject* code) {
   static const std::string folder = [] {
-    const interp::RaisedAside raised;
+    const RaisedAside raised;
     PyRef module = PyRef::steal(import_module("torch"));
     PyRef file = PyRef::steal(module ? PyModule_GetFilenameObject(module.get()) : nullptr);
     if (!file) return PyErr_Clear(), std::string();

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "guard/py_ref.h"
 #include "guard/tensors.h"
 #include "guard/transforms.h"
 #include "interp/frame.h"
 #include "interp/semantics.h"
+#include "python/py_ref.h"
 
 namespace bolt::observe {
 

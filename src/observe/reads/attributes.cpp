@@ -16,8 +16,6 @@
 namespace bolt::observe {
 
 using interp::CallStart;
-using interp::names_of;
-using interp::python_slots;
 using interp::Semantics;
 
 namespace {
@@ -119,8 +117,8 @@ bool Recording::note_answer(PyObject* object, PyObject* descriptor, PyObject* va
 CallStart Recording::start_bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type) {
   descrgetfunc get = Py_TYPE(descriptor)->tp_descr_get;
   if (!get) return {Py_NewRef(descriptor), nullptr};
-  if (object && interp::getter_is_python(descriptor)) {
-    if (PyObject* getter = interp::property_getter(descriptor)) world.pin(getter);
+  if (object && getter_is_python(descriptor)) {
+    if (PyObject* getter = property_getter(descriptor)) world.pin(getter);
     note_special(descriptor, names_of.get_);
     return interp::start_getter(*this, frame, descriptor, object);
   }
@@ -226,7 +224,7 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
 
 /// Whether a class attribute is a descriptor, and of which kind.
 void Recording::note_descriptor(PyObject* found) {
-  if (!found || !interp::is_python_class(Py_TYPE(found))) return;
+  if (!found || !is_python_class(Py_TYPE(found))) return;
   for (PyObject* method : {names_of.get_, names_of.set_, names_of.delete_}) note_special(found, method);
 }
 
@@ -291,7 +289,7 @@ PyObject* Recording::class_get(Frame& frame, PyObject* object, PyObject* name) {
     if (same_text(name, "__dict__")) end_here(frame, "the __dict__ of a class is read");
     PyRef value = PyRef::steal(bind(frame, of_meta.get(), object, meta));
     const bool native = Py_TYPE(of_meta.get()) == &PyGetSetDescr_Type || object_member(of_meta.get());
-    if (value && native && interp::is_heap_type(cls)) {
+    if (value && native && is_heap_type(cls)) {
       // The rest lies in the class's dict.
       if (const Py_ssize_t offset = hidden_field(object, name))
         world.field(object, offset, name);
@@ -339,11 +337,11 @@ PyObject* Recording::hooked_get(Frame& frame, PyObject* object, PyObject* name) 
   PyObject* value = interp::run_to_end(*this, start_getattribute(frame, object, name, &absent));
   if (value || (!absent && !PyErr_ExceptionMatches(PyExc_AttributeError))) return value;
   // CPython's lookup takes an exception that is pending for its own: put it aside.
-  PyRef missing = PyRef::steal(absent ? nullptr : interp::take_raised());
+  PyRef missing = PyRef::steal(absent ? nullptr : take_raised());
   PyObject* hook = world.type_attr(Py_TYPE(object), names_of.getattr_);
   if (!hook) {
     if (absent) return PyObject_GenericGetAttr(object, name);  // for its error
-    interp::set_raised(missing.release());
+    set_raised(missing.release());
     return nullptr;
   }
   if (is_modules_getattr(hook)) {
@@ -368,7 +366,7 @@ CallStart Recording::start_get_attr(Frame& frame, PyObject* object, PyObject* na
   if (get == PySuper_Type.tp_getattro) return {super_get(frame, object, name), nullptr};
   if (is_transparent(object)) return {transparent_get(frame, object, name), nullptr};
   if (PyMethod_Check(object)) {
-    PyObject* function = world.field(object, offsetof(PyMethodObject, im_func), interp::names_of.get_);
+    PyObject* function = world.field(object, offsetof(PyMethodObject, im_func), names_of.get_);
     if (!same_text(name, "__self__") && !same_text(name, "__func__"))
       return start_get_attr(frame, function, name);
   }
@@ -455,7 +453,7 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
     else if (is_instance_of(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
       end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
                           Py_TYPE(object)->tp_name + " is set");
-    else if (PyObject* setter = value ? interp::property_setter(found) : nullptr) {
+    else if (PyObject* setter = value ? property_setter(found) : nullptr) {
       world.pin(setter);
       PyObject* args[] = {object, value};
       return PyRef::steal(call(frame, setter, args, 2, nullptr)) ? 0 : -1;
@@ -475,8 +473,7 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
 bool Recording::can_set_on_class(PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   if (!PyType_Check(object) || Py_TYPE(object)->tp_setattro != PyType_Type.tp_setattro ||
-      !interp::is_python_class(cls) ||
-      PyUnicode_Tailmatch(name, interned<"__">(), 0, PY_SSIZE_T_MAX, -1) != 0)
+      !is_python_class(cls) || PyUnicode_Tailmatch(name, interned<"__">(), 0, PY_SSIZE_T_MAX, -1) != 0)
     return false;
   PyObject* of_meta = world.type_attr(Py_TYPE(object), name);
   return !of_meta || !Py_TYPE(of_meta)->tp_descr_set;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "interp/special.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {
@@ -19,7 +19,7 @@ bool is_plain_container(PyObject* object) {
 
 /// What an element is compared by must be its value: a NaN is equal to itself if it is the same object.
 bool is_plain_element(const World& world, PyObject* item) {
-  if (!guard::is_leaf(item) || interp::is_heap_type(Py_TYPE(item)) || PyTuple_Check(item)) return false;
+  if (!guard::is_leaf(item) || is_heap_type(Py_TYPE(item)) || PyTuple_Check(item)) return false;
   if (PyFloat_Check(item) && std::isnan(PyFloat_AS_DOUBLE(item))) return false;
   return !world.late(item) && !world.follows_number(item);
 }

@@ -8,21 +8,19 @@
 #include "guard/iterators.h"
 #include "interp/async_generator.h"
 #include "interp/generator.h"
-#include "interp/special.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/reads/membership.h"
 #include "observe/recording.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 
 using interp::CallStart;
-using interp::names_of;
-using interp::python_slots;
 using interp::Semantics;
 
 void Recording::note_special(PyObject* object, PyObject* name) {
-  if (interp::is_heap_type(Py_TYPE(object))) world.type_attr(Py_TYPE(object), name);
+  if (is_heap_type(Py_TYPE(object))) world.type_attr(Py_TYPE(object), name);
 }
 
 void Recording::mark(Frame& frame) {
@@ -44,7 +42,7 @@ void Recording::end_if_overridden(Frame& frame, PyObject* object) {
 void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   if (!on || guard::is_plain_tensor(object)) return;
   world.read_if_open(object);
-  if (interp::is_heap_type(Py_TYPE(object))) {  // others do not know torch
+  if (is_heap_type(Py_TYPE(object))) {  // others do not know torch
     end_if_overridden(frame, object);
     if (!on || guard::is_tensor(object)) return;
   }
@@ -196,7 +194,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
 /// An index that torch refused: what it says of that has the sizes in it.
 void Recording::sizes_told(PyObject* tensor) {
   if (!on || !world.follows() || !guard::is_tensor(tensor)) return;
-  const interp::RaisedAside raised;
+  const RaisedAside raised;
   world.use_sizes(tensor);
 }
 
@@ -379,7 +377,7 @@ CallStart Recording::start_compare(Frame& frame, int op, PyObject* left, PyObjec
 /// Does a class on top of dict look for keys by a method of its own?
 static bool has_own_contains(PyObject* container) {
   PyTypeObject* type = Py_TYPE(container);
-  return PyDict_Check(container) && interp::is_python_class(type) &&
+  return PyDict_Check(container) && is_python_class(type) &&
          _PyType_Lookup(type, names_of.contains_) != _PyType_Lookup(&PyDict_Type, names_of.contains_);
 }
 
@@ -466,7 +464,7 @@ int Recording::truth(Frame& frame, PyObject* value) {
   if (guard::is_leaf(value) && !PyTuple_Check(value)) return Semantics::truth(frame, value);
   if (is_understood_container(value)) {
     note_special(value, names_of.len_);
-    if (!interp::is_python_class(Py_TYPE(value))) {
+    if (!is_python_class(Py_TYPE(value))) {
       const PyRef length = PyRef::steal(world.length(value));
       return length ? truth(frame, length.get()) : -1;
     }
@@ -532,7 +530,7 @@ interp::CallStart Recording::start_next(Frame& frame, PyObject* iterator) {
 PyObject* Recording::advance(Frame& frame, PyObject* iterator) {
   if (!on) return Semantics::advance(frame, iterator);
   note_special(iterator, names_of.next_);
-  const bool found = is_outside(iterator) && !interp::is_python_class(Py_TYPE(iterator));
+  const bool found = is_outside(iterator) && !is_python_class(Py_TYPE(iterator));
   if (found && world.can_advance(iterator))
     world.about_to_advance(iterator);
   else if (found)

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "interp/errors.h"
-#include "interp/special.h"
 #include "observe/calls/cfunctions.h"
 #include "observe/calls/controls.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {
@@ -131,16 +131,16 @@ PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
 }
 
 void World::note_lookup(PyTypeObject* type) {
-  if (type == last_noted_ || !interp::is_python_class(type)) return;
+  if (type == last_noted_ || !is_python_class(type)) return;
   last_noted_ = type;
   Known& known = pin(reinterpret_cast<PyObject*>(type));
   if (std::exchange(known.noted, true)) return;
-  type_attr(type, interp::names_of.getattribute_);
-  type_attr(type, interp::names_of.getattr_);
+  type_attr(type, names_of.getattribute_);
+  type_attr(type, names_of.getattr_);
 }
 
 void World::note_bases(PyTypeObject* type) {
-  if (!interp::is_python_class(type)) return;
+  if (!is_python_class(type)) return;
   static PyObject* const name = PyUnicode_InternFromString("__mro__");
   read_whole(field(reinterpret_cast<PyObject*>(type), offsetof(PyTypeObject, tp_mro), name));
 }
@@ -218,7 +218,7 @@ PyObject* World::tensor_grad(PyObject* tensor) {
   PyObject* value = guard::tensor_grad(tensor);
   Known* known = find(tensor);
   if (!known) return value;
-  if (was_given(guard::Effect::set_grad, tensor)) return value;
+  if (was_given(Effect::set_grad, tensor)) return value;
   Source* place = tree->child(known->source, Access::tensor_grad);
   return reached_if_bound(value, place);
 }
@@ -236,13 +236,13 @@ PyObject* World::context_value(PyObject* variable) {
 void World::imported(PyObject* module) {
   PyObject* modules = PyImport_GetModuleDict();
   pin(modules);
-  PyObject* raised = module ? nullptr : interp::take_raised();
+  PyObject* raised = module ? nullptr : take_raised();
   if (PyRef name =
           PyRef::steal(PyObject_GetAttrString(module ? module : raised, module ? "__name__" : "name")))
     if (PyUnicode_Check(name.get()) && PyDict_GetItemWithError(modules, name.get()) == module)
       dict_get(modules, name.get());
-  interp::forget_error();
-  if (raised) interp::set_raised(raised);
+  forget_error();
+  if (raised) set_raised(raised);
 }
 
 void World::read_length(PyObject* object) {
@@ -312,7 +312,7 @@ void World::read_whole(PyObject* object) {
 bool is_opaque(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   const bool holds = type->tp_iter || type->tp_iternext || type->tp_as_sequence || type->tp_as_mapping;
-  const bool native = !interp::is_heap_type(type) || (holds && !interp::is_python_class(type));
+  const bool native = !is_heap_type(type) || (holds && !is_python_class(type));
   return native && !PyType_Check(object) && !is_module(object) && !PyFunction_Check(object) &&
          !PyCFunction_Check(object) && !type->tp_call && !type->tp_descr_get;
 }

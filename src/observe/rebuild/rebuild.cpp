@@ -10,14 +10,11 @@
 #include "interp/call.h"
 #include "interp/generator.h"
 #include "interp/liveness.h"
-#include "interp/special.h"
 #include "observe/calls/controls.h"
 #include "observe/ends/frames.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
-
-using guard::Fill;
-using guard::Make;
 
 namespace {
 
@@ -30,7 +27,7 @@ constexpr int kDeepest = 5000;
 /// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
 bool is_plain_class(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  while (interp::is_python_class(type)) type = type->tp_base;
+  while (is_python_class(type)) type = type->tp_base;
   return type == &PyBaseObject_Type;
 }
 
@@ -57,9 +54,9 @@ bool goes_through_container(PyObject* object) {
 /// random numbers were drawn differs between calls.
 bool tells_how_to_make(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (interp::is_python_class(type) || is_instance_of(object, "torch._C.Generator")) return false;
+  if (is_python_class(type) || is_instance_of(object, "torch._C.Generator")) return false;
   PyObject* own = _PyType_Lookup(type, PyRef::steal(PyUnicode_InternFromString("__reduce__")).get());
-  return own && own != PyDict_GetItemString(interp::type_dict(&PyBaseObject_Type), "__reduce__");
+  return own && own != PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__reduce__");
 }
 
 bool is_reference_without_callback(PyObject* object) {
@@ -85,7 +82,7 @@ bool is_instance_of(PyObject* object, const char* type_name) {
 }
 
 PyTypeObject* immutable_base(PyTypeObject* type) {
-  while (interp::is_python_class(type)) type = type->tp_base;
+  while (is_python_class(type)) type = type->tp_base;
   static const auto bases = std::to_array<PyTypeObject*>(
       {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type, &PyBytes_Type});
   return std::find(bases.begin(), bases.end(), type) != bases.end() ? type : nullptr;
@@ -96,7 +93,7 @@ int Rebuilder::add(Make make, PyObject* object, Py_ssize_t number, std::vector<i
   return static_cast<int>(recipe.makes.size()) - 1;
 }
 
-void Rebuilder::fill(guard::FillStep step) {
+void Rebuilder::fill(FillStep step) {
   step.after = recipe.makes.size();
   recipe.fills.push_back(step);
 }
@@ -224,7 +221,7 @@ int Rebuilder::fresh_value(PyObject* object) {
 void Rebuilder::frames(const std::vector<const interp::Frame*>& frames) {
   innermost_ = frames.back();
   // The exception the run handles is below those of the generators on top of it (interp/run.cpp).
-  const _PyErr_StackItem* item = interp::thread_state()->exc_info;
+  const _PyErr_StackItem* item = thread_state()->exc_info;
   for (const interp::Frame* each : frames) {
     if (!each->generator) continue;
     bodies_[each->generator] = each;
@@ -239,7 +236,7 @@ void Rebuilder::frames(const std::vector<const interp::Frame*>& frames) {
 }
 
 void Rebuilder::frame(const interp::Frame& frame) {
-  guard::FrameRecipe made;
+  FrameRecipe made;
   made.function = value(reinterpret_cast<PyObject*>(frame.func()));
   made.generator = value(frame.generator);
   made.awaitable = value(frame.awaitable);

@@ -31,7 +31,7 @@ class Rebuilder {
   /// The frames where the region ends, oldest first, without the locals that nobody misses.
   void frames(const std::vector<const interp::Frame*>& frames);
 
-  guard::Recipe recipe;
+  Recipe recipe;
   std::string failure;
   PyObject* failed_on = nullptr;                ///< borrowed
   const interp::Frame* failed_below = nullptr;  ///< the frame that called the one it was met in
@@ -43,8 +43,8 @@ class Rebuilder {
   };
   static const Kind kinds[];
 
-  int add(guard::Make make, PyObject* object = nullptr, Py_ssize_t number = 0, std::vector<int> parts = {});
-  void fill(guard::FillStep step);
+  int add(Make make, PyObject* object = nullptr, Py_ssize_t number = 0, std::vector<int> parts = {});
+  void fill(FillStep step);
   int fail(PyObject* object, const char* why = "made by the region cannot be made again");
   std::vector<int> items(PyObject* sequence);
   int known_value(PyObject* object, Known& known);

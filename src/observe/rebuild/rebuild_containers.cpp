@@ -1,22 +1,19 @@
 // observe/rebuild/rebuild_containers.cpp: see rebuild.h. Tuples, lists, dicts and the like.
-#include "interp/special.h"
 #include "observe/rebuild/rebuild.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
-
-using guard::Fill;
-using guard::Make;
 
 namespace {
 
 bool is_struct_sequence(PyTypeObject* type) {
   return type->tp_base == &PyTuple_Type && type->tp_new != PyTuple_Type.tp_new &&
-         PyDict_GetItemString(interp::type_dict(type), "n_sequence_fields");
+         PyDict_GetItemString(type_dict(type), "n_sequence_fields");
 }
 
 /// A tuple and perhaps a dict: no C state of its own (namedtuples, and classes made of them).
 bool is_tuple_class(PyTypeObject* type) {
-  while (interp::is_heap_type(type)) type = type->tp_base;
+  while (is_heap_type(type)) type = type->tp_base;
   return type == &PyTuple_Type;
 }
 

@@ -3,12 +3,10 @@
 
 #include "guard/iterators.h"
 #include "interp/async_generator.h"
-#include "interp/compat.h"
 #include "observe/rebuild/rebuild.h"
+#include "python/compat.h"
 
 namespace bolt::observe {
-
-using guard::Effect;
 
 void Rebuilder::dict_effect(int target, const Known& known, PyObject* now) {
   PyObject *before = known.before.get(), *keys = known.keys.get();
@@ -179,7 +177,7 @@ void Rebuilder::effects() {
   for (const WrittenClass& written : world_.written_classes) {
     auto* cls = reinterpret_cast<PyTypeObject*>(written.cls.get());
     const int target = value(written.cls.get()), name = value(written.name.get());
-    const int inside = value(PyDict_GetItemWithError(interp::type_dict(cls), written.name.get()));
+    const int inside = value(PyDict_GetItemWithError(type_dict(cls), written.name.get()));
     recipe.effects.push_back({Effect::set_class, target, name, inside, 0, {}});
   }
   for (const auto& [variable, before, restored, _] : world_.written_context) {
@@ -211,7 +209,7 @@ void Rebuilder::effects() {
   for (const DelayedCall& call : world_.calls) {
     std::vector<int> args;
     for (const PyRef& arg : call.args) args.push_back(value(arg.get()));
-    guard::CallSite site;
+    CallSite site;
     for (const auto& [function, pc] : call.callers) site.emplace_back(value(function.get()), pc);
     recipe.call_sites.push_back(std::move(site));
     int target = value(call.callable.get()), names = value(call.kwnames.get());

@@ -8,14 +8,11 @@
 
 namespace bolt::observe {
 
-using guard::Fill;
-using guard::Make;
-
 /// How far a generator has got; an index into recipe.generators.
 Py_ssize_t Rebuilder::generator_state(PyObject* generator) {
   auto body = bodies_.find(generator);
   const interp::Frame* frame = body == bodies_.end() ? nullptr : body->second;
-  guard::GeneratorRecipe made;
+  GeneratorRecipe made;
   if (reinterpret_cast<PyGenObject*>(generator)->gi_frame_state == FRAME_EXECUTING && !frame)
     return fail(generator, "is running where the region ends");
   const interp::GeneratorState state = interp::generator_state(generator, frame);
@@ -39,10 +36,9 @@ Py_ssize_t Rebuilder::generator_state(PyObject* generator) {
 
 int Rebuilder::generator_value(PyObject* object) {
   const bool over = reinterpret_cast<PyGenObject*>(object)->gi_frame_state >= FRAME_COMPLETED;
-  PyObject* function =
-      over ? nullptr
-           : reinterpret_cast<PyObject*>(interp::raw_function(
-                 reinterpret_cast<interp::RawFrame*>(reinterpret_cast<PyGenObject*>(object)->gi_iframe)));
+  PyObject* function = over ? nullptr
+                            : reinterpret_cast<PyObject*>(raw_function(reinterpret_cast<RawFrame*>(
+                                  reinterpret_cast<PyGenObject*>(object)->gi_iframe)));
   int body = value(function);
   int made = made_[object] =
       add(Make::generator, reinterpret_cast<PyObject*>(interp::generator_code(object)), 0, {body});

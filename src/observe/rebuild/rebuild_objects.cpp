@@ -6,13 +6,10 @@
 #include <string_view>
 
 #include "guard/iterators.h"
-#include "interp/special.h"
 #include "observe/calls/controls.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
-
-using guard::Fill;
-using guard::Make;
 
 namespace {
 
@@ -26,7 +23,7 @@ PyObject* reduced(PyObject* object) {
   PyObject* reduce = warns_of_pickling(object) ? stand_in("reduce") : nullptr;
   PyObject* state =
       reduce ? PyObject_CallOneArg(reduce, object) : PyObject_CallMethod(object, "__reduce__", nullptr);
-  if (!state) interp::forget_error();
+  if (!state) forget_error();
   return state;
 }
 
@@ -274,7 +271,7 @@ void Rebuilder::fill_members(int made, PyObject* object, bool native) {
   PyObject* mro = Py_TYPE(object)->tp_mro;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
     auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    PyMemberDef* member = native || interp::is_python_class(type) ? type->tp_members : nullptr;
+    PyMemberDef* member = native || is_python_class(type) ? type->tp_members : nullptr;
     if (!member) continue;
     for (; member->name; ++member) {
       if (member->type != T_OBJECT_EX && member->type != T_OBJECT) continue;

@@ -8,10 +8,10 @@
 #include <unordered_set>
 
 #include "guard/numpy_numbers.h"
-#include "interp/compat.h"
 #include "interp/semantics.h"
-#include "interp/special.h"
 #include "observe/world.h"
+#include "python/compat.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 

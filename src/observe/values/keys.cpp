@@ -16,8 +16,8 @@
 
 #include "guard/numpy_numbers.h"
 #include "interp/semantics.h"
-#include "interp/special.h"
 #include "observe/world.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {
@@ -26,7 +26,7 @@ constexpr size_t kMostFollowed = 16, kMostPlain = 64;  // each call tells them a
 
 /// Compared with a number or text by C alone, by its value.
 bool is_plain(PyObject* key) {
-  return guard::is_leaf(key) && !interp::is_heap_type(Py_TYPE(key)) && !guard::is_numpy_number(key) &&
+  return guard::is_leaf(key) && !is_heap_type(Py_TYPE(key)) && !guard::is_numpy_number(key) &&
          !PyTuple_Check(key);
 }
 
@@ -67,8 +67,7 @@ bool World::may_follow_keys(PyObject* container) {
   }
   const bool is_plain_dict =
       PyDict_CheckExact(container) || PyODict_CheckExact(container) || Py_IS_TYPE(container, with_default);
-  if (!is_plain_dict && !(PyDict_Check(container) && interp::is_python_class(Py_TYPE(container))))
-    return false;
+  if (!is_plain_dict && !(PyDict_Check(container) && is_python_class(Py_TYPE(container)))) return false;
   // What has names as keys is read by C, too.
   const bool is_namespace = std::any_of(namespaces_.begin(), namespaces_.end(),
                                         [&](const PyRef& each) { return each.get() == container; });
@@ -144,7 +143,7 @@ void World::tell_from_own(PyObject* dict, PyObject* key) {
 
 /// The step of a text made of numbers and texts that guards know; -1: it has none.
 int World::text_step(PyObject* text) {
-  using guard::Make, guard::NumberOp;
+  using guard::NumberOp;
   const Late* made = late(text);
   if (!made) return step_of(text);
   std::vector<int> parts;

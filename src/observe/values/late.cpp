@@ -25,15 +25,14 @@
 #include <unordered_set>
 #include <utility>
 
-#include "interp/special.h"
 #include "observe/calls/native_watch.h"
 #include "observe/ends/frames.h"
 #include "observe/recording.h"
+#include "python/slots.h"
 #include "support/pointer_map.h"
 
 namespace bolt::observe {
 
-using guard::Make;
 using interp::Semantics;
 
 // -- Late values
@@ -121,7 +120,7 @@ static bool raises_for_some(PyObject* number, PyObject* spec) {
 
 bool Recording::can_show(PyObject* tensor) {
   // Texts are made before effects: they would show what it was.
-  if (world.was_given(guard::Effect::set_data, tensor)) return false;
+  if (world.was_given(Effect::set_data, tensor)) return false;
   return !world.late(tensor) && world.version_of(tensor) >= 0 && (world.find(tensor) || hooks_.knows(tensor));
 }
 
@@ -133,7 +132,7 @@ PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, 
   PyRef text;
   {
     Unseen unseen(hooks_);
-    text = PyRef::steal(guard::format_text(value, conversion, spec));
+    text = PyRef::steal(format_text(value, conversion, spec));
   }
   // One that is as wide as the format wants is itself, too; others are not.
   const bool as_it_is = !spec || (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0);
@@ -354,7 +353,7 @@ namespace {
 /// What a function or method shows, and how.
 Shows shown_by(PyObject* callable) {
   PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
-  if (!PyFunction_Check(function) && !interp::is_builtin_function(function)) return Shows::nothing;
+  if (!PyFunction_Check(function) && !is_builtin_function(function)) return Shows::nothing;
   look_up_showing();
   const Shows* shows = showing().find(function);
   return shows ? *shows : Shows::nothing;

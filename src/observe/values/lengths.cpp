@@ -12,8 +12,8 @@
 #include <tuple>
 
 #include "guard/iterators.h"
-#include "interp/special.h"
 #include "observe/world.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 

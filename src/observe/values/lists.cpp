@@ -12,8 +12,8 @@
 #include <algorithm>
 
 #include "guard/number_lists.h"
-#include "interp/compat.h"
 #include "observe/world.h"
+#include "python/compat.h"
 
 namespace bolt::observe {
 namespace {
@@ -174,9 +174,7 @@ PyObject* World::sorted(PyObject* container) {
 }
 
 PyObject* World::of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all) {
-  auto of_lists = [&](const char* name) {
-    return PyDict_GetItemString(interp::type_dict(&PyList_Type), name);
-  };
+  auto of_lists = [&](const char* name) { return PyDict_GetItemString(type_dict(&PyList_Type), name); };
   const bool alone = all.size() == 1;
   if (alone && (method == "sum" || method == "max" || method == "min"))
     return reduced(function, all[0], method == "sum");

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "guard/leaf.h"
-#include "interp/special.h"
 #include "observe/world.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {

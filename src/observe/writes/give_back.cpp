@@ -4,9 +4,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "interp/compat.h"
-#include "interp/special.h"
 #include "observe/reads/slots.h"
+#include "python/compat.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {
@@ -36,7 +36,7 @@ class GivingBack {
       in_dict(object, depth);
     } else if (PyCell_Check(object)) {
       in_slot(reinterpret_cast<PyCellObject*>(object)->ob_ref, depth);
-    } else if (interp::is_python_class(Py_TYPE(object))) {
+    } else if (is_python_class(Py_TYPE(object))) {
       PyObject** dict = _PyObject_GetDictPtr(object);
       if (dict && *dict && !world_.find(*dict)) in_dict(*dict, depth);
     }
@@ -45,7 +45,7 @@ class GivingBack {
  private:
   static bool holds_others(PyObject* object) {
     return PyTuple_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) ||
-           is_deque(object) || (interp::is_python_class(Py_TYPE(object)) && !guard::is_tensor(object));
+           is_deque(object) || (is_python_class(Py_TYPE(object)) && !guard::is_tensor(object));
   }
 
   void in_deque(PyObject* deque, int depth) {
@@ -98,8 +98,8 @@ void give_numbers_back(World& world, const interp::Frame* innermost, const inter
   for (const WrittenField& field : world.written_fields)
     back(*reinterpret_cast<PyObject**>(reinterpret_cast<char*>(field.object.get()) + field.offset));
   for (const WrittenClass& each : world.written_classes) {
-    PyRef value = PyRef::share(PyDict_GetItemWithError(
-        interp::type_dict(reinterpret_cast<PyTypeObject*>(each.cls.get())), each.name.get()));
+    PyRef value = PyRef::share(
+        PyDict_GetItemWithError(type_dict(reinterpret_cast<PyTypeObject*>(each.cls.get())), each.name.get()));
     PyObject* own = value.get();
     if (own) Py_INCREF(own), back(own);
     if (own != value.get() && PyObject_SetAttr(each.cls.get(), each.name.get(), own) < 0) PyErr_Clear();

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <utility>
 
-#include "interp/special.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
+#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {
@@ -33,7 +33,7 @@ bool is_class_that_shows(PyTypeObject* type) {
   PyObject* mro = type->tp_mro;
   for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
     auto* each = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    if (decides_showing(module_name(interp::type_dict(each), interned<"__module__">()))) return true;
+    if (decides_showing(module_name(type_dict(each), interned<"__module__">()))) return true;
   }
   return false;
 }
@@ -126,7 +126,7 @@ bool reaches_users_code(PyObject* callable, PyObject* const* args, size_t nargs)
 /// A handler of the user's may keep what it was told, which it is told at the region's end.
 void World::note_reading(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  const bool own = decides_showing(module_name(interp::type_dict(type), interned<"__module__">()));
+  const bool own = decides_showing(module_name(type_dict(type), interned<"__module__">()));
   shown_otherwise += !own && is_class_that_shows(type);
 }
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "interp/compat.h"
 #include "observe/world.h"
+#include "python/compat.h"
 
 namespace bolt::observe {
 namespace {
@@ -70,8 +70,8 @@ void Undo::field(PyObject* object, Py_ssize_t offset, PyObject* before) {
 void Undo::attribute(PyObject* cls, PyObject* name, PyObject* before) {
   steps_.push_back({Step::attribute, PyRef::share(cls), PyRef::share(before), 0, PyRef::share(name)});
 }
-void Undo::tensor(guard::Effect part, PyObject* tensor, PyObject* before) {
-  const Step::Kind kind = part == guard::Effect::set_grad ? Step::gradient : Step::data;
+void Undo::tensor(Effect part, PyObject* tensor, PyObject* before) {
+  const Step::Kind kind = part == Effect::set_grad ? Step::gradient : Step::data;
   steps_.push_back({kind, PyRef::share(tensor), PyRef::share(before), 0, {}});
 }
 void Undo::context(PyObject* variable, PyObject* before) {
@@ -88,15 +88,15 @@ bool Undo::run(const Step& step) {
       return true;
     }
     case Step::attribute: return PyType_Type.tp_setattro(object, step.name.get(), before) == 0;
-    case Step::gradient: return guard::set_grad(object, before) == 0;
-    case Step::data: return guard::set_data(object, before) == 0;
+    case Step::gradient: return observe::set_grad(object, before) == 0;
+    case Step::data: return observe::set_data(object, before) == 0;
     case Step::context: return PyRef::steal(PyContextVar_Set(object, before)).get() != nullptr;
   }
   return true;
 }
 
 void Undo::put_back() const {
-  const interp::RaisedAside raised;
+  const RaisedAside raised;
   for (const Step& step : steps_)
     if (!run(step)) PyErr_Clear();
 }

@@ -11,8 +11,8 @@
 
 #include <vector>
 
-#include "guard/py_ref.h"
-#include "guard/recipe.h"
+#include "observe/rebuild/recipe.h"
+#include "python/py_ref.h"
 
 namespace bolt::observe {
 
@@ -25,7 +25,7 @@ class Undo {
   /// The class had `before`, which may be null, in its own dict.
   void attribute(PyObject* cls, PyObject* name, PyObject* before);
   /// Its gradient or its data (Effect::set_grad, Effect::set_data).
-  void tensor(guard::Effect part, PyObject* tensor, PyObject* before);
+  void tensor(Effect part, PyObject* tensor, PyObject* before);
   void context(PyObject* variable, PyObject* before);
   /// Keeps the exception that is set.
   void put_back() const;

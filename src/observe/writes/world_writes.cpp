@@ -7,7 +7,7 @@
 
 #include "guard/assumption.h"
 #include "guard/iterators.h"
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt::observe {
 namespace {
@@ -39,7 +39,7 @@ PyObject* copy_contents(PyObject* object) {
 /// How many items a deque holds decides what becomes of it when one is put there.
 static void note_longest(Known& known) {
   static PyObject* const maxlen =
-      PyDict_GetItemString(interp::type_dict(native_type("collections", "deque")), "maxlen");
+      PyDict_GetItemString(type_dict(native_type("collections", "deque")), "maxlen");
   const PyRef most = PyRef::steal(guard::ask(known.object.get(), maxlen));
   if (most) known.source->assume_answer(maxlen, most.get());
 }
@@ -164,7 +164,7 @@ std::string World::trace() const {
   for (const WrittenClass& each : written_classes)
     return std::string("it gave an attribute to ") + reinterpret_cast<PyTypeObject*>(each.cls.get())->tp_name;
   for (const WrittenTensor& each : written_tensors)
-    return each.part == guard::Effect::set_grad ? "it set a gradient" : "it gave a tensor other data";
+    return each.part == Effect::set_grad ? "it set a gradient" : "it gave a tensor other data";
   for (const WrittenContext& each : written_context)
     if (!each.restored && guard::context_value(each.variable.get()) != each.before.get())
       return "it set a context variable";
@@ -189,13 +189,13 @@ int World::set_grad(PyObject* tensor, PyObject* value) {
   // Of others reading it warns.
   const bool leaf = guard::is_autograd_leaf(tensor);
   PyRef before = PyRef::steal(leaf ? PyObject_GetAttrString(tensor, "grad") : nullptr);
-  if ((leaf && !before) || guard::set_grad(tensor, value) < 0) return -1;
-  wrote_tensor(guard::Effect::set_grad, tensor, value, std::move(before));
+  if ((leaf && !before) || observe::set_grad(tensor, value) < 0) return -1;
+  wrote_tensor(Effect::set_grad, tensor, value, std::move(before));
   return 0;
 }
 
 /// Of several in a row the last one counts.
-void World::wrote_tensor(guard::Effect part, PyObject* tensor, PyObject* value, PyRef before) {
+void World::wrote_tensor(Effect part, PyObject* tensor, PyObject* value, PyRef before) {
   const auto last = std::find_if(written_tensors.rbegin(), written_tensors.rend(),
                                  [&](const WrittenTensor& each) { return each.tensor.get() == tensor; });
   if (last != written_tensors.rend() && last->part == part)
@@ -204,7 +204,7 @@ void World::wrote_tensor(guard::Effect part, PyObject* tensor, PyObject* value, 
     written_tensors.push_back({part, PyRef::share(tensor), PyRef::share(value), std::move(before)});
 }
 
-bool World::was_given(guard::Effect part, PyObject* tensor) const {
+bool World::was_given(Effect part, PyObject* tensor) const {
   return std::ranges::any_of(written_tensors, [&](const WrittenTensor& each) {
     return each.part == part && each.tensor.get() == tensor;
   });
@@ -215,8 +215,8 @@ bool World::is_awaited(PyObject* tensor) const {
 }
 
 int World::set_data(PyObject* tensor, PyObject* value, PyRef before) {
-  if (guard::set_data(tensor, value) < 0) return -1;
-  wrote_tensor(guard::Effect::set_data, tensor, value, std::move(before));
+  if (observe::set_data(tensor, value) < 0) return -1;
+  wrote_tensor(Effect::set_data, tensor, value, std::move(before));
   return 0;
 }
 
@@ -255,7 +255,7 @@ void World::about_to_write_class(PyTypeObject* cls, PyObject* name) {
   note_showing(pin(object).source);
   for (const WrittenClass& written : written_classes)
     if (written.cls.get() == object && PyUnicode_Compare(written.name.get(), name) == 0) return;
-  PyObject* before = PyDict_GetItemWithError(interp::type_dict(cls), name);
+  PyObject* before = PyDict_GetItemWithError(type_dict(cls), name);
   written_classes.push_back({PyRef::share(object), PyRef::share(name), PyRef::share(before)});
   if (before) also_held(before), may_go(before);
 }
@@ -267,7 +267,7 @@ Undo World::undo() const {
     undo.field(each.object.get(), each.offset, each.before.get());
   for (const WrittenClass& each : written_classes)
     undo.attribute(each.cls.get(), each.name.get(), each.before.get());
-  for (const guard::Effect part : {guard::Effect::set_data, guard::Effect::set_grad})  // which must fit
+  for (const Effect part : {Effect::set_data, Effect::set_grad})  // which must fit
     for (const WrittenTensor& each : std::views::reverse(written_tensors))
       if (each.part == part && each.before) undo.tensor(part, each.tensor.get(), each.before.get());
   // One that was not set cannot be unset without the token.

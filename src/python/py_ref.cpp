@@ -1,12 +1,12 @@
-// guard/py_ref.cpp: see py_ref.h.
-#include "guard/py_ref.h"
+// python/py_ref.cpp: see py_ref.h.
+#include "python/py_ref.h"
 
-#include "interp/compat.h"
+#include "python/compat.h"
 
 namespace bolt {
 
 PyTypeObject* native_type(const char* module_name, const char* name) {
-  const interp::RaisedAside raised;  // it may be asked for anywhere, and is kept for good
+  const RaisedAside raised;  // it may be asked for anywhere, and is kept for good
   PyRef module = PyRef::steal(import_module(module_name));
   PyObject* type = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
   if (!type) PyErr_Clear();

@@ -1,4 +1,4 @@
-// guard/recipe.h
+// observe/rebuild/recipe.h
 // Recipe: how to make, on a later call, the Python objects that the recorded run made, and to repeat what it
 // did to objects that were there before.
 //
@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 
-namespace bolt::guard {
+namespace bolt::observe {
 
 enum class Make : uint8_t {
   constant,  ///< `object`
@@ -159,4 +159,4 @@ struct Recipe {
   std::vector<std::string> describe() const;
 };
 
-}  // namespace bolt::guard
+}  // namespace bolt::observe

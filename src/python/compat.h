@@ -1,4 +1,4 @@
-// src/interp/compat.h
+// python/compat.h
 // CPython's headers -> one set of names for every version we run on.
 //
 // Why internal headers: our frames *are* CPython frames. Each Python function we run uses CPython's own
@@ -40,7 +40,7 @@
 
 #define BOLT_PY312 (PY_VERSION_HEX >= 0x030C0000)
 
-namespace bolt::interp {
+namespace bolt {
 
 /// CPython's own frame record; `Frame::raw` points to one.
 using RawFrame = _PyInterpreterFrame;
@@ -234,4 +234,4 @@ inline void forget_error() {
   PyErr_Clear();
 }
 
-}  // namespace bolt::interp
+}  // namespace bolt

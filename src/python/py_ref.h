@@ -1,4 +1,4 @@
-// guard/py_ref.h
+// python/py_ref.h
 // PyRef: an owned reference to a Python object. Everything here needs the GIL, destruction included.
 #pragma once
 

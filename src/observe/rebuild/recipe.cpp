@@ -1,5 +1,5 @@
-// guard/recipe.cpp: see recipe.h.
-#include "guard/recipe.h"
+// observe/rebuild/recipe.cpp: see recipe.h.
+#include "observe/rebuild/recipe.h"
 
 #include <cstddef>
 
@@ -11,7 +11,7 @@
 #include "interp/call_site.h"
 #include "interp/generator.h"
 
-namespace bolt::guard {
+namespace bolt::observe {
 namespace {
 
 /// The values made so far.
@@ -223,8 +223,8 @@ struct Kitchen {
         return format && args ? PyObject_Call(format.get(), args.get(), nullptr) : nullptr;
       }
       case Make::iterator:
-        return make_iterator(*iterator_kind(reinterpret_cast<PyTypeObject*>(cls)), step.number,
-                             at(step.parts[0]));
+        return guard::make_iterator(*guard::iterator_kind(reinterpret_cast<PyTypeObject*>(cls)), step.number,
+                                    at(step.parts[0]));
     }
     return nullptr;
   }
@@ -241,7 +241,7 @@ struct Kitchen {
       case Fill::add: return PySet_Add(container, value) == 0;
       case Fill::cell: return PyCell_Set(container, value) == 0;
       case Fill::attribute: {
-        PyObject** slot = instance_dict_slot(container);
+        PyObject** slot = guard::instance_dict_slot(container);
         return slot && PyDict_SetItem(*slot, key, value) == 0;
       }
       case Fill::field: return set_field(container, step.number, value);
@@ -249,12 +249,13 @@ struct Kitchen {
         PyRef done = PyRef::steal(PyObject_CallMethod(container, "__setstate__", "(O)", value));
         return static_cast<bool>(done);
       }
-      case Fill::place: return set_iterator_state(container, *iterator_kind(container), value);
+      case Fill::place: return guard::set_iterator_state(container, *guard::iterator_kind(container), value);
       case Fill::generator: return set_generator(container, step.number), true;
       case Fill::awaitable:
         return interp::set_awaitable_state(container, static_cast<int>(step.number)), true;
       case Fill::gradient:  // a replayed region's tensor has it already
-        return requires_grad(container) || PyObject_SetAttrString(container, "requires_grad", Py_True) == 0;
+        return guard::requires_grad(container) ||
+               PyObject_SetAttrString(container, "requires_grad", Py_True) == 0;
     }
     return false;
   }
@@ -456,7 +457,7 @@ std::vector<std::string> Recipe::describe() const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < makes.size(); ++i) {
     std::string line = "v" + std::to_string(i) + " = " + make_names[static_cast<int>(makes[i].make)];
-    if (makes[i].object) line += " " + short_repr(makes[i].object.get());
+    if (makes[i].object) line += " " + guard::short_repr(makes[i].object.get());
     if (makes[i].make == Make::source || makes[i].make == Make::tensor || makes[i].make == Make::number)
       line += " " + std::to_string(makes[i].number);
     for (int part : makes[i].parts) line += " v" + std::to_string(part);
@@ -471,4 +472,4 @@ std::vector<std::string> Recipe::describe() const {
   return lines;
 }
 
-}  // namespace bolt::guard
+}  // namespace bolt::observe
