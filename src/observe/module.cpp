@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "interp/semantics.h"
-#include "observe/ends/ends.h"
+#include "observe/ends/learned_ends.h"
 #include "observe/observation.h"
 
 namespace bolt::observe {

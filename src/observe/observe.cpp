@@ -11,30 +11,13 @@
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/calls/torch_marks.h"
-#include "observe/ends/endings.h"
 #include "observe/ends/frames.h"
-#include "observe/reads/slots.h"
 #include "observe/rebuild/rebuild.h"
 #include "observe/recording.h"
 #include "observe/writes/give_back.h"
 
 namespace bolt::observe {
 namespace {
-
-std::vector<SourceLine> stack_of(const Frame* frame) {
-  std::vector<SourceLine> lines;
-  for (; frame; frame = frame->return_to == interp::ReturnTo::entry ? nullptr : frame->back)
-    lines.push_back(line_of(frame->code(), frame->pc()));
-  std::reverse(lines.begin(), lines.end());
-  return lines;
-}
-
-/// The cause of an end that cannot be described. That may be another such end: it says what began it.
-std::string where_it_ends(const std::string& why) {
-  constexpr std::string_view words = " where the region ends: ";
-  const size_t at = why.rfind(words);
-  return at == why.npos ? std::string(words) + why : why.substr(at);
-}
 
 /// The line in progress; where that is torch's own, the user's that led there.
 std::string users_line() {
@@ -115,72 +98,6 @@ SourceLine line_of(PyCodeObject* code, int pc) {
   return at;
 }
 
-void Recording::end_if_wanted(Frame& frame, bool changes) {
-  if (!on) return;
-  watch_instructions |= world.wants_watch();  // operators may have found sizes out
-  if (!transforms_at_ && guard::transform_levels() > outer_levels_) transforms_at_ = outermost(frame);
-  const bool news = hooks_.has_news();
-  if (!news && !world.lent_open()) return;
-  if (news && !raising_ && hooks_.raised()) raising_ = outermost(frame);
-  if (changes && escaped_at_) return;
-  const char* asked = world.asked_open();
-  const char* why = news ? hooks_.wants_end() : nullptr;
-  if (why || asked) end_here(frame, why ? why : asked, true);
-}
-
-void Recording::end_where_escaped(Frame* frame) {
-  const std::optional<Instruction> at = std::exchange(escaped_at_, std::nullopt);
-  const char* wanted = at ? hooks_.wants_end() : nullptr;
-  if (!wanted) return;
-  const std::string why = wanted;
-  if (frame) end_here(*frame, why, true);
-  not_past(at->code.get(), at->pc, why, at->whole);
-}
-
-void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
-  if (!on) return;
-  const RaisedAside raised;
-  if (!drop && !hooks_.wants_end()) mark(frame);
-  hooks_.end_region(true);
-  if (auto& facts = world.notes->facts; facts.size() > world.noted_before) facts.resize(world.noted_before);
-  world.undo_instruction();
-  on = notes_attributes = false;
-  recorded = instructions;
-  breaks.push_back({why, stack_of(&frame), breaks_are_errors()});
-  check_awaited();
-  check_raised();
-  Rebuilder rebuilder(world, hooks_);
-  if (interp::bottom_of(frame) != entry || guard::transform_levels() > outer_levels_) {
-    not_past_here(frame, why);
-  } else {
-    rebuilder.frames(frames_of(frame));
-    rebuilder.effects();
-    if (!rebuilder.failure.empty())
-      cannot_describe(rebuilder.failure + where_it_ends(why), rebuilder.failed_on, rebuilder.failed_below);
-  }
-  after = guard::ThreadState::now();
-  if (!after.can_follow(before)) left_changed("the thread's state is left changed" + where_it_ends(why));
-  check_flags();
-  autocast_levels += guard::ThreadState::autocast_levels();
-  broken_off = std::make_unique<Recipe>(std::move(rebuilder.recipe));
-  broken_off_at = place_of(frame);
-  world.keep_apart();
-  // The instruction may put one of its operands where it stays.
-  PyObject* none = nullptr;
-  give_numbers_back(world, &frame, entry, none);
-  if (!breaks_are_errors()) world.let_go();
-  resumable &= world.unsound.empty();
-  watch_instructions = resumable;
-}
-
-void Recording::met_unseen(const std::string& function, bool in_operator) {
-  if (!on || !interp::current_frame()) return;
-  if (!in_operator)
-    not_past_here(*interp::current_frame(), "CPython runs " + function);
-  else if (!world.calls.empty())  // it may print, too
-    not_past_here(*interp::current_frame(), "an operator runs " + function + " while a print waits");
-}
-
 void Recording::enter_frame(Frame& frame) {
   if (entry) return;
   entry = &frame;
@@ -215,50 +132,6 @@ void Recording::leave_frame(Frame& frame, PyObject* result) {
   // Its object tells from then on where it returned and what it held; in a later call the frame stands still.
   if (on && std::find(watched_.begin(), watched_.end(), &frame) != watched_.end())
     not_past(reinterpret_cast<PyObject*>(frame.code()), frame.pc(), "a frame whose object is held returns");
-}
-
-// Once the region has ended, the instruction that ended it is run, then the run stands still.
-bool Recording::before_instruction(Frame& frame) {
-  if (!on) return interp::bottom_of(frame) != entry;
-  if (escaped_at_ || world.ends_are_noticed() || !ends.empty()) [[unlikely]]
-    if (ends_before(frame)) return true;
-  world.begin_instruction();
-  if (instructions >= watches_from) [[unlikely]]
-    end_if_idle(frame);
-  if (!on) return true;
-  watch_instructions = escaped_at_ || !ends.empty() || world.wants_watch();
-  return true;
-}
-
-/// A loop over bytes or words, say, which costs several times as much while it is recorded.
-void Recording::end_if_idle(Frame& frame) {
-  watches_from = instructions + kIdle;
-  const size_t before = std::exchange(operators_, hooks_.recorded());
-  const bool may_end = interp::bottom_of(frame) == entry && guard::transform_levels() == outer_levels_;
-  if (before != operators_ || !may_end || breaks_are_errors()) return;
-  idle = true;
-  end_here(frame, "runs for very long without an operator");
-}
-
-/// Does the region end before the instruction that is about to begin? Then it has.
-bool Recording::ends_before(Frame& frame) {
-  if (escaped_at_) end_where_escaped(&frame);
-  if (!on) return true;
-  const bool raised = frame.instr().op == interp::op::PUSH_EXC_INFO;  // whatever it was that did
-  PyObject* gone = may_have_let_go_ || raised ? world.last_held() : nullptr;
-  may_have_let_go_ = !world.ends_are_noticed() || may_let_go(frame);
-  if (gone)
-    end_here(frame, std::string("the last reference to a ") + Py_TYPE(gone)->tp_name +
-                        " goes, whose end is noticed");
-  if (!on) return true;
-  // What raises below C code may be handled there, or is the end of an instruction that other calls get past.
-  const bool raises_below =
-      frame.instr().op == interp::op::RAISE_VARARGS && interp::bottom_of(frame) != entry;
-  const Ends::End* end = raises_below ? nullptr : ends.at(frame);
-  if (!end) return false;
-  world.begin_instruction();
-  end_here(frame, std::string(end->why));
-  return true;
 }
 
 namespace {

@@ -13,7 +13,7 @@
 
 #include "interp/semantics.h"
 #include "observe/calls/cfunctions.h"
-#include "observe/ends/ends.h"
+#include "observe/ends/learned_ends.h"
 #include "observe/observation.h"
 #include "observe/world.h"
 
@@ -250,7 +250,7 @@ class Recording final : public interp::Semantics {
             PyObject** result);
   bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
              bool as_text, PyObject** result);
-  // numbers.cpp, sizes.cpp: operations on numbers that differ between calls. *handled: the result is the
+  // number_operations.cpp, number_calls.cpp: operations on numbers that differ between calls. *handled: the result is the
   // operation's.
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   void use_others(const std::vector<PyObject*>& numbers);

@@ -22,8 +22,8 @@
 
 #include "compile.h"
 #include "guard/program.h"
-#include "observe/ends/ends.h"
 #include "observe/ends/frames.h"
+#include "observe/ends/learned_ends.h"
 #include "observe/observation.h"
 #include "observe/rebuild/recipe.h"
 #include "run/runnable.h"

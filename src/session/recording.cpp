@@ -2,7 +2,7 @@
 #include "session/recording.h"
 
 #include "interp/code.h"
-#include "observe/ends/ends.h"
+#include "observe/ends/learned_ends.h"
 #include "session/backend.h"
 #include "session/bridge.h"
 #include "session/failures.h"

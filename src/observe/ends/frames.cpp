@@ -11,7 +11,7 @@
 #include "interp/generator.h"
 #include "interp/liveness.h"
 #include "observe/calls/controls.h"
-#include "observe/ends/endings.h"
+#include "observe/lifetimes/noticed.h"
 #include "observe/observation.h"
 
 namespace bolt::observe {

@@ -40,6 +40,17 @@ const interp::Frame* users_frame(const interp::Frame* innermost);
 
 /// The frames of a run, oldest first.
 std::vector<const interp::Frame*> frames_of(const interp::Frame& innermost);
+/// `visit` gets every local and every value on the stack of a run.
+template <class Visit>
+void for_each_slot(const interp::Frame& innermost, Visit visit) {
+  for (const interp::Frame* frame : frames_of(innermost)) {
+    for (int i = 0; i < frame->local_count(); ++i)
+      if (frame->locals()[i]) visit(frame->locals()[i]);
+    for (PyObject** at = frame->stack_base(); at < frame->sp; ++at)
+      if (*at) visit(*at);
+  }
+}
+
 /// Does the run hold the frame's own object (sys._getframe())? That tells of all locals.
 bool is_watched(const interp::Frame& frame, const interp::Frame& innermost);
 /// Every slot of frame.locals(): what is in it that code running on from there can still read, or whose end

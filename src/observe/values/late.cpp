@@ -1,6 +1,6 @@
 // observe/values/late.cpp
 // What need not end a region: things that are only shown to the user, texts and tensors made of data that
-// nothing looks at. (Numbers taken out of tensors, and random ones, are followed: numbers.cpp.)
+// nothing looks at. (Numbers taken out of tensors, and random ones, are followed: number_operations.cpp.)
 //
 //   print(f"loss {loss.item():.3f}")      item() gives an open number, the format a late text, print is
 //   delayed

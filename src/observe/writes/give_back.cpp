@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "observe/reads/slots.h"
+#include "observe/ends/frames.h"
 #include "python/compat.h"
 #include "python/slots.h"
 

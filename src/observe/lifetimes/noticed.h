@@ -1,5 +1,7 @@
-// observe/ends/endings.h: an object -> does anybody notice when it goes?
-// A recording must know: what runs when an object goes is the program's own code, at a moment of its own.
+// observe/lifetimes/noticed.h
+// An object -> does anybody notice when it goes?
+//
+// A recording must know, since what runs then is the program's own code, at a moment of its own.
 #pragma once
 
 #include <Python.h>

@@ -1,4 +1,4 @@
-// observe/values/numbers.cpp
+// observe/values/number_operations.cpp
 // Operations on numbers that differ between calls: where those come from that the run makes (random ones, and
 // what is taken out of tensors), arithmetic, and comparisons. A result is followed, with its expression where
 // it is one over sizes, as a step of Python's otherwise; a comparison leaves a fact; an operator of torch is

@@ -1,4 +1,4 @@
-// observe/ends/ends.h
+// observe/ends/learned_ends.h
 // What recordings of one callable found out and the next ones keep to: instructions that regions end before.
 //
 // A place in a library's code is on the way of many programs, and what the objects of one do there is no

@@ -1,4 +1,4 @@
-// observe/reads/world_reads.cpp
+// observe/reads/outside.cpp
 // What a recording reads of the objects it meets: each read leaves its guard.
 #include "observe/world.h"
 

@@ -1,5 +1,5 @@
-// observe/ends/endings.cpp: see endings.h.
-#include "observe/ends/endings.h"
+// observe/lifetimes/noticed.cpp: see noticed.h.
+#include "observe/lifetimes/noticed.h"
 
 #include <algorithm>
 #include <string_view>

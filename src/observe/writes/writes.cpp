@@ -1,4 +1,4 @@
-// observe/writes/world_writes.cpp
+// observe/writes/writes.cpp
 // What a recording is about to write: noted, with what was there before.
 #include "observe/world.h"
 

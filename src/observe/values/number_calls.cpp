@@ -1,4 +1,4 @@
-// observe/values/sizes.cpp
+// observe/values/number_calls.cpp
 // Calls that are given numbers which differ between calls, and calls that ask tensors for their sizes. Min,
 // max, sum and products give expressions; torch's functions are lent the numbers; whatever else is not here
 // takes them for what they are (World::use).

@@ -1,4 +1,4 @@
-// observe/ends/world_ends.cpp
+// observe/lifetimes/goodbyes.cpp
 // What the run lets go of -> the region ends where somebody would notice.
 //
 // World holds what it knows, and copies of what is written, so in a recorded run nothing of that goes. Where
@@ -9,7 +9,7 @@
 // over), and what was written over; and only from where something is known whose end would be noticed.
 #include <algorithm>
 
-#include "observe/ends/endings.h"
+#include "observe/lifetimes/noticed.h"
 #include "observe/world.h"
 
 namespace bolt::observe {
