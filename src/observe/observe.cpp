@@ -188,10 +188,11 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   observation->ended_in_its_loop = is_in_loop(world, ran.suspended);
   observation->autocast_levels = recording.autocast_levels;
   observation->breaks = std::move(recording.breaks);
-  observation->undo = world.undo();
+  observation->undo = world.writes.undo();
   observation->retry = recording.retry;
   give_numbers_back(world, nullptr, nullptr, ran.result);
-  if (world.asked_open()) world.distrust("something asked what a number is that only the run knows");
+  if (world.open_numbers.asked_open())
+    world.distrust("something asked what a number is that only the run knows");
   observation->unsound = world.unsound;
   observation->size_facts = world.notes->facts;
   observation->number_sizes = world.number_sizes;
@@ -200,12 +201,12 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   if (observation->end == End::raised) {
     if (!recording.told_compiling) return observation;
     observation->trace = hooks.trace();
-    if (observation->trace->empty()) observation->trace = world.trace();
+    if (observation->trace->empty()) observation->trace = world.writes.trace();
     return observation;
   }
   for (guard::NumberStep& step : world.numbers.steps) {
     if (!guard::is_of_output(step)) continue;
-    const int output = hooks.output(world.data[static_cast<size_t>(step.kind)].get());
+    const int output = hooks.output(world.open_numbers.data[static_cast<size_t>(step.kind)].get());
     if (output < 0) world.distrust("a number was taken out of a tensor that is not known");
     step.kind = output;
   }

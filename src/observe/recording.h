@@ -250,8 +250,8 @@ class Recording final : public interp::Semantics {
             PyObject** result);
   bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
              bool as_text, PyObject** result);
-  // number_operations.cpp, number_calls.cpp: operations on numbers that differ between calls. *handled: the result is the
-  // operation's.
+  // number_operations.cpp, number_calls.cpp: operations on numbers that differ between calls. *handled: the
+  // result is the operation's.
   PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
   void use_others(const std::vector<PyObject*>& numbers);
   PyObject* expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);

@@ -45,13 +45,37 @@ PyRef native_items(PyObject* container) {
   return native_list(container, native_type("collections", "deque"));
 }
 
+static PySequenceMethods* methods_of_deque() {
+  static PyTypeObject* const type = native_type("collections", "deque");
+  return type->tp_as_sequence;
+}
+
+PyObject* native_item(PyObject* container, Py_ssize_t index) {
+  if (is_sequence(container)) return PySequence_Fast_GET_ITEM(container, index);
+  return PyRef::steal(methods_of_deque()->sq_item(container, index)).get();
+}
+
+int set_native_item(PyObject* container, Py_ssize_t index, PyObject* item) {
+  if (PyList_Check(container)) return PyList_SetItem(container, index, Py_NewRef(item));
+  return methods_of_deque()->sq_ass_item(container, index, item);
+}
+
 bool is_understood_container(PyObject* object) {
   return PyList_Check(object) || PyTuple_Check(object) || PyDict_Check(object) || is_set(object) ||
          is_deque(object);
 }
 
 World::World(RecorderHooks& hooks, bool& watch)
-    : tree(std::make_unique<guard::SourceTree>()), hooks_(hooks), watch_(watch) {}
+    : tree(std::make_unique<guard::SourceTree>()),
+      goodbyes(*this, hooks, watch),
+      writes(*this),
+      lengths(*this, hooks),
+      places(*this, hooks),
+      lists(*this, hooks),
+      followed_keys(*this),
+      open_numbers(*this, hooks),
+      hooks_(hooks),
+      watch_(watch) {}
 
 Known* World::find(PyObject* object) {
   Known** known = known_.find(object);
@@ -64,7 +88,7 @@ Known& World::know(PyObject* object, Source* source) {
     known = &store_.emplace_back();
     known->source = source;
     known->object = PyRef::share(object);
-    met(*known);
+    goodbyes.met(*known);
   }
   return *known;
 }
@@ -157,7 +181,7 @@ void World::keep_apart() {
   guard::Apart told;
   for (PyObject* object : identified_) told.each.push_back(find(object)->source);
   if (told.each.size() > 1) tree->apart.push_back(std::move(told));
-  if (written.empty() && written_fields.empty() && written_tensors.empty()) return;
+  if (writes.written.empty() && writes.written_fields.empty() && writes.written_tensors.empty()) return;
   // Only objects of one type can be one; instance dicts only where their instances can.
   using Sort = std::pair<PyTypeObject*, PyObject*>;
   auto sort_of = [](const Known& known) -> Sort {
@@ -168,22 +192,49 @@ void World::keep_apart() {
     return {Py_TYPE(known.object.get()), owner};
   };
   std::map<Sort, guard::Apart> sorts;
-  std::unordered_set<const Known*> writes;
+  std::unordered_set<const Known*> changed;
   auto add = [&](PyObject* object) {
     Known* known = find(object);
-    if (known->object && known->source->access != Access::constant && writes.insert(known).second)
+    if (known->object && known->source->access != Access::constant && changed.insert(known).second)
       sorts[sort_of(*known)].each.push_back(known->source);
   };
-  for (PyObject* container : written) add(container);
-  for (const WrittenField& field : written_fields) add(field.object.get());
-  for (const WrittenTensor& each : written_tensors) add(each.tensor.get());
+  for (PyObject* container : writes.written) add(container);
+  for (const WrittenField& field : writes.written_fields) add(field.object.get());
+  for (const WrittenTensor& each : writes.written_tensors) add(each.tensor.get());
   if (sorts.empty()) return;
   for (const Known& known : store_) {
-    if (!known.object || known.source->access == Access::constant || writes.count(&known)) continue;
+    if (!known.object || known.source->access == Access::constant || changed.count(&known)) continue;
     if (auto at = sorts.find(sort_of(known)); at != sorts.end()) at->second.others.push_back(known.source);
   }
   for (auto& [sort, apart] : sorts)
     if (apart.each.size() + apart.others.size() > 1) tree->apart.push_back(std::move(apart));
+}
+
+void World::let_go() {
+  Gone gone = goodbyes.close();
+  auto goes_with = [&](PyObject* object) { return object && gone.all.count(object); };
+  // What was written in them is not put back then.
+  std::vector<PyRef> copies;
+  std::erase_if(writes.written, [&](PyObject* container) {
+    PyRef& before = find(container)->before;
+    bool any = goes_with(container);
+    for (PyObject* inside : inside_of(before.get())) any |= goes_with(inside);
+    if (any) copies.push_back(std::move(before));
+    return any;
+  });
+  std::erase_if(writes.written_fields, [&](const WrittenField& each) {
+    return goes_with(each.object.get()) || goes_with(each.before.get());
+  });
+  std::erase_if(writes.written_classes,
+                [&](const WrittenClass& each) { return goes_with(each.before.get()); });
+  std::erase_if(advanced, [&](const Advanced& each) { return goes_with(each.iterator.get()); });
+  const std::unordered_set<PyObject*> stays(writes.written.begin(), writes.written.end());
+  std::vector<PyRef> rest;
+  for (Known& known : store_)
+    if (!stays.count(known.object.get())) rest.push_back(std::move(known.object));
+  lengths.forget();
+  copies.clear(), rest.clear();
+  while (!gone.held.empty()) gone.held.pop_back();
 }
 
 const World::Identity* World::identity(PyObject* number) const {

@@ -1,6 +1,7 @@
 // observe/calls/async_generators.cpp
-// Asynchronous generators under an observer: what they are asked for (recording.h, special_calls.h). Their
-// bodies run as those of other generators do.
+// What an asynchronous generator is asked for (anext, asend, athrow, aclose) -> the awaitable that C makes of
+// it, noted. Their bodies run as those of other generators do, once somebody awaits that
+// (interp/async_generator.h).
 #include "interp/async_generator.h"
 #include "interp/special.h"
 #include "observe/calls/special_calls.h"

@@ -1,6 +1,7 @@
 // observe/calls/calls.cpp
-// Recording of calls: what a callable is made of is guarded, and who is run for it: itself, or something in
-// its place. What becomes of native ones is in native_calls.cpp.
+// A callable with its arguments -> guards on what it is made of, and who is run for it: itself, or something
+// in its place. Everything that is called comes through here (Recording::start_call); native callables go on
+// to native_calls.cpp.
 
 #include "guard/transforms.h"
 #include "interp/call.h"

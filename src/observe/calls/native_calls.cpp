@@ -1,5 +1,6 @@
 // observe/calls/native_calls.cpp
-// Recording of native calls: what they read and write is said by their row in cfunctions.def.
+// A native callable with its arguments -> its result, and notes of what it read and wrote, which its row in
+// cfunctions.def says.
 
 #include "guard/assumption.h"
 #include "interp/call.h"
@@ -71,7 +72,7 @@ void use_keys_of_pairs(World& world, PyObject* pairs) {
 /// Will World::of_list be asked what the function gives, which then reads none of the numbers?
 bool is_told_as_a_whole(World& world, const CFunction& row, PyObject* container) {
   const bool orders = row.method == "sorted" || row.method == "sort";
-  return row.is(Trait::of_numbers) && !orders && world.has_any_length(container);
+  return row.is(Trait::of_numbers) && !orders && world.lists.has_any_length(container);
 }
 
 /// Arguments with numbers that are followed in those that the function goes through; empty: as they are.
@@ -193,9 +194,9 @@ void Recording::note_update(const std::vector<PyObject*>& all, PyObject* kwnames
       !kwnames && std::all_of(all.begin(), all.end(), [](PyObject* each) { return PyDict_Check(each); });
   for (PyObject* each : all)
     if (!of_dicts)
-      world.use_keys(each);
+      world.followed_keys.use_keys(each);
     else if (each != all[0])
-      world.puts_keys(all[0], each);
+      world.followed_keys.puts_keys(all[0], each);
 }
 
 bool drops_result(const Frame& frame, PyObject* called) {
@@ -226,13 +227,14 @@ bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFu
   const auto first = all.size() > 1 ? is_first(all[1]) : std::nullopt;
   const bool puts = !list && (row.method == "append" || row.method == "appendleft") && all.size() == 2;
   if (puts)
-    world.about_to_put(all[0], row.method == "appendleft");
+    world.lengths.about_to_put(all[0], row.method == "appendleft");
   else if (list && row.method == "insert" && all.size() == 3 && first.value_or(false))
-    world.about_to_put(all[0], true);
+    world.lengths.about_to_put(all[0], true);
   else if (row.method == "clear" && all.size() == 1)
-    return world.about_to_clear(all[0]);
+    return world.lengths.about_to_clear(all[0]);
   else if ((row.method == "pop" || row.method == "popleft") && (all.size() == 1 || (list && first)))
-    world.about_to_take(all[0], first.value_or(row.method == "popleft"), !drops_result(frame, callable));
+    world.lengths.about_to_take(all[0], first.value_or(row.method == "popleft"),
+                                !drops_result(frame, callable));
   else
     return false;
   return true;
@@ -242,12 +244,12 @@ bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFu
 bool Recording::note_dict_write(const Frame& frame, PyObject* callable, const CFunction& row,
                                 const std::vector<PyObject*>& all) {
   if (!row.is(Trait::takes) || all.empty() || !PyDict_Check(all[0])) return false;
-  if (row.method == "clear" && all.size() == 1) return world.about_to_clear(all[0]);
-  if (row.method == "popitem" && all.size() == 1) return world.about_to_take_last(all[0]);
+  if (row.method == "clear" && all.size() == 1) return world.lengths.about_to_clear(all[0]);
+  if (row.method == "popitem" && all.size() == 1) return world.lengths.about_to_take_last(all[0]);
   if (all.size() != 2 || !PyODict_CheckExact(all[0])) return false;
-  if (row.method == "move_to_end" && all[1] != Py_False) return world.about_to_move(all[0], all[1]);
+  if (row.method == "move_to_end" && all[1] != Py_False) return world.lengths.about_to_move(all[0], all[1]);
   return row.method == "popitem" && all[1] == Py_False && drops_result(frame, callable) &&
-         world.about_to_take_first(all[0]);
+         world.lengths.about_to_take_first(all[0]);
 }
 
 /// The same of one element of a set from outside.
@@ -256,22 +258,22 @@ bool Recording::note_set_write(const CFunction& row, const std::vector<PyObject*
   const bool adds = row.name == "set.add";
   if (!adds && row.name != "set.discard" && row.name != "set.remove") return false;
   if (row.name == "set.remove" && PySet_Contains(all[0], all[1]) != 1) return PyErr_Clear(), false;
-  return world.about_to_write_element(all[0], all[1], !adds);
+  return world.followed_keys.about_to_write_element(all[0], all[1], !adds);
 }
 
 /// What a native function of kind `writes` or `appends` is about to do to its first argument.
 void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames) {
   PyObject* container = all[0];
   if (!PyDict_Check(container) || row.is(Trait::takes))
-    return world.about_to_write(container, row.kind == Kind::appends);
+    return world.writes.about_to_write(container, row.kind == Kind::appends);
   const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
   if (row.method == "__setitem__" || row.method == "__delitem__" || row.method == "__missing__") {
-    if (all.size() > 1) world.about_to_write_item(container, all[1], row.method == "__delitem__");
+    if (all.size() > 1) world.writes.about_to_write_item(container, all[1], row.method == "__delitem__");
     return;
   }
-  for (size_t i = 1; i < all.size() - named; ++i) world.about_to_update(container, all[i]);
+  for (size_t i = 1; i < all.size() - named; ++i) world.writes.about_to_update(container, all[i]);
   for (size_t i = 0; i < named; ++i)
-    world.about_to_write_item(container, PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)));
+    world.writes.about_to_write_item(container, PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)));
 }
 
 /// Operators look inside what they are given.
@@ -318,7 +320,7 @@ PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject*
   world.asked_offsets |= native.row->is(Trait::tells_offset);
   mark(frame);
   PyObject* result = run_native(callable, args, nargs, kwnames, *native.row);
-  const bool news = hooks_.has_news() || world.lent_open() || world.wants_watch();
+  const bool news = hooks_.has_news() || world.open_numbers.lent_open() || world.wants_watch();
   if (!news && !kwnames && result && guard::is_plain_tensor(result)) return result;
   if (result) note_given(frame, result);
   if (result && !(result = note_result(frame, native, args, nargs, kwnames, result))) return nullptr;
@@ -347,12 +349,12 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   PyObject* self = native.self;
   // A list known by its ends is not read whole for what C says of its numbers.
   if (!kwnames && row.is(Trait::of_numbers) &&
-      world.known_by_ends(self    ? self
-                          : nargs ? args[0]
-                                  : callable)) {
+      world.lengths.known_by_ends(self    ? self
+                                  : nargs ? args[0]
+                                          : callable)) {
     std::vector<PyObject*> of_list(args, args + nargs);
     if (self) of_list.insert(of_list.begin(), self);
-    PyObject* result = world.of_list(row.method, callable, of_list);
+    PyObject* result = world.lists.of_list(row.method, callable, of_list);
     if (result || PyErr_Occurred()) return result;
   }
   const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
@@ -377,7 +379,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (number || PyErr_Occurred()) return number;
   }
   if (on && !kwnames && row.is(Trait::of_numbers)) {
-    PyObject* result = world.of_list(row.method, callable, all);
+    PyObject* result = world.lists.of_list(row.method, callable, all);
     if (result || PyErr_Occurred()) return result;
     for (PyObject* each : all) world.own_numbers_of(each);
   }
@@ -403,7 +405,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   auto is_read = [&](size_t i) {
     if (row.kind == Kind::appends) return false;
     // The name of an attribute, a key; of a class.
-    if (special && PyUnicode_Check(all[i]) && !world.may_follow_keys(all[0]) &&
+    if (special && PyUnicode_Check(all[i]) && !world.followed_keys.may_follow_keys(all[0]) &&
         i == (all.size() == 3 && row.name == "type" ? 0 : 1))
       return true;
     if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
@@ -411,7 +413,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     // What hangs on the keys stays or goes as it is; popitem gives it as a dict from outside has it.
     if (i == 0 && row.is(Trait::takes) && row.method != "_count_elements")
       return row.method == "popitem" && world.find(all[0]);
-    return places ? i == 1 && !(PyDict_Check(all[0]) && world.may_follow_keys(all[0])) : !copies;
+    return places ? i == 1 && !(PyDict_Check(all[0]) && world.followed_keys.may_follow_keys(all[0]))
+                  : !copies;
   };
   for (size_t i = 0; i < all.size() && !world.all_are_read(); ++i)
     if (goes_through && PyUnicode_Check(all[i]))  // each letter is read
@@ -424,7 +427,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (pairs && on && !PyType_Check(callable))
     note_update(all, kwnames);
   else if (pairs && on && (all.size() > 1 || derived))  // dict(other) has its keys
-    for (PyObject* each : all) world.use_keys(each);
+    for (PyObject* each : all) world.followed_keys.use_keys(each);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (special) {
     bool handled = false;
@@ -459,7 +462,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
         world.told_apart(PySequence_Fast_GET_ITEM(each, i));
     }
   }
-  if (on && row.is(Trait::takes) && !all.empty()) world.use_keys(all[0]), world.read_whole(all[0]);
+  if (on && row.is(Trait::takes) && !all.empty())
+    world.followed_keys.use_keys(all[0]), world.read_whole(all[0]);
   if (on && writes && !all.empty() && !note_end_write(frame, callable, row, all))
     note_write(row, all, kwnames);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);

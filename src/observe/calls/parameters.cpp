@@ -1,6 +1,7 @@
 // observe/calls/parameters.cpp
-// Leaves of autograd's graph that a region makes: nn.Parameter(...), requires_grad_(), and with them whole
-// modules.
+// nn.Parameter(...), requires_grad_(), and with them whole modules -> leaves of autograd's graph that later
+// calls make, too.
+//
 //
 // Eager makes them without an operator that the dispatcher sees. Here aten::requires_grad_ is called, so that
 // it stands in the tape and a replayed region, which autograd differentiates, does it again. A compiled

@@ -13,7 +13,7 @@ PyObject* length(const Call& c) {
       guard::rank_of(*guard::tensor_impl(c.args[0])) > 0)
     return c.recording.world.tensor_size(c.args[0], 0);
   if (is_understood_container(c.args[0]) && !is_python_class(Py_TYPE(c.args[0])))
-    return c.recording.world.length(c.args[0]);
+    return c.recording.world.lengths.length(c.args[0]);
   Py_ssize_t n = c.recording.length(c.frame, c.args[0]);
   return n < 0 ? nullptr : PyLong_FromSsize_t(n);
 }
@@ -35,16 +35,16 @@ bool goes_to_next(const Frame& frame) {
 
 PyObject* iterate(const Call& c) {
   if (c.nargs != 1) return nullptr;
-  if (goes_to_next(c.frame) && c.recording.world.has_first_key(c.args[0])) {
+  if (goes_to_next(c.frame) && c.recording.world.places.has_first_key(c.args[0])) {
     PyObject* iterator = PyObject_GetIter(c.args[0]);
-    if (iterator) c.recording.world.asks_first_key(iterator, c.args[0]);
+    if (iterator) c.recording.world.places.asks_first_key(iterator, c.args[0]);
     return iterator;
   }
   return c.recording.get_iter(c.frame, c.args[0]);
 }
 
 PyObject* next_item(const Call& c) {
-  if (PyObject* key = c.nargs == 1 ? c.recording.world.first_key(c.args[0]) : nullptr) return key;
+  if (PyObject* key = c.nargs == 1 ? c.recording.world.places.first_key(c.args[0]) : nullptr) return key;
   if (c.nargs < 1 || c.nargs > 2 || c.kwnames || !Py_TYPE(c.args[0])->tp_iternext) return nullptr;
   PyObject* value = c.recording.iter_next(c.frame, c.args[0]);
   if (value || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration))) return value;
@@ -155,7 +155,7 @@ PyObject* dict_subscript(const Call& c) {
 PyObject* read_then_write(const Call& c, bool takes) {
   if (c.nargs < 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* dict = c.args[0];
-  if (takes && drops_result(c.frame, dict) && c.recording.world.about_to_take_first(dict, c.args[1]))
+  if (takes && drops_result(c.frame, dict) && c.recording.world.lengths.about_to_take_first(dict, c.args[1]))
     return PyObject_DelItem(dict, c.args[1]) < 0 ? nullptr : Py_NewRef(Py_None);
   PyRef there = PyRef::share(c.recording.world.dict_get(dict, c.args[1]));
   PyErr_Clear();
@@ -163,7 +163,7 @@ PyObject* read_then_write(const Call& c, bool takes) {
   if (!plain) c.recording.world.use(there.get());
   if (takes && !there && c.nargs < 3) c.recording.world.use(c.args[1]);  // the error tells of it
   if (takes == static_cast<bool>(there))
-    c.recording.world.about_to_write_item(dict, c.args[1], static_cast<bool>(there));
+    c.recording.world.writes.about_to_write_item(dict, c.args[1], static_cast<bool>(there));
   if (!there || !plain || (takes && PyDict_DelItem(dict, c.args[1]) < 0)) return nullptr;
   return there.release();
 }

@@ -103,7 +103,7 @@ PyObject* referent(const Call& c) {
 PyObject* make_reference(const Call& c) {
   if (c.nargs > 1 && c.args[1] != Py_None)
     c.recording.end_here(c.frame, "a weak reference with a callback is made");
-  if (c.nargs) c.recording.world.referred_weakly(c.args[0]);
+  if (c.nargs) c.recording.world.goodbyes.referred_weakly(c.args[0]);
   return nullptr;
 }
 

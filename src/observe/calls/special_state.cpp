@@ -74,14 +74,14 @@ PyObject* context_get(const Call& c) {
 }
 
 PyObject* context_set(const Call& c) {
-  if (c.nargs && PyContextVar_CheckExact(c.args[0])) c.recording.world.about_to_set_context(c.args[0]);
+  if (c.nargs && PyContextVar_CheckExact(c.args[0])) c.recording.world.writes.about_to_set_context(c.args[0]);
   return nullptr;
 }
 
 /// Reset by the end of the region (`try: token = v.set(x) ... finally: v.reset(token)`), it is no effect.
 PyObject* context_reset(const Call& c) {
   if (c.nargs == 2 && PyContextVar_CheckExact(c.args[0]) &&
-      !c.recording.world.about_to_reset_context(c.args[0], c.args[1]))
+      !c.recording.world.writes.about_to_reset_context(c.args[0], c.args[1]))
     c.recording.end_here(c.frame, "a context variable gets back what the region does not know");
   return nullptr;
 }

@@ -1,7 +1,7 @@
 // observe/ends/expectations.cpp
-// Checks of data: `assert mask.all()`, `if loss.item() > 1e4: raise ...`, `torch._check(n < 100)`. The other
-// side of such a branch is an error, so the region goes on and the program checks that it may. Where it may
-// not eager runs the call, and raises what the user wrote.
+// A branch on data whose other side is an error -> a check that the program makes, so that the region need
+// not end: `assert mask.all()`, `if loss.item() > 1e4: raise ...`, `torch._check(n < 100)`. Where the check
+// fails in a later call eager runs that call, and raises what the user wrote.
 #include <string_view>
 
 #include "interp/flow.h"
@@ -64,9 +64,9 @@ bool Recording::expect_truth(Frame& frame, PyObject* tensor, bool answer) {
 /// False: nothing was done that is seen.
 bool Recording::expect_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool answer) {
   mark(frame);
-  const PyRef tensor = world.compared_tensor(op, left, right);
+  const PyRef tensor = world.open_numbers.compared_tensor(op, left, right);
   if (tensor && hooks_.expect(tensor.get(), answer, world.notes->where())) return true;
-  return world.compared_sizes(op, left, right, answer);
+  return world.open_numbers.compared_sizes(op, left, right, answer);
 }
 
 }  // namespace bolt::observe

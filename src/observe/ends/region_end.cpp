@@ -40,7 +40,7 @@ std::string where_it_ends(const std::string& why) {
 // Once the region has ended, the instruction that ended it is run, then the run stands still.
 bool Recording::before_instruction(Frame& frame) {
   if (!on) return interp::bottom_of(frame) != entry;
-  if (escaped_at_ || world.ends_are_noticed() || !ends.empty()) [[unlikely]]
+  if (escaped_at_ || world.goodbyes.ends_are_noticed() || !ends.empty()) [[unlikely]]
     if (ends_before(frame)) return true;
   world.begin_instruction();
   if (instructions >= watches_from) [[unlikely]]
@@ -65,8 +65,8 @@ bool Recording::ends_before(Frame& frame) {
   if (escaped_at_) end_where_escaped(&frame);
   if (!on) return true;
   const bool raised = frame.instr().op == interp::op::PUSH_EXC_INFO;  // whatever it was that did
-  PyObject* gone = may_have_let_go_ || raised ? world.last_held() : nullptr;
-  may_have_let_go_ = !world.ends_are_noticed() || may_let_go(frame);
+  PyObject* gone = may_have_let_go_ || raised ? world.goodbyes.last_held() : nullptr;
+  may_have_let_go_ = !world.goodbyes.ends_are_noticed() || may_let_go(frame);
   if (gone)
     end_here(frame, std::string("the last reference to a ") + Py_TYPE(gone)->tp_name +
                         " goes, whose end is noticed");
@@ -86,10 +86,10 @@ void Recording::end_if_wanted(Frame& frame, bool changes) {
   watch_instructions |= world.wants_watch();  // operators may have found sizes out
   if (!transforms_at_ && guard::transform_levels() > outer_levels_) transforms_at_ = outermost(frame);
   const bool news = hooks_.has_news();
-  if (!news && !world.lent_open()) return;
+  if (!news && !world.open_numbers.lent_open()) return;
   if (news && !raising_ && hooks_.raised()) raising_ = outermost(frame);
   if (changes && escaped_at_) return;
-  const char* asked = world.asked_open();
+  const char* asked = world.open_numbers.asked_open();
   const char* why = news ? hooks_.wants_end() : nullptr;
   if (why || asked) end_here(frame, why ? why : asked, true);
 }

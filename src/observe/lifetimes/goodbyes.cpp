@@ -1,12 +1,6 @@
-// observe/lifetimes/goodbyes.cpp
-// What the run lets go of -> the region ends where somebody would notice.
-//
-// World holds what it knows, and copies of what is written, so in a recorded run nothing of that goes. Where
-// it has an end of its own (`__del__`, a weak reference, a generator within try) the region must end there,
-// since later calls end it there, too. So references are counted as a garbage collector does: an object is
-// gone when all that are left are World's and those of objects that are gone. Looked at is only what can be
-// the first to go: what was found in frames (what lies in something known goes with that, or is written
-// over), and what was written over; and only from where something is known whose end would be noticed.
+// observe/lifetimes/goodbyes.cpp: see goodbyes.h.
+#include "observe/lifetimes/goodbyes.h"
+
 #include <algorithm>
 
 #include "observe/lifetimes/noticed.h"
@@ -37,7 +31,13 @@ void for_each_inside(PyObject* object, Visit visit) {
 
 }  // namespace
 
-void World::met(const Known& known) {
+std::vector<PyObject*> inside_of(PyObject* object) {
+  std::vector<PyObject*> inside;
+  for_each_inside(object, [&](PyObject* each) { inside.push_back(each); });
+  return inside;
+}
+
+void Goodbyes::met(const Known& known) {
   PyObject* object = known.object.get();
   if (Py_REFCNT(object) > kFew) return;
   if (!has_holder(*known.source))
@@ -46,36 +46,36 @@ void World::met(const Known& known) {
     notice_ends(ends_noticed(object, 0));
 }
 
-void World::may_go(PyObject* object) {
+void Goodbyes::may_go(PyObject* object) {
   if (Py_REFCNT(object) > kFew || !end_matters(object)) return;
   may_go_.push_back(object);
   if (!ends_are_noticed_) notice_ends(ends_noticed(object, 2));
 }
 
-void World::also_held(PyObject* object) { ++also_held_[object]; }
+void Goodbyes::also_held(PyObject* object) { ++also_held_[object]; }
 
-void World::note_copy(const Known& known) {
+void Goodbyes::note_copy(const Known& known) {
   for_each_inside(known.before.get(), [&](PyObject* inside) { also_held(inside); });
 }
 
-void World::may_lose(Known& known) {
+void Goodbyes::may_lose(Known& known) {
   if (std::exchange(known.loses, true)) return;
   for_each_inside(known.before.get(), [&](PyObject* inside) { may_go(inside); });
 }
 
-void World::referred_weakly(PyObject* object) { notice_ends(end_matters(object)); }
+void Goodbyes::referred_weakly(PyObject* object) { notice_ends(end_matters(object)); }
 
-bool World::is_gone(PyObject* object) const {
-  Known* const* known = known_.find(object);
+bool Goodbyes::is_gone(PyObject* object) const {
+  const Known* known = world_.find(object);
   const Py_ssize_t* others = also_held_.find(object);
-  const Py_ssize_t ours = (known && *known && (*known)->object ? 1 : 0) + (others ? *others : 0);
+  const Py_ssize_t ours = (known && known->object ? 1 : 0) + (others ? *others : 0);
   if (!guard::is_tensor(object)) return Py_REFCNT(object) == ours;
   const Py_ssize_t recorders = guard::references_to(object) - ours;
   return recorders == 0 || (recorders <= kFew && recorders == hooks_.references_to(object));
 }
 
 // What it held is held by nobody else now, or may not be in a while.
-void World::goes(PyObject* object) {
+void Goodbyes::goes(PyObject* object) {
   gone_.push_back(object);
   for_each_inside(object, [&](PyObject* inside) {
     also_held(inside);
@@ -83,7 +83,7 @@ void World::goes(PyObject* object) {
   });
 }
 
-PyObject* World::find_gone() {
+PyObject* Goodbyes::find_gone() {
   PyObject* noticed = nullptr;
   for (size_t i = 0; i < may_go_.size();) {
     PyObject* object = may_go_[i];
@@ -100,33 +100,14 @@ PyObject* World::find_gone() {
   return noticed;
 }
 
-void World::let_go() {
+Gone Goodbyes::close() {
   find_gone();
-  std::vector<PyRef> last;
-  for (PyObject* object : gone_) last.push_back(PyRef::share(object));
-  auto goes_with = [&](PyObject* object) { return object && is_gone_.count(object); };
-  // What was written in them is not put back then.
-  std::vector<PyRef> copies;
-  std::erase_if(written, [&](PyObject* container) {
-    PyRef& before = find(container)->before;
-    bool any = goes_with(container);
-    for_each_inside(before.get(), [&](PyObject* inside) { any |= goes_with(inside); });
-    if (any) copies.push_back(std::move(before));
-    return any;
-  });
-  std::erase_if(written_fields, [&](const WrittenField& each) {
-    return goes_with(each.object.get()) || goes_with(each.before.get());
-  });
-  std::erase_if(written_classes, [&](const WrittenClass& each) { return goes_with(each.before.get()); });
-  std::erase_if(advanced, [&](const Advanced& each) { return goes_with(each.iterator.get()); });
+  Gone gone;
+  for (PyObject* object : gone_) gone.held.push_back(PyRef::share(object));
+  gone.all = std::move(is_gone_);
   may_go_.clear(), gone_.clear(), is_gone_.clear();
   ends_are_noticed_ = false;
-  const std::unordered_set<PyObject*> stays(written.begin(), written.end());
-  std::vector<PyRef> rest;
-  for (Known& known : store_)
-    if (!stays.count(known.object.get())) rest.push_back(std::move(known.object));
-  made_of_.clear(), copies.clear(), rest.clear();
-  while (!last.empty()) last.pop_back();
+  return gone;
 }
 
 }  // namespace bolt::observe

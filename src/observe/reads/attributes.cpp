@@ -153,7 +153,8 @@ PyObject* Recording::bind(Frame& frame, PyObject* descriptor, PyObject* object, 
 /// A C property of something that is not a tensor.
 PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor, PyObject* name) {
   if (same_text(name, "__dict__")) {
-    if (PyObject* dict = world.instance_dict(object)) return world.note_namespace(dict), Py_NewRef(dict);
+    if (PyObject* dict = world.instance_dict(object))
+      return world.followed_keys.note_namespace(dict), Py_NewRef(dict);
   } else if (PyFunction_Check(object)) {
     world.note_function(object);
     // Asked first: annotations are made into a dict when they are.
@@ -178,7 +179,8 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
   end_if_overridden(frame, tensor);
   if (!on) return get_natively(descriptor, tensor);
   if (same_text(name, "__dict__")) {
-    if (PyObject* dict = world.instance_dict(tensor)) return world.note_namespace(dict), Py_NewRef(dict);
+    if (PyObject* dict = world.instance_dict(tensor))
+      return world.followed_keys.note_namespace(dict), Py_NewRef(dict);
   }
   for (const char* asks : {"requires_grad", "is_leaf", "grad_fn", "grad", "retains_grad"})
     world.asked_gradients |= same_text(name, asks);
@@ -427,7 +429,7 @@ bool Recording::set_data(Frame& frame, PyObject* tensor, PyObject* value, int* s
   if (!on) return false;
   const bool paused = hooks_.pause(true);  // setting it runs an operator, which compares the two
   PyRef before = PyRef::steal(PyObject_CallMethodNoArgs(tensor, name));
-  *status = before ? world.set_data(tensor, data.get(), std::move(before)) : -1;
+  *status = before ? world.writes.set_data(tensor, data.get(), std::move(before)) : -1;
   hooks_.pause(paused);
   if (*status == 0 && !hooks_.given_data(tensor, data.get()))
     world.distrust("a tensor was given data that are not on the tape");
@@ -443,10 +445,10 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
   if (found && Py_TYPE(found)->tp_descr_set) {
     const PyMemberDef* member = object_member(found);
     if (member && !(member->flags & READONLY))
-      world.about_to_write_field(object, member->offset);
+      world.writes.about_to_write_field(object, member->offset);
     else if (is_instance_of(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
              same_text(name, "grad") && can_set_grad(frame, object, value))
-      return world.set_grad(object, value);
+      return world.writes.set_grad(object, value);
     else if (int status = 0; is_instance_of(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
                              same_text(name, "data") && set_data(frame, object, value, &status))
       return status;
@@ -458,13 +460,13 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
       PyObject* args[] = {object, value};
       return PyRef::steal(call(frame, setter, args, 2, nullptr)) ? 0 : -1;
     }
-    if (value && same_text(name, "__dict__")) world.note_namespace(value);
+    if (value && same_text(name, "__dict__")) world.followed_keys.note_namespace(value);
     // Not PyObject_SetAttr: object.__setattr__ goes past a class's own (frozen dataclasses rely on it).
     return PyObject_GenericSetAttr(object, name, stored(value));
   }
   if (PyObject* dict = world.instance_dict(object)) {
     if (!value) world.dict_get(dict, name);
-    world.about_to_write_item(dict, name, !value);
+    world.writes.about_to_write_item(dict, name, !value);
   }
   return PyObject_GenericSetAttr(object, name, stored(value));
 }
@@ -504,7 +506,7 @@ int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject
     return generic_set(frame, object, name, value);
   }
   if (can_set_on_class(object, name)) {
-    world.about_to_write_class(reinterpret_cast<PyTypeObject*>(object), name);
+    world.writes.about_to_write_class(reinterpret_cast<PyTypeObject*>(object), name);
     return Semantics::set_attr(frame, object, name, stored(value));
   }
   end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name + " is set");
@@ -525,7 +527,7 @@ int Recording::delete_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (found && Py_TYPE(found)->tp_descr_set) end_here(frame, "a descriptor deletes an attribute");
   if (PyObject* dict = world.instance_dict(object)) {
     world.dict_get(dict, name);
-    if (on) world.about_to_write_item(dict, name, true);
+    if (on) world.writes.about_to_write_item(dict, name, true);
   }
   return PyObject_GenericSetAttr(object, name, nullptr);
 }

@@ -1,7 +1,7 @@
 // observe/reads/iterators.cpp
-// World's reading of iterators from outside that the region goes on with. What one gives next is read before
-// CPython takes it out, so that it is known when it comes. Where it stands is guarded; of itertools.count it
-// is a number like others that differ between calls.
+// An iterator from outside that the region goes on with -> its next item, known, and a guard on where it
+// stands. What it gives next is read before CPython takes it out, so that it is known when it comes. Where an
+// itertools.count stands is a number like others that differ between calls.
 
 #include "guard/iterators.h"
 
@@ -176,7 +176,7 @@ PyObject* World::has_advanced(PyObject* iterator, PyObject* item) {
                          [&](const Advanced& each) { return each.iterator.get() == iterator; });
   if (at == advanced.end()) {
     at = advanced.insert(at, {PyRef::share(iterator)});
-    also_held(iterator);
+    goodbyes.also_held(iterator);
   }
   ++at->times;
   return item && is_counter(iterator) ? counted(*at, item) : item;

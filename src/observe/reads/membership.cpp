@@ -59,8 +59,10 @@ static std::optional<bool> ask(World& world, PyObject* container, int step, PyOb
 
 std::optional<bool> number_among(Recording& recording, PyObject* container, PyObject* number) {
   World& world = recording.world;
-  if (recording.on && (PyDict_Check(container) || is_set(container))) world.follow_text(container, number);
-  if (PyObject* there = recording.on ? world.told_of_list(contains_function(), container, number) : nullptr)
+  if (recording.on && (PyDict_Check(container) || is_set(container)))
+    world.followed_keys.follow_text(container, number);
+  if (PyObject* there =
+          recording.on ? world.lists.told_of_list(contains_function(), container, number) : nullptr)
     return Py_DECREF(there), there == Py_True;
   const bool texts = PyUnicode_CheckExact(container) && PyUnicode_CheckExact(number);
   if (!recording.on || !(world.follows_number(number) || (texts && world.follows_number(container))))
@@ -68,8 +70,8 @@ std::optional<bool> number_among(Recording& recording, PyObject* container, PyOb
   if (world.late(container) || world.late(number) || world.is_open(number)) return std::nullopt;
   if (texts) return ask(world, container, world.step_of(container), number);
   if (PyFloat_CheckExact(number) && std::isnan(PyFloat_AS_DOUBLE(number))) return std::nullopt;
-  if (world.may_follow_keys(container) && world.is_followed_key(number)) {
-    world.tell_from_keys(container, number, true);
+  if (world.followed_keys.may_follow_keys(container) && world.followed_keys.is_followed_key(number)) {
+    world.followed_keys.tell_from_keys(container, number, true);
     return (is_set(container) ? PySet_Contains(container, number) : PyDict_Contains(container, number)) == 1;
   }
   PyRef items = plain_elements(world, container);

@@ -1,5 +1,6 @@
 // observe/reads/names.cpp
-// Recording of names: globals, cells, imports.
+// A name in the code (a global, a cell, an import) -> what it stands for, with its guard. Names that are
+// written are noted.
 
 #include "observe/recording.h"
 
@@ -22,7 +23,7 @@ PyObject* Recording::load_global(Frame& frame, PyObject* name) {
 int Recording::store_global(Frame& frame, PyObject* name, PyObject* value) {
   if (on) {
     world.pin(frame.globals());
-    world.about_to_write_item(frame.globals(), name);
+    world.writes.about_to_write_item(frame.globals(), name);
   }
   return Semantics::store_global(frame, name, stored(value));
 }
@@ -31,7 +32,7 @@ int Recording::delete_global(Frame& frame, PyObject* name) {
   if (on) {
     world.pin(frame.globals());
     world.dict_get(frame.globals(), name);
-    world.about_to_write_item(frame.globals(), name, true);
+    world.writes.about_to_write_item(frame.globals(), name, true);
   }
   return Semantics::delete_global(frame, name);
 }
@@ -48,14 +49,14 @@ PyObject* Recording::load_deref(Frame& frame, int index) {
 }
 
 int Recording::store_deref(Frame& frame, int index, PyObject* value) {
-  if (on) world.about_to_write(frame.locals()[index]);
+  if (on) world.writes.about_to_write(frame.locals()[index]);
   return Semantics::store_deref(frame, index, stored(value));
 }
 
 int Recording::delete_deref(Frame& frame, int index) {
   if (on) {
     world.cell_get(frame.locals()[index]);
-    world.about_to_write(frame.locals()[index]);
+    world.writes.about_to_write(frame.locals()[index]);
   }
   return Semantics::delete_deref(frame, index);
 }

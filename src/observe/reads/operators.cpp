@@ -1,6 +1,6 @@
 // observe/reads/operators.cpp
-// Recording of items, operators, comparison and iteration: guard what the operands show, then let the base do
-// it.
+// Items, operators, comparisons, iteration and displays of the language -> guards on what the operands show
+// of themselves, notes of what is written to them, then the operation itself, which the base class does.
 
 #include <algorithm>
 #include <string_view>
@@ -41,7 +41,7 @@ void Recording::end_if_overridden(Frame& frame, PyObject* object) {
 
 void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   if (!on || guard::is_plain_tensor(object)) return;
-  world.read_if_open(object);
+  world.lengths.read_if_open(object);
   if (is_heap_type(Py_TYPE(object))) {  // others do not know torch
     end_if_overridden(frame, object);
     if (!on || guard::is_tensor(object)) return;
@@ -80,7 +80,7 @@ bool Recording::lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* select
 /// A list of ints as an index, which torch makes a tensor of: the one that guards make of it. Null: they do
 /// not.
 static PyRef list_as_index(World& world, PyObject* list) {
-  PyRef tensor = PyList_CheckExact(list) ? world.tensor_of_list(list) : PyRef();
+  PyRef tensor = PyList_CheckExact(list) ? world.lists.tensor_of_list(list) : PyRef();
   if (!tensor || world.find(list)->before) return {};
   // Lists in a list are indices of several dimensions, and floats are none.
   const bool is_index =
@@ -133,7 +133,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
   if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key);
   bool selected = false;
-  if (PyObject* letters = world.letters_of(container, key)) return {letters, nullptr};
+  if (PyObject* letters = world.places.letters_of(container, key)) return {letters, nullptr};
   if (PyObject* item = item_by_number(frame, container, key)) return {item, nullptr};
   PyMappingMethods* const mapping = Py_TYPE(container)->tp_as_mapping;
   const bool python = mapping && mapping->mp_subscript == python_slots.get_item;
@@ -142,9 +142,9 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
       return on ? CallStart{} : Semantics::start_get_item(frame, container, key);
     if (selected && index.get() == Py_Ellipsis)
       return end_if_wanted(frame), CallStart{part.release(), nullptr};
-  } else if (const auto at = world.index_from_end(container, key)) {
+  } else if (const auto at = world.lengths.index_from_end(container, key)) {
     index = PyRef::steal(PyLong_FromSsize_t(*at));
-  } else if (!python && !world.may_follow_keys(container)) {
+  } else if (!python && !world.followed_keys.may_follow_keys(container)) {
     world.use(key);
   }
   world.use_scalar(container);
@@ -157,19 +157,20 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
     PyErr_Clear();
     if (!PyDict_CheckExact(container)) {
       note_special(container, PyRef::steal(PyUnicode_InternFromString("__missing__")).get());
-      world.about_to_write_item(container, key);  // a defaultdict inserts
+      world.writes.about_to_write_item(container, key);  // a defaultdict inserts
     }
   } else if ((PyList_Check(container) || PyTuple_Check(container)) && PyLong_CheckExact(key)) {
     Py_ssize_t at = PyLong_AsSsize_t(index.get());
     if (PyObject* value = PyErr_Occurred() ? nullptr : world.sequence_item(container, at))
       return {Py_NewRef(value), nullptr};
     PyErr_Clear();
-  } else if (is_deque(container) && PyLong_CheckExact(index.get()) && world.known_by_ends(container)) {
+  } else if (is_deque(container) && PyLong_CheckExact(index.get()) &&
+             world.lengths.known_by_ends(container)) {
     const Py_ssize_t at = PyLong_AsSsize_t(index.get());
-    if (PyObject* value = PyErr_Occurred() ? nullptr : world.item_at(container, at))
+    if (PyObject* value = PyErr_Occurred() ? nullptr : world.lengths.item_at(container, at))
       return {Py_NewRef(value), nullptr};
     PyErr_Clear();
-  } else if (PyObject* items = PySlice_Check(key) ? world.slice_of(container, key) : nullptr) {
+  } else if (PyObject* items = PySlice_Check(key) ? world.lengths.slice_of(container, key) : nullptr) {
     return {items, nullptr};
   } else {
     world.own_numbers_of(container);
@@ -222,7 +223,8 @@ static bool is_whole_slice(PyObject* key) {
 }
 
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
-  if (on && world.about_to_place(container, key)) return Semantics::set_item(frame, container, key, value);
+  if (on && world.places.about_to_place(container, key))
+    return Semantics::set_item(frame, container, key, value);
   const PyRef listed = with_list_indices(container, key);
   if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key), lent = PyRef::share(value);
@@ -233,7 +235,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
     if (!lend_index(frame, part, index, &selected))
       return on ? -1 : Semantics::set_item(frame, container, stored(key), stored(value));
   } else if (on) {
-    if (!world.may_follow_keys(container)) world.use(key);
+    if (!world.followed_keys.may_follow_keys(container)) world.use(key);
     world.use_scalar(container);
   }
   if (on) {
@@ -244,11 +246,11 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
     if (PyDict_Check(container) && world.find(container) && !World::is_plain_key(key))
       end_here(frame, "a dictionary from outside is written by a key that is an object");
     if (on && PyDict_Check(container))
-      world.about_to_write_item(container, key);
+      world.writes.about_to_write_item(container, key);
     else if (on && is_understood_container(container) && !PyTuple_Check(container)) {
       const bool anew = PyList_Check(container) && is_whole_slice(key) && PyList_CheckExact(value) &&
-                        value != container && world.about_to_clear(container);
-      if (!anew && !world.is_own_item(container, key)) world.about_to_write(container);
+                        value != container && world.lengths.about_to_clear(container);
+      if (!anew && !world.lengths.is_own_item(container, key)) world.writes.about_to_write(container);
     } else if (on)
       touch(frame, container);
     if (on && !selected) mark(frame);
@@ -262,18 +264,18 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
 
 int Recording::delete_item(Frame& frame, PyObject* container, PyObject* key) {
   if (on) {
-    if (!world.may_follow_keys(container)) world.use(key);
+    if (!world.followed_keys.may_follow_keys(container)) world.use(key);
     note_special(container, names_of.delitem_);
     touch(frame, key, true);
-    if (PyDict_Check(container) && world.about_to_take_first(container, key))
+    if (PyDict_Check(container) && world.lengths.about_to_take_first(container, key))
       return Semantics::delete_item(frame, container, key);
     if (PyDict_Check(container)) {
       if (!world.dict_get(container, key)) world.use(key);  // the error tells of it
-      world.about_to_write_item(container, key, true);
-    } else if (world.cut(container, key)) {
+      world.writes.about_to_write_item(container, key, true);
+    } else if (world.lengths.cut(container, key)) {
       return 0;
     } else if (is_understood_container(container) && !PyTuple_Check(container))
-      world.about_to_delete(container, key);
+      world.lengths.about_to_delete(container, key);
     else
       touch(frame, container);
   }
@@ -293,7 +295,7 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
   }
   const bool in_place = op >= interp::Binary::inplace;
   if (on && kind == interp::Binary::add && !(in_place && PyList_Check(left))) {
-    PyObject* joined = world.concatenated(left, right);
+    PyObject* joined = world.lengths.concatenated(left, right);
     if (joined || PyErr_Occurred()) return {joined, nullptr};
   }
   // Sequences that are joined or repeated, and dicts, keep the numbers in them as they are.
@@ -301,7 +303,7 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
   auto is_dict = [](PyObject* each) { return PyDict_CheckExact(each) || PyODict_CheckExact(each); };
   const bool merges = kind == interp::Binary::bit_or && is_dict(left) && is_dict(right);
   for (PyObject* operand : {left, right}) {
-    if (on && merges) world.use_keys(operand);
+    if (on && merges) world.followed_keys.use_keys(operand);
     if (on && !merges && !(joins && is_sequence(operand)))
       world.use(operand);
     else if (on && !(in_place && operand == left))  // what is added to in place is not read
@@ -315,9 +317,9 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
   // Formatting shows all that is inside, and a dictionary takes sequences of pairs apart.
   touch(frame, right, (kind == interp::Binary::remainder && PyUnicode_Check(left)) || PyDict_Check(left));
   if (in_place && merges)
-    world.about_to_update(left, right);
+    world.writes.about_to_update(left, right);
   else if (in_place && is_understood_container(left) && !PyTuple_Check(left))
-    world.about_to_write(left, kind == interp::Binary::add);  // `xs *= 2` grows by what is in it
+    world.writes.about_to_write(left, kind == interp::Binary::add);  // `xs *= 2` grows by what is in it
   else
     touch(frame, left);
   mark(frame);
@@ -356,7 +358,7 @@ CallStart Recording::start_compare(Frame& frame, int op, PyObject* left, PyObjec
     PyObject* value = size_comparison(frame, op, left, right, &handled);
     if (handled) return {value, nullptr};
   }
-  if (PyObject* answer = on ? world.compared_lists(op, left, right) : nullptr) return {answer, nullptr};
+  if (PyObject* answer = on ? world.lists.compared_lists(op, left, right) : nullptr) return {answer, nullptr};
   if (on) world.use(left), world.use(right);
   if (!on || (guard::is_leaf(left) && guard::is_leaf(right)))
     return Semantics::start_compare(frame, op, left, right);
@@ -465,7 +467,7 @@ int Recording::truth(Frame& frame, PyObject* value) {
   if (is_understood_container(value)) {
     note_special(value, names_of.len_);
     if (!is_python_class(Py_TYPE(value))) {
-      const PyRef length = PyRef::steal(world.length(value));
+      const PyRef length = PyRef::steal(world.lengths.length(value));
       return length ? truth(frame, length.get()) : -1;
     }
     world.read_length(value);
@@ -570,15 +572,15 @@ int Recording::unpack_ex(Frame& frame, PyObject* sequence, int before, int after
 // The containers that comprehensions and displays fill are from outside where a region began in the middle of
 // one.
 int Recording::list_append(Frame& frame, PyObject* list, PyObject* value) {
-  if (on) world.about_to_write(list, true);
+  if (on) world.writes.about_to_write(list, true);
   return Semantics::list_append(frame, list, value);
 }
 
 int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
-  if (Known* of = on ? world.begin_extension(list, iterable) : nullptr) {
+  if (Known* of = on ? world.lengths.begin_extension(list, iterable) : nullptr) {
     const Py_ssize_t size = PyList_GET_SIZE(list);
     const int status = Semantics::list_extend(frame, list, iterable);
-    if (status == 0) world.end_extension(list, of, size);
+    if (status == 0) world.lengths.end_extension(list, of, size);
     return status;
   }
   const PyRef followed = on ? world.with_followed(iterable) : PyRef();
@@ -586,7 +588,7 @@ int Recording::list_extend(Frame& frame, PyObject* list, PyObject* iterable) {
   if (on && !followed && !gather(frame, iterable, seen)) return -1;
   if (seen) iterable = seen.get();
   if (on && !followed) world.use_scalar(iterable), touch(frame, iterable);
-  if (on) world.about_to_write(list, true);
+  if (on) world.writes.about_to_write(list, true);
   return Semantics::list_extend(frame, list, followed ? followed.get() : iterable);
 }
 
@@ -594,7 +596,7 @@ int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
   if (on) {
     world.use(iterable);
     touch(frame, iterable);
-    world.about_to_write(set);
+    world.writes.about_to_write(set);
   }
   const NativeReader reader(*this, false);
   return Semantics::set_update(frame, set, iterable);
@@ -602,16 +604,16 @@ int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
 
 int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
   if (on) world.own_numbers_of(mapping), touch(frame, mapping);
-  if (on && PyDict_Check(mapping)) world.puts_keys(dict, mapping);
-  if (on) world.about_to_update(dict, mapping);
+  if (on && PyDict_Check(mapping)) world.followed_keys.puts_keys(dict, mapping);
+  if (on) world.writes.about_to_update(dict, mapping);
   const NativeReader reader(*this, PyDict_Check(mapping));
   return Semantics::dict_update(frame, dict, mapping);
 }
 
 int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) {
   if (on) world.own_numbers_of(mapping), touch(frame, mapping);
-  if (on) world.use_keys(mapping);  // names of parameters
-  if (on) world.about_to_update(dict, mapping);
+  if (on) world.followed_keys.use_keys(mapping);  // names of parameters
+  if (on) world.writes.about_to_update(dict, mapping);
   return Semantics::dict_merge(frame, dict, mapping, callable);
 }
 
@@ -630,7 +632,7 @@ void Recording::about_to_raise(Frame& frame, PyObject* exception) {
   for (const auto& [name, offset] : {std::pair("__traceback__", offsetof(PyBaseExceptionObject, traceback)),
                                      std::pair("__context__", offsetof(PyBaseExceptionObject, context))}) {
     world.field(exception, static_cast<Py_ssize_t>(offset), interned(name));
-    world.about_to_write_field(exception, static_cast<Py_ssize_t>(offset));
+    world.writes.about_to_write_field(exception, static_cast<Py_ssize_t>(offset));
   }
 }
 
@@ -655,7 +657,7 @@ PyObject* Recording::split_group(Frame& frame, PyObject* group, PyObject* cls) {
 }
 
 PyObject* Recording::list_to_tuple(Frame& frame, PyObject* list) {
-  if (PyObject* tuple = on ? world.tuple_of(list) : nullptr) return tuple;
+  if (PyObject* tuple = on ? world.lengths.tuple_of(list) : nullptr) return tuple;
   if (on) touch(frame, list);
   return Semantics::list_to_tuple(frame, list);
 }
@@ -672,7 +674,7 @@ PyObject* Recording::star_args(Frame& frame, PyObject* callable, PyObject* itera
 
 PyObject* Recording::star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) {
   if (on) world.own_numbers_of(mapping), touch(frame, mapping);
-  if (on) world.use_keys(mapping);
+  if (on) world.followed_keys.use_keys(mapping);
   return Semantics::star_kwargs(frame, callable, mapping);
 }
 
@@ -680,7 +682,7 @@ PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion,
   if (on) {
     if (PyObject* text = late_format(frame, value, conversion, spec)) return text;
     if (PyErr_Occurred()) return nullptr;
-    if (PyObject* text = spec ? nullptr : world.list_text(value)) return text;
+    if (PyObject* text = spec ? nullptr : world.lists.list_text(value)) return text;
   }
   if (on) world.use(value);
   if (on) world.use(spec);
@@ -701,19 +703,19 @@ PyObject* Recording::build(Frame& frame, interp::Build kind, PyObject* const* it
   if (on && kind == interp::Build::const_key_map) world.use(items[n - 1]);
   if (on && kind == interp::Build::set)
     for (Py_ssize_t i = 0; i < n; ++i) world.told_apart(items[i]);
-  if (on && kind == interp::Build::map) world.puts_keys_of_display(items, n);
+  if (on && kind == interp::Build::map) world.followed_keys.puts_keys_of_display(items, n);
   if (on && kind == interp::Build::string)
     return late_join(Semantics::build(frame, kind, items, n), items, n);
   return Semantics::build(frame, kind, items, n);
 }
 
 int Recording::set_add(Frame& frame, PyObject* set, PyObject* value) {
-  if (on) world.told_apart(value), world.about_to_write(set);
+  if (on) world.told_apart(value), world.writes.about_to_write(set);
   return Semantics::set_add(frame, set, value);
 }
 
 int Recording::map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* value) {
-  if (on) world.about_to_write_item(map, key);
+  if (on) world.writes.about_to_write_item(map, key);
   return Semantics::map_add(frame, map, key, value);
 }
 

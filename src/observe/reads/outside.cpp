@@ -1,5 +1,6 @@
 // observe/reads/outside.cpp
-// What a recording reads of the objects it meets: each read leaves its guard.
+// An object from outside and what is asked of it (an attribute, a key, an item, a slot) -> what is there,
+// with its guard: World's reads, which everything else that looks at something from outside comes down to.
 #include "observe/world.h"
 
 #include <cstddef>
@@ -36,7 +37,7 @@ PyObject* World::reached_if_bound(PyObject* object, Source* source) {
 }
 
 bool World::dict_key(PyObject* dict, PyObject* key) {
-  tell_from_keys(dict, key);
+  followed_keys.tell_from_keys(dict, key);
   if (PyUnicode_CheckExact(key) || is_plain_key(key)) return true;
   if (find(dict)) end_region("a dictionary from outside is read by a key that is an object");
   return false;
@@ -62,10 +63,10 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   Read& read = last_read(dict, key);
   __builtin_prefetch(&read);  // operators in between leave nothing of ours in the cache
   // By an interned text, which is no text of ours that is followed.
-  const bool again = read.where == dict && read.name == key && !has_followed_keys_;
+  const bool again = read.where == dict && read.name == key && !followed_keys.any();
   if (again && read.version && read.version == dict_version(dict)) return read.given;
   const bool text = PyUnicode_CheckExact(key);
-  if (PyObject* item = followed_.empty() ? nullptr : item_by_key(dict, key)) return item;
+  if (PyObject* item = followed_.empty() ? nullptr : places.item_by_key(dict, key)) return item;
   if (!again && !(text && all_are_read()) && !dict_key(dict, key)) return nullptr;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return nullptr;
@@ -75,8 +76,9 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   if (known->keys && PyDict_Contains(known->keys.get(), key) == 1) return value;
   if (known->window.cleared) return value;
   if (known->window.front && PyDict_Contains(known->before.get(), key) == 1)
-    return read_whole(dict), value;                              // it may be one of those that have gone
-  if (!followed_.empty() && is_followed_key(key)) return value;  // told from what was there: it is not
+    return read_whole(dict), value;  // it may be one of those that have gone
+  if (!followed_.empty() && followed_keys.is_followed_key(key))
+    return value;  // told from what was there: it is not
   if (known->before && PyDict_GetItemWithError(known->before.get(), key) != value) return value;
   if (!text && !is_key(key)) {
     Known* object = find(key);
@@ -95,18 +97,6 @@ PyObject* World::dict_get(PyObject* dict, PyObject* key) {
   return given;
 }
 
-/// Is what the class has under that name what the run put there?
-bool World::is_written(PyTypeObject* type, PyObject* name) {
-  for (const WrittenClass& written : written_classes) {
-    auto* cls = reinterpret_cast<PyTypeObject*>(written.cls.get());
-    if (PyUnicode_Compare(written.name.get(), name) != 0 || !PyType_IsSubtype(type, cls)) continue;
-    // Whether it inherits the attribute no guard says by itself: another may lie in between.
-    if (cls != type) end_region("an attribute that was given to a class is read through a class below it");
-    return true;
-  }
-  return false;
-}
-
 PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
   PyObject* value = _PyType_Lookup(type, name);
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
@@ -114,7 +104,7 @@ PyObject* World::type_attr(PyTypeObject* type, PyObject* name) {
     if (value && !guard::is_leaf(value)) pin(value);
     return value;
   }
-  if (!written_classes.empty() && is_written(type, name)) return value;
+  if (!writes.written_classes.empty() && writes.is_written(type, name)) return value;
   Read& read = last_read(type, name);
   const bool numbered = type->tp_version_tag && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
   if (numbered && read.where == type && read.name == name && read.version == type->tp_version_tag)
@@ -146,7 +136,7 @@ void World::note_bases(PyTypeObject* type) {
 }
 
 PyObject* World::super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* name) {
-  for (const WrittenClass& written : written_classes)
+  for (const WrittenClass& written : writes.written_classes)
     if (PyUnicode_Compare(written.name.get(), name) == 0)
       return end_region("super() is asked for an attribute that was given to a class"), nullptr;
   Source* owner = source_for(reinterpret_cast<PyObject*>(type));
@@ -166,7 +156,7 @@ PyObject* World::instance_dict(PyObject* object) {
 
 PyObject* World::sequence_item(PyObject* sequence, Py_ssize_t index) {
   // What was read whole has a guard for each of its places.
-  if (known_by_ends(sequence)) return item_at(sequence, index);
+  if (lengths.known_by_ends(sequence)) return lengths.item_at(sequence, index);
   const Py_ssize_t size = Py_SIZE(sequence);
   Known* known = find(sequence);
   const bool list = PyList_Check(sequence);
@@ -209,7 +199,7 @@ PyObject* World::slot(PyObject* object, Py_ssize_t offset, PyObject* name) {
 Source* World::field_place(PyObject* object, Py_ssize_t offset, PyObject* name) {
   Source* owner = source_for(object);
   if (!owner) return nullptr;
-  for (const WrittenField& written : written_fields)
+  for (const WrittenField& written : writes.written_fields)
     if (written.object.get() == object && written.offset == offset) return nullptr;
   return tree->child(owner, Access::field, name, offset);
 }
@@ -218,7 +208,7 @@ PyObject* World::tensor_grad(PyObject* tensor) {
   PyObject* value = guard::tensor_grad(tensor);
   Known* known = find(tensor);
   if (!known) return value;
-  if (was_given(Effect::set_grad, tensor)) return value;
+  if (writes.was_given(Effect::set_grad, tensor)) return value;
   Source* place = tree->child(known->source, Access::tensor_grad);
   return reached_if_bound(value, place);
 }
@@ -227,7 +217,7 @@ PyObject* World::context_value(PyObject* variable) {
   PyObject* value = guard::context_value(variable);
   Known* known = find(variable);
   if (!known) return value;
-  for (const WrittenContext& written : written_context)
+  for (const WrittenContext& written : writes.written_context)
     if (written.variable.get() == variable && !written.restored) return value;
   Source* place = tree->child(known->source, Access::context_var);
   return reached_if_bound(value, place);
@@ -246,7 +236,7 @@ void World::imported(PyObject* module) {
 }
 
 void World::read_length(PyObject* object) {
-  if (const Known* made = made_of(object)) return read_length(made->of->object.get());
+  if (const Known* made = lengths.made_of(object)) return read_length(made->of->object.get());
   Known* known = find(object);
   if (!known || known->window.cleared) return;
   PyObject* contents = known->before ? known->before.get() : object;
@@ -297,13 +287,13 @@ void World::guard_whole(PyObject* contents, Known& known) {
 }
 
 void World::read_whole(PyObject* object) {
-  Known* known = known_by_ends(object);
-  if (known && (known->of || original(object) != object)) return read_parts(*known);
+  Known* known = lengths.known_by_ends(object);
+  if (known && (known->of || original(object) != object)) return lengths.read_parts(*known);
   known = find(object);
   if (!known || !known->object || known->read_whole || known->window.cleared) return;  // or it was let go of
   if (!is_understood_container(object)) return;
   known->read_whole = true;
-  use_positions(*known);
+  followed_keys.use_positions(*known);
   PyRef contents = PyRef::share(known->before ? known->before.get() : object);
   guard_whole(contents.get(), *known);
 }
@@ -325,7 +315,7 @@ void World::read_deep(PyObject* object, int depth) {
 }
 
 void World::read_deep(PyObject* object, int depth, Depths& read, const PyObject*& opaque) {
-  read_if_open(object);
+  lengths.read_if_open(object);
   if (guard::is_leaf(object) || guard::is_tensor(object) || depth == 0) return;
   if (PyDictItems_Check(object) || PyDictValues_Check(object))
     return read_deep(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict),

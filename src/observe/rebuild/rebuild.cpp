@@ -136,7 +136,7 @@ int Rebuilder::value(PyObject* object) {
 int Rebuilder::value_of_new(PyObject* object) {
   // What C code was given to call us back with is a matter of this run.
   if (PyObject* function = interp::interpreted_function_target(object)) return value(function);
-  if (const Known* made = world_.made_of(object)) return joined_value(object, *made);
+  if (const Known* made = world_.lengths.made_of(object)) return joined_value(object, *made);
   if (Known* known = world_.find(object); known && known->by_ends) return known_value(object, *known);
   if (PyObject* own = guard::has_parts(object) ? world_.original(object) : object; own != object)
     return value(own);

@@ -44,7 +44,7 @@ int Rebuilder::list_value(PyObject* object) {
 
 /// What the run made of a list or tuple from outside, whatever that holds.
 int Rebuilder::joined_value(PyObject* object, const Known& known) {
-  const auto [in_front, old, behind] = World::parts_of(known);
+  const auto [in_front, old, behind] = Lengths::parts_of(known);
   auto count = [&](Py_ssize_t number) { return value(PyRef::steal(PyLong_FromSsize_t(number)).get()); };
   const Joins how = PyTuple_Check(object) ? Joins::tuple : Joins::list;
   std::vector<int> parts = {value(joining_function(how)),

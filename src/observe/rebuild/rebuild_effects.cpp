@@ -65,7 +65,7 @@ void Rebuilder::set_effect(int target, const Known& known) {
 /// enough, so all of it was read.
 bool Rebuilder::ends_effect(int target, const Known& known, bool is_noticed) {
   const Window& window = known.window;
-  const auto [in_front, old, behind] = World::parts_of(known);
+  const auto [in_front, old, behind] = Lengths::parts_of(known);
   const bool changes = window.front || window.back || window.cleared || in_front || behind;
   if (is_noticed && !changes) return world_.read_whole(known.object.get()), false;
   const PyRef now = native_items(known.object.get());
@@ -120,7 +120,8 @@ static bool is_as_found(PyObject* set, PyObject* before) {
 void Rebuilder::effect_on(PyObject* container, Known& known) {
   PyObject* before = known.before.get();
   int target = value(container);
-  if (known.read_whole) world_.use_positions(known);  // the instruction that read it may have been taken back
+  if (known.read_whole)
+    world_.followed_keys.use_positions(known);  // the instruction that read it may have been taken back
   // Iterators that are under way raise for some writes, and must not for others.
   const bool counts = PyODict_Check(container) || is_deque(container);
   const bool is_cleared = PyODict_Check(container) && PyDict_GET_SIZE(container) < PyDict_GET_SIZE(before);
@@ -147,7 +148,7 @@ void Rebuilder::effect_on(PyObject* container, Known& known) {
   } else {
     if (is_set(container) && known.keys && !known.read_whole) return set_effect(target, known);
     if (is_set(container) && is_as_found(container, before)) return;
-    if (world_.known_by_ends(container) && ends_effect(target, known, counts && is_noticed)) return;
+    if (world_.lengths.known_by_ends(container) && ends_effect(target, known, counts && is_noticed)) return;
     PyRef now = native_items(container);
     Py_ssize_t old_size = PyList_Check(before) ? PyList_GET_SIZE(before) : -1;
     bool extended = PyList_Check(container) && old_size >= 0 && PyList_GET_SIZE(now.get()) >= old_size;
@@ -166,28 +167,28 @@ void Rebuilder::effects() {
   // What they went through was written to afterwards, if at all (World::can_advance).
   for (const Advanced& each : world_.advanced)
     recipe.effects.push_back({Effect::advance, value(each.iterator.get()), -1, -1, each.times, {}});
-  for (size_t i = 0; i < world_.written.size(); ++i)
-    effect_on(world_.written[i], *world_.find(world_.written[i]));
-  for (const WrittenField& written : world_.written_fields) {
+  for (size_t i = 0; i < world_.writes.written.size(); ++i)
+    effect_on(world_.writes.written[i], *world_.find(world_.writes.written[i]));
+  for (const WrittenField& written : world_.writes.written_fields) {
     PyObject* object = written.object.get();
     PyObject* now = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + written.offset);
     int target = value(object), inside = value(now);
     recipe.effects.push_back({Effect::set_field, target, -1, inside, written.offset, {}});
   }
-  for (const WrittenClass& written : world_.written_classes) {
+  for (const WrittenClass& written : world_.writes.written_classes) {
     auto* cls = reinterpret_cast<PyTypeObject*>(written.cls.get());
     const int target = value(written.cls.get()), name = value(written.name.get());
     const int inside = value(PyDict_GetItemWithError(type_dict(cls), written.name.get()));
     recipe.effects.push_back({Effect::set_class, target, name, inside, 0, {}});
   }
-  for (const auto& [variable, before, restored, _] : world_.written_context) {
+  for (const auto& [variable, before, restored, _] : world_.writes.written_context) {
     if (restored || tokens_.count(variable.get())) continue;
     PyObject* now = guard::context_value(variable.get());
     if (!now) fail(variable.get(), "is left unset by the region");
     int target = value(variable.get()), inside = value(now);
     recipe.effects.push_back({Effect::set_context, target, -1, inside, 0, {}});
   }
-  for (const WrittenTensor& written : world_.written_tensors) {
+  for (const WrittenTensor& written : world_.writes.written_tensors) {
     const int target = value(written.tensor.get()), inside = value(written.value.get());
     recipe.effects.push_back({written.part, target, -1, inside, 0, {}});
   }

@@ -249,7 +249,7 @@ int Rebuilder::token_value(PyObject* object) {
   PyRef variable = PyRef::steal(PyObject_GetAttrString(object, "var"));
   PyRef old = PyRef::steal(PyObject_GetAttrString(object, "old_value"));
   PyObject* now = variable ? guard::context_value(variable.get()) : nullptr;
-  for (const WrittenContext& written : world_.written_context) {
+  for (const WrittenContext& written : world_.writes.written_context) {
     if (written.variable.get() != variable.get() || !now || now == written.before.get() ||
         written.set_to_what_it_was || !old || !written.gives_back_before(old.get()))
       continue;

@@ -1,11 +1,12 @@
 // observe/values/draws.cpp
-// Random numbers of Python's module: each call draws its own, once its guards held (guard::Phase::early).
+// A call of a function of Python's module `random` -> steps by which each call draws numbers of its own, once
+// its guards held (guard::Phase::early).
 //
 //   random.random(), randint(0, 9)                         a step that draws
 //   choices(scales), sample(range(9), 3), shuffle(order)   a step that draws a list, and one for each in it
 //
-// What hands out other things than numbers is called whole, between two regions: what follows depends on
-// them.
+// A function that hands out other things than numbers is called whole, between two regions, since what
+// follows depends on them.
 #include <algorithm>
 
 #include "observe/calls/native_watch.h"
@@ -185,7 +186,7 @@ PyObject* Recording::draw_list(PyObject* method, PyObject* const* args, size_t n
     if (!item || PyList_SetItem(items.get(), i, item) < 0) return nullptr;
   }
   if (!in_place) return items.release();
-  world.about_to_write(args[1]);
+  world.writes.about_to_write(args[1]);
   if (PyList_SetSlice(args[1], 0, PyList_GET_SIZE(args[1]), items.get()) < 0) return nullptr;
   Py_RETURN_NONE;
 }

@@ -1,6 +1,7 @@
 // observe/values/followed.cpp
-// Numbers that differ between calls, as World knows them (see world.h): where they come from, what they were
-// computed from, and what becomes of them when somebody wants to know one.
+// A number that differs between calls -> what it was computed from, so that it need not be read; and its
+// value, at the price of a guard or of the region's end, once something reads it (see "Numbers that differ"
+// in world.h).
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -175,8 +176,8 @@ void World::use(PyObject* object) {
   while (!search.open.empty() && search.seen.size() < kMost) {
     PyObject* at = search.open.back();
     search.open.pop_back();
-    use_keys(at);  // a dict does not traverse texts that are keys
-    read_if_open(at);
+    followed_keys.use_keys(at);  // a dict does not traverse texts that are keys
+    lengths.read_if_open(at);
     if (is_scalar(at)) {
       use(at);
     } else if (PySlice_Check(at)) {  // not a garbage-collected type: it has no traverse
@@ -193,7 +194,7 @@ void World::use(PyObject* object) {
 }
 
 void World::use_all() {
-  for (PyObject* tuple : open_tuples_) read_if_open(tuple);
+  for (PyObject* tuple : open_tuples_) lengths.read_if_open(tuple);
   for (const auto& [object, late] : late_) use_late(late);
   while (!lazy_.empty()) use(lazy_.back());
   for (auto& [object, followed] : followed_) use(object);
@@ -239,8 +240,8 @@ PyObject* World::computed(PyObject* number, guard::NumberStep step) {
     return guard::is_numpys(part.op == guard::NumberOp::constant ? Py_TYPE(part.object.get()) : part.type);
   });
   const bool early = rests_on_open && numbers.phase_of(step) == guard::Phase::early;
-  if (early) numbers.early_may_raise |= may_raise(step);
-  if (rests_on_open && (of_numpys || (!early && !cannot_raise(step))))
+  if (early) numbers.early_may_raise |= open_numbers.may_raise(step);
+  if (rests_on_open && (of_numpys || (!early && !open_numbers.cannot_raise(step))))
     return end_region(why_open(numbers.phase_of(step))), number;
   begin_to_follow();
   if (is_number(number) && !hooks_.follows_sizes()) hooks_.follows_number_of_text();
@@ -285,7 +286,7 @@ int World::step_of(PyObject* number) {
   }
   Followed& followed = at->second;
   if (followed.step < 0 && followed.open) {
-    const int step = open_step(followed.expression);
+    const int step = open_numbers.open_step(followed.expression);
     if (step >= 0) return followed.step = step;
     end_region(why_open(guard::Phase::late));
     return numbers.add({guard::NumberOp::constant, 0, PyRef::share(number), {}, {}});
@@ -295,6 +296,13 @@ int World::step_of(PyObject* number) {
     followed.step = numbers.add({guard::NumberOp::size, 0, {}, followed.expression, {}});
   }
   return followed.step;
+}
+
+/// The number that is this step. Null: it is not at hand any more.
+PyObject* World::followed_as(int step) const {
+  for (const auto& [number, followed] : followed_)
+    if (followed.step == step && !followed.used) return number;
+  return nullptr;
 }
 
 void World::went_by(guard::NumberStep step, PyObject* value) {
@@ -352,7 +360,7 @@ void World::use_sizes(PyObject* tensor) {
 PyObject* World::lend(PyObject* object, bool operand) {
   if (!holds_followed(object)) return use(object), Py_NewRef(object);
   if (const Sym* size = followed(object)) {
-    open_lent_ |= hooks_.is_open(*size);
+    open_numbers.note_lent(hooks_.is_open(*size));
     return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
   }
   if (is_open(object)) {
@@ -360,13 +368,13 @@ PyObject* World::lend(PyObject* object, bool operand) {
     const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
     const bool is_float = PyFloat_CheckExact(object);
     PyObject* lent = nullptr;
-    open_lent_ = true;
+    open_numbers.note_lent(true);
     if (operand && step.phase == guard::Phase::early && is_float && hooks_.lends_open()) {
-      lent = lend_early(at, object);
+      lent = open_numbers.lend_early(at, object);
     } else if (hooks_.lends_open()) {
-      const PyRef tensor = operand ? data_tensor(at) : PyRef();
+      const PyRef tensor = operand ? open_numbers.data_tensor(at) : PyRef();
       if (tensor) lent = hooks_.lend_data(number_symbol(at, is_float), object, tensor.get(), notes);
-      if (!lent && PyLong_CheckExact(object)) lent = lend_size(at, object);
+      if (!lent && PyLong_CheckExact(object)) lent = open_numbers.lend_size(at, object);
     }
     return lent || PyErr_Occurred() ? lent : (use(object), Py_NewRef(object));
   }

@@ -1,6 +1,6 @@
 // observe/values/joined.cpp
-// Tuples from outside that are longer or shorter from call to call, and the lists and tuples that the run
-// makes of such a one, or of such a list: what the run knows of them (see world.h).
+// A list or tuple that the run makes of one from outside whose length differs between calls -> what is known
+// of it: which part of the one from outside it holds, and what the run put beside that (Lengths).
 //
 //   self.t = self.t + (x,)       what there was, and x
 //   [x, *self.h[1:]]             x, and what there was but for the first
@@ -85,12 +85,6 @@ PyObject* joined(PyObject*, PyObject* args) {
 
 bool is_plain(PyObject* object) { return PyTuple_CheckExact(object) || PyList_CheckExact(object); }
 
-/// A tuple of the same items that is no constant of the program's.
-PyObject* copy_of(PyObject* tuple) {
-  const PyRef items = PyRef::steal(PySequence_List(tuple));
-  return items ? PyList_AsTuple(items.get()) : nullptr;
-}
-
 }  // namespace
 
 PyObject* joining_function(Joins how) {
@@ -103,53 +97,36 @@ PyObject* joining_function(Joins how) {
   return functions[static_cast<int>(how)];
 }
 
-const Known* World::made_of(PyObject* sequence) {
+const Known* Lengths::made_of(PyObject* sequence) {
   if (made_of_.empty() || !is_plain(sequence)) return nullptr;
   const Known* known = known_by_ends(sequence);
   return known && known->of ? known : nullptr;
 }
 
-void World::read_if_open(PyObject* object) {
+void Lengths::read_if_open(PyObject* object) {
   const Known* known = is_plain(object) ? known_by_ends(object) : nullptr;
-  if (known && (known->of || known->by_ends)) read_whole(object);
+  if (known && (known->of || known->by_ends)) world_.read_whole(object);
 }
 
 /// Each item of what the run made, or of the copy that stands for a tuple: numbers that differ lie there from
 /// now on, as in a list (own_numbers_of).
-void World::read_parts(Known& known) {
+void Lengths::read_parts(Known& known) {
   known.read_whole = true;
   PyObject* object = known.object.get();
   const bool all = known.window.last < 0;
-  if (all) read_length((known.of ? known.of->object : known.object).get());
+  if (all) world_.read_length((known.of ? known.of->object : known.object).get());
   known.source->is_whole |= all;
   const auto [in_front, old, behind] = parts_of(known);
   for (Py_ssize_t i = 0; i < old; ++i) {
     PyObject*& item = PySequence_Fast_ITEMS(object)[in_front + i];
     const Py_ssize_t at = all ? known.window.front + i : i - old - known.window.back;
-    Source* place = tree->child(known.source, access_of(known), nullptr, at);
-    if (PyObject* own = found(item, place); own != item) Py_SETREF(item, Py_NewRef(own));
+    Source* place = world_.tree->child(known.source, access_of(known), nullptr, at);
+    if (PyObject* own = world_.found(item, place); own != item) Py_SETREF(item, Py_NewRef(own));
   }
 }
 
-/// A tuple whose length differs between calls. One of constants is a constant, too, which the program may
-/// meet elsewhere: a copy stands for the one that was there. Null: it is another object.
-PyObject* World::open_tuple(PyObject* tuple, Source* source) {
-  if (!PyTuple_CheckExact(tuple) || !PyTuple_GET_SIZE(tuple)) return nullptr;
-  if (const auto at = leaves_.find(source); at != leaves_.end()) return at->second;
-  if (find(tuple) || twins_.count(tuple) || !hooks_.follows_length(*source, tree->root_names)) return nullptr;
-  const bool leaf = guard::is_leaf(tuple);
-  const PyRef mine = leaf ? PyRef::steal(copy_of(tuple)) : PyRef::share(tuple);
-  if (!mine) return PyErr_Clear(), nullptr;
-  source->assume(Check::type_is, reinterpret_cast<PyObject*>(&PyTuple_Type));
-  know(mine.get(), source).by_ends = true;
-  open_tuples_.push_back(mine.get());
-  if (!leaf) return tuple;
-  stands_for(mine.get(), tuple);
-  return leaves_[source] = mine.get();
-}
-
 /// One whose length is followed, and of which what was there is as it was; null: it is another object.
-Known* World::followed_by_ends(PyObject* sequence) {
+Known* Lengths::followed_by_ends(PyObject* sequence) {
   Known* known = is_plain(sequence) ? known_by_ends(sequence) : nullptr;
   if (!known || known->window.cleared || !known->placed.empty() || known->window.last >= 0 ||
       !Py_SIZE(sequence))
@@ -157,7 +134,7 @@ Known* World::followed_by_ends(PyObject* sequence) {
   return length_before(*known).is_const() ? nullptr : known;
 }
 
-void World::make_of(PyObject* made, Known& of, Window window) {
+void Lengths::make_of(PyObject* made, Known& of, Window window) {
   Known& known = made_of_[made];
   known.of = of.of ? of.of : &of;
   known.source = of.source;
@@ -165,19 +142,19 @@ void World::make_of(PyObject* made, Known& of, Window window) {
   PyObject* contents = of.before ? of.before.get() : of.object.get();
   known.before = PyTuple_Check(contents) || of.before ? PyRef::share(contents) : native_items(contents);
   known.window = window;
-  also_held(made);
-  note_copy(known);
+  world_.goodbyes.also_held(made);
+  world_.goodbyes.note_copy(known);
 }
 
-PyObject* World::concatenated(PyObject* left, PyObject* right) {
+PyObject* Lengths::concatenated(PyObject* left, PyObject* right) {
   if (!is_plain(left) || Py_TYPE(left) != Py_TYPE(right)) return nullptr;
   Known* of = followed_by_ends(left);
   PyObject* other = of ? right : left;
   if (!of) of = followed_by_ends(right);
   if (!of || other == of->object.get()) return nullptr;
   note_length(*of, Relation::ne, 0);  // of an empty tuple the other is the sum
-  own_numbers_of(other);
-  read_whole(other);
+  world_.own_numbers_of(other);
+  world_.read_whole(other);
   PyObject* sum = PySequence_Concat(left, right);
   if (!sum || sum == of->object.get()) return sum;
   Window window = of->window;
@@ -186,13 +163,13 @@ PyObject* World::concatenated(PyObject* left, PyObject* right) {
 }
 
 /// Null: not here.
-PyObject* World::slice_of(PyObject* sequence, PyObject* slice) {
+PyObject* Lengths::slice_of(PyObject* sequence, PyObject* slice) {
   PyObject* part = followed_slice(sequence, slice);
   return part || PyErr_Occurred() ? part : end_of(sequence, slice);
 }
 
 /// Of one whose length is followed: its items are not read.
-PyObject* World::followed_slice(PyObject* sequence, PyObject* slice) {
+PyObject* Lengths::followed_slice(PyObject* sequence, PyObject* slice) {
   Known* of = followed_by_ends(sequence);
   const auto bounds = of ? constant_bounds(slice) : std::nullopt;
   if (!bounds) return nullptr;
@@ -208,11 +185,11 @@ PyObject* World::followed_slice(PyObject* sequence, PyObject* slice) {
 }
 
 /// Of a slice of constants without a step: where it begins and, if that is said, where it ends.
-std::optional<std::pair<Py_ssize_t, std::optional<Py_ssize_t>>> World::constant_bounds(PyObject* slice) {
+std::optional<std::pair<Py_ssize_t, std::optional<Py_ssize_t>>> Lengths::constant_bounds(PyObject* slice) {
   auto* bounds = reinterpret_cast<PySliceObject*>(slice);
   auto is_constant = [&](PyObject* bound) {
     return bound == Py_None ||
-           (PyLong_CheckExact(bound) && !follows_number(bound) && _PyLong_NumBits(bound) < 32);
+           (PyLong_CheckExact(bound) && !world_.follows_number(bound) && _PyLong_NumBits(bound) < 32);
   };
   if (bounds->step != Py_None || !is_constant(bounds->start) || !is_constant(bounds->stop))
     return std::nullopt;
@@ -222,7 +199,7 @@ std::optional<std::pair<Py_ssize_t, std::optional<Py_ssize_t>>> World::constant_
 }
 
 /// Without as many items at either end; it has more. Null: not here.
-PyObject* World::part_of(PyObject* sequence, Known& of, Py_ssize_t first, Py_ssize_t last) {
+PyObject* Lengths::part_of(PyObject* sequence, Known& of, Py_ssize_t first, Py_ssize_t last) {
   const auto [in_front, old, behind] = parts_of(of);
   Window window = of.window;
   window.front += std::max<Py_ssize_t>(first - in_front, 0);
@@ -230,27 +207,27 @@ PyObject* World::part_of(PyObject* sequence, Known& of, Py_ssize_t first, Py_ssi
   window.put_in_front = std::max<Py_ssize_t>(in_front - first, 0);
   if (window.front + window.back >= native_length(of.before ? of.before.get() : of.object.get()))
     return nullptr;
-  notes->add(Sym(window.front + window.back), Relation::lt, length_before(of));
+  world_.notes->add(Sym(window.front + window.back), Relation::lt, length_before(of));
   PyObject* part = PySequence_GetSlice(sequence, first, Py_SIZE(sequence) - last);
   if (part && part != sequence) make_of(part, of, window);
   return part;
 }
 
 /// The last n items, which reach into what was there.
-PyObject* World::last_of(PyObject* sequence, Known& of, Py_ssize_t n) {
+PyObject* Lengths::last_of(PyObject* sequence, Known& of, Py_ssize_t n) {
   const auto [in_front, old, behind] = parts_of(of);
   Window window = of.window;
   window.last = n - behind;
   window.put_in_front = 0;
   if (window.last < 1 || window.last > old) return nullptr;
   if (PyTuple_Check(sequence)) note_length(of, Relation::ne, n);  // it would be the tuple itself
-  notes->add(Sym(window.front + window.back + window.last), Relation::le, length_before(of));
+  world_.notes->add(Sym(window.front + window.back + window.last), Relation::le, length_before(of));
   PyObject* part = PySequence_GetSlice(sequence, Py_SIZE(sequence) - n, Py_SIZE(sequence));
   if (part && part != sequence) make_of(part, of, window);
   return part;
 }
 
-PyObject* World::tuple_of(PyObject* list) {
+PyObject* Lengths::tuple_of(PyObject* list) {
   const auto at = made_of_.find(list);
   if (at == made_of_.end() || at->second.read_whole) return nullptr;
   PyObject* tuple = PyList_AsTuple(list);
@@ -259,14 +236,14 @@ PyObject* World::tuple_of(PyObject* list) {
   return tuple;
 }
 
-Known* World::begin_extension(PyObject* list, PyObject* items) {
-  if (!PyList_CheckExact(list) || find(list) || made_of_.count(list)) return nullptr;
+Known* Lengths::begin_extension(PyObject* list, PyObject* items) {
+  if (!PyList_CheckExact(list) || world_.find(list) || made_of_.count(list)) return nullptr;
   Known* of = followed_by_ends(items);
   if (of) note_length(*of, Relation::ne, 0);
   return of;
 }
 
-void World::end_extension(PyObject* list, Known* of, Py_ssize_t size_before) {
+void Lengths::end_extension(PyObject* list, Known* of, Py_ssize_t size_before) {
   Window window = of->window;
   window.put_in_front = parts_of(*of).in_front + size_before;
   make_of(list, *of, window);

@@ -1,17 +1,6 @@
-// observe/values/keys.cpp
-// Numbers and texts that differ between calls as keys of dicts (see world.h).
-//
-//   self.cache[self.step] = x        step, 7 now, is not among the keys that self.cache had before;
-//   self.cache[self.step]            it is the key that the run put there
-//
-// Where a lookup ends depends on which keys are equal, not on what they are. So a followed key stays
-// followed: it is told from each other key by a fact, and the recipe stores under what it is in the call.
-// Invariant: of two keys that the run put into one dict, the same facts or guards say in every call whether
-// they are equal, as soon as the second is there. C code that hashes keys by itself, into another container,
-// does not know of this: they are used before (use_keys, and World::use of what holds them). The order of a
-// set's elements depends on what they are, so those are used, too.
-//
-// A key that is equal to one that is no followed number itself is used: the region is for that value.
+// observe/values/keys.cpp: see keys.h.
+#include "observe/values/keys.h"
+
 #include <algorithm>
 
 #include "guard/numpy_numbers.h"
@@ -53,16 +42,16 @@ PyObject* contains_function() {
   return contains;
 }
 
-bool World::is_followed_key(PyObject* key) const {
+bool FollowedKeys::is_followed_key(PyObject* key) const {
   // Not floats: nan is no key but itself.
-  return (PyLong_CheckExact(key) || PyUnicode_CheckExact(key)) && follows_number(key) && !late(key) &&
-         !is_open(key);
+  return (PyLong_CheckExact(key) || PyUnicode_CheckExact(key)) && world_.follows_number(key) &&
+         !world_.late(key) && !world_.is_open(key);
 }
 
-bool World::may_follow_keys(PyObject* container) {
+bool FollowedKeys::may_follow_keys(PyObject* container) {
   static PyTypeObject* const with_default = native_type("collections", "defaultdict");
   if (PySet_CheckExact(container)) {
-    const Known* known = find(container);
+    const Known* known = world_.find(container);
     return known && !known->read_whole;
   }
   const bool is_plain_dict =
@@ -72,20 +61,17 @@ bool World::may_follow_keys(PyObject* container) {
   const bool is_namespace = std::any_of(namespaces_.begin(), namespaces_.end(),
                                         [&](const PyRef& each) { return each.get() == container; });
   if (is_namespace) return false;
-  const Known* known = find(container);
+  const Known* known = world_.find(container);
   return !known ||
          (known->source->access != Access::instance_dict && known->source->access != Access::constant);
 }
 
-/// Are the two the same in every call, whatever that is?
-bool World::are_one_number(PyObject* a, PyObject* b) {
-  const Sym *x = followed(a), *y = followed(b);
-  return x && y ? *x == *y : step_of(a) == step_of(b);
+bool FollowedKeys::are_one_number(PyObject* a, PyObject* b) {
+  const Sym *x = world_.followed(a), *y = world_.followed(b);
+  return x && y ? *x == *y : world_.step_of(a) == world_.step_of(b);
 }
 
-/// `key` is not, or where no more is asked it is, among the keys that the dict or set had before the run,
-/// which wrote no equal one.
-void World::tell_from_outside(const Known& known, PyObject* key, bool asks) {
+void FollowedKeys::tell_from_outside(const Known& known, PyObject* key, bool asks) {
   if (known.window.cleared) return;
   PyObject* const contents = known.before ? known.before.get() : known.object.get();
   const int there =
@@ -93,28 +79,26 @@ void World::tell_from_outside(const Known& known, PyObject* key, bool asks) {
   if (there < 0) PyErr_Clear();
   const bool may_be_gone = there > 0 && known.window.front;
   if (there < 0 || (there && !asks) || may_be_gone)
-    return use(key), may_be_gone ? read_whole(known.object.get()) : void();
+    return world_.use(key), may_be_gone ? world_.read_whole(known.object.get()) : void();
   using guard::NumberOp;
-  const int dict = numbers.add({NumberOp::source, tree->keep(known.source), {}, {}, {}});
-  went_by({NumberOp::call, 0, PyRef::share(contains_function()), {}, {dict, step_of(key)}},
-          there ? Py_True : Py_False);
+  const int dict = world_.numbers.add({NumberOp::source, world_.tree->keep(known.source), {}, {}, {}});
+  world_.went_by({NumberOp::call, 0, PyRef::share(contains_function()), {}, {dict, world_.step_of(key)}},
+                 there ? Py_True : Py_False);
 }
 
-/// From those among `keys`, which the run put there, that are followed. False: it has been used.
-bool World::tell_from_followed(const std::vector<PyObject*>& keys, PyObject* key) {
+bool FollowedKeys::tell_from_followed(const std::vector<PyObject*>& keys, PyObject* key) {
   const bool follows = is_followed_key(key);
   for (PyObject* each : keys) {
     const bool equal = PyObject_RichCompareBool(each, key, Py_EQ) == 1;
-    if (equal && !follows) return use(each), false;
+    if (equal && !follows) return world_.use(each), false;
     if (!equal || !are_one_number(each, key))
-      went_by({guard::NumberOp::compare, Py_EQ, {}, {}, {step_of(each), step_of(key)}},
-              equal ? Py_True : Py_False);
+      world_.went_by({guard::NumberOp::compare, Py_EQ, {}, {}, {world_.step_of(each), world_.step_of(key)}},
+                     equal ? Py_True : Py_False);
   }
   return follows;
 }
 
-/// From the keys that the run put into it.
-void World::tell_from_own(PyObject* dict, PyObject* key) {
+void FollowedKeys::tell_from_own(PyObject* dict, PyObject* key) {
   std::vector<PyObject*> followed, plain;
   bool strange = false;
   for_each_key(dict, [&](PyObject* each) {
@@ -129,23 +113,24 @@ void World::tell_from_own(PyObject* dict, PyObject* key) {
   if (!follows && (followed.empty() || is_of_another_kind(key))) return;
   if (strange || followed.size() > kMostFollowed || plain.size() > kMostPlain ||
       !(follows || is_plain(key))) {
-    for (PyObject* each : followed) use(each);
-    return use(key);
+    for (PyObject* each : followed) world_.use(each);
+    return world_.use(key);
   }
   if (!tell_from_followed(followed, key) || plain.empty()) return;
   PyRef others = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(plain.size())));
   for (size_t i = 0; i < plain.size(); ++i)
     PyTuple_SET_ITEM(others.get(), static_cast<Py_ssize_t>(i), Py_NewRef(plain[i]));
-  if (PySequence_Contains(others.get(), key) != 0) return use(key);
-  const int step = numbers.add({guard::NumberOp::constant, 0, others, {}, {}});
-  went_by({guard::NumberOp::call, 0, PyRef::share(contains_function()), {}, {step, step_of(key)}}, Py_False);
+  if (PySequence_Contains(others.get(), key) != 0) return world_.use(key);
+  const int step = world_.numbers.add({guard::NumberOp::constant, 0, others, {}, {}});
+  world_.went_by(
+      {guard::NumberOp::call, 0, PyRef::share(contains_function()), {}, {step, world_.step_of(key)}},
+      Py_False);
 }
 
-/// The step of a text made of numbers and texts that guards know; -1: it has none.
-int World::text_step(PyObject* text) {
+int FollowedKeys::text_step(PyObject* text) {
   using guard::NumberOp;
-  const Late* made = late(text);
-  if (!made) return step_of(text);
+  const Late* made = world_.late(text);
+  if (!made) return world_.step_of(text);
   std::vector<int> parts;
   for (const PyRef& part : made->parts) {
     parts.push_back(part && can_be_followed(part.get()) ? text_step(part.get()) : -1);
@@ -153,10 +138,10 @@ int World::text_step(PyObject* text) {
   }
   auto call = [&](const char* name, std::vector<int> given) {
     const PyRef function = PyRef::share(PyDict_GetItemString(PyEval_GetBuiltins(), name));
-    return numbers.add({NumberOp::call, 0, function, {}, std::move(given)});
+    return world_.numbers.add({NumberOp::call, 0, function, {}, std::move(given)});
   };
   auto join = [&](int kind, int left, int right) {
-    return numbers.add({NumberOp::binary, kind, {}, {}, {left, right}});
+    return world_.numbers.add({NumberOp::binary, kind, {}, {}, {left, right}});
   };
   if (made->make == Make::join) {
     int whole = parts[0];
@@ -171,25 +156,25 @@ int World::text_step(PyObject* text) {
   return call("format", parts[1] < 0 ? std::vector{shown} : std::vector{shown, parts[1]});
 }
 
-void World::follow_text(PyObject* dict, PyObject* text) {
-  if (late_.empty() || !late(text) || !PyUnicode_CheckExact(text) || !is_known_when_checked(text)) return;
+void FollowedKeys::follow_text(PyObject* dict, PyObject* text) {
+  if (!world_.late(text) || !PyUnicode_CheckExact(text) || !world_.is_known_when_checked(text)) return;
   if (dict && !may_follow_keys(dict)) return;
   const int step = text_step(text);
   if (step < 0) return;
-  numbers.steps[static_cast<size_t>(step)].type = &PyUnicode_Type;
+  world_.numbers.steps[static_cast<size_t>(step)].type = &PyUnicode_Type;
   const PyRef held = PyRef::share(text);
-  late_.erase(text);
-  follow_step(text, step);
-  begin_to_follow();
+  world_.no_longer_late(text);
+  world_.follow_step(text, step);
+  world_.begin_to_follow();
 }
 
-void World::tell_from_keys(PyObject* dict, PyObject* key, bool asks) {
+void FollowedKeys::tell_from_keys(PyObject* dict, PyObject* key, bool asks) {
   follow_text(dict, key);
   if (!is_followed_key(key) || !may_follow_keys(dict)) {
-    told_apart(key);
+    world_.told_apart(key);
     if (!has_followed_keys_) return;
   }
-  const Known* known = find(dict);
+  const Known* known = world_.find(dict);
   PyObject* own = known ? known->keys.get() : dict;
   if (own && holds_key_itself(own, key)) return;  // told when it was put there, as were those that came later
   if (own) tell_from_own(own, key);
@@ -198,62 +183,62 @@ void World::tell_from_keys(PyObject* dict, PyObject* key, bool asks) {
 }
 
 /// Where it is there already it stays in its place, which whoever went through the dict knows.
-void World::puts_key(PyObject* dict, PyObject* key) {
-  const Known* known = find(dict);
+void FollowedKeys::puts_key(PyObject* dict, PyObject* key) {
+  const Known* known = world_.find(dict);
   tell_from_keys(dict, key, known && !known->read_whole);
   has_followed_keys_ |= is_followed_key(key);
 }
 
-bool World::about_to_write_element(PyObject* set, PyObject* element, bool removes) {
-  Known* known = find(set);
+bool FollowedKeys::about_to_write_element(PyObject* set, PyObject* element, bool removes) {
+  Known* known = world_.find(set);
   follow_text(set, element);
-  const bool is_constant = (PyLong_CheckExact(element) || PyUnicode_CheckExact(element)) && !late(element) &&
-                           !is_open(element) && !is_followed_key(element);
+  const bool is_constant = (PyLong_CheckExact(element) || PyUnicode_CheckExact(element)) &&
+                           !world_.late(element) && !world_.is_open(element) && !is_followed_key(element);
   if (!known || known->read_whole || !(is_constant || is_followed_key(element))) return false;
   puts_key(set, element);
   const PyRef own = PyRef::share(known->keys.get());
   if (is_constant && !(own && PyDict_Contains(own.get(), element) == 1))
     tell_from_outside(*known, element, true);
-  if (!copied(set)) return true;  // the region has ended
+  if (!world_.writes.copied(set)) return true;  // the region has ended
   if (!known->keys) known->keys = PyRef::steal(PyDict_New());
   known->elements.emplace_back(PyRef::share(element), !removes);
   return PyDict_SetItem(known->keys.get(), element, mark_of(Written::put)) == 0;
 }
 
-void World::use_positions(const Known& known) {
-  for (const PyRef& index : known.placed) use(index.get());
+void FollowedKeys::use_positions(const Known& known) {
+  for (const PyRef& index : known.placed) world_.use(index.get());
   if (!known.keys) return;
   const bool set = is_set(known.object.get());
   for_each_key(known.keys.get(), [&](PyObject* key) {
-    if (is_followed_key(key) && (set || PyDict_Contains(known.before.get(), key) == 1)) use(key);
+    if (is_followed_key(key) && (set || PyDict_Contains(known.before.get(), key) == 1)) world_.use(key);
   });
 }
 
-void World::puts_keys_of_display(PyObject* const* items, Py_ssize_t n) {
+void FollowedKeys::puts_keys_of_display(PyObject* const* items, Py_ssize_t n) {
   bool follows = false;
   for (Py_ssize_t i = 0; i < n; i += 2) follow_text(nullptr, items[i]), follows |= is_followed_key(items[i]);
   PyRef dict = PyRef::steal(follows ? PyDict_New() : nullptr);
   for (Py_ssize_t i = 0; i < n; i += 2) {
-    dict ? puts_key(dict.get(), items[i]) : told_apart(items[i]);
-    if (dict && is_plain_key(items[i])) PyDict_SetItem(dict.get(), items[i], Py_None);
+    dict ? puts_key(dict.get(), items[i]) : world_.told_apart(items[i]);
+    if (dict && world_.is_plain_key(items[i])) PyDict_SetItem(dict.get(), items[i], Py_None);
   }
 }
 
-void World::puts_keys(PyObject* dict, PyObject* mapping) {
+void FollowedKeys::puts_keys(PyObject* dict, PyObject* mapping) {
   if (has_followed_keys_) for_each_key(mapping, [&](PyObject* key) { puts_key(dict, key); });
 }
 
-void World::note_namespace(PyObject* dict) {
+void FollowedKeys::note_namespace(PyObject* dict) {
   use_keys(dict);
-  if (!follows() || !PyDict_Check(dict) || find(dict)) return;
+  if (!world_.follows() || !PyDict_Check(dict) || world_.find(dict)) return;
   const bool noted = std::any_of(namespaces_.begin(), namespaces_.end(),
                                  [&](const PyRef& each) { return each.get() == dict; });
   if (!noted) namespaces_.push_back(PyRef::share(dict));
 }
 
-void World::use_keys(PyObject* container) {
+void FollowedKeys::use_keys(PyObject* container) {
   if (has_followed_keys_ && PyDict_Check(container))
-    for_each_key(container, [&](PyObject* key) { use_scalar(key); });
+    for_each_key(container, [&](PyObject* key) { world_.use_scalar(key); });
 }
 
 }  // namespace bolt::observe

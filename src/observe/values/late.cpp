@@ -1,6 +1,7 @@
 // observe/values/late.cpp
-// What need not end a region: things that are only shown to the user, texts and tensors made of data that
-// nothing looks at. (Numbers taken out of tensors, and random ones, are followed: number_operations.cpp.)
+// A call that only shows something to the user, a text or tensor that nothing of the region looks at -> done,
+// or made, at the region's end, which it need not cause. (Numbers taken out of tensors, and random ones, are
+// followed: number_operations.cpp.)
 //
 //   print(f"loss {loss.item():.3f}")      item() gives an open number, the format a late text, print is
 //   delayed
@@ -36,7 +37,6 @@ namespace bolt::observe {
 using interp::Semantics;
 
 // -- Late values
-// ----------------------------------------------------------------------------------------------------
 
 PyObject* World::make_late(PyObject* object, Make make, std::vector<PyRef> parts, Py_ssize_t number) {
   PyRef held = PyRef::steal(object);
@@ -54,7 +54,7 @@ bool World::holds_late(PyObject* object) const {
   return false;
 }
 
-/// Something that a text is made of: do later calls know it when they check their guards?
+/// `part` is something that a text is made of: do later calls know it when they check their guards?
 bool World::is_known_when_checked(PyObject* part) const {
   if (!part) return true;
   if (const Late* made = late(part))
@@ -79,6 +79,10 @@ void World::await(PyObject* tensor, PyObject* code, int pc, bool is_followed) {
                      is_followed ? std::optional(hooks_.recorded()) : std::nullopt});
 }
 
+bool World::is_awaited(PyObject* tensor) const {
+  return std::ranges::any_of(awaited, [&](const Awaited& each) { return each.tensor.get() == tensor; });
+}
+
 int64_t World::version_of(PyObject* tensor) const {
   // x.data counts its writes apart and inference tensors count none: the recorder counts those to the memory.
   const int64_t version = guard::version_of(tensor), writes = hooks_.writes(tensor);
@@ -87,7 +91,8 @@ int64_t World::version_of(PyObject* tensor) const {
 
 namespace {
 
-/// While it lives the recorder does not see operators: they belong to showing a tensor, not to the region.
+/// For as long as it lives the recorder does not see operators: they belong to showing a tensor, not to the
+/// region.
 class Unseen {
  public:
   explicit Unseen(RecorderHooks& hooks) : hooks_(hooks) { hooks_.pause(true); }
@@ -112,15 +117,15 @@ PyRef own_text(PyRef text) {
 
 }  // namespace
 
-/// Is it a letter's number that is asked for, which few numbers are?
+/// Does the format ask for the letter with this number, as "{:c}" does? It raises for most numbers.
 static bool raises_for_some(PyObject* number, PyObject* spec) {
   if (!PyLong_Check(number) || !PyUnicode_Check(spec) || !PyUnicode_GET_LENGTH(spec)) return false;
   return PyUnicode_READ_CHAR(spec, PyUnicode_GET_LENGTH(spec) - 1) == 'c';
 }
 
 bool Recording::can_show(PyObject* tensor) {
-  // Texts are made before effects: they would show what it was.
-  if (world.was_given(Effect::set_data, tensor)) return false;
+  // The recipe makes texts before it gives the tensor its data: the text would show the old ones.
+  if (world.writes.was_given(Effect::set_data, tensor)) return false;
   return !world.late(tensor) && world.version_of(tensor) >= 0 && (world.find(tensor) || hooks_.knows(tensor));
 }
 
@@ -134,7 +139,7 @@ PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, 
     Unseen unseen(hooks_);
     text = PyRef::steal(format_text(value, conversion, spec));
   }
-  // One that is as wide as the format wants is itself, too; others are not.
+  // A text that is as wide as the format wants is given back as it is; padded ones are new texts.
   const bool as_it_is = !spec || (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0);
   if (text.get() == value && as_it_is) return text.release();
   text = own_text(std::move(text));
@@ -146,7 +151,7 @@ PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, 
 PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_t n) {
   bool any = false;
   for (Py_ssize_t i = 0; i < n; ++i) any |= world.is_unread(items[i]);
-  if (!any || !text || world.is_unread(text)) return text;  // "" + text is that text itself
+  if (!any || !text || world.is_unread(text)) return text;  // "" + text gives the very object `text`
   std::vector<PyRef> parts;
   for (Py_ssize_t i = 0; i < n; ++i) parts.push_back(PyRef::share(items[i]));
   return world.make_late(text, Make::join, std::move(parts));
@@ -162,7 +167,7 @@ bool is_delayable_leaf(PyObject* object) {
   return true;
 }
 
-/// May `format % items` raise for other numbers: "%d" of inf?
+/// May `format % items` raise for other numbers than these, as "%d" does for inf?
 bool asks_for_ints(PyObject* format, PyObject* const* items, Py_ssize_t n) {
   std::string_view text = PyUnicode_AsUTF8(format);
   Py_ssize_t next = 0;
@@ -186,20 +191,21 @@ bool Recording::shows_late(PyObject* object) const {
   return world.is_unread(object);
 }
 
-/// Are these numbers and texts, late or not, or else leaves?
+/// Are all of them numbers or texts, late or not, or other leaves?
 bool Recording::can_interpolate(PyObject* const* items, Py_ssize_t n) const {
   return std::all_of(items, items + n, [&](PyObject* item) {
     return is_delayable_leaf(item) || (world.late(item) && PyUnicode_Check(item));
   });
 }
 
-/// text % args, text.format(*args): null without an exception: not here.
+/// The late text that `text % args` or `text.format(*args)` gives; null without an exception where it is
+/// none.
 PyObject* Recording::late_interpolation(PyObject* text, PyObject* const* items, Py_ssize_t n,
                                         PyObject* args) {
   if (!can_interpolate(items, n)) return nullptr;
   if (args && asks_for_ints(text, items, n)) return nullptr;
   if (!args && PyUnicode_FindChar(text, '[', 0, PyUnicode_GET_LENGTH(text), 1) >= 0)
-    return nullptr;  // "{[3]}" of a text
+    return nullptr;  // as "{[3]}" would be given a letter of a text
   world.use(text);
   PyRef made;
   {
@@ -209,7 +215,7 @@ PyObject* Recording::late_interpolation(PyObject* text, PyObject* const* items, 
                              : PyObject_Vectorcall(format.get(), items, static_cast<size_t>(n), nullptr));
   }
   made = own_text(std::move(made));
-  if (!made) return PyErr_Clear(), nullptr;  // raised anew
+  if (!made) return PyErr_Clear(), nullptr;  // it raises again when C code does it
   std::vector<PyRef> parts = {PyRef::share(text)};
   if (args)
     parts.push_back(PyRef::share(args));
@@ -218,7 +224,8 @@ PyObject* Recording::late_interpolation(PyObject* text, PyObject* const* items, 
   return world.make_late(made.release(), Make::interpolate, std::move(parts), args ? 0 : 1);
 }
 
-/// Operators of texts. Null without an exception: nothing late is in it, or it is read.
+/// The late text that an operator of texts gives; null without an exception where no operand is late, or one
+/// is read.
 PyObject* Recording::late_operation(int kind, PyObject* left, PyObject* right) {
   if (!PyUnicode_CheckExact(left)) return nullptr;
   if (kind == interp::Binary::remainder && !world.late(left) && shows_late(right) && !PyList_Check(right)) {
@@ -232,8 +239,8 @@ PyObject* Recording::late_operation(int kind, PyObject* left, PyObject* right) {
   return late_join(PyUnicode_Concat(left, right), both, 2);
 }
 
-/// str(n), repr(n), format(n, spec), text.format(n, ...), text.join(texts), given `all` that C code is given.
-/// Null without an exception: not here.
+/// The late text that str(n), repr(n), format(n, spec), text.format(n, ...) or text.join(texts) gives, where
+/// `all` is what C code is given; null without an exception where it is none.
 PyObject* Recording::late_text(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
   if (!row.is(Trait::makes_text)) return nullptr;
   if (std::none_of(all.begin(), all.end(), [&](PyObject* each) { return shows_late(each); })) return nullptr;
@@ -258,13 +265,16 @@ PyObject* Recording::late_text(Frame& frame, const CFunction& row, const std::ve
             : nullptr;
 }
 
-/// x.nonzero(), x[mask]: nothing of the region may look at what it gives, but it can be given away.
+/// Only the data decide how large the result of x.nonzero() or x[mask] is, so the region would end there. It
+/// goes on instead: the result is a late value, which the region may hand on but not look at.
 bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                               PyObject* result, const Frame& frame) {
-  // An operator gave data to Python: which, says the reason. Not: the region has become long.
+  // The reason names the operator that gave data to Python; another reason is that the region has become
+  // long.
   if (kwnames || std::strncmp(hooks_.wants_end(), "aten::", 6) || !guard::is_tensor(result)) return false;
-  if (guard::ThreadState::now() != before) return false;  // in which it would be run
-  if (hooks_.end_may_raise()) return false;  // the program has been left behind then, and who catches that
+  if (guard::ThreadState::now() != before) return false;  // at the region's end it would run in another state
+  if (hooks_.end_may_raise())
+    return false;  // at the region's end nobody would catch the error who would catch it here
   if (!world.find(callable) || std::find(args.begin(), args.end(), result) != args.end()) return false;
   for (PyObject* arg : args)
     if (world.late(arg) || !(guard::is_tensor(arg) ? can_show(arg) : guard::is_leaf(arg))) return false;
@@ -280,12 +290,11 @@ bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& 
 }
 
 // -- Delayed calls
-// ----------------------------------------------------------------------------------------------------
 
 namespace {
 
-/// print shows the text of any object; loggers, and what the user named, show what they are given; what is
-/// shown here and now is not delayed.
+/// What a call shows: print shows the text of any object; loggers, and what the user named, show what they
+/// are given. What is shown `here` is not delayed.
 enum class Shows : uint8_t { nothing, text, message, here, named };
 
 struct Row {
@@ -299,7 +308,7 @@ constexpr Row kShowing[] = {
     {"logging", "Logger", "debug info warning warn error critical log", Shows::message},
     {"logging", "LoggerAdapter", "debug info warning warn error critical log", Shows::message},
     {"logging", nullptr, "debug info warning warn error critical log", Shows::message},
-    // What those come to that are not delayed, for a level that is logged.
+    // Calls of a logger that are not delayed come here where their level is logged.
     {"logging", "Logger", "_log", Shows::here},
 };
 
@@ -308,10 +317,10 @@ PointerMap<Shows>& showing() {
   return *all;
 }
 
-/// Rows of modules that are loaded by now.
+/// Adds the rows of modules that have been loaded since.
 void look_up_showing() {
   static std::unordered_set<const Row*> done;
-  // Asked at every call of a recording: only a new module can change the answer.
+  // This is asked at every call of a recording, and only a new module can change the answer.
   static Py_ssize_t loaded = 0;
   PyObject* modules = PyImport_GetModuleDict();
   if (std::exchange(loaded, PyDict_GET_SIZE(modules)) == PyDict_GET_SIZE(modules)) return;
@@ -340,7 +349,7 @@ bool& delays_calls() {
 
 void show_with(PyObject* callable, bool yes) {
   look_up_showing();
-  if (!showing().find(callable)) Py_INCREF(callable);  // its row stays
+  if (!showing().find(callable)) Py_INCREF(callable);  // its row stays for good, so it is held
   Shows& shows = showing()[callable];
   if (yes && shows == Shows::nothing)
     shows = Shows::named;
@@ -367,10 +376,11 @@ bool shows_whole(PyObject* callable, Shows shows) {
 
 bool shows_whole(PyObject* callable) { return shows_whole(callable, shown_by(callable)); }
 
-/// How an argument is shown at the region's end; `itself`: whoever it is then, as a logger or a stream.
+/// How an argument is shown at the region's end. `itself` is for loggers and streams, which may have changed
+/// by then.
 enum class Recording::ShownAs : uint8_t { itself, tensor, text, copy, nothing };
 
-/// `depth`: so far into lists, tuples and dicts is looked.
+/// `depth` says how far into lists, tuples and dicts to look.
 Recording::ShownAs Recording::shown_as(PyObject* arg, bool as_text, int depth) {
   if (world.late(arg) || is_delayable_leaf(arg)) return ShownAs::itself;
   if (guard::is_tensor(arg)) return can_show(arg) ? ShownAs::tensor : ShownAs::nothing;
@@ -390,7 +400,7 @@ Recording::ShownAs Recording::shown_as(PyObject* arg, bool as_text, int depth) {
   return ShownAs::copy;
 }
 
-/// Of every argument; empty: one cannot be shown then.
+/// How each argument is shown; nothing where one of them cannot be shown at the region's end.
 std::vector<Recording::ShownAs> Recording::all_shown_as(PyObject* const* args, size_t nargs,
                                                         PyObject* kwnames, bool as_text) {
   std::vector<ShownAs> all;
@@ -410,7 +420,8 @@ std::vector<Recording::ShownAs> Recording::all_shown_as(PyObject* const* args, s
   return all;
 }
 
-/// A list, tuple or dict as it is now, with all that is in it; null: the region has ended, or an exception.
+/// A copy of a list, tuple or dict as it is now, with all that is in it; null where the region has ended or
+/// there is an exception.
 PyRef Recording::delayed_copy(Frame& frame, PyObject* container) {
   touch(frame, container);
   if (!on) return {};
@@ -432,7 +443,7 @@ PyRef Recording::delayed_copy(Frame& frame, PyObject* container) {
   return PyTuple_CheckExact(container) ? PyRef::steal(PyList_AsTuple(items.get())) : std::move(items);
 }
 
-/// Null: as of delayed_copy.
+/// What the delayed call is given for an argument; null as delayed_copy is.
 PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, ShownAs how) {
   if (how == ShownAs::copy) return delayed_copy(frame, arg);
   if (how == ShownAs::text) return PyRef::steal(format_value(frame, arg, 1, nullptr));
@@ -440,17 +451,17 @@ PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, ShownAs how) {
   return PyRef::share(arg);
 }
 
-/// A call that shows something: it is delayed, or else, if nothing inside is worth a region, the region ends
-/// and all of it is done at once. False: it is a call like any other.
+/// A call that shows something is delayed. Where it cannot be and nothing inside is worth a region of its
+/// own, the region ends and all of the call is done at once. False means that it is a call like any other.
 bool Recording::show(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
                      PyObject** result) {
   const Shows shows = shown_by(callable);
   if (shows == Shows::nothing) return false;
   bool may_wait = shows != Shows::here && delays_calls() && interp::bottom_of(frame) == entry;
   if (may_wait && shows == Shows::message && reaches_users_code(callable, args, nargs)) {
-    // It may go by what the region writes, or write there itself.
+    // The user's code may go by what the region writes, or write there itself.
     world.users_code_shows = true;
-    may_wait = world.written.empty() && world.written_fields.empty();
+    may_wait = world.writes.written.empty() && world.writes.written_fields.empty();
   }
   if (may_wait && delay(frame, callable, args, nargs, kwnames, shows == Shows::text, result)) return true;
   if (!shows_whole(callable, shows)) return false;
@@ -474,7 +485,7 @@ bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, s
   }
   for (const Frame* each : frames_of(frame))
     call.callers.emplace_back(PyRef::share(reinterpret_cast<PyObject*>(each->func())), each->pc());
-  // What making the texts did is done. Where it ended the region, the call is not of it.
+  // Making the texts may have run code that ended the region: then the call is no part of it.
   const bool delayed = on;
   {
     Unseen unseen(hooks_);
@@ -485,8 +496,9 @@ bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, s
   return true;
 }
 
-// Autograd adds up gradients in the opposite order of the operators, which the layout of the sum, and its
-// last digits, go by. Where no region may end that is all that differs.
+// Tensors whose contents are shown must still hold them. (Autograd adds up gradients in the opposite order of
+// the operators, which the layout of the sum, and its last digits, go by. Where no region may end that is all
+// that differs.)
 void Recording::check_awaited() {
   for (const Awaited& each : world.awaited) {
     const bool written = world.version_of(each.tensor.get()) != each.version;

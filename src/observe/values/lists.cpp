@@ -1,14 +1,6 @@
-// observe/values/lists.cpp
-// A list, deque or tuple of numbers as a whole (see world.h): what C says of all that is in it (sum, max,
-// sorted, whether 5.0 is in it, its text) is computed by a step from a list that a step makes:
-//
-//   of what is in the container then, whatever its length, where that differs between calls (lengths.cpp)
-//   of the numbers in it, where some of them differ
-//
-// What torch makes a tensor of (torch.tensor(tokens)) is an input of the program, which guards make.
-//
-// What others than numbers do when they are added up or compared must not happen in a guard: the step that
-// makes the list raises where there are any, and so the guard fails.
+// observe/values/lists.cpp: see lists.h.
+#include "observe/values/lists.h"
+
 #include <algorithm>
 
 #include "guard/number_lists.h"
@@ -38,23 +30,23 @@ constexpr Py_ssize_t kMost = 64;  // numbers with steps of their own
 
 }  // namespace
 
-bool World::has_any_length(PyObject* container) {
-  Known* known = known_by_ends(container);
+bool Lists::has_any_length(PyObject* container) {
+  Known* known = world_.lengths.known_by_ends(container);
   const PyRef items = known && !known->window.cleared ? native_items(container) : PyRef();
   if (!items || !PyList_GET_SIZE(items.get()) || !are_exact_numbers(items.get())) return false;
-  const auto [in_front, old, behind] = parts_of(*known);
+  const auto [in_front, old, behind] = world_.lengths.parts_of(*known);
   if (in_front + behind > kMost) return false;
-  return !length_before(*known).is_const() || !known->placed.empty() ||
-         hooks_.follows_within(*known->source, tree->root_names);
+  return !world_.lengths.length_before(*known).is_const() || !known->placed.empty() ||
+         hooks_.follows_within(*known->source, world_.tree->root_names);
 }
 
-std::optional<int> World::list_of_any_length(PyObject* container) {
+std::optional<int> Lists::list_of_any_length(PyObject* container) {
   if (!has_any_length(container)) return std::nullopt;
-  Known* known = known_by_ends(container);
+  Known* known = world_.lengths.known_by_ends(container);
   const PyRef items = native_items(container);
-  const auto [in_front, old, behind] = parts_of(*known);
+  const auto [in_front, old, behind] = world_.lengths.parts_of(*known);
   auto constant = [&](Py_ssize_t number) {
-    return numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(number)), {}, {}});
+    return world_.numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(number)), {}, {}});
   };
   auto join = [&](int from, const Window& window, Py_ssize_t n, const std::vector<int>& others) {
     const Py_ssize_t placed = others.empty() ? 0 : std::ssize(known->placed);
@@ -62,84 +54,87 @@ std::optional<int> World::list_of_any_length(PyObject* container) {
                              constant(window.back), constant(n), constant(placed)};
     args.insert(args.end(), others.begin(), others.end());
     const PyRef function = PyRef::share(joining_function(Joins::numbers));
-    return numbers.add({NumberOp::call, 0, function, {}, std::move(args)});
+    return world_.numbers.add({NumberOp::call, 0, function, {}, std::move(args)});
   };
   std::vector<int> others;
   for (Py_ssize_t i = 0; i < in_front + old + behind; ++i)
-    if (i < in_front || i >= in_front + old) others.push_back(step_of(PyList_GET_ITEM(items.get(), i)));
+    if (i < in_front || i >= in_front + old)
+      others.push_back(world_.step_of(PyList_GET_ITEM(items.get(), i)));
   for (const PyRef& index : known->placed) {
-    others.push_back(step_of(index.get()));
-    others.push_back(step_of(PyList_GET_ITEM(items.get(), PyLong_AsSsize_t(index.get()))));
+    others.push_back(world_.step_of(index.get()));
+    others.push_back(world_.step_of(PyList_GET_ITEM(items.get(), PyLong_AsSsize_t(index.get()))));
   }
-  const int whole = numbers.add({NumberOp::source, tree->keep(known->source), {}, {}, {}});
-  const bool open = std::ranges::any_of(
-      others, [&](int step) { return numbers.steps[static_cast<size_t>(step)].phase != Phase::check; });
+  const int whole = world_.numbers.add({NumberOp::source, world_.tree->keep(known->source), {}, {}, {}});
+  const bool open = std::ranges::any_of(others, [&](int step) {
+    return world_.numbers.steps[static_cast<size_t>(step)].phase != Phase::check;
+  });
   if (!open) return join(whole, known->window, in_front, others);
   // What was there is looked at while guards are checked.
   return join(join(whole, known->window, 0, {}), {}, in_front, others);
 }
 
 /// The step that gives a list of what is in the container; nothing: it has none, or guards do not know it.
-std::optional<int> World::list_step(PyObject* container) {
+std::optional<int> Lists::list_step(PyObject* container) {
   static PyMethodDef list_def = {"list", list_of, METH_VARARGS, nullptr};
   static PyObject* const list_function = function(list_def);
   if (!PyList_CheckExact(container) && !PyTuple_CheckExact(container) && !is_deque(container))
     return std::nullopt;
   std::optional<int> whole = list_of_any_length(container);
-  if (whole && numbers.steps[static_cast<size_t>(*whole)].phase == Phase::check) return whole;
-  own_numbers_of(container);
-  const PyRef items = followed_.empty() ? PyRef() : PyRef::steal(PySequence_List(container));
+  if (whole && world_.numbers.steps[static_cast<size_t>(*whole)].phase == Phase::check) return whole;
+  world_.own_numbers_of(container);
+  const PyRef items = !world_.follows_any() ? PyRef() : PyRef::steal(PySequence_List(container));
   if (!items || PyList_GET_SIZE(items.get()) > kMost) return PyErr_Clear(), std::nullopt;
   bool follows = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
     PyObject* item = PyList_GET_ITEM(items.get(), i);
-    if (!is_exact_number(item) || is_open(item)) return std::nullopt;
-    follows |= follows_number(item);
+    if (!is_exact_number(item) || world_.is_open(item)) return std::nullopt;
+    follows |= world_.follows_number(item);
   }
   if (!follows) return std::nullopt;
-  read_whole(container);
+  world_.read_whole(container);
   guard::NumberStep step{NumberOp::call, 0, PyRef::share(list_function), {}, {}};
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
-    step.args.push_back(step_of(PyList_GET_ITEM(items.get(), i)));
-  return numbers.add(std::move(step));
+    step.args.push_back(world_.step_of(PyList_GET_ITEM(items.get(), i)));
+  return world_.numbers.add(std::move(step));
 }
 
-PyObject* World::reduced(PyObject* function, PyObject* container, bool sums) {
+PyObject* Lists::reduced(PyObject* function, PyObject* container, bool sums) {
   const std::optional<int> list = list_of_any_length(container);
   PyRef result = PyRef::steal(list ? PyObject_CallOneArg(function, container) : nullptr);
   if (!result) return PyErr_Clear(), nullptr;  // raised anew
   guard::NumberStep step{NumberOp::call, 0, PyRef::share(function), {}, {*list}};
-  if (numbers.phase_of(step) == Phase::check) return computed(result.release(), std::move(step));
+  if (world_.numbers.phase_of(step) == Phase::check)
+    return world_.computed(result.release(), std::move(step));
   // A sum with a float in it is one whatever the others are, and does not raise.
-  const std::vector<int> items = numbers.steps[static_cast<size_t>(*list)].args;
+  const std::vector<int> items = world_.numbers.steps[static_cast<size_t>(*list)].args;
   const bool has_float = std::any_of(items.begin() + 5, items.end(), [&](int item) {
-    const guard::NumberStep& part = numbers.steps[static_cast<size_t>(item)];
+    const guard::NumberStep& part = world_.numbers.steps[static_cast<size_t>(item)];
     const PyObject* of_data = part.op == NumberOp::data ? part.object.get() : nullptr;
     return part.phase != Phase::check &&
            (part.type == &PyFloat_Type || of_data == reinterpret_cast<PyObject*>(&PyFloat_Type));
   });
   if (!sums || !has_float) return nullptr;
   step.type = &PyFloat_Type;
-  begin_to_follow();
+  world_.begin_to_follow();
   PyObject* mine = own_number(result.get());
-  return mine ? follow_step(mine, numbers.add(std::move(step))) : nullptr;
+  return mine ? world_.follow_step(mine, world_.numbers.add(std::move(step))) : nullptr;
 }
 
-PyObject* World::told_of_list(PyObject* function, PyObject* container, PyObject* arg) {
-  if (arg && (!is_exact_number(arg) || is_open(arg))) return nullptr;
+PyObject* Lists::told_of_list(PyObject* function, PyObject* container, PyObject* arg) {
+  if (arg && (!is_exact_number(arg) || world_.is_open(arg))) return nullptr;
   const std::optional<int> list = list_step(container);
   const PyRef items = list ? PyRef::steal(PySequence_List(container)) : PyRef();
   PyRef result =
       PyRef::steal(items ? PyObject_CallFunctionObjArgs(function, items.get(), arg, nullptr) : nullptr);
   if (!result) return PyErr_Clear(), nullptr;  // raised anew
   guard::NumberStep step{NumberOp::call, 0, PyRef::share(function), {}, {*list}};
-  if (arg) step.args.push_back(step_of(arg));
-  if (can_be_followed(result.get())) return computed(result.release(), std::move(step));
-  went_by(std::move(step), result.get());
+  if (arg) step.args.push_back(world_.step_of(arg));
+  if (can_be_followed(result.get())) return world_.computed(result.release(), std::move(step));
+  world_.went_by(std::move(step), result.get());
   return result.release();
 }
 
-PyObject* World::compared_lists(int op, PyObject* left, PyObject* right) {
+PyObject* Lists::compared_lists(int op, PyObject* left, PyObject* right) {
   if ((op != Py_EQ && op != Py_NE) || !PyList_CheckExact(left) || !PyList_CheckExact(right)) return nullptr;
   std::optional<int> sides[] = {list_step(left), list_step(right)};
   if (!sides[0] && !sides[1]) return nullptr;
@@ -147,33 +142,33 @@ PyObject* World::compared_lists(int op, PyObject* left, PyObject* right) {
     PyObject* side = i ? right : left;
     if (sides[i]) continue;
     if (!are_exact_numbers(side)) return nullptr;
-    read_whole(side);
-    for (Py_ssize_t j = 0; j < PyList_GET_SIZE(side); ++j) use(PyList_GET_ITEM(side, j));
-    sides[i] = numbers.add({NumberOp::constant, 0, native_items(side), {}, {}});
+    world_.read_whole(side);
+    for (Py_ssize_t j = 0; j < PyList_GET_SIZE(side); ++j) world_.use(PyList_GET_ITEM(side, j));
+    sides[i] = world_.numbers.add({NumberOp::constant, 0, native_items(side), {}, {}});
   }
   PyObject* answer = PyObject_RichCompare(left, right, op);
-  if (answer) went_by({NumberOp::compare, op, {}, {}, {*sides[0], *sides[1]}}, answer);
+  if (answer) world_.went_by({NumberOp::compare, op, {}, {}, {*sides[0], *sides[1]}}, answer);
   return answer;
 }
 
-PyObject* World::sorted(PyObject* container) {
+PyObject* Lists::sorted(PyObject* container) {
   PyObject* const function = builtin("sorted");
-  own_numbers_of(container);
-  if (known_by_ends(container)) return nullptr;  // how many they are is read
+  world_.own_numbers_of(container);
+  if (world_.lengths.known_by_ends(container)) return nullptr;  // how many they are is read
   const std::optional<int> list = list_step(container);
   PyRef items = PyRef::steal(list ? PyObject_CallOneArg(function, container) : nullptr);
   if (!items) return PyErr_Clear(), nullptr;
-  const int order = numbers.add({NumberOp::call, 0, PyRef::share(function), {}, {*list}});
+  const int order = world_.numbers.add({NumberOp::call, 0, PyRef::share(function), {}, {*list}});
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
-    const int at = numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(i)), {}, {}});
-    PyObject* item = computed(Py_NewRef(PyList_GET_ITEM(items.get(), i)),
-                              {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {order, at}});
+    const int at = world_.numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(i)), {}, {}});
+    PyObject* item = world_.computed(Py_NewRef(PyList_GET_ITEM(items.get(), i)),
+                                     {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {order, at}});
     if (!item || PyList_SetItem(items.get(), i, item) < 0) return nullptr;
   }
   return items.release();
 }
 
-PyObject* World::of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all) {
+PyObject* Lists::of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all) {
   auto of_lists = [&](const char* name) { return PyDict_GetItemString(type_dict(&PyList_Type), name); };
   const bool alone = all.size() == 1;
   if (alone && (method == "sum" || method == "max" || method == "min"))
@@ -185,12 +180,12 @@ PyObject* World::of_list(const std::string& method, PyObject* function, const st
   if (!alone || method != "sort" || !PyList_CheckExact(all[0])) return nullptr;
   const PyRef items = PyRef::steal(sorted(all[0]));
   if (!items) return nullptr;
-  about_to_write(all[0]);
+  world_.writes.about_to_write(all[0]);
   return PyList_SetSlice(all[0], 0, PyList_GET_SIZE(all[0]), items.get()) < 0 ? nullptr : Py_NewRef(Py_None);
 }
 
-void World::see_what_differs(PyObject* list, Source& source, Differing& seen) {
-  seen.lengths |= hooks_.follows_length(source, tree->root_names);
+void Lists::see_what_differs(PyObject* list, Source& source, Differing& seen) {
+  seen.lengths |= hooks_.follows_length(source, world_.tree->root_names);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     PyObject* item = PyList_GET_ITEM(list, i);
     Source place = guard::item_of(source, i);
@@ -199,7 +194,7 @@ void World::see_what_differs(PyObject* list, Source& source, Differing& seen) {
       continue;
     }
     ++seen.count;
-    seen.numbers = seen.numbers || hooks_.follows_number(item, place, tree->root_names);
+    seen.numbers = seen.numbers || hooks_.follows_number(item, place, world_.tree->root_names);
   }
 }
 
@@ -211,8 +206,9 @@ static bool holds_float(PyObject* list) {
   return false;
 }
 
-PyRef World::tensor_of_list(PyObject* list) {
-  Known* known = PyList_CheckExact(list) && hooks_.follows_numbers() ? known_by_ends(list) : nullptr;
+PyRef Lists::tensor_of_list(PyObject* list) {
+  Known* known =
+      PyList_CheckExact(list) && hooks_.follows_numbers() ? world_.lengths.known_by_ends(list) : nullptr;
   if (!known || known->window.put_in_front || known->window.cleared) return {};
   PyObject* contents = known->before ? known->before.get() : list;
   if (!guard::holds_numbers(contents)) return {};
@@ -220,17 +216,17 @@ PyRef World::tensor_of_list(PyObject* list) {
   see_what_differs(contents, *known->source, seen);
   if (!seen.lengths && !(seen.numbers && seen.count > kMost)) return {};
   const bool floats = holds_float(contents);
-  Source* place = tree->child(known->source, Access::list_tensor, nullptr, floats);
+  Source* place = world_.tree->child(known->source, Access::list_tensor, nullptr, floats);
   PyRef& tensor = list_tensors_[place];
   if (tensor) return PyRef::share(tensor.get());
   tensor = PyRef::steal(guard::tensor_of_list(contents, floats));
   if (!tensor) return {};
-  tree->keep(place);  // nobody else holds it when guards have made it
-  reached(tensor.get(), place);
+  world_.tree->keep(place);  // nobody else holds it when guards have made it
+  world_.reached(tensor.get(), place);
   return PyRef::share(tensor.get());
 }
 
-PyObject* World::list_text(PyObject* list) {
+PyObject* Lists::list_text(PyObject* list) {
   return PyList_CheckExact(list) ? told_of_list(builtin("repr"), list) : nullptr;
 }
 

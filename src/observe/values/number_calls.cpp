@@ -1,7 +1,9 @@
 // observe/values/number_calls.cpp
-// Calls that are given numbers which differ between calls, and calls that ask tensors for their sizes. Min,
-// max, sum and products give expressions; torch's functions are lent the numbers; whatever else is not here
-// takes them for what they are (World::use).
+// A function of C or of torch is called with numbers that differ between calls, or asks tensors for their
+// sizes -> its result, followed where it can be.
+//
+// min, max, sum and products give expressions; torch's functions are lent the numbers. A function that is not
+// treated here takes them for what they are in this run (World::use).
 #include <algorithm>
 
 #include "guard/number_lists.h"
@@ -15,7 +17,7 @@ namespace bolt::observe {
 
 namespace {
 
-/// Dimensions that a part of an index is about; -1: that is not known.
+/// How many dimensions a part of an index is about; -1 means that it is not known.
 int dims_of(PyObject* part) {
   if (part == Py_None || PyBool_Check(part) || part == Py_Ellipsis) return 0;
   if (PySlice_Check(part) || PyLong_CheckExact(part)) return 1;
@@ -24,7 +26,7 @@ int dims_of(PyObject* part) {
   return mask ? guard::rank_of(*guard::tensor_impl(part)) : 1;
 }
 
-/// One part of an index, and the dimension that it is about; -1: that is not known.
+/// One part of an index, and the dimension that it is about; -1 means that it is not known.
 struct Part {
   PyObject* index;
   int dim;
@@ -35,7 +37,7 @@ std::vector<Part> parts_of(PyObject* key, int rank) {
   const bool many = PyTuple_Check(key);
   for (Py_ssize_t i = 0; i < (many ? PyTuple_GET_SIZE(key) : 1); ++i)
     parts.push_back({many ? PyTuple_GET_ITEM(key, i) : key, -1});
-  int left = rank;  // dimensions that no part is about: the ellipsis stands for them
+  int left = rank;  // the ellipsis stands for the dimensions that no part is about
   for (const Part& part : parts) {
     const int dims = dims_of(part.index);
     if (dims < 0) return parts;
@@ -52,7 +54,8 @@ std::vector<Part> parts_of(PyObject* key, int rank) {
 
 }  // namespace
 
-/// x[:8] of a tensor that is no longer than 8 is the tensor itself, and no operator tells.
+/// x[:8] of a tensor that is no longer than 8 is the tensor itself: torch calls no operator, so the recorder
+/// does not learn that the length was compared. The fact is noted here.
 void Recording::note_slices(PyObject* tensor, PyObject* key) {
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   const int rank = guard::rank_of(impl);
@@ -61,7 +64,7 @@ void Recording::note_slices(PyObject* tensor, PyObject* key) {
     PyObject* stop = reinterpret_cast<PySliceObject*>(part.index)->stop;
     if (!PyLong_CheckExact(stop) || world.followed(stop)) continue;
     int overflow = 0;
-    const int64_t end = PyLong_AsLongLongAndOverflow(stop, &overflow);  // beyond that: -1
+    const int64_t end = PyLong_AsLongLongAndOverflow(stop, &overflow);  // -1 if it is larger
     for (int d = 0; end >= 0 && d < rank; ++d) {
       if (part.dim >= 0 && d != part.dim) continue;
       if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
@@ -70,9 +73,10 @@ void Recording::note_slices(PyObject* tensor, PyObject* key) {
   }
 }
 
-/// torch's indexing asks what an int in x[:, i] is. The operator does not that it stands for: those are
-/// called on `tensor`, in the order in which indexing calls them, and `key` keeps the other parts. Those only
-/// cut other dimensions, so they may come later.
+/// An int in an index, as the i of x[:, i], stands for a call of aten::select, which can be lent a number.
+/// Torch's own indexing cannot: it asks what the number is. So select is called here for each followed int of
+/// the index, on `tensor` and in the order in which indexing would, and `key` keeps the other parts, which
+/// only cut other dimensions and may therefore come later.
 bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
   const std::vector<Part> parts = parts_of(key.get(), guard::rank_of(*guard::tensor_impl(tensor.get())));
   auto selects = [&](const Part& part) { return part.dim >= 0 && PyLong_CheckExact(part.index); };
@@ -83,14 +87,15 @@ bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
   const auto last = std::find_if(parts.rbegin(), parts.rend(), selects).base();
   mark(frame);
   PyRef view = PyRef::share(tensor.get()), rest = PyRef::steal(PyList_New(0));
-  int moved = 0;  // by how much the dimensions to come have moved
+  int moved = 0;  // so many dimensions are gone by now: later parts lie that much further in front
   for (auto part = parts.begin(); part != parts.end(); ++part) {
     PyObject* keep = part->index;
     if (selects(*part)) {
       PyRef lent = PyRef::steal(world.lend(part->index));
       if (lent)
         view = PyRef::steal(PyObject_CallMethod(view.get(), "select", "iO", part->dim + moved--, lent.get()));
-      if (!lent || !view) return PyErr_Clear(), world.use(key.get()), false;  // indexing words the error
+      if (!lent || !view)
+        return PyErr_Clear(), world.use(key.get()), false;  // torch's indexing raises, with its own words
       continue;
     }
     PyRef all =
@@ -105,7 +110,8 @@ bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
 
 namespace {
 
-/// min, max, sum and product of followed numbers: over the arguments, or over the one that is a sequence.
+/// The min, max, sum or product of followed numbers: of the arguments, or of the items where the only one is
+/// a sequence.
 PyObject* reduce(Recording& recording, const std::string& name, const std::vector<PyObject*>& all) {
   World& world = recording.world;
   std::vector<PyObject*> numbers = all;
@@ -143,7 +149,8 @@ PyObject* reduce(Recording& recording, const std::string& name, const std::vecto
   return world.follow(PyLong_FromLongLong(value), size);
 }
 
-/// divmod() of numbers, one of which is followed. Null without an exception: not here.
+/// What divmod() gives for numbers one of which is followed; null without an exception where that is not
+/// computed here.
 PyObject* quotient_and_rest(Recording& recording, Frame& frame, const std::vector<PyObject*>& all) {
   if (all.size() != 2 || !is_number(all[0]) || !is_number(all[1]) ||
       (!recording.world.follows_number(all[0]) && !recording.world.follows_number(all[1])))
@@ -152,12 +159,12 @@ PyObject* quotient_and_rest(Recording& recording, Frame& frame, const std::vecto
   for (int i : {0, 1}) {
     const int op = i ? interp::Binary::remainder : interp::Binary::floor_divide;
     parts[i] = PyRef::steal(recording.binary_op(frame, op, all[0], all[1]));
-    if (!parts[i]) return PyErr_Clear(), nullptr;  // words its error in its own way
+    if (!parts[i]) return PyErr_Clear(), nullptr;  // divmod has error messages of its own
   }
   return PyTuple_Pack(2, parts[0].get(), parts[1].get());
 }
 
-/// tensor.size(), .size(1), .numel()
+/// What tensor.size(), tensor.size(1) and tensor.numel() give.
 PyObject* size_query(Recording& recording, const CFunction& row, const std::vector<PyObject*>& all) {
   World& world = recording.world;
   PyObject* tensor = all[0];
@@ -187,7 +194,7 @@ bool gives_tensors(PyObject* result) {
   return true;
 }
 
-/// Functions that make a tensor of what numpy says its number is.
+/// Is it a function that makes a tensor of a number as numpy sees it?
 bool asks_numpy(const CFunction& row) {
   return row.method == "tensor" || row.method == "new_tensor" || row.method == "as_tensor" ||
          row.method == "asarray";
@@ -200,7 +207,8 @@ void use_numpys(World& world, PyObject* object) {
 }
 
 /// torch.tensor(data), torch.Tensor(data), tensor.new_tensor(data) and the like copy numbers through a
-/// pointer. Which of all arguments those are; -1: this is no such call.
+/// pointer, so no operator sees them. This says which argument the numbers are; -1 means that it is no such
+/// call.
 int numbers_argument(const CFunction& row, PyObject* kwnames, const std::vector<PyObject*>& all) {
   const bool alike = row.method == "new_tensor";
   const bool of_class = row.name == row.method && !all.empty() && is_sequence(all[0]);
@@ -213,12 +221,13 @@ int numbers_argument(const CFunction& row, PyObject* kwnames, const std::vector<
 }  // namespace
 
 /// Calls what stands in for the function, which is given `numbers` in the place of all[at] and gives
-/// operators those that differ between calls (torchbolt.stand_ins). Null without an exception: not here.
+/// operators those that differ between calls (torchbolt.stand_ins). It gives null without an exception where
+/// that cannot be done.
 PyObject* Recording::tensor_by_operators(Frame& frame, const CFunction& row, PyObject* kwnames,
                                          std::vector<PyObject*> all, int at, const PyRef& numbers) {
   PyObject* function = on && numbers ? stand_in(row.name) : nullptr;
   if (!function) return nullptr;
-  all[static_cast<size_t>(at)] = numbers.get();  // what it is bound to is passed, too
+  all[static_cast<size_t>(at)] = numbers.get();  // a method's object is passed as well
   const NativeWatch::Pause ours;
   PyRef result =
       PyRef::steal(PyObject_Vectorcall(function, all.data(), static_cast<size_t>(at) + 1, kwnames));
@@ -240,7 +249,7 @@ PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* k
 
 /// Is it a list that guards make a tensor of, or one of the run's that holds such a list?
 bool Recording::holds_list_tensor(PyObject* data, int dims) {
-  if (world.find(data)) return world.tensor_of_list(data).get() != nullptr;
+  if (world.find(data)) return world.lists.tensor_of_list(data).get() != nullptr;
   for (Py_ssize_t i = 0; dims && is_sequence(data) && i < Py_SIZE(data); ++i)
     if (holds_list_tensor(PySequence_Fast_GET_ITEM(data, i), dims - 1)) return true;
   return false;
@@ -255,13 +264,13 @@ PyRef Recording::left_of_list(PyRef tensor, const Window& window) {
   return PyRef::steal(slice ? PyObject_GetItem(tensor.get(), slice.get()) : nullptr);
 }
 
-/// The same with those tensors in the place of the lists. Null with an exception, or where there are too many
-/// dimensions.
+/// A copy of `data` with such tensors in the place of the lists; null with an exception, or where there are
+/// too many dimensions.
 PyRef Recording::with_list_tensors(Frame& frame, PyObject* data, int dims) {
   const Known* known = world.find(data);
-  if (PyRef tensor = known ? world.tensor_of_list(data) : PyRef()) {
+  if (PyRef tensor = known ? world.lists.tensor_of_list(data) : PyRef()) {
     if (!(tensor = left_of_list(std::move(tensor), known->window))) return {};
-    PyRef rest = PyRef::steal(PyList_GetSlice(data, World::parts_of(*known).old, PyList_GET_SIZE(data)));
+    PyRef rest = PyRef::steal(PyList_GetSlice(data, Lengths::parts_of(*known).old, PyList_GET_SIZE(data)));
     if (rest) rest = PyRef::steal(world.lend(rest.get(), true));
     if (!rest) return {};
     const NativeWatch::Pause ours;
@@ -307,7 +316,7 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
       result = reduction(frame, row, callable, all[0], handled);
       if (*handled || PyErr_Occurred()) return done(result);
     }
-    if (row.name == "builtins.len" && all.size() == 1 && (result = world.text_length(all[0])))
+    if (row.name == "builtins.len" && all.size() == 1 && (result = world.places.text_length(all[0])))
       return done(result);
     if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(*this, "prod", all));
     if (row.name == "int" && all.size() == 1 && PyLong_CheckExact(all[0])) return done(Py_NewRef(all[0]));
@@ -350,7 +359,8 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     for (Sym symbol : hooks_.end_lent_call())
       if (const char* why = world.tell_0_and_1(symbol)) end_here(frame, why, true);
     if (!result && hooks_.recorded() == before) {
-      // Not every function takes a torch.SymInt. Whether it takes the number is asked with the number.
+      // Not every function takes a torch.SymInt. Whether this one takes the number is found out by the call
+      // below.
       PyErr_Clear();
       return nullptr;
     }

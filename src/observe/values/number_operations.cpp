@@ -1,8 +1,8 @@
 // observe/values/number_operations.cpp
-// Operations on numbers that differ between calls: where those come from that the run makes (random ones, and
-// what is taken out of tensors), arithmetic, and comparisons. A result is followed, with its expression where
-// it is one over sizes, as a step of Python's otherwise; a comparison leaves a fact; an operator of torch is
-// lent the number. Whatever is not here takes the number for what it is (World::use).
+// An operation on numbers that differ between calls (arithmetic, a comparison, taking one out of a tensor) ->
+// a followed number, a fact, or an operator's call that is lent the number. A result is followed with its
+// expression where that is one over sizes, and as a step of Python's otherwise. An operation that is not
+// treated here takes the numbers for what they are in this run (World::use).
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
 
@@ -35,7 +35,7 @@ bool holds_numbers(PyObject* object) {
 
 /// The numbers in `object` (stolen) are the elements of `tensor` from `element` on, in order. New.
 PyObject* follow_elements(World& world, PyObject* object, PyObject* tensor, int64_t& element) {
-  if (is_number(object)) return world.data_number(object, tensor, element++);
+  if (is_number(object)) return world.open_numbers.data_number(object, tensor, element++);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i) {
     PyObject* item = follow_elements(world, Py_NewRef(PyList_GET_ITEM(object, i)), tensor, element);
     if (!item) return Py_DECREF(object), nullptr;
@@ -215,7 +215,7 @@ PyObject* Recording::number_call(Frame& frame, PyObject* callable, const std::ve
   for (PyObject* each : all) step.args.push_back(world.step_of(each));
   if (is_number(result)) return world.computed(result, std::move(step));
   if (all.size() == 1 && world.is_open(all[0]) && expects(frame, result == Py_True)) {
-    const PyRef answer = world.classified(callable, all[0]);
+    const PyRef answer = world.open_numbers.classified(callable, all[0]);
     if (answer && hooks_.expect(answer.get(), result == Py_True, world.notes->where())) return result;
   }
   world.went_by(std::move(step), result);
@@ -244,7 +244,7 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   if (taken && PyBool_Check(taken.get()) && expect_truth(frame, tensor, taken.get() == Py_True))
     return taken.release();
   const bool whole = row.name == "int" && taken && PyFloat_CheckExact(taken.get());  // int(nan) raises
-  if (!taken || !holds_numbers(taken.get()) || (whole && !world.expect_whole(tensor)))
+  if (!taken || !holds_numbers(taken.get()) || (whole && !world.open_numbers.expect_whole(tensor)))
     return PyErr_Clear(), nullptr;  // by the function itself, after the region's end
   if (whole) taken = PyRef::steal(PyNumber_Long(taken.get()));
   // The tensor as it is now: it may be written to later.
@@ -275,7 +275,7 @@ static PyObject* one_of(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 PyObject* Recording::item_by_number(Frame& frame, PyObject* sequence, PyObject* key) {
   if (!PyLong_CheckExact(key) || !world.follows_number(key) || world.phase_of(key) == guard::Phase::late)
     return nullptr;
-  PyObject* item = world.item_by_number(sequence, key);
+  PyObject* item = world.places.item_by_number(sequence, key);
   return item ? item : one_of_numbers(frame, sequence, key);
 }
 
@@ -295,7 +295,7 @@ PyObject* Recording::one_of_numbers(Frame& frame, PyObject* sequence, PyObject* 
   const bool is_early = world.phase_of(key) == guard::Phase::early;
   if (is_early && PyRange_Check(sequence)) return number_in_range(sequence, key);
   if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return nullptr;
-  if (Py_SIZE(sequence) >= 64 || (!is_early && world.known_by_ends(sequence))) return nullptr;
+  if (Py_SIZE(sequence) >= 64 || (!is_early && world.lengths.known_by_ends(sequence))) return nullptr;
   for (Py_ssize_t i = 0; i < Py_SIZE(sequence); ++i)
     if (!is_number(PySequence_Fast_GET_ITEM(sequence, i))) return nullptr;
   const PyRef followed = world.with_followed(sequence);

@@ -1,7 +1,6 @@
-// observe/values/open_numbers.cpp
-// Numbers that are not known while guards are checked (guard::Phase): taken out of tensors, or sizes that are
-// data. What may be computed from them, and how operators are lent them: as the tensors they came from, as
-// tensors that the same arithmetic was done on, or as expressions over sizes that are data.
+// observe/values/open_numbers.cpp: see open_numbers.h.
+#include "observe/values/open_numbers.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -53,8 +52,7 @@ const Domain* domain_of(PyObject* callable) {
 
 }  // namespace
 
-/// The program checks that the open number of this step lies there; false: it cannot.
-bool World::expect_within(int step, double low, double high) {
+bool OpenNumbers::expect_within(int step, double low, double high) {
   if (low == -kAny && high == kAny) return true;
   const PyRef number = data_tensor(step);
   const PyRef real = PyRef::steal(number ? PyObject_CallMethod(number.get(), "double", nullptr) : nullptr);
@@ -62,23 +60,23 @@ bool World::expect_within(int step, double low, double high) {
   for (auto [method, bound] : {std::pair("ge", low), {"le", high}}) {
     if (!done || bound == (method[0] == 'g' ? -kAny : kAny)) continue;
     const PyRef within = PyRef::steal(PyObject_CallMethod(real.get(), method, "d", bound));
-    done = within && hooks_.expect(within.get(), true, notes->where());
+    done = within && hooks_.expect(within.get(), true, world_.notes->where());
   }
   return PyErr_Clear(), done;
 }
 
-bool World::expect_whole(PyObject* tensor) {
+bool OpenNumbers::expect_whole(PyObject* tensor) {
   const PyRef plain = PyRef::steal(PyObject_CallMethod(tensor, "detach", nullptr));
   const PyRef size = PyRef::steal(plain ? PyObject_CallMethod(plain.get(), "abs", nullptr) : nullptr);
   const PyRef within = PyRef::steal(size ? PyObject_CallMethod(size.get(), "le", "d", kWhole) : nullptr);
-  const bool done = within && hooks_.expect(within.get(), true, notes->where());
+  const bool done = within && hooks_.expect(within.get(), true, world_.notes->where());
   return PyErr_Clear(), done;
 }
 
-bool World::expect_other_than_0(int step) {
+bool OpenNumbers::expect_other_than_0(int step) {
   const PyRef number = data_tensor(step);
   const PyRef other = PyRef::steal(number ? PyObject_CallMethod(number.get(), "ne", "i", 0) : nullptr);
-  const bool done = other && hooks_.expect(other.get(), true, notes->where());
+  const bool done = other && hooks_.expect(other.get(), true, world_.notes->where());
   return PyErr_Clear(), done;
 }
 
@@ -98,16 +96,15 @@ static std::optional<double> bound_of_range(PyObject* range) {
   return PyErr_Occurred() ? (PyErr_Clear(), std::nullopt) : std::optional(most);
 }
 
-/// How far from 0 a number that is drawn, or computed from such ones, can be. Nothing: it is not known.
-std::optional<double> World::bound_of(int step) {
+std::optional<double> OpenNumbers::bound_of(int step) {
   if (const auto known = bounds_.find(step); known != bounds_.end()) return known->second;
   return bounds_[step] = find_bound(step);
 }
 
-std::optional<double> World::find_bound(int at) {
+std::optional<double> OpenNumbers::find_bound(int at) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
-  const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+  const guard::NumberStep& step = world_.numbers.steps[static_cast<size_t>(at)];
   auto of = [&](size_t arg) { return bound_of(step.args[arg]); };
   if (step.op == NumberOp::constant && PyRange_Check(step.object.get()))
     return bound_of_range(step.object.get());
@@ -115,15 +112,15 @@ std::optional<double> World::find_bound(int at) {
     const double value = PyFloat_AsDouble(step.object.get());
     return PyErr_Occurred() ? (PyErr_Clear(), std::nullopt) : std::optional(std::fabs(value));
   }
-  if (step.op == NumberOp::size || has_symbol(at)) return kNumberLimit;
-  if (numbers.draws(step)) {  // Random.random, or one of its ints
+  if (step.op == NumberOp::size || world_.has_symbol(at)) return kNumberLimit;
+  if (world_.numbers.draws(step)) {  // Random.random, or one of its ints
     if (step.type == &PyLong_Type) return of(1);
     return PyFunction_Check(step.object.get()) ? std::nullopt : std::optional(1.0);
   }
   if (step.op == NumberOp::negative || step.op == NumberOp::positive) return of(0);
   if (step.op == NumberOp::call) {
     const bool rounds = domain_of(step.object.get()) && step.args.size() == 1 && step.type == &PyLong_Type;
-    const guard::NumberStep* const list = drawn_list(numbers, step);
+    const guard::NumberStep* const list = drawn_list(world_.numbers, step);
     const bool of_range = !list && step.object.get() == getitem_function();  // the others give texts
     if (!rounds && !list && !of_range && !gives_one_of(step.object.get())) return std::nullopt;
     const std::vector<int>& among = list ? list->args : step.args;
@@ -148,18 +145,16 @@ std::optional<double> World::find_bound(int at) {
   }
 }
 
-/// Can this early step raise, or give a number of another kind, for other numbers than those that were drawn
-/// in this run? Such a call is eager's.
-bool World::may_raise(const guard::NumberStep& step) {
+bool OpenNumbers::may_raise(const guard::NumberStep& step) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
-  if (step.op == NumberOp::negative || step.op == NumberOp::positive || drawn_list(numbers, step))
+  if (step.op == NumberOp::negative || step.op == NumberOp::positive || drawn_list(world_.numbers, step))
     return false;
   if (step.op != NumberOp::binary ||
       (step.kind != Binary::add && step.kind != Binary::subtract && step.kind != Binary::multiply))
     return true;
   auto is_float = [&](int arg) {
-    const guard::NumberStep& of = numbers.steps[static_cast<size_t>(arg)];
+    const guard::NumberStep& of = world_.numbers.steps[static_cast<size_t>(arg)];
     return (of.op == NumberOp::constant ? Py_TYPE(of.object.get()) : of.type) == &PyFloat_Type;
   };
   // An int beside a float becomes one.
@@ -171,11 +166,11 @@ bool World::may_raise(const guard::NumberStep& step) {
 /// Of a step that rests on open numbers, and did not raise in this run. What raises for others must be seen
 /// by the interpreter: the program checks that these do not. A divisor that guards know need only stay
 /// different from 0.
-bool World::cannot_raise(const guard::NumberStep& step) {
+bool OpenNumbers::cannot_raise(const guard::NumberStep& step) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
   auto of = [&](size_t arg) -> const guard::NumberStep& {
-    return numbers.steps[static_cast<size_t>(step.args[arg])];
+    return world_.numbers.steps[static_cast<size_t>(step.args[arg])];
   };
   auto is_float = [&](size_t arg) {
     PyObject* object = of(arg).object.get();
@@ -211,8 +206,8 @@ bool World::cannot_raise(const guard::NumberStep& step) {
         return divisor.phase == guard::Phase::late && expect_other_than_0(step.args[1]);
       if (divisor.op == NumberOp::constant) return true;
       PyRef zero = PyRef::steal(PyLong_FromLong(0));
-      const int nothing = numbers.add({NumberOp::constant, 0, zero, {}, {}});
-      went_by({NumberOp::compare, Py_NE, {}, {}, {step.args[1], nothing}}, Py_True);
+      const int nothing = world_.numbers.add({NumberOp::constant, 0, zero, {}, {}});
+      world_.went_by({NumberOp::compare, Py_NE, {}, {}, {step.args[1], nothing}}, Py_True);
       return true;
     }
     case Binary::power: {
@@ -228,39 +223,37 @@ bool World::cannot_raise(const guard::NumberStep& step) {
   }
 }
 
-PyObject* World::data_number(PyObject* number, PyObject* tensor, int64_t element) {
+PyObject* OpenNumbers::data_number(PyObject* number, PyObject* tensor, int64_t element) {
   PyRef held = PyRef::steal(number);
   PyObject* mine = own_number(number);
   if (!mine) return nullptr;
   PyRef type = PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(number)));
   guard::NumberStep step{guard::NumberOp::data, late_tensor(tensor), type, {}, {}, element};
-  begin_to_follow();
-  return follow_step(mine, numbers.add(std::move(step)));
+  world_.begin_to_follow();
+  return world_.follow_step(mine, world_.numbers.add(std::move(step)));
 }
 
-/// Its place in `data`.
-int World::late_tensor(PyObject* tensor) {
+int OpenNumbers::late_tensor(PyObject* tensor) {
   auto same = [&](const PyRef& known) { return known.get() == tensor; };
   const auto at = std::find_if(data.begin(), data.end(), same);
   if (at == data.end()) return data.push_back(PyRef::share(tensor)), static_cast<int>(data.size()) - 1;
   return static_cast<int>(at - data.begin());
 }
 
-/// The step of an expression over sizes, some of which are data; -1: it is not made of arithmetic alone.
-int World::open_step(Sym e) {
+int OpenNumbers::open_step(Sym e) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
   if (e.is_const())
-    return numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromLongLong(e.value())), {}, {}});
+    return world_.numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromLongLong(e.value())), {}, {}});
   const SymNode& n = *e.node();
   if (n.op == SymOp::Symbol) {
     if (const int step = number_step(n); step >= 0) return step;
-    const auto at = sizes_.find(e);
-    if (at == sizes_.end()) return -1;
-    const auto& [tensor, dim, value] = at->second;
-    if (tensor) return numbers.add({NumberOp::data_size, late_tensor(tensor.get()), {}, {}, {}, dim});
-    number_sizes.push_back({e, value});
-    return numbers.add({NumberOp::size, 0, {}, e, {}});
+    const World::AskedSize* asked = world_.size_asked(e);
+    if (!asked) return -1;
+    const auto& [tensor, dim, value] = *asked;
+    if (tensor) return world_.numbers.add({NumberOp::data_size, late_tensor(tensor.get()), {}, {}, {}, dim});
+    world_.number_sizes.push_back({e, value});
+    return world_.numbers.add({NumberOp::size, 0, {}, e, {}});
   }
   const int kind = n.op == SymOp::Add        ? Binary::add
                    : n.op == SymOp::Mul      ? Binary::multiply
@@ -273,19 +266,17 @@ int World::open_step(Sym e) {
   if (kind < 0) {  // Min, Max
     const char* const name = n.op == SymOp::Min ? "min" : "max";
     PyRef function = PyRef::share(PyDict_GetItemString(PyEval_GetBuiltins(), name));
-    return function ? numbers.add({NumberOp::call, 0, std::move(function), {}, std::move(args)}) : -1;
+    return function ? world_.numbers.add({NumberOp::call, 0, std::move(function), {}, std::move(args)}) : -1;
   }
   int result = args[0];
   for (size_t i = 1; i < args.size(); ++i)
-    result = numbers.add({NumberOp::binary, kind, {}, {}, {result, args[i]}});
+    result = world_.numbers.add({NumberOp::binary, kind, {}, {}, {result, args[i]}});
   return result;
 }
 
-/// An int that rests on numbers taken out of tensors, as an expression over sizes that are data: what
-/// open_step does, the other way round. Nothing: it is made of more than arithmetic.
-std::optional<Sym> World::size_from(int at) {
+std::optional<Sym> OpenNumbers::size_from(int at) {
   using guard::NumberOp;
-  const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+  const guard::NumberStep& step = world_.numbers.steps[static_cast<size_t>(at)];
   if (step.type && step.type != &PyLong_Type) return std::nullopt;
   switch (step.op) {
     case NumberOp::size: return step.size;
@@ -323,9 +314,9 @@ std::optional<Sym> World::size_from(int at) {
     default: break;
   }
   const Sym symbol = number_symbol(at, false);
-  const bool known =
-      step.phase == guard::Phase::check && std::any_of(number_symbols.begin(), number_symbols.end(),
-                                                       [&](const auto& n) { return n.symbol == symbol; });
+  const bool known = step.phase == guard::Phase::check &&
+                     std::any_of(world_.number_symbols.begin(), world_.number_symbols.end(),
+                                 [&](const auto& n) { return n.symbol == symbol; });
   return known ? std::optional(symbol) : std::nullopt;
 }
 
@@ -339,11 +330,10 @@ static PyObject* double_zero() {
   return how && args ? PyObject_Call(zeros.get(), args.get(), how.get()) : nullptr;
 }
 
-/// An open number as a tensor without dimensions. Null: there is none.
-PyRef World::data_tensor(int at) {
+PyRef OpenNumbers::data_tensor(int at) {
   if (auto known = data_tensors_.find(at); known != data_tensors_.end() && hooks_.knows(known->second.get()))
     return PyRef::share(known->second.get());
-  const guard::NumberStep step = numbers.steps[static_cast<size_t>(at)];
+  const guard::NumberStep step = world_.numbers.steps[static_cast<size_t>(at)];
   PyRef tensor;
   if (step.op == guard::NumberOp::data) {
     PyObject* whole = data[static_cast<size_t>(step.kind)].get();
@@ -361,27 +351,24 @@ PyRef World::data_tensor(int at) {
   return tensor;
 }
 
-/// An early number as the program is given it: as a double. Null without an exception: it may be an int that
-/// is none.
-PyObject* World::lend_early(int at, PyObject* number) {
+PyObject* OpenNumbers::lend_early(int at, PyObject* number) {
   if (PyFloat_CheckExact(number))
-    return hooks_.lend_float(symbol_of(at, number), PyFloat_AS_DOUBLE(number), notes);
+    return hooks_.lend_float(world_.symbol_of(at, number), PyFloat_AS_DOUBLE(number), world_.notes);
   const std::optional<double> bound = bound_of(at);
   if (!bound || *bound > kExact) return nullptr;
   PyRef one = PyRef::steal(PyFloat_FromDouble(1));
   PyObject* real = PyNumber_Multiply(number, one.get());
-  const int times = numbers.add({guard::NumberOp::constant, 0, std::move(one), {}, {}});
-  const PyRef mine =
-      PyRef::steal(computed(real, {guard::NumberOp::binary, interp::Binary::multiply, {}, {}, {at, times}}));
-  return mine ? lend_early(step_of(mine.get()), mine.get()) : nullptr;
+  const int times = world_.numbers.add({guard::NumberOp::constant, 0, std::move(one), {}, {}});
+  const PyRef mine = PyRef::steal(
+      world_.computed(real, {guard::NumberOp::binary, interp::Binary::multiply, {}, {}, {at, times}}));
+  return mine ? lend_early(world_.step_of(mine.get()), mine.get()) : nullptr;
 }
 
-/// The same as a tensor. Null: it is not early, or cannot be one.
-PyRef World::early_tensor(int at) {
-  if (numbers.steps[static_cast<size_t>(at)].phase != guard::Phase::early) return {};
+PyRef OpenNumbers::early_tensor(int at) {
+  if (world_.numbers.steps[static_cast<size_t>(at)].phase != guard::Phase::early) return {};
   if (auto known = data_tensors_.find(at); known != data_tensors_.end() && hooks_.knows(known->second.get()))
     return PyRef::share(known->second.get());
-  PyObject* number = followed_as(at);
+  PyObject* number = world_.followed_as(at);
   const PyRef lent = PyRef::steal(number ? lend_early(at, number) : nullptr);
   const PyRef zero = PyRef::steal(lent ? double_zero() : nullptr);
   PyRef sum = PyRef::steal(zero ? PyObject_CallMethod(zero.get(), "add", "O", lent.get()) : nullptr);
@@ -391,11 +378,12 @@ PyRef World::early_tensor(int at) {
   return sum;
 }
 
-/// Floats computed from open numbers, as doubles: torch computes with those as Python does.
-PyRef World::data_arithmetic(const guard::NumberStep& step) {
+PyRef OpenNumbers::data_arithmetic(const guard::NumberStep& step) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
-  auto is_late = [&](int arg) { return numbers.steps[static_cast<size_t>(arg)].phase == guard::Phase::late; };
+  auto is_late = [&](int arg) {
+    return world_.numbers.steps[static_cast<size_t>(arg)].phase == guard::Phase::late;
+  };
   auto open = [&](int arg) {
     const PyRef tensor = data_tensor(arg);
     return PyRef::steal(tensor ? PyObject_CallMethod(tensor.get(), "double", nullptr) : nullptr);
@@ -431,46 +419,38 @@ PyRef World::data_arithmetic(const guard::NumberStep& step) {
   }
 }
 
-/// A number that the program is given, for an operator. Null: it cannot be one.
-PyRef World::lend_step(int at) {
-  const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+PyRef OpenNumbers::lend_step(int at) {
+  const guard::NumberStep& step = world_.numbers.steps[static_cast<size_t>(at)];
   if (step.op == guard::NumberOp::constant) {
     PyObject* number = step.object.get();
     int overflow = 0;
     const int64_t value = PyLong_Check(number) ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
     return overflow || value > kExact || value < -kExact ? PyRef() : PyRef::share(number);
   }
-  PyObject* number = followed_as(at);
-  return number ? PyRef::steal(lend(number, true)) : PyRef();
+  PyObject* number = world_.followed_as(at);
+  return number ? PyRef::steal(world_.lend(number, true)) : PyRef();
 }
 
-/// The number that is this step. Null: it is not at hand any more.
-PyObject* World::followed_as(int step) const {
-  for (const auto& [number, followed] : followed_)
-    if (followed.step == step && !followed.used) return number;
-  return nullptr;
-}
-
-/// Null without an exception: it cannot be one.
-PyObject* World::lend_size(int step, PyObject* number) {
+PyObject* OpenNumbers::lend_size(int step, PyObject* number) {
   int64_t value;
   if (!guard::symbol_value(number, &value)) return nullptr;
   const std::optional<Sym> size = size_from(step);
-  return size ? hooks_.lend(*size, value, notes) : nullptr;
+  return size ? hooks_.lend(*size, value, world_.notes) : nullptr;
 }
 
-const char* World::asked_open() {
+const char* OpenNumbers::asked_open() {
   if (!std::exchange(open_lent_, false)) return nullptr;
   guard::Phase last = guard::Phase::check;
-  std::erase_if(notes->facts, [&](const SizeFact& fact) {
-    const bool asked_now = &fact - notes->facts.data() >= static_cast<std::ptrdiff_t>(noted_before);
+  std::erase_if(world_.notes->facts, [&](const SizeFact& fact) {
+    const bool asked_now =
+        &fact - world_.notes->facts.data() >= static_cast<std::ptrdiff_t>(world_.noted_before);
     Syms symbols;
     collect_symbols(fact.a, &symbols);
     collect_symbols(fact.b, &symbols);
     guard::Phase phase = guard::Phase::check;
     for (Sym symbol : symbols)
       if (const int step = number_step(*symbol.node()); step >= 0)
-        phase = std::max(phase, numbers.steps[static_cast<size_t>(step)].phase);
+        phase = std::max(phase, world_.numbers.steps[static_cast<size_t>(step)].phase);
     // Of sizes that are data the run finds out whether they are in a range. That they are one number says
     // that somebody wanted to know it.
     const bool pinned =
@@ -482,37 +462,33 @@ const char* World::asked_open() {
   return last == guard::Phase::check ? nullptr : why_open(last);
 }
 
-/// The expression of an int, open or not; nothing: it has none.
-std::optional<Sym> World::open_size(PyObject* number) {
+std::optional<Sym> OpenNumbers::open_size(PyObject* number) {
   int64_t value;
   if (!PyLong_CheckExact(number) || !guard::symbol_value(number, &value)) return std::nullopt;
-  if (const Sym* known = followed(number)) return *known;
-  return follows_number(number) ? size_from(step_of(number)) : std::optional(Sym(value));
+  if (const Sym* known = world_.followed(number)) return *known;
+  return world_.follows_number(number) ? size_from(world_.step_of(number)) : std::optional(Sym(value));
 }
 
-bool World::compared_sizes(int op, PyObject* left, PyObject* right, bool answer) {
+bool OpenNumbers::compared_sizes(int op, PyObject* left, PyObject* right, bool answer) {
   const std::optional<Sym> x = open_size(left), y = x ? open_size(right) : std::nullopt;
-  if (y) note_comparison(*notes, op, *x, *y, answer);
+  if (y) note_comparison(*world_.notes, op, *x, *y, answer);
   return y.has_value();
 }
 
-PyRef World::compared_tensor(int op, PyObject* left, PyObject* right) {
+PyRef OpenNumbers::compared_tensor(int op, PyObject* left, PyObject* right) {
   if (!hooks_.lends_open()) return {};
   const char* const kMethods[] = {"lt", "le", "eq", "ne", "gt", "ge"};  // in CPython's order
   const bool floats = PyFloat_Check(left) || PyFloat_Check(right);
-  auto open = [&](PyObject* number) {
-    auto at = followed_.find(number);
-    return is_open(number) && at->second.step >= 0;
-  };
+  auto open = [&](PyObject* number) { return world_.is_open(number) && world_.step_so_far(number) >= 0; };
   auto tensor = [&](PyObject* number) {
-    const PyRef found = data_tensor(followed_.at(number).step);
+    const PyRef found = data_tensor(world_.step_so_far(number));
     return PyRef::steal(found ? PyObject_CallMethod(found.get(), floats ? "double" : "long", nullptr)
                               : nullptr);
   };
   const bool turned = !open(left);
   PyObject *const first = turned ? right : left, *const second = turned ? left : right;
-  if (!open(first) || (is_open(second) && !open(second))) return {};
-  const PyRef one = tensor(first), other = open(second) ? tensor(second) : lend_step(step_of(second));
+  if (!open(first) || (world_.is_open(second) && !open(second))) return {};
+  const PyRef one = tensor(first), other = open(second) ? tensor(second) : lend_step(world_.step_of(second));
   PyRef result;
   if (one && other)
     result =
@@ -521,10 +497,10 @@ PyRef World::compared_tensor(int op, PyObject* left, PyObject* right) {
   return result;
 }
 
-PyRef World::classified(PyObject* function, PyObject* number) {
+PyRef OpenNumbers::classified(PyObject* function, PyObject* number) {
   for (const char* name : {"isnan", "isinf", "isfinite"})
     if (is_named(function, "__name__", name) && is_named(function, "__module__", "math")) {
-      const PyRef tensor = data_tensor(step_of(number));
+      const PyRef tensor = data_tensor(world_.step_of(number));
       PyRef answer = PyRef::steal(tensor ? PyObject_CallMethod(tensor.get(), name, nullptr) : nullptr);
       PyErr_Clear();
       return answer;

@@ -1,6 +1,7 @@
 // observe/values/own_numbers.cpp
-// Numbers that differ between calls in tuples, slices, lists, deques and dicts from outside (see world.h):
-// each has an address of its own for as long as the region is recorded.
+// A tuple, slice, list, deque or dict from outside with numbers that differ between calls -> one in which
+// each of those has an address of its own for as long as the region is recorded, by which it is told from
+// equal ones (World::stands_for).
 //
 //   a tuple or slice is not written to: a twin stands for it, made of the parts as they are followed
 //   in a list, deque or dict they lie in the container itself, until they are given back (give_back.h)
@@ -47,6 +48,12 @@ void for_each_part(guard::SourceTree& tree, PyObject* whole, Source* source, Vis
 bool is_list_or_deque(PyObject* object) {
   static PyTypeObject* const deque = native_type("collections", "deque");
   return PyList_CheckExact(object) || Py_IS_TYPE(object, deque);
+}
+
+/// A tuple of the same items that is no constant of the program's.
+PyObject* copy_of(PyObject* tuple) {
+  const PyRef items = PyRef::steal(PySequence_List(tuple));
+  return items ? PyList_AsTuple(items.get()) : nullptr;
 }
 
 }  // namespace
@@ -109,12 +116,12 @@ static int set_native(PyObject* container, PyObject* at, PyObject* item) {
 }
 
 void World::own_numbers_of(PyObject* container) {
-  read_if_open(container);
+  lengths.read_if_open(container);
   if (!hooks_.follows_numbers() || !(is_list_or_deque(container) || PyDict_Check(container))) return;
   Known* known = find(container);
   if (!known || known->read_whole || (known->before && is_deque(container)) || known->window.is_moved())
     return;
-  if (PyDict_Check(container) && !may_follow_keys(container))
+  if (PyDict_Check(container) && !followed_keys.may_follow_keys(container))
     return;  // what has names as keys is read by C, too
   const PyRef before = PyRef::share(known->before.get());
   PyObject* contents = before ? before.get() : container;
@@ -138,6 +145,35 @@ PyRef World::with_followed(PyObject* sequence) {
   PyRef twin = PyRef::steal(make_twin(sequence, known->source));
   if (!twin) PyErr_Clear();
   return twin;
+}
+
+/// An item that is taken out and given away. A number is only carried along until something reads it.
+PyObject* World::outside_item(PyObject* item, Source* place) {
+  PyObject* own =
+      can_be_followed(item) && !follows_number(item) && !leaves_.count(place) && !place->has(Check::equals)
+          ? own_number(item)
+          : nullptr;
+  if (!own) return PyErr_Clear(), found(item, place);
+  const PyRef held = PyRef::steal(own);
+  stands_for(own, item);
+  return carried(own, place);
+}
+
+/// A tuple whose length differs between calls. One of constants is a constant, too, which the program may
+/// meet elsewhere: a copy stands for the one that was there. Null: it is another object.
+PyObject* World::open_tuple(PyObject* tuple, Source* source) {
+  if (!PyTuple_CheckExact(tuple) || !PyTuple_GET_SIZE(tuple)) return nullptr;
+  if (const auto at = leaves_.find(source); at != leaves_.end()) return at->second;
+  if (find(tuple) || twins_.count(tuple) || !hooks_.follows_length(*source, tree->root_names)) return nullptr;
+  const bool leaf = guard::is_leaf(tuple);
+  const PyRef mine = leaf ? PyRef::steal(copy_of(tuple)) : PyRef::share(tuple);
+  if (!mine) return PyErr_Clear(), nullptr;
+  source->assume(Check::type_is, reinterpret_cast<PyObject*>(&PyTuple_Type));
+  know(mine.get(), source).by_ends = true;
+  open_tuples_.push_back(mine.get());
+  if (!leaf) return tuple;
+  stands_for(mine.get(), tuple);
+  return leaves_[source] = mine.get();
 }
 
 }  // namespace bolt::observe

@@ -1,15 +1,6 @@
-// observe/values/places.cpp
-// Items of lists and dicts from outside by numbers and texts that differ between calls (see world.h).
-//
-//   self.buffer[self.at] = x            at is one of the places; which, is no part of the region
-//   self.counts[token] += 1             what is there now is the number that is there in the call
-//
-//   x + self.masks[len(x)]              a tensor that is there now is an input of the program
-//
-// Where a place lies is told by facts, from the length and from the other places that the run wrote to. A
-// number or text that is there is read by a step, and so is a tensor, which the guards look at when they have
-// come to it (Access::chosen). Any other item is read as itself, so the index or key is used; and so it is
-// where somebody goes through the container (World::use_positions).
+// observe/values/places.cpp: see places.h.
+#include "observe/values/places.h"
+
 #include <algorithm>
 
 #include "observe/world.h"
@@ -74,70 +65,69 @@ bool can_be_chosen(PyObject* item) {
 
 }  // namespace
 
-/// A list from outside as it lay there, but for what was put behind; null: it is another.
-Known* World::known_in_place(PyObject* list) {
-  Known* known = PyList_CheckExact(list) ? known_by_ends(list) : nullptr;
+Known* Places::known_in_place(PyObject* list) {
+  Known* known = PyList_CheckExact(list) ? world_.lengths.known_by_ends(list) : nullptr;
   return known && !known->of && !known->window.is_moved() ? known : nullptr;
 }
 
-/// Where a followed index lies in such a list, counted from the front, in every call; -1: that is not told.
-Py_ssize_t World::place_in(Known& known, PyObject* index) {
-  if (!PyLong_CheckExact(index) || !followed(index) || is_open(index)) return -1;
+Py_ssize_t Places::place_in(Known& known, PyObject* index) {
+  if (!PyLong_CheckExact(index) || !world_.followed(index) || world_.is_open(index)) return -1;
   const long long at = PyLong_AsLongLong(index);
   if (at < 0 || at >= native_length((known.before ? known.before : known.object).get())) return -1;
-  const Sym place = expression(index);
-  notes->add(Sym(0), Relation::le, place);
-  notes->add(place, Relation::lt, length_before(known));
+  const Sym place = world_.expression(index);
+  world_.notes->add(Sym(0), Relation::le, place);
+  world_.notes->add(place, Relation::lt, world_.lengths.length_before(known));
   return at;
 }
 
-bool World::is_placed(Known& known, Sym index, Py_ssize_t at) {
+bool Places::is_placed(Known& known, Sym index, Py_ssize_t at) {
   for (const PyRef& each : known.placed) {
     const bool is_it = PyLong_AsSsize_t(each.get()) == at;
-    const Sym place = expression(each.get());
-    if (!(place == index)) notes->answered(place, Relation::eq, index, is_it);
+    const Sym place = world_.expression(each.get());
+    if (!(place == index)) world_.notes->answered(place, Relation::eq, index, is_it);
     if (is_it) return true;
   }
   return false;
 }
 
-PyObject* World::item_from(Known& known, PyObject* item, PyObject* place) {
-  const int container = numbers.add({NumberOp::source, tree->keep(known.source), {}, {}, {}});
-  PyObject* mine = computed(
-      Py_NewRef(item), {NumberOp::call, 0, PyRef::share(item_function()), {}, {container, step_of(place)}});
-  if (mine && mine != item) stands_for(mine, item);
+PyObject* Places::item_from(Known& known, PyObject* item, PyObject* place) {
+  const int container = world_.numbers.add({NumberOp::source, world_.tree->keep(known.source), {}, {}, {}});
+  PyObject* mine = world_.computed(
+      Py_NewRef(item),
+      {NumberOp::call, 0, PyRef::share(item_function()), {}, {container, world_.step_of(place)}});
+  if (mine && mine != item) world_.stands_for(mine, item);
   return mine;
 }
 
-/// A tensor at such a place is an input that guards choose when they know the number or text. Null: it is
-/// known as another one.
-PyObject* World::chosen_tensor(Known& known, PyObject* item, PyObject* place) {
-  const Known* before = find(item);
+PyObject* Places::chosen_tensor(Known& known, PyObject* item, PyObject* place) {
+  const Known* before = world_.find(item);
   for (const Chosen& each : chosen_) {
     if (!before || each.source != before->source || each.from != &known ||
         PyObject_RichCompareBool(each.place.get(), place, Py_EQ) != 1)
       continue;
-    if (!are_one_number(each.place.get(), place))
-      went_by({NumberOp::compare, Py_EQ, {}, {}, {step_of(each.place.get()), step_of(place)}}, Py_True);
+    if (!world_.followed_keys.are_one_number(each.place.get(), place))
+      world_.went_by(
+          {NumberOp::compare, Py_EQ, {}, {}, {world_.step_of(each.place.get()), world_.step_of(place)}},
+          Py_True);
     return Py_NewRef(item);
   }
   if (before) return nullptr;
-  const int container = numbers.add({NumberOp::source, tree->keep(known.source), {}, {}, {}});
-  const int step =
-      numbers.add({NumberOp::call, 0, PyRef::share(item_function()), {}, {container, step_of(place)}});
-  if (numbers.steps[static_cast<size_t>(step)].phase != guard::Phase::check) return nullptr;
+  const int container = world_.numbers.add({NumberOp::source, world_.tree->keep(known.source), {}, {}, {}});
+  const int step = world_.numbers.add(
+      {NumberOp::call, 0, PyRef::share(item_function()), {}, {container, world_.step_of(place)}});
+  if (world_.numbers.steps[static_cast<size_t>(step)].phase != guard::Phase::check) return nullptr;
   const PyRef text =
-      PyRef::steal(PyUnicode_FromString((known.source->str(tree->root_names) + "[...]").c_str()));
+      PyRef::steal(PyUnicode_FromString((known.source->str(world_.tree->root_names) + "[...]").c_str()));
   if (!text) return PyErr_Clear(), nullptr;
-  Source* const source = tree->chosen(step, text.get(), place);
+  Source* const source = world_.tree->chosen(step, text.get(), place);
   chosen_.push_back({&known, source, PyRef::share(place)});
-  reached(item, source);
+  world_.reached(item, source);
   return Py_NewRef(item);
 }
 
-PyObject* World::item_by_number(PyObject* list, PyObject* index) {
-  Known* known = followed(index) ? known_in_place(list) : nullptr;
-  if (!known || index_from_end(list, index)) return nullptr;
+PyObject* Places::item_by_number(PyObject* list, PyObject* index) {
+  Known* known = world_.followed(index) ? known_in_place(list) : nullptr;
+  if (!known || world_.lengths.index_from_end(list, index)) return nullptr;
   const Py_ssize_t size = native_length((known->before ? known->before : known->object).get());
   const Py_ssize_t at = PyLong_AsSsize_t(index);
   if (at < 0 || at >= size) return nullptr;
@@ -147,17 +137,19 @@ PyObject* World::item_by_number(PyObject* list, PyObject* index) {
   const bool is_tensor = can_be_chosen(item);
   if (!is_own && !is_tensor && !can_be_step(item)) return nullptr;
   if (place_in(*known, index) < 0) return nullptr;
-  if (is_placed(*known, expression(index), at)) return Py_NewRef(item);
+  if (is_placed(*known, world_.expression(index), at)) return Py_NewRef(item);
   return is_tensor ? chosen_tensor(*known, item, index) : item_from(*known, item, index);
 }
 
-PyObject* World::item_by_key(PyObject* dict, PyObject* key) {
-  if (!is_followed_key(key) || !PyDict_Check(dict) || !may_follow_keys(dict)) return nullptr;
-  Known* known = find(dict);
+PyObject* Places::item_by_key(PyObject* dict, PyObject* key) {
+  if (!world_.followed_keys.is_followed_key(key) || !PyDict_Check(dict) ||
+      !world_.followed_keys.may_follow_keys(dict))
+    return nullptr;
+  Known* known = world_.find(dict);
   if (!known || known->window.cleared || known->window.front) return nullptr;
   PyObject* const own = known->keys.get();
-  if (own && !holds_key_itself(own, key)) tell_from_own(own, key);
-  if (!is_followed_key(key)) return nullptr;  // it was used
+  if (own && !holds_key_itself(own, key)) world_.followed_keys.tell_from_own(own, key);
+  if (!world_.followed_keys.is_followed_key(key)) return nullptr;  // it was used
   if (own && PyDict_Contains(own, key) == 1) return PyDict_GetItemWithError(dict, key);
   PyObject* item = PyDict_GetItemWithError((known->before ? known->before : known->object).get(), key);
   const bool is_tensor = item && can_be_chosen(item);
@@ -169,79 +161,74 @@ PyObject* World::item_by_key(PyObject* dict, PyObject* key) {
   return value.get();
 }
 
-bool World::has_first_key(PyObject* dict) {
-  Known* known = find(dict);
-  if (!known || !(follows() || hooks_.follows_length(*known->source, tree->root_names)) ||
+bool Places::has_first_key(PyObject* dict) {
+  Known* known = world_.find(dict);
+  if (!known || !(world_.follows() || hooks_.follows_length(*known->source, world_.tree->root_names)) ||
       known->read_whole || known->window.cleared || !(PyDict_CheckExact(dict) || PyODict_CheckExact(dict)) ||
-      !may_follow_keys(dict) || !owns_new_keys(*known))
+      !world_.followed_keys.may_follow_keys(dict) || !world_.lengths.owns_new_keys(*known))
     return false;
   const PyRef keys = native_items(dict);
   PyObject* key = keys && PyList_GET_SIZE(keys.get()) ? PyList_GET_ITEM(keys.get(), 0) : nullptr;
   const Py_ssize_t before = native_length((known->before ? known->before : known->object).get());
   return key && known->window.front < before && can_be_step(key) && !PyFloat_Check(key) &&
-         !follows_number(key);
+         !world_.follows_number(key);
 }
 
-void World::asks_first_key(PyObject* iterator, PyObject* dict) {
+void Places::asks_first_key(PyObject* iterator, PyObject* dict) {
   asking_first_ = {PyRef::share(iterator), dict};
 }
 
-PyObject* World::first_key(PyObject* iterator) {
+PyObject* Places::first_key(PyObject* iterator) {
   if (!asking_first_.first || asking_first_.first.get() != iterator) return nullptr;
   asking_first_.first = {};
-  Known& known = *find(asking_first_.second);
+  Known& known = *world_.find(asking_first_.second);
   const PyRef key = PyRef::steal(PyIter_Next(iterator));
   if (!key) return nullptr;
-  if (const Sym length = length_before(known); !length.is_const())
-    notes->add(Sym(known.window.front), Relation::lt, length);
-  const int dict = numbers.add({NumberOp::source, tree->keep(known.source), {}, {}, {}}),
-            at = numbers.add(
+  if (const Sym length = world_.lengths.length_before(known); !length.is_const())
+    world_.notes->add(Sym(known.window.front), Relation::lt, length);
+  const int dict = world_.numbers.add({NumberOp::source, world_.tree->keep(known.source), {}, {}, {}}),
+            at = world_.numbers.add(
                 {NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(known.window.front)), {}, {}});
-  PyObject* mine =
-      computed(Py_NewRef(key.get()), {NumberOp::call, 0, PyRef::share(key_function()), {}, {dict, at}});
+  PyObject* mine = world_.computed(Py_NewRef(key.get()),
+                                   {NumberOp::call, 0, PyRef::share(key_function()), {}, {dict, at}});
   known.first = PyRef::share(mine);
   return mine;
 }
 
-bool World::about_to_take_first(PyObject* dict, PyObject* key) {
-  Known* known = find(dict);
-  if (!known || !known->first || known->first.get() != key) return false;
-  return about_to_take_first(dict);
-}
-
-bool World::about_to_place(PyObject* list, PyObject* index) {
-  Known* known = followed(index) ? known_in_place(list) : nullptr;
-  if (!known || known->placed.size() >= kMost || index_from_end(list, index)) return false;
+bool Places::about_to_place(PyObject* list, PyObject* index) {
+  Known* known = world_.followed(index) ? known_in_place(list) : nullptr;
+  if (!known || known->placed.size() >= kMost || world_.lengths.index_from_end(list, index)) return false;
   const Py_ssize_t at = place_in(*known, index);
-  if (at < 0 || !copied(list)) return false;
-  may_lose(*known);
-  if (!is_placed(*known, expression(index), at)) known->placed.push_back(PyRef::share(index));
+  if (at < 0 || !world_.writes.copied(list)) return false;
+  world_.goodbyes.may_lose(*known);
+  if (!is_placed(*known, world_.expression(index), at)) known->placed.push_back(PyRef::share(index));
   return true;
 }
 
-PyObject* World::text_length(PyObject* text) {
+PyObject* Places::text_length(PyObject* text) {
   if (!PyUnicode_CheckExact(text)) return nullptr;
-  follow_text(nullptr, text);
-  if (!follows_number(text) || late(text) || is_open(text)) return nullptr;
+  world_.followed_keys.follow_text(nullptr, text);
+  if (!world_.follows_number(text) || world_.late(text) || world_.is_open(text)) return nullptr;
   static PyObject* const len = PyDict_GetItemString(PyEval_GetBuiltins(), "len");
-  const int step = step_of(text);
-  return computed(PyLong_FromSsize_t(PyUnicode_GET_LENGTH(text)),
-                  {NumberOp::call, 0, PyRef::share(len), {}, {step}});
+  const int step = world_.step_of(text);
+  return world_.computed(PyLong_FromSsize_t(PyUnicode_GET_LENGTH(text)),
+                         {NumberOp::call, 0, PyRef::share(len), {}, {step}});
 }
 
-PyObject* World::letters_of(PyObject* text, PyObject* key) {
+PyObject* Places::letters_of(PyObject* text, PyObject* key) {
   if (!PyUnicode_CheckExact(text) || !(PyLong_CheckExact(key) || PySlice_Check(key))) return nullptr;
-  follow_text(nullptr, text);
-  if (!(follows_number(text) || follows_number(key)) || late(text) || is_open(text) || is_open(key) ||
-      (PySlice_Check(key) && holds_followed(key)))
+  world_.followed_keys.follow_text(nullptr, text);
+  if (!(world_.follows_number(text) || world_.follows_number(key)) || world_.late(text) ||
+      world_.is_open(text) || world_.is_open(key) || (PySlice_Check(key) && world_.holds_followed(key)))
     return nullptr;
   const PyRef letters = PyRef::steal(PyObject_GetItem(text, key));
   if (!letters || !can_be_step(letters.get())) return PyErr_Clear(), nullptr;
-  const int whole = step_of(text),
-            place = PySlice_Check(key) ? numbers.add({NumberOp::constant, 0, PyRef::share(key), {}, {}})
-                                       : step_of(key);
-  return computed(Py_NewRef(letters.get()),
-                  {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {whole, place}});
+  const int whole = world_.step_of(text),
+            place = PySlice_Check(key)
+                        ? world_.numbers.add({NumberOp::constant, 0, PyRef::share(key), {}, {}})
+                        : world_.step_of(key);
+  return world_.computed(Py_NewRef(letters.get()),
+                         {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {whole, place}});
 }
 
 }  // namespace bolt::observe

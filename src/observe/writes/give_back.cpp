@@ -91,13 +91,13 @@ void give_numbers_back(World& world, const interp::Frame* innermost, const inter
   }
   back(result);
   for (PyObject* container : std::exchange(world.lent_numbers, {})) giving.inside(container, kDepth);
-  for (PyObject* container : world.written) {
+  for (PyObject* container : world.writes.written) {
     giving.inside(container, kDepth);
     giving.inside(world.find(container)->before.get(), kDepth);  // what may be put back
   }
-  for (const WrittenField& field : world.written_fields)
+  for (const WrittenField& field : world.writes.written_fields)
     back(*reinterpret_cast<PyObject**>(reinterpret_cast<char*>(field.object.get()) + field.offset));
-  for (const WrittenClass& each : world.written_classes) {
+  for (const WrittenClass& each : world.writes.written_classes) {
     PyRef value = PyRef::share(
         PyDict_GetItemWithError(type_dict(reinterpret_cast<PyTypeObject*>(each.cls.get())), each.name.get()));
     PyObject* own = value.get();

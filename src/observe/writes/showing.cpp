@@ -130,17 +130,17 @@ void World::note_reading(PyObject* object) {
   shown_otherwise += !own && is_class_that_shows(type);
 }
 
-void World::note_showing(const Source* written) {
-  if (calls.empty() && awaited.empty()) return;
-  if (users_code_shows) {  // any object may be what it goes by
-    ++shown_otherwise;
+void Writes::note_showing(const Source* written) {
+  if (world_.calls.empty() && world_.awaited.empty()) return;
+  if (world_.users_code_shows) {  // any object may be what it goes by
+    ++world_.shown_otherwise;
     return;
   }
   // Which levels a logger lets pass is found again without it.
   if (written->access == Access::dict_item && is_among(written->key.get(), {"_cache"})) return;
   for (const Source* at = written; at; at = at->parent)
     if (shows_by(*at)) {
-      ++shown_otherwise;
+      ++world_.shown_otherwise;
       return;
     }
 }
