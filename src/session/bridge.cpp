@@ -22,9 +22,8 @@
 namespace bolt::session {
 namespace {
 
-/// A loop unrolled further than this is cut, rather than compiled for minutes.
-
-/// As the settings are now.
+/// Which sizes of inputs are taken to differ between calls: the user's option decides, otherwise the settings
+/// in force.
 Dynamic sizes_wanted(const Options& options) {
   const Settings& s = Settings::get();
   if (!s.dynamic_shapes) return Dynamic::never;
