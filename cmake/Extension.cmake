@@ -1,4 +1,4 @@
-# src/{python,interp,guard,observe,record,lower,device,run,session}, compile.cpp, module.cpp -> torchbolt/_C, against the installed torch.
+# src/{python,interp,guard,observe,record,autograd,lower,device,run,session}, compile.cpp, module.cpp -> torchbolt/_C, against the installed torch.
 
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 
@@ -19,7 +19,7 @@ if(BOLT_TORCH_VERSION VERSION_LESS 2.11)
   message(FATAL_ERROR "torchbolt needs torch 2.11 or newer")
 endif()
 
-bolt_sources(ext_sources src/python src/interp src/guard src/observe src/record src/lower src/device src/run src/session)
+bolt_sources(ext_sources src/python src/interp src/guard src/observe src/record src/autograd src/lower src/device src/run src/session)
 list(FILTER ext_sources EXCLUDE REGEX "/src/device/driver/")  # the core's
 file(GLOB top_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cpp)
 Python_add_library(_C MODULE WITH_SOABI ${ext_sources} ${top_sources})

@@ -2,6 +2,7 @@
 //
 // Each stage that Python can reach adds its functions here; nothing else happens in this file.
 
+#include "autograd/module.h"
 #include "interp/module.h"
 #include "observe/module.h"
 #include "session/callable.h"
@@ -26,6 +27,7 @@ PyMODINIT_FUNC PyInit__C() {
   PyObject* module = PyModule_Create(&module_definition);
   if (module && bolt::interp::add_interp_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::observe::add_observe_functions(module) < 0) Py_CLEAR(module);
+  if (module && bolt::autograd::add_joint_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::session::add_callable(module) < 0) Py_CLEAR(module);
   return module;
 }

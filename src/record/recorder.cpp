@@ -16,6 +16,7 @@
 #include "record/other_kinds.h"
 #include "record/out_arguments.h"
 #include "record/symint.h"
+#include "record/take.h"
 #include "support/symbols.h"
 
 namespace bolt::record {
@@ -122,36 +123,17 @@ Recorder::Scope::~Scope() {
 }
 
 void Recorder::take(const c10::IValue& v, Use use, int entry, Arg& arg) {
-  if (v.isTensor()) {
+  if (v.isTensor() && use != Use::result) {
     const at::Tensor& t = v.toTensor();
-    if (use != Use::result && t.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0)
-      return take_wrapped_number(t, arg);
-    arg.kind = Arg::Kind::Tensor;
-    arg.tensors.push_back(tensors_.id_of(t, use, entry));
-  } else if (v.isList()) {
-    take_list(v, use, entry, arg);
-  } else {
-    arg.value = v;
+    if (t.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) return take_wrapped_number(t, arg);
   }
+  take_value(v, arg, [&](const at::Tensor& t) { return tensors_.id_of(t, use, entry); });
 }
 
 /// A Python number given where a tensor is expected: a constant of the program, and its weak type matters.
 void Recorder::take_wrapped_number(const at::Tensor& t, Arg& arg) {
   arg.kind = Arg::Kind::WrappedNumber;
   arg.value = wrapped_number(t);
-}
-
-void Recorder::take_list(const c10::IValue& v, Use use, int entry, Arg& arg) {
-  if (v.isTensorList()) {
-    arg.kind = Arg::Kind::TensorList;
-    for (const at::Tensor& t : v.toTensorVector()) arg.tensors.push_back(tensors_.id_of(t, use, entry));
-  } else if (v.isOptionalTensorList()) {
-    arg.kind = Arg::Kind::OptionalTensorList;
-    for (const std::optional<at::Tensor> t : v.toOptionalTensorList())
-      arg.tensors.push_back(t ? tensors_.id_of(*t, use, entry) : -1);
-  } else {
-    arg.value = v;
-  }
 }
 
 int Recorder::line_id() {

@@ -173,7 +173,6 @@ class Recorder {
   void drop_entries();
   void take(const c10::IValue& v, Use use, int entry, Arg& arg);
   void take_wrapped_number(const at::Tensor& t, Arg& arg);
-  void take_list(const c10::IValue& v, Use use, int entry, Arg& arg);
   int line_id();
   // found_sizes.cpp
   bool can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const;

@@ -9,6 +9,7 @@
 #include "record/expectation.h"
 #include "record/generators.h"
 #include "record/recorder.h"
+#include "record/replay.h"
 #include "support/error.h"
 
 namespace bolt::record {
@@ -16,16 +17,14 @@ namespace {
 
 class Replay {
  public:
-  Replay(const Tape& tape, const std::vector<at::Tensor>& inputs, const std::function<int64_t(Sym)>& value,
-         CallGenerators generators)
-      : tape_(tape), value_(value), tensors_(tape.tensors.size()), generators_(std::move(generators)) {
+  Replay(const Tape& tape, const std::vector<at::Tensor>& inputs, ReplayOptions options)
+      : tape_(tape), options_(std::move(options)), tensors_(tape.tensors.size()) {
     BOLT_CHECK(inputs.size() == tape.inputs.size(), "replay got ", inputs.size(), " of ", tape.inputs.size(),
                " inputs");
     for (size_t i = 0; i < inputs.size(); ++i) tensors_[tape.inputs[i]] = inputs[i];
   }
 
-  void run(const std::vector<int>& last_use,
-           const std::function<void(size_t, const torch::jit::Stack&)>& before) {
+  void run(const std::vector<int>& last_use) {
     torch::jit::Stack stack;
     for (size_t i = 0; i < tape_.entries.size(); ++i) {
       const Entry& entry = tape_.entries[i];
@@ -34,10 +33,11 @@ class Replay {
       at::AutoGradMode grad(entry.grad_mode);
       stack.clear();
       for (const Arg& arg : entry.args) stack.push_back(give(entry, arg));
-      if (before) before(i, stack);
+      if (options_.before) options_.before(i, stack);
       entry.op.callBoxed(&stack);
       for (size_t r = 0; r < entry.results.size(); ++r) keep(entry, entry.results[r], stack[r]);
       if (entry.own_version) count_writes_apart(tensor(entry.results[0].tensors[0]));
+      if (options_.after) options_.after(i, stack);
       for (const Arg& arg : entry.args) release(arg, last_use, static_cast<int>(i));
       for (const Arg& arg : entry.results) release(arg, last_use, static_cast<int>(i));
     }
@@ -48,7 +48,8 @@ class Replay {
  private:
   c10::IValue give(const Entry& entry, const Arg& arg) {
     auto tensor = [&](TensorId id) { return tensors_[id]; };
-    return value_of(arg, tensor, [&](const Arg& a) { return generators_.given(entry.op, number(a)); });
+    return value_of(arg, tensor,
+                    [&](const Arg& a) { return options_.generators.given(entry.op, number(a)); });
   }
 
   void keep(const Entry& entry, const Arg& result, const c10::IValue& v) {
@@ -94,14 +95,13 @@ class Replay {
 
   c10::IValue number(const Arg& arg) const {
     if (!arg.tensors.empty()) return number_out_of(tensors_[arg.tensors[0]], arg);
-    if (arg.syms.empty() || !value_) return arg.value;
-    return number_of(arg, value_);
+    if (arg.syms.empty() || !options_.value) return arg.value;
+    return number_of(arg, options_.value);
   }
 
   const Tape& tape_;
-  const std::function<int64_t(Sym)>& value_;
+  ReplayOptions options_;
   std::vector<at::Tensor> tensors_;
-  CallGenerators generators_;
 };
 
 std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted) {
@@ -118,15 +118,20 @@ std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted
 
 }  // namespace
 
+std::vector<at::Tensor> replay_watched(const Tape& tape, const std::vector<at::Tensor>& inputs,
+                                       const std::vector<TensorId>& wanted, ReplayOptions options) {
+  Replay run(tape, inputs, std::move(options));
+  run.run(last_uses(tape, wanted));
+  std::vector<at::Tensor> out;
+  for (TensorId id : wanted) out.push_back(id < 0 ? at::Tensor() : run.tensor(id));
+  return out;
+}
+
 std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& inputs,
                                const std::vector<TensorId>& wanted, const std::function<int64_t(Sym)>& value,
                                const std::function<void(size_t, const torch::jit::Stack&)>& before,
                                CallGenerators generators) {
-  Replay run(tape, inputs, value, std::move(generators));
-  run.run(last_uses(tape, wanted), before);
-  std::vector<at::Tensor> out;
-  for (TensorId id : wanted) out.push_back(id < 0 ? at::Tensor() : run.tensor(id));
-  return out;
+  return replay_watched(tape, inputs, wanted, {value, before, nullptr, std::move(generators)});
 }
 
 }  // namespace bolt::record

@@ -1,0 +1,147 @@
+// autograd/joint.cpp: see joint.h.
+#include "autograd/joint.h"
+
+#include <ATen/SequenceNumber.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "autograd/walk.h"
+#include "autograd/writer.h"
+#include "record/expectation.h"
+#include "record/recorder.h"
+#include "record/replay.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::Tape;
+using record::TensorId;
+using torch::autograd::Edge;
+namespace variables = torch::autograd::impl;
+
+class Making {
+ public:
+  Making(const Tape& run, const std::vector<TensorId>& wanted, Joint& joint)
+      : run_(run), wanted_(wanted), joint_(joint), writer_(run, joint) {}
+
+  void make() {
+    const Listening listening(writer_);
+    make_inputs();
+    const std::vector<at::Tensor> results = replay();
+    demand_inputs_kept();
+    joint_.backward = joint_.tape.entries.size();
+    walk_back(results);
+    for (const at::Tensor& t : results) joint_.outputs.push_back(writer_.id_of(t));
+    for (const auto& node : nodes_) joint_.gradients.push_back(node ? writer_.id_of(node->gradient) : -1);
+    writer_.finish();
+  }
+
+ private:
+  using InputPtr = decltype(make_node<InputNode>());
+
+  void make_inputs() {
+    for (TensorId id : run_.inputs) {
+      at::Tensor& fake = fakes_.emplace_back(writer_.input(id));
+      auto& node = nodes_.emplace_back();
+      if (!run_.tensors[static_cast<size_t>(id)].requires_grad) continue;
+      node = make_node<InputNode>();
+      // No leaf: the run may have written to an input that is none.
+      variables::set_gradient_edge(fake, Edge(node, node->add_input_metadata(fake)));
+    }
+  }
+
+  std::vector<at::Tensor> replay() {
+    record::ReplayOptions options;
+    options.before = [&](size_t i, const torch::jit::Stack&) {
+      first_numbers_.push_back(at::sequence_number::peek());
+      writer_.begin(i);
+    };
+    options.after = [&](size_t i, const torch::jit::Stack& results) { writer_.end(i, results); };
+    return record::replay_watched(run_, fakes_, wanted_, std::move(options));
+  }
+
+  /// What an input is afterwards is for the caller to see. Its gradient cannot come back through us then.
+  void demand_inputs_kept() {
+    for (size_t i = 0; i < fakes_.size(); ++i) {
+      const bool kept = nodes_[i] ? variables::gradient_edge(fakes_[i]).function == NodePtr(nodes_[i])
+                                  : !fakes_[i].requires_grad();
+      if (!kept) throw_unsupported("an input that is written to and requires a gradient afterwards");
+    }
+  }
+
+  void walk_back(const std::vector<at::Tensor>& results) {
+    std::vector<Root> roots;
+    joint_.tangents = joint_.tape.inputs.size();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].defined() || !results[i].requires_grad()) continue;
+      joint_.tangent_of.push_back(static_cast<int>(i));
+      roots.push_back({variables::gradient_edge(results[i]), writer_.tangent(results[i])});
+    }
+    walk(roots, [&](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
+  }
+
+  /// The line of the entry that the node was made for.
+  int loc_of(const torch::autograd::Node& node) const {
+    const auto after = std::upper_bound(first_numbers_.begin(), first_numbers_.end(), node.sequence_nr());
+    if (after == first_numbers_.begin()) return -1;
+    return run_.entries[static_cast<size_t>(after - first_numbers_.begin()) - 1].loc;
+  }
+
+  const Tape& run_;
+  const std::vector<TensorId>& wanted_;
+  Joint& joint_;
+  Writer writer_;
+  std::vector<at::Tensor> fakes_;        ///< of the inputs
+  std::vector<InputPtr> nodes_;          ///< null: the input requires no gradient
+  std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
+};
+
+/// Nodes ask for the streams of their tensors' device, also where there is none.
+void prepare_devices(const Tape& run) {
+  const bool cuda = std::any_of(run.tensors.begin(), run.tensors.end(),
+                                [](const record::TensorInfo& t) { return t.device.is_cuda(); });
+  if (cuda) c10::impl::ensureCUDADeviceGuardSet();
+}
+
+}  // namespace
+
+Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted) {
+  if (torch::autograd::get_current_graph_task_id() != -1)
+    throw_unsupported("a backward pass is in progress on this thread");
+  prepare_devices(run);
+  Joint joint;
+  try {
+    Making(run, wanted, joint).make();
+  } catch (const c10::Error& error) {  // ATen's own complaint, as eager's backward pass would have it
+    throw_unsupported(error.what_without_backtrace());
+  } catch (const record::Unexpected& error) {
+    throw_unsupported(error.what());
+  }
+  return joint;
+}
+
+std::string print(const Joint& joint) {
+  std::istringstream lines(record::print(joint.tape));
+  std::ostringstream out;
+  std::string line;
+  for (size_t i = 0; std::getline(lines, line); ++i) {
+    if (i == joint.tangents && i < joint.tape.inputs.size()) out << "tangents:\n";
+    if (i == joint.tape.inputs.size()) out << "forward:\n";
+    if (i == joint.tape.inputs.size() + joint.backward) out << "backward:\n";
+    out << line << "\n";
+  }
+  auto list = [&](const char* what, const std::vector<TensorId>& ids) {
+    out << what;
+    for (TensorId id : ids) id < 0 ? out << " None" : out << " %" << id;
+    out << "\n";
+  };
+  list("outputs:", joint.outputs);
+  list("gradients:", joint.gradients);
+  return out.str();
+}
+
+}  // namespace bolt::autograd

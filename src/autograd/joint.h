@@ -1,0 +1,38 @@
+// autograd/joint.h
+// A recorded run that needs gradients -> one tape that computes its results and the gradients of its inputs.
+//
+// The run's tape is replayed on fakes (fake.h), so that ATen's own autograd makes the nodes of the backward
+// pass; those are then walked (walk.h). Both write to the joint tape (writer.h) what arrived below autograd.
+// What ATen keeps whole there is kept whole: normalisations, convolutions, attention and losses, with the
+// backward operator that belongs to them. The joint tape is of the form of any other, and goes the same road:
+// no entry of it is differentiated any more.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "record/tape.h"
+
+namespace bolt::autograd {
+
+struct Joint {
+  /// Inputs: those of the run's tape, in their order, then the tangents. Tensors of the run's tape have the
+  /// number here that they have there, so what is said of their sizes (t12_0) stays true.
+  record::Tape tape;
+  size_t backward = 0;          ///< the first entry of the backward part
+  size_t tangents = 0;          ///< the first of the tape's inputs that is one
+  std::vector<int> tangent_of;  ///< for each tangent: which of the wanted tensors it is the gradient of
+  std::vector<record::TensorId> outputs;  ///< the wanted tensors
+  std::vector<record::TensorId>
+      gradients;  ///< for each input of the run; -1: none, it needs none or has none
+};
+
+/// The sizes that the backward part is written with are those of the recorded run. Throws Error(Unsupported),
+/// with the reason, for what cannot be said so: gradients that rest on numbers out of tensors, Python's own
+/// functions, inputs that are written to and require gradients.
+Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted);
+
+/// As text: the tape, with lines between that say where the parts begin.
+std::string print(const Joint& joint);
+
+}  // namespace bolt::autograd

@@ -1,0 +1,160 @@
+// autograd/module.cpp: see module.h.
+#include "autograd/module.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <memory>
+
+#include "autograd/joint.h"
+#include "guard/py_ref.h"
+#include "record/recorder.h"
+#include "record/replay.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::TensorId;
+
+struct Kept {
+  std::unique_ptr<record::Recorder> recorder = std::make_unique<record::Recorder>();
+  Joint joint;
+};
+
+void drop(PyObject* capsule) { delete static_cast<Kept*>(PyCapsule_GetPointer(capsule, "joint")); }
+Kept* kept_in(PyObject* capsule) { return static_cast<Kept*>(PyCapsule_GetPointer(capsule, "joint")); }
+
+PyObject* list_of(const std::vector<at::Tensor>& tensors) {
+  PyObject* list = PyList_New(0);
+  for (const at::Tensor& t : tensors) {
+    const PyRef object = PyRef::steal(t.defined() ? THPVariable_Wrap(t) : Py_NewRef(Py_None));
+    if (!object || PyList_Append(list, object.get()) < 0) return Py_DECREF(list), nullptr;
+  }
+  return list;
+}
+
+/// The tensors of a sequence; of anything but tensors it throws.
+std::vector<at::Tensor> tensors_in(PyObject* object) {
+  if (THPVariable_Check(object)) return {THPVariable_Unpack(object)};
+  const PyRef items = PyRef::steal(PySequence_Fast(object, "tensors were expected"));
+  std::vector<at::Tensor> tensors;
+  for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    if (!THPVariable_Check(item)) throw_user("tensors were expected");
+    tensors.push_back(THPVariable_Unpack(item));
+  }
+  return tensors;
+}
+
+/// Runs `body`, and makes a Python exception of what it throws.
+template <class Body>
+PyObject* guarded(Body body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+PyObject* joint(PyObject*, PyObject* tuple) {
+  PyObject *callable, *args;
+  if (!PyArg_ParseTuple(tuple, "OO!", &callable, &PyTuple_Type, &args)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    auto kept = std::make_unique<Kept>();
+    record::Recorder& recorder = *kept->recorder;
+    PyRef result;
+    {
+      const record::Recorder::Scope scope(recorder);
+      result = PyRef::steal(PyObject_CallObject(callable, args));
+    }
+    if (!result) return nullptr;
+    if (!recorder.escaped().empty()) throw_unsupported("the run ended at ", recorder.escaped());
+    std::vector<TensorId> wanted;
+    for (const at::Tensor& t : tensors_in(result.get())) wanted.push_back(recorder.input_id(t));
+    kept->joint = make_joint(recorder.tape(), wanted);
+    return PyCapsule_New(kept.release(), "joint", drop);
+  });
+}
+
+PyObject* joint_text(PyObject*, PyObject* capsule) {
+  const Kept* kept = kept_in(capsule);
+  return kept ? PyUnicode_FromString(print(kept->joint).c_str()) : nullptr;
+}
+
+PyObject* joint_inputs(PyObject*, PyObject* capsule) {
+  const Kept* kept = kept_in(capsule);
+  return kept ? list_of(kept->recorder->inputs()) : nullptr;
+}
+
+/// What the tape says of a result that it is not; "": it is.
+std::string complaint(const record::Tape& tape, const record::Entry& entry, TensorId id,
+                      const at::Tensor& t) {
+  const record::TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+  const at::IntArrayRef sizes(info.sizes), strides(info.strides);
+  bool same = t.scalar_type() == info.dtype && t.device() == info.device && t.sizes() == sizes;
+  for (int64_t d = 0; same && t.numel() && d < t.dim(); ++d)
+    same = t.size(d) == 1 || t.stride(d) == strides[static_cast<size_t>(d)];
+  if (same) return "";
+  return detail::concat("%", id, " = ", entry.op.operator_name().name, ": ", t.toString(), t.sizes(), " by ",
+                        t.strides(), " instead of ", c10::toString(info.dtype), sizes, " by ", strides);
+}
+
+record::ReplayWatch checking(const record::Tape& tape, std::vector<std::string>& complaints) {
+  return [&](size_t i, const torch::jit::Stack& results) {
+    const record::Entry& entry = tape.entries[i];
+    for (size_t r = 0; r < entry.results.size(); ++r) {
+      if (entry.results[r].tensors.empty()) continue;
+      const bool one = results[r].isTensor();
+      const auto tensors = one ? std::vector{results[r].toTensor()} : results[r].toTensorVector();
+      for (size_t k = 0; k < tensors.size(); ++k) {
+        const TensorId id = entry.results[r].tensors[k];
+        if ((id < 0) == tensors[k].defined())
+          complaints.push_back(entry.op.operator_name().name + ": is there a result?");
+        else if (id >= 0)
+          if (std::string what = complaint(tape, entry, id, tensors[k]); !what.empty())
+            complaints.push_back(std::move(what));
+      }
+    }
+  };
+}
+
+PyObject* joint_run(PyObject*, PyObject* tuple) {
+  PyObject *capsule, *tangents;
+  if (!PyArg_ParseTuple(tuple, "OO", &capsule, &tangents)) return nullptr;
+  const Kept* kept = kept_in(capsule);
+  if (!kept) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const Joint& joint = kept->joint;
+    std::vector<at::Tensor> inputs = kept->recorder->inputs();
+    for (const at::Tensor& t : tensors_in(tangents)) inputs.push_back(t);
+    std::vector<TensorId> wanted = joint.outputs;
+    wanted.insert(wanted.end(), joint.gradients.begin(), joint.gradients.end());
+    std::vector<std::string> complaints;
+    record::ReplayOptions options;
+    options.after = checking(joint.tape, complaints);
+    std::vector<at::Tensor> outputs = replay_watched(joint.tape, inputs, wanted, std::move(options));
+    const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(joint.outputs.size());
+    const std::vector<at::Tensor> gradients(middle, outputs.end());
+    outputs.erase(middle, outputs.end());
+    PyRef texts = PyRef::steal(PyList_New(0));
+    for (const std::string& line : complaints) {
+      const PyRef text = PyRef::steal(PyUnicode_FromString(line.c_str()));
+      PyList_Append(texts.get(), text.get());
+    }
+    return Py_BuildValue("NNN", list_of(outputs), list_of(gradients), texts.release());
+  });
+}
+
+PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
+                         {"_joint_text", joint_text, METH_O, nullptr},
+                         {"_joint_inputs", joint_inputs, METH_O, nullptr},
+                         {"_joint_run", joint_run, METH_VARARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+int add_joint_functions(PyObject* module) { return PyModule_AddFunctions(module, methods); }
+
+}  // namespace bolt::autograd

@@ -1,0 +1,594 @@
+// autograd/result_rows.cpp
+// What the results of operators are like that no C++ kernel of ATen's describes: one row for each, with the
+// layout that ATen's kernels give. A row that is not sure gives up (false); then Python is asked.
+#include <ATen/ExpandUtils.h>
+#include <ATen/OpMathType.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/native/TypeProperties.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "autograd/results.h"
+
+namespace bolt::autograd {
+
+at::Tensor ResultCall::tensor(size_t i) const {
+  return argument(i).isTensor() ? argument(i).toTensor() : at::Tensor();
+}
+
+at::ScalarType ResultCall::dtype(size_t i, at::ScalarType otherwise) const {
+  return argument(i).isNone() ? otherwise : argument(i).toScalarType();
+}
+
+void ResultCall::give(at::IntArrayRef sizes, at::ScalarType dtype) {
+  give(sizes, c10::contiguous_strides(sizes), dtype);
+}
+
+void ResultCall::give(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+  results_.emplace_back(at::Tensor(at::detail::empty_strided_meta(sizes, strides, dtype)));
+}
+
+void ResultCall::give_like(const at::Tensor& t, at::ScalarType dtype) {
+  if (t.is_non_overlapping_and_dense()) return give(t.sizes(), t.strides(), dtype);
+  give(t.sizes(), at::infer_dense_strides(t.sizes(), t.strides()), dtype);
+}
+
+void ResultCall::give_format(at::IntArrayRef sizes, at::MemoryFormat format, at::ScalarType dtype) {
+  if (format == at::MemoryFormat::ChannelsLast && sizes.size() == 4)
+    return give(sizes, c10::get_channels_last_strides_2d(sizes), dtype);
+  if (format == at::MemoryFormat::ChannelsLast3d && sizes.size() == 5)
+    return give(sizes, c10::get_channels_last_strides_3d(sizes), dtype);
+  give(sizes, dtype);
+}
+
+namespace {
+
+using Call = ResultCall;
+using at::Tensor;
+
+// --- As large as an argument, and what is computed element by element ------------------------------------
+
+bool like_first(Call& c) {
+  c.give_like(c.tensor(0));
+  return !c.tensor(0).is_complex();
+}
+
+bool like_first_and_indices(Call& c) {
+  c.give_like(c.tensor(0));
+  c.give_like(c.tensor(0), at::kLong);
+  return true;
+}
+
+/// The layout that TensorIterator gives to the result of these.
+void give_pointwise(Call& c, std::initializer_list<Tensor> operands, at::ScalarType dtype) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false)
+      .check_all_same_dtype(false)
+      .check_all_same_device(false)
+      .declare_static_dtype_and_device(dtype, at::kMeta)
+      .add_owned_output(Tensor());
+  for (const Tensor& operand : operands)
+    if (operand.defined()) config.add_owned_const_input(operand);
+  const at::TensorIterator iterator = config.build();
+  c.give(iterator.output().sizes(), iterator.output().strides(), dtype);
+}
+
+/// A tensor and a tensor, or a number.
+at::ScalarType promoted(const Call& c, size_t a, size_t b) {
+  if (c.argument(b).isScalar()) return at::result_type(c.tensor(a), c.argument(b).toScalar());
+  if (c.argument(a).isScalar()) return at::result_type(c.argument(a).toScalar(), c.tensor(b));
+  return at::result_type(c.tensor(a), c.tensor(b));
+}
+
+bool pointwise_of_two(Call& c) {
+  give_pointwise(c, {c.tensor(0), c.tensor(1)}, promoted(c, 0, 1));
+  return true;
+}
+
+bool quotient(Call& c) {
+  const at::ScalarType type = promoted(c, 0, 1);
+  if (at::isIntegralType(type, true)) return false;
+  give_pointwise(c, {c.tensor(0), c.tensor(1)}, type);
+  return true;
+}
+
+bool truth_of_one(Call& c) {
+  c.give_like(c.tensor(0), at::kBool);
+  return true;
+}
+
+bool truth_of_two(Call& c) {
+  give_pointwise(c, {c.tensor(0), c.tensor(1)}, at::kBool);
+  return true;
+}
+
+bool chosen(Call& c) {
+  give_pointwise(c, {c.tensor(0), c.tensor(1), c.tensor(2)}, promoted(c, 1, 2));
+  return true;
+}
+
+bool masked(Call& c) {
+  give_pointwise(c, {c.tensor(0), c.tensor(1)}, c.tensor(0).scalar_type());
+  return true;
+}
+
+bool prelu_backward(Call& c) {
+  for (int i = 0; i < 2; ++i)
+    give_pointwise(c, {c.tensor(0), c.tensor(1), c.tensor(2)}, c.tensor(1).scalar_type());
+  return true;
+}
+
+bool log_sigmoid(Call& c) {
+  c.give_like(c.tensor(0));
+  c.give_like(c.tensor(0));
+  return c.tensor(0).is_cpu();
+}
+
+// --- New tensors ------------------------------------------------------------------------------------------
+
+/// `format`: the index of an optional memory format; None and preserve_format keep the layout.
+bool copy_of(Call& c, size_t format, at::ScalarType dtype) {
+  const Tensor t = c.tensor(0);
+  if (c.argument(format).isNone() || c.argument(format).toMemoryFormat() == at::MemoryFormat::Preserve)
+    c.give_like(t, dtype);
+  else
+    c.give_format(t.sizes(), c.argument(format).toMemoryFormat(), dtype);
+  return true;
+}
+
+bool cloned(Call& c) { return copy_of(c, 1, c.tensor(0).scalar_type()); }
+bool filled_like(Call& c) { return copy_of(c, 5, c.dtype(1, c.tensor(0).scalar_type())); }
+bool full_like(Call& c) { return copy_of(c, 6, c.dtype(2, c.tensor(0).scalar_type())); }
+bool converted(Call& c) { return copy_of(c, 6, c.dtype(1, c.tensor(0).scalar_type())); }
+
+bool new_of_size(Call& c) {
+  c.give(c.integers(1), c.dtype(2, c.tensor(0).scalar_type()));
+  return true;
+}
+
+bool new_full(Call& c) {
+  c.give(c.integers(1), c.dtype(3, c.tensor(0).scalar_type()));
+  return true;
+}
+
+bool new_strided(Call& c) {
+  c.give(c.integers(1), c.integers(2), c.dtype(3, c.tensor(0).scalar_type()));
+  return true;
+}
+
+bool of_size(Call& c) {
+  c.give(c.integers(0), c.dtype(1, at::typeMetaToScalarType(at::get_default_dtype())));
+  return true;
+}
+
+bool full(Call& c) {
+  if (c.argument(2).isNone()) return false;
+  c.give(c.integers(0), c.argument(2).toScalarType());
+  return true;
+}
+
+bool scalar_tensor(Call& c) {
+  c.give({}, c.dtype(1, at::typeMetaToScalarType(at::get_default_dtype())));
+  return true;
+}
+
+// --- Parts of tensors -------------------------------------------------------------------------------------
+
+/// What gradients of views are written into: (grad, sizes, ...).
+bool of_given_sizes(Call& c) {
+  c.give(c.integers(1), c.tensor(0).scalar_type());
+  return true;
+}
+
+bool embedding(Call& c) {
+  std::vector<int64_t> sizes = c.tensor(1).sizes().vec();
+  const Tensor weight = c.tensor(0);
+  sizes.insert(sizes.end(), weight.sizes().begin() + 1, weight.sizes().end());
+  c.give(sizes, weight.scalar_type());
+  return true;
+}
+
+bool embedding_backward(Call& c) {
+  c.give({c.argument(2).toInt(), c.tensor(0).size(-1)}, c.tensor(0).scalar_type());
+  return true;
+}
+
+bool index_select(Call& c) {
+  std::vector<int64_t> sizes = c.tensor(0).sizes().vec();
+  if (sizes.empty()) return false;
+  sizes[static_cast<size_t>(at::maybe_wrap_dim(c.argument(1).toInt(), c.tensor(0).dim()))] =
+      c.tensor(2).numel();
+  c.give(sizes, c.tensor(0).scalar_type());
+  return true;
+}
+
+bool stacked(Call& c) {
+  const std::vector<Tensor> parts = c.argument(0).toTensorVector();
+  if (parts.empty()) return false;
+  std::vector<int64_t> sizes = parts[0].sizes().vec();
+  const int64_t dim = at::maybe_wrap_dim(c.argument(1).toInt(), parts[0].dim() + 1);
+  sizes.insert(sizes.begin() + dim, static_cast<int64_t>(parts.size()));
+  c.give(sizes, at::native::result_type(parts));
+  return true;
+}
+
+bool padded(Call& c) {
+  const Tensor t = c.tensor(0);
+  const std::vector<int64_t> pads = c.integers(1);
+  if (std::all_of(pads.begin(), pads.end(), [](int64_t p) { return p <= 0; })) return false;
+  std::vector<int64_t> sizes = t.sizes().vec();
+  for (size_t i = 0; i < pads.size(); ++i) sizes[sizes.size() - 1 - i / 2] += pads[i];
+  c.give_format(sizes, t.suggest_memory_format(), t.scalar_type());
+  return true;
+}
+
+bool repeated(Call& c) {
+  std::vector<int64_t> sizes = c.integers(1);
+  const Tensor t = c.tensor(0);
+  for (int64_t d = 1; d <= t.dim(); ++d) sizes[sizes.size() - static_cast<size_t>(d)] *= t.size(-d);
+  c.give(sizes, t.scalar_type());
+  return true;
+}
+
+// --- Reductions and products ------------------------------------------------------------------------------
+
+bool one_number(Call& c) {
+  c.give({}, c.tensor(0).scalar_type());
+  return true;
+}
+
+bool sum_of_all(Call& c) {
+  const at::ScalarType type = c.tensor(0).scalar_type();
+  c.give({}, c.dtype(1, at::isIntegralType(type, true) ? at::kLong : type));
+  return true;
+}
+
+bool mean_of_all(Call& c) {
+  c.give({}, c.dtype(1, c.tensor(0).scalar_type()));
+  return true;
+}
+
+/// `dims`, `keep`: the indices of those arguments.
+std::vector<int64_t> reduced(const Call& c, size_t dims, size_t keep) {
+  const Tensor t = c.tensor(0);
+  std::vector<int64_t> over = c.argument(dims).isNone() ? std::vector<int64_t>() : c.integers(dims);
+  for (int64_t& d : over) d = at::maybe_wrap_dim(d, t.dim());
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    const bool gone = over.empty() || std::find(over.begin(), over.end(), d) != over.end();
+    if (!gone || c.flag(keep)) sizes.push_back(gone ? 1 : t.size(d));
+  }
+  return sizes;
+}
+
+template <int kResults>
+bool spread(Call& c) {
+  if (c.tensor(0).is_complex()) return false;
+  for (int i = 0; i < kResults; ++i) c.give(reduced(c, 1, 3), c.tensor(0).scalar_type());
+  return true;
+}
+
+bool logsumexp(Call& c) {
+  if (!c.tensor(0).is_floating_point()) return false;
+  c.give(reduced(c, 1, 2), c.tensor(0).scalar_type());
+  return true;
+}
+
+bool matrix_vector(Call& c) {
+  c.give({c.tensor(0).size(0)}, c.tensor(0).scalar_type());
+  return true;
+}
+
+// --- Losses -----------------------------------------------------------------------------------------------
+
+/// (input, target, reduction, ...), as large as both where it does not reduce.
+bool loss(Call& c) {
+  if (c.argument(2).toInt() != 0)
+    c.give({}, c.tensor(0).scalar_type());
+  else
+    give_pointwise(c, {c.tensor(0), c.tensor(1)}, c.tensor(0).scalar_type());
+  return true;
+}
+
+/// (grad, input, ...)
+bool contiguous_as_second(Call& c) {
+  c.give(c.tensor(1).sizes(), c.tensor(1).scalar_type());
+  return true;
+}
+
+bool like_second(Call& c) {
+  c.give_like(c.tensor(1));
+  return true;
+}
+
+bool weighted_loss(Call& c) {
+  if (c.argument(3).toInt() != 0)
+    c.give({}, c.tensor(0).scalar_type());
+  else
+    c.give_like(c.tensor(0));
+  return true;
+}
+
+// --- Normalisations ---------------------------------------------------------------------------------------
+
+/// Of the statistics: the CPU keeps those of half precision with float parameters in float, CUDA all in
+/// float.
+at::ScalarType statistics_type(const Tensor& input, const Tensor& weight) {
+  const at::ScalarType type = input.scalar_type();
+  if (!input.is_cpu()) return at::toOpMathType(type);
+  const bool half = at::isReducedFloatingType(type);
+  return half && weight.defined() && weight.scalar_type() == at::kFloat ? at::kFloat : type;
+}
+
+bool layer_norm(Call& c) {
+  const Tensor input = c.tensor(0);
+  const size_t outer = static_cast<size_t>(input.dim()) - c.integers(1).size();
+  c.give(input.sizes(), input.scalar_type());
+  std::vector<int64_t> sizes = input.sizes().vec();
+  std::fill(sizes.begin() + static_cast<std::ptrdiff_t>(outer), sizes.end(), 1);
+  for (int i = 0; i < 2; ++i) c.give(sizes, statistics_type(input, c.tensor(2)));
+  return true;
+}
+
+void give_if(Call& c, bool wanted, const Tensor& like) {
+  wanted&& like.defined() ? c.give_like(like) : c.give_nothing();
+}
+
+/// (grad, input, shape, mean, rstd, weight, bias, mask)
+bool layer_norm_backward(Call& c) {
+  const auto mask = c.argument(7).toBoolList();
+  if (mask[0])
+    c.give(c.tensor(1).sizes(), c.tensor(1).scalar_type());
+  else
+    c.give_nothing();
+  give_if(c, mask[1], c.tensor(5));
+  give_if(c, mask[2], c.tensor(6));
+  return true;
+}
+
+/// (input, weight, bias, mean, var, training, momentum, eps)
+bool batch_norm(Call& c) {
+  const Tensor input = c.tensor(0);
+  if (!input.is_cpu()) return false;
+  const int64_t kept = c.flag(5) ? input.size(1) : 0;
+  c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
+  for (int i = 0; i < 2; ++i) c.give({kept}, statistics_type(input, c.tensor(1)));
+  return true;
+}
+
+/// (grad, input, weight, mean, var, save_mean, save_invstd, train, eps, mask)
+bool batch_norm_backward(Call& c) {
+  const Tensor input = c.tensor(1), weight = c.tensor(2);
+  if (!input.is_cpu()) return false;
+  const auto mask = c.argument(9).toBoolList();
+  const at::ScalarType type = weight.defined() ? weight.scalar_type() : input.scalar_type();
+  if (mask[0])
+    c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
+  else
+    c.give_nothing();
+  for (size_t i = 1; i < 3; ++i) mask[i] ? c.give({input.size(1)}, type) : c.give_nothing();
+  return true;
+}
+
+/// (input, weight, bias, N, C, HxW, groups, eps)
+bool group_norm(Call& c) {
+  const Tensor input = c.tensor(0);
+  if (!input.is_cpu()) return false;
+  c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
+  for (int i = 0; i < 2; ++i)
+    c.give({c.argument(3).toInt(), c.argument(6).toInt()}, statistics_type(input, c.tensor(1)));
+  return true;
+}
+
+/// (grad, input, mean, rstd, weight, N, C, HxW, groups, mask)
+bool group_norm_backward(Call& c) {
+  const Tensor input = c.tensor(1);
+  if (!input.is_cpu()) return false;
+  const auto mask = c.argument(9).toBoolList();
+  if (mask[0])
+    c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
+  else
+    c.give_nothing();
+  for (size_t i = 1; i < 3; ++i) give_if(c, mask[i], c.tensor(4));
+  return true;
+}
+
+bool dropout(Call& c) {
+  c.give_like(c.tensor(0));
+  c.give_like(c.tensor(0), at::kBool);
+  return !c.argument(2).isNone() && c.flag(2);
+}
+
+// --- Attention --------------------------------------------------------------------------------------------
+
+/// Batch, heads, rows and columns, as they lie where the rows come before the heads.
+void give_heads(Call& c, at::IntArrayRef s, at::ScalarType type) {
+  const int64_t row = s[3], rows = s[1] * row;
+  c.give(s, {s[2] * rows, row, rows, 1}, type);
+}
+
+bool attention(Call& c) {
+  const Tensor q = c.tensor(0);
+  const int64_t batch = q.size(0), heads = q.size(1), rows = q.size(2);
+  give_heads(c, {batch, heads, rows, c.tensor(2).size(3)}, q.scalar_type());
+  c.give({batch, heads, rows}, {heads * rows, 1, heads}, at::toOpMathType(q.scalar_type()));
+  return true;
+}
+
+/// (grad, q, k, v, ...)
+bool attention_backward(Call& c) {
+  for (size_t i = 1; i < 4; ++i) give_heads(c, c.tensor(i).sizes(), c.tensor(i).scalar_type());
+  return true;
+}
+
+// --- Images -----------------------------------------------------------------------------------------------
+
+/// As ATen chooses it: either of the two has its channels last. oneDNN does not take doubles.
+at::MemoryFormat convolution_format(const Tensor& input, const Tensor& weight) {
+  if (input.dim() < 4 || input.scalar_type() == at::kDouble) return at::MemoryFormat::Contiguous;
+  for (const Tensor& t : {input, weight})
+    if (t.suggest_memory_format() != at::MemoryFormat::Contiguous) return t.suggest_memory_format();
+  return at::MemoryFormat::Contiguous;
+}
+
+/// (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+bool convolution(Call& c) {
+  const Tensor input = c.tensor(0), weight = c.tensor(1);
+  if (!input.is_cpu()) return false;
+  const std::vector<int64_t> stride = c.integers(3), pad = c.integers(4), dilation = c.integers(5),
+                             more = c.integers(7);
+  const bool transposed = c.flag(6);
+  const size_t dims = static_cast<size_t>(input.dim()) - 2;
+  if (stride.size() != dims || pad.size() != dims || dilation.size() != dims) return false;
+  std::vector<int64_t> sizes{input.size(0),
+                             transposed ? weight.size(1) * c.argument(8).toInt() : weight.size(0)};
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t in = input.size(static_cast<int64_t>(d) + 2);
+    const int64_t kernel = dilation[d] * (weight.size(static_cast<int64_t>(d) + 2) - 1) + 1;
+    sizes.push_back(transposed ? (in - 1) * stride[d] - 2 * pad[d] + kernel + more[d]
+                               : (in + 2 * pad[d] - kernel) / stride[d] + 1);
+  }
+  c.give_format(sizes, convolution_format(input, weight), input.scalar_type());
+  return true;
+}
+
+/// (grad, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)
+bool convolution_backward(Call& c) {
+  const Tensor input = c.tensor(1), weight = c.tensor(2);
+  if (!input.is_cpu()) return false;
+  const auto mask = c.argument(10).toBoolList();
+  const at::MemoryFormat format = convolution_format(input, weight);
+  for (size_t i = 0; i < 2; ++i) {
+    const Tensor& of = i ? weight : input;
+    mask[i] ? c.give_format(of.sizes(), format, of.scalar_type()) : c.give_nothing();
+  }
+  const int64_t channels = c.tensor(0).size(1);
+  mask[2] ? c.give({channels}, weight.scalar_type()) : c.give_nothing();
+  return true;
+}
+
+bool pooled(Call& c) {
+  const Tensor t = c.tensor(0);
+  std::vector<int64_t> sizes = t.sizes().vec();
+  const std::vector<int64_t> to = c.integers(1);
+  std::copy(to.begin(), to.end(), sizes.end() - static_cast<std::ptrdiff_t>(to.size()));
+  c.give_format(sizes, t.suggest_memory_format(), t.scalar_type());
+  return t.is_cpu();
+}
+
+bool pooled_backward(Call& c) {
+  const Tensor t = c.tensor(1);
+  c.give_format(t.sizes(), t.suggest_memory_format(), t.scalar_type());
+  return t.is_cpu();
+}
+
+const std::pair<const char*, ResultRow> kRows[] = {
+    {"aten::relu", like_first},
+    {"aten::abs", like_first},
+    {"aten::hardtanh", like_first},
+    {"aten::hardswish", like_first},
+    {"aten::nan_to_num", like_first},
+    {"aten::flip", like_first},
+    {"aten::roll", like_first},
+    {"aten::bernoulli", like_first},
+    {"aten::bernoulli.p", like_first},
+    {"aten::index_put", like_first},
+    {"aten::_unsafe_index_put", like_first},
+    {"aten::_safe_softmax", like_first},
+    {"aten::log_sigmoid_backward", like_first},
+    {"aten::native_dropout_backward", like_first},
+    {"aten::sort", like_first_and_indices},
+    {"aten::add.Scalar", pointwise_of_two},
+    {"aten::sub.Scalar", pointwise_of_two},
+    {"aten::mul.Scalar", pointwise_of_two},
+    {"aten::rsub.Scalar", pointwise_of_two},
+    {"aten::rsub.Tensor", pointwise_of_two},
+    {"aten::_prelu_kernel", pointwise_of_two},
+    {"aten::hardtanh_backward", pointwise_of_two},
+    {"aten::hardswish_backward", pointwise_of_two},
+    {"aten::mish_backward", pointwise_of_two},
+    {"aten::div.Scalar", quotient},
+    {"aten::isnan", truth_of_one},
+    {"aten::isinf", truth_of_one},
+    {"aten::logical_not", truth_of_one},
+    {"aten::logical_and", truth_of_two},
+    {"aten::logical_or", truth_of_two},
+    {"aten::logical_xor", truth_of_two},
+    {"aten::where.self", chosen},
+    {"aten::masked_fill.Scalar", masked},
+    {"aten::masked_fill.Tensor", masked},
+    {"aten::_prelu_kernel_backward", prelu_backward},
+    {"aten::log_sigmoid_forward", log_sigmoid},
+    {"aten::clone", cloned},
+    {"aten::_to_copy", converted},
+    {"aten::zeros_like", filled_like},
+    {"aten::ones_like", filled_like},
+    {"aten::empty_like", filled_like},
+    {"aten::rand_like", filled_like},
+    {"aten::randn_like", filled_like},
+    {"aten::full_like", full_like},
+    {"aten::new_zeros", new_of_size},
+    {"aten::new_ones", new_of_size},
+    {"aten::new_empty", new_of_size},
+    {"aten::new_full", new_full},
+    {"aten::new_empty_strided", new_strided},
+    {"aten::zeros", of_size},
+    {"aten::ones", of_size},
+    {"aten::rand", of_size},
+    {"aten::randn", of_size},
+    {"aten::full", full},
+    {"aten::scalar_tensor", scalar_tensor},
+    {"aten::select_backward", of_given_sizes},
+    {"aten::slice_backward", of_given_sizes},
+    {"aten::diagonal_backward", of_given_sizes},
+    {"aten::unfold_backward", of_given_sizes},
+    {"aten::embedding", embedding},
+    {"aten::embedding_dense_backward", embedding_backward},
+    {"aten::index_select", index_select},
+    {"aten::stack", stacked},
+    {"aten::constant_pad_nd", padded},
+    {"aten::repeat", repeated},
+    {"aten::sum", sum_of_all},
+    {"aten::prod", sum_of_all},
+    {"aten::mean", mean_of_all},
+    {"aten::max", one_number},
+    {"aten::min", one_number},
+    {"aten::dot", one_number},
+    {"aten::var.correction", spread<1>},
+    {"aten::std.correction", spread<1>},
+    {"aten::var_mean.correction", spread<2>},
+    {"aten::std_mean.correction", spread<2>},
+    {"aten::logsumexp", logsumexp},
+    {"aten::mv", matrix_vector},
+    {"aten::huber_loss", loss},
+    {"aten::mse_loss_backward", contiguous_as_second},
+    {"aten::smooth_l1_loss_backward", contiguous_as_second},
+    {"aten::huber_loss_backward", contiguous_as_second},
+    {"aten::glu_backward", contiguous_as_second},
+    {"aten::binary_cross_entropy", weighted_loss},
+    {"aten::binary_cross_entropy_backward", like_second},
+    {"aten::native_layer_norm", layer_norm},
+    {"aten::native_layer_norm_backward", layer_norm_backward},
+    {"aten::native_batch_norm", batch_norm},
+    {"aten::native_batch_norm_backward", batch_norm_backward},
+    {"aten::native_group_norm", group_norm},
+    {"aten::native_group_norm_backward", group_norm_backward},
+    {"aten::native_dropout", dropout},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
+    {"aten::convolution", convolution},
+    {"aten::convolution_backward", convolution_backward},
+    {"aten::_adaptive_avg_pool2d", pooled},
+    {"aten::_adaptive_avg_pool2d_backward", pooled_backward},
+};
+
+}  // namespace
+
+const std::unordered_map<std::string, ResultRow>& result_rows() {
+  static const auto* const all =
+      new std::unordered_map<std::string, ResultRow>(std::begin(kRows), std::end(kRows));
+  return *all;
+}
+
+}  // namespace bolt::autograd

@@ -1,0 +1,37 @@
+// autograd/walk.h
+// Gradients of outputs -> gradients of inputs, by calling autograd's nodes ourselves.
+//
+// The nodes are called in the calling thread and in the order in which autograd's engine calls them: one runs
+// when all its users have run, and of those that can, the one that was made last. So gradients are summed in
+// eager's order, and neither an engine, nor its device threads, nor its hooks are involved.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "autograd/node_ptr.h"
+
+namespace bolt::autograd {
+
+/// Where the gradient of an input arrives. Nothing is behind it.
+class InputNode final : public torch::autograd::Node {
+ public:
+  at::Tensor gradient;  ///< undefined: none has come
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+};
+
+struct Root {
+  torch::autograd::Edge edge;
+  at::Tensor gradient;
+};
+
+/// `before` is told of each node that is about to be called. Throws Error(Unsupported) for nodes that run
+/// Python's code, and for leaves.
+void walk(const std::vector<Root>& roots, const std::function<void(const torch::autograd::Node&)>& before);
+
+}  // namespace bolt::autograd

@@ -1,0 +1,29 @@
+// record/replay.h
+// A tape that is replayed by somebody who wants to see each entry's call and what came of it. (recorder.h has
+// the replay for those who only want the results.)
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+#include "record/generators.h"
+#include "record/tape.h"
+
+namespace bolt::record {
+
+/// Told of each entry, by its index, and of what it is called with, or of what it has given.
+using ReplayWatch = std::function<void(size_t, const torch::jit::Stack&)>;
+
+struct ReplayOptions {
+  std::function<int64_t(Sym)> value;  ///< of the numbers that are expressions; none: what was recorded
+  ReplayWatch before, after;
+  CallGenerators generators;
+};
+
+/// See replay in recorder.h.
+std::vector<at::Tensor> replay_watched(const Tape& tape, const std::vector<at::Tensor>& inputs,
+                                       const std::vector<TensorId>& wanted, ReplayOptions options);
+
+}  // namespace bolt::record
