@@ -25,8 +25,9 @@ void add(MetaKernels& table, typename Operator::schema* kernel) {
 void add_pointwise(MetaKernels& table) {
   BOLT_TENSOR(add)
   BOLT_TENSOR(sub)
-  BOLT_TENSOR(mul) BOLT_TENSOR(div) BOLT_OVERLOAD(div_Tensor_mode, div) BOLT_TENSOR(eq) BOLT_TENSOR(
-      ne) BOLT_TENSOR(lt) BOLT_TENSOR(le) BOLT_TENSOR(gt) BOLT_TENSOR(ge) BOLT_OVERLOAD(eq_Scalar, eq)
+  BOLT_TENSOR(mul)
+  BOLT_TENSOR(div) BOLT_OVERLOAD(div_Tensor_mode, div) BOLT_TENSOR(eq) BOLT_TENSOR(ne) BOLT_TENSOR(
+      lt) BOLT_TENSOR(le) BOLT_TENSOR(gt) BOLT_TENSOR(ge) BOLT_OVERLOAD(eq_Scalar, eq)
       BOLT_OVERLOAD(ne_Scalar, ne) BOLT_OVERLOAD(lt_Scalar, lt) BOLT_OVERLOAD(le_Scalar, le) BOLT_OVERLOAD(
           gt_Scalar, gt) BOLT_OVERLOAD(ge_Scalar, ge) BOLT_OVERLOAD(pow_Tensor_Scalar, pow)
           BOLT_OVERLOAD(pow_Tensor_Tensor, pow) BOLT_OVERLOAD(pow_Scalar, pow) BOLT_SAME(maximum) BOLT_SAME(
@@ -71,10 +72,11 @@ void add_pointwise(MetaKernels& table) {
 void add_products_and_reductions(MetaKernels& table) {
   BOLT_SAME(mm)
   BOLT_SAME(bmm)
-  BOLT_SAME(addmm) BOLT_SAME(addmv) BOLT_SAME(baddbmm) BOLT_OVERLOAD(sum_dim_IntList, sum)
-      BOLT_OVERLOAD(mean_dim, mean) BOLT_OVERLOAD(prod_dim_int, prod) BOLT_OVERLOAD(max_dim, max)
-          BOLT_OVERLOAD(min_dim, min) BOLT_SAME(amax) BOLT_SAME(amin) BOLT_SAME(argmax) BOLT_SAME(argmin)
-              BOLT_OVERLOAD(any_dim, any) BOLT_OVERLOAD(all_dim, all) BOLT_OVERLOAD(norm_ScalarOpt_dim, norm)
+  BOLT_SAME(addmm)
+  BOLT_SAME(addmv) BOLT_SAME(baddbmm) BOLT_OVERLOAD(sum_dim_IntList, sum) BOLT_OVERLOAD(mean_dim, mean)
+      BOLT_OVERLOAD(prod_dim_int, prod) BOLT_OVERLOAD(max_dim, max) BOLT_OVERLOAD(min_dim, min)
+          BOLT_SAME(amax) BOLT_SAME(amin) BOLT_SAME(argmax) BOLT_SAME(argmin) BOLT_OVERLOAD(any_dim, any)
+              BOLT_OVERLOAD(all_dim, all) BOLT_OVERLOAD(norm_ScalarOpt_dim, norm)
                   BOLT_SAME(linalg_vector_norm) BOLT_SAME(cumsum) BOLT_SAME(cumprod)
                       BOLT_OVERLOAD(sort_stable, sort) BOLT_SAME(_softmax) BOLT_SAME(_log_softmax)
                           BOLT_SAME(_softmax_backward_data) BOLT_SAME(_log_softmax_backward_data)
@@ -86,16 +88,17 @@ void add_products_and_reductions(MetaKernels& table) {
 void add_indexing(MetaKernels& table) {
   BOLT_SAME(gather)
   BOLT_OVERLOAD(scatter_src, scatter)
-  BOLT_OVERLOAD(scatter_value, scatter) BOLT_SAME(scatter_add)
-      BOLT_OVERLOAD(scatter_reduce_two, scatter_reduce) BOLT_SAME(index_add) BOLT_SAME(index_copy)
-          BOLT_OVERLOAD(index_Tensor, index) BOLT_SAME(cat) BOLT_OVERLOAD(tril, tril_symint)
-              BOLT_OVERLOAD(triu, triu_symint) BOLT_SAME(renorm) BOLT_OVERLOAD(topk, topk_symint)
+  BOLT_OVERLOAD(scatter_value, scatter)
+  BOLT_SAME(scatter_add) BOLT_OVERLOAD(scatter_reduce_two, scatter_reduce) BOLT_SAME(index_add)
+      BOLT_SAME(index_copy) BOLT_OVERLOAD(index_Tensor, index) BOLT_SAME(cat) BOLT_OVERLOAD(tril, tril_symint)
+          BOLT_OVERLOAD(triu, triu_symint) BOLT_SAME(renorm) BOLT_OVERLOAD(topk, topk_symint)
 }
 
 void add_images(MetaKernels& table) {
   BOLT_SAME(max_pool2d_with_indices)
   BOLT_SAME(max_pool2d_with_indices_backward)
-  BOLT_SAME(avg_pool2d) BOLT_SAME(avg_pool2d_backward) BOLT_SAME(avg_pool3d) BOLT_SAME(avg_pool3d_backward)
+  BOLT_SAME(avg_pool2d)
+  BOLT_SAME(avg_pool2d_backward) BOLT_SAME(avg_pool3d) BOLT_SAME(avg_pool3d_backward)
       BOLT_SAME(adaptive_max_pool2d) BOLT_SAME(adaptive_max_pool2d_backward) BOLT_SAME(glu)
           BOLT_OVERLOAD(upsample_nearest2d, upsample_nearest2d_symint)
               BOLT_OVERLOAD(upsample_nearest2d_backward, upsample_nearest2d_backward_symint)

@@ -1,12 +1,12 @@
 // autograd/module.cpp: see module.h.
 #include "autograd/module.h"
 
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
 
 #include "autograd/joint.h"
+#include "autograd/split.h"
 #include "guard/py_ref.h"
 #include "record/recorder.h"
 #include "record/replay.h"
@@ -120,37 +120,82 @@ record::ReplayWatch checking(const record::Tape& tape, std::vector<std::string>&
   };
 }
 
+using Tensors = std::vector<at::Tensor>;
+
+Tensors joined(const Tensors& a, const Tensors& b) {
+  Tensors all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+/// Takes what is behind the first `count` away, and gives it.
+Tensors cut_off(Tensors& tensors, size_t count) {
+  const auto middle = tensors.begin() + static_cast<std::ptrdiff_t>(count);
+  const Tensors rest(middle, tensors.end());
+  tensors.erase(middle, tensors.end());
+  return rest;
+}
+
+struct Ran {
+  Tensors outputs, gradients;
+  std::vector<std::string> complaints;
+};
+
+Tensors run_tape(const record::Tape& tape, const Tensors& inputs, std::vector<TensorId> wanted,
+                 const std::vector<TensorId>& more, Ran& ran) {
+  wanted.insert(wanted.end(), more.begin(), more.end());
+  record::ReplayOptions options;
+  options.after = checking(tape, ran.complaints);
+  return replay_watched(tape, inputs, wanted, std::move(options));
+}
+
+Ran run_whole(const Joint& joint, const Tensors& inputs, const Tensors& tangents) {
+  Ran ran;
+  ran.outputs = run_tape(joint.tape, joined(inputs, tangents), joint.outputs, joint.gradients, ran);
+  ran.gradients = cut_off(ran.outputs, joint.outputs.size());
+  return ran;
+}
+
+Ran run_parts(const Joint& joint, const Tensors& inputs, const Tensors& tangents) {
+  Ran ran;
+  const Split parts = split(joint);
+  ran.outputs = run_tape(parts.forward, inputs, parts.outputs, parts.saved, ran);
+  const Tensors kept = cut_off(ran.outputs, parts.outputs.size());
+  ran.gradients = run_tape(parts.backward, joined(kept, tangents), parts.gradients, {}, ran);
+  return ran;
+}
+
+template <Ran (*kRun)(const Joint&, const Tensors&, const Tensors&)>
 PyObject* joint_run(PyObject*, PyObject* tuple) {
   PyObject *capsule, *tangents;
   if (!PyArg_ParseTuple(tuple, "OO", &capsule, &tangents)) return nullptr;
   const Kept* kept = kept_in(capsule);
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
-    const Joint& joint = kept->joint;
-    std::vector<at::Tensor> inputs = kept->recorder->inputs();
-    for (const at::Tensor& t : tensors_in(tangents)) inputs.push_back(t);
-    std::vector<TensorId> wanted = joint.outputs;
-    wanted.insert(wanted.end(), joint.gradients.begin(), joint.gradients.end());
-    std::vector<std::string> complaints;
-    record::ReplayOptions options;
-    options.after = checking(joint.tape, complaints);
-    std::vector<at::Tensor> outputs = replay_watched(joint.tape, inputs, wanted, std::move(options));
-    const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(joint.outputs.size());
-    const std::vector<at::Tensor> gradients(middle, outputs.end());
-    outputs.erase(middle, outputs.end());
+    const Ran ran = kRun(kept->joint, kept->recorder->inputs(), tensors_in(tangents));
     PyRef texts = PyRef::steal(PyList_New(0));
-    for (const std::string& line : complaints) {
+    for (const std::string& line : ran.complaints) {
       const PyRef text = PyRef::steal(PyUnicode_FromString(line.c_str()));
       PyList_Append(texts.get(), text.get());
     }
-    return Py_BuildValue("NNN", list_of(outputs), list_of(gradients), texts.release());
+    return Py_BuildValue("NNN", list_of(ran.outputs), list_of(ran.gradients), texts.release());
   });
+}
+
+PyObject* joint_saved(PyObject*, PyObject* capsule) {
+  const Kept* kept = kept_in(capsule);
+  if (!kept) return nullptr;
+  const Saved found = saved(kept->joint);
+  return Py_BuildValue("nL", static_cast<Py_ssize_t>(found.tensors.size()),
+                       static_cast<long long>(found.bytes));
 }
 
 PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
                          {"_joint_text", joint_text, METH_O, nullptr},
                          {"_joint_inputs", joint_inputs, METH_O, nullptr},
-                         {"_joint_run", joint_run, METH_VARARGS, nullptr},
+                         {"_joint_run", joint_run<run_whole>, METH_VARARGS, nullptr},
+                         {"_joint_run_parts", joint_run<run_parts>, METH_VARARGS, nullptr},
+                         {"_joint_saved", joint_saved, METH_O, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

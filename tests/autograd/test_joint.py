@@ -61,13 +61,14 @@ def check(fn, *args, state=(), module=None):
     expected = [o.detach().clone() for o in expected]
     after = State(kept)
 
-    before.put_back()
-    with torch.no_grad():
-        outputs, found, complaints = _C._joint_run(joint, [t for t in tangents if t is not None])
-    assert complaints == [], text
-    assert [same(a, b) for a, b in zip(outputs, expected, strict=True)] == [True] * len(expected), text
-    assert [same(a, b) for a, b in zip(found, gradients, strict=True)] == [True] * len(found), text
-    assert all(map(torch.equal, State(kept).values, after.values)), "what the run wrote to"
+    for run in (_C._joint_run, _C._joint_run_parts):
+        before.put_back()
+        with torch.no_grad():
+            outputs, found, complaints = run(joint, [t for t in tangents if t is not None])
+        assert complaints == [], text
+        assert [same(a, b) for a, b in zip(outputs, expected, strict=True)] == [True] * len(expected), text
+        assert [same(a, b) for a, b in zip(found, gradients, strict=True)] == [True] * len(found), text
+        assert all(map(torch.equal, State(kept).values, after.values)), "what the run wrote to"
     before.put_back()
     return text
 
@@ -193,8 +194,11 @@ def test_transformers(name):
         check(lambda x: model(input_ids=x, labels=x, use_cache=False).loss, ids, module=model)
     elif name == "vit":
         check(lambda x: model(x)[0], torch.randn(2, 3, 16, 16), module=model)
+    elif name == "bert":
+        check(lambda x: model(x)[0], ids, module=model)
     else:
-        check(lambda x: model(x, use_cache=False)[0], ids, module=model)
+        shown = torch.ones_like(ids)
+        check(lambda x: model(x, attention_mask=shown)[0], ids, module=model)
 
 
 def test_lstm_cells():
@@ -431,6 +435,38 @@ def test_complex_numbers():
 
 def test_data_in_a_gradient():
     refused(lambda x: x.cumprod(0), leaf(3), match="aten::_local_scalar_dense, which hands out")
+
+
+# --- What is kept between the passes ----------------------------------------------------------------------
+
+
+def bytes_of_eager(fn, *args, known):
+    """Of the storages that autograd saves, without those of `known`."""
+    storages = {}
+
+    def pack(t):
+        storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        result = fn(*args)
+    for t in known:
+        storages.pop(t.untyped_storage().data_ptr(), None)
+    return result, sum(storages.values())
+
+
+def test_saved_is_what_eager_saves():
+    model = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+    x = torch.randn(5, 6)
+    joint = _C._joint(model, (x,))
+    _, expected = bytes_of_eager(model, x, known=[x, *model.parameters()])
+    count, found = _C._joint_saved(joint)
+    assert found == expected and count >= 6
+
+
+def test_nothing_is_saved_of_what_no_gradient_needs():
+    joint = _C._joint(lambda x, y: (x + y).sum() * 2, (leaf(3), leaf(3)))
+    assert _C._joint_saved(joint) == (0, 0)
 
 
 def test_text():

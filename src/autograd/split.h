@@ -1,0 +1,29 @@
+// autograd/split.h
+// A joint tape -> one tape for the forward pass and one for the backward pass, and what has to be kept
+// between them: whatever the backward part reads of the forward part. Nothing is computed a second time yet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autograd/joint.h"
+
+namespace bolt::autograd {
+
+struct Saved {
+  std::vector<record::TensorId> tensors;  ///< in order of their first use; inputs of the run are among them
+  /// Of the memory that they keep: each storage once, and none that an input of the run lies in, which is
+  /// alive anyway.
+  int64_t bytes = 0;
+};
+Saved saved(const Joint& joint);
+
+/// Tensors have the numbers that they have on the joint tape.
+struct Split {
+  record::Tape forward;   ///< inputs: those of the run. Gives `outputs` and `saved`.
+  record::Tape backward;  ///< inputs: `saved`, then the tangents. Gives `gradients`.
+  std::vector<record::TensorId> outputs, saved, gradients;
+};
+Split split(const Joint& joint);
+
+}  // namespace bolt::autograd
