@@ -34,8 +34,6 @@ constexpr size_t kMaxNeighbours = 16;
 constexpr size_t kMaxEpilogue = 8;
 constexpr int kMaxRounds = 3;
 
-OpKind kind_of(const Node* n) { return graph::op_info(n->op).kind; }
-
 /// Roughly how many instructions a vector of results takes.
 int flops(const Node* n) {
   switch (n->op) {

@@ -16,8 +16,6 @@ using graph::OpKind;
 using graph::Type;
 using graph::Value;
 
-OpKind kind_of(const Node* n) { return graph::op_info(n->op).kind; }
-
 using Order = std::vector<int>;  // of dimensions in memory, outermost first
 
 Order row_major(int rank) {

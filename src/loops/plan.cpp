@@ -32,7 +32,7 @@ class Planner {
   }
 
   /// All units as steps; where results go and where temporaries lie is open.
-  Draft& draft() {
+  PlanDraft& draft() {
     Graph& g = *plan_.graph;
     g.renumber();
     choose_layouts(g, options_);
@@ -389,7 +389,7 @@ class Planner {
   }
 
   const PlanOptions& options_;
-  Draft draft_;
+  PlanDraft draft_;
   Plan& plan_ = draft_.plan;
   Fusion fusion_;
   std::vector<int> buffer_of_;              // by value id
@@ -410,7 +410,7 @@ Plan plan(std::unique_ptr<Graph> graph, const PlanOptions& options) {
 
 std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options) {
   Planner planner(std::move(few.graph), options), one_more(std::move(few.one_more), options);
-  Draft* drafts[2];
+  PlanDraft* drafts[2];
   in_parallel(2, [&](size_t i) { drafts[i] = &(i == 0 ? planner : one_more).draft(); });
   if (!put_back(*drafts[0], *drafts[1], few.repeats)) return std::nullopt;
   return planner.finish();

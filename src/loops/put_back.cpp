@@ -44,7 +44,7 @@ bool same_work(const Step& a, const Step& b) {
 
 class PutBack {
  public:
-  PutBack(const Draft& draft, const graph::Repeats& repeats)
+  PutBack(const PlanDraft& draft, const graph::Repeats& repeats)
       : p_(draft.plan), results_(draft.results), r_(repeats) {}
 
   /// Which steps repeat, and what one stretch of them reads and leaves.
@@ -400,7 +400,8 @@ class PutBack {
 /// Are two plans the same, step for step, whatever numbers their buffers and kernels have?
 class Same {
  public:
-  Same(const Longer& a, const std::vector<Kernel>& kernels, const Draft& b, const std::vector<int>& output_of)
+  Same(const Longer& a, const std::vector<Kernel>& kernels, const PlanDraft& b,
+       const std::vector<int>& output_of)
       : a_(a), kernels_(kernels), b_(b.plan), results_(b.results), output_of_(output_of) {}
 
   bool run() {
@@ -475,7 +476,7 @@ class Same {
 
 }  // namespace
 
-bool put_back(Draft& draft, const Draft& one_more, const graph::Repeats& repeats) {
+bool put_back(PlanDraft& draft, const PlanDraft& one_more, const graph::Repeats& repeats) {
   PutBack work(draft, repeats);
   if (!work.learn()) return false;
   const std::optional<Longer> longer = work.with(1);

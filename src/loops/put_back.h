@@ -30,13 +30,13 @@ struct Result {
 };
 
 /// A plan before memory is decided.
-struct Draft {
+struct PlanDraft {
   Plan plan;  // steps, fold steps, kernels and buffers
   std::vector<Result> results;
 };
 
 /// `draft`: of the short graph, then of the full one. `one_more`: of the graph with one copy more. False: the
 /// steps do not repeat, or not in a way that says all this; `draft` is as it was.
-bool put_back(Draft& draft, const Draft& one_more, const graph::Repeats& repeats);
+bool put_back(PlanDraft& draft, const PlanDraft& one_more, const graph::Repeats& repeats);
 
 }  // namespace bolt::loops

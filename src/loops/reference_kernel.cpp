@@ -12,17 +12,10 @@
 #include "loops/kernel.h"
 #include "loops/kernel_ops.h"
 #include "support/error.h"
+#include "support/half.h"
 
 namespace bolt::loops {
 namespace {
-
-float bf16_to_float(uint16_t h) { return std::bit_cast<float>(static_cast<uint32_t>(h) << 16); }
-
-uint16_t float_to_bf16(float v) {
-  uint32_t bits = std::bit_cast<uint32_t>(v);
-  if (std::isnan(v)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 double f16_to_double(uint16_t h) {
   int exponent = h >> 10 & 31;

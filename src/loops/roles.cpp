@@ -15,7 +15,6 @@ using graph::Op;
 using graph::OpKind;
 using graph::Value;
 
-OpKind kind_of(const Node* n) { return graph::op_info(n->op).kind; }
 bool is_call(const Node* n) {
   OpKind k = kind_of(n);
   return k == OpKind::Library || k == OpKind::Extern || k == OpKind::Composite;

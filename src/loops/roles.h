@@ -7,6 +7,8 @@
 
 namespace bolt::loops {
 
+inline graph::OpKind kind_of(const graph::Node* n) { return graph::op_info(n->op).kind; }
+
 /// Fills usage (users, role), strides and constant. `wanted`, by value id: values that calls or the caller
 /// need in memory under their own name (not as strides over another).
 struct Roles {

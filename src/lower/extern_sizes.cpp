@@ -10,18 +10,17 @@
 namespace bolt::lower {
 namespace {
 
-using Sizes = Syms;
-using Results = std::optional<std::vector<Sizes>>;
+using Results = std::optional<std::vector<Syms>>;
 
-Results all_results(const Call& c, const Sizes& sizes) {
-  return std::vector<Sizes>(static_cast<size_t>(c.result_count()), sizes);
+Results all_results(const Call& c, const Syms& sizes) {
+  return std::vector<Syms>(static_cast<size_t>(c.result_count()), sizes);
 }
 
 /// As large as the first tensor, whatever else they are given.
 Results as_first(const Call& c) { return all_results(c, c.first_tensor()->type.sizes); }
 
 Results broadcast(const Call& c) {
-  Sizes sizes;
+  Syms sizes;
   for (const Value* v : c.all_tensors()) sizes = graph::broadcast(sizes, v->type.sizes);
   return all_results(c, sizes);
 }
@@ -33,7 +32,7 @@ Results loss(const Call& c) {
 }
 
 Results diff(const Call& c) {
-  Sizes sizes = c.sizes("self");
+  Syms sizes = c.sizes("self");
   const int64_t dim = Call::wrap(c.integer("dim"), c.rank("self"));
   for (const char* more : {"prepend", "append"})
     if (c.has(more)) sizes[dim] += c.sizes(more)[dim];
@@ -42,15 +41,15 @@ Results diff(const Call& c) {
 }
 
 Results topk(const Call& c) {
-  Sizes sizes = c.sizes("self");
+  Syms sizes = c.sizes("self");
   if (!sizes.empty()) sizes[Call::wrap(c.integer("dim"), c.rank("self"))] = c.sym("k");
   return all_results(c, sizes);
 }
 
 /// Of the last dimension, the one before it, and so on: how much more in front and behind.
 Results pad(const Call& c) {
-  Sizes sizes = c.sizes("self");
-  const Sizes more = c.syms(c.has("padding") ? "padding" : "pad");
+  Syms sizes = c.sizes("self");
+  const Syms more = c.syms(c.has("padding") ? "padding" : "pad");
   if (c.name() == "aten::constant_pad_nd" || (c.name() == "aten::pad" && c.text("mode") == "constant"))
     c.decide_layout_of_pad();
   for (size_t i = 0; i < more.size(); ++i) sizes[sizes.size() - 1 - i / 2] += more[i];
@@ -61,8 +60,8 @@ Results pad(const Call& c) {
 /// apart.
 Results index(const Call& c) {
   const std::vector<Value*> indices = c.tensors("indices");
-  const Sizes& self = c.sizes("self");
-  Sizes common, out;
+  const Syms& self = c.sizes("self");
+  Syms common, out;
   size_t first = indices.size(), last = 0;
   for (size_t d = 0; d < indices.size(); ++d) {
     if (!indices[d]) continue;
@@ -88,8 +87,8 @@ Results size_of_data(const Call& c) { return all_results(c, {0, 0}); }
 
 /// The values, where each element is among them, how often each is there.
 Results unique(const Call& c) {
-  const Sizes none = {0};
-  return std::vector<Sizes>{none, c.flag("return_inverse") ? c.sizes("self") : none, none};
+  const Syms none = {0};
+  return std::vector<Syms>{none, c.flag("return_inverse") ? c.sizes("self") : none, none};
 }
 
 /// LSTM, GRU, RNN: what each place of the sequence gives, then the states after the last one. Of packed
@@ -97,10 +96,10 @@ Results unique(const Call& c) {
 Results recurrent(const Call& c) {
   const bool packed = c.has("data");
   const std::vector<Value*> states = c.tensors("hx");
-  Sizes sequence = c.sizes(packed ? "data" : "input"), state = states[0]->type.sizes;
+  Syms sequence = c.sizes(packed ? "data" : "input"), state = states[0]->type.sizes;
   if (sequence.size() != (packed ? 2 : 3) || state.size() != 3) return std::nullopt;
   sequence.back() = state[2] * Sym(c.flag("bidirectional") ? 2 : 1);
-  std::vector<Sizes> out = {sequence};
+  std::vector<Syms> out = {sequence};
   for (const Value* v : states) {
     out.push_back(v->type.sizes);
     if (!packed) out.back()[1] = sequence[c.flag("batch_first") ? 0 : 1];
@@ -117,7 +116,7 @@ int64_t for_dim(const std::vector<int64_t>& numbers, size_t i) {
 Results im2col(const Call& c) {
   const auto kernel = c.integers("kernel_size"), dilation = c.integers("dilation");
   const auto padding = c.integers("padding"), stride = c.integers("stride");
-  Sizes sizes = c.sizes("self");
+  Syms sizes = c.sizes("self");
   Sym square = 1, places = 1;
   for (size_t i = 0; i < 2; ++i) {
     const int64_t more = 2 * for_dim(padding, i) - for_dim(dilation, i) * (for_dim(kernel, i) - 1) - 1;
@@ -132,7 +131,7 @@ Results im2col(const Call& c) {
 
 /// Frames as they overlap; centred ones reach past both ends by half of themselves.
 Results istft(const Call& c) {
-  Sizes sizes = c.sizes("self");
+  Syms sizes = c.sizes("self");
   const int64_t length = c.integer("n_fft");
   const Sym hop = c.has("hop_length") ? c.sym("hop_length") : Sym(length / 4);
   const Sym samples = Sym(c.flag("center") ? length % 2 : length) + hop * (sizes.back() - Sym(1));
@@ -149,15 +148,15 @@ Results ctc_loss(const Call& c) {
 
 /// The bags; whose each index is, where anybody has to know; how many each has, and which was the largest.
 Results embedding_bag(const Call& c) {
-  const Sizes &weight = c.sizes("weight"), &given = c.sizes("indices");
+  const Syms &weight = c.sizes("weight"), &given = c.sizes("indices");
   if (given.size() != 1) return std::nullopt;
   const Sym offsets = c.sizes("offsets")[0];
   const Sym bags = offsets - Sym(c.flag("include_last_offset") ? 1 : 0);
   auto recorded_as = [&](int result, Sym size) { return c.result_size(result, 0) == c.hint(size); };
-  const Sizes counted = {recorded_as(2, bags) ? bags : offsets};
-  const Sizes places = {recorded_as(1, given[0]) ? given[0] : Sym(0)};
-  return std::vector<Sizes>{
-      {bags, weight[1]}, places, counted, c.result_rank(3) == 2 ? Sizes{bags, weight[1]} : counted};
+  const Syms counted = {recorded_as(2, bags) ? bags : offsets};
+  const Syms places = {recorded_as(1, given[0]) ? given[0] : Sym(0)};
+  return std::vector<Syms>{
+      {bags, weight[1]}, places, counted, c.result_rank(3) == 2 ? Syms{bags, weight[1]} : counted};
 }
 
 Results pdist(const Call& c) {
@@ -167,8 +166,8 @@ Results pdist(const Call& c) {
 
 Results multi_dot(const Call& c) {
   const std::vector<Value*> all = c.tensors("tensors");
-  const Sizes &first = all.front()->type.sizes, &last = all.back()->type.sizes;
-  Sizes sizes;
+  const Syms &first = all.front()->type.sizes, &last = all.back()->type.sizes;
+  Syms sizes;
   if (first.size() == 2) sizes.push_back(first[0]);
   if (last.size() == 2) sizes.push_back(last[1]);
   return all_results(c, sizes);
@@ -177,9 +176,9 @@ Results multi_dot(const Call& c) {
 /// The sizes that are given, or floor(size * scale) of scales that are whole numbers of eighths: there is no
 /// expression over floats.
 Results resample(const Call& c) {
-  Sizes sizes = c.first_tensor()->type.sizes;
+  Syms sizes = c.first_tensor()->type.sizes;
   if (c.has("output_size")) {
-    const Sizes given = c.syms("output_size");
+    const Syms given = c.syms("output_size");
     std::copy(given.begin(), given.end(), sizes.begin() + 2);
     return all_results(c, sizes);
   }
@@ -194,13 +193,13 @@ Results resample(const Call& c) {
   return all_results(c, sizes);
 }
 
-struct Rule {
+struct SizeRule {
   Results (*sizes)(const Call&);
   std::vector<std::string_view> names;  ///< those of ATen without its namespace
 };
 
-const std::vector<Rule>& rules() {
-  static const std::vector<Rule> table = {
+const std::vector<SizeRule>& rules() {
+  static const std::vector<SizeRule> table = {
       {as_first,
        {"cumsum",
         "cumprod",
@@ -302,7 +301,7 @@ std::optional<std::vector<Syms>> extern_sizes(const Call& c) {
   std::string_view name = c.name();
   constexpr std::string_view kAtens = "aten::";
   if (name.starts_with(kAtens)) name.remove_prefix(kAtens.size());
-  for (const Rule& rule : rules())
+  for (const SizeRule& rule : rules())
     if (std::find(rule.names.begin(), rule.names.end(), name) != rule.names.end()) return rule.sizes(c);
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "lower/view_layout.h"
 #include "record/convert.h"
 #include "support/error.h"
 #include "support/nesting.h"
@@ -27,10 +28,6 @@ size_t storage_count(const record::Tape& tape) {
 struct Stripes {
   int64_t count, block, length, start, step;
 };
-
-bool all_known(const Syms& numbers) {
-  return std::all_of(numbers.begin(), numbers.end(), [](Sym s) { return s.is_const(); });
-}
 
 std::optional<Stripes> stripes(const Syms& sizes, const Syms& strides, Sym offset, Sym elements) {
   if (sizes.empty() || !all_known(sizes) || !all_known(strides) || !offset.is_const() || !elements.is_const())

@@ -7,14 +7,14 @@
 namespace bolt::record {
 namespace {
 
-void kernel(const at::Tensor& condition, bool value, c10::string_view where) {
+void expect_kernel(const at::Tensor& condition, bool value, c10::string_view where) {
   if (condition.item().toBool() != value)
     throw Unexpected("a check does not hold (" + std::string(where) + ")");
 }
 
 TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
   m.def("expect(Tensor condition, bool value, str where) -> ()");
-  m.impl("expect", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(kernel));
+  m.impl("expect", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(expect_kernel));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ constexpr int64_t kMore = 2;
 
 /// Rows without columns take no memory. Of numbers that are none's size the result has another shape, and who
 /// goes by its sizes notices.
-at::Tensor kernel(const at::Tensor& numbers, int64_t element) {
+at::Tensor rows_forb(const at::Tensor& numbers, int64_t element) {
   const int64_t number = element_of(numbers, element).toLong();
   const at::TensorOptions options = at::TensorOptions().dtype(at::kBool);
   return is_size_of_data(number) ? at::empty({number + kMore, 0}, options) : at::empty({0, 1}, options);
@@ -20,7 +20,7 @@ at::Tensor kernel(const at::Tensor& numbers, int64_t element) {
 
 TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
   m.def("size_of_data(Tensor numbers, int element) -> Tensor");
-  m.impl("size_of_data", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(kernel));
+  m.impl("size_of_data", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(rows_forb));
 }
 
 }  // namespace

@@ -22,7 +22,6 @@ namespace bolt::session {
 namespace {
 
 using record::Arg;
-using record::Entry;
 using record::TensorId;
 using record::TensorInfo;
 
@@ -75,7 +74,7 @@ class Walk {
         checked(PyObject_CallMethod(builder_, "number", "sO", s.symbol.str().c_str(), value.get()));
   }
 
-  void entry(const Entry& e) {
+  void entry(const record::Entry& e) {
     const auto& schema = e.op.schema();
     PyRef args = checked(PyList_New(0)), kwargs = checked(PyDict_New()), results = checked(PyList_New(0));
     // What equals its default at the end is not written.
@@ -255,7 +254,7 @@ std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, Recorded&
     if (symbols[i].input == lower::SizeSymbol::kNumber) walk.number(i), numbers.push_back(i);
   for (const auto& [i, value] : recorded.constants)
     walk.constant(recorded.tape.inputs[static_cast<size_t>(i)], value);
-  for (const Entry& e : recorded.tape.entries) walk.entry(e);
+  for (const record::Entry& e : recorded.tape.entries) walk.entry(e);
   PyRef outputs = checked(PyList_New(0));
   for (TensorId id : recorded.wanted) PyList_Append(outputs.get(), walk.node(id));
   PyRef fn = checked(PyObject_CallMethod(builder.get(), "finish", "OO", outputs.get(), backend));

@@ -18,7 +18,7 @@ std::string sum_kernel(const std::string& space, const std::string& load, const 
 const Case kColumns{sum_kernel("1024 d0 reduce, 512 d1", "512*d0 + d1", "d0", "d1"), {}};
 const Case kUneven{sum_kernel("300007 d0 reduce", "d0", "d0", "0"), {}};
 
-const Named kCases[] = {
+const Named kLargeCases[] = {
     {"columns", kColumns},
     {"columns_uneven", {sum_kernel("1001 d0 reduce, 333 d1", "333*d0 + d1", "d0", "d1"), {}}},
     {"columns_of_batches",
@@ -60,7 +60,7 @@ const Named kCases[] = {
 
 class Large : public ::testing::TestWithParam<Named> {};
 TEST_P(Large, EqualTheReference) { check(GetParam().c); }
-INSTANTIATE_TEST_SUITE_P(All, Large, ::testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(All, Large, ::testing::ValuesIn(kLargeCases),
                          [](const auto& info) { return info.param.name; });
 
 Target avx512_or_less() { return targets().back(); }

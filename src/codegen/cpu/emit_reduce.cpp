@@ -19,7 +19,6 @@ namespace {
 constexpr int64_t kBlockRounds = 128;  // additions in one chain
 constexpr int64_t kBlocksFrom = 1024;  // rounds
 constexpr int kMostVectors = 8;
-constexpr int64_t kLineBytes = 64;
 
 bool carries_position(const Expr& e) {
   return e.reduce_op == ReduceOp::ArgMax || e.reduce_op == ReduceOp::ArgMin;

@@ -23,7 +23,6 @@ constexpr int64_t kSquareBlock = 64;        // of a transposing work item, each 
 constexpr int64_t kLargeTile = 512, kLargeRow = 256, kEnoughSquares = 16;
 constexpr int kWholeRowVectors = 8;
 constexpr int64_t kRowBufferBytes = 256 << 10;
-constexpr int64_t kLineBytes = 64;
 constexpr double kCheapSweep = 8;
 constexpr int kSweepRows = 4, kReadingSweepRows = 8;
 constexpr int kReadingBytes = 32;

@@ -33,6 +33,8 @@
 
 namespace bolt::codegen::cpu {
 
+constexpr int64_t kLineBytes = 64;  // of the cache
+
 struct OuterDim {
   int dim;
   Sym block;  // indices per work item; 1 for plain dimensions

@@ -242,7 +242,7 @@ struct Row {
   Op op;
   Rule rule;
 };
-constexpr Row kRules[] = {
+constexpr Row kRewrites[] = {
     {Op::cast, cast},
     {Op::mul, mul},
     {Op::add, add},
@@ -274,7 +274,7 @@ constexpr Row kRules[] = {
 
 Value* simplified(Graph& g, Node* n) {
   Maker m(g, n);
-  for (const Row& row : kRules)
+  for (const Row& row : kRewrites)
     if (row.op == n->op)
       if (Value* v = row.rule(m, n)) return v;
   if (op_info(n->op).kind == OpKind::Pointwise && n->operands.size() > 1) return without_expand(m, n);

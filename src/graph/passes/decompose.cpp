@@ -14,13 +14,13 @@ namespace {
 using Sizes = Syms;
 
 /// One composite being taken apart: x in its compute type, the result rounded back at the end.
-struct Site {
+struct Composite {
   Maker m;
   Node* node;
   DType type;
   Value* x;
 
-  Site(Graph& g, Node* n)
+  Composite(Graph& g, Node* n)
       : m(g, n), node(n), type(compute_type(n->out()->type.dtype)), x(m.cast(n->operands[0], type)) {}
 
   const Sizes& sizes() const { return node->operands[0]->type.sizes; }
@@ -45,7 +45,7 @@ struct Site {
   }
 };
 
-Value* softmax(Site& s) {
+Value* softmax(Composite& s) {
   Sizes dim{s.node->attr<int64_t>("dim")};
   Value* shifted = s.m.sub(s.x, s.m.reduce(Op::amax, s.x, dim, true));
   Value* e = s.m.make(Op::exp, {shifted});
@@ -55,7 +55,7 @@ Value* softmax(Site& s) {
 }
 
 // An infinite maximum is not subtracted: inf - inf would be NaN.
-Value* logsumexp(Site& s) {
+Value* logsumexp(Composite& s) {
   const Sizes& dims = s.node->attr<Sizes>("dims");
   bool keepdim = s.node->attr<bool>("keepdim");
   Value* top = s.m.reduce(Op::amax, s.x, dims, true);
@@ -64,7 +64,7 @@ Value* logsumexp(Site& s) {
   return s.m.add(s.m.make(Op::log, {sum}), s.m.reshape(safe, sum->type.sizes));
 }
 
-Value* var(Site& s) {
+Value* var(Composite& s) {
   const Sizes& dims = s.node->attr<Sizes>("dims");
   Value* centred = s.m.sub(s.x, s.mean(s.x, dims, true));
   Value* squares = s.m.reduce(Op::sum, s.m.mul(centred, centred), dims, s.node->attr<bool>("keepdim"));
@@ -73,39 +73,39 @@ Value* var(Site& s) {
 }
 
 /// v * weight + bias with the operands from `first` on, each brought to `sizes`.
-Value* affine(Site& s, Value* v, size_t first, const Sizes& sizes) {
+Value* affine(Composite& s, Value* v, size_t first, const Sizes& sizes) {
   auto shaped = [&](size_t i) { return s.m.reshape(s.operand(i), sizes); };
   if (s.node->attr<bool>("has_weight")) v = s.m.mul(v, shaped(first++));
   if (s.node->attr<bool>("has_bias")) v = s.m.add(v, shaped(first));
   return v;
 }
 
-Value* normalized(Site& s, Value* x, const Sizes& dims, bool centre) {
+Value* normalized(Composite& s, Value* x, const Sizes& dims, bool centre) {
   if (centre) x = s.m.sub(x, s.mean(x, dims, true));
   Value* variance = s.mean(s.m.mul(x, x), dims, true);
   return s.m.mul(x, s.m.make(Op::rsqrt, {s.m.add(variance, s.eps())}));
 }
 
-Value* layer_norm(Site& s) {
+Value* layer_norm(Composite& s) {
   int first = s.rank() - static_cast<int>(s.node->attr<int64_t>("normalized_rank"));
   Sizes shape(s.sizes().begin() + first, s.sizes().end());
   return affine(s, normalized(s, s.x, s.dims_from(first), true), 1, shape);
 }
 
-Value* rms_norm(Site& s) {
+Value* rms_norm(Composite& s) {
   int first = s.rank() - static_cast<int>(s.node->attr<int64_t>("normalized_rank"));
   Value* v = normalized(s, s.x, s.dims_from(first), false);
   return s.node->operands.size() > 1 ? s.m.mul(v, s.operand(1)) : v;
 }
 
 /// [C] against [N, C, ...]: [C, 1, ...].
-Sizes per_channel(const Site& s) {
+Sizes per_channel(const Composite& s) {
   Sizes shape(static_cast<size_t>(s.rank()) - 1, Sym(1));
   shape[0] = s.sizes()[1];
   return shape;
 }
 
-Value* group_norm(Site& s) {
+Value* group_norm(Composite& s) {
   Sym groups = s.node->attr<int64_t>("groups");
   Sizes split = s.sizes();
   split[1] = floordiv(split[1], groups);
@@ -117,7 +117,7 @@ Value* group_norm(Site& s) {
 }
 
 // As ATen: one multiplication and one addition per element.
-Value* batch_norm(Site& s) {
+Value* batch_norm(Composite& s) {
   Value* scale = s.m.make(Op::rsqrt, {s.m.add(s.operand(2), s.eps())});
   size_t next = 3;
   if (s.node->attr<bool>("has_weight")) scale = s.m.mul(scale, s.operand(next++));
@@ -138,7 +138,7 @@ bool splits_evenly(const Node& n) {
 }
 
 // [..., H, W] -> [..., h, H/h, w, W/w], the mean of the second of each pair.
-Value* adaptive_avg_pool(Site& s) {
+Value* adaptive_avg_pool(Composite& s) {
   const Sizes& to = s.node->attr<Sizes>("sizes");
   size_t lead = s.sizes().size() - to.size();
   Sizes split(s.sizes().begin(), s.sizes().begin() + static_cast<std::ptrdiff_t>(lead)), dims;
@@ -150,7 +150,7 @@ Value* adaptive_avg_pool(Site& s) {
   return s.mean(s.m.reshape(s.x, split), dims, false);
 }
 
-Value* taken_apart(Site& s) {
+Value* taken_apart(Composite& s) {
   switch (s.node->op) {
     case Op::softmax:
     case Op::log_softmax: return softmax(s);
@@ -172,7 +172,7 @@ bool decompose(Graph& g) {
     if (op_info(node->op).kind != OpKind::Composite || !is_float(node->out()->type.dtype)) return nullptr;
     if (node->op == Op::avg_pool || node->op == Op::max_pool) return nullptr;
     if (node->op == Op::adaptive_avg_pool && !splits_evenly(*node)) return nullptr;
-    Site s(g, node);
+    Composite s(g, node);
     return s.done(taken_apart(s));
   });
 }

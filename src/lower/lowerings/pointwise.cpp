@@ -12,7 +12,7 @@ namespace {
 using c10::ScalarType;
 using record::to_bolt;
 
-enum class Rule : uint8_t {
+enum class Promotion : uint8_t {
   Arith,    // computed and given in the promoted type
   Float,    // integers become the default floating type first
   Compare,  // computed in the promoted type, gives bool
@@ -22,86 +22,86 @@ enum class Rule : uint8_t {
 struct Row {
   const char* name;
   Op op;
-  Rule rule;
+  Promotion rule;
 };
 
 constexpr Row kUnary[] = {
-    {"neg", Op::neg, Rule::Arith},
-    {"abs", Op::abs, Rule::Arith},
-    {"sign", Op::sign, Rule::Arith},
-    {"floor", Op::floor, Rule::Arith},
-    {"ceil", Op::ceil, Rule::Arith},
-    {"trunc", Op::trunc, Rule::Arith},
-    {"fix", Op::trunc, Rule::Arith},
-    {"round", Op::round, Rule::Arith},
-    {"sqrt", Op::sqrt, Rule::Float},
-    {"rsqrt", Op::rsqrt, Rule::Float},
-    {"reciprocal", Op::reciprocal, Rule::Float},
-    {"exp", Op::exp, Rule::Float},
-    {"exp2", Op::exp2, Rule::Float},
-    {"expm1", Op::expm1, Rule::Float},
-    {"log", Op::log, Rule::Float},
-    {"log2", Op::log2, Rule::Float},
-    {"log10", Op::log10, Rule::Float},
-    {"log1p", Op::log1p, Rule::Float},
-    {"sin", Op::sin, Rule::Float},
-    {"cos", Op::cos, Rule::Float},
-    {"tan", Op::tan, Rule::Float},
-    {"asin", Op::asin, Rule::Float},
-    {"acos", Op::acos, Rule::Float},
-    {"atan", Op::atan, Rule::Float},
-    {"sinh", Op::sinh, Rule::Float},
-    {"cosh", Op::cosh, Rule::Float},
-    {"tanh", Op::tanh, Rule::Float},
-    {"erf", Op::erf, Rule::Float},
-    {"special_erf", Op::erf, Rule::Float},
-    {"erfc", Op::erfc, Rule::Float},
-    {"sigmoid", Op::sigmoid, Rule::Float},
-    {"special_expit", Op::sigmoid, Rule::Float},
-    {"isnan", Op::isnan, Rule::Compare},
-    {"isinf", Op::isinf, Rule::Compare},
-    {"logical_not", Op::logical_not, Rule::Bool},
-    {"bitwise_not", Op::bitwise_not, Rule::Arith},
-    {"relu", Op::relu, Rule::Arith},
-    {"silu", Op::silu, Rule::Float},
-    {"mish", Op::mish, Rule::Float},
-    {"hardswish", Op::hardswish, Rule::Float},
-    {"hardsigmoid", Op::hardsigmoid, Rule::Float},
-    {"log_sigmoid", Op::log_sigmoid, Rule::Float},
+    {"neg", Op::neg, Promotion::Arith},
+    {"abs", Op::abs, Promotion::Arith},
+    {"sign", Op::sign, Promotion::Arith},
+    {"floor", Op::floor, Promotion::Arith},
+    {"ceil", Op::ceil, Promotion::Arith},
+    {"trunc", Op::trunc, Promotion::Arith},
+    {"fix", Op::trunc, Promotion::Arith},
+    {"round", Op::round, Promotion::Arith},
+    {"sqrt", Op::sqrt, Promotion::Float},
+    {"rsqrt", Op::rsqrt, Promotion::Float},
+    {"reciprocal", Op::reciprocal, Promotion::Float},
+    {"exp", Op::exp, Promotion::Float},
+    {"exp2", Op::exp2, Promotion::Float},
+    {"expm1", Op::expm1, Promotion::Float},
+    {"log", Op::log, Promotion::Float},
+    {"log2", Op::log2, Promotion::Float},
+    {"log10", Op::log10, Promotion::Float},
+    {"log1p", Op::log1p, Promotion::Float},
+    {"sin", Op::sin, Promotion::Float},
+    {"cos", Op::cos, Promotion::Float},
+    {"tan", Op::tan, Promotion::Float},
+    {"asin", Op::asin, Promotion::Float},
+    {"acos", Op::acos, Promotion::Float},
+    {"atan", Op::atan, Promotion::Float},
+    {"sinh", Op::sinh, Promotion::Float},
+    {"cosh", Op::cosh, Promotion::Float},
+    {"tanh", Op::tanh, Promotion::Float},
+    {"erf", Op::erf, Promotion::Float},
+    {"special_erf", Op::erf, Promotion::Float},
+    {"erfc", Op::erfc, Promotion::Float},
+    {"sigmoid", Op::sigmoid, Promotion::Float},
+    {"special_expit", Op::sigmoid, Promotion::Float},
+    {"isnan", Op::isnan, Promotion::Compare},
+    {"isinf", Op::isinf, Promotion::Compare},
+    {"logical_not", Op::logical_not, Promotion::Bool},
+    {"bitwise_not", Op::bitwise_not, Promotion::Arith},
+    {"relu", Op::relu, Promotion::Arith},
+    {"silu", Op::silu, Promotion::Float},
+    {"mish", Op::mish, Promotion::Float},
+    {"hardswish", Op::hardswish, Promotion::Float},
+    {"hardsigmoid", Op::hardsigmoid, Promotion::Float},
+    {"log_sigmoid", Op::log_sigmoid, Promotion::Float},
 };
 
 // Each stands for the overloads .Tensor and .Scalar (and none), with arguments self and other.
 constexpr Row kBinary[] = {
-    {"mul", Op::mul, Rule::Arith},
-    {"multiply", Op::mul, Rule::Arith},
-    {"maximum", Op::maximum, Rule::Arith},
-    {"minimum", Op::minimum, Rule::Arith},
-    {"max.other", Op::maximum, Rule::Arith},
-    {"min.other", Op::minimum, Rule::Arith},
-    {"fmax", Op::fmax, Rule::Arith},
-    {"fmin", Op::fmin, Rule::Arith},
-    {"atan2", Op::atan2, Rule::Float},
-    {"copysign", Op::copysign, Rule::Float},
-    {"eq", Op::eq, Rule::Compare},
-    {"ne", Op::ne, Rule::Compare},
-    {"not_equal", Op::ne, Rule::Compare},
-    {"lt", Op::lt, Rule::Compare},
-    {"less", Op::lt, Rule::Compare},
-    {"le", Op::le, Rule::Compare},
-    {"less_equal", Op::le, Rule::Compare},
-    {"gt", Op::gt, Rule::Compare},
-    {"greater", Op::gt, Rule::Compare},
-    {"ge", Op::ge, Rule::Compare},
-    {"greater_equal", Op::ge, Rule::Compare},
-    {"logical_and", Op::bitwise_and, Rule::Bool},
-    {"logical_or", Op::bitwise_or, Rule::Bool},
-    {"logical_xor", Op::bitwise_xor, Rule::Bool},
-    {"bitwise_and", Op::bitwise_and, Rule::Arith},
-    {"bitwise_or", Op::bitwise_or, Rule::Arith},
-    {"bitwise_xor", Op::bitwise_xor, Rule::Arith},
-    {"__and__", Op::bitwise_and, Rule::Arith},
-    {"__or__", Op::bitwise_or, Rule::Arith},
-    {"__xor__", Op::bitwise_xor, Rule::Arith},
+    {"mul", Op::mul, Promotion::Arith},
+    {"multiply", Op::mul, Promotion::Arith},
+    {"maximum", Op::maximum, Promotion::Arith},
+    {"minimum", Op::minimum, Promotion::Arith},
+    {"max.other", Op::maximum, Promotion::Arith},
+    {"min.other", Op::minimum, Promotion::Arith},
+    {"fmax", Op::fmax, Promotion::Arith},
+    {"fmin", Op::fmin, Promotion::Arith},
+    {"atan2", Op::atan2, Promotion::Float},
+    {"copysign", Op::copysign, Promotion::Float},
+    {"eq", Op::eq, Promotion::Compare},
+    {"ne", Op::ne, Promotion::Compare},
+    {"not_equal", Op::ne, Promotion::Compare},
+    {"lt", Op::lt, Promotion::Compare},
+    {"less", Op::lt, Promotion::Compare},
+    {"le", Op::le, Promotion::Compare},
+    {"less_equal", Op::le, Promotion::Compare},
+    {"gt", Op::gt, Promotion::Compare},
+    {"greater", Op::gt, Promotion::Compare},
+    {"ge", Op::ge, Promotion::Compare},
+    {"greater_equal", Op::ge, Promotion::Compare},
+    {"logical_and", Op::bitwise_and, Promotion::Bool},
+    {"logical_or", Op::bitwise_or, Promotion::Bool},
+    {"logical_xor", Op::bitwise_xor, Promotion::Bool},
+    {"bitwise_and", Op::bitwise_and, Promotion::Arith},
+    {"bitwise_or", Op::bitwise_or, Promotion::Arith},
+    {"bitwise_xor", Op::bitwise_xor, Promotion::Arith},
+    {"__and__", Op::bitwise_and, Promotion::Arith},
+    {"__or__", Op::bitwise_or, Promotion::Arith},
+    {"__xor__", Op::bitwise_xor, Promotion::Arith},
 };
 
 const Row* find_row(std::string_view name) {
@@ -118,10 +118,10 @@ const Row* find_row(std::string_view name) {
 
 DType default_float() { return *to_bolt(c10::get_default_dtype_as_scalartype()); }
 
-DType computed_in(const Call& c, Rule rule, const std::vector<std::string_view>& names) {
-  if (rule == Rule::Bool) return DType::Bool;
+DType computed_in(const Call& c, Promotion rule, const std::vector<std::string_view>& names) {
+  if (rule == Promotion::Bool) return DType::Bool;
   DType t = *to_bolt(c.promote(names));
-  return rule == Rule::Float && !is_float(t) ? default_float() : t;
+  return rule == Promotion::Float && !is_float(t) ? default_float() : t;
 }
 
 std::vector<Value*> unary(Call& c) {
@@ -174,7 +174,7 @@ std::vector<Value*> divide(Call& c) {
     Op op = c.text("rounding_mode") == "floor" ? Op::floor_div : Op::trunc_div;
     return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
   }
-  DType t = computed_in(c, Rule::Float, {"self", "other"});
+  DType t = computed_in(c, Promotion::Float, {"self", "other"});
   return {c.make(Op::div, {c.operand("self", t), c.operand("other", t)})};
 }
 

@@ -15,8 +15,6 @@
 namespace bolt::lower {
 namespace {
 
-using Sizes = Syms;
-
 /// How far the source moves for a step of the result, as ATen rounds it.
 double step(Call& c, size_t d, int64_t from, int64_t to) {
   if (c.has("align_corners") && c.flag("align_corners"))
@@ -29,7 +27,7 @@ double step(Call& c, size_t d, int64_t from, int64_t to) {
 Value* interpolate(Call& c, Value* x, int64_t dim, int64_t to, double scale) {
   const DType f = x->type.dtype;
   const int64_t from = x->type.sizes[dim].value();
-  Attrs run{{"size", Sizes{to}}, {"start", int64_t{0}}, {"step", int64_t{1}}, {"dtype", DType::I64}};
+  Attrs run{{"size", Syms{to}}, {"start", int64_t{0}}, {"step", int64_t{1}}, {"dtype", DType::I64}};
   Value* source = c.cast(c.make(Op::iota, {}, run), f);
   if (c.flag("align_corners")) {
     source = c.make(Op::mul, {source, c.scalar_value(scale, f)});
@@ -45,7 +43,7 @@ Value* interpolate(Call& c, Value* x, int64_t dim, int64_t to, double scale) {
   fraction =
       c.make(Op::minimum, {c.make(Op::maximum, {fraction, c.scalar_value(0, f)}), c.scalar_value(1, f)});
 
-  Sizes along(x->type.sizes.size(), Sym(1));
+  Syms along(x->type.sizes.size(), Sym(1));
   along[dim] = to;
   auto weighted = [&](Value* weight, Value* places) {
     weight = c.make(Op::reshape, {weight}, {{"sizes", along}});

@@ -18,30 +18,28 @@ using Steps = std::vector<ViewStep>;
 using Result = std::optional<std::vector<Steps>>;
 using Ints = std::vector<int64_t>;
 
-using Sizes = Syms;
-
-ViewStep reshape_to(const Sizes& sizes) { return {Op::reshape, {{"sizes", sizes}}}; }
+ViewStep reshape_to(const Syms& sizes) { return {Op::reshape, {{"sizes", sizes}}}; }
 ViewStep permute_by(const Ints& dims) { return {Op::permute, {{"dims", Call::syms(dims)}}}; }
 ViewStep slice_of(int64_t dim, Sym start, Sym length, int64_t step) {
-  return {Op::slice, {{"dim", dim}, {"start", Sizes{start}}, {"length", Sizes{length}}, {"step", step}}};
+  return {Op::slice, {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", step}}};
 }
 ViewStep drop(Call& c, int64_t dim) {
-  Sizes sizes = c.sizes("self");
+  Syms sizes = c.sizes("self");
   sizes.erase(sizes.begin() + dim);
   return reshape_to(sizes);
 }
 
-const Sizes& self(Call& c) { return c.sizes("self"); }
+const Syms& self(Call& c) { return c.sizes("self"); }
 int64_t rank(Call& c) { return c.rank("self"); }
 
 // Operators that keep the row-major order of elements. Of static calls the recorded sizes say all; of others
 // each says itself what it makes of the sizes.
-Result reshaped(Call& c, const Sizes& sizes) {
+Result reshaped(Call& c, const Syms& sizes) {
   if (c.is_static()) return std::vector<Steps>{{reshape_to(Call::syms(c.static_sizes()))}};
   return std::vector<Steps>{{reshape_to(sizes)}};
 }
 // One size may be -1: what is left of the elements.
-Sizes inferred(Call& c, Sizes sizes, const Sizes& of) {
+Syms inferred(Call& c, Syms sizes, const Syms& of) {
   const Sym elements = product(of);
   Sym rest = 1;
   Sym* open = nullptr;
@@ -68,7 +66,7 @@ Result ravel(Call& c) { return reshaped(c, {product(self(c))}); }
 Result flatten(Call& c) {
   const int64_t n = std::max<int64_t>(rank(c), 1);
   const int64_t first = Call::wrap(c.integer("start_dim"), n), last = Call::wrap(c.integer("end_dim"), n);
-  Sizes sizes;
+  Syms sizes;
   for (int64_t d = 0; d < rank(c); ++d) {
     if (d > first && d <= last)
       sizes.back() *= self(c)[d];
@@ -79,8 +77,8 @@ Result flatten(Call& c) {
 }
 Result unflatten(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
-  const Sizes parts = inferred(c, c.syms("sizes"), {self(c)[dim]});
-  Sizes sizes = self(c);
+  const Syms parts = inferred(c, c.syms("sizes"), {self(c)[dim]});
+  Syms sizes = self(c);
   sizes.erase(sizes.begin() + dim);
   sizes.insert(sizes.begin() + dim, parts.begin(), parts.end());
   return reshaped(c, sizes);
@@ -94,13 +92,13 @@ Result squeeze(Call& c) {
   if (c.has("dim"))
     for (int64_t d : c.integers("dim"))
       if (rank(c)) asked[Call::wrap(d, rank(c))] = true;
-  Sizes sizes;
+  Syms sizes;
   for (size_t d = 0; d < asked.size(); ++d)
     if (!asked[d] || !is_one(self(c)[d])) sizes.push_back(self(c)[d]);
   return reshaped(c, sizes);
 }
 Result unsqueeze(Call& c) {
-  Sizes sizes = self(c);
+  Syms sizes = self(c);
   sizes.insert(sizes.begin() + Call::wrap(c.integer("dim"), rank(c) + 1), 1);
   return reshaped(c, sizes);
 }
@@ -149,9 +147,9 @@ Result movedim(Call& c) {
   return std::vector<Steps>{{permute_by(dims)}};
 }
 
-Result expanded(const Sizes& sizes) { return std::vector<Steps>{{{Op::expand, {{"sizes", sizes}}}}}; }
+Result expanded(const Syms& sizes) { return std::vector<Steps>{{{Op::expand, {{"sizes", sizes}}}}}; }
 Result expand(Call& c) {  // -1: as it is
-  Sizes sizes = c.syms("size");
+  Syms sizes = c.syms("size");
   const size_t grown = sizes.size() - self(c).size();
   for (size_t d = grown; d < sizes.size(); ++d)
     if (sizes[d].is_const(-1)) sizes[d] = self(c)[d - grown];
@@ -160,7 +158,7 @@ Result expand(Call& c) {  // -1: as it is
 Result expand_as(Call& c) { return expanded(c.sizes("other")); }
 
 Result broadcast_tensors(Call& c) {
-  Sizes all;
+  Syms all;
   for (const Value* t : c.tensors("tensors")) all = graph::broadcast(all, t->type.sizes);
   return std::vector<Steps>(c.tensors("tensors").size(), {{Op::expand, {{"sizes", all}}}});
 }
@@ -195,7 +193,7 @@ Result select(Call& c) {
   return std::vector<Steps>{{slice_of(dim, index, 1, 1), drop(c, dim)}};
 }
 // Consecutive pieces along dim.
-Result cut(int64_t dim, const Sizes& lengths) {
+Result cut(int64_t dim, const Syms& lengths) {
   Sym start = 0;
   std::vector<Steps> out;
   for (Sym length : lengths) {
@@ -210,7 +208,7 @@ Result pieces(Call& c) {
   self(c)[dim].value();
   for (const char* name : {"split_size", "split_sizes", "chunks", "sections"})
     if (c.is_symbolic(name)) c.integers(name);
-  Sizes lengths;
+  Syms lengths;
   for (int i = 0; i < c.result_count(); ++i) lengths.push_back(c.result_size(i, dim));
   return cut(dim, lengths);
 }
@@ -221,7 +219,7 @@ Result split_by(Call& c, Sym most) {
   if ((size.is_const() && most.is_const()) || !c.decide(before, Relation::lt, size) ||
       !c.decide(size, Relation::le, before + most))
     return pieces(c);
-  Sizes lengths(static_cast<size_t>(c.result_count()), most);
+  Syms lengths(static_cast<size_t>(c.result_count()), most);
   lengths.back() = size - before;
   return cut(dim, lengths);
 }
@@ -237,7 +235,7 @@ Result tensor_split(Call& c) {
   if (size.is_const() || sections < 1) return pieces(c);
   const int64_t longer = c.hint(size) % sections;
   c.decide(mod(size, sections), Relation::eq, longer);
-  Sizes lengths;
+  Syms lengths;
   for (int64_t i = 0; i < sections; ++i)
     lengths.push_back(floordiv(size, sections) + Sym(i < longer ? 1 : 0));
   return cut(Call::wrap(c.integer("dim"), rank(c)), lengths);
@@ -245,7 +243,7 @@ Result tensor_split(Call& c) {
 Result split_with_sizes(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
   const char* name = c.has("split_sizes") ? "split_sizes" : "split_size";
-  const Sizes lengths = c.syms(name);
+  const Syms lengths = c.syms(name);
   Sym all = 0;
   for (Sym length : lengths) all += length;
   if (!same_size(all, self(c)[dim])) return std::nullopt;
@@ -265,7 +263,7 @@ Result flip(Call& c) {
   return std::vector<Steps>{{{Op::flip, {{"dims", Call::syms(dims)}}}}};
 }
 /// Of elements that lie as `place` says, in whatever self is.
-Result strided(Call& c, const Sizes& sizes, std::function<Place(const Syms&)> place) {
+Result strided(Call& c, const Syms& sizes, std::function<Place(const Syms&)> place) {
   const auto [strides, offset] = place(graph::contiguous_strides(self(c)));
   return std::vector<Steps>{{{Op::as_strided,
                               {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{offset}}},
@@ -276,7 +274,7 @@ Result unfold(Call& c) {
   const auto dim = static_cast<size_t>(Call::wrap(c.integer("dimension"), rank(c)));
   const int64_t step = c.integer("step");
   const Sym window = c.sym("size");
-  Sizes sizes = self(c);
+  Syms sizes = self(c);
   if (sizes.empty() || !c.decide(window, Relation::le, sizes[dim])) return std::nullopt;
   sizes[dim] = floordiv(sizes[dim] - window, step) + 1;
   sizes.push_back(window);
@@ -347,7 +345,7 @@ Result diagonal(Call& c) {
 // Each of the tensors along a dimension of its own.
 Result meshgrid(Call& c) {
   const std::vector<Value*> tensors = c.tensors("tensors");
-  Sizes all;
+  Syms all;
   for (const Value* t : tensors) all.push_back(product(t->type.sizes));
   std::vector<size_t> place(tensors.size());
   std::iota(place.begin(), place.end(), 0);
@@ -357,7 +355,7 @@ Result meshgrid(Call& c) {
   }
   std::vector<Steps> out;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    Sizes own(tensors.size(), Sym(1));
+    Syms own(tensors.size(), Sym(1));
     own[place[i]] = product(tensors[i]->type.sizes);
     out.push_back({reshape_to(own), {Op::expand, {{"sizes", all}}}});
   }

@@ -59,7 +59,7 @@ Py_ssize_t transparent_target = 0, transparent_receiver = 0;
 
 /// Does it compute sizes from numbers that differ between calls (F.interpolate's scale_factor)? In Python
 /// they are sizes of those numbers; the operator computes them where nobody sees how.
-bool scales_sizes(World& world, const CFunction& row, PyObject* const* args, size_t nargs) {
+bool takes_scales(World& world, const CFunction& row, PyObject* const* args, size_t nargs) {
   if (!row.is(Trait::scales_sizes) || nargs < 3 || args[1] != Py_None) return false;
   PyObject* last = args[nargs - 1];
   return (PyList_CheckExact(last) || PyTuple_CheckExact(last)) && world.holds_followed(last);
@@ -78,7 +78,7 @@ PyObject* python_instead(World& world, const Native& native, PyObject* const* ar
   const size_t first = descriptor ? 1 : 0;  // it is given self
   bool runs_python =
       (native.row->is(Trait::calls) && std::any_of(args, args + total, calls_python)) ||
-      (!kwnames && scales_sizes(world, *native.row, args, nargs)) ||
+      (!kwnames && takes_scales(world, *native.row, args, nargs)) ||
       (native.row->is(Trait::written_out) &&
        std::any_of(args, args + total, [&](PyObject* each) { return world.holds_followed(each); }));
   for (size_t i = first; i < nargs && !runs_python; ++i)

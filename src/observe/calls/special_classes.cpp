@@ -57,7 +57,7 @@ PyObject* ask_abstract_class(const Call& c) {
   return PyErr_Clear(), nullptr;
 }
 
-PyObject* class_of(const Call& c) {
+PyObject* type_of_argument(const Call& c) {
   if (c.nargs != 1) return nullptr;
   PyTypeObject* type = interp::is_interpreted_generator(c.args[0]) ? &PyGen_Type : Py_TYPE(c.args[0]);
   return Py_NewRef(reinterpret_cast<PyObject*>(type));
@@ -123,7 +123,7 @@ void add_class_calls(SpecialCalls& table) {
       {"builtins.id", identity_of},
       {"_abc._abc_instancecheck", ask_abstract_class},
       {"_abc._abc_subclasscheck", ask_abstract_class},
-      {"type", class_of},
+      {"type", type_of_argument},
       {"object.__eq__", compare_identity},
       {"object.__ne__", not_equal},
       {"bool", truth_of},

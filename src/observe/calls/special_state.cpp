@@ -57,7 +57,7 @@ PyObject* leave_lock(const Call& c) {
 
 /// What an import statement does. Of the globals it is given it reads the package's name only. Python code
 /// that finds and runs a module does so once in a process.
-PyObject* import_module(const Call& c) {
+PyObject* import_statement(const Call& c) {
   if (!c.nargs || c.nargs > 5 || c.kwnames || (c.nargs == 5 && !PyLong_Check(c.args[4]))) return nullptr;
   PyObject* const globals = c.nargs > 1 ? c.args[1] : nullptr;
   PyObject* const from = c.nargs > 3 ? c.args[3] : nullptr;
@@ -153,7 +153,7 @@ void add_state_calls(SpecialCalls& table) {
   table.insert({
       {"builtins.locals", all_locals},
       {"builtins.vars", names_within},
-      {"builtins.__import__", import_module},
+      {"builtins.__import__", import_statement},
       {"torch._C.__enter__", native_context},
       {"torch._C.__exit__", native_context},
       {"frame.clear", clear_frame},

@@ -30,7 +30,7 @@ PyWeakReference* first_weak_reference(PyObject* object) {
   return reinterpret_cast<PyWeakReference*>(*PyObject_GET_WEAKREFS_LISTPTR(object));
 }
 
-bool is_generator(PyObject* object) {
+bool is_native_generator(PyObject* object) {
   return PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object);
 }
 
@@ -60,7 +60,8 @@ struct Look {
     if (PyWeakref_Check(object)) return reinterpret_cast<PyWeakReference*>(object)->wr_callback != nullptr;
     if (--left < 0) return false;
     PyTypeObject* type = Py_TYPE(object);
-    if (is_generator(object) ? is_waited_for(object) : type->tp_finalize || !is_plain_in_c(type)) return true;
+    if (is_native_generator(object) ? is_waited_for(object) : type->tp_finalize || !is_plain_in_c(type))
+      return true;
     if (first_weak_reference(object)) return true;
     return type->tp_traverse && type->tp_traverse(object, inside, this) != 0;
   }

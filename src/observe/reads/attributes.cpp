@@ -22,7 +22,7 @@ namespace {
 
 bool same_text(PyObject* name, const char* text) { return PyUnicode_CompareWithASCIIString(name, text) == 0; }
 
-bool is_instance_of(PyObject* object, PyTypeObject* type) { return Py_IS_TYPE(object, type); }
+bool has_exact_type(PyObject* object, PyTypeObject* type) { return Py_IS_TYPE(object, type); }
 
 PyObject* get_natively(PyObject* descriptor, PyObject* object) {
   return Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
@@ -30,7 +30,7 @@ PyObject* get_natively(PyObject* descriptor, PyObject* object) {
 
 /// `__slots__` and C members that hold an object.
 const PyMemberDef* object_member(PyObject* descriptor) {
-  if (!is_instance_of(descriptor, &PyMemberDescr_Type)) return nullptr;
+  if (!has_exact_type(descriptor, &PyMemberDescr_Type)) return nullptr;
   const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
   return member->type == T_OBJECT || member->type == T_OBJECT_EX ? member : nullptr;
 }
@@ -43,7 +43,7 @@ struct SuperObject {
 };
 
 bool is_generic_getattribute(PyObject* method) {
-  return !method || (is_instance_of(method, &PyWrapperDescr_Type) &&
+  return !method || (has_exact_type(method, &PyWrapperDescr_Type) &&
                      reinterpret_cast<PyWrapperDescrObject*>(method)->d_wrapped ==
                          reinterpret_cast<void*>(PyObject_GenericGetAttr));
 }
@@ -243,7 +243,7 @@ CallStart Recording::start_generic_get(Frame& frame, PyObject* object, PyObject*
       if (member->type == T_OBJECT) return {Py_NewRef(Py_None), nullptr};
       return {PyObject_GenericGetAttr(object, name), nullptr};
     }
-    if (is_instance_of(found, &PyGetSetDescr_Type))
+    if (has_exact_type(found, &PyGetSetDescr_Type))
       return {guard::is_tensor(object) ? tensor_getset(frame, object, found, name)
                                        : getset(frame, object, found, name),
               nullptr};
@@ -446,13 +446,13 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
     const PyMemberDef* member = object_member(found);
     if (member && !(member->flags & READONLY))
       world.writes.about_to_write_field(object, member->offset);
-    else if (is_instance_of(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
+    else if (has_exact_type(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
              same_text(name, "grad") && can_set_grad(frame, object, value))
       return world.writes.set_grad(object, value);
-    else if (int status = 0; is_instance_of(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
+    else if (int status = 0; has_exact_type(found, &PyGetSetDescr_Type) && guard::is_tensor(object) &&
                              same_text(name, "data") && set_data(frame, object, value, &status))
       return status;
-    else if (is_instance_of(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
+    else if (has_exact_type(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
       end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
                           Py_TYPE(object)->tp_name + " is set");
     else if (PyObject* setter = value ? property_setter(found) : nullptr) {
@@ -486,7 +486,7 @@ int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject
   setattrofunc set = Py_TYPE(object)->tp_setattro;
   if (set == python_slots.set_attr) {
     PyObject* method = world.type_attr(Py_TYPE(object), names_of.setattr_);
-    const bool generic = method && is_instance_of(method, &PyWrapperDescr_Type) &&
+    const bool generic = method && has_exact_type(method, &PyWrapperDescr_Type) &&
                          reinterpret_cast<PyWrapperDescrObject*>(method)->d_wrapped ==
                              reinterpret_cast<void*>(PyObject_GenericSetAttr);
     if (generic && !PyType_Check(object)) return generic_set(frame, object, name, value);

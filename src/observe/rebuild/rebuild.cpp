@@ -40,7 +40,7 @@ bool describes_itself(PyObject* object) {
       "filter",        "str_ascii_iterator",   "str_iterator",      "bytes_iterator",
       "iterator",      "callable_iterator",    "types.GenericAlias"};
   for (const char* name : names)
-    if (is_instance_of(object, name)) return true;
+    if (is_instance_of_named(object, name)) return true;
   const std::string_view name = Py_TYPE(object)->tp_name;
   return name.starts_with("itertools.") || name.starts_with("operator.");
 }
@@ -54,7 +54,7 @@ bool goes_through_container(PyObject* object) {
 /// random numbers were drawn differs between calls.
 bool tells_how_to_make(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (is_python_class(type) || is_instance_of(object, "torch._C.Generator")) return false;
+  if (is_python_class(type) || is_instance_of_named(object, "torch._C.Generator")) return false;
   PyObject* own = _PyType_Lookup(type, PyRef::steal(PyUnicode_InternFromString("__reduce__")).get());
   return own && own != PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__reduce__");
 }
@@ -77,7 +77,7 @@ bool is_immutable(PyObject* object) { return immutable_base(Py_TYPE(object)); }
 
 }  // namespace
 
-bool is_instance_of(PyObject* object, const char* type_name) {
+bool is_instance_of_named(PyObject* object, const char* type_name) {
   return std::string(Py_TYPE(object)->tp_name) == type_name;
 }
 
@@ -191,11 +191,12 @@ const Rebuilder::Kind Rebuilder::kinds[] = {
     {is_exactly<&PyFunction_Type>, &Rebuilder::function_value},
     {is_exactly<&PyCell_Type>, &Rebuilder::cell_value},
     {is_exactly<&PyMethod_Type>, &Rebuilder::method_value},
-    {[](PyObject* o) { return is_instance_of(o, "functools.partial"); }, &Rebuilder::partial_value},
+    {[](PyObject* o) { return is_instance_of_named(o, "functools.partial"); }, &Rebuilder::partial_value},
     {[](PyObject* o) -> bool { return PyCFunction_Check(o); }, &Rebuilder::builtin_method_value},
     {goes_through_container, &Rebuilder::iterator_value},
     {describes_itself, &Rebuilder::described_value},
-    {[](PyObject* o) { return is_instance_of(o, "types.SimpleNamespace"); }, &Rebuilder::namespace_value},
+    {[](PyObject* o) { return is_instance_of_named(o, "types.SimpleNamespace"); },
+     &Rebuilder::namespace_value},
     {is_exactly<&PyContextToken_Type>, &Rebuilder::token_value},
     {is_generator, &Rebuilder::generator_value},
     {[](PyObject* o) { return interp::awaitable_kind(o) != interp::Awaitable::none; },

@@ -16,7 +16,7 @@
 namespace bolt::observe {
 
 inline PyObject* class_of(PyObject* object) { return reinterpret_cast<PyObject*>(Py_TYPE(object)); }
-bool is_instance_of(PyObject* object, const char* type_name);
+bool is_instance_of_named(PyObject* object, const char* type_name);
 /// What a Python class is derived from where its instances are immutable values; null.
 PyTypeObject* immutable_base(PyTypeObject* type);
 

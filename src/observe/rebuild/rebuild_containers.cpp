@@ -60,7 +60,7 @@ int Rebuilder::joined_value(PyObject* object, const Known& known) {
 
 int Rebuilder::dict_value(PyObject* object) {
   int made;
-  if (is_instance_of(object, "collections.defaultdict")) {
+  if (is_instance_of_named(object, "collections.defaultdict")) {
     PyRef factory = PyRef::steal(PyObject_GetAttrString(object, "default_factory"));
     made = add(Make::call, nullptr, 0, {value(class_of(object)), value(factory.get())});
   } else {

@@ -17,7 +17,7 @@ namespace {
 
 using guard::NumberOp;
 
-constexpr Py_ssize_t kMost = 64;  // numbers in a list that is drawn from, or drawn
+constexpr Py_ssize_t kMostDrawn = 64;  // numbers in a list that is drawn from, or drawn
 
 /// (generator, numbers... or a range) -> the list that a method of random.Random makes of them. `how`: the
 /// method, what else it was given, by place and by name, and whether it writes the list it is given.
@@ -48,7 +48,7 @@ Known* known_generator(World& world, PyObject* object) {
 
 /// Are there numbers of one kind in a list or tuple, known when guards are checked?
 bool are_alike(World& world, PyObject* numbers) {
-  if (!is_sequence(numbers) || Py_SIZE(numbers) == 0 || Py_SIZE(numbers) > kMost) return false;
+  if (!is_sequence(numbers) || Py_SIZE(numbers) == 0 || Py_SIZE(numbers) > kMostDrawn) return false;
   PyTypeObject* const type = Py_TYPE(PySequence_Fast_GET_ITEM(numbers, 0));
   for (Py_ssize_t i = 0; i < Py_SIZE(numbers); ++i) {
     PyObject* each = PySequence_Fast_GET_ITEM(numbers, i);
@@ -72,7 +72,7 @@ bool use_how(World& world, PyObject* how) {
   if (!PyLong_CheckExact(how) || world.is_open(how)) return false;
   const Py_ssize_t number = PyLong_AsSsize_t(how);
   if (PyErr_Occurred()) PyErr_Clear();
-  return number >= 0 && number <= kMost && (world.use(how), true);
+  return number >= 0 && number <= kMostDrawn && (world.use(how), true);
 }
 
 /// As it is handed to `drawn`; null: it was given more than that tells of.

@@ -83,7 +83,7 @@ PyObject* joined(PyObject*, PyObject* args) {
   return join(args, kHow);
 }
 
-bool is_plain(PyObject* object) { return PyTuple_CheckExact(object) || PyList_CheckExact(object); }
+bool is_tuple_or_list(PyObject* object) { return PyTuple_CheckExact(object) || PyList_CheckExact(object); }
 
 }  // namespace
 
@@ -98,13 +98,13 @@ PyObject* joining_function(Joins how) {
 }
 
 const Known* Lengths::made_of(PyObject* sequence) {
-  if (made_of_.empty() || !is_plain(sequence)) return nullptr;
+  if (made_of_.empty() || !is_tuple_or_list(sequence)) return nullptr;
   const Known* known = known_by_ends(sequence);
   return known && known->of ? known : nullptr;
 }
 
 void Lengths::read_if_open(PyObject* object) {
-  const Known* known = is_plain(object) ? known_by_ends(object) : nullptr;
+  const Known* known = is_tuple_or_list(object) ? known_by_ends(object) : nullptr;
   if (known && (known->of || known->by_ends)) world_.read_whole(object);
 }
 
@@ -127,7 +127,7 @@ void Lengths::read_parts(Known& known) {
 
 /// One whose length is followed, and of which what was there is as it was; null: it is another object.
 Known* Lengths::followed_by_ends(PyObject* sequence) {
-  Known* known = is_plain(sequence) ? known_by_ends(sequence) : nullptr;
+  Known* known = is_tuple_or_list(sequence) ? known_by_ends(sequence) : nullptr;
   if (!known || known->window.cleared || !known->placed.empty() || known->window.last >= 0 ||
       !Py_SIZE(sequence))
     return nullptr;
@@ -147,7 +147,7 @@ void Lengths::make_of(PyObject* made, Known& of, Window window) {
 }
 
 PyObject* Lengths::concatenated(PyObject* left, PyObject* right) {
-  if (!is_plain(left) || Py_TYPE(left) != Py_TYPE(right)) return nullptr;
+  if (!is_tuple_or_list(left) || Py_TYPE(left) != Py_TYPE(right)) return nullptr;
   Known* of = followed_by_ends(left);
   PyObject* other = of ? right : left;
   if (!of) of = followed_by_ends(right);

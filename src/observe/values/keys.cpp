@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostFollowed = 16, kMostPlain = 64;  // each call tells them apart again
 
 /// Compared with a number or text by C alone, by its value.
-bool is_plain(PyObject* key) {
+bool compares_by_value(PyObject* key) {
   return guard::is_leaf(key) && !is_heap_type(Py_TYPE(key)) && !guard::is_numpy_number(key) &&
          !PyTuple_Check(key);
 }
@@ -104,7 +104,7 @@ void FollowedKeys::tell_from_own(PyObject* dict, PyObject* key) {
   for_each_key(dict, [&](PyObject* each) {
     if (is_followed_key(each))
       followed.push_back(each);
-    else if (is_plain(each))
+    else if (compares_by_value(each))
       plain.push_back(each);
     else
       strange |= !is_of_another_kind(each);
@@ -112,7 +112,7 @@ void FollowedKeys::tell_from_own(PyObject* dict, PyObject* key) {
   const bool follows = is_followed_key(key);
   if (!follows && (followed.empty() || is_of_another_kind(key))) return;
   if (strange || followed.size() > kMostFollowed || plain.size() > kMostPlain ||
-      !(follows || is_plain(key))) {
+      !(follows || compares_by_value(key))) {
     for (PyObject* each : followed) world_.use(each);
     return world_.use(key);
   }

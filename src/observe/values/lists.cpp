@@ -26,7 +26,7 @@ PyObject* function(PyMethodDef& def) { return PyCFunction_New(&def, nullptr); }
 /// builtins.name, borrowed.
 PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
 
-constexpr Py_ssize_t kMost = 64;  // numbers with steps of their own
+constexpr Py_ssize_t kMostSteps = 64;  // numbers with steps of their own
 
 }  // namespace
 
@@ -35,7 +35,7 @@ bool Lists::has_any_length(PyObject* container) {
   const PyRef items = known && !known->window.cleared ? native_items(container) : PyRef();
   if (!items || !PyList_GET_SIZE(items.get()) || !are_exact_numbers(items.get())) return false;
   const auto [in_front, old, behind] = world_.lengths.parts_of(*known);
-  if (in_front + behind > kMost) return false;
+  if (in_front + behind > kMostSteps) return false;
   return !world_.lengths.length_before(*known).is_const() || !known->placed.empty() ||
          hooks_.follows_within(*known->source, world_.tree->root_names);
 }
@@ -83,7 +83,7 @@ std::optional<int> Lists::list_step(PyObject* container) {
   if (whole && world_.numbers.steps[static_cast<size_t>(*whole)].phase == Phase::check) return whole;
   world_.own_numbers_of(container);
   const PyRef items = !world_.follows_any() ? PyRef() : PyRef::steal(PySequence_List(container));
-  if (!items || PyList_GET_SIZE(items.get()) > kMost) return PyErr_Clear(), std::nullopt;
+  if (!items || PyList_GET_SIZE(items.get()) > kMostSteps) return PyErr_Clear(), std::nullopt;
   bool follows = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
     PyObject* item = PyList_GET_ITEM(items.get(), i);
@@ -214,7 +214,7 @@ PyRef Lists::tensor_of_list(PyObject* list) {
   if (!guard::holds_numbers(contents)) return {};
   Differing seen;
   see_what_differs(contents, *known->source, seen);
-  if (!seen.lengths && !(seen.numbers && seen.count > kMost)) return {};
+  if (!seen.lengths && !(seen.numbers && seen.count > kMostSteps)) return {};
   const bool floats = holds_float(contents);
   Source* place = world_.tree->child(known->source, Access::list_tensor, nullptr, floats);
   PyRef& tensor = list_tensors_[place];

@@ -10,7 +10,7 @@ namespace {
 
 using guard::NumberOp;
 
-constexpr size_t kMost = 16;  // places that the run writes to: each is told from each
+constexpr size_t kMostPlaces = 16;  // places that the run writes to: each is told from each
 
 /// (container, place) -> what C has there: no __missing__ and no default factory is asked.
 PyObject* item_of(PyObject*, PyObject* args) {
@@ -197,7 +197,7 @@ PyObject* Places::first_key(PyObject* iterator) {
 
 bool Places::about_to_place(PyObject* list, PyObject* index) {
   Known* known = world_.followed(index) ? known_in_place(list) : nullptr;
-  if (!known || known->placed.size() >= kMost || world_.lengths.index_from_end(list, index)) return false;
+  if (!known || known->placed.size() >= kMostPlaces || world_.lengths.index_from_end(list, index)) return false;
   const Py_ssize_t at = place_in(*known, index);
   if (at < 0 || !world_.writes.copied(list)) return false;
   world_.goodbyes.may_lose(*known);

@@ -25,7 +25,7 @@ bool decides_showing(PyObject* name) {
   return is_among(name, {"sys", "warnings", "logging", "logging.handlers", "torch._tensor_str"});
 }
 
-PyObject* module_name(PyObject* dict, PyObject* key) {
+PyObject* module_named_by(PyObject* dict, PyObject* key) {
   return dict && PyDict_Check(dict) ? PyDict_GetItemWithError(dict, key) : nullptr;
 }
 
@@ -33,7 +33,7 @@ bool is_class_that_shows(PyTypeObject* type) {
   PyObject* mro = type->tp_mro;
   for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
     auto* each = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    if (decides_showing(module_name(type_dict(each), interned<"__module__">()))) return true;
+    if (decides_showing(module_named_by(type_dict(each), interned<"__module__">()))) return true;
   }
   return false;
 }
@@ -44,7 +44,7 @@ bool shows_by(const Source& source) {
     PyObject* object = source.key.get();
     if (PyType_Check(object)) return is_class_that_shows(reinterpret_cast<PyTypeObject*>(object));
     PyObject* names = is_module(object) ? PyModule_GetDict(object) : object;
-    return decides_showing(module_name(names, interned<"__name__">()));
+    return decides_showing(module_named_by(names, interned<"__name__">()));
   }
   for (const guard::Assumption& each : source.assumptions)
     if (each.check == Check::type_is)
@@ -56,7 +56,7 @@ bool shows_by(const Source& source) {
 bool is_users(PyObject* object) {
   auto is_written = [](PyObject* function) {
     PyObject* globals = function && PyFunction_Check(function) ? PyFunction_GET_GLOBALS(function) : nullptr;
-    return globals && !decides_showing(module_name(globals, interned<"__name__">()));
+    return globals && !decides_showing(module_named_by(globals, interned<"__name__">()));
   };
   if (is_written(object)) return true;
   for (const char* name : {"handle", "emit", "filter", "format", "write"}) {
@@ -108,7 +108,7 @@ bool lets_pass(PyObject* logger, PyFunctionObject* function) {
 bool reaches_users_code(PyObject* callable, PyObject* const* args, size_t nargs) {
   PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
   if (!PyFunction_Check(function) ||
-      !is_among(module_name(PyFunction_GET_GLOBALS(function), interned<"__name__">()), {"logging"}))
+      !is_among(module_named_by(PyFunction_GET_GLOBALS(function), interned<"__name__">()), {"logging"}))
     return false;
   const NativeWatch::Pause unwatched;
   PyRef logger = logger_told(callable, args, nargs);
@@ -126,7 +126,7 @@ bool reaches_users_code(PyObject* callable, PyObject* const* args, size_t nargs)
 /// A handler of the user's may keep what it was told, which it is told at the region's end.
 void World::note_reading(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  const bool own = decides_showing(module_name(type_dict(type), interned<"__module__">()));
+  const bool own = decides_showing(module_named_by(type_dict(type), interned<"__module__">()));
   shown_otherwise += !own && is_class_that_shows(type);
 }
 

@@ -93,10 +93,10 @@ Value* emit_index(llvm::IRBuilder<>& b, Sym s, const std::function<Value*(Sym)>&
 /// What does not depend on the row is emitted once per vector of columns, in front of everything else (its
 /// loads may move there: an epilogue writes nothing that it reads, InOut buffers apart). An index that moves
 /// evenly with rows and columns is a constant displacement from one address per tile.
-class TileEmitter final : public TileEpilogue {
+class LoopsTileEpilogue final : public TileEpilogue {
  public:
-  TileEmitter(llvm::IRBuilder<>& b, const Kernel& kernel, int first_buffer, const Target& target, int lanes,
-              const TileSite& site)
+  LoopsTileEpilogue(llvm::IRBuilder<>& b, const Kernel& kernel, int first_buffer, const Target& target,
+                    int lanes, const TileSite& site)
       : b_(b),
         k_(kernel),
         first_buffer_(first_buffer),
@@ -422,7 +422,7 @@ Epilogue make_epilogue(const Kernel& kernel, int first_buffer, const Target& tar
   Epilogue epilogue;
   epilogue.cost = cost_of(kernel);
   epilogue.begin = [&kernel, first_buffer, &target](llvm::IRBuilder<>& b, int lanes, const TileSite& site) {
-    return std::make_unique<TileEmitter>(b, kernel, first_buffer, target, lanes, site);
+    return std::make_unique<LoopsTileEpilogue>(b, kernel, first_buffer, target, lanes, site);
   };
   return epilogue;
 }
