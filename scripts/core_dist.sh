@@ -8,7 +8,7 @@ version=$(sed -n 's/^project(torchbolt VERSION \([0-9.]*\).*/\1/p' CMakeLists.tx
 name=torchbolt-core-$version-$(uname -m)
 
 step "building the core"
-cmake -G Ninja -B build-core -DBOLT_EXTENSION=OFF -DBOLT_TESTS=OFF --log-level=WARNING
+cmake -G Ninja -B build-core -DBOLT_UNITY=ON -DBOLT_EXTENSION=OFF -DBOLT_TESTS=OFF --log-level=WARNING
 cmake --build build-core --parallel "$(build_jobs)"
 step "packing"
 rm -rf build-core/pack

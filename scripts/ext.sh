@@ -13,7 +13,7 @@ generator=()
 command -v ninja > /dev/null && generator=(-G Ninja)
 
 step "extension for $("$python" --version), core $core"
-cmake "${generator[@]}" -B build-ext -DBOLT_CORE_PREBUILT="$(realpath "$core")" -DPython_EXECUTABLE="$python"
+cmake "${generator[@]}" -B build-ext -DBOLT_UNITY=ON -DBOLT_CORE_PREBUILT="$(realpath "$core")" -DPython_EXECUTABLE="$python"
 cmake --build build-ext --parallel "$(build_jobs)"
 PYTHONPATH=build-ext/python "$python" -c 'import torchbolt; print("torchbolt", torchbolt.__version__, "imports")'
 step "use it with PYTHONPATH=$PWD/build-ext/python"
