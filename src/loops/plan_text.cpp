@@ -26,9 +26,7 @@ std::string list(const Step& s, size_t from, size_t to) {
 }
 
 /// "cuda:0 "; nothing for the processor.
-std::string word(graph::Device d) {
-  return d.kind == graph::DeviceKind::CPU ? "" : graph::str(d) + " ";
-}
+std::string word(graph::Device d) { return d.kind == graph::DeviceKind::CPU ? "" : graph::str(d) + " "; }
 
 std::string buffer_text(const PlanBuffer& b) {
   std::string s;

@@ -197,7 +197,8 @@ PyObject* Places::first_key(PyObject* iterator) {
 
 bool Places::about_to_place(PyObject* list, PyObject* index) {
   Known* known = world_.followed(index) ? known_in_place(list) : nullptr;
-  if (!known || known->placed.size() >= kMostPlaces || world_.lengths.index_from_end(list, index)) return false;
+  if (!known || known->placed.size() >= kMostPlaces || world_.lengths.index_from_end(list, index))
+    return false;
   const Py_ssize_t at = place_in(*known, index);
   if (at < 0 || !world_.writes.copied(list)) return false;
   world_.goodbyes.may_lose(*known);
