@@ -7,7 +7,7 @@
 
 #include "autograd/joint.h"
 #include "autograd/split.h"
-#include "guard/py_ref.h"
+#include "python/py_ref.h"
 #include "record/recorder.h"
 #include "record/replay.h"
 #include "support/error.h"
