@@ -21,6 +21,7 @@ const std::vector<Pass>& passes() {
       {"fold_batch_norm", fold_batch_norm,
        "conv or linear + inference batch norm: folded into weight and bias"},
       {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
+      {"fold_masks", fold_masks, "attention masks that hide nothing, or what lies ahead, are none"},
       {"fuse_linear", fuse_linear, "matmul with a weight: linear; linear + bias: its third operand"},
       {"decompose", decompose, "composites become pointwise operations and reductions"},
   };
@@ -31,9 +32,9 @@ const std::vector<Pass>& passes() {
 // after it.
 const std::vector<std::string_view>& standard_passes() {
   static const std::vector<std::string_view> order = {
-      "empty",       "canonicalize", "constant_fold", "cse",          "fold_batch_norm", "match_attention",
-      "fuse_linear", "decompose",    "empty",         "canonicalize", "constant_fold",   "cse",
-      "dce"};
+      "empty",           "canonicalize",  "constant_fold", "cse",       "fold_batch_norm",
+      "match_attention", "fold_masks",    "fuse_linear",   "decompose", "empty",
+      "canonicalize",    "constant_fold", "cse",           "dce"};
   return order;
 }
 

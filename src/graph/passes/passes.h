@@ -46,6 +46,7 @@ BOLT_API bool decompose(Graph& g);
 BOLT_API bool fold_batch_norm(Graph& g);
 BOLT_API bool fuse_linear(Graph& g);
 BOLT_API bool match_attention(Graph& g);
+BOLT_API bool fold_masks(Graph& g);
 
 /// By value id (the graph is renumbered): does the value depend on parameters and constants alone? Such nodes
 /// are computed once per instance of the parameters.
