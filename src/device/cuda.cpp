@@ -55,35 +55,36 @@ class CudaQueue final : public Queue {
   std::unique_ptr<driver::ReportWord> report_;
 };
 
-/// One kernel of a plan, in the contexts that it was launched in, with and without wide accesses.
+/// One kernel of a plan, in the contexts that it was launched in: its usual code, and code that asks nothing
+/// of the memory and sizes it is given.
 class CudaKernel {
  public:
-  CudaKernel(loops::Kernel kernel, codegen::cuda::Target target, CompiledKernel aligned)
-      : kernel_(std::move(kernel)), target_(std::move(target)), aligned_(std::move(aligned)) {}
+  CudaKernel(loops::Kernel kernel, codegen::cuda::Target target, CompiledKernel usual)
+      : kernel_(std::move(kernel)), target_(std::move(target)), usual_(std::move(usual)) {}
 
-  const LoadedKernel& loaded(driver::CUcontext context, bool aligned) {
+  const LoadedKernel& loaded(driver::CUcontext context, bool usual) {
     std::lock_guard lock(mutex_);
-    auto& known = loaded_[{context, aligned}];
-    if (!known) known = std::make_unique<LoadedKernel>(aligned ? aligned_ : unaligned(), context);
+    auto& known = loaded_[{context, usual}];
+    if (!known) known = std::make_unique<LoadedKernel>(usual ? usual_ : general(), context);
     return *known;
   }
 
  private:
   /// Few calls need it, so it is compiled when one does.
-  const CompiledKernel& unaligned() {
-    if (unaligned_) return *unaligned_;
+  const CompiledKernel& general() {
+    if (general_) return *general_;
     codegen::cuda::Target target = target_;
-    target.options.aligned = false;
-    unaligned_ = codegen::cuda::compile(std::vector<loops::Kernel>{kernel_}, target).kernels.front();
-    BOLT_CHECK(unaligned_->refused.empty(), kernel_.name, ": ", unaligned_->refused);
-    return *unaligned_;
+    target.options.aligned = target.options.narrow = false;
+    general_ = codegen::cuda::compile(std::vector<loops::Kernel>{kernel_}, target).kernels.front();
+    BOLT_CHECK(general_->refused.empty(), kernel_.name, ": ", general_->refused);
+    return *general_;
   }
 
   const loops::Kernel kernel_;
   const codegen::cuda::Target target_;
   std::mutex mutex_;
-  const CompiledKernel aligned_;
-  std::optional<CompiledKernel> unaligned_;
+  const CompiledKernel usual_;
+  std::optional<CompiledKernel> general_;
   std::map<std::pair<driver::CUcontext, bool>, std::unique_ptr<LoadedKernel>> loaded_;
 };
 
@@ -121,11 +122,13 @@ class CudaCode final : public Code {
   void launch(int kernel, Queue& queue, const Launch& l) const override {
     auto& q = static_cast<CudaQueue&>(queue);
     const auto* buffers = reinterpret_cast<const driver::CUdeviceptr*>(l.pointers.data());
-    const bool aligned = LoadedKernel::are_aligned(buffers, l.pointers.size());
-    const LoadedKernel& loaded = kernels_[static_cast<size_t>(kernel)]->loaded(q.context(), aligned);
-    // Those that the program evaluated are the aligned code's.
-    const std::vector<int64_t> others = aligned ? std::vector<int64_t>() : loaded.extents(l.numbers);
-    const int64_t* extents = aligned ? l.extents : others.data();
+    CudaKernel& code = *kernels_[static_cast<size_t>(kernel)];
+    const LoadedKernel& usual = code.loaded(q.context(), true);
+    const bool fits = usual.fits(l.extents, buffers);
+    const LoadedKernel& loaded = fits ? usual : code.loaded(q.context(), false);
+    // Those that the program evaluated are the usual code's.
+    const std::vector<int64_t> others = fits ? std::vector<int64_t>() : loaded.extents(l.numbers);
+    const int64_t* extents = fits ? l.extents : others.data();
     at::Tensor scratch;
     if (const int64_t bytes = loaded.scratch_bytes(extents); bytes > 0)
       scratch = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(q.device()));

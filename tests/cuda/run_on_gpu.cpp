@@ -195,24 +195,34 @@ class Mirror {
 };
 
 /// Launches once and waits.
-void run_kernel(const Device& device, const CompiledKernel& k, const std::vector<CUdeviceptr>& buffers,
-                const std::vector<int64_t>& symbols) {
-  if (!k.refused.empty()) throw std::runtime_error(k.name + " is refused: " + k.refused);
-  const driver::LoadedKernel loaded(k, device.context());
+void launch(const Device& device, const driver::LoadedKernel& loaded, const std::vector<CUdeviceptr>& buffers,
+            const std::vector<int64_t>& symbols) {
   const std::vector<int64_t> extents = loaded.extents(symbols.data());
   const Memory scratch(static_cast<size_t>(loaded.scratch_bytes(extents.data())));
   driver::ReportWord report;
   loaded.launch(extents.data(), symbols.data(), buffers.data(), report.address(), scratch.at(),
                 device.stream());
   device.wait();
-  if (report.take()) throw std::runtime_error(k.name + " met an index out of range");
+  if (report.take()) throw std::runtime_error(loaded.kernel().name + " met an index out of range");
+}
+
+/// As the kernel's code wants its memory, and then with code that wants nothing of it.
+void run_kernel(const Device& device, const loops::Kernel& kernel, const CompiledKernel& k, Target target,
+                const std::vector<CUdeviceptr>& buffers, const std::vector<int64_t>& symbols) {
+  if (!k.refused.empty()) throw std::runtime_error(k.name + " is refused: " + k.refused);
+  const driver::LoadedKernel loaded(k, device.context());
+  if (loaded.fits(loaded.extents(symbols.data()).data(), buffers.data()))
+    return launch(device, loaded, buffers, symbols);
+  target.options.aligned = target.options.narrow = false;
+  const codegen::cuda::PlanCode code = codegen::cuda::compile(std::vector<loops::Kernel>{kernel}, target);
+  launch(device, driver::LoadedKernel(code.kernels[0], device.context()), buffers, symbols);
 }
 
 class GpuRunner final : public loops::testing::PlanRunner {
  public:
   GpuRunner(const loops::Plan& plan, const std::vector<HostTensor>& inputs, const Device& device,
-            const codegen::cuda::PlanCode& code)
-      : PlanRunner(plan, inputs), device_(device), code_(code) {}
+            const codegen::cuda::PlanCode& code, const Target& target)
+      : PlanRunner(plan, inputs), device_(device), code_(code), target_(target) {}
 
  private:
   void kernel(const loops::Step& s) override {
@@ -230,7 +240,8 @@ class GpuRunner final : public loops::testing::PlanRunner {
       at.push_back(span(p_.buffers[static_cast<size_t>(b)]) > 0 ? mirror.at(base_[static_cast<size_t>(b)])
                                                                 : 0);
     const CompiledKernel& k = code_.kernels[static_cast<size_t>(s.kernel)];
-    run_kernel(device_, k, at, values(p_.kernels[static_cast<size_t>(s.kernel)].symbols));
+    const loops::Kernel& kernel = p_.kernels[static_cast<size_t>(s.kernel)];
+    run_kernel(device_, kernel, k, target_, at, values(kernel.symbols));
     mirror.download();
   }
   int64_t span(const loops::PlanBuffer& b) const {
@@ -244,6 +255,7 @@ class GpuRunner final : public loops::testing::PlanRunner {
 
   const Device& device_;
   const codegen::cuda::PlanCode& code_;
+  const Target& target_;
 };
 
 struct Tool {
@@ -278,8 +290,8 @@ std::string graph_differs(const Tool& tool, const Case& c, bool fuse) {
   const std::unique_ptr<graph::Graph> g = graph::parse(c.text);
   const std::vector<HostTensor> inputs = random_inputs(*g, c);
   const std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
-  const codegen::cuda::PlanCode code = codegen::cuda::compile(plan, tool.target);
-  const std::vector<HostTensor> got = GpuRunner(plan, inputs, *tool.device, code).run();
+  const codegen::cuda::PlanCode code = codegen::cuda::compile(plan.kernels, tool.target);
+  const std::vector<HostTensor> got = GpuRunner(plan, inputs, *tool.device, code, tool.target).run();
   for (size_t i = 0; i < got.size(); ++i) {
     const double d = graph::difference(got[i], expected[i]);
     if (!(d <= std::max(c.tolerance, tolerance_of(got[i].dtype))))
@@ -291,7 +303,7 @@ std::string graph_differs(const Tool& tool, const Case& c, bool fuse) {
 /// Elements of each buffer of a file of kernels: enough for what is in tests/cuda.
 constexpr int64_t kElements = 1 << 22;
 
-std::string kernel_differs(const Tool& tool, const loops::Kernel& k) {
+std::string kernel_differs(const Tool& tool, const loops::Kernel& k, const codegen::cuda::Options& options) {
   std::mt19937 rng(7);
   std::vector<HostTensor> host;
   std::vector<std::vector<char>> expected, got;
@@ -320,8 +332,10 @@ std::string kernel_differs(const Tool& tool, const loops::Kernel& k) {
   mirror.upload();
   std::vector<CUdeviceptr> on_device;
   for (auto& g : got) on_device.push_back(mirror.at(g.data()));
-  const codegen::cuda::PlanCode code = codegen::cuda::compile(std::vector<loops::Kernel>{k}, tool.target);
-  run_kernel(*tool.device, code.kernels[0], on_device, symbols);
+  Target target = tool.target;
+  target.options = options;
+  const codegen::cuda::PlanCode code = codegen::cuda::compile(std::vector<loops::Kernel>{k}, target);
+  run_kernel(*tool.device, k, code.kernels[0], target, on_device, symbols);
   mirror.download();
   for (size_t i = 0; i < got.size(); ++i) {
     const DType t = k.buffers[i].dtype;
@@ -339,7 +353,8 @@ void run_file(Tool& tool, const std::string& file) {
   try {
     const std::vector<loops::Kernel> kernels = read_kernels(c.text);
     for (const loops::Kernel& k : kernels)
-      if (wrong.empty()) wrong = kernel_differs(tool, k);
+      for (bool anything : {true, false})
+        if (wrong.empty()) wrong = kernel_differs(tool, k, {.aligned = anything, .narrow = anything});
     if (kernels.empty()) wrong = graph_differs(tool, c, true);
     if (kernels.empty() && wrong.empty()) wrong = graph_differs(tool, c, false);
   } catch (const std::exception& e) {
@@ -360,10 +375,11 @@ void compile_file(Tool& tool, const std::string& file) {
       for (loops::Kernel& k : loops::plan(graph::parse(c.text), options).kernels)
         kernels.push_back(std::move(k));
     }
-    for (int capability : {80, 90}) {
+    for (int capability : {80, 90, 0}) {
       Target target = tool.target;
-      target.capability = capability;
-      if (!target.nvrtc->knows(capability)) continue;
+      target.capability = capability ? capability : 90;
+      if (!capability) target.options.aligned = target.options.narrow = false;
+      if (!target.nvrtc->knows(target.capability)) continue;
       for (const CompiledKernel& k : codegen::cuda::compile(kernels, target).kernels)
         if (!k.refused.empty()) wrong = k.name + " is refused: " + k.refused;
     }
@@ -403,10 +419,11 @@ void fuzz_seed(Tool& tool, unsigned seed) {
     loops::PlanOptions options;
     options.fuse = seed % 8 != 7;
     const loops::Plan plan = loops::plan(std::move(g), options);
-    const codegen::cuda::PlanCode code = codegen::cuda::compile(plan, tool.target);
+    const codegen::cuda::PlanCode code = codegen::cuda::compile(plan.kernels, tool.target);
     if (!tool.device) return;
     const fuzz::SampleMap expected = fuzz::samples_of(*c.graph, c.inputs);
-    wrong = values_differ(*c.graph, GpuRunner(plan, c.inputs, *tool.device, code).run(), expected);
+    wrong =
+        values_differ(*c.graph, GpuRunner(plan, c.inputs, *tool.device, code, tool.target).run(), expected);
   } catch (const std::exception& e) {
     wrong = e.what();
   }
@@ -456,7 +473,7 @@ void time_file(Tool& tool, const std::string& file) {
   const loops::Plan plan = loops::plan(graph::parse(c.text), {});
   auto value = [&](Sym s) { return evaluate(s, [&](const SymNode& n) { return c.value(n.name); }); };
   const auto start = std::chrono::steady_clock::now();
-  const codegen::cuda::PlanCode code = codegen::cuda::compile(plan, tool.target);
+  const codegen::cuda::PlanCode code = codegen::cuda::compile(plan.kernels, tool.target);
   const double compile_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   for (const loops::Step& s : plan.steps) {
@@ -489,7 +506,7 @@ void time_file(Tool& tool, const std::string& file) {
     std::printf("%-40s %9.1f us  %5.2f TB/s  %4.2f of a copy  compile %4.0f ms ", k.kernel().name.c_str(),
                 ms * 1e3, static_cast<double>(bytes) / ms * 1e-9, copy / ms, compile_ms);
     for (size_t i = 0; i < k.kernel().launches.size(); ++i)
-      std::printf(" [%lld x %d threads, %d regs%s]", static_cast<long long>(extents[2 * i]),
+      std::printf(" [%lld x %d threads, %d regs%s]", static_cast<long long>(extents[3 * i]),
                   k.kernel().launches[i].threads, k.attribute(i, driver::kRegisters),
                   k.attribute(i, driver::kLocalBytes) ? ", SPILLS" : "");
     std::printf("\n");

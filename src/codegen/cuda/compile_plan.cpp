@@ -76,6 +76,7 @@ class Batch {
     launch.narrow = s.narrow;
     launch.count = s.count;
     launch.blocks = s.blocks;
+    launch.points = s.points;
     launch.threads = s.threads;
     launch.shared_bytes = shared_bytes(part.kernel, s);
     launch.cluster = s.cluster;
@@ -138,6 +139,7 @@ Syms CompiledKernel::extents() const {
   for (const Launch& l : launches) {
     all.push_back(l.blocks);
     all.push_back(l.count);
+    all.push_back(l.points);
   }
   for (const Scratch& s : scratch) all.push_back(s.offset);
   all.push_back(scratch_bytes);
@@ -150,7 +152,5 @@ PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target
   for (const loops::Kernel& k : kernels) batch.add(k);
   return batch.finish();
 }
-
-PlanCode compile(const loops::Plan& plan, const Target& target) { return compile(plan.kernels, target); }
 
 }  // namespace bolt::codegen::cuda

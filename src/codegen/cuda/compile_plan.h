@@ -48,6 +48,7 @@ struct Launch {
   bool reports = false;      // one more argument: where its checks report to
   bool narrow = false;       // the count is 32 bits wide, else 64
   Sym count = 0, blocks = 1;
+  Sym points = 0;   // Schedule::points
   int threads = 0;  // per block
   int64_t shared_bytes = 0;
   int cluster = 1;  // blocks; the function says so itself
@@ -64,7 +65,7 @@ struct CompiledKernel {
   Sym scratch_bytes = 0;
 
   /// All numbers that a launch takes and that are functions of the symbols, evaluated once for a set of
-  /// sizes: blocks and count of each launch, the offset of each scratch, and the bytes of them all.
+  /// sizes: blocks, count and points of each launch, the offset of each scratch, and the bytes of them all.
   Syms extents() const;
 };
 
@@ -75,6 +76,5 @@ struct PlanCode {
 };
 
 BOLT_API PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target);
-BOLT_API PlanCode compile(const loops::Plan& plan, const Target& target);
 
 }  // namespace bolt::codegen::cuda

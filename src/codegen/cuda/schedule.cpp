@@ -266,7 +266,9 @@ Schedule schedule(const Kernel& k, const Options& options) {
   }
   // Room for the positions of threads beyond the end.
   const int64_t most = upper_bound(all);
-  s.narrow = most > 0 && most <= (int64_t{1} << 31);
+  const bool known = most > 0 && most <= (int64_t{1} << 31);
+  s.narrow = known || (options.narrow && !all.is_const());
+  if (s.narrow && !known) s.points = all;
   if (row)
     schedule_rows(k, options, &s);
   else

@@ -22,6 +22,7 @@
 //                the rest again
 //   cluster      blocks that share a row too long for one, reading each other's partial results (sm_90 on)
 //   narrow       the whole space is below 2^31 points: positions are 32 bits wide, whose division is cheap
+//                (known, or to be seen to when sizes are)
 //
 // Sizes of dimensions are at least 1 when a kernel is launched. A kernel may store over memory that it also
 // reads under another buffer only as loops/in_place.h says, and only if each of its stores varies over the
@@ -53,7 +54,8 @@ struct Schedule {
   bool in_shared = false;
   int cluster = 1;
   bool narrow = false;
-  Sym count = 0;  // of what the grid counts: points, rows; vectors of them where these lie side by side
+  Sym points = 0;  // of the whole space, where `narrow` rests on their being few; else 0
+  Sym count = 0;   // of what the grid counts: points, rows; vectors of them where these lie side by side
   Sym blocks = 1;
 
   bool pointwise() const { return way == Way::Points || way == Way::Tile; }
@@ -65,6 +67,8 @@ struct Options {
   int capability = 90;
   /// Every buffer starts at a multiple of 16 bytes. Whoever launches knows; without it no access is wide.
   bool aligned = true;
+  /// Spaces of unknown size are below 2^31 points. Whoever launches knows, by Schedule::points.
+  bool narrow = true;
 };
 
 /// Why there is no CUDA code for this kernel; empty when there is. The kernel is normalised.

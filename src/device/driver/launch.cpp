@@ -4,6 +4,7 @@
 #include "device/driver/launch.h"
 
 #include <array>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -74,6 +75,8 @@ class Arguments {
   size_t count_ = 0;
 };
 
+/// Blocks, count, points.
+constexpr size_t kExtentsOfLaunch = 3;
 constexpr int64_t kSharedUnasked = 48 << 10;
 constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 
@@ -108,18 +111,21 @@ std::vector<int64_t> LoadedKernel::extents(const int64_t* symbols) const {
   return values;
 }
 
-bool LoadedKernel::are_aligned(const CUdeviceptr* buffers, size_t count) {
+bool LoadedKernel::fits(const int64_t* extents, const CUdeviceptr* buffers) const {
   CUdeviceptr bits = 0;
-  for (size_t i = 0; i < count; ++i) bits |= buffers[i];
-  return bits % 16 == 0;
+  for (size_t i = 0; i < kernel_.buffers; ++i) bits |= buffers[i];
+  bool small = true;
+  for (size_t i = 0; i < functions_.size(); ++i)
+    small = small && extents[kExtentsOfLaunch * i + 2] <= std::numeric_limits<int32_t>::max();
+  return bits % 16 == 0 && small;
 }
 
 void LoadedKernel::launch(const int64_t* extents, const int64_t* symbols, const CUdeviceptr* buffers,
                           CUdeviceptr report, CUdeviceptr scratch, CUstream stream) const {
-  const int64_t* offsets = extents + 2 * functions_.size();
+  const int64_t* offsets = extents + kExtentsOfLaunch * functions_.size();
   for (size_t i = 0; i < functions_.size(); ++i) {
     const codegen::cuda::Launch& l = kernel_.launches[i];
-    const int64_t blocks = extents[2 * i], count = extents[2 * i + 1];
+    const int64_t blocks = extents[kExtentsOfLaunch * i], count = extents[kExtentsOfLaunch * i + 1];
     if (blocks == 0) continue;
     BOLT_CHECK(blocks > 0 && blocks < (int64_t{1} << 31), "kernel ", kernel_.name, ": ", blocks, " blocks");
     Arguments arguments;

@@ -31,9 +31,9 @@ class BOLT_API LoadedKernel {
   std::vector<int64_t> extents(const int64_t* symbols) const;
   /// The last of them: what a launch needs of scratch memory.
   int64_t scratch_bytes(const int64_t* extents) const { return extents[extent_count_ - 1]; }
-  /// Is each address such that kernels compiled with Options::aligned may be given it? Otherwise the plan
-  /// needs code that was compiled without.
-  static bool are_aligned(const CUdeviceptr* buffers, size_t count);
+  /// May this code be given these? Otherwise the call needs code that was compiled with neither of
+  /// Options::aligned and narrow.
+  bool fits(const int64_t* extents, const CUdeviceptr* buffers) const;
   /// `buffers`: addresses on the device, in the kernel's order. `report`: where the kernel reports, 0 where
   /// it does not. `scratch`: scratch_bytes, at a multiple of 256. The context is current.
   void launch(const int64_t* extents, const int64_t* symbols, const CUdeviceptr* buffers, CUdeviceptr report,

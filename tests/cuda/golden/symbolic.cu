@@ -1,13 +1,13 @@
 // one block per row, 1 element per access; s0 blocks of 256 threads
 extern "C" __global__ void __launch_bounds__(256)
-bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, i64 count, i64 n0, i64 n1) {
+bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, unsigned count, i64 n0, i64 n1) {
   const int lane = threadIdx.x;
-  const i64 row = i64(blockIdx.x);
+  const unsigned row = blockIdx.x;
   const i64 d0 = row;
   float a3 = 0.0f;
-  const i64 length_0 = n1;
+  const unsigned length_0 = n1;
 #pragma unroll 4
-  for (i64 j = lane; j < length_0; j += 256) {
+  for (unsigned j = lane; j < length_0; j += 256) {
     const i64 d1 = j;
     const float v0 = b0[((d0 * n1) + d1)];
     const float v1 = b1[d1];
@@ -16,8 +16,8 @@ bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, i64 count, i64 n
   }
   const float v3 = across_block<Sum, 256>(a3);
   const Divisor q3 = divisor(v3);
-  const i64 length_1 = n1;
-  for (i64 j = lane; j < length_1; j += 256) {
+  const unsigned length_1 = n1;
+  for (unsigned j = lane; j < length_1; j += 256) {
     const i64 d1 = j;
     const float v0 = b0[((d0 * n1) + d1)];
     const float v1 = b1[d1];
