@@ -15,18 +15,19 @@
 namespace bolt::codegen::cuda {
 
 namespace fs = std::filesystem;
-using Program = void*;
+using NvrtcProgram = void*;
 
 struct Nvrtc::Functions {
   int (*version)(int*, int*);
   const char* (*error)(int);
-  int (*create)(Program*, const char* text, const char* name, int, const char* const*, const char* const*);
-  int (*destroy)(Program*);
-  int (*compile)(Program, int count, const char* const* options);
-  int (*cubin_size)(Program, size_t*);
-  int (*cubin)(Program, char*);
-  int (*log_size)(Program, size_t*);
-  int (*log)(Program, char*);
+  int (*create)(NvrtcProgram*, const char* text, const char* name, int, const char* const*,
+                const char* const*);
+  int (*destroy)(NvrtcProgram*);
+  int (*compile)(NvrtcProgram, int count, const char* const* options);
+  int (*cubin_size)(NvrtcProgram, size_t*);
+  int (*cubin)(NvrtcProgram, char*);
+  int (*log_size)(NvrtcProgram, size_t*);
+  int (*log)(NvrtcProgram, char*);
   int (*arch_count)(int*);
   int (*archs)(int*);
 };
@@ -113,7 +114,7 @@ std::string with_lines(const std::string& log, const std::string& text) {
 /// A program that is destroyed whatever happens.
 struct Owned {
   const Nvrtc::Functions& f;
-  Program program = nullptr;
+  NvrtcProgram program = nullptr;
   ~Owned() {
     if (program) f.destroy(&program);
   }
