@@ -7,11 +7,11 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <new>
 #include <sstream>
 
 #include "autograd/walk.h"
 #include "autograd/writer.h"
-#include "record/expectation.h"
 #include "record/recorder.h"
 #include "record/replay.h"
 #include "support/error.h"
@@ -117,9 +117,13 @@ Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted) {
   Joint joint;
   try {
     Making(run, wanted, joint).make();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const c10::Error& error) {  // ATen's own complaint, as eager's backward pass would have it
     throw_unsupported(error.what_without_backtrace());
-  } catch (const record::Unexpected& error) {
+  } catch (const std::exception& error) {  // also of a rule that was asked for in Python
     throw_unsupported(error.what());
   }
   return joint;

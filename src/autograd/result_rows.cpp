@@ -402,23 +402,22 @@ bool dropout(Call& c) {
 
 // --- Attention --------------------------------------------------------------------------------------------
 
-/// Batch, heads, rows and columns, as they lie where the rows come before the heads.
-void give_heads(Call& c, at::IntArrayRef s, at::ScalarType type) {
-  const int64_t row = s[3], rows = s[1] * row;
-  c.give(s, {s[2] * rows, row, rows, 1}, type);
-}
-
 bool attention(Call& c) {
   const Tensor q = c.tensor(0);
   const int64_t batch = q.size(0), heads = q.size(1), rows = q.size(2);
-  give_heads(c, {batch, heads, rows, c.tensor(2).size(3)}, q.scalar_type());
+  if (c.tensor(2).size(3) != q.size(3)) return false;
+  c.give_like(q);
   c.give({batch, heads, rows}, {heads * rows, 1, heads}, at::toOpMathType(q.scalar_type()));
   return true;
 }
 
-/// (grad, q, k, v, ...)
+/// (grad, q, k, v, ...): gradients whose rows come before the heads, however the tensors lie.
 bool attention_backward(Call& c) {
-  for (size_t i = 1; i < 4; ++i) give_heads(c, c.tensor(i).sizes(), c.tensor(i).scalar_type());
+  for (size_t i = 1; i < 4; ++i) {
+    const Tensor t = c.tensor(i);
+    const int64_t heads = t.size(1), rows = t.size(2), row = t.size(3);
+    c.give(t.sizes(), {rows * heads * row, row, heads * row, 1}, t.scalar_type());
+  }
   return true;
 }
 

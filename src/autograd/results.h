@@ -4,7 +4,7 @@
 //
 // ATen would say so through the kernels of its Meta device. But importing torch puts functions of Python's in
 // their place, which take from 0.1 ms to several a call and the GIL. So the C++ kernels of structured
-// operators are called directly (meta_kernels.cpp), what has no such kernel has a row of ours
+// operators are called directly (meta_kernels.def), what has no such kernel has a row of ours
 // (result_rows.cpp), and only what has neither is asked for in Python.
 #pragma once
 

@@ -250,12 +250,19 @@ void Writer::match_storages(int recorded, int made) {
   if (!same) refuse("an operator shares memory otherwise than in the recorded run");
 }
 
+std::string Writer::last_operator() const {
+  return joint_.tape.entries.empty() ? "an input" : full_name(joint_.tape.entries.back().op);
+}
+
 /// The tensor of the run is what was made for it.
 void Writer::match(TensorId recorded, const at::Tensor& made) {
   const TensorInfo& info = run_.tensors[static_cast<size_t>(recorded)];
   const Fake* fake = as_fake(made);
   if (!fake || !info.plain) refuse("a result that is no plain tensor");
-  if (!lies_as(info, made)) refuse("a result that lies in memory otherwise than in the recorded run");
+  if (!lies_as(info, made))
+    refuse(detail::concat("a result is ", made.toString(), made.sizes(), " by ", made.strides(), " (",
+                          last_operator(), "), and was ", c10::toString(info.dtype),
+                          at::IntArrayRef(info.sizes), " by ", at::IntArrayRef(info.strides)));
   match_storages(info.storage, number_of(made.storage()));
   if (made.requires_grad() != info.requires_grad)
     refuse("a tensor whose gradient is none of ATen's operators (autograd.Function, requires_grad_())");

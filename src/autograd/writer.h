@@ -62,6 +62,7 @@ class Writer final : public Listener {
   const c10::Storage& storage_of_run(int storage);
   void match(record::TensorId recorded, const at::Tensor& made);
   void match_storages(int recorded, int made);
+  std::string last_operator() const;
   record::TensorId renamed(record::TensorId id) const;
 
   const record::Tape& run_;
