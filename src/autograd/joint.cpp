@@ -129,6 +129,15 @@ Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted) {
   return joint;
 }
 
+size_t bytes_reached(const record::TensorInfo& info) {
+  int64_t last = info.offset;
+  for (size_t d = 0; d < info.sizes.size(); ++d) {
+    if (info.sizes[d] == 0) return 0;
+    last += (info.sizes[d] - 1) * info.strides[d];
+  }
+  return static_cast<size_t>(last + 1) * c10::elementSize(info.dtype);
+}
+
 std::string print(const Joint& joint) {
   std::istringstream lines(record::print(joint.tape));
   std::ostringstream out;

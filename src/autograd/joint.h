@@ -32,6 +32,9 @@ struct Joint {
 /// functions, inputs that are written to and require gradients.
 Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted);
 
+/// How far a tensor reaches into its storage, which has that many bytes at least.
+size_t bytes_reached(const record::TensorInfo& info);
+
 /// As text: the tape, with lines between that say where the parts begin.
 std::string print(const Joint& joint);
 

@@ -22,16 +22,6 @@ bool is_of_forward(const Joint& joint, TensorId id) {
   return static_cast<size_t>(info.producer) < joint.backward;
 }
 
-/// What a storage holds, as far as tensors of the tape show it.
-int64_t bytes_shown(const TensorInfo& info) {
-  int64_t last = info.offset;
-  for (size_t d = 0; d < info.sizes.size(); ++d) {
-    if (info.sizes[d] == 0) return 0;
-    last += (info.sizes[d] - 1) * info.strides[d];
-  }
-  return (last + 1) * static_cast<int64_t>(c10::elementSize(info.dtype));
-}
-
 int64_t bytes_kept(const Joint& joint, const std::vector<TensorId>& kept) {
   const Tape& tape = joint.tape;
   std::set<int> storages;
@@ -43,7 +33,7 @@ int64_t bytes_kept(const Joint& joint, const std::vector<TensorId>& kept) {
     if (!storages.count(info.storage)) continue;
     bytes.resize(std::max(bytes.size(), static_cast<size_t>(info.storage) + 1));
     int64_t& known = bytes[static_cast<size_t>(info.storage)];
-    known = std::max(known, bytes_shown(info));
+    known = std::max(known, static_cast<int64_t>(bytes_reached(info)));
   }
   int64_t sum = 0;
   for (int64_t each : bytes) sum += each;

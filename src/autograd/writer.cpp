@@ -92,22 +92,13 @@ bool gives_back(const OperatorFacts& facts) {
   return facts.returns > 0 && facts.handed_back.size() == facts.returns && !facts.turns && !facts.has_out;
 }
 
-size_t bytes_of(const TensorInfo& info) {
-  int64_t last = info.offset;
-  for (size_t d = 0; d < info.sizes.size(); ++d) {
-    if (info.sizes[d] == 0) return 0;
-    last += (info.sizes[d] - 1) * info.strides[d];
-  }
-  return static_cast<size_t>(last + 1) * c10::elementSize(info.dtype);
-}
-
 std::vector<size_t> bytes_by_storage(const Tape& run) {
   std::vector<size_t> bytes;
   for (const TensorInfo& info : run.tensors) {
     if (info.storage < 0) continue;
     bytes.resize(std::max(bytes.size(), static_cast<size_t>(info.storage) + 1));
     size_t& known = bytes[static_cast<size_t>(info.storage)];
-    known = std::max(known, bytes_of(info));
+    known = std::max(known, bytes_reached(info));
   }
   return bytes;
 }
