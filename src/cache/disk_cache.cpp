@@ -3,6 +3,7 @@
 
 #include "cache/disk_cache.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,16 +14,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <memory>
 #include <mutex>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "support/knobs.h"
+#include "support/log.h"
+#include "support/text.h"
 
 namespace bolt::cache {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Header {
   char magic[8];
@@ -58,28 +61,39 @@ std::function<void(const std::string&)>& warning_handler() {
   return handler;
 }
 
-/// The whole file, or nothing.
-std::optional<std::string> slurp(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  struct stat info{};
-  std::string bytes;
-  if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    bytes.resize(static_cast<size_t>(info.st_size));
-    size_t at = 0;
-    while (at < bytes.size()) {
-      const ssize_t n = ::read(fd, bytes.data() + at, bytes.size() - at);
-      if (n <= 0) break;
-      at += static_cast<size_t>(n);
-    }
-    bytes.resize(at);
+std::string file_name(const Hash128& key) { return key.hex() + kSuffix; }
+
+/// Files of the cache and those that it was writing when a process died, and nothing else that lies there.
+bool is_ours(std::string_view name) {
+  constexpr size_t kDigits = 32;
+  return name.substr(0, kDigits).find_first_not_of("0123456789abcdef") == name.npos &&
+         name.size() > kDigits && starts_with(name.substr(kDigits), kSuffix);
+}
+
+std::string contents(const OwnFile& file) {
+  std::string bytes(static_cast<size_t>(file.info.st_size), '\0');
+  size_t at = 0;
+  while (at < bytes.size()) {
+    const ssize_t n = ::read(file.descriptor.get(), bytes.data() + at, bytes.size() - at);
+    if (n <= 0) break;
+    at += static_cast<size_t>(n);
   }
-  close(fd);
+  bytes.resize(at);
   return bytes;
 }
 
-bool dump(const std::string& path, std::string_view head, std::string_view body) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+/// Takes the head off. False: the file is not whole, or of another key.
+bool unwrap(std::string& bytes, const Hash128& key) {
+  Header h{};
+  if (bytes.size() < sizeof h) return false;
+  std::memcpy(&h, bytes.data(), sizeof h);
+  bytes.erase(0, sizeof h);
+  return std::memcmp(h.magic, kMagic, sizeof kMagic) == 0 && h.length == bytes.size() && h.key_hi == key.hi &&
+         h.key_lo == key.lo && h.checksum == hash64(bytes, 0);
+}
+
+bool create(int folder, const std::string& name, std::string_view head, std::string_view body) {
+  const int fd = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return false;
   bool good = true;
   for (std::string_view part : {head, body}) {
@@ -120,65 +134,70 @@ void on_warning(std::function<void(const std::string&)> handler) {
 }
 
 DiskCache::DiskCache(std::string folder, int64_t limit_bytes)
-    : folder_(std::move(folder)), limit_(limit_bytes) {
-  std::error_code error;
-  if (!folder_.empty()) fs::create_directories(folder_, error);
-  if (error) folder_.clear();
-}
+    : folder_(std::move(folder)), own_(folder_), limit_(limit_bytes) {}
 
 DiskCache& DiskCache::global() {
-  static DiskCache cache(default_folder(), knob_int("TORCHBOLT_CACHE_LIMIT_MB") << 20);
-  return cache;
+  // Never destroyed: a compilation may write while the process ends.
+  static auto* cache = new DiskCache(default_folder(), knob_int("TORCHBOLT_CACHE_LIMIT_MB") << 20);
+  return *cache;
 }
 
-std::string DiskCache::path(std::string_view key) const {
-  return folder_ + "/" + hash128(key).hex() + kSuffix;
-}
+std::string DiskCache::path(std::string_view key) const { return folder_ + "/" + file_name(hash128(key)); }
 
 void DiskCache::warn(const std::string& what) const {
-  static std::atomic<bool> warned{false};
-  if (warned.exchange(true)) return;
+  static auto* warned = new std::set<std::string>();
   std::lock_guard lock(warning_mutex);
-  const std::string text =
-      "torchbolt: " + what + " in the cache " + folder_ + " is ignored and will be rewritten";
+  if (!warned->insert(folder_).second) return;
   if (warning_handler())
-    warning_handler()(text);
+    warning_handler()(what);
+  else if (log_wanted("cache"))
+    log("cache", what);
   else
-    std::fprintf(stderr, "%s\n", text.c_str());
+    std::fprintf(stderr, "torchbolt: %s\n", what.c_str());
+}
+
+int DiskCache::usable() const {
+  const std::string refusal = own_.refusal();
+  if (refusal.empty()) return own_.descriptor();
+  warn("the cache folder " + folder_ + " is not used, because what lies there is run and " + refusal +
+       ". Machine code is compiled anew in each process, unless TORCHBOLT_CACHE_DIR names a folder that only "
+       "you may write (or TORCHBOLT_CACHE=0 asks for none)");
+  return -1;
 }
 
 std::optional<std::string> DiskCache::read(std::string_view key) const {
-  if (folder_.empty()) return std::nullopt;
-  const std::string file = path(key);
-  std::optional<std::string> bytes = slurp(file);
-  if (!bytes) return std::nullopt;
-  Header h{};
+  if (usable() < 0) return std::nullopt;
   const Hash128 hash = hash128(key);
-  bool good = bytes->size() >= sizeof h;
-  if (good) std::memcpy(&h, bytes->data(), sizeof h);
-  good = good && std::memcmp(h.magic, kMagic, sizeof kMagic) == 0 && h.length == bytes->size() - sizeof h &&
-         h.key_hi == hash.hi && h.key_lo == hash.lo;
-  if (good) bytes->erase(0, sizeof h);
-  if (!good || hash64(*bytes, 0) != h.checksum) {
-    warn("a damaged file (" + fs::path(file).filename().string() + ")");
+  OwnFile file = own_.open_file(file_name(hash));
+  std::string bytes;
+  if (file.refusal.empty()) {
+    if (!file.descriptor) return std::nullopt;
+    bytes = contents(file);
+    if (!unwrap(bytes, hash)) file.refusal = "is damaged";
+  }
+  if (!file.refusal.empty()) {
+    warn("a file in the cache " + folder_ + " is ignored and will be rewritten: " + file_name(hash) + " " +
+         file.refusal);
     return std::nullopt;
   }
-  utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // used now: the last to go
+  futimens(file.descriptor.get(), nullptr);  // used now: the last to go
   return bytes;
 }
 
 void DiskCache::write(std::string_view key, std::string_view bytes) const {
-  if (folder_.empty() || static_cast<int64_t>(bytes.size()) > limit_) return;
+  const int folder = static_cast<int64_t>(bytes.size()) > limit_ ? -1 : usable();
+  if (folder < 0) return;
   static std::atomic<unsigned> counter{0};
   const Hash128 hash = hash128(key);
   Header h{{}, bytes.size(), hash64(bytes, 0), hash.hi, hash.lo};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
-  const std::string target = path(key);
+  const std::string target = file_name(hash);
   const std::string temporary =
       target + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
   const std::string_view head(reinterpret_cast<const char*>(&h), sizeof h);
-  if (!dump(temporary, head, bytes) || rename(temporary.c_str(), target.c_str()) != 0) {
-    unlink(temporary.c_str());
+  if (!create(folder, temporary, head, bytes) ||
+      renameat(folder, temporary.c_str(), folder, target.c_str()) != 0) {
+    unlinkat(folder, temporary.c_str(), 0);
     return;
   }
   if (is_time_to_trim(hash, bytes.size())) trim();
@@ -195,28 +214,27 @@ bool DiskCache::is_time_to_trim(const Hash128& key, size_t written) const {
 // Oldest first until three quarters of the limit are left, so that not every write has to trim. Other
 // processes may remove the same files: that is no error.
 void DiskCache::trim() const {
-  struct File {
-    fs::path path;
+  struct Kept {
+    std::string name;
     int64_t bytes;
-    fs::file_time_type used;
+    std::pair<time_t, long> used;
   };
-  std::vector<File> files;
+  const int folder = own_.descriptor();
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(
+      fdopendir(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), closedir);
+  std::vector<Kept> files;
   int64_t total = 0;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
-    std::error_code gone;
-    const int64_t bytes = static_cast<int64_t>(entry.file_size(gone));
-    const fs::file_time_type used = entry.last_write_time(gone);
-    if (gone) continue;
-    files.push_back({entry.path(), bytes, used});
-    total += bytes;
+  while (const dirent* entry = listing ? readdir(listing.get()) : nullptr) {
+    struct stat info{};
+    if (!is_ours(entry->d_name) || fstatat(folder, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    files.push_back({entry->d_name, info.st_size, {info.st_mtim.tv_sec, info.st_mtim.tv_nsec}});
+    total += info.st_size;
   }
   if (total <= limit_) return;
-  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.used < b.used; });
-  for (const File& file : files) {
+  std::sort(files.begin(), files.end(), [](const Kept& a, const Kept& b) { return a.used < b.used; });
+  for (const Kept& file : files) {
     if (total <= limit_ / 4 * 3) break;
-    std::error_code gone;
-    fs::remove(file.path, gone);
+    unlinkat(folder, file.name.c_str(), 0);
     total -= file.bytes;
   }
 }

@@ -3,10 +3,11 @@
 //
 // One file per entry, named by a 128-bit hash of the key (which holds all content that decides the bytes: IR,
 // target, build id, knobs). A file is written under a name of its own and renamed into place, so a reader
-// sees a whole file or none; what it reads is checked by length and checksum, and a damaged or foreign file
-// counts as absent, is reported once and is rewritten. Reading touches the file's time; when the folder has
-// grown over its limit, by a few parts in a hundred, the oldest files go. Nothing here ever throws: without a
-// writable folder there is simply no cache.
+// sees a whole file or none; what it reads is checked by length and checksum. Since what is read is run, a
+// folder or a file that others may write is not used at all (own_folder.h). A damaged or foreign file counts
+// as absent, is reported once and is rewritten. Reading touches the file's time; when the folder has grown
+// over its limit, by a few parts in a hundred, the oldest of its own files go. Nothing here ever throws:
+// without a writable folder there is simply no cache.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include "cache/own_folder.h"
 #include "support/export.h"
 
 namespace bolt::cache {
@@ -36,17 +38,20 @@ class BOLT_API DiskCache {
   std::optional<std::string> read(std::string_view key) const;
   void write(std::string_view key, std::string_view bytes) const;
   std::string path(std::string_view key) const;
-  const std::string& folder() const { return folder_; }
 
  private:
+  /// The folder's descriptor, or -1 after a warning if it is one that others may write.
+  int usable() const;
   bool is_time_to_trim(const Hash128& key, size_t written) const;
   void trim() const;
   void warn(const std::string& what) const;
   std::string folder_;
+  OwnFolder own_;
   int64_t limit_;
 };
 
-/// Where warnings go (one per process). Default: standard error, since threads without the GIL warn, too.
+/// Where warnings go (one for each folder in a process). Default: standard error, since threads without the
+/// GIL warn, too.
 BOLT_API void on_warning(std::function<void(const std::string&)> handler);
 
 }  // namespace bolt::cache

@@ -14,7 +14,8 @@ namespace bolt {
 const std::vector<Knob>& knobs() {
   static const std::vector<Knob> table = {
       {"TORCHBOLT_CACHE_DIR", "", false,
-       "folder of the disk cache; default torchbolt under the user's cache folder"},
+       "folder of the disk cache, which nobody but you and root may write; default torchbolt under the "
+       "user's cache folder"},
       {"TORCHBOLT_CACHE_LIMIT_MB", "1024", false, "the disk cache is trimmed to this size, oldest use first"},
       {"TORCHBOLT_CACHE", "1", false, "0: neither read nor write the disk cache"},
       {"TORCHBOLT_STRICT", "0", false, "1: an internal error is raised instead of falling back to eager"},

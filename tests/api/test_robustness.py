@@ -297,8 +297,7 @@ def test_gradients_are_eagers():
     assert torchbolt.stats()["eager_fallbacks"] == 0
 
 
-def test_damaged_cache_is_rewritten(tmp_path):
-    program = """
+CACHED = """
 import torch, torchbolt
 with torch.no_grad():
     f = torchbolt.compile(lambda x: torch.relu(x * 2 + 1))
@@ -308,17 +307,29 @@ with torch.no_grad():
 s = torchbolt.stats()
 print(s["cache_hits"], s["cache_misses"])
 """
+
+
+def test_damaged_cache_is_rewritten(tmp_path):
     env = {"TORCHBOLT_CACHE_DIR": str(tmp_path)}
-    first = run(program, **env)
+    first = run(CACHED, **env)
     assert first.stdout.split() == ["0", "1"], first.stdout + first.stderr
-    assert run(program, **env).stdout.split() == ["1", "0"]
+    assert run(CACHED, **env).stdout.split() == ["1", "0"]
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
     assert files
     for file in files:
         file.write_bytes(b"nonsense" + file.read_bytes()[8:40])
-    third = run(program, **env)
+    third = run(CACHED, **env)
     assert third.stdout.split() == ["0", "1"], third.stdout + third.stderr
-    assert run(program, **env).stdout.split() == ["1", "0"]
+    assert run(CACHED, **env).stdout.split() == ["1", "0"]
+
+
+def test_a_cache_that_others_may_write_is_left_alone(tmp_path):
+    tmp_path.chmod(0o777)
+    for _ in range(2):
+        done = run(CACHED, TORCHBOLT_CACHE_DIR=str(tmp_path))
+        assert done.stdout.split() == ["0", "1"], done.stdout + done.stderr
+        assert done.stderr.count("is not used") == 1, done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_recursion_limit_is_met_and_left():

@@ -5,42 +5,23 @@
 #include "cache/disk_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
+
+#include "tests/cache/folder.h"
 
 namespace bolt::cache {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "bolt-cache-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-void overwrite(const std::string& file, const std::string& bytes) {
-  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-std::string contents(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using testing::contents, testing::Folder, testing::overwrite;
 
 TEST(DiskCache, GivesBackWhatWasWritten) {
   Folder folder;
@@ -136,6 +117,37 @@ TEST(DiskCache, ManyProcessesWriteAtOnce) {
   }
   for (const auto& entry : fs::directory_iterator(folder.path()))
     EXPECT_EQ(entry.path().extension(), ".bolt");
+}
+
+TEST(DiskCache, TrimsOnlyItsOwnFiles) {
+  Folder folder;
+  const std::string letter = folder.path() + "/letter.txt", key(32, 'a');
+  overwrite(letter, "the user's, and the oldest");
+  overwrite(folder.path() + "/" + key + ".bolt.123.0.tmp", std::string(900, 'x'));  // a dead process's
+  for (const std::string& file : {letter, folder.path() + "/" + key + ".bolt.123.0.tmp"})
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(100));
+  const DiskCache cache(folder.path(), 1000);
+  for (int i = 0; i < 20; ++i) cache.write("key" + std::to_string(i), std::string(500, 'x'));
+  EXPECT_TRUE(fs::exists(letter));
+  EXPECT_FALSE(fs::exists(folder.path() + "/" + key + ".bolt.123.0.tmp"));
+}
+
+TEST(DiskCache, AFullDiskLeavesNothingHalfWritten) {
+  Folder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    const DiskCache cache(folder.path(), 1 << 20);
+    cache.write("small", "bytes");
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit little{4096, 4096};  // as a full disk does: a part is written, and then no more
+    setrlimit(RLIMIT_FSIZE, &little);
+    cache.write("large", std::string(10000, 'x'));
+    _exit(cache.read("small") == "bytes" && !cache.read("large") ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
 }
 
 TEST(DiskCache, WithoutAFolderThereIsNone) {
