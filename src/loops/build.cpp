@@ -60,8 +60,8 @@ class Builder {
   Space::Split split() const { return *split_; }
   bool failed() const { return failed_; }
 
-  Draft run() {
-    Draft d;
+  DraftKernel run() {
+    DraftKernel d;
     for (const Value* v : group_.stored) {
       const Index index = *space_.find(v);
       ExprId value = list_.cast(v->type.dtype, eval(v, index, kNone));
@@ -506,7 +506,7 @@ std::optional<Built> build_kernel(const BuildInput& in, const Group& group) {
   if (!space || (in.acc && !space->run_along(in.acc))) return std::nullopt;
   for (int round = 0;; ++round) {
     Builder b(in, group, *space);
-    Draft draft = b.run();
+    DraftKernel draft = b.run();
     if (b.wants_split() && round < kMaxRebuilds && space->atoms.size() < 24) {
       space->split(b.split());
       continue;

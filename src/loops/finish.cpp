@@ -15,7 +15,7 @@ using graph::OpKind;
 
 class Finisher {
  public:
-  Finisher(Space space, Draft draft, const BuildInput& in, const Group& group)
+  Finisher(Space space, DraftKernel draft, const BuildInput& in, const Group& group)
       : space_(std::move(space)), draft_(std::move(draft)), in_(in), group_(group) {}
 
   std::optional<Built> run() {
@@ -326,7 +326,7 @@ class Finisher {
   }
 
   Space space_;
-  Draft draft_;
+  DraftKernel draft_;
   const BuildInput& in_;
   const Group& group_;
   Kernel kernel_;
@@ -340,7 +340,7 @@ class Finisher {
 
 }  // namespace
 
-std::optional<Built> finish(Space space, Draft draft, const BuildInput& in, const Group& group) {
+std::optional<Built> finish(Space space, DraftKernel draft, const BuildInput& in, const Group& group) {
   return Finisher(std::move(space), std::move(draft), in, group).run();
 }
 

@@ -13,7 +13,7 @@
 namespace bolt::loops {
 
 /// A kernel whose indices and dimension masks are still in atoms.
-struct Draft {
+struct DraftKernel {
   std::vector<Expr> exprs;
   std::vector<Store> stores;
   std::vector<Buffer> buffers;
@@ -21,6 +21,6 @@ struct Draft {
 };
 
 /// Nothing where no single kernel does it.
-std::optional<Built> finish(Space space, Draft draft, const BuildInput& in, const Group& group);
+std::optional<Built> finish(Space space, DraftKernel draft, const BuildInput& in, const Group& group);
 
 }  // namespace bolt::loops
