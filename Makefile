@@ -5,7 +5,7 @@
 #   make nightly    build, then what takes hours: 10,000 random programs, threads for a minute, every model
 #   make demo       build, then compile a transformer and a CNN and show what it gained
 #   make bench      build, then measure against torch.compile, OpenVINO and ONNX Runtime
-#   make lint       formatting, layering, ruff
+#   make lint       formatting, layering, one definition of each name, ruff
 #   make tidy       clang-tidy on the core
 #   make format     rewrite files the way `make lint` wants them
 #   make core-dist  pack the torch-free core for machines without LLVM

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/lint.sh [--fix]: formatting (clang-format, ruff) and layering. scripts/tidy.sh runs clang-tidy.
+# scripts/lint.sh [--fix]: formatting (clang-format, ruff), layering, one definition of each name. scripts/tidy.sh runs clang-tidy.
 source "$(dirname "$0")/common.sh"
 
 mapfile -t cxx < <(git ls-files --cached --others --exclude-standard -- 'src/*' 'tools/*' 'tests/*' 'bench/*' |
@@ -21,4 +21,6 @@ step "names in the documents"
 .venv/bin/python scripts/check_docs.py
 step "layering"
 .venv/bin/python scripts/check_layers.py
+step "one definition of each name"
+.venv/bin/python scripts/check_definitions.py
 step "lint is clean"

@@ -1,0 +1,404 @@
+"""Checks that a name has one definition: that no two files of src/ define it differently in one namespace.
+
+Two classes of one name in one namespace, each in its own file, compile and link; the linker then keeps one of the
+two constructors, destructors or inline functions for both, and memory is laid out by one and read by the other. No
+compiler says so ("no diagnostic required"), so this reads the text: types, aliases, concepts, functions and inline
+variables at namespace scope, also those that a macro of ours makes. Functions are told apart by their parameters'
+types. Anonymous namespaces and `static` are a file's own, declarations do not count, and of #if and #else both
+sides are read. The same text twice is no error of the language, but of taste, and counts, too.
+"""
+
+import re
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+# opcodes_311.def, only_312.h: what is only in the build for that Python.
+OF_ONE_PYTHON = re.compile(r"_(3\d\d)\.\w+$")
+
+SRC = Path(__file__).resolve().parent.parent / "src"
+TOKEN = re.compile(
+    r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/|\\\n)
+    |(?P<directive>^[ \t]*\#(?:\\\n|//[^\n]*|/\*.*?\*/|[^\n\\]|\\)*)
+    |(?P<raw>\w*R"(?P<fence>[^(\s]*)\(.*?\)(?P=fence)")
+    |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')
+    |(?P<word>[A-Za-z_]\w*)
+    |(?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
+    |(?P<mark>::|->|\#\#|.)""",
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+TYPES = {"class", "struct", "union", "enum"}
+PAIRS = {"(": ")", "[": "]", "{": "}"}
+# Words that are a type by themselves, so that what follows them is a name and they are none.
+BUILTIN = {"void", "bool", "char", "short", "int", "long", "float", "double", "unsigned", "signed", "auto"}
+WITH_BRACKETS = {"__attribute__", "alignas", "decltype", "explicit"}
+QUALIFIERS = {"const", "volatile", "struct", "class", "typename", "enum"}
+
+
+class Token(NamedTuple):
+    text: str
+    line: int
+    is_word: bool = False
+
+
+class Macro(NamedTuple):
+    parameters: list[str] | None
+    body: list[Token]
+
+
+class Definition(NamedTuple):
+    kind: str
+    name: str  # with its namespaces
+    told_apart_by: str  # a function's parameters
+    text: str
+    file: str
+    line: int
+
+
+def tokens_of(text: str, line: int = 1):
+    """Words and marks with their lines; a directive is one token."""
+    for match in TOKEN.finditer(text):
+        if match.lastgroup != "space":
+            yield Token(match[0].strip() if match["directive"] else match[0], line, bool(match["word"]))
+        line += match[0].count("\n")
+
+
+def macro_of(directive: str, line: int) -> tuple[str, Macro] | None:
+    match = re.match(r"#\s*define\s+(\w+)(\(([^)]*)\))?(.*)", directive.replace("\\\n", " "), re.DOTALL)
+    if not match:
+        return None
+    parameters = [p.strip() for p in match[3].split(",")] if match[2] else None
+    body = [Token(t.text, line, t.is_word) for t in tokens_of(" " + match[4])]
+    return match[1], Macro(parameters, body)
+
+
+def preprocessed(text: str, side: int) -> tuple[list[Token], dict[str, Macro]]:
+    """What is compiled if of every #if with an #else the first (0) or the last (-1) side is; and the macros."""
+    kept, macros = [], {}
+    open_ifs: list[list[list[Token]]] = []  # of each #if around here: the tokens of its sides
+    for token in tokens_of(text):
+        out = open_ifs[-1][-1] if open_ifs else kept
+        if not token.text.startswith("#") or token.text == "##":
+            out.append(token)
+            continue
+        directive = token.text[1:].lstrip()
+        if directive.startswith("if"):
+            open_ifs.append([[]])
+        elif directive.startswith(("elif", "else")) and open_ifs:
+            open_ifs[-1].append([])
+        elif directive.startswith("endif") and open_ifs:
+            sides = open_ifs.pop()
+            (open_ifs[-1][-1] if open_ifs else kept).extend(sides[side])
+        elif found := macro_of(token.text, token.line):
+            macros.setdefault(*found)
+    return kept, macros
+
+
+def split_at_commas(tokens: list[Token]) -> list[list[Token]]:
+    parts, depth = [[]], 0
+    for token in tokens:
+        depth += (token.text in "([{<") - (token.text in ")]}>")
+        if token.text == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts if parts != [[]] else []
+
+
+def expanded(macro: Macro, arguments: list[list[Token]], line: int) -> list[Token]:
+    names = macro.parameters or []
+    given = dict(zip(names, arguments, strict=False))
+    if names[-1:] == ["..."]:
+        rest = arguments[len(names) - 1 :]
+        given["__VA_ARGS__"] = [t for i, part in enumerate(rest) for t in ([Token(",", line)] if i else []) + part]
+    out: list[Token] = []
+    glue = False
+    for token in macro.body:
+        if token.text == "##":
+            glue = True
+            continue
+        for piece in given.get(token.text, [token]):
+            if glue and out:
+                out[-1] = Token(out[-1].text + piece.text, line, True)
+            else:
+                out.append(Token(piece.text, line, piece.is_word))
+            glue = False
+    return out
+
+
+def words(tokens: list[Token]) -> str:
+    return " ".join(t.text for t in tokens)
+
+
+def type_of(parameter: list[Token]) -> str:
+    """A parameter without its name and its default."""
+    out: list[Token] = []
+    depth = 0
+    for token in parameter:
+        depth += (token.text in "([{<") - (token.text in ")]}>")
+        if token.text == "=" and depth == 0:
+            break
+        out.append(token)
+    if len(out) > 1 and out[-1].is_word and out[-1].text not in BUILTIN | QUALIFIERS and out[-2].text != "::":
+        before = [t for t in out[:-1] if t.text not in QUALIFIERS]
+        out = out[:-1] if before else out
+    return words(out)
+
+
+@dataclass
+class Reader:
+    """Goes through a file's namespaces and collects what they define."""
+
+    file: str
+    rest: list[Token]  # the next one last
+    macros: dict[str, Macro]
+    found: list[Definition] = field(default_factory=list)
+
+    def balanced(self) -> list[Token]:
+        """The bracket that comes next, with all that is in it."""
+        out = [self.rest.pop()]
+        closing = [PAIRS[out[0].text]]
+        while closing and self.rest:
+            out.append(token := self.rest.pop())
+            if token.text in PAIRS:
+                closing.append(PAIRS[token.text])
+            elif token.text == closing[-1]:
+                closing.pop()
+        return out
+
+    def angles(self) -> list[Token]:
+        out, depth = [], 0
+        while self.rest:
+            if self.rest[-1].text in PAIRS:
+                out += self.balanced()
+                continue
+            out.append(token := self.rest.pop())
+            depth += (token.text == "<") - (token.text == ">")
+            if depth == 0:
+                break
+        return out
+
+    def scope(self, inside: str | None) -> None:
+        """To the end of a namespace, or of the file. None: of an anonymous one."""
+        while self.rest:
+            token = self.rest[-1]
+            if token.text == "}":
+                self.rest.pop()
+                return
+            if token.text == "namespace" or (token.text == "inline" and self.rest[-2].text == "namespace"):
+                self.namespace(inside)
+            elif token.text == "extern" and self.rest[-2].text.startswith('"') and self.rest[-3].text == "{":
+                del self.rest[-3:]
+                self.scope(inside)
+            elif not self.macro():
+                self.declaration(inside)
+
+    def namespace(self, inside: str | None) -> None:
+        names = []
+        while self.rest and (token := self.rest.pop()).text not in ("{", ";"):
+            names.append(token)
+        if token.text == "{":
+            name = "".join(t.text for t in names if t.text not in ("namespace", "inline"))
+            self.scope(f"{inside}{name}::" if name and inside is not None else None)
+
+    def macro(self) -> bool:
+        """Puts a macro's text in the place of its use."""
+        macro = self.macros.get(self.rest[-1].text)
+        if not macro or (macro.parameters is not None and self.rest[-2].text != "("):
+            return False
+        line = self.rest.pop().line
+        arguments = split_at_commas(self.balanced()[1:-1]) if macro.parameters is not None else []
+        self.rest.extend(reversed(expanded(macro, arguments, line)))
+        return True
+
+    def head(self) -> list[Token]:
+        """Up to what ends a declaration (`;`) or begins a body (`{`), which comes next."""
+        out: list[Token] = []
+        in_initialisers = False  # of a constructor, whose `name{...}` is no body
+        while self.rest and self.rest[-1].text not in (";", "}"):
+            text, before = self.rest[-1].text, out[-1] if out else Token("", 0)
+            if text == "{" and not (in_initialisers and (before.is_word or before.text == ">")):
+                break
+            if text == "<" and (before.is_word and before.text != "operator"):
+                out += self.angles()
+            elif text in PAIRS:
+                out += self.balanced()
+            else:
+                in_initialisers |= text == ":" and before.text == ")"
+                out.append(self.rest.pop())
+        return out
+
+    def declaration(self, inside: str | None) -> None:
+        head = self.head()
+        body = self.balanced() if self.rest and self.rest[-1].text == "{" else []
+        if self.rest and (self.rest[-1].text == ";" or not body):
+            self.rest.pop()
+        found = defined(head, body) if inside is not None else None
+        if found:
+            kind, name, told_apart_by = found
+            text = words(head + body)
+            self.found.append(Definition(kind, inside + name, told_apart_by, text, self.file, head[0].line))
+
+
+def without_template(head: list[Token]) -> tuple[list[Token], str]:
+    """What follows `template <...> requires ...`, and what of that tells functions apart."""
+    apart = ""
+    while head and head[0].text == "template":
+        depth, end = 0, len(head)
+        for i, token in enumerate(head):
+            depth += (token.text == "<") - (token.text == ">")
+            if token.text == ">" and depth == 0:
+                end = i + 1
+                break
+        apart += f"<{len(split_at_commas(head[2 : end - 1]))}>"
+        head = head[end:]
+    return head, apart
+
+
+def defined(head: list[Token], body: list[Token]) -> tuple[str, str, str] | None:
+    """Kind, name and parameters of what is defined here; nothing if this only declares, or is the file's own."""
+    head, template = without_template(head)
+    plain = [t.text for t in head]
+    if not head or "friend" in plain[:2]:
+        return None
+    if plain[0] == "using":
+        return ("alias", plain[1], "") if plain[2:3] == ["="] else None
+    if plain[0] == "typedef":
+        return "alias", plain[-1], ""
+    if plain[0] == "concept":
+        return "concept", plain[1], ""
+    if plain[0] in TYPES:
+        return type_name(head) if body else None
+    if "static" in plain[:4]:
+        return None
+    return function_name(head, template) if body and "(" in plain else variable_name(head)
+
+
+def type_name(head: list[Token]) -> tuple[str, str, str] | None:
+    name: list[str] = []
+    at = 1
+    while at < len(head) and head[at].text != ":":
+        text = head[at].text
+        if text in ("(", "["):  # of an attribute, whose name is none of the type's
+            at = closing(head, at)
+            name = []
+        elif text == "<":
+            end = closing(head, at)
+            name.append(words(head[at : end + 1]))
+            at = end
+        elif text == "::" or text not in {"final", "class", "struct"}:
+            if name and name[-1] != "::" and text != "::":
+                name = []  # that was BOLT_API
+            name.append(text)
+        at += 1
+    return (head[0].text, "".join(name), "") if name else None
+
+
+def closing(tokens: list[Token], at: int) -> int:
+    pairs = PAIRS | {"<": ">"}
+    opening, depth = tokens[at].text, 0
+    for i in range(at, len(tokens)):
+        depth += (tokens[i].text == opening) - (tokens[i].text == pairs[opening])
+        if depth == 0:
+            return i
+    return len(tokens) - 1
+
+
+def function_name(head: list[Token], template: str) -> tuple[str, str, str] | None:
+    at = 0
+    while at < len(head) and head[at].text != "(":
+        text = head[at].text
+        if text == "=":
+            return variable_name(head)
+        if text == "[" or (text == "<" and at and head[at - 1].text != "operator"):
+            at = closing(head, at)
+        elif text in WITH_BRACKETS and words(head[at + 1 : at + 2]) == "(":
+            at = closing(head, at + 1)
+        at += 1
+    if words(head[at - 1 : at]) == "operator":  # operator()
+        at += 2
+    end = closing(head, at)
+    parameters = ", ".join(type_of(p) for p in split_at_commas(head[at + 1 : end]))
+    after = words(head[end + 1 :])
+    requires = after if after.startswith("requires") else ""
+    name = "".join(t.text for t in head[name_begin(head[:at]) : at])
+    return "function", name, f"{template}({parameters}){requires}"
+
+
+def name_begin(head: list[Token]) -> int:
+    """Where the name begins that stands at the end: A<T>::f, A::~A, A::operator+=."""
+    plain = [t.text for t in head]
+    at = plain.index("operator") if "operator" in plain else len(head) - 1
+    if at > 0 and plain[at - 1] == "~":
+        at -= 1
+    at = before_angles(plain, at)
+    while at >= 2 and plain[at - 1] == "::":
+        at = before_angles(plain, at - 2)
+    return max(at, 0)
+
+
+def before_angles(plain: list[str], at: int) -> int:
+    depth = 0
+    while at > 0 and (plain[at] == ">" or depth):
+        depth += (plain[at] == ">") - (plain[at] == "<")
+        at -= 1
+    return at
+
+
+def variable_name(head: list[Token]) -> tuple[str, str, str] | None:
+    plain = [t.text for t in head]
+    if "inline" not in plain[:3]:
+        return None
+    end = plain.index("=") if "=" in plain else len(plain)
+    return "variable", plain[end - 1], ""
+
+
+def definitions_in(files: list[tuple[str, str]]) -> list[Definition]:
+    """Of (name, text) pairs; a macro may be a header's."""
+    shared: dict[str, Macro] = {}
+    for name, text in files:
+        if name.endswith(".h"):
+            shared |= preprocessed(text, 0)[1]
+    found: dict[Definition, None] = {}
+    for name, text in files:
+        for side in (0, -1):
+            tokens, own = preprocessed(text, side)
+            reader = Reader(name, tokens[::-1], shared | own)
+            reader.scope("")
+            found |= dict.fromkeys(reader.found)
+    return list(found)
+
+
+def are_built_together(file: str, other: str) -> bool:
+    versions = {match[1] for match in map(OF_ONE_PYTHON.search, (file, other)) if match}
+    return file != other and len(versions) < 2
+
+
+def complaints(files: list[tuple[str, str]]) -> list[str]:
+    of_name: dict[tuple[str, str], list[Definition]] = defaultdict(list)
+    for definition in definitions_in(files):
+        of_name[definition.name, definition.told_apart_by].append(definition)
+    lines = []
+    for (name, told_apart_by), all_of_it in sorted(of_name.items()):
+        first = all_of_it[0]
+        for other in all_of_it[1:]:
+            if are_built_together(first.file, other.file):
+                how = "the same way" if other.text == first.text else "differently"
+                lines.append(
+                    f"{other.file}:{other.line}: {other.kind} {name}{told_apart_by} is defined {how} "
+                    f"in {first.file}:{first.line}"
+                )
+    return lines
+
+
+def main() -> int:
+    files = sorted(file for suffix in ("*.h", "*.cpp") for file in SRC.rglob(suffix))
+    found = complaints([(file.relative_to(SRC.parent).as_posix(), file.read_text()) for file in files])
+    print(*found, sep="\n", end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

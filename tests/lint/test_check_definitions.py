@@ -1,0 +1,107 @@
+"""scripts/check_definitions.py finds what is defined twice, and nothing else."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_definitions.py"
+spec = importlib.util.spec_from_file_location("check_definitions", SCRIPT)
+check = sys.modules["check_definitions"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(check)
+
+
+def found(first, second):
+    return check.complaints([("src/a.h", first), ("src/b.h", second)])
+
+
+def inside(text, name="bolt"):
+    return f"namespace {name} {{ {text} }}"
+
+
+TWICE = [
+    ("struct S { int a; };", "struct S { long a; };"),
+    ("class BOLT_API S final : B<int> { S() : a_(1) {} };", "class S { };"),
+    ("struct S { int a; };", "struct S { int a; };"),
+    ("struct S { int a; };", "using S = int;"),
+    ("enum class E : int { a, b };", "enum class E : int { b, a };"),
+    ("union U { int a; };", "union U { float a; };"),
+    ("typedef int T;", "using T = long;"),
+    ("template <> struct H<int> { int a; };", "template <> struct H< int > { long a; };"),
+    ("template <class T> concept C = true;", "template <class T> concept C = false;"),
+    ("inline int f(int a, const S& s = {}) { return a; }", "inline int f(int b, const S&) { return b + 1; }"),
+    ("inline int f(std::function<void(int)> g) { return 1; }", "int f(std::function<void(int)> h) { return 2; }"),
+    ("template <class T> int f(T t) { return 1; }", "template <class U> int f(T t) { return 2; }"),
+    ("inline S::S(int a) : a_{a}, b_(a) { go(); }", "inline S::S(int a) : a_{a} {}"),
+    ("inline bool S::operator()(int a) const { return a; }", "inline bool S::operator()(int a) const { return !a; }"),
+    ("inline S::~S() { a(); }", "inline S::~S() { b(); }"),
+    ("inline bool operator<(S a, S b) { return 1; }", "inline bool operator<(S a, S b) { return 0; }"),
+    ("inline int x = 1;", "inline int x = 2;"),
+    ("int before = 1 < 2; struct S { int a; };", 'auto t = R"(} # not code {)"; struct S {};'),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), TWICE)
+def test_two_definitions_are_found(first, second):
+    lines = found(inside(first), inside(second))
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("src/b.h:1: ")
+    assert ("the same way" in lines[0]) == (first == second)
+
+
+ONCE = [
+    ("struct S;", "struct S { int a; };"),
+    ("enum class E : int;", "enum class E : int { a };"),
+    ("int f(int a);", "inline int f(int a) { return a; }"),
+    ("inline int f(int a) { return a; }", "inline int f(long a) { return 1; }"),
+    ("inline int f(int a) { return a; }", "inline int f(int a, int b) { return 1; }"),
+    ("inline int f(const A& a) { return a; }", "inline int f(const B& a) { return 1; }"),
+    ("inline int f(const A&) { return a; }", "inline int f(const B&) { return 1; }"),
+    ("inline int A::f() { return 1; }", "inline int B::f() { return 2; }"),
+    ("inline int A<T>::f() { return 1; }", "inline int B<T>::f() { return 2; }"),
+    (
+        "template <class T> int f(T t) requires A<T> { return 1; }",
+        "template <class T> int f(T t) requires B<T> { return 2; }",
+    ),
+    ("template <> struct H<int> { int a; };", "template <> struct H<long> { long a; };"),
+    ("static int f() { return 1; }", "static int f() { return 2; }"),
+    ("namespace { struct S { int a; }; }", "namespace { struct S { long a; }; }"),
+    ("namespace one { struct S { int a; }; }", "struct S { long a; };"),
+    ("struct A { struct S { int a; }; };", "struct B { struct S { long a; }; };"),
+    ("// struct S { int a; };", "struct S { /* } */ long a; };"),
+    ("constexpr int kSize = 1;", "constexpr int kSize = 2;"),
+    ("using namespace a; using a::b;", "using namespace c; using c::b;"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), ONCE)
+def test_other_pairs_are_let_through(first, second):
+    assert not found(inside(first), inside(second))
+
+
+def test_namespaces_are_compared_by_their_whole_names():
+    struct = "struct S { int a; };"
+    assert found(inside(struct, "bolt::loops"), inside(inside(struct, "loops")))
+    assert not found(inside(struct, "bolt::loops"), inside(struct, "bolt::graph"))
+
+
+def test_what_a_macro_makes_is_a_definition():
+    macro = "#define RULE(name, ...) \\\n  struct name##Rule { __VA_ARGS__ };\n"
+    made, written = macro + inside("RULE(Add, int a; int b;)"), inside("struct AddRule { int a; };")
+    assert len(found(made, written)) == 1
+    assert not found(made, inside("struct MulRule { int a; };"))
+    assert found(macro, "") == []
+    assert len(check.complaints([("src/a.h", made), ("src/b.cpp", inside("RULE(Add, long a;)"))])) == 1
+
+
+def test_both_sides_of_an_if_are_read():
+    either = inside("\n#if A\nstruct S { int a; };\n#else\nstruct S { long a; };\nstruct T {};\n#endif\n")
+    assert not found(either, "")
+    assert len(found(either, inside("struct T { int a; };"))) == 1
+
+
+def test_files_for_different_pythons_are_never_built_together():
+    one, other = inside("struct S { int a; };"), inside("struct S { long a; };")
+    assert not check.complaints([("src/only_311.h", one), ("src/only_312.h", other)])
+    assert check.complaints([("src/only_311.h", one), ("src/any.h", other)])
