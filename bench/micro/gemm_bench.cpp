@@ -21,7 +21,7 @@ SimpleEpilogue epilogue(int flags) {
 
 /// `tile`: {rows, vectors, rows_inside, prefetch, row_block, col_block}; a negative entry keeps the
 /// schedule's.
-void override_tile(Schedule& s, const int64_t* tile) {
+void override_tile(TileSchedule& s, const int64_t* tile) {
   if (tile[0] >= 0) s.rows = static_cast<int>(tile[0]);
   if (tile[1] >= 0) s.vectors = static_cast<int>(tile[1]);
   if (tile[2] >= 0) s.rows_inside = tile[2] != 0;
@@ -48,7 +48,7 @@ void* bench_gemm(int64_t m, int64_t n, int64_t k, int flags, const int64_t* tile
   g.k = k;
   g.a = {0, k, 1, false};
   g.b = {1, 0, 0, true};
-  Schedule s = schedule_gemm(g, machine_facts(target_of(Isa::Avx512)), m);
+  TileSchedule s = schedule_gemm(g, machine_facts(target_of(Isa::Avx512)), m);
   override_tile(s, tile);
   h->compiled = compile_gemm(g, epilogue(flags), Isa::Avx512, &s);
   // w is a linear layer's weight, [n, k]
@@ -76,7 +76,7 @@ void* bench_conv(const int64_t* p, int flags, const int64_t* tile, const float* 
     c.x_col = 1;
     c.x_row = c.width;
   }
-  Schedule s;
+  TileSchedule s;
   s.lanes = machine_facts(target_of(Isa::Avx512)).lanes;
   if (!c.depthwise()) {
     s = schedule_conv(c, machine_facts(target_of(Isa::Avx512)));

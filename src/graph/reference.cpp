@@ -71,7 +71,7 @@ int64_t wrap_to(DType t, int64_t v) {
 
 // ---- views: where each element of the result is read ----
 
-void view(Call& c) {
+void view(ReferenceCall& c) {
   const HostTensor& x = c.arg();
   if (c.op() == Op::reshape) {
     c.out.cells = x.cells;
@@ -117,7 +117,7 @@ void view(Call& c) {
 
 namespace {
 
-Cell reduce_start(const Call& c) {
+Cell reduce_start(const ReferenceCall& c) {
   Cell r;
   bool real = c.arg().is_real();
   switch (c.op()) {
@@ -157,7 +157,7 @@ bool better(Op op, bool real, Cell x, Cell best) {
 
 }  // namespace
 
-void reduce(Call& c) {
+void reduce(ReferenceCall& c) {
   const HostTensor& x = c.arg();
   Shape kept = x.sizes;
   Shape dims = c.ints("dims");
@@ -193,7 +193,7 @@ int64_t row_of(const HostTensor& x, int64_t dim, Cell index) {
   return i;
 }
 
-Cell number_cell(const Call& c, std::string_view name, DType t) {
+Cell number_cell(const ReferenceCall& c, std::string_view name, DType t) {
   Attr a = c.node.attrs.find(name)->second;
   if (std::holds_alternative<Syms>(a)) a = c.sym(name);
   Cell r;
@@ -212,7 +212,7 @@ Cell number_cell(const Call& c, std::string_view name, DType t) {
   return r;
 }
 
-Cell concatenated(const Call& c, Shape i) {
+Cell concatenated(const ReferenceCall& c, Shape i) {
   int64_t& position = i[c.dim()];
   for (const HostTensor* part : c.in) {
     if (position < part->sizes[c.dim()]) return at(*part, i);
@@ -222,7 +222,7 @@ Cell concatenated(const Call& c, Shape i) {
   return {};
 }
 
-Cell upsampled(const Call& c, Shape i) {
+Cell upsampled(const ReferenceCall& c, Shape i) {
   const HostTensor& x = c.arg();
   size_t n = c.ints("sizes").size(), first = i.size() - n;
   for (size_t d = 0; d < n; ++d) {
@@ -235,7 +235,7 @@ Cell upsampled(const Call& c, Shape i) {
   return at(x, i);
 }
 
-Cell indexed(const Call& c, Shape i) {
+Cell indexed(const ReferenceCall& c, Shape i) {
   const HostTensor& x = c.arg();
   switch (c.op()) {
     case Op::cat: return concatenated(c, std::move(i));
@@ -270,12 +270,12 @@ Cell indexed(const Call& c, Shape i) {
 
 }  // namespace
 
-void index(Call& c) {
+void index(ReferenceCall& c) {
   int64_t n = 0;
   for_each(c.out.sizes, [&](const Shape& i) { c.out.cells[n++] = indexed(c, i); });
 }
 
-void create(Call& c) {
+void create(ReferenceCall& c) {
   DType t = c.out.dtype;
   if (c.op() != Op::iota) {
     std::fill(c.out.cells.begin(), c.out.cells.end(), number_cell(c, "value", t));
@@ -420,7 +420,7 @@ std::unordered_map<const SymNode*, int64_t> bind_symbols(const Graph& g,
   return values;
 }
 
-void run_node(reference::Call& call) {
+void run_node(reference::ReferenceCall& call) {
   switch (op_info(call.op()).kind) {
     case OpKind::Pointwise: return reference::pointwise(call);
     case OpKind::Reduce: return reference::reduce(call);
@@ -458,7 +458,7 @@ std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTens
     for (const Value* v : node->operands) operands.push_back(&values.at(v));
     reference::Shape sizes;
     for (Sym s : node->out()->type.sizes) sizes.push_back(number(s));
-    reference::Call call{*node, operands, number, make_tensor(node->out()->type.dtype, sizes)};
+    reference::ReferenceCall call{*node, operands, number, make_tensor(node->out()->type.dtype, sizes)};
     run_node(call);
     values[node->out()] = std::move(call.out);
   }

@@ -48,7 +48,7 @@ double log_sum_exp(const HostTensor& x, const std::vector<int64_t>& members) {
   return top + std::log(sum);
 }
 
-void softmax(Call& c) {
+void softmax(ReferenceCall& c) {
   for_each_group(c.arg(), {c.dim()}, [&](const std::vector<int64_t>& members) {
     double total = log_sum_exp(c.arg(), members);
     for (int64_t i : members) {
@@ -58,7 +58,7 @@ void softmax(Call& c) {
   });
 }
 
-void reduced(Call& c) {
+void reduced(ReferenceCall& c) {
   int64_t n = 0;
   for_each_group(c.arg(), c.ints("dims"), [&](const std::vector<int64_t>& members) {
     double& out = c.out.cells[n++].real;
@@ -77,7 +77,7 @@ struct Affine {
   const HostTensor* weight = nullptr;
   const HostTensor* bias = nullptr;
 };
-Affine affine(const Call& c, size_t first) {
+Affine affine(const ReferenceCall& c, size_t first) {
   Affine a;
   if (c.op() == Op::rms_norm) {
     if (c.in.size() > 1) a.weight = c.in[1];
@@ -88,7 +88,7 @@ Affine affine(const Call& c, size_t first) {
   return a;
 }
 
-void layer_norm(Call& c) {
+void layer_norm(ReferenceCall& c) {
   const HostTensor& x = c.arg();
   double eps = c.node.attr<double>("eps");
   Shape dims;
@@ -115,7 +115,7 @@ void layer_norm(Call& c) {
   });
 }
 
-void group_norm(Call& c) {
+void group_norm(ReferenceCall& c) {
   const HostTensor& x = c.arg();
   int64_t groups = c.node.attr<int64_t>("groups"), channels = x.sizes[1];
   Affine a = affine(c, 1);
@@ -137,7 +137,7 @@ void group_norm(Call& c) {
   });
 }
 
-void batch_norm(Call& c) {
+void batch_norm(ReferenceCall& c) {
   Affine a = affine(c, 3);
   int64_t n = 0;
   for_each(c.out.sizes, [&](const Shape& i) {
@@ -150,7 +150,7 @@ void batch_norm(Call& c) {
   });
 }
 
-void pool(Call& c) {
+void pool(ReferenceCall& c) {
   const HostTensor& x = c.arg();
   Shape kernel = c.ints("kernel"), stride = c.ints("stride"), padding = c.ints("padding");
   bool average = c.op() == Op::avg_pool;
@@ -181,7 +181,7 @@ void pool(Call& c) {
   });
 }
 
-void adaptive_pool(Call& c) {
+void adaptive_pool(ReferenceCall& c) {
   const HostTensor& x = c.arg();
   size_t spatial = c.ints("sizes").size(), first = x.sizes.size() - spatial;
   int64_t n = 0;
@@ -204,7 +204,7 @@ void adaptive_pool(Call& c) {
 
 // ---- contractions ----
 
-void matmul(Call& c) {
+void matmul(ReferenceCall& c) {
   const HostTensor &a = c.arg(0), &b = c.arg(1);
   int64_t n = 0, inner = a.sizes.back();
   for_each(c.out.sizes, [&](const Shape& o) {
@@ -223,7 +223,7 @@ void matmul(Call& c) {
   });
 }
 
-void linear(Call& c) {
+void linear(ReferenceCall& c) {
   const HostTensor &x = c.arg(0), &w = c.arg(1);
   int64_t inner = w.sizes[1], width = w.sizes[0], rows = width ? c.out.numel() / width : 0;
   for (int64_t r = 0; r < rows; ++r)
@@ -247,7 +247,7 @@ bool tap(const Window& w, const Shape& o, const Shape& k, const Shape& input, Sh
   return true;
 }
 
-void conv(Call& c) {
+void conv(ReferenceCall& c) {
   const HostTensor &x = c.arg(0), &w = c.arg(1);
   Window window{c.ints("stride"), c.ints("padding"), c.ints("dilation")};
   int64_t groups = c.node.attr<int64_t>("groups");
@@ -280,7 +280,7 @@ void conv(Call& c) {
   });
 }
 
-void attention(Call& c) {
+void attention(ReferenceCall& c) {
   const HostTensor &q = c.arg(0), &k = c.arg(1), &v = c.arg(2);
   size_t r = q.sizes.size();
   int64_t depth = q.sizes[r - 1], keys = k.sizes[r - 2];
@@ -331,7 +331,7 @@ void attention(Call& c) {
 
 }  // namespace
 
-void composite(Call& c) {
+void composite(ReferenceCall& c) {
   switch (c.op()) {
     case Op::softmax:
     case Op::log_softmax: return softmax(c);
@@ -350,9 +350,9 @@ void composite(Call& c) {
 }
 
 /// There is one device here.
-void transfer(Call& c) { c.out.cells = c.arg().cells; }
+void transfer(ReferenceCall& c) { c.out.cells = c.arg().cells; }
 
-void contraction(Call& c) {
+void contraction(ReferenceCall& c) {
   switch (c.op()) {
     case Op::matmul: return matmul(c);
     case Op::linear: return linear(c);

@@ -12,7 +12,7 @@ using Shape = std::vector<int64_t>;
 using Operands = std::vector<const HostTensor*>;
 
 /// A node whose sizes and attributes have been made numbers.
-struct Call {
+struct ReferenceCall {
   const Node& node;
   const Operands& in;
   std::function<int64_t(Sym)> number;
@@ -41,12 +41,12 @@ double round_to(DType t, double v);
 int64_t wrap_to(DType t, int64_t v);
 
 // One function per group of rows; each fills call.out.
-void pointwise(Call& call);
-void create(Call& call);
-void view(Call& call);
-void reduce(Call& call);
-void index(Call& call);
-void composite(Call& call);
-void contraction(Call& call);
+void pointwise(ReferenceCall& call);
+void create(ReferenceCall& call);
+void view(ReferenceCall& call);
+void reduce(ReferenceCall& call);
+void index(ReferenceCall& call);
+void composite(ReferenceCall& call);
+void contraction(ReferenceCall& call);
 
 }  // namespace bolt::graph::reference

@@ -234,7 +234,7 @@ Cell apply(const Node& n, const Operands& in, DType to, const Cell* x) {
 
 }  // namespace
 
-void pointwise(Call& c) {
+void pointwise(ReferenceCall& c) {
   int64_t n = 0;
   Cell x[3];
   for_each(c.out.sizes, [&](const Shape& i) {

@@ -164,7 +164,7 @@ class RecorderHooks {
 };
 
 /// One line of Python, outermost frame first in BreakReason::stack.
-struct SourceLine {
+struct StackLine {
   std::string file, function;
   int line = 0;
   int column = -1, end_line = -1,
@@ -173,7 +173,7 @@ struct SourceLine {
 
 struct BreakReason {
   std::string what;
-  std::vector<SourceLine> stack;
+  std::vector<StackLine> stack;
   bool is_error = false;  ///< error_on_graph_break(True) was in force
 };
 /// This thread's error_on_graph_break.
@@ -190,7 +190,7 @@ struct Observation {
   std::unique_ptr<guard::Program> guards;
   Recipe recipe;
   std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
-  Undo undo;                        ///< of what the region wrote
+  WorldUndo undo;                   ///< of what the region wrote
   std::string unsound;              ///< not empty: must not be cached, and why
   bool retry = false;               ///< and the next recording will not come to that point
   /// It raised after it had been told that it is being compiled. What it left behind; "": nothing.

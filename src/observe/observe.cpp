@@ -24,7 +24,7 @@ std::string users_line() {
   const Frame* innermost = interp::current_frame();
   if (!innermost) return "";
   const Frame* at = users_frame(innermost);
-  const SourceLine line = line_of(at->code(), at->pc());
+  const StackLine line = line_of(at->code(), at->pc());
   return line.file + ":" + std::to_string(line.line) + " in " + line.function;
 }
 
@@ -90,8 +90,8 @@ Recording::Recording(RecorderHooks& hooks)
   };
 }
 
-SourceLine line_of(PyCodeObject* code, int pc) {
-  SourceLine at{PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name)};
+StackLine line_of(PyCodeObject* code, int pc) {
+  StackLine at{PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_name)};
   const int offset = pc * static_cast<int>(sizeof(CodeUnit));
   if (!PyCode_Addr2Location(code, offset, &at.line, &at.column, &at.end_line, &at.end_column))
     at.line = PyCode_Addr2Line(code, offset);

@@ -377,7 +377,7 @@ bool reaches_users_code(PyObject* callable, PyObject* const* args, size_t nargs)
 std::string full_name(PyObject* callable);
 
 /// Where an instruction stands in the user's source.
-SourceLine line_of(PyCodeObject* code, int pc);
+StackLine line_of(PyCodeObject* code, int pc);
 
 /// A functools.partial: what it holds is guarded when it is called, or handed to native code that may call
 /// it.

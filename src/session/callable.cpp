@@ -128,7 +128,7 @@ PyObject* compiled_regions(PyObject* o, PyObject*) {
   auto add = [&](Site& site) {
     for (const auto& entry : std::vector(site.entries)) sound = sound && settle(self_of(o), site, entry);
     for (const auto& entry : site.entries) all.emplace_back(entry->serial, PyRef::steal(describe(*entry)));
-    if (site.plain_instructions && site.plain_instructions != observe::Step::kToTheEnd)
+    if (site.plain_instructions && site.plain_instructions != observe::PlainSteps::kToTheEnd)
       all.emplace_back(site.plain_serial, PyRef::steal(Py_BuildValue("{s:[],s:N}", "guards", "breaks",
                                                                      describe_breaks(site.plain_breaks))));
   };

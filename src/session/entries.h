@@ -97,8 +97,8 @@ struct Site {
   guard::Differences changed;                   ///< what differed between recordings
   int hopeless = 0;                             ///< recordings that could not be kept
   /// From here the run comes to a region's end after so many instructions, without an operator on the way (or
-  /// to its own end: Step::kToTheEnd): nothing to compile, and guards would only tie the run to values that
-  /// do not matter. 0: not so. Where entries were made of other runs, they come first.
+  /// to its own end: PlainSteps::kToTheEnd): nothing to compile, and guards would only tie the run to values
+  /// that do not matter. 0: not so. Where entries were made of other runs, they come first.
   int64_t plain_instructions = 0;
   observe::Place plain_end;                        ///< where the last of them is
   bool never_plain = false;                        ///< so many instructions came to another one once

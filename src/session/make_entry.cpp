@@ -97,8 +97,8 @@ bool gave_up_marked(const Entry& entry, const std::vector<Bridge::Refused>& refu
 void note_plain_run(Site& site, observe::Observation& seen) {
   site.plain_end = std::move(seen.last);
   const bool whole = seen.end == observe::End::returned;
-  site.plain_instructions = seen.idle ? observe::Step::kToAnOperator
-                            : whole   ? observe::Step::kToTheEnd
+  site.plain_instructions = seen.idle ? observe::PlainSteps::kToAnOperator
+                            : whole   ? observe::PlainSteps::kToTheEnd
                                       : seen.instructions;
   site.plain_breaks = std::move(seen.breaks);
   site.plain_serial = next_serial();

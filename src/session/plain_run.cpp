@@ -19,7 +19,7 @@ struct Witness {
 /// As far as the first operator, led by `run`, given the interpreter's orders.
 template <class Run>
 Outcome run_to_operator(Run run) {
-  observe::Step steps(observe::Step::kToAnOperator);
+  observe::PlainSteps steps(observe::PlainSteps::kToAnOperator);
   Witness witness;
   witness.recorder.wakes = &steps.watch_instructions;
   PyObject* result = run(steps);
@@ -30,15 +30,15 @@ Outcome run_to_operator(Run run) {
 /// that meets an operator after all has the next one recorded.
 template <class Run>
 Outcome run_as_before(Site& site, Run run) {
-  if (site.plain_instructions == observe::Step::kToAnOperator) return run_to_operator(run);
-  observe::Step steps(site.plain_instructions, &site.plain_end);
+  if (site.plain_instructions == observe::PlainSteps::kToAnOperator) return run_to_operator(run);
+  observe::PlainSteps steps(site.plain_instructions, &site.plain_end);
   // Up to the region's end the same instructions run as before; what comes after it is not known.
   std::optional<Witness> witness;
-  if (site.plain_instructions == observe::Step::kToTheEnd) witness.emplace();
+  if (site.plain_instructions == observe::PlainSteps::kToTheEnd) witness.emplace();
   PyObject* result = run(steps);
   if (witness && witness->recorder.met_operator()) site.plain_instructions = 0;
   // A recording takes some of C's loops over Python apart: where there was one, the number is of no use.
-  const bool raises = site.plain_end.key.empty() && site.plain_instructions != observe::Step::kToTheEnd;
+  const bool raises = site.plain_end.key.empty() && site.plain_instructions != observe::PlainSteps::kToTheEnd;
   if (steps.elsewhere || (raises && result)) {
     site.plain_instructions = 0;
     site.never_plain = true;
@@ -90,7 +90,7 @@ class TracedSteps final : public interp::Semantics {
   int line_ = -1;
 };
 
-PyObject* call_under(Callable* self, const Given& given, observe::Step& steps) {
+PyObject* call_under(Callable* self, const Given& given, observe::PlainSteps& steps) {
   return interp::call_function(self->target, given.args(), given.nargs, given.kwnames, steps);
 }
 
@@ -110,32 +110,33 @@ Outcome run_traced(interp::Frame* innermost) {
 }
 
 Outcome step(interp::Frame* innermost, int64_t instructions) {
-  observe::Step steps(instructions);
+  observe::PlainSteps steps(instructions);
   PyObject* result = interp::run_frame(*innermost, steps);
   return {result, steps.suspended};
 }
 
 Outcome step_to_operator(interp::Frame* innermost) {
-  return run_to_operator([&](observe::Step& steps) { return interp::run_frame(*innermost, steps); });
+  return run_to_operator([&](observe::PlainSteps& steps) { return interp::run_frame(*innermost, steps); });
 }
 
 Outcome step_into(Callable* self, const Given& given, int64_t instructions) {
-  observe::Step steps(instructions);
+  observe::PlainSteps steps(instructions);
   PyObject* result = call_under(self, given, steps);
   return {result, steps.suspended};
 }
 
 Outcome step_at(Site& site, interp::Frame* innermost) {
-  return run_as_before(site, [&](observe::Step& steps) { return interp::run_frame(*innermost, steps); });
+  return run_as_before(site,
+                       [&](observe::PlainSteps& steps) { return interp::run_frame(*innermost, steps); });
 }
 
 Outcome step_into(Callable* self, Site& site, const Given& given) {
-  return run_as_before(site, [&](observe::Step& steps) { return call_under(self, given, steps); });
+  return run_as_before(site, [&](observe::PlainSteps& steps) { return call_under(self, given, steps); });
 }
 
 int64_t length_of(const Site& site) {
   int64_t length = site.entries.empty() ? 0 : site.entries.front()->instructions;
-  return length > 0 ? length : observe::Step::kToTheEnd;
+  return length > 0 ? length : observe::PlainSteps::kToTheEnd;
 }
 
 }  // namespace bolt::session

@@ -28,7 +28,7 @@ PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks) {
       PyList_Append(stack, item.get());
     }
     set(d.get(), "user_stack", stack);
-    const observe::SourceLine none, &at = b.stack.empty() ? none : b.stack.back();
+    const observe::StackLine none, &at = b.stack.empty() ? none : b.stack.back();
     set(d.get(), "position", Py_BuildValue("(iiii)", at.line, at.column, at.end_line, at.end_column));
     PyList_Append(list, d.get());
   }

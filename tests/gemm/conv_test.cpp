@@ -59,7 +59,7 @@ double reference(const ConvKernel& c, const std::vector<float>& x, const std::ve
 }
 
 void check(const ConvKernel& c, Isa isa, SimpleEpilogue e = {}, int64_t ranges = 1,
-           const Schedule* schedule = nullptr) {
+           const TileSchedule* schedule = nullptr) {
   SCOPED_TRACE(print(c) + " isa " + std::to_string(static_cast<int>(isa)));
   const int64_t images = c.images.value();
   const int64_t k = c.kernel_h * c.kernel_w * c.in_channels / c.groups;
@@ -158,7 +158,7 @@ TEST(Conv, UnequalSides) {
 
 TEST(Conv, RangesOfWorkAddUp) {
   const ConvKernel c = padded(conv(2, 11, 11, 8, 70, 3), 1);
-  Schedule s;
+  TileSchedule s;
   s.rows = 6;
   s.vectors = 2;
   s.row_block = 3;
@@ -170,7 +170,7 @@ TEST(Conv, RangesOfWorkAddUp) {
 }
 
 TEST(Conv, SeveralOutputRowsInATile) {
-  Schedule s;
+  TileSchedule s;
   s.vectors = 2;
   for (int bands : {2, 3}) {
     s.bands = bands;

@@ -22,7 +22,7 @@ struct GemmCase {
   Isa isa = Isa::Avx512;
   int64_t m = 0;       // of this run
   int64_t ranges = 1;  // the work is run in so many pieces
-  const Schedule* schedule = nullptr;
+  const TileSchedule* schedule = nullptr;
 };
 
 int64_t batch_offset(const GemmKernel& kernel, int64_t item, int64_t BatchDim::* stride) {
@@ -136,7 +136,7 @@ TEST(Gemm, SymbolicRowsServeEveryNumber) {
 }
 
 TEST(Gemm, RangesOfWorkAddUp) {
-  Schedule s;
+  TileSchedule s;
   s.rows = 6;
   s.vectors = 2;
   s.row_block = 2;
@@ -156,7 +156,7 @@ TEST(Gemm, RangesOfWorkAddUp) {
 
 TEST(Gemm, EveryTileHeight) {
   for (int rows = 1; rows <= 28; ++rows) {
-    Schedule s;
+    TileSchedule s;
     s.rows = rows;
     s.vectors = rows <= 14 ? 2 : 1;
     GemmCase c = packed_case({2 * rows + 1, 50, 9}, {}, Isa::Avx512);

@@ -123,7 +123,7 @@ struct Compiled {
   ScheduledContraction item;
   double milliseconds = 0;
 
-  const Schedule& schedule() const { return item.schedule; }
+  const TileSchedule& schedule() const { return item.schedule; }
   void run(void* const* buffers, const int64_t* syms, int64_t begin, int64_t end) const {
     module->kernels().front().fn(buffers, syms, begin, end);
   }
@@ -132,12 +132,12 @@ struct Compiled {
   }
 };
 
-inline Compiled compile_one(Contraction contraction, Isa isa, const Schedule* schedule,
+inline Compiled compile_one(Contraction contraction, Isa isa, const TileSchedule* schedule,
                             int64_t m_hint = 128) {
   const auto start = std::chrono::steady_clock::now();
   const Target target = target_of(isa);
   Compiled compiled;
-  const Schedule chosen = schedule ? *schedule : choose_schedule(contraction, target, m_hint);
+  const TileSchedule chosen = schedule ? *schedule : choose_schedule(contraction, target, m_hint);
   compiled.item = {std::move(contraction), chosen};
   compiled.module = compile({compiled.item}, target);
   compiled.milliseconds =
@@ -152,13 +152,13 @@ inline int64_t items_of(const GemmKernel& kernel) {
 }
 
 inline Compiled compile_gemm(const GemmKernel& kernel, const SimpleEpilogue& e, Isa isa,
-                             const Schedule* schedule = nullptr) {
+                             const TileSchedule* schedule = nullptr) {
   return compile_one({kernel, EpilogueBuilder(Sym(items_of(kernel)) * kernel.m, kernel.n).build(e)}, isa,
                      schedule);
 }
 
 inline Compiled compile_conv(const ConvKernel& kernel, const SimpleEpilogue& e, Isa isa,
-                             const Schedule* schedule = nullptr) {
+                             const TileSchedule* schedule = nullptr) {
   const Sym rows = kernel.images * Sym(kernel.out_height() * kernel.out_width());
   return compile_one({kernel, EpilogueBuilder(rows, kernel.out_channels).build(e)}, isa, schedule);
 }

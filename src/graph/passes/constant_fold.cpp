@@ -16,7 +16,8 @@ std::optional<HostTensor> constant(const Value* v) {
   if (!is_op(v, Op::scalar) || is_complex(v->type.dtype)) return std::nullopt;
   if (std::holds_alternative<Syms>(v->def->attrs.find("value")->second)) return std::nullopt;
   reference::Operands none;
-  reference::Call call{*v->def, none, [](Sym s) { return s.value(); }, make_tensor(v->type.dtype, {})};
+  reference::ReferenceCall call{*v->def, none, [](Sym s) { return s.value(); },
+                                make_tensor(v->type.dtype, {})};
   reference::create(call);
   return call.out;
 }
@@ -32,7 +33,7 @@ Value* fold(Graph& g, Node* node) {
   reference::Operands operands;
   for (const HostTensor& t : values) operands.push_back(&t);
   DType t = node->out()->type.dtype;
-  reference::Call call{*node, operands, [](Sym s) { return s.value(); }, make_tensor(t, {})};
+  reference::ReferenceCall call{*node, operands, [](Sym s) { return s.value(); }, make_tensor(t, {})};
   reference::pointwise(call);
   Cell result = call.out.cells[0];
   Attr value = is_float(t)        ? Attr(result.real)

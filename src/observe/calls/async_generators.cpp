@@ -28,7 +28,7 @@ PyObject* Recording::get_async_next(Frame& frame, PyObject* iterator) {
 
 namespace {
 
-PyObject* ask_generator(const Call& c) {
+PyObject* ask_generator(const SpecialCall& c) {
   if (c.nargs && PyAsyncGen_CheckExact(c.args[0])) c.recording.about_to_ask(c.frame, c.args[0]);
   return nullptr;
 }
@@ -36,7 +36,7 @@ PyObject* ask_generator(const Call& c) {
 /// anext(x), aiter(x): what C's own types do by themselves, or a method in Python.
 template <PyObject* SpecialNames::* kName, unaryfunc PythonSlots::* kSlot,
           unaryfunc PyAsyncMethods::* kMethod>
-PyObject* call_method(const Call& c) {
+PyObject* call_method(const SpecialCall& c) {
   if (c.nargs != 1 || c.kwnames) {
     c.recording.end_here(c.frame, "anext() is given a default");
     return nullptr;

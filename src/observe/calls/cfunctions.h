@@ -54,8 +54,8 @@ enum : uint32_t {
 }
 
 /// Does what a function of kind `special` stands for. See special_calls.h.
-struct Call;
-using Handler = PyObject* (*)(const Call&);
+struct SpecialCall;
+using Handler = PyObject* (*)(const SpecialCall&);
 Handler handler_of(const std::string& name);
 
 struct CFunction {

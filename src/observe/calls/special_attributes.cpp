@@ -10,7 +10,7 @@ PyRef attribute_name(PyObject* given) {
   return plain ? std::move(plain) : PyRef::share(given);
 }
 
-PyObject* get_attribute(const Call& c) {
+PyObject* get_attribute(const SpecialCall& c) {
   if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyUnicode_Check(c.args[1])) return nullptr;
   PyObject* value = c.recording.get_attr(c.frame, c.args[0], attribute_name(c.args[1]).get());
   if (value || c.nargs < 3 || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
@@ -18,7 +18,7 @@ PyObject* get_attribute(const Call& c) {
   return Py_NewRef(c.args[2]);
 }
 
-PyObject* has_attribute(const Call& c) {
+PyObject* has_attribute(const SpecialCall& c) {
   if (c.nargs != 2 || !PyUnicode_Check(c.args[1])) return nullptr;
   PyRef value = PyRef::steal(c.recording.get_attr(c.frame, c.args[0], attribute_name(c.args[1]).get()));
   if (value) Py_RETURN_TRUE;
@@ -27,39 +27,39 @@ PyObject* has_attribute(const Call& c) {
   Py_RETURN_FALSE;
 }
 
-PyObject* set_attribute(const Call& c) {
+PyObject* set_attribute(const SpecialCall& c) {
   if (c.nargs != 3) return nullptr;
   return none_if(c.recording.set_attr(c.frame, c.args[0], attribute_name(c.args[1]).get(), c.args[2]));
 }
 
-PyObject* delete_attribute(const Call& c) {
+PyObject* delete_attribute(const SpecialCall& c) {
   if (c.nargs != 2) return nullptr;
   return none_if(c.recording.delete_attr(c.frame, c.args[0], attribute_name(c.args[1]).get()));
 }
 
-PyObject* generic_get(const Call& c) {
+PyObject* generic_get(const SpecialCall& c) {
   return c.nargs == 2 ? c.recording.generic_get(c.frame, c.args[0], c.args[1]) : nullptr;
 }
 
-PyObject* class_get(const Call& c) {
+PyObject* class_get(const SpecialCall& c) {
   const bool usual = c.nargs == 2 && PyType_Check(c.args[0]) && PyUnicode_Check(c.args[1]);
   return usual ? c.recording.class_get(c.frame, c.args[0], c.args[1]) : nullptr;
 }
 
 /// Of classes it is refused.
-PyObject* generic_set(const Call& c) {
+PyObject* generic_set(const SpecialCall& c) {
   return c.nargs == 3 && !PyType_Check(c.args[0])
              ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], c.args[2]))
              : nullptr;
 }
 
-PyObject* generic_delete(const Call& c) {
+PyObject* generic_delete(const SpecialCall& c) {
   return c.nargs == 2 && !PyType_Check(c.args[0])
              ? none_if(c.recording.generic_set(c.frame, c.args[0], c.args[1], nullptr))
              : nullptr;
 }
 
-PyObject* tensor_of_class(const Call& c) {
+PyObject* tensor_of_class(const SpecialCall& c) {
   const bool usual = !c.kwnames && (c.nargs == 2 || (c.nargs == 3 && PyBool_Check(c.args[2])));
   if (usual)
     return c.recording.make_subclass(c.frame, c.args[0], c.args[1], c.nargs == 3 && c.args[2] == Py_True);
@@ -67,7 +67,7 @@ PyObject* tensor_of_class(const Call& c) {
   return nullptr;
 }
 
-PyObject* require_gradient(const Call& c) {
+PyObject* require_gradient(const SpecialCall& c) {
   const bool named = c.kwnames && PyTuple_GET_SIZE(c.kwnames) == 1;
   PyObject* yes = c.nargs == 1 && !named ? Py_True : c.nargs + named == 2 ? c.args[1] : nullptr;
   if (yes && PyBool_Check(yes) && c.recording.require_grad(c.frame, c.args[0], yes == Py_True))

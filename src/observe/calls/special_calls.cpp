@@ -8,7 +8,7 @@ namespace bolt::observe {
 namespace {
 
 /// Thread state that a region leaves as it found it needs no guard of its own (see ThreadState).
-PyObject* set_state(const Call& c) {
+PyObject* set_state(const SpecialCall& c) {
   c.recording.mark(c.frame);
   return nullptr;
 }
@@ -33,7 +33,7 @@ Handler handler_of(const std::string& name) {
 
 PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
                          size_t nargs, PyObject* kwnames, bool* handled) {
-  Call call{recording, frame, args, nargs, kwnames};
+  SpecialCall call{recording, frame, args, nargs, kwnames};
   *handled = true;
   // A __repr__ that is object's __str__, which asks for __repr__.
   if (interp::check_c_stack(interp::this_thread()) < 0) return nullptr;

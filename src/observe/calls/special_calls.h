@@ -12,7 +12,7 @@
 
 namespace bolt::observe {
 
-struct Call {
+struct SpecialCall {
   Recording& recording;
   Frame& frame;
   PyObject* const* args;

@@ -7,7 +7,7 @@
 namespace bolt::observe {
 namespace {
 
-PyObject* check_class(const Call& c, const char* hook_name) {
+PyObject* check_class(const SpecialCall& c, const char* hook_name) {
   if (c.nargs != 2) return nullptr;
   PyRef name = PyRef::steal(PyUnicode_InternFromString(hook_name));
   PyObject* cls = c.args[1];
@@ -29,7 +29,7 @@ PyObject* check_class(const Call& c, const char* hook_name) {
   return answer ? boolean(c.recording.truth(c.frame, answer.get())) : nullptr;
 }
 
-PyObject* is_instance(const Call& c) {
+PyObject* is_instance(const SpecialCall& c) {
   if (c.nargs) c.recording.world.note_bases(Py_TYPE(c.args[0]));
   PyObject* answer = check_class(c, "__instancecheck__");
   if (answer || PyErr_Occurred() || c.nargs != 2) return answer;
@@ -39,14 +39,14 @@ PyObject* is_instance(const Call& c) {
   return answer;
 }
 
-PyObject* is_subclass(const Call& c) {
+PyObject* is_subclass(const SpecialCall& c) {
   if (c.nargs && PyType_Check(c.args[0]))
     c.recording.world.note_bases(reinterpret_cast<PyTypeObject*>(c.args[0]));
   return check_class(c, "__subclasscheck__");
 }
 
 /// The answers of abstract base classes rest on what is registered with them, too.
-PyObject* ask_abstract_class(const Call& c) {
+PyObject* ask_abstract_class(const SpecialCall& c) {
   for (size_t i = 0; i < c.nargs; ++i) {
     const bool cls = PyType_Check(c.args[i]);
     c.recording.world.note_bases(cls ? reinterpret_cast<PyTypeObject*>(c.args[i]) : Py_TYPE(c.args[i]));
@@ -57,7 +57,7 @@ PyObject* ask_abstract_class(const Call& c) {
   return PyErr_Clear(), nullptr;
 }
 
-PyObject* type_of_argument(const Call& c) {
+PyObject* type_of_argument(const SpecialCall& c) {
   if (c.nargs != 1) return nullptr;
   PyTypeObject* type = interp::is_interpreted_generator(c.args[0]) ? &PyGen_Type : Py_TYPE(c.args[0]);
   return Py_NewRef(reinterpret_cast<PyObject*>(type));
@@ -65,7 +65,7 @@ PyObject* type_of_argument(const Call& c) {
 
 /// An identity is good for comparing and as a key of a memo; that is all the recording allows for (see
 /// World::identified).
-PyObject* identity_of(const Call& c) {
+PyObject* identity_of(const SpecialCall& c) {
   if (c.nargs != 1) return nullptr;
   PyObject* id = PyLong_FromVoidPtr(c.args[0]);
   if (!id) return nullptr;
@@ -74,13 +74,13 @@ PyObject* identity_of(const Call& c) {
   return id;
 }
 
-PyObject* compare_identity(const Call& c) {
+PyObject* compare_identity(const SpecialCall& c) {
   if (c.nargs == 2) c.recording.world.compared(c.args[0], c.args[1]);
   return nullptr;
 }
 
 /// object.__ne__ is what `__eq__` says, turned round.
-PyObject* not_equal(const Call& c) {
+PyObject* not_equal(const SpecialCall& c) {
   if (c.nargs != 2) return nullptr;
   c.recording.world.compared(c.args[0], c.args[1]);
   PyRef name = PyRef::steal(PyUnicode_InternFromString("__eq__"));
@@ -93,7 +93,7 @@ PyObject* not_equal(const Call& c) {
   return equal < 0 ? nullptr : boolean(!equal);
 }
 
-PyObject* hash_of(const Call& c) {
+PyObject* hash_of(const SpecialCall& c) {
   if (c.nargs != 1) return nullptr;
   c.recording.world.use(c.args[0]);
   PyObject* method = c.recording.world.type_attr(Py_TYPE(c.args[0]),
@@ -107,11 +107,11 @@ PyObject* hash_of(const Call& c) {
   return hash == -1 ? nullptr : PyLong_FromSsize_t(hash);
 }
 
-PyObject* truth_of(const Call& c) {
+PyObject* truth_of(const SpecialCall& c) {
   return c.nargs == 1 && !c.kwnames ? boolean(c.recording.truth(c.frame, c.args[0])) : nullptr;
 }
 
-PyObject* nothing_read(const Call&) { return nullptr; }
+PyObject* nothing_read(const SpecialCall&) { return nullptr; }
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 namespace bolt::observe {
 namespace {
 
-PyObject* length(const Call& c) {
+PyObject* length(const SpecialCall& c) {
   if (c.nargs != 1) return nullptr;
   if (c.recording.world.follows() && guard::is_tensor(c.args[0]) &&
       guard::rank_of(*guard::tensor_impl(c.args[0])) > 0)
@@ -33,7 +33,7 @@ bool goes_to_next(const Frame& frame) {
          (frame.peek(4) == next || frame.peek(5) == next);
 }
 
-PyObject* iterate(const Call& c) {
+PyObject* iterate(const SpecialCall& c) {
   if (c.nargs != 1) return nullptr;
   if (goes_to_next(c.frame) && c.recording.world.places.has_first_key(c.args[0])) {
     PyObject* iterator = PyObject_GetIter(c.args[0]);
@@ -43,7 +43,7 @@ PyObject* iterate(const Call& c) {
   return c.recording.get_iter(c.frame, c.args[0]);
 }
 
-PyObject* next_item(const Call& c) {
+PyObject* next_item(const SpecialCall& c) {
   if (PyObject* key = c.nargs == 1 ? c.recording.world.places.first_key(c.args[0]) : nullptr) return key;
   if (c.nargs < 1 || c.nargs > 2 || c.kwnames || !Py_TYPE(c.args[0])->tp_iternext) return nullptr;
   PyObject* value = c.recording.iter_next(c.frame, c.args[0]);
@@ -57,7 +57,7 @@ PyObject* next_item(const Call& c) {
 }
 
 /// `for item in reversed(...)`: each item is read when its turn has come.
-PyObject* reversed_in_loop(const Call& c, PyObject* sequence, Py_ssize_t length) {
+PyObject* reversed_in_loop(const SpecialCall& c, PyObject* sequence, Py_ssize_t length) {
   PyObject* function = stand_in("reversed");
   PyRef count = PyRef::steal(PyLong_FromSsize_t(length));
   if (!function || !count) return nullptr;
@@ -83,7 +83,7 @@ bool is_of_torch(PyObject* function) {
 }
 
 /// reversed() of an object with a length and items in Python, and no `__reversed__`.
-PyObject* reversed_items(const Call& c) {
+PyObject* reversed_items(const SpecialCall& c) {
   if (c.nargs != 1 || c.kwnames) return nullptr;
   PyObject* sequence = c.args[0];
   if (PyUnicode_Check(sequence)) c.recording.world.use(sequence);
@@ -111,33 +111,33 @@ PyObject* reversed_items(const Call& c) {
   return items ? PyObject_GetIter(items.get()) : nullptr;
 }
 
-PyObject* set_item(const Call& c) {
+PyObject* set_item(const SpecialCall& c) {
   return c.nargs == 3 ? none_if(c.recording.set_item(c.frame, c.args[0], c.args[1], c.args[2])) : nullptr;
 }
 
-PyObject* delete_item(const Call& c) {
+PyObject* delete_item(const SpecialCall& c) {
   return c.nargs == 2 ? none_if(c.recording.delete_item(c.frame, c.args[0], c.args[1])) : nullptr;
 }
 
 /// Then CPython does it all. What is plain World::dict_get looks at by itself.
-bool asks_the_key(const Call& c) {
+bool asks_the_key(const SpecialCall& c) {
   return !World::is_plain_key(c.args[1]) && !c.recording.world.dict_key(c.args[0], c.args[1]);
 }
 
-PyObject* dict_get(const Call& c) {
+PyObject* dict_get(const SpecialCall& c) {
   if (c.nargs < 2 || c.nargs > 3 || c.kwnames || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
   if (!value && PyErr_Occurred()) return nullptr;
   return Py_NewRef(value ? value : c.nargs > 2 ? c.args[2] : Py_None);
 }
 
-PyObject* dict_contains(const Call& c) {
+PyObject* dict_contains(const SpecialCall& c) {
   if (c.nargs != 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
   return PyErr_Occurred() ? nullptr : boolean(value != nullptr);
 }
 
-PyObject* dict_subscript(const Call& c) {
+PyObject* dict_subscript(const SpecialCall& c) {
   if (c.nargs != 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* value = c.recording.world.dict_get(c.args[0], c.args[1]);
   PyErr_Clear();
@@ -152,7 +152,7 @@ PyObject* dict_subscript(const Call& c) {
 
 /// A read of the key, then maybe a write. A number that differs between calls is given as World knows it,
 /// where the dict has it as it was found; what a class of its own gives is taken for what it is.
-PyObject* read_then_write(const Call& c, bool takes) {
+PyObject* read_then_write(const SpecialCall& c, bool takes) {
   if (c.nargs < 2 || !PyDict_Check(c.args[0]) || asks_the_key(c)) return nullptr;
   PyObject* dict = c.args[0];
   if (takes && drops_result(c.frame, dict) && c.recording.world.lengths.about_to_take_first(dict, c.args[1]))
@@ -168,11 +168,11 @@ PyObject* read_then_write(const Call& c, bool takes) {
   return there.release();
 }
 
-PyObject* dict_pop(const Call& c) { return read_then_write(c, true); }
-PyObject* dict_set_default(const Call& c) { return read_then_write(c, false); }
+PyObject* dict_pop(const SpecialCall& c) { return read_then_write(c, true); }
+PyObject* dict_set_default(const SpecialCall& c) { return read_then_write(c, false); }
 
 /// Which element comes first depends on where in the set the last pop() stopped.
-PyObject* pop_any(const Call& c) {
+PyObject* pop_any(const SpecialCall& c) {
   if (c.nargs && c.recording.world.find(c.args[0]))
     c.recording.end_here(c.frame, "pops an element of a set from outside");
   return nullptr;

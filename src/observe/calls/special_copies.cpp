@@ -10,7 +10,7 @@ namespace {
 
 /// object.__reduce_ex__ of an instance whose class leaves everything to the default (copy.copy and deepcopy
 /// ask for it): the answer is made of the instance's own dict, whose reads are then guarded like any.
-PyObject* reduce_plain_instance(const Call& c) {
+PyObject* reduce_plain_instance(const SpecialCall& c) {
   if (c.nargs != 2 || !PyLong_Check(c.args[1]) || PyLong_AsLong(c.args[1]) < 2) return PyErr_Clear(), nullptr;
   PyObject* object = c.args[0];
   PyTypeObject* type = Py_TYPE(object);
@@ -43,7 +43,7 @@ PyObject* reduce_plain_instance(const Call& c) {
 }
 
 /// Attributes of the object's own, borrowed; None where it has none.
-PyObject* own_attributes(const Call& c, PyObject* object) {
+PyObject* own_attributes(const SpecialCall& c, PyObject* object) {
   PyObject* dict = c.recording.world.instance_dict(object);
   if (dict && PyDict_GET_SIZE(dict)) return dict;
   if (dict) c.recording.world.read_whole(dict);
@@ -51,7 +51,7 @@ PyObject* own_attributes(const Call& c, PyObject* object) {
 }
 
 /// The same of an OrderedDict, which tells its items, and of a set of plain things, which are told in a list.
-PyObject* reduce_container(const Call& c) {
+PyObject* reduce_container(const SpecialCall& c) {
   if (c.nargs != 2) return nullptr;
   PyObject* object = c.args[0];
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
@@ -70,7 +70,7 @@ PyObject* reduce_container(const Call& c) {
   return items ? Py_BuildValue("O(O)O", type, items.get(), Py_None) : nullptr;
 }
 
-PyObject* reduce(const Call& c) {
+PyObject* reduce(const SpecialCall& c) {
   PyObject* parts = reduce_plain_instance(c);
   if (!parts && !PyErr_Occurred()) parts = reduce_container(c);
   if (!parts && !PyErr_Occurred() && c.nargs && c.recording.world.find(c.args[0]))
@@ -80,7 +80,7 @@ PyObject* reduce(const Call& c) {
 }
 
 /// Later calls ask the same. It is no attribute of tensors, but asked like one.
-PyObject* owns_storage(const Call& c) {
+PyObject* owns_storage(const SpecialCall& c) {
   if (c.nargs != 1 || !guard::is_tensor(c.args[0])) return nullptr;
   static PyGetSetDef getter{
       "owns_storage", [](PyObject* tensor, void*) { return PyBool_FromLong(guard::owns_storage(tensor)); },
@@ -93,14 +93,14 @@ PyObject* owns_storage(const Call& c) {
   return Py_NewRef(answer);
 }
 
-PyObject* referent(const Call& c) {
+PyObject* referent(const SpecialCall& c) {
   if (c.nargs != 1 || !PyWeakref_Check(c.args[0])) return nullptr;
   PyRef name = PyRef::steal(PyUnicode_InternFromString("referent"));
   return Py_XNewRef(c.recording.world.field(c.args[0], offsetof(PyWeakReference, wr_object), name.get()));
 }
 
 /// One with a callback is there to be kept, in a table that forgets its entries.
-PyObject* make_reference(const Call& c) {
+PyObject* make_reference(const SpecialCall& c) {
   if (c.nargs > 1 && c.args[1] != Py_None)
     c.recording.end_here(c.frame, "a weak reference with a callback is made");
   if (c.nargs) c.recording.world.goodbyes.referred_weakly(c.args[0]);

@@ -50,12 +50,12 @@ PyRef texts(const std::vector<const char*>& asked) {
 }
 
 /// Of those that are asked about a backend only CUDA's are meant: the CPU has some, too.
-bool is_of_cuda(const Call& c) {
+bool is_of_cuda(const SpecialCall& c) {
   return c.nargs == 1 || (c.nargs == 3 && PyUnicode_Check(c.args[0]) &&
                           PyUnicode_CompareWithASCIIString(c.args[0], "cuda") == 0);
 }
 
-PyObject* set_flag(const Call& c) {
+PyObject* set_flag(const SpecialCall& c) {
   for (size_t i = 0; i < c.nargs; ++i) c.recording.world.use(c.args[i]);
   if (has_cuda() || !is_of_cuda(c) || !c.recording.may_set_flags())
     c.recording.end_here(c.frame, "a flag of cuDNN is set");

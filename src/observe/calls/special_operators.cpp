@@ -7,17 +7,17 @@ namespace {
 
 /// The functions of module operator that are `+`, `+=` and the like.
 template <int kOperator>
-PyObject* binary(const Call& c) {
+PyObject* binary(const SpecialCall& c) {
   return c.nargs == 2 ? c.recording.binary_op(c.frame, kOperator, c.args[0], c.args[1]) : nullptr;
 }
 
 template <interp::Unary kOperator>
-PyObject* unary(const Call& c) {
+PyObject* unary(const SpecialCall& c) {
   return c.nargs == 1 ? c.recording.unary_op(c.frame, kOperator, c.args[0]) : nullptr;
 }
 
 template <int kOperator>
-PyObject* comparison(const Call& c) {
+PyObject* comparison(const SpecialCall& c) {
   if (c.nargs != 2) return nullptr;
   PyObject *left = c.args[0], *right = c.args[1];
   return c.recording.finish_compare(c.frame, kOperator, left, right,
@@ -25,29 +25,29 @@ PyObject* comparison(const Call& c) {
 }
 
 /// Of an int itself.
-PyObject* index(const Call& c) {
+PyObject* index(const SpecialCall& c) {
   if (c.nargs == 1 && PyLong_CheckExact(c.args[0])) return Py_NewRef(c.args[0]);
   if (c.nargs == 1) c.recording.touch(c.frame, c.args[0], true);
   return nullptr;
 }
 
-PyObject* item(const Call& c) {
+PyObject* item(const SpecialCall& c) {
   return c.nargs == 2 ? c.recording.get_item(c.frame, c.args[0], c.args[1]) : nullptr;
 }
 
-PyObject* contains(const Call& c) {
+PyObject* contains(const SpecialCall& c) {
   const int answer = c.nargs == 2 ? c.recording.contains(c.frame, c.args[0], c.args[1]) : -1;
   return answer < 0 ? nullptr : boolean(answer);
 }
 
-PyObject* truth(const Call& c) {
+PyObject* truth(const SpecialCall& c) {
   const int answer = c.nargs == 1 ? c.recording.truth(c.frame, c.args[0]) : -1;
   return answer < 0 ? nullptr : boolean(answer);
 }
 
 /// What an operator.itemgetter or attrgetter asks for, as a tuple. Null: let the native function do it, after
 /// the region's end where what it holds cannot be guarded. The getter itself cannot change.
-PyRef asked_for(const Call& c) {
+PyRef asked_for(const SpecialCall& c) {
   if (c.nargs != 2 || c.kwnames) return {};
   PyObject* getter = c.args[0];
   PyRef parts =
@@ -81,11 +81,11 @@ PyObject* answers(const PyRef& asked, Ask ask) {
   return all.release();
 }
 
-PyObject* get_items(const Call& c) {
+PyObject* get_items(const SpecialCall& c) {
   return answers(asked_for(c), [&](PyObject* key) { return c.recording.get_item(c.frame, c.args[1], key); });
 }
 
-PyObject* get_attributes(const Call& c) {
+PyObject* get_attributes(const SpecialCall& c) {
   return answers(asked_for(c), [&](PyObject* dotted) -> PyObject* {
     PyRef dot = PyRef::steal(PyUnicode_FromString("."));
     PyRef names = PyRef::steal(dot ? PyUnicode_Split(dotted, dot.get(), -1) : nullptr);

@@ -7,7 +7,7 @@ namespace bolt::observe {
 namespace {
 
 /// CPython looks into the cells by itself.
-PyObject* all_locals(const Call& c) {
+PyObject* all_locals(const SpecialCall& c) {
   for (int i = 0; i < c.frame.local_count(); ++i)
     if (PyObject* local = c.frame.locals()[i]; local && PyCell_Check(local))
       c.recording.world.cell_get(local);
@@ -15,7 +15,7 @@ PyObject* all_locals(const Call& c) {
 }
 
 /// vars(), which is locals(), or an object's `__dict__`.
-PyObject* names_within(const Call& c) {
+PyObject* names_within(const SpecialCall& c) {
   if (c.nargs != 1 || c.kwnames) return all_locals(c);
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
   PyObject* names = c.recording.get_attr(c.frame, c.args[0], name);
@@ -25,7 +25,7 @@ PyObject* names_within(const Call& c) {
 
 /// Contexts of C++ that change what operators do. Inference mode is recorded with them and guarded; the rest
 /// is not.
-PyObject* native_context(const Call& c) {
+PyObject* native_context(const SpecialCall& c) {
   if (!c.nargs || std::string(Py_TYPE(c.args[0])->tp_name) != "torch._C._InferenceMode")
     c.recording.end_here(c.frame, "a context of torch's C++ is entered or left");
   return nullptr;
@@ -33,12 +33,12 @@ PyObject* native_context(const Call& c) {
 
 /// functools.cached_property guards its dict with a lock, which a compiled call has no need of, unless the
 /// region ends while it is held.
-bool is_lock_of_functools(const Call& c) {
+bool is_lock_of_functools(const SpecialCall& c) {
   PyObject* module = PyDict_GetItemString(c.frame.func()->func_globals, "__name__");
   return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "functools") == 0;
 }
 
-PyObject* enter_lock(const Call& c) {
+PyObject* enter_lock(const SpecialCall& c) {
   if (is_lock_of_functools(c) && c.nargs == 1)
     c.recording.world.locks.push_back(PyRef::share(c.args[0]));
   else
@@ -46,7 +46,7 @@ PyObject* enter_lock(const Call& c) {
   return nullptr;
 }
 
-PyObject* leave_lock(const Call& c) {
+PyObject* leave_lock(const SpecialCall& c) {
   auto& locks = c.recording.world.locks;
   if (is_lock_of_functools(c) && c.nargs && !locks.empty() && locks.back().get() == c.args[0])
     locks.pop_back();
@@ -57,7 +57,7 @@ PyObject* leave_lock(const Call& c) {
 
 /// What an import statement does. Of the globals it is given it reads the package's name only. Python code
 /// that finds and runs a module does so once in a process.
-PyObject* import_statement(const Call& c) {
+PyObject* import_statement(const SpecialCall& c) {
   if (!c.nargs || c.nargs > 5 || c.kwnames || (c.nargs == 5 && !PyLong_Check(c.args[4]))) return nullptr;
   PyObject* const globals = c.nargs > 1 ? c.args[1] : nullptr;
   PyObject* const from = c.nargs > 3 ? c.args[3] : nullptr;
@@ -68,18 +68,18 @@ PyObject* import_statement(const Call& c) {
   return module;
 }
 
-PyObject* context_get(const Call& c) {
+PyObject* context_get(const SpecialCall& c) {
   if (!c.nargs || !PyContextVar_CheckExact(c.args[0])) return nullptr;
   return Py_XNewRef(c.recording.world.context_value(c.args[0]));
 }
 
-PyObject* context_set(const Call& c) {
+PyObject* context_set(const SpecialCall& c) {
   if (c.nargs && PyContextVar_CheckExact(c.args[0])) c.recording.world.writes.about_to_set_context(c.args[0]);
   return nullptr;
 }
 
 /// Reset by the end of the region (`try: token = v.set(x) ... finally: v.reset(token)`), it is no effect.
-PyObject* context_reset(const Call& c) {
+PyObject* context_reset(const SpecialCall& c) {
   if (c.nargs == 2 && PyContextVar_CheckExact(c.args[0]) &&
       !c.recording.world.writes.about_to_reset_context(c.args[0], c.args[1]))
     c.recording.end_here(c.frame, "a context variable gets back what the region does not know");
@@ -88,7 +88,7 @@ PyObject* context_reset(const Call& c) {
 
 /// traceback.clear_frames(), as assertRaises calls it. A frame that runs refuses; what others held is let go
 /// of, and tracebacks that are made again have frames that hold nothing.
-PyObject* clear_frame(const Call& c) {
+PyObject* clear_frame(const SpecialCall& c) {
   if (c.nargs != 1 || !PyFrame_Check(c.args[0])) return nullptr;
   const bool runs = reinterpret_cast<PyFrameObject*>(c.args[0])->f_frame->owner == FRAME_OWNED_BY_THREAD;
   if (!runs && c.recording.world.find(c.args[0])) c.recording.end_here(c.frame, "a frame is cleared");
@@ -115,7 +115,7 @@ bool is_on_cpu(PyObject* generator) {
 }
 
 /// torch.Generator(): each call makes its own (record::CallGenerators), which nobody sees but operators.
-PyObject* make_generator(const Call& c) {
+PyObject* make_generator(const SpecialCall& c) {
   auto* const cls = reinterpret_cast<PyObject*>(native_type("torch._C", "Generator"));
   const bool can = c.recording.hooks().names_generators();
   PyRef made = PyRef::steal(can ? PyObject_Vectorcall(cls, c.args, c.nargs, c.kwnames) : nullptr);
@@ -132,7 +132,7 @@ PyObject* make_generator(const Call& c) {
   return made.release();
 }
 
-PyObject* seed_generator(const Call& c) {
+PyObject* seed_generator(const SpecialCall& c) {
   int overflow = 0;
   const bool is_int = c.nargs == 2 && !c.kwnames && PyLong_CheckExact(c.args[1]);
   if (is_int) PyLong_AsLongLongAndOverflow(c.args[1], &overflow);

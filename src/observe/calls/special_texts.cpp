@@ -17,7 +17,7 @@ bool asks_for_attributes(std::string_view format) {
   return false;
 }
 
-PyObject* format_fields(const Call& c) {
+PyObject* format_fields(const SpecialCall& c) {
   const size_t total = c.nargs + (c.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(c.kwnames)) : 0);
   const char* format = PyUnicode_Check(c.args[0]) ? PyUnicode_AsUTF8(c.args[0]) : nullptr;
   if (!format || asks_for_attributes(format))
@@ -32,7 +32,7 @@ PyObject* format_fields(const Call& c) {
 
 /// What a method written in Python gives, which str() and repr() leave what it is: formatting makes a plain
 /// str of one of a derived class. Null without an exception: the class has none.
-PyObject* own_text(const Call& c, PyObject* name) {
+PyObject* own_text(const SpecialCall& c, PyObject* name) {
   PyTypeObject* type = Py_TYPE(c.args[0]);
   if (!is_python_class(type) || guard::is_tensor(c.args[0])) return nullptr;  // a tensor's are late
   PyObject* method = c.recording.world.type_attr(type, name);
@@ -44,13 +44,13 @@ PyObject* own_text(const Call& c, PyObject* name) {
   return made.release();
 }
 
-PyObject* representation(const Call& c) {
+PyObject* representation(const SpecialCall& c) {
   if (c.nargs != 1) return nullptr;
   PyObject* made = own_text(c, names_of.repr_);
   return made || PyErr_Occurred() ? made : c.recording.format_value(c.frame, c.args[0], 2, nullptr);
 }
 
-PyObject* text(const Call& c) {
+PyObject* text(const SpecialCall& c) {
   if (c.nargs != 1 || c.kwnames) return nullptr;
   PyObject* made = own_text(c, names_of.str_);
   if (made || PyErr_Occurred()) return made;
@@ -58,13 +58,13 @@ PyObject* text(const Call& c) {
   return of_object ? representation(c) : c.recording.format_value(c.frame, c.args[0], 1, nullptr);
 }
 
-PyObject* formatted(const Call& c) {
+PyObject* formatted(const SpecialCall& c) {
   if (!c.nargs || c.nargs > 2 || c.kwnames || (c.nargs == 2 && !PyUnicode_Check(c.args[1]))) return nullptr;
   return c.recording.format_value(c.frame, c.args[0], 0, c.nargs > 1 ? c.args[1] : nullptr);
 }
 
 /// Without a spec it is str(); with one, an error that object words.
-PyObject* object_format(const Call& c) {
+PyObject* object_format(const SpecialCall& c) {
   const bool plain =
       c.nargs == 2 && !c.kwnames && PyUnicode_Check(c.args[1]) && !PyUnicode_GET_LENGTH(c.args[1]);
   return plain ? c.recording.format_value(c.frame, c.args[0], 1, nullptr) : nullptr;

@@ -50,8 +50,8 @@ const Frame* users_frame(const Frame* innermost) {
   return innermost;
 }
 
-interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                                   PyObject* kwnames) {
+interp::CallStart PlainSteps::start_call(Frame& frame, PyObject* callable, PyObject* const* args,
+                                         size_t nargs, PyObject* kwnames) {
   const Controlled found = control_of(callable);
   switch (found.control) {
     case Control::asks_whether_compiling:
@@ -82,8 +82,8 @@ interp::CallStart Step::start_call(Frame& frame, PyObject* callable, PyObject* c
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
 }
 
-PyObject* Step::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                            PyObject* kwnames) {
+PyObject* PlainSteps::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                  PyObject* kwnames) {
   PyObject* result = Semantics::call_native(frame, callable, args, nargs, kwnames);
   return result || !says_compiling() ? result : call_with_stack(callable, args, nargs, kwnames);
 }

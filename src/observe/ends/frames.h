@@ -67,7 +67,7 @@ bool shows_whole(PyObject* callable);
 
 /// Runs so many instructions plainly and then stops, or where a recorder has met an operator and sets
 /// `watch_instructions` (Recorder::wakes). Calls lead where they would in a recording: to the same places.
-class Step final : public interp::Semantics {
+class PlainSteps final : public interp::Semantics {
  public:
   static constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
   static constexpr int64_t kToAnOperator = kToTheEnd - 1;
@@ -77,7 +77,7 @@ class Step final : public interp::Semantics {
   PyObject* call_native(interp::Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                         PyObject* kwnames) override;
   /// `last`: where the last of them is to be found.
-  explicit Step(int64_t instructions, const Place* last = nullptr) : left_(instructions), last_(last) {
+  explicit PlainSteps(int64_t instructions, const Place* last = nullptr) : left_(instructions), last_(last) {
     watch_instructions = left_ < kToAnOperator;
   }
   void enter_frame(interp::Frame& frame) override {

@@ -20,8 +20,8 @@
 namespace bolt::observe {
 namespace {
 
-std::vector<SourceLine> stack_of(const Frame* frame) {
-  std::vector<SourceLine> lines;
+std::vector<StackLine> stack_of(const Frame* frame) {
+  std::vector<StackLine> lines;
   for (; frame; frame = frame->return_to == interp::ReturnTo::entry ? nullptr : frame->back)
     lines.push_back(line_of(frame->code(), frame->pc()));
   std::reverse(lines.begin(), lines.end());

@@ -61,24 +61,24 @@ bool put_back_contents(PyObject* object, PyObject* before) {
 
 }  // namespace
 
-void Undo::contents(PyObject* container, PyObject* before) {
+void WorldUndo::contents(PyObject* container, PyObject* before) {
   steps_.push_back({Step::contents, PyRef::share(container), PyRef::share(before), 0, {}});
 }
-void Undo::field(PyObject* object, Py_ssize_t offset, PyObject* before) {
+void WorldUndo::field(PyObject* object, Py_ssize_t offset, PyObject* before) {
   steps_.push_back({Step::field, PyRef::share(object), PyRef::share(before), offset, {}});
 }
-void Undo::attribute(PyObject* cls, PyObject* name, PyObject* before) {
+void WorldUndo::attribute(PyObject* cls, PyObject* name, PyObject* before) {
   steps_.push_back({Step::attribute, PyRef::share(cls), PyRef::share(before), 0, PyRef::share(name)});
 }
-void Undo::tensor(Effect part, PyObject* tensor, PyObject* before) {
+void WorldUndo::tensor(Effect part, PyObject* tensor, PyObject* before) {
   const Step::Kind kind = part == Effect::set_grad ? Step::gradient : Step::data;
   steps_.push_back({kind, PyRef::share(tensor), PyRef::share(before), 0, {}});
 }
-void Undo::context(PyObject* variable, PyObject* before) {
+void WorldUndo::context(PyObject* variable, PyObject* before) {
   steps_.push_back({Step::context, PyRef::share(variable), PyRef::share(before), 0, {}});
 }
 
-bool Undo::run(const Step& step) {
+bool WorldUndo::run(const Step& step) {
   PyObject *object = step.object.get(), *before = step.before.get();
   switch (step.kind) {
     case Step::contents: return put_back_contents(object, before);
@@ -95,7 +95,7 @@ bool Undo::run(const Step& step) {
   return true;
 }
 
-void Undo::put_back() const {
+void WorldUndo::put_back() const {
   const RaisedAside raised;
   for (const Step& step : steps_)
     if (!run(step)) PyErr_Clear();

@@ -16,7 +16,7 @@
 
 namespace bolt::observe {
 
-class Undo {
+class WorldUndo {
  public:
   /// `before`: a dict, list or set like `container` was; of a cell a tuple of what was in it.
   void contents(PyObject* container, PyObject* before);

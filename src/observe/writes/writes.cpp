@@ -267,8 +267,8 @@ bool Writes::is_written(PyTypeObject* type, PyObject* name) {
   return false;
 }
 
-Undo Writes::undo() const {
-  Undo undo;
+WorldUndo Writes::undo() const {
+  WorldUndo undo;
   for (PyObject* each : written) undo.contents(each, world_.find(each)->before.get());
   for (const WrittenField& each : written_fields)
     undo.field(each.object.get(), each.offset, each.before.get());

@@ -66,7 +66,7 @@ class Writes {
   /// cls.name is about to be written, of a class made by a class statement.
   void about_to_write_class(PyTypeObject* cls, PyObject* name);
   /// What was there before what has been written so far.
-  Undo undo() const;
+  WorldUndo undo() const;
   /// ContextVar.set.
   void about_to_set_context(PyObject* variable);
   /// tensor.grad = value, of a known tensor. -1 with an exception.

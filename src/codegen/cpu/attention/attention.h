@@ -21,7 +21,7 @@ namespace bolt::codegen::cpu::attention {
 
 struct Attention {
   AttentionKernel kernel;
-  Schedule schedule;
+  AttentionSchedule schedule;
   loops::Kernel epilogue;  ///< gemm/loops_epilogue.h
   int first_buffer = 3;
 };

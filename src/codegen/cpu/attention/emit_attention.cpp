@@ -45,7 +45,7 @@ struct Panel {
 
 class AttentionEmitter {
  public:
-  AttentionEmitter(llvm::Module& module, const AttentionKernel& kernel, const Schedule& schedule,
+  AttentionEmitter(llvm::Module& module, const AttentionKernel& kernel, const AttentionSchedule& schedule,
                    const gemm::Epilogue& epilogue, const gemm::SizeEmitter& size)
       : module_(module),
         k_(kernel),
@@ -454,7 +454,7 @@ class AttentionEmitter {
 
   llvm::Module& module_;
   const AttentionKernel& k_;
-  const Schedule& s_;
+  const AttentionSchedule& s_;
   const gemm::Epilogue& epilogue_;
   const gemm::SizeEmitter& size_;
   llvm::IRBuilder<> b_;
@@ -477,7 +477,7 @@ class AttentionEmitter {
 
 }  // namespace
 
-void emit_attention(llvm::Module& module, const AttentionKernel& kernel, const Schedule& schedule,
+void emit_attention(llvm::Module& module, const AttentionKernel& kernel, const AttentionSchedule& schedule,
                     const gemm::Epilogue& epilogue, const gemm::SizeEmitter& size) {
   verify(kernel);
   AttentionEmitter(module, kernel, schedule, epilogue, size).emit();

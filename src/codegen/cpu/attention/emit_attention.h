@@ -1,5 +1,5 @@
 // src/codegen/cpu/attention/emit_attention.h
-// AttentionKernel + Schedule + epilogue -> a kernel function in an LLVM module
+// AttentionKernel + AttentionSchedule + epilogue -> a kernel function in an LLVM module
 //
 // One work item is a task: a block of queries of one head, blocks fastest, so that neighbours share keys and
 // values in the caches. schedule.h says what a task does; here it is in order:
@@ -24,7 +24,7 @@
 
 namespace bolt::codegen::cpu::attention {
 
-void emit_attention(llvm::Module& module, const AttentionKernel& kernel, const Schedule& schedule,
+void emit_attention(llvm::Module& module, const AttentionKernel& kernel, const AttentionSchedule& schedule,
                     const gemm::Epilogue& epilogue, const gemm::SizeEmitter& size);
 
 }  // namespace bolt::codegen::cpu::attention

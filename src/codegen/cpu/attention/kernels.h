@@ -6,9 +6,9 @@
 //
 // b runs over the leading dimensions (batch, heads), each operand with strides of its own: one that is shared
 // (a key head by several query heads, a mask by all heads) has stride 0. `causal`: query i sees the keys
-// j <= i only. Softmax and sums are float32. How it is computed is the Schedule's (schedule.h); both together
-// give code (emit_attention.h). As for the other contractions the epilogue sees each result with its row and
-// column and decides where it goes; rows are the queries of all b, numbered in order.
+// j <= i only. Softmax and sums are float32. How it is computed is the AttentionSchedule's (schedule.h); both
+// together give code (emit_attention.h). As for the other contractions the epilogue sees each result with its
+// row and column and decides where it goes; rows are the queries of all b, numbered in order.
 //
 // A row that sees nothing (all of its mask is -inf) is zeros, as scaled_dot_product_attention has it, or NaN,
 // as a softmax written out has it.

@@ -16,16 +16,16 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-std::string print(const Schedule& s) {
+std::string print(const AttentionSchedule& s) {
   std::ostringstream out;
   out << "queries " << s.vectors << " x " << s.lanes << " keys " << s.key_rows << " x " << s.key_block
       << " values " << s.query_rows << " x " << s.value_vectors;
   return out.str();
 }
 
-Schedule choose_schedule(const AttentionKernel& kernel, const gemm::MachineFacts& machine) {
+AttentionSchedule choose_schedule(const AttentionKernel& kernel, const gemm::MachineFacts& machine) {
   verify(kernel);
-  Schedule s;
+  AttentionSchedule s;
   s.lanes = machine.lanes;
   const int64_t query_vectors = ceil_div(kernel.queries.value_or(1 << 20), s.lanes);
   s.vectors = static_cast<int>(std::min<int64_t>(2, query_vectors));
@@ -48,13 +48,13 @@ Schedule choose_schedule(const AttentionKernel& kernel, const gemm::MachineFacts
   return s;
 }
 
-int64_t block_keys(const Schedule& s) { return s.key_block * s.key_rows; }
+int64_t block_keys(const AttentionSchedule& s) { return s.key_block * s.key_rows; }
 
-bool single_block(const AttentionKernel& kernel, const Schedule& s) {
+bool single_block(const AttentionKernel& kernel, const AttentionSchedule& s) {
   return kernel.keys.is_const() && kernel.keys.value() <= block_keys(s);
 }
 
-gemm::Launch launch(const AttentionKernel& kernel, const Schedule& s) {
+gemm::Launch launch(const AttentionKernel& kernel, const AttentionSchedule& s) {
   Sym work = ceildiv(kernel.queries, s.width());
   for (const LeadDim& dim : kernel.lead) work *= dim.size;
   const int64_t multiplies =

@@ -21,7 +21,7 @@
 
 namespace bolt::codegen::cpu::attention {
 
-struct Schedule {
+struct AttentionSchedule {
   int lanes = 16;
   int vectors = 2;        ///< of queries in a block
   int key_rows = 14;      ///< most keys of a tile of scores
@@ -32,13 +32,13 @@ struct Schedule {
   int width() const { return lanes * vectors; }
 };
 
-BOLT_API std::string print(const Schedule& schedule);
-BOLT_API Schedule choose_schedule(const AttentionKernel& kernel, const gemm::MachineFacts& machine);
-BOLT_API gemm::Launch launch(const AttentionKernel& kernel, const Schedule& schedule);
+BOLT_API std::string print(const AttentionSchedule& schedule);
+BOLT_API AttentionSchedule choose_schedule(const AttentionKernel& kernel, const gemm::MachineFacts& machine);
+BOLT_API gemm::Launch launch(const AttentionKernel& kernel, const AttentionSchedule& schedule);
 
 /// Most keys of a block.
-int64_t block_keys(const Schedule& schedule);
+int64_t block_keys(const AttentionSchedule& schedule);
 /// Does every row of scores fit one block?
-bool single_block(const AttentionKernel& kernel, const Schedule& schedule);
+bool single_block(const AttentionKernel& kernel, const AttentionSchedule& schedule);
 
 }  // namespace bolt::codegen::cpu::attention

@@ -93,18 +93,18 @@ std::string print(const Contraction& c) {
   return (conv ? print(*conv) : print(std::get<GemmKernel>(c.shape))) + "\n" + loops::print(c.epilogue);
 }
 
-Schedule choose_schedule(const Contraction& c, const Target& target, int64_t m_hint) {
+TileSchedule choose_schedule(const Contraction& c, const Target& target, int64_t m_hint) {
   const MachineFacts machine = machine_facts(target);
   if (const std::optional<GemmKernel> gemm = gemm_of(c)) return schedule_gemm(*gemm, machine, m_hint);
   const ConvKernel& conv = *conv_of(c);
   if (!conv.depthwise()) return schedule_conv(conv, machine);
   check_depthwise(conv);
-  Schedule schedule;
+  TileSchedule schedule;
   schedule.lanes = machine.lanes;
   return schedule;
 }
 
-int64_t packed_floats(const Contraction& c, const Schedule& schedule) {
+int64_t packed_floats(const Contraction& c, const TileSchedule& schedule) {
   if (const ConvKernel* conv = conv_of(c)) {
     return conv->depthwise() ? packed_depthwise_size(*conv, schedule.lanes)
                              : packed_size(*conv, schedule.width());
@@ -113,7 +113,7 @@ int64_t packed_floats(const Contraction& c, const Schedule& schedule) {
   return gemm.b.packed ? packed_size(gemm.k, gemm.n, schedule.width()) : 0;
 }
 
-void pack_weights(const Contraction& c, const Schedule& schedule, const void* w,
+void pack_weights(const Contraction& c, const TileSchedule& schedule, const void* w,
                   const std::vector<int64_t>& strides, float* packed) {
   const auto* numbers = static_cast<const float*>(w);
   const auto* halves = static_cast<const uint16_t*>(w);

@@ -36,7 +36,7 @@ struct Contraction {
 
 struct ScheduledContraction {
   Contraction contraction;
-  Schedule schedule;
+  TileSchedule schedule;
 };
 
 /// A convolution with a 1 x 1 kernel that is a plain matrix product over all pixels; nothing when it is not.
@@ -47,11 +47,12 @@ BOLT_API bool fits(const Contraction& contraction);
 
 BOLT_API std::string print(const Contraction& contraction);
 /// `m_hint` stands for a symbolic number of rows. Throws Error(Unsupported) for what these kernels cannot do.
-BOLT_API Schedule choose_schedule(const Contraction& contraction, const Target& target, int64_t m_hint = 128);
-BOLT_API int64_t packed_floats(const Contraction& contraction, const Schedule& schedule);
+BOLT_API TileSchedule choose_schedule(const Contraction& contraction, const Target& target,
+                                      int64_t m_hint = 128);
+BOLT_API int64_t packed_floats(const Contraction& contraction, const TileSchedule& schedule);
 /// `w`: as layers hold it, any strides: [n, k] of a linear layer, [out, in / groups, kh, kw] of a
 /// convolution, kh missing where it has one spatial dimension; bfloat16 for pairs.
-BOLT_API void pack_weights(const Contraction& contraction, const Schedule& schedule, const void* w,
+BOLT_API void pack_weights(const Contraction& contraction, const TileSchedule& schedule, const void* w,
                            const std::vector<int64_t>& strides, float* packed);
 /// For a batch with other kernels (codegen/cpu/batch.h).
 Job contraction_job(const ScheduledContraction& item);

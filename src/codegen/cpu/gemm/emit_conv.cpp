@@ -13,7 +13,7 @@ using llvm::Value;
 
 class ConvEmitter {
  public:
-  ConvEmitter(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
+  ConvEmitter(llvm::Module& module, const ConvKernel& kernel, const TileSchedule& schedule,
               const Epilogue& epilogue)
       : module_(module), c_(kernel), s_(schedule), epilogue_(epilogue), b_(module.getContext()) {
     strip_ = strip_floats(c_, s_) > 0;
@@ -207,7 +207,7 @@ class ConvEmitter {
 
   llvm::Module& module_;
   const ConvKernel& c_;
-  const Schedule& s_;
+  const TileSchedule& s_;
   const Epilogue& epilogue_;
   llvm::IRBuilder<> b_;
 
@@ -233,7 +233,7 @@ class ConvEmitter {
 
 }  // namespace
 
-void emit_conv(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
+void emit_conv(llvm::Module& module, const ConvKernel& kernel, const TileSchedule& schedule,
                const Epilogue& epilogue, const SizeEmitter&) {
   verify(kernel);
   ConvEmitter(module, kernel, schedule, epilogue).emit();

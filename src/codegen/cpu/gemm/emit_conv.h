@@ -1,5 +1,5 @@
 // src/codegen/cpu/gemm/emit_conv.h
-// ConvKernel + Schedule + epilogue -> a kernel function: convolution as a matrix product that is never
+// ConvKernel + TileSchedule + epilogue -> a kernel function: convolution as a matrix product that is never
 // written out
 //
 // Rows of the product are output pixels, K runs over (kh, kw, ci). In a channels-last image the pixels of one
@@ -20,7 +20,7 @@
 
 namespace bolt::codegen::cpu::gemm {
 
-void emit_conv(llvm::Module& module, const ConvKernel& kernel, const Schedule& schedule,
+void emit_conv(llvm::Module& module, const ConvKernel& kernel, const TileSchedule& schedule,
                const Epilogue& epilogue, const SizeEmitter& size);
 
 }  // namespace bolt::codegen::cpu::gemm

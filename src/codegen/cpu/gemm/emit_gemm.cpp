@@ -15,7 +15,7 @@ using llvm::Value;
 
 class GemmEmitter {
  public:
-  GemmEmitter(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
+  GemmEmitter(llvm::Module& module, const GemmKernel& kernel, const TileSchedule& schedule,
               const Epilogue& epilogue, const SizeEmitter& size)
       : module_(module),
         kernel_(kernel),
@@ -196,7 +196,7 @@ class GemmEmitter {
 
   llvm::Module& module_;
   const GemmKernel& kernel_;
-  const Schedule& s_;
+  const TileSchedule& s_;
   const Epilogue& epilogue_;
   const SizeEmitter& size_;
   llvm::IRBuilder<> b_;
@@ -222,7 +222,7 @@ class GemmEmitter {
 
 }  // namespace
 
-void emit_gemm(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
+void emit_gemm(llvm::Module& module, const GemmKernel& kernel, const TileSchedule& schedule,
                const Epilogue& epilogue, const SizeEmitter& size) {
   verify(kernel);
   GemmEmitter(module, kernel, schedule, epilogue, size).emit();

@@ -1,5 +1,5 @@
 // src/codegen/cpu/gemm/emit_gemm.h
-// GemmKernel + Schedule + epilogue -> a kernel function in an LLVM module
+// GemmKernel + TileSchedule + epilogue -> a kernel function in an LLVM module
 //
 // One work item is a task: `row_block` tiles of rows by `col_block` panels of one batch item, panels fastest,
 // then rows, then batch. A constant m is cut into tiles of two heights; for a symbolic m the rows that are
@@ -19,7 +19,7 @@ namespace bolt::codegen::cpu::gemm {
 /// The value of a size in a kernel, from its `syms`.
 using SizeEmitter = std::function<llvm::Value*(llvm::IRBuilder<>& b, llvm::Value* syms, Sym size)>;
 
-void emit_gemm(llvm::Module& module, const GemmKernel& kernel, const Schedule& schedule,
+void emit_gemm(llvm::Module& module, const GemmKernel& kernel, const TileSchedule& schedule,
                const Epilogue& epilogue, const SizeEmitter& size);
 
 }  // namespace bolt::codegen::cpu::gemm

@@ -279,7 +279,7 @@ ScheduledContraction contraction_of(const loops::Plan& plan, const loops::Step& 
   std::visit([&](auto& shape) { shape.name = c->epilogue.name; }, c->shape);
   if (step.operand_count > 2)
     c->epilogue = with_bias(c->epilogue, call.operands[2].dtype, call.operands[2].strides[0]);
-  const Schedule schedule = choose_schedule(*c, target);
+  const TileSchedule schedule = choose_schedule(*c, target);
   return {std::move(*c), schedule};
 }
 

@@ -5,7 +5,7 @@
 //   C[img, oh, ow, co]    = epilogue( sum_{kh, kw, ci} X[img, oh*s + kh*d - p, ow*s + kw*d - p, ci] * W[kh,
 //   kw, ci, co] )
 //
-// The sums are float32. How they are computed (tile sizes, blocks, packing on the way) is the Schedule's
+// The sums are float32. How they are computed (tile sizes, blocks, packing on the way) is the TileSchedule's
 // (schedule.h); both together give code (emit_gemm.h, emit_conv.h, emit_depthwise.h). The epilogue sees each
 // sum with its row and column, loads and stores what it likes and so also decides where results go: rows of a
 // convolution are output pixels, numbered (img * OH + oh) * OW + ow; columns are output channels.

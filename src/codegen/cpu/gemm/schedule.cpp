@@ -41,8 +41,8 @@ double column_cycles(const RowCut& cut, int vectors, int64_t k) {
 
 /// The cheapest tile; `columns_cost(rows, vectors)` is the price of one panel over all rows.
 template <class Cost>
-Schedule best_tile(int64_t n, const MachineFacts& machine, const Cost& panel_cycles, double* total) {
-  Schedule best;
+TileSchedule best_tile(int64_t n, const MachineFacts& machine, const Cost& panel_cycles, double* total) {
+  TileSchedule best;
   best.lanes = machine.lanes;
   *total = -1;
   for (int vectors = 1; vectors <= 6; ++vectors) {
@@ -69,7 +69,7 @@ int64_t evened(int64_t length, int64_t block) { return ceil_div(length, ceil_div
 
 /// Halves the blocks until there is work for several threads, unless tasks would get too small to be worth
 /// one.
-void split_tasks(Schedule& s, int64_t batch, int64_t row_tiles, int64_t panels, double cycles) {
+void split_tasks(TileSchedule& s, int64_t batch, int64_t row_tiles, int64_t panels, double cycles) {
   auto tasks = [&] { return batch * ceil_div(row_tiles, s.row_block) * ceil_div(panels, s.col_block); };
   while (tasks() < kMinTasks && cycles / static_cast<double>(2 * tasks()) > kMinTaskCycles) {
     if (s.rows_inside ? s.col_block > 1 : s.row_block == 1 && s.col_block > 1) {
@@ -104,7 +104,7 @@ RowCut cut_rows(int64_t length, int64_t most) {
   return cut;
 }
 
-std::string print(const Schedule& s) {
+std::string print(const TileSchedule& s) {
   std::ostringstream out;
   out << "tile " << s.rows << " x " << s.vectors << " x " << s.lanes << " bands " << s.bands << " block "
       << s.row_block << " x " << s.col_block << (s.rows_inside ? " rows inside" : " panels inside")
@@ -112,11 +112,11 @@ std::string print(const Schedule& s) {
   return out.str();
 }
 
-Schedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, int64_t m_hint) {
+TileSchedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, int64_t m_hint) {
   verify(kernel);
   const int64_t m = std::max<int64_t>(1, kernel.m.value_or(m_hint));
   double cycles = 0;
-  Schedule s = best_tile(
+  TileSchedule s = best_tile(
       kernel.n, machine,
       [&](int rows, int vectors) { return column_cycles(cut_rows(m, rows), vectors, kernel.k); }, &cycles);
   if (!kernel.m.is_const()) s.rows = std::max(s.rows, 8);
@@ -142,14 +142,14 @@ Schedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, in
 
 bool reads_in_place(const ConvKernel& kernel) { return !kernel.padded() && kernel.x_channel == 1; }
 
-int64_t strip_floats(const ConvKernel& kernel, const Schedule& s) {
+int64_t strip_floats(const ConvKernel& kernel, const TileSchedule& s) {
   if (reads_in_place(kernel)) return 0;
   const int64_t out_rows = std::min(kernel.out_height(), s.row_block * s.bands);
   const int64_t in_rows = (out_rows - 1) * kernel.stride_h + (kernel.kernel_h - 1) * kernel.dilation_h + 1;
   return in_rows * kernel.padded_width() * kernel.in_channels;
 }
 
-Schedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine) {
+TileSchedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine) {
   verify(kernel);
   const int64_t columns = kernel.out_width();
   const int64_t k = kernel.kernel_h * kernel.kernel_w * (kernel.in_channels / kernel.groups);
@@ -165,7 +165,7 @@ Schedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine) {
            (rest ? tile_cycles(rest * columns, vectors, k) : 0);
   };
   double cycles = 0;
-  Schedule s = best_tile(n, machine, panel_cycles, &cycles);
+  TileSchedule s = best_tile(n, machine, panel_cycles, &cycles);
   s.bands = static_cast<int>(bands_of(s.rows));
   s.prefetch = kPrefetchBytes;
 
@@ -187,14 +187,14 @@ Sym count_tiles(Sym rows, int most) {
   return rows.is_const() ? Sym(cut_rows(rows.value(), most).tiles) : ceildiv(rows, most);
 }
 
-Launch launch_gemm(const GemmKernel& kernel, const Schedule& s) {
+Launch launch_gemm(const GemmKernel& kernel, const TileSchedule& s) {
   int64_t batch = 1;
   for (const BatchDim& dim : kernel.batch) batch *= dim.size;
   const int64_t col_blocks = ceil_div(ceil_div(kernel.n, s.width()), s.col_block);
   return {Sym(batch * col_blocks) * ceildiv(count_tiles(kernel.m, s.rows), s.row_block), 1};
 }
 
-Launch launch_conv(const ConvKernel& kernel, const Schedule& s) {
+Launch launch_conv(const ConvKernel& kernel, const TileSchedule& s) {
   const int64_t bands = ceil_div(kernel.out_height(), s.bands);
   const int64_t panels = kernel.groups * ceil_div(kernel.out_channels / kernel.groups, s.width());
   return {kernel.images * Sym(ceil_div(bands, s.row_block) * ceil_div(panels, s.col_block)), 1};

@@ -38,7 +38,7 @@ struct RowCut {
 };
 BOLT_API RowCut cut_rows(int64_t length, int64_t most);
 
-struct Schedule {
+struct TileSchedule {
   int lanes = 16;
   int vectors = 2;           ///< of a panel of B; its width is vectors * lanes
   int rows = 14;             ///< most rows of a tile
@@ -51,19 +51,19 @@ struct Schedule {
   int width() const { return lanes * vectors; }
 };
 
-BOLT_API std::string print(const Schedule& schedule);
+BOLT_API std::string print(const TileSchedule& schedule);
 
 /// `m_hint` stands for a symbolic m.
-BOLT_API Schedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, int64_t m_hint);
-BOLT_API Schedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine);
+BOLT_API TileSchedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, int64_t m_hint);
+BOLT_API TileSchedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine);
 
 /// Work items of a kernel, and the fewest that are worth a thread.
 struct Launch {
   Sym work = 1;
   int64_t grain = 1;
 };
-BOLT_API Launch launch_gemm(const GemmKernel& kernel, const Schedule& schedule);
-BOLT_API Launch launch_conv(const ConvKernel& kernel, const Schedule& schedule);
+BOLT_API Launch launch_gemm(const GemmKernel& kernel, const TileSchedule& schedule);
+BOLT_API Launch launch_conv(const ConvKernel& kernel, const TileSchedule& schedule);
 BOLT_API Launch launch_depthwise(const ConvKernel& kernel);
 
 /// Tiles that `rows` rows of a product are cut into.
@@ -73,7 +73,7 @@ Sym count_tiles(Sym rows, int most);
 BOLT_API int depthwise_columns(const ConvKernel& kernel);
 
 /// Floats a convolution's task copies its (padded, channels-last) input rows into; 0: it is read in place.
-BOLT_API int64_t strip_floats(const ConvKernel& kernel, const Schedule& schedule);
+BOLT_API int64_t strip_floats(const ConvKernel& kernel, const TileSchedule& schedule);
 BOLT_API bool reads_in_place(const ConvKernel& kernel);
 
 }  // namespace bolt::codegen::cpu::gemm
