@@ -19,6 +19,33 @@ build_jobs() {
   echo $((fit < 1 ? 1 : fit < cores ? fit : cores))
 }
 
+# as_machine ISA COMMAND...: runs it as on a machine with no more instructions: in our code, in torch's own kernels
+# and in the libraries torch calls.
+as_machine() {
+  local isa=$1
+  shift
+  case $isa in
+    native) "$@" ;;
+    avx2) TORCHBOLT_ISA=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 "$@" ;;
+    scalar)
+      TORCHBOLT_ISA=scalar ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 "$@"
+      ;;
+    *) fail "no instruction set $isa" ;;
+  esac
+}
+
+# The narrower machines that this one can be (src/codegen/cpu/target.cpp decides), and what it cannot, said aloud.
+narrower_machines() {
+  local isa
+  for isa in avx2 scalar; do
+    if TORCHBOLT_ISA=$isa build/bin/bolt_tests --gtest_filter=Targets.TheHostRunsItself > /dev/null 2>&1; then
+      echo "$isa"
+    else
+      echo "left out: this machine does not run $isa" >&2
+    fi
+  done
+}
+
 # What tests run in: the virtual environment, failures of the compiler as errors, and no kernels from earlier runs.
 test_environment() {
   PATH="$PWD/.venv/bin:$PATH"

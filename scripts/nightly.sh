@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/nightly.sh: what takes too long for `make test`: 10,000 random programs, a minute of 32 threads, all samples of
-# PyTorch's operators, CPython's own tests compiled, and every model class of transformers. Expects what scripts/setup.sh
-# test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
+# PyTorch's operators, all Python tests as on narrower machines, CPython's own tests compiled, and every model class of
+# transformers. Expects what scripts/setup.sh test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
 source "$(dirname "$0")/common.sh"
 
 test_environment
@@ -14,6 +14,12 @@ step "$programs random programs from seed $first on"
 for ((at = first; at < first + programs; at += 1000)); do
   BOLT_FUZZ_SEED=$at BOLT_FUZZ_CASES=$((first + programs - at < 1000 ? first + programs - at : 1000)) \
     python -m pytest -q tests/fuzz
+done
+step "building the C++ tests"
+cmake --build build --target bolt_tests --parallel "$(build_jobs)"
+for isa in $(narrower_machines); do
+  step "all Python tests ($isa)"
+  as_machine "$isa" python -m pytest -q tests
 done
 step "every sample of every operator"
 BOLT_OP_SAMPLES=1000 python -m pytest -q tests/ops

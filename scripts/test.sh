@@ -1,15 +1,23 @@
 #!/usr/bin/env bash
 # scripts/test.sh [pytest arguments]: every test, strictly: a failure inside the compiler fails the test instead of
-# falling back to eager. Expects what scripts/setup.sh test prepares.
+# falling back to eager. What depends on the machine's instructions runs again as on narrower machines: all of the C++
+# tests, and of the Python tests operators, random programs and models. Expects what scripts/setup.sh test prepares.
 source "$(dirname "$0")/common.sh"
 
 test_environment
 
 step "building the C++ tests"
 cmake --build build --target bolt_tests --parallel "$(build_jobs)"
-step "C++ tests"
-build/bin/bolt_tests --gtest_brief=1
-step "Python tests"
+machines=$(narrower_machines)
+for isa in native $machines; do
+  step "C++ tests ($isa)"
+  as_machine "$isa" build/bin/bolt_tests --gtest_brief=1
+done
+step "Python tests (native)"
 # Python's own checks of its memory: a read past an object's end crashes at once, not in one run of three.
 PYTHONMALLOC=debug .venv/bin/python -m pytest -q tests "$@"
+for isa in $machines; do
+  step "Python tests of what is computed ($isa)"
+  as_machine "$isa" .venv/bin/python -m pytest -q $tests_of_what_is_computed "$@"
+done
 step "all tests passed"

@@ -15,6 +15,8 @@ struct Handle {
   std::string text;
 };
 
+Isa host_isa() { return bolt::codegen::cpu::Target::host().isa; }
+
 SimpleEpilogue epilogue(int flags) {
   return {(flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0};
 }
@@ -48,9 +50,9 @@ void* bench_gemm(int64_t m, int64_t n, int64_t k, int flags, const int64_t* tile
   g.k = k;
   g.a = {0, k, 1, false};
   g.b = {1, 0, 0, true};
-  TileSchedule s = schedule_gemm(g, machine_facts(target_of(Isa::Avx512)), m);
+  TileSchedule s = schedule_gemm(g, machine_facts(target_of(host_isa())), m);
   override_tile(s, tile);
-  h->compiled = compile_gemm(g, epilogue(flags), Isa::Avx512, &s);
+  h->compiled = compile_gemm(g, epilogue(flags), host_isa(), &s);
   // w is a linear layer's weight, [n, k]
   h->weights = pack(h->compiled, w, {k, 1});
   return finish(h);
@@ -77,12 +79,12 @@ void* bench_conv(const int64_t* p, int flags, const int64_t* tile, const float* 
     c.x_row = c.width;
   }
   TileSchedule s;
-  s.lanes = machine_facts(target_of(Isa::Avx512)).lanes;
+  s.lanes = machine_facts(target_of(host_isa())).lanes;
   if (!c.depthwise()) {
-    s = schedule_conv(c, machine_facts(target_of(Isa::Avx512)));
+    s = schedule_conv(c, machine_facts(target_of(host_isa())));
     override_tile(s, tile);
   }
-  h->compiled = compile_conv(c, epilogue(flags), Isa::Avx512, &s);
+  h->compiled = compile_conv(c, epilogue(flags), host_isa(), &s);
   h->weights = pack(h->compiled, w, weight_strides(c));
   return finish(h);
 }

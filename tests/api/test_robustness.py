@@ -297,7 +297,7 @@ def test_gradients_are_eagers():
     assert torchbolt.stats()["eager_fallbacks"] == 0
 
 
-CACHED = """
+USES_THE_CACHE = """
 import torch, torchbolt
 with torch.no_grad():
     f = torchbolt.compile(lambda x: torch.relu(x * 2 + 1))
@@ -309,24 +309,31 @@ print(s["cache_hits"], s["cache_misses"])
 """
 
 
+def test_code_in_the_cache_is_for_its_instructions(tmp_path):
+    for isa in ("native", "scalar"):
+        for hits_and_misses in (["0", "1"], ["1", "0"]):
+            done = run(USES_THE_CACHE, TORCHBOLT_CACHE_DIR=str(tmp_path), TORCHBOLT_ISA=isa)
+            assert done.stdout.split() == hits_and_misses, isa + done.stdout + done.stderr
+
+
 def test_damaged_cache_is_rewritten(tmp_path):
     env = {"TORCHBOLT_CACHE_DIR": str(tmp_path)}
-    first = run(CACHED, **env)
+    first = run(USES_THE_CACHE, **env)
     assert first.stdout.split() == ["0", "1"], first.stdout + first.stderr
-    assert run(CACHED, **env).stdout.split() == ["1", "0"]
+    assert run(USES_THE_CACHE, **env).stdout.split() == ["1", "0"]
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
     assert files
     for file in files:
         file.write_bytes(b"nonsense" + file.read_bytes()[8:40])
-    third = run(CACHED, **env)
+    third = run(USES_THE_CACHE, **env)
     assert third.stdout.split() == ["0", "1"], third.stdout + third.stderr
-    assert run(CACHED, **env).stdout.split() == ["1", "0"]
+    assert run(USES_THE_CACHE, **env).stdout.split() == ["1", "0"]
 
 
 def test_a_cache_that_others_may_write_is_left_alone(tmp_path):
     tmp_path.chmod(0o777)
     for _ in range(2):
-        done = run(CACHED, TORCHBOLT_CACHE_DIR=str(tmp_path))
+        done = run(USES_THE_CACHE, TORCHBOLT_CACHE_DIR=str(tmp_path))
         assert done.stdout.split() == ["0", "1"], done.stdout + done.stderr
         assert done.stderr.count("is not used") == 1, done.stderr
     assert not list(tmp_path.iterdir())

@@ -89,8 +89,8 @@ std::string unary_kernel(ScalarOp op, DType t) {
 }
 
 template <typename T>
-std::vector<T> apply(ScalarOp op, DType t, const std::vector<T>& xs, const Target& target) {
-  auto module = compile({loops::parse_kernel(unary_kernel(op, t))}, target);
+std::vector<T> apply(const loops::Kernel& kernel, const std::vector<T>& xs, const Target& target) {
+  auto module = compile({kernel}, target);
   const CompiledKernel& k = module->kernels()[0];
   std::vector<T> ys(xs.size());
   const int64_t n = static_cast<int64_t>(xs.size());
@@ -101,10 +101,14 @@ std::vector<T> apply(ScalarOp op, DType t, const std::vector<T>& xs, const Targe
 
 template <typename T>
 void sweep(const Function& f, DType t, size_t count) {
-  const std::vector<Target> all = targets();
-  for (const Target& target : all) {
-    const std::vector<T> xs = samples<T>(f, target.key() == all.back().key() ? count : count / 16);
-    const std::vector<T> ys = apply<T>(f.op, t, xs, target);
+  for (const Target& target : targets()) {
+    const loops::Kernel kernel = loops::parse_kernel(unary_kernel(f.op, t));
+    if (!runs_here(target)) {
+      look_at(assemble({kernel}, target), target);
+      continue;
+    }
+    const std::vector<T> xs = samples<T>(f, target.isa == widest_here().isa ? count : count / 16);
+    const std::vector<T> ys = apply<T>(kernel, xs, target);
     double worst = 0;
     size_t where = 0;
     for (size_t i = 0; i < xs.size(); ++i) {
@@ -146,8 +150,13 @@ void sweep2(const Binary& f, DType t) {
   const std::string text = "kernel @f (in %b0: " + type + ", in %b1: " + type + ", out %b2: " + type +
                            ") space [s0 d0] syms [s0] {\n  %0 = load b0[d0]\n  %1 = load b1[d0]\n  %2 = " +
                            std::string(loops::scalar_op_name(f.op)) + " %0, %1\n  store b2[d0] = %2\n}\n";
+  const loops::Kernel kernel = loops::parse_kernel(text);
   for (const Target& target : targets()) {
-    auto module = compile({loops::parse_kernel(text)}, target);
+    if (!runs_here(target)) {
+      look_at(assemble({kernel}, target), target);
+      continue;
+    }
+    auto module = compile({kernel}, target);
     const CompiledKernel& k = module->kernels()[0];
     std::vector<T> zs(xs.size());
     const int64_t n = static_cast<int64_t>(xs.size());

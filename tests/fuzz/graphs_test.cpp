@@ -30,10 +30,8 @@ struct Setting {
   bool fuse = true;
 
   explicit Setting(unsigned seed) {
-    if (seed % 8 == 3 && target.isa == Target::Isa::Avx512) target.isa = Target::Isa::Avx2;
-    if (seed % 8 == 5) target.isa = Target::Isa::Scalar;
-    if (target.isa != Target::host().isa) target.avx512_bf16 = target.avx512_fp16 = false;
-    if (target.isa == Target::Isa::Scalar) target.f16c = false;
+    if (seed % 8 == 3) target = target.narrowed(Target::Isa::Avx2);
+    if (seed % 8 == 5) target = target.narrowed(Target::Isa::Scalar);
     fuse = seed % 8 != 7;
   }
 };

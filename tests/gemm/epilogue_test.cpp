@@ -81,13 +81,14 @@ void check(const std::string& text, double tolerance = 2e-6, int threads = 1) {
   pointers.push_back(sums.data());
   loops::run_reference(on_stored_sums(epilogue), pointers.data(), nullptr);
 
-  for (Isa isa : {Isa::Avx512, Isa::Avx2, Isa::Scalar}) {
+  for (Isa isa : kIsas) {
     GemmKernel gemm;
     gemm.name = "product";
     gemm.m = kRows, gemm.n = kColumns, gemm.k = kDepth;
     gemm.a = {0, kDepth, 1, false};
     gemm.b = {1, 0, 0, true};
     const Compiled compiled = compile_one({gemm, epilogue, 2}, isa, nullptr);
+    if (!compiled.module) continue;
     std::vector<float> packed = pack(compiled, b.data(), {1, kColumns});
     auto mine = got;
     std::vector<void*> buffers = {const_cast<float*>(a.data()), packed.data()};

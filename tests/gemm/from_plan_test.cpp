@@ -111,18 +111,23 @@ TEST(FromPlan, ConvolutionsThatTheLibraryKeeps) {
 }
 
 TEST(FromPlan, PlanIsCompiledAsOneBatch) {
-  const Target target = target_of(Isa::Avx512);
-  const loops::Plan plan =
-      loops::plan(graph::parse(R"(graph @f(%x: f32[10, 24], %w: f32[40, 24] param, %b: f32[40] param) {
+  const char* graph = R"(graph @f(%x: f32[10, 24], %w: f32[40, 24] param, %b: f32[40] param) {
   %y = linear(%x, %w, %b)
   %z = softmax(%y) {dim=1}
   return %z
-})"),
-                  plan_options(target));
-  const PlanCode code = compile(plan, target);
-  ASSERT_EQ(code.module->kernels().size(), plan.kernels.size());
-  for (size_t i = 0; i < plan.kernels.size(); ++i) EXPECT_NE(code.module->kernels()[i].fn, nullptr);
-  EXPECT_TRUE(code.contractions[0].has_value());
+})";
+  for (Isa isa : testing::kVectorIsas) {
+    const Target target = target_of(isa);
+    const loops::Plan plan = loops::plan(graph::parse(graph), plan_options(target));
+    if (!testing::runs_here(target)) {
+      testing::look_at(assemble(plan, target), target);
+      continue;
+    }
+    const PlanCode code = compile(plan, target);
+    ASSERT_EQ(code.module->kernels().size(), plan.kernels.size());
+    for (size_t i = 0; i < plan.kernels.size(); ++i) EXPECT_NE(code.module->kernels()[i].fn, nullptr);
+    EXPECT_TRUE(code.contractions[0].has_value());
+  }
 }
 
 }  // namespace

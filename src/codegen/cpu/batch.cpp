@@ -59,6 +59,22 @@ std::string object_of(const std::vector<const Job*>& jobs, const std::vector<Nam
 
 }  // namespace
 
+Assembled assemble(const std::vector<Job>& jobs, const Target& target) {
+  Machine machine(target);
+  llvm::LLVMContext context;
+  auto optimised = [&] {
+    auto module = machine.make_module(context, "kernels");
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      jobs[i].emit(machine, *module, "k" + std::to_string(i));
+      if (jobs[i].second) jobs[i].second->emit(machine, *module, "k" + std::to_string(i) + "_second");
+    }
+    machine.optimise(*module);
+    return module;
+  };
+  // Code generation uses a module up, so each form has one of its own.
+  return {machine.object(*optimised()), machine.assembly(*optimised())};
+}
+
 std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& target) {
   std::vector<Unit> units;
   std::vector<const Job*> job_of;  // by unit
@@ -80,7 +96,7 @@ std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& targ
   auto module = std::make_unique<CompiledModule>();
   module->from_cache_ = codegen::compile(
       units, {"cpu " + target.key(), [&](const auto& part) { return object_of(job_of, part, target); },
-              [](const std::string& object) { return std::shared_ptr<Code>(load_object(object)); }});
+              [&](const std::string& object) { return std::shared_ptr<Code>(load_object(object, target)); }});
 
   for (const Unit& u : units)
     if (std::find(module->codes_.begin(), module->codes_.end(), u.code) == module->codes_.end())

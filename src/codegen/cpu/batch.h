@@ -1,6 +1,7 @@
 // codegen/cpu/batch.h
 // Jobs, each of which emits one function -> a Module: what kernels, contractions and attention share. Which
-// of them must be compiled, where and when, is codegen/common's.
+// of them must be compiled, where and when, is codegen/common's, by their keys and the target: code is only
+// ever found for what it was compiled for.
 #pragma once
 
 #include <functional>
@@ -13,7 +14,7 @@ namespace bolt::codegen::cpu {
 struct Job {
   std::string name;  // for reports
   std::string key;   // all that the code depends on but the target: equal keys are one function
-  /// Adds function `symbol` to the module. Runs on any thread, at most once.
+  /// Adds function `symbol` to the module. Runs on any thread; what it adds is the same each time.
   std::function<void(const Machine& machine, llvm::Module& module, const std::string& symbol)> emit;
   Sym work;
   int64_t grain = 1;
@@ -23,8 +24,10 @@ struct Job {
   int64_t scratch_bytes = 0;
 };
 
-/// One kernel per job, in their order.
+/// One kernel per job, in their order. Error(User) when the host cannot run the target's code.
 std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& target);
+/// All of the jobs' functions in one object, on any host; neither looked up nor kept.
+Assembled assemble(const std::vector<Job>& jobs, const Target& target);
 
 /// The job of a kernel.
 Job kernel_job(const loops::Kernel& kernel, const Target& target);

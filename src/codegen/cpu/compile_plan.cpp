@@ -32,10 +32,35 @@ loops::PlanOptions plan_options(const Target& target) {
   return options;
 }
 
-PlanCode compile(const loops::Plan& plan, const Target& target) {
-  PlanCode code;
+namespace {
+
+/// What has to be compiled of a plan for this device.
+struct Work {
+  std::vector<Job> jobs;
+  std::vector<size_t> kernels;                                          // of the plan, one for each job
+  std::vector<std::optional<gemm::ScheduledContraction>> contractions;  // PlanCode::contractions
+};
+
+Job contraction_of_step(const loops::Plan& plan, const loops::Step& step, const Target& target,
+                        std::optional<gemm::ScheduledContraction>& scheduled) {
+  if (step.node->op == Op::sdpa) return attention::attention_job(attention::attention_of(plan, step, target));
+  scheduled = gemm::contraction_of(plan, step, target);
+  return gemm::contraction_job(*scheduled);
+}
+
+/// `own`: it is no epilogue of a contraction.
+void log_kernel(const loops::Kernel& k, bool own,
+                const std::optional<gemm::ScheduledContraction>& contraction, const Target& target) {
+  if (contraction && log_wanted("schedule"))
+    log("schedule", k.name + ": " + gemm::print(contraction->schedule));
+  if (own && log_wanted("schedule")) log("schedule", k.name + ": " + print(schedule(normalise(k), target)));
+  if (own && log_wanted("output_code")) log("output_code", emit_text(k, target, true));
+}
+
+Work work_of(const loops::Plan& plan, const Target& target) {
+  Work work;
+  work.contractions.resize(plan.kernels.size());
   std::vector<char> ours(plan.kernels.size());
-  code.contractions.resize(plan.kernels.size());
   std::vector<std::optional<Job>> contractions(plan.kernels.size());
   for (const auto* list : {&plan.steps, &plan.fold_steps})
     for (const loops::Step& s : *list) {
@@ -44,33 +69,32 @@ PlanCode compile(const loops::Plan& plan, const Target& target) {
       if (s.kind != loops::StepKind::Contraction) continue;
       const auto id = static_cast<size_t>(s.epilogue);
       if (contractions[id]) continue;  // steps of equal layers share their code
-      if (s.node->op == Op::sdpa) {
-        contractions[id] = attention::attention_job(attention::attention_of(plan, s, target));
-      } else {
-        code.contractions[id] = gemm::contraction_of(plan, s, target);
-        contractions[id] = gemm::contraction_job(*code.contractions[id]);
-      }
+      contractions[id] = contraction_of_step(plan, s, target, work.contractions[id]);
     }
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
-    const loops::Kernel& k = plan.kernels[i];
     if (!ours[i]) continue;
-    if (contractions[i]) {
-      if (code.contractions[i] && log_wanted("schedule"))
-        log("schedule", k.name + ": " + gemm::print(code.contractions[i]->schedule));
-      continue;
-    }
-    if (log_wanted("schedule")) log("schedule", k.name + ": " + print(schedule(normalise(k), target)));
-    if (log_wanted("output_code")) log("output_code", emit_text(k, target, true));
+    const bool own = !contractions[i];
+    log_kernel(plan.kernels[i], own, work.contractions[i], target);
+    work.jobs.push_back(own ? kernel_job(plan.kernels[i], target) : std::move(*contractions[i]));
+    work.kernels.push_back(i);
   }
-  std::vector<Job> jobs;
-  for (size_t i = 0; i < plan.kernels.size(); ++i)
-    if (ours[i])
-      jobs.push_back(contractions[i] ? std::move(*contractions[i]) : kernel_job(plan.kernels[i], target));
-  code.module = compile(jobs, target);
+  return work;
+}
+
+}  // namespace
+
+PlanCode compile(const loops::Plan& plan, const Target& target) {
+  Work work = work_of(plan, target);
+  PlanCode code;
+  code.module = compile(work.jobs, target);
+  code.contractions = std::move(work.contractions);
   code.kernels.resize(plan.kernels.size());
-  for (size_t i = 0, next = 0; i < ours.size(); ++i)
-    if (ours[i]) code.kernels[i] = code.module->kernels()[next++];
+  for (size_t i = 0; i < work.kernels.size(); ++i) code.kernels[work.kernels[i]] = code.module->kernels()[i];
   return code;
+}
+
+Assembled assemble(const loops::Plan& plan, const Target& target) {
+  return assemble(work_of(plan, target).jobs, target);
 }
 
 }  // namespace bolt::codegen::cpu

@@ -16,7 +16,10 @@ struct PlanCode {
   std::vector<std::optional<gemm::ScheduledContraction>> contractions;
 };
 
+/// Error(User) when the host cannot run the target's code.
 BOLT_API PlanCode compile(const loops::Plan& plan, const Target& target = Target::host());
+/// The same code, not loaded, on any host.
+BOLT_API Assembled assemble(const loops::Plan& plan, const Target& target);
 /// The planner's questions, answered for `target`.
 BOLT_API loops::PlanOptions plan_options(const Target& target = Target::host());
 

@@ -60,10 +60,22 @@ Job kernel_job(const loops::Kernel& kernel, const Target& target) {
   return job;
 }
 
-std::unique_ptr<Module> compile(const std::vector<loops::Kernel>& kernels, const Target& target) {
+namespace {
+
+std::vector<Job> jobs_of(const std::vector<loops::Kernel>& kernels, const Target& target) {
   std::vector<Job> jobs;
   for (const loops::Kernel& kernel : kernels) jobs.push_back(kernel_job(kernel, target));
-  return compile(jobs, target);
+  return jobs;
+}
+
+}  // namespace
+
+std::unique_ptr<Module> compile(const std::vector<loops::Kernel>& kernels, const Target& target) {
+  return compile(jobs_of(kernels, target), target);
+}
+
+Assembled assemble(const std::vector<loops::Kernel>& kernels, const Target& target) {
+  return assemble(jobs_of(kernels, target), target);
 }
 
 std::string emit_text(const loops::Kernel& kernel, const Target& target, bool optimised) {
@@ -75,14 +87,6 @@ std::string emit_text(const loops::Kernel& kernel, const Target& target, bool op
   llvm::raw_string_ostream out(text);
   module->print(out, nullptr);
   return text;
-}
-
-std::string disassemble(const loops::Kernel& kernel, const Target& target) {
-  Machine machine(target);
-  llvm::LLVMContext context;
-  auto module = emit_all(kernel, target, machine, context);
-  machine.optimise(*module);
-  return machine.assembly(*module);
 }
 
 }  // namespace bolt::codegen::cpu

@@ -12,7 +12,7 @@
 // is the fewest work items worth a thread. No allocation, no exceptions, no calls into libraries inside.
 //
 // Compiling needs no GIL and is safe from several threads. Objects come from and go to the disk cache by
-// content.
+// content and target.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cpu/target.h"
 #include "loops/kernel.h"
 #include "support/export.h"
 
@@ -40,15 +41,6 @@ struct CompiledKernel {
   int64_t scratch_bytes = 0;  // shared scratch both phases get as one more pointer after the kernel's buffers
 };
 
-/// What the emitter may use; the default is the machine's, tests ask for less.
-struct Target {
-  enum class Isa : uint8_t { Scalar, Avx2, Avx512 } isa;
-  bool avx512_bf16 = false, avx512_fp16 = false, f16c = false;
-  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
-  std::string key() const;      // enters the cache key
-  static const Target& host();  // TORCHBOLT_ISA=avx2|scalar lowers it
-};
-
 /// Owns the machine code of its kernels.
 class BOLT_API Module {
  public:
@@ -58,10 +50,16 @@ class BOLT_API Module {
   virtual bool from_cache() const = 0;
 };
 
+/// Error(User) when the host cannot run the target's code.
 BOLT_API std::unique_ptr<Module> compile(const std::vector<loops::Kernel>& kernels,
                                          const Target& target = Target::host());
+/// Code that is not loaded: how a machine looks at what it cannot run.
+struct Assembled {
+  std::string object;  // a relocatable ELF file
+  std::string text;    // the same instructions in AT&T's syntax
+};
+BOLT_API Assembled assemble(const std::vector<loops::Kernel>& kernels, const Target& target);
 /// LLVM IR text (stage "llvm" of the dumps), before or after optimisation.
 BOLT_API std::string emit_text(const loops::Kernel& kernel, const Target& target, bool optimised);
-BOLT_API std::string disassemble(const loops::Kernel& kernel, const Target& target);
 
 }  // namespace bolt::codegen::cpu

@@ -153,7 +153,10 @@ class LoadedCode final : public Code {
 
 }  // namespace
 
-std::unique_ptr<Code> load_object(std::string_view object) { return std::make_unique<LoadedCode>(object); }
+std::unique_ptr<Code> load_object(std::string_view object, const Target& target) {
+  require_host_runs(target);
+  return std::make_unique<LoadedCode>(object);
+}
 
 namespace {
 
@@ -258,11 +261,5 @@ std::string Machine::generate(llvm::Module& module, bool text) const {
 
 std::string Machine::object(llvm::Module& module) const { return generate(module, false); }
 std::string Machine::assembly(llvm::Module& module) const { return generate(module, true); }
-
-std::unique_ptr<Code> compile_module(std::unique_ptr<llvm::Module> module, const Target& target) {
-  Machine machine(target);
-  machine.optimise(*module);
-  return load_object(machine.object(*module));
-}
 
 }  // namespace bolt::codegen::cpu

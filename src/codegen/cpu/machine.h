@@ -30,8 +30,9 @@ class TargetMachine;
 
 namespace bolt::codegen::cpu {
 
-/// `object` may come from disk: a damaged one throws Error(Internal), it never maps half.
-std::unique_ptr<Code> load_object(std::string_view object);
+/// Maps an object of `target`'s instructions. Error(User) when the host cannot run them. `object` may come
+/// from disk: a damaged one throws Error(Internal), it never maps half.
+std::unique_ptr<Code> load_object(std::string_view object, const Target& target);
 
 class Machine {
  public:
@@ -53,9 +54,6 @@ class Machine {
   std::unique_ptr<llvm::TargetMachine> machine_;
   int exceptions_;  ///< under way when it was made
 };
-
-/// Optimise, generate, load: for emitters that bring their own module.
-std::unique_ptr<Code> compile_module(std::unique_ptr<llvm::Module> module, const Target& target);
 
 /// Functions that emitted code may call, by name; null when there is none. Only cold paths use them.
 void* helper_address(std::string_view name);

@@ -147,10 +147,22 @@ Job contraction_job(const ScheduledContraction& item) {
   return job;
 }
 
-std::unique_ptr<Module> compile(const std::vector<ScheduledContraction>& contractions, const Target& target) {
+namespace {
+
+std::vector<Job> jobs_of(const std::vector<ScheduledContraction>& contractions) {
   std::vector<Job> jobs;
   for (const ScheduledContraction& item : contractions) jobs.push_back(contraction_job(item));
-  return compile(jobs, target);
+  return jobs;
+}
+
+}  // namespace
+
+std::unique_ptr<Module> compile(const std::vector<ScheduledContraction>& contractions, const Target& target) {
+  return compile(jobs_of(contractions), target);
+}
+
+Assembled assemble(const std::vector<ScheduledContraction>& contractions, const Target& target) {
+  return assemble(jobs_of(contractions), target);
 }
 
 }  // namespace bolt::codegen::cpu::gemm

@@ -58,5 +58,6 @@ BOLT_API void pack_weights(const Contraction& contraction, const TileSchedule& s
 Job contraction_job(const ScheduledContraction& item);
 BOLT_API std::unique_ptr<Module> compile(const std::vector<ScheduledContraction>& contractions,
                                          const Target& target);
+BOLT_API Assembled assemble(const std::vector<ScheduledContraction>& contractions, const Target& target);
 
 }  // namespace bolt::codegen::cpu::gemm
