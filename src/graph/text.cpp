@@ -4,8 +4,7 @@
 #include <charconv>
 #include <set>
 
-#include "graph/ir.h"
-#include "support/error.h"
+#include "graph/text.h"
 #include "support/text.h"
 
 namespace bolt::graph {
@@ -19,22 +18,6 @@ void write_list(const Syms& xs, std::string& out) {
 }
 
 bool plain(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
-
-// Users' names may hold anything; in the text they are letters, digits, _ and . and do not start with a
-// digit.
-std::string identifier(std::string_view name) {
-  std::string out;
-  for (char c : name) {
-    if (plain(c)) {
-      out += c;
-    } else if (!out.empty() && out.back() != '_') {
-      out += '_';
-    }
-  }
-  while (!out.empty() && out.back() == '_') out.pop_back();
-  if (!out.empty() && std::isdigit(static_cast<unsigned char>(out[0]))) out.insert(0, 1, '_');
-  return out;
-}
 
 std::string attr_text(const AttrSpec* spec, const Attr& a) {
   if (const auto* v = std::get_if<int64_t>(&a)) return std::to_string(*v);
@@ -63,8 +46,7 @@ class Printer {
       const Input& in = g_.inputs[i];
       if (i) out_ += ", ";
       write_typed(in.value.get());
-      if (in.kind == InputKind::Param) out_ += " param";
-      if (in.kind == InputKind::Const) out_ += " const";
+      out_ += kind_text(in.kind);
     }
     out_ += ") {\n";
     for (const auto& node : g_.nodes) write_node(*node);
@@ -108,27 +90,10 @@ class Printer {
       write_name(node.operands[i]);
     }
     out_ += ")";
-    write_attrs(node);
-    if (node.loc.line > 0) {
-      out_.append(out_.size() - start < 64 ? 64 - (out_.size() - start) : 1, ' ');
-      out_.append("# ").append(node.loc.file).append(":") += std::to_string(node.loc.line);
-      if (!node.loc.function.empty()) out_.append(" in ").append(node.loc.function);
-    }
-    out_ += "\n";
-  }
-
-  void write_attrs(const Node& node) {
-    if (node.attrs.empty()) return;
-    out_ += " {";
-    bool first = true;
-    for (const auto& [name, value] : node.attrs) {
-      const std::vector<AttrSpec>& specs = op_attrs(node.op);
-      auto spec = std::find_if(specs.begin(), specs.end(),
-                               [&, key = &name](const AttrSpec& s) { return s.name == *key; });
-      out_ += (first ? "" : ", ") + name + "=" + attr_text(spec == specs.end() ? nullptr : &*spec, value);
-      first = false;
-    }
-    out_ += "}";
+    out_ += attrs_text(node);
+    std::string line = out_.substr(start);
+    append_loc(line, node.loc);
+    out_.replace(start, std::string::npos, line + "\n");
   }
 
   void write_outputs() {
@@ -155,6 +120,51 @@ class Printer {
 };
 
 }  // namespace
+
+// Users' names may hold anything.
+std::string identifier(std::string_view name) {
+  std::string out;
+  for (char c : name) {
+    if (plain(c)) {
+      out += c;
+    } else if (!out.empty() && out.back() != '_') {
+      out += '_';
+    }
+  }
+  while (!out.empty() && out.back() == '_') out.pop_back();
+  if (!out.empty() && std::isdigit(static_cast<unsigned char>(out[0]))) out.insert(0, 1, '_');
+  return out;
+}
+
+std::string attrs_text(const Node& node) {
+  if (node.attrs.empty()) return "";
+  const std::vector<AttrSpec>& specs = op_attrs(node.op);
+  std::string out;
+  for (const auto& [name, value] : node.attrs) {
+    auto spec = std::find_if(specs.begin(), specs.end(),
+                             [&, key = &name](const AttrSpec& s) { return s.name == *key; });
+    out +=
+        (out.empty() ? " {" : ", ") + name + "=" + attr_text(spec == specs.end() ? nullptr : &*spec, value);
+  }
+  return out + "}";
+}
+
+void append_loc(std::string& line, const Loc& loc) {
+  constexpr size_t kColumn = 64;
+  if (loc.line <= 0) return;
+  line.append(line.size() < kColumn ? kColumn - line.size() : 1, ' ');
+  line.append("# ").append(loc.file).append(":").append(std::to_string(loc.line));
+  if (!loc.function.empty()) line.append(" in ").append(loc.function);
+}
+
+std::string_view kind_text(InputKind kind) {
+  switch (kind) {
+    case InputKind::Arg: return "";
+    case InputKind::Param: return " param";
+    case InputKind::Const: return " const";
+  }
+  return "";
+}
 
 std::string Type::str() const {
   std::string out(dtype_name(dtype));

@@ -20,9 +20,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "loops/kernel.h"
 #include "loops/kernel_ops.h"
+#include "loops/kernel_text.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace bolt::loops {
 namespace {
@@ -58,7 +59,7 @@ class Printer {
       out_ += "]";
     }
     out_ += " {\n";
-    for (const std::string& s : k_.sources) out_ += "  source \"" + s + "\"\n";
+    for (const std::string& s : k_.sources) out_ += "  source " + quoted(s) + "\n";
     for (size_t i = 0; i < k_.exprs.size(); ++i)
       out_ += "  %" + std::to_string(i) + " = " + expr(k_.exprs[i]) + "\n";
     for (const Store& s : k_.stores) store(s);
@@ -71,7 +72,7 @@ class Printer {
     if (i) out_ += ", ";
     out_ += b.role == BufferRole::In ? "in" : b.role == BufferRole::Out ? "out" : "inout";
     out_ += " %b" + std::to_string(i) + ": " + std::string(dtype_name(b.dtype));
-    if (!b.name.empty()) out_ += " \"" + b.name + "\"";
+    if (!b.name.empty()) out_ += " " + quoted(b.name);
   }
 
   static std::string ref(ExprId id) { return "%" + std::to_string(id); }
@@ -134,170 +135,85 @@ class Printer {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : all_(text), rest_(text) {}
+  explicit Parser(TextReader& in) : in_(in) {}
 
   Kernel run() {
-    expect("kernel");
-    expect("@");
-    k_.name = word();
-    expect("(");
-    while (!accept(")")) {
+    in_.expect("kernel");
+    k_.name = in_.name_after("@");
+    in_.expect("(");
+    while (!in_.accept(")")) {
       buffer();
-      accept(",");
+      in_.accept(",");
     }
-    expect("space");
-    expect("[");
-    while (!accept("]")) {
+    in_.expect("space");
+    in_.expect("[");
+    while (!in_.accept("]")) {
       dimension();
-      accept(",");
+      in_.accept(",");
     }
-    if (accept("syms")) {
-      expect("[");
-      while (!accept("]")) {
-        k_.symbols.push_back(Sym::symbol(word()));
-        accept(",");
-      }
+    if (in_.accept("syms")) {
+      in_.expect("[");
+      k_.symbols = in_.syms("]");
     }
-    expect("{");
-    while (!accept("}")) statement();
+    in_.expect("{");
+    while (!in_.accept("}")) statement();
     return std::move(k_);
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) {
-    size_t done = all_.size() - rest_.size();
-    int line = 1;
-    for (char c : all_.substr(0, done)) line += c == '\n';
-    throw_user("kernel text, line ", line, ": ", what, " at '",
-               rest_.substr(0, std::min<size_t>(rest_.size(), 30)), "'");
-  }
-  void space() {
-    while (!rest_.empty()) {
-      if (std::isspace(static_cast<unsigned char>(rest_[0])))
-        rest_.remove_prefix(1);
-      else if (rest_[0] == '#')
-        rest_.remove_prefix(std::min(rest_.find('\n'), rest_.size()));
-      else
-        break;
-    }
-  }
-  static bool word_char(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
-  }
-  bool accept(std::string_view token) {
-    space();
-    if (!rest_.starts_with(token)) return false;
-    // A word must end where the token ends: `in` is no prefix of `inout`.
-    if (word_char(token.back()) && rest_.size() > token.size() && word_char(rest_[token.size()]))
-      return false;
-    rest_.remove_prefix(token.size());
-    return true;
-  }
-  void expect(std::string_view token) {
-    if (!accept(token)) fail("expected '" + std::string(token) + "'");
-  }
-  std::string word() {
-    space();
-    size_t n = 0;
-    while (n < rest_.size() && word_char(rest_[n])) ++n;
-    if (n == 0) fail("expected a name");
-    std::string w(rest_.substr(0, n));
-    rest_.remove_prefix(n);
-    return w;
-  }
-  std::string quoted() {
-    expect("\"");
-    size_t n = rest_.find('"');
-    if (n == std::string_view::npos) fail("string without end");
-    std::string s(rest_.substr(0, n));
-    rest_.remove_prefix(n + 1);
-    return s;
-  }
-  int integer_after(std::string_view prefix) {
-    space();
-    if (!rest_.starts_with(prefix)) fail("expected '" + std::string(prefix) + "<number>'");
-    rest_.remove_prefix(prefix.size());
-    return static_cast<int>(integer());
-  }
-  int64_t integer() {
-    space();
-    std::string digits(rest_.substr(0, 24));
-    char* end;
-    int64_t v = std::strtoll(digits.c_str(), &end, 10);
-    if (end == digits.c_str()) fail("expected an integer");
-    rest_.remove_prefix(end - digits.c_str());
-    return v;
-  }
-  double real() {
-    space();
-    std::string digits(rest_.substr(0, 40));
-    char* end;
-    double v = std::strtod(digits.c_str(), &end);
-    if (end == digits.c_str()) fail("expected a number");
-    rest_.remove_prefix(end - digits.c_str());
-    return v;
-  }
-  DType dtype() {
-    auto t = dtype_from_name(word());
-    if (!t) fail("unknown dtype before");
-    return *t;
-  }
-  Sym sym() {
-    space();
-    return parse_sym(rest_);
-  }
   ExprId ref() {
-    int id = integer_after("%");
-    if (id < 0 || id >= static_cast<int>(k_.exprs.size())) fail("expression used before it is defined");
+    int id = in_.number_after("%");
+    if (id >= static_cast<int>(k_.exprs.size())) in_.fail("expression used before it is defined");
     return id;
   }
 
   void buffer() {
-    BufferRole role = accept("inout") ? BufferRole::InOut : accept("in") ? BufferRole::In : BufferRole::Out;
-    if (role == BufferRole::Out) expect("out");
-    if (integer_after("%b") != static_cast<int>(k_.buffers.size()))
-      fail("buffers are numbered in order; got another");
-    expect(":");
-    Buffer b{dtype(), role, ""};
-    space();
-    if (rest_.starts_with("\"")) b.name = quoted();
+    BufferRole role = in_.accept("inout") ? BufferRole::InOut
+                      : in_.accept("in")  ? BufferRole::In
+                                          : BufferRole::Out;
+    if (role == BufferRole::Out) in_.expect("out");
+    if (in_.number_after("%b") != static_cast<int>(k_.buffers.size()))
+      in_.fail("buffers are numbered in order; got another");
+    in_.expect(":");
+    Buffer b{in_.dtype(), role, ""};
+    if (in_.sees("\"")) b.name = in_.string();
     k_.buffers.push_back(b);
   }
   void dimension() {
-    Dim d{sym(), false};
-    if (integer_after("d") != static_cast<int>(k_.dims.size()))
-      fail("dimensions are numbered in order; got another");
-    d.reduce = accept("reduce");
+    Dim d{in_.sym(), false};
+    if (in_.number_after("d") != static_cast<int>(k_.dims.size()))
+      in_.fail("dimensions are numbered in order; got another");
+    d.reduce = in_.accept("reduce");
     k_.dims.push_back(d);
   }
   void access(int* buffer, Sym* index, std::vector<GatherTerm>* gather) {
-    *buffer = integer_after("b");
-    if (*buffer < 0 || *buffer >= static_cast<int>(k_.buffers.size())) fail("unknown buffer before");
-    expect("[");
-    *index = sym();
-    if (accept(";")) {
+    *buffer = in_.number_after("b");
+    if (*buffer >= static_cast<int>(k_.buffers.size())) in_.fail("unknown buffer before");
+    in_.expect("[");
+    *index = in_.sym();
+    if (in_.accept(";")) {
       do {
         ExprId value = ref();
-        expect("*");
-        gather->push_back({value, sym()});
-      } while (accept(","));
+        in_.expect("*");
+        gather->push_back({value, in_.sym()});
+      } while (in_.accept(","));
     }
-    expect("]");
+    in_.expect("]");
   }
   void statement() {
-    if (accept("source")) {
-      k_.sources.push_back(quoted());
-    } else if (accept("store")) {
+    if (in_.accept("source")) {
+      k_.sources.push_back(in_.string());
+    } else if (in_.accept("store")) {
       Store s{};
       access(&s.buffer, &s.index, &s.gather);
-      expect("=");
+      in_.expect("=");
       s.value = ref();
-      if (accept("if")) s.mask = ref();
+      if (in_.accept("if")) s.mask = ref();
       k_.stores.push_back(s);
     } else {
-      if (integer_after("%") != static_cast<int>(k_.exprs.size()))
-        fail("expressions are numbered in order; got another");
-      expect("=");
+      if (in_.number_after("%") != static_cast<int>(k_.exprs.size()))
+        in_.fail("expressions are numbered in order; got another");
+      in_.expect("=");
       Expr e = expr();
       e.dims = dims_of(k_, e);
       k_.exprs.push_back(std::move(e));
@@ -305,88 +221,99 @@ class Parser {
   }
   Expr expr() {
     Expr e{};
-    std::string what = word();
+    const std::string_view what = in_.name();
     if (what == "const")
       constant(&e);
     else if (what == "index")
-      e.kind = ExprKind::Index, e.dtype = DType::I64, e.index = sym();
+      e.kind = ExprKind::Index, e.dtype = DType::I64, e.index = in_.sym();
     else if (what == "load")
       load(&e);
     else if (what == "cast")
-      e.kind = ExprKind::Cast, e.dtype = dtype(), e.args = {ref()};
+      e.kind = ExprKind::Cast, e.dtype = in_.dtype(), e.args = {ref()};
     else if (what == "reduce")
       reduce(&e);
     else if (what == "check")
       bounds_check(&e);
     else if (what == "acc")
-      e.kind = ExprKind::Acc, e.dtype = dtype();
+      e.kind = ExprKind::Acc, e.dtype = in_.dtype();
     else
       operation(&e, what);
     return e;
   }
   void constant(Expr* e) {
     e->kind = ExprKind::Const;
-    e->dtype = dtype();
+    e->dtype = in_.dtype();
     if (is_float(e->dtype))
-      e->value = real();
+      e->value = in_.number();
     else if (e->dtype != DType::Bool)
-      e->ivalue = integer();
-    else if (accept("true"))
+      e->ivalue = in_.integer();
+    else if (in_.accept("true"))
       e->ivalue = 1;
     else
-      expect("false");
+      in_.expect("false");
   }
   void load(Expr* e) {
     e->kind = ExprKind::Load;
     access(&e->buffer, &e->index, &e->gather);
     e->dtype = k_.buffers[e->buffer].dtype;
-    if (accept("if")) {
+    if (in_.accept("if")) {
       e->mask = ref();
-      expect("else");
-      e->fill = real();
+      in_.expect("else");
+      e->fill = in_.number();
     }
   }
   void bounds_check(Expr* e) {
     e->kind = ExprKind::Check;
     e->dtype = DType::I64;
     e->args = {ref()};
-    expect("below");
+    in_.expect("below");
     e->args.push_back(ref());
-    if (accept("if")) e->mask = ref();
+    if (in_.accept("if")) e->mask = ref();
   }
   void reduce(Expr* e) {
     e->kind = ExprKind::Reduce;
-    auto op = reduce_op_from_name(word());
-    if (!op) fail("unknown reduction before");
+    auto op = reduce_op_from_name(in_.name());
+    if (!op) in_.fail("unknown reduction before");
     e->reduce_op = *op;
     e->args = {ref()};
     e->dtype = reduce_result_dtype(e->reduce_op, k_.exprs[e->args[0]].dtype);
-    expect("over");
-    do e->reduce_dims |= 1u << integer_after("d");
-    while (accept(","));
+    in_.expect("over");
+    do {
+      const int d = in_.number_after("d");
+      if (d >= static_cast<int>(k_.dims.size())) in_.fail("no such dimension before");
+      e->reduce_dims |= 1u << d;
+    } while (in_.accept(","));
   }
-  void operation(Expr* e, const std::string& name) {
+  void operation(Expr* e, std::string_view name) {
     auto op = scalar_op_from_name(name);
-    if (!op) fail("unknown operation '" + name + "'");
+    if (!op) in_.fail("unknown operation '" + std::string(name) + "'");
     e->kind = ExprKind::Op;
     e->op = *op;
     std::vector<DType> types;
     do {
       e->args.push_back(ref());
       types.push_back(k_.exprs[e->args.back()].dtype);
-    } while (accept(","));
+    } while (in_.accept(","));
     if (static_cast<int>(e->args.size()) != scalar_op_arity(e->op))
-      fail("wrong number of operands for '" + name + "'");
+      in_.fail("wrong number of operands for '" + std::string(name) + "'");
     e->dtype = op_result_dtype(e->op, types);
   }
 
-  std::string_view all_, rest_;
+  TextReader& in_;
   Kernel k_;
 };
 
 }  // namespace
 
 std::string print(const Kernel& k) { return Printer(k).run(); }
-Kernel parse_kernel(std::string_view text) { return Parser(text).run(); }
+Kernel read_kernel(TextReader& in) { return Parser(in).run(); }
+Kernel parse_kernel(std::string_view text) {
+  TextReader in(text);
+  try {
+    return read_kernel(in);
+  } catch (const Error& e) {
+    in.rethrow(e);
+  }
+}
 
 }  // namespace bolt::loops
