@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
+#include <optional>
+#include <string>
 
 #include "support/dump.h"
 #include "support/error.h"
@@ -14,21 +17,29 @@
 namespace bolt {
 namespace {
 
+/// Variables are put back behind each test: the run itself may have been given some.
 class Environment : public ::testing::Test {
  protected:
   void set(const char* name, const char* value) {
+    const char* before = getenv(name);
+    before_.try_emplace(name, before ? std::optional<std::string>(before) : std::nullopt);
     setenv(name, value, 1);
-    names_.push_back(name);
   }
   void TearDown() override {
-    for (const char* name : names_) unsetenv(name);
+    for (const auto& [name, value] : before_) {
+      if (value)
+        setenv(name.c_str(), value->c_str(), 1);
+      else
+        unsetenv(name.c_str());
+    }
   }
 
  private:
-  std::vector<const char*> names_;
+  std::map<std::string, std::optional<std::string>> before_;
 };
 
 TEST_F(Environment, DefaultsAndValues) {
+  set("TORCHBOLT_ISA", "");  // as good as not set
   EXPECT_EQ(knob("TORCHBOLT_ISA"), "native");
   EXPECT_EQ(knob_int("TORCHBOLT_FUEL"), -1);
   set("TORCHBOLT_ISA", "avx2");
