@@ -10,6 +10,9 @@
 //
 // A mask that is added is looked at as where(keep, 0, low). Everything else is unknown and stays as it is.
 // The positions of a causal mask start at the same number; sizes may be symbols.
+//
+// Without a mask another kernel of the library runs. On CUDA those lay heads beside each other, as the
+// queries of a model lie, and the node's type says so, or its result would be copied.
 #include <algorithm>
 
 #include "graph/passes/passes.h"
@@ -247,6 +250,12 @@ bool is_causal(const Truth& t) {
 
 bool fold_masks(Graph& g) {
   Facts facts;
+  auto type_of = [](const Type& masked) {
+    Type t = masked;
+    if (t.device.kind == DeviceKind::CUDA && t.rank() == 4)
+      t.strides = strides_in_order(t.sizes, {0, 2, 1, 3});
+    return t;
+  };
   return rewrite(g, [&](Node* n) -> Value* {
     if (n->op != Op::sdpa || n->operands.size() != 4 || n->attr<bool>("causal")) return nullptr;
     const Truth keeps = facts.keeps(n->operands[3]);
@@ -256,7 +265,7 @@ bool fold_masks(Graph& g) {
     attrs["causal"] = causal;
     return g
         .make_typed(Op::sdpa, {n->operands[0], n->operands[1], n->operands[2]}, std::move(attrs),
-                    {n->out()->type}, n->loc, n)
+                    {type_of(n->out()->type)}, n->loc, n)
         ->out();
   });
 }
