@@ -10,8 +10,20 @@ import sys
 from pathlib import Path
 
 CORE = ["support", "cache", "graph", "loops", "codegen/common", "codegen/cpu", "codegen/cuda", "device/driver"]
-EXTENSION = ["python", "interp", "guard", "observe", "record", "autograd", "lower", "device", "run", "compile", "session"]
-# Two code generators need no knowledge of each other; nor do running code and checking what a recording rested on.
+EXTENSION = [
+    "python",
+    "interp",
+    "guard",
+    "observe",
+    "record",
+    "autograd",
+    "lower",
+    "device",
+    "run",
+    "compile",
+    "session",
+]
+# Two code generators need no knowledge of each other, nor do running code and checking what a run rested on.
 STRANGERS = [("codegen/cpu", "codegen/cuda"), ("interp", "guard")]
 TOP = "module.cpp"  # the extension as Python sees it, above every folder
 FOREIGN = re.compile(r"^(Python\.h|torch/|ATen/|c10/|internal/pycore)")
