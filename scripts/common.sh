@@ -10,7 +10,7 @@ fail() {
   exit 1
 }
 
-# Parallel compilers: one per core, but never more than the memory holds (a file that includes ATen takes 1.5 GiB).
+# Parallel compilers: one per core, but never more than the memory holds (a unit that includes ATen takes 1.5 GiB).
 build_jobs() {
   local memory_kib cores
   memory_kib=$(awk '/MemAvailable/ {print $2}' /proc/meminfo)
