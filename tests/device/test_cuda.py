@@ -22,7 +22,7 @@ FUNCTIONS = {
     "number_on_the_processor": (lambda a, s: a * s + 2, lambda: (randn(128, 256), torch.tensor(3.0))),
     "softmax": (lambda a: torch.softmax(a, -1), lambda: (randn(128, 256),)),
     "layer_norm": (lambda a: F.layer_norm(a, (256,)), lambda: (randn(128, 256),)),
-    "sum": (lambda a: a.sum(), lambda: (randn(128, 256),)),
+    "sum": (lambda a: (a * a).sum(), lambda: (randn(128, 256),)),
     "column_sum": (lambda a: a.sum(0), lambda: (randn(1000, 256),)),
     "bfloat16": (lambda a: F.gelu(a) * a.tanh(), lambda: (randn(128, 256, dtype=torch.bfloat16),)),
     "positions": (lambda a: a + torch.arange(256, device="cuda"), lambda: (randn(128, 256),)),

@@ -21,7 +21,7 @@
 namespace bolt::graph {
 namespace {
 
-constexpr double kInvisible = -65504;  // f16's lowest: no score shows beside it
+constexpr double kHidesWholly = -65504;  // f16's lowest: no score shows beside it
 
 struct Affine {
   int64_t constant = 0;
@@ -168,7 +168,7 @@ class Facts {
     }
     if (n.op != Op::where) return {};
     const auto kept = number(n.operands[1]), hidden = number(n.operands[2]);
-    if (!kept || !hidden || *kept != 0 || *hidden > kInvisible) return {};
+    if (!kept || !hidden || *kept != 0 || *hidden > kHidesWholly) return {};
     return aligned(truth(n.operands[0]), mask->type.rank());
   }
 
