@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/ir.h"
@@ -127,5 +128,8 @@ BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& optio
 /// did.
 BOLT_API std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options);
 BOLT_API std::string print(const Plan& p);
+/// Throws Error(User) with the line number and the text at fault. The graph of such a plan holds the nodes of
+/// its calls and nothing else: its inputs are the plan's, then what else a call is given.
+BOLT_API Plan parse_plan(std::string_view text);
 
 }  // namespace bolt::loops

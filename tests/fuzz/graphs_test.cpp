@@ -65,7 +65,7 @@ std::string run(const Case& c, const Setting& setting) {
     std::string fault = compare("passes", graph::run_reference(*g, c.inputs), *c.graph, expected);
     loops::PlanOptions options = codegen::cpu::plan_options(setting.target);
     options.fuse = setting.fuse;
-    loops::Plan plan = loops::plan(std::move(g), options);
+    loops::Plan plan = loops::testing::through_text(loops::plan(std::move(g), options));
     if (fault.empty()) {
       loops::PlanOptions plain;
       plain.fuse = setting.fuse;

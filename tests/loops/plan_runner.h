@@ -17,6 +17,14 @@ namespace bolt::loops::testing {
 
 using graph::HostTensor;
 
+/// The plan by way of its text, which says all that running it and making its code need.
+inline Plan through_text(const Plan& p) {
+  const std::string text = print(p);
+  Plan read = parse_plan(text);
+  BOLT_CHECK(print(read) == text, "the plan is read back as\n", print(read), "and was\n", text);
+  return read;
+}
+
 class PlanRunner {
  public:
   virtual ~PlanRunner() = default;

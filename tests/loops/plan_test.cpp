@@ -12,7 +12,7 @@
 //   ; never: text          no kernel holds this (the arena's size may: it is rounded up)
 //   graph @name(...) { ... }
 //
-// Each graph is planned with and without fusion, and run both ways.
+// Each graph is planned with and without fusion, and run both ways, also as the plan's text is read back.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -92,12 +92,15 @@ std::vector<HostTensor> random_inputs(const Graph& g, const Case& c) {
 
 void run_and_compare(const Case& c, const PlanOptions& options, const std::vector<HostTensor>& inputs,
                      const std::vector<HostTensor>& expected) {
-  Plan p = plan(graph::parse(c.text), options);
+  const Plan p = plan(graph::parse(c.text), options);
   SCOPED_TRACE(print(p));
-  std::vector<HostTensor> got = testing::PlanRunner(p, inputs).run();
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    EXPECT_LE(graph::difference(got[i], expected[i]), c.tolerance) << "output " << i;
+  const Plan read = testing::through_text(p);
+  for (const Plan* each : {&p, &read}) {
+    std::vector<HostTensor> got = testing::PlanRunner(*each, inputs).run();
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_LE(graph::difference(got[i], expected[i]), c.tolerance) << "output " << i;
+  }
   if (!options.fuse) return;
   if (c.kernels >= 0) {
     int kernels = 0;
