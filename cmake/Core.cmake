@@ -1,10 +1,10 @@
-# src/{support,graph,loops,codegen,cache} -> libtorchbolt_core.so, bolt-opt, bolt_tests, and the packed core.
+# src/{support,graph,loops,codegen,cache,opt} -> libtorchbolt_core.so, bolt-opt, bolt_tests, and the packed core.
 
 include(LLVM)
 find_package(Threads REQUIRED)
 
 bolt_sources(core_sources src/support src/graph src/loops src/codegen/common src/codegen/cuda src/cache
-             src/device/driver)
+             src/device/driver src/opt)
 add_library(bolt_core SHARED ${core_sources})
 target_include_directories(bolt_core INTERFACE ${PROJECT_SOURCE_DIR}/src)
 bolt_target(bolt_core)
@@ -70,7 +70,7 @@ target_include_directories(gemm_bench PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(gemm_bench PRIVATE bolt_core)
 
 # `make core-dist`: the library and bolt-opt (above), the headers they were made from, and what PrebuiltCore.cmake reads.
-foreach(folder support graph loops codegen cache device/driver)
+foreach(folder support graph loops codegen cache device/driver opt)
   get_filename_component(parent ${folder} DIRECTORY)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder} DESTINATION include/${parent} COMPONENT core OPTIONAL
           FILES_MATCHING PATTERN "*.h" PATTERN "*.def")

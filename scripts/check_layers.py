@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-CORE = ["support", "cache", "graph", "loops", "codegen/common", "codegen/cpu", "codegen/cuda", "device/driver"]
+CORE = ["support", "cache", "graph", "loops", "codegen/common", "codegen/cpu", "codegen/cuda", "opt", "device/driver"]
 EXTENSION = [
     "python",
     "interp",

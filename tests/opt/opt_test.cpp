@@ -1,0 +1,107 @@
+// tests/opt/opt_test.cpp: from the text of each stage to each later one, and what is refused.
+#include "opt/opt.h"
+
+#include <gtest/gtest.h>
+
+#include "support/error.h"
+
+namespace bolt::opt {
+namespace {
+
+constexpr const char* kGraph = R"(; a comment before the first word
+graph @f(%x: f32[4, 8]) {
+  %a = exp(%x)
+  %b = sum(%a) {dims=[1], keepdim=true}
+  %c = div(%a, %b)
+  return %c
+})";
+
+std::string opt(const std::string& text, std::vector<std::string> arguments) {
+  arguments.emplace_back("-");
+  return run(text, read_options(arguments)).text;
+}
+std::string fault(const std::string& text, const std::vector<std::string>& arguments) {
+  try {
+    return opt(text, arguments) + "no fault";
+  } catch (const Error& e) {
+    return e.kind() == ErrorKind::User ? e.what() : std::string("another kind of error: ") + e.what();
+  }
+}
+
+TEST(Opt, EveryStageIsReachedFromEachBefore) {
+  const std::string graph = opt(kGraph, {}), plan = opt(kGraph, {"--emit=plan"}),
+                    kernels = opt(kGraph, {"--emit=kernels"});
+  EXPECT_EQ(stage_of(kGraph), "graph");
+  EXPECT_EQ(stage_of(plan), "plan");
+  EXPECT_EQ(stage_of(kernels), "kernels");
+  EXPECT_EQ(opt(graph, {}), graph);
+  EXPECT_EQ(opt(plan, {}), plan);
+  EXPECT_EQ(opt(kernels, {}), kernels);
+  EXPECT_EQ(opt(graph, {"--emit=plan"}), plan);
+  for (const char* stage : {"kernels", "schedule", "llvm", "asm", "cuda"}) {
+    const std::string option = std::string("--emit=") + stage, made = opt(graph, {option});
+    EXPECT_NE(made, "") << stage;
+    EXPECT_EQ(opt(plan, {option}), made) << stage;
+    EXPECT_EQ(opt(kernels, {option}), made) << stage;
+  }
+}
+
+TEST(Opt, PassesRunAndAreTimed) {
+  OptOptions options = read_options({"--passes=standard", "--verify-each", "--time", "-"});
+  const OptResult result = run("graph @f(%x: f32[4]) {\n  %a = neg(%x)\n  return %x\n}", options);
+  EXPECT_EQ(result.text.find("neg"), std::string::npos);
+  EXPECT_NE(result.report.find("dce"), std::string::npos);
+}
+
+TEST(Opt, FusionCanBeBisected) {
+  auto kernels = [](const std::vector<std::string>& arguments) {
+    const std::string text = opt(kGraph, arguments);
+    int count = 0;
+    for (size_t at = text.find("\nkernel @"); at != std::string::npos; at = text.find("\nkernel @", at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_EQ(kernels({"--emit=plan"}), 1);
+  EXPECT_EQ(kernels({"--emit=plan", "--no-fuse"}), 3);
+  EXPECT_EQ(kernels({"--emit=plan", "--fuel=0"}), 3);
+  EXPECT_EQ(kernels({"--emit=plan", "--fuel=1"}), 2);
+}
+
+TEST(Opt, WhatEndsAContractionIsPartOfItsCode) {
+  const std::string kernel =
+      "kernel @end (out %b0: f32) space [4 d0, 8 d1] {\n  %0 = acc f32\n"
+      "  store b0[8*d0 + d1] = %0\n}\n";
+  EXPECT_EQ(opt(kernel, {"--emit=llvm"}), "; @end ends a contraction\n");
+  EXPECT_EQ(opt(kernel, {"--emit=asm"}), "; @end ends a contraction\n");
+  const std::string plan =
+      "plan @f\n  b0 = input 0: f32[4, 16]\n  b1 = input 1: f32[8, 16]\n"
+      "  b2 = fold: f32[128]\n  b3 = output 0: f32[4, 8]\n"
+      "fold:\n  pack for @end (b1) -> (b2)\n"
+      "run:\n  0: contraction linear with @end (b0, b2) -> (b3)\nreturn b3\n";
+  EXPECT_NE(opt(plan + kernel, {"--emit=asm"}).find("ret"), std::string::npos);
+}
+
+TEST(Opt, Faults) {
+  const std::string plan = opt(kGraph, {"--emit=plan"});
+  struct {
+    std::string text;
+    std::vector<std::string> arguments;
+    const char* message;
+  } const cases[] = {
+      {kGraph, {"--emit=ptx"}, "there is no stage 'ptx'; there are: tape, graph, plan"},
+      {kGraph, {"--emit"}, "unknown option --emit"},
+      {plan, {"--emit=graph"}, "the text is of the stage plan, and graph comes before it"},
+      {plan, {"--passes=dce"}, "are for graphs"},
+      {"tape {\n}", {}, "python -m torchbolt.opt"},
+      {"; only a comment\nprogram @f", {}, "line 2: a text begins with tape, graph, plan or kernel"},
+      {kGraph, {"--target=tpu", "--emit=plan"}, "--target is cpu or cuda"},
+  };
+  for (const auto& c : cases)
+    EXPECT_NE(fault(c.text, c.arguments).find(c.message), std::string::npos) << fault(c.text, c.arguments);
+  EXPECT_NE(fault(kGraph, {"--fuel=x", "--emit=plan"}).find("--fuel is a number"), std::string::npos);
+  EXPECT_THROW(read_options({}), Error);
+  EXPECT_THROW(read_options({"a.ir", "b.ir"}), Error);
+}
+
+}  // namespace
+}  // namespace bolt::opt
