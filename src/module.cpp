@@ -4,6 +4,7 @@
 
 #include "autograd/module.h"
 #include "interp/module.h"
+#include "lower/module.h"
 #include "observe/module.h"
 #include "session/callable.h"
 
@@ -28,6 +29,7 @@ PyMODINIT_FUNC PyInit__C() {
   if (module && bolt::interp::add_interp_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::observe::add_observe_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::autograd::add_joint_functions(module) < 0) Py_CLEAR(module);
+  if (module && bolt::lower::add_lower_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::session::add_callable(module) < 0) Py_CLEAR(module);
   return module;
 }

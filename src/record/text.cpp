@@ -1,64 +1,184 @@
 // record/text.cpp
-// Tape -> text, for logs: one operator a line, as `%5 = aten::add.Tensor(%3, %4, alpha=1)  # model.py:12`.
-#include <sstream>
+// Tape -> text: see text.h. parse.cpp reads it back.
+#include "record/text.h"
 
+#include <unordered_set>
+
+#include "graph/text.h"
 #include "record/recorder.h"
+#include "record/value_text.h"
+#include "support/text.h"
 
 namespace bolt::record {
 namespace {
 
-void names(std::ostream& out, const TensorIds& ids) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (i) out << ", ";
-    ids[i] < 0 ? out << "None" : out << "%" << ids[i];
-  }
+std::string id_text(TensorId id) { return "%" + std::to_string(id); }
+
+template <class Items, class ItemText>
+std::string joined(const Items& items, ItemText text) {
+  std::string out;
+  for (const auto& item : items) out += (out.empty() ? "" : ", ") + text(item);
+  return out;
 }
 
-void argument(std::ostream& out, const Arg& arg) {
-  switch (arg.kind) {
-    case Arg::Kind::Value:
-    case Arg::Kind::WrappedNumber: out << arg.value; break;
-    case Arg::Kind::Tensor: names(out, arg.tensors); break;
-    case Arg::Kind::TensorList:
-    case Arg::Kind::OptionalTensorList:
-      out << "[";
-      names(out, arg.tensors);
-      out << "]";
-      break;
-  }
+std::string ints(const Dims& values) {
+  return joined(values, [](int64_t v) { return std::to_string(v); });
 }
 
-void form(std::ostream& out, const TensorInfo& info) {
-  out << c10::toString(info.dtype) << at::IntArrayRef(info.sizes);
-  if (info.requires_grad) out << " requires_grad";
+std::string bits(uint64_t mask) {
+  std::vector<int> set;
+  for (int i = 0; i < 64; ++i)
+    if (mask >> i & 1) set.push_back(i);
+  return "[" + joined(set, [](int i) { return std::to_string(i); }) + "]";
 }
+
+class Writer {
+ public:
+  Writer(const Tape& tape, const TapeContext& context) : tape_(tape), context_(context) {}
+
+  std::string run() {
+    out_ = "tape " + (context_.name.empty() ? "" : "@" + graph::identifier(context_.name) + " ") + "{\n";
+    for (TensorId id : tape_.inputs) line(id_text(id) + " = input " + input_text(id));
+    for (const NumberSymbol& n : context_.numbers)
+      line("number " + n.symbol.str() + " = " + std::to_string(n.recorded) + (n.early ? " early" : ""));
+    for (const SizeFact& f : context_.facts)
+      line("fact " + str(f) + (f.where.empty() ? "" : "  # " + f.where));
+    for (size_t i = 0; i < tape_.entries.size(); ++i) entry(static_cast<int>(i));
+    if (!context_.wanted.empty())
+      line("return " + joined(context_.wanted, [](TensorId id) { return id < 0 ? "None" : id_text(id); }));
+    return out_ + "}\n";
+  }
+
+ private:
+  const TensorInfo& info(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)]; }
+  void line(const std::string& text) { out_ += "  " + text + "\n"; }
+
+  // ---- tensors ----
+
+  std::string input_text(TensorId id) {
+    std::string s = info_text(id);
+    const auto input = static_cast<size_t>(info(id).input);
+    if (input < context_.is_param.size() && context_.is_param[input]) s += " param";
+    if (input < context_.dynamic.size() && context_.dynamic[input])
+      s += " dynamic " + bits(context_.dynamic[input]);
+    const auto constant = context_.constants.find(info(id).input);
+    return constant == context_.constants.end() ? s : s + " const " + contents(constant->second);
+  }
+
+  static std::string contents(const at::Tensor& t) {
+    const c10::Type& type = *c10::NumberType::get();
+    std::vector<at::Tensor> elements = t.flatten().unbind();
+    return "[" +
+           joined(elements,
+                  [&](const at::Tensor& e) { return ValueWriter().text(c10::IValue(e.item()), type); }) +
+           "]";
+  }
+
+  std::string info_text(TensorId id) {
+    const TensorInfo& t = info(id);
+    std::string s = dtype_text(t.dtype) + "[" + ints(t.sizes) + "]";
+    if (t.strides != contiguous(t.sizes)) s += "{" + ints(t.strides) + "}";
+    if (!t.device.is_cpu()) s += " " + t.device.str();
+    const auto [first, fresh] = first_of_storage_.try_emplace(t.storage, id);
+    if (!fresh && t.storage >= 0) s += " over " + id_text(first->second);
+    if (t.offset) s += " at " + std::to_string(t.offset);
+    if (!t.plain) s += " not_plain";
+    if (t.zero) s += " zero";
+    if (t.requires_grad) s += " requires_grad";
+    if (t.chosen) s += " chosen";
+    if (t.data_sized) s += " data_sized";
+    if (t.data_dims) s += " data " + bits(t.data_dims);
+    return s;
+  }
+
+  // ---- entries ----
+
+  void entry(int index) {
+    const Entry& e = tape_.entries[static_cast<size_t>(index)];
+    mode(e);
+    const std::string results = joined(e.results, [&](const Arg& r) { return result(r, index); });
+    std::string text = "  " + results + (results.empty() ? "" : " = ") + c10::toString(e.op.operator_name()) +
+                       "(" + arguments(e) + ")";
+    if (e.own_version) text += " counting writes apart";
+    if (e.loc >= 0) {
+      const SourceLine& l = tape_.locs[static_cast<size_t>(e.loc)];
+      graph::append_loc(text, {l.file, l.line, l.function});
+    }
+    out_ += text + "\n";
+  }
+
+  void mode(const Entry& e) {
+    if (e.grad_mode == grad_ && e.inference_mode == inference_) return;
+    grad_ = e.grad_mode;
+    inference_ = e.inference_mode;
+    line(std::string("mode ") + (grad_ ? "grad" : "no_grad") + (inference_ ? " inference" : ""));
+  }
+
+  std::string result(const Arg& r, int entry) {
+    auto one = [&](TensorId id) {
+      if (id < 0) return std::string("undefined");
+      const bool made = info(id).producer == entry && told_.insert(id).second;
+      return id_text(id) + (made ? ": " + info_text(id) : "");
+    };
+    if (r.kind == Arg::Kind::Tensor) return one(r.tensors[0]);
+    return r.kind == Arg::Kind::Value ? "_" : "[" + joined(r.tensors, one) + "]";
+  }
+
+  std::string arguments(const Entry& e) {
+    std::string out;
+    const auto& schema = e.op.schema().arguments();
+    for (size_t i = 0; i < e.args.size(); ++i) {
+      if (i) out += ", ";
+      if (schema[i].kwarg_only()) out += schema[i].name() + "=";
+      out += argument(e.args[i], needed_type(*schema[i].real_type()));
+    }
+    return out;
+  }
+
+  std::string argument(const Arg& arg, const c10::Type& type) {
+    auto tensor = [&](TensorId id) {
+      if (id >= 0) return id_text(id);
+      return std::string(arg.kind == Arg::Kind::OptionalTensorList ? "None" : "undefined");
+    };
+    switch (arg.kind) {
+      case Arg::Kind::Tensor: return tensor(arg.tensors[0]);
+      case Arg::Kind::TensorList:
+      case Arg::Kind::OptionalTensorList: return "[" + joined(arg.tensors, tensor) + "]";
+      case Arg::Kind::WrappedNumber:
+      case Arg::Kind::Value: break;
+    }
+    if (arg.value.isList()) return list(arg, element_type(type));
+    std::string s = values_.text(arg.value, type);
+    if (!arg.syms.empty()) s += " is " + arg.syms[0].str();
+    return arg.tensors.empty() ? s : s + " from " + id_text(arg.tensors[0]);
+  }
+
+  /// Numbers that are no expressions stand for themselves, but then one must say that there are expressions.
+  std::string list(const Arg& arg, const c10::Type& type) {
+    const auto& values = arg.value.toListRef();
+    bool any = false;
+    for (size_t i = 0; i < arg.syms.size(); ++i) any |= arg.syms[i] != own_number(values[i]);
+    std::string out;
+    for (size_t i = 0; i < values.size(); ++i) {
+      out += (i ? ", " : "") + values_.text(values[i], type);
+      if (!arg.syms.empty() && (arg.syms[i] != own_number(values[i]) || (i == 0 && !any)))
+        out += " is " + arg.syms[i].str();
+    }
+    return "[" + out + "]";
+  }
+
+  const Tape& tape_;
+  const TapeContext& context_;
+  std::string out_;
+  ValueWriter values_;
+  std::unordered_map<int, TensorId> first_of_storage_;
+  std::unordered_set<TensorId> told_;  // results whose type has been written
+  bool grad_ = true, inference_ = false;
+};
 
 }  // namespace
 
-std::string print(const Tape& tape) {
-  std::ostringstream out;
-  for (TensorId id : tape.inputs) {
-    out << "%" << id << " = input ";
-    form(out, tape.tensors[id]);
-    out << "\n";
-  }
-  for (const Entry& e : tape.entries) {
-    for (size_t r = 0; r < e.results.size(); ++r) {
-      if (r) out << ", ";
-      e.results[r].kind == Arg::Kind::Value ? out << "_" : (names(out, e.results[r].tensors), out);
-    }
-    out << " = " << c10::toString(e.op.operator_name()) << "(";
-    const auto& arguments = e.op.schema().arguments();
-    for (size_t i = 0; i < e.args.size(); ++i) {
-      if (i) out << ", ";
-      if (arguments[i].kwarg_only()) out << arguments[i].name() << "=";
-      argument(out, e.args[i]);
-    }
-    out << ")" << (e.own_version ? " counting writes apart" : "");
-    if (e.loc >= 0) out << "  # " << tape.locs[e.loc].file << ":" << tape.locs[e.loc].line;
-    out << "\n";
-  }
-  return out.str();
-}
+std::string print(const Tape& tape, const TapeContext& context) { return Writer(tape, context).run(); }
+std::string print(const Tape& tape) { return print(tape, {}); }
 
 }  // namespace bolt::record
