@@ -14,45 +14,17 @@ from traceback import FrameSummary
 
 from torchbolt import _C, api, steps
 
-# Reason, as the C++ side words it -> what a user can do about it.
-_HINTS = [
-    (
-        r"_engine_run_backward",
-        "torch's autograd computes gradients between two regions, from graphs of the compiled ones; "
-        "leave backward() and grad() out of the compiled function to have one region",
-    ),
-    (r"builtins\.print|is shown|wants a tensor's elements", "show copies (y.clone()), or show it after the last write"),
-    (
-        r"is_nonzero|aten::_local_scalar_dense|only made where the region ends|value of a tensor decides",
-        "keep the decision on tensors: torch.where, masks",
-    ),
-    (r"aten::(nonzero|masked_select|unique|_unique|index)", "use masks and torch.where, whose sizes are known"),
-    (r"tolist|numpy|__array__", "keep the computation on tensors, or move the conversion out of the model"),
-    (r"cannot wait for the region's end", "show numbers, texts and tensors, alone or in lists and dicts"),
-    (r"time\.", "measure around the compiled call"),
-    (r"random\.|random number", "draw with torch (torch.rand), or outside and pass it in"),
-    (r"is disabled|graph_break", "this end was asked for; take the mark away to have none"),
-    (r"C function that is not known", "torchbolt.allow_in_graph(f) says that f may be called without a region's end"),
-    (r"generator from outside|iterator from outside|from outside is advanced", "loop over a list, or make it inside"),
-    (r"runs within this instruction|CPython ran", "call that code from the model itself instead of from C"),
-    (r"very long", "compile a part of it, or make loops shorter"),
-]
-
-
 _SHOWN = 10  # guards, of the hundreds that a model has
 
-
 _OF_STEPS = "regions end where a compiled generator yields or a coroutine waits; what lies between is one region"
-
-
-def _hint(reason: str) -> str:
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")
 
 
 @dataclass
 class BreakReason:
     """Why a region ended: the reason, where, and the user's lines (traceback.FrameSummary), innermost last.
 
+    reason is for people and may be worded anew; cause is what kind of end it is, a name that stays (src/support/
+    reasons.def lists them); id tells the ends of one explanation apart. hint: what can be done about it; may be empty.
     Columns count from 0, in bytes, as co_positions() has them; -1: not known.
     """
 
@@ -63,6 +35,8 @@ class BreakReason:
     column: int = -1
     end_line: int = -1
     end_column: int = -1
+    cause: str = ""
+    hint: str = ""
 
     @property
     def file(self) -> str:
@@ -86,15 +60,11 @@ class BreakReason:
             return self.source
         return linecache.getline(self.file, self.line).encode()[self.column : self.end_column].decode(errors="replace")
 
-    @property
-    def hint(self) -> str:
-        """What can be done about it; may be empty."""
-        return _OF_STEPS if self.file == steps.__file__ else _hint(self.reason)
-
     def as_dict(self) -> dict:
         """Everything, for JSON."""
-        names = ("id", "reason", "hint", "file", "line", "column", "end_line", "end_column", "source", "expression")
-        facts = {name: getattr(self, name) for name in names}
+        what = ("id", "cause", "reason", "hint")
+        where = ("file", "line", "column", "end_line", "end_column", "source", "expression")
+        facts = {name: getattr(self, name) for name in what + where}
         stack = [{"file": f.filename, "line": f.lineno, "function": f.name} for f in self.user_stack]
         return facts | {"user_stack": stack}
 
@@ -183,7 +153,11 @@ def _breaks(ends) -> list[BreakReason]:
     for end in ends:
         stack = [FrameSummary(file, line, name, lookup_line=False) for file, line, name in end["user_stack"]]
         _, *span = end["position"]
-        out.append(BreakReason(end["reason"], stack, True, ids.setdefault(_place(end), f"B{len(ids) + 1}"), *span))
+        name = ids.setdefault(_place(end), f"B{len(ids) + 1}")
+        reason = BreakReason(end["reason"], stack, True, name, *span, end["cause"], end["hint"])
+        if reason.file == steps.__file__:
+            reason.hint = _OF_STEPS
+        out.append(reason)
     return out
 
 

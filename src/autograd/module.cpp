@@ -70,7 +70,7 @@ PyObject* joint(PyObject*, PyObject* tuple) {
       result = PyRef::steal(PyObject_CallObject(callable, args));
     }
     if (!result) return nullptr;
-    if (!recorder.escaped().empty()) throw_unsupported("the run ended at ", recorder.escaped());
+    if (const Reason* why = recorder.escaped()) throw_unsupported("the run ended at ", why->text());
     std::vector<TensorId> wanted;
     for (const at::Tensor& t : tensors_in(result.get())) wanted.push_back(recorder.input_id(t));
     kept->joint = make_joint(recorder.tape(), wanted);

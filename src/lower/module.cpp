@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "opt/opt.h"
 #include "guard/tensors.h"
 #include "lower/functionalize.h"
+#include "opt/opt.h"
 #include "record/recorder.h"
 #include "record/text.h"
 #include "support/error.h"

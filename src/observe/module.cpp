@@ -31,7 +31,7 @@ struct Collector final : RecorderHooks {
   int64_t writes(PyObject*) override { return -1; }
   void take_back() override {}
   void instruction(const char*, const char*, int) override {}
-  const char* wants_end() override { return nullptr; }
+  const Reason* wants_end() override { return nullptr; }
   bool changed_inputs() override { return false; }
   bool placed() override { return false; }
   bool pause(bool) override { return false; }
@@ -135,7 +135,7 @@ PyObject* facts(PyObject*, PyObject* capsule) {
   const Observation& seen = *kept->observation;
   static const char* const ends[] = {"returned", "raised", "broke"};
   std::vector<std::string> breaks;
-  for (const BreakReason& reason : seen.breaks) breaks.push_back(reason.what);
+  for (const RegionEnd& end : seen.breaks) breaks.push_back(end.reason.text());
   return Py_BuildValue("{sssssNsNsNsn}", "end", ends[static_cast<int>(seen.end)], "unsound",
                        seen.unsound.c_str(), "breaks", list_of(breaks), "guards",
                        list_of(seen.guards ? seen.guards->describe() : std::vector<std::string>()), "recipe",

@@ -20,6 +20,7 @@
 #include "observe/ends/frames.h"
 #include "observe/rebuild/recipe.h"
 #include "observe/writes/undo.h"
+#include "support/reason.h"
 #include "support/size_fact.h"
 
 namespace bolt::interp {
@@ -112,7 +113,7 @@ class RecorderHooks {
   virtual void instruction(const char* file, const char* function, int line) = 0;
   /// Asked after each native call: did an operator since `instruction` give tensor data to Python? Non-null:
   /// why.
-  virtual const char* wants_end() = 0;
+  virtual const Reason* wants_end() = 0;
   /// May `wants_end` or `raised` have something to say? Nearly always nothing has happened that they could.
   bool has_news() const { return !news_ || *news_; }
   /// Called when an operator gives data to Python, while the instruction that leads to it is in progress.
@@ -163,7 +164,7 @@ class RecorderHooks {
   const bool* news_ = nullptr;
 };
 
-/// One line of Python, outermost frame first in BreakReason::stack.
+/// One line of Python, outermost frame first in RegionEnd::stack.
 struct StackLine {
   std::string file, function;
   int line = 0;
@@ -171,8 +172,8 @@ struct StackLine {
       end_column = -1;  ///< of the instruction, counted from 0 in bytes; -1: not known
 };
 
-struct BreakReason {
-  std::string what;
+struct RegionEnd {
+  Reason reason;
   std::vector<StackLine> stack;
   bool is_error = false;  ///< error_on_graph_break(True) was in force
 };
@@ -189,10 +190,10 @@ struct Observation {
   End end = End::raised;
   std::unique_ptr<guard::Program> guards;
   Recipe recipe;
-  std::vector<BreakReason> breaks;  ///< why the region ended; later ones were run plainly
-  WorldUndo undo;                   ///< of what the region wrote
-  std::string unsound;              ///< not empty: must not be cached, and why
-  bool retry = false;               ///< and the next recording will not come to that point
+  std::vector<RegionEnd> breaks;  ///< why the region ended; later ones were run plainly
+  WorldUndo undo;                 ///< of what the region wrote
+  std::string unsound;            ///< not empty: must not be cached, and why
+  bool retry = false;             ///< and the next recording will not come to that point
   /// It raised after it had been told that it is being compiled. What it left behind; "": nothing.
   std::optional<std::string> trace;
   guard::ThreadState before;            ///< what it began in

@@ -82,11 +82,11 @@ Recording::Recording(RecorderHooks& hooks)
     escaped_at_ = outermost(*interp::current_frame());
     watch_instructions = true;
   };
-  world.end_region = [this](const std::string& why) {
+  world.end_region = [this](const Reason& why) {
     if (on)
       end_here(*interp::current_frame(), why);
     else if (!broken_off)
-      world.distrust(why);
+      world.distrust(why.text());
   };
 }
 
@@ -131,7 +131,7 @@ void Recording::leave_frame(Frame& frame, PyObject* result) {
     use_given(world, result);
   // Its object tells from then on where it returned and what it held; in a later call the frame stands still.
   if (on && std::find(watched_.begin(), watched_.end(), &frame) != watched_.end())
-    not_past(reinterpret_cast<PyObject*>(frame.code()), frame.pc(), "a frame whose object is held returns");
+    not_past(reinterpret_cast<PyObject*>(frame.code()), frame.pc(), Why::frame_returns);
 }
 
 namespace {
@@ -173,13 +173,12 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
       Rebuilder rebuilder(world, hooks);
       rebuilder.recipe.result = rebuilder.value(ran.result);
       rebuilder.effects();
-      if (!rebuilder.failure.empty())
-        recording.cannot_describe(rebuilder.failure, rebuilder.failed_on, nullptr);
+      if (rebuilder.failure) recording.cannot_describe(*rebuilder.failure, rebuilder.failed_on, nullptr);
       observation->recipe = std::move(rebuilder.recipe);
     }
     observation->after = guard::ThreadState::now();
     recording.autocast_levels += guard::ThreadState::autocast_levels();
-    if (!observation->after.can_follow(before)) recording.left_changed("the thread's state is left changed");
+    if (!observation->after.can_follow(before)) recording.left_changed(Why::thread_left_changed);
     recording.check_flags();
   }
   for (const Advanced& each : world.advanced)

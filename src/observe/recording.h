@@ -30,7 +30,7 @@ class Recording final : public interp::Semantics {
 
   World world;
   bool on = true;
-  std::vector<BreakReason> breaks;
+  std::vector<RegionEnd> breaks;
   std::unique_ptr<Recipe> broken_off;  ///< set when the region ended inside
   Place broken_off_at;
   const Frame* entry = nullptr;  ///< the outermost frame, once entered
@@ -46,7 +46,7 @@ class Recording final : public interp::Semantics {
 
   /// Ends the region before the instruction in progress. `drop`: what operators did since mark() belongs to
   /// that instruction, as where the recorder wants the end.
-  [[gnu::cold]] void end_here(Frame& frame, const std::string& why, bool drop = false);
+  [[gnu::cold]] void end_here(Frame& frame, const Reason& why, bool drop = false);
   /// As end_here, if the recorder has a reason, or torch asked what an open number is (World::is_open).
   /// `changes`: what the frames hold is not what they held before the instruction: an iterator that C code
   /// took items from has gone on. The next call ends its region before it (end_where_escaped).
@@ -56,11 +56,11 @@ class Recording final : public interp::Semantics {
   void end_where_escaped(Frame* frame);
   /// From now on regions end before this instruction, for this reason.
   /// `whole`: see runs_whole.
-  [[gnu::cold]] void not_past(PyObject* code, int pc, const std::string& why, bool whole = false);
+  [[gnu::cold]] void not_past(PyObject* code, int pc, const Reason& why, bool whole = false);
   /// The same for the instruction of the outermost run in progress that led to where this one cannot be
   /// suspended: within native code, or among the tensors of a transform (torch.func), which only live while
   /// it runs.
-  [[gnu::cold]] void not_past_here(const Frame& frame, const std::string& why);
+  [[gnu::cold]] void not_past_here(const Frame& frame, const Reason& why);
   struct Instruction {
     PyRef code;
     int pc;
@@ -73,10 +73,10 @@ class Recording final : public interp::Semantics {
   void met_unseen(const std::string& function, bool in_operator);
   /// The run cannot be described (`failure`: why): from now on regions end before what makes `object`, or
   /// before the call, made by `below`, that it is met in. With neither known the recording is not to be kept.
-  [[gnu::cold]] void cannot_describe(const std::string& failure, PyObject* object, const Frame* below);
+  [[gnu::cold]] void cannot_describe(const Reason& failure, PyObject* object, const Frame* below);
   /// The thread is left in a state that no later call could bring about. From now on regions of this run's
   /// program end before calls that change it so.
-  [[gnu::cold]] void left_changed(const std::string& why);
+  [[gnu::cold]] void left_changed(const Reason& why);
   /// May the region set flags of the process (special_flags.cpp)? Then what they are is guarded.
   bool may_set_flags();
   /// Those that were set must be what they were.

@@ -41,6 +41,7 @@
 #include "observe/writes/writes.h"
 #include "support/growing.h"
 #include "support/pointer_map.h"
+#include "support/reason.h"
 
 namespace bolt::observe {
 
@@ -210,7 +211,7 @@ class World {
   size_t noted_before = 0;
   /// Ends the region before the instruction in progress, which reads what later calls could not read the same
   /// way.
-  std::function<void(const std::string& why)> end_region;
+  std::function<void(const Reason& why)> end_region;
   /// Is any number that `object` is or holds (tuples, lists, slices) followed?
   bool holds_followed(PyObject* object, int depth = 3) const;
   /// size(dim) of a tensor; torch.Size of all. New.
@@ -225,7 +226,7 @@ class World {
   /// Operators treat a float of 0 or 1 as something else (dropout of 0 gives its input itself): whether this
   /// symbol of one is either stays as it is. Where no guard can say so: why the region ends before the
   /// operator.
-  const char* tell_0_and_1(Sym symbol);
+  std::optional<Why> tell_0_and_1(Sym symbol);
 
   // -- Reads (reads/outside.cpp). Results are borrowed; null means that there is nothing, which is guarded,
   // without an exception.
@@ -433,7 +434,7 @@ PyObject* getitem_function();
 /// Is the step a number in a list that is drawn (draws.cpp)? The step that draws it; null: no.
 const guard::NumberStep* drawn_list(const guard::Numbers& numbers, const guard::NumberStep& step);
 /// Why a region ends where a number is used that is known in that phase.
-const char* why_open(guard::Phase phase);
+Why why_open(guard::Phase phase);
 /// The comparison with the sides changed.
 int mirrored(int compare);
 /// `x op y` (CPython's numbering) was asked, and the answer was this.

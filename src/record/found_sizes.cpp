@@ -139,7 +139,7 @@ void Recorder::note_found_sizes(const Entry& entry) {
 
 std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t element) {
   const std::optional<TensorId> id = find(numbers);
-  if (!id || stopped_ || paused_ || !escaped().empty()) return std::nullopt;
+  if (!id || stopped_ || paused_ || escaped()) return std::nullopt;
   for (const SizeOfData& known : sizes_of_data_)
     if (known.numbers == *id && known.element == element &&
         tape_.tensors[static_cast<size_t>(known.rows)].producer >= 0)
@@ -157,7 +157,7 @@ std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t elemen
 }
 
 bool Recorder::expect(const at::Tensor& condition, bool value, const std::string& where) {
-  if (stopped_ || paused_ || !escaped().empty() || condition.numel() != 1) return false;
+  if (stopped_ || paused_ || escaped() || condition.numel() != 1) return false;
   if (!goes_on_with_found_sizes || transformed_ || !obstacle().empty()) return false;
   if (!condition.is_cpu() || !is_plain(condition)) return false;
   {

@@ -92,7 +92,7 @@ void Recorder::drop_entries() {
 
 void Recorder::take_back() {
   drop_entries();
-  escaped_.clear();
+  escaped_.reset();
   lent_->facts.clear();
 }
 
@@ -146,14 +146,16 @@ int Recorder::line_id() {
 
 void Recorder::escape(const c10::OperatorHandle& op, const char* how) {
   news_ = true;
-  escaped_ = op.operator_name().name + how;
+  const std::string& name = op.operator_name().name;
+  escaped_ = Reason(name.starts_with("aten::") ? Why::operator_ends : Why::other_operator_ends, name, how);
   escaped_raises_ = facts_of(op).raises_by_data;
   if (on_escape) on_escape();
 }
 
-const std::string& Recorder::escaped() const {
-  static const std::string item = "aten::item";
-  return escaped_.empty() && !lent_->facts.empty() ? item : escaped_;
+const Reason* Recorder::escaped() const {
+  static const Reason item(Why::operator_ends, "aten::item", "");
+  if (escaped_) return &*escaped_;
+  return lent_->facts.empty() ? nullptr : &item;
 }
 
 void Recorder::call(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
@@ -200,7 +202,7 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
   const bool transformed = is_transformed(keys);
   if (transformed && !transformed_ && guard::transform_levels() == 0) {
     note_met();
-    if (!stopped_ && !paused_ && escaped_.empty())
+    if (!stopped_ && !paused_ && !escaped_)
       escape_from(op, " of a ", "tensor that a transform of torch.func has left");
     return call(op, facts, keys, stack);
   }
@@ -219,12 +221,11 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
     return;
   }
   note_met();
-  const bool finds_sizes = !unseen && escaped_.empty() &&
-                           (facts.finds_sizes || selects_by_mask(facts, *stack)) &&
+  const bool finds_sizes = !unseen && !escaped_ && (facts.finds_sizes || selects_by_mask(facts, *stack)) &&
                            can_find_sizes(facts, *stack);
   if (finds_sizes && select_by_places(op, facts, stack)) return;
-  if (!unseen && escaped().empty() && lend_item(op, facts, keys, stack)) return;
-  if (!unseen && escaped_.empty() && facts.ends_region && !finds_sizes) escape(op, "");
+  if (!unseen && !escaped() && lend_item(op, facts, keys, stack)) return;
+  if (!unseen && !escaped_ && facts.ends_region && !finds_sizes) escape(op, "");
   Symbols symbols;
   if (follows_sizes) symbols = take_all_symbols(op, facts, *stack);
   if (!unseen) parsed.give(op, facts, *stack, symbols);
@@ -238,7 +239,7 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
 bool Recorder::meets_other_kind(const c10::OperatorHandle& op, const OperatorFacts& facts,
                                 const torch::jit::Stack& stack) {
   const char* kind = other_kind(stack, facts.arguments);
-  if (kind && escaped_.empty()) escape_from(op, " of a ", kind);
+  if (kind && !escaped_) escape_from(op, " of a ", kind);
   return kind;
 }
 

@@ -28,6 +28,7 @@
 #include "record/parsed_floats.h"
 #include "record/tape.h"
 #include "record/tensors.h"
+#include "support/reason.h"
 #include "support/size_fact.h"
 
 namespace bolt::record {
@@ -53,7 +54,7 @@ class Recorder {
   void instruction(const char* file, const char* function, int line) {
     here_ = {file, function, line};
     mark_ = tape_.entries.size();
-    escaped_.clear();
+    escaped_.reset();
     lent_->facts.clear();
     raised_now_ = false;
   }
@@ -61,7 +62,7 @@ class Recorder {
   void take_back();
   /// The operator that, since `instruction`, handed tensor data (or sizes made of data) to Python; "" if
   /// none.
-  const std::string& escaped() const;
+  const Reason* escaped() const;
   std::function<void()> on_escape;  ///< called when one does
   /// Do the data decide whether that one raises?
   bool escaped_raises() const { return escaped_raises_; }
@@ -197,7 +198,8 @@ class Recorder {
   };
   std::array<Seen, 32> seen_;
   size_t mark_ = 0;
-  std::string escaped_, raised_;
+  std::optional<Reason> escaped_;
+  std::string raised_;
   std::shared_ptr<SizeNotes> lent_ = std::make_shared<SizeNotes>();  ///< what was asked about lent items
   bool escaped_raises_ = false;
   bool raised_now_ = false;  ///< `raised_` since `instruction`

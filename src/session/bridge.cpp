@@ -256,9 +256,9 @@ bool Bridge::expect(PyObject* tensor, bool value, const std::string& where) {
 
 // ---- the course of the recording ----
 
-const char* Bridge::wants_end() {
-  if (recorder.is_very_long()) return "the region has become very long";
-  return recorder.escaped().empty() ? nullptr : recorder.escaped().c_str();
+const Reason* Bridge::wants_end() {
+  static const Reason very_long = Why::very_long;
+  return recorder.is_very_long() ? &very_long : recorder.escaped();
 }
 
 bool Bridge::may_idle() { return !options_.fullgraph; }

@@ -79,7 +79,7 @@ class Bridge final : public observe::RecorderHooks {
   void instruction(const char* file, const char* function, int line) override {
     recorder.instruction(file, function, line);
   }
-  const char* wants_end() override;
+  const Reason* wants_end() override;
   bool may_idle() override;
   bool end_may_raise() override { return recorder.escaped_raises(); }
   const char* raised() override { return recorder.raised().empty() ? nullptr : recorder.raised().c_str(); }

@@ -85,7 +85,7 @@ struct Entry {
   std::vector<int> tape_input_slot;
   /// Generators that the tape names, and the registers in which a call finds those in their place.
   std::vector<std::pair<PyRef, int>> generators;
-  std::vector<observe::BreakReason> breaks;
+  std::vector<observe::RegionEnd> breaks;
   /// Goes up where the sizes that a run found were not what it was compiled for, and down where they were.
   int unfit = 0;
   /// Dimensions that the user wants to be symbols, by tensor slot.
@@ -100,9 +100,9 @@ struct Site {
   /// to its own end: PlainSteps::kToTheEnd): nothing to compile, and guards would only tie the run to values
   /// that do not matter. 0: not so. Where entries were made of other runs, they come first.
   int64_t plain_instructions = 0;
-  observe::Place plain_end;                        ///< where the last of them is
-  bool never_plain = false;                        ///< so many instructions came to another one once
-  std::vector<observe::BreakReason> plain_breaks;  ///< why it ends there
+  observe::Place plain_end;                      ///< where the last of them is
+  bool never_plain = false;                      ///< so many instructions came to another one once
+  std::vector<observe::RegionEnd> plain_breaks;  ///< why it ends there
   int64_t plain_serial = 0;
   bool warned = false;
   /// Entries that went on with a loop which was under way: each holds for one place in it.
@@ -135,7 +135,7 @@ struct Callable {
     bool says_compiling = true;         ///< what the target is told when it asks
     std::vector<Recompile> recompiles;  ///< the last ones
     std::vector<std::pair<std::string, int64_t>> eager_calls;  ///< given to eager: why, and how often
-    std::vector<observe::BreakReason>
+    std::vector<observe::RegionEnd>
         ends;  ///< of regions, in order; those of recordings that were not kept too
   };
   State* state;

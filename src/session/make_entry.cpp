@@ -11,9 +11,9 @@
 namespace bolt::session {
 namespace {
 
-std::string describe_break(const observe::BreakReason& reason) {
-  std::string text = reason.what;
-  for (auto line = reason.stack.rbegin(); line != reason.stack.rend(); ++line)
+std::string describe_break(const observe::RegionEnd& end) {
+  std::string text = end.reason.text();
+  for (auto line = end.stack.rbegin(); line != end.stack.rend(); ++line)
     text += "\n  at " + line->file + ":" + std::to_string(line->line) + " in " + line->function;
   return text;
 }
@@ -22,7 +22,7 @@ std::string describe_break(const observe::BreakReason& reason) {
 bool note_breaks(Callable* self, const observe::Observation& seen) {
   bool breaks_are_errors = self->options->fullgraph;
   for (const auto& b : seen.breaks) {
-    Stats::get().count_break(b.what);
+    Stats::get().count_break(b.reason.text());
     if (constexpr size_t kMostEnds = 1000; self->state->ends.size() < kMostEnds)
       self->state->ends.push_back(b);
     breaks_are_errors |= b.is_error;

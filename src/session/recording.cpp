@@ -100,7 +100,7 @@ void keep_raised(Callable* self, Site& site, const Given& given, observe::Observ
   const uint64_t known = ends.count();
   if (const auto at = raise_statement(raised.exception))
     ends.add(reinterpret_cast<PyObject*>(at->first), at->second,
-             std::string("it raises ") + Py_TYPE(raised.exception)->tp_name, false);
+             {Why::raises, Py_TYPE(raised.exception)->tp_name}, false);
   if (ends.count() != known || site.never_plain || !bridge.recorder.tape().entries.empty()) return;
   ++seen.instructions;  // a run that gets that far, or to a result, has come elsewhere
   note_plain_run(site, seen);

@@ -17,11 +17,13 @@ void set(PyObject* dict, const char* key, PyObject* value) {
 
 }  // namespace
 
-PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks) {
+PyObject* describe_breaks(const std::vector<observe::RegionEnd>& breaks) {
   PyObject* list = PyList_New(0);
   for (const auto& b : breaks) {
     PyRef d = PyRef::steal(PyDict_New());
-    set(d.get(), "reason", text(b.what));
+    set(d.get(), "reason", text(b.reason.text()));
+    set(d.get(), "cause", text(b.reason.id()));
+    set(d.get(), "hint", text(b.reason.hint()));
     PyObject* stack = PyList_New(0);
     for (const auto& line : b.stack) {
       PyRef item = PyRef::steal(Py_BuildValue("(sis)", line.file.c_str(), line.line, line.function.c_str()));

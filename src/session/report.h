@@ -16,7 +16,7 @@ namespace bolt::session {
 PyObject* describe(const Entry& entry);
 PyObject* describe_recompiles(const std::vector<Recompile>& recompiles);
 PyObject* describe_eager_calls(const std::vector<std::pair<std::string, int64_t>>& calls);
-PyObject* describe_breaks(const std::vector<observe::BreakReason>& breaks);
+PyObject* describe_breaks(const std::vector<observe::RegionEnd>& breaks);
 PyObject* stats_dict(PyObject*, PyObject*);
 
 }  // namespace bolt::session

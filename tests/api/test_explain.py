@@ -128,3 +128,27 @@ def test_what_is_kept_at_once_is_called_once():
     with torchbolt.set_stance("force_eager"):
         torchbolt.explain(fn)(torch.ones(3))
     assert len(calls) == 2
+
+
+@torchbolt.disable(reason="of its own")
+def set_apart(x):
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    "fn, cause, hint",
+    [
+        (lambda x: set_apart(x * 2), "disabled", "was asked for"),
+        (lambda x: torch.from_numpy((x * 2).numpy()) + 1, "calls", "keep the computation on tensors"),
+        (lambda x: int((x * 2).nonzero()[0, 0]) if x.sum() > 0 else x, "operator_ends", "on tensors"),
+        (lambda x: x * next(ITERATOR), "advanced", "loop over a list"),
+    ],
+    ids="disabled numpy data iterator".split(),
+)
+def test_an_end_has_a_name_and_a_hint(fn, cause, hint):
+    global ITERATOR
+    ITERATOR = iter(map(float, range(10)))
+    with torch.no_grad():
+        first = torchbolt.explain(fn)(torch.ones(3)).break_reasons[0]
+    assert first.cause == cause and hint in first.hint, first
+    assert first.as_dict()["cause"] == cause

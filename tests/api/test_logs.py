@@ -124,6 +124,7 @@ def test_explain_as_json():
         facts = json.loads(torchbolt.explain(f)(torch.ones(3)).to_json())
     (reason,) = facts["break_reasons"]
     assert reason["source"] == reason["expression"] == "time.sleep(0)" and reason["id"] == "B1"
+    assert reason["cause"] == "calls_unknown" and reason["reason"].endswith("not known: time.sleep")
     assert reason["column"] == 8 and reason["end_column"] == 21 and reason["file"] == __file__
     assert "measure around" in reason["hint"] and reason["user_stack"][-1]["function"] == "f"
     assert reason["user_stack"][-1]["line"] == f.__code__.co_firstlineno + 2

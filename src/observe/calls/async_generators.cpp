@@ -14,7 +14,7 @@ void Recording::about_to_ask(Frame& frame, PyObject* generator) {
   PyObject* const hooks = interp::asks_for_hooks();
   const PyRef waits = PyRef::steal(PyObject_CallNoArgs(hooks));
   if (world.find(generator) || waits.get() == Py_True) {
-    end_here(frame, "an asynchronous generator begins, of which hooks may be told");
+    end_here(frame, Why::async_generator);
   } else {
     const PyRef nothing = PyRef::steal(PyTuple_New(0));
     world.tree->constant(hooks)->assume_answer(nothing.get(), Py_False);
@@ -38,7 +38,7 @@ template <PyObject* SpecialNames::* kName, unaryfunc PythonSlots::* kSlot,
           unaryfunc PyAsyncMethods::* kMethod>
 PyObject* call_method(const SpecialCall& c) {
   if (c.nargs != 1 || c.kwnames) {
-    c.recording.end_here(c.frame, "anext() is given a default");
+    c.recording.end_here(c.frame, Why::anext_default);
     return nullptr;
   }
   PyObject* object = c.args[0];

@@ -318,8 +318,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     return {call_operator(frame, native, args, nargs, kwnames), nullptr};
   note_callable(callable);
   if (PyType_Check(callable) && has_finalizer(reinterpret_cast<PyTypeObject*>(callable)))
-    end_here(frame, std::string("makes a ") + reinterpret_cast<PyTypeObject*>(callable)->tp_name +
-                        ", whose __del__ is Python code");
+    end_here(frame, {Why::finalizer, reinterpret_cast<PyTypeObject*>(callable)->tp_name});
   const Controlled found = control_of(callable, native);
   switch (found.control) {
     case Control::none: break;
@@ -347,24 +346,21 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::draws_list:
       if (PyObject* list = draw_list(found.itself(callable), args, nargs, kwnames); list || PyErr_Occurred())
         return {list, nullptr};
-      end_here(frame, "calls " + full_name(found.itself(callable)));
+      end_here(frame, {Why::calls, full_name(found.itself(callable))});
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
     case Control::apart_alone:
       if (guard::transform_levels() > outer_levels_) break;
       [[fallthrough]];
     case Control::apart:
-      end_here(frame, "calls " + full_name(found.itself(callable)));
+      end_here(frame, {Why::calls, full_name(found.itself(callable))});
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
-    case Control::ends_region:
-      end_here(frame, "graph_break() is called" + message_of(args, nargs, kwnames));
-      break;
+    case Control::ends_region: end_here(frame, {Why::graph_break, message_of(args, nargs, kwnames)}); break;
     case Control::disabled: {
       auto* function = reinterpret_cast<PyFunctionObject*>(callable);
       std::string name = PyUnicode_AsUTF8(function->func_qualname);
       PyObject* reason = PyDict_GetItemWithError(function->func_dict, interned<"_torchbolt_disable">());
-      end_here(frame,
-               "calls " + name + ", which is disabled" +
-                   (reason && PyUnicode_Check(reason) ? std::string(": ") + PyUnicode_AsUTF8(reason) : ""));
+      const bool says_why = reason && PyUnicode_Check(reason);
+      end_here(frame, {Why::disabled, name, says_why ? std::string(": ") + PyUnicode_AsUTF8(reason) : ""});
       return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
     }
   }
@@ -395,7 +391,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     return interp::start_call(*this, frame, hook, args, nargs, kwnames);
   }
   PyObject* generator = interp::generator_called(callable, args, nargs, kwnames);
-  if (generator && is_outside(generator)) end_here(frame, "a generator from outside is advanced");
+  if (generator && is_outside(generator)) end_here(frame, Why::generator_advanced);
   if (PyErr_Occurred()) return {};
   const Native outer = std::exchange(calling_, native);
   const CallStart start = interp::start_call(*this, frame, callable, args, nargs, kwnames);

@@ -114,10 +114,10 @@ PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_
   hooks_.lend_items(false);
   if (watches && on && !guard::ThreadState::now().can_follow(state)) {
     const RaisedAside raised;
-    not_past_here(*interp::current_frame(), row.name + " changes the thread's state");
+    not_past_here(*interp::current_frame(), {Why::changes_thread, row.name});
   }
   if (!watch.seen().empty() && on) {
-    const std::string why = "CPython ran " + watch.seen() + " during a call of " + row.name;
+    const Reason why(Why::ran_python, watch.seen(), row.name);
     const RaisedAside raised;
     end_here(*interp::current_frame(), why);
     not_past_here(*interp::current_frame(), why);
@@ -184,7 +184,7 @@ void Recording::use_as_key(Frame& frame, PyObject* object) {
   } else if (known) {
     known->source->assume(Check::is, object);
   } else if (!PyType_Check(object) && !is_module(object)) {
-    end_here(frame, std::string("a cached function is called with a new ") + Py_TYPE(object)->tp_name);
+    end_here(frame, {Why::calls_cached, Py_TYPE(object)->tp_name});
   }
 }
 
@@ -292,7 +292,7 @@ PyObject* Recording::note_result(Frame& frame, const Native& native, PyObject* c
   if (on && kwnames && guard::is_tensor(result) && names_keyword(kwnames, "requires_grad") &&
       guard::requires_grad(result) && !world.find(result) && !require_grad(frame, result, true)) {
     if (PyErr_Occurred()) return Py_DECREF(result), nullptr;
-    end_here(frame, "calls " + native.row->name + " with requires_grad=True");
+    end_here(frame, {Why::calls_with_gradients, native.row->name});
   }
   const bool may_be_late = on && !native.self && hooks_.has_news() && hooks_.wants_end();
   if (!world.follows() && !may_be_late) return result;
@@ -439,8 +439,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // What torch.Tensor itself makes operators make; a class of the user's has a name that they do not know.
   const bool is_another = derived && (row.kind == Kind::tensor || row.is(Trait::itself));
   if (row.kind == Kind::ends || row.kind == Kind::unknown || is_another) {
-    end_here(frame,
-             (row.kind == Kind::ends ? "calls " : "calls a C function that is not known: ") + row.name);
+    end_here(frame, {row.kind == Kind::ends ? Why::calls : Why::calls_unknown, row.name});
     return Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
   bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
@@ -470,7 +469,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (row.is(Trait::asked)) {
     if (PyObject* answer = kwnames ? nullptr : ask(callable, args, nargs)) return answer;
     if (PyErr_Occurred()) return nullptr;
-    end_here(frame, "calls " + row.name);
+    end_here(frame, {Why::calls, row.name});
     return Semantics::call_native(frame, callable, args, nargs, kwnames);
   }
 

@@ -35,7 +35,7 @@ bool is_plain_class(World& world, PyObject* cls) {
 /// torch.Tensor._make_subclass: detach(), which is seen, of another class.
 PyObject* Recording::make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad) {
   if (!guard::is_tensor(data) || !is_plain_class(world, cls)) {
-    end_here(frame, "calls torch.Tensor._make_subclass for a class with __torch_dispatch__");
+    end_here(frame, {Why::calls_subclass, "torch.Tensor._make_subclass"});
     return nullptr;
   }
   mark(frame);
@@ -44,7 +44,7 @@ PyObject* Recording::make_subclass(Frame& frame, PyObject* cls, PyObject* data, 
   end_if_wanted(frame);
   if (!made || !requires_grad || !on) return on ? made.release() : nullptr;
   if (require_grad(frame, made.get(), true)) return made.release();
-  if (!PyErr_Occurred()) end_here(frame, "calls torch.Tensor._make_subclass");
+  if (!PyErr_Occurred()) end_here(frame, {Why::calls, "torch.Tensor._make_subclass"});
   return nullptr;
 }
 

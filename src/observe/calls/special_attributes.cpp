@@ -63,7 +63,7 @@ PyObject* tensor_of_class(const SpecialCall& c) {
   const bool usual = !c.kwnames && (c.nargs == 2 || (c.nargs == 3 && PyBool_Check(c.args[2])));
   if (usual)
     return c.recording.make_subclass(c.frame, c.args[0], c.args[1], c.nargs == 3 && c.args[2] == Py_True);
-  c.recording.end_here(c.frame, "calls torch.Tensor._make_subclass with further arguments");
+  c.recording.end_here(c.frame, {Why::calls_with_more, "torch.Tensor._make_subclass"});
   return nullptr;
 }
 
@@ -72,7 +72,7 @@ PyObject* require_gradient(const SpecialCall& c) {
   PyObject* yes = c.nargs == 1 && !named ? Py_True : c.nargs + named == 2 ? c.args[1] : nullptr;
   if (yes && PyBool_Check(yes) && c.recording.require_grad(c.frame, c.args[0], yes == Py_True))
     return Py_NewRef(c.args[0]);
-  if (!PyErr_Occurred()) c.recording.end_here(c.frame, "calls torch.Tensor.requires_grad_");
+  if (!PyErr_Occurred()) c.recording.end_here(c.frame, {Why::calls, "torch.Tensor.requires_grad_"});
   return nullptr;
 }
 

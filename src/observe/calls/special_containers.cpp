@@ -173,8 +173,7 @@ PyObject* dict_set_default(const SpecialCall& c) { return read_then_write(c, fal
 
 /// Which element comes first depends on where in the set the last pop() stopped.
 PyObject* pop_any(const SpecialCall& c) {
-  if (c.nargs && c.recording.world.find(c.args[0]))
-    c.recording.end_here(c.frame, "pops an element of a set from outside");
+  if (c.nargs && c.recording.world.find(c.args[0])) c.recording.end_here(c.frame, Why::set_popped);
   return nullptr;
 }
 

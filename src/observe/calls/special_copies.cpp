@@ -74,8 +74,7 @@ PyObject* reduce(const SpecialCall& c) {
   PyObject* parts = reduce_plain_instance(c);
   if (!parts && !PyErr_Occurred()) parts = reduce_container(c);
   if (!parts && !PyErr_Occurred() && c.nargs && c.recording.world.find(c.args[0]))
-    c.recording.end_here(c.frame,
-                         std::string("a ") + Py_TYPE(c.args[0])->tp_name + " from outside is reduced");
+    c.recording.end_here(c.frame, {Why::reduced, Py_TYPE(c.args[0])->tp_name});
   return parts;
 }
 
@@ -101,8 +100,7 @@ PyObject* referent(const SpecialCall& c) {
 
 /// One with a callback is there to be kept, in a table that forgets its entries.
 PyObject* make_reference(const SpecialCall& c) {
-  if (c.nargs > 1 && c.args[1] != Py_None)
-    c.recording.end_here(c.frame, "a weak reference with a callback is made");
+  if (c.nargs > 1 && c.args[1] != Py_None) c.recording.end_here(c.frame, Why::weak_callback);
   if (c.nargs) c.recording.world.goodbyes.referred_weakly(c.args[0]);
   return nullptr;
 }

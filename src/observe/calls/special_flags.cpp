@@ -58,7 +58,7 @@ bool is_of_cuda(const SpecialCall& c) {
 PyObject* set_flag(const SpecialCall& c) {
   for (size_t i = 0; i < c.nargs; ++i) c.recording.world.use(c.args[i]);
   if (has_cuda() || !is_of_cuda(c) || !c.recording.may_set_flags())
-    c.recording.end_here(c.frame, "a flag of cuDNN is set");
+    c.recording.end_here(c.frame, Why::flag_set);
   return nullptr;
 }
 
@@ -90,7 +90,7 @@ void Recording::check_flags() {
     PyRef now = PyRef::steal(guard::ask(each.getter.get(), each.question.get()));
     if (!now) PyErr_Clear();
     if (!now || PyObject_RichCompareBool(now.get(), each.before.get(), Py_EQ) != 1)
-      return left_changed("a flag of cuDNN is left changed");
+      return left_changed(Why::flag_left_changed);
   }
 }
 

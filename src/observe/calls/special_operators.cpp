@@ -58,8 +58,7 @@ PyRef asked_for(const SpecialCall& c) {
   if (!known) return asked;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(asked.get()); ++i)
     if (!guard::is_leaf(PyTuple_GET_ITEM(asked.get(), i))) {
-      c.recording.end_here(c.frame, std::string("calls an ") + Py_TYPE(getter)->tp_name +
-                                        " from outside that holds an object");
+      c.recording.end_here(c.frame, {Why::calls_getter, Py_TYPE(getter)->tp_name});
       return {};
     }
   known->source->assume(Check::is, getter);

@@ -27,7 +27,7 @@ PyObject* names_within(const SpecialCall& c) {
 /// is not.
 PyObject* native_context(const SpecialCall& c) {
   if (!c.nargs || std::string(Py_TYPE(c.args[0])->tp_name) != "torch._C._InferenceMode")
-    c.recording.end_here(c.frame, "a context of torch's C++ is entered or left");
+    c.recording.end_here(c.frame, Why::native_context);
   return nullptr;
 }
 
@@ -42,7 +42,7 @@ PyObject* enter_lock(const SpecialCall& c) {
   if (is_lock_of_functools(c) && c.nargs == 1)
     c.recording.world.locks.push_back(PyRef::share(c.args[0]));
   else
-    c.recording.end_here(c.frame, "a lock is used");
+    c.recording.end_here(c.frame, Why::lock_used);
   return nullptr;
 }
 
@@ -51,7 +51,7 @@ PyObject* leave_lock(const SpecialCall& c) {
   if (is_lock_of_functools(c) && c.nargs && !locks.empty() && locks.back().get() == c.args[0])
     locks.pop_back();
   else
-    c.recording.end_here(c.frame, "a lock is released");
+    c.recording.end_here(c.frame, Why::lock_released);
   return nullptr;
 }
 
@@ -82,7 +82,7 @@ PyObject* context_set(const SpecialCall& c) {
 PyObject* context_reset(const SpecialCall& c) {
   if (c.nargs == 2 && PyContextVar_CheckExact(c.args[0]) &&
       !c.recording.world.writes.about_to_reset_context(c.args[0], c.args[1]))
-    c.recording.end_here(c.frame, "a context variable gets back what the region does not know");
+    c.recording.end_here(c.frame, Why::context_reset);
   return nullptr;
 }
 
@@ -91,7 +91,7 @@ PyObject* context_reset(const SpecialCall& c) {
 PyObject* clear_frame(const SpecialCall& c) {
   if (c.nargs != 1 || !PyFrame_Check(c.args[0])) return nullptr;
   const bool runs = reinterpret_cast<PyFrameObject*>(c.args[0])->f_frame->owner == FRAME_OWNED_BY_THREAD;
-  if (!runs && c.recording.world.find(c.args[0])) c.recording.end_here(c.frame, "a frame is cleared");
+  if (!runs && c.recording.world.find(c.args[0])) c.recording.end_here(c.frame, Why::frame_cleared);
   return nullptr;
 }
 
@@ -122,7 +122,7 @@ PyObject* make_generator(const SpecialCall& c) {
   if (can && !made) return nullptr;
   PyRef op = PyRef::steal(made && is_on_cpu(made.get()) ? our_operator("make_generator") : nullptr);
   if (!op) {
-    if (!PyErr_Occurred()) c.recording.end_here(c.frame, "makes a torch.Generator");
+    if (!PyErr_Occurred()) c.recording.end_here(c.frame, Why::generator_made);
     return nullptr;
   }
   PyObject* const args[] = {made.get()};
@@ -140,7 +140,7 @@ PyObject* seed_generator(const SpecialCall& c) {
                    c.recording.hooks().names_generators();
   PyRef op = PyRef::steal(can ? our_operator("seed_generator") : nullptr);
   if (!op) {
-    if (!PyErr_Occurred()) c.recording.end_here(c.frame, "calls torch.Generator.manual_seed");
+    if (!PyErr_Occurred()) c.recording.end_here(c.frame, {Why::calls, "torch.Generator.manual_seed"});
     return nullptr;
   }
   PyRef done = PyRef::steal(c.recording.call_native(c.frame, op.get(), c.args, 2, nullptr));

@@ -20,8 +20,7 @@ bool asks_for_attributes(std::string_view format) {
 PyObject* format_fields(const SpecialCall& c) {
   const size_t total = c.nargs + (c.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(c.kwnames)) : 0);
   const char* format = PyUnicode_Check(c.args[0]) ? PyUnicode_AsUTF8(c.args[0]) : nullptr;
-  if (!format || asks_for_attributes(format))
-    c.recording.end_here(c.frame, "a format string asks for attributes");
+  if (!format || asks_for_attributes(format)) c.recording.end_here(c.frame, Why::format_attributes);
   PyErr_Clear();
   for (size_t i = 0; c.recording.on && i < total; ++i) {
     c.recording.world.use(c.args[i]);

@@ -17,8 +17,8 @@ const Ends::End* Ends::at(const Frame& frame) const {
   return at == all_.end() ? nullptr : &at->second;
 }
 
-void Ends::add(PyObject* code, int pc, const std::string& why, bool whole) {
-  if (all_.try_emplace(Key{code, pc}, End{PyRef::share(code), why, whole, count_}).second) ++count_;
+void Ends::add(PyObject* code, int pc, const Reason& reason, bool whole) {
+  if (all_.try_emplace(Key{code, pc}, End{PyRef::share(code), reason, whole, count_}).second) ++count_;
 }
 
 void Ends::forget_since(uint64_t count) {

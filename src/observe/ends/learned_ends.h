@@ -10,11 +10,11 @@
 #include <Python.h>
 
 #include <cstdint>
-#include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "python/py_ref.h"
+#include "support/reason.h"
 
 namespace bolt::interp {
 struct Frame;
@@ -26,7 +26,7 @@ class Ends {
  public:
   struct End {
     PyRef code;  ///< held, which keeps its address from being used again
-    std::string why;
+    Reason reason;
     bool whole;       ///< see runs_whole
     uint64_t number;  ///< in the order in which they were found
   };
@@ -34,7 +34,7 @@ class Ends {
   bool empty() const { return all_.empty(); }
   /// What says that a region ends before the instruction in progress; null: nothing.
   const End* at(const interp::Frame& frame) const;
-  void add(PyObject* code, int pc, const std::string& why, bool whole);
+  void add(PyObject* code, int pc, const Reason& reason, bool whole);
   /// How many were found so far, and forgetting those found since then.
   uint64_t count() const { return count_; }
   void forget_since(uint64_t count);

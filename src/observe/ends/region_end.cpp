@@ -7,6 +7,7 @@
 // those that can be told beforehand. Where it is too late, since the instruction to end before is over or
 // cannot be suspended, this recording is not kept, and the next one ends there (not_past).
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "guard/tensors.h"
@@ -26,13 +27,6 @@ std::vector<StackLine> stack_of(const Frame* frame) {
     lines.push_back(line_of(frame->code(), frame->pc()));
   std::reverse(lines.begin(), lines.end());
   return lines;
-}
-
-/// The cause of an end that cannot be described. That may be another such end: it says what began it.
-std::string where_it_ends(const std::string& why) {
-  constexpr std::string_view words = " where the region ends: ";
-  const size_t at = why.rfind(words);
-  return at == why.npos ? std::string(words) + why : why.substr(at);
 }
 
 }  // namespace
@@ -57,7 +51,7 @@ void Recording::end_if_idle(Frame& frame) {
   const bool may_end = interp::bottom_of(frame) == entry && guard::transform_levels() == outer_levels_;
   if (before != operators_ || !may_end || breaks_are_errors()) return;
   idle = true;
-  end_here(frame, "runs for very long without an operator");
+  end_here(frame, Why::idle);
 }
 
 /// Does the region end before the instruction that is about to begin? Then it has.
@@ -67,9 +61,7 @@ bool Recording::ends_before(Frame& frame) {
   const bool raised = frame.instr().op == interp::op::PUSH_EXC_INFO;  // whatever it was that did
   PyObject* gone = may_have_let_go_ || raised ? world.goodbyes.last_held() : nullptr;
   may_have_let_go_ = !world.goodbyes.ends_are_noticed() || may_let_go(frame);
-  if (gone)
-    end_here(frame, std::string("the last reference to a ") + Py_TYPE(gone)->tp_name +
-                        " goes, whose end is noticed");
+  if (gone) end_here(frame, {Why::last_reference, Py_TYPE(gone)->tp_name});
   if (!on) return true;
   // What raises below C code may be handled there, or is the end of an instruction that other calls get past.
   const bool raises_below =
@@ -77,7 +69,7 @@ bool Recording::ends_before(Frame& frame) {
   const Ends::End* end = raises_below ? nullptr : ends.at(frame);
   if (!end) return false;
   world.begin_instruction();
-  end_here(frame, std::string(end->why));
+  end_here(frame, Reason(end->reason));
   return true;
 }
 
@@ -89,21 +81,21 @@ void Recording::end_if_wanted(Frame& frame, bool changes) {
   if (!news && !world.open_numbers.lent_open()) return;
   if (news && !raising_ && hooks_.raised()) raising_ = outermost(frame);
   if (changes && escaped_at_) return;
-  const char* asked = world.open_numbers.asked_open();
-  const char* why = news ? hooks_.wants_end() : nullptr;
-  if (why || asked) end_here(frame, why ? why : asked, true);
+  const std::optional<Why> asked = world.open_numbers.asked_open();
+  const Reason* why = news ? hooks_.wants_end() : nullptr;
+  if (why || asked) end_here(frame, why ? *why : Reason(*asked), true);
 }
 
 void Recording::end_where_escaped(Frame* frame) {
   const std::optional<Instruction> at = std::exchange(escaped_at_, std::nullopt);
-  const char* wanted = at ? hooks_.wants_end() : nullptr;
+  const Reason* wanted = at ? hooks_.wants_end() : nullptr;
   if (!wanted) return;
-  const std::string why = wanted;
+  const Reason why = *wanted;
   if (frame) end_here(*frame, why, true);
   not_past(at->code.get(), at->pc, why, at->whole);
 }
 
-void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
+void Recording::end_here(Frame& frame, const Reason& why, bool drop) {
   if (!on) return;
   const RaisedAside raised;
   if (!drop && !hooks_.wants_end()) mark(frame);
@@ -121,11 +113,11 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
   } else {
     rebuilder.frames(frames_of(frame));
     rebuilder.effects();
-    if (!rebuilder.failure.empty())
-      cannot_describe(rebuilder.failure + where_it_ends(why), rebuilder.failed_on, rebuilder.failed_below);
+    if (const auto& failure = rebuilder.failure)
+      cannot_describe(failure->where_it_ends(why), rebuilder.failed_on, rebuilder.failed_below);
   }
   after = guard::ThreadState::now();
-  if (!after.can_follow(before)) left_changed("the thread's state is left changed" + where_it_ends(why));
+  if (!after.can_follow(before)) left_changed(Reason(Why::thread_left_changed).where_it_ends(why));
   check_flags();
   autocast_levels += guard::ThreadState::autocast_levels();
   broken_off = std::make_unique<Recipe>(std::move(rebuilder.recipe));
@@ -142,9 +134,9 @@ void Recording::end_here(Frame& frame, const std::string& why, bool drop) {
 void Recording::met_unseen(const std::string& function, bool in_operator) {
   if (!on || !interp::current_frame()) return;
   if (!in_operator)
-    not_past_here(*interp::current_frame(), "CPython runs " + function);
+    not_past_here(*interp::current_frame(), {Why::runs_python, function});
   else if (!world.calls.empty())  // it may print, too
-    not_past_here(*interp::current_frame(), "an operator runs " + function + " while a print waits");
+    not_past_here(*interp::current_frame(), {Why::unseen_in_operator, function});
 }
 
 namespace {
@@ -157,11 +149,11 @@ bool is_of_transforms(const Frame& frame) {
 
 }  // namespace
 
-void Recording::not_past(PyObject* code, int pc, const std::string& why, bool whole) {
+void Recording::not_past(PyObject* code, int pc, const Reason& why, bool whole) {
   ends.add(code, pc, why, whole);
   watch_instructions |= on;
   retry = true;
-  world.distrust(why);
+  world.distrust(why.text());
 }
 
 Recording::Instruction Recording::outermost(const Frame& frame) const {
@@ -173,9 +165,9 @@ Recording::Instruction Recording::outermost(const Frame& frame) const {
   return {PyRef::share(reinterpret_cast<PyObject*>(at->code())), at->pc(), whole};
 }
 
-void Recording::not_past_here(const Frame& frame, const std::string& why) {
+void Recording::not_past_here(const Frame& frame, const Reason& why) {
   const Instruction at = outermost(frame);
-  not_past(at.code.get(), at.pc, why + ", in Python that runs within this instruction", at.whole);
+  not_past(at.code.get(), at.pc, why.within_instruction(), at.whole);
 }
 
 void Recording::note_given(const Frame& frame, PyObject* object) {
@@ -187,7 +179,7 @@ void Recording::note_given(const Frame& frame, PyObject* object) {
   given_.push_back({object, PyRef::share(reinterpret_cast<PyObject*>(frame.code())), frame.pc()});
 }
 
-void Recording::cannot_describe(const std::string& failure, PyObject* object, const Frame* below) {
+void Recording::cannot_describe(const Reason& failure, PyObject* object, const Frame* below) {
   const auto made = std::find_if(given_.rbegin(), given_.rend(),
                                  [&](const Given& given) { return given.object == object; });
   if (made != given_.rend())
@@ -197,22 +189,22 @@ void Recording::cannot_describe(const std::string& failure, PyObject* object, co
   else if (below)
     not_past(reinterpret_cast<PyObject*>(below->code()), below->pc(), failure, true);
   else
-    world.distrust(failure);
+    world.distrust(failure.text());
 }
 
-void Recording::left_changed(const std::string& why) {
+void Recording::left_changed(const Reason& why) {
   if (!std::exchange(ends.leaves_thread_changed, true)) retry = true;
-  world.distrust(why);
+  world.distrust(why.text());
 }
 
 void Recording::check_raised() {
   const char* name = hooks_.raised();
   if (!name) return;
-  const std::string why = std::string(name) + " raised here, and the program went on";
+  const Reason why(Why::operator_raised, name);
   if (raising_)
     not_past(raising_->code.get(), raising_->pc, why, raising_->whole);
   else
-    world.distrust(why);
+    world.distrust(why.text());
 }
 
 }  // namespace bolt::observe

@@ -137,8 +137,7 @@ CallStart Recording::start_bind(Frame& frame, PyObject* descriptor, PyObject* ob
   PyObject* value = get(descriptor, object, reinterpret_cast<PyObject*>(type));
   if (value && object && !only_binds(descriptor) && !PyType_Check(object) && !PyMethod_Check(value) &&
       !note_answer(object, descriptor, value))
-    end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name +
-                        " from outside is read through a " + Py_TYPE(descriptor)->tp_name);
+    end_here(frame, {Why::read_through, Py_TYPE(object)->tp_name, Py_TYPE(descriptor)->tp_name});
   if (!value || value == descriptor || !world.find(descriptor)) return {value, nullptr};
   // Functions inside classmethod and staticmethod objects hang on the pinned descriptor.
   PyObject* function = PyMethod_Check(value) ? PyMethod_GET_FUNCTION(value) : value;
@@ -166,8 +165,7 @@ PyObject* Recording::getset(Frame& frame, PyObject* object, PyObject* descriptor
              !same_text(name, "__qualname__") && !same_text(name, "__doc__") &&
              !same_text(name, "__self__") && !same_text(name, "__module__") &&
              !same_text(name, "__text_signature__") && !same_text(name, "__isabstractmethod__")) {
-    end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
-                        Py_TYPE(object)->tp_name + " from outside is read");
+    end_here(frame, {Why::attribute_read, PyUnicode_AsUTF8(name), Py_TYPE(object)->tp_name});
   }
   PyObject* value = get_natively(descriptor, object);
   // What is built in stays what it is; __class__ and __self__ are objects that other guards tell of.
@@ -188,7 +186,7 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
     PyObject* grad = world.tensor_grad(tensor);
     const bool may_get_one = !grad && guard::requires_grad(tensor);
     if (may_get_one && !guard::is_autograd_leaf(tensor)) {  // torch warns
-      end_here(frame, "the gradient of a tensor that is no leaf is read");
+      end_here(frame, Why::gradient_read);
       return get_natively(descriptor, tensor);
     }
     if (Known* known = may_get_one ? world.find(tensor) : nullptr)
@@ -216,8 +214,7 @@ PyObject* Recording::tensor_getset(Frame& frame, PyObject* tensor, PyObject* des
   switch (tensor_attribute(PyUnicode_AsUTF8(name))) {
     case TensorAttribute::described: break;
     case TensorAttribute::computed: mark(frame); break;
-    case TensorAttribute::unknown:
-      end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a tensor is read");
+    case TensorAttribute::unknown: end_here(frame, {Why::tensor_attribute, PyUnicode_AsUTF8(name)});
   }
   PyObject* value = get_natively(descriptor, tensor);
   end_if_wanted(frame);
@@ -288,7 +285,7 @@ PyObject* Recording::class_get(Frame& frame, PyObject* object, PyObject* name) {
   PyRef of_meta = PyRef::share(world.type_attr(meta, name));
   note_descriptor(of_meta.get());
   if (of_meta && PyDescr_IsData(of_meta.get()) && Py_TYPE(of_meta.get())->tp_descr_get) {
-    if (same_text(name, "__dict__")) end_here(frame, "the __dict__ of a class is read");
+    if (same_text(name, "__dict__")) end_here(frame, Why::class_dict_read);
     PyRef value = PyRef::steal(bind(frame, of_meta.get(), object, meta));
     const bool native = Py_TYPE(of_meta.get()) == &PyGetSetDescr_Type || object_member(of_meta.get());
     if (value && native && is_heap_type(cls)) {
@@ -453,8 +450,7 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
                              same_text(name, "data") && set_data(frame, object, value, &status))
       return status;
     else if (has_exact_type(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
-      end_here(frame, std::string("attribute '") + PyUnicode_AsUTF8(name) + "' of a " +
-                          Py_TYPE(object)->tp_name + " is set");
+      end_here(frame, {Why::attribute_set, PyUnicode_AsUTF8(name), Py_TYPE(object)->tp_name});
     else if (PyObject* setter = value ? property_setter(found) : nullptr) {
       world.pin(setter);
       PyObject* args[] = {object, value};
@@ -509,7 +505,7 @@ int Recording::set_attr(Frame& frame, PyObject* object, PyObject* name, PyObject
     world.writes.about_to_write_class(reinterpret_cast<PyTypeObject*>(object), name);
     return Semantics::set_attr(frame, object, name, stored(value));
   }
-  end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name + " is set");
+  end_here(frame, {Why::any_attribute_set, Py_TYPE(object)->tp_name});
   return Semantics::set_attr(frame, object, name, stored(value));
 }
 
@@ -520,11 +516,11 @@ int Recording::delete_attr(Frame& frame, PyObject* object, PyObject* name) {
     PyObject* method = world.type_attr(Py_TYPE(object), names_of.delattr_);
     if (method && PyFunction_Check(method)) return Semantics::delete_attr(frame, object, name);
   } else if (set != PyObject_GenericSetAttr) {
-    end_here(frame, std::string("an attribute of a ") + Py_TYPE(object)->tp_name + " is deleted");
+    end_here(frame, {Why::any_attribute_deleted, Py_TYPE(object)->tp_name});
     return Semantics::delete_attr(frame, object, name);
   }
   PyObject* found = world.type_attr(Py_TYPE(object), name);
-  if (found && Py_TYPE(found)->tp_descr_set) end_here(frame, "a descriptor deletes an attribute");
+  if (found && Py_TYPE(found)->tp_descr_set) end_here(frame, Why::descriptor_deletes);
   if (PyObject* dict = world.instance_dict(object)) {
     world.dict_get(dict, name);
     if (on) world.writes.about_to_write_item(dict, name, true);

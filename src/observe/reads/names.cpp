@@ -39,7 +39,7 @@ int Recording::delete_global(Frame& frame, PyObject* name) {
 
 PyObject* Recording::load_name(Frame& frame, PyObject* name) {
   if (on && !frame.namespace_dict()) return load_global(frame, name);
-  if (on) end_here(frame, "code of a class body or module is run");
+  if (on) end_here(frame, Why::class_body);
   return Semantics::load_name(frame, name);
 }
 
@@ -62,13 +62,13 @@ int Recording::delete_deref(Frame& frame, int index) {
 }
 
 PyObject* Recording::load_build_class(Frame& frame) {
-  if (on) end_here(frame, "a class is defined");
+  if (on) end_here(frame, Why::class_defined);
   return Semantics::load_build_class(frame);
 }
 
 // It is another one in each call.
 void Recording::make_class(Frame& frame) {
-  if (on) end_here(frame, "a class is made");
+  if (on) end_here(frame, Why::class_made);
 }
 
 PyObject* Recording::import_name(Frame& frame, PyObject* name, PyObject* fromlist, PyObject* level) {
@@ -86,7 +86,7 @@ PyObject* Recording::import_from(Frame& frame, PyObject* module, PyObject* name)
 }
 
 int Recording::import_star(Frame& frame, PyObject* module) {
-  if (on) end_here(frame, "import *");
+  if (on) end_here(frame, Why::import_star);
   return Semantics::import_star(frame, module);
 }
 

@@ -35,8 +35,7 @@ void Recording::mark(Frame& frame) {
 }
 
 void Recording::end_if_overridden(Frame& frame, PyObject* object) {
-  if (on && guard::overrides_torch(object))
-    end_here(frame, std::string("a ") + Py_TYPE(object)->tp_name + " has a __torch_function__");
+  if (on && guard::overrides_torch(object)) end_here(frame, {Why::torch_function, Py_TYPE(object)->tp_name});
 }
 
 void Recording::touch(Frame& frame, PyObject* object, bool deep) {
@@ -63,7 +62,7 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
   if (Py_IS_TYPE(object, generators) && hooks_.names_generators()) return world.found_generator(object);
   // One of a class of the user's is no opaque object, and yet operators must be given that of each call.
   if (!is_opaque(object) && !PyObject_TypeCheck(object, generators)) return;
-  end_here(frame, std::string("a ") + Py_TYPE(object)->tp_name + " from outside is read");
+  end_here(frame, {Why::read, Py_TYPE(object)->tp_name});
 }
 
 /// tensor[key], where key may hold numbers that differ between calls: what torch is to be given in their
@@ -244,7 +243,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
     if (PySlice_Check(key) && !to_tensor) world.own_numbers_of(value), touch(frame, value);
     touch(frame, index.get(), true);
     if (PyDict_Check(container) && world.find(container) && !World::is_plain_key(key))
-      end_here(frame, "a dictionary from outside is written by a key that is an object");
+      end_here(frame, Why::key_written);
     if (on && PyDict_Check(container))
       world.writes.about_to_write_item(container, key);
     else if (on && is_understood_container(container) && !PyTuple_Check(container)) {
@@ -521,8 +520,7 @@ PyObject* Recording::get_iter(Frame& frame, PyObject* object) {
 interp::CallStart Recording::start_next(Frame& frame, PyObject* iterator) {
   if (on) {
     note_special(iterator, names_of.next_);
-    if (PyGen_Check(iterator) && is_outside(iterator))
-      end_here(frame, "a generator from outside is advanced");
+    if (PyGen_Check(iterator) && is_outside(iterator)) end_here(frame, Why::generator_advanced);
     const interp::CallStart start = on ? start_next_of_callback(frame, iterator) : interp::CallStart();
     if (!start.failed() || PyErr_Occurred()) return start;
   }
@@ -536,7 +534,7 @@ PyObject* Recording::advance(Frame& frame, PyObject* iterator) {
   if (found && world.can_advance(iterator))
     world.about_to_advance(iterator);
   else if (found)
-    end_here(frame, std::string("a ") + Py_TYPE(iterator)->tp_name + " from outside is advanced");
+    end_here(frame, {Why::advanced, Py_TYPE(iterator)->tp_name});
   bool handled = false;
   PyObject* item = on ? next_seen(frame, iterator, &handled) : nullptr;
   if (!handled) item = Semantics::advance(frame, iterator);
@@ -627,8 +625,7 @@ void Recording::about_to_raise(Frame& frame, PyObject* exception) {
   if (!on || !PyExceptionInstance_Check(exception) || !world.find(exception)) return;
   auto* object = reinterpret_cast<PyBaseExceptionObject*>(exception);
   // What is there is from a call long over; what is added is in front of it.
-  if (object->traceback || object->context)
-    return end_here(frame, "an exception from outside that was raised before is raised again");
+  if (object->traceback || object->context) return end_here(frame, Why::raised_again);
   for (const auto& [name, offset] : {std::pair("__traceback__", offsetof(PyBaseExceptionObject, traceback)),
                                      std::pair("__context__", offsetof(PyBaseExceptionObject, context))}) {
     world.field(exception, static_cast<Py_ssize_t>(offset), interned(name));
@@ -652,7 +649,7 @@ bool holds_outside(World& world, PyObject* exception) {
 
 PyObject* Recording::split_group(Frame& frame, PyObject* group, PyObject* cls) {
   if (on) world.read_deep(cls);
-  if (on && holds_outside(world, group)) end_here(frame, "exceptions from outside are told apart");
+  if (on && holds_outside(world, group)) end_here(frame, Why::exceptions_split);
   return Semantics::split_group(frame, group, cls);
 }
 
@@ -722,8 +719,7 @@ int Recording::map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* val
 PyObject* Recording::match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t n,
                                  PyObject* names) {
   if (on) world.use_all();
-  if (on && world.find(subject) && !guard::is_leaf(subject))
-    end_here(frame, "an object from outside is matched");
+  if (on && world.find(subject) && !guard::is_leaf(subject)) end_here(frame, Why::matched);
   return Semantics::match_class(frame, subject, cls, n, names);
 }
 
@@ -745,13 +741,13 @@ bool Recording::is_outside(PyObject* generator) {
 
 PySendResult Recording::send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) {
   if (on && !interp::is_only_advanced(receiver, value) && is_outside(receiver))
-    end_here(frame, "a generator from outside is advanced");
+    end_here(frame, Why::generator_advanced);
   return Semantics::send(frame, receiver, value, result);
 }
 
 Frame* Recording::start_send(Frame& frame, PyObject* receiver, PyObject* value) {
   if (on && !interp::is_only_advanced(receiver, value) && is_outside(receiver))
-    end_here(frame, "a generator from outside is advanced");
+    end_here(frame, Why::generator_advanced);
   return Semantics::start_send(frame, receiver, value);
 }
 

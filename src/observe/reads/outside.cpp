@@ -39,7 +39,7 @@ PyObject* World::reached_if_bound(PyObject* object, Source* source) {
 bool World::dict_key(PyObject* dict, PyObject* key) {
   followed_keys.tell_from_keys(dict, key);
   if (PyUnicode_CheckExact(key) || is_plain_key(key)) return true;
-  if (find(dict)) end_region("a dictionary from outside is read by a key that is an object");
+  if (find(dict)) end_region(Why::key_read);
   return false;
 }
 
@@ -137,8 +137,7 @@ void World::note_bases(PyTypeObject* type) {
 
 PyObject* World::super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* name) {
   for (const WrittenClass& written : writes.written_classes)
-    if (PyUnicode_Compare(written.name.get(), name) == 0)
-      return end_region("super() is asked for an attribute that was given to a class"), nullptr;
+    if (PyUnicode_Compare(written.name.get(), name) == 0) return end_region(Why::super_of_class), nullptr;
   Source* owner = source_for(reinterpret_cast<PyObject*>(type));
   Source* place = tree->child(owner, Access::super_attr, name, 0, reinterpret_cast<PyObject*>(start));
   PyObject* found = place->read(reinterpret_cast<PyObject*>(type));
@@ -255,8 +254,7 @@ PyRef World::guard_keys(PyObject* contents, Source& source) {
   PyRef keys = PyRef::steal(list ? PyList_AsTuple(list.get()) : nullptr);
   if (!keys) return PyErr_Clear(), distrust("a container's keys cannot be listed"), PyRef();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); ++i)
-    if (!is_key(PyTuple_GET_ITEM(keys.get(), i)))
-      return end_region("a container from outside that has objects as keys is read"), PyRef();
+    if (!is_key(PyTuple_GET_ITEM(keys.get(), i))) return end_region(Why::keys_read), PyRef();
   source.assume(Check::keys, keys.get());
   return keys;
 }
@@ -311,7 +309,7 @@ void World::read_deep(PyObject* object, int depth) {
   Depths read;
   const PyObject* opaque = nullptr;
   read_deep(object, depth, read, opaque);
-  if (opaque) end_region(std::string("a ") + Py_TYPE(opaque)->tp_name + " from outside is read");
+  if (opaque) end_region({Why::read, Py_TYPE(opaque)->tp_name});
 }
 
 void World::read_deep(PyObject* object, int depth, Depths& read, const PyObject*& opaque) {

@@ -99,8 +99,8 @@ void Rebuilder::fill(FillStep step) {
 }
 
 int Rebuilder::fail(PyObject* object, const char* why) {
-  if (!failure.empty()) return -1;
-  failure = std::string("a ") + Py_TYPE(object)->tp_name + " " + why;
+  if (failure) return -1;
+  failure = Reason(Why::not_described, Py_TYPE(object)->tp_name, why);
   failed_on = object;
   return -1;
 }
@@ -228,11 +228,11 @@ void Rebuilder::frames(const std::vector<const interp::Frame*>& frames) {
     bodies_[each->generator] = each;
     item = item->previous_item;
   }
-  for (size_t i = 0; i < frames.size() && failure.empty(); ++i) {
+  for (size_t i = 0; i < frames.size() && !failure; ++i) {
     frame(*frames[i]);
-    if (!failure.empty() && i) failed_below = frames[i - 1];
+    if (failure && i) failed_below = frames[i - 1];
   }
-  if (!failure.empty()) return;
+  if (failure) return;
   recipe.frames.front().handled = value(item->exc_value == Py_None ? nullptr : item->exc_value);
 }
 

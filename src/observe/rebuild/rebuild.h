@@ -6,6 +6,7 @@
 // Rebuilder::kinds for each kind of object.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -32,7 +33,7 @@ class Rebuilder {
   void frames(const std::vector<const interp::Frame*>& frames);
 
   Recipe recipe;
-  std::string failure;
+  std::optional<Reason> failure;
   PyObject* failed_on = nullptr;                ///< borrowed
   const interp::Frame* failed_below = nullptr;  ///< the frame that called the one it was met in
 

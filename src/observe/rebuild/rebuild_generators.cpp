@@ -20,7 +20,7 @@ Py_ssize_t Rebuilder::generator_state(PyObject* generator) {
   made.asked = state.asked;
   made.closed = state.closed;
   made.running = state.running;
-  if (made.frame_state < FRAME_COMPLETED && failure.empty()) {
+  if (made.frame_state < FRAME_COMPLETED && !failure) {
     PyCodeObject* code = interp::generator_code(generator);
     made.pc = state.pc;
     made.handled = value(state.handled == Py_None ? nullptr : state.handled);

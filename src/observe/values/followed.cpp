@@ -405,7 +405,7 @@ PyObject* World::lend(PyObject* object, bool operand) {
   return tuple && guard::is_torch_size(object) ? guard::make_torch_size(tuple.get()) : tuple.release();
 }
 
-const char* World::tell_0_and_1(Sym symbol) {
+std::optional<Why> World::tell_0_and_1(Sym symbol) {
   const int step = number_step(*symbol.node());
   if (const guard::Phase phase = numbers.steps[static_cast<size_t>(step)].phase; phase != guard::Phase::check)
     return why_open(phase);
@@ -417,7 +417,7 @@ const char* World::tell_0_and_1(Sym symbol) {
         numbers.add({guard::NumberOp::constant, 0, PyRef::steal(PyLong_FromLong(each)), {}, {}});
     went_by({guard::NumberOp::compare, Py_EQ, {}, {}, {step, other}}, value == each ? Py_True : Py_False);
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace bolt::observe

@@ -69,8 +69,7 @@ bool World::is_known_when_checked(PyObject* part) const {
 
 /// A text that is made of numbers guards know is what it is as long as those are.
 void World::use_late(const Late& made) {
-  if (!is_known_when_checked(made.object.get()))
-    return end_region("reads a text or tensor that is only made where the region ends");
+  if (!is_known_when_checked(made.object.get())) return end_region(Why::late_read);
   for (const PyRef& part : made.parts) use(part.get());
 }
 
@@ -269,9 +268,8 @@ PyObject* Recording::late_text(Frame& frame, const CFunction& row, const std::ve
 /// goes on instead: the result is a late value, which the region may hand on but not look at.
 bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
                               PyObject* result, const Frame& frame) {
-  // The reason names the operator that gave data to Python; another reason is that the region has become
-  // long.
-  if (kwnames || std::strncmp(hooks_.wants_end(), "aten::", 6) || !guard::is_tensor(result)) return false;
+  // An operator of ATen's gave data to Python; another reason is that the region has become long.
+  if (kwnames || hooks_.wants_end()->why != Why::operator_ends || !guard::is_tensor(result)) return false;
   if (guard::ThreadState::now() != before) return false;  // at the region's end it would run in another state
   if (hooks_.end_may_raise())
     return false;  // at the region's end nobody would catch the error who would catch it here
@@ -465,7 +463,7 @@ bool Recording::show(Frame& frame, PyObject* callable, PyObject* const* args, si
   }
   if (may_wait && delay(frame, callable, args, nargs, kwnames, shows == Shows::text, result)) return true;
   if (!shows_whole(callable, shows)) return false;
-  end_here(frame, "calls " + full_name(callable) + ", which cannot wait for the region's end");
+  end_here(frame, {Why::cannot_wait, full_name(callable)});
   *result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   return true;
 }
@@ -505,9 +503,7 @@ void Recording::check_awaited() {
     const bool overtaken =
         each.followed_from && !breaks_are_errors() && hooks_.gives_followed(*each.followed_from);
     if (!written && !overtaken) continue;
-    const std::string why =
-        written ? "wants a tensor's elements, and the tensor is written before the region would end"
-                : "wants a tensor's elements, and autograd follows operators behind it";
+    const Why why = written ? Why::shown_written : Why::shown_followed;
     auto* code = reinterpret_cast<PyCodeObject*>(each.code.get());
     breaks.push_back({why, {line_of(code, each.pc)}, breaks_are_errors()});
     not_past(each.code.get(), each.pc, why);

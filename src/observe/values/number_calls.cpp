@@ -357,7 +357,7 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     hooks_.begin_lent_call(row.method);
     result = run_native(callable, passed.data(), nargs, kwnames, row);
     for (Sym symbol : hooks_.end_lent_call())
-      if (const char* why = world.tell_0_and_1(symbol)) end_here(frame, why, true);
+      if (const auto why = world.tell_0_and_1(symbol)) end_here(frame, *why, true);
     if (!result && hooks_.recorded() == before) {
       // Not every function takes a torch.SymInt. Whether this one takes the number is found out by the call
       // below.

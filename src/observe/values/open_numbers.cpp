@@ -11,9 +11,8 @@
 
 namespace bolt::observe {
 
-const char* why_open(guard::Phase phase) {
-  return phase == guard::Phase::late ? "the value of a tensor decides what is computed"
-                                     : "a random number decides what is computed";
+Why why_open(guard::Phase phase) {
+  return phase == guard::Phase::late ? Why::data_decide : Why::random_decides;
 }
 
 namespace {
@@ -438,8 +437,8 @@ PyObject* OpenNumbers::lend_size(int step, PyObject* number) {
   return size ? hooks_.lend(*size, value, world_.notes) : nullptr;
 }
 
-const char* OpenNumbers::asked_open() {
-  if (!std::exchange(open_lent_, false)) return nullptr;
+std::optional<Why> OpenNumbers::asked_open() {
+  if (!std::exchange(open_lent_, false)) return std::nullopt;
   guard::Phase last = guard::Phase::check;
   std::erase_if(world_.notes->facts, [&](const SizeFact& fact) {
     const bool asked_now =
@@ -459,7 +458,7 @@ const char* OpenNumbers::asked_open() {
     last = std::max(last, phase);
     return phase != guard::Phase::check;
   });
-  return last == guard::Phase::check ? nullptr : why_open(last);
+  return last == guard::Phase::check ? std::nullopt : std::optional(why_open(last));
 }
 
 std::optional<Sym> OpenNumbers::open_size(PyObject* number) {

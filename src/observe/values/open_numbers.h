@@ -15,6 +15,7 @@
 
 #include "guard/numbers.h"
 #include "observe/known.h"
+#include "support/reason.h"
 #include "support/sym.h"
 
 namespace bolt::observe {
@@ -37,8 +38,8 @@ class OpenNumbers {
   /// The tensors that steps of kind `data` are taken from, by NumberStep::kind until the region's end.
   std::vector<PyRef> data;
   /// Did torch ask, since this was called last, what an open number is that it was lent? Why the region ends
-  /// then; null: no. The questions are struck out.
-  const char* asked_open();
+  /// then; nothing: no. The questions are struck out.
+  std::optional<Why> asked_open();
   bool lent_open() const { return open_lent_; }
   /// Torch was lent a number, an open one if `open`.
   void note_lent(bool open) { open_lent_ |= open; }

@@ -146,7 +146,7 @@ void Writes::note_showing(const Source* written) {
 }
 
 void Recording::check_shown() {
-  const std::string why = "shows something, and how it is shown is changed before the region would end";
+  constexpr Why why = Why::showing_changed;
   auto check = [&](PyObject* code, int pc, int otherwise) {
     if (otherwise == world.shown_otherwise) return;
     breaks.push_back({why, {line_of(reinterpret_cast<PyCodeObject*>(code), pc)}, breaks_are_errors()});

@@ -49,8 +49,7 @@ Known* Writes::copied(PyObject* container) {
   Known* known = world_.find(container);
   if (known) note_showing(known->source);
   if (!known || known->before) return known;
-  if (world_.is_gone_through(container))
-    return world_.end_region("something is written to that an iterator from outside goes through"), nullptr;
+  if (world_.is_gone_through(container)) return world_.end_region(Why::iterated_written), nullptr;
   known->before = PyRef::steal(copy_contents(container));
   if (PyODict_Check(container) || is_deque(container))
     known->noticed_writes = guard::noticed_writes(container);
@@ -115,8 +114,7 @@ void Writes::about_to_write_item(PyObject* dict, PyObject* key, bool removes) {
 
 void Writes::about_to_update(PyObject* dict, PyObject* mapping) {
   if (!PyDict_CheckExact(mapping) || !world_.find(dict)) return about_to_write(dict);
-  if (!world_.has_plain_keys(mapping))
-    return world_.end_region("a dictionary from outside is written by a key that is an object");
+  if (!world_.has_plain_keys(mapping)) return world_.end_region(Why::key_written);
   Py_ssize_t position = 0;
   PyObject *key, *value;
   while (PyDict_Next(mapping, &position, &key, &value)) about_to_write_item(dict, key);
@@ -260,8 +258,7 @@ bool Writes::is_written(PyTypeObject* type, PyObject* name) {
     auto* cls = reinterpret_cast<PyTypeObject*>(written.cls.get());
     if (PyUnicode_Compare(written.name.get(), name) != 0 || !PyType_IsSubtype(type, cls)) continue;
     // No single guard says that a class inherits the attribute: a class in between may have its own.
-    if (cls != type)
-      world_.end_region("an attribute that was given to a class is read through a class below it");
+    if (cls != type) world_.end_region(Why::read_through_class);
     return true;
   }
   return false;
