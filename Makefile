@@ -5,13 +5,15 @@
 #   make nightly    build, then what takes hours: 10,000 random programs, threads for a minute, every model
 #   make demo       build, then compile a transformer and a CNN and show what it gained
 #   make bench      build, then measure against torch.compile, OpenVINO and ONNX Runtime
+#   make gpu-test   on a CUDA machine without LLVM: extension against a packed core, then every Python test
+#   make gpu-bench  there, after gpu-test: models beside torch.compile
 #   make lint       formatting, layering, one definition of each name, ruff
 #   make tidy       clang-tidy on the core
 #   make format     rewrite files the way `make lint` wants them
 #   make core-dist  pack the torch-free core for machines without LLVM
 #   make ext CORE=  build only the extension against such a core, into build-ext/python
 
-.PHONY: build test nightly demo bench lint tidy format core-dist ext clean
+.PHONY: build test nightly demo bench gpu-test gpu-bench lint tidy format core-dist ext clean
 
 build:
 	@scripts/setup.sh
@@ -32,6 +34,12 @@ bench:
 	@scripts/setup.sh bench
 	@.venv/bin/python -m bench.cpu
 	@.venv/bin/python -m bench.front_end
+
+gpu-test:
+	@scripts/device.sh
+
+gpu-bench:
+	@PYTHONPATH=build-ext/python python3 -m bench.gpu
 
 lint:
 	@scripts/setup.sh lint
