@@ -34,10 +34,19 @@ class CudaQueue final : public Queue {
       : device_(device), context_(driver::primary_context(device.index())) {}
 
   void begin() override {
-    stream_ = static_cast<driver::CUstream>(guard_.getStream(device_).native_handle());
+    const c10::Stream current = guard_.getStream(device_);
+    id_ = current.id();
+    stream_ = static_cast<driver::CUstream>(current.native_handle());
     TORCH_CHECK_INDEX(!report_ || !report_->take(),
                       "torchbolt: an index was out of range in a call before this one, on ", device_);
   }
+
+  int64_t order() const override { return id_; }
+  void finish() override {
+    const driver::ContextGuard current(context_);
+    driver::check(driver::get().cuStreamSynchronize(stream_), "cuStreamSynchronize");
+  }
+  void keep(const at::Tensor& t) override { t.record_stream(guard_.getStream(device_)); }
 
   c10::Device device() const { return device_; }
   driver::CUcontext context() const { return context_; }
@@ -51,6 +60,7 @@ class CudaQueue final : public Queue {
   const c10::Device device_;
   const driver::CUcontext context_;
   const c10::impl::VirtualGuardImpl guard_{c10::kCUDA};
+  c10::StreamId id_ = 0;
   driver::CUstream stream_ = nullptr;
   std::unique_ptr<driver::ReportWord> report_;
 };

@@ -31,6 +31,13 @@ class Queue {
   virtual ~Queue();
   /// A call begins: launches go to where the caller's own work on the device goes now.
   virtual void begin() {}
+  /// Which of the device's orders of work that is; the same number for the same order.
+  virtual int64_t order() const { return 0; }
+  /// Work that was launched so far is done: later work in any order may build on it.
+  virtual void finish() {}
+  /// Memory that was made in another order is used in this one: it must not be given away before that is
+  /// done.
+  virtual void keep(const at::Tensor&) {}
   /// Has a kernel met an index out of range? Never waits: a device that works behind the host's back tells
   /// it when the host waits for it next, as eager's kernels do.
   virtual bool reported() const { return false; }

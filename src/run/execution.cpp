@@ -93,7 +93,11 @@ void Execution::bind(const std::vector<at::Tensor>& inputs) {
 }
 
 void Execution::use(const FoldedBuffers& folded) {
-  for (const auto& [buffer, kept] : folded) slot(buffer) = kept;
+  for (const auto& [buffer, kept] : folded.slots) {
+    slot(buffer) = kept;
+    const size_t device = p_.device_of_buffer[static_cast<size_t>(buffer)];
+    if (queues_[device]->order() != folded.orders[device]) queues_[device]->keep(kept.tensor);
+  }
 }
 
 void Execution::end() {
@@ -125,7 +129,11 @@ FoldedBuffers Execution::fold(const std::vector<at::Tensor>& inputs, std::shared
   FoldedBuffers folded;
   for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
     if (p_.plan.buffers[i].kind == BufferKind::Fold && p_.plan.buffers[i].first_step >= 0)
-      folded.emplace_back(static_cast<int>(i), slots_[i]);
+      folded.slots.emplace_back(static_cast<int>(i), slots_[i]);
+  for (const auto& queue : queues_) {
+    queue->finish();  // the user knows of no work that a later call on another stream should wait for
+    folded.orders.push_back(queue->order());
+  }
   return folded;
 }
 

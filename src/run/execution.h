@@ -23,7 +23,12 @@ struct Slot {
   void* data = nullptr;
   at::Tensor tensor;
 };
-using FoldedBuffers = std::vector<std::pair<int, Slot>>;
+
+/// What the fold steps made, and the order of work on each device (device::Queue) that they were part of.
+struct FoldedBuffers {
+  std::vector<std::pair<int, Slot>> slots;
+  Ints orders;
+};
 
 class Execution {
  public:
