@@ -117,15 +117,20 @@ std::string pack(const std::vector<std::string>& objects) {
   return bytes;
 }
 
+/// Error(Internal) for anything that pack() does not give.
 std::vector<std::string> unpack(const std::string& bytes) {
+  auto number = [&](size_t at) {
+    uint64_t n = 0;
+    if (at < bytes.size() / sizeof n) std::memcpy(&n, bytes.data() + at * sizeof n, sizeof n);
+    return n;
+  };
+  const uint64_t count = number(0);
+  BOLT_CHECK(count > 0 && count < bytes.size() / sizeof count, "a batch of ", count, " objects on disk");
   std::vector<std::string> objects;
-  uint64_t count = 0;
-  if (bytes.size() < sizeof count) return objects;
-  std::memcpy(&count, bytes.data(), sizeof count);
   size_t at = sizeof count * (1 + count);
-  for (uint64_t i = 0; i < count && at <= bytes.size(); ++i) {
-    uint64_t length = 0;
-    std::memcpy(&length, bytes.data() + sizeof length * (1 + i), sizeof length);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t length = number(1 + i);
+    BOLT_CHECK(length <= bytes.size() - at, "an object on disk ends too early");
     objects.push_back(bytes.substr(at, length));
     at += length;
   }
