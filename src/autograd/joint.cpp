@@ -8,12 +8,12 @@
 
 #include <algorithm>
 #include <new>
-#include <sstream>
 
 #include "autograd/walk.h"
 #include "autograd/writer.h"
 #include "record/recorder.h"
 #include "record/replay.h"
+#include "record/text.h"
 #include "support/error.h"
 
 namespace bolt::autograd {
@@ -139,23 +139,15 @@ size_t bytes_reached(const record::TensorInfo& info) {
 }
 
 std::string print(const Joint& joint) {
-  std::istringstream lines(record::print(joint.tape));
-  std::ostringstream out;
-  std::string line;
-  for (size_t i = 0; std::getline(lines, line); ++i) {
-    if (i == joint.tangents && i < joint.tape.inputs.size()) out << "tangents:\n";
-    if (i == joint.tape.inputs.size()) out << "forward:\n";
-    if (i == joint.tape.inputs.size() + joint.backward) out << "backward:\n";
-    out << line << "\n";
-  }
-  auto list = [&](const char* what, const std::vector<TensorId>& ids) {
-    out << what;
-    for (TensorId id : ids) id < 0 ? out << " None" : out << " %" << id;
-    out << "\n";
-  };
-  list("outputs:", joint.outputs);
-  list("gradients:", joint.gradients);
-  return out.str();
+  record::TapeContext context;
+  context.wanted = joint.outputs;
+  context.wanted.insert(context.wanted.end(), joint.gradients.begin(), joint.gradients.end());
+  context.notes = {{false, joint.tangents, "tangents:"},
+                   {true, 0, "forward:"},
+                   {true, joint.backward, "backward:"},
+                   {true, joint.tape.entries.size(),
+                    std::to_string(joint.outputs.size()) + " results, then the gradient of each input"}};
+  return record::print(joint.tape, context);
 }
 
 }  // namespace bolt::autograd

@@ -35,7 +35,7 @@ Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& w
 /// How far a tensor reaches into its storage, which has that many bytes at least.
 size_t bytes_reached(const record::TensorInfo& info);
 
-/// As text: the tape, with lines between that say where the parts begin.
+/// As text: that of the tape (record/text.h), with comments that say where the parts begin.
 std::string print(const Joint& joint);
 
 }  // namespace bolt::autograd

@@ -38,12 +38,19 @@ class Writer {
 
   std::string run() {
     out_ = "tape " + (context_.name.empty() ? "" : "@" + graph::identifier(context_.name) + " ") + "{\n";
-    for (TensorId id : tape_.inputs) line(id_text(id) + " = input " + input_text(id));
+    for (size_t i = 0; i < tape_.inputs.size(); ++i) {
+      notes(false, i);
+      line(id_text(tape_.inputs[i]) + " = input " + input_text(tape_.inputs[i]));
+    }
     for (const NumberSymbol& n : context_.numbers)
       line("number " + n.symbol.str() + " = " + std::to_string(n.recorded) + (n.early ? " early" : ""));
     for (const SizeFact& f : context_.facts)
       line("fact " + str(f) + (f.where.empty() ? "" : "  # " + f.where));
-    for (size_t i = 0; i < tape_.entries.size(); ++i) entry(static_cast<int>(i));
+    for (size_t i = 0; i < tape_.entries.size(); ++i) {
+      notes(true, i);
+      entry(static_cast<int>(i));
+    }
+    notes(true, tape_.entries.size());
     if (!context_.wanted.empty())
       line("return " + joined(context_.wanted, [](TensorId id) { return id < 0 ? "None" : id_text(id); }));
     return out_ + "}\n";
@@ -52,6 +59,11 @@ class Writer {
  private:
   const TensorInfo& info(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)]; }
   void line(const std::string& text) { out_ += "  " + text + "\n"; }
+
+  void notes(bool entry, size_t at) {
+    for (const TapeNote& n : context_.notes)
+      if (n.entry == entry && n.at == at) line("; " + n.text);
+  }
 
   // ---- tensors ----
 

@@ -39,6 +39,14 @@
 
 namespace bolt::record {
 
+/// A line for the reader in front of an input or an entry, or, past the last entry, of what is returned. It
+/// is a comment, so nobody reads it back.
+struct TapeNote {
+  bool entry;
+  size_t at;
+  std::string text;
+};
+
 /// What lowering takes beside a tape. Each may be left out.
 struct TapeContext {
   std::string name;
@@ -48,6 +56,7 @@ struct TapeContext {
   std::vector<uint64_t> dynamic;                  // per tape input: a bit for each dimension that differs
   std::vector<NumberSymbol> numbers;              // symbols of numbers that differ
   std::vector<SizeFact> facts;                    // over tape symbols
+  std::vector<TapeNote> notes;
 };
 
 std::string print(const Tape& tape, const TapeContext& context);

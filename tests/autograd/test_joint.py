@@ -54,6 +54,8 @@ def check(fn, *args, state=(), module=None):
     joint = _C._joint(fn, args)
     text = _C._joint_text(joint)
     inputs = _C._joint_inputs(joint)
+    read_back = _C._opt(text, ["-"])[0]
+    assert read_back == "".join(line for line in text.splitlines(True) if not line.startswith("  ; "))
 
     before.put_back()
     expected = tensors_of(fn(*args))
@@ -481,5 +483,8 @@ def test_nothing_is_saved_of_what_no_gradient_needs():
 
 def test_text():
     text = check(lambda x: (x * 2).sum(), leaf(3))
-    assert [line for line in text.splitlines() if line.endswith(":")] == ["tangents:", "forward:", "backward:"]
-    assert text.splitlines()[-2].startswith("outputs: %") and text.splitlines()[-1].startswith("gradients: %")
+    comments = [line.strip() for line in text.splitlines() if line.startswith("  ; ")]
+    assert comments == ["; tangents:", "; forward:", "; backward:", "; 1 results, then the gradient of each input"]
+    assert text.splitlines()[-2].startswith("  return %")
+    graph = _C._opt(text, ["--emit=graph", "-"])[0]
+    assert graph.startswith("graph @") and " mul(" in graph
