@@ -16,7 +16,7 @@ namespace bolt::graph {
 namespace {
 
 /// Beside a number so low every score is lost in rounding.
-constexpr double kInvisible = -1e30;
+constexpr double kLostInRounding = -1e30;
 
 class Matcher {
  public:
@@ -67,7 +67,7 @@ class Matcher {
       Value *product = operands[side + choice], *other = operands[1 - side + choice];
       if (product->type.sizes != scores->type.sizes || !leads_to_matmul(product)) continue;
       std::optional<double> number = scalar_of(other);
-      if (choice && (!number || *number > kInvisible)) continue;
+      if (choice && (!number || *number > kLostInRounding)) continue;
       Mask mask;
       if (sum) mask.added = other;
       if (choice) mask = {nullptr, operands[0], side == 0, *number};
