@@ -42,10 +42,11 @@ opt::OptResult opt_of(std::string_view text, const opt::OptOptions& options) {
 }
 
 PyObject* opt(PyObject*, PyObject* tuple) {
-  const char* text;
-  Py_ssize_t length;
-  PyObject* list;
-  if (!PyArg_ParseTuple(tuple, "s#O!", &text, &length, &PyList_Type, &list)) return nullptr;
+  PyObject *given, *list;
+  if (!PyArg_ParseTuple(tuple, "UO!", &given, &PyList_Type, &list)) return nullptr;
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(given, &length);
+  if (!text) return nullptr;
   std::vector<std::string> arguments;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     const char* argument = PyUnicode_AsUTF8(PyList_GET_ITEM(list, i));
