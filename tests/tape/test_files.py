@@ -11,6 +11,7 @@ What is printed of a tape that was read is the same when it is read again.
 from __future__ import annotations
 
 import pathlib
+import re
 
 import pytest
 
@@ -69,7 +70,9 @@ def test_what_calls_record_can_be_lowered():
     assert graph.count(" param") == 2 and "linear(" in graph and "slice_scatter(" in graph and " const" in graph
     plan = _C._opt(tape, ["--passes=standard", "--emit=plan", "--target=cuda", "-"])[0]
     assert plan.startswith("plan @") and "library linear (" in plan and "kernel @softmax" in plan
-    assert _C._opt(graph, ["--passes=standard", "--emit=plan", "--target=cuda", "-"])[0] == plan
+    # Inputs have no names until a text gives them some.
+    again = _C._opt(graph, ["--passes=standard", "--emit=plan", "--target=cuda", "-"])[0]
+    assert re.sub(r' "in\d+"', "", again) == plan
     assert "bolt_softmax" in _C._opt(plan, ["--emit=cuda", "-"])[0]
 
 
