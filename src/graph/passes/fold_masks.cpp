@@ -108,7 +108,8 @@ std::optional<int64_t> whole(const Node& n, const char* name) {
 class Facts {
  public:
   MaybeAffine affine(const Value* v) {
-    if (!v->def || !is_int(v->type.dtype)) return std::nullopt;
+    // Narrower integers wrap where positions still count.
+    if (!v->def || !is_int(v->type.dtype) || dtype_bytes(v->type.dtype) < 4) return std::nullopt;
     const Node& n = *v->def;
     const auto rank = static_cast<size_t>(v->type.rank());
     if (op_info(n.op).kind == OpKind::View) {
@@ -161,7 +162,8 @@ class Facts {
     if (mask->type.dtype == DType::Bool) return truth(mask);
     if (!mask->def) return {};
     const Node& n = *mask->def;
-    if (n.op == Op::cast) return keeps(n.operands[0]);
+    if (n.op == Op::cast)  // truth values made numbers are added, and hide nothing
+      return is_float(n.operands[0]->type.dtype) ? keeps(n.operands[0]) : Truth{};
     if (op_info(n.op).kind == OpKind::View) {
       const Truth t = keeps(n.operands[0]);
       return seen_through(n, t);
