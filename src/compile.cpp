@@ -23,6 +23,7 @@
 #include "run/foreign.h"
 #include "run/functional.h"
 #include "run/make_compiled.h"
+#include "run/make_trained.h"
 #include "run/replayed.h"
 #include "support/error.h"
 #include "support/log.h"
@@ -50,19 +51,35 @@ class Compilation {
     if (r_.road == Road::replay) return replayed("the backend is eager", false);
     if (const std::string why = obstacle(); !why.empty()) {
       if (sizes_.any_data()) throw EndsAtFoundSizes(why);
-      return replayed(why, !record::needs_gradients(r_.tape));
+      return replayed(why, true);
     }
-    return compiled();
+    return record::needs_gradients(r_.tape) ? trained() : compiled();
   }
 
  private:
   /// Why the stages cannot be begun; "": they can.
   std::string obstacle() const {
     if (!r_.obstacle.empty()) return r_.obstacle;
-    if (record::needs_gradients(r_.tape)) return "gradients are needed";
     for (const record::TensorInfo& t : r_.tape.tensors)
       if (std::string why = device::why_not(t.device); !why.empty()) return why;
     return "";
+  }
+
+  /// With the gradients, by a program for each direction.
+  Made trained() {
+    if (sizes_.any_data()) throw EndsAtFoundSizes("gradients are needed");
+    if (sizes_.any()) return replayed("gradients are needed, and sizes differ between calls", false);
+    settle("");
+    const GiveMemoryBack at_the_end;
+    Stages stages;
+    try {
+      Made region = run::make_trained(r_.tape, r_.wanted, r_.constants, r_.name, r_.trace, stages);
+      region->facts.stage_seconds = std::move(stages.seconds);
+      return finished(std::move(region));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Unsupported) throw;
+      return replayed(error.what(), true);
+    }
   }
 
   Made compiled() {

@@ -7,7 +7,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <future>
 #include <new>
+#include <optional>
 
 #include "autograd/walk.h"
 #include "autograd/writer.h"
@@ -26,8 +28,8 @@ namespace variables = torch::autograd::impl;
 
 class Making {
  public:
-  Making(const Tape& run, const std::vector<TensorId>& wanted, Joint& joint)
-      : run_(run), wanted_(wanted), joint_(joint), writer_(run, joint) {}
+  Making(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts, Joint& joint)
+      : run_(run), wanted_(wanted), parts_(parts), joint_(joint), writer_(run, joint) {}
 
   void make() {
     const Listening listening(writer_);
@@ -37,7 +39,10 @@ class Making {
     joint_.backward = joint_.tape.entries.size();
     walk_back(results);
     for (const at::Tensor& t : results) joint_.outputs.push_back(writer_.id_of(t));
-    for (const auto& node : nodes_) joint_.gradients.push_back(node ? writer_.id_of(node->gradient) : -1);
+    for (const auto& node : nodes_) {
+      joint_.gradients.push_back(node ? writer_.id_of(node->gradient) : -1);
+      joint_.comes_from.push_back(node ? node->roots : std::vector<bool>());
+    }
     writer_.finish();
   }
 
@@ -78,11 +83,28 @@ class Making {
     std::vector<Root> roots;
     joint_.tangents = joint_.tape.inputs.size();
     for (size_t i = 0; i < results.size(); ++i) {
-      if (!results[i].defined() || !results[i].requires_grad()) continue;
-      joint_.tangent_of.push_back(static_cast<int>(i));
-      roots.push_back({variables::gradient_edge(results[i]), writer_.tangent(results[i])});
+      joint_.differentiable.push_back(results[i].defined() && results[i].requires_grad());
+      if (!joint_.differentiable[i]) continue;
+      const std::optional<at::Tensor> of = differentiated_for(i, results[i]);
+      if (!of || !of->requires_grad()) continue;
+      const TensorId id = writer_.id_of(*of);
+      if (std::ranges::find(joint_.tangent_of, id) != joint_.tangent_of.end()) continue;
+      joint_.tangent_of.push_back(id);
+      roots.push_back({variables::gradient_edge(*of), writer_.tangent(*of)});
     }
     walk(roots, [&](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
+  }
+
+  /// What is given a tangent for a wanted tensor; nothing: it is a view of an input.
+  std::optional<at::Tensor> differentiated_for(size_t i, const at::Tensor& result) const {
+    auto storage = [&](TensorId id) { return run_.tensors[static_cast<size_t>(id)].storage; };
+    const int here = storage(wanted_[i]);
+    if (std::ranges::any_of(run_.inputs, [&](TensorId id) { return storage(id) == here; }))
+      return std::nullopt;
+    const bool shared = parts_.contains(wanted_[i]) || std::ranges::any_of(wanted_, [&](TensorId id) {
+                          return id >= 0 && id != wanted_[i] && storage(id) == here;
+                        });
+    return shared && result.is_view() ? at::Tensor(result._base()) : result;
   }
 
   /// The line of the entry that the node was made for.
@@ -94,6 +116,7 @@ class Making {
 
   const Tape& run_;
   const std::vector<TensorId>& wanted_;
+  const std::set<TensorId>& parts_;
   Joint& joint_;
   Writer writer_;
   std::vector<at::Tensor> fakes_;        ///< of the inputs
@@ -110,13 +133,15 @@ void prepare_devices(const Tape& run) {
 
 }  // namespace
 
-Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted) {
+Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts) {
+  // In the middle of a backward pass (a checkpointed function is run again), nodes ask the pass which of
+  // their gradients are wanted, and ours are none of its. Another thread is in no pass.
   if (torch::autograd::get_current_graph_task_id() != -1)
-    throw_unsupported("a backward pass is in progress on this thread");
+    return std::async(std::launch::async, [&] { return make_joint(run, wanted, parts); }).get();
   prepare_devices(run);
   Joint joint;
   try {
-    Making(run, wanted, joint).make();
+    Making(run, wanted, parts, joint).make();
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

@@ -8,6 +8,7 @@
 // no entry of it is differentiated any more.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,18 +20,26 @@ struct Joint {
   /// Inputs: those of the run's tape, in their order, then the tangents. Tensors of the run's tape have the
   /// number here that they have there, so what is said of their sizes (t12_0) stays true.
   record::Tape tape;
-  size_t backward = 0;          ///< the first entry of the backward part
-  size_t tangents = 0;          ///< the first of the tape's inputs that is one
-  std::vector<int> tangent_of;  ///< for each tangent: which of the wanted tensors it is the gradient of
+  size_t backward = 0;  ///< the first entry of the backward part
+  size_t tangents = 0;  ///< the first of the tape's inputs that is one
+  /// For each tangent: the tensor that it is the gradient of. It is a wanted one, or, of several wanted ones
+  /// that show parts of it, the one whose memory that is. What an input is seen through has none: who makes
+  /// such a view again differentiates it.
+  std::vector<record::TensorId> tangent_of;
   std::vector<record::TensorId> outputs;  ///< the wanted tensors
+  std::vector<bool> differentiable;       ///< by output: it requires a gradient
   std::vector<record::TensorId>
       gradients;  ///< for each input of the run; -1: none, it needs none or has none
+  /// By input: which tangents its gradient comes from.
+  std::vector<std::vector<bool>> comes_from;
 };
 
 /// The sizes that the backward part is written with are those of the recorded run. Throws Error(Unsupported),
 /// with the reason, for what cannot be said so: gradients that rest on numbers out of tensors, Python's own
 /// functions, inputs that are written to and require gradients.
-Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted);
+/// `parts`: wanted tensors that the gradient is taken of as a part of what they show.
+Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted,
+                 const std::set<record::TensorId>& parts = {});
 
 /// How far a tensor reaches into its storage, which has that many bytes at least.
 size_t bytes_reached(const record::TensorInfo& info);

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "autograd/joint.h"
@@ -182,6 +183,26 @@ PyObject* joint_run(PyObject*, PyObject* tuple) {
   });
 }
 
+/// For each tangent: the output that it is the gradient of, and whether of all that this is a part of.
+PyObject* joint_tangents(PyObject*, PyObject* capsule) {
+  const Kept* kept = kept_in(capsule);
+  if (!kept) return nullptr;
+  const Joint& joint = kept->joint;
+  auto storage = [&](TensorId id) { return joint.tape.tensors[static_cast<size_t>(id)].storage; };
+  PyObject* list = PyList_New(0);
+  for (TensorId id : joint.tangent_of) {
+    const auto& outputs = joint.outputs;
+    auto at = std::ranges::find(outputs, id);
+    const bool whole = at == outputs.end();
+    if (whole)
+      at = std::ranges::find_if(outputs, [&](TensorId o) { return o >= 0 && storage(o) == storage(id); });
+    const PyRef pair = PyRef::steal(
+        Py_BuildValue("nO", static_cast<Py_ssize_t>(at - outputs.begin()), whole ? Py_True : Py_False));
+    if (!pair || PyList_Append(list, pair.get()) < 0) return Py_DECREF(list), nullptr;
+  }
+  return list;
+}
+
 PyObject* joint_saved(PyObject*, PyObject* capsule) {
   const Kept* kept = kept_in(capsule);
   if (!kept) return nullptr;
@@ -195,6 +216,7 @@ PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
                          {"_joint_inputs", joint_inputs, METH_O, nullptr},
                          {"_joint_run", joint_run<run_whole>, METH_VARARGS, nullptr},
                          {"_joint_run_parts", joint_run<run_parts>, METH_VARARGS, nullptr},
+                         {"_joint_tangents", joint_tangents, METH_O, nullptr},
                          {"_joint_saved", joint_saved, METH_O, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 

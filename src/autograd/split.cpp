@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "record/copy.h"
+
 namespace bolt::autograd {
 namespace {
 
@@ -40,15 +42,6 @@ int64_t bytes_kept(const Joint& joint, const std::vector<TensorId>& kept) {
   return sum;
 }
 
-/// Without inputs and entries.
-Tape without_entries(const Tape& tape) {
-  Tape copy;
-  for (const TensorInfo& info : tape.tensors) copy.tensors.emplace_back() = info;
-  copy.args = tape.args;  // entries go on lying there
-  copy.locs = tape.locs;
-  return copy;
-}
-
 void add_input(Tape& tape, TensorId id) {
   TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
   info.input = static_cast<int>(tape.inputs.size());
@@ -57,7 +50,7 @@ void add_input(Tape& tape, TensorId id) {
 }
 
 Tape forward_part(const Joint& joint) {
-  Tape tape = without_entries(joint.tape);
+  Tape tape = record::without_entries(joint.tape);
   for (size_t i = 0; i < joint.tangents; ++i) add_input(tape, joint.tape.inputs[i]);
   const auto& entries = joint.tape.entries;
   tape.entries.assign(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(joint.backward));
@@ -65,7 +58,7 @@ Tape forward_part(const Joint& joint) {
 }
 
 Tape backward_part(const Joint& joint, const std::vector<TensorId>& kept) {
-  Tape tape = without_entries(joint.tape);
+  Tape tape = record::without_entries(joint.tape);
   for (size_t id = 0; id < tape.tensors.size(); ++id) {
     TensorInfo& info = tape.tensors[id];
     info.input = -1;

@@ -29,7 +29,11 @@ class Walk {
   explicit Walk(const std::vector<Root>& roots) {
     for (const Root& root : roots) find(root.edge.function.get());
     count_users();
-    for (const Root& root : roots) give(root.edge, root.gradient);
+    for (size_t i = 0; i < roots.size(); ++i) {
+      std::vector<bool> itself(roots.size(), false);
+      itself[i] = true;
+      give(roots[i].edge, roots[i].gradient, itself);
+    }
     for (auto& [node, state] : states_)
       if (state.users == 0) ready_.push(node);
   }
@@ -39,11 +43,12 @@ class Walk {
       Node* node = ready_.top();
       ready_.pop();
       before(*node);
+      const std::vector<bool> from = states_[node].roots;
       variable_list gradients = call(*node);
       for (size_t i = 0; i < node->num_outputs(); ++i) {
         const Edge& edge = node->next_edge(i);
         if (!edge.is_valid()) continue;
-        if (i < gradients.size()) give(edge, gradients[i]);
+        if (i < gradients.size()) give(edge, gradients[i], from);
         if (--states_[edge.function.get()].users == 0) ready_.push(edge.function.get());
       }
     }
@@ -51,8 +56,9 @@ class Walk {
 
  private:
   struct State {
-    int users = 0;         ///< that have not run, one for each edge
-    variable_list inputs;  ///< sums of what has come so far
+    int users = 0;            ///< that have not run, one for each edge
+    variable_list inputs;     ///< sums of what has come so far
+    std::vector<bool> roots;  ///< that it came from
   };
   struct MadeBefore {
     bool operator()(const Node* a, const Node* b) const { return a->sequence_nr() < b->sequence_nr(); }
@@ -71,16 +77,21 @@ class Walk {
       }
   }
 
-  void give(const Edge& edge, const at::Tensor& gradient) {
-    variable_list& inputs = states_[edge.function.get()].inputs;
+  void give(const Edge& edge, const at::Tensor& gradient, const std::vector<bool>& from) {
+    State& state = states_[edge.function.get()];
+    variable_list& inputs = state.inputs;
     inputs.resize(std::max<size_t>(inputs.size(), edge.function->num_inputs()));
     at::Tensor& sum = inputs.at(edge.input_nr);
-    if (gradient.defined()) sum = sum.defined() ? at::add(sum, gradient) : gradient;
+    if (!gradient.defined()) return;
+    sum = sum.defined() ? at::add(sum, gradient) : gradient;
+    state.roots.resize(from.size());
+    for (size_t i = 0; i < from.size(); ++i) state.roots[i] = state.roots[i] || from[i];
   }
 
   variable_list call(Node& node) {
     if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node))
       throw_unsupported("a tensor that was made to require a gradient inside");
+    if (auto* input = dynamic_cast<InputNode*>(&node)) input->roots = states_[&node].roots;
     variable_list inputs = std::move(states_[&node].inputs);
     inputs.resize(node.num_inputs());
     variable_list gradients = node(std::move(inputs));

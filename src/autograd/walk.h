@@ -20,6 +20,8 @@ namespace bolt::autograd {
 class InputNode final : public torch::autograd::Node {
  public:
   at::Tensor gradient;  ///< undefined: none has come
+  /// By root: it leads here. What no root with a gradient leads to has none, which is not the same as zeros.
+  std::vector<bool> roots;
 
  private:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;

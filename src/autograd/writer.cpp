@@ -281,7 +281,7 @@ void Writer::finish() {
       for (TensorId& id : arg.tensors) id = renamed(id);
   };
   for (Entry& entry : tape.entries) rename(entry.args), rename(entry.results);
-  for (auto* ids : {&joint_.outputs, &joint_.gradients})
+  for (auto* ids : {&joint_.outputs, &joint_.tangent_of, &joint_.gradients})
     for (TensorId& id : *ids) id = renamed(id);
 }
 
@@ -303,6 +303,8 @@ Entry Writer::take_arguments(const c10::OperatorHandle& op, const Stack& argumen
     refuse(full_name(op) +
            ", which hands out a tensor's data or gives it other memory, is part of what gradients are "
            "computed by");
+  // What it leaves for its backward pass is there or not by what autograd sees of its arguments.
+  if (op.operator_name().name == "aten::mkldnn_rnn_layer") refuse("a library's recurrent layer");
   Entry entry{op, &facts, joint_.tape.args->take(facts.arguments), {}};
   entry.grad_mode = false;
   entry.loc = loc_;

@@ -88,7 +88,15 @@ void give_outputs(Windows& w, const std::vector<TensorId>& wanted) {
     } else {
       const TensorId root = w.root_of(id);
       auto [it, first] = roots.try_emplace(info.storage, static_cast<int>(outputs.size()));
-      if (first) outputs.push_back(fresh_output(w, root, shown(w, root)));
+      if (first) {
+        const auto itself = std::find(wanted.begin(), wanted.end(), root);
+        if (itself == wanted.end())
+          outputs.emplace_back();
+        else
+          it->second = static_cast<int>(itself - wanted.begin());
+        outputs[it->second] = fresh_output(w, root, shown(w, root));
+      }
+      if (it->second == static_cast<int>(i)) continue;
       demand_same_type(info, tape.tensors[root]);
       o = view_of(w, id, root, TensorOut::Kind::OutputView, it->second, std::move(o));
     }

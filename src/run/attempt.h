@@ -51,8 +51,10 @@ class Attempts {
     }
   }
 
- private:
+  /// Of all that draw, now.
   record::GeneratorStates states(const record::CallGenerators& generators) const;
+
+ private:
   /// Of the exception being handled. None: it is no error of the program's, such as the user's Ctrl-C.
   static std::optional<RunEagerly> reason();
 

@@ -85,19 +85,41 @@ std::vector<at::Tensor> Compiled::call(const std::vector<at::Tensor>& inputs, co
       if (symbols_[i].input == lower::SizeSymbol::kNumber) numbers.push_back(values[i]);
     return special->run(inputs, numbers, std::move(generators));
   }
-  return run_plan(inputs, values, sizes, std::move(generators));
+  return run_plan(inputs, values, sizes, std::move(generators), {});
+}
+
+std::vector<at::Tensor> Compiled::run_tied(const std::vector<at::Tensor>& inputs, const Ints& values,
+                                           record::CallGenerators generators, const Tie& tie) {
+  return run_plan(inputs, values, p_.shaping_values(values), std::move(generators), {.tie = &tie});
+}
+
+std::vector<at::Tensor> Compiled::run_last(std::vector<at::Tensor> inputs, const Ints& values) {
+  return run_plan(inputs, values, p_.shaping_values(values), {}, {.let_go = &inputs});
+}
+
+/// Of all inputs that nothing but the steps looks at.
+void Compiled::let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const {
+  using Kind = lower::TensorOut::Kind;
+  if (!p_.lowered.reshaped.empty() || !p_.fold_steps.empty() || !written_inputs().empty()) return;
+  std::vector<bool> needed(tape_inputs.size(), false);
+  for (const lower::TensorOut& o : p_.lowered.outputs)
+    if (o.kind == Kind::Input || o.kind == Kind::InputView) needed[static_cast<size_t>(o.index)] = true;
+  for (size_t i = 0; i < tape_inputs.size(); ++i)
+    if (!needed[i]) tape_inputs[i].reset();
+  inputs.clear();
 }
 
 std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values,
-                                           const Ints& sizes, record::CallGenerators generators) {
+                                           const Ints& sizes, record::CallGenerators generators, Way way) {
   const bool grad_mode = c10::GradMode::is_enabled();
   at::NoGradGuard no_grad;
   const lower::Lowered& lowered = p_.lowered;
-  const std::vector<at::Tensor> inputs = graph_inputs(lowered, tape_inputs);
+  std::vector<at::Tensor> inputs = graph_inputs(lowered, tape_inputs);
   auto execution = take_execution(sizes);
   if (!execution->is_for(sizes)) execution->take_shapes(shapes_for(sizes));
   execution->begin(values, generators);
   execution->bind(inputs);
+  if (way.let_go) let_go(*way.let_go, inputs);
   auto steps = [&] {
     if (!p_.fold_steps.empty()) execution->use(*folds_.of(p_, inputs, execution->shapes()));
     execution->run(p_.steps);
@@ -109,6 +131,7 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
     if (o.write_to >= 0) announce_write(lowered, inputs, o.write_to);
   announce_reshaped(lowered, tape_inputs);
   auto out = execution->collect(modes_);
+  if (way.tie && *way.tie) (*way.tie)(out);
   give_views(lowered, execution->results(), tape_inputs, grad_mode, out);
   out.resize(wanted_.size());
   reshape(lowered, execution->results(), tape_inputs);

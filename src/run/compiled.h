@@ -31,6 +31,15 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
     p_.check_data_sizes(taken_for_granted);
   }
 
+  // ---- for a part of a region that is differentiated
+  const lower::Lowered& lowered() const { return p_.lowered; }
+  /// Given the results that are memory of their own, before there are views of them.
+  using Tie = std::function<void(std::vector<at::Tensor>& fresh)>;
+  std::vector<at::Tensor> run_tied(const std::vector<at::Tensor>& inputs, const Ints& values,
+                                   record::CallGenerators generators, const Tie& tie);
+  /// Lets go of each input when its last reader has run. Of one that cannot fail.
+  std::vector<at::Tensor> run_last(std::vector<at::Tensor> inputs, const Ints& values);
+
   /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller
   /// meets again and again. Called on the background thread, at most twice; null: it cannot be made.
   std::function<std::shared_ptr<Compiled>(const std::vector<int64_t>& values)> specialize;
@@ -41,8 +50,13 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
  private:
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
                                record::CallGenerators generators) override;
+  struct Way {
+    const Tie* tie = nullptr;
+    std::vector<at::Tensor>* let_go = nullptr;  ///< the inputs, where they are not needed afterwards
+  };
   std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const Ints& values,
-                                   const Ints& sizes, record::CallGenerators generators);
+                                   const Ints& sizes, record::CallGenerators generators, Way way);
+  void let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const;
   void count_steps();
   std::shared_ptr<Compiled> for_changing_parameters(const std::vector<at::Tensor>& tape_inputs);
   void make_unfolded();

@@ -307,8 +307,10 @@ void Prepared::find_lifetimes() {
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const PlanBuffer& b = plan.buffers[i];
     const auto memory = static_cast<size_t>(owner(static_cast<int>(i)));
-    if (plan.buffers[memory].kind != BufferKind::Temp || b.first_step < 0 || lies_in_arena(memory)) continue;
-    if (i == memory && !b.owned_by_step)
+    const BufferKind kind = plan.buffers[memory].kind;
+    if (kind != BufferKind::Temp && kind != BufferKind::Input) continue;
+    if (b.first_step < 0 || lies_in_arena(memory)) continue;
+    if (i == memory && kind == BufferKind::Temp && !b.owned_by_step)
       steps[static_cast<size_t>(b.first_step)].makes.push_back(static_cast<int>(i));
     if (b.last_step < last) steps[static_cast<size_t>(b.last_step)].frees.push_back(static_cast<int>(i));
   }

@@ -15,9 +15,10 @@ class Replayed final : public Runnable {
   Replayed(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
            std::unordered_map<int, at::Tensor> constants, std::vector<lower::SizeSymbol> symbols);
 
- private:
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
                                record::CallGenerators generators) override;
+
+ private:
   std::vector<at::Tensor> replay(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
                                  record::CallGenerators generators) const;
 

@@ -16,6 +16,15 @@ Runnable::Runnable(record::Tape tape, std::vector<record::TensorId> wanted,
 
 Runnable::~Runnable() = default;
 
+void Runnable::Facts::add(const Facts& part) {
+  kernels += part.kernels;
+  kernels_before_fusion += part.kernels_before_fusion;
+  library_calls += part.library_calls;
+  extern_calls += part.extern_calls;
+  bytes_moved += part.bytes_moved;
+  from_cache &= part.from_cache;
+}
+
 void Runnable::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) {
   BOLT_CHECK(taken_for_granted.empty(), "sizes that are data are not looked at where the region runs");
 }

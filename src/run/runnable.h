@@ -2,6 +2,7 @@
 // A region that can be called: tensors in, tensors out.
 //
 //   Compiled   the plan's steps: our kernels, library calls, ATen's operators (compiled.h)
+//   Trained    two Compiled parts, tied together by a node of autograd's (trained.h)
 //   Replayed   the tape, through the dispatcher: exact for gradients, and never lacks a kernel (replayed.h)
 //   Foreign    a function that a user's backend made (foreign.h)
 //
@@ -38,6 +39,9 @@ class Runnable {
     std::string functional_text;              ///< the graph that "aot_eager" runs
     std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
     std::vector<std::pair<std::string, double>> stage_seconds;
+
+    /// Of another part of the same region.
+    void add(const Facts& part);
   };
 
   virtual ~Runnable();

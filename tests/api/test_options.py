@@ -156,9 +156,20 @@ def test_a_trace_of_each_region(tmp_path, dynamic):
 def test_a_trace_of_what_is_not_compiled(tmp_path):
     x = torch.ones(3, requires_grad=True)
     options = {"trace.enabled": True, "trace.debug_dir": str(tmp_path)}
-    torchbolt.compile(lambda x: x * 2, options=options)(x).sum().backward()
+    quantile = torchbolt.compile(lambda x: x.quantile(0.5), options=options)  # looks at its data
+    quantile(x).backward()
     (report,) = tmp_path.glob("torchbolt_debug/*/*/5_report.txt")
     assert "gradients" in report.read_text()
+
+
+def test_a_trace_of_both_directions(tmp_path):
+    x = torch.ones(3, requires_grad=True)
+    options = {"trace.enabled": True, "trace.debug_dir": str(tmp_path)}
+    torchbolt.compile(lambda x: x.sin() * 2, options=options)(x).sum().backward()
+    files = {path.name: path.read_text() for path in tmp_path.glob("torchbolt_debug/*/*/*")}
+    assert "backward:" in files["1_joint.txt"]
+    assert "sin" in files["2_forward_graph.txt"] and "cos" in files["2_backward_graph.txt"]
+    assert "# backward" in files["4_plan.txt"]
 
 
 def test_a_trace_that_cannot_be_written(tmp_path, capfd):

@@ -35,7 +35,7 @@ NEW = {
 
 def facts(result):
     results = result if isinstance(result, tuple) else (result,)
-    return [(t.is_leaf, t.requires_grad, type(t.grad_fn).__name__) for t in results]
+    return [(t.is_leaf, t.requires_grad, t.grad_fn is None) for t in results]
 
 
 @pytest.mark.parametrize("name", COPIES)
@@ -60,7 +60,7 @@ def test_copies_after_the_end_of_a_region_with_grad_mode():
     compiled = torchbolt.compile(fn)
     with torch.no_grad():
         for _ in range(3):
-            assert facts(compiled(torch.randn(3))) == [(True, False, "NoneType")] * 2
+            assert facts(compiled(torch.randn(3))) == [(True, False, True)] * 2
 
 
 @pytest.mark.parametrize("name", NEW)

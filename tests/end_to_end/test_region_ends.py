@@ -284,12 +284,13 @@ def test_places_that_compute_nothing_are_not_recorded_for_ever():
     def copied(x):
         return copy.deepcopy(layer)(x)
 
-    for fn, calls in ((shuffled, 24), (copied, 6)):
+    # The copy's parameters are made inside, and gradients of what is made inside are eager's.
+    for fn, calls, fallbacks in ((shuffled, 24, 0), (copied, 6, 1)):
         torchbolt.reset()
         compiled = torchbolt.compile(fn)
         for _ in range(calls):
             torch.testing.assert_close(compiled(torch.ones(2)), fn(torch.ones(2)))
-        assert torchbolt.stats()["eager_fallbacks"] == 0
+        assert torchbolt.stats()["eager_fallbacks"] == fallbacks
 
 
 def test_ends_that_one_module_needs_are_no_ends_of_another():

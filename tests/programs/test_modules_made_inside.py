@@ -16,6 +16,10 @@ ROWS = Rows()
 RAISES = (MISS, MISS, MISS)  # nothing is kept of a call that raises
 
 
+# What such a leaf's gradient is added to is made in each call, by eager's operators.
+MADE_INSIDE = "made to require a gradient inside"
+
+
 def used(make, *args, **facts):
     """Made, called, and gone; what is drawn afterwards shows how many numbers were."""
 
@@ -72,7 +76,8 @@ MODULES = {
 for name, (make, args) in MODULES.items():
     used(make, *args, name=name)
     given_out(make, *args, name=name)
-    given_out(make, *args, name=f"{name}_with_gradients", grad=True)
+    replays = "" if name == "frozen" else MADE_INSIDE
+    given_out(make, *args, name=f"{name}_with_gradients", grad=True, replays=replays)
 
 
 # -- Parameters --------------------------------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ def parameter_with_an_attribute(x):
     return p, p.axes
 
 
-@ROWS(randn(4), grad=True)
+@ROWS(randn(4), grad=True, replays=MADE_INSIDE)
 def gradients_of_a_parameter(x):
     p = nn.Parameter(torch.ones(4))
     return (p * x).sum(), p
@@ -130,7 +135,7 @@ def leaf_by_requires_grad(x):
     return y, z, w, y.requires_grad
 
 
-@ROWS(randn(4), grad=True)
+@ROWS(randn(4), grad=True, replays=MADE_INSIDE)
 def gradients_of_a_leaf(x):
     y = torch.ones(4).requires_grad_()
     return (y * x).sum(), y

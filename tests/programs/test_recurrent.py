@@ -59,7 +59,7 @@ for layer, count in ((nn.LSTM, 2), (nn.GRU, 1), (nn.RNN, 1)):
     )
 
 
-@ROWS.made(randn(5, 2, 4, requires_grad=True), grad=True)
+@ROWS.made(randn(5, 2, 4, requires_grad=True), grad=True, replays="recurrent layer")
 def lstm_with_gradients():
     return nn.LSTM(4, 6)
 

@@ -1,0 +1,146 @@
+// run/make_trained.cpp: see make_trained.h.
+#include "run/make_trained.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_set>
+
+#include "autograd/joint.h"
+#include "autograd/split.h"
+#include "run/make_compiled.h"
+#include "support/error.h"
+#include "support/log.h"
+
+namespace bolt::run {
+namespace {
+
+using autograd::Joint;
+using autograd::Split;
+using record::Tape;
+using record::TensorId;
+
+/// Each once, in their order, and none that is not there.
+class Distinct {
+ public:
+  void add(TensorId id) {
+    if (id >= 0 && seen_.insert(id).second) ids_.push_back(id);
+  }
+  std::vector<TensorId> take() { return std::move(ids_); }
+
+ private:
+  std::vector<TensorId> ids_;
+  std::unordered_set<TensorId> seen_;
+};
+
+/// Results that are parts of something saved: one memory, two ways to look at it. Their gradient has to be
+/// that of the whole, as what is seen again through it.
+std::set<TensorId> parts_of_saved(const Joint& joint, const Split& parts) {
+  auto storage = [&](TensorId id) { return joint.tape.tensors[static_cast<size_t>(id)].storage; };
+  std::set<TensorId> out;
+  for (TensorId id : joint.tangent_of)
+    for (TensorId saved : parts.saved)
+      if (saved != id && storage(saved) == storage(id)) out.insert(id);
+  return out;
+}
+
+struct Program {
+  Program(Tape& tape, std::vector<TensorId> wanted, const std::unordered_map<int, at::Tensor>& constants,
+          const std::string& name, Stages& stages) {
+    stages.enter("functionalize");
+    lower::Sizes sizes(tape, std::vector<uint64_t>(tape.inputs.size()), {}, {});
+    const std::vector<bool> no_parameters(tape.inputs.size(), false);
+    lower::Lowered lowered = lower::functionalize(tape, wanted, {no_parameters, constants}, sizes);
+    text = graph::print(*lowered.graph);
+    loops::PlanOptions options = device::plan_options();
+    options.fold_params = false;
+    made = make_compiled(std::move(lowered), tape, wanted, {}, name, options, stages);
+  }
+  std::string text;
+  std::shared_ptr<Compiled> made;
+};
+
+class Making {
+ public:
+  Making(const Tape& tape, const std::vector<TensorId>& wanted,
+         const std::unordered_map<int, at::Tensor>& constants, std::string name, const Trace& trace,
+         Stages& stages)
+      : tape_(tape),
+        wanted_(wanted),
+        constants_(constants),
+        name_(std::move(name)),
+        trace_(trace),
+        stages_(stages) {}
+
+  TrainedParts make() {
+    stages_.enter("joint");
+    const Joint joint = joint_of_wholes();
+    note("joint_graph", "1_joint.txt", [&] { return autograd::print(joint); });
+    Split parts = autograd::split(joint);
+    TrainedParts out;
+    out.saved = parts.saved;
+    out.tangent_of = joint.tangent_of;
+    out.gradients = parts.gradients;
+    out.comes_from = joint.comes_from;
+    out.differentiable = joint.differentiable;
+    out.forward = forward(parts);
+    out.backward = backward(parts);
+    return out;
+  }
+
+ private:
+  Joint joint_of_wholes() const {
+    Joint joint = autograd::make_joint(tape_, wanted_);
+    if (const auto parts = parts_of_saved(joint, autograd::split(joint)); !parts.empty())
+      joint = autograd::make_joint(tape_, wanted_, parts);
+    return joint;
+  }
+
+  std::shared_ptr<Compiled> forward(Split& parts) {
+    Distinct wanted;
+    for (TensorId id : parts.outputs) wanted.add(id);
+    for (TensorId id : parts.saved) {
+      const int input = parts.forward.tensors[static_cast<size_t>(id)].input;
+      if (input < 0 || constants_.contains(input)) wanted.add(id);
+    }
+    return made("forward", parts.forward, wanted.take(), constants_);
+  }
+
+  std::shared_ptr<Compiled> backward(Split& parts) {
+    Distinct wanted;
+    for (TensorId id : parts.gradients) wanted.add(id);
+    std::vector<TensorId> ids = wanted.take();
+    return ids.empty() ? nullptr : made("backward", parts.backward, std::move(ids), {});
+  }
+
+  std::shared_ptr<Compiled> made(const char* part, Tape& tape, std::vector<TensorId> wanted,
+                                 const std::unordered_map<int, at::Tensor>& constants) {
+    Program program(tape, std::move(wanted), constants, name_ + ", " + part, stages_);
+    note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return program.text; });
+    return std::move(program.made);
+  }
+
+  template <typename Text>
+  void note(const char* log_name, const std::string& file, const Text& text) const {
+    if (log_wanted(log_name)) log(log_name, text());
+    if (trace_.wanted()) trace_.write(file, text());
+  }
+
+  const Tape& tape_;
+  const std::vector<TensorId>& wanted_;
+  const std::unordered_map<int, at::Tensor>& constants_;
+  const std::string name_;
+  const Trace& trace_;
+  Stages& stages_;
+};
+
+}  // namespace
+
+std::shared_ptr<Trained> make_trained(Tape& tape, std::vector<TensorId>& wanted,
+                                      std::unordered_map<int, at::Tensor>& constants, const std::string& name,
+                                      const Trace& trace, Stages& stages) {
+  TrainedParts parts = Making(tape, wanted, constants, name, trace, stages).make();
+  return std::make_shared<Trained>(std::move(tape), std::move(wanted), std::move(parts),
+                                   std::move(constants));
+}
+
+}  // namespace bolt::run

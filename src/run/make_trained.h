@@ -1,0 +1,22 @@
+// run/make_trained.h
+// A recorded run that gradients are needed of -> the joint tape, its two parts, a program for each: Trained.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "run/trained.h"
+#include "support/stages.h"
+#include "support/trace.h"
+
+namespace bolt::run {
+
+/// `tape` and `wanted` are taken once nothing can throw any more. Throws Error(Unsupported) for what cannot
+/// be differentiated ahead of time.
+std::shared_ptr<Trained> make_trained(record::Tape& tape, std::vector<record::TensorId>& wanted,
+                                      std::unordered_map<int, at::Tensor>& constants, const std::string& name,
+                                      const Trace& trace, Stages& stages);
+
+}  // namespace bolt::run

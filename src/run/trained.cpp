@@ -1,0 +1,375 @@
+// run/trained.cpp: see trained.h.
+#include "run/trained.h"
+
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+
+#include "autograd/joint.h"
+#include "autograd/node_ptr.h"
+#include "record/copy.h"
+#include "record/recorder.h"
+#include "run/evaluate.h"
+#include "support/error.h"
+
+namespace bolt::run {
+
+using autograd::make_node;
+using record::Tape;
+using record::TensorId;
+using record::TensorInfo;
+using torch::autograd::Edge;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+using Tensors = std::vector<at::Tensor>;
+using OutKind = lower::TensorOut::Kind;
+namespace variables = torch::autograd::impl;
+
+namespace {
+
+const TensorInfo& info_of(const Tape& tape, TensorId id) { return tape.tensors[static_cast<size_t>(id)]; }
+
+size_t position(const std::vector<TensorId>& ids, TensorId id) {
+  return static_cast<size_t>(std::find(ids.begin(), ids.end(), id) - ids.begin());
+}
+
+int64_t bytes_of(const TensorInfo& info) { return static_cast<int64_t>(autograd::bytes_reached(info)); }
+
+constexpr c10::DispatchKeySet kOfSomebodyElse({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                                               c10::DispatchKey::FuncTorchGradWrapper});
+
+/// Something that has no memory of its own to read: a tensor under vmap, or of a subclass.
+bool is_wrapped(const at::Tensor& t) {
+  return t.defined() &&
+         (!t.has_storage() || t.layout() != at::kStrided || t.key_set().has_any(kOfSomebodyElse));
+}
+
+/// As the kernels of the backward part read it.
+bool lies_so(const at::Tensor& t, at::IntArrayRef strides) {
+  if (t.is_conj() || t.is_neg()) return false;
+  for (int64_t d = 0; d < t.dim(); ++d)
+    if (t.size(d) > 1 && t.stride(d) != strides[static_cast<size_t>(d)]) return t.numel() == 0;
+  return true;
+}
+
+bool hooks_see_what_is_saved() {
+  return at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks();
+}
+
+/// Within torch.utils.checkpoint, or its second run.
+bool is_checkpointed() {
+  const auto hooks = at::SavedTensorDefaultHooks::get_hooks();
+  if (!hooks || !at::SavedTensorDefaultHooks::is_enabled()) return false;
+  const pybind11::gil_scoped_acquire gil;
+  const auto pack = pybind11::reinterpret_borrow<pybind11::object>(hooks->first.ptr(getPyInterpreter()));
+  const pybind11::object module = pybind11::getattr(pack, "__module__", pybind11::none());
+  return pybind11::isinstance<pybind11::str>(module) &&
+         module.cast<std::string>() == "torch.utils.checkpoint";
+}
+
+}  // namespace
+
+// ---- made once ----
+
+Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
+                 std::unordered_map<int, at::Tensor> constants)
+    : Runnable(std::move(tape), std::move(wanted), parts.forward->symbols()),
+      p_(std::move(parts)),
+      as_eager_(record::copy_of(tape_), wanted_, "", constants, symbols_),
+      constants_(std::move(constants)),
+      visible_writes_(tape_, constants_) {
+  for (size_t i = 0; i < p_.gradients.size(); ++i)
+    if (p_.gradients[i] >= 0) edges_.push_back(i);
+  for (TensorId id : wanted_) result_of_.push_back(position(p_.forward->wanted(), id));
+  for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
+  find_saved();
+  find_tangents();
+  find_views();
+  find_cost_of_inputs();
+  can_fail_ = true;  // hooks of saved tensors may raise
+  releases_gil_ = true;
+  Facts made = p_.forward->facts;
+  if (p_.backward) made.add(p_.backward->facts);
+  made.ops = facts.ops;
+  facts = std::move(made);
+}
+
+void Trained::find_saved() {
+  const Tape& tape = p_.forward->tape();
+  for (TensorId id : p_.saved) {
+    const int input = info_of(tape, id).input;
+    if (input >= 0 && !constants_.contains(input))
+      saved_from_.push_back({SavedFrom::Kind::Input, static_cast<size_t>(input)});
+    else
+      saved_from_.push_back({SavedFrom::Kind::Result, position(p_.forward->wanted(), id)});
+  }
+}
+
+/// A gradient belongs to a result that is memory of its own: the tensor itself, or what it is a part of.
+void Trained::find_tangents() {
+  const Tape& tape = p_.forward->tape();
+  const auto& results = p_.forward->lowered().outputs;
+  const auto& wanted = p_.forward->wanted();
+  for (TensorId id : p_.tangent_of) {
+    const TensorInfo& info = info_of(tape, id);
+    const size_t itself = position(wanted, id);
+    if (itself < wanted.size() && results[itself].kind == OutKind::Fresh) {
+      tied_.push_back(itself);
+      continue;
+    }
+    size_t part = 0;
+    while (part < wanted.size() &&
+           (results[part].kind != OutKind::OutputView || info_of(tape, wanted[part]).storage != info.storage))
+      ++part;
+    if (part == wanted.size()) throw_unsupported("a result whose memory nothing gives");
+    const auto whole = static_cast<size_t>(results[part].index);
+    if (results[whole].sizes.size() != info.sizes.size())
+      throw_unsupported("results that show one memory in ways of which none is the first");
+    tied_.push_back(whole);
+  }
+}
+
+/// Results that autograd itself leads back, to inputs or to a part of what the node gives.
+void Trained::find_views() {
+  std::vector<TensorId> bases = tape_.inputs, wanted;
+  bases.insert(bases.end(), p_.tangent_of.begin(), p_.tangent_of.end());
+  const auto& results = p_.forward->lowered().outputs;
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const OutKind kind = results[result_of_[i]].kind;
+    const bool view = kind == OutKind::InputView || kind == OutKind::OutputView;
+    wanted.push_back(view && p_.differentiable[i] ? wanted_[i] : -1);
+  }
+  views_.emplace(tape_, bases, wanted);
+}
+
+/// Parameters are alive anyway, and so is what is saved.
+void Trained::find_cost_of_inputs() {
+  int64_t extra = 0, saved = 0;
+  for (TensorId id : p_.saved) saved += bytes_of(info_of(p_.forward->tape(), id));
+  for (TensorId id : tape_.inputs)
+    if (!info_of(tape_, id).requires_grad && position(p_.saved, id) == p_.saved.size())
+      extra += bytes_of(info_of(tape_, id));
+  inputs_are_cheap_ = extra * 16 <= saved;
+}
+
+std::string Trained::graph_text() const {
+  return "# forward\n" + p_.forward->graph_text() +
+         (p_.backward ? "# backward\n" + p_.backward->graph_text() : "");
+}
+
+std::string Trained::plan_text() const {
+  return "# forward\n" + p_.forward->plan_text() +
+         (p_.backward ? "# backward\n" + p_.backward->plan_text() : "");
+}
+
+// ---- forward ----
+
+Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
+                      record::CallGenerators generators) {
+  if (is_checkpointed()) return as_eager_.call(inputs, values, std::move(generators));
+  auto node = edges_.empty() ? decltype(make_node<TrainedNode>(nullptr))()
+                             : make_node<TrainedNode>(shared_from_this());
+  if (node) begin(*node, inputs, values, generators);
+  Tensors wholes;
+  Tensors results = p_.forward->run_tied(inputs, values, std::move(generators), [&](Tensors& fresh) {
+    for (size_t at : tied_) {
+      torch::autograd::set_history(fresh[at], autograd::NodePtr(node));
+      wholes.push_back(fresh[at]);
+    }
+  });
+  if (node) save(*node, inputs, results);
+  if (node) keep_inputs(*node, inputs);
+  Tensors out;
+  for (size_t at : result_of_) out.push_back(results[at]);
+  give_views(inputs, wholes, values, out);
+  return out;
+}
+
+/// Before the run.
+void Trained::begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
+                    const record::CallGenerators& generators) const {
+  node.values_ = values;
+  node.generators_ = generators;
+  if (wants_inputs()) keep_what_changes(node, inputs);
+  torch::autograd::edge_list edges;
+  for (size_t i : edges_)
+    edges.push_back(inputs[i].requires_grad() ? variables::gradient_edge(inputs[i]) : Edge());
+  node.set_next_edges(std::move(edges));
+}
+
+void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
+                         Tensors& results) const {
+  if (views_->any()) {
+    Tensors bases = inputs;
+    bases.insert(bases.end(), wholes.begin(), wholes.end());
+    views_->make(bases, Evaluate{symbols_, values},
+                 [&](size_t i, at::Tensor view) { results[i] = std::move(view); });
+  }
+  for (size_t i = 0; i < results.size(); ++i)
+    if (!p_.differentiable[i] && results[i].requires_grad() &&
+        tape_.tensors[static_cast<size_t>(wanted_[i])].input < 0)
+      results[i] = results[i].detach();
+}
+
+void Trained::save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const {
+  node.saved_.reserve(saved_from_.size());
+  for (const SavedFrom& from : saved_from_) {
+    if (from.kind == SavedFrom::Kind::Input) {
+      node.saved_.emplace_back(inputs[from.index], false);
+      continue;
+    }
+    const at::Tensor& t = results[from.index];
+    const OutKind kind = p_.forward->lowered().outputs[from.index].kind;
+    const bool tied = std::ranges::find(tied_, from.index) != tied_.end();
+    // A view that has the node for its history would keep the node alive for ever.
+    node.saved_.emplace_back(kind == OutKind::OutputView && t.requires_grad() ? t.detach() : t, tied);
+  }
+}
+
+bool Trained::wants_inputs() const {
+  if (differentiated_twice_ == Twice::yes) return true;
+  return !hooks_see_what_is_saved() && (inputs_are_cheap_ || differentiated_twice_ == Twice::unknown);
+}
+
+/// What a second run would not find as this one did.
+void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const {
+  if (draws_) node.drawn_ = attempt_.states(node.generators_);
+  for (size_t written : visible_writes_.inputs) node.written_.push_back(inputs[written].detach().clone());
+}
+
+void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
+  if (!wants_inputs() || node.written_.size() != visible_writes_.inputs.size()) return;
+  for (const at::Tensor& t : inputs) node.inputs_.emplace_back(t, false);
+}
+
+// ---- backward ----
+
+void TrainedNode::release_variables() {
+  const std::lock_guard lock(mutex_);
+  saved_.clear();
+  inputs_.clear();
+  released_ = true;
+}
+
+/// In the last pass over this node nothing is kept that is given away here.
+Tensors TrainedNode::unpack_saved() {
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+  Tensors out;
+  out.reserve(saved_.size() + region_->p_.tangent_of.size());
+  for (SavedVariable& v : saved_) {
+    out.push_back(v.unpack(getptr()));
+    if (!keep) v.reset_data();
+  }
+  if (!keep) inputs_.clear();
+  return out;
+}
+
+variable_list TrainedNode::apply(variable_list&& tangents) {
+  const std::lock_guard lock(mutex_);
+  if (c10::GradMode::is_enabled()) return apply_differentiably(tangents);
+  auto unknown = Trained::Twice::unknown;
+  region_->differentiated_twice_.compare_exchange_strong(unknown, Trained::Twice::no);
+  std::vector<bool> given;
+  for (const at::Tensor& t : tangents) given.push_back(t.defined());
+  Tensors all = unpack_saved();
+  all.insert(all.end(), std::make_move_iterator(tangents.begin()), std::make_move_iterator(tangents.end()));
+  tangents.clear();
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  return region_->spread(region_->run_backward(std::move(all), values_), given);
+}
+
+/// Tangents of the sizes, and lying as, the backward part was compiled for; zeros for those that there are
+/// none of.
+Tensors Trained::complete_tangents(Tensors given) const {
+  const Tape& tape = p_.backward->tape();
+  for (size_t i = p_.saved.size(); i < given.size(); ++i) {
+    const TensorInfo& info = info_of(tape, tape.inputs[i]);
+    at::Tensor& t = given[i];
+    if (t.defined() && lies_so(t, info.strides)) continue;
+    const auto options = at::TensorOptions(info.dtype).device(info.device);
+    at::Tensor made = at::empty_strided(info.sizes, info.strides, options);
+    t = t.defined() ? made.copy_(t) : made.zero_();
+  }
+  return given;
+}
+
+Tensors Trained::run_backward(Tensors given, const std::vector<int64_t>& values) const {
+  const at::NoGradGuard no_grad;
+  if (std::ranges::any_of(given, is_wrapped)) return replay_backward(complete_tangents(std::move(given)));
+  given = complete_tangents(std::move(given));
+  if (!p_.backward->can_fail()) return p_.backward->run_last(std::move(given), values);
+  try {
+    return p_.backward->run(given);
+  } catch (const RunEagerly&) {
+    return replay_backward(given);
+  }
+}
+
+Tensors Trained::replay_backward(const Tensors& given) const {
+  return record::replay(p_.backward->tape(), given, p_.backward->wanted(), {});
+}
+
+/// To the inputs. What no gradient that was given leads to is none.
+variable_list Trained::spread(Tensors gradients, const std::vector<bool>& given) const {
+  variable_list out;
+  for (size_t i = 0; i < edges_.size(); ++i) {
+    const std::vector<bool>& from = p_.comes_from[edges_[i]];
+    bool any = false;
+    for (size_t k = 0; k < given.size(); ++k) any |= from[k] && given[k];
+    out.push_back(any ? gradients[position(p_.backward->wanted(), p_.gradients[edges_[i]])] : at::Tensor());
+  }
+  return out;
+}
+
+// ---- gradients of gradients ----
+
+variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  region_->differentiated_twice_ = Trained::Twice::yes;
+  TORCH_CHECK(
+      !inputs_.empty(),
+      "torchbolt: gradients of gradients (create_graph=True) are asked for of a compiled function whose "
+      "inputs were not kept, because the backward passes before this one did not need them. They are "
+      "kept from the next call on: run this step again.");
+  Tensors inputs;
+  for (const SavedVariable& v : inputs_) inputs.push_back(v.unpack());
+  for (size_t i = 0; i < written_.size(); ++i)
+    inputs[region_->visible_writes_.inputs[i]] = written_[i].clone();
+  if (!drawn_) return region_->differentiate(inputs, tangents, values_, generators_);
+  record::GeneratorStates now = region_->attempt_.states(generators_);
+  const auto put_back = c10::make_scope_exit([&] { now.put_back(); });
+  drawn_->put_back();
+  return region_->differentiate(inputs, tangents, values_, generators_);
+}
+
+/// The run once more, where autograd sees it, and its gradients so that they can be differentiated.
+variable_list Trained::differentiate(Tensors inputs, const variable_list& tangents,
+                                     const std::vector<int64_t>& values,
+                                     const record::CallGenerators& generators) const {
+  Tensors from;  // each apart from what it was made of: one input may be made of another
+  for (size_t edge : edges_) from.push_back(inputs[edge] = at::alias(inputs[edge]));
+  for (const auto& [input, value] : constants_) inputs[static_cast<size_t>(input)] = value.clone();
+  const Tensors results =
+      record::replay(tape_, inputs, p_.tangent_of, Evaluate{symbols_, values}, nullptr, generators);
+  Tensors of, with;
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    if (!tangents[i].defined()) continue;
+    of.push_back(results[i]);
+    with.push_back(tangents[i]);
+  }
+  if (of.empty()) return variable_list(edges_.size());
+  return torch::autograd::grad(of, from, with, true, true, true);
+}
+
+}  // namespace bolt::run

@@ -1,0 +1,123 @@
+// run/trained.h
+// Trained: a region that gradients are needed of. Its forward part runs as any compiled region does, and what
+// it gives is tied to one node of autograd's, which runs the backward part.
+//
+// What is kept in between is kept as autograd keeps it: as saved variables. So the user's hooks for saved
+// tensors see each of them, one that was written to in the meantime gives eager's error, and each is let go
+// of when its last reader has run.
+//
+// The backward part may fail where the forward part cannot: its results are out, and "as if not begun" means
+// nothing any more. Then its tape is replayed. So is the region's own tape, with gradients, where gradients
+// of gradients are wanted (create_graph); for that the inputs are needed. Those are kept where that costs
+// next to nothing, and where the last backward pass asked for it, or none has come yet.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "run/compiled.h"
+#include "run/replayed.h"
+#include "run/views.h"
+
+namespace bolt::run {
+
+class Trained;
+
+/// What the forward part leaves for the backward part, of one call.
+class TrainedNode final : public torch::autograd::Node {
+ public:
+  explicit TrainedNode(std::shared_ptr<Trained> region) : region_(std::move(region)) {}
+
+  std::string name() const override { return "TorchboltBackward"; }
+  void release_variables() override;
+
+ private:
+  friend class Trained;
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
+  torch::autograd::variable_list apply_differentiably(const torch::autograd::variable_list& tangents);
+  std::vector<at::Tensor> unpack_saved();
+
+  const std::shared_ptr<Trained> region_;
+  std::vector<torch::autograd::SavedVariable> saved_;
+  std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
+  // As they were before the run, where inputs are kept:
+  std::optional<record::GeneratorStates> drawn_;
+  std::vector<at::Tensor> written_;  ///< inputs that it writes to
+  record::CallGenerators generators_;
+  std::vector<int64_t> values_;  ///< of the region's symbols
+  bool released_ = false;
+};
+
+/// The two parts, and how they belong together. Numbers of tensors are those of both parts' tapes.
+struct TrainedParts {
+  std::shared_ptr<Compiled> forward;                ///< gives the outputs, then what of `saved` is no input
+  std::shared_ptr<Compiled> backward;               ///< null: there is nothing to compute
+  std::vector<record::TensorId> saved, tangent_of;  ///< the backward part's inputs
+  std::vector<record::TensorId> gradients;          ///< by input of the run; -1: none
+  std::vector<std::vector<bool>> comes_from;        ///< by input: the tangents that lead to its gradient
+  std::vector<bool> differentiable;                 ///< by output of the run
+};
+
+class Trained final : public Runnable, public std::enable_shared_from_this<Trained> {
+ public:
+  /// `tape`, `wanted`: of the run. Throws Error(Unsupported) where a result's history cannot be told.
+  Trained(record::Tape tape, std::vector<record::TensorId> wanted, TrainedParts parts,
+          std::unordered_map<int, at::Tensor> constants);
+
+  std::vector<int> written_inputs() const override { return p_.forward->written_inputs(); }
+  std::string graph_text() const override;
+  std::string plan_text() const override;
+
+ private:
+  friend class TrainedNode;
+  using Tensors = std::vector<at::Tensor>;
+
+  /// Where a saved tensor is found after the forward part has run.
+  struct SavedFrom {
+    enum class Kind : uint8_t { Input, Result } kind;
+    size_t index;
+  };
+
+  void find_saved();
+  void find_views();
+  void find_tangents();
+  void find_cost_of_inputs();
+  Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
+               record::CallGenerators generators) override;
+  void begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
+             const record::CallGenerators& generators) const;
+  void save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const;
+  void keep_what_changes(TrainedNode& node, const Tensors& inputs) const;
+  void keep_inputs(TrainedNode& node, const Tensors& inputs) const;
+  bool wants_inputs() const;
+  void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
+                  Tensors& results) const;
+  Tensors complete_tangents(Tensors given) const;
+  Tensors run_backward(Tensors given, const std::vector<int64_t>& values) const;
+  Tensors replay_backward(const Tensors& given) const;
+  torch::autograd::variable_list spread(Tensors gradients, const std::vector<bool>& given) const;
+  torch::autograd::variable_list differentiate(Tensors inputs, const torch::autograd::variable_list& tangents,
+                                               const std::vector<int64_t>& values,
+                                               const record::CallGenerators& generators) const;
+
+  const TrainedParts p_;
+  Replayed as_eager_;  ///< the run's own tape
+  const std::unordered_map<int, at::Tensor> constants_;
+  std::vector<size_t> result_of_;  ///< by output: which of the forward part's results it is
+  std::vector<SavedFrom> saved_from_;
+  std::vector<size_t> tied_;    ///< by tangent: which of the forward part's results it belongs to
+  std::optional<Views> views_;  ///< outputs; of inputs, then of what tangents belong to
+  std::vector<size_t> edges_;   ///< inputs of the run that are given a gradient
+  bool inputs_are_cheap_ = false;
+  bool draws_ = false;
+  const VisibleWrites visible_writes_;
+  enum class Twice : uint8_t { unknown, yes, no };
+  mutable std::atomic<Twice> differentiated_twice_{Twice::unknown};
+};
+
+}  // namespace bolt::run

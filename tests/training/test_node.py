@@ -1,0 +1,455 @@
+"""The node that a compiled function leaves in autograd's graph does what eager's nodes do."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchbolt
+from torch import nn
+
+
+def leaf(*sizes, dtype=torch.float32):
+    return torch.randn(*sizes, dtype=dtype, requires_grad=True)
+
+
+@pytest.fixture(autouse=True)
+def start():
+    torch.manual_seed(0)
+    torchbolt.reset()
+
+
+def compiled_whole(fn, regions=1):
+    """A compiled function, and a check that all of it was compiled with its gradients."""
+
+    def check():
+        stats = torchbolt.stats()
+        assert (stats["regions"], stats["eager_fallbacks"], stats["graph_breaks"]) == (regions, 0, 0)
+
+    return torchbolt.compile(fn), check
+
+
+def mlp(x, w, v):
+    return torch.tanh(x @ w).pow(2) @ v
+
+
+def operands(dtype=torch.float32):
+    return leaf(4, 6, dtype=dtype), leaf(6, 5, dtype=dtype), leaf(5, 3, dtype=dtype)
+
+
+def test_backward_and_grad():
+    fast, check = compiled_whole(mlp)
+    for _ in range(3):
+        at = operands()
+        want = torch.autograd.grad(mlp(*at).sum(), at)
+        torch.testing.assert_close(torch.autograd.grad(fast(*at).sum(), at), want)
+        fast(*at).sum().backward()
+        torch.testing.assert_close([t.grad for t in at], list(want))
+    check()
+
+
+@pytest.mark.parametrize("wanted", [[0], [1], [2], [0, 2]])
+def test_some_inputs(wanted):
+    fast, check = compiled_whole(mlp)
+    at = operands()
+    some = [at[i] for i in wanted]
+    torch.testing.assert_close(torch.autograd.grad(fast(*at).sum(), some), torch.autograd.grad(mlp(*at).sum(), some))
+    fast(*at).sum().backward(inputs=some)
+    assert [t.grad is not None for t in at] == [i in wanted for i in range(3)]
+    check()
+
+
+def test_inputs_that_require_no_gradient_are_a_guard():
+    fast = torchbolt.compile(mlp)
+    at = operands()
+    for requires in ([True, False, True], [False, False, True], [True, True, True]):
+        for t, r in zip(at, requires, strict=True):
+            t.requires_grad_(r)
+            t.grad = None
+        fast(*at).sum().backward()
+        assert [t.grad is not None for t in at] == requires
+
+
+def test_outputs_that_nobody_uses_give_no_gradients():
+    """Zeros are not the same: an optimizer decays what has a gradient of zeros."""
+
+    def two(x, w, v):
+        return (x @ w).relu(), (x * 2) @ v.t() if False else x.sin(), v.cos()
+
+    fast, check = compiled_whole(two)
+    for used in ((0,), (1,), (2,), (0, 2), (0, 1, 2)):
+        grads = []
+        for fn in (two, fast):
+            at = operands()
+            torch.manual_seed(1)
+            with torch.no_grad():
+                for t in at:
+                    t.copy_(torch.randn_like(t))
+            results = fn(*at)
+            sum(results[i].sum() for i in used).backward()
+            grads.append([t.grad for t in at])
+        for a, b in zip(*grads, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                torch.testing.assert_close(a, b)
+    check()
+
+
+def test_retain_graph_and_a_second_pass():
+    fast, check = compiled_whole(mlp)
+    at = operands()
+    out = fast(*at).sum()
+    first = torch.autograd.grad(out, at, retain_graph=True)
+    second = torch.autograd.grad(out, at)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(out, at)
+    check()
+
+
+def test_gradients_accumulate():
+    fast, check = compiled_whole(mlp)
+    at = operands()
+    for _ in range(3):
+        fast(*at).sum().backward()
+    want = torch.autograd.grad(mlp(*at).sum(), at)
+    torch.testing.assert_close([t.grad for t in at], [3 * g for g in want])
+    check()
+
+
+def test_gradients_are_the_parameters_own():
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    fast = torchbolt.compile(model)
+    fast(torch.randn(5, 8)).sum().backward()
+    places = [p.grad.data_ptr() for p in model.parameters()]
+    assert len(set(places)) == len(places)
+    assert all(p.grad.stride() == p.stride() and p.grad._base is None for p in model.parameters())
+
+
+def test_hooks():
+    def steps(fn):
+        seen = []
+        at = operands()
+        torch.manual_seed(3)
+        with torch.no_grad():
+            for t in at:
+                t.copy_(torch.randn_like(t))
+        at[0].register_hook(lambda g: g * 2)
+        at[1].register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
+        out = fn(*at)
+        out.register_hook(lambda g: seen.append(g.clone()))
+        out.grad_fn.register_hook(lambda ins, outs: seen.append(outs[0].clone()))
+        out.grad_fn.register_prehook(lambda outs: seen.append(outs[0].clone()))
+        out.retain_grad()
+        out.sum().backward()
+        return [*seen, out.grad, *(t.grad for t in at)]
+
+    fast, check = compiled_whole(mlp)
+    torch.testing.assert_close(steps(fast), steps(mlp))
+    check()
+
+
+def test_saved_tensor_hooks_see_each():
+    packed, unpacked = [], []
+
+    def pack(t):
+        packed.append(t.shape)
+        return t.clone()
+
+    def unpack(t):
+        unpacked.append(t.shape)
+        return t
+
+    fast, check = compiled_whole(mlp)
+    for _ in range(2):
+        at = operands()
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            out = fast(*at)
+        want = torch.autograd.grad(mlp(*at).sum(), at)
+        torch.testing.assert_close(torch.autograd.grad(out.sum(), at), want)
+    assert packed and sorted(packed) == sorted(unpacked)
+    with torch.autograd.graph.save_on_cpu():
+        out = fast(*at)
+    torch.testing.assert_close(torch.autograd.grad(out.sum(), at), want)
+    check()
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_saved_input_that_is_written(which):
+    fast, check = compiled_whole(mlp)
+    at = operands()
+    out = fast(*at)
+    with torch.no_grad():
+        at[which].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    check()
+
+
+def test_a_result_that_is_written():
+    """exp() saves its result, and twice() saves nothing."""
+    saves, check = compiled_whole(lambda x: x.exp())
+    x = leaf(4)
+    out = saves(x)
+    out.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    check()
+    twice = torchbolt.compile(lambda x: x * 2 + 1)
+    out = twice(x)
+    out.mul_(3)
+    out[0].add_(1)
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((4,), 6.0))
+
+
+def test_views_of_results_and_inputs():
+    def parts(x):
+        y = x * 2
+        a, b = y[:2], y[2:]
+        return a, b, x[0], x.t(), y.detach()
+
+    fast, check = compiled_whole(parts)
+    for _ in range(2):
+        x = leaf(4, 3)
+        a, b, row, turned, detached = fast(x)
+        assert a._base is b._base and a._base is not None
+        assert row._base is x and turned._base is x
+        assert not detached.requires_grad
+        assert type(row.grad_fn).__name__ == "SelectBackward0"
+        b.mul_(5)
+        (a.sum() + b.sum() + (row * 3).sum() + turned.sum()).backward()
+        again = x.detach().clone().requires_grad_()
+        c, d, row, turned, _ = parts(again)
+        d.mul_(5)
+        (c.sum() + d.sum() + (row * 3).sum() + turned.sum()).backward()
+        torch.testing.assert_close(x.grad, again.grad)
+    check()
+
+
+def test_a_result_and_a_part_of_it():
+    def parts(x):
+        y = x.exp()
+        return y, y[1:], y.t()
+
+    fast, check = compiled_whole(parts)
+    x = leaf(3, 3)
+    whole, part, turned = fast(x)
+    assert part._base is whole and turned._base is whole
+    (whole.sum() + 2 * part.sum() + (turned * turned).sum()).backward()
+    want = torch.autograd.grad((lambda a, b, c: a.sum() + 2 * b.sum() + (c * c).sum())(*parts(x)), x)[0]
+    torch.testing.assert_close(x.grad, want)
+    check()
+
+
+def test_an_expanded_and_a_turned_gradient():
+    fast, check = compiled_whole(lambda x: x.sin() * 2)
+    x = leaf(4, 4)
+    for make in (lambda y: y.sum(), lambda y: (y.t() * torch.arange(16.0).view(4, 4)).sum(), lambda y: y[:, 0].sum()):
+        got, want = torch.autograd.grad(make(fast(x)), x), torch.autograd.grad(make(x.sin() * 2), x)
+        torch.testing.assert_close(got, want)
+    check()
+
+
+def test_gradients_of_gradients():
+    fast, check = compiled_whole(mlp)
+    at = operands(torch.float64)
+
+    def penalty(fn):
+        out = fn(*at)
+        (g,) = torch.autograd.grad(out.sum(), at[0], create_graph=True)
+        return torch.autograd.grad((g.pow(2).sum() + out.sum()), at)
+
+    torch.testing.assert_close(penalty(fast), penalty(mlp))
+    assert torch.autograd.gradcheck(fast, at)
+    assert torch.autograd.gradgradcheck(fast, at)
+    check()
+
+
+def test_gradients_of_gradients_with_chains_and_draws():
+    """One input is made of the other, and what is dropped is the same in the second run."""
+
+    def fn(x, y):
+        return F.dropout(x.sin() * y, 0.5)
+
+    fast, check = compiled_whole(fn)
+
+    def twice(fn):
+        torch.manual_seed(5)
+        x = torch.linspace(0, 1, 20, dtype=torch.float64, requires_grad=True)
+        out = fn(x, x.exp())
+        (g,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        return out, g, torch.autograd.grad(g.pow(2).sum(), x)[0], torch.rand(2)
+
+    for _ in range(2):
+        torch.testing.assert_close(twice(fast), twice(fn))
+    check()
+
+
+def test_what_was_not_kept_is_kept_from_then_on():
+    def fn(x, big):
+        return (x * big.sum()).sin()
+
+    fast = torchbolt.compile(fn)
+    big = torch.randn(1000)
+    x = leaf(3)
+    for _ in range(2):  # recorded, then compiled
+        fast(x, big).sum().backward()
+    out = fast(x, big)
+    with pytest.raises(RuntimeError, match="run this step again"):
+        torch.autograd.grad(out.sum(), x, create_graph=True)
+    (g,) = torch.autograd.grad(fast(x, big).sum(), x, create_graph=True)
+    (want,) = torch.autograd.grad(fn(x, big).sum(), x, create_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(g.sum(), x), torch.autograd.grad(want.sum(), x))
+
+
+def test_jacobians_and_vmap_of_the_backward_pass():
+    fast, _ = compiled_whole(mlp)
+    at = operands()
+    for options in ({}, {"vectorize": True}):
+        got = torch.autograd.functional.jacobian(fast, at, **options)
+        torch.testing.assert_close(got, torch.autograd.functional.jacobian(mlp, at, **options))
+
+
+def test_anomaly_mode_and_names():
+    fast, check = compiled_whole(lambda x: x.sqrt())
+    x = torch.zeros(2, requires_grad=True)
+    fast(x)
+    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="TorchboltBackward.*nan"):
+        (fast(x) * 0).sum().backward()
+    assert fast(x).grad_fn.name() == "TorchboltBackward"
+    check()
+
+
+def test_what_is_saved_goes():
+    fast, check = compiled_whole(mlp)
+    at = operands()
+    fast(*at).sum().backward()
+    x = leaf(4, 6)
+    kept = weakref.ref(x)
+    out = fast(x, at[1], at[2])
+    del x
+    assert kept() is not None
+    del out
+    gc.collect()
+    assert kept() is None
+    check()
+
+
+def test_statistics_are_updated_once():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    eager = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    eager.load_state_dict(model.state_dict())
+    fast, check = compiled_whole(model)
+    for _ in range(3):
+        x = torch.randn(5, 3, 8, 8)
+        for m in (fast, eager):
+            m.zero_grad()
+            m(x).square().mean().backward()
+        for (name, a), (_, b) in zip(model.state_dict().items(), eager.state_dict().items(), strict=True):
+            torch.testing.assert_close(a, b, msg=name)
+        for a, b in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
+    check()
+
+
+def test_shared_parameters_and_frozen_parts():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(11, 6)
+            self.mid = nn.Linear(6, 6)
+            self.head = nn.Linear(6, 11, bias=False)
+            self.head.weight = self.embed.weight
+            self.mid.bias.requires_grad_(False)
+
+        def forward(self, ids, labels):
+            return F.cross_entropy(self.head(self.mid(self.embed(ids)).relu()), labels)
+
+    model = Tied()
+    fast, check = compiled_whole(model)
+    ids, labels = torch.randint(11, (7,)), torch.randint(11, (7,))
+    want = torch.autograd.grad(model(ids, labels), [p for p in model.parameters() if p.requires_grad])
+    fast(ids, labels).backward()
+    torch.testing.assert_close([p.grad for p in model.parameters() if p.requires_grad], list(want))
+    assert model.mid.bias.grad is None
+    check()
+
+
+def test_a_training_loop_as_eagers():
+    def train(wrap):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 3))
+        step = wrap(model)
+        opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        losses = []
+        for _ in range(30):
+            x = torch.randn(16, 10)
+            loss = F.cross_entropy(step(x), x[:, :3].argmax(1))
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            losses.append(loss.item())
+        return losses
+
+    torch.testing.assert_close(train(torchbolt.compile), train(lambda m: m), rtol=1e-3, atol=1e-4)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_autocast_inside_and_outside():
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+
+    def inside(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x)
+
+    fast, whole = torchbolt.compile(inside), torchbolt.compile(model)
+    x = torch.randn(5, 8)
+    results = []
+    for fn in (inside, fast, whole):
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=fn is whole):
+            out = fn(x)
+        out.float().square().sum().backward()
+        results.append([out.dtype, *(p.grad.clone() for p in model.parameters())])
+    for got in results[1:]:
+        assert got[0] is results[0][0]
+        torch.testing.assert_close(got[1:], results[0][1:], rtol=2e-2, atol=2e-2)
+
+
+def test_checkpoint_around_and_within():
+    from torch.utils.checkpoint import checkpoint
+
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+    fast = torchbolt.compile(model)
+    x = leaf(5, 8)
+    for reentrant in (False, True):
+        torchbolt.reset()
+        within = torchbolt.compile(lambda x, r=reentrant: checkpoint(model, x.sin(), use_reentrant=r))
+        results = []
+        for fn in (
+            lambda x: checkpoint(model, x, use_reentrant=False),
+            lambda x, r=reentrant: checkpoint(fast, x, use_reentrant=r),
+        ):
+            model.zero_grad()
+            out = fn(x)
+            x.grad = None
+            out.sum().backward()
+            results.append([out, x.grad])
+        torch.testing.assert_close(results[1], results[0])
+        want = torch.autograd.grad(model(x.sin()).sum(), x)
+        torch.testing.assert_close(torch.autograd.grad(within(x).sum(), x), want) if not reentrant else None
+
+
+def test_threads():
+    from concurrent.futures import ThreadPoolExecutor
+
+    fast, check = compiled_whole(mlp)
+    at = operands()
+    fast(*at).sum().backward()
+    want = torch.autograd.grad(mlp(*at).sum(), at)
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: torch.autograd.grad(fast(*at).sum(), at), range(50)):
+            torch.testing.assert_close(got, want)
+    check()
