@@ -11,6 +11,7 @@
 #include "graph/reference_ops.h"
 #include "support/error.h"
 #include "support/half.h"
+#include "support/symbols.h"
 
 namespace bolt::graph {
 namespace reference {
@@ -407,17 +408,18 @@ double difference(const HostTensor& a, const HostTensor& b) {
 namespace {
 
 // Symbols that stand alone as a size of some input take that size's value.
-std::unordered_map<const SymNode*, int64_t> bind_symbols(const Graph& g,
-                                                         const std::vector<HostTensor>& inputs) {
-  std::unordered_map<const SymNode*, int64_t> values;
+SymbolTable bind_symbols(const Graph& g, const std::vector<HostTensor>& inputs) {
+  SymbolTable symbols;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Syms& sizes = g.inputs[i].value->type.sizes;
     BOLT_CHECK(sizes.size() == inputs[i].sizes.size(), "input ", i, " has another rank");
     for (size_t d = 0; d < sizes.size(); ++d)
-      if (sizes[d].node() && sizes[d].node()->op == SymOp::Symbol)
-        values[sizes[d].node()] = inputs[i].sizes[d];
+      if (sizes[d].node() && sizes[d].node()->op == SymOp::Symbol &&
+          place_in(symbols, *sizes[d].node()) == symbols.size())
+        symbols.push_back(SymbolRow::of_input(sizes[d], static_cast<int>(i), static_cast<int>(d),
+                                              inputs[i].sizes[d], false));
   }
-  return values;
+  return symbols;
 }
 
 void run_node(reference::ReferenceCall& call) {
@@ -437,13 +439,9 @@ void run_node(reference::ReferenceCall& call) {
 
 std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTensor>& inputs) {
   BOLT_CHECK(inputs.size() == g.inputs.size(), "the graph takes ", g.inputs.size(), " inputs");
-  auto symbols = bind_symbols(g, inputs);
+  const SymbolTable symbols = bind_symbols(g, inputs);
   std::function<int64_t(Sym)> number = [&](Sym s) {
-    return evaluate(s, [&](const SymNode& n) {
-      auto it = symbols.find(&n);
-      BOLT_CHECK(it != symbols.end(), "no input gives the size ", n.name);
-      return it->second;
-    });
+    return evaluate(s, symbols, [&](size_t i) { return symbols[i].hint; });
   };
   std::unordered_map<const Value*, HostTensor> values;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -292,15 +292,15 @@ std::string Program::place_of(int slot) const {
   return "a tensor";
 }
 
-void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts, const Syms& sizes) {
-  sizes_ = std::move(symbols);
+void Program::free_sizes(SymbolTable symbols, std::vector<SizeFact> facts, const Syms& sizes) {
+  symbols_ = std::move(symbols);
   facts_ = std::move(facts);
   std::map<int, uint64_t> free;
-  for (const SizeSource& s : sizes_) {
+  for (const SymbolRow& s : symbols_) {
     const bool number = std::any_of(facts_.begin(), facts_.end(), [&](const SizeFact& f) {
       return f.relation == Relation::eq && f.a == s.symbol && f.b.is_const();
     });
-    if (!number && s.slot >= 0) free[s.slot] |= uint64_t{1} << s.dim;
+    if (!number && s.input >= 0) free[s.input] |= uint64_t{1} << s.dim;
   }
   for (auto [slot, dims] : free) tensors_.set_free(slot, dims);
   size_t next = 0;
@@ -311,20 +311,19 @@ void Program::free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> 
 // Null: it divides by a size that is 0 in this call, for which nothing was recorded.
 std::optional<int64_t> Program::value_of(Sym size, c10::TensorImpl* const* tensors,
                                          const std::vector<PyRef>& numbers) const {
-  if (size.is_const()) return size.value();
-  auto value = [&](const SymNode& n) -> int64_t {
-    if (const int step = number_step(n); step >= 0) {
-      int64_t number = -1;
-      if (static_cast<size_t>(step) < numbers.size() && numbers[static_cast<size_t>(step)])
-        symbol_value(numbers[static_cast<size_t>(step)].get(), &number);
-      return number;
-    }
-    for (const SizeSource& s : sizes_)
-      if (s.symbol.node() == &n && tensors[s.slot]) return size_of(*tensors[s.slot], s.dim) / s.divisor;
-    return -1;
+  auto number = [&](int step) {
+    int64_t value = -1;
+    if (step >= 0 && static_cast<size_t>(step) < numbers.size() && numbers[static_cast<size_t>(step)])
+      symbol_value(numbers[static_cast<size_t>(step)].get(), &value);
+    return value;
+  };
+  auto value = [&](size_t place) {
+    const SymbolRow& s = symbols_[place];
+    if (s.from == SymbolRow::From::number) return number(s.dim);
+    return s.input >= 0 && tensors[s.input] ? s.of(size_of(*tensors[s.input], s.dim)) : -1;
   };
   try {
-    return evaluate(size, value);
+    return evaluate(size, symbols_, value, [&](const SymNode& n) { return number(number_step(n)); });
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -338,12 +337,12 @@ std::string Program::text_of(int step) const {
   });
 }
 
-std::string Program::text_of(const SizeSource& size) const {
-  if (size.slot < 0) return text_of(size.dim);
-  const bool stride = size.dim >= kStrideBit;
-  std::string text = place_of(size.slot) + (stride ? ".stride(" : ".size(") +
-                     std::to_string(size.dim - (stride ? kStrideBit : 0)) + ")";
-  return size.divisor == 1 ? text : text + " // " + std::to_string(size.divisor);
+std::string Program::text_of(const SymbolRow& row) const {
+  if (row.from == SymbolRow::From::number) return text_of(row.dim);
+  const bool stride = row.dim >= kStrideBit;
+  std::string text = place_of(row.input) + (stride ? ".stride(" : ".size(") +
+                     std::to_string(row.dim - (stride ? kStrideBit : 0)) + ")";
+  return row.divisor == 1 ? text : text + " // " + std::to_string(row.divisor);
 }
 
 /// The numbers of the check, and what they choose. False: one cannot be computed.
@@ -362,9 +361,10 @@ bool Program::check_numbers(std::vector<PyRef>& numbers, std::string* why) {
   numbers.clear();
   if (numbers_.steps.empty()) return true;
   if (!compute_numbers(numbers, why)) return false;
-  for (const SizeSource& s : sizes_) {
+  for (const SymbolRow& s : symbols_) {
     int64_t ignored;
-    if (s.slot >= 0 || numbers_.steps[static_cast<size_t>(s.dim)].phase != Phase::check ||
+    if (s.from != SymbolRow::From::number ||
+        numbers_.steps[static_cast<size_t>(s.dim)].phase != Phase::check ||
         symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &ignored))
       continue;
     if (why)
@@ -387,7 +387,7 @@ bool Program::check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyR
     if (why) {
       auto text = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : "nothing"; };
       *why = bolt::str(f) + " (now " + text(a) + " and " + text(b) + ")";
-      for (const SizeSource& s : sizes_) *why += ", " + s.symbol.str() + " being " + text_of(s);
+      for (const SymbolRow& s : symbols_) *why += ", " + s.symbol.str() + " being " + text_of(s);
       *why += because_of(f.where);
     }
     return false;
@@ -472,7 +472,7 @@ std::vector<std::string> Program::describe() const {
     lines.push_back(places(apart.each) + " are different objects" +
                     (apart.others.empty() ? "" : ", and not " + places(apart.others)));
   }
-  for (const SizeSource& s : sizes_) lines.push_back(s.symbol.str() + " is " + text_of(s));
+  for (const SymbolRow& s : symbols_) lines.push_back(s.symbol.str() + " is " + text_of(s));
   for (const NumberFact& f : numbers_.facts)
     lines.push_back(text_of(f.step) + " == " + short_repr(f.value.get()));
   for (const SizeFact& f : facts_) lines.push_back(bolt::str(f));

@@ -37,14 +37,6 @@ struct Found {
   std::vector<PyRef> numbers;             ///< by step of Numbers
 };
 
-/// A symbol of a program: size `dim` of tensor `slot` (kStrideBit and more: a stride), or a part of it; of
-/// slot -1: step `dim` of Numbers.
-struct SizeSource {
-  Sym symbol;
-  int slot = -1, dim = 0;
-  int64_t divisor = 1;
-};
-
 /// By the place a tensor was found at ("x", "self.cache[0]"): a bit for each of its sizes and strides.
 using DynamicDims = std::map<std::string, uint64_t>;
 
@@ -78,8 +70,8 @@ class Program {
   /// What the recorded run computed from numbers that differ between calls.
   void follow_numbers(Numbers numbers) { numbers_ = std::move(numbers); }
   /// Sizes that may differ from the recorded ones, and what must hold of them. `sizes`: by step of the
-  /// numbers that is a size, in order.
-  void free_sizes(std::vector<SizeSource> symbols, std::vector<SizeFact> facts, const Syms& sizes);
+  /// numbers that is a size, in order. The rows of inputs have slots for them.
+  void free_sizes(SymbolTable symbols, std::vector<SizeFact> facts, const Syms& sizes);
 
   /// Asks `keep` which guards to keep: it is called with a list of (name, has a value, value, kind, is
   /// global, classes on the way to it) and gives a list of bools. False: it raised.
@@ -121,14 +113,14 @@ class Program {
   bool check_sizes(c10::TensorImpl* const* tensors, const std::vector<PyRef>& numbers,
                    std::string* why) const;
   std::string text_of(int step) const;
-  std::string text_of(const SizeSource& size) const;
+  std::string text_of(const SymbolRow& row) const;
   bool walk_all(PyObject* const* roots, size_t nroots, std::vector<PyRef>& made, std::string* why,
                 std::set<std::string>* numbers = nullptr, bool* other_class = nullptr);
 
   std::unique_ptr<SourceTree> tree_;
   TensorTable tensors_;
   ThreadState thread_;
-  std::vector<SizeSource> sizes_;
+  SymbolTable symbols_;
   std::vector<SizeFact> facts_;
   Numbers numbers_;
   std::vector<PyObject*> recorded_;  ///< by root; never looked into

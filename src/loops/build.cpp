@@ -7,6 +7,7 @@
 #include "loops/finish.h"
 #include "loops/scalar.h"
 #include "support/error.h"
+#include "support/symbols.h"
 
 namespace bolt::loops {
 namespace {
@@ -34,19 +35,12 @@ ReduceOp reduce_op_of(Op op) {
   return ReduceOp::Sum;
 }
 
-/// Computed index terms stand in an Index as symbols "g<expression>"; they are taken out when an address is
-/// made.
-Sym computed_symbol(ExprId id) { return Sym::symbol("g" + std::to_string(id)); }
+/// Computed index terms stand in an Index as symbols; they are taken out when an address is made.
+Sym computed_symbol(ExprId id) { return symbol_of({SymbolKind::computed, id, -1}); }
 ExprId computed_id(Sym s) {
-  if (s.is_const() || s.node()->op != SymOp::Symbol || s.node()->name[0] != 'g') return kNone;
-  return std::atoi(s.node()->name.c_str() + 1);
+  return s.is_const() || !is_kind(*s.node(), SymbolKind::computed) ? kNone : s.node()->what.of;
 }
-bool has_computed(Sym s) {
-  if (s.is_const()) return false;
-  if (computed_id(s) != kNone) return true;
-  const auto& args = s.node()->args;
-  return std::any_of(args.begin(), args.end(), has_computed);
-}
+bool has_computed(Sym s) { return holds_kind(s, SymbolKind::computed); }
 
 class Builder {
  public:

@@ -13,6 +13,7 @@
 #include "loops/kernel_ops.h"
 #include "support/error.h"
 #include "support/half.h"
+#include "support/symbols.h"
 
 namespace bolt::loops {
 namespace {
@@ -261,22 +262,20 @@ Cell cast_cell(DType from, DType to, Cell c) {
 class IndexFn {
  public:
   IndexFn(const Kernel& k, Sym index, const int64_t* syms) {
+    for (size_t i = 0; i < k.dims.size(); ++i) variables_.push_back(Kernel::dim(static_cast<int>(i)));
     index_ = substitute(index, [&](Sym s) {
       for (size_t i = 0; i < k.symbols.size(); ++i)
         if (k.symbols[i] == s) return Sym(syms[i]);
       return s;
     });
     for (const SymTerm& t : sum_terms(index_, &constant_)) {
-      int dim = -1;
-      for (size_t i = 0; i < k.dims.size(); ++i)
-        if (t.term == Kernel::dim(static_cast<int>(i))) dim = static_cast<int>(i);
-      if (dim < 0) affine_ = false;
+      const size_t dim = place_in(variables_, *t.term.node());
+      if (dim == variables_.size()) affine_ = false;
       terms_.push_back({dim, t.coef});
     }
   }
   int64_t at(const std::vector<int64_t>& point) const {
-    if (!affine_)
-      return evaluate(index_, [&](const SymNode& n) { return point[std::atoi(n.name.c_str() + 1)]; });
+    if (!affine_) return evaluate(index_, variables_, [&](size_t i) { return point[i]; });
     int64_t v = constant_;
     for (const Term& t : terms_) v += t.coef * point[t.dim];
     return v;
@@ -284,9 +283,10 @@ class IndexFn {
 
  private:
   struct Term {
-    int dim;
+    size_t dim;
     int64_t coef;
   };
+  Syms variables_;
   Sym index_;
   int64_t constant_ = 0;
   std::vector<Term> terms_;
@@ -307,12 +307,7 @@ class Runner {
 
  private:
   int64_t size(Sym s) const {
-    return evaluate(s, [&](const SymNode& n) {
-      for (size_t i = 0; i < k_.symbols.size(); ++i)
-        if (k_.symbols[i].node() == &n) return syms_[i];
-      BOLT_CHECK(false, "size symbol ", n.name, " is not passed");
-      return int64_t{0};
-    });
+    return evaluate(s, k_.symbols, [&](size_t i) { return syms_[i]; });
   }
 
   /// Where the point lies in an array over the dimensions of `mask`.

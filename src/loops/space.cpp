@@ -29,7 +29,7 @@ bool has_division(const Index& index) {
 }
 
 Sym atom_symbol(size_t number, Sym size) {
-  return Sym::symbol("a" + std::to_string(number), size.value_or(0));
+  return symbol_of({SymbolKind::atom, static_cast<int32_t>(number), -1}, size.value_or(0));
 }
 
 /// Divisions inside s, innermost last.
@@ -341,10 +341,7 @@ void Space::split(Split s) {
   Sym outer_size = floordiv(old.size, s.inner);
   // Numbers are not used again, or two atoms of one size could be one symbol.
   size_t number = atoms.size();
-  for (const Atom& a : atoms) {
-    std::string_view name = a.symbol.node()->name;
-    number = std::max(number, static_cast<size_t>(std::stoul(std::string(name.substr(1)))) + 1);
-  }
+  for (const Atom& a : atoms) number = std::max(number, static_cast<size_t>(a.symbol.node()->what.of) + 1);
   Atom outer{atom_symbol(number, outer_size), outer_size}, inner{atom_symbol(number + 1, s.inner), s.inner};
   Sym both = outer.symbol * Sym(s.inner) + inner.symbol;
   for (auto& [id, idx] : index)

@@ -223,11 +223,7 @@ class Prober {
   }
 
   int64_t value(Sym s, const Values& values) const {
-    return evaluate(s, [&](const SymNode& n) {
-      for (size_t i = 0; i < symbols_.size(); ++i)
-        if (symbols_[i].node() == &n) return values[i];
-      throw Error(ErrorKind::Internal, "a symbol of nothing that is tried");
-    });
+    return evaluate(s, symbols_, [&](size_t i) { return values[i]; });
   }
 
   c10::IValue argument(const Arg& arg, const Values& values, c10::DeviceType device) {

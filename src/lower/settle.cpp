@@ -25,20 +25,20 @@ bool bind_sizes(const record::Tape& tape, const std::vector<record::TensorId>& w
 }  // namespace
 
 void settle(record::Tape& tape, const std::vector<record::TensorId>& wanted, const LowerOptions& options,
-            const std::vector<SizeValue>& computed, const std::string& why, Sizes& sizes) {
+            const SymbolTable& computed, const std::string& why, Sizes& sizes) {
   if (!sizes.any() || !bind_sizes(tape, wanted, options, sizes)) sizes.give_up(tape, computed, why);
   for (record::Entry& entry : tape.entries)
     for (record::Arg& arg : entry.args)
       for (Sym& s : arg.syms) s = sizes.resolve(s);
 }
 
-Settled settled(const Sizes& sizes, const std::vector<SizeValue>& computed) {
+Settled settled(const Sizes& sizes, const SymbolTable& computed) {
   Settled out;
-  for (const SizeSymbol& s : sizes.all())
-    if (s.input != SizeSymbol::kData) out.symbols.push_back(s);
+  for (const SymbolRow& s : sizes.all())
+    if (s.from != SymbolRow::From::data) out.symbols.push_back(s);
   for (SizeFact& f : sizes.facts())
     (holds_data_size(f.a) || holds_data_size(f.b) ? out.about_data : out.facts).push_back(std::move(f));
-  for (const SizeValue& v : computed) out.computed.push_back(sizes.final(v));
+  for (const SymbolRow& v : computed) out.computed.push_back(sizes.final(v));
   return out;
 }
 

@@ -9,6 +9,8 @@
 
 namespace bolt::lower {
 
+using From = SymbolRow::From;
+
 namespace {
 
 /// Grows with every symbol, or stays.
@@ -61,18 +63,15 @@ bool surely_large(Sym s) { return grows(s) && at_least(s) >= 2; }
 
 }  // namespace
 
-Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
-             const std::vector<NumberSymbol>& numbers, std::vector<SizeFact> recorded)
-    : recorded_(std::move(recorded)) {
-  for (const NumberSymbol& number : numbers)
-    symbols_.push_back(
-        {number.symbol, -1, number_step(*number.symbol.node()), number.recorded, number.early});
+Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, const SymbolTable& numbers,
+             std::vector<SizeFact> recorded)
+    : symbols_(numbers), recorded_(std::move(recorded)) {
   for (size_t i = 0; i < tape.inputs.size() && i < dynamic.size(); ++i) {
     const record::TensorInfo& info = tape.tensors[static_cast<size_t>(tape.inputs[i])];
     auto add = [&](size_t dim, int64_t hint) {
       if ((dynamic[i] >> dim & 1) && info.plain && hint >= 2)
-        symbols_.push_back({Sym::symbol("s" + std::to_string(symbols_.size())), static_cast<int>(i),
-                            static_cast<int>(dim), hint, false, info.chosen});
+        symbols_.push_back(SymbolRow::of_input(next_symbol(), static_cast<int>(i), static_cast<int>(dim),
+                                               hint, info.chosen));
     };
     for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d) add(d, info.sizes[d]);
     for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d) add(d + kStrideBit, info.strides[d]);
@@ -80,8 +79,8 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
   for (size_t id = 0; id < tape.tensors.size(); ++id)
     for (int d = 0; d < 64 && tape.tensors[id].data_dims >> d; ++d)
       if ((tape.tensors[id].data_dims >> d & 1) && tape.tensors[id].producer >= 0)
-        symbols_.push_back({data_size(static_cast<int>(id), d), SizeSymbol::kData, d,
-                            tape.tensors[id].sizes[static_cast<size_t>(d)]});
+        symbols_.push_back(SymbolRow::of_data(data_size(static_cast<int>(id), d),
+                                              tape.tensors[id].sizes[static_cast<size_t>(d)]));
   // Where only an unused tensor's sizes differ there are no symbols, and yet the recording computed with
   // sizes.
   for (const record::Entry& entry : tape.entries)
@@ -89,37 +88,38 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
       computed_ |= std::any_of(arg.syms.begin(), arg.syms.end(), [](Sym s) { return !s.is_const(); });
 }
 
-const SizeSymbol* Sizes::find(Sym symbol) const {
-  for (const SizeSymbol& s : symbols_)
-    if (s.symbol == symbol) return &s;
-  return nullptr;
+Sym Sizes::next_symbol() const { return Sym::symbol("s" + std::to_string(symbols_.size())); }
+
+const SymbolRow* Sizes::find(Sym symbol) const {
+  const size_t place = place_in(symbols_, *symbol.node());
+  return place < symbols_.size() ? &symbols_[place] : nullptr;
 }
 
 bool Sizes::holds_early(Sym s) const {
   Syms inside;
   collect_symbols(s, &inside);
   return std::any_of(inside.begin(), inside.end(), [&](Sym symbol) {
-    const SizeSymbol* found = find(symbol);
+    const SymbolRow* found = find(symbol);
     return found && found->early;
   });
 }
 
 Syms Sizes::of_input(const record::TensorInfo& info) const {
   Syms out(info.sizes.begin(), info.sizes.end());
-  for (const SizeSymbol& s : symbols_)
+  for (const SymbolRow& s : symbols_)
     if (s.input == info.input && s.divisor == 1 && s.dim < kStrideBit)
       out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
   return out;
 }
 
 Syms Sizes::strides_of_input(const record::TensorInfo& info) const {
-  auto of_this = [&](const SizeSymbol& s) { return s.input == info.input && s.divisor == 1; };
+  auto of_this = [&](const SymbolRow& s) { return s.input == info.input && s.divisor == 1; };
   if (std::none_of(symbols_.begin(), symbols_.end(), of_this)) return {};
   const auto nesting = nesting_of(info.sizes, info.strides);
   if (!nesting || nesting->is_tight()) return {};
   const Syms sizes = of_input(info);
   Syms strides(info.strides.begin(), info.strides.end());
-  for (const SizeSymbol& s : symbols_)
+  for (const SymbolRow& s : symbols_)
     if (of_this(s) && s.dim >= kStrideBit)
       strides[static_cast<size_t>(s.dim - kStrideBit)] = resolve(s.symbol);
   Sym run = 1;
@@ -132,12 +132,7 @@ Syms Sizes::strides_of_input(const record::TensorInfo& info) const {
 }
 
 int64_t Sizes::hint(Sym s) const {
-  if (s.is_const()) return s.value();
-  return evaluate(resolve(s), [&](const SymNode& n) {
-    for (const SizeSymbol& known : symbols_)
-      if (known.symbol.node() == &n) return known.hint;
-    throw Error(ErrorKind::Internal, "the size " + n.name + " was never seen");
-  });
+  return evaluate(resolve(s), symbols_, [&](size_t i) { return symbols_[i].hint; });
 }
 
 Sym Sizes::resolve(Sym s) const {
@@ -259,10 +254,10 @@ bool Sizes::divide(Sym a, Sym b, const std::string& where) {
       Syms inside;
       collect_symbols(t.term, &inside);
       for (Sym whole : inside) {
-        const SizeSymbol* size = find(whole);
-        if (!size || size->input < 0 || divisor < 2 || size->hint / divisor < 2) continue;
-        SizeSymbol part = *size;
-        part.symbol = Sym::symbol("s" + std::to_string(symbols_.size()));
+        const SymbolRow* size = find(whole);
+        if (!size || size->from != From::input || divisor < 2 || size->hint / divisor < 2) continue;
+        SymbolRow part = *size;
+        part.symbol = next_symbol();
         part.hint = size->hint / divisor;
         part.divisor = size->divisor * divisor;
         const int64_t rest = size->hint % divisor;
@@ -278,13 +273,13 @@ bool Sizes::divide(Sym a, Sym b, const std::string& where) {
 }
 
 bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
-  const SizeSymbol* known = find(symbol);
+  const SymbolRow* known = find(symbol);
   if (!known || solved_.count(symbol) || holds_data_size(symbol) != holds_data_size(with)) return false;
   Syms inside;
   collect_symbols(with, &inside);
   // Guards know which tensor is chosen by the others.
   const bool by_chosen = std::any_of(inside.begin(), inside.end(), [&](Sym s) {
-    const SizeSymbol* size = find(s);
+    const SymbolRow* size = find(s);
     return size && size->chosen;
   });
   if (by_chosen && !known->chosen) return false;
@@ -300,11 +295,11 @@ bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
   note(solved_facts_, {symbol, Relation::eq, with, where});
   solved_[symbol] = with;
   if (with.is_const()) {
-    const SizeSymbol* s = find(symbol);
+    const SymbolRow* s = find(symbol);
     const bool stride = s->dim >= kStrideBit;
     std::string what = (stride ? "stride " : "size ") + std::to_string(s->dim - (stride ? kStrideBit : 0)) +
                        " of input " + std::to_string(s->input) + " is " + with.str();
-    if (s->input < 0)
+    if (s->from != From::input)
       what = "a number is " + (is_float_symbol(*symbol.node())
                                    ? detail::concat(std::bit_cast<double>(with.value()))
                                    : with.str());
@@ -331,12 +326,12 @@ bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
   }
   bool solved = demand.a.is_const() && !demand.equal;  // only asks for a new beginning
   for (Sym s : all)
-    if (const SizeSymbol* known = find(s)) solved |= replace(s, known->hint, where);
+    if (const SymbolRow* known = find(s)) solved |= replace(s, known->hint, where);
   return solved;
 }
 
-Sym Sizes::final(const SizeValue& value) const {
-  return open().empty() ? Sym(value.recorded) : resolve(value.size);
+Sym Sizes::final(const SymbolRow& value) const {
+  return open().empty() ? Sym(value.hint) : resolve(value.symbol);
 }
 
 namespace {
@@ -355,13 +350,13 @@ void collect_deciding(const record::Entry& e, Syms* out) {
 
 }  // namespace
 
-bool Sizes::computes_with_made_sizes(const record::Tape& tape, const std::vector<SizeValue>& computed) const {
+bool Sizes::computes_with_made_sizes(const record::Tape& tape, const SymbolTable& computed) const {
   Syms used;
   for (const record::Entry& e : tape.entries)
     for (const record::Arg& arg : e.args)
       for (Sym s : arg.syms) collect_symbols(s, &used);
   for (const SizeFact& f : recorded_) collect_symbols(f.a, &used), collect_symbols(f.b, &used);
-  for (const SizeValue& v : computed) collect_symbols(v.size, &used);
+  for (const SymbolRow& v : computed) collect_symbols(v.symbol, &used);
   if (used.empty()) return false;
   for (size_t id = 0; id < tape.tensors.size(); ++id)
     for (size_t d = 0; tape.tensors[id].input < 0 && d < tape.tensors[id].sizes.size(); ++d)
@@ -371,17 +366,17 @@ bool Sizes::computes_with_made_sizes(const record::Tape& tape, const std::vector
   return false;
 }
 
-void Sizes::give_up(const record::Tape& tape, const std::vector<SizeValue>& computed,
-                    const std::string& where) {
+void Sizes::give_up(const record::Tape& tape, const SymbolTable& computed, const std::string& where) {
   if (are_numbers()) return;
   if (computes_with_made_sizes(tape, computed)) {
     Syms deciding;
     for (const record::Entry& e : tape.entries) collect_deciding(e, &deciding);
     for (Sym s : deciding)
-      if (const SizeSymbol* number = find(s); number && number->input < 0) replace(s, number->hint, where);
+      if (const SymbolRow* number = find(s); number && number->from != From::input)
+        replace(s, number->hint, where);
   }
-  for (const SizeSymbol& s : symbols_)
-    if (s.input >= 0 && !solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
+  for (const SymbolRow& s : symbols_)
+    if (s.from == From::input && !solved_.count(s.symbol)) replace(s.symbol, s.hint, where);
   while (true) {
     begin_again();
     for (record::TensorId id : tape.inputs) {
@@ -401,20 +396,20 @@ void Sizes::give_up(const record::Tape& tape, const std::vector<SizeValue>& comp
 
 bool Sizes::any_data() const {
   return std::any_of(symbols_.begin(), symbols_.end(),
-                     [](const SizeSymbol& s) { return s.input == SizeSymbol::kData; });
+                     [](const SymbolRow& s) { return s.from == From::data; });
 }
 
-std::vector<SizeSymbol> Sizes::open() const {
-  std::vector<SizeSymbol> out;
-  for (const SizeSymbol& s : symbols_)
+SymbolTable Sizes::open() const {
+  SymbolTable out;
+  for (const SymbolRow& s : symbols_)
     if (!solved_.count(s.symbol)) out.push_back(s);
   return out;
 }
 
 std::vector<SizeFact> Sizes::facts() const {
   std::vector<SizeFact> out;
-  for (const SizeSymbol& s : symbols_)
-    if (!solved_.count(s.symbol) && s.input >= 0)
+  for (const SymbolRow& s : symbols_)
+    if (!solved_.count(s.symbol) && s.from == From::input)
       out.push_back({2, Relation::le, s.symbol, "a size of 0 or 1"});
   out.insert(out.end(), solved_facts_.begin(), solved_facts_.end());
   for (const SizeFact& f : facts_) out.push_back({resolve(f.a), f.relation, resolve(f.b), f.where});

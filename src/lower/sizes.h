@@ -4,9 +4,8 @@
 //
 // Three kinds of Sym meet here. A *tape symbol* stands for size d of tensor t of the tape (`t12_0`): the
 // recording knows no shape rules, so whatever it computes from an intermediate's size is written over these.
-// A *size symbol*
-// (`s0`) stands for one size of one input, as long as it is not solved. Lowering binds the first kind to
-// expressions over the second.
+// A *size symbol* (`s0`) stands for one size of one input, as long as it is not solved: a row of the table
+// that this file keeps (support/symbols.h). Lowering binds the first kind to expressions over the second.
 //
 // A demand (support/size_demand.h) is answered by solving symbols: `s1 := s0`, or `s0 := 8`, what it was in
 // the recorded run; either leaves the fact that guards it, and lowering begins again. Numbers that happen to
@@ -42,25 +41,16 @@
 
 namespace bolt::lower {
 
-struct SizeSymbol {
-  Sym symbol;
-  static constexpr int kNumber = -1, kData = -2;
-  int input = kNumber;  ///< tape input; or it is a number (guard/numbers.h), or a size that is data
-  int dim = 0;          ///< of a number: its step; of a stride: kStrideBit more (support/nesting.h)
-  int64_t hint = 0;
-  bool early = false;
-  bool chosen = false;  ///< a size of an input that others choose (record::TensorInfo)
-  int64_t divisor = 1;  ///< of a size: it stands for the size divided by this
-  int64_t of(int64_t size) const { return size / divisor; }
-};
+/// The row's name in what was written before there was one table.
+using SizeSymbol = SymbolRow;
 
 class Sizes {
  public:
   Sizes() = default;
   /// `dynamic`: by tape input, a bit for each dimension that differs between calls. `numbers`: symbols of
   /// numbers that do, and their values.
-  Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic,
-        const std::vector<NumberSymbol>& numbers, std::vector<SizeFact> recorded);
+  Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, const SymbolTable& numbers,
+        std::vector<SizeFact> recorded);
 
   /// What probe_sizes found, by call and what it was given: lowering begins anew for each demand.
   std::unordered_map<std::string, std::optional<std::vector<Syms>>> probed;
@@ -104,20 +94,21 @@ class Sizes {
   bool any_data() const;
   /// Every size becomes a number, as recorded. So do numbers that sizes may come from, where the recording
   /// computed with sizes of what it made (in arguments, facts, or `computed`); others stay what they are.
-  void give_up(const record::Tape& tape, const std::vector<SizeValue>& computed, const std::string& where);
+  void give_up(const record::Tape& tape, const SymbolTable& computed, const std::string& where);
 
   /// The symbols that are left, and what guards must check. Facts are over all symbols, solved ones included.
-  std::vector<SizeSymbol> open() const;
-  const std::vector<SizeSymbol>& all() const { return symbols_; }
+  SymbolTable open() const;
+  const SymbolTable& all() const { return symbols_; }
   std::vector<SizeFact> facts() const;
   /// Over the symbols that are left; what it was in the recorded run where all have become numbers.
-  Sym final(const SizeValue& value) const;
+  Sym final(const SymbolRow& value) const;
   /// Which symbols were given up, and why.
   const std::vector<std::string>& given_up() const { return given_up_; }
 
  private:
-  bool computes_with_made_sizes(const record::Tape& tape, const std::vector<SizeValue>& computed) const;
-  const SizeSymbol* find(Sym symbol) const;
+  Sym next_symbol() const;
+  bool computes_with_made_sizes(const record::Tape& tape, const SymbolTable& computed) const;
+  const SymbolRow* find(Sym symbol) const;
   bool holds_early(Sym s) const;
   void cancel(Sym& a, Sym& b) const;
   bool equate(Sym a, Sym b, const std::string& where);
@@ -125,7 +116,7 @@ class Sizes {
   bool replace(Sym symbol, Sym with, const std::string& where);
   void note(std::vector<SizeFact>& into, SizeFact fact) const;
 
-  std::vector<SizeSymbol> symbols_;
+  SymbolTable symbols_;
   bool computed_ = false;  ///< some argument on the tape is an expression of sizes
   std::unordered_map<Sym, Sym> solved_, bound_;
   std::vector<SizeFact> recorded_;      ///< over tape symbols

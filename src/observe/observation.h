@@ -196,11 +196,11 @@ struct Observation {
   bool retry = false;             ///< and the next recording will not come to that point
   /// It raised after it had been told that it is being compiled. What it left behind; "": nothing.
   std::optional<std::string> trace;
-  guard::ThreadState before;            ///< what it began in
-  guard::ThreadState after;             ///< what the region left the thread in
-  int autocast_levels = 0;              ///< contexts of autocast that it entered and did not leave
-  std::vector<SizeValue> number_sizes;  ///< of the guards' numbers, see World
-  std::vector<NumberSymbol> number_symbols;
+  guard::ThreadState before;  ///< what it began in
+  guard::ThreadState after;   ///< what the region left the thread in
+  int autocast_levels = 0;    ///< contexts of autocast that it entered and did not leave
+  SymbolTable number_sizes;   ///< of the guards' numbers, see World
+  SymbolTable number_symbols;
   std::vector<std::pair<PyRef, int>> generators;  ///< from outside, and the register of their place
   std::vector<SizeFact> size_facts;  ///< what was taken for granted about sizes that differ between calls
   int64_t instructions = 0;          ///< and how many were run, the one that ended it included

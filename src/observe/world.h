@@ -303,8 +303,8 @@ class World {
       lent_numbers;  ///< known ones that hold such (own_numbers_of), until they are given back
   std::shared_ptr<SizeNotes> notes = std::make_shared<SizeNotes>();
   guard::Numbers numbers;
-  std::vector<SizeValue> number_sizes;       ///< what the steps that are sizes were, in order
-  std::vector<NumberSymbol> number_symbols;  ///< the symbols of steps, and what they were
+  SymbolTable number_sizes;    ///< what the steps that are sizes were, in order
+  SymbolTable number_symbols;  ///< of the steps
   /// A torch.Generator from outside is given to operators: later calls give them the one that is there then.
   void found_generator(PyObject* generator);
   std::vector<std::pair<PyRef, int>> generators;  ///< those, and the register of their place

@@ -17,14 +17,6 @@ namespace {
 
 using c10::TypeKind;
 
-/// Numbers' symbols have a bound, which texts do not carry.
-Sym with_bounds(Sym read) {
-  return substitute(read, [](Sym s) {
-    const int step = number_step(*s.node());
-    return step < 0 ? s : number_symbol(step, is_float_symbol(*s.node()));
-  });
-}
-
 class Parser {
  public:
   explicit Parser(std::string_view text) : in_(text), values_(in_) {}
@@ -65,27 +57,24 @@ class Parser {
     inference_ = in_.accept("inference");
   }
 
-  Sym sym() { return with_bounds(in_.sym()); }
-
   void number() {
-    NumberSymbol n;
-    n.symbol = sym();
+    const Sym symbol = in_.sym();
+    if (symbol.is_const() || number_step(*symbol.node()) < 0) in_.fail("expected the symbol of a number");
     in_.expect("=");
-    n.recorded = in_.integer();
-    n.early = in_.accept("early");
-    context_.numbers.push_back(n);
+    const int64_t recorded = in_.integer();
+    context_.numbers.push_back(SymbolRow::of_number(symbol, recorded, in_.accept("early")));
   }
 
   void fact() {
     static constexpr std::pair<const char*, Relation> kSigns[] = {
         {"==", Relation::eq}, {"!=", Relation::ne}, {"<=", Relation::le}, {"<", Relation::lt}};
     SizeFact f;
-    f.a = sym();
+    f.a = in_.sym();
     const auto* sign = std::find_if(std::begin(kSigns), std::end(kSigns),
                                     [&](const auto& each) { return in_.accept(each.first); });
     if (sign == std::end(kSigns)) in_.fail("expected ==, !=, < or <=");
     f.relation = sign->second;
-    f.b = sym();
+    f.b = in_.sym();
     if (in_.accept("#")) f.where = in_.rest_of_line();
     context_.facts.push_back(std::move(f));
   }
@@ -316,7 +305,7 @@ class Parser {
     } else {
       if (type.kind() == TypeKind::TensorType) arg.kind = Arg::Kind::WrappedNumber;
       arg.value = values_.value(type);
-      if (in_.accept("is")) arg.syms = std::vector<Sym>{sym()};
+      if (in_.accept("is")) arg.syms = std::vector<Sym>{in_.sym()};
       if (in_.accept("from")) arg.tensors.push_back(tensor());
     }
     return arg;
@@ -339,7 +328,7 @@ class Parser {
     elements([&] {
       values.push_back(values_.value(needed_type(element)));
       const bool is = in_.accept("is");
-      syms.push_back(is ? sym() : own_number(values.get(values.size() - 1)));
+      syms.push_back(is ? in_.sym() : own_number(values.get(values.size() - 1)));
       symbolic |= is;
     });
     arg.value = values;

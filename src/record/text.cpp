@@ -42,8 +42,8 @@ class Writer {
       notes(false, i);
       line(id_text(tape_.inputs[i]) + " = input " + input_text(tape_.inputs[i]));
     }
-    for (const NumberSymbol& n : context_.numbers)
-      line("number " + n.symbol.str() + " = " + std::to_string(n.recorded) + (n.early ? " early" : ""));
+    for (const SymbolRow& n : context_.numbers)
+      line("number " + n.symbol.str() + " = " + std::to_string(n.hint) + (n.early ? " early" : ""));
     for (const SizeFact& f : context_.facts)
       line("fact " + str(f) + (f.where.empty() ? "" : "  # " + f.where));
     for (size_t i = 0; i < tape_.entries.size(); ++i) {

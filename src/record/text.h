@@ -54,7 +54,7 @@ struct TapeContext {
   std::vector<bool> is_param;                     // per tape input
   std::unordered_map<int, at::Tensor> constants;  // tape input -> contents
   std::vector<uint64_t> dynamic;                  // per tape input: a bit for each dimension that differs
-  std::vector<NumberSymbol> numbers;              // symbols of numbers that differ
+  SymbolTable numbers;                            // symbols of numbers that differ
   std::vector<SizeFact> facts;                    // over tape symbols
   std::vector<TapeNote> notes;
 };

@@ -82,7 +82,7 @@ std::vector<at::Tensor> Compiled::call(const std::vector<at::Tensor>& inputs, co
   if (auto special = specialize ? special_for(values, sizes) : nullptr) {
     Ints numbers;
     for (size_t i = 0; i < values.size(); ++i)
-      if (symbols_[i].input == lower::SizeSymbol::kNumber) numbers.push_back(values[i]);
+      if (symbols_[i].from == SymbolRow::From::number) numbers.push_back(values[i]);
     return special->run(inputs, numbers, std::move(generators));
   }
   return run_plan(inputs, values, sizes, std::move(generators), {});

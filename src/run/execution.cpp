@@ -304,14 +304,16 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
 /// A step has found sizes out that nobody knew before: what rests on them is evaluated and gets its memory.
 void Execution::learn(const PreparedStep& p, const std::vector<at::Tensor>& results) {
   const DataSizes& here = p_.data_sizes[static_cast<size_t>(p.learns)];
-  for (const auto& f : here.found) values_[f.symbol] = results[static_cast<size_t>(f.result)].size(f.dim);
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (const SymbolRow& s = p_.symbols[i]; s.found_by == p.learns)
+      values_[i] = results[static_cast<size_t>(s.result)].size(s.dim);
   const Evaluate value{p_.symbols, values_};
   for (const SizeFact& f : here.facts)
     if (!holds(value(f.a), f.relation, value(f.b))) throw RunEagerly{p.name + unfit(f), true};
   // Strides of what has no elements are as torch has them: as if there were one.
   Ints ones = values_;
   for (size_t i = 0; i < ones.size(); ++i)
-    if (p_.symbols[i].input == lower::SizeSymbol::kData) ones[i] = std::max<int64_t>(ones[i], 1);
+    if (p_.symbols[i].from == SymbolRow::From::data) ones[i] = std::max<int64_t>(ones[i], 1);
   const Evaluate stride{p_.symbols, ones};
   for (int b : here.buffers) {
     Shapes::Buffer& known = own_->buffers[static_cast<size_t>(b)];

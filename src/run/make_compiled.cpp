@@ -10,20 +10,20 @@
 namespace bolt::run {
 namespace {
 
-using lower::SizeSymbol;
+using From = SymbolRow::From;
 
 /// What other programs for the same region are made from, later and on another thread.
 struct Source {
   std::shared_ptr<const graph::Graph> graph;
   std::shared_ptr<const lower::Lowered> rest;
   std::vector<record::TensorId> wanted;
-  std::vector<SizeSymbol> symbols;
+  SymbolTable symbols;
   std::string name;
 
   using Value = std::function<Sym(Sym)>;
   /// `value` of each symbol in its place; `left` are the symbols that remain. Null: it cannot be made.
-  std::shared_ptr<Compiled> make(const Value& value, std::vector<SizeSymbol> left,
-                                 const loops::PlanOptions& options, const std::string& what) const {
+  std::shared_ptr<Compiled> make(const Value& value, SymbolTable left, const loops::PlanOptions& options,
+                                 const std::string& what) const {
     try {
       lower::Lowered one = lower::substituted(*graph, *rest, value);
       Stages stages;
@@ -42,12 +42,12 @@ struct Source {
   std::shared_ptr<Compiled> for_sizes(const std::vector<int64_t>& values) const {
     auto known = [&](Sym s) {
       for (size_t i = 0; i < symbols.size(); ++i)
-        if (symbols[i].symbol == s && symbols[i].input >= 0) return Sym(values[i]);
+        if (symbols[i].symbol == s && symbols[i].from == From::input) return Sym(values[i]);
       return s;
     };
-    std::vector<SizeSymbol> numbers;
-    for (const SizeSymbol& s : symbols)
-      if (s.input < 0) numbers.push_back(s);
+    SymbolTable numbers;
+    for (const SymbolRow& s : symbols)
+      if (s.from != From::input) numbers.push_back(s);
     return make(known, std::move(numbers), device::plan_options(), "sizes that came often");
   }
 
@@ -61,9 +61,9 @@ struct Source {
 }  // namespace
 
 std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
-                                        std::vector<record::TensorId>& wanted,
-                                        std::vector<SizeSymbol> symbols, const std::string& name,
-                                        const loops::PlanOptions& options, Stages& stages) {
+                                        std::vector<record::TensorId>& wanted, SymbolTable symbols,
+                                        const std::string& name, const loops::PlanOptions& options,
+                                        Stages& stages) {
   auto same_call = [&](int64_t a, int64_t b) {
     return lowered.calls[static_cast<size_t>(a)] == lowered.calls[static_cast<size_t>(b)];
   };
@@ -83,11 +83,10 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
 }
 
 std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
-                                        std::vector<record::TensorId>& wanted,
-                                        std::vector<SizeSymbol> symbols, bool any_data,
-                                        const std::string& name, Stages& stages) {
-  const bool varies =
-      !any_data && std::any_of(symbols.begin(), symbols.end(), [](const auto& s) { return s.input >= 0; });
+                                        std::vector<record::TensorId>& wanted, SymbolTable symbols,
+                                        bool any_data, const std::string& name, Stages& stages) {
+  const bool varies = !any_data && std::any_of(symbols.begin(), symbols.end(),
+                                               [](const auto& s) { return s.from == From::input; });
   const auto& inputs = lowered.graph->inputs;
   const bool has_parameters = !any_data && std::any_of(inputs.begin(), inputs.end(), [](const auto& in) {
     return in.kind == graph::InputKind::Param;

@@ -100,8 +100,7 @@ Ints Prepared::shaping_values(Ints values) const {
 
 // ---- steps ----
 
-Prepared::Prepared(lower::Lowered lowered_, loops::Plan plan_, device::PlanCode code_,
-                   std::vector<lower::SizeSymbol> symbols_)
+Prepared::Prepared(lower::Lowered lowered_, loops::Plan plan_, device::PlanCode code_, SymbolTable symbols_)
     : lowered(std::move(lowered_)),
       plan(std::move(plan_)),
       code(std::move(code_)),
@@ -113,7 +112,7 @@ Prepared::Prepared(lower::Lowered lowered_, loops::Plan plan_, device::PlanCode 
   find_fold_inputs();
   find_shaping_symbols();
   const bool any_data = std::any_of(symbols.begin(), symbols.end(),
-                                    [](const auto& s) { return s.input == lower::SizeSymbol::kData; });
+                                    [](const SymbolRow& s) { return s.from == SymbolRow::From::data; });
   if (any_data) {
     find_learning_steps();
     find_waiting_buffers();
@@ -206,7 +205,7 @@ void Prepared::find_shaping_symbols() {
       for (Sym s : p.given(plan))
         if (!s.is_const() && number_step(*s.node()) < 0) add({s});
     }
-  for (const lower::SizeSymbol& s : symbols)
+  for (const SymbolRow& s : symbols)
     shaping.push_back(std::find(found.begin(), found.end(), s.symbol) != found.end());
   for (auto* list : {&fold_steps, &steps})
     for (PreparedStep& p : *list) {
@@ -226,34 +225,29 @@ int Prepared::data_phase(const Syms& sizes) const {
   for (Sym s : sizes) collect_symbols(s, &inside);
   for (Sym s : inside) {
     if (!is_data_size(*s.node())) continue;
-    auto finds = [&](const DataSizes& d) {
-      return std::any_of(d.found.begin(), d.found.end(),
-                         [&](const auto& f) { return symbols[f.symbol].symbol == s; });
-    };
-    const auto at = std::find_if(data_sizes.begin(), data_sizes.end(), finds);
-    if (at == data_sizes.end()) throw_unsupported("a size that is data (", s.str(), ") is never found out");
-    phase = std::max(phase, static_cast<int>(at - data_sizes.begin()) + 1);
+    const size_t place = place_in(symbols, *s.node());
+    if (place == symbols.size() || symbols[place].found_by < 0)
+      throw_unsupported("a size that is data (", s.str(), ") is never found out");
+    phase = std::max(phase, symbols[place].found_by + 1);
   }
   return phase;
 }
 
 void Prepared::find_learning_steps() {
-  std::vector<char> known(symbols.size(), 0);
   for (PreparedStep& p : steps) {
     if (!p.call) continue;
-    DataSizes here;
+    const auto here = static_cast<int>(data_sizes.size());
     for (size_t i = static_cast<size_t>(p.step->operand_count); i < p.step->buffers.size(); ++i) {
       const Syms& sizes = buffer(p.step->buffers[i]).type.sizes;
       for (size_t d = 0; d < sizes.size(); ++d)
-        for (size_t k = 0; k < symbols.size(); ++k)
-          if (!known[k] && symbols[k].input == lower::SizeSymbol::kData && sizes[d] == symbols[k].symbol) {
-            known[k] = 1;
-            here.found.push_back({static_cast<int>(i) - p.step->operand_count, static_cast<int>(d), k});
-          }
+        for (SymbolRow& s : symbols) {
+          if (s.from != SymbolRow::From::data || s.found_by >= 0 || sizes[d] != s.symbol) continue;
+          s.found_by = p.learns = here;
+          s.result = static_cast<int>(i) - p.step->operand_count;
+          s.dim = static_cast<int>(d);
+        }
     }
-    if (here.found.empty()) continue;
-    p.learns = static_cast<int>(data_sizes.size());
-    data_sizes.push_back(std::move(here));
+    if (p.learns >= 0) data_sizes.emplace_back();
   }
 }
 

@@ -22,6 +22,7 @@
 #include "run/library.h"
 #include "run/results.h"
 #include "support/size_fact.h"
+#include "support/symbols.h"
 
 namespace bolt::run {
 
@@ -66,13 +67,9 @@ struct Shapes {
   Ints arena_bytes;             // by arena of the plan
 };
 
-/// Sizes that one step finds out, and what rests on them and on no later ones.
+/// What rests on the sizes that one step finds out (its rows say so: SymbolRow::found_by), and on no later
+/// ones.
 struct DataSizes {
-  struct FoundSize {
-    int result, dim;
-    size_t symbol;  // among the program's
-  };
-  std::vector<FoundSize> found;
   std::vector<int> buffers, results;  // what can be evaluated then; indices into Shapes
   std::vector<std::pair<const PreparedStep*, int>> steps;
   std::vector<SizeFact> facts;
@@ -87,14 +84,13 @@ struct UsedDevice {
 class Prepared {
  public:
   /// `plan.graph` and `lowered` (its graph moved away) belong together.
-  Prepared(lower::Lowered lowered, loops::Plan plan, device::PlanCode code,
-           std::vector<lower::SizeSymbol> symbols);
+  Prepared(lower::Lowered lowered, loops::Plan plan, device::PlanCode code, SymbolTable symbols);
   Prepared(const Prepared&) = delete;
 
   const lower::Lowered lowered;
   const loops::Plan plan;
   const device::PlanCode code;
-  const std::vector<lower::SizeSymbol> symbols;
+  SymbolTable symbols;
   std::vector<UsedDevice> devices;
   std::vector<size_t> device_of_buffer, device_of_arena;  // among these
   std::vector<PreparedStep> steps, fold_steps;

@@ -52,10 +52,11 @@ std::vector<int64_t> Runnable::values_of(const std::vector<at::Tensor>& tape_inp
                                          const std::vector<int64_t>& numbers) const {
   std::vector<int64_t> values;
   size_t next = 0;
-  for (const lower::SizeSymbol& s : symbols_) switch (s.input) {
-      case lower::SizeSymbol::kNumber: values.push_back(numbers[next++]); break;
-      case lower::SizeSymbol::kData: values.push_back(s.hint); break;  // until it is known
-      default: {
+  for (const SymbolRow& s : symbols_) switch (s.from) {
+      case SymbolRow::From::number: values.push_back(numbers[next++]); break;
+      case SymbolRow::From::data: values.push_back(s.hint); break;  // until it is known
+      case SymbolRow::From::computed: break;                        // no row of a region's own
+      case SymbolRow::From::input: {
         const at::Tensor& t = tape_inputs[static_cast<size_t>(s.input)];
         values.push_back(s.of(s.dim < kStrideBit ? t.size(s.dim) : t.stride(s.dim - kStrideBit)));
       }

@@ -45,14 +45,14 @@ PyRef facts_of(const TensorInfo& info) {
 }
 
 /// What a number's symbol stands for.
-PyRef number_of(const lower::SizeSymbol& s, int64_t value) {
+PyRef number_of(const SymbolRow& s, int64_t value) {
   return PyRef::steal(is_float_symbol(*s.symbol.node()) ? PyFloat_FromDouble(std::bit_cast<double>(value))
                                                         : PyLong_FromLongLong(value));
 }
 
 class Walk {
  public:
-  Walk(PyObject* builder, const record::Tape& tape, const std::vector<lower::SizeSymbol>& symbols)
+  Walk(PyObject* builder, const record::Tape& tape, const SymbolTable& symbols)
       : builder_(builder), tape_(tape), symbols_(symbols), nodes_(tape.tensors.size()) {}
 
   void input(TensorId id, const BackendInput& from) {
@@ -68,7 +68,7 @@ class Walk {
 
   /// The number that symbol `i` stands for.
   void number(size_t i) {
-    const lower::SizeSymbol& s = symbols_[i];
+    const SymbolRow& s = symbols_[i];
     PyRef value = checked(number_of(s, s.hint).release());
     sizes_[s.symbol] =
         checked(PyObject_CallMethod(builder_, "number", "sO", s.symbol.str().c_str(), value.get()));
@@ -199,7 +199,7 @@ class Walk {
 
   PyObject* builder_;
   const record::Tape& tape_;
-  const std::vector<lower::SizeSymbol>& symbols_;
+  const SymbolTable& symbols_;
   std::vector<PyRef> nodes_;
   std::unordered_map<Sym, PyRef> sizes_;
 };
@@ -236,7 +236,7 @@ std::vector<at::Tensor> call(const PyRef& fn, const std::vector<int>& order, siz
 
 std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, Recorded& recorded,
                                                     const std::vector<BackendInput>& inputs,
-                                                    const std::vector<lower::SizeSymbol>& symbols) {
+                                                    const SymbolTable& symbols) {
   std::vector<int> order;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].tensor.defined()) order.push_back(static_cast<int>(i));
@@ -251,7 +251,7 @@ std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, Recorded&
     walk.input(recorded.tape.inputs[static_cast<size_t>(i)], inputs[static_cast<size_t>(i)]);
   std::vector<size_t> numbers;
   for (size_t i = 0; i < symbols.size(); ++i)
-    if (symbols[i].input == lower::SizeSymbol::kNumber) walk.number(i), numbers.push_back(i);
+    if (symbols[i].from == SymbolRow::From::number) walk.number(i), numbers.push_back(i);
   for (const auto& [i, value] : recorded.constants)
     walk.constant(recorded.tape.inputs[static_cast<size_t>(i)], value);
   for (const record::Entry& e : recorded.tape.entries) walk.entry(e);

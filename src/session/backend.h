@@ -28,6 +28,6 @@ struct BackendInput {
 /// differ between calls are inputs too, behind the tensors. Needs the GIL; throws PythonError.
 std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, Recorded& recorded,
                                                     const std::vector<BackendInput>& inputs,
-                                                    const std::vector<lower::SizeSymbol>& symbols);
+                                                    const SymbolTable& symbols);
 
 }  // namespace bolt::session

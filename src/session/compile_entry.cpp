@@ -140,11 +140,10 @@ void adopt(Entry& entry, std::shared_ptr<run::Runnable> region) {
     if (entry.tape_input_slot[static_cast<size_t>(i)] >= 0)
       written.push_back(entry.tape_input_slot[static_cast<size_t>(i)]);
   entry.guards->forbid_new_overlap(written);
-  std::vector<guard::SizeSource> sizes;
-  for (const lower::SizeSymbol& s : region->size_symbols)
-    sizes.push_back(
-        {s.symbol, s.input < 0 ? -1 : entry.tape_input_slot[static_cast<size_t>(s.input)], s.dim, s.divisor});
-  entry.guards->free_sizes(std::move(sizes), region->size_facts, region->number_sizes);
+  SymbolTable symbols = region->size_symbols;
+  for (SymbolRow& s : symbols)
+    if (s.from == SymbolRow::From::input) s.input = entry.tape_input_slot[static_cast<size_t>(s.input)];
+  entry.guards->free_sizes(std::move(symbols), region->size_facts, region->number_sizes);
   entry.region = std::move(region);
 }
 

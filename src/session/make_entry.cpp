@@ -82,7 +82,7 @@ bool gave_up_marked(const Entry& entry, const std::vector<Bridge::Refused>& refu
     return raise_given_up(entry, slot, dim, {size, Relation::eq, size, "its elements share memory"}), true;
   }
   if (!entry.region) return false;
-  for (const lower::SizeSymbol& s : entry.region->size_symbols)
+  for (const SymbolRow& s : entry.region->size_symbols)
     for (const auto& [slot, dims] : entry.marked) {
       if (s.input < 0 || entry.tape_input_slot[static_cast<size_t>(s.input)] != slot || !(dims >> s.dim & 1))
         continue;

@@ -57,8 +57,8 @@ std::vector<at::Tensor> inputs_of(const Entry& entry, const guard::Found& found)
 /// Of the symbols that are numbers.
 std::vector<int64_t> values_of(const run::Runnable& region, const std::vector<PyRef>& numbers) {
   std::vector<int64_t> values;
-  for (const lower::SizeSymbol& s : region.symbols())
-    if (s.input == lower::SizeSymbol::kNumber)
+  for (const SymbolRow& s : region.symbols())
+    if (s.from == SymbolRow::From::number)
       guard::symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &values.emplace_back());
   return values;
 }

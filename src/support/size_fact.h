@@ -52,12 +52,6 @@ struct SizeNotes {
   }
 };
 
-/// A number computed from sizes, and what it was in the recorded run.
-struct SizeValue {
-  Sym size;
-  int64_t recorded = 0;
-};
-
 inline std::string str(const SizeFact& f) {
   const char* sign[] = {" == ", " != ", " < ", " <= "};
   return f.a.str() + sign[static_cast<int>(f.relation)] + f.b.str();

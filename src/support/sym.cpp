@@ -56,13 +56,14 @@ struct NodeHash {
   size_t operator()(const SymNode* n) const {
     size_t h = static_cast<size_t>(n->op) * 0x9e3779b97f4a7c15ull + std::hash<std::string>()(n->name);
     for (Sym a : n->args) h = (h ^ std::hash<Sym>()(a)) * 0x100000001b3ull + (h >> 29);
-    return h ^ static_cast<size_t>(n->op == SymOp::Symbol ? n->upper : 0);
+    if (n->op != SymOp::Symbol) return h;
+    return h ^ static_cast<size_t>(n->upper) ^ static_cast<size_t>(n->what.kind) << 56;
   }
 };
 struct NodeEqual {
   bool operator()(const SymNode* a, const SymNode* b) const {
     return a->op == b->op && a->name == b->name && a->args == b->args &&
-           (a->op != SymOp::Symbol || a->upper == b->upper);
+           (a->op != SymOp::Symbol || (a->upper == b->upper && a->what.kind == b->what.kind));
   }
 };
 
@@ -172,8 +173,8 @@ Bounds node_bounds(SymOp op, const Syms& args) {
   return {};
 }
 
-Sym intern(SymOp op, std::string name, Syms args, int64_t upper) {
-  SymNode probe{op, std::move(name), std::move(args), 0, upper, 0};
+Sym intern(SymOp op, std::string name, Syms args, int64_t upper, SymbolId what) {
+  SymNode probe{op, std::move(name), std::move(args), 0, upper, 0, what};
   Bounds b = op == SymOp::Symbol ? Bounds{0, upper} : node_bounds(op, probe.args);
   probe.lower = b.lower;
   probe.upper = b.upper;
@@ -185,7 +186,7 @@ Sym intern(SymOp op, std::string name, Syms args, int64_t upper) {
   t.index.insert(&node);
   return make_sym(&node);
 }
-Sym intern(SymOp op, Syms args) { return intern(op, {}, std::move(args), 0); }
+Sym intern(SymOp op, Syms args) { return intern(op, {}, std::move(args), 0, {}); }
 
 // ---- structural order ----
 
@@ -200,7 +201,8 @@ int compare(Sym a, Sym b) {
   if (x.op == SymOp::Symbol) {  // d2 before d10
     if (x.name.size() != y.name.size()) return x.name.size() < y.name.size() ? -1 : 1;
     if (int c = x.name.compare(y.name)) return c;
-    return x.upper < y.upper ? -1 : 1;
+    if (x.upper != y.upper) return x.upper < y.upper ? -1 : 1;
+    return x.what.kind < y.what.kind ? -1 : 1;
   }
   for (size_t i = 0; i < std::min(x.args.size(), y.args.size()); ++i)
     if (int c = compare(x.args[i], y.args[i])) return c;
@@ -511,8 +513,8 @@ Sym mod_rest(Sym r, int64_t c) {
 
 // ---- the interface ----
 
-Sym Sym::symbol(std::string_view name, int64_t upper) {
-  return intern(SymOp::Symbol, std::string(name), {}, upper);
+Sym Sym::symbol(std::string_view name, int64_t upper, SymbolId what) {
+  return intern(SymOp::Symbol, std::string(name), {}, upper, what);
 }
 
 int64_t Sym::value() const {

@@ -25,14 +25,30 @@ namespace bolt {
 
 enum class SymOp : uint8_t { Symbol, Add, Mul, FloorDiv, Mod, Min, Max };
 
+/// What a symbol stands for; support/symbols.h makes them, and says what `of` and `part` count.
+enum class SymbolKind : uint8_t {
+  named,  ///< only whoever made it knows
+  tape_size,
+  int_number,
+  float_number,
+  data_size,
+  data_number,
+  atom,
+  computed
+};
+struct SymbolId {
+  SymbolKind kind = SymbolKind::named;
+  int32_t of = -1, part = -1;
+};
+
 struct SymNode;
 
 class BOLT_API Sym {
  public:
   Sym(int64_t value = 0) : value_(value) {}  // implicit: sizes are written as plain numbers
-  /// The symbol of this name; `upper` (exclusive, 0 = unknown) helps x//c and x%c to vanish. Name and bound
-  /// together are its identity: d0 below 8 and d0 below 16 are two symbols.
-  static Sym symbol(std::string_view name, int64_t upper = 0);
+  /// The symbol of this name; `upper` (exclusive, 0 = unknown) helps x//c and x%c to vanish. Name, kind and
+  /// bound together are its identity: d0 below 8 and d0 below 16 are two symbols.
+  static Sym symbol(std::string_view name, int64_t upper = 0, SymbolId what = {});
 
   bool is_const() const { return node_ == nullptr; }
   bool is_const(int64_t v) const { return !node_ && value_ == v; }
@@ -68,6 +84,7 @@ struct SymNode {
   uint64_t id;       // order of creation, unique
   int64_t upper;     // exclusive bound if known, else 0
   int64_t lower;     // inclusive bound if known, else INT64_MIN
+  SymbolId what;     // Symbol only
 };
 
 BOLT_API Sym floordiv(Sym a, Sym b);

@@ -1,11 +1,12 @@
 // support/sym_text.cpp
 // Sym <-> text: 512*d0 + d1, (d0 + 1)//4, min(s0, 8). What str() writes, parse_sym reads back as the same
-// node (except the bounds of symbols, which the text does not carry).
+// node (except the bounds of symbols whose kind has none, which the text does not carry).
 #include <cctype>
 #include <charconv>
 
 #include "support/error.h"
 #include "support/sym.h"
+#include "support/symbols.h"
 
 namespace bolt {
 namespace {
@@ -166,7 +167,7 @@ class Reader {
       expect(")");
       return name == "min" ? min(a, b) : max(a, b);
     }
-    return Sym::symbol(name);
+    return symbol_named(name);
   }
 
   Sym integer() {

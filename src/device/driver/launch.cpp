@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "support/error.h"
+#include "support/symbols.h"
 
 namespace bolt::device::driver {
 
@@ -102,12 +103,7 @@ LoadedKernel::LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontex
 std::vector<int64_t> LoadedKernel::extents(const int64_t* symbols) const {
   std::vector<int64_t> values;
   for (Sym s : kernel_.extents())
-    values.push_back(evaluate(s, [&](const SymNode& n) {
-      for (size_t i = 0; i < kernel_.symbols.size(); ++i)
-        if (kernel_.symbols[i].node() == &n) return symbols[i];
-      BOLT_CHECK(false, "kernel ", kernel_.name, ": size symbol ", n.name, " is not passed");
-      return int64_t{0};
-    }));
+    values.push_back(evaluate(s, kernel_.symbols, [&](size_t i) { return symbols[i]; }));
   return values;
 }
 

@@ -261,9 +261,7 @@ PyObject* World::follow_step(PyObject* number, int step) {
 
 /// Is it an int that a guard keeps in a symbol's range?
 bool World::has_symbol(int step) const {
-  const Sym symbol = number_symbol(step, false);
-  return std::any_of(number_symbols.begin(), number_symbols.end(),
-                     [&](const NumberSymbol& known) { return known.symbol == symbol; });
+  return place_in(number_symbols, *number_symbol(step, false).node()) < number_symbols.size();
 }
 
 /// Constant: there is none.
@@ -271,10 +269,9 @@ Sym World::symbol_of(int step, PyObject* number) {
   int64_t value;
   if (!guard::symbol_value(number, &value)) return 0;
   const Sym symbol = number_symbol(step, PyFloat_CheckExact(number));
-  auto same = [&](const NumberSymbol& known) { return known.symbol == symbol; };
-  if (std::none_of(number_symbols.begin(), number_symbols.end(), same))
-    number_symbols.push_back(
-        {symbol, value, numbers.steps[static_cast<size_t>(step)].phase == guard::Phase::early});
+  if (place_in(number_symbols, *symbol.node()) == number_symbols.size())
+    number_symbols.push_back(SymbolRow::of_number(
+        symbol, value, numbers.steps[static_cast<size_t>(step)].phase == guard::Phase::early));
   return symbol;
 }
 
@@ -292,7 +289,7 @@ int World::step_of(PyObject* number) {
     return numbers.add({guard::NumberOp::constant, 0, PyRef::share(number), {}, {}});
   }
   if (followed.step < 0) {
-    number_sizes.push_back({followed.expression, PyLong_AsLongLong(number)});
+    number_sizes.push_back(SymbolRow::of_computed(followed.expression, PyLong_AsLongLong(number)));
     followed.step = numbers.add({guard::NumberOp::size, 0, {}, followed.expression, {}});
   }
   return followed.step;
@@ -409,9 +406,8 @@ std::optional<Why> World::tell_0_and_1(Sym symbol) {
   const int step = number_step(*symbol.node());
   if (const guard::Phase phase = numbers.steps[static_cast<size_t>(step)].phase; phase != guard::Phase::check)
     return why_open(phase);
-  const auto at = std::find_if(number_symbols.begin(), number_symbols.end(),
-                               [&](const NumberSymbol& known) { return known.symbol == symbol; });
-  const double value = std::bit_cast<double>(at->recorded);
+  const SymbolRow& known = number_symbols[place_in(number_symbols, *symbol.node())];
+  const double value = std::bit_cast<double>(known.hint);
   for (int each : {0, 1}) {
     const int other =
         numbers.add({guard::NumberOp::constant, 0, PyRef::steal(PyLong_FromLong(each)), {}, {}});

@@ -251,7 +251,7 @@ int OpenNumbers::open_step(Sym e) {
     if (!asked) return -1;
     const auto& [tensor, dim, value] = *asked;
     if (tensor) return world_.numbers.add({NumberOp::data_size, late_tensor(tensor.get()), {}, {}, {}, dim});
-    world_.number_sizes.push_back({e, value});
+    world_.number_sizes.push_back(SymbolRow::of_computed(e, value));
     return world_.numbers.add({NumberOp::size, 0, {}, e, {}});
   }
   const int kind = n.op == SymOp::Add        ? Binary::add
@@ -314,8 +314,7 @@ std::optional<Sym> OpenNumbers::size_from(int at) {
   }
   const Sym symbol = number_symbol(at, false);
   const bool known = step.phase == guard::Phase::check &&
-                     std::any_of(world_.number_symbols.begin(), world_.number_symbols.end(),
-                                 [&](const auto& n) { return n.symbol == symbol; });
+                     place_in(world_.number_symbols, *symbol.node()) < world_.number_symbols.size();
   return known ? std::optional(symbol) : std::nullopt;
 }
 
