@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "support/symbols.h"
+
 namespace bolt::loops {
 
 bool mentions(Sym index, Sym symbol) {
@@ -134,6 +136,20 @@ bool merge_pair(Kernel& k) {
 }
 
 }  // namespace
+
+Kernel with_symbols_by_place(const Kernel& kernel) {
+  Kernel k = kernel;
+  k.symbols = by_place(kernel.symbols);
+  if (k.symbols == kernel.symbols) return k;
+  auto change = [&](Sym& s) { s = renamed(s, kernel.symbols, k.symbols); };
+  auto change_all = [&](std::vector<GatherTerm>& gather) {
+    for (GatherTerm& g : gather) change(g.coef);
+  };
+  for (Dim& d : k.dims) change(d.size);
+  for (Expr& e : k.exprs) change(e.index), change_all(e.gather);
+  for (Store& s : k.stores) change(s.index), change_all(s.gather);
+  return k;
+}
 
 Kernel normalise(const Kernel& kernel) {
   Kernel k = kernel;

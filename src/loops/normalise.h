@@ -10,6 +10,9 @@ namespace bolt::loops {
 
 BOLT_API Kernel normalise(const Kernel& kernel);
 
+/// The kernel with its symbols named by their places: kernels that differ in the names alone become one.
+BOLT_API Kernel with_symbols_by_place(const Kernel& kernel);
+
 /// index = coef * dim + rest, when it is so.
 struct LinearIn {
   bool linear = false;

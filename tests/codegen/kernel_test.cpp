@@ -2,6 +2,7 @@
 // Every form of kernel that codegen/cpu knows, on every instruction set this machine has, against the
 // reference.
 
+#include "support/symbols.h"
 #include "tests/codegen/run_kernel.h"
 
 namespace bolt::codegen::cpu::testing {
@@ -295,10 +296,21 @@ TEST(Jit, SharesKernelsEqualButForWhatSizesAreCalled) {
                                "] {\n  %0 = load b0" + load + "\n  %1 = exp %0\n  store b1" + load +
                                " = %1\n}");
   };
-  auto module = compile({kernel("u1_0", "u2_0"), kernel("u9_0", "u10_0"), kernel("s1", "u2_0")});
-  ASSERT_EQ(module->kernels().size(), 3u);
+  auto module = compile({kernel("u1_0", "u2_0"), kernel("u9_0", "u10_0"), kernel("s1", "u2_0"),
+                         kernel("s4", "s0"), kernel("s0", "s3")});
+  ASSERT_EQ(module->kernels().size(), 5u);
   EXPECT_EQ(module->kernels()[0].fn, module->kernels()[1].fn);
   EXPECT_NE(module->kernels()[0].fn, module->kernels()[2].fn);
+  EXPECT_EQ(module->kernels()[3].fn, module->kernels()[4].fn);
+  // How much work there is says each in its own symbols.
+  auto symbols_of = [&](size_t k) {
+    Syms found;
+    collect_symbols(module->kernels()[k].work, &found);
+    return found;
+  };
+  for (Sym s : symbols_of(1)) EXPECT_TRUE(s == data_size(9, 0) || s == data_size(10, 0)) << s.str();
+  for (Sym s : symbols_of(3)) EXPECT_TRUE(s == Sym::symbol("s4") || s == Sym::symbol("s0")) << s.str();
+  EXPECT_FALSE(symbols_of(1).empty());
 }
 
 TEST(Jit, MergesContiguousDimensions) {

@@ -6,7 +6,6 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 namespace bolt::codegen::cpu {
@@ -26,26 +25,6 @@ class CompiledModule final : public Module {
   std::vector<std::shared_ptr<Code>> codes_;
   bool from_cache_ = true;
 };
-
-/// Sizes that are data have names of their own in every layer (`u12_0`, support/symbols.h), and code
-/// does not depend on what they are called: here they are numbered as they come.
-std::string with_data_sizes_renamed(const std::string& key) {
-  auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-  std::vector<std::string> met;
-  std::string out;
-  size_t copied = 0;
-  for (size_t i = key.find('u'); i != key.npos; i = key.find('u', i + 1)) {
-    if (i > 0 && is_word(key[i - 1])) continue;
-    const size_t end = std::min(key.find_first_not_of("0123456789_", i + 1), key.size());
-    if (end == i + 1 || key[i + 1] == '_' || (end < key.size() && is_word(key[end]))) continue;
-    const std::string name = key.substr(i, end - i);
-    const auto at = std::find(met.begin(), met.end(), name);
-    out.append(key, copied, i - copied).append("u" + std::to_string(at - met.begin()));
-    if (at == met.end()) met.push_back(name);
-    copied = end;
-  }
-  return copied == 0 ? key : out.append(key, copied);
-}
 
 std::string object_of(const std::vector<const Job*>& jobs, const std::vector<NamedUnit>& units,
                       const Target& target) {
@@ -81,7 +60,7 @@ std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& targ
   std::map<std::string, size_t> by_key;
   std::map<const Job*, size_t> unit_of;
   auto add = [&](const Job& job) {
-    Unit unit{with_data_sizes_renamed(job.key), nullptr, nullptr};
+    Unit unit{job.key, nullptr, nullptr};
     auto [it, fresh] = by_key.try_emplace(unit.key, units.size());
     if (fresh) {
       units.push_back(std::move(unit));

@@ -13,10 +13,12 @@ namespace bolt::codegen::cpu {
 
 struct Job {
   std::string name;  // for reports
-  std::string key;   // all that the code depends on but the target: equal keys are one function
+  /// All that the code depends on but the target: equal keys are one function. So symbols stand in it by
+  /// their places, and `emit` has it from the same.
+  std::string key;
   /// Adds function `symbol` to the module. Runs on any thread; what it adds is the same each time.
   std::function<void(const Machine& machine, llvm::Module& module, const std::string& symbol)> emit;
-  Sym work;
+  Sym work;  // over the symbols of whoever asked for the job
   int64_t grain = 1;
   bool reports = false;  // CompiledKernel::reports
   /// What runs after it over its own range: CompiledKernel::second_fn.

@@ -1,5 +1,6 @@
 // codegen/cpu/jit.cpp
-// See jit.h. Kernels become jobs of a batch (batch.h): normalised, so that equal ones are found equal.
+// See jit.h. Kernels become jobs of a batch (batch.h): normalised and with symbols by place, so that equal
+// ones are found equal.
 
 #include "codegen/cpu/jit.h"
 
@@ -12,6 +13,8 @@
 #include "codegen/cpu/machine.h"
 #include "codegen/cpu/schedule.h"
 #include "codegen/cpu/split.h"
+#include "loops/normalise.h"
+#include "support/symbols.h"
 
 namespace bolt::codegen::cpu {
 
@@ -19,8 +22,9 @@ Module::~Module() = default;
 
 namespace {
 
-/// `whole`: what is verified before LLVM sees it; halves are no kernels in that sense.
-Job job_of(loops::Kernel kernel, const std::string& name, const Target& target,
+/// `passed`: what the caller calls the symbols. `whole`: what is verified before LLVM sees it; halves are no
+/// kernels in that sense.
+Job job_of(loops::Kernel kernel, const std::string& name, const Syms& passed, const Target& target,
            std::shared_ptr<const loops::Kernel> whole = nullptr) {
   auto normal = std::make_shared<const loops::Kernel>(std::move(kernel));
   auto plan = std::make_shared<const Schedule>(schedule(*normal, target));
@@ -31,7 +35,7 @@ Job job_of(loops::Kernel kernel, const std::string& name, const Target& target,
     loops::verify(whole ? *whole : *normal);
     emit_kernel(*normal, *plan, machine, module, symbol);
   };
-  job.work = plan->work;
+  job.work = renamed(plan->work, by_place(passed), passed);
   job.grain = plan->grain;
   job.reports = normal->has_checks();
   return job;
@@ -50,12 +54,13 @@ std::unique_ptr<llvm::Module> emit_all(const loops::Kernel& kernel, const Target
 }  // namespace
 
 Job kernel_job(const loops::Kernel& kernel, const Target& target) {
-  loops::Kernel normal = normalise(kernel);
+  loops::Kernel normal = loops::with_symbols_by_place(normalise(kernel));
   std::optional<Split> split = split_reduction(normal, target);
-  if (!split) return job_of(std::move(normal), kernel.name, target);
+  if (!split) return job_of(std::move(normal), kernel.name, kernel.symbols, target);
   auto whole = std::make_shared<const loops::Kernel>(std::move(normal));
-  Job job = job_of(std::move(split->first), kernel.name, target, whole);
-  job.second = std::make_shared<const Job>(job_of(std::move(split->second), kernel.name, target, whole));
+  Job job = job_of(std::move(split->first), kernel.name, kernel.symbols, target, whole);
+  job.second = std::make_shared<const Job>(
+      job_of(std::move(split->second), kernel.name, kernel.symbols, target, whole));
   job.scratch_bytes = split->scratch_bytes;
   return job;
 }

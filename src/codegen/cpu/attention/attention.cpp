@@ -5,7 +5,9 @@
 #include "codegen/cpu/attention/emit_attention.h"
 #include "codegen/cpu/batch.h"
 #include "codegen/cpu/gemm/loops_epilogue.h"
+#include "loops/normalise.h"
 #include "support/error.h"
+#include "support/symbols.h"
 
 namespace bolt::codegen::cpu::attention {
 namespace {
@@ -17,12 +19,24 @@ void emit(llvm::Module& module, const Attention& item, const std::string& symbol
                  gemm::make_size_emitter(item.epilogue.symbols));
 }
 
-/// The text that decides the code: without names.
-std::string key_of(Attention item) {
-  item.kernel.name = "attention";
+/// What the code is made of: without names, and with the symbols by place.
+Attention anonymous(Attention item) {
+  const Syms passed = item.epilogue.symbols;
+  item.epilogue = loops::with_symbols_by_place(item.epilogue);
+  auto change = [&](Sym& s) { s = renamed(s, passed, item.epilogue.symbols); };
+  AttentionKernel& kernel = item.kernel;
+  for (LeadDim& d : kernel.lead)
+    for (Sym* s : {&d.size, &d.q, &d.k, &d.v, &d.mask}) change(*s);
+  change(kernel.queries), change(kernel.keys);
+  if (kernel.mask) change(kernel.mask->row), change(kernel.mask->col);
+  kernel.name = "attention";
   item.epilogue.name = "epilogue";
   item.epilogue.sources.clear();
   for (loops::Buffer& b : item.epilogue.buffers) b.name.clear();
+  return item;
+}
+
+std::string key_of(const Attention& item) {
   return print(item.kernel) + "\n" + print(item.schedule) + "\n" + loops::print(item.epilogue) +
          " buffers from " + std::to_string(item.first_buffer) + "\n";
 }
@@ -43,9 +57,10 @@ Job attention_job(const Attention& item) {
   const gemm::Launch start = launch(item.kernel, item.schedule);
   Job job;
   job.name = item.kernel.name;
-  job.key = key_of(item);
-  job.emit = [item](const Machine& machine, llvm::Module& module, const std::string& symbol) {
-    emit(module, item, symbol, machine.target());
+  const Attention made = anonymous(item);
+  job.key = key_of(made);
+  job.emit = [made](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+    emit(module, made, symbol, machine.target());
   };
   job.work = start.work;
   job.grain = start.grain;

@@ -7,7 +7,9 @@
 #include "codegen/cpu/gemm/emit_depthwise.h"
 #include "codegen/cpu/gemm/loops_epilogue.h"
 #include "codegen/cpu/gemm/pack.h"
+#include "loops/normalise.h"
 #include "support/error.h"
+#include "support/symbols.h"
 
 namespace bolt::codegen::cpu::gemm {
 namespace {
@@ -42,13 +44,26 @@ void emit(llvm::Module& module, const ScheduledContraction& item, const std::str
   emit_conv(module, conv, item.schedule, epilogue, size);
 }
 
-/// The text that decides the code: without names.
-std::string key_of(ScheduledContraction item) {
-  std::visit([](auto& shape) { shape.name = "contraction"; }, item.contraction.shape);
+Sym& rows_of(GemmKernel& gemm) { return gemm.m; }
+Sym& rows_of(ConvKernel& conv) { return conv.images; }
+
+/// What the code is made of: without names, and with the symbols by place.
+ScheduledContraction anonymous(ScheduledContraction item) {
   loops::Kernel& epilogue = item.contraction.epilogue;
+  const Syms passed = epilogue.symbols;
+  epilogue = loops::with_symbols_by_place(epilogue);
+  auto change = [&](auto& shape) {
+    shape.name = "contraction";
+    rows_of(shape) = renamed(rows_of(shape), passed, epilogue.symbols);
+  };
+  std::visit(change, item.contraction.shape);
   epilogue.name = "epilogue";
   epilogue.sources.clear();
   for (loops::Buffer& b : epilogue.buffers) b.name.clear();
+  return item;
+}
+
+std::string key_of(const ScheduledContraction& item) {
   return print(item.contraction) + print(item.schedule) + " buffers from " +
          std::to_string(item.contraction.first_buffer) + "\n";
 }
@@ -138,9 +153,10 @@ Job contraction_job(const ScheduledContraction& item) {
   const Launch start = launch(item);
   Job job;
   job.name = std::visit([](const auto& shape) { return shape.name; }, item.contraction.shape);
-  job.key = key_of(item);
-  job.emit = [item](const Machine& machine, llvm::Module& module, const std::string& symbol) {
-    emit(module, item, symbol, machine.target());
+  const ScheduledContraction made = anonymous(item);
+  job.key = key_of(made);
+  job.emit = [made](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+    emit(module, made, symbol, machine.target());
   };
   job.work = start.work;
   job.grain = start.grain;
