@@ -41,13 +41,13 @@ class RecorderHooks {
   /// Sizes of some input differ between calls, so numbers computed from sizes are followed.
   virtual bool follows_sizes() { return false; }
   /// Does it rest on sizes that are data (nonzero)? Later calls know it when the program has run.
-  virtual bool is_open(Sym) { return false; }
+  virtual bool rests_on_data(Sym) { return false; }
   /// Was an operator run in grad mode?
   virtual bool differentiates() { return true; }
   /// Size `dim` of a tensor: an expression, or the number where that is the same in every call.
   virtual Sym size_of(PyObject* tensor, int dim) = 0;
   /// Strides of inputs that differ between calls, and what they are in this one.
-  virtual std::vector<std::pair<Sym, int64_t>> open_strides() { return {}; }
+  virtual std::vector<std::pair<Sym, int64_t>> differing_strides() { return {}; }
   /// A torch.SymInt that stands for `size` in the call of an operator and was `value` in this run; what torch
   /// asks about it goes to `notes`. New, null with an exception.
   virtual PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) = 0;

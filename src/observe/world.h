@@ -332,7 +332,7 @@ class World {
   bool follows_any() const { return !followed_.empty(); }
   /// What tensor_size was asked for when it gave this symbol; null: nothing.
   struct AskedSize {
-    PyRef tensor;  ///< held where the size is open
+    PyRef tensor;  ///< held where the size is data
     int dim;
     int64_t value;
   };
@@ -391,7 +391,7 @@ class World {
     Sym expression;  ///< of an int; a number: it has none, or its value has been used
     int step = -1;   ///< -1: none so far
     bool used = false;
-    bool open = false;  ///< the expression rests on sizes that are data
+    bool rests_on_data = false;  ///< the expression does: on sizes that are data
   };
   struct Use {
     PyObject* number;  ///< in followed_

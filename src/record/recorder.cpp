@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "guard/transforms.h"
-#include "record/found_sizes.h"
+#include "record/data_sizes.h"
 #include "record/operator_facts.h"
 #include "record/other_kinds.h"
 #include "record/out_arguments.h"
@@ -181,8 +181,8 @@ bool Recorder::is_transformed(c10::DispatchKeySet keys) const {
 bool Recorder::asks_nothing(c10::DispatchKeySet keys) const {
   constexpr c10::DispatchKeySet kAsked =
       kTransforms | kAutocast | c10::DispatchKeySet(c10::DispatchKey::FuncTorchGradWrapper);
-  return !(cast_ || stopped_ || paused_ || follows_sizes || transformed_ || found_sizes_) && parsed.idle() &&
-         !tensors_.any_given_data() && !keys.has_any(kAsked) &&
+  return !(cast_ || stopped_ || paused_ || follows_sizes || transformed_ || has_data_sizes_) &&
+         parsed.idle() && !tensors_.any_given_data() && !keys.has_any(kAsked) &&
          c10::impl::tls_local_dispatch_key_set().excluded_.has_all(kAutocast);
 }
 
@@ -397,7 +397,7 @@ void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& fac
   for (size_t i = 0; i < facts.returns; ++i)
     take((*stack)[stack->size() - facts.returns + i], Use::result, index, entry.results[i]);
   if (!facts.ordinary) after_call(entry, given);
-  if (found_sizes_ || finds_sizes) note_found_sizes(entry);
+  if (has_data_sizes_ || finds_sizes) note_data_sizes(entry);
   tape_.entries.push_back(std::move(entry));
   news_ |= is_very_long();
   tensors_.let_go();

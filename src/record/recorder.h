@@ -129,8 +129,8 @@ class Recorder {
   /// with them can only be replayed.
   bool ends_at_other_kinds = false;
   /// Operators that find sizes out (nonzero, masks) do not end the region.
-  bool goes_on_with_found_sizes = false;
-  bool found_sizes() const { return found_sizes_; }
+  bool goes_on_with_data_sizes = false;
+  bool has_data_sizes() const { return has_data_sizes_; }
   /// An int element of a tensor that nothing writes to any more, as an expression over a size that is data.
   /// Nothing: not possible.
   std::optional<Sym> size_from(const at::Tensor& numbers, int64_t element);
@@ -175,10 +175,10 @@ class Recorder {
   void take(const c10::IValue& v, Use use, int entry, Arg& arg);
   void take_wrapped_number(const at::Tensor& t, Arg& arg);
   int line_id();
-  // found_sizes.cpp
+  // data_sizes.cpp
   bool can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   bool can_find_sizes(const at::Tensor& t) const;
-  void note_found_sizes(const Entry& entry);
+  void note_data_sizes(const Entry& entry);
   bool lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                  torch::jit::Stack* stack);
 
@@ -205,7 +205,7 @@ class Recorder {
   bool raised_now_ = false;  ///< `raised_` since `instruction`
   bool changed_inputs_ = false;
   bool placed_ = false;
-  bool found_sizes_ = false;
+  bool has_data_sizes_ = false;
   struct SizeOfData {
     TensorId numbers;
     int64_t element;

@@ -152,8 +152,8 @@ std::string Bridge::trace() {
 
 // ---- sizes and numbers ----
 
-bool Bridge::is_open(Sym size) {
-  if (!recorder.found_sizes()) return false;
+bool Bridge::rests_on_data(Sym size) {
+  if (!recorder.has_data_sizes()) return false;
   Syms inside;
   collect_symbols(size, &inside);
   return std::any_of(inside.begin(), inside.end(), [&](Sym s) {
@@ -172,16 +172,16 @@ Sym Bridge::size_of(PyObject* tensor, int dim) {
   return tape_symbol(*id, dim);
 }
 
-std::vector<std::pair<Sym, int64_t>> Bridge::open_strides() {
-  std::vector<std::pair<Sym, int64_t>> open;
+std::vector<std::pair<Sym, int64_t>> Bridge::differing_strides() {
+  std::vector<std::pair<Sym, int64_t>> strides;
   for (record::TensorId id : recorder.tape().inputs) {
     const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(id)];
     const uint64_t dims = dynamic_of(recorder.inputs()[static_cast<size_t>(info.input)]);
     for (size_t d = 0; d < info.strides.size() && d < kStrideBit; ++d)
       if (dims >> (d + kStrideBit) & 1)
-        open.emplace_back(tape_symbol(id, static_cast<int>(d) + kStrideBit), info.strides[d]);
+        strides.emplace_back(tape_symbol(id, static_cast<int>(d) + kStrideBit), info.strides[d]);
   }
-  return open;
+  return strides;
 }
 
 // Who asks for a size makes the tensor an input (size_of), as operators do.
@@ -279,7 +279,7 @@ uint64_t Bridge::dynamic_of(const at::Tensor& t) const {
 
 std::vector<SizeFact> Bridge::further_facts() {
   std::vector<SizeFact> facts;
-  for (const auto& [stride, value] : open_strides())
+  for (const auto& [stride, value] : differing_strides())
     if (recorder.transformed()) facts.push_back({stride, Relation::eq, value, "a transform of torch.func"});
   for (const auto& id : recorder.tape().inputs) {
     const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(id)];

@@ -50,10 +50,10 @@ class Bridge final : public observe::RecorderHooks {
   std::string trace() override;
 
   // Sizes and numbers.
-  bool follows_sizes() override { return sizes_differ_ |= recorder.found_sizes(); }
-  bool is_open(Sym size) override;
+  bool follows_sizes() override { return sizes_differ_ |= recorder.has_data_sizes(); }
+  bool rests_on_data(Sym size) override;
   Sym size_of(PyObject* tensor, int dim) override;
-  std::vector<std::pair<Sym, int64_t>> open_strides() override;
+  std::vector<std::pair<Sym, int64_t>> differing_strides() override;
   std::vector<std::pair<int, uint64_t>> unread_sizes() override;
   bool follows_numbers() override;
   bool follows_number(PyObject* object, const guard::Source& source,

@@ -86,8 +86,8 @@ std::shared_ptr<Entry> find_entry(Site& site, const Given& given, guard::Found& 
 }
 
 /// The entry of `site` that fits once what the background has compiled is taken over: which sizes an entry
-/// leaves open is known only then. One without a region: it is still being compiled, and fits or may come to.
-/// Null with an exception: a compilation failed, in strict mode.
+/// has room for is known only then. One without a region: it is still being compiled, and fits or may come
+/// to. Null with an exception: a compilation failed, in strict mode.
 std::shared_ptr<Entry> find_settled(Callable* self, Site& site, const Given& given, guard::Found& found) {
   auto fits = find_entry(site, given, found);
   if (fits && (fits->region || !fits->pending)) return fits;
@@ -96,10 +96,10 @@ std::shared_ptr<Entry> find_settled(Callable* self, Site& site, const Given& giv
   if (!fits) fits = find_entry(site, given, found);
   if (fits) return fits;
   auto may_fit = [&](const auto& each) {
-    return each->pending && each->pending->leaves_open && has_form_of(given, *each);
+    return each->pending && each->pending->varies && has_form_of(given, *each);
   };
-  const auto open = std::find_if(site.entries.begin(), site.entries.end(), may_fit);
-  return open == site.entries.end() ? nullptr : *open;
+  const auto fitting = std::find_if(site.entries.begin(), site.entries.end(), may_fit);
+  return fitting == site.entries.end() ? nullptr : *fitting;
 }
 
 /// Runs an entry whose guards have just held. False: what it found out on the way is not what it was compiled
@@ -113,7 +113,7 @@ bool run_settled(Callable* self, Site& site, const std::shared_ptr<Entry>& entry
   } catch (const run::RunEagerly& why) {
     note_eager_call(self, why.why);
     if (why.of_data && (entry->unfit += kUnfit) > kMostUnfit) {
-      give_up_found_sizes(self, why.why);
+      give_up_data_sizes(self, why.why);
       std::erase(site.entries, entry);
     } else if (!why.guessed.empty() && self->state->not_guessed.insert(why.guessed).second) {
       std::erase(site.entries, entry);  // it is recorded again, for the sizes of the call

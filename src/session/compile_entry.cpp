@@ -162,9 +162,9 @@ Built try_compile(Recorded recorded) {
 }
 
 void compile_in_background(Entry& entry, Recorded recorded) {
-  const bool open = !recorded.number_symbols.empty() ||
-                    std::any_of(recorded.dynamic.begin(), recorded.dynamic.end(), std::identity());
-  auto pending = entry.pending = std::make_shared<Pending>(open);
+  const bool varies = !recorded.number_symbols.empty() ||
+                      std::any_of(recorded.dynamic.begin(), recorded.dynamic.end(), std::identity());
+  auto pending = entry.pending = std::make_shared<Pending>(varies);
   run_in_background([pending, recorded = std::make_shared<Recorded>(std::move(recorded))] {
     Built built = try_compile(std::move(*recorded));
     std::lock_guard lock(pending->mutex);
@@ -177,7 +177,7 @@ bool compile_now(Callable* self, Entry& entry, Recorded recorded) {
   Py_BEGIN_ALLOW_THREADS;
   built = try_compile(std::move(recorded));
   Py_END_ALLOW_THREADS;
-  if (built.ends_at_found_sizes) return give_up_found_sizes(self, built.failure), false;
+  if (built.ends_at_data_sizes) return give_up_data_sizes(self, built.failure), false;
   if (!built.region) throw std::runtime_error(built.failure);
   adopt(entry, std::move(built.region));
   return true;
@@ -218,7 +218,7 @@ bool settle(Callable* self, Site& site, const std::shared_ptr<Entry>& entry) {
   }
   std::erase(site.entries, entry);
   --Stats::get().regions;
-  if (built.ends_at_found_sizes) return give_up_found_sizes(self, built.failure), true;
+  if (built.ends_at_data_sizes) return give_up_data_sizes(self, built.failure), true;
   ++site.hopeless;
   return report_failure(self, built.failure);
 }

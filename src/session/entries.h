@@ -57,13 +57,13 @@ int64_t next_serial();
 struct Built {
   std::shared_ptr<run::Runnable> region;  ///< null: it failed
   std::string failure;                    ///< why
-  bool ends_at_found_sizes = false;       ///< that is why
+  bool ends_at_data_sizes = false;        ///< that is why
 };
 
 /// A compilation in the background. Its thread, which needs no GIL, leaves here what it came to.
 struct Pending {
-  explicit Pending(bool open) : leaves_open(open) {}
-  const bool leaves_open;  ///< the region may fit other sizes and numbers, too
+  explicit Pending(bool follows) : varies(follows) {}
+  const bool varies;  ///< the region may fit other sizes and numbers, too
   std::mutex mutex;
   std::optional<Built> built;
 };
@@ -129,7 +129,7 @@ struct Callable {
     std::shared_ptr<observe::Ends> learned;  ///< where regions end, which recordings found out
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
-    bool ends_at_found_sizes = false;   ///< regions end where sizes are data: they could not be compiled so
+    bool ends_at_data_sizes = false;    ///< regions end where sizes are data: they could not be compiled so
     std::set<std::string> not_guessed;  ///< operators that gave other sizes than were guessed
     bool was_called = false;            ///< under eager_then_compile
     bool says_compiling = true;         ///< what the target is told when it asks

@@ -55,8 +55,8 @@ void note_eager_call(Callable* self, const std::string& why) {
     kept.emplace_back(why, 1);
 }
 
-void give_up_found_sizes(Callable* self, const std::string& why) {
-  self->state->ends_at_found_sizes = true;
+void give_up_data_sizes(Callable* self, const std::string& why) {
+  self->state->ends_at_data_sizes = true;
   log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
 }
 

@@ -24,7 +24,7 @@ void warn(const std::string& text);
 void note_eager_call(Callable* self, const std::string& why);
 
 /// Recordings have to end where sizes are data from now on.
-void give_up_found_sizes(Callable* self, const std::string& why);
+void give_up_data_sizes(Callable* self, const std::string& why);
 
 /// A failure of ours: raised in strict mode (false, with an exception), otherwise loud once.
 bool report_failure(Callable* self, const std::string& what);

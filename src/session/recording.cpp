@@ -30,9 +30,9 @@ void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
       entry->guards->add_differences(given.roots, given.count, site.changed);
   if (log_wanted("dynamic") && site.changed != before) log_differences(self, site.changed);
   bridge.recorder.ends_at_other_kinds = !self->options->fullgraph;
-  bridge.recorder.goes_on_with_found_sizes = self->options->road == Road::compile &&
-                                             !self->options->backend && bridge.which() != Dynamic::never &&
-                                             !self->state->ends_at_found_sizes;
+  bridge.recorder.goes_on_with_data_sizes = self->options->road == Road::compile && !self->options->backend &&
+                                            bridge.which() != Dynamic::never &&
+                                            !self->state->ends_at_data_sizes;
 }
 
 /// The run raised, or the observer failed before there was one. True: it may not raise where is_compiling()

@@ -219,14 +219,14 @@ PyObject* World::follow(PyObject* number, Sym expression) {
   if (!number || expression.is_const()) return number;
   PyRef held = PyRef::steal(number);
   PyObject* mine = own_number(number);
-  if (mine) followed_[mine] = {PyRef::share(mine), expression, -1, false, hooks_.is_open(expression)};
+  if (mine) followed_[mine] = {PyRef::share(mine), expression, -1, false, hooks_.rests_on_data(expression)};
   return mine;
 }
 
 guard::Phase World::phase_of(PyObject* number) const {
   auto at = followed_.find(number);
   if (at == followed_.end() || at->second.used) return guard::Phase::check;
-  if (at->second.open) return guard::Phase::late;
+  if (at->second.rests_on_data) return guard::Phase::late;
   return at->second.step < 0 ? guard::Phase::check
                              : numbers.steps[static_cast<size_t>(at->second.step)].phase;
 }
@@ -282,7 +282,7 @@ int World::step_of(PyObject* number) {
     return numbers.add({guard::NumberOp::constant, 0, PyRef::share(number), {}, {}});
   }
   Followed& followed = at->second;
-  if (followed.step < 0 && followed.open) {
+  if (followed.step < 0 && followed.rests_on_data) {
     const int step = open_numbers.open_step(followed.expression);
     if (step >= 0) return followed.step = step;
     end_region(why_open(guard::Phase::late));
@@ -328,7 +328,8 @@ bool World::holds_followed(PyObject* object, int depth) const {
 PyObject* World::tensor_size(PyObject* tensor, int dim) {
   const Sym size = hooks_.size_of(tensor, dim);
   const int64_t value = guard::size_of(*guard::tensor_impl(tensor), dim);
-  if (!size.is_const()) sizes_[size] = {hooks_.is_open(size) ? PyRef::share(tensor) : PyRef(), dim, value};
+  if (!size.is_const())
+    sizes_[size] = {hooks_.rests_on_data(size) ? PyRef::share(tensor) : PyRef(), dim, value};
   return follow(PyLong_FromLongLong(value), size);
 }
 
@@ -346,18 +347,18 @@ PyObject* World::tensor_sizes(PyObject* tensor) {
 void World::use_sizes(PyObject* tensor) {
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   for (int d = 0; d < guard::rank_of(impl); ++d)
-    if (Sym size = hooks_.size_of(tensor, d); !size.is_const() && hooks_.is_open(size))
+    if (Sym size = hooks_.size_of(tensor, d); !size.is_const() && hooks_.rests_on_data(size))
       return end_region(why_open(guard::Phase::late));
     else if (!size.is_const())
       notes->add(size, Relation::eq, guard::size_of(impl, d));
   // Of a view it is not known here what its strides are made of.
-  for (const auto& [stride, value] : hooks_.open_strides()) notes->add(stride, Relation::eq, value);
+  for (const auto& [stride, value] : hooks_.differing_strides()) notes->add(stride, Relation::eq, value);
 }
 
 PyObject* World::lend(PyObject* object, bool operand) {
   if (!holds_followed(object)) return use(object), Py_NewRef(object);
   if (const Sym* size = followed(object)) {
-    open_numbers.note_lent(hooks_.is_open(*size));
+    open_numbers.note_lent(hooks_.rests_on_data(*size));
     return hooks_.lend(*size, PyLong_AsLongLong(object), notes);
   }
   if (is_open(object)) {

@@ -453,7 +453,7 @@ std::optional<Why> OpenNumbers::asked_open() {
     // that somebody wanted to know it.
     const bool pinned =
         asked_now && fact.relation == Relation::eq && (fact.a.is_const() || fact.b.is_const());
-    if (pinned && (hooks_.is_open(fact.a) || hooks_.is_open(fact.b))) phase = guard::Phase::late;
+    if (pinned && (hooks_.rests_on_data(fact.a) || hooks_.rests_on_data(fact.b))) phase = guard::Phase::late;
     last = std::max(last, phase);
     return phase != guard::Phase::check;
   });

@@ -1,7 +1,7 @@
-// record/found_sizes.h
+// record/data_sizes.h
 // Operators whose result is as large as their data say (nonzero, masks, item() that becomes a size) ->
 // entries that a region can go on behind, with the sizes they found as symbols. Together with
-// found_sizes.cpp, which also has what the Recorder does about them.
+// data_sizes.cpp, which also has what the Recorder does about them.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

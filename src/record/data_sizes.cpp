@@ -1,5 +1,5 @@
-// record/found_sizes.cpp: see found_sizes.h.
-#include "record/found_sizes.h"
+// record/data_sizes.cpp: see data_sizes.h.
+#include "record/data_sizes.h"
 
 #include <ATen/ops/broadcast_tensors.h>
 #include <ATen/ops/index.h>
@@ -87,7 +87,7 @@ bool select_by_places(const c10::OperatorHandle& op, const OperatorFacts& facts,
 /// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
 /// on.
 bool Recorder::can_find_sizes(const at::Tensor& t) const {
-  if (!goes_on_with_found_sizes || transformed_ || !obstacle().empty()) return false;
+  if (!goes_on_with_data_sizes || transformed_ || !obstacle().empty()) return false;
   const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
   return t.is_cpu() && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
 }
@@ -106,7 +106,7 @@ bool Recorder::can_find_sizes(const OperatorFacts& facts, const torch::jit::Stac
 }
 
 /// Which sizes of the results are data, or may rest on such sizes.
-void Recorder::note_found_sizes(const Entry& entry) {
+void Recorder::note_data_sizes(const Entry& entry) {
   const OperatorFacts& facts = *entry.facts;
   auto is_data_sized = [&](TensorId id) {
     return id >= 0 && tape_.tensors[static_cast<size_t>(id)].data_sized;
@@ -134,7 +134,7 @@ void Recorder::note_found_sizes(const Entry& entry) {
       if (facts.finds_sizes && info.sizes[0] < 2 && (first || info.sizes[0] == 1)) escape(entry.op, "");
       if (facts.finds_sizes && std::exchange(first, false)) info.data_dims = 1;
     }
-  found_sizes_ = follows_sizes = true;
+  has_data_sizes_ = follows_sizes = true;
 }
 
 std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t element) {
@@ -158,7 +158,7 @@ std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t elemen
 
 bool Recorder::expect(const at::Tensor& condition, bool value, const std::string& where) {
   if (stopped_ || paused_ || escaped() || condition.numel() != 1) return false;
-  if (!goes_on_with_found_sizes || transformed_ || !obstacle().empty()) return false;
+  if (!goes_on_with_data_sizes || transformed_ || !obstacle().empty()) return false;
   if (!condition.is_cpu() || !is_plain(condition)) return false;
   {
     const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
