@@ -39,6 +39,7 @@ void Memory::forget(std::vector<PyRef>& gone) {
   objects.clear();
   std::move(held.begin(), held.end(), std::back_inserter(gone));
   held.clear();
+  grads.clear();
   for (auto* steps : {&rereads, &made}) {
     for (Reread& again : *steps) gone.push_back(std::move(again.found));
     steps->clear();
@@ -53,6 +54,11 @@ void Memory::forget_all(std::vector<PyRef>& gone) {
 
 void Memory::append(const Memory& part) {
   auto add = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  for (GradStep grad : part.grads) {
+    grad.tensors += tensors.size();
+    grad.objects += objects.size();
+    grads.push_back(grad);
+  }
   add(words, part.words);
   add(others, part.others);
   add(type_tags, part.type_tags);
@@ -90,7 +96,13 @@ bool Memory::unchanged() {
   return true;
 }
 
-bool Memory::make_again(std::vector<PyRef>& gone) {
+void Memory::renew() {
+  static uint64_t next_id = 0;
+  id = ++next_id;
+  related = false;
+}
+
+bool Memory::find_lists(std::vector<PyRef>& gone) {
   for (auto& [step, list, tensor] : made) {
     PyRef other = PyRef::steal(tensor_of_list(list, step->index));
     if (!other) return false;
@@ -99,6 +111,38 @@ bool Memory::make_again(std::vector<PyRef>& gone) {
         if (object == tensor.get()) object = other.get();
     gone.push_back(std::exchange(tensor, std::move(other)));
   }
+  return true;
+}
+
+void Memory::add_grad(const Source& step, PyObject* tensor, PyObject* grad, Memory& below) {
+  grads.push_back(
+      {&step, tensor, grad, tensors.size(), below.tensors.size(), objects.size(), below.objects.size()});
+  tensors.insert(tensors.end(), below.tensors.begin(), below.tensors.end());
+  objects.insert(objects.end(), below.objects.begin(), below.objects.end());
+  valid = valid && below.made.empty();
+  std::move(below.made.begin(), below.made.end(), std::back_inserter(made));
+}
+
+void Memory::replace_grad(GradStep& grad, PyObject* now, const Memory& below) {
+  std::copy(below.tensors.begin(), below.tensors.end(), tensors.begin() + static_cast<long>(grad.tensors));
+  std::copy(below.objects.begin(), below.objects.end(), objects.begin() + static_cast<long>(grad.objects));
+  if (std::exchange(grad.found, now) != now) renew();
+}
+
+bool Memory::find_again(const std::vector<std::string>& root_names, const TensorTable& table,
+                        std::vector<PyRef>& gone) {
+  if (!find_lists(gone)) return false;
+  Memory below;
+  for (GradStep& grad : grads) {
+    below.forget(gone);
+    PyObject* now = grad.step->read(grad.tensor);
+    Walk walk{below, root_names, table, nullptr, nullptr};
+    if (!walk.visit(*grad.step, now) || below.tensors.size() != grad.tensor_count ||
+        below.objects.size() != grad.object_count)
+      return false;
+    replace_grad(grad, now, below);
+  }
+  below.forget(gone);
   return true;
 }
 
@@ -129,7 +173,8 @@ bool Walk::visit(const Source& source, PyObject* object) {
 bool Walk::visit_part(const Source& source, PyObject* object) {
   std::unique_ptr<Memory>& part = memory.parts[&source];
   if (!part) part = std::make_unique<Memory>();
-  if (!part->valid || part->top != object || !part->unchanged() || !part->make_again(*gone)) {
+  if (!part->valid || part->top != object || !part->unchanged() ||
+      !part->find_again(root_names, table, *gone)) {
     part->forget(*gone);
     part->top = object;
     part->valid = true;
@@ -150,10 +195,23 @@ bool Walk::visit_whole(const Source& source, PyObject* object) {
   remember(source, object);
   for (const Source* child : source.children()) {
     PyObject* found = read(*child, object);
+    if (child->access == Access::tensor_grad) {
+      if (!visit_grad(*child, object, found)) return false;
+      continue;
+    }
     remember_step(*child, object, found);
     if (!visit(*child, found)) return false;
   }
   return true;
+}
+
+bool Walk::visit_grad(const Source& step, PyObject* tensor, PyObject* grad) {
+  Memory below;
+  Walk walk{below, root_names, table, why, numbers, goes_on};
+  const bool fits = walk.visit(step, grad);
+  memory.other_class |= below.other_class;
+  if (fits) memory.add_grad(step, tensor, grad, below);
+  return fits;
 }
 
 PyObject* Walk::read(const Source& child, PyObject* parent) {
@@ -287,8 +345,7 @@ void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found)
         word(at, *at);
       break;
     case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
-    case Access::tensor_grad: memory.valid = false; break;  // holding a gradient would keep its memory
-    case Access::list_tensor:                               // more than the tensor itself is looked at
+    case Access::list_tensor:  // more than the tensor itself is looked at
       if (!child.children().empty() || child.has(Check::leaf) || child.has(Check::gives))
         memory.valid = false;
       break;

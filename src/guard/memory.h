@@ -11,6 +11,9 @@
 // list or tuple proves less (the object may have died and another taken its place): what is below it is
 // compared word by word again, and leaves are kept alive by the memory.
 //
+// A step to the .grad of a tensor is taken again each time, which costs as little as comparing a word:
+// backward makes another gradient for each call, and a memory that held one would keep what it takes.
+//
 // A module that counts its calls is another one at each of them: where a word has changed, all is walked
 // again. So that this costs little, large subtrees that branch off (a layer) have a memory of their own, a
 // part, whose words are compared when the walk comes there, and which is walked only where they differ.
@@ -46,6 +49,15 @@ struct Reread {
   PyRef found;
 };
 
+/// A step to .grad, below which everything is walked each time, and leaves no words: another gradient takes
+/// the place of the one that was found, wherever the guards hold for it.
+struct GradStep {
+  const Source* step;
+  PyObject* tensor;
+  PyObject* found;  ///< borrowed, and perhaps gone: only compared; null: there was none
+  size_t tensors, tensor_count, objects, object_count;  ///< what the lists of the memory have of it
+};
+
 struct Memory {
   std::vector<Word> words;   ///< all
   std::vector<Word> others;  ///< all but the versions of dicts
@@ -56,6 +68,7 @@ struct Memory {
   std::vector<PyRef> held;                                  ///< leaves whose address is a word's value
   std::vector<Reread> rereads;
   std::vector<Reread> made;  ///< tensors of lists: made anew each time, and then found
+  std::vector<GradStep> grads;
   uint64_t id = 0;
   bool valid = false;
   bool related = false;      ///< the relations (relations.h) of what it found hold
@@ -69,11 +82,18 @@ struct Memory {
   bool unchanged();
   /// Takes over the words of a part, which holds what they point into.
   void append(const Memory& part);
-  /// Makes again what the walk made, where nothing else has changed.
-  bool make_again(std::vector<PyRef>& gone);
+  /// Makes again what the walk made, and finds gradients again, where nothing else has changed.
+  bool find_again(const std::vector<std::string>& root_names, const TensorTable& table,
+                  std::vector<PyRef>& gone);
+  /// `below`: what a walk from the gradient of `tensor` found.
+  void add_grad(const Source& step, PyObject* tensor, PyObject* grad, Memory& below);
+  /// Its contents are others now: what is remembered of them elsewhere is out of date.
+  void renew();
 
  private:
   bool words_unchanged();
+  bool find_lists(std::vector<PyRef>& gone);
+  void replace_grad(GradStep& grad, PyObject* now, const Memory& below);
 };
 
 /// One slow walk: checks, and fills a memory.
@@ -95,6 +115,7 @@ struct Walk {
   PyObject* read(const Source& child, PyObject* parent);
   bool is_other_number(const Source& source, const Assumption& assumption, PyObject* object);
   bool visit_absent(const Source& source);
+  bool visit_grad(const Source& step, PyObject* tensor, PyObject* grad);
   bool fail(const Source& source, const Assumption& assumption, PyObject* object);
   void word(const void* at, const void* expected);
   template <typename T>

@@ -106,8 +106,7 @@ Program::~Program() = default;
 
 bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std::string* why,
                          std::set<std::string>* numbers, bool goes_on, std::vector<PyRef>* gone) const {
-  static uint64_t next_id = 0;
-  memory.id = ++next_id;
+  memory.renew();
   memory.valid = true;
   memory.compared = dict_time();
   Walk walk{memory, tree_->root_names, tensors_, why, numbers, goes_on, gone};
@@ -120,7 +119,7 @@ bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std:
 }
 
 void Program::use(Group& group, Memory& memory) {
-  if (group.in_use == &memory && !group.walked && memory.made.empty()) return;
+  if (group.in_use == &memory && !group.walked && memory.made.empty() && memory.grads.empty()) return;
   for (auto& [slot, tensor] : memory.tensors) {
     tensor_objects_[static_cast<size_t>(slot)] = tensor;
     impls_[static_cast<size_t>(slot)] = tensor_impl(tensor);
@@ -145,7 +144,9 @@ bool Program::check_group(Group& group, PyObject* top, std::vector<PyRef>& gone)
   }
   // A scratch memory speaks of objects found through the root it saw; another root may be met now.
   bool same_root = lasting || group.root < 0;
-  group.walked = !(same_root && memory->valid && memory->unchanged() && memory->make_again(gone));
+  group.walked = !(same_root && memory->valid && memory->unchanged() &&
+                   memory->find_again(tree_->root_names, tensors_, gone));
+  walks_ += group.walked;
   if (group.walked) memory->forget(gone);
   if (group.walked && !walk_group(group, top, *memory, nullptr, nullptr, false, &gone)) {
     group.in_use = nullptr;

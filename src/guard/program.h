@@ -91,6 +91,8 @@ class Program {
   std::vector<std::string> describe() const;
 
   size_t tensor_count() const { return tensors_.size(); }
+  /// How often a check had to take the slow way, for tests.
+  size_t walks() const { return walks_; }
   const SourceTree& tree() const { return *tree_; }
 
  private:
@@ -128,10 +130,11 @@ class Program {
   std::vector<std::unique_ptr<Group>> chosen_;  ///< each of one object that the numbers choose
   Relations across_;                            ///< of places in different groups
   std::vector<uint64_t> across_held_for_;       ///< the memories, by id, for which those held last
-  size_t given_ = 0;                            ///< registers that recipes read
-  std::vector<PyObject*> tensor_objects_;       ///< by slot, of the memories last used
-  std::vector<c10::TensorImpl*> impls_;         ///< theirs
-  std::vector<PyObject*> objects_;              ///< by register, of the memories last used
+  size_t walks_ = 0;
+  size_t given_ = 0;                       ///< registers that recipes read
+  std::vector<PyObject*> tensor_objects_;  ///< by slot, of the memories last used
+  std::vector<c10::TensorImpl*> impls_;    ///< theirs
+  std::vector<PyObject*> objects_;         ///< by register, of the memories last used
 };
 
 }  // namespace bolt::guard

@@ -187,6 +187,12 @@ PyObject* time_check(PyObject*, PyObject* tuple) {
   return ok ? PyFloat_FromDouble(spent.count() / a.repeat) : Py_NewRef(Py_None);
 }
 
+/// How often the guards could not go by what they remembered.
+PyObject* walks(PyObject*, PyObject* capsule) {
+  auto* kept = static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation"));
+  return kept ? PyLong_FromSize_t(kept->observation->guards->walks()) : nullptr;
+}
+
 PyObject* mark(PyObject*, PyObject* tuple) {
   PyObject *callable, *by;
   const char* text;
@@ -211,6 +217,7 @@ PyMethodDef methods[] = {{"_observe", observe_, METH_VARARGS, nullptr},
                          {"_observe_rebuild", rebuild, METH_VARARGS, nullptr},
                          {"_observe_facts", facts, METH_O, nullptr},
                          {"_observe_places", places, METH_VARARGS, nullptr},
+                         {"_observe_walks", walks, METH_O, nullptr},
                          {"_observe_time", time_check, METH_VARARGS, nullptr},
                          {"_mark", mark, METH_VARARGS, "_mark(callable, mark, by): see mark_callable."},
                          {"_owns_storage", owns_storage, METH_O, "Has nobody else this tensor's storage?"},
