@@ -127,7 +127,8 @@ class Explanation:
         for again in self.recompiles:
             out.append(f"Recorded again: {again['where']}, because {again['guard']}")
         for given in self.eager_calls:
-            out.append(f"Given to eager, {given['count']} times: {given['why']}")
+            hint = f" ({given['hint']})" if given["hint"] else ""
+            out.append(f"Given to eager, {given['count']} times: {given['why']}{hint}")
         for why in self.eager_regions:
             out.append(f"Runs eagerly: {why}")
         for why in self.specialized_sizes:

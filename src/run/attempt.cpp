@@ -50,8 +50,7 @@ std::optional<RunEagerly> Attempts::reason() {
   // Python's errors come in two forms, and are objects: only who holds the GIL may look at them.
   auto of_python = [](PyObject* type) -> std::optional<RunEagerly> {
     if (!type || !PyErr_GivenExceptionMatches(type, PyExc_Exception)) return std::nullopt;
-    return RunEagerly{std::string("an operator written in Python raised ") +
-                      reinterpret_cast<PyTypeObject*>(type)->tp_name};
+    return RunEagerly{{Why::python_operator_raised, reinterpret_cast<PyTypeObject*>(type)->tp_name}};
   };
   try {
     throw;
@@ -63,11 +62,11 @@ std::optional<RunEagerly> Attempts::reason() {
     return of_python(e.type().ptr());
   } catch (const c10::Error& e) {
     const std::string text = e.what_without_backtrace();
-    return RunEagerly{"an operator raised: " + text.substr(0, text.find('\n'))};
+    return RunEagerly{{Why::operator_raised_in_call, text.substr(0, text.find('\n'))}};
   } catch (const record::Unexpected& e) {
-    return RunEagerly{e.what(), true};
+    return RunEagerly{{Why::check_fails, e.what()}, true};
   } catch (const std::exception& e) {
-    return RunEagerly{std::string("an operator raised: ") + e.what()};
+    return RunEagerly{{Why::operator_raised_in_call, e.what()}};
   } catch (...) {
     return std::nullopt;
   }

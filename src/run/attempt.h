@@ -13,6 +13,7 @@
 #include "record/generators.h"
 #include "record/tape.h"
 #include "support/error.h"
+#include "support/reason.h"
 
 namespace bolt::run {
 
@@ -21,7 +22,7 @@ namespace bolt::run {
 /// caller can see has been written, and the random numbers that were drawn are to come. No std::exception, so
 /// that torch's HANDLE_TH_ERRORS lets it through.
 struct RunEagerly {
-  std::string why;
+  Reason why;
   bool of_data = false;      ///< what was taken for granted about data: sizes, or that a check holds
   std::string guessed = {};  ///< the operator that gave other sizes than it was thought to give
 };

@@ -26,8 +26,7 @@ constexpr int64_t kAlignment = 64;  // of what lies in an arena
 
 /// Without the sizes: calls that fail alike are counted as one.
 std::string unfit(const SizeFact& fact) {
-  return " found a size that the program was not made for: it holds where " + str(fact) +
-         (fact.where.empty() ? "" : " (" + fact.where + ")");
+  return str(fact) + (fact.where.empty() ? "" : " (" + fact.where + ")");
 }
 
 /// The mode that a tensor is made in stays with it.
@@ -254,7 +253,7 @@ void Execution::launch(const PreparedStep& p) {
   device::Queue& queue = *queues_[p.queue];
   const Ints& extents = shapes_->steps[static_cast<size_t>(p.shape)].extents;
   p.code->launch(p.kernel, queue, {pointers_, numbers(p).data(), extents.data()});
-  if (queue.reported()) throw RunEagerly{p.name + ": an index is out of range"};
+  if (queue.reported()) throw RunEagerly{{Why::out_of_range, p.name}};
 }
 
 void Execution::call(const PreparedStep& p) {
@@ -277,7 +276,7 @@ void Execution::check_kind(const PreparedStep& p, const std::vector<at::Tensor>&
     const int buffer = p.step->buffers[static_cast<size_t>(p.step->operand_count) + i];
     same = results[i].scalar_type() == record::to_torch(p_.buffer(buffer).type.dtype);
   }
-  if (!same) throw RunEagerly{p.name + " gave another result than in the recorded run", true};
+  if (!same) throw RunEagerly{{Why::other_result, p.name}, true};
 }
 
 /// A result of a call is the buffer itself, where that has no memory of its own, or is copied into it.
@@ -292,10 +291,8 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
   if (result.sizes() != at::IntArrayRef(want.sizes)) {
     BOLT_CHECK(p.call, graph::op_info(p.step->node->op).name, " gave ", result.sizes(), ", not ",
                at::IntArrayRef(want.sizes));
-    if (p_.symbols.empty() || p.learns >= 0)
-      throw RunEagerly{p.name + ": the sizes of its result are data", p.learns >= 0};
-    throw RunEagerly{p.name + ": the sizes of its result were guessed wrong", false,
-                     c10::toString(p.call->op.operator_name())};
+    if (p_.symbols.empty() || p.learns >= 0) throw RunEagerly{{Why::result_is_data, p.name}, p.learns >= 0};
+    throw RunEagerly{{Why::wrong_guess, p.name}, false, c10::toString(p.call->op.operator_name())};
   }
   const bool fits = result.strides() == at::IntArrayRef(want.strides) || result.numel() == 0;
   give(buffer, fits ? result : at::empty_strided(want.sizes, want.strides, result.options()).copy_(result));
@@ -309,7 +306,8 @@ void Execution::learn(const PreparedStep& p, const std::vector<at::Tensor>& resu
       values_[i] = results[static_cast<size_t>(s.result)].size(s.dim);
   const Evaluate value{p_.symbols, values_};
   for (const SizeFact& f : here.facts)
-    if (!holds(value(f.a), f.relation, value(f.b))) throw RunEagerly{p.name + unfit(f), true};
+    if (!holds(value(f.a), f.relation, value(f.b)))
+      throw RunEagerly{{Why::data_unfit, p.name, unfit(f)}, true};
   // Strides of what has no elements are as torch has them: as if there were one.
   Ints ones = values_;
   for (size_t i = 0; i < ones.size(); ++i)

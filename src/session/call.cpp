@@ -113,7 +113,7 @@ bool run_settled(Callable* self, Site& site, const std::shared_ptr<Entry>& entry
   } catch (const run::RunEagerly& why) {
     note_eager_call(self, why.why);
     if (why.of_data && (entry->unfit += kUnfit) > kMostUnfit) {
-      give_up_data_sizes(self, why.why);
+      give_up_data_sizes(self, why.why.text());
       std::erase(site.entries, entry);
     } else if (!why.guessed.empty() && self->state->not_guessed.insert(why.guessed).second) {
       std::erase(site.entries, entry);  // it is recorded again, for the sizes of the call
@@ -242,7 +242,7 @@ PyObject* call_unfitted(Callable* self, Site& site, const Given& given) {
 bool is_eagers(Callable* self) {
   // Debuggers want to see every line, modes every operator.
   if (thread_is_traced(PyThreadState_Get()) || guard::modes_run_python()) {
-    note_eager_call(self, "a trace function or a mode wants to see every step");
+    note_eager_call(self, Why::every_step_seen);
     return true;
   }
   // Inside somebody else's recording we are just a Python call.

@@ -134,7 +134,7 @@ struct Callable {
     bool was_called = false;            ///< under eager_then_compile
     bool says_compiling = true;         ///< what the target is told when it asks
     std::vector<Recompile> recompiles;  ///< the last ones
-    std::vector<std::pair<std::string, int64_t>> eager_calls;  ///< given to eager: why, and how often
+    std::vector<std::pair<Reason, int64_t>> eager_calls;  ///< given to eager: why, and how often
     std::vector<observe::RegionEnd>
         ends;  ///< of regions, in order; those of recordings that were not kept too
   };

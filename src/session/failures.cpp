@@ -15,7 +15,7 @@ namespace {
 
 /// A region could not be compiled, and the user already has eager's result: loud once.
 void fall_back(Callable* self, const std::string& what, const char* advice = "") {
-  note_eager_call(self, what);
+  note_eager_call(self, {Why::not_compiled, what});
   if (!std::exchange(self->state->warned_failure, true))
     warn("torchbolt could not compile a region and runs it eagerly: " + what + advice);
 }
@@ -43,12 +43,13 @@ void warn(const std::string& text) {
   PyErr_WriteUnraisable(nullptr);
 }
 
-void note_eager_call(Callable* self, const std::string& why) {
+void note_eager_call(Callable* self, const Reason& why) {
   constexpr size_t kKept = 64;
   ++Stats::get().eager_fallbacks;
-  if (log_wanted("perf_hints")) log("perf_hints", name_of(self) + " is run by eager: " + why);
+  if (log_wanted("perf_hints")) log("perf_hints", name_of(self) + " is run by eager: " + why.text());
   auto& kept = self->state->eager_calls;
-  auto known = std::find_if(kept.begin(), kept.end(), [&](const auto& each) { return each.first == why; });
+  auto same = [&](const auto& each) { return each.first.why == why.why && each.first.said == why.said; };
+  auto known = std::find_if(kept.begin(), kept.end(), same);
   if (known != kept.end())
     ++known->second;
   else if (kept.size() < kKept)
@@ -62,7 +63,7 @@ void give_up_data_sizes(Callable* self, const std::string& why) {
 
 bool report_failure(Callable* self, const std::string& what) {
   if (strict()) {
-    note_eager_call(self, what);
+    note_eager_call(self, {Why::not_compiled, what});
     set_exception("InternalError", "torchbolt: " + what);
     return false;
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "session/entries.h"
+#include "support/reason.h"
 
 namespace bolt::session {
 
@@ -21,7 +22,7 @@ bool strict();
 void warn(const std::string& text);
 
 /// A call, or the rest of one, is given to eager: counts it, keeps the reason for explain(), tells the log.
-void note_eager_call(Callable* self, const std::string& why);
+void note_eager_call(Callable* self, const Reason& why);
 
 /// Recordings have to end where sizes are data from now on.
 void give_up_data_sizes(Callable* self, const std::string& why);

@@ -103,8 +103,7 @@ bool is_full(Callable* self, Site& site, const Given& given) {
   const bool full = reached_limit(self, site, given);
   if (!full && site.hopeless < kHopeless) return false;
   if (full && !site.entries.empty() && count_computing(site) == 0) return true;  // eager is given no operator
-  note_eager_call(self, full ? "recompile_limit programs were compiled, and none of them fits"
-                             : "its recordings could not be kept");
+  note_eager_call(self, full ? Why::none_fits : Why::never_kept);
   if (full && (self->options->fullgraph || Settings::get().fail_on_recompile_limit_hit)) {
     set_exception("FailOnRecompileLimitHit", limit_message(self, site, given));
     return true;

@@ -48,11 +48,13 @@ PyObject* describe_recompiles(const std::vector<Recompile>& recompiles) {
   return list;
 }
 
-PyObject* describe_eager_calls(const std::vector<std::pair<std::string, int64_t>>& calls) {
+PyObject* describe_eager_calls(const std::vector<std::pair<Reason, int64_t>>& calls) {
   PyObject* list = PyList_New(0);
   for (const auto& [why, count] : calls) {
     PyRef d = PyRef::steal(PyDict_New());
-    set(d.get(), "why", text(why));
+    set(d.get(), "cause", text(why.id()));
+    set(d.get(), "why", text(why.text()));
+    set(d.get(), "hint", text(why.hint()));
     set(d.get(), "count", PyLong_FromLongLong(count));
     PyList_Append(list, d.get());
   }

@@ -69,7 +69,7 @@ record::CallGenerators generators_of(const Entry& entry, const guard::Found& fou
   for (const auto& [recorded, place] : entry.generators) {
     PyObject* now = found.objects[static_cast<size_t>(place)].get();
     if (!PyObject_TypeCheck(now, reinterpret_cast<PyTypeObject*>(THPGeneratorClass)))
-      throw run::RunEagerly{"something else is where a torch.Generator was"};
+      throw run::RunEagerly{Why::other_generator};
     generators.add(THPGenerator_Unwrap(recorded.get()), THPGenerator_Unwrap(now));
   }
   return generators;
@@ -128,7 +128,7 @@ Outcome finish(const Entry& entry, guard::Found& found, std::vector<at::Tensor> 
 /// did to objects before has to be done by then, and what comes later not: the call is eager's.
 void check_order_of_effects(const Entry& entry) {
   if (!entry.recipe.effects.empty() && entry.region->is_differentiated() && !run::saves_unseen())
-    throw run::RunEagerly{"hooks see tensors being saved between effects of the program"};
+    throw run::RunEagerly{Why::hooks_between_effects};
 }
 
 Outcome run(const Entry& entry, guard::Found& found) {
@@ -143,7 +143,7 @@ Outcome run(const Entry& entry, guard::Found& found) {
     if (!steps.early_may_raise || !PyErr_ExceptionMatches(PyExc_Exception)) return {};
     PyErr_Clear();
     generators.put_back();
-    throw run::RunEagerly{"what is computed from random numbers raised"};
+    throw run::RunEagerly{Why::random_step_raised};
   }
   const std::vector<int64_t> values = values_of(*entry.region, found.numbers);
   return finish(entry, found, run_region(*entry.region, inputs, values, std::move(torchs), generators));

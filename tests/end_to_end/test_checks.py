@@ -198,6 +198,7 @@ def test_told_by_explain():
     inner = torchbolt.api.compiled_of(compiled)
     (call,) = inner._eager_calls()
     assert "a check does not hold" in call["why"] and "test_checks.py" in call["why"]
+    assert call["cause"] == "check_fails"
 
 
 def test_under_gradients():

@@ -295,6 +295,7 @@ def test_explain_tells_of_calls_given_to_eager():
     report = torchbolt.explain(model)(BAD)
     (given,) = report.eager_calls
     assert given["count"] == 2 and "positive-definite" in given["why"]
+    assert given["cause"] == "operator_raised_in_call"
     assert "Given to eager, 2 times: an operator raised: linalg.cholesky" in str(report)
     assert report.to_json() and torchbolt.stats()["eager_fallbacks"] == before + 2
 

@@ -359,7 +359,7 @@ def test_a_wrong_guess_is_not_made_again():
         x = torch.randn(n)
         torch.testing.assert_close(compiled(x), fn(x))
     [eager] = torchbolt.api.compiled_of(compiled)._eager_calls()
-    assert "guessed" in eager["why"] and eager["count"] == 1
+    assert eager["cause"] == "wrong_guess" and eager["count"] == 1
 
 
 def windows(x):
