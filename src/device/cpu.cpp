@@ -74,10 +74,10 @@ size_t bytes_of(const c10::TensorImpl& impl) {
 
 class Cpu final : public Device {
  public:
-  std::optional<int64_t> generates(const loops::Call& call) const override {
+  std::optional<int64_t> generates(const loops::PlannedContraction& call) const override {
     return options_.generates(call);
   }
-  bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue) const override {
+  bool accepts_epilogue(const loops::PlannedContraction& call, const loops::Kernel& epilogue) const override {
     return options_.accepts_epilogue(call, epilogue);
   }
   std::unique_ptr<Code> compile(const loops::Plan& plan) const override {

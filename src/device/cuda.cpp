@@ -163,8 +163,10 @@ class Cuda final : public Device {
   explicit Cuda(std::shared_ptr<const codegen::cuda::Nvrtc> nvrtc) : nvrtc_(std::move(nvrtc)) {}
 
   /// Contractions are cuBLAS's and cuDNN's.
-  std::optional<int64_t> generates(const loops::Call&) const override { return std::nullopt; }
-  bool accepts_epilogue(const loops::Call&, const loops::Kernel&) const override { return false; }
+  std::optional<int64_t> generates(const loops::PlannedContraction&) const override { return std::nullopt; }
+  bool accepts_epilogue(const loops::PlannedContraction&, const loops::Kernel&) const override {
+    return false;
+  }
 
   std::unique_ptr<Code> compile(const loops::Plan& plan) const override {
     codegen::cuda::Target target;

@@ -36,13 +36,13 @@ c10::Device to_torch(graph::Device device) {
 }
 
 loops::PlanOptions plan_options() {
-  auto of = [](const loops::Call& call) { return find(call.node.out()->type.device.kind); };
+  auto of = [](const loops::PlannedContraction& call) { return find(call.node.out()->type.device.kind); };
   loops::PlanOptions options;
-  options.generates = [of](const loops::Call& call) -> std::optional<int64_t> {
+  options.generates = [of](const loops::PlannedContraction& call) -> std::optional<int64_t> {
     const Device* device = of(call);
     return device ? device->generates(call) : std::nullopt;
   };
-  options.accepts_epilogue = [of](const loops::Call& call, const loops::Kernel& epilogue) {
+  options.accepts_epilogue = [of](const loops::PlannedContraction& call, const loops::Kernel& epilogue) {
     const Device* device = of(call);
     return device && device->accepts_epilogue(call, epilogue);
   };

@@ -73,8 +73,9 @@ class Device {
 
   // ---- planning and compiling: on any thread, without the GIL
   /// loops::PlanOptions::generates and accepts_epilogue, for calls on this device.
-  virtual std::optional<int64_t> generates(const loops::Call& call) const = 0;
-  virtual bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue) const = 0;
+  virtual std::optional<int64_t> generates(const loops::PlannedContraction& call) const = 0;
+  virtual bool accepts_epilogue(const loops::PlannedContraction& call,
+                                const loops::Kernel& epilogue) const = 0;
   virtual std::unique_ptr<Code> compile(const loops::Plan& plan) const = 0;
 
   // ---- running

@@ -545,8 +545,8 @@ bool is_contraction(const Node& call) {
 
 int accumulator_column(const Node& call) { return call.op == Op::conv ? 1 : call.out()->type.rank() - 1; }
 
-Call describe_call(const Fusion& f, const Node& node) {
-  Call call{node, {}, {}};
+PlannedContraction describe_call(const Fusion& f, const Node& node) {
+  PlannedContraction call{node, {}, {}};
   for (const Value* v : node.operands) {
     graph::Type type = v->type;
     const Value* base = view_base(v);

@@ -49,7 +49,7 @@ bool is_contraction(const graph::Node& call);
 int accumulator_column(const graph::Node& call);
 
 /// The operands of a call and how they lie in memory.
-Call describe_call(const Fusion& f, const graph::Node& node);
+PlannedContraction describe_call(const Fusion& f, const graph::Node& node);
 
 Fusion fuse(const graph::Graph& graph, const PlanOptions& options);
 

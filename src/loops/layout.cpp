@@ -101,7 +101,7 @@ class Chooser {
   /// Would the code generator compute it if its activations lay in this order?
   bool is_generated(const Node& n, const std::vector<char>& constant, const Order& order) const {
     if (!options_.generates) return false;
-    Call call{n, {}, {}};
+    PlannedContraction call{n, {}, {}};
     for (const Value* v : n.operands) {
       call.operands.push_back(v->type);
       call.constant.push_back(constant[v->id]);

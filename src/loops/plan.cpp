@@ -191,7 +191,7 @@ class Planner {
     s.node = &n;
     s.loc = n.loc;
     s.node_count = separate ? 0 : static_cast<int>(u.group.nodes.size());
-    Call call = describe_call(fusion_, n);
+    PlannedContraction call = describe_call(fusion_, n);
     pass_symbols(call, built->kernel);
     s.device = n.out()->type.device;
     s.epilogue = add_kernel(std::move(built->kernel), s.device, std::move(call));
@@ -210,7 +210,7 @@ class Planner {
   }
 
   /// The size symbols of the call's operands are the kernel's too.
-  static void pass_symbols(const Call& call, Kernel& epilogue) {
+  static void pass_symbols(const PlannedContraction& call, Kernel& epilogue) {
     Syms needed, &passed = epilogue.symbols;
     for (const graph::Type& t : call.operands)
       for (const auto* list : {&t.sizes, &t.strides})
@@ -240,7 +240,7 @@ class Planner {
   }
   /// Steps that do the same on the same kind of device share a kernel: layers mostly do. `call`: the
   /// contraction that ends in it.
-  int add_kernel(Kernel k, graph::Device device, std::optional<Call> call = std::nullopt) {
+  int add_kernel(Kernel k, graph::Device device, std::optional<PlannedContraction> call = std::nullopt) {
     std::vector<int>& alike = kernels_by_code_[hash_code(k)];
     for (int id : alike)
       if (kinds_[id] == device.kind && plan_.kernels[id].sources == k.sources &&
@@ -254,7 +254,7 @@ class Planner {
     alike.push_back(id);
     return id;
   }
-  static bool same(const std::optional<Call>& a, const std::optional<Call>& b) {
+  static bool same(const std::optional<PlannedContraction>& a, const std::optional<PlannedContraction>& b) {
     if (!a || !b) return !a && !b;
     return a->node.op == b->node.op && a->node.attrs == b->node.attrs && a->operands == b->operands &&
            a->constant == b->constant && a->node.out()->type == b->node.out()->type;
@@ -392,10 +392,10 @@ class Planner {
   PlanDraft draft_;
   Plan& plan_ = draft_.plan;
   Fusion fusion_;
-  std::vector<int> buffer_of_;              // by value id
-  std::vector<int> output_of_;              // by value id: the output it is, or -1
-  std::vector<std::optional<Call>> calls_;  // by kernel: the contraction that ends in it
-  std::vector<graph::DeviceKind> kinds_;    // by kernel: of the device that it runs on
+  std::vector<int> buffer_of_;                            // by value id
+  std::vector<int> output_of_;                            // by value id: the output it is, or -1
+  std::vector<std::optional<PlannedContraction>> calls_;  // by kernel: the contraction that ends in it
+  std::vector<graph::DeviceKind> kinds_;                  // by kernel: of the device that it runs on
   std::unordered_map<uint64_t, std::vector<int>> kernels_by_code_;
   std::map<std::pair<int, int>, int> packs_;  // weights and epilogue -> the packed weights
 };

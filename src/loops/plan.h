@@ -106,7 +106,7 @@ struct Plan {
 };
 
 /// A contraction, and what the planner knows of its operands.
-struct Call {
+struct PlannedContraction {
   const graph::Node& node;
   std::vector<graph::Type> operands;  // as they lie in memory
   std::vector<char> constant;         // by operand: depends on parameters only
@@ -118,9 +118,9 @@ struct PlanOptions {
   bool fold_params = true;
   /// Asked for each contraction: when the code generator computes it, the floats that its weights (operand 1,
   /// constant) take when packed, 0 where none are; nothing: a library does. Unset: always a library.
-  std::function<std::optional<int64_t>(const Call&)> generates;
+  std::function<std::optional<int64_t>(const PlannedContraction&)> generates;
   /// Asked for each generated contraction whether it can end in this pointwise work. Unset: never.
-  std::function<bool(const Call&, const Kernel& epilogue)> accepts_epilogue;
+  std::function<bool(const PlannedContraction&, const Kernel& epilogue)> accepts_epilogue;
 };
 
 BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);

@@ -1,5 +1,5 @@
 // observe/recording.h
-// Semantics that does every operation for real and notes what it read, changed and called: Recording.
+// A run's operations -> each done for real, with notes of what it read, changed and called: Recording.
 //
 // Each method follows one pattern: touch the operands (guards for what the operation will read, a copy of
 // what it will write), then let the base class do the work, special methods in Python included. Where the

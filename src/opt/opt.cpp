@@ -116,7 +116,7 @@ void check_order(std::string_view from, const OptOptions& o) {
 /// Contractions of tensors on the CPU are generated, others are a library's.
 loops::PlanOptions where_it_lies() {
   loops::PlanOptions options = codegen::cpu::plan_options();
-  options.generates = [cpu = options.generates](const loops::Call& call) {
+  options.generates = [cpu = options.generates](const loops::PlannedContraction& call) {
     const bool here = call.node.out()->type.device.kind == graph::DeviceKind::CPU;
     return here ? cpu(call) : std::nullopt;
   };

@@ -208,7 +208,7 @@ TEST(Reading, HalfLinesFromMemory) {
       t.l3_bytes = 1 << 30;
       EXPECT_EQ(schedule(k, t).lanes, whole) << text;
       t.l3_bytes = 100000;
-      const Schedule s = schedule(k, t);
+      const LoopSchedule s = schedule(k, t);
       EXPECT_EQ(s.lanes, text == nested ? whole : 8) << text;
       EXPECT_EQ(s.sweep_rows, text == column ? 8 : 0);
       check_on({text, {}}, t);

@@ -127,11 +127,11 @@ TEST_P(PlanFile, RunsAsTheGraph) {
   std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
   PlanOptions options;
   if (c.epilogues) {
-    options.generates = [](const Call& call) {
+    options.generates = [](const PlannedContraction& call) {
       Sym floats = call.operands[1].numel();
       return call.constant[1] ? std::optional(floats.value()) : std::nullopt;
     };
-    options.accepts_epilogue = [](const Call&, const Kernel&) { return true; };
+    options.accepts_epilogue = [](const PlannedContraction&, const Kernel&) { return true; };
   }
   run_and_compare(c, options, inputs, expected);
   options.fuse = false;

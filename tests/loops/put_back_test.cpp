@@ -44,10 +44,10 @@ std::string written(const Layers& l, int count) {
 
 PlanOptions with_epilogues() {
   PlanOptions options;
-  options.generates = [](const Call& call) {
+  options.generates = [](const PlannedContraction& call) {
     return call.constant[1] ? std::optional(call.operands[1].numel().value()) : std::nullopt;
   };
-  options.accepts_epilogue = [](const Call&, const Kernel&) { return true; };
+  options.accepts_epilogue = [](const PlannedContraction&, const Kernel&) { return true; };
   return options;
 }
 

@@ -12,13 +12,13 @@ namespace {
 
 using graph::Op;
 
-std::optional<int64_t> generates(const loops::Call& call, const Target& target) {
+std::optional<int64_t> generates(const loops::PlannedContraction& call, const Target& target) {
   if (call.node.op == Op::sdpa)
     return attention::generates(call, target) ? std::optional<int64_t>(0) : std::nullopt;
   return gemm::generates(call, target);
 }
 
-bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue) {
+bool accepts_epilogue(const loops::PlannedContraction& call, const loops::Kernel& epilogue) {
   return call.node.op == Op::sdpa ? attention::accepts_epilogue(call, epilogue)
                                   : gemm::accepts_epilogue(call, epilogue);
 }
@@ -27,7 +27,9 @@ bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue) {
 
 loops::PlanOptions plan_options(const Target& target) {
   loops::PlanOptions options;
-  options.generates = [target](const loops::Call& call) { return cpu::generates(call, target); };
+  options.generates = [target](const loops::PlannedContraction& call) {
+    return cpu::generates(call, target);
+  };
   options.accepts_epilogue = cpu::accepts_epilogue;
   return options;
 }

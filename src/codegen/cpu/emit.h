@@ -1,5 +1,5 @@
 // codegen/cpu/emit.h
-// (Kernel, Schedule) -> one LLVM function of the ABI in jit.h.
+// (Kernel, LoopSchedule) -> one LLVM function of the ABI in jit.h.
 //
 // Structure. Loops form a stack of scopes: function, work item, then whatever reductions and stores need. An
 // expression is emitted once, in the outermost scope in which everything it depends on is known, so
@@ -24,7 +24,7 @@
 namespace bolt::codegen::cpu {
 
 /// Adds function `name` to `module`. The kernel is normalised.
-void emit_kernel(const loops::Kernel& kernel, const Schedule& schedule, const Machine& machine,
+void emit_kernel(const loops::Kernel& kernel, const LoopSchedule& schedule, const Machine& machine,
                  llvm::Module& module, const std::string& name);
 
 }  // namespace bolt::codegen::cpu

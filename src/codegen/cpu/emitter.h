@@ -22,8 +22,8 @@ class Emitter {
  public:
   using Value = llvm::Value*;
   using ExprId = loops::ExprId;
-  Emitter(const loops::Kernel& kernel, const Schedule& schedule, const Machine& machine, llvm::Module& module,
-          const std::string& name);
+  Emitter(const loops::Kernel& kernel, const LoopSchedule& schedule, const Machine& machine,
+          llvm::Module& module, const std::string& name);
   void run();
 
  private:
@@ -179,7 +179,7 @@ class Emitter {
   std::vector<int> loop_order(uint32_t dims) const;  // vec_dim last
 
   const loops::Kernel& k_;
-  const Schedule& s_;
+  const LoopSchedule& s_;
   llvm::LLVMContext& context_;
   llvm::Function* fn_;
   Builder b_;

@@ -27,7 +27,7 @@ namespace {
 Job job_of(loops::Kernel kernel, const std::string& name, const Syms& passed, const Target& target,
            std::shared_ptr<const loops::Kernel> whole = nullptr) {
   auto normal = std::make_shared<const loops::Kernel>(std::move(kernel));
-  auto plan = std::make_shared<const Schedule>(schedule(*normal, target));
+  auto plan = std::make_shared<const LoopSchedule>(schedule(*normal, target));
   Job job;
   job.name = name;
   job.key = loops::print(*normal);

@@ -84,7 +84,7 @@ class Chooser {
     for (const Expr& e : k.exprs) reduced_ |= e.reduce_dims;
   }
 
-  Schedule choose() {
+  LoopSchedule choose() {
     choose_lanes();
     choose_vector();
     choose_reading();
@@ -444,16 +444,16 @@ class Chooser {
   const Target& t_;
   uint32_t reduced_ = 0;
   bool reading_ = false;  // see choose_reading
-  Schedule s_;
+  LoopSchedule s_;
   std::vector<int> depth_;    // reductions on the way to a value, itself counted
   std::vector<double> work_;  // of a value, from the loads or the reduction before it
 };
 
 }  // namespace
 
-Schedule schedule(const Kernel& kernel, const Target& target) { return Chooser(kernel, target).choose(); }
+LoopSchedule schedule(const Kernel& kernel, const Target& target) { return Chooser(kernel, target).choose(); }
 
-std::string print(const Schedule& s) {
+std::string print(const LoopSchedule& s) {
   std::ostringstream out;
   out << "outer [";
   for (size_t i = 0; i < s.outer.size(); ++i)

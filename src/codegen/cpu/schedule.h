@@ -1,5 +1,5 @@
 // codegen/cpu/schedule.h
-// Kernel -> Schedule: how the iteration space maps to work items, vectors and registers. Data only; the
+// Kernel -> LoopSchedule: how the iteration space maps to work items, vectors and registers. Data only; the
 // emitter takes (kernel, schedule) and adds nothing of its own.
 //
 //   work item    one point of `outer`: the parallel dimensions, those in registers cut into blocks
@@ -40,7 +40,7 @@ struct OuterDim {
   Sym block;  // indices per work item; 1 for plain dimensions
 };
 
-struct Schedule {
+struct LoopSchedule {
   std::vector<OuterDim> outer;  // outermost first
   int vec_dim = -1;
   int lanes = 1;
@@ -62,8 +62,8 @@ struct Schedule {
   int64_t grain = 1;
 };
 
-BOLT_API Schedule schedule(const loops::Kernel& kernel, const Target& target);
-BOLT_API std::string print(const Schedule& s);
+BOLT_API LoopSchedule schedule(const loops::Kernel& kernel, const Target& target);
+BOLT_API std::string print(const LoopSchedule& s);
 
 using loops::linear_in;
 using loops::LinearIn;

@@ -29,7 +29,7 @@ class Splitter {
 
   std::optional<Split> run() {
     if (!splittable()) return std::nullopt;
-    const Schedule whole = schedule(k_, target_);
+    const LoopSchedule whole = schedule(k_, target_);
     if (!whole.work.is_const() || whole.work.value() >= kEnoughItems) return std::nullopt;
     if (!choose_chunks(whole)) return std::nullopt;
     Split s{first(), second(), 0};
@@ -73,7 +73,7 @@ class Splitter {
   int64_t size(int d) const { return k_.dims[static_cast<size_t>(d)].size.value(); }
 
   /// Which dimension, and chunks of how many.
-  bool choose_chunks(const Schedule& whole) {
+  bool choose_chunks(const LoopSchedule& whole) {
     int64_t elements = 1;
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
       elements *= size(d);

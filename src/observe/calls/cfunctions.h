@@ -1,5 +1,5 @@
 // observe/calls/cfunctions.h
-// What a C function may do when it is met while recording: one row each in cfunctions.def.
+// A C function that is met while recording -> what it may do: one row each in cfunctions.def.
 //
 // A function that is not in the table is never assumed harmless: the region ends before it.
 #pragma once

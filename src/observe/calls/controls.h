@@ -1,6 +1,6 @@
 // observe/calls/controls.h
-// Callables that a recording does not simply run: those that speak to the compiler, and those for which
-// something else is run. What is special about a callable is said here, once, by name or by the user's mark.
+// A callable -> what a recording does instead of running it: it may speak to the compiler, or another is run.
+// What is special about a callable is said here, once, by name or by the user's mark, for all who call.
 #pragma once
 
 #include <Python.h>

@@ -1,5 +1,5 @@
 // observe/calls/native_watch.h
-// Python code that CPython runs behind our back, while a native call lasts: it is nothing a recording saw.
+// A native call -> the Python code that CPython ran behind our back meanwhile, since no recording saw that.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // observe/calls/special_calls.h
-// Calls of built-ins that are operations of Semantics in disguise: getattr, len, isinstance, dict.get, ...
+// Calls of built-ins (getattr, len, isinstance, dict.get) -> the operations of Semantics that they are.
 //
 // A row is (the name of a `special` row of cfunctions.def, handler); each file adds those of its family. What
 // a handler reads goes through the recording as the operation of the language would.

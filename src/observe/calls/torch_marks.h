@@ -1,7 +1,7 @@
 // observe/calls/torch_marks.h
-// What torch's own compiler was told of callables and of the process: torch.compiler.allow_in_graph and its
-// kin keep their marks inside torch._dynamo. Read where a program has loaded that, never imported and never
-// called.
+// Callables and the process -> what torch's own compiler was told of them. torch.compiler.allow_in_graph and
+// its kin keep their marks inside torch._dynamo, which is read where a program has loaded it, never imported
+// and never called: what the user told torch holds for us, too.
 //
 // Missing: torch's substitute_in_graph, which keeps what it is told where only its own functions get at it.
 #pragma once

@@ -1,6 +1,6 @@
 // observe/ends/frames.h
-// A run that stands still between two instructions, as the start of a region: where it stands, and what can
-// be read from there.
+// A run that stands still between two instructions -> the start of a region: where it stands, and what can be
+// read from there. Later runs that come to the same place find the region by it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // observe/ends/learned_ends.h
-// What recordings of one callable found out and the next ones keep to: instructions that regions end before.
+// Recordings of one callable -> what the next ones keep to: instructions that regions end before.
 //
 // A place in a library's code is on the way of many programs, and what the objects of one do there is no
 // reason to end the regions of another, nor of the same code run on other objects (every module is called

@@ -1,6 +1,6 @@
 // observe/reads/membership.h
-// `step in (1, 5)`, table.get(step) with a number that differs between calls: whether it is there is a fact,
-// not which number it is. So all steps that are in none of a schedule's milestones have one recording.
+// `step in (1, 5)`, table.get(step), of a number that differs between calls -> whether it is there, as a
+// fact, not which it is. So all steps that are in none of a schedule's milestones have one recording.
 #pragma once
 
 #include <optional>

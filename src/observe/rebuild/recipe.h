@@ -1,6 +1,6 @@
 // observe/rebuild/recipe.h
-// Recipe: how to make, on a later call, the Python objects that the recorded run made, and to repeat what it
-// did to objects that were there before.
+// What a recorded run made and changed -> Recipe: how to make such objects on a later call, and to repeat
+// what was done to objects that were there before.
 //
 // A flat list of steps over numbered values. First every value is made (identity is kept: an object that
 // occurs twice is made once; cycles are closed by filling containers after all are made), then the effects

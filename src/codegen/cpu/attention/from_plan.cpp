@@ -30,7 +30,7 @@ bool set_matrix(Matrix* m, int buffer, const Type& t) {
 }
 
 /// Batch and heads. Grouped query heads are two dimensions, the inner one of stride 0 in keys and values.
-bool set_lead(AttentionKernel* a, const loops::Call& call) {
+bool set_lead(AttentionKernel* a, const loops::PlannedContraction& call) {
   const bool grouped = call.node.attr<bool>("enable_gqa");
   const Type& result = call.node.out()->type;
   const Type &q = call.operands[0], &k = call.operands[1], &v = call.operands[2];
@@ -68,7 +68,7 @@ bool make_pairs(AttentionKernel* a) {
   return true;
 }
 
-std::optional<AttentionKernel> kernel_of(const loops::Call& call) {
+std::optional<AttentionKernel> kernel_of(const loops::PlannedContraction& call) {
   const size_t count = call.operands.size();
   const DType dtype = call.operands[0].dtype;
   if (dtype != DType::F32 && dtype != DType::BF16) return std::nullopt;
@@ -111,18 +111,18 @@ bool worth_it(const AttentionKernel& a, const Target& target) {
 
 }  // namespace
 
-bool generates(const loops::Call& call, const Target& target) {
+bool generates(const loops::PlannedContraction& call, const Target& target) {
   const std::optional<AttentionKernel> a = kernel_of(call);
   return a && worth_it(*a, target);
 }
 
-bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue) {
+bool accepts_epilogue(const loops::PlannedContraction& call, const loops::Kernel& epilogue) {
   std::optional<AttentionKernel> a = kernel_of(call);
   return a && fits({std::move(*a), {}, epilogue});
 }
 
 Attention attention_of(const loops::Plan& plan, const loops::Step& step, const Target& target) {
-  loops::Call call{*step.node, {}, {}};
+  loops::PlannedContraction call{*step.node, {}, {}};
   for (int i = 0; i < step.operand_count; ++i)
     call.operands.push_back(plan.buffers[static_cast<size_t>(step.buffers[static_cast<size_t>(i)])].type);
   std::optional<AttentionKernel> a = kernel_of(call);

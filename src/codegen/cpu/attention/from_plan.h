@@ -14,8 +14,8 @@
 
 namespace bolt::codegen::cpu::attention {
 
-BOLT_API bool generates(const loops::Call& call, const Target& target);
-BOLT_API bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue);
+BOLT_API bool generates(const loops::PlannedContraction& call, const Target& target);
+BOLT_API bool accepts_epilogue(const loops::PlannedContraction& call, const loops::Kernel& epilogue);
 /// `step` is a Contraction whose node is an sdpa.
 BOLT_API Attention attention_of(const loops::Plan& plan, const loops::Step& step, const Target& target);
 

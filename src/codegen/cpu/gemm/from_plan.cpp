@@ -68,7 +68,7 @@ bool set_rows(GemmKernel* gemm, const Type& x) {
   return true;
 }
 
-std::optional<GemmKernel> linear_of(const loops::Call& call) {
+std::optional<GemmKernel> linear_of(const loops::PlannedContraction& call) {
   const Type& x = call.operands[0];
   const Type& w = call.operands[1];
   if (!all_known(w.sizes) || x.rank() == 0) return std::nullopt;
@@ -98,7 +98,7 @@ Type with_known_strides(Type x) {
 }
 
 /// A convolution over one or two spatial dimensions; one is an image of height 1.
-std::optional<ConvKernel> conv_of(const loops::Call& call) {
+std::optional<ConvKernel> conv_of(const loops::PlannedContraction& call) {
   const Type x = with_known_strides(call.operands[0]);
   const Type& w = call.operands[1];
   const size_t spatial = x.sizes.size() - 2;
@@ -165,7 +165,7 @@ bool make_pairs(ConvKernel* conv) {
 }
 
 /// What the call computes, without its epilogue; nothing when these kernels cannot.
-std::optional<Contraction> shape_of(const loops::Call& call) {
+std::optional<Contraction> shape_of(const loops::PlannedContraction& call) {
   const DType dtype = call.operands[0].dtype;
   const bool alike = std::all_of(call.operands.begin(), call.operands.end(),
                                  [&](const Type& t) { return t.dtype == dtype; });
@@ -241,7 +241,7 @@ Kernel with_bias(const Kernel& k, DType dtype, Sym stride) {
 
 }  // namespace
 
-std::optional<int64_t> generates(const loops::Call& call, const Target& target) {
+std::optional<int64_t> generates(const loops::PlannedContraction& call, const Target& target) {
   if (!call.constant[1]) return std::nullopt;
   const std::optional<Contraction> c = shape_of(call);
   if (!c || !worth_it(*c, target)) return std::nullopt;
@@ -253,7 +253,7 @@ std::optional<int64_t> generates(const loops::Call& call, const Target& target) 
   }
 }
 
-bool accepts_epilogue(const loops::Call& call, const Kernel& epilogue) {
+bool accepts_epilogue(const loops::PlannedContraction& call, const Kernel& epilogue) {
   std::optional<Contraction> c = shape_of(call);
   if (!c) return false;
   c->epilogue = epilogue;
@@ -267,7 +267,7 @@ bool accepts_epilogue(const loops::Call& call, const Kernel& epilogue) {
 }
 
 ScheduledContraction contraction_of(const loops::Plan& plan, const loops::Step& step, const Target& target) {
-  loops::Call call{*step.node, {}, {}};
+  loops::PlannedContraction call{*step.node, {}, {}};
   for (int i = 0; i < step.operand_count; ++i) {
     Type type = plan.buffers[static_cast<size_t>(step.buffers[static_cast<size_t>(i)])].type;
     if (i == 1) type = step.node->operands[1]->type;  // the buffer holds them packed

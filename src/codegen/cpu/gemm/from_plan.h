@@ -19,8 +19,8 @@
 namespace bolt::codegen::cpu::gemm {
 
 /// Floats of the packed weights, if this call is ours.
-BOLT_API std::optional<int64_t> generates(const loops::Call& call, const Target& target);
-BOLT_API bool accepts_epilogue(const loops::Call& call, const loops::Kernel& epilogue);
+BOLT_API std::optional<int64_t> generates(const loops::PlannedContraction& call, const Target& target);
+BOLT_API bool accepts_epilogue(const loops::PlannedContraction& call, const loops::Kernel& epilogue);
 /// `step` is a Contraction.
 BOLT_API ScheduledContraction contraction_of(const loops::Plan& plan, const loops::Step& step,
                                              const Target& target);
