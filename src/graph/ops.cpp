@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "graph/op_rules.h"
+#include "graph/pointwise.h"
 #include "support/error.h"
 #include "support/text.h"
 
@@ -29,6 +30,14 @@ constexpr std::array<std::string_view, kOps> kAttrText = {{
 #include "graph/ops.def"
 #undef BOLT_OP
 }};
+
+constexpr PointwiseRow kPointwise[] = {
+#define BOLT_POINTWISE(name, operands, dtype, cost, form, promotion, aten, attrs) \
+  {#name, Op::name, operands, Cost::cost, Form::form, Promotion::promotion, aten},
+#include "graph/pointwise.def"
+#undef BOLT_POINTWISE
+};
+static_assert(static_cast<size_t>(kPointwise[0].op) == 0, "pointwise_row counts from the first operation");
 
 AttrType attr_type(std::string_view text) {
   constexpr std::pair<std::string_view, AttrType> names[] = {
@@ -106,6 +115,13 @@ bool adapt(AttrType type, Attr& a) {
 
 const OpInfo& op_info(Op op) { return kInfo[static_cast<size_t>(op)]; }
 const OpRules& op_rules(Op op) { return kRules[static_cast<size_t>(op)]; }
+
+std::span<const PointwiseRow> pointwise_rows() { return kPointwise; }
+const PointwiseRow& pointwise_row(Op op) {
+  const auto place = static_cast<size_t>(op);
+  BOLT_CHECK(place < std::size(kPointwise), op_info(op).name, " does not work element by element");
+  return kPointwise[place];
+}
 
 const Op* op_from_name(std::string_view name) {
   static const auto* index = [] {

@@ -40,6 +40,10 @@ inline Cell at(const HostTensor& t, const Shape& index) { return t.cells[offset(
 double round_to(DType t, double v);
 int64_t wrap_to(DType t, int64_t v);
 
+/// One operation whose form in a kernel is Scalar, on operands of this type (`where`: of its choices).
+/// Nothing is rounded; integers wrap.
+Cell scalar(Op op, DType operand, const Cell* operands);
+
 // One function per group of rows; each fills call.out.
 void pointwise(ReferenceCall& call);
 void create(ReferenceCall& call);

@@ -1,9 +1,11 @@
-// graph/reference_pointwise.cpp: every pointwise row, as a function of doubles and one of integers.
+// graph/reference_pointwise.cpp: every pointwise row, as a function of doubles and one of integers. Graphs
+// and kernels are both executed by it.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
+#include "graph/pointwise.h"
 #include "graph/reference_ops.h"
 #include "support/error.h"
 
@@ -42,8 +44,8 @@ double activation(const Node& n, double x) {
   }
 }
 
-double real_unary(const Node& n, double x) {
-  switch (n.op) {
+double real_unary(Op op, double x) {
+  switch (op) {
     case Op::neg: return -x;
     case Op::abs: return std::fabs(x);
     case Op::sign: return sign(x);
@@ -73,12 +75,22 @@ double real_unary(const Node& n, double x) {
     case Op::erf: return std::erf(x);
     case Op::erfc: return std::erfc(x);
     case Op::sigmoid: return 1 / (1 + std::exp(-x));
-    default: return activation(n, x);
+    default: missing(op);
   }
 }
 
-int64_t whole_unary(const Node& n, DType t, int64_t x) {
+int64_t whole_activation(const Node& n, int64_t x) {
   switch (n.op) {
+    case Op::relu: return std::max<int64_t>(x, 0);
+    case Op::hardtanh:
+      return std::clamp<int64_t>(x, static_cast<int64_t>(n.attr<double>("min")),
+                                 static_cast<int64_t>(n.attr<double>("max")));
+    default: missing(n.op);
+  }
+}
+
+int64_t whole_unary(Op op, DType t, int64_t x) {
+  switch (op) {
     case Op::neg: return static_cast<int64_t>(-static_cast<uint64_t>(x));
     case Op::abs: return x < 0 ? static_cast<int64_t>(-static_cast<uint64_t>(x)) : x;
     case Op::sign: return (x > 0) - (x < 0);
@@ -87,11 +99,7 @@ int64_t whole_unary(const Node& n, DType t, int64_t x) {
     case Op::trunc:
     case Op::round: return x;
     case Op::bitwise_not: return t == DType::Bool ? !x : ~x;
-    case Op::relu: return std::max<int64_t>(x, 0);
-    case Op::hardtanh:
-      return std::clamp<int64_t>(x, static_cast<int64_t>(n.attr<double>("min")),
-                                 static_cast<int64_t>(n.attr<double>("max")));
-    default: missing(n.op);
+    default: missing(op);
   }
 }
 
@@ -205,34 +213,55 @@ Cell cast(DType from, DType to, Cell x) {
   return r;
 }
 
-Cell apply(const Node& n, const Operands& in, DType to, const Cell* x) {
-  DType from = in[0]->dtype;
-  bool real = is_float(from);
+bool is_comparison(Op op) { return op >= Op::eq && op <= Op::ge; }  // rows that stand together
+
+/// What the sum of operations that a node is expanded to gives.
+Cell expanded(const Node& n, DType t, Cell x) {
   Cell r;
-  switch (n.op) {
-    case Op::cast: return cast(from, to, x[0]);
+  if (is_float(t)) r.real = activation(n, x.real);
+  if (!is_float(t)) r.whole = wrap_to(t, whole_activation(n, x.whole));
+  return r;
+}
+
+Cell apply(const Node& n, const Operands& in, DType to, const Cell* x) {
+  switch (pointwise_row(n.op).form) {
+    case Form::Cast: return cast(in[0]->dtype, to, x[0]);
+    case Form::Expanded: return expanded(n, to, x[0]);
+    case Form::Scalar: break;
+  }
+  return scalar(n.op, in[0]->dtype, x);
+}
+
+}  // namespace
+
+Cell scalar(Op op, DType operand, const Cell* x) {
+  const bool real = is_float(operand);
+  Cell r;
+  switch (op) {
     case Op::where: return x[0].whole ? x[1] : x[2];
-    case Op::fma: r.real = x[0].real * x[1].real + x[2].real; return r;
     case Op::isnan: r.whole = real && std::isnan(x[0].real); return r;
     case Op::isinf: r.whole = real && std::isinf(x[0].real); return r;
     case Op::logical_not: r.whole = real ? x[0].real == 0 : x[0].whole == 0; return r;
     case Op::from_bits: r.real = std::bit_cast<double>(x[0].whole); return r;
+    case Op::fma:
+      if (real) r.real = x[0].real * x[1].real + x[2].real;
+      if (!real)
+        r.whole = wrap_to(operand,
+                          whole_binary(Op::add, whole_binary(Op::mul, x[0].whole, x[1].whole), x[2].whole));
+      return r;
     default: break;
   }
-  bool comparison = op_info(n.op).min_operands == 2 && to == DType::Bool && n.op >= Op::eq && n.op <= Op::ge;
-  if (comparison) {
-    r.whole = real ? compare(n.op, x[0].real, x[1].real) : compare(n.op, x[0].whole, x[1].whole);
-  } else if (in.size() == 1) {
-    if (real) r.real = real_unary(n, x[0].real);
-    if (!real) r.whole = wrap_to(to, whole_unary(n, to, x[0].whole));
+  if (is_comparison(op)) {
+    r.whole = real ? compare(op, x[0].real, x[1].real) : compare(op, x[0].whole, x[1].whole);
+  } else if (pointwise_row(op).operands == 1) {
+    if (real) r.real = real_unary(op, x[0].real);
+    if (!real) r.whole = wrap_to(operand, whole_unary(op, operand, x[0].whole));
   } else {
-    if (real) r.real = real_binary(n.op, x[0].real, x[1].real);
-    if (!real) r.whole = wrap_to(to, whole_binary(n.op, x[0].whole, x[1].whole));
+    if (real) r.real = real_binary(op, x[0].real, x[1].real);
+    if (!real) r.whole = wrap_to(operand, whole_binary(op, x[0].whole, x[1].whole));
   }
   return r;
 }
-
-}  // namespace
 
 void pointwise(ReferenceCall& c) {
   int64_t n = 0;

@@ -48,25 +48,17 @@ namespace bolt::loops {
 using ExprId = int;
 constexpr ExprId kNone = -1;
 
-/// One row per scalar operation: name, operand count. Pointwise rows of graph/ops.def map one to one.
-// clang-format off: it never settles on this macro
-#define BOLT_FOR_EACH_SCALAR_OP(X)                                                                    \
-  X(neg, 1) X(abs, 1) X(sign, 1) X(floor, 1) X(ceil, 1) X(trunc, 1) X(round, 1)                       \
-  X(sqrt, 1) X(rsqrt, 1) X(reciprocal, 1) X(exp, 1) X(exp2, 1) X(expm1, 1)                            \
-  X(log, 1) X(log2, 1) X(log10, 1) X(log1p, 1) X(sin, 1) X(cos, 1) X(tan, 1)                          \
-  X(asin, 1) X(acos, 1) X(atan, 1) X(sinh, 1) X(cosh, 1) X(tanh, 1) X(erf, 1) X(erfc, 1)              \
-  X(sigmoid, 1) X(isnan, 1) X(isinf, 1) X(logical_not, 1) X(bitwise_not, 1) X(from_bits, 1)           \
-  X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(floor_div, 2) X(trunc_div, 2) X(remainder, 2) X(fmod, 2)  \
-  X(pow, 2) X(atan2, 2) X(maximum, 2) X(minimum, 2) X(fmax, 2) X(fmin, 2) X(copysign, 2)              \
-  X(eq, 2) X(ne, 2) X(lt, 2) X(le, 2) X(gt, 2) X(ge, 2)                                               \
-  X(bitwise_and, 2) X(bitwise_or, 2) X(bitwise_xor, 2) X(shift_left, 2) X(shift_right, 2)             \
-  X(where, 3) X(fma, 3)
-// clang-format on
-
+/// The pointwise rows of the graph that are one operation here too; the others are expanded to these.
 enum class ScalarOp : uint8_t {
-#define X(name, n) name,
-  BOLT_FOR_EACH_SCALAR_OP(X)
-#undef X
+#define BOLT_Scalar(name) name,
+#define BOLT_Expanded(name)
+#define BOLT_Cast(name)
+#define BOLT_POINTWISE(name, operands, dtype, cost, form, promotion, aten, attrs) BOLT_##form(name)
+#include "graph/pointwise.def"
+#undef BOLT_POINTWISE
+#undef BOLT_Scalar
+#undef BOLT_Expanded
+#undef BOLT_Cast
 };
 
 enum class ReduceOp : uint8_t { Sum, Prod, Max, Min, Any, All, ArgMax, ArgMin };

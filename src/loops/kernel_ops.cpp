@@ -3,29 +3,37 @@
 
 #include <iterator>
 
+#include "graph/op_rules.h"
+#include "graph/pointwise.h"
+
 namespace bolt::loops {
 namespace {
 
-struct ScalarFacts {
-  std::string_view name;
-  int arity;
-};
-constexpr ScalarFacts kScalarOps[] = {
-#define X(name, n) {#name, n},
-    BOLT_FOR_EACH_SCALAR_OP(X)
-#undef X
-};
+/// By ScalarOp: its row in the graph's table.
+const std::vector<const graph::PointwiseRow*>& rows() {
+  static const auto* table = [] {
+    auto* t = new std::vector<const graph::PointwiseRow*>;
+    for (const graph::PointwiseRow& row : graph::pointwise_rows())
+      if (row.form == graph::Form::Scalar) t->push_back(&row);
+    return t;
+  }();
+  return *table;
+}
+
 constexpr std::string_view kReduceOps[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"};
 
 }  // namespace
 
-std::string_view scalar_op_name(ScalarOp op) { return kScalarOps[static_cast<int>(op)].name; }
-int scalar_op_arity(ScalarOp op) { return kScalarOps[static_cast<int>(op)].arity; }
+graph::Op graph_op(ScalarOp op) { return rows()[static_cast<size_t>(op)]->op; }
+std::string_view scalar_op_name(ScalarOp op) { return rows()[static_cast<size_t>(op)]->name; }
+int scalar_op_arity(ScalarOp op) { return rows()[static_cast<size_t>(op)]->operands; }
+int instructions(ScalarOp op) { return static_cast<int>(rows()[static_cast<size_t>(op)]->cost); }
+bool is_function(ScalarOp op) { return instructions(op) >= static_cast<int>(graph::Cost::Exp); }
 std::string_view reduce_op_name(ReduceOp op) { return kReduceOps[static_cast<int>(op)]; }
 
 std::optional<ScalarOp> scalar_op_from_name(std::string_view name) {
-  for (size_t i = 0; i < std::size(kScalarOps); ++i)
-    if (kScalarOps[i].name == name) return static_cast<ScalarOp>(i);
+  for (size_t i = 0; i < rows().size(); ++i)
+    if (rows()[i]->name == name) return static_cast<ScalarOp>(i);
   return std::nullopt;
 }
 
@@ -35,20 +43,7 @@ std::optional<ReduceOp> reduce_op_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-bool gives_bool(ScalarOp op) {
-  switch (op) {
-    case ScalarOp::isnan:
-    case ScalarOp::isinf:
-    case ScalarOp::logical_not:
-    case ScalarOp::eq:
-    case ScalarOp::ne:
-    case ScalarOp::lt:
-    case ScalarOp::le:
-    case ScalarOp::gt:
-    case ScalarOp::ge: return true;
-    default: return false;
-  }
-}
+bool gives_bool(ScalarOp op) { return graph::op_rules(graph_op(op)).dtype == graph::DTypeRule::Bool; }
 
 DType op_result_dtype(ScalarOp op, const std::vector<DType>& operands) {
   if (gives_bool(op)) return DType::Bool;

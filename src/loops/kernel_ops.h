@@ -1,11 +1,13 @@
 // loops/kernel_ops.h
-// Facts about the scalar operations of a kernel: names, operand counts, result types.
+// Facts about the scalar operations of a kernel, each from its row in graph/pointwise.def, and about
+// reductions.
 #pragma once
 
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "graph/ir.h"
 #include "loops/kernel.h"
 
 namespace bolt::loops {
@@ -13,6 +15,12 @@ namespace bolt::loops {
 BOLT_API std::string_view scalar_op_name(ScalarOp op);
 BOLT_API std::optional<ScalarOp> scalar_op_from_name(std::string_view name);
 BOLT_API int scalar_op_arity(ScalarOp op);
+/// The operation of the graph that it is.
+graph::Op graph_op(ScalarOp op);
+/// Vector instructions for a vector of results, roughly (graph/pointwise.h).
+BOLT_API int instructions(ScalarOp op);
+/// Is it a polynomial with special cases, or a loop: exp, tanh, erf, fmod?
+bool is_function(ScalarOp op);
 BOLT_API std::string_view reduce_op_name(ReduceOp op);
 BOLT_API std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
 /// Comparisons and tests give b8, `where` the type of its choices, everything else the type of its operands.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "graph/reference_ops.h"
 #include "loops/kernel.h"
 #include "loops/kernel_ops.h"
 #include "support/error.h"
@@ -108,146 +109,17 @@ void store_cell(DType t, void* base, int64_t at, Cell c) {
   }
 }
 
-double sign_of(double x) { return std::isnan(x) ? x : (x > 0) - (x < 0); }
-double nan_max(double a, double b) { return std::isnan(a) || std::isnan(b) ? std::nan("") : std::fmax(a, b); }
-double nan_min(double a, double b) { return std::isnan(a) || std::isnan(b) ? std::nan("") : std::fmin(a, b); }
-
-double python_remainder(double a, double b) {
-  double r = std::fmod(a, b);
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-
-double float_op(ScalarOp op, double a, double b, double c) {
-  switch (op) {
-    case ScalarOp::neg: return -a;
-    case ScalarOp::abs: return std::fabs(a);
-    case ScalarOp::sign: return sign_of(a);
-    case ScalarOp::floor: return std::floor(a);
-    case ScalarOp::ceil: return std::ceil(a);
-    case ScalarOp::trunc: return std::trunc(a);
-    case ScalarOp::round: return std::nearbyint(a);
-    case ScalarOp::sqrt: return std::sqrt(a);
-    case ScalarOp::rsqrt: return 1 / std::sqrt(a);
-    case ScalarOp::reciprocal: return 1 / a;
-    case ScalarOp::exp: return std::exp(a);
-    case ScalarOp::exp2: return std::exp2(a);
-    case ScalarOp::expm1: return std::expm1(a);
-    case ScalarOp::log: return std::log(a);
-    case ScalarOp::log2: return std::log2(a);
-    case ScalarOp::log10: return std::log10(a);
-    case ScalarOp::log1p: return std::log1p(a);
-    case ScalarOp::sin: return std::sin(a);
-    case ScalarOp::cos: return std::cos(a);
-    case ScalarOp::tan: return std::tan(a);
-    case ScalarOp::asin: return std::asin(a);
-    case ScalarOp::acos: return std::acos(a);
-    case ScalarOp::atan: return std::atan(a);
-    case ScalarOp::sinh: return std::sinh(a);
-    case ScalarOp::cosh: return std::cosh(a);
-    case ScalarOp::tanh: return std::tanh(a);
-    case ScalarOp::erf: return std::erf(a);
-    case ScalarOp::erfc: return std::erfc(a);
-    case ScalarOp::sigmoid: return 1 / (1 + std::exp(-a));
-    case ScalarOp::add: return a + b;
-    case ScalarOp::sub: return a - b;
-    case ScalarOp::mul: return a * b;
-    case ScalarOp::div: return a / b;
-    case ScalarOp::floor_div: return std::floor(a / b);
-    case ScalarOp::trunc_div: return std::trunc(a / b);
-    case ScalarOp::remainder: return python_remainder(a, b);
-    case ScalarOp::fmod: return std::fmod(a, b);
-    case ScalarOp::pow: return std::pow(a, b);
-    case ScalarOp::atan2: return std::atan2(a, b);
-    case ScalarOp::maximum: return nan_max(a, b);
-    case ScalarOp::minimum: return nan_min(a, b);
-    case ScalarOp::fmax: return std::fmax(a, b);
-    case ScalarOp::fmin: return std::fmin(a, b);
-    case ScalarOp::copysign: return std::copysign(a, b);
-    case ScalarOp::fma: return a * b + c;
-    default: BOLT_CHECK(false, scalar_op_name(op), " of floating values");
-  }
-  return 0;
-}
-
-int64_t floor_div_int(int64_t a, int64_t b) {
-  if (b == 0) return 0;
-  if (b == -1)
-    return static_cast<int64_t>(-static_cast<uint64_t>(a));  // the smallest integer has no positive twin
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-int64_t int_pow(int64_t a, int64_t n) {
-  if (n < 0) return a == 1 ? 1 : a == -1 ? (n % 2 ? -1 : 1) : 0;
-  uint64_t result = 1, base = static_cast<uint64_t>(a);
-  for (; n; n >>= 1, base *= base)
-    if (n & 1) result *= base;
-  return static_cast<int64_t>(result);
-}
-
-int64_t int_op(ScalarOp op, DType t, int64_t a, int64_t b, int64_t c) {
-  auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
-  switch (op) {
-    case ScalarOp::neg: return static_cast<int64_t>(-u(a));
-    case ScalarOp::abs: return a < 0 ? static_cast<int64_t>(-u(a)) : a;
-    case ScalarOp::sign: return (a > 0) - (a < 0);
-    case ScalarOp::floor:
-    case ScalarOp::ceil:
-    case ScalarOp::trunc:
-    case ScalarOp::round: return a;
-    case ScalarOp::bitwise_not: return t == DType::Bool ? !a : ~a;
-    case ScalarOp::add: return static_cast<int64_t>(u(a) + u(b));
-    case ScalarOp::sub: return static_cast<int64_t>(u(a) - u(b));
-    case ScalarOp::mul: return static_cast<int64_t>(u(a) * u(b));
-    case ScalarOp::fma: return static_cast<int64_t>(u(a) * u(b) + u(c));
-    case ScalarOp::floor_div: return floor_div_int(a, b);
-    case ScalarOp::trunc_div: return b == 0 ? 0 : b == -1 ? static_cast<int64_t>(-u(a)) : a / b;
-    case ScalarOp::remainder: return b == 0 || b == -1 ? 0 : a - floor_div_int(a, b) * b;
-    case ScalarOp::fmod: return b == 0 || b == -1 ? 0 : a % b;
-    case ScalarOp::pow: return int_pow(a, b);
-    case ScalarOp::maximum:
-    case ScalarOp::fmax: return std::max(a, b);
-    case ScalarOp::minimum:
-    case ScalarOp::fmin: return std::min(a, b);
-    case ScalarOp::bitwise_and: return a & b;
-    case ScalarOp::bitwise_or: return a | b;
-    case ScalarOp::bitwise_xor: return a ^ b;
-    case ScalarOp::shift_left: return b < 0 || b > 63 ? 0 : static_cast<int64_t>(u(a) << b);
-    case ScalarOp::shift_right: return a >> (b < 0 || b > 63 ? 63 : b);
-    default: BOLT_CHECK(false, scalar_op_name(op), " of integers");
-  }
-  return 0;
-}
-
-template <typename T>
-bool compare(ScalarOp op, T a, T b) {
-  switch (op) {
-    case ScalarOp::eq: return a == b;
-    case ScalarOp::ne: return a != b;
-    case ScalarOp::lt: return a < b;
-    case ScalarOp::le: return a <= b;
-    case ScalarOp::gt: return a > b;
-    default: return a >= b;
-  }
-}
-
+/// The graph's reference says what each operation gives.
 Cell apply(ScalarOp op, DType t, const Cell* x) {
-  bool fp = is_float(t);
-  switch (op) {
-    case ScalarOp::where: return x[0].i ? x[1] : x[2];
-    case ScalarOp::isnan: return {0, fp && std::isnan(x[0].f)};
-    case ScalarOp::isinf: return {0, fp && std::isinf(x[0].f)};
-    case ScalarOp::logical_not: return {0, fp ? x[0].f == 0 : x[0].i == 0};
-    case ScalarOp::from_bits: return {std::bit_cast<double>(x[0].i), 0};
-    case ScalarOp::eq:
-    case ScalarOp::ne:
-    case ScalarOp::lt:
-    case ScalarOp::le:
-    case ScalarOp::gt:
-    case ScalarOp::ge: return {0, fp ? compare(op, x[0].f, x[1].f) : compare(op, x[0].i, x[1].i)};
-    default: break;
+  graph::Cell args[3];
+  const bool choice = op == ScalarOp::where;
+  for (int i = 0; i < scalar_op_arity(op); ++i) {
+    const bool real = is_float(t) && !(choice && i == 0);
+    real ? void(args[i].real = x[i].f) : void(args[i].whole = x[i].i);
   }
-  if (fp) return {float_op(op, x[0].f, x[1].f, x[2].f), 0};
-  return {0, wrap(t, int_op(op, t, x[0].i, x[1].i, x[2].i))};
+  const graph::Cell r = graph::reference::scalar(graph_op(op), t, args);
+  const bool real = op == ScalarOp::from_bits || (is_float(t) && !gives_bool(op));
+  return real ? Cell{r.real, 0} : Cell{0, r.whole};
 }
 
 Cell cast_cell(DType from, DType to, Cell c) {
@@ -396,11 +268,12 @@ class Runner {
     }
   }
   static Cell combine(ReduceOp op, DType t, Cell a, Cell b) {
+    const Cell both[] = {a, b};
     switch (op) {
       case ReduceOp::Sum: return {a.f + b.f, wrap(t, a.i + b.i)};
       case ReduceOp::Prod: return {a.f * b.f, wrap(t, a.i * b.i)};
-      case ReduceOp::Max: return {nan_max(a.f, b.f), std::max(a.i, b.i)};
-      case ReduceOp::Min: return {nan_min(a.f, b.f), std::min(a.i, b.i)};
+      case ReduceOp::Max: return apply(ScalarOp::maximum, t, both);
+      case ReduceOp::Min: return apply(ScalarOp::minimum, t, both);
       case ReduceOp::Any: return {0, a.i || b.i};
       default: return {0, a.i && b.i};
     }

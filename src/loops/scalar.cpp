@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "graph/pointwise.h"
 #include "loops/kernel_ops.h"
 #include "support/error.h"
 
@@ -41,15 +42,14 @@ bool same(const Expr& a, const Expr& b) {
 }
 
 /// The ScalarOp of the same name, for graph operations that are one.
-const std::optional<ScalarOp>& direct(Op op) {
-  static const auto table = [] {
-    std::array<std::optional<ScalarOp>, static_cast<size_t>(Op::kCount)> t;
-    for (size_t i = 0; i < t.size(); ++i)
-      if (graph::op_info(static_cast<Op>(i)).kind == graph::OpKind::Pointwise)
-        t[i] = scalar_op_from_name(graph::op_info(static_cast<Op>(i)).name);
+std::optional<ScalarOp> direct(Op op) {
+  static const auto* table = [] {
+    auto* t = new std::array<std::optional<ScalarOp>, static_cast<size_t>(Op::kCount)>;
+    for (const graph::PointwiseRow& row : graph::pointwise_rows())
+      if (row.form == graph::Form::Scalar) (*t)[static_cast<size_t>(row.op)] = scalar_op_from_name(row.name);
     return t;
   }();
-  return table[static_cast<size_t>(op)];
+  return (*table)[static_cast<size_t>(op)];
 }
 
 double number_attr(const Node& n, std::string_view name, double fallback) {
@@ -234,7 +234,7 @@ ExprId expand_pointwise(ExprList& list, const Node& node, const std::vector<Expr
   Term x{&list, args[0]};
   if (node.op == Op::pow)
     if (auto easy = easy_power(x, list[args[1]])) return easy->id;
-  if (const auto& op = direct(node.op)) return list.op(*op, args);
+  if (const auto op = direct(node.op)) return list.op(*op, args);
   if (auto y = activation(x, node)) return y->id;
   throw_unsupported("no scalar form of ", graph::op_info(node.op).name);
 }

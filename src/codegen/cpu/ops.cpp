@@ -261,7 +261,7 @@ bool is_number(llvm::Value* v) {
   return number && !number->isNaN();
 }
 
-bool is_compare(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }
+bool is_compare(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }  // rows that stand together
 
 /// fmod with the divisor's sign.
 llvm::Value* float_remainder(Builder& b, llvm::Value* x, llvm::Value* y) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "loops/kernel_ops.h"
 #include "support/error.h"
 
 namespace bolt::codegen::cpu {
@@ -45,37 +46,10 @@ int64_t power_of_two_at_least(int64_t n) {
   return p;
 }
 
+/// Cycles: two cheap instructions start in one.
 double cost(const Expr& e) {
   if (e.kind == ExprKind::Load) return e.gather.empty() ? 1 : 4;
-  if (e.kind != ExprKind::Op) return 0.5;
-  switch (e.op) {
-    case ScalarOp::exp:
-    case ScalarOp::exp2:
-    case ScalarOp::sigmoid: return 12;
-    case ScalarOp::tanh:
-    case ScalarOp::erf:
-    case ScalarOp::log:
-    case ScalarOp::sin:
-    case ScalarOp::cos:
-    case ScalarOp::expm1:
-    case ScalarOp::log1p: return 24;
-    case ScalarOp::log2:
-    case ScalarOp::log10:
-    case ScalarOp::tan:
-    case ScalarOp::asin:
-    case ScalarOp::acos:
-    case ScalarOp::atan:
-    case ScalarOp::atan2:
-    case ScalarOp::sinh:
-    case ScalarOp::cosh:
-    case ScalarOp::erfc:
-    case ScalarOp::pow: return 60;
-    case ScalarOp::div:
-    case ScalarOp::sqrt:
-    case ScalarOp::rsqrt:
-    case ScalarOp::reciprocal: return 4;
-    default: return 0.5;
-  }
+  return e.kind == ExprKind::Op ? loops::instructions(e.op) * 0.5 : 0.5;
 }
 
 class Chooser {

@@ -1,10 +1,13 @@
 // lower/lowerings/pointwise.cpp
-// Rows for elementwise operators. Most are one line: operator, graph op, rule of promotion.
+// ATen's elementwise operators -> graph. Most follow from their row in graph/pointwise.def; the functions
+// here are for the others.
 #include <bit>
 
+#include "graph/pointwise.h"
 #include "lower/lowering.h"
 #include "record/convert.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace bolt::lower {
 namespace {
@@ -12,107 +15,40 @@ namespace {
 using c10::ScalarType;
 using record::to_bolt;
 
-enum class Promotion : uint8_t {
-  Arith,    // computed and given in the promoted type
-  Float,    // integers become the default floating type first
-  Compare,  // computed in the promoted type, gives bool
-  Bool      // operands as truth values, gives bool
-};
+using graph::Promotion;
 
+/// An operator of ATen and the operation that it is. Those of two operands stand for the overloads .Tensor
+/// and .Scalar (and none), with arguments self and other.
 struct Row {
-  const char* name;
+  std::string_view name;
   Op op;
+  int operands;
   Promotion rule;
 };
 
-constexpr Row kUnary[] = {
-    {"neg", Op::neg, Promotion::Arith},
-    {"abs", Op::abs, Promotion::Arith},
-    {"sign", Op::sign, Promotion::Arith},
-    {"floor", Op::floor, Promotion::Arith},
-    {"ceil", Op::ceil, Promotion::Arith},
-    {"trunc", Op::trunc, Promotion::Arith},
-    {"fix", Op::trunc, Promotion::Arith},
-    {"round", Op::round, Promotion::Arith},
-    {"sqrt", Op::sqrt, Promotion::Float},
-    {"rsqrt", Op::rsqrt, Promotion::Float},
-    {"reciprocal", Op::reciprocal, Promotion::Float},
-    {"exp", Op::exp, Promotion::Float},
-    {"exp2", Op::exp2, Promotion::Float},
-    {"expm1", Op::expm1, Promotion::Float},
-    {"log", Op::log, Promotion::Float},
-    {"log2", Op::log2, Promotion::Float},
-    {"log10", Op::log10, Promotion::Float},
-    {"log1p", Op::log1p, Promotion::Float},
-    {"sin", Op::sin, Promotion::Float},
-    {"cos", Op::cos, Promotion::Float},
-    {"tan", Op::tan, Promotion::Float},
-    {"asin", Op::asin, Promotion::Float},
-    {"acos", Op::acos, Promotion::Float},
-    {"atan", Op::atan, Promotion::Float},
-    {"sinh", Op::sinh, Promotion::Float},
-    {"cosh", Op::cosh, Promotion::Float},
-    {"tanh", Op::tanh, Promotion::Float},
-    {"erf", Op::erf, Promotion::Float},
-    {"special_erf", Op::erf, Promotion::Float},
-    {"erfc", Op::erfc, Promotion::Float},
-    {"sigmoid", Op::sigmoid, Promotion::Float},
-    {"special_expit", Op::sigmoid, Promotion::Float},
-    {"isnan", Op::isnan, Promotion::Compare},
-    {"isinf", Op::isinf, Promotion::Compare},
-    {"logical_not", Op::logical_not, Promotion::Bool},
-    {"bitwise_not", Op::bitwise_not, Promotion::Arith},
-    {"relu", Op::relu, Promotion::Arith},
-    {"silu", Op::silu, Promotion::Float},
-    {"mish", Op::mish, Promotion::Float},
-    {"hardswish", Op::hardswish, Promotion::Float},
-    {"hardsigmoid", Op::hardsigmoid, Promotion::Float},
-    {"log_sigmoid", Op::log_sigmoid, Promotion::Float},
+// Operators that are another one's operation under another rule of promotion.
+constexpr Row kOthers[] = {
+    {"logical_and", Op::bitwise_and, 2, Promotion::Bool},
+    {"logical_or", Op::bitwise_or, 2, Promotion::Bool},
+    {"logical_xor", Op::bitwise_xor, 2, Promotion::Bool},
 };
 
-// Each stands for the overloads .Tensor and .Scalar (and none), with arguments self and other.
-constexpr Row kBinary[] = {
-    {"mul", Op::mul, Promotion::Arith},
-    {"multiply", Op::mul, Promotion::Arith},
-    {"maximum", Op::maximum, Promotion::Arith},
-    {"minimum", Op::minimum, Promotion::Arith},
-    {"max.other", Op::maximum, Promotion::Arith},
-    {"min.other", Op::minimum, Promotion::Arith},
-    {"fmax", Op::fmax, Promotion::Arith},
-    {"fmin", Op::fmin, Promotion::Arith},
-    {"atan2", Op::atan2, Promotion::Float},
-    {"copysign", Op::copysign, Promotion::Float},
-    {"eq", Op::eq, Promotion::Compare},
-    {"ne", Op::ne, Promotion::Compare},
-    {"not_equal", Op::ne, Promotion::Compare},
-    {"lt", Op::lt, Promotion::Compare},
-    {"less", Op::lt, Promotion::Compare},
-    {"le", Op::le, Promotion::Compare},
-    {"less_equal", Op::le, Promotion::Compare},
-    {"gt", Op::gt, Promotion::Compare},
-    {"greater", Op::gt, Promotion::Compare},
-    {"ge", Op::ge, Promotion::Compare},
-    {"greater_equal", Op::ge, Promotion::Compare},
-    {"logical_and", Op::bitwise_and, Promotion::Bool},
-    {"logical_or", Op::bitwise_or, Promotion::Bool},
-    {"logical_xor", Op::bitwise_xor, Promotion::Bool},
-    {"bitwise_and", Op::bitwise_and, Promotion::Arith},
-    {"bitwise_or", Op::bitwise_or, Promotion::Arith},
-    {"bitwise_xor", Op::bitwise_xor, Promotion::Arith},
-    {"__and__", Op::bitwise_and, Promotion::Arith},
-    {"__or__", Op::bitwise_or, Promotion::Arith},
-    {"__xor__", Op::bitwise_xor, Promotion::Arith},
-};
+const std::vector<Row>& rows() {
+  static const auto* all = [] {
+    auto* list = new std::vector<Row>(std::begin(kOthers), std::end(kOthers));
+    for (const graph::PointwiseRow& r : graph::pointwise_rows())
+      for (std::string_view name : split(r.aten, ' '))
+        if (!name.empty()) list->push_back({name, r.op, r.operands, r.promotion});
+    return list;
+  }();
+  return *all;
+}
 
 const Row* find_row(std::string_view name) {
   name.remove_prefix(name.find("::") + 2);
   if (!name.empty() && name.back() == '_' && name.substr(0, 2) != "__") name.remove_suffix(1);
-  for (const auto& r : kUnary)
-    if (name == r.name) return &r;
-  for (const auto& r : kBinary) {
-    std::string_view row = r.name;
-    if (name == row.substr(0, row.find('.'))) return &r;
-  }
+  for (const Row& r : rows())
+    if (name == (r.operands == 2 ? r.name.substr(0, r.name.find('.')) : r.name)) return &r;
   return nullptr;
 }
 
@@ -332,11 +268,10 @@ std::vector<Value*> dropout(Call& c) {
 }  // namespace
 
 void add_pointwise(Table& t) {
-  for (const Row& r : kUnary) t["aten::" + std::string(r.name)] = {unary, nullptr};
-  for (const Row& r : kBinary) {
+  for (const Row& r : rows()) {
     std::string name = "aten::" + std::string(r.name);
-    t[name] = {binary, nullptr};
-    if (name.find('.') == std::string::npos)
+    t[name] = {r.operands == 1 ? unary : binary, nullptr};
+    if (r.operands == 2 && name.find('.') == std::string::npos)
       for (const char* overload : {".Tensor", ".Scalar"}) t[name + overload] = {binary, nullptr};
   }
   auto row = [&t](Builder b, std::initializer_list<const char*> names) {

@@ -9,6 +9,7 @@
 
 #include "codegen/cpu/gemm/emit_util.h"
 #include "codegen/cpu/ops.h"
+#include "loops/kernel_ops.h"
 #include "support/error.h"
 
 namespace bolt::codegen::cpu::gemm {
@@ -19,43 +20,13 @@ using loops::Expr;
 using loops::ExprId;
 using loops::ExprKind;
 using loops::Kernel;
-using loops::ScalarOp;
 
-constexpr int kFunctionCost = 25;  // exp, tanh, erf, ...: a polynomial and its special cases
-
-bool is_function(ScalarOp op) {
-  switch (op) {
-    case ScalarOp::exp:
-    case ScalarOp::exp2:
-    case ScalarOp::expm1:
-    case ScalarOp::log:
-    case ScalarOp::log2:
-    case ScalarOp::log10:
-    case ScalarOp::log1p:
-    case ScalarOp::sin:
-    case ScalarOp::cos:
-    case ScalarOp::tan:
-    case ScalarOp::asin:
-    case ScalarOp::acos:
-    case ScalarOp::atan:
-    case ScalarOp::sinh:
-    case ScalarOp::cosh:
-    case ScalarOp::tanh:
-    case ScalarOp::erf:
-    case ScalarOp::erfc:
-    case ScalarOp::sigmoid:
-    case ScalarOp::pow:
-    case ScalarOp::atan2:
-    case ScalarOp::fmod:
-    case ScalarOp::remainder: return true;
-    default: return false;
-  }
-}
+constexpr int kFunctionCost = 25;  // a polynomial and its special cases
 
 int cost_of(const Kernel& kernel) {
   int cost = static_cast<int>(kernel.stores.size());
   for (const Expr& e : kernel.exprs) {
-    if (e.kind == ExprKind::Op) cost += is_function(e.op) ? kFunctionCost : 1;
+    if (e.kind == ExprKind::Op) cost += loops::is_function(e.op) ? kFunctionCost : 1;
     if (e.kind == ExprKind::Load || e.kind == ExprKind::Cast) ++cost;
   }
   return cost;
