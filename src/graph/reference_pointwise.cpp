@@ -72,6 +72,9 @@ double real_unary(Op op, double x) {
     case Op::sinh: return std::sinh(x);
     case Op::cosh: return std::cosh(x);
     case Op::tanh: return std::tanh(x);
+    case Op::asinh: return std::asinh(x);
+    case Op::acosh: return std::acosh(x);
+    case Op::atanh: return std::atanh(x);
     case Op::erf: return std::erf(x);
     case Op::erfc: return std::erfc(x);
     case Op::sigmoid: return 1 / (1 + std::exp(-x));

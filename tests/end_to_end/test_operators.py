@@ -23,6 +23,7 @@ CASES = {
     "in_place": (lambda x: x.clone().add_(1).mul_(x), (4, 16), 1),
     "where": (lambda x: torch.where(x > 0, x, x.exp()), (4, 16), 1),
     "cat": (lambda x: torch.cat([x, x * 2], 1), (4, 16), 1),
+    "inverse_hyperbolic": (lambda x: x.asinh() + torch.arccosh(1 + x * x) - x.tanh().atanh(), (4, 16), 1),
 }
 
 

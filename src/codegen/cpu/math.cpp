@@ -455,6 +455,39 @@ Math::Value Math::tanh(Value x) const {
   return copysign(b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.625)), near, far), x);
 }
 
+// ---- their inverses
+
+// log1p(a + a^2/(1 + sqrt(1 + a^2))); past 2^28 it is log(2a).
+Math::Value Math::asinh(Value x) const {
+  if (!is_double(x)) return in_double({x}, [&](auto a) { return asinh(a[0]); });
+  Value a = abs(x), one = constant(x, 1), large = b_.CreateFCmpOGT(a, constant(x, 0x1p28));
+  Value square = b_.CreateFMul(a, a);
+  Value root = sqrt(b_.CreateFAdd(one, square));
+  Value near = b_.CreateFAdd(a, b_.CreateFDiv(square, b_.CreateFAdd(one, root)));
+  Value y = log1p(b_.CreateSelect(large, b_.CreateFSub(a, one), near));
+  y = b_.CreateFAdd(y, b_.CreateSelect(large, constant(x, kLn2), constant(x, 0)));
+  return copysign(y, x);
+}
+
+// log1p(t + sqrt(2t + t^2)) with t = x - 1, which is exact where the result is small.
+Math::Value Math::acosh(Value x) const {
+  if (!is_double(x)) return in_double({x}, [&](auto a) { return acosh(a[0]); });
+  Value t = b_.CreateFSub(x, constant(x, 1)), large = b_.CreateFCmpOGT(x, constant(x, 0x1p28));
+  Value near = b_.CreateFAdd(t, sqrt(fma(t, t, b_.CreateFAdd(t, t))));
+  Value y = log1p(b_.CreateSelect(large, t, near));
+  y = b_.CreateFAdd(y, b_.CreateSelect(large, constant(x, kLn2), constant(x, 0)));
+  return b_.CreateSelect(b_.CreateFCmpOLT(x, constant(x, 1)), constant(x, kNan), y);
+}
+
+// log1p(2a/(1 - a)) / 2; below a half the quotient is taken apart, so that the large part of it is exact.
+Math::Value Math::atanh(Value x) const {
+  if (!is_double(x)) return in_double({x}, [&](auto a) { return atanh(a[0]); });
+  Value a = abs(x), rest = b_.CreateFSub(constant(x, 1), a), twice = b_.CreateFAdd(a, a);
+  Value small = fma(twice, b_.CreateFDiv(a, rest), twice);
+  Value t = b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.5)), small, b_.CreateFDiv(twice, rest));
+  return copysign(b_.CreateFMul(constant(x, 0.5), log1p(t)), x);
+}
+
 // ---- error function
 
 // float, |x| >= 0.92: 1 - e^-g(|x|)

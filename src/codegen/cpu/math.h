@@ -82,6 +82,9 @@ class Math : public Arithmetic {
   Value sinh(Value x) const;
   Value cosh(Value x) const;
   Value tanh(Value x) const;
+  Value asinh(Value x) const;
+  Value acosh(Value x) const;
+  Value atanh(Value x) const;
   Value erf(Value x) const;
   Value erfc(Value x) const;
   Value sigmoid(Value x) const;

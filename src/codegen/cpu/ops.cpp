@@ -320,6 +320,9 @@ Ops::Value Ops::floating(ScalarOp op, llvm::ArrayRef<Value> a) const {
     case ScalarOp::sinh: return m.sinh(x);
     case ScalarOp::cosh: return m.cosh(x);
     case ScalarOp::tanh: return m.tanh(x);
+    case ScalarOp::asinh: return m.asinh(x);
+    case ScalarOp::acosh: return m.acosh(x);
+    case ScalarOp::atanh: return m.atanh(x);
     case ScalarOp::erf: return m.erf(x);
     case ScalarOp::erfc: return m.erfc(x);
     case ScalarOp::sigmoid: return m.sigmoid(x);

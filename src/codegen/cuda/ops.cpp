@@ -97,6 +97,9 @@ const char* library_function(ScalarOp op) {
     case ScalarOp::sinh: return "sinh";
     case ScalarOp::cosh: return "cosh";
     case ScalarOp::tanh: return "tanh";
+    case ScalarOp::asinh: return "asinh";
+    case ScalarOp::acosh: return "acosh";
+    case ScalarOp::atanh: return "atanh";
     case ScalarOp::erf: return "erf";
     case ScalarOp::erfc: return "erfc";
     case ScalarOp::pow: return "pow";
