@@ -11,8 +11,8 @@
 //   6. A reduction runs over dimensions that are marked `reduce` and that its operand varies over; argmax and
 //   argmin
 //      over exactly one; any and all are of b8. Each marked dimension has a reduction.
-//   7. A stored value varies only over dimensions its index varies over (else one address would get many
-//   values).
+//   7. A stored value varies only over dimensions its index varies over, those of size 1 aside (else one
+//   address would get many values).
 //   8. Each `out` buffer is stored to. `Expr::dims` is what the operands say. At most 31 dimensions.
 //   9. `acc` only where nothing is reduced.
 //  10. A check is of an i64 against an i64 that does not vary.
@@ -103,7 +103,7 @@ class Verifier {
       case ExprKind::Check: bounds_check(e); break;
       case ExprKind::Acc: has_acc_ = true; break;
     }
-    check(e.dims == dims_of(k_, e), "wrong dimension mask");
+    check(!((e.dims ^ dims_of(k_, e)) & longer_than_one()), "wrong dimension mask");
   }
 
   void operation(const Expr& e) {
@@ -150,7 +150,17 @@ class Verifier {
     check(k_.exprs[s.value].dtype == k_.buffers[s.buffer].dtype, "value has not its buffer's dtype");
     uint32_t index_dims = k_.varies(s.index);
     for (const GatherTerm& g : s.gather) index_dims |= k_.exprs[g.value].dims;
-    check(!(k_.exprs[s.value].dims & ~index_dims), "value varies over more dimensions than the index");
+    check(!(k_.exprs[s.value].dims & ~index_dims & longer_than_one()),
+          "value varies over more dimensions than the index");
+  }
+
+  /// Of the others nothing can be told: no index names a dimension of one element, and an accumulator varies
+  /// over it as it is read and not as it is planned.
+  uint32_t longer_than_one() const {
+    uint32_t mask = 0;
+    for (size_t i = 0; i < k_.dims.size(); ++i)
+      if (!k_.dims[i].size.is_const(1)) mask |= 1u << i;
+    return mask;
   }
 
   bool stored(int buffer) const {
