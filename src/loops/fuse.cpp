@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "loops/build.h"
+#include "loops/cost.h"
 #include "loops/roles.h"
 #include "support/error.h"
 #include "support/symbols.h"
@@ -26,47 +27,11 @@ constexpr size_t kMaxOperands = 24;
 constexpr size_t kMaxStored = 8;
 // Rows of a reduction that is not over the innermost memory are swept several times with strided reads.
 constexpr int64_t kMaxStridedRow = 4096;
-constexpr int kHeavyFlops = 6;
-// A step of its own costs about as much as this many vector instructions.
-constexpr int64_t kStepFlops = 1024;
-constexpr int64_t kLanes = 8;
+// Expressions, what a fusion repeats counted: compiling takes longer than in proportion to them.
+constexpr size_t kMaxExprs = 256;
 constexpr size_t kMaxNeighbours = 16;
 constexpr size_t kMaxEpilogue = 8;
 constexpr int kMaxRounds = 3;
-
-/// Roughly how many instructions a vector of results takes.
-int flops(const Node* n) {
-  switch (n->op) {
-    case Op::exp:
-    case Op::log:
-    case Op::sin:
-    case Op::cos:
-    case Op::tanh:
-    case Op::erf:
-    case Op::pow:
-    case Op::gelu:
-    case Op::silu:
-    case Op::sigmoid:
-    case Op::mish:
-    case Op::softplus:
-    case Op::elu:
-    case Op::log_sigmoid:
-    case Op::log1p:
-    case Op::expm1:
-    case Op::exp2:
-    case Op::embedding:
-    case Op::gather:
-    case Op::index_select:
-    case Op::atan2:
-    case Op::fmod:
-    case Op::remainder: return 12;
-    case Op::sqrt:
-    case Op::rsqrt:
-    case Op::div:
-    case Op::reciprocal: return 4;
-    default: return 1;
-  }
-}
 
 class Fuser {
  public:
@@ -96,7 +61,9 @@ class Fuser {
     const Node* call = nullptr;
     bool fold = false, alive = true;
     bool reduces = false;
-    graph::Device device;  // of its results: one kernel runs on one device
+    graph::Device device;     // of its results: one kernel runs on one device
+    double alone = 0;         // instructions of its nodes, each a kernel by itself
+    double instructions = 0;  // of its kernel
     std::optional<int64_t> packed;
     /// What must come after a call although it reads nothing of it: of those with effects the next one (what
     /// draws random numbers), and what has a size that the call finds out.
@@ -126,6 +93,7 @@ class Fuser {
         if (options_.generates && is_contraction(*n)) p.packed = options_.generates(describe_call(f_, *n));
       } else {
         p.nodes = {n.get()};
+        p.alone = p.instructions = instructions_of(*n);
       }
       p.reduces = kind_of(n.get()) == OpKind::Reduce;
       if (!n->outputs.empty()) p.device = n->out()->type.device;
@@ -177,7 +145,7 @@ class Fuser {
       if (!n->outputs.empty()) sources_[n->out()->id] = std::move(found);
     }
   }
-  void trace(const Value* v, std::vector<const Value*>* found) {
+  void trace(const Value* v, std::vector<const Value*>* found) const {
     bool source = !v->def || unit_of_[v->id] >= 0;
     if (source) {
       if (std::find(found->begin(), found->end(), v) == found->end()) found->push_back(v);
@@ -206,16 +174,22 @@ class Fuser {
     return any;
   }
 
-  /// Reading `v` in registers is a gain unless work is repeated for it.
+  /// Reading `v` in registers is a gain unless work is repeated for it: for each row of a larger result.
   bool pays(const Value* v, const Node* n) const {
     const Part& p = parts_[unit(v->def)];
-    int work = 0;
-    for (const Node* m : p.nodes) work += flops(m);
-    if (p.reduces || work < kHeavyFlops) return true;
-    int64_t here = estimate(v->type.numel()), there = estimate(n->out()->type.numel());
-    if (kind_of(n) == OpKind::Reduce) there = estimate(n->operands[0]->type.numel());
-    if (there < 2 * here || (there - here) * work <= kStepFlops * kLanes) return true;
-    return here == 1 || broadcast_inside(v, n);
+    if (p.reduces) return true;
+    const double here = elements(v), there = elements(larger(n));
+    if (there < 2 * here || here == 1 || broadcast_inside(v, n)) return true;
+    const Machine& machine = machine_of(p.device);
+    const double repeated = p.instructions / elements(p.nodes.back()->out()) * (there - here);
+    const Work store_and_load{2 * here * dtype_bytes(v->type.dtype), 0}, reader = work_of_unit(unit(n));
+    const double apart = price(machine, reader) + price(machine, store_and_load);
+    return price(machine, {reader.bytes, reader.instructions + repeated}) <= apart;
+  }
+  static double elements(const Value* v) { return static_cast<double>(estimate(v->type.numel())); }
+  /// The value whose elements its loop runs over.
+  static const Value* larger(const Node* n) {
+    return kind_of(n) == OpKind::Reduce ? n->operands[0] : n->out();
   }
 
   /// Is `v` the same all along the innermost dimension of n's result? Then each row computes it once.
@@ -282,9 +256,54 @@ class Fuser {
     if (g.stored.size() > kMaxStored || operand_count(g) > kMaxOperands) return false;
     std::vector<int> after;
     if (!acyclic(a, b, &after) || !one_space(g, parts_[a].reduces || parts_[b].reduces)) return false;
+    double instructions = parts_[a].instructions + parts_[b].instructions;
+    if (moves_within(g) && !affordable(a, b, g, &instructions)) return false;
+    parts_[b].instructions = instructions;
+    parts_[b].alone += parts_[a].alone;
     merge(a, b, std::move(g), after);
     if (fuel_ > 0) --fuel_;
     return true;
+  }
+
+  // ---- prices ----
+
+  /// Can a node of the group be asked for under several indices? Then only its kernel tells how often it is.
+  bool moves_within(const Group& g) const {
+    auto member = [&](const Value* v) {
+      return v->def && std::find(g.nodes.begin(), g.nodes.end(), v->def) != g.nodes.end();
+    };
+    for (const Node* n : g.nodes)
+      for (const Value* o : n->operands) {
+        if (!crosses_odd_view(o) && kind_of(n) != OpKind::Index) continue;
+        std::vector<const Value*> found;
+        trace(o, &found);
+        if (std::any_of(found.begin(), found.end(), member)) return true;
+      }
+    return false;
+  }
+
+  /// Is one kernel cheaper than the two? `instructions`: what it does.
+  bool affordable(int a, int b, const Group& g, double* instructions) {
+    const std::optional<Built> built = try_build(g, nullptr, -1);
+    if (!built || built->kernel.exprs.size() > kMaxExprs) return false;
+    const Machine& machine = machine_of(parts_[b].device);
+    *instructions = work_of(built->kernel).instructions;
+    if (!repeats_little(machine, *instructions, parts_[a].alone + parts_[b].alone)) return false;
+    const double apart = price(machine, work_of_unit(a)) + price(machine, work_of_unit(b));
+    return price(machine, {bytes_of(g), *instructions}) <= apart;
+  }
+  Work work_of_unit(int u) const {
+    const Part& p = parts_[u];
+    const Group g{p.nodes, stored_of(p.nodes, [&](int other) { return other == u; })};
+    return {bytes_of(g), p.instructions};
+  }
+  /// What lies in memory, once.
+  double bytes_of(const Group& g) const {
+    double bytes = 0;
+    auto add = [&](const Value* v) { bytes += elements(v) * dtype_bytes(v->type.dtype); };
+    for (const Value* v : sources_of(g)) add(v);
+    for (const Value* v : g.stored) add(v);
+    return bytes;
   }
 
   Group united(int a, int b) const {
@@ -310,15 +329,16 @@ class Fuser {
     return stored;
   }
 
-  size_t operand_count(const Group& g) const {
+  std::vector<const Value*> sources_of(const Group& g) const {
     std::vector<const Value*> read;
     for (const Node* n : g.nodes)
       for (const Value* v : sources(n)) {
         bool inside = v->def && std::find(g.nodes.begin(), g.nodes.end(), v->def) != g.nodes.end();
         if (!inside && std::find(read.begin(), read.end(), v) == read.end()) read.push_back(v);
       }
-    return read.size() + g.stored.size();
+    return read;
   }
+  size_t operand_count(const Group& g) const { return sources_of(g).size() + g.stored.size(); }
 
   bool one_space(const Group& g, bool reduces) {
     if (g.stored.empty()) return false;

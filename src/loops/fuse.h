@@ -10,7 +10,10 @@
 // value
 //    first. What only the group reads is not stored. A merge is legal when it makes no cycle, keeps within
 //    the limits, keeps fold work (of parameters alone) apart from the rest, and the union still has one
-//    iteration space (space.h); it pays unless it repeats heavy work for each row of a larger result.
+//    iteration space (space.h). It pays where one kernel takes less time than two (cost.h): what it repeats,
+//    for each row of a larger result or under other indices (cats, pads, slices), is priced against the bytes
+//    and the start that it saves. Only a built kernel tells the latter, so the merge is built where it may
+//    be.
 // 3. Siblings. Groups over one shape that read the same large value are merged, so that it is read once.
 //
 // Groups and calls stand in one topological order throughout; a merge is tested by searching the stretch of

@@ -9,6 +9,7 @@
 #include "codegen/cpu/schedule.h"
 #include "codegen/cuda/emit.h"
 #include "graph/passes/passes.h"
+#include "loops/cost.h"
 #include "loops/kernel_text.h"
 #include "loops/normalise.h"
 #include "loops/plan.h"
@@ -90,6 +91,7 @@ constexpr Stage kStages[] = {
     {"tape", "tape", nullptr, nullptr, "recorded operators (python -m torchbolt.opt)"},
     {"graph", "graph", nullptr, nullptr, "functional operations on tensors"},
     {"plan", "plan", nullptr, loops::print, "steps, buffers and memory, with the kernels"},
+    {"costs", "", nullptr, loops::print_costs, "what the model of costs says of each kernel of a plan"},
     {"kernels", "kernel", kernels_text, nullptr, "the kernels alone"},
     {"schedule", "", schedule_text, nullptr, "how the CPU goes through each kernel"},
     {"llvm", "", llvm_text, nullptr, "LLVM IR of each kernel"},

@@ -1,0 +1,160 @@
+// loops/cost.cpp
+// See cost.h.
+#include "loops/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "loops/kernel_ops.h"
+#include "loops/roles.h"
+#include "loops/scalar.h"
+#include "loops/space.h"
+
+namespace bolt::loops {
+namespace {
+
+using graph::Node;
+using graph::Op;
+using graph::OpKind;
+
+constexpr Machine kCpu{32, 48, 200};
+constexpr Machine kCuda{3000, 25000, 2000};
+constexpr double kMostWork = 1.2;
+constexpr double kGathered = 4;  // instructions of a load whose address is computed for each element
+
+double points(const Kernel& k, uint32_t mask) {
+  double n = 1;
+  for (size_t i = 0; i < k.dims.size(); ++i)
+    if (mask >> i & 1) n *= static_cast<double>(estimate(k.dims[i].size));
+  return n;
+}
+
+/// By expression: does it rest on loop variables and constants alone, and is it cheap? That is addressing.
+std::vector<char> find_addressing(const std::vector<Expr>& exprs) {
+  std::vector<char> found;
+  for (const Expr& e : exprs) {
+    bool addresses = e.kind == ExprKind::Index || e.kind == ExprKind::Const || e.kind == ExprKind::Cast ||
+                     (e.kind == ExprKind::Op && !is_function(e.op));
+    for (ExprId a : e.args) addresses &= found[static_cast<size_t>(a)] != 0;
+    found.push_back(addresses);
+  }
+  return found;
+}
+
+/// Instructions for one of its elements.
+double instructions(const Expr& e) {
+  switch (e.kind) {
+    case ExprKind::Op: return loops::instructions(e.op);
+    case ExprKind::Reduce:
+    case ExprKind::Check: return 1;
+    case ExprKind::Load: return e.gather.empty() ? 0 : kGathered;
+    default: return 0;
+  }
+}
+
+double elements(const graph::Value* v) { return static_cast<double>(estimate(v->type.numel())); }
+
+/// A number that the graph holds, or something that is read.
+ExprId operand(ExprList& list, const graph::Value* v, int place) {
+  const DType t = compute_type(v->type.dtype);
+  const graph::Value* base = view_base(v);
+  if (base->def && base->def->op == Op::scalar && is_float(t))
+    if (const auto* number = std::get_if<double>(&base->def->attrs.find("value")->second))
+      return list.real(t, *number);
+  Expr load{};
+  load.kind = ExprKind::Load;
+  load.buffer = place;
+  load.dtype = t;
+  return list.add(std::move(load));
+}
+
+/// For one element of a pointwise node's result: what it is expanded to.
+double expanded(const Node& n) {
+  const Space nowhere;
+  ExprList list(nowhere);
+  std::vector<ExprId> args;
+  for (const graph::Value* o : n.operands) args.push_back(operand(list, o, static_cast<int>(args.size())));
+  expand_pointwise(list, n, args);
+  double total = 0;
+  for (const Expr& e : list.all()) total += instructions(e);
+  return total;
+}
+
+/// For one element of an index node's result: the choices between its operands, or the computed addresses.
+double chosen(const Node& n) {
+  switch (n.op) {
+    case Op::cat: return static_cast<double>(n.operands.size()) - 1;
+    case Op::embedding:
+    case Op::gather:
+    case Op::index_select: return kGathered + 1;
+    default: return 1;
+  }
+}
+
+}  // namespace
+
+const Machine& machine_of(graph::Device device) {
+  return device.kind == graph::DeviceKind::CUDA ? kCuda : kCpu;
+}
+
+double price(const Machine& m, const Work& w) {
+  return m.start_ns + std::max(w.bytes / m.bytes_per_ns, w.instructions / m.instructions_per_ns);
+}
+
+bool repeats_little(const Machine& m, double instructions, double alone) {
+  return instructions <= kMostWork * alone || (instructions - alone) / m.instructions_per_ns <= m.start_ns;
+}
+
+Work work_of(const Kernel& k) {
+  Work w;
+  const std::vector<char> addressing = find_addressing(k.exprs);
+  for (size_t i = 0; i < k.exprs.size(); ++i) {
+    const Expr& e = k.exprs[i];
+    if (addressing[i]) continue;
+    const bool reduces = e.kind == ExprKind::Reduce;
+    const double n = points(k, reduces ? k.exprs[static_cast<size_t>(e.args[0])].dims : e.dims);
+    if (e.kind == ExprKind::Load) w.bytes += n * dtype_bytes(e.dtype);
+    w.instructions += n * instructions(e);
+  }
+  for (const Store& s : k.stores) {
+    const uint32_t mask = k.varies(s.index) | k.exprs[static_cast<size_t>(s.value)].dims;
+    w.bytes += points(k, mask) * dtype_bytes(k.buffers[static_cast<size_t>(s.buffer)].dtype);
+  }
+  return w;
+}
+
+double instructions_of(const Node& n) {
+  switch (graph::op_info(n.op).kind) {
+    case OpKind::Pointwise: return expanded(n) * elements(n.out());
+    case OpKind::Reduce: return elements(n.operands[0]);
+    case OpKind::Index: return chosen(n) * elements(n.out());
+    default: return 0;
+  }
+}
+
+double instructions_of(const graph::Graph& g) {
+  double total = 0;
+  for (const auto& n : g.nodes) total += instructions_of(*n);
+  return total;
+}
+
+std::string print_costs(const Plan& p) {
+  std::string rows;
+  double work = 0, nanoseconds = 0;
+  size_t longest = 0;
+  auto number = [](double v) { return std::to_string(std::llround(v)); };
+  for (const Step& s : p.steps) {
+    if (kernel_of(s) < 0) continue;
+    const Kernel& k = p.kernels[static_cast<size_t>(kernel_of(s))];
+    const Work w = work_of(k);
+    const double time = price(machine_of(s.device), w);
+    rows += "  @" + k.name + ": " + number(w.bytes) + " bytes, " + number(w.instructions) +
+            " instructions, " + std::to_string(k.exprs.size()) + " expressions, " + number(time) + " ns\n";
+    longest = std::max(longest, k.exprs.size());
+    work += w.instructions, nanoseconds += time;
+  }
+  return "costs: " + number(work) + " instructions (of " + number(instructions_of(*p.graph)) + "), at most " +
+         std::to_string(longest) + " expressions, " + number(nanoseconds) + " ns\n" + rows;
+}
+
+}  // namespace bolt::loops
