@@ -269,6 +269,7 @@ const Table& lowerings() {
     add_indexing(t);
     add_nn(t);
     add_resample(t);
+    add_activations(t);
     return t;
   }();
   return table;

@@ -156,5 +156,7 @@ void add_creation(Table& t);
 void add_indexing(Table& t);
 void add_nn(Table& t);
 void add_resample(Table& t);
+// Of what only occurs below autograd and in backward passes.
+void add_activations(Table& t);
 
 }  // namespace bolt::lower

@@ -1,0 +1,62 @@
+// lower/formula.cpp: see formula.h.
+#include "lower/formula.h"
+
+namespace bolt::lower {
+
+Term Term::expanded(const Syms& to) const {
+  return sizes() == to ? *this : apply(Op::expand, {{"sizes", to}});
+}
+Term Term::part(int64_t dim, Sym start, Sym length) const {
+  return apply(Op::slice,
+               {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", int64_t{1}}});
+}
+Term Term::reduced(Op op, const Syms& dims, bool keep) const {
+  return dims.empty() ? *this : apply(op, {{"dims", dims}, {"keepdim", keep}});
+}
+
+Term operator-(Term a) { return a.apply(Op::neg); }
+Term operator!(Term a) { return a.apply(Op::logical_not); }
+Term operator+(Term a, Term b) { return a.with(Op::add, b); }
+Term operator-(Term a, Term b) { return a.with(Op::sub, b); }
+Term operator*(Term a, Term b) { return a.with(Op::mul, b); }
+Term operator/(Term a, Term b) { return a.with(Op::div, b); }
+Term operator<(Term a, Term b) { return a.with(Op::lt, b); }
+Term operator<=(Term a, Term b) { return a.with(Op::le, b); }
+Term operator>(Term a, Term b) { return a.with(Op::gt, b); }
+Term operator>=(Term a, Term b) { return a.with(Op::ge, b); }
+Term operator==(Term a, Term b) { return a.with(Op::eq, b); }
+Term operator!=(Term a, Term b) { return a.with(Op::ne, b); }
+Term operator&(Term a, Term b) { return a.with(Op::bitwise_and, b); }
+Term operator|(Term a, Term b) { return a.with(Op::bitwise_or, b); }
+
+Term where(Term condition, Term yes, Term no) {
+  return {condition.call, condition.call->make(Op::where, {condition.value, yes.value, no.value})};
+}
+
+Term Formula::count(Sym n) const {
+  if (n.is_const()) return number(static_cast<double>(n.value()));
+  return Term{&c_, c_.make(Op::scalar, {}, {{"value", Syms{n}}, {"dtype", DType::I64}})}.as(type_);
+}
+Term Formula::places(Sym size, int64_t dim, size_t rank) const {
+  Attrs run{{"size", Syms{size}}, {"start", int64_t{0}}, {"step", int64_t{1}}, {"dtype", DType::I64}};
+  Syms along(rank, Sym(1));
+  along[static_cast<size_t>(dim)] = size;
+  return Term{&c_, c_.make(Op::iota, {}, std::move(run))}.reshaped(along);
+}
+Term Formula::full(double v, const Syms& sizes) const {
+  return {&c_, c_.make(Op::full, {}, {{"value", number_as(v, type_)}, {"dtype", type_}, {"sizes", sizes}})};
+}
+
+Syms dims_between(int64_t first, int64_t last) {
+  Syms dims;
+  for (int64_t d = first; d < last; ++d) dims.push_back(d);
+  return dims;
+}
+Syms dims_except(int64_t dim, int64_t rank) {
+  Syms dims;
+  for (int64_t d = 0; d < rank; ++d)
+    if (d != dim) dims.push_back(d);
+  return dims;
+}
+
+}  // namespace bolt::lower

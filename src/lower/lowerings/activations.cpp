@@ -1,0 +1,244 @@
+// lower/lowerings/activations.cpp
+// Rows for the gradients of activations and softmax, and for the activations that only exist below autograd.
+//
+// Formulas and what they make of the edges (NaN, infinities, the points where pieces meet) are ATen's.
+#include <cmath>
+#include <numbers>
+
+#include "lower/formula.h"
+
+namespace bolt::lower {
+namespace {
+
+using std::numbers::inv_sqrtpi;
+using std::numbers::sqrt2;
+
+Term sigmoid(Term x) { return x.apply(Op::sigmoid); }
+Term exp(Term x) { return x.apply(Op::exp); }
+Term tanh(Term x) { return x.apply(Op::tanh); }
+Term abs(Term x) { return x.apply(Op::abs); }
+
+std::vector<Value*> threshold_backward(Call& c) {
+  Formula f(c);
+  return f.only(where(f("self") <= f("threshold"), 0, f("grad_output")));
+}
+std::vector<Value*> threshold(Call& c) {
+  Formula f(c);
+  return f.only(where(f("self") <= f("threshold"), f("value"), f("self")));
+}
+
+std::vector<Value*> gelu_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output"), x = f("self");
+  if (c.text("approximate") == "none") {
+    Term below = 0.5 * (1 + (x * (1 / sqrt2)).apply(Op::erf));
+    Term density = exp(-0.5 * x * x) * (inv_sqrtpi / sqrt2);
+    return f.only(g * (below + x * density));
+  }
+  constexpr double kBeta = sqrt2 * inv_sqrtpi, kKappa = 0.044715;
+  Term square = x * x;
+  Term inner = tanh(kBeta * (x + kKappa * square * x));
+  Term slope = kBeta * (1 + 3 * kKappa * square);
+  return f.only(g * (0.5 * (1 + inner) + 0.5 * x * (1 - inner * inner) * slope));
+}
+
+std::vector<Value*> silu_backward(Call& c) {
+  Formula f(c);
+  Term x = f("self"), s = sigmoid(x);
+  return f.only(f("grad_output") * s * (1 + x * (1 - s)));
+}
+std::vector<Value*> sigmoid_backward(Call& c) {
+  Formula f(c);
+  Term y = f("output");
+  return f.only(f("grad_output") * (1 - y) * y);
+}
+std::vector<Value*> tanh_backward(Call& c) {
+  Formula f(c);
+  Term y = f("output");
+  return f.only(f("grad_output") * (1 - y * y));
+}
+std::vector<Value*> mish_backward(Call& c) {
+  Formula f(c);
+  Term x = f("self"), t = tanh(exp(x).apply(Op::log1p));
+  return f.only(f("grad_output") * (t + x * sigmoid(x) * (1 - t * t)));
+}
+
+// Of what went in, or of what came out.
+std::vector<Value*> elu_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output"), x = f("self_or_result");
+  Term alpha = f("alpha"), scale = f("scale"), input_scale = f("input_scale");
+  Term low = alpha * scale;
+  Term slope = c.flag("is_result") ? input_scale * (x + low) : input_scale * low * exp(x * input_scale);
+  return f.only(where(x <= 0, g * slope, g * scale));
+}
+std::vector<Value*> celu(Call& c) {
+  if (c.is_symbolic("alpha") || c.number("alpha") == 0) return {};
+  return {c.make(Op::elu, {c.tensor("self")},
+                 {{"alpha", c.number("alpha")}, {"scale", 1.0}, {"input_scale", 1 / c.number("alpha")}})};
+}
+std::vector<Value*> leaky_relu_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output");
+  return f.only(where(f("self") > 0, g, g * f("negative_slope")));
+}
+std::vector<Value*> prelu(Call& c) {
+  Formula f(c);
+  Term x = f("self");
+  return f.only(where(x > 0, x, f("weight") * x));
+}
+std::vector<Value*> prelu_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output"), x = f("self"), positive = x > 0;
+  Term of_input = where(positive, g, f("weight") * g), of_weight = where(positive, 0, x * g);
+  return {f.result(of_input), f.result(of_weight, 1)};
+}
+
+std::vector<Value*> hardswish_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output"), x = f("self");
+  return f.only(where(x <= -3, 0, where(x < 3, g * (x / 3 + 0.5), g)));
+}
+std::vector<Value*> hardsigmoid_backward(Call& c) {
+  Formula f(c);
+  Term x = f("self");
+  constexpr double kSixth = 1.0f / 6.0f;  // in float64, too
+  return f.only(where((x > -3) & (x < 3), f("grad_output") * kSixth, 0));
+}
+std::vector<Value*> hardtanh_backward(Call& c) {
+  Formula f(c);
+  Term x = f("self");
+  return f.only(where((x <= f("min_val")) | (x >= f("max_val")), 0, f("grad_output")));
+}
+std::vector<Value*> shrink_backward(Call& c) {
+  Formula f(c);
+  Term x = f("self"), edge = f("lambd");
+  Term g = f(c.name() == "aten::hardshrink_backward" ? "grad_out" : "grad_output");
+  return f.only(where((x >= -edge) & (x <= edge), 0, g));
+}
+std::vector<Value*> hardshrink(Call& c) {
+  Formula f(c);
+  Term x = f("self"), edge = f("lambd");
+  return f.only(where((x >= -edge) & (x <= edge), 0, x));
+}
+std::vector<Value*> softshrink(Call& c) {
+  Formula f(c);
+  Term x = f("self"), edge = f("lambd");
+  return f.only(where(x > edge, x - edge, where(x < -edge, x + edge, x * 0)));
+}
+std::vector<Value*> softplus_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output"), scaled = f("self") * f("beta"), z = exp(scaled);
+  return f.only(where(scaled > f("threshold"), g, g * z / (z + 1)));
+}
+
+// The buffer that the processor keeps, exp(-|x|), is as quickly computed as read; a GPU keeps none.
+std::vector<Value*> log_sigmoid_forward(Call& c) {
+  Formula f(c);
+  Term x = f("self"), z = exp(-abs(x));
+  const bool kept = c.result_rank(1) == x.rank() && !(c.result_rank(1) == 1 && c.result_size(1, 0) == 0);
+  if (kept != (c.result_device().kind == graph::DeviceKind::CPU)) return {};
+  Term low = x.with(Op::minimum, f.number(0));
+  return {f.result(low - z.apply(Op::log1p)), f.result(kept ? z : f.full(0, {Sym(0)}), 1)};
+}
+std::vector<Value*> log_sigmoid_backward(Call& c) {
+  Formula f(c);
+  Term x = f("self"), z = exp(-abs(x)), share = z / (1 + z);
+  return f.only(f("grad_output") * where(x < 0, 1 - share, share));
+}
+
+std::vector<Value*> glu_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output"), x = f("self");
+  const int64_t dim = Call::wrap(c.integer("dim"), x.rank());
+  const Sym half = g.sizes()[static_cast<size_t>(dim)];
+  Term s = sigmoid(x.part(dim, half, half));
+  Term of_value = s * g, of_gate = (1 - s) * s * g * x.part(dim, 0, half);
+  return {c.make(Op::cat, {f.result(of_value), f.result(of_gate)}, {{"dim", dim}})};
+}
+
+std::vector<Value*> logit(Call& c) {
+  Formula f(c);
+  if (!f.is_real()) return {};
+  Term x = f("self");
+  if (c.has("eps")) {
+    Term eps = f("eps");
+    x = where(x < eps, eps, where(x > 1 - eps, 1 - eps, x));
+  }
+  return f.only((x / (1 - x)).apply(Op::log));
+}
+std::vector<Value*> logit_backward(Call& c) {
+  Formula f(c);
+  Term x = f("self"), inside = f("grad_output") / (x * (1 - x));
+  if (!c.has("eps")) return f.only(where((x < 0) | (x > 1), std::nan(""), inside));
+  Term eps = f("eps");
+  return f.only(where((x < eps) | (x > 1 - eps), 0, inside));
+}
+
+std::vector<Value*> dropout_backward(Call& c) {
+  Formula f(c);
+  return f.only(f("grad_output") * f("mask") * f("scale"));
+}
+
+// A softmax that gives zeros where it sees nothing at all.
+std::vector<Value*> safe_softmax(Call& c) {
+  Formula f(c);
+  Term x = f("self");
+  if (!f.is_real() || x.rank() == 0) return {};
+  const int64_t dim = Call::wrap(c.integer("dim"), x.rank());
+  Term y = x.apply(Op::softmax, {{"dim", dim}});
+  Term nothing = x.reduced(Op::amax, {Sym(dim)}, true) == -std::numeric_limits<double>::infinity();
+  return f.only(where(nothing, 0, y));
+}
+std::vector<Value*> softmax_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output"), y = f("output");
+  if (y.rank() == 0) return {};
+  const Syms dim{Call::wrap(c.integer("dim"), y.rank())};
+  return f.only(y * (g - (g * y).sum(dim)));
+}
+std::vector<Value*> log_softmax_backward(Call& c) {
+  Formula f(c);
+  Term g = f("grad_output"), y = f("output");
+  if (y.rank() == 0) return {};
+  const Syms dim{Call::wrap(c.integer("dim"), y.rank())};
+  return f.only(g - exp(y) * g.sum(dim));
+}
+
+}  // namespace
+
+void add_activations(Table& t) {
+  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
+    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
+  };
+  row(threshold, {"threshold"});
+  row(threshold_backward, {"threshold_backward"});
+  row(gelu_backward, {"gelu_backward"});
+  row(silu_backward, {"silu_backward"});
+  row(sigmoid_backward, {"sigmoid_backward"});
+  row(tanh_backward, {"tanh_backward"});
+  row(mish_backward, {"mish_backward"});
+  row(elu_backward, {"elu_backward"});
+  row(celu, {"celu"});
+  row(leaky_relu_backward, {"leaky_relu_backward"});
+  row(prelu, {"_prelu_kernel"});
+  row(prelu_backward, {"_prelu_kernel_backward"});
+  row(hardswish_backward, {"hardswish_backward"});
+  row(hardsigmoid_backward, {"hardsigmoid_backward"});
+  row(hardtanh_backward, {"hardtanh_backward"});
+  row(shrink_backward, {"hardshrink_backward", "softshrink_backward"});
+  row(hardshrink, {"hardshrink"});
+  row(softshrink, {"softshrink"});
+  row(softplus_backward, {"softplus_backward"});
+  row(log_sigmoid_forward, {"log_sigmoid_forward"});
+  row(log_sigmoid_backward, {"log_sigmoid_backward"});
+  row(glu_backward, {"glu_backward"});
+  row(logit, {"logit"});
+  row(logit_backward, {"logit_backward"});
+  row(dropout_backward, {"native_dropout_backward"});
+  row(safe_softmax, {"_safe_softmax"});
+  row(softmax_backward, {"_softmax_backward_data"});
+  row(log_softmax_backward, {"_log_softmax_backward_data"});
+}
+
+}  // namespace bolt::lower
