@@ -270,6 +270,7 @@ const Table& lowerings() {
     add_nn(t);
     add_resample(t);
     add_activations(t);
+    add_normalisations(t);
     return t;
   }();
   return table;

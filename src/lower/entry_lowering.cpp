@@ -16,6 +16,17 @@ using record::Entry;
 using record::TensorId;
 using record::TensorInfo;
 
+/// What the call writes to, one for each tensor among its arguments that is written, given or not.
+record::TensorIds written_tensors(const Entry& e) {
+  record::TensorIds out;
+  for (int w : written_arguments(e)) {
+    const record::TensorIds& ids = e.args[static_cast<size_t>(w)].tensors;
+    if (ids.empty()) out.push_back(-1);
+    out.insert(out.end(), ids.begin(), ids.end());
+  }
+  return out;
+}
+
 // The row of add for add_, with the same overload.
 const Lowering* functional_row(const Entry& e) {
   const auto& name = e.op.operator_name();
@@ -108,13 +119,16 @@ bool EntryLowering::lower_by_row(const Entry& e, const Lowering& row) {
   const record::TensorIds ids = results(e);
   auto values = built(e, row, c);
   if (values.empty()) return false;
-  BOLT_CHECK(values.size() == ids.size(), "the row of ", c.name(), " gave ", values.size(), " results, not ",
-             ids.size());
+  const record::TensorIds written = written_tensors(e);
+  BOLT_CHECK(values.size() == ids.size() + written.size(), "the row of ", c.name(), " gave ", values.size(),
+             " values, not ", ids.size() + written.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || w_.is_known(ids[i])) continue;
     check_shape(c, values[i], ids[i]);
     w_.define_root(ids[i], values[i]);
   }
+  for (size_t i = 0; i < written.size(); ++i)
+    if (Value* v = values[ids.size() + i]; v && written[i] >= 0) w_.write(written[i], fitted(v, written[i]));
   return true;
 }
 

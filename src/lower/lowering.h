@@ -82,6 +82,10 @@ class Call {
   /// Size `dim` of result i as recorded: for rows that have seen that it cannot differ.
   int64_t result_size(int i, int64_t dim) const { return results_[i]->sizes[dim]; }
   int result_count() const { return static_cast<int>(results_.size()); }
+  /// Is result i a tensor at all? Of gradients only those are that somebody asked for.
+  bool gives(int i) const { return results_[static_cast<size_t>(i)] != nullptr; }
+  /// Does the call write to any of its arguments?
+  bool writes() const { return !record::written_arguments(entry_).empty(); }
   /// Demands the numbers among the arguments.
   void demand_numbers() const;
   /// Does nothing about this call differ between calls?
@@ -131,7 +135,8 @@ class Call {
   std::vector<const record::TensorInfo*> results_;
 };
 
-/// One value per result; an empty vector refuses this call, which then stays extern.
+/// One value per result, then one for each tensor that the call writes to (nullptr: it stays as it was); an
+/// empty vector refuses this call, which then stays extern.
 using Builder = std::vector<Value*> (*)(Call&);
 /// Per result, the steps from the operator's first tensor argument, or from the result's own where that is a
 /// list of as many; nullopt refuses.
@@ -158,5 +163,6 @@ void add_nn(Table& t);
 void add_resample(Table& t);
 // Of what only occurs below autograd and in backward passes.
 void add_activations(Table& t);
+void add_normalisations(Table& t);
 
 }  // namespace bolt::lower

@@ -1,0 +1,251 @@
+// lower/lowerings/normalise.cpp
+// Rows for normalisations as autograd calls them, which keep mean and reciprocal deviation, and their
+// gradients.
+//
+//   n = (x - mean) * rstd     y = n * weight + bias     over the dimensions `over`
+//   of x:      rstd * (h - mean(h) - n * mean(h * n))   h = gradient * weight
+//   of weight: sum(gradient * n)   of bias: sum(gradient)     over the dimensions that these do not have
+//
+// Everything is computed in the compute type of x, whatever the parameters are, and rounded once. Variances
+// come from differences from the mean. ATen's form of the first line, a * x + b with a and b per row, loses
+// digits where the mean is large.
+#include <limits>
+
+#include "lower/formula.h"
+
+namespace bolt::lower {
+namespace {
+
+using Results = std::vector<Value*>;
+
+struct Moments {
+  Term mean, rstd, normal;
+  Term squares;  // the sum of squared differences
+};
+
+Sym elements(const Term& x, const Syms& over) {
+  Sym n = 1;
+  for (Sym d : over) n *= x.sizes()[static_cast<size_t>(d.value())];
+  return n;
+}
+
+Moments moments(Term x, const Syms& over, double eps) {
+  Term mean = x.mean(over), centred = x - mean, squares = centred * centred;
+  Term rstd = (squares.mean(over) + eps).apply(Op::rsqrt);
+  return {mean, rstd, centred * rstd, squares};
+}
+
+/// A parameter, where it is given, in the sizes that meet x.
+Term scaled(Call& c, const Formula& f, Term x, const Syms& shape) {
+  return c.has("weight") ? x * f("weight").reshaped(shape) : x;
+}
+Term affine(Call& c, const Formula& f, Term normal, const Syms& shape) {
+  Term y = scaled(c, f, normal, shape);
+  return c.has("bias") ? y + f("bias").reshaped(shape) : y;
+}
+
+/// The three gradients, of which only the wanted ones are made. `shape`: of the parameters beside x.
+struct Gradients {
+  Call& c;
+  const Formula& f;
+  Term g, normal, rstd;
+  Syms over, shared, shape;
+
+  Term of_input() const {
+    Term h = scaled(c, f, g, shape);
+    return rstd * (h - h.mean(over) - normal * (h * normal).mean(over));
+  }
+  Value* parameter(Term t, int i) const {
+    if (!c.gives(i)) return nullptr;
+    const Syms to = c.sizes("weight");
+    return f.result(t.sum(shared, false).reshaped(to), i);
+  }
+  Results all(Term input) const {
+    return {c.gives(0) ? f.result(input) : nullptr, parameter(g * normal, 1), parameter(g, 2)};
+  }
+};
+
+/// Then there is nothing that says how large the parameters' gradients are.
+bool lacks_weight(Call& c) { return !c.has("weight") && (c.gives(1) || c.gives(2)); }
+
+bool any_empty(const Term& x) {
+  for (Sym s : x.sizes())
+    if (s.is_const(0)) return true;
+  return false;
+}
+
+// ---- over the last dimensions ----
+
+int64_t first_normal(Call& c, const Term& x) {
+  return x.rank() - static_cast<int64_t>(c.syms("normalized_shape").size());
+}
+Syms normal_shape(const Term& x, int64_t first) { return {x.sizes().begin() + first, x.sizes().end()}; }
+
+Results layer_norm(Call& c) {
+  Formula f(c);
+  Term x = f("input");
+  if (any_empty(x)) return {};
+  const int64_t first = first_normal(c, x);
+  Moments m = moments(x, dims_between(first, x.rank()), c.number("eps"));
+  Term y = affine(c, f, m.normal, normal_shape(x, first));
+  return {f.result(y), f.result(m.mean, 1), f.result(m.rstd, 2)};
+}
+
+Results layer_norm_backward(Call& c) {
+  Formula f(c, compute_type(c.tensor("input")->type.dtype));
+  Term x = f("input"), rstd = f("rstd");
+  if (any_empty(x) || lacks_weight(c)) return {};
+  const int64_t first = first_normal(c, x);
+  Gradients all{c,
+                f,
+                f("grad_out"),
+                (x - f("mean")) * rstd,
+                rstd,
+                dims_between(first, x.rank()),
+                dims_between(0, first),
+                normal_shape(x, first)};
+  return all.all(all.of_input());
+}
+
+Results rms_norm(Call& c) {
+  Formula f(c);
+  Term x = f("input");
+  if (any_empty(x) || !c.has("eps")) return {};
+  const int64_t first = first_normal(c, x);
+  Term rstd = ((x * x).mean(dims_between(first, x.rank())) + c.number("eps")).apply(Op::rsqrt);
+  return {f.result(scaled(c, f, x * rstd, normal_shape(x, first))), f.result(rstd, 1)};
+}
+
+// ---- over groups of channels ----
+
+/// [N, C, ...] as [N, G, C / G, ...].
+Syms in_groups(Call& c, const Term& x) {
+  Syms split = x.sizes();
+  const Sym groups = c.integer("group");
+  split[1] = floordiv(split[1], groups);
+  split.insert(split.begin() + 1, groups);
+  return split;
+}
+/// [C] as [G, C / G, 1, ...].
+Syms group_shape(const Syms& split) {
+  Syms shape(split.size() - 1, Sym(1));
+  shape[0] = split[1];
+  shape[1] = split[2];
+  return shape;
+}
+
+Results group_norm(Call& c) {
+  Formula f(c);
+  Term x = f("input");
+  if (any_empty(x) || x.rank() < 2) return {};
+  const Syms split = in_groups(c, x), kept{split[0], split[1]};
+  Moments m =
+      moments(x.reshaped(split), dims_between(2, static_cast<int64_t>(split.size())), c.number("eps"));
+  Term y = affine(c, f, m.normal, group_shape(split)).reshaped(x.sizes());
+  return {f.result(y), f.result(m.mean.reshaped(kept), 1), f.result(m.rstd.reshaped(kept), 2)};
+}
+
+Results group_norm_backward(Call& c) {
+  Formula f(c, compute_type(c.tensor("input")->type.dtype));
+  Term x = f("input");
+  if (any_empty(x) || x.rank() < 2 || lacks_weight(c)) return {};
+  const Syms split = in_groups(c, x);
+  const auto rank = static_cast<int64_t>(split.size());
+  Syms kept(split.size(), Sym(1));
+  kept[0] = split[0], kept[1] = split[1];
+  Term rstd = f("rstd").reshaped(kept);
+  Term normal = (x.reshaped(split) - f("mean").reshaped(kept)) * rstd;
+  Syms shared{0};
+  for (int64_t d = 3; d < rank; ++d) shared.push_back(d);
+  Gradients all{
+      c, f, f("grad_out").reshaped(split), normal, rstd, dims_between(2, rank), shared, group_shape(split)};
+  return all.all(all.of_input().reshaped(x.sizes()));
+}
+
+// ---- over everything but the channels ----
+
+Syms channel_shape(const Term& x) {
+  Syms shape(static_cast<size_t>(x.rank()), Sym(1));
+  shape[1] = x.sizes()[1];
+  return shape;
+}
+
+/// What a running statistic becomes: momentum * now + (1 - momentum) * running.
+Value* moved(Call& c, const Formula& f, const char* running, Term now) {
+  if (!c.has(running)) return nullptr;
+  const double momentum = c.number("momentum");
+  Term next = now.reshaped(c.sizes(running)) * momentum + f(running) * (1 - momentum);
+  return next.as(c.tensor(running)->type.dtype).value;
+}
+
+bool in_training(Call& c) {
+  if (c.name() == "aten::_native_batch_norm_legit_no_training") return false;
+  return c.flag("training");
+}
+
+/// With the statistics of the batch; the running ones follow, as what the call writes.
+Results batch_norm_in_training(Call& c, const Formula& f, Term x) {
+  const Syms over = dims_except(1, x.rank()), channels{x.sizes()[1]};
+  Moments m = moments(x, over, c.number("eps"));
+  Results out{f.result(affine(c, f, m.normal, channel_shape(x)))};
+  if (c.result_count() > 1) {
+    out.push_back(f.result(m.mean.reshaped(channels), 1));
+    out.push_back(f.result(m.rstd.reshaped(channels), 2));
+  }
+  if (!c.writes()) return out;
+  Term unbiased = m.squares.sum(over) / (f.count(elements(x, over)) - 1);
+  out.push_back(moved(c, f, "running_mean", m.mean));
+  out.push_back(moved(c, f, "running_var", unbiased));
+  return out;
+}
+
+Results batch_norm_in_evaluation(Call& c, const Formula& f, Term x) {
+  for (int i : {1, 2})
+    if (c.result_rank(i) != 1 || c.result_size(i, 0) != 0) return {};
+  const Syms shape = channel_shape(x);
+  Term rstd = (f("running_var") + c.number("eps")).apply(Op::rsqrt).reshaped(shape);
+  Term normal = (x - f("running_mean").reshaped(shape)) * rstd;
+  Results out{f.result(affine(c, f, normal, shape)), f.result(f.full(0, {Sym(0)}), 1),
+              f.result(f.full(0, {Sym(0)}), 2)};
+  if (c.writes()) out.insert(out.end(), {nullptr, nullptr});
+  return out;
+}
+
+Results native_batch_norm(Call& c) {
+  Formula f(c);
+  Term x = f("input");
+  if (!f.is_real() || any_empty(x) || x.rank() < 2) return {};
+  return in_training(c) ? batch_norm_in_training(c, f, x) : batch_norm_in_evaluation(c, f, x);
+}
+
+Results batch_norm_backward(Call& c) {
+  Formula f(c, compute_type(c.tensor("input")->type.dtype));
+  Term x = f("input"), g = f("grad_out");
+  if (any_empty(x) || x.rank() < 2 || lacks_weight(c)) return {};
+  const bool train = c.flag("train");
+  if (!c.has(train ? "save_mean" : "running_mean")) return {};
+  const Syms shape = channel_shape(x), over = dims_except(1, x.rank());
+  Term mean = f(train ? "save_mean" : "running_mean").reshaped(shape);
+  Term rstd = train ? f("save_invstd") : (f("running_var") + c.number("eps")).apply(Op::rsqrt);
+  rstd = rstd.reshaped(shape);
+  Gradients all{c, f, g, (x - mean) * rstd, rstd, over, over, shape};
+  return all.all(train ? all.of_input() : scaled(c, f, g, shape) * rstd);
+}
+
+}  // namespace
+
+void add_normalisations(Table& t) {
+  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
+    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
+  };
+  row(layer_norm, {"native_layer_norm"});
+  row(layer_norm_backward, {"native_layer_norm_backward"});
+  row(rms_norm, {"_fused_rms_norm"});
+  row(group_norm, {"native_group_norm"});
+  row(group_norm_backward, {"native_group_norm_backward"});
+  row(native_batch_norm, {"native_batch_norm", "_native_batch_norm_legit",
+                          "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_no_training"});
+  row(batch_norm_backward, {"native_batch_norm_backward"});
+}
+
+}  // namespace bolt::lower

@@ -1,0 +1,144 @@
+"""Normalisations as autograd calls them, with what they keep, and their gradients."""
+
+import itertools
+
+import pytest
+import torch
+from agree import FLOATS, check, lain_otherwise
+
+aten = torch.ops.aten
+MASKS = [m for m in itertools.product([True, False], repeat=3) if any(m)]
+#: Element types of the input and of the parameters.
+PAIRS = [*((t, t) for t in FLOATS), (torch.bfloat16, torch.float32)]
+
+
+def parameters(n, dtype):
+    return torch.rand(n, dtype=dtype) + 0.5, torch.randn(n, dtype=dtype)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("types", PAIRS)
+@pytest.mark.parametrize("given", ["both", "weight", "none"])
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (4, 3, 5)])
+def test_layer_norm(shape, given, types):
+    dtype, of_parameters = types if given != "none" else types[:1] * 2
+    x = torch.randn(4, 3, 5, dtype=dtype) * 2 + 1
+    w, b = parameters(shape, of_parameters)
+    w, b = (w if given != "none" else None), (b if given == "both" else None)
+    for _, each in lain_otherwise(x):
+        check(lambda x, w, b: aten.native_layer_norm(x, shape, w, b, 1e-5), each, w, b)
+
+
+def masks(dtype):
+    return MASKS if dtype is torch.float32 else MASKS[:2]
+
+
+@pytest.mark.parametrize("types", PAIRS)
+def test_layer_norm_backward(types):
+    dtype, of_parameters = types
+    x, g = torch.randn(4, 3, 64, dtype=dtype) * 2 + 1, torch.randn(4, 3, 64, dtype=dtype)
+    w, b = parameters((64,), of_parameters)
+    _, mean, rstd = aten.native_layer_norm(x, [64], w, b, 1e-5)
+    for name, each in lain_otherwise(x):
+        for mask in masks(dtype) if name == "dense" else MASKS[:1]:
+            check(lambda *a: aten.native_layer_norm_backward(a[0], a[1], [64], *a[2:], mask), g, each, mean, rstd, w, b)
+
+
+def test_layer_norm_backward_without_parameters_and_of_everything():
+    x, g = torch.randn(6, 8), torch.randn(6, 8)
+    for shape in ([8], [6, 8]):
+        _, mean, rstd = aten.native_layer_norm(x, shape, None, None, 1e-5)
+        check(lambda g, x, m, r: aten.native_layer_norm_backward(g, x, shape, m, r, None, None, [True, False, False]),
+              g, x, mean, rstd)  # fmt: skip
+    w, b = parameters((6, 8), torch.float32)
+    check(lambda *a: aten.native_layer_norm_backward(a[0], a[1], [6, 8], *a[2:], MASKS[0]), g, x, mean, rstd, w, b)
+
+
+def test_a_large_mean():
+    x = torch.randn(16, 64) + 100
+    w, b = parameters(64, torch.float32)
+    _, mean, rstd = aten.native_layer_norm(x, [64], w, b, 1e-5)
+    check(lambda x, w, b: aten.native_layer_norm(x, [64], w, b, 1e-5)[0], x, w, b)
+    check(lambda *a: aten.native_layer_norm_backward(a[0], a[1], [64], *a[2:], MASKS[0]),
+          torch.randn(16, 64), x, mean, rstd, w, b)  # fmt: skip
+
+
+@pytest.mark.parametrize("types", PAIRS)
+def test_rms_norm(types):
+    dtype, _ = types
+    x, w = torch.randn(4, 3, 64, dtype=dtype), torch.rand(64, dtype=dtype)
+    check(lambda x, w: aten._fused_rms_norm(x, [64], w, 1e-6), x, w)
+    check(lambda x: aten._fused_rms_norm(x, [3, 64], None, 1e-6), x)
+
+
+IMAGES = {"signals": (4, 6, 9), "images": (2, 6, 5, 4), "rows": (7, 6), "volumes": (2, 6, 2, 3, 2)}
+
+
+@pytest.mark.parametrize("types", PAIRS)
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("kind", ["signals", "images"])
+def test_group_norm(kind, groups, types):
+    dtype, of_parameters = types
+    x = torch.randn(IMAGES[kind], dtype=dtype)
+    g, places = torch.randn_like(x), x[0, 0].numel()
+    w, b = parameters(6, of_parameters)
+    for name, each in lain_otherwise(x):
+        if name in ("transposed", "part of a wider one"):
+            continue  # ATen's refuses them
+        check(lambda x, w, b: aten.native_group_norm(x, w, b, len(x), 6, places, groups, 1e-5), each, w, b)
+        _, mean, rstd = aten.native_group_norm(each, w, b, len(x), 6, places, groups, 1e-5)
+        for mask in masks(dtype):
+            if name == "channels last" and not mask[0]:
+                continue  # ATen's reads where nothing is
+            check(
+                lambda g, x, m, r, w: aten.native_group_norm_backward(g, x, m, r, w, len(x), 6, places, groups, mask),
+                g.contiguous(memory_format=torch.channels_last) if name == "channels last" else g, each, mean, rstd, w,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("types", PAIRS)
+@pytest.mark.parametrize("given", ["everything", "no parameters", "no statistics"])
+@pytest.mark.parametrize("kind", IMAGES)
+def test_batch_norm_in_training(kind, given, types):
+    dtype, of_parameters = types if given != "no parameters" else types[:1] * 2
+    x = torch.randn(IMAGES[kind], dtype=dtype) * 2 + 1
+    w, b = parameters(6, of_parameters) if given != "no parameters" else (None, None)
+    mean, var = (torch.randn(6, dtype=of_parameters), torch.rand(6, dtype=of_parameters))
+    mean, var = (mean, var) if given != "no statistics" else (None, None)
+    written = (3, 4) if mean is not None else ()
+    for name, each in lain_otherwise(x):
+        if dtype is torch.float32 or name == "dense":
+            check(lambda x, w, b, m, v: aten.native_batch_norm(x, w, b, m, v, True, 0.2, 1e-5), each, w, b, mean, var,
+                  written=written)  # fmt: skip
+    if given == "everything":
+        check(lambda x, w, b, m, v: aten._native_batch_norm_legit(x, w, b, m, v, True, 0.2, 1e-5), x, w, b, mean, var,
+              written=written)  # fmt: skip
+
+
+@pytest.mark.parametrize("types", PAIRS)
+@pytest.mark.parametrize("kind", IMAGES)
+def test_batch_norm_in_evaluation(kind, types):
+    dtype, of_parameters = types
+    x = torch.randn(IMAGES[kind], dtype=dtype) * 2 + 1
+    w, b = parameters(6, of_parameters)
+    mean, var = torch.randn(6, dtype=of_parameters), torch.rand(6, dtype=of_parameters)
+    check(lambda x, w, b, m, v: aten.native_batch_norm(x, w, b, m, v, False, 0.2, 1e-5), x, w, b, mean, var)
+    check(lambda x, w, b, m, v: aten._native_batch_norm_legit(x, w, b, m, v, False, 0.2, 1e-5), x, w, b, mean, var)
+
+
+@pytest.mark.parametrize("types", PAIRS)
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("kind", IMAGES)
+def test_batch_norm_backward(kind, train, types):
+    dtype, of_parameters = types
+    x = torch.randn(IMAGES[kind], dtype=dtype) * 2 + 1
+    w, b = parameters(6, of_parameters)
+    mean, var = torch.randn(6, dtype=of_parameters), torch.rand(6, dtype=of_parameters)
+    _, kept, rstd = aten.native_batch_norm(x, w, b, mean.clone(), var.clone(), train, 0.2, 1e-5)
+    for (name, g), (_, each) in zip(lain_otherwise(torch.randn_like(x)), lain_otherwise(x)):
+        for mask in masks(dtype) if name == "dense" else MASKS[:1]:
+            check(lambda *a: aten.native_batch_norm_backward(*a, train, 1e-5, mask), g, each, w, mean, var, kept, rstd)
