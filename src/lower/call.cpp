@@ -271,6 +271,7 @@ const Table& lowerings() {
     add_resample(t);
     add_activations(t);
     add_normalisations(t);
+    add_losses(t);
     return t;
   }();
   return table;

@@ -46,6 +46,10 @@ Term Formula::places(Sym size, int64_t dim, size_t rank) const {
 Term Formula::full(double v, const Syms& sizes) const {
   return {&c_, c_.make(Op::full, {}, {{"value", number_as(v, type_)}, {"dtype", type_}, {"sizes", sizes}})};
 }
+Term Formula::checked(Term index, Sym size) const {
+  Term all = places(size, 0, 1);
+  return {&c_, c_.make(Op::embedding, {all.value, index.as(DType::I64).value})};
+}
 
 Syms dims_between(int64_t first, int64_t last) {
   Syms dims;

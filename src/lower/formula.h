@@ -81,6 +81,8 @@ class Formula {
   /// 0, 1, 2, ... along `dim` of a value of that many dimensions.
   Term places(Sym size, int64_t dim, size_t rank) const;
   Term full(double v, const Syms& sizes) const;
+  /// The index itself, where it is one of `size`; elsewhere the call is run by eager, which raises.
+  Term checked(Term index, Sym size) const;
 
   /// Rounded to the element type of result i.
   Value* result(Term t, int i = 0) const { return c_.cast(t.value, c_.result_dtype(i)); }

@@ -164,5 +164,6 @@ void add_resample(Table& t);
 // Of what only occurs below autograd and in backward passes.
 void add_activations(Table& t);
 void add_normalisations(Table& t);
+void add_losses(Table& t);
 
 }  // namespace bolt::lower
