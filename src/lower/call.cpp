@@ -272,6 +272,7 @@ const Table& lowerings() {
     add_activations(t);
     add_normalisations(t);
     add_losses(t);
+    add_movements(t);
     return t;
   }();
   return table;

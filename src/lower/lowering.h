@@ -165,5 +165,6 @@ void add_resample(Table& t);
 void add_activations(Table& t);
 void add_normalisations(Table& t);
 void add_losses(Table& t);
+void add_movements(Table& t);
 
 }  // namespace bolt::lower

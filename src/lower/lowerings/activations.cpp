@@ -18,6 +18,12 @@ Term exp(Term x) { return x.apply(Op::exp); }
 Term tanh(Term x) { return x.apply(Op::tanh); }
 Term abs(Term x) { return x.apply(Op::abs); }
 
+// Of real numbers it is their sign; the gradient of abs is made of it.
+std::vector<Value*> sgn(Call& c) {
+  if (c.result_dtype() == DType::Bool) return {};
+  return {c.make(Op::sign, {c.tensor("self")})};
+}
+
 std::vector<Value*> threshold_backward(Call& c) {
   Formula f(c);
   return f.only(where(f("self") <= f("threshold"), 0, f("grad_output")));
@@ -211,6 +217,7 @@ void add_activations(Table& t) {
   auto row = [&t](Builder b, std::initializer_list<const char*> names) {
     for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
   };
+  row(sgn, {"sgn"});
   row(threshold, {"threshold"});
   row(threshold_backward, {"threshold_backward"});
   row(gelu_backward, {"gelu_backward"});

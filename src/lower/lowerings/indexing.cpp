@@ -3,7 +3,9 @@
 //
 // Eager checks indices and raises; a kernel must not read out of bounds nor change that: it reports a bad
 // index (loops/kernel.h), and the call is run again by eager, which raises.
-#include "lower/lowering.h"
+#include <algorithm>
+
+#include "lower/formula.h"
 #include "record/convert.h"
 
 namespace bolt::lower {
@@ -69,18 +71,40 @@ std::vector<Value*> gather(Call& c) {
       c.make(Op::gather, {x, c.tensor("index")}, {{"dim", Call::wrap(c.integer("dim"), x->type.rank())}})};
 }
 
-// x[index] with one integer index along the first dimension: an embedding, negative indices counted from the
-// end.
+// x[:, i, j] with whole numbers for dimensions side by side: these as one dimension, read at i * size + j.
+// Negative indices count from the end.
 std::vector<Value*> index(Call& c) {
-  Value* x = c.tensor("self");
-  auto indices = c.tensors("indices");
-  if (indices.size() != 1 || !indices[0] || !is_int(indices[0]->type.dtype)) return {};
-  if (indices[0]->type.dtype == DType::U8) return {};
-  auto number = [&](Sym v) { return c.make(Op::scalar, {}, {{"value", Syms{v}}, {"dtype", DType::I64}}); };
-  Value* i = c.cast(indices[0], DType::I64);
-  Value* from_end = c.make(Op::add, {i, number(x->type.sizes[0])});
-  i = c.make(Op::where, {c.make(Op::lt, {i, number(0)}), from_end, i});
-  return {c.make(Op::embedding, {x, i})};
+  const std::vector<Value*> indices = c.tensors("indices");
+  const auto is_given = [](const Value* v) { return v != nullptr; };
+  const auto first = std::find_if(indices.begin(), indices.end(), is_given);
+  const auto last = std::find_if(indices.rbegin(), indices.rend(), is_given).base();
+  for (auto i = first; i != last; ++i)
+    if (!*i || !is_int((*i)->type.dtype) || (*i)->type.dtype == DType::U8) return {};
+  if (first == indices.end()) return {};
+  const Formula f(c, DType::I64);
+  const Term x{&c, c.tensor("self")};
+  const auto before = x.sizes().begin() + (first - indices.begin()), after = before + (last - first);
+  std::optional<Term> place;
+  Sym run = 1;
+  auto size = before;
+  for (auto i = first; i != last; ++i, ++size) {
+    Term number = Term{&c, *i}.as(DType::I64);
+    number = where(number < 0, number + f.count(*size), number);
+    if (last - first > 1) number = f.checked(number, *size);
+    place = place ? *place * f.count(*size) + number : number;
+    run *= *size;
+  }
+  const Syms places = place->sizes();
+  Syms flat(x.sizes().begin(), before), whole = flat;
+  flat.push_back(run);
+  whole.insert(whole.end(), places.begin(), places.end());
+  for (auto* sizes : {&flat, &whole}) sizes->insert(sizes->end(), after, x.sizes().end());
+  const Term rows = x.reshaped(flat);
+  if (first == indices.begin()) return {c.make(Op::embedding, {rows.value, place->value})};
+  const Term line = place->reshaped({product(places)});
+  return {c.reshape(c.make(Op::index_select, {rows.value, line.value},
+                           {{"dim", static_cast<int64_t>(first - indices.begin())}}),
+                    whole)};
 }
 
 std::vector<Value*> repeat(Call& c) {

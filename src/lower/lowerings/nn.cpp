@@ -55,6 +55,7 @@ std::vector<Value*> add_product(Call& c, const char* left, const char* right) {
   return {c.make(Op::add, {p, c.times(c.tensor("self"), "beta")})};
 }
 std::vector<Value*> addmm(Call& c) { return add_product(c, "mat1", "mat2"); }
+std::vector<Value*> addmv(Call& c) { return add_product(c, "mat", "vec"); }
 std::vector<Value*> baddbmm(Call& c) { return add_product(c, "batch1", "batch2"); }
 
 Attrs conv_attrs(const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
@@ -267,6 +268,7 @@ void add_nn(Table& t) {
   row(mv, {"mv"});
   row(dot, {"dot"});
   row(addmm, {"addmm"});
+  row(addmv, {"addmv"});
   row(baddbmm, {"baddbmm"});
   row(conv, {"conv1d", "conv2d", "conv3d"});
   row(conv_padded, {"conv1d.padding", "conv2d.padding", "conv3d.padding"});
@@ -282,7 +284,8 @@ void add_nn(Table& t) {
   row(weight_norm, {"_weight_norm"});
   row(max_pool, {"max_pool1d", "max_pool2d", "max_pool3d"});
   row(avg_pool, {"avg_pool1d", "avg_pool2d", "avg_pool3d"});
-  row(adaptive_avg_pool, {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"});
+  row(adaptive_avg_pool, {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+                          "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"});
 }
 
 }  // namespace bolt::lower
