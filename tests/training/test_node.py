@@ -6,8 +6,9 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
-import torchbolt
 from torch import nn
+
+import torchbolt
 
 
 def leaf(*sizes, dtype=torch.float32):
