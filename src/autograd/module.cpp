@@ -150,30 +150,38 @@ Tensors run_tape(const record::Tape& tape, const Tensors& inputs, std::vector<Te
   return replay_watched(tape, inputs, wanted, std::move(options));
 }
 
-Ran run_whole(const Joint& joint, const Tensors& inputs, const Tensors& tangents) {
+Ran run_whole(const Joint& joint, const Tensors& inputs, const Tensors& tangents, const Budget&) {
   Ran ran;
   ran.outputs = run_tape(joint.tape, joined(inputs, tangents), joint.outputs, joint.gradients, ran);
   ran.gradients = cut_off(ran.outputs, joint.outputs.size());
   return ran;
 }
 
-Ran run_parts(const Joint& joint, const Tensors& inputs, const Tensors& tangents) {
+Ran run_parts(const Joint& joint, const Tensors& inputs, const Tensors& tangents, const Budget& budget) {
   Ran ran;
-  const Split parts = split(joint);
+  const Split parts = split(joint, budget);
   ran.outputs = run_tape(parts.forward, inputs, parts.outputs, parts.saved, ran);
   const Tensors kept = cut_off(ran.outputs, parts.outputs.size());
   ran.gradients = run_tape(parts.backward, joined(kept, tangents), parts.gradients, {}, ran);
   return ran;
 }
 
-template <Ran (*kRun)(const Joint&, const Tensors&, const Tensors&)>
+/// A float is a share, an integer a number of bytes, and None is no budget.
+Budget budget_in(PyObject* object) {
+  Budget budget;
+  if (object && PyFloat_Check(object)) budget.share = PyFloat_AsDouble(object);
+  if (object && PyLong_Check(object)) budget.bytes = PyLong_AsLongLong(object);
+  return budget;
+}
+
+template <Ran (*kRun)(const Joint&, const Tensors&, const Tensors&, const Budget&)>
 PyObject* joint_run(PyObject*, PyObject* tuple) {
-  PyObject *capsule, *tangents;
-  if (!PyArg_ParseTuple(tuple, "OO", &capsule, &tangents)) return nullptr;
+  PyObject *capsule, *tangents, *budget = nullptr;
+  if (!PyArg_ParseTuple(tuple, "OO|O", &capsule, &tangents, &budget)) return nullptr;
   const Kept* kept = kept_in(capsule);
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
-    const Ran ran = kRun(kept->joint, kept->recorder->inputs(), tensors_in(tangents));
+    const Ran ran = kRun(kept->joint, kept->recorder->inputs(), tensors_in(tangents), budget_in(budget));
     PyRef texts = PyRef::steal(PyList_New(0));
     for (const std::string& line : ran.complaints) {
       const PyRef text = PyRef::steal(PyUnicode_FromString(line.c_str()));
@@ -211,12 +219,30 @@ PyObject* joint_saved(PyObject*, PyObject* capsule) {
                        static_cast<long long>(found.bytes));
 }
 
+PyObject* numbers_of(const Memory& memory) {
+  return Py_BuildValue("nLL", static_cast<Py_ssize_t>(memory.tensors), static_cast<long long>(memory.bytes),
+                       static_cast<long long>(memory.peak));
+}
+
+PyObject* joint_partition(PyObject*, PyObject* tuple) {
+  PyObject *capsule, *budget = nullptr;
+  if (!PyArg_ParseTuple(tuple, "O|O", &capsule, &budget)) return nullptr;
+  const Kept* kept = kept_in(capsule);
+  if (!kept) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const Partition made = partition(kept->joint, budget_in(budget));
+    return Py_BuildValue("sNNn", print(kept->joint, made).c_str(), numbers_of(made.memory),
+                         numbers_of(made.eager), static_cast<Py_ssize_t>(made.inputs_kept_anew.size()));
+  });
+}
+
 PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
                          {"_joint_text", joint_text, METH_O, nullptr},
                          {"_joint_inputs", joint_inputs, METH_O, nullptr},
                          {"_joint_run", joint_run<run_whole>, METH_VARARGS, nullptr},
                          {"_joint_run_parts", joint_run<run_parts>, METH_VARARGS, nullptr},
                          {"_joint_tangents", joint_tangents, METH_O, nullptr},
+                         {"_joint_partition", joint_partition, METH_VARARGS, nullptr},
                          {"_joint_saved", joint_saved, METH_O, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 

@@ -2,9 +2,11 @@
 #include "autograd/split.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
-#include "record/copy.h"
+#include "autograd/flow.h"
 
 namespace bolt::autograd {
 namespace {
@@ -42,34 +44,97 @@ int64_t bytes_kept(const Joint& joint, const std::vector<TensorId>& kept) {
   return sum;
 }
 
+/// Without inputs and entries, and with nothing said of where tensors come from.
+Tape without_entries(const Tape& tape) {
+  Tape copy;
+  for (const TensorInfo& info : tape.tensors) {
+    TensorInfo& made = copy.tensors.emplace_back();
+    made = info;
+    made.input = made.producer = -1;
+  }
+  copy.args = tape.args;  // entries go on lying there
+  copy.locs = tape.locs;
+  return copy;
+}
+
 void add_input(Tape& tape, TensorId id) {
-  TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
-  info.input = static_cast<int>(tape.inputs.size());
-  info.producer = -1;
+  tape.tensors[static_cast<size_t>(id)].input = static_cast<int>(tape.inputs.size());
   tape.inputs.push_back(id);
 }
 
-Tape forward_part(const Joint& joint) {
-  Tape tape = record::without_entries(joint.tape);
+void add_entry(Tape& tape, const Entry& entry) {
+  const auto index = static_cast<int>(tape.entries.size());
+  for_each_tensor(entry.results, [&](TensorId id) {
+    TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+    if (info.input < 0 && info.producer < 0) info.producer = index;
+  });
+  tape.entries.push_back(entry);
+}
+
+Tape forward_part(const Joint& joint, const Partition& partition) {
+  Tape tape = without_entries(joint.tape);
   for (size_t i = 0; i < joint.tangents; ++i) add_input(tape, joint.tape.inputs[i]);
-  const auto& entries = joint.tape.entries;
-  tape.entries.assign(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(joint.backward));
+  for (int i : partition.forward) add_entry(tape, joint.tape.entries[static_cast<size_t>(i)]);
   return tape;
 }
 
-Tape backward_part(const Joint& joint, const std::vector<TensorId>& kept) {
-  Tape tape = record::without_entries(joint.tape);
-  for (size_t id = 0; id < tape.tensors.size(); ++id) {
-    TensorInfo& info = tape.tensors[id];
-    info.input = -1;
-    info.producer = std::max(-1, info.producer - static_cast<int>(joint.backward));
+class BackwardPart {
+ public:
+  BackwardPart(const Joint& joint, const Partition& partition) : tape_(without_entries(joint.tape)) {
+    for (TensorId id : partition.kept) add_input(tape_, id);
+    for (size_t i = joint.tangents; i < joint.tape.inputs.size(); ++i) add_input(tape_, joint.tape.inputs[i]);
+    for (const TensorInfo& info : joint.tape.tensors) storages_ = std::max(storages_, info.storage + 1);
+    for (TensorId id : partition.kept) kept_.insert(info_of(tape_, id).storage);
+    for (int i : partition.backward) {
+      const bool again = static_cast<size_t>(i) < joint.backward;
+      const Entry& entry = joint.tape.entries[static_cast<size_t>(i)];
+      add_entry(tape_, again ? beside_what_is_kept(entry) : entry);
+    }
   }
-  for (TensorId id : kept) add_input(tape, id);
-  for (size_t i = joint.tangents; i < joint.tape.inputs.size(); ++i) add_input(tape, joint.tape.inputs[i]);
-  const auto& entries = joint.tape.entries;
-  tape.entries.assign(entries.begin() + static_cast<std::ptrdiff_t>(joint.backward), entries.end());
-  return tape;
-}
+
+  Tape take() { return std::move(tape_); }
+
+ private:
+  /// Computed again for one of its results, an operator also gives those that are there: they get another
+  /// number, and memory of their own.
+  Entry beside_what_is_kept(Entry entry) {
+    const auto results = entry.results;
+    if (!makes_what_is_kept(entry)) return entry;
+    entry.results = tape_.args->take(results.size());
+    std::ranges::copy(results, entry.results.begin());
+    std::map<int, int> renumbered;
+    for (Arg& result : entry.results)
+      for (TensorId& id : result.tensors)
+        if (id >= 0 && kept_.count(info_of(tape_, id).storage)) id = copy_of(id, renumbered);
+    return entry;
+  }
+
+  bool makes_what_is_kept(const Entry& entry) const {
+    std::set<int> given;
+    for_each_tensor(entry.args, [&](TensorId id) { given.insert(info_of(tape_, id).storage); });
+    bool makes = false;
+    for_each_tensor(entry.results, [&](TensorId id) {
+      const int storage = info_of(tape_, id).storage;
+      makes |= kept_.count(storage) && !given.count(storage);  // no view
+    });
+    return makes;
+  }
+
+  TensorId copy_of(TensorId id, std::map<int, int>& renumbered) {
+    const TensorInfo info = info_of(tape_, id);
+    const auto [at, is_new] = renumbered.try_emplace(info.storage, storages_);
+    storages_ += is_new;
+    TensorInfo& made = tape_.tensors.emplace_back();
+    made = info;
+    made.input = made.producer = -1;
+    made.storage = at->second;
+    return static_cast<TensorId>(tape_.tensors.size()) - 1;
+  }
+
+  Tape tape_;
+  int storages_ = 0;
+  std::set<int> kept_;  ///< storages
+};
 
 }  // namespace
 
@@ -87,13 +152,15 @@ Saved saved(const Joint& joint) {
   return result;
 }
 
-Split split(const Joint& joint) {
+Split split(const Joint& joint, const Budget& budget) {
+  Partition decided = partition(joint, budget);
   Split parts;
-  parts.saved = saved(joint).tensors;
-  parts.forward = forward_part(joint);
-  parts.backward = backward_part(joint, parts.saved);
+  parts.forward = forward_part(joint, decided);
+  parts.backward = BackwardPart(joint, decided).take();
   parts.outputs = joint.outputs;
+  parts.saved = std::move(decided.kept);
   parts.gradients = joint.gradients;
+  parts.inputs_kept_anew = std::move(decided.inputs_kept_anew);
   return parts;
 }
 

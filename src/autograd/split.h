@@ -1,12 +1,13 @@
 // autograd/split.h
 // A joint tape -> one tape for the forward pass and one for the backward pass, and what has to be kept
-// between them: whatever the backward part reads of the forward part. Nothing is computed a second time yet.
+// between them. What that is partition.h decides; here it is carried out.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "autograd/joint.h"
+#include "autograd/partition.h"
 
 namespace bolt::autograd {
 
@@ -16,6 +17,7 @@ struct Saved {
   /// alive anyway.
   int64_t bytes = 0;
 };
+/// What eager keeps: whatever the backward part reads of the forward part.
 Saved saved(const Joint& joint);
 
 /// Tensors have the numbers that they have on the joint tape.
@@ -23,7 +25,9 @@ struct Split {
   record::Tape forward;   ///< inputs: those of the run. Gives `outputs` and `saved`.
   record::Tape backward;  ///< inputs: `saved`, then the tangents. Gives `gradients`.
   std::vector<record::TensorId> outputs, saved, gradients;
+  /// Inputs of the run among `saved` that eager does not keep (Partition::inputs_kept_anew).
+  std::vector<record::TensorId> inputs_kept_anew;
 };
-Split split(const Joint& joint);
+Split split(const Joint& joint, const Budget& budget = {});
 
 }  // namespace bolt::autograd

@@ -1,0 +1,181 @@
+// autograd/flow.cpp: see flow.h.
+#include "autograd/flow.h"
+
+#include <algorithm>
+
+#include "record/operator_facts.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::Entry;
+using record::TensorId;
+using record::TensorInfo;
+
+void add_once(std::vector<int>& list, int item) {
+  if (std::ranges::find(list, item) == list.end()) list.push_back(item);
+}
+
+int64_t elements_of(const TensorInfo& info) {
+  int64_t count = 1;
+  for (int64_t size : info.sizes) count *= size;
+  return count;
+}
+
+}  // namespace
+
+Flow::Flow(const Joint& joint, const Prices& prices)
+    : joint(joint), prices(prices), entries(joint.tape.entries.size()) {
+  for (const TensorInfo& info : joint.tape.tensors) {
+    if (info.storage < 0) continue;
+    storages.resize(std::max(storages.size(), static_cast<size_t>(info.storage) + 1));
+    int64_t& bytes = storages[static_cast<size_t>(info.storage)].bytes;
+    bytes = std::max(bytes, static_cast<int64_t>(bytes_reached(info)));
+  }
+  for (TensorId id : joint.tape.inputs) storages[static_cast<size_t>(storage_of(id))].given = true;
+  for (TensorId id : joint.outputs)
+    if (id >= 0) storages[static_cast<size_t>(storage_of(id))].output = true;
+  for (size_t i = 0; i < entries.size(); ++i) read_entry(static_cast<int>(i));
+  for (size_t i = 0; i < entries.size(); ++i) note_views(static_cast<int>(i));
+  for (size_t i = 0; i < entries.size(); ++i) decide_work(static_cast<int>(i));
+  note_demands();
+  for (size_t s = 0; s < storages.size(); ++s) {
+    storages[s].again = can_come_again(static_cast<int>(s));
+    storages[s].cast_weight = storages[s].again && casts_weight(storages[s]);
+  }
+}
+
+void Flow::read_entry(int i) {
+  EntryFlow& flow = entries[static_cast<size_t>(i)];
+  const Entry& it = entry(i);
+  for_each_tensor(it.args, [&](TensorId id) { add_once(flow.reads, storage_of(id)); });
+  for (int a : record::written_arguments(it))
+    for_each_tensor(it.args.subspan(static_cast<size_t>(a), 1),
+                    [&](TensorId id) { add_once(flow.writes, storage_of(id)); });
+  for_each_tensor(it.results, [&](TensorId id) {
+    const Storage& storage = storages[static_cast<size_t>(storage_of(id))];
+    if (!storage.given && storage.makers.empty()) add_once(flow.makes, storage_of(id));
+  });
+  for (const auto* touched : {&flow.makes, &flow.writes})
+    for (int s : *touched) {
+      storages[static_cast<size_t>(s)].makers.push_back(i);
+      storages[static_cast<size_t>(s)].last_write = i;
+    }
+}
+
+/// Does it show memory that was there, and nothing else?
+bool Flow::is_view(int i) const {
+  const EntryFlow& flow = entries[static_cast<size_t>(i)];
+  const record::OperatorFacts& facts = *entry(i).facts;
+  if (!flow.makes.empty() || !flow.writes.empty() || flow.reads.size() != 1) return false;
+  if (facts.draws || facts.ends_region || facts.turns || entry(i).own_version) return false;
+  bool plain = entry(i).op.operator_name().name.starts_with("aten::") && facts.returns > 0;
+  for (const record::Arg& arg : entry(i).args)
+    plain &= arg.kind != record::Arg::Kind::Value || arg.tensors.empty();
+  for_each_tensor(entry(i).results, [&](TensorId id) {
+    plain &= info(id).plain && info(id).producer == i && storage_of(id) == flow.reads[0];
+  });
+  return plain;
+}
+
+void Flow::note_views(int i) {
+  EntryFlow& flow = entries[static_cast<size_t>(i)];
+  if (is_view(i)) {
+    flow.work = Work::View;
+    return;
+  }
+  for_each_tensor(entry(i).results, [&](TensorId id) {
+    const bool is_old = std::ranges::find(flow.makes, storage_of(id)) == flow.makes.end();
+    if (is_old && info(id).producer == i) storages[static_cast<size_t>(storage_of(id))].odd = true;
+  });
+  if (entry(i).facts->turns)
+    for (int s : flow.reads) storages[static_cast<size_t>(s)].odd = true;
+}
+
+void Flow::decide_work(int i) {
+  EntryFlow& flow = entries[static_cast<size_t>(i)];
+  auto is_odd = [&](int s) { return storages[static_cast<size_t>(s)].odd; };
+  if (flow.work == Work::View) {
+    if (is_odd(flow.reads[0])) flow.work = Work::Never;
+    return;
+  }
+  const size_t touched = flow.writes.empty() ? 1 : flow.writes.size() + flow.makes.size();
+  if (touched != 1 || std::ranges::any_of(flow.reads, is_odd)) return;
+  flow.work = work_of(entry(i));
+  int64_t bytes = 0, elements = 0;
+  for (int s : flow.reads) bytes += storages[static_cast<size_t>(s)].bytes;
+  for_each_tensor(entry(i).results,
+                  [&](TensorId id) { elements = std::max(elements, elements_of(info(id))); });
+  flow.price = price_of(flow.work, bytes, elements, prices);
+}
+
+bool Flow::is_of_forward(TensorId id) const {
+  if (info(id).input >= 0) return static_cast<size_t>(info(id).input) < joint.tangents;
+  return is_forward(info(id).producer);
+}
+
+void Flow::note_demands() {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const EntryFlow& flow = entries[i];
+    if (flow.work == Work::View) continue;  // whoever reads the view counts
+    for_each_tensor(entry(static_cast<int>(i)).args, [&](TensorId id) {
+      Storage& storage = storages[static_cast<size_t>(storage_of(id))];
+      if (is_forward(static_cast<int>(i)))
+        storage.materialised |= !fuses(flow.work);
+      else if (is_of_forward(root(id)))
+        storage.for_whole_calls |= !fuses(flow.work);
+    });
+  }
+  auto demand = [&](TensorId id) {
+    if (is_of_forward(id)) storages[static_cast<size_t>(storage_of(id))].kept_by_eager = true;
+  };
+  for (size_t i = joint.backward; i < entries.size(); ++i)
+    for_each_tensor(entry(static_cast<int>(i)).args, demand);
+  for (TensorId id : joint.gradients)
+    if (id >= 0) demand(id);
+  for (Storage& storage : storages) storage.materialised |= storage.output;
+}
+
+/// Is whatever its makers read still the same, and do they write to nothing else?
+bool Flow::can_come_again(int storage) const {
+  const Storage& it = storages[static_cast<size_t>(storage)];
+  if (it.given || it.odd || it.makers.empty()) return false;
+  return std::ranges::all_of(it.makers, [&](int maker) {
+    const EntryFlow& flow = entries[static_cast<size_t>(maker)];
+    if (!is_forward(maker) || flow.work == Work::Never || flow.work == Work::View) return false;
+    return std::ranges::all_of(flow.reads, [&](int read) {
+      return read == storage || storages[static_cast<size_t>(read)].last_write < maker;
+    });
+  });
+}
+
+bool Flow::casts_weight(const Storage& storage) const {
+  if (storage.makers.size() != 1) return false;
+  const Entry& maker = entry(storage.makers[0]);
+  bool weight = maker.op.operator_name().name == "aten::_to_copy";
+  for_each_tensor(maker.args, [&](TensorId id) {
+    const int input = info(root(id)).input;
+    weight &= input >= 0 && static_cast<size_t>(input) < joint.tangents &&
+              joint.gradients[static_cast<size_t>(input)] >= 0 && may_be_kept(storage_of(id));
+  });
+  return weight;
+}
+
+int Flow::shown_by(TensorId id) const {
+  const int producer = info(id).input >= 0 ? -1 : info(id).producer;
+  return producer >= 0 && entries[static_cast<size_t>(producer)].work == Work::View ? producer : -1;
+}
+
+TensorId Flow::root(TensorId id) const {
+  for (int view = shown_by(id); view >= 0; view = shown_by(id))
+    for_each_tensor(entry(view).args, [&](TensorId shown) { id = shown; });
+  return id;
+}
+
+bool Flow::may_be_kept(int storage) const {
+  const Storage& it = storages[static_cast<size_t>(storage)];
+  if (it.cast_weight) return false;
+  return it.kept_by_eager || (it.given ? it.last_write < 0 : !it.output);
+}
+
+}  // namespace bolt::autograd

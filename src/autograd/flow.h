@@ -1,0 +1,83 @@
+// autograd/flow.h
+// A joint tape -> what its entries do to memory: who makes, writes and reads each storage, and which could be
+// made again when the backward part runs.
+//
+// A tape is no list of values: an operator may write to what another has made, and views show the same
+// memory. So what is kept or computed again is a whole storage, as the forward part leaves it. It is computed
+// again by all of its makers, in their order: the operator that gave it, and those that wrote to it. That
+// gives the same only if whatever else they read is still what they read then. Views cost nothing: a tensor
+// that shows memory which is there is shown again.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autograd/joint.h"
+#include "autograd/work.h"
+
+namespace bolt::autograd {
+
+struct EntryFlow {
+  Work work = Work::Never;
+  std::vector<int> reads, makes, writes;  ///< storages; what it makes is new
+  double price = 0;
+};
+
+struct Storage {
+  int64_t bytes = 0;
+  bool given = false;            ///< an input lies in it: it is there whatever is kept
+  bool output = false;           ///< a wanted tensor lies in it, so the caller may write to it
+  bool kept_by_eager = false;    ///< the backward part reads it
+  bool again = false;            ///< its makers may run again
+  bool materialised = false;     ///< the forward part has to write it to memory anyway
+  bool for_whole_calls = false;  ///< the backward part reads it in an operator that fuses with nothing
+  bool odd = false;          ///< shown in ways that cannot be repeated: by t_(), or operators nobody knows
+  bool cast_weight = false;  ///< a copy, in another type, of an input that gets a gradient
+  int last_write = -1;
+  std::vector<int> makers;  ///< entries
+};
+
+class Flow {
+ public:
+  Flow(const Joint& joint, const Prices& prices);
+
+  const Joint& joint;
+  const Prices prices;
+  std::vector<EntryFlow> entries;
+  std::vector<Storage> storages;
+
+  bool is_forward(int entry) const { return entry < static_cast<int>(joint.backward); }
+  /// Is it there, or could it be, when the backward part begins?
+  bool is_of_forward(record::TensorId id) const;
+  int storage_of(record::TensorId id) const { return info(id).storage; }
+  const record::TensorInfo& info(record::TensorId id) const {
+    return joint.tape.tensors[static_cast<size_t>(id)];
+  }
+  const record::Entry& entry(int i) const { return joint.tape.entries[static_cast<size_t>(i)]; }
+  /// The entry that shows it as a view of another tensor; -1: it is shown by nobody, or not to be repeated.
+  int shown_by(record::TensorId id) const;
+  /// What it is a view of, and that of, and so on: the tensor that is kept so that it can be shown.
+  record::TensorId root(record::TensorId id) const;
+  /// A copy of a weight is not: the weight is there. And where eager does not keep it: the caller may write
+  /// to an output, and a buffer is written to by the next call, before the backward pass of this one.
+  bool may_be_kept(int storage) const;
+
+ private:
+  void read_entry(int i);
+  void note_views(int i);
+  void decide_work(int i);
+  void note_demands();
+  bool can_come_again(int storage) const;
+  bool is_view(int i) const;
+  bool casts_weight(const Storage& storage) const;
+};
+
+/// Calls `each` with the number of every tensor there is.
+template <class Args, class Each>
+void for_each_tensor(const Args& args, Each each) {
+  for (const record::Arg& arg : args)
+    for (record::TensorId id : arg.tensors)
+      if (id >= 0) each(id);
+}
+
+}  // namespace bolt::autograd

@@ -1,0 +1,379 @@
+// autograd/partition.cpp: see partition.h.
+#include "autograd/partition.h"
+
+#include <algorithm>
+#include <set>
+
+#include "autograd/flow.h"
+#include "autograd/min_cut.h"
+#include "autograd/order.h"
+#include "record/text.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::TensorId;
+
+int64_t as_capacity(double price) {
+  constexpr double kUnits = 16, kMost = 1e15;
+  return static_cast<int64_t>(std::min(price * kUnits + 1, kMost));
+}
+
+/// What it costs to keep a storage, if memory is `scale` times as dear as usual.
+double price_to_keep(const Flow& flow, const Storage& storage, double scale) {
+  const Prices& prices = flow.prices;
+  const double written_and_read = storage.materialised ? 0 : 2 * prices.materialised;
+  return static_cast<double>(storage.bytes) * (prices.kept * scale + written_and_read);
+}
+
+double price_of_memory_again(const Flow& flow, const Storage& storage) {
+  return storage.for_whole_calls ? static_cast<double>(storage.bytes) * flow.prices.materialised : 0;
+}
+
+/// Each storage is two nodes with an edge between them: the first is on the sink's side if it is computed
+/// again, the second if the backward part has it at all, so cutting the edge means to keep it. A maker is a
+/// node that the source holds by its price: it is on the sink's side with any of what it makes, and draws
+/// what it reads there.
+class Cut {
+ public:
+  Cut(const Flow& flow, double scale) : flow_(flow), scale_(scale), maker_nodes_(flow.entries.size(), -1) {
+    for (size_t s = 0; s < flow.storages.size(); ++s) {
+      nodes_.push_back(network_.add_node());
+      network_.add_node();
+    }
+    for (size_t s = 0; s < nodes_.size(); ++s) add_storage(static_cast<int>(s));
+  }
+
+  Fates make() {
+    for (int i : needed_backward(flow_))
+      for (int s : flow_.entries[static_cast<size_t>(i)].reads) demand(s);
+    for (TensorId id : flow_.joint.gradients)
+      if (id >= 0) demand(flow_.storage_of(id));
+    std::vector<bool> on_sink_side;
+    BOLT_CHECK(network_.cut(on_sink_side), "what eager keeps can be kept");
+    Fates fates;
+    for (int node : nodes_) {
+      const bool again = on_sink_side[static_cast<size_t>(node)];
+      const bool there = on_sink_side[static_cast<size_t>(node) + 1];
+      fates.push_back(again ? Fate::Again : there ? Fate::Kept : Fate::Dropped);
+    }
+    return fates;
+  }
+
+ private:
+  static constexpr int64_t kUncuttable = Network::kUncuttable;
+  int is_made(int s) const { return nodes_[static_cast<size_t>(s)]; }
+  int is_there(int s) const { return is_made(s) + 1; }
+
+  void add_storage(int s) {
+    const Storage& storage = flow_.storages[static_cast<size_t>(s)];
+    const int64_t kept = storage.given ? 1 : as_capacity(price_to_keep(flow_, storage, scale_));
+    network_.add_edge(is_made(s), is_there(s), flow_.may_be_kept(s) ? kept : kUncuttable);
+    if (!storage.again) return network_.add_edge(Network::kSource, is_made(s), kUncuttable);
+    network_.add_edge(Network::kSource, is_made(s), as_capacity(price_of_memory_again(flow_, storage)));
+    for (int maker : storage.makers) network_.add_edge(node_of(maker), is_made(s), kUncuttable);
+  }
+
+  int node_of(int maker) {
+    int& node = maker_nodes_[static_cast<size_t>(maker)];
+    if (node >= 0) return node;
+    const EntryFlow& entry = flow_.entries[static_cast<size_t>(maker)];
+    node = network_.add_node();
+    network_.add_edge(Network::kSource, node, as_capacity(entry.price));
+    for (int s : entry.reads)
+      if (std::ranges::find(entry.writes, s) == entry.writes.end())
+        network_.add_edge(is_there(s), node, kUncuttable);
+    return node;
+  }
+
+  /// What is made in the backward part is there then, and no matter of ours.
+  void demand(int s) {
+    const Storage& storage = flow_.storages[static_cast<size_t>(s)];
+    if (storage.kept_by_eager && demanded_.insert(s).second)
+      network_.add_edge(is_there(s), Network::kSink, kUncuttable);
+  }
+
+  const Flow& flow_;
+  const double scale_;
+  Network network_;
+  std::vector<int> nodes_, maker_nodes_;
+  std::set<int> demanded_;
+};
+
+struct Plan {
+  Fates fates;
+  Order order;
+  Peak peak;
+  double price = 0;  ///< of what is computed again, and of what is only written to be kept
+};
+
+/// What is kept lies there until the backward part begins, which may be long: that counts beside the peak.
+constexpr double kUntilBackward = 0.5;
+
+double price_of(const Flow& flow, const Fates& fates, const Order& order) {
+  double price = 0;
+  std::set<int> touched;
+  for (int i : order.backward) {
+    if (!flow.is_forward(i)) continue;
+    price += flow.entries[static_cast<size_t>(i)].price;
+    for (int s : flow.entries[static_cast<size_t>(i)].makes) touched.insert(s);
+  }
+  for (TensorId id : order.kept) touched.insert(flow.storage_of(id));
+  for (int s : touched) {
+    const Storage& storage = flow.storages[static_cast<size_t>(s)];
+    if (fates[static_cast<size_t>(s)] == Fate::Again)
+      price += price_of_memory_again(flow, storage);
+    else if (!storage.given)
+      price += price_to_keep(flow, storage, kUntilBackward);
+  }
+  return price;
+}
+
+Plan plan_with(const Flow& flow, Fates fates) {
+  Plan plan{std::move(fates), {}, {}};
+  plan.order = order_of(flow, plan.fates);
+  plan.peak = peak_of(flow, plan.fates, plan.order);
+  plan.price = price_of(flow, plan.fates, plan.order);
+  return plan;
+}
+
+Fates kept_by_eager(const Flow& flow) {
+  Fates fates;
+  for (const Storage& storage : flow.storages)
+    fates.push_back(storage.kept_by_eager ? Fate::Kept : Fate::Dropped);
+  return fates;
+}
+
+/// The same without copies of weights.
+Fates as_eager_with_weights(const Flow& flow) {
+  Fates fates = kept_by_eager(flow);
+  for (size_t s = 0; s < fates.size(); ++s)
+    if (flow.storages[s].cast_weight && fates[s] == Fate::Kept) fates[s] = Fate::Again;
+  return fates;
+}
+
+/// One storage less that is kept, with all that this asks for.
+class Step {
+ public:
+  Step(const Flow& flow, const Fates& before, int storage) : flow_(flow), fates(before), possible_(true) {
+    gain_ = flow.storages[static_cast<size_t>(storage)].bytes;
+    compute_again(storage);
+  }
+
+  bool helps() const { return possible_ && gain_ > 0; }
+  double bytes_for_price() const { return static_cast<double>(gain_) / (price_ + 1); }
+
+ private:
+  void compute_again(int storage) {
+    std::vector<int> wanted{storage};
+    while (!wanted.empty() && possible_) {
+      const int s = wanted.back();
+      wanted.pop_back();
+      const Storage& it = flow_.storages[static_cast<size_t>(s)];
+      fates[static_cast<size_t>(s)] = Fate::Again;
+      price_ += price_of_memory_again(flow_, it);
+      for (int maker : it.makers) {
+        price_ += flow_.entries[static_cast<size_t>(maker)].price;
+        for (int read : flow_.entries[static_cast<size_t>(maker)].reads)
+          if (fates[static_cast<size_t>(read)] == Fate::Dropped) provide(read, wanted);
+      }
+    }
+  }
+
+  void provide(int s, std::vector<int>& wanted) {
+    const Storage& it = flow_.storages[static_cast<size_t>(s)];
+    Fate& fate = fates[static_cast<size_t>(s)];
+    fate = it.again ? Fate::Again : Fate::Kept;
+    if (it.again) return wanted.push_back(s);
+    possible_ &= flow_.may_be_kept(s);
+    if (!it.given) gain_ -= it.bytes;
+  }
+
+  const Flow& flow_;
+
+ public:
+  Fates fates;
+
+ private:
+  bool possible_;
+  int64_t gain_ = 0;
+  double price_ = 0;
+};
+
+/// Of what is computed again, all that is alive at a few moments of the forward part is kept. So a long chain
+/// comes again piece by piece, and not all of it at once for its last reader.
+class Pieces {
+ public:
+  Pieces(const Flow& flow, const Fates& base) : flow_(flow), base_(base), first_(flow.joint.backward) {
+    for (size_t s = 0; s < base.size(); ++s) {
+      if (base[s] != Fate::Again) continue;
+      const auto made = static_cast<size_t>(flow.storages[s].makers.front());
+      first_[made].push_back(static_cast<int>(s));
+      total_ += flow.storages[s].bytes;
+    }
+    last_use_.assign(base.size(), -1);
+    for (size_t i = 0; i < flow.joint.backward; ++i)
+      for (int s : flow.entries[i].reads) last_use_[static_cast<size_t>(s)] = static_cast<int>(i);
+  }
+
+  Fates cut_into(int count) const {
+    Fates fates = base_;
+    int64_t made = 0;
+    int piece = 1;
+    for (size_t i = 0; i < first_.size() && piece < count; ++i) {
+      for (int s : first_[i]) made += flow_.storages[static_cast<size_t>(s)].bytes;
+      if (made < total_ / count * piece) continue;
+      keep_alive_at(static_cast<int>(i), fates);
+      ++piece;
+    }
+    return fates;
+  }
+
+ private:
+  void keep_alive_at(int moment, Fates& fates) const {
+    for (size_t s = 0; s < fates.size(); ++s) {
+      if (fates[s] != Fate::Again || last_use_[s] <= moment || !flow_.may_be_kept(static_cast<int>(s)))
+        continue;
+      if (flow_.storages[s].makers.front() <= moment) fates[s] = Fate::Kept;
+    }
+  }
+
+  const Flow& flow_;
+  const Fates& base_;
+  std::vector<std::vector<int>> first_;  ///< by entry: what it makes, of what is computed again
+  std::vector<int> last_use_;            ///< by storage: an entry of the forward part
+  int64_t total_ = 0;
+};
+
+/// The plans that there are to choose from.
+class Plans {
+ public:
+  explicit Plans(const Flow& flow) : flow_(flow), eager_(plan_with(flow, kept_by_eager(flow))) {
+    std::vector<Plan> all{plan_with(flow, as_eager_with_weights(flow))};
+    for (double scale : {1.0, 4.0, 16.0, 1024.0}) {
+      all.push_back(plan_with(flow, Cut(flow, scale).make()));
+      const Fates base = all.back().fates;
+      if (scale == 1) take_steps(all);
+      const Pieces pieces(flow, base);
+      for (int count : {2, 4, 8, 16, 32, 64}) all.push_back(plan_with(flow, pieces.cut_into(count)));
+    }
+    std::ranges::stable_sort(all, {}, &Plan::price);
+    for (Plan& plan : all)
+      if (row_.empty() || plan.peak.bytes < row_.back().peak.bytes) row_.push_back(std::move(plan));
+  }
+
+  const Plan& eager() const { return eager_; }
+
+  const Plan& choose(const Budget& budget) const {
+    const Plan& best = without_budget();
+    if (budget.bytes) return first_below(*budget.bytes);
+    if (!budget.share) return best;
+    const auto least = static_cast<double>(row_.back().peak.bytes);
+    const double between = static_cast<double>(best.peak.bytes) - least;
+    return first_below(static_cast<int64_t>(least + *budget.share * between));
+  }
+
+ private:
+  /// Of those that need no more memory than eager, the one that is worth its price. In the row each has a
+  /// lower peak than those before it.
+  const Plan& without_budget() const {
+    const auto cost = [&](const Plan& plan) {
+      return plan.price + flow_.prices.kept * static_cast<double>(plan.peak.bytes);
+    };
+    const Plan* best = &row_.back();
+    for (const Plan& plan : row_)
+      if (plan.peak.bytes <= eager_.peak.bytes && cost(plan) < cost(*best)) best = &plan;
+    return *best;
+  }
+
+  const Plan& first_below(int64_t allowed) const {
+    const auto fits = [&](const Plan& plan) { return plan.peak.bytes <= allowed; };
+    const auto at = std::ranges::find_if(row_, fits);
+    return at == row_.end() ? row_.back() : *at;
+  }
+
+  void take_steps(std::vector<Plan>& all) const {
+    constexpr size_t kMostWork = 500'000;  // entries looked at; a step looks at all of them
+    Plan now = all.back();
+    for (size_t left = kMostWork / (flow_.entries.size() + 1); left > 0; --left) {
+      std::optional<Step> step = best_step(now);
+      if (!step) return;
+      now = plan_with(flow_, std::move(step->fates));
+      all.push_back(now);
+    }
+  }
+
+  std::optional<Step> best_step(const Plan& now) const {
+    std::optional<Step> best;
+    for (size_t s = 0; s < now.fates.size(); ++s) {
+      const bool there = now.fates[s] == Fate::Kept && now.peak.last_use[s] >= now.peak.at;
+      if (!there || !flow_.storages[s].again) continue;
+      Step step(flow_, now.fates, static_cast<int>(s));
+      if (step.helps() && (!best || step.bytes_for_price() > best->bytes_for_price()))
+        best.emplace(std::move(step));
+    }
+    return best;
+  }
+
+  const Flow& flow_;
+  const Plan eager_;
+  std::vector<Plan> row_;
+};
+
+Memory memory_of(const Flow& flow, const Plan& plan) {
+  std::set<int> storages;
+  for (TensorId id : plan.order.kept) storages.insert(flow.storage_of(id));
+  Memory memory{plan.order.kept.size(), 0, plan.peak.bytes};
+  for (int s : storages)
+    if (const Storage& it = flow.storages[static_cast<size_t>(s)]; !it.given) memory.bytes += it.bytes;
+  return memory;
+}
+
+std::string line(const char* what, const Memory& memory) {
+  return detail::concat("; ", what, ": ", memory.tensors, " tensors kept, ", memory.bytes,
+                        " bytes beside inputs; peak ", memory.peak, " bytes\n");
+}
+
+}  // namespace
+
+Partition partition(const Joint& joint, const Budget& budget, const Prices& prices) {
+  if (budget.share) check_share(*budget.share);
+  const Flow flow(joint, prices);
+  Plans plans(flow);
+  const Plan& plan = plans.choose(budget);
+  Partition made{plan.order.kept,       {},
+                 plan.order.forward,    plan.order.backward,
+                 memory_of(flow, plan), memory_of(flow, plans.eager())};
+  for (TensorId id : made.kept) {
+    const Storage& storage = flow.storages[static_cast<size_t>(flow.storage_of(id))];
+    if (storage.given && !storage.kept_by_eager) made.inputs_kept_anew.push_back(id);
+  }
+  return made;
+}
+
+void check_share(double share) {
+  if (!(share >= 0 && share <= 1))
+    throw_user("activation_memory_budget is ", share, "; it is a share of the memory, from 0 to 1");
+}
+
+std::string print(const Joint& joint, const Partition& partition) {
+  std::string text = line("eager", partition.eager) + line("here", partition.memory);
+  const auto& tensors = joint.tape.tensors;
+  for (TensorId id : partition.kept) {
+    const record::TensorInfo& info = tensors[static_cast<size_t>(id)];
+    text += detail::concat("kept %", id, ": ", c10::toString(info.dtype), at::IntArrayRef(info.sizes),
+                           info.input >= 0 ? ", an input" : "", "\n");
+  }
+  for (int i : partition.backward) {
+    if (static_cast<size_t>(i) >= joint.backward) continue;
+    const record::Entry& entry = joint.tape.entries[static_cast<size_t>(i)];
+    text += "again";
+    for (const record::Arg& result : entry.results)
+      for (TensorId id : result.tensors) text += detail::concat(" %", id);
+    text += " = " + entry.op.operator_name().name + "\n";
+  }
+  return text;
+}
+
+}  // namespace bolt::autograd

@@ -1,0 +1,165 @@
+// autograd/work.cpp: see work.h.
+#include "autograd/work.h"
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "record/operator_facts.h"
+
+namespace bolt::autograd {
+namespace {
+
+/// Operators with torch's tag `pointwise` have a row only where they are more than Pointwise.
+const std::unordered_map<std::string_view, Work>& rows() {
+  using enum Work;
+  static const std::unordered_map<std::string_view, Work> rows = [] {
+    std::unordered_map<std::string_view, Work> made;
+    for (std::string_view name : {"_to_copy",
+                                  "copy",
+                                  "clone",
+                                  "cat",
+                                  "stack",
+                                  "constant_pad_nd",
+                                  "flip",
+                                  "roll",
+                                  "repeat",
+                                  "zeros",
+                                  "ones",
+                                  "full",
+                                  "zeros_like",
+                                  "ones_like",
+                                  "full_like",
+                                  "empty_like",
+                                  "empty",
+                                  "empty_strided",
+                                  "new_zeros",
+                                  "new_ones",
+                                  "new_full",
+                                  "new_empty",
+                                  "new_empty_strided",
+                                  "arange",
+                                  "scalar_tensor",
+                                  "eye",
+                                  "linspace",
+                                  "fill",
+                                  "zero",
+                                  "masked_fill",
+                                  "tril",
+                                  "triu",
+                                  "select_scatter",
+                                  "slice_scatter",
+                                  "reflection_pad1d",
+                                  "reflection_pad2d",
+                                  "replication_pad1d",
+                                  "replication_pad2d",
+                                  "upsample_nearest1d",
+                                  "upsample_nearest2d",
+                                  "glu",
+                                  "isin",
+                                  "hardswish"})
+      made.emplace(name, Pointwise);
+    for (std::string_view name : {"embedding", "index_select", "gather", "index"}) made.emplace(name, Gather);
+    for (std::string_view name : {"exp",        "exp2",
+                                  "expm1",      "log",
+                                  "log2",       "log10",
+                                  "log1p",      "pow",
+                                  "sin",        "cos",
+                                  "tan",        "asin",
+                                  "acos",       "atan",
+                                  "atan2",      "sinh",
+                                  "cosh",       "tanh",
+                                  "asinh",      "acosh",
+                                  "atanh",      "erf",
+                                  "erfc",       "erfinv",
+                                  "gelu",       "silu",
+                                  "mish",       "elu",
+                                  "celu",       "selu",
+                                  "sigmoid",    "softplus",
+                                  "logaddexp",  "logit",
+                                  "xlogy",      "lgamma",
+                                  "digamma",    "log_sigmoid_forward",
+                                  "logaddexp2", "float_power",
+                                  "i0",         "special_i0e",
+                                  "special_i1"})
+      made.emplace(name, Transcendental);
+    for (std::string_view name : {"sum",
+                                  "mean",
+                                  "amax",
+                                  "amin",
+                                  "max",
+                                  "min",
+                                  "var",
+                                  "std",
+                                  "var_mean",
+                                  "std_mean",
+                                  "prod",
+                                  "any",
+                                  "all",
+                                  "argmax",
+                                  "argmin",
+                                  "norm",
+                                  "linalg_vector_norm",
+                                  "logsumexp",
+                                  "_softmax",
+                                  "_log_softmax",
+                                  "native_layer_norm",
+                                  "native_group_norm",
+                                  "_fused_rms_norm",
+                                  "native_batch_norm",
+                                  "cumsum",
+                                  "avg_pool2d",
+                                  "_adaptive_avg_pool2d",
+                                  "mean_out",
+                                  "upsample_bilinear2d"})
+      made.emplace(name, Pass);
+    return made;
+  }();
+  return rows;
+}
+
+/// "aten::add_" -> "add". Empty: it is not ATen's.
+std::string_view base_name(std::string_view name) {
+  constexpr std::string_view kSpace = "aten::";
+  if (!name.starts_with(kSpace)) return {};
+  name.remove_prefix(kSpace.size());
+  if (name.ends_with('_') && !name.ends_with("__")) name.remove_suffix(1);
+  return name;
+}
+
+/// A number among the arguments that is taken out of a tensor is read when the entry runs, and the tensor's
+/// owner may not know of that.
+bool takes_numbers_out(const record::Entry& entry) {
+  for (const record::Arg& arg : entry.args)
+    if (arg.kind == record::Arg::Kind::Value && !arg.tensors.empty()) return true;
+  return false;
+}
+
+}  // namespace
+
+Work work_of(const record::Entry& entry) {
+  const record::OperatorFacts& facts = *entry.facts;
+  if (facts.draws || facts.ends_region || facts.finds_sizes || facts.has_out || facts.turns)
+    return Work::Never;
+  if (entry.own_version || takes_numbers_out(entry)) return Work::Never;
+  const std::string_view name = base_name(entry.op.operator_name().name);
+  if (name.empty()) return Work::Never;
+  if (const auto row = rows().find(name); row != rows().end()) return row->second;
+  return entry.op.hasTag(at::Tag::pointwise) ? Work::Pointwise : Work::Never;
+}
+
+double price_of(Work work, int64_t bytes_read, int64_t elements_made, const Prices& prices) {
+  const auto elements = static_cast<double>(elements_made);
+  switch (work) {
+    case Work::Pointwise:
+    case Work::Gather: return elements * prices.pointwise;
+    case Work::Transcendental: return elements * prices.transcendental;
+    case Work::Pass:
+      return static_cast<double>(bytes_read) * prices.materialised + elements * prices.pointwise;
+    case Work::Never:
+    case Work::View: break;
+  }
+  return 0;
+}
+
+}  // namespace bolt::autograd

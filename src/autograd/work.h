@@ -1,0 +1,42 @@
+// autograd/work.h
+// An entry of a joint tape -> what computing it a second time costs, and whether that may be done at all.
+//
+// Only operators that are known here are ever computed again: those of ATen's that give the same values
+// whenever they are called. Products, convolutions and attention cost more than any memory they save; draws
+// give other numbers; an operator that nobody knows may do anything. They have no row.
+#pragma once
+
+#include <cstdint>
+
+#include "record/tape.h"
+
+namespace bolt::autograd {
+
+enum class Work : uint8_t {
+  Never,           ///< it may not be computed again
+  View,            ///< it only shows memory that is there
+  Pointwise,       ///< each element of an element: it runs in the kernel of whoever reads it
+  Gather,          ///< the same, of elements that data choose: it raises where there is no such element
+  Transcendental,  ///< the same, of a function that takes many instructions
+  Pass,            ///< it reads all of what it is given before it has a result: sums, normalisations
+};
+
+/// By its name and tags. Whether what it reads is still there is not asked.
+Work work_of(const record::Entry& entry);
+
+/// Does it run in the kernel of what reads it?
+inline bool fuses(Work work) { return work != Work::Never && work != Work::Pass; }
+
+/// What decides between keeping and computing: everything in bytes of memory traffic that take as long.
+/// These are rules of thumb for processors and GPUs of today, not measurements.
+struct Prices {
+  double kept = 2;            ///< a byte that is kept: memory is scarcer than time
+  double materialised = 1;    ///< a byte written that no kernel would have to write otherwise, or read
+  double pointwise = 0.5;     ///< an element of a result
+  double transcendental = 3;  ///< an element of a result
+};
+
+/// The price of a call that reads and makes so much.
+double price_of(Work work, int64_t bytes_read, int64_t elements_made, const Prices& prices);
+
+}  // namespace bolt::autograd

@@ -1,0 +1,286 @@
+"""What is kept between the parts of a joint tape, and what is computed again: never more memory than eager."""
+
+import random
+
+import pytest
+import torch
+from test_joint import BUDGETS, Block, Language, bytes_of_eager, check, leaf
+from torch import nn
+from torch.nn import functional as F
+
+from torchbolt import _C
+
+
+class Decided:
+    def __init__(self, joint, budget=None):
+        self.text, ours, eager, self.inputs_kept_anew = _C._joint_partition(joint, budget)
+        self.tensors, self.bytes, self.peak = ours
+        self.eager_tensors, self.eager_bytes, self.eager_peak = eager
+        lines = self.text.splitlines()
+        self.again = [line.split("aten::")[1] for line in lines if line.startswith("again")]
+        self.kept = [line for line in lines if line.startswith("kept")]
+
+
+def decided(fn, *args, budget=None):
+    return Decided(_C._joint(fn, args), budget)
+
+
+def decided_and_checked(fn, *args, budget=None, **more):
+    check(fn, *args, **more)
+    return decided(fn, *args, budget=budget)
+
+
+# --- What is computed again -------------------------------------------------------------------------------
+
+
+def test_pointwise_results_come_again():
+    w = leaf(8, 8)
+
+    def run(x):
+        for _ in range(6):
+            x = F.gelu(x @ w)
+        return x @ w
+
+    found = decided_and_checked(run, leaf(64, 8), state=[w])
+    assert found.again.count("gelu") >= 4 and found.peak < 0.7 * found.eager_peak
+
+
+def test_products_convolutions_attention_and_draws_do_not():
+    conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def run(x):
+        y = F.dropout(conv(x), 0.5).tanh()
+        return F.scaled_dot_product_attention(y, y, y).sin() @ y
+
+    found = decided_and_checked(run, leaf(2, 4, 8, 8), state=list(conv.parameters()), budget=0.0)
+    never = ("mm", "convolution", "attention", "bernoulli", "dropout", "rand")
+    assert found.again and not [op for op in found.again for word in never if word in op]
+
+
+def test_what_an_operator_of_the_users_gives_is_kept():
+    @torch.library.custom_op("bolt_partition::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    twice.register_autograd(lambda ctx, g: g * 2)
+    found = decided(lambda x: twice(x.sin()).cos(), leaf(100), budget=0.0)
+    assert "kept %2: Float[100]" in found.kept
+
+
+def test_views_cost_nothing():
+    def run(x, w):
+        y = x @ w
+        return y.t().reshape(2, 8).expand(3, 2, 8).permute(2, 0, 1).exp() * y[1:, :2].flatten()[0]
+
+    found = decided_and_checked(run, leaf(4, 4), leaf(4, 4), budget=0.0)
+    assert {"t", "view", "expand", "permute"} & set(found.again)
+    assert not [line for line in found.kept if "[8, 3, 2]" in line]
+
+
+def test_no_memory_is_kept_twice():
+    def run(x, w):
+        y = x @ w
+        a, b = y.split(2)
+        return (a * b.t()[:, :2] * y[0, 0]).sum() * y.view(-1)[3:7].exp()
+
+    joint = _C._joint(run, (leaf(4, 4), leaf(4, 2)))
+    found = Decided(joint)
+    sizes = [line for line in found.kept if "input" not in line]
+    assert sizes.count("kept %2: Float[4, 2]") == 1 and found.bytes <= _C._joint_saved(joint)[1]
+
+
+def test_cast_weights_are_cast_again():
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32))
+
+    def run(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x)
+
+    found = decided_and_checked(run, leaf(4, 32), module=model)
+    assert found.again.count("_to_copy") >= 2
+    assert not [line for line in found.kept if "BFloat16[32, 32]" in line]
+
+
+def test_normalisation_comes_again_beside_its_kept_statistics():
+    norm, w = nn.LayerNorm(64), leaf(64, 64)
+
+    def run(x):
+        for _ in range(4):
+            x = x + norm(x) @ w
+        return x
+
+    found = decided_and_checked(run, leaf(8, 64), module=norm, state=[w], budget=0.0)
+    assert found.again.count("native_layer_norm") >= 2 and "Float[8, 1]" in str(found.kept)
+
+
+def test_a_long_chain_comes_again_piece_by_piece():
+    def run(x, w):
+        for _ in range(100):
+            x = torch.tanh(x * w + x)
+        return x
+
+    found = decided_and_checked(run, leaf(10, 10), leaf(10, 10))
+    assert found.peak < found.eager_peak / 4
+
+
+# --- Writes -----------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_to_comes_again_with_the_writes():
+    def run(x, w):
+        y = (x @ w).sin()
+        y.mul_(2).add_(x)
+        return y.relu_() @ w
+
+    found = decided_and_checked(run, leaf(8, 8), leaf(8, 8), budget=0.0)
+    assert found.again.count("mul_") <= 1
+
+
+def test_what_read_a_buffer_before_it_was_written_is_kept():
+    mean = torch.randn(16)
+
+    def run(x, w):
+        y = (x - mean).sin()
+        with torch.no_grad():
+            mean.mul_(0.5)
+        return y @ w
+
+    found = decided_and_checked(run, leaf(4, 16), leaf(16, 4), state=[mean], budget=0.0)
+    assert "sub" not in [op.split(".")[0] for op in found.again]
+
+
+def test_statistics_are_counted_once():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4))
+    decided_and_checked(model, torch.randn(2, 3, 9, 9), budget=0.0)
+
+
+def test_an_output_is_not_kept_if_eager_does_not():
+    """The caller may write to it."""
+
+    def run(x, w):
+        y = x @ w
+        z = y + 1
+        return z, z.sin().cos()
+
+    x, w = leaf(4, 4), leaf(4, 4)
+    joint = _C._joint(run, (x, w))
+    text = _C._joint_text(joint)
+    output = text.split("return ")[1].split(",")[0]
+    assert "aten::sin(" + output + ")" in text  # eager keeps it for sin
+
+    def other(x, w):
+        y = x @ w
+        z = y + 1
+        return z, (z * 2).sin()
+
+    found = decided(other, x, w)
+    output = _C._joint_text(_C._joint(other, (x, w))).split("return ")[1].split(",")[0]
+    assert not [line for line in found.kept if line.startswith(f"kept {output}:")]
+
+
+# --- Budgets ----------------------------------------------------------------------------------------------
+
+MODELS = {
+    "transformer": lambda: (Language(lambda: Block(32, 4, True, True)), torch.randint(0, 50, (2, 9))),
+    "attention by hand": lambda: (Language(lambda: Block(32, 4, False, True, 0.1)), torch.randint(0, 50, (2, 9))),
+    "convolutions": lambda: (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 8, 3), nn.Sigmoid()),
+        torch.randn(2, 3, 12, 12),
+    ),
+    "recurrent": lambda: (nn.GRU(4, 6), torch.randn(5, 2, 4)),
+    "perceptron": lambda: (
+        nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.1)))),
+        torch.randn(64, 16),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_less_is_never_more(name):
+    model, x = MODELS[name]()
+    joint = _C._joint(model, (x, x) if isinstance(model, Language) else (x,))
+    shares = [Decided(joint, share / 20).peak for share in range(20, -1, -1)]
+    assert shares == sorted(shares, reverse=True)
+    usual = Decided(joint)
+    assert shares[0] == usual.peak <= usual.eager_peak
+    by_bytes = [Decided(joint, usual.eager_peak * part // 20).peak for part in range(21, 0, -1)]
+    assert by_bytes == sorted(by_bytes, reverse=True)
+    assert all(Decided(joint, peak).peak <= peak for peak in shares)
+
+
+def test_eager_is_what_eager_keeps():
+    model, x = MODELS["perceptron"]()
+    _, expected = bytes_of_eager(model, x, known=[x, *model.parameters()])
+    assert decided(model, x).eager_bytes == expected
+
+
+def test_a_share_is_a_share():
+    joint = _C._joint(lambda x: x.sin(), (leaf(3),))
+    for share in (1.5, -0.1, float("nan")):
+        with pytest.raises(RuntimeError, match="activation_memory_budget"):
+            _C._joint_partition(joint, share)
+
+
+# --- Random programs --------------------------------------------------------------------------------------
+
+
+def random_program(seed):
+    """A function of two square matrices: products, views, writes, draws and reductions in any order."""
+    choose = random.Random(seed)
+    steps = [(choose.choice(list(STEPS)), choose.random(), choose.random()) for _ in range(choose.randint(4, 25))]
+
+    def run(x, y):
+        values = [x * 1, y * 1]
+        for name, a, b in steps:
+            first, second = values[int(a * len(values))], values[int(b * len(values))]
+            values.append(STEPS[name](first, second))
+        return values[-1], sum(v.mean() for v in values[2:])
+
+    return run
+
+
+def written(step):
+    """A step that writes to what nobody keeps, so that eager's backward pass is sound."""
+    return lambda a, b: step((a + 0).contiguous(), b)
+
+
+def write_through_view(a, b):
+    a[:, 1:3].add_(b[:, :2])
+    a.view(-1)[3:7] = b[0]
+    return a
+
+
+STEPS = {
+    "add": torch.add,
+    "mul": torch.mul,
+    "sin": lambda a, b: a.sin() + b,
+    "gelu": lambda a, b: F.gelu(a) - b,
+    "product": lambda a, b: a @ b / 4,
+    "softmax": lambda a, b: a.softmax(-1) * b,
+    "transposed": lambda a, b: a.t() * b.t()[[1, 0, 3, 2]],
+    "view": lambda a, b: a.contiguous().view(2, 8).t().reshape(4, 4) + b.flip(0),
+    "pieces": lambda a, b: torch.cat([*a.split(2), b[1:3]])[1:5],
+    "norm": lambda a, b: F.layer_norm(a, (4,)) * b.amax(1, keepdim=True),
+    "where": lambda a, b: torch.where(a > b, a.tanh(), b),
+    "dropout": lambda a, b: F.dropout(a, 0.4) + b,
+    "detached": lambda a, b: a.detach().exp().clamp(max=3) * b,
+    "expanded": lambda a, b: a[:1].expand(4, 4) * b[:, 2:3].expand(4, 4),
+    "other type": lambda a, b: (a.double() * b).float(),
+    "written": written(lambda a, b: a.mul_(0.5).add_(b)),
+    "relu_": written(lambda a, b: a.relu_() * b),
+    "through a view": written(write_through_view),
+    "turned": written(lambda a, b: a.t_() + b),
+    "filled": written(lambda a, b: a.masked_fill_(b > 0, 0.25)),
+}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_programs(seed):
+    torch.manual_seed(seed)
+    x, y = leaf(4, 4), leaf(4, 4)
+    program = random_program(seed)
+    check(program, x, y)
+    joint = _C._joint(program, (x, y))
+    peaks = [Decided(joint, budget).peak for budget in BUDGETS]
+    assert peaks == sorted(peaks, reverse=True) and peaks[0] <= Decided(joint).eager_peak
