@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "autograd/checkpoint.h"
 #include "record/operator_facts.h"
 
 namespace bolt::autograd {
@@ -35,20 +36,66 @@ Flow::Flow(const Joint& joint, const Prices& prices)
   for (TensorId id : joint.tape.inputs) storages[static_cast<size_t>(storage_of(id))].given = true;
   for (TensorId id : joint.outputs)
     if (id >= 0) storages[static_cast<size_t>(storage_of(id))].output = true;
+  find_checkpoints();
   for (size_t i = 0; i < entries.size(); ++i) read_entry(static_cast<int>(i));
   for (size_t i = 0; i < entries.size(); ++i) note_views(static_cast<int>(i));
   for (size_t i = 0; i < entries.size(); ++i) decide_work(static_cast<int>(i));
   note_demands();
-  for (size_t s = 0; s < storages.size(); ++s) {
-    storages[s].again = can_come_again(static_cast<int>(s));
-    storages[s].cast_weight = storages[s].again && casts_weight(storages[s]);
+  note_checkpoints();
+  // In the order in which they are made: what one is made of must be there, or come again itself.
+  for (size_t i = 0; i < joint.backward; ++i)
+    for (const auto* touched : {&entries[i].makes, &entries[i].writes})
+      for (int s : *touched) {
+        Storage& storage = storages[static_cast<size_t>(s)];
+        storage.again = storage.last_write == static_cast<int>(i) && can_come_again(s);
+        storage.cast_weight = storage.again && casts_weight(storage);
+      }
+}
+
+void Flow::find_checkpoints() {
+  int now = -1;
+  for (size_t i = 0; i < joint.backward; ++i) {
+    const int mark = checkpoint_mark(entry(static_cast<int>(i)));
+    if (mark > 0) {
+      outer_.push_back(now);
+      now = static_cast<int>(outer_.size()) - 1;
+    }
+    entries[i].checkpoint = now;
+    if (mark < 0 && now >= 0) now = outer_[static_cast<size_t>(now)];
   }
+}
+
+/// Functions are called in their order, so of two the later one is not around the other.
+int Flow::common_checkpoint(int a, int b) const {
+  while (a != b) {
+    int& later = a > b ? a : b;
+    later = outer_[static_cast<size_t>(later)];
+  }
+  return a;
+}
+
+void Flow::note_checkpoints() {
+  if (outer_.empty()) return;
+  std::vector<int> around(storages.size(), -1);  // all that has touched a storage
+  for (size_t i = 0; i < joint.backward; ++i) {
+    const EntryFlow& flow = entries[i];
+    for (int s : flow.makes) around[static_cast<size_t>(s)] = flow.checkpoint;
+    for (int s : flow.reads) {
+      int& all = around[static_cast<size_t>(s)];
+      const int common = common_checkpoint(all, flow.checkpoint);
+      storages[static_cast<size_t>(s)].passed |= common != flow.checkpoint;
+      all = common;
+    }
+  }
+  for (size_t s = 0; s < storages.size(); ++s)
+    storages[s].checkpointed = around[s] >= 0 && !storages[s].given && !storages[s].output;
 }
 
 void Flow::read_entry(int i) {
   EntryFlow& flow = entries[static_cast<size_t>(i)];
   const Entry& it = entry(i);
   for_each_tensor(it.args, [&](TensorId id) { add_once(flow.reads, storage_of(id)); });
+  for_each_read_again(it, [&](TensorId id) { add_once(flow.reads_again, storage_of(id)); });
   for (int a : record::written_arguments(it))
     for_each_tensor(it.args.subspan(static_cast<size_t>(a), 1),
                     [&](TensorId id) { add_once(flow.writes, storage_of(id)); });
@@ -99,9 +146,12 @@ void Flow::decide_work(int i) {
     if (is_odd(flow.reads[0])) flow.work = Work::Never;
     return;
   }
-  const size_t touched = flow.writes.empty() ? 1 : flow.writes.size() + flow.makes.size();
-  if (touched != 1 || std::ranges::any_of(flow.reads, is_odd)) return;
+  const bool one = flow.writes.empty() || flow.writes.size() + flow.makes.size() == 1;
+  if ((!one && !counts_statistics(entry(i))) || std::ranges::any_of(flow.reads, is_odd)) return;
   flow.work = work_of(entry(i));
+  const bool gives = !flow.makes.empty() || !flow.writes.empty();
+  if (flow.work == Work::Never && flow.checkpoint >= 0 && gives && is_repeatable(entry(i)))
+    flow.work = Work::Call;
   int64_t bytes = 0, elements = 0;
   for (int s : flow.reads) bytes += storages[static_cast<size_t>(s)].bytes;
   for_each_tensor(entry(i).results,
@@ -143,8 +193,9 @@ bool Flow::can_come_again(int storage) const {
   return std::ranges::all_of(it.makers, [&](int maker) {
     const EntryFlow& flow = entries[static_cast<size_t>(maker)];
     if (!is_forward(maker) || flow.work == Work::Never || flow.work == Work::View) return false;
-    return std::ranges::all_of(flow.reads, [&](int read) {
-      return read == storage || storages[static_cast<size_t>(read)].last_write < maker;
+    return std::ranges::all_of(flow.reads_again, [&](int read) {
+      const Storage& source = storages[static_cast<size_t>(read)];
+      return read == storage || (source.last_write < maker && (source.again || may_be_kept(read)));
     });
   });
 }
@@ -174,8 +225,8 @@ TensorId Flow::root(TensorId id) const {
 
 bool Flow::may_be_kept(int storage) const {
   const Storage& it = storages[static_cast<size_t>(storage)];
-  if (it.cast_weight) return false;
-  return it.kept_by_eager || (it.given ? it.last_write < 0 : !it.output);
+  if (it.again && (it.cast_weight || it.checkpointed)) return false;
+  return it.kept_by_eager || it.passed || (it.given ? it.last_write < 0 : !it.output);
 }
 
 }  // namespace bolt::autograd

@@ -9,7 +9,9 @@
 // that shows memory which is there is shown again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "autograd/joint.h"
@@ -20,6 +22,8 @@ namespace bolt::autograd {
 struct EntryFlow {
   Work work = Work::Never;
   std::vector<int> reads, makes, writes;  ///< storages; what it makes is new
+  std::vector<int> reads_again;           ///< what it reads when it is computed again
+  int checkpoint = -1;                    ///< the innermost checkpointed function that it is part of
   double price = 0;
 };
 
@@ -31,8 +35,10 @@ struct Storage {
   bool again = false;            ///< its makers may run again
   bool materialised = false;     ///< the forward part has to write it to memory anyway
   bool for_whole_calls = false;  ///< the backward part reads it in an operator that fuses with nothing
-  bool odd = false;          ///< shown in ways that cannot be repeated: by t_(), or operators nobody knows
-  bool cast_weight = false;  ///< a copy, in another type, of an input that gets a gradient
+  bool odd = false;           ///< shown in ways that cannot be repeated: by t_(), or operators nobody knows
+  bool passed = false;        ///< into a checkpointed function, which keeps what it is called with
+  bool checkpointed = false;  ///< nobody but a checkpointed function reads it
+  bool cast_weight = false;   ///< a copy, in another type, of an input that gets a gradient
   int last_write = -1;
   std::vector<int> makers;  ///< entries
 };
@@ -58,8 +64,9 @@ class Flow {
   int shown_by(record::TensorId id) const;
   /// What it is a view of, and that of, and so on: the tensor that is kept so that it can be shown.
   record::TensorId root(record::TensorId id) const;
-  /// A copy of a weight is not: the weight is there. And where eager does not keep it: the caller may write
-  /// to an output, and a buffer is written to by the next call, before the backward pass of this one.
+  /// What comes again anyway is not: within checkpoints, and copies of a weight. And where eager does not
+  /// keep it: the caller may write to an output, and a buffer is written to by the next call, before the
+  /// backward pass of this one.
   bool may_be_kept(int storage) const;
 
  private:
@@ -67,10 +74,25 @@ class Flow {
   void note_views(int i);
   void decide_work(int i);
   void note_demands();
+  void find_checkpoints();
+  void note_checkpoints();
+  int common_checkpoint(int a, int b) const;
   bool can_come_again(int storage) const;
   bool is_view(int i) const;
   bool casts_weight(const Storage& storage) const;
+
+  std::vector<int> outer_;  ///< by checkpointed function: the one that it is called in; -1: none
 };
+
+/// Calls `each` with the tensors that an entry reads when it is computed again.
+template <class Each>
+void for_each_read_again(const record::Entry& entry, Each each) {
+  const bool statistics = counts_statistics(entry);
+  for (size_t a = 0; a < entry.args.size(); ++a)
+    if (!statistics || std::ranges::find(kStatistics, a) == std::end(kStatistics))
+      for (record::TensorId id : entry.args[a].tensors)
+        if (id >= 0) each(id);
+}
 
 /// Calls `each` with the number of every tensor there is.
 template <class Args, class Each>

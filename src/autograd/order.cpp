@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "autograd/checkpoint.h"
+
 namespace bolt::autograd {
 namespace {
 
@@ -35,7 +37,9 @@ class Needs {
  private:
   bool is_needed(int i) const {
     const EntryFlow& entry = flow_.entries[static_cast<size_t>(i)];
-    if (entry.work == Work::Never || entry.work == Work::Gather) return true;  // also for what it raises
+    if (checkpoint_mark(flow_.entry(i))) return false;
+    if (entry.work == Work::Never || entry.work == Work::Call) return true;
+    if (entry.work == Work::Gather) return true;  // for what it raises
     bool needed = false;
     if (entry.work == Work::View)
       for_each_tensor(flow_.entry(i).results,
@@ -97,7 +101,7 @@ class Ordering {
     if (taken_[static_cast<size_t>(i)]) return;
     taken_[static_cast<size_t>(i)] = true;
     order_.backward.push_back(i);
-    for_each_tensor(flow_.entry(i).args, [&](TensorId id) { wanted_.push_back(id); });
+    for_each_read_again(flow_.entry(i), [&](TensorId id) { wanted_.push_back(id); });
   }
 
   const Flow& flow_;

@@ -81,7 +81,7 @@ class Cut {
     const EntryFlow& entry = flow_.entries[static_cast<size_t>(maker)];
     node = network_.add_node();
     network_.add_edge(Network::kSource, node, as_capacity(entry.price));
-    for (int s : entry.reads)
+    for (int s : entry.reads_again)
       if (std::ranges::find(entry.writes, s) == entry.writes.end())
         network_.add_edge(is_there(s), node, kUncuttable);
     return node;
@@ -138,21 +138,6 @@ Plan plan_with(const Flow& flow, Fates fates) {
   return plan;
 }
 
-Fates kept_by_eager(const Flow& flow) {
-  Fates fates;
-  for (const Storage& storage : flow.storages)
-    fates.push_back(storage.kept_by_eager ? Fate::Kept : Fate::Dropped);
-  return fates;
-}
-
-/// The same without copies of weights.
-Fates as_eager_with_weights(const Flow& flow) {
-  Fates fates = kept_by_eager(flow);
-  for (size_t s = 0; s < fates.size(); ++s)
-    if (flow.storages[s].cast_weight && fates[s] == Fate::Kept) fates[s] = Fate::Again;
-  return fates;
-}
-
 /// One storage less that is kept, with all that this asks for.
 class Step {
  public:
@@ -175,7 +160,7 @@ class Step {
       price_ += price_of_memory_again(flow_, it);
       for (int maker : it.makers) {
         price_ += flow_.entries[static_cast<size_t>(maker)].price;
-        for (int read : flow_.entries[static_cast<size_t>(maker)].reads)
+        for (int read : flow_.entries[static_cast<size_t>(maker)].reads_again)
           if (fates[static_cast<size_t>(read)] == Fate::Dropped) provide(read, wanted);
       }
     }
@@ -200,6 +185,21 @@ class Step {
   int64_t gain_ = 0;
   double price_ = 0;
 };
+
+/// Whatever has that reason to come again does.
+Fates again(const Flow& flow, Fates fates, bool Storage::* reason) {
+  for (size_t s = 0; s < fates.size(); ++s)
+    if (fates[s] == Fate::Kept && flow.storages[s].again && flow.storages[s].*reason)
+      fates = Step(flow, fates, static_cast<int>(s)).fates;
+  return fates;
+}
+
+Fates as_eager(const Flow& flow) {
+  Fates fates;
+  for (const Storage& storage : flow.storages)
+    fates.push_back(storage.kept_by_eager ? Fate::Kept : Fate::Dropped);
+  return again(flow, std::move(fates), &Storage::checkpointed);
+}
 
 /// Of what is computed again, all that is alive at a few moments of the forward part is kept. So a long chain
 /// comes again piece by piece, and not all of it at once for its last reader.
@@ -249,8 +249,8 @@ class Pieces {
 /// The plans that there are to choose from.
 class Plans {
  public:
-  explicit Plans(const Flow& flow) : flow_(flow), eager_(plan_with(flow, kept_by_eager(flow))) {
-    std::vector<Plan> all{plan_with(flow, as_eager_with_weights(flow))};
+  explicit Plans(const Flow& flow) : flow_(flow), eager_(plan_with(flow, as_eager(flow))) {
+    std::vector<Plan> all{plan_with(flow, again(flow, eager_.fates, &Storage::cast_weight))};
     for (double scale : {1.0, 4.0, 16.0, 1024.0}) {
       all.push_back(plan_with(flow, Cut(flow, scale).make()));
       const Fates base = all.back().fates;

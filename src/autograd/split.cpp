@@ -88,13 +88,22 @@ class BackwardPart {
     for (int i : partition.backward) {
       const bool again = static_cast<size_t>(i) < joint.backward;
       const Entry& entry = joint.tape.entries[static_cast<size_t>(i)];
-      add_entry(tape_, again ? beside_what_is_kept(entry) : entry);
+      add_entry(tape_, again ? beside_what_is_kept(without_statistics(entry)) : entry);
     }
   }
 
   Tape take() { return std::move(tape_); }
 
  private:
+  Entry without_statistics(Entry entry) {
+    if (!counts_statistics(entry)) return entry;
+    const auto args = entry.args;
+    entry.args = tape_.args->take(args.size());
+    std::ranges::copy(args, entry.args.begin());
+    for (size_t a : kStatistics) entry.args[a] = Arg();
+    return entry;
+  }
+
   /// Computed again for one of its results, an operator also gives those that are there: they get another
   /// number, and memory of their own.
   Entry beside_what_is_kept(Entry entry) {

@@ -137,16 +137,27 @@ bool takes_numbers_out(const record::Entry& entry) {
 
 }  // namespace
 
-Work work_of(const record::Entry& entry) {
+bool is_repeatable(const record::Entry& entry) {
   const record::OperatorFacts& facts = *entry.facts;
-  if (facts.draws || facts.ends_region || facts.finds_sizes || facts.has_out || facts.turns)
-    return Work::Never;
-  if (entry.own_version || takes_numbers_out(entry)) return Work::Never;
+  if (facts.draws || facts.ends_region || facts.finds_sizes || facts.has_out || facts.turns) return false;
+  return !entry.own_version && !takes_numbers_out(entry);
+}
+
+bool counts_statistics(const record::Entry& entry) {
+  return entry.op.operator_name().name == "aten::native_batch_norm" &&
+         !record::written_arguments(entry).empty();
+}
+
+Work work_of(const record::Entry& entry) {
+  if (!is_repeatable(entry)) return Work::Never;
   const std::string_view name = base_name(entry.op.operator_name().name);
   if (name.empty()) return Work::Never;
   if (const auto row = rows().find(name); row != rows().end()) return row->second;
   return entry.op.hasTag(at::Tag::pointwise) ? Work::Pointwise : Work::Never;
 }
+
+/// More than memory is ever worth, so that nobody chooses it.
+constexpr double kCall = 1e6;
 
 double price_of(Work work, int64_t bytes_read, int64_t elements_made, const Prices& prices) {
   const auto elements = static_cast<double>(elements_made);
@@ -156,6 +167,7 @@ double price_of(Work work, int64_t bytes_read, int64_t elements_made, const Pric
     case Work::Transcendental: return elements * prices.transcendental;
     case Work::Pass:
       return static_cast<double>(bytes_read) * prices.materialised + elements * prices.pointwise;
+    case Work::Call: return elements * kCall;
     case Work::Never:
     case Work::View: break;
   }

@@ -3,7 +3,9 @@
 //
 // Only operators that are known here are ever computed again: those of ATen's that give the same values
 // whenever they are called. Products, convolutions and attention cost more than any memory they save; draws
-// give other numbers; an operator that nobody knows may do anything. They have no row.
+// give other numbers; an operator that nobody knows may do anything. They have no row. Inside of a
+// checkpointed function the program has said that it wants its operators called again, whatever they cost:
+// there only draws and what writes are excepted.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +20,23 @@ enum class Work : uint8_t {
   Pointwise,       ///< each element of an element: it runs in the kernel of whoever reads it
   Gather,          ///< the same, of elements that data choose: it raises where there is no such element
   Transcendental,  ///< the same, of a function that takes many instructions
+  Call,            ///< an operator of any kind: it is computed again where the program asks for that
   Pass,            ///< it reads all of what it is given before it has a result: sums, normalisations
 };
 
 /// By its name and tags. Whether what it reads is still there is not asked.
 Work work_of(const record::Entry& entry);
 
+/// Does it give the same values whenever it is called with the same? Also of operators that have no row.
+bool is_repeatable(const record::Entry& entry);
+
+/// A normalisation that trains counts statistics beside: it writes to two of its arguments, which its results
+/// do not rest on, and which are left out when it is computed again.
+bool counts_statistics(const record::Entry& entry);
+constexpr size_t kStatistics[] = {3, 4};
+
 /// Does it run in the kernel of what reads it?
-inline bool fuses(Work work) { return work != Work::Never && work != Work::Pass; }
+inline bool fuses(Work work) { return work != Work::Never && work != Work::Pass && work != Work::Call; }
 
 /// What decides between keeping and computing: everything in bytes of memory traffic that take as long.
 /// These are rules of thumb for processors and GPUs of today, not measurements.

@@ -17,7 +17,7 @@ class Decided:
         self.tensors, self.bytes, self.peak = ours
         self.eager_tensors, self.eager_bytes, self.eager_peak = eager
         lines = self.text.splitlines()
-        self.again = [line.split("aten::")[1] for line in lines if line.startswith("again")]
+        self.again = [line.split("::")[1] for line in lines if line.startswith("again")]
         self.kept = [line for line in lines if line.startswith("kept")]
 
 
@@ -179,6 +179,96 @@ def test_an_output_is_not_kept_if_eager_does_not():
     assert not [line for line in found.kept if line.startswith(f"kept {output}:")]
 
 
+# --- Checkpoints ------------------------------------------------------------------------------------------
+
+
+def checkpointed(function, *args):
+    torch.ops.torchbolt.begin_checkpoint()
+    result = function(*args)
+    torch.ops.torchbolt.end_checkpoint()
+    return result
+
+
+def twice(w):
+    def run(x):
+        return (x @ w).sin() @ w
+
+    return run
+
+
+def test_a_checkpoint_is_computed_again_with_its_products():
+    w = leaf(8, 8)
+
+    def run(x):
+        for _ in range(4):
+            x = checkpointed(twice(w), x).cos()
+        return x
+
+    x = leaf(64, 8)
+    found = decided_and_checked(run, x, state=[w])
+    assert found.again.count("mm") == 4  # the second of each is kept for cos(), or ends the checkpoint
+    joint = _C._joint(run, (x,))
+    plain = decided(lambda x: run_plainly(x, w), x)
+    assert found.bytes <= plain.bytes and "checkpoint" not in found.text
+    assert "torchbolt::begin_checkpoint" in _C._joint_text(joint)
+
+
+def run_plainly(x, w):
+    for _ in range(4):
+        x = twice(w)(x).cos()
+    return x
+
+
+def test_nothing_within_a_checkpoint_is_kept():
+    w = leaf(8, 8)
+
+    def block(x):
+        for _ in range(3):
+            x = F.softmax(x @ w, -1) @ w
+        return x
+
+    def run(x):
+        return checkpointed(block, checkpointed(block, x * 2)).sum()
+
+    found = decided_and_checked(run, leaf(64, 8), state=[w])
+    kept = [line for line in found.kept if "input" not in line]
+    assert len(kept) == 1 and kept[0].endswith("Float[64, 8]")  # what the second is called with
+    assert found.again.count("_softmax") == 6 and found.bytes == 64 * 8 * 4
+
+
+def test_checkpoints_in_checkpoints():
+    w = leaf(8, 8)
+
+    def outer(x):
+        return checkpointed(twice(w), checkpointed(twice(w), x) @ w)
+
+    found = decided_and_checked(lambda x: checkpointed(outer, x).sum(), leaf(64, 8), state=[w])
+    assert [line for line in found.kept if "input" not in line] == []
+
+
+def test_draws_in_a_checkpoint_are_kept():
+    w = leaf(8, 8)
+    block = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 8))
+
+    def run(x):
+        return checkpointed(block, checkpointed(lambda x: F.dropout(x @ w, 0.5).exp(), x))
+
+    found = decided_and_checked(run, leaf(16, 8), module=block, state=[w])
+    assert {"addmm", "native_batch_norm"} <= set(found.again)
+    assert not [op for op in found.again if "bernoulli" in op]
+
+
+def test_what_an_operator_of_the_users_gives_in_a_checkpoint_comes_again():
+    @torch.library.custom_op("bolt_partition::thrice", mutates_args=())
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    thrice.register_fake(torch.empty_like)
+    thrice.register_autograd(lambda ctx, g: g * 3)
+    joint = _C._joint(lambda x: checkpointed(lambda x: thrice(x.sin()).cos().sum(), x), (leaf(100),))
+    assert Decided(joint).bytes == 0 and "bolt_partition::thrice" in Decided(joint).text
+
+
 # --- Budgets ----------------------------------------------------------------------------------------------
 
 MODELS = {
@@ -229,12 +319,17 @@ def random_program(seed):
     """A function of two square matrices: products, views, writes, draws and reductions in any order."""
     choose = random.Random(seed)
     steps = [(choose.choice(list(STEPS)), choose.random(), choose.random()) for _ in range(choose.randint(4, 25))]
+    begin, end = sorted(choose.sample(range(30), 2))  # of a checkpoint, which may lie behind the last step
 
     def run(x, y):
         values = [x * 1, y * 1]
-        for name, a, b in steps:
+        for i, (name, a, b) in enumerate(steps):
+            if i == begin:
+                torch.ops.torchbolt.begin_checkpoint()
             first, second = values[int(a * len(values))], values[int(b * len(values))]
             values.append(STEPS[name](first, second))
+            if i == end:
+                torch.ops.torchbolt.end_checkpoint()
         return values[-1], sum(v.mean() for v in values[2:])
 
     return run
