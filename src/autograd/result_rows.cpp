@@ -108,8 +108,10 @@ bool chosen(Call& c) {
   return true;
 }
 
+/// However they lie, what is filled is contiguous.
 bool masked(Call& c) {
-  give_pointwise(c, {c.tensor(0), c.tensor(1)}, c.tensor(0).scalar_type());
+  const at::Tensor self = c.tensor(0);
+  c.give(at::infer_size(self.sizes(), c.tensor(1).sizes()), self.scalar_type());
   return true;
 }
 

@@ -256,6 +256,7 @@ OPERATORS = {
     "hard activations": lambda x, y: F.hardtanh(x) + F.hardsigmoid(y) + F.hardswish(x) + F.relu6(y),
     "more activations": lambda x, y: F.logsigmoid(x) + x.sigmoid() + F.glu(y.repeat(1, 2)),
     "powers": lambda x, y: x.abs().pow(1.5) + y.square() / (x.abs() + 1).sqrt() + (y.abs() + 1).rsqrt(),
+    "masked, turned": lambda x, y: x.masked_fill(y > 0, 1.0).t() * y.t().masked_fill(x.t() > 0, 2.0),
     "clamped": lambda x, y: x.clamp(-0.5, 0.5) * torch.maximum(x, y) - torch.minimum(x, y).clamp_min(0.1),
     "products": lambda x, y: (x @ y.t()) @ torch.einsum("ij,kj->ik", x, y) + torch.outer(x[:, 0], y[:, 1]) + x.mv(y[0]),
     "batched": lambda x, y: torch.baddbmm((x @ y.t())[None], x[None], y.t()[None], alpha=0.5),
