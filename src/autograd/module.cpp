@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "autograd/function.h"
 #include "autograd/joint.h"
 #include "autograd/split.h"
 #include "python/py_ref.h"
@@ -236,7 +237,12 @@ PyObject* joint_partition(PyObject*, PyObject* tuple) {
   });
 }
 
-PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
+PyObject* keep_function(PyObject*, PyObject* callable) {
+  return PyLong_FromLongLong(keep_backward(callable));
+}
+
+PyMethodDef methods[] = {{"_keep_backward", keep_function, METH_O, nullptr},
+                         {"_joint", joint, METH_VARARGS, nullptr},
                          {"_joint_text", joint_text, METH_O, nullptr},
                          {"_joint_inputs", joint_inputs, METH_O, nullptr},
                          {"_joint_run", joint_run<run_whole>, METH_VARARGS, nullptr},

@@ -1,5 +1,9 @@
 // autograd/module.h
-// Python functions for the tests of joint tapes, without a compiler behind them:
+// Python functions of torchbolt.stand_ins,
+//
+//   _keep_backward(callable) -> its number for torchbolt::function (function.h)
+//
+// and for the tests of joint tapes, without a compiler behind them:
 //
 //   _joint(callable, args) -> a joint tape of a recorded call, whose results are a tensor or a sequence of
 //   them

@@ -32,6 +32,81 @@ def apply_function(cls, *args):
         return tuple([_output(ctx, args, output) for output in outputs])
 
 
+class _Context(torch.autograd.function.FunctionCtx):
+    """The ctx of an autograd.Function whose two passes are Python's: saved_tensors are given to the second."""
+
+    materialize_grads = True
+    to_save = non_differentiable = dirty_tensors = ()
+    saved_tensors = ()
+
+
+def _kept_by(ctx):
+    """The names and tensors of what a forward pass has left in its ctx, beside what it has saved."""
+    return [(name, value) for name, value in vars(ctx).items() if isinstance(value, torch.Tensor)]
+
+
+def _backward_of(cls, ctx):
+    """(saved, gradients) -> the gradients of the inputs, by the class's backward pass."""
+    state = {name: value for name, value in vars(ctx).items() if name not in _OWN}
+    names = [name for name, _ in _kept_by(ctx)]
+    there = [t is not None for t in ctx.to_save]
+    own_vjp = cls.vjp is not torch.autograd.Function.vjp
+    backward = cls.vjp if own_vjp else cls.backward
+
+    def run(saved, gradients):
+        context = _Context()
+        vars(context).update(state)
+        rest = iter(saved)
+        context.saved_tensors = tuple([next(rest) if there_is else None for there_is in there])
+        vars(context).update(zip(names, rest, strict=True))
+        found = backward(context, *gradients)
+        found = found if isinstance(found, tuple) else (found,)
+        needed = context.needs_input_grad
+        if len(found) < len(needed) or any(g is not None for g in found[len(needed) :]):
+            raise RuntimeError(
+                f"function {cls.__name__}Backward returned an incorrect number of gradients "
+                f"(expected {len(needed)}, got {len(found)})"
+            )
+        return [g if needs else None for g, needs in zip(found, needed, strict=False)]
+
+    for name in names:
+        state.pop(name)
+    return run
+
+
+#: Attributes of a ctx that torch's own methods set.
+_OWN = ("to_save", "non_differentiable", "dirty_tensors", "materialize_grads", "saved_for_forward", "saved_tensors")
+
+
+def apply_openly(cls, *args):
+    """autograd.Function.apply of what needs gradients, so that the operators of both passes can be recorded.
+
+    The forward pass runs here; torchbolt::function (src/autograd/function.h) puts the node behind what it gives.
+    """
+    ctx = _Context()
+    ctx.needs_input_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
+    with torch.no_grad():
+        if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+            outputs = cls.forward(ctx, *args)
+        else:
+            outputs = cls.forward(*args)
+            cls.setup_context(ctx, args, outputs)
+    if ctx.dirty_tensors:
+        raise NotImplementedError(f"{cls.__name__} writes to its inputs (mark_dirty)")
+    given = outputs if isinstance(outputs, tuple) else (outputs,)
+    tensors = [o for o in given if isinstance(o, torch.Tensor)]
+    fixed = [id(t) for t in ctx.non_differentiable]
+    saved = [t for t in ctx.to_save if t is not None] + [t for _, t in _kept_by(ctx)]
+    inputs = [a if isinstance(a, torch.Tensor) else None for a in args]
+    differentiable = [id(t) not in fixed for t in tensors]
+    number = _C._keep_backward(_backward_of(cls, ctx))
+    results = iter(
+        torch.ops.torchbolt.function(number, inputs, tensors, saved, differentiable, bool(ctx.materialize_grads))
+    )
+    given = tuple([next(results) if isinstance(o, torch.Tensor) else o for o in given])
+    return given if isinstance(outputs, tuple) else given[0]
+
+
 def _output(ctx, args, output):
     """An input that is given back unchanged becomes a view of it."""
     if not isinstance(output, torch.Tensor) or not _is_among(output, args):

@@ -1,0 +1,171 @@
+// autograd/function.cpp: see function.h.
+#include "autograd/function.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/node_ptr.h"
+#include "python/py_ref.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+namespace variables = torch::autograd::impl;
+
+/// Guarded by the GIL.
+std::vector<PyRef>& backwards() {
+  static auto* const kept = new std::vector<PyRef>;  // never destroyed: Python may be gone by then
+  return *kept;
+}
+
+PyRef as_list(const std::vector<at::Tensor>& tensors) {
+  PyRef list = PyRef::steal(PyList_New(0));
+  for (const at::Tensor& t : tensors) {
+    const PyRef object = PyRef::steal(t.defined() ? THPVariable_Wrap(t) : Py_NewRef(Py_None));
+    if (!object || PyList_Append(list.get(), object.get()) < 0) throw python_error();
+  }
+  return list;
+}
+
+class FunctionNode final : public Node {
+ public:
+  explicit FunctionNode(int64_t backward) : backward_(backward) {}
+
+  void keep(const at::Tensor& t, bool is_output) { saved_.emplace_back(t, is_output); }
+  /// Of a gradient that does not come, zeros are made; an undefined one stays away.
+  void fill_up(std::vector<at::Tensor> like) {
+    for (const at::Tensor& t : like) filled_.push_back({t.sizes().vec(), t.options()});
+  }
+
+  std::string name() const override { return "torch.autograd.Function"; }
+  void release_variables() override { saved_.clear(), released_ = true; }
+
+ private:
+  struct Like {
+    std::vector<int64_t> sizes;
+    at::TensorOptions options;
+  };
+
+  variable_list apply(variable_list&& gradients) override {
+    if (released_) throw_user("Trying to backward through the graph a second time");
+    for (size_t i = 0; i < filled_.size(); ++i)
+      if (!gradients[i].defined()) gradients[i] = at::zeros(filled_[i].sizes, filled_[i].options);
+    std::vector<at::Tensor> saved;
+    for (const SavedVariable& each : saved_) saved.push_back(each.unpack(getptr()));
+    const pybind11::gil_scoped_acquire gil;
+    const PyRef saved_list = as_list(saved), gradient_list = as_list(gradients);
+    const PyRef callable = backwards()[static_cast<size_t>(backward_)];
+    PyObject* const found =
+        PyObject_CallFunctionObjArgs(callable.get(), saved_list.get(), gradient_list.get(), nullptr);
+    if (!found) raise();
+    return tensors_in(PyRef::steal(found));
+  }
+
+  /// The exception that is set, for who called autograd.
+  [[noreturn]] static void raise() {
+    python_error error;
+    error.persist();
+    throw error;
+  }
+
+  variable_list tensors_in(const PyRef& result) const {
+    const PyRef items = PyRef::steal(PySequence_Fast(result.get(), "gradients were expected"));
+    if (!items) raise();
+    variable_list tensors;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+      tensors.push_back(THPVariable_Check(item) ? THPVariable_Unpack(item) : at::Tensor());
+    }
+    tensors.resize(num_outputs());
+    return tensors;
+  }
+
+  const int64_t backward_;
+  std::vector<SavedVariable> saved_;
+  std::vector<Like> filled_;
+  bool released_ = false;
+};
+
+using Inputs = c10::List<std::optional<at::Tensor>>;
+
+/// Of the same memory, and of the same count of writes to it: what was saved notices them.
+std::vector<at::Tensor> same_again(at::TensorList outputs) {
+  const at::AutoDispatchBelowADInplaceOrView plainly;
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& t : outputs) {
+    at::Tensor& made = results.emplace_back(at::alias(t));
+    if (!t.is_inference())
+      made.unsafeGetTensorImpl()->set_version_counter(t.unsafeGetTensorImpl()->version_counter());
+  }
+  return results;
+}
+
+std::vector<at::Tensor> without_gradients(int64_t, const Inputs&, at::TensorList outputs, at::TensorList,
+                                          const c10::List<bool>&, bool) {
+  return same_again(outputs);
+}
+
+torch::autograd::edge_list edges_of(const Inputs& inputs) {
+  torch::autograd::edge_list edges;
+  for (const std::optional<at::Tensor> t : inputs)
+    edges.push_back(t && t->defined() && t->requires_grad() ? variables::gradient_edge(*t) : Edge());
+  return edges;
+}
+
+std::vector<at::Tensor> with_gradients(int64_t backward, const Inputs& inputs, at::TensorList outputs,
+                                       at::TensorList saved, const c10::List<bool>& differentiable,
+                                       bool materialize) {
+  std::vector<at::Tensor> results = same_again(outputs);
+  torch::autograd::edge_list edges = edges_of(inputs);
+  const bool any = std::ranges::any_of(edges, [](const Edge& edge) { return edge.is_valid(); });
+  if (!any || !at::GradMode::is_enabled()) return results;
+  const auto node = make_node<FunctionNode>(backward);
+  node->set_next_edges(std::move(edges));
+  if (materialize) node->fill_up(results);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (differentiable.get(i) && torch::autograd::isDifferentiableType(results[i].scalar_type()))
+      variables::set_gradient_edge(results[i], Edge(node, node->add_input_metadata(results[i])));
+    else
+      node->add_input_metadata(Node::undefined_input());
+  }
+  for (const at::Tensor& t : saved) {
+    const auto output = std::ranges::find_if(outputs, [&](const at::Tensor& o) { return o.is_same(t); });
+    const bool is_output = output != outputs.end();
+    node->keep(is_output ? results[static_cast<size_t>(output - outputs.begin())] : t, is_output);
+  }
+  return results;
+}
+
+TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
+  m.def(
+      "function(int backward, Tensor?[] inputs, Tensor(a)[] outputs, Tensor[] saved, bool[] differentiable, "
+      "bool materialize) -> Tensor(a)[]");
+  m.impl("function", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(without_gradients));
+  m.impl("function", c10::DispatchKey::Autograd, TORCH_FN(with_gradients));
+}
+
+}  // namespace
+
+int64_t keep_backward(PyObject* callable) {
+  backwards().push_back(PyRef::share(callable));
+  return static_cast<int64_t>(backwards().size()) - 1;
+}
+
+}  // namespace bolt::autograd
