@@ -59,9 +59,9 @@ class Ordering {
   Ordering(const Flow& flow, const Fates& fates)
       : flow_(flow), fates_(fates), shown_(flow.joint.tape.tensors.size()), taken_(flow.entries.size()) {}
 
-  Order make() {
+  Order make(const std::vector<int>& needed) {
     const Joint& joint = flow_.joint;
-    for (int i : needed_backward(flow_)) {
+    for (int i : needed) {
       for_each_tensor(flow_.entry(i).args, [&](TensorId id) { wanted_.push_back(id); });
       show_wanted();
       order_.backward.push_back(i);
@@ -210,7 +210,9 @@ std::vector<int> needed_backward(const Flow& flow) {
   return gradients.among(static_cast<int>(flow.joint.backward), static_cast<int>(flow.entries.size()));
 }
 
-Order order_of(const Flow& flow, const Fates& fates) { return Ordering(flow, fates).make(); }
+Order order_of(const Flow& flow, const std::vector<int>& needed, const Fates& fates) {
+  return Ordering(flow, fates).make(needed);
+}
 
 Peak peak_of(const Flow& flow, const Fates& fates, const Order& order) {
   return Simulation(flow, fates, order).run();

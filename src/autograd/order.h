@@ -21,8 +21,8 @@ struct Order {
 std::vector<int> needed_backward(const Flow& flow);
 
 /// What the backward part reads of the forward part must have a fate, and what that reads when it is computed
-/// again.
-Order order_of(const Flow& flow, const Fates& fates);
+/// again. `needed`: needed_backward().
+Order order_of(const Flow& flow, const std::vector<int>& needed, const Fates& fates);
 
 struct Peak {
   int64_t bytes = 0;

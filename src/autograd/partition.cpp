@@ -37,7 +37,8 @@ double price_of_memory_again(const Flow& flow, const Storage& storage) {
 /// what it reads there.
 class Cut {
  public:
-  Cut(const Flow& flow, double scale) : flow_(flow), scale_(scale), maker_nodes_(flow.entries.size(), -1) {
+  Cut(const Flow& flow, const std::vector<int>& needed, double scale)
+      : flow_(flow), needed_(needed), scale_(scale), maker_nodes_(flow.entries.size(), -1) {
     for (size_t s = 0; s < flow.storages.size(); ++s) {
       nodes_.push_back(network_.add_node());
       network_.add_node();
@@ -46,7 +47,7 @@ class Cut {
   }
 
   Fates make() {
-    for (int i : needed_backward(flow_))
+    for (int i : needed_)
       for (int s : flow_.entries[static_cast<size_t>(i)].reads) demand(s);
     for (TensorId id : flow_.joint.gradients)
       if (id >= 0) demand(flow_.storage_of(id));
@@ -95,6 +96,7 @@ class Cut {
   }
 
   const Flow& flow_;
+  const std::vector<int>& needed_;  ///< of the backward part
   const double scale_;
   Network network_;
   std::vector<int> nodes_, maker_nodes_;
@@ -130,9 +132,9 @@ double price_of(const Flow& flow, const Fates& fates, const Order& order) {
   return price;
 }
 
-Plan plan_with(const Flow& flow, Fates fates) {
+Plan plan_with(const Flow& flow, const std::vector<int>& needed, Fates fates) {
   Plan plan{std::move(fates), {}, {}};
-  plan.order = order_of(flow, plan.fates);
+  plan.order = order_of(flow, needed, plan.fates);
   plan.peak = peak_of(flow, plan.fates, plan.order);
   plan.price = price_of(flow, plan.fates, plan.order);
   return plan;
@@ -249,14 +251,15 @@ class Pieces {
 /// The plans that there are to choose from.
 class Plans {
  public:
-  explicit Plans(const Flow& flow) : flow_(flow), eager_(plan_with(flow, as_eager(flow))) {
-    std::vector<Plan> all{plan_with(flow, again(flow, eager_.fates, &Storage::cast_weight))};
-    for (double scale : {1.0, 4.0, 16.0, 1024.0}) {
-      all.push_back(plan_with(flow, Cut(flow, scale).make()));
+  explicit Plans(const Flow& flow)
+      : flow_(flow), needed_(needed_backward(flow)), eager_(plan_with(flow, needed_, as_eager(flow))) {
+    std::vector<Plan> all{plan_with(flow, needed_, again(flow, eager_.fates, &Storage::cast_weight))};
+    for (double scale : {1.0, 8.0, 1024.0}) {
+      all.push_back(plan_with(flow, needed_, Cut(flow, needed_, scale).make()));
       const Fates base = all.back().fates;
       if (scale == 1) take_steps(all);
       const Pieces pieces(flow, base);
-      for (int count : {2, 4, 8, 16, 32, 64}) all.push_back(plan_with(flow, pieces.cut_into(count)));
+      for (int count : {4, 8, 16, 32}) all.push_back(plan_with(flow, needed_, pieces.cut_into(count)));
     }
     std::ranges::stable_sort(all, {}, &Plan::price);
     for (Plan& plan : all)
@@ -294,29 +297,38 @@ class Plans {
   }
 
   void take_steps(std::vector<Plan>& all) const {
-    constexpr size_t kMostWork = 500'000;  // entries looked at; a step looks at all of them
+    constexpr int kMost = 16;
     Plan now = all.back();
-    for (size_t left = kMostWork / (flow_.entries.size() + 1); left > 0; --left) {
-      std::optional<Step> step = best_step(now);
-      if (!step) return;
-      now = plan_with(flow_, std::move(step->fates));
+    for (int taken = 0; taken < kMost; ++taken) {
+      Fates fates = after_step(now);
+      if (fates == now.fates) return;
+      now = plan_with(flow_, needed_, std::move(fates));
       all.push_back(now);
     }
   }
 
-  std::optional<Step> best_step(const Plan& now) const {
-    std::optional<Step> best;
+  /// The best of what can be computed again at the peak, an eighth of it at once.
+  Fates after_step(const Plan& now) const {
+    std::vector<std::pair<double, int>> best;
     for (size_t s = 0; s < now.fates.size(); ++s) {
       const bool there = now.fates[s] == Fate::Kept && now.peak.last_use[s] >= now.peak.at;
       if (!there || !flow_.storages[s].again) continue;
-      Step step(flow_, now.fates, static_cast<int>(s));
-      if (step.helps() && (!best || step.bytes_for_price() > best->bytes_for_price()))
-        best.emplace(std::move(step));
+      const Step step(flow_, now.fates, static_cast<int>(s));
+      if (step.helps()) best.emplace_back(-step.bytes_for_price(), static_cast<int>(s));
     }
-    return best;
+    std::ranges::sort(best);
+    best.resize((best.size() + 7) / 8);
+    Fates fates = now.fates;
+    for (const auto& [_, s] : best) {
+      if (fates[static_cast<size_t>(s)] != Fate::Kept) continue;
+      Step step(flow_, fates, s);
+      if (step.helps()) fates = std::move(step.fates);
+    }
+    return fates;
   }
 
   const Flow& flow_;
+  const std::vector<int> needed_;
   const Plan eager_;
   std::vector<Plan> row_;
 };
