@@ -241,15 +241,15 @@ PyObject* keep_function(PyObject*, PyObject* callable) {
   return PyLong_FromLongLong(keep_backward(callable));
 }
 
-PyMethodDef methods[] = {{"_keep_backward", keep_function, METH_O, nullptr},
-                         {"_joint", joint, METH_VARARGS, nullptr},
+PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
                          {"_joint_text", joint_text, METH_O, nullptr},
                          {"_joint_inputs", joint_inputs, METH_O, nullptr},
                          {"_joint_run", joint_run<run_whole>, METH_VARARGS, nullptr},
                          {"_joint_run_parts", joint_run<run_parts>, METH_VARARGS, nullptr},
                          {"_joint_tangents", joint_tangents, METH_O, nullptr},
-                         {"_joint_partition", joint_partition, METH_VARARGS, nullptr},
                          {"_joint_saved", joint_saved, METH_O, nullptr},
+                         {"_joint_partition", joint_partition, METH_VARARGS, nullptr},
+                         {"_keep_backward", keep_function, METH_O, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

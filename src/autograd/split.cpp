@@ -45,7 +45,7 @@ int64_t bytes_kept(const Joint& joint, const std::vector<TensorId>& kept) {
 }
 
 /// Without inputs and entries, and with nothing said of where tensors come from.
-Tape without_entries(const Tape& tape) {
+Tape tensors_alone(const Tape& tape) {
   Tape copy;
   for (const TensorInfo& info : tape.tensors) {
     TensorInfo& made = copy.tensors.emplace_back();
@@ -72,7 +72,7 @@ void add_entry(Tape& tape, const Entry& entry) {
 }
 
 Tape forward_part(const Joint& joint, const Partition& partition) {
-  Tape tape = without_entries(joint.tape);
+  Tape tape = tensors_alone(joint.tape);
   for (size_t i = 0; i < joint.tangents; ++i) add_input(tape, joint.tape.inputs[i]);
   for (int i : partition.forward) add_entry(tape, joint.tape.entries[static_cast<size_t>(i)]);
   return tape;
@@ -80,7 +80,7 @@ Tape forward_part(const Joint& joint, const Partition& partition) {
 
 class BackwardPart {
  public:
-  BackwardPart(const Joint& joint, const Partition& partition) : tape_(without_entries(joint.tape)) {
+  BackwardPart(const Joint& joint, const Partition& partition) : tape_(tensors_alone(joint.tape)) {
     for (TensorId id : partition.kept) add_input(tape_, id);
     for (size_t i = joint.tangents; i < joint.tape.inputs.size(); ++i) add_input(tape_, joint.tape.inputs[i]);
     for (const TensorInfo& info : joint.tape.tensors) storages_ = std::max(storages_, info.storage + 1);
