@@ -1,6 +1,7 @@
 // lower/functionalize.cpp: see functionalize.h.
 #include "lower/functionalize.h"
 
+#include "autograd/checkpoint.h"
 #include "lower/data_sizes.h"
 #include "lower/entry_lowering.h"
 #include "lower/results.h"
@@ -13,6 +14,7 @@ namespace {
 void lower_entries(Windows& w, EntryLowering& lowering) {
   const graph::Node* last_checked = nullptr;  // by rule_out_nothing
   for (const record::Entry& e : w.tape.entries) {
+    if (autograd::checkpoint_mark(e)) continue;  // without gradients there is nothing to keep
     const record::SourceLine line = e.loc >= 0 ? w.tape.locs[e.loc] : record::SourceLine();
     w.loc = {line.file, line.line, line.function};
     try {

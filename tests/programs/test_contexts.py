@@ -265,14 +265,27 @@ def checkpoint_of_a_sequence():
     return lambda x: checkpoint_sequential(blocks, 2, x, use_reentrant=False)
 
 
-@ROWS.made(randn(2, 4, requires_grad=True), grad=True, regions=2, ends="checkpoint")
+@ROWS.made(randn(2, 4, requires_grad=True), grad=True)
 def checkpoint_with_gradients():
     block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
     return lambda x: checkpoint(block, x * 2, use_reentrant=False).sum() * 3
 
 
-@ROWS.made(randn(2, 4, requires_grad=True), grad=True, regions=2, ends="checkpoint")
+@ROWS.made(randn(2, 4, requires_grad=True), grad=True)
 def reentrant_checkpoint_with_gradients():
+    block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    return lambda x: checkpoint(block, x * 2, use_reentrant=True).sum() * 3
+
+
+@ROWS.made(randn(2, 4), grad=True)
+def checkpoint_of_what_needs_no_gradients():
+    block = torch.nn.Linear(4, 4).requires_grad_(False)
+    return lambda x: checkpoint(block, x * 2, use_reentrant=False).sum() * 3
+
+
+@ROWS.made(randn(2, 4), grad=True, regions=2, ends="checkpoint")
+def reentrant_checkpoint_of_inputs_without_gradients():
+    """It gives no gradients then, not even of the parameters."""
     block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
     return lambda x: checkpoint(block, x * 2, use_reentrant=True).sum() * 3
 

@@ -144,15 +144,30 @@ def _checkpoint_natively(function, args, kwargs):
     return checkpoints.checkpoint(function, *args, **kwargs)
 
 
+_BEGIN_CHECKPOINT = torch.ops.torchbolt.begin_checkpoint.default
+_END_CHECKPOINT = torch.ops.torchbolt.end_checkpoint.default
+
+
 def checkpoint(function, *args, **kwargs):
-    """torch.utils.checkpoint: without gradients there is nothing to save, and it is a call."""
+    """torch.utils.checkpoint: a call, between marks for who decides what is kept (src/autograd/checkpoint.h).
+
+    A reentrant one gives no gradients where none of its arguments needs one. One with contexts of its own (selective
+    policies) asks for each operator whether it is kept, and those two run natively.
+    """
     options = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
     own = {name: value for name, value in kwargs.items() if name not in options}
     reentrant = kwargs.get("use_reentrant")
     usual = reentrant is not None and "context_fn" not in kwargs and not kwargs.get("debug") and not (reentrant and own)
-    if torch.is_grad_enabled() or not usual:
+    if not usual:
         return _checkpoint_natively(function, args, kwargs)
-    return function(*args, **own)
+    if not torch.is_grad_enabled():
+        return function(*args, **own)
+    if reentrant and True not in [isinstance(a, torch.Tensor) and a.requires_grad for a in args]:
+        return _checkpoint_natively(function, args, kwargs)
+    _BEGIN_CHECKPOINT()
+    result = function(*args, **own)
+    _END_CHECKPOINT()
+    return result
 
 
 #: By their names in observe/calls/cfunctions.def.
