@@ -81,7 +81,8 @@ class Explanation:
     """One explained call. The first block of fields has torch's names and meaning, the second is ours.
 
     graphs: as text, since what is compiled is no torch.fx graph (backend= gets one). ops_per_graph: the names of the
-    operators in them, where those made of others are taken apart; op_count is of those that were called.
+    operators in them, where those made of others are taken apart; op_count is of those that were called. plans: what
+    became of the graphs, as text: kernels, library calls, memory.
     """
 
     graphs: list = field(default_factory=list)
@@ -93,6 +94,7 @@ class Explanation:
     out_guards: list = field(default_factory=list)
     compile_times: str = ""
 
+    plans: list = field(default_factory=list)
     kernels: int = 0
     kernels_before_fusion: int = 0
     library_calls: int = 0
@@ -169,6 +171,7 @@ def _collect(regions) -> Explanation:
         if "ops" not in r:
             continue
         e.graphs.append(r["graph"])
+        e.plans.append(r["plan"])
         e.ops_per_graph.append(re.findall(r"^  %\S+: .*? = (\w+)\(", r["graph"], re.M))
         e.op_count += r["ops"]
         for name in ("kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved"):

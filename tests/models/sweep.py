@@ -12,7 +12,6 @@ It is no test: what it finds becomes a small case in the tests of the stage that
 from __future__ import annotations
 
 import argparse
-import copy
 import inspect
 import json
 import logging
@@ -24,75 +23,20 @@ import torch
 from transformers import CONFIG_MAPPING, MODEL_MAPPING
 
 import torchbolt
+from torchbolt.cli.models import LARGEST, inputs_of, parameters_without_memory, small_config
 
 SECONDS = 60
-LARGEST = 20_000_000  # parameters
-
-# fmt: off
-TINY = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-    "intermediate_size": 96, "vocab_size": 128, "max_position_embeddings": 64, "embedding_size": 64,
-    "d_model": 64, "d_kv": 16, "d_ff": 96, "ffn_dim": 96, "dim": 64, "hidden_dim": 96,
-    "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "num_encoder_layers": 2, "num_decoder_layers": 2,
-    "num_layers": 2, "num_heads": 4, "n_layers": 2, "n_heads": 4, "num_hidden_groups": 1,
-    "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "n_inner": 96, "rotary_dim": 8,
-    "image_size": 32, "patch_size": 8, "max_source_positions": 64, "max_target_positions": 64,
-    "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
-    "n_routed_experts": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
-    "v_head_dim": 16, "sliding_window": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}
-# fmt: on
-
-
-def tiny(config_class):
-    known = set(inspect.signature(config_class.__init__).parameters)
-    for cls in config_class.__mro__:
-        known |= set(getattr(cls, "__annotations__", {}))
-    return {name: value for name, value in TINY.items() if name in known}
 
 
 def build(name):
     config_class = CONFIG_MAPPING[name]
-    settings = tiny(config_class)
-    for part, cls in (getattr(config_class, "sub_configs", None) or {}).items():
-        if inspect.isclass(cls) and cls.__name__ != "AutoConfig":
-            settings[part] = tiny(cls)
-    config = config_class(**settings)
+    config = small_config(config_class)
     cls = MODEL_MAPPING[config_class]
     cls = cls[0] if isinstance(cls, tuple | list) else cls
-    if size_without_memory(cls, config) > LARGEST:
+    if parameters_without_memory(cls, config) > LARGEST:
         raise ValueError("does not become small")
     torch.manual_seed(0)
     return config, cls(config).eval()
-
-
-def size_without_memory(cls, config):
-    """Parameters of a model that may be too large to be made. Those that need real tensors to be made are small."""
-    try:
-        with torch.device("meta"):
-            return sum(p.numel() for p in cls(copy.deepcopy(config)).parameters())
-    except Exception:
-        return 0
-
-
-def inputs_of(config, model):
-    wanted = inspect.signature(model.forward).parameters
-    torch.manual_seed(1)
-    made = {}
-    if "input_ids" in wanted:
-        made["input_ids"] = torch.randint(3, 100, (2, 16))
-    if "decoder_input_ids" in wanted:
-        made["decoder_input_ids"] = torch.randint(3, 100, (2, 8))
-    if "pixel_values" in wanted:
-        size = getattr(config, "image_size", None) or getattr(getattr(config, "vision_config", None), "image_size", 64)
-        size = size[0] if isinstance(size, tuple | list) else size
-        made["pixel_values"] = torch.randn(2, getattr(config, "num_channels", 3) or 3, size, size)
-    if not made and "input_values" in wanted:
-        made["input_values"] = torch.randn(2, 4000)
-    if not made and "input_features" in wanted:
-        made["input_features"] = torch.randn(2, getattr(config, "num_mel_bins", 80), 128)
-    return made
 
 
 def tensors(value, path=""):

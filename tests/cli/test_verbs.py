@@ -1,0 +1,312 @@
+"""The command line: what each verb prints, finds and refuses, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import torchbolt
+from torchbolt import artifacts
+from torchbolt.cli import compare, main, target
+
+MODEL = """
+import torch
+import torchbolt
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(16, 16), torch.nn.LayerNorm(16)
+
+    def forward(self, x):
+        x = self.linear(x).relu()
+        torchbolt.graph_break("here")
+        return self.norm(x) * 2
+
+
+def model():
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def fn(x, scale=2.0):
+    return torch.exp(x.sin() * scale)
+
+
+def noisy(x):
+    return x + 0.5
+
+
+def nothing():
+    return 3
+
+
+inputs = (torch.ones(4, 16),)
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHBOLT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    torchbolt.reset()
+    yield tmp_path
+    for name in set(sys.modules) & {"net"} - before:
+        del sys.modules[name]
+
+
+def said(capsys, *arguments):
+    """(exit code, standard output, standard error)."""
+    code = main.main(list(arguments))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def facts(capsys, *arguments):
+    code, out, err = said(capsys, *arguments, "--json")
+    return code, json.loads(out)
+
+
+def test_help_and_version(capsys):
+    for arguments in (["--help"], *([verb, "--help"] for verb in main.VERBS)):
+        with pytest.raises(SystemExit) as end:
+            main.main(arguments)
+        out = capsys.readouterr().out
+        assert end.value.code == 0 and "usage: torchbolt" in out
+        assert all(len(line) < 130 for line in out.splitlines()), out
+    with pytest.raises(SystemExit):
+        main.main(["--version"])
+    assert capsys.readouterr().out == f"torchbolt {torchbolt.__version__} for torch {torch.__version__}, Python " + (
+        f"{sys.version_info[0]}.{sys.version_info[1]}\n"
+    )
+    code, out, err = said(capsys)
+    assert code == 2 and not out and "benchmark" in err
+    assert said(capsys, "run", "--help")[:1] == (0,)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["benhmark", "net.py"], "no verb 'benhmark', and no file of that name. Did you mean 'benchmark'?"),
+        (["explain", "absent.py"], "no file 'absent.py'"),
+        (["explain", "absent:fn"], "no module 'absent' here"),
+        (["explain", "net.py:modle"], "there is no 'modle' in net; there are"),
+        (["explain", "net.py:fn", "--input", "4by16"], "'4by16' is no input: --input takes [NAME=]SIZES"),
+        (["explain", "net.py:inputs"], "net.py:inputs is a tuple, nothing that can be called"),
+        (["explain", "net.py:fn", "--input", "y=3"], "an unexpected keyword argument 'y'. Give its arguments with"),
+        (["explain", "net.py", "--option", "max_autotune"], "it takes NAME=VALUE"),
+        (["explain", "net.py", "--option", "max=1"], "there is no such option"),
+        (["explain", "net.py", "--dtype", "float31"], "torch has no such dtype"),
+        (["cache", "export"], "cache export takes a FILE"),
+        (["cache", "clear", "x"], "cache clear takes no FILE"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, arguments, message):
+    code, out, err = said(capsys, *arguments)
+    assert code == 2 and not out and len(err.splitlines()) == 1
+    assert err.startswith("torchbolt: ") and message in err
+
+
+def test_an_unknown_name(capsys):
+    code, _, err = said(capsys, "explain", "berd")
+    assert code == 2 and "'berd' is no module:function, no file, and no configuration of transformers or timm" in err
+
+
+def resolved(*arguments):
+    return target.of(main.parser().parse_args(["explain", *arguments]))
+
+
+def test_targets():
+    model = resolved("net.py")
+    assert type(model.fn).__name__ == "Net" and model.args[0].shape == (4, 16) and not model.fn.training
+    assert resolved("net:Net.forward", "--input", "3", "--input", "4").args == (3, 4)
+    given = resolved("net:fn", "--input", "2x3:float64", "--input", "scale=1.5")
+    assert given.kwargs["x"].dtype == torch.float64 and given.kwargs["scale"] == 1.5 and not given.args
+    ids = resolved("net:fn", "--input", "x=2x3:int64:5..9").kwargs["x"]
+    assert ids.dtype == torch.int64 and 5 <= int(ids.min()) and int(ids.max()) < 9
+    assert resolved("net:nothing").fn.__name__ == "nothing"
+    moved = resolved("net.py", "--dtype", "bfloat16", "--mode", "max-autotune", "--option", "recompile_limit=3")
+    assert moved.args[0].dtype == moved.fn.linear.weight.dtype == torch.bfloat16
+    assert moved.options == {"mode": "max-autotune", "options": {"recompile_limit": 3}}
+
+
+@pytest.mark.parametrize("name", ["distilbert", "GPT2LMHeadModel", "hf:vit", "bert-base-uncased"])
+def test_names_of_transformers_are_small_models(name):
+    pytest.importorskip("transformers")
+    made = resolved(name)
+    assert sum(p.numel() for p in made.fn.parameters()) < 2_000_000
+    with torch.no_grad():
+        assert made.fn(**made.kwargs)
+
+
+def test_probe(capsys, monkeypatch):
+    monkeypatch.setenv("TORCHBOLT_CACHE_KEY", "a secret that nobody may see")
+    code, seen = facts(capsys, "probe")
+    assert code == 0 and seen["torch"]["version"] == seen["torch"]["built_for"] == torch.__version__
+    assert all(check["works"] for check in seen["checks"].values()) and len(seen["checks"]) >= 2
+    assert seen["devices"][0]["device"] == "cpu" and seen["cache"]["folder"] == os.environ["TORCHBOLT_CACHE_DIR"]
+    code, out, _ = said(capsys, "probe", "--no-checks")
+    assert code == 0 and "built for" in out and "secret" not in out
+
+
+def test_probe_says_what_does_not_work(capsys, monkeypatch):
+    monkeypatch.setattr(torchbolt.api, "compile", lambda fn: lambda x: x)
+    code, seen = facts(capsys, "probe")
+    assert code == 1 and not any(check["works"] for check in seen["checks"].values())
+
+
+def test_benchmark(capsys):
+    code, seen = facts(capsys, "benchmark", "net.py", "--seconds", "0.02", "--threads", "1")
+    assert seen["kernels"]["after"] < seen["kernels"]["before_fusion"] and seen["kernels"]["breaks"] == 1
+    assert seen["error"]["same"] and seen["steady"]["recordings"] == 0
+    assert seen["speed"] == pytest.approx(seen["steady"]["eager"]["ms"] / seen["steady"]["torchbolt"]["ms"])
+    holds = {name: check["holds"] for name, check in seen["checks"].items()}
+    assert holds["same results"] and holds["fewer kernels"] and code == (0 if all(holds.values()) else 1)
+
+
+def test_a_benchmark_that_gains_nothing_says_so(capsys):
+    code, out, _ = said(capsys, "benchmark", "net.py:noisy", "--seconds", "0.02", "--threads", "1")
+    assert code == 1 and "fewer kernels  NO: 1 launches for 1 operators" in out
+
+
+def test_a_target_that_fails(capsys):
+    code, _, err = said(capsys, "benchmark", "net.py", "--input", "3x5")
+    assert code == 2 and "net.py fails: RuntimeError: " in err
+
+
+def test_explain(capsys):
+    code, seen = facts(capsys, "explain", "net.py")
+    assert code == 0 and seen["graph_count"] == 2 and seen["break_reasons"][0]["line"] == 13
+    assert "kernel @" in seen["plans"][0]
+    assert "Graph Break Count: 1" in said(capsys, "explain", "net.py")[1]
+
+
+def test_diagnose_ranks(capsys):
+    code, seen = facts(capsys, "diagnose", "net.py", "--seconds", "0.02")
+    (row,) = seen["breaks"]
+    assert code == 0 and (row["rank"], row["count"], row["line"]) == (1, 1, 13)
+    assert row["hint"] and 0 < row["about_ms"] <= seen["outside_kernels_ms"] < seen["torchbolt_ms"]
+    assert "No region ends" in said(capsys, "diagnose", "net.py:noisy", "--seconds", "0.01")[1]
+
+
+def filled_cache():
+    """Where a process finds its cache it finds it for good, so another one fills the test's."""
+    subprocess.run([sys.executable, "-m", "torchbolt", "explain", "net.py"], capture_output=True, check=True)
+
+
+def test_cache(capsys, place, monkeypatch):
+    filled_cache()
+    code, seen = facts(capsys, "cache")
+    assert code == 0 and seen["folder"] == str(place / "cache") and seen["entries"] > 0
+    assert len(facts(capsys, "cache", "list")[1]["entries"]) == seen["entries"]
+    code, _, err = said(capsys, "cache", "export", "all.bolts")
+    assert code == 2 and "set TORCHBOLT_CACHE_KEY" in err
+    monkeypatch.setenv("TORCHBOLT_CACHE_KEY", "0123456789abcdef")
+    assert facts(capsys, "cache", "export", "all.bolts")[1]["entries"] == seen["entries"]
+    assert facts(capsys, "cache", "clear")[1] == {"removed": seen["entries"]}
+    assert facts(capsys, "cache")[1]["entries"] == 0
+    assert facts(capsys, "cache", "import", "all.bolts")[1]["imported"] == seen["entries"]
+    assert facts(capsys, "cache")[1] == seen
+    assert all((place / "cache" / entry.name).stat().st_mode & 0o777 == 0o600 for entry in artifacts.entries())
+
+
+def test_artifacts_of_others_are_refused(monkeypatch):
+    filled_cache()
+    monkeypatch.setenv("TORCHBOLT_CACHE_KEY", "0123456789abcdef")
+    packed = artifacts.pack(artifacts.entries())
+    for wrong, why in (
+        (packed[:-1] + bytes([packed[-1] ^ 1]), "signature does not hold"),
+        (packed[:40], "signature does not hold"),
+        (b"no artifact", "no artifact of torchbolt's"),
+    ):
+        with pytest.raises(artifacts.ArtifactError, match=why):
+            artifacts.unpack(wrong)
+        with pytest.warns(RuntimeWarning, match=why):
+            assert torchbolt.load_cache_artifacts(wrong) is None
+    monkeypatch.setenv("TORCHBOLT_CACHE_KEY", "another key, as long")
+    with pytest.raises(artifacts.ArtifactError, match="another TORCHBOLT_CACHE_KEY, or changed"):
+        artifacts.unpack(packed)
+    monkeypatch.setenv("TORCHBOLT_CACHE_KEY", "short")
+    with pytest.raises(artifacts.ArtifactError, match="shorter than 16"):
+        artifacts.unpack(packed)
+    evil = b'{"entries": [{"name": "../outside.bolt", "bytes": 0}]}'
+    body = len(evil).to_bytes(8, "little") + evil
+    monkeypatch.setenv("TORCHBOLT_CACHE_KEY", "0123456789abcdef")
+    with pytest.raises(artifacts.ArtifactError, match="an entry called"):
+        artifacts.unpack(artifacts._MAGIC + artifacts._signature(body, artifacts.key()) + body)
+
+
+ONE_PROCESS = """
+import sys, pathlib, torch, torchbolt
+file = pathlib.Path(sys.argv[1])
+if file.exists():
+    print(torchbolt.load_cache_artifacts(file.read_bytes()).entries)
+with torch.no_grad():
+    torchbolt.compile(lambda x: (x.sin() * 3).exp())(torch.ones(7))
+print(torchbolt.stats()["cache_hits"])
+if not file.exists():
+    saved, info = torchbolt.save_cache_artifacts()
+    file.write_bytes(saved)
+    print(info.entries)
+"""
+
+
+def test_artifacts_go_from_one_machine_to_another(place):
+    def process(folder):
+        environment = os.environ | {"TORCHBOLT_CACHE_DIR": str(place / folder), "TORCHBOLT_CACHE_KEY": "k" * 32}
+        command = [sys.executable, "-c", ONE_PROCESS, str(place / "artifact")]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout.split()
+
+    assert process("one") == ["0", "1"]
+    assert process("two") == ["1", "1"]
+
+
+def test_bisect_finds_the_operator(capsys, place):
+    assert facts(capsys, "bisect", "net.py:fn")[1]["found"] is False
+    code, seen = facts(capsys, "bisect", "net.py:fn", "--tolerance", "0", "--input", "64x64")
+    assert code == 1 and seen["stage"] == "compiling" and seen["outcome"] == "differs"
+    assert len(seen["operators"]) == 1 and seen["operators"][0].split(".")[1] in ("sin", "exp")
+    assert any("net.py" in line for line in seen["lines"])
+    assert len(seen["kernels"]) == 1 and seen["repro"] == str(place / "repro.py")
+    (place / "net.py").unlink()
+    done = subprocess.run([sys.executable, "repro.py"], capture_output=True, text=True)
+    assert done.returncode == 1 and "largest difference from eager: " in done.stdout, done.stderr
+
+
+def test_bisect_in_processes_of_their_own(capsys):
+    code, out, _ = said(capsys, "bisect", "net.py:noisy", "--isolate", "--tolerance", "-1")
+    assert code == 1 and "recording" in out and pathlib.Path("repro.py").read_text().count("net.py:noisy") == 2
+
+
+def test_what_counts_as_the_same():
+    ones = torch.ones(3)
+    assert compare.other_form({"a": ones}, {"a": ones}) == ""
+    assert "other parts" in compare.other_form((ones,), (ones, ones))
+    assert "float64" in compare.other_form((ones,), (ones.double(),))
+    assert "other numbers" in compare.other_form(ones.int(), ones.int() + 1)
+    assert "is 3, in eager 2" in compare.other_form([2], [3])
+    assert compare.distance(ones, ones + 0.25) == 0.25
+    assert compare.distance(ones * float("nan"), ones * float("nan")) == 0.0
+    assert compare.distance(ones, ones * float("nan")) == float("inf")
+    asked = target.Target("f", lambda x: x.exp(), (ones,))
+    assert compare.verdict(asked, ones.exp(), ones.exp())["same"]
+    assert not compare.verdict(asked, ones.exp(), ones.exp() + 1e-4)["same"]
+
+
+def test_run_is_a_verb_and_the_way_without_one(place):
+    (place / "train.py").write_text(
+        "import sys, torch\nprint(torch.compile.__module__, sys.argv)\nraise SystemExit(3)\n"
+    )
+    for way in (["run", "train.py"], ["train.py"]):
+        done = subprocess.run([sys.executable, "-m", "torchbolt", *way, "--steps"], capture_output=True, text=True)
+        assert (done.stdout, done.returncode) == ("torchbolt.api ['train.py', '--steps']\n", 3), done.stderr

@@ -1,0 +1,140 @@
+"""Says what is here: torchbolt and what it was built for, torch, the machine, devices, the disk cache, environment
+variables that change something, and whether small programs really compile and give eager's results. The exit code is 1
+if something that should work does not.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import platform
+import shutil
+import sys
+
+import torch
+
+from torchbolt import _build, api, artifacts, explanation
+from torchbolt.cli import cache, measure, output
+
+SUMMARY = "what is here and what works: torch, devices, compilers found, cache"
+_COMPILERS = ("g++", "clang++", "nvcc")
+
+
+def arguments(parser) -> None:
+    parser.add_argument("--no-checks", action="store_true", help="compile nothing; only look")
+
+
+def main(args):
+    """(facts, text, exit code)."""
+    facts = {
+        "torchbolt": {"version": _build.version, "folder": os.path.dirname(api.__file__)},
+        "torch": {"version": torch.__version__, "built_for": _build.torch_version, "cuda": torch.version.cuda},
+        "python": {"version": platform.python_version(), "executable": sys.executable},
+        "machine": _machine(),
+        "devices": _devices(),
+        "compilers": {name: shutil.which(name) for name in _COMPILERS},
+        "cache": cache.facts(),
+        "environment": _environment(),
+        "checks": {} if args.no_checks else {name: _checked(check) for name, check in _checks().items()},
+    }
+    return facts, _text(facts), 0 if all(check["works"] for check in facts["checks"].values()) else 1
+
+
+def _environment() -> dict:
+    """Variables of ours that are set; of the key only that it is."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith("TORCHBOLT_")}
+    return ours | ({artifacts.KEY: "(set)"} if artifacts.KEY in ours else {})
+
+
+def _machine() -> dict:
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _devices() -> list[dict]:
+    found = [{"device": "cpu", "name": _processor()}]
+    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        facts = torch.cuda.get_device_properties(i)
+        capability = f"{facts.major}.{facts.minor}"
+        found.append({"device": f"cuda:{i}", "name": facts.name, "capability": capability, "bytes": facts.total_memory})
+    return found
+
+
+def _pointwise(device):
+    return lambda x: ((x * 2).tanh() + 1).sum(-1), torch.linspace(-1, 1, 512, device=device).reshape(8, 64)
+
+
+def _product(device):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))
+    return model.eval().to(device), torch.linspace(-1, 1, 512, device=device).reshape(8, 64)
+
+
+def _checks() -> dict:
+    """Name -> what makes a function and its argument."""
+    found = {}
+    for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
+        found[f"pointwise and reductions on {device}"] = lambda device=device: _pointwise(device)
+        found[f"products and norms on {device}"] = lambda device=device: _product(device)
+    return found
+
+
+@torch.no_grad()
+def _checked(make) -> dict:
+    """Whether it compiles, and gives eager's results."""
+    try:
+        fn, x = make()
+        compiled = api.compile(fn)
+        first_ms = measure.once(lambda: compiled(x))[1]
+        api.wait()
+        torch.testing.assert_close(compiled(x), fn(x), rtol=1e-4, atol=1e-4)
+        eager = explanation.explain(fn)(x).eager_regions
+        return {"works": not eager, "why": "; ".join(eager), "first_call_ms": first_ms}
+    except Exception as error:
+        return {"works": False, "why": f"{type(error).__name__}: {error}", "first_call_ms": None}
+
+
+def _text(facts) -> str:
+    torchs, machine = facts["torch"], facts["machine"]
+    devices = [f"{d['device']} {d['name']}" for d in facts["devices"]]
+    here = [
+        ("torchbolt", f"{facts['torchbolt']['version']} in {facts['torchbolt']['folder']}"),
+        ("torch", f"{torchs['version']} (built for {torchs['built_for']}), CUDA {torchs['cuda'] or 'none'}"),
+        ("Python", f"{facts['python']['version']}, {facts['python']['executable']}"),
+        ("machine", f"{machine['system']}; {machine['cores']} cores, {machine['threads']} threads"),
+        ("instructions", machine["instructions"]),
+        *(("device", device) for device in devices),
+        ("NVRTC", _nvrtc()),
+        ("compilers", _compilers(facts["compilers"])),
+        ("cache", cache.describe(facts["cache"])),
+        *((name, value) for name, value in facts["environment"].items()),
+    ]
+    checks = [
+        (name, f"{output.yes(check['works'])}{': ' if check['why'] else ''}{check['why']}"
+         + (f" (first call {output.duration(check['first_call_ms'])})" if check["first_call_ms"] else ""))
+        for name, check in facts["checks"].items()
+    ]  # fmt: skip
+    return output.section("Here", here) + ("\n" + output.section("Works", checks) if checks else "")
+
+
+def _nvrtc() -> str:
+    return ctypes.util.find_library("nvrtc") or "not on the library path (needed for CUDA only)"
+
+
+def _compilers(found) -> str:
+    there = [f"{name} {path}" for name, path in found.items() if path]
+    return (", ".join(there) or "none") + "; none is needed"
