@@ -1,6 +1,7 @@
 # What can be done with this repository. Each target is one script in scripts/; set-up happens on demand.
 #
 #   make build      set-up (system packages, .venv, torch) and install torchbolt into .venv
+#   make wheel      build, then a wheel in dist/, checked and tried in a fresh environment
 #   make test       build, then every test
 #   make nightly    build, then what takes hours: 10,000 random programs, threads for a minute, every model
 #   make demo       build, then compile a transformer and a CNN and show what it gained
@@ -13,10 +14,13 @@
 #   make core-dist  pack the torch-free core for machines without LLVM
 #   make ext CORE=  build only the extension against such a core, into build-ext/python
 
-.PHONY: build test nightly demo bench gpu-test gpu-bench lint tidy format core-dist ext clean
+.PHONY: build wheel test nightly demo bench gpu-test gpu-bench lint tidy format core-dist ext clean
 
 build:
 	@scripts/setup.sh
+
+wheel:
+	@scripts/wheel.sh
 
 test:
 	@scripts/setup.sh test
