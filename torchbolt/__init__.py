@@ -1,6 +1,8 @@
 """Torchbolt: a drop-in torch.compile whose whole compiler is C++."""
 
+import importlib
 import pkgutil
+import sys
 
 import torch
 
@@ -13,11 +15,14 @@ try:
 except ImportError as error:
     raise ImportError("torchbolt is not built: run `make build` and use .venv/bin/python") from error
 
-# torch's C++ interface changes with every release: a foreign build would fail with unreadable symbol errors.
-if torch.__version__ != _build.torch_version:
+# torch's C++ interface changes with every release, and Python's does: a foreign build would fail with unreadable symbol
+# errors.
+if torch.__version__ != _build.torch_version or not sys.version.startswith(_build.python_version + "."):
     raise ImportError(
-        f"torchbolt was built for torch {_build.torch_version}, but torch {torch.__version__} is installed; "
-        "run `make build` (or `pip install --no-build-isolation .`) again"
+        f"torchbolt {_build.version} was built for torch {_build.torch_version} and Python {_build.python_version}; "
+        f"here are torch {torch.__version__} and Python {sys.version.split()[0]}. Either install what it was built for "
+        f"(pip install torch=={_build.torch_version}), or a torchbolt for what is here: in a clone of its repository, "
+        "`make wheel` builds one (or `pip install --no-build-isolation .`)"
     )
 
 from torchbolt import _C, config, exc, stand_ins  # noqa: F401
@@ -40,7 +45,6 @@ from torchbolt.controls import (
     substitute_in_graph,
 )
 from torchbolt.exc import GraphBreak
-from torchbolt.explanation import explain
 from torchbolt.install import install, uninstall
 from torchbolt.logs import list_logs, set_logs
 from torchbolt.marks import mark_dynamic, mark_static, maybe_mark_dynamic
@@ -88,8 +92,15 @@ __all__ = [
 ]
 
 
+# What programs seldom ask for is imported when they do: name -> the module that has it.
+_WHEN_ASKED = {"explain": "torchbolt.explanation"}
+
+
 def __getattr__(name):
     """Whatever else torch.compiler has, like filters of guards and is_exporting, is torch's own."""
+    if name in _WHEN_ASKED:
+        globals()[name] = found = getattr(importlib.import_module(_WHEN_ASKED[name]), name)
+        return found
     if name in torch.compiler.__all__:
         return getattr(torch.compiler, name)
     raise AttributeError(f"module 'torchbolt' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -9,7 +10,7 @@ import warnings
 
 import torch
 
-from torchbolt import accepted, api, backends, config, controls, explanation, stance
+from torchbolt import accepted, api, backends, config, controls, stance
 
 # Of torch.compiler, by name.
 _OURS = {
@@ -71,7 +72,7 @@ def _take_over(dynamo) -> None:
         api.reset()
 
     _replace(dynamo, "reset", reset_both)
-    _replace(dynamo, "explain", explanation.explain)
+    _replace(dynamo, "explain", importlib.import_module("torchbolt.explanation").explain)
     _follow(dynamo.config)
 
 
