@@ -53,9 +53,7 @@ def complaints(wheel: pathlib.Path):
                 if not any(kind.fullmatch(name) for kind in (SYSTEM, TORCHS, OURS)):
                     yield f"{library.name} needs {name}, which neither torch nor the C library brings"
         asked = [".".join(map(str, max(newest(lib, p) for lib in libraries))) for p in ("GLIBC", "GLIBCXX")]
-        print(
-            f"{wheel.name}: {size:.1f} MB; asks for glibc {asked[0]}, libstdc++ GLIBCXX_{asked[1]} and torch's libraries"
-        )
+        print(f"{wheel.name}: {size:.1f} MB; asks for torch, glibc {asked[0]} and GLIBCXX_{asked[1]}")
 
 
 def torch_and_its_needs() -> set[str]:
