@@ -51,9 +51,9 @@ set_target_properties(_C PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}
                       BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib")
 install(TARGETS _C LIBRARY DESTINATION torchbolt COMPONENT python)
 
-# The importable package in the build tree: links to the Python files, and what this build was made for.
+# The importable package in the build tree: links to the Python files and the report's page, and what this build was made for.
 file(GLOB_RECURSE python_files RELATIVE ${PROJECT_SOURCE_DIR}/torchbolt CONFIGURE_DEPENDS
-     ${PROJECT_SOURCE_DIR}/torchbolt/*.py ${PROJECT_SOURCE_DIR}/torchbolt/*.pyi)
+     ${PROJECT_SOURCE_DIR}/torchbolt/*.py ${PROJECT_SOURCE_DIR}/torchbolt/*.pyi ${PROJECT_SOURCE_DIR}/torchbolt/*.html)
 foreach(file ${python_files})
   cmake_path(GET file PARENT_PATH folder)
   file(MAKE_DIRECTORY ${BOLT_PACKAGE_DIR}/${folder})

@@ -79,6 +79,7 @@ __all__ = [
     "maybe_mark_dynamic",
     "nested_compile_region",
     "register_backend",
+    "report",
     "reset",
     "save_cache_artifacts",
     "set_default_backend",
@@ -93,7 +94,7 @@ __all__ = [
 
 
 # What programs seldom ask for is imported when they do: name -> the module that has it.
-_WHEN_ASKED = {"explain": "torchbolt.explanation"}
+_WHEN_ASKED = {"explain": "torchbolt.explanation", "report": "torchbolt.reports"}
 
 
 def __getattr__(name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import importlib
 import inspect
 import sys
 import types
@@ -99,6 +100,7 @@ class _Asked:
 
 
 def _compiled(target, opts, receiver=None):
+    folder = trace_folder(opts.extra)
     compiled = _C.Compiled(
         target,
         receiver=receiver,
@@ -111,10 +113,17 @@ def _compiled(target, opts, receiver=None):
         road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
         backend=opts.backend if callable(opts.backend) else None,
         guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
-        trace=trace_folder(opts.extra),
+        trace=folder,
     )
     _all.add(compiled)
+    if folder:
+        importlib.import_module("torchbolt.reports").at_exit(folder, compiled)
     return compiled
+
+
+def name_of(compiled) -> str:
+    """What a torchbolt._C.Compiled is called in reports."""
+    return compiled._asked.options.name or getattr(compiled, "__qualname__", type(compiled.__wrapped__).__name__)
 
 
 def _compiled_function(fn, opts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import importlib
 import inspect
 import json
 import linecache
@@ -106,10 +107,16 @@ class Explanation:
     guard_us: float | None = None
     recompiles: list = field(default_factory=list)
     eager_calls: list = field(default_factory=list)
+    regions: list = field(default_factory=list, repr=False)  # as C++ describes them, for save()
+
+    def save(self, file, title: str = "", measured: dict | None = None) -> str:
+        """Writes all of it as one page for a browser; gives its path. measured: torchbolt.reports.measured(call)."""
+        return importlib.import_module("torchbolt.reports").save(self, file, title, measured)
 
     def to_json(self, **kwargs) -> str:
         """Everything as JSON; a break has its file, line and source text. Arguments are json.dumps's."""
         facts = asdict(self)
+        del facts["regions"]  # which the fields above sum up
         facts["break_reasons"] = [b.as_dict() for b in self.break_reasons]
         return json.dumps(facts, **kwargs)
 
@@ -149,7 +156,7 @@ def _place(end) -> tuple:
     return (tuple(end["user_stack"]), *end["position"], end["reason"])
 
 
-def _breaks(ends) -> list[BreakReason]:
+def breaks_of(ends) -> list[BreakReason]:
     """One for each end, in order; ends at one place for one reason have one id."""
     ids: dict[tuple, str] = {}
     out = []
@@ -224,7 +231,8 @@ def explain(fn, *args, **options):
         inner = api.compiled_of(compiled)
         regions, ends = _recorded(inner, lambda: _whole(compiled, compiled(*args, **kwargs)))
         explanation = _collect(regions)
-        explanation.break_reasons = _breaks(ends)
+        explanation.break_reasons = breaks_of(ends)
+        explanation.regions = regions
         explanation.graph_break_count = len(explanation.break_reasons)
         explanation.recompiles = inner._recompiles()
         explanation.eager_calls = inner._eager_calls()

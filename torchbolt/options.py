@@ -53,12 +53,12 @@ OPTIONS: dict[str, _Option] = {
     "compile_threads": _Option(int | None, "accepted: the threads are the process's: TORCHBOLT_THREADS"),
     "cpp_wrapper": _Option(bool, "accepted: there is no Python in a compiled region"),
     "trace.enabled": _Option(
-        bool, "writes the guards, tape, graphs and plan of each region to a folder below torchbolt_debug"
+        bool, "writes the guards, tape, graphs and plan of each region to a folder below torchbolt_debug, and a report"
     ),
     "trace.debug_dir": _Option(
         str | None, "where trace.enabled puts its folder; else TORCH_COMPILE_DEBUG_DIR, or here"
     ),
-    "trace.graph_diagram": _Option(bool, "accepted: trace.enabled writes graphs as text"),
+    "trace.graph_diagram": _Option(bool, "accepted: the report of trace.enabled draws the graphs in any case"),
     "guard_filter_fn": _Option(object, "says which guards to keep; those on tensors always are"),
     "triton.cudagraphs": _Option(bool, _GPU),
     "triton.cudagraph_trees": _Option(bool, _GPU),

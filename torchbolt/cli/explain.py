@@ -1,24 +1,35 @@
 """Calls TARGET once, compiled anew, and tells what was made of it: where regions end and why, with the source lines,
-guards, recompiles, kernels, and the time of each stage.
+guards, recompiles, kernels, and the time of each stage. As text, as JSON, or as a page for the browser.
 """
 
 from __future__ import annotations
 
 import json
 
-from torchbolt import explanation
+from torchbolt import api, explanation, reports
 from torchbolt.cli import target as targets
 
-SUMMARY = "what became of a call: breaks with source lines, guards, recompiles, kernels"
+SUMMARY = "what became of a call: breaks with source lines, guards, recompiles, kernels; text, JSON, HTML"
 TAKES_TARGET = True
+_WARM_UP = 3  # calls: weights are packed in the second
 
 
 def arguments(parser) -> None:
     targets.arguments(parser)
+    parser.add_argument("--html", metavar="FILE", help="write the report to this file, with measured times of kernels")
 
 
 def main(args):
     """(facts, text, exit code)."""
     target = targets.of(args)
     seen = target.call(explanation.explain(target.fn, **target.options))
-    return json.loads(seen.to_json()), str(seen), 0
+    facts, text = json.loads(seen.to_json()), str(seen)
+    if args.html:
+        compiled = target.compiled()
+        for _ in range(_WARM_UP):
+            target.call(compiled)
+        api.wait()
+        measured = reports.measured(lambda: target.call(compiled))
+        facts["html"] = seen.save(args.html, target.name, measured)
+        text += f"\nReport: {facts['html']}"
+    return facts, text, 0
