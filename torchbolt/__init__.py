@@ -33,7 +33,13 @@ from torchbolt.accepted import (
     set_enable_guard_collectives,
 )
 from torchbolt.api import compile, reset, stats, wait
-from torchbolt.backends import get_default_backend, list_backends, register_backend, set_default_backend
+from torchbolt.backends import (
+    describe_backends,
+    get_default_backend,
+    list_backends,
+    register_backend,
+    set_default_backend,
+)
 from torchbolt.controls import (
     allow_in_graph,
     assume_constant_result,
@@ -60,6 +66,7 @@ __all__ = [
     "compile",
     "config",
     "cudagraph_mark_step_begin",
+    "describe_backends",
     "describe_options",
     "disable",
     "error_on_graph_break",

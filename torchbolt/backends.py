@@ -19,13 +19,14 @@ from typing import NamedTuple
 import torch
 import torch.fx
 
-from torchbolt import exc
+from torchbolt import exc, onnxrt
 from torchbolt.options import suggest
 
 
 class _Native(NamedTuple):
     road: int  # compile.h's Road
     meaning: str
+    tags: tuple[str, ...] = ()
 
 
 # Ours, in C++: no function to call. The latter two tell where a fault comes from.
@@ -35,6 +36,36 @@ NATIVE = {
     "eager": _Native(1, "records, then replays the operators"),
     "cudagraphs": _Native(2, "as aot_eager: on the CPU there is nothing to capture, on a GPU nothing is so far"),
     "aot_eager": _Native(2, "records, makes the functional graph, and runs that operator by operator"),
+}
+
+
+def _nearest(name: str, why: str) -> _Native:
+    return _Native(NATIVE[name].road, f"torch's name for debugging; as {name}: {why}", ("debug",))
+
+
+NATIVE |= {
+    "eager_noexcept": _nearest("eager", "an error of the region is the user's in any case"),
+    "eager_debug": _nearest("eager", "what is replayed is what was recorded"),
+    "pre_dispatch_eager": _nearest("eager", "there is no graph above autograd"),
+    "aot_eager_decomp_partition": _nearest("aot_eager", "there is one set of decompositions"),
+    "aot_eager_decomp_partition_with_mode": _nearest("aot_eager", "there is no mode to run it in"),
+    "aot_eager_decomp_partition_crossref": _nearest("aot_eager", "`torchbolt bisect` compares operators with eager"),
+    "aot_eager_default_partitioner": _nearest("aot_eager", "there is one way to divide forward and backward"),
+}
+# Of torch's, what has no nearest: name -> why, and what to do.
+REFUSED = {
+    "ts": "TorchScript takes no part in torchbolt; backend='eager' replays operators",
+    "aot_ts": "TorchScript takes no part in torchbolt; backend='aot_eager' runs the functional graph",
+    "invoke_subgraph": "it is a part of torch's own compiler; torchbolt.nested_compile_region marks what repeats",
+    "openxla": "it is registered where torch._dynamo and torch_xla are loaded: import both before",
+    "openxla_eval": "it is registered where torch._dynamo and torch_xla are loaded: import both before",
+    "tvm": "it is registered where torch._dynamo is loaded: import that and tvm before",
+    "dynamo_minifier_backend": "`torchbolt bisect` finds the smallest part that fails and writes it as a program",
+    "dynamo_accuracy_minifier_backend": "`torchbolt bisect` finds the smallest part that differs and writes it down",
+}
+# Ours that get graphs: name -> (function, whether it can be used here, one line).
+_BUILT_IN = {
+    "onnxrt": (onnxrt.onnxrt, onnxrt.check_installed, "ONNX Runtime runs each region, exported by torch's exporter")
 }
 _registered: dict[str, tuple] = {}  # name -> (function, tags)
 _default: list = ["torchbolt"]
@@ -47,17 +78,35 @@ def register_backend(compiler_fn=None, name: str | None = None, tags=()):
     if not callable(compiler_fn):
         raise exc.ArgumentError(f"torchbolt.register_backend: {compiler_fn!r} is not callable")
     name = name or compiler_fn.__name__
-    if name in NATIVE or name in _registered:
-        whose = "torchbolt's own" if name in NATIVE else "registered already"
+    if name in NATIVE or name in _BUILT_IN or name in _registered:
+        whose = "registered already" if name in _registered else "torchbolt's own"
         raise exc.DuplicateBackend(f"torchbolt.register_backend: {name!r} is {whose}")
     _registered[name] = (compiler_fn, tuple(tags))
     return compiler_fn
 
 
 def list_backends(exclude_tags=("debug", "experimental")) -> list[str]:
-    """Names that backend= takes, without those registered under one of the tags."""
+    """Names that backend= takes, without those under one of the tags; None: all. describe_backends() has more."""
     excluded = set(exclude_tags or ())
-    return sorted([*NATIVE, *(name for name, (_, tags) in _registered.items() if not excluded & set(tags))])
+    tagged = {name: native.tags for name, native in NATIVE.items()}
+    tagged |= dict.fromkeys([*_BUILT_IN, *_installed()], ())
+    tagged |= {name: tags for name, (_, tags) in _registered.items()}
+    return sorted(name for name, tags in tagged.items() if not excluded & set(tags))
+
+
+def describe_backends() -> dict[str, str]:
+    """One line for each name that backend= takes, and for those of torch's that it does not."""
+    lines = {name: native.meaning for name, native in NATIVE.items()}
+    lines |= {name: f"not here: {why}" for name, why in REFUSED.items()}
+    lines |= {name: meaning for name, (_, _, meaning) in _BUILT_IN.items()}
+    lines |= {name: f"of the installed package {entry.dist.name}" for name, entry in _installed().items()}
+    lines |= {name: (function.__doc__ or "registered").split("\n")[0] for name, (function, _) in _registered.items()}
+    return dict(sorted(lines.items()))
+
+
+def _installed() -> dict:
+    """What installed packages offer to torch.compile, besides ourselves."""
+    return {e.name: e for e in metadata.entry_points(group="torch_dynamo_backends") if e.name not in NATIVE}
 
 
 def set_default_backend(backend=None) -> None:
@@ -82,11 +131,16 @@ def check(backend):
             return backend
         if backend in _registered:
             return _registered[backend][0]
+        if backend in _BUILT_IN:
+            function, check_installed, _ = _BUILT_IN[backend]
+            check_installed()
+            return function
         if (found := _found_elsewhere(backend)) is not None:
             return found
-        raise exc.InvalidBackend(
-            f"torchbolt.compile: unknown backend {backend!r}." + suggest(backend, [*NATIVE, *_registered])
-        )
+        if backend in REFUSED:
+            raise exc.InvalidBackend(f"torchbolt.compile: there is no backend {backend!r} here: {REFUSED[backend]}")
+        known = [*NATIVE, *_BUILT_IN, *_registered]
+        raise exc.InvalidBackend(f"torchbolt.compile: unknown backend {backend!r}." + suggest(backend, known))
     if not callable(backend):
         raise exc.InvalidBackend(f"torchbolt.compile: backend must be a name or a function, not {backend!r}")
     return backend
@@ -97,10 +151,8 @@ def _found_elsewhere(name):
     registry = sys.modules.get("torch._dynamo.backends.registry")
     if registry is not None and name in registry._COMPILER_FNS:
         return registry._COMPILER_FNS[name]
-    for entry in metadata.entry_points(group="torch_dynamo_backends"):
-        if entry.name == name:
-            return entry.load()
-    return None
+    entry = _installed().get(name)
+    return entry.load() if entry is not None else None
 
 
 class Configured:
