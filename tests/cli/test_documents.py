@@ -1,8 +1,7 @@
-"""Every command of docs/tools.md runs, and ends as it says there."""
+"""Every command and every program of docs/tools.md and docs/guide runs, and ends as it says there."""
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 import shlex
@@ -12,53 +11,79 @@ import sys
 import pytest
 import torch
 
+import torchbolt
 from torchbolt.cli import main
 
-TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "tools.md").read_text()
-FILES = dict(re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```$", TEXT, re.M | re.S))
-COMMANDS = re.findall(r"^\$ (.+)$", TEXT, re.M)
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / "tools.md", *sorted((DOCS / "guide").glob("*.md"))]
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.M | re.S)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("documents")
-    for name, text in FILES.items():
-        (made / name).write_text(text)
-    return made
+def parts(page):
+    """What a page shows, in order: ("file", name, text), ("program", "", text), ("command", line, "")."""
+    for kind, text in BLOCK.findall(page.read_text()):
+        name = re.match(r"# (\S+\.py)\n", text)
+        if kind == "console":
+            yield from (("command", line, "") for line in re.findall(r"^\$ (.+)$", text, re.M))
+        else:
+            yield ("file", name[1], text) if name else ("program", "", text)
 
 
-def in_this_process(arguments, capsys):
-    code = main.main(arguments)
-    return code, capsys.readouterr().err
+COMMANDS = [command for page in PAGES for kind, command, _ in parts(page) if kind == "command"]
+
+
+def in_this_process(arguments):
+    try:
+        return main.main(arguments)
+    except SystemExit as end:  # --version
+        return end.code
 
 
 def in_another(arguments):
     how = ["-m", "torchbolt", *arguments[1:]] if arguments[0] == "torchbolt" else arguments[1:]
-    done = subprocess.run([sys.executable, *how], capture_output=True, text=True)
-    return done.returncode, done.stderr
+    return subprocess.run([sys.executable, *how], capture_output=True).returncode
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command(command, folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("TORCHBOLT_CACHE_DIR", str(folder / "cache"))
+def run(command, monkeypatch) -> None:
     said, _, remark = command.partition(" # exit code ")
-    while (assignment := re.match(r"([A-Z_]+)=(\S+) ", said)) is not None:
-        monkeypatch.setenv(*assignment.groups())
-        said = said[assignment.end() :]
-    arguments = shlex.split(said)
+    with monkeypatch.context() as patch:
+        while (assignment := re.match(r"([A-Z_]+)=(\S+) ", said)) is not None:
+            patch.setenv(*assignment.groups())
+            said = said[assignment.end() :]
+        arguments = shlex.split(said)
+        apart = arguments[0] != "torchbolt" or arguments[1] == "run"
+        code = in_another(arguments) if apart else in_this_process(arguments[1:])
+    assert code == int(remark or 0), command
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder of the page's own, and no files of other pages among the imported ones."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("TORCHBOLT_CACHE_DIR", str(tmp_path / "cache"))
     threads = torch.get_num_threads()
-    if arguments[0] == "torchbolt" and arguments[1] != "run":
-        code, err = in_this_process(arguments[1:], capsys)
-    else:
-        code, err = in_another(arguments)
+    torchbolt.reset()
+    yield tmp_path
     torch.set_num_threads(threads)
-    assert code == int(remark or 0), err
+    sys.modules.pop("net", None)
 
 
-def test_every_verb_is_documented():
-    shown = {shlex.split(command.split("=", 1)[-1].split(" ", 1)[-1] if "=" in command.split()[0] else command)[1]
-             for command in COMMANDS}  # fmt: skip
-    assert {"run", *main.VERBS} <= set(re.findall(r"^## (\w+)$", TEXT, re.M)) & (shown | {"cache"})
-    assert len(FILES) == 1 and os.sep not in next(iter(FILES))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page(page, place, monkeypatch):
+    names = {"__name__": "__main__"}
+    for kind, what, text in parts(page):
+        if kind == "file":
+            (place / what).write_text(text)
+        elif kind == "program":
+            exec(compile(text, str(page), "exec"), names)
+        else:
+            run(what, monkeypatch)
+
+
+def test_every_verb_is_shown():
+    shown = {re.search(r"torchbolt (\w+)", command)[1] for command in COMMANDS if "torchbolt --" not in command
+             and command.startswith(("torchbolt", "TORCHBOLT"))}  # fmt: skip
+    assert {"run", *main.VERBS} <= shown
+    titles = set(re.findall(r"^## (\w+)$", (DOCS / "tools.md").read_text(), re.M))
+    assert {"run", *main.VERBS} <= titles
