@@ -121,12 +121,24 @@ def _work(step: Step, buffers: dict, kernels: dict) -> int | None:
     pointwise = math.prod(dims) * len(_ARITHMETIC.findall(text)) if dims else None
     if step.kind == "kernel":
         return pointwise
-    if step.kind in ("contraction", "library") and step.inputs and step.outputs:
-        left, out = (buffers.get(id) for id in (step.inputs[0], step.outputs[0]))
-        sizes = [_sizes(b.type.split("[")[1].rstrip("]")) if b else None for b in (left, out)]
-        if all(sizes):
-            return 2 * math.prod(sizes[1]) * sizes[0][-1] + (pointwise or 0)
+    if step.kind in ("contraction", "library") and len(step.inputs) > 1 and step.outputs:
+        left, right, out = (_sizes_of(buffers.get(id)) for id in (*step.inputs[:2], step.outputs[0]))
+        if left and right and out:
+            return 2 * math.prod(out) * _depth(step.what, left, right, out) + (pointwise or 0)
     return None
+
+
+def _sizes_of(buffer: Buffer | None) -> list[int] | None:
+    return _sizes(buffer.type.split("[")[1].split("]")[0]) if buffer else None
+
+
+def _depth(what: str, left: list[int], right: list[int], out: list[int]) -> int:
+    """How many products are summed up for one element of the result. (Packed weights are one row of numbers.)"""
+    if "conv" in what and len(out) > 1:
+        return max(1, math.prod(right) // max(1, out[1]))
+    if "sdpa" in what and len(right) > 1:
+        return 2 * right[-2]
+    return left[-1]
 
 
 def nodes_of(graph: str) -> list[dict]:

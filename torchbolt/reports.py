@@ -165,7 +165,7 @@ def measured(call, calls: int = 3) -> dict:
         events = [(e.name.removeprefix("torchbolt::"), _begin(e) - start, e.time_range.elapsed_us()) for e in ours]
         if best is None or _total(events) < _total(best):
             best = events
-    return {"events": best or [], "limits": _limits()}
+    return {"events": best or [], "limits": limits()}
 
 
 def _begin(event) -> float:
@@ -176,7 +176,7 @@ def _total(events) -> float:
     return sum(duration for _, _, duration in events)
 
 
-def _limits() -> dict:
+def limits() -> dict:
     """Bytes and floating point operations a second that torch reaches here: a large copy, a large product."""
     source, target = (torch.empty(_COPIED, dtype=torch.uint8) for _ in range(2))
     a = torch.randn(512, 512)

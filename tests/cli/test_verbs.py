@@ -199,6 +199,15 @@ def test_diagnose_ranks(capsys):
     assert "No region ends" in said(capsys, "diagnose", "net.py:noisy", "--seconds", "0.01")[1]
 
 
+def test_estimate(capsys):
+    code, seen = facts(capsys, "estimate", "net.py", "--seconds", "0.02", "--threads", "1", "--compare")
+    assert code == 0 and seen["breaks"] == 1 and seen["operators"] >= 4 and seen["steps"] == 2
+    assert 0 < seen["bytes"] < seen["bytes_unfused"] and 0 <= seen["library_share"] <= 1
+    assert seen["speed"] == pytest.approx(seen["eager_us"] / seen["expected_us"])
+    assert 0.1 < seen["expected_us"] / seen["came_true"]["us"] < 10
+    assert "expected" in said(capsys, "estimate", "net.py:fn", "--seconds", "0.01")[1]
+
+
 def filled_cache():
     """Where a process finds its cache it finds it for good, so another one fills the test's."""
     subprocess.run([sys.executable, "-m", "torchbolt", "explain", "net.py"], capture_output=True, check=True)

@@ -13,6 +13,7 @@ export declare function probe(options?: Options, where?: Where): Promise<Answer>
 export declare function benchmark(target: string, options?: Options, where?: Where): Promise<Answer>;
 export declare function explain(target: string, options?: Options, where?: Where): Promise<Answer>;
 export declare function diagnose(target: string, options?: Options, where?: Where): Promise<Answer>;
+export declare function estimate(target: string, options?: Options, where?: Where): Promise<Answer>;
 export declare function bisect(target: string, options?: Options, where?: Where): Promise<Answer>;
 export declare function cache(action?: string, file?: string, where?: Where): Promise<Answer>;
 export declare function run(script: string, args?: string[], where?: Where): Promise<{ ok: boolean; code: number | null; stdout: string; stderr: string }>;

@@ -8,7 +8,7 @@
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 
-export const VERBS = ["probe", "benchmark", "explain", "diagnose", "cache", "bisect"];
+export const VERBS = ["probe", "benchmark", "explain", "diagnose", "estimate", "cache", "bisect"];
 
 /** The Python that torchbolt is installed for. */
 export function python(environment = process.env) {
@@ -72,6 +72,7 @@ export const probe = (options, where) => call("probe", [], options, where);
 export const benchmark = (target, options, where) => call("benchmark", [target], options, where);
 export const explain = (target, options, where) => call("explain", [target], options, where);
 export const diagnose = (target, options, where) => call("diagnose", [target], options, where);
+export const estimate = (target, options, where) => call("estimate", [target], options, where);
 export const bisect = (target, options, where) => call("bisect", [target], options, where);
 export const cache = (action = "where", file, where) => call("cache", file ? [action, file] : [action], {}, where);
 

@@ -11,7 +11,7 @@ import os
 import sys
 
 from torchbolt import _build
-from torchbolt.cli import benchmark, bisect, cache, diagnose, explain, probe, run
+from torchbolt.cli import benchmark, bisect, cache, diagnose, estimate, explain, probe, run
 from torchbolt.cli.errors import UsageError
 from torchbolt.options import suggest
 
@@ -21,6 +21,7 @@ VERBS = {
     "benchmark": benchmark,
     "explain": explain,
     "diagnose": diagnose,
+    "estimate": estimate,
     "cache": cache,
     "bisect": bisect,
 }
