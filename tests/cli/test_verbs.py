@@ -16,6 +16,9 @@ from torchbolt import artifacts
 from torchbolt.cli import compare, main, target
 
 MODEL = """
+import os
+import signal
+
 import torch
 import torchbolt
 
@@ -46,6 +49,12 @@ def noisy(x):
 
 def nothing():
     return 3
+
+
+def crashing(x):
+    if torchbolt.is_compiling():
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return x + 1
 
 
 inputs = (torch.ones(4, 16),)
@@ -186,7 +195,7 @@ def test_a_target_that_fails(capsys):
 
 def test_explain(capsys):
     code, seen = facts(capsys, "explain", "net.py")
-    assert code == 0 and seen["graph_count"] == 2 and seen["break_reasons"][0]["line"] == 13
+    assert code == 0 and seen["graph_count"] == 2 and seen["break_reasons"][0]["line"] == 16
     assert "kernel @" in seen["plans"][0]
     assert "Graph Break Count: 1" in said(capsys, "explain", "net.py")[1]
 
@@ -194,7 +203,7 @@ def test_explain(capsys):
 def test_diagnose_ranks(capsys):
     code, seen = facts(capsys, "diagnose", "net.py", "--seconds", "0.02")
     (row,) = seen["breaks"]
-    assert code == 0 and (row["rank"], row["count"], row["line"]) == (1, 1, 13)
+    assert code == 0 and (row["rank"], row["count"], row["line"]) == (1, 1, 16)
     assert row["hint"] and 0 < row["about_ms"] <= seen["outside_kernels_ms"] < seen["torchbolt_ms"]
     assert "No region ends" in said(capsys, "diagnose", "net.py:noisy", "--seconds", "0.01")[1]
 
@@ -295,6 +304,11 @@ def test_bisect_finds_the_operator(capsys, place):
 def test_bisect_in_processes_of_their_own(capsys):
     code, out, _ = said(capsys, "bisect", "net.py:noisy", "--isolate", "--tolerance", "-1")
     assert code == 1 and "recording" in out and pathlib.Path("repro.py").read_text().count("net.py:noisy") == 2
+
+
+def test_bisect_survives_a_crash(capsys):
+    code, seen = facts(capsys, "bisect", "net.py:crashing")
+    assert code == 1 and (seen["outcome"], seen["why"], seen["stage"]) == ("crashes", "SIGSEGV", "recording")
 
 
 def test_what_counts_as_the_same():
