@@ -19,7 +19,8 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_CACHE_LIMIT_MB", "1024", false, "the disk cache is trimmed to this size, oldest use first"},
       {"TORCHBOLT_CACHE", "1", false, "0: neither read nor write the disk cache"},
       {"TORCHBOLT_CACHE_KEY", "", false,
-       "signs what is carried from cache to cache (torchbolt/artifacts.py): the same secret on both machines"},
+       "signs what is carried from cache to cache (torchbolt/artifacts.py): the same secret on both "
+       "machines"},
       {"TORCHBOLT_STRICT", "0", false, "1: an internal error is raised instead of falling back to eager"},
       {"TORCHBOLT_ISA", "native", true, "native, avx512, avx2 or scalar: the widest instructions to emit"},
       {"TORCHBOLT_DISABLE", "0", false, "1: torchbolt.compile returns its argument's own behaviour, eager"},
