@@ -2,7 +2,8 @@
 
 An explanation has one page (Explanation.save); so has all that a process compiled so far (torchbolt.report()). Where
 options={"trace.enabled": True} was asked for, the latter is written beside the texts of the stages when the process
-ends. Times of kernels are there if somebody measured them (measured), by torch.profiler, which sees each by its name.
+ends. Times of kernels are there if somebody measured them (measured), by torch.profiler, which sees each by its name;
+on a GPU it would see only their launches, so there are none.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _facts(title, regions, breaks, recompiles, eager_calls, measured) -> dict:
         "breaks": [_source(reason) for reason in breaks],
         "recompiles": recompiles,
         "eager_calls": eager_calls,
-        "measured": _matched(parts, measured),
+        "measured": _matched(parts, measured) if not any(" cuda:" in r.get("plan", "") for _, r in regions) else None,
         "lines": lines.texts,
     }
 

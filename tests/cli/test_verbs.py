@@ -326,6 +326,25 @@ def test_what_counts_as_the_same():
     assert not compare.verdict(asked, ones.exp(), ones.exp() + 1e-4)["same"]
 
 
+SCRIPT = """
+import sys
+from torchbolt.cli.main import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+def test_tracebacks_begin_with_the_program(place):
+    """Also from the script that pip installs."""
+    (place / "torchbolt").write_text(SCRIPT)
+    (place / "bad.py").write_text("def f():\n    raise ValueError(2)\nf()\n")
+    ours, plain = (
+        subprocess.run([sys.executable, *way, "bad.py"], capture_output=True, text=True)
+        for way in (["torchbolt", "run"], [])
+    )
+    assert (ours.stderr, ours.returncode) == (plain.stderr, 1)
+
+
 def test_run_is_a_verb_and_the_way_without_one(place):
     (place / "train.py").write_text(
         "import sys, torch\nprint(torch.compile.__module__, sys.argv)\nraise SystemExit(3)\n"

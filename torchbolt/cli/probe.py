@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import pathlib
 import platform
 import shutil
 import sys
@@ -32,7 +33,7 @@ def main(args):
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "machine": _machine(),
         "devices": _devices(),
-        "compilers": {name: shutil.which(name) for name in _COMPILERS},
+        "compilers": {name: shutil.which(name) for name in _COMPILERS} | {"nvrtc": _nvrtc()},
         "cache": cache.facts(),
         "environment": _environment(),
         "checks": {} if args.no_checks else {name: _checked(check) for name, check in _checks().items()},
@@ -118,7 +119,6 @@ def _text(facts) -> str:
         ("machine", f"{machine['system']}; {machine['cores']} cores, {machine['threads']} threads"),
         ("instructions", machine["instructions"]),
         *(("device", device) for device in devices),
-        ("NVRTC", _nvrtc()),
         ("compilers", _compilers(facts["compilers"])),
         ("cache", cache.describe(facts["cache"])),
         *((name, value) for name, value in facts["environment"].items()),
@@ -131,10 +131,12 @@ def _text(facts) -> str:
     return output.section("Here", here) + ("\n" + output.section("Works", checks) if checks else "")
 
 
-def _nvrtc() -> str:
-    return ctypes.util.find_library("nvrtc") or "not on the library path (needed for CUDA only)"
+def _nvrtc() -> str | None:
+    """The library that compiles for CUDA: the one beside torch, which its CUDA wheels bring, else the system's."""
+    beside = pathlib.Path(torch.__file__).parents[1].glob("nvidia/*/lib/libnvrtc.so*")
+    return next((str(file) for file in sorted(beside)), None) or ctypes.util.find_library("nvrtc")
 
 
 def _compilers(found) -> str:
     there = [f"{name} {path}" for name, path in found.items() if path]
-    return (", ".join(there) or "none") + "; none is needed"
+    return (", ".join(there) or "none") + "; none is needed but, on CUDA, nvrtc"

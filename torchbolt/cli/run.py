@@ -17,23 +17,17 @@ from torchbolt.install import install
 
 SUMMARY = "run a script, module or program in which torch.compile means torchbolt"
 USAGE = "usage: torchbolt run [-m MODULE | -c PROGRAM | - | SCRIPT] [ARGUMENT ...]"
-_OURS = (__file__, "<frozen runpy>", runpy.__file__)
-
-
-def _is_ours(file: str) -> bool:
-    """Frames between Python's start and the program: this package's, runpy's, and the script that pip installs."""
-    folder = os.path.dirname(os.path.dirname(__file__))
-    return file in _OURS or file in (os.path.join(folder, "__main__.py"), os.path.join(folder, "cli", "main.py"))
 
 
 def _without_our_frames(show, started: str):
-    """`show`, an excepthook, given tracebacks that begin with the program."""
+    """`show`, an excepthook, given tracebacks that begin with the program: without the frames of this package, of
+    runpy, and of the file that Python was started with (the script that pip installs)."""
+    folder = os.path.dirname(os.path.dirname(__file__))
+    files = {os.path.join(folder, "__main__.py"), os.path.join(folder, "cli", "main.py"), __file__, started}
+    files |= {"<frozen runpy>", runpy.__file__}
 
     def hook(kind, error, traceback):
-        first = traceback
-        while traceback and (_is_ours(file := traceback.tb_frame.f_code.co_filename) or (
-            traceback is first and file == started
-        )):  # fmt: skip
+        while traceback and traceback.tb_frame.f_code.co_filename in files:
             traceback = traceback.tb_next
         show(kind, error.with_traceback(traceback), traceback)
 
@@ -71,7 +65,7 @@ def main(arguments: list[str]) -> int:
     if arguments[0] in ("-m", "-c") and len(arguments) < 2:
         sys.exit(USAGE)
     install()
-    started = sys.argv[0]
+    started = os.path.abspath(sys.argv[0])
     sys.excepthook = _without_our_frames(sys.excepthook, started)
     sys.argv = arguments
     if arguments[0] == "-m":
