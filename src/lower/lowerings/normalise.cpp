@@ -20,7 +20,7 @@ using Results = std::vector<Value*>;
 
 struct Moments {
   Term mean, rstd, normal;
-  Term squares;  // the sum of squared differences
+  Term squares;  // the squared differences
 };
 
 Sym elements(const Term& x, const Syms& over) {
@@ -48,11 +48,11 @@ Term affine(Call& c, const Formula& f, Term normal, const Syms& shape) {
 struct Gradients {
   Call& c;
   const Formula& f;
-  Term g, normal, rstd;
+  Term g, x, mean, rstd;
   Syms over, shared, shape;
 
   Term of_input() const {
-    Term h = scaled(c, f, g, shape);
+    Term h = scaled(c, f, g, shape), normal = (x - mean) * rstd;
     return rstd * (h - h.mean(over) - normal * (h * normal).mean(over));
   }
   Value* parameter(Term t, int i) const {
@@ -61,7 +61,10 @@ struct Gradients {
     return f.result(t.sum(shared, false).reshaped(to), i);
   }
   Results all(Term input) const {
-    return {c.gives(0) ? f.result(input) : nullptr, parameter(g * normal, 1), parameter(g, 2)};
+    // Written the other way round than in of_input(), these differences are computed by whoever adds them up,
+    // and not stored for both.
+    Term of_weight = g * ((mean - x) * -rstd);
+    return {c.gives(0) ? f.result(input) : nullptr, parameter(of_weight, 1), parameter(g, 2)};
   }
 };
 
@@ -93,14 +96,15 @@ Results layer_norm(Call& c) {
 
 Results layer_norm_backward(Call& c) {
   Formula f(c, compute_type(c.tensor("input")->type.dtype));
-  Term x = f("input"), rstd = f("rstd");
+  Term x = f("input");
   if (any_empty(x) || lacks_weight(c)) return {};
   const int64_t first = first_normal(c, x);
   Gradients all{c,
                 f,
                 f("grad_out"),
-                (x - f("mean")) * rstd,
-                rstd,
+                x,
+                f("mean"),
+                f("rstd"),
                 dims_between(first, x.rank()),
                 dims_between(0, first),
                 normal_shape(x, first)};
@@ -153,12 +157,18 @@ Results group_norm_backward(Call& c) {
   const auto rank = static_cast<int64_t>(split.size());
   Syms kept(split.size(), Sym(1));
   kept[0] = split[0], kept[1] = split[1];
-  Term rstd = f("rstd").reshaped(kept);
-  Term normal = (x.reshaped(split) - f("mean").reshaped(kept)) * rstd;
+  Term mean = f("mean").reshaped(kept), rstd = f("rstd").reshaped(kept);
   Syms shared{0};
   for (int64_t d = 3; d < rank; ++d) shared.push_back(d);
-  Gradients all{
-      c, f, f("grad_out").reshaped(split), normal, rstd, dims_between(2, rank), shared, group_shape(split)};
+  Gradients all{c,
+                f,
+                f("grad_out").reshaped(split),
+                x.reshaped(split),
+                mean,
+                rstd,
+                dims_between(2, rank),
+                shared,
+                group_shape(split)};
   return all.all(all.of_input().reshaped(x.sizes()));
 }
 
@@ -187,7 +197,8 @@ bool in_training(Call& c) {
 Results batch_norm_in_training(Call& c, const Formula& f, Term x) {
   const Syms over = dims_except(1, x.rank()), channels{x.sizes()[1]};
   Moments m = moments(x, over, c.number("eps"));
-  Results out{f.result(affine(c, f, m.normal, channel_shape(x)))};
+  // Not m.normal: the differences would be stored for both passes. The other way round each computes its own.
+  Results out{f.result(affine(c, f, (m.mean - x) * -m.rstd, channel_shape(x)))};
   if (c.result_count() > 1) {
     out.push_back(f.result(m.mean.reshaped(channels), 1));
     out.push_back(f.result(m.rstd.reshaped(channels), 2));
@@ -228,7 +239,7 @@ Results batch_norm_backward(Call& c) {
   Term mean = f(train ? "save_mean" : "running_mean").reshaped(shape);
   Term rstd = train ? f("save_invstd") : (f("running_var") + c.number("eps")).apply(Op::rsqrt);
   rstd = rstd.reshaped(shape);
-  Gradients all{c, f, g, (x - mean) * rstd, rstd, over, over, shape};
+  Gradients all{c, f, g, x, mean, rstd, over, over, shape};
   return all.all(train ? all.of_input() : scaled(c, f, g, shape) * rstd);
 }
 
