@@ -240,7 +240,10 @@ Results batch_norm_backward(Call& c) {
   Term rstd = train ? f("save_invstd") : (f("running_var") + c.number("eps")).apply(Op::rsqrt);
   rstd = rstd.reshaped(shape);
   Gradients all{c, f, g, x, mean, rstd, over, over, shape};
-  return all.all(train ? all.of_input() : scaled(c, f, g, shape) * rstd);
+  Term slope = scaled(c, f, rstd, shape);
+  if (!train) return all.all(g * slope);
+  Term along = (g * ((mean - x) * -rstd)).mean(over);
+  return all.all(slope * (g - g.mean(over) - (x - mean) * (rstd * along)));
 }
 
 }  // namespace
