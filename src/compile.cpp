@@ -73,7 +73,8 @@ class Compilation {
     const GiveMemoryBack at_the_end;
     Stages stages;
     try {
-      Made region = run::make_trained(r_.tape, r_.wanted, r_.constants, r_.name, r_.trace, stages);
+      Made region =
+          run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.name, r_.trace, stages);
       region->facts.stage_seconds = std::move(stages.seconds);
       return finished(std::move(region));
     } catch (const Error& error) {

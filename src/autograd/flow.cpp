@@ -33,7 +33,11 @@ Flow::Flow(const Joint& joint, const Prices& prices)
     int64_t& bytes = storages[static_cast<size_t>(info.storage)].bytes;
     bytes = std::max(bytes, static_cast<int64_t>(bytes_reached(info)));
   }
-  for (TensorId id : joint.tape.inputs) storages[static_cast<size_t>(storage_of(id))].given = true;
+  for (size_t i = 0; i < joint.tape.inputs.size(); ++i) {
+    Storage& storage = storages[static_cast<size_t>(storage_of(joint.tape.inputs[i]))];
+    storage.given = true;
+    storage.keepable |= joint.keepable.empty() || (i < joint.keepable.size() && joint.keepable[i]);
+  }
   for (TensorId id : joint.outputs)
     if (id >= 0) storages[static_cast<size_t>(storage_of(id))].output = true;
   find_checkpoints();
@@ -226,7 +230,7 @@ TensorId Flow::root(TensorId id) const {
 bool Flow::may_be_kept(int storage) const {
   const Storage& it = storages[static_cast<size_t>(storage)];
   if (it.again && (it.cast_weight || it.checkpointed)) return false;
-  return it.kept_by_eager || it.passed || (it.given ? it.last_write < 0 : !it.output);
+  return it.kept_by_eager || it.passed || (it.given ? it.keepable && it.last_write < 0 : !it.output);
 }
 
 }  // namespace bolt::autograd

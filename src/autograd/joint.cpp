@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <future>
@@ -136,8 +137,12 @@ void prepare_devices(const Tape& run) {
 Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts) {
   // In the middle of a backward pass (a checkpointed function is run again), nodes ask the pass which of
   // their gradients are wanted, and ours are none of its. Another thread is in no pass.
-  if (torch::autograd::get_current_graph_task_id() != -1)
-    return std::async(std::launch::async, [&] { return make_joint(run, wanted, parts); }).get();
+  if (torch::autograd::get_current_graph_task_id() != -1) {
+    auto made = std::async(std::launch::async, [&] { return make_joint(run, wanted, parts); });
+    if (!PyGILState_Check()) return made.get();
+    const pybind11::gil_scoped_release no_gil;  // it may run Python's code, of the user's own functions
+    return made.get();
+  }
   prepare_devices(run);
   Joint joint;
   try {

@@ -30,6 +30,9 @@ struct Joint {
   std::vector<bool> differentiable;       ///< by output: it requires a gradient
   std::vector<record::TensorId>
       gradients;  ///< for each input of the run; -1: none, it needs none or has none
+  /// By input: may it be kept where eager would not keep it? What the caller writes to between the passes
+  /// would be missed; of a parameter it would be, too, by nearly anything that eager keeps. Empty: all may.
+  std::vector<bool> keepable;
   /// By input: which tangents its gradient comes from.
   std::vector<std::vector<bool>> comes_from;
 };

@@ -62,20 +62,25 @@ struct Program {
 class Making {
  public:
   Making(const Tape& tape, const std::vector<TensorId>& wanted,
-         const std::unordered_map<int, at::Tensor>& constants, std::string name, const Trace& trace,
-         Stages& stages)
+         const std::unordered_map<int, at::Tensor>& constants, const std::vector<bool>& is_param,
+         std::string name, const Trace& trace, Stages& stages)
       : tape_(tape),
         wanted_(wanted),
         constants_(constants),
+        is_param_(is_param),
         name_(std::move(name)),
         trace_(trace),
         stages_(stages) {}
 
   TrainedParts make() {
     stages_.enter("joint");
-    const Joint joint = joint_of_wholes();
-    note("joint_graph", "1_joint.txt", [&] { return autograd::print(joint); });
+    Joint joint = made_joint({});
     Split parts = autograd::split(joint);
+    if (const auto whole = parts_of_saved(joint, parts); !whole.empty()) {
+      joint = made_joint(whole);
+      parts = autograd::split(joint);
+    }
+    note("joint_graph", "1_joint.txt", [&] { return autograd::print(joint); });
     TrainedParts out;
     out.saved = parts.saved;
     out.tangent_of = joint.tangent_of;
@@ -88,10 +93,9 @@ class Making {
   }
 
  private:
-  Joint joint_of_wholes() const {
-    Joint joint = autograd::make_joint(tape_, wanted_);
-    if (const auto parts = parts_of_saved(joint, autograd::split(joint)); !parts.empty())
-      joint = autograd::make_joint(tape_, wanted_, parts);
+  Joint made_joint(const std::set<TensorId>& parts) const {
+    Joint joint = autograd::make_joint(tape_, wanted_, parts);
+    joint.keepable = is_param_;
     return joint;
   }
 
@@ -128,6 +132,7 @@ class Making {
   const Tape& tape_;
   const std::vector<TensorId>& wanted_;
   const std::unordered_map<int, at::Tensor>& constants_;
+  const std::vector<bool>& is_param_;
   const std::string name_;
   const Trace& trace_;
   Stages& stages_;
@@ -138,7 +143,7 @@ class Making {
 std::shared_ptr<Trained> make_trained(Tape& tape, std::vector<TensorId>& wanted,
                                       std::unordered_map<int, at::Tensor>& constants, const std::string& name,
                                       const Trace& trace, Stages& stages) {
-  TrainedParts parts = Making(tape, wanted, constants, name, trace, stages).make();
+  TrainedParts parts = Making(tape, wanted, constants, is_param, name, trace, stages).make();
   return std::make_shared<Trained>(std::move(tape), std::move(wanted), std::move(parts),
                                    std::move(constants));
 }
