@@ -22,7 +22,7 @@ constexpr Machine kCuda{3000, 25000, 2000};
 constexpr double kMostWork = 1.2;
 constexpr double kGathered = 4;  // instructions of a load whose address is computed for each element
 
-double points(const Kernel& k, uint32_t mask) {
+double count_of_points(const Kernel& k, uint32_t mask) {
   double n = 1;
   for (size_t i = 0; i < k.dims.size(); ++i)
     if (mask >> i & 1) n *= static_cast<double>(estimate(k.dims[i].size));
@@ -112,13 +112,13 @@ Work work_of(const Kernel& k) {
     const Expr& e = k.exprs[i];
     if (addressing[i]) continue;
     const bool reduces = e.kind == ExprKind::Reduce;
-    const double n = points(k, reduces ? k.exprs[static_cast<size_t>(e.args[0])].dims : e.dims);
+    const double n = count_of_points(k, reduces ? k.exprs[static_cast<size_t>(e.args[0])].dims : e.dims);
     if (e.kind == ExprKind::Load) w.bytes += n * dtype_bytes(e.dtype);
     w.instructions += n * instructions(e);
   }
   for (const Store& s : k.stores) {
     const uint32_t mask = k.varies(s.index) | k.exprs[static_cast<size_t>(s.value)].dims;
-    w.bytes += points(k, mask) * dtype_bytes(k.buffers[static_cast<size_t>(s.buffer)].dtype);
+    w.bytes += count_of_points(k, mask) * dtype_bytes(k.buffers[static_cast<size_t>(s.buffer)].dtype);
   }
   return w;
 }
