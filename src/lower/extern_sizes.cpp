@@ -10,28 +10,28 @@
 namespace bolt::lower {
 namespace {
 
-using Results = std::optional<std::vector<Syms>>;
+using ResultSizes = std::optional<std::vector<Syms>>;
 
-Results all_results(const Call& c, const Syms& sizes) {
+ResultSizes all_results(const Call& c, const Syms& sizes) {
   return std::vector<Syms>(static_cast<size_t>(c.result_count()), sizes);
 }
 
 /// As large as the first tensor, whatever else they are given.
-Results as_first(const Call& c) { return all_results(c, c.first_tensor()->type.sizes); }
+ResultSizes as_first(const Call& c) { return all_results(c, c.first_tensor()->type.sizes); }
 
-Results broadcast(const Call& c) {
+ResultSizes broadcast(const Call& c) {
   Syms sizes;
   for (const Value* v : c.all_tensors()) sizes = graph::broadcast(sizes, v->type.sizes);
   return all_results(c, sizes);
 }
 
 /// A number, or a loss for each element.
-Results loss(const Call& c) {
+ResultSizes loss(const Call& c) {
   if (c.integer("reduction") == 0) return std::nullopt;
   return all_results(c, {});
 }
 
-Results diff(const Call& c) {
+ResultSizes diff(const Call& c) {
   Syms sizes = c.sizes("self");
   const int64_t dim = Call::wrap(c.integer("dim"), c.rank("self"));
   for (const char* more : {"prepend", "append"})
@@ -40,14 +40,14 @@ Results diff(const Call& c) {
   return all_results(c, sizes);
 }
 
-Results topk(const Call& c) {
+ResultSizes topk(const Call& c) {
   Syms sizes = c.sizes("self");
   if (!sizes.empty()) sizes[Call::wrap(c.integer("dim"), c.rank("self"))] = c.sym("k");
   return all_results(c, sizes);
 }
 
 /// Of the last dimension, the one before it, and so on: how much more in front and behind.
-Results pad(const Call& c) {
+ResultSizes pad(const Call& c) {
   Syms sizes = c.sizes("self");
   const Syms more = c.syms(c.has("padding") ? "padding" : "pad");
   if (c.name() == "aten::constant_pad_nd" || (c.name() == "aten::pad" && c.text("mode") == "constant"))
@@ -58,7 +58,7 @@ Results pad(const Call& c) {
 
 /// x[i, :, j]: the indices' common shape in the place of the dimensions they index, in front where these are
 /// apart.
-Results index(const Call& c) {
+ResultSizes index(const Call& c) {
   const std::vector<Value*> indices = c.tensors("indices");
   const Syms& self = c.sizes("self");
   Syms common, out;
@@ -80,20 +80,20 @@ Results index(const Call& c) {
 }
 
 /// A row for each element that is not 0. How many is data: the caller puts a symbol there.
-Results nonzero(const Call& c) { return all_results(c, {0, c.rank("self")}); }
+ResultSizes nonzero(const Call& c) { return all_results(c, {0, c.rank("self")}); }
 
 /// As many rows as a number says, without columns.
-Results size_of_data(const Call& c) { return all_results(c, {0, 0}); }
+ResultSizes size_of_data(const Call& c) { return all_results(c, {0, 0}); }
 
 /// The values, where each element is among them, how often each is there.
-Results unique(const Call& c) {
+ResultSizes unique(const Call& c) {
   const Syms none = {0};
   return std::vector<Syms>{none, c.flag("return_inverse") ? c.sizes("self") : none, none};
 }
 
 /// LSTM, GRU, RNN: what each place of the sequence gives, then the states after the last one. Of packed
 /// sequences only the states know how many there are.
-Results recurrent(const Call& c) {
+ResultSizes recurrent(const Call& c) {
   const bool packed = c.has("data");
   const std::vector<Value*> states = c.tensors("hx");
   Syms sequence = c.sizes(packed ? "data" : "input"), state = states[0]->type.sizes;
@@ -113,7 +113,7 @@ int64_t for_dim(const std::vector<int64_t>& numbers, size_t i) {
 }
 
 /// Squares of an image as columns, as many as places that the square takes.
-Results im2col(const Call& c) {
+ResultSizes im2col(const Call& c) {
   const auto kernel = c.integers("kernel_size"), dilation = c.integers("dilation");
   const auto padding = c.integers("padding"), stride = c.integers("stride");
   Syms sizes = c.sizes("self");
@@ -130,7 +130,7 @@ Results im2col(const Call& c) {
 }
 
 /// Frames as they overlap; centred ones reach past both ends by half of themselves.
-Results istft(const Call& c) {
+ResultSizes istft(const Call& c) {
   Syms sizes = c.sizes("self");
   const int64_t length = c.integer("n_fft");
   const Sym hop = c.has("hop_length") ? c.sym("hop_length") : Sym(length / 4);
@@ -141,13 +141,13 @@ Results istft(const Call& c) {
 }
 
 /// One number, or one for each sequence of the batch.
-Results ctc_loss(const Call& c) {
+ResultSizes ctc_loss(const Call& c) {
   if (c.integer("reduction") != 0 || c.rank("log_probs") != 3) return all_results(c, {});
   return all_results(c, {c.sizes("log_probs")[1]});
 }
 
 /// The bags; whose each index is, where anybody has to know; how many each has, and which was the largest.
-Results embedding_bag(const Call& c) {
+ResultSizes embedding_bag(const Call& c) {
   const Syms &weight = c.sizes("weight"), &given = c.sizes("indices");
   if (given.size() != 1) return std::nullopt;
   const Sym offsets = c.sizes("offsets")[0];
@@ -159,12 +159,12 @@ Results embedding_bag(const Call& c) {
       {bags, weight[1]}, places, counted, c.result_rank(3) == 2 ? Syms{bags, weight[1]} : counted};
 }
 
-Results pdist(const Call& c) {
+ResultSizes pdist(const Call& c) {
   const Sym rows = c.sizes("self")[0];
   return all_results(c, {floordiv(rows * (rows - Sym(1)), 2)});
 }
 
-Results multi_dot(const Call& c) {
+ResultSizes multi_dot(const Call& c) {
   const std::vector<Value*> all = c.tensors("tensors");
   const Syms &first = all.front()->type.sizes, &last = all.back()->type.sizes;
   Syms sizes;
@@ -175,7 +175,7 @@ Results multi_dot(const Call& c) {
 
 /// The sizes that are given, or floor(size * scale) of scales that are whole numbers of eighths: there is no
 /// expression over floats.
-Results resample(const Call& c) {
+ResultSizes resample(const Call& c) {
   Syms sizes = c.first_tensor()->type.sizes;
   if (c.has("output_size")) {
     const Syms given = c.syms("output_size");
@@ -194,7 +194,7 @@ Results resample(const Call& c) {
 }
 
 struct SizeRule {
-  Results (*sizes)(const Call&);
+  ResultSizes (*sizes)(const Call&);
   std::vector<std::string_view> names;  ///< those of ATen without its namespace
 };
 

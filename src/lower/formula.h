@@ -13,6 +13,9 @@
 
 namespace bolt::lower {
 
+/// Of a row: one value for each result.
+using Results = std::vector<Value*>;
+
 /// A value of the call that is being lowered.
 struct Term {
   const Call* call;
@@ -97,5 +100,12 @@ class Formula {
 Syms dims_between(int64_t first, int64_t last);
 /// All of `rank` but one.
 Syms dims_except(int64_t dim, int64_t rank);
+
+inline Term exp(Term x) { return x.apply(Op::exp); }
+inline Term log(Term x) { return x.apply(Op::log); }
+inline Term log1p(Term x) { return x.apply(Op::log1p); }
+inline Term abs(Term x) { return x.apply(Op::abs); }
+inline Term tanh(Term x) { return x.apply(Op::tanh); }
+inline Term sigmoid(Term x) { return x.apply(Op::sigmoid); }
 
 }  // namespace bolt::lower

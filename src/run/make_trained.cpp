@@ -141,7 +141,8 @@ class Making {
 }  // namespace
 
 std::shared_ptr<Trained> make_trained(Tape& tape, std::vector<TensorId>& wanted,
-                                      std::unordered_map<int, at::Tensor>& constants, const std::string& name,
+                                      std::unordered_map<int, at::Tensor>& constants,
+                                      const std::vector<bool>& is_param, const std::string& name,
                                       const Trace& trace, Stages& stages) {
   TrainedParts parts = Making(tape, wanted, constants, is_param, name, trace, stages).make();
   return std::make_shared<Trained>(std::move(tape), std::move(wanted), std::move(parts),

@@ -16,7 +16,8 @@ namespace bolt::run {
 /// `is_param`: by input of the tape. `tape` and `wanted` are taken once nothing can throw any more. Throws
 /// Error(Unsupported) for what cannot be differentiated ahead of time.
 std::shared_ptr<Trained> make_trained(record::Tape& tape, std::vector<record::TensorId>& wanted,
-                                      std::unordered_map<int, at::Tensor>& constants, const std::string& name,
+                                      std::unordered_map<int, at::Tensor>& constants,
+                                      const std::vector<bool>& is_param, const std::string& name,
                                       const Trace& trace, Stages& stages);
 
 }  // namespace bolt::run

@@ -13,11 +13,6 @@ namespace {
 using std::numbers::inv_sqrtpi;
 using std::numbers::sqrt2;
 
-Term sigmoid(Term x) { return x.apply(Op::sigmoid); }
-Term exp(Term x) { return x.apply(Op::exp); }
-Term tanh(Term x) { return x.apply(Op::tanh); }
-Term abs(Term x) { return x.apply(Op::abs); }
-
 // Of real numbers it is their sign; the gradient of abs is made of it.
 std::vector<Value*> sgn(Call& c) {
   if (c.result_dtype() == DType::Bool) return {};

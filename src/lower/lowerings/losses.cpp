@@ -9,29 +9,23 @@
 namespace bolt::lower {
 namespace {
 
-using Results = std::vector<Value*>;
-
-Term exp(Term x) { return x.apply(Op::exp); }
-Term log(Term x) { return x.apply(Op::log); }
-Term abs(Term x) { return x.apply(Op::abs); }
-Term log1p(Term x) { return x.apply(Op::log1p); }
 Term max(Term a, double b) { return a.with(Op::maximum, a.number(b)); }
 
 enum Reduction : int64_t { kNone, kMean, kSum };
 
-Sym elements(const Term& t) { return product(t.sizes()); }
+Sym count_of(const Term& t) { return product(t.sizes()); }
 Term total(Term t) { return t.sum(dims_between(0, t.rank()), false); }
 
 /// The loss of each element, their mean or their sum.
 Term reduced(Call& c, const Formula& f, Term each) {
   const int64_t reduction = c.integer("reduction");
   if (reduction == kNone) return each;
-  return reduction == kMean ? total(each) / f.count(elements(each)) : total(each);
+  return reduction == kMean ? total(each) / f.count(count_of(each)) : total(each);
 }
 /// What the gradient of a reduced loss is multiplied with for each element.
 Term incoming(Call& c, const Formula& f, Term x) {
   Term g = f("grad_output");
-  return c.integer("reduction") == kMean ? g / f.count(elements(x)) : g;
+  return c.integer("reduction") == kMean ? g / f.count(count_of(x)) : g;
 }
 
 // ---- of differences ----

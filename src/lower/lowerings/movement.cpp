@@ -12,8 +12,6 @@
 namespace bolt::lower {
 namespace {
 
-using Results = std::vector<Value*>;
-
 Term padded(Term x, const Syms& low, const Syms& high, double value = 0) {
   return x.apply(Op::pad, {{"low", low}, {"high", high}, {"value", value}});
 }

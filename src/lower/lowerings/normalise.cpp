@@ -16,8 +16,6 @@
 namespace bolt::lower {
 namespace {
 
-using Results = std::vector<Value*>;
-
 struct Moments {
   Term mean, rstd, normal;
   Term squares;  // the squared differences
