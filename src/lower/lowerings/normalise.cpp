@@ -82,7 +82,7 @@ int64_t first_normal(Call& c, const Term& x) {
 }
 Syms normal_shape(const Term& x, int64_t first) { return {x.sizes().begin() + first, x.sizes().end()}; }
 
-Results layer_norm(Call& c) {
+Results native_layer_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
   if (any_empty(x)) return {};
@@ -109,7 +109,7 @@ Results layer_norm_backward(Call& c) {
   return all.all(all.of_input());
 }
 
-Results rms_norm(Call& c) {
+Results native_rms_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
   if (any_empty(x) || !c.has("eps")) return {};
@@ -136,7 +136,7 @@ Syms group_shape(const Syms& split) {
   return shape;
 }
 
-Results group_norm(Call& c) {
+Results native_group_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
   if (any_empty(x) || x.rank() < 2) return {};
@@ -250,10 +250,10 @@ void add_normalisations(Table& t) {
   auto row = [&t](Builder b, std::initializer_list<const char*> names) {
     for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
   };
-  row(layer_norm, {"native_layer_norm"});
+  row(native_layer_norm, {"native_layer_norm"});
   row(layer_norm_backward, {"native_layer_norm_backward"});
-  row(rms_norm, {"_fused_rms_norm"});
-  row(group_norm, {"native_group_norm"});
+  row(native_rms_norm, {"_fused_rms_norm"});
+  row(native_group_norm, {"native_group_norm"});
   row(group_norm_backward, {"native_group_norm_backward"});
   row(native_batch_norm, {"native_batch_norm", "_native_batch_norm_legit",
                           "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_no_training"});
