@@ -12,7 +12,6 @@ namespace bolt::run {
 
 using lower::Lowered;
 using lower::TensorOut;
-using Tensors = std::vector<at::Tensor>;
 
 namespace {
 

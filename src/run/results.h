@@ -12,6 +12,8 @@
 
 namespace bolt::run {
 
+using Tensors = std::vector<at::Tensor>;
+
 /// A result, evaluated for a call: as TensorOut has it.
 struct Result {
   std::vector<int64_t> sizes, strides;

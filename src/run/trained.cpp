@@ -31,7 +31,6 @@ using record::TensorInfo;
 using torch::autograd::Edge;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
-using Tensors = std::vector<at::Tensor>;
 using OutKind = lower::TensorOut::Kind;
 namespace variables = torch::autograd::impl;
 

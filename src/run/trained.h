@@ -75,7 +75,6 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
 
  private:
   friend class TrainedNode;
-  using Tensors = std::vector<at::Tensor>;
 
   /// Where a saved tensor is found after the forward part has run.
   struct SavedFrom {
