@@ -12,6 +12,8 @@
 #include <new>
 #include <optional>
 
+#include "autograd/follow.h"
+#include "autograd/trial.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
 #include "record/recorder.h"
@@ -29,8 +31,13 @@ namespace variables = torch::autograd::impl;
 
 class Making {
  public:
-  Making(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts, Joint& joint)
-      : run_(run), wanted_(wanted), parts_(parts), joint_(joint), writer_(run, joint) {}
+  Making(const Asked& asked, Joint& joint, Trial* trial)
+      : run_(trial ? trial->run : asked.run),
+        wanted_(asked.wanted),
+        parts_(asked.parts),
+        joint_(joint),
+        trial_(trial),
+        writer_(run_, joint, trial) {}
 
   void make() {
     const Listening listening(writer_);
@@ -68,6 +75,7 @@ class Making {
       writer_.begin(i);
     };
     options.after = [&](size_t i, const torch::jit::Stack& results) { writer_.end(i, results); };
+    if (trial_) options.value = [&](Sym number) { return trial_->value_of(number); };
     return record::replay_watched(run_, fakes_, wanted_, std::move(options));
   }
 
@@ -119,6 +127,7 @@ class Making {
   const std::vector<TensorId>& wanted_;
   const std::set<TensorId>& parts_;
   Joint& joint_;
+  Trial* trial_;  ///< null: it is as in the recorded run
   Writer writer_;
   std::vector<at::Tensor> fakes_;        ///< of the inputs
   std::vector<InputPtr> nodes_;          ///< null: the input requires no gradient
@@ -132,21 +141,27 @@ void prepare_devices(const Tape& run) {
   if (cuda) c10::impl::ensureCUDADeviceGuardSet();
 }
 
+bool in_a_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+/// In the middle of a backward pass (a checkpointed function is run again), nodes ask the pass which of their
+/// gradients are wanted, and ours are none of its. Another thread is in no pass. What is asked in Python
+/// there, and functions of the user's, need the GIL.
+template <class Body>
+auto in_no_pass(Body body) {
+  std::optional<pybind11::gil_scoped_release> released;
+  if (PyGILState_Check()) released.emplace();
+  return std::async(std::launch::async, body).get();
+}
+
 }  // namespace
 
-Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts) {
-  // In the middle of a backward pass (a checkpointed function is run again), nodes ask the pass which of
-  // their gradients are wanted, and ours are none of its. Another thread is in no pass.
-  if (torch::autograd::get_current_graph_task_id() != -1) {
-    auto made = std::async(std::launch::async, [&] { return make_joint(run, wanted, parts); });
-    if (!PyGILState_Check()) return made.get();
-    const pybind11::gil_scoped_release no_gil;  // it may run Python's code, of the user's own functions
-    return made.get();
-  }
+Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts,
+                 const Dynamic& dynamic) {
+  if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic); });
   prepare_devices(run);
   Joint joint;
   try {
-    Making(run, wanted, parts, joint).make();
+    Making({run, wanted, parts}, joint, nullptr).make();
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -155,6 +170,20 @@ Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std
     throw_unsupported(error.what_without_backtrace());
   } catch (const std::exception& error) {  // also of a rule that was asked for in Python
     throw_unsupported(error.what());
+  }
+  follow({run, wanted, parts}, dynamic, joint);
+  return joint;
+}
+
+std::optional<Joint> try_joint(Trial& trial, const Asked& asked) {
+  if (in_a_pass()) return in_no_pass([&] { return try_joint(trial, asked); });
+  Joint joint;
+  try {
+    Making(asked, joint, &trial).make();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {  // these sizes do not fit together, or no rule knows them
+    return std::nullopt;
   }
   return joint;
 }

@@ -8,13 +8,35 @@
 // no entry of it is differentiated any more.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "record/tape.h"
+#include "support/size_fact.h"
+#include "support/symbols.h"
 
 namespace bolt::autograd {
+
+/// What is differentiated.
+struct Asked {
+  const record::Tape& run;
+  const std::vector<record::TensorId>& wanted;
+  const std::set<record::TensorId>& parts;
+};
+
+/// What differs between calls of a run.
+struct Dynamic {
+  std::vector<uint64_t>
+      dims;  ///< by tape input: a bit for each dimension, and for strides (support/nesting.h)
+  SymbolTable numbers;
+
+  bool any() const {
+    return !numbers.empty() || std::any_of(dims.begin(), dims.end(), [](uint64_t bits) { return bits != 0; });
+  }
+};
 
 struct Joint {
   /// Inputs: those of the run's tape, in their order, then the tangents. Tensors of the run's tape have the
@@ -35,14 +57,21 @@ struct Joint {
   std::vector<bool> keepable;
   /// By input: which tangents its gradient comes from.
   std::vector<std::vector<bool>> comes_from;
+
+  // ---- where sizes or numbers differ between calls (follow.h)
+  /// What Args::syms and `sizes` are written over, in both parts: sizes of the run's inputs (t3_0), and
+  /// numbers.
+  SymbolTable symbols;
+  std::vector<Syms> sizes;      ///< by tensor of the tape; empty: no size of it differs
+  std::vector<SizeFact> facts;  ///< what is taken for granted about all that may differ
 };
 
-/// The sizes that the backward part is written with are those of the recorded run. Throws Error(Unsupported),
-/// with the reason, for what cannot be said so: gradients that rest on numbers out of tensors, Python's own
-/// functions, inputs that are written to and require gradients.
+/// Throws Error(Unsupported), with the reason, for what cannot be said so: gradients that rest on numbers out
+/// of tensors, Python's own functions, inputs that are written to and require gradients. What is not
+/// `dynamic` is as in the recorded run.
 /// `parts`: wanted tensors that the gradient is taken of as a part of what they show.
 Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted,
-                 const std::set<record::TensorId>& parts = {});
+                 const std::set<record::TensorId>& parts = {}, const Dynamic& dynamic = {});
 
 /// How far a tensor reaches into its storage, which has that many bytes at least.
 size_t bytes_reached(const record::TensorInfo& info);

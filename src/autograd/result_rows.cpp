@@ -54,6 +54,11 @@ bool like_first(Call& c) {
   return !c.tensor(0).is_complex();
 }
 
+bool contiguous_as_first(Call& c) {
+  c.give(c.tensor(0).sizes(), c.tensor(0).scalar_type());
+  return true;
+}
+
 bool like_first_and_indices(Call& c) {
   c.give_like(c.tensor(0));
   c.give_like(c.tensor(0), at::kLong);
@@ -491,7 +496,7 @@ const std::pair<const char*, ResultRow> kRows[] = {
     {"aten::hardswish", like_first},
     {"aten::nan_to_num", like_first},
     {"aten::flip", like_first},
-    {"aten::roll", like_first},
+    {"aten::roll", contiguous_as_first},
     {"aten::bernoulli", like_first},
     {"aten::bernoulli.p", like_first},
     {"aten::index_put", like_first},

@@ -145,6 +145,37 @@ class BackwardPart {
   std::set<int> kept_;  ///< storages
 };
 
+void collect_used(const Tape& tape, const std::vector<SizeFact>& facts, Syms* used) {
+  for (const Entry& entry : tape.entries)
+    for (const Arg& arg : entry.args)
+      for (Sym s : arg.syms) collect_symbols(s, used);
+  for (const SizeFact& fact : facts) collect_symbols(fact.b, used);
+}
+
+void tell_sizes_of_backward(const Joint& joint, Split& parts) {
+  if (joint.symbols.empty()) return;
+  const Tape& tape = parts.backward;
+  parts.dynamic.dims.resize(tape.inputs.size());
+  for (size_t i = 0; i < tape.inputs.size(); ++i) {
+    const TensorId id = tape.inputs[i];
+    const Syms& sizes = joint.sizes[static_cast<size_t>(id)];
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      const Sym here = tape_symbol(id, static_cast<int>(d));
+      if (sizes[d].is_const()) continue;
+      parts.dynamic.dims[i] |= uint64_t{1} << d;
+      if (here != sizes[d])
+        parts.facts.push_back({here, Relation::eq, sizes[d], "the forward part gives it so"});
+    }
+  }
+  Syms used;
+  collect_used(tape, parts.facts, &used);
+  for (const SymbolRow& s : joint.symbols) {
+    const int id = tensor_of_size(*s.symbol.node());
+    const bool is_input = id >= 0 && info_of(tape, id).input >= 0;
+    if (!is_input && std::ranges::find(used, s.symbol) != used.end()) parts.dynamic.numbers.push_back(s);
+  }
+}
+
 }  // namespace
 
 Saved saved(const Joint& joint) {
@@ -170,6 +201,7 @@ Split split(const Joint& joint, const Budget& budget) {
   parts.saved = std::move(decided.kept);
   parts.gradients = joint.gradients;
   parts.inputs_kept_anew = std::move(decided.inputs_kept_anew);
+  tell_sizes_of_backward(joint, parts);
   return parts;
 }
 

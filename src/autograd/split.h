@@ -27,6 +27,11 @@ struct Split {
   std::vector<record::TensorId> outputs, saved, gradients;
   /// Inputs of the run among `saved` that eager does not keep (Partition::inputs_kept_anew).
   std::vector<record::TensorId> inputs_kept_anew;
+  /// Of the backward part, where sizes or numbers differ between calls. Symbols keep their names in both
+  /// parts, since tensors keep their numbers. Those of inputs that the backward part does not have are
+  /// numbers to it, whose values the forward part's caller knows; facts say what sizes its inputs have.
+  Dynamic dynamic;
+  std::vector<SizeFact> facts;
 };
 Split split(const Joint& joint, const Budget& budget = {});
 

@@ -7,6 +7,7 @@
 #include <c10/util/strides.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "autograd/results.h"
 #include "record/operator_facts.h"
@@ -116,8 +117,8 @@ bool lies_as(const TensorInfo& info, const at::Tensor& t) {
 
 }  // namespace
 
-Writer::Writer(const Tape& run, Joint& joint)
-    : run_(run), joint_(joint), bytes_in_run_(bytes_by_storage(run)) {
+Writer::Writer(const Tape& run, Joint& joint, Trial* trial)
+    : run_(run), joint_(joint), trial_(trial), bytes_in_run_(bytes_by_storage(run)) {
   Tape& tape = joint_.tape;
   tape.locs = run.locs;
   for (const TensorInfo& info : run.tensors) {
@@ -250,7 +251,9 @@ void Writer::match(TensorId recorded, const at::Tensor& made) {
   const TensorInfo& info = run_.tensors[static_cast<size_t>(recorded)];
   const Fake* fake = as_fake(made);
   if (!fake || !info.plain) refuse("a result that is no plain tensor");
-  if (!lies_as(info, made))
+  if (trial_)
+    trial_->learn(recorded, made, joint_.tape.tensors[static_cast<size_t>(recorded)]);
+  else if (!lies_as(info, made))
     refuse(detail::concat("a result is ", made.toString(), made.sizes(), " by ", made.strides(), " (",
                           last_operator(), "), and was ", c10::toString(info.dtype),
                           at::IntArrayRef(info.sizes), " by ", at::IntArrayRef(info.strides)));
@@ -353,12 +356,46 @@ bool Writer::is_of_run(const Entry& entry) const {
 }
 
 Stack Writer::results_of(Entry& entry, const Stack& arguments) {
-  if (is_of_run(entry)) return recorded_results(entry, arguments);
+  if (is_of_run(entry)) return trial_ ? tried_results(entry, arguments) : recorded_results(entry, arguments);
+  return as_rules_say(entry, arguments);
+}
+
+Stack Writer::as_rules_say(const Entry& entry, const Stack& arguments) {
   if (!gives_back(*entry.facts)) return described(entry, arguments);
   Stack results;
   for (const auto& [result, argument] : entry.facts->handed_back)
     results.push_back(arguments[static_cast<size_t>(argument)]);
   return results;
+}
+
+Stack Writer::tried_results(Entry& entry, const Stack& arguments) {
+  const Entry& recorded = *std::exchange(entry_, nullptr);
+  entry.own_version = recorded.own_version;
+  Stack results = as_rules_say(entry, arguments);
+  lay_as_recorded(recorded, results, arguments);
+  return results;
+}
+
+/// Of what is new and dense, the run has shown how its dimensions lie one in the other: not every rule does
+/// as the kernel that ran.
+void Writer::lay_as_recorded(const Entry& recorded, const Stack& results, const Stack& arguments) {
+  std::unordered_set<const c10::StorageImpl*> given;
+  for_tensors(arguments, [&](const at::Tensor& t) {
+    if (t.defined()) given.insert(t.storage().unsafeGetStorageImpl());
+  });
+  record::TensorIds ids;
+  for (const Arg& result : recorded.results)
+    ids.insert(ids.end(), result.tensors.begin(), result.tensors.end());
+  size_t at = 0;
+  for_tensors(results, [&](const at::Tensor& t) {
+    const TensorId id = at < ids.size() ? ids[at] : -1;
+    ++at;
+    if (id < 0 || !t.defined() || given.contains(t.storage().unsafeGetStorageImpl())) return;
+    const auto strides = trial_->strides_of(id, t.sizes());
+    if (!strides) return;
+    as_fake(t)->set_sizes_and_strides(t.sizes(), *strides, 0);
+    joint_.tape.tensors[static_cast<size_t>(as_fake(t)->id)].strides = *strides;
+  });
 }
 
 /// Also takes over the expressions that numbers among the arguments are.

@@ -5,6 +5,9 @@
 // autograd are numbered behind them. Where an operator that arrives is the very one that the run's entry
 // recorded, the tape says what it gives, and no rule is asked. What is true of a tensor of the run must be
 // true of the fake that stands for it: where ATen has taken another way than in the run, it is an error.
+//
+// In a trial (trial.h), where the run's inputs have other sizes, rules say what every operator gives, and the
+// trial's tape learns it.
 #pragma once
 
 #include <string>
@@ -13,12 +16,13 @@
 
 #include "autograd/fake.h"
 #include "autograd/joint.h"
+#include "autograd/trial.h"
 
 namespace bolt::autograd {
 
 class Writer final : public Listener {
  public:
-  Writer(const record::Tape& run, Joint& joint);
+  Writer(const record::Tape& run, Joint& joint, Trial* trial);
 
   /// The fake for an input of the run.
   at::Tensor input(record::TensorId id);
@@ -52,6 +56,9 @@ class Writer final : public Listener {
   Stack results_of(record::Entry& entry, const Stack& arguments);
   Stack recorded_results(record::Entry& entry, const Stack& arguments);
   at::Tensor recorded_result(record::TensorId id, const Stack& arguments);
+  Stack as_rules_say(const record::Entry& entry, const Stack& arguments);
+  Stack tried_results(record::Entry& entry, const Stack& arguments);
+  void lay_as_recorded(const record::Entry& recorded, const Stack& results, const Stack& arguments);
   Stack described(const record::Entry& entry, const Stack& arguments);
   Stack adopted(const Stack& metas, c10::Device device);
   at::Tensor adopted(const at::Tensor& meta, c10::Device device);
@@ -67,6 +74,7 @@ class Writer final : public Listener {
 
   const record::Tape& run_;
   Joint& joint_;
+  Trial* trial_;
   const record::Entry* entry_ = nullptr;  ///< of the run, until what it recorded has arrived
   int loc_ = -1;
   std::vector<size_t> bytes_in_run_;  ///< by storage of the run

@@ -59,7 +59,7 @@ class Parser {
 
   void number() {
     const Sym symbol = in_.sym();
-    if (symbol.is_const() || number_step(*symbol.node()) < 0) in_.fail("expected the symbol of a number");
+    if (symbol.is_const() || symbol.node()->op != SymOp::Symbol) in_.fail("expected the symbol of a number");
     in_.expect("=");
     const int64_t recorded = in_.integer();
     context_.numbers.push_back(SymbolRow::of_number(symbol, recorded, in_.accept("early")));

@@ -1,0 +1,113 @@
+// autograd/fit.cpp: see fit.h.
+#include "autograd/fit.h"
+
+#include <algorithm>
+
+#include "support/symbols.h"
+
+namespace bolt::autograd {
+namespace {
+
+constexpr size_t kMostFactors = 12;  ///< of the expressions found so far, those that are multiplied
+constexpr int64_t kMostDivisor = 64;
+
+Observed times(const Observed& a, const Observed& b) {
+  Observed out(a.size());
+  std::ranges::transform(a, b, out.begin(), std::multiplies<>());
+  return out;
+}
+
+/// `wanted == factor * x + more` in all trials, of an x that differs.
+std::optional<Sym> line(Sym sym, const Observed& x, const Observed& wanted) {
+  const auto other = std::ranges::find_if(x, [&](int64_t value) { return value != x[0]; });
+  if (other == x.end()) return std::nullopt;
+  const int64_t up = wanted[static_cast<size_t>(other - x.begin())] - wanted[0], along = *other - x[0];
+  if (up == 0 || up % along != 0) return std::nullopt;
+  const int64_t factor = up / along, more = wanted[0] - factor * x[0];
+  for (size_t i = 0; i < x.size(); ++i)
+    if (wanted[i] != factor * x[i] + more) return std::nullopt;
+  return sym * Sym(factor) + Sym(more);
+}
+
+int64_t down(int64_t a, int64_t b) { return a / b - (a % b != 0 && a < 0); }
+
+}  // namespace
+
+void Fit::add_symbol(Sym symbol, const Observed& values) {
+  if (is_float_symbol(*symbol.node())) {
+    floats_.emplace(values, symbol);
+    return;
+  }
+  add_atom(symbol, values);
+  ++symbols_;
+}
+
+void Fit::add_atom(Sym sym, const Observed& values) {
+  known_.emplace(values, sym);
+  atoms_.push_back({sym, values});
+}
+
+std::optional<Sym> Fit::find(const Observed& values, bool is_float) {
+  if (std::ranges::adjacent_find(values, std::not_equal_to<>()) == values.end()) return Sym(values[0]);
+  if (is_float) {
+    const auto at = floats_.find(values);
+    return at == floats_.end() ? std::nullopt : std::optional(at->second);
+  }
+  if (const auto at = known_.find(values); at != known_.end()) return at->second;
+  const std::optional<Sym> found = search(values);
+  if (found)
+    add_atom(*found, values);
+  else
+    known_.emplace(values, std::nullopt);
+  return found;
+}
+
+std::optional<Sym> Fit::search(const Observed& wanted) const {
+  for (const Atom& atom : atoms_)
+    if (const auto found = line(atom.sym, atom.values, wanted)) return found;
+  if (const auto found = sum(wanted)) return found;
+  if (const auto found = of_products(wanted)) return found;
+  return quotient(wanted);
+}
+
+/// Of two expressions, or of one and what is left of a number when another is taken off.
+std::optional<Sym> Fit::sum(const Observed& wanted) const {
+  for (const Atom& atom : atoms_)
+    for (const int64_t sign : {1, -1}) {
+      Observed rest = wanted;
+      for (size_t i = 0; i < rest.size(); ++i) rest[i] -= sign * atom.values[i];
+      for (const Atom& second : atoms_)
+        if (const auto found = line(second.sym, second.values, rest)) return *found + atom.sym * Sym(sign);
+    }
+  return std::nullopt;
+}
+
+/// Of two or three.
+std::optional<Sym> Fit::of_products(const Observed& wanted) const {
+  const size_t few = std::min(atoms_.size(), kMostFactors);
+  for (size_t i = 0; i < few; ++i)
+    for (size_t k = i; k < few; ++k) {
+      const Observed two = times(atoms_[i].values, atoms_[k].values);
+      const Sym sym = atoms_[i].sym * atoms_[k].sym;
+      if (const auto found = line(sym, two, wanted)) return found;
+      for (size_t m = k; m < few; ++m)
+        if (const auto found = line(sym * atoms_[m].sym, times(two, atoms_[m].values), wanted)) return found;
+    }
+  return std::nullopt;
+}
+
+/// (atom + more) // divisor, and a number more.
+std::optional<Sym> Fit::quotient(const Observed& wanted) const {
+  for (size_t i = 0; i < std::min(atoms_.size(), kMostFactors); ++i)
+    for (int64_t divisor = 2; divisor <= kMostDivisor; ++divisor)
+      for (int64_t more = 0; more < divisor; ++more) {
+        const Observed& x = atoms_[i].values;
+        const int64_t rest = wanted[0] - down(x[0] + more, divisor);
+        bool holds = true;
+        for (size_t t = 0; holds && t < x.size(); ++t) holds = wanted[t] == down(x[t] + more, divisor) + rest;
+        if (holds) return floordiv(atoms_[i].sym + Sym(more), divisor) + Sym(rest);
+      }
+  return std::nullopt;
+}
+
+}  // namespace bolt::autograd
