@@ -38,6 +38,7 @@ bench:
 	@scripts/setup.sh bench
 	@.venv/bin/python -m bench.cpu
 	@.venv/bin/python -m bench.front_end
+	@.venv/bin/python -m bench.train
 
 gpu-test:
 	@scripts/device.sh

@@ -1,0 +1,218 @@
+"""Training steps (forward, loss, backward): torchbolt and torch.compile, each over eager.
+
+    python -m bench.train [MODEL...] [--backends A,B] [--device cpu|cuda] [--threads N] [--json FILE]
+
+Each model and backend gets a process of its own, and a cache of its own. There, eager's steps and the compiled ones
+take turns, and the speed is the median over the turns of one's time by the other's: what slows the machine for a while
+slows both. For each: the first step less an eager one, the same in a second process with the cache that was left, and
+the largest error of a parameter's gradient against a float64 run, over eager's. Dropout is off: all compute the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+BACKENDS = ("torchbolt", "torch.compile")
+TURNS, WARM = 12, 3
+
+
+def text_model(kind, config, sizes, vocabulary, **settings):
+    def make():
+        import torch
+        import transformers
+
+        model = getattr(transformers, kind)(getattr(transformers, config)(vocab_size=vocabulary, **settings))
+        return model, lambda m, x: m(input_ids=x, labels=x).loss, torch.randint(vocabulary, sizes)
+
+    return make
+
+
+def image_model(kind, config, sizes, **settings):
+    def make():
+        import torch
+        import transformers
+
+        model = getattr(transformers, kind)(getattr(transformers, config)(**settings))
+        labels = torch.zeros(sizes[0], dtype=torch.long)
+        return model, lambda m, x: m(pixel_values=x, labels=labels.to(x.device)).loss, torch.randn(*sizes)
+
+    return make
+
+
+def mlp():
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(
+        nn.Linear(64, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 10)
+    )
+    labels = torch.arange(128) % 10
+    return model, lambda m, x: nn.functional.cross_entropy(m(x), labels.to(x.device)), torch.randn(128, 64)
+
+
+SMALL = dict(hidden_size=256, num_hidden_layers=4, num_attention_heads=4)
+MODELS = {
+    "mlp": mlp,
+    "bert": text_model("BertForMaskedLM", "BertConfig", (4, 128), 5000, intermediate_size=1024, **SMALL),
+    "gpt2": text_model("GPT2LMHeadModel", "GPT2Config", (4, 128), 5000, n_embd=256, n_layer=4, n_head=4),
+    "llama": text_model("LlamaForCausalLM", "LlamaConfig", (4, 128), 5000, intermediate_size=688, **SMALL),
+    "vit": image_model(
+        "ViTForImageClassification",
+        "ViTConfig",
+        (4, 3, 96, 96),
+        hidden_size=192,
+        num_hidden_layers=4,
+        num_attention_heads=3,
+        intermediate_size=768,
+        image_size=96,
+    ),
+    "resnet": image_model(
+        "ResNetForImageClassification",
+        "ResNetConfig",
+        (8, 3, 64, 64),
+        embedding_size=32,
+        hidden_sizes=[32, 64, 128, 256],
+        depths=[2, 2, 2, 2],
+        layer_type="basic",
+    ),
+}
+
+
+def timed(step, device):
+    import torch
+
+    begin = time.perf_counter()
+    step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def gradients(model, step):
+    model.zero_grad()
+    step()
+    return {name: p.grad.detach().double().clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def largest_error(mine, eager, exact):
+    """Over eager's, of the parameters whose gradient is more than noise."""
+    scale = max(g.norm().item() for g in exact.values())
+    ratios = []
+    for name, want in exact.items():
+        if want.norm() < 1e-6 * scale:
+            continue
+        ours, theirs = ((g[name] - want).norm() / want.norm() for g in (mine, eager))
+        ratios.append((ours / max(theirs, 1e-7)).item())
+    return max(ratios)
+
+
+def work(name, backend, device, threads):
+    """In a process of its own: what was measured, as JSON."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model, loss, x = MODELS[name]()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    model.to(device).train()
+    x = x.to(device)
+    start = {key: value.clone() for key, value in model.state_dict().items()}
+    if backend == "torchbolt":
+        import torchbolt
+
+        compiled = torchbolt.compile(model)
+    else:
+        compiled = torch.compile(model)
+
+    def step_of(m):
+        def step():
+            model.zero_grad()
+            loss(m, x).backward()
+
+        return step
+
+    eager, fast = step_of(model), step_of(compiled)
+    for _ in range(2):
+        before = timed(eager, device)
+    first = timed(fast, device) - before
+    for _ in range(WARM):
+        fast()
+    turns = [(timed(eager, device), timed(fast, device)) for _ in range(TURNS)]
+    found = []
+    for step in (eager, fast):
+        model.load_state_dict(start)
+        found.append(gradients(model, step))
+    model.load_state_dict(start)
+    model.double()
+    x = x.double() if x.is_floating_point() else x
+    exact = gradients(model, eager)
+    print(
+        json.dumps(
+            {
+                "eager": statistics.median(a for a, _ in turns),
+                "time": statistics.median(b for _, b in turns),
+                "speed": statistics.median(a / b for a, b in turns),
+                "first": first,
+                "error": largest_error(found[1], found[0], exact),
+            }
+        )
+    )
+
+
+def measured(name, backend, options, cache):
+    command = [sys.executable, "-m", "bench.train", "--worker", name, backend, options.device, str(options.threads)]
+    places = {"TORCHBOLT_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": cache}
+    run = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
+    lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
+    if run.returncode or not lines:
+        return {"failed": run.stderr.strip().splitlines()[-1:] or ["no output"]}
+    return json.loads(lines[-1])
+
+
+def main():
+    if sys.argv[1:2] == ["--worker"]:
+        name, backend, device, threads = sys.argv[2:]
+        return work(name, backend, device, int(threads))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=list(MODELS), choices=[*MODELS, []])
+    parser.add_argument("--backends", default=",".join(BACKENDS))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    results = []
+    print(
+        f"{'model':8} {'backend':14} {'eager ms':>9} {'ms':>9} {'speed':>6} {'first s':>8} {'second':>7} {'error':>6}"
+    )
+    for name in options.models or MODELS:
+        for backend in options.backends.split(","):
+            with tempfile.TemporaryDirectory() as cache:
+                os.chmod(cache, 0o700)
+                r = measured(name, backend, options, cache)
+                again = measured(name, backend, options, cache)
+            results.append({"model": name, "backend": backend, "second": again.get("first"), **r})
+            if "failed" in r or "failed" in again:
+                print(f"{name:8} {backend:14} failed: {(r | again)['failed']}", flush=True)
+                continue
+            print(
+                f"{name:8} {backend:14} {r['eager'] * 1e3:9.2f} {r['time'] * 1e3:9.2f} {r['speed']:6.2f}"
+                f" {r['first']:8.2f} {again['first']:7.2f} {r['error']:6.2f}",
+                flush=True,
+            )
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
