@@ -7,6 +7,7 @@
 
 #include "autograd/joint.h"
 #include "autograd/split.h"
+#include "record/copy.h"
 #include "run/make_compiled.h"
 #include "support/error.h"
 #include "support/log.h"
@@ -42,22 +43,6 @@ std::set<TensorId> parts_of_saved(const Joint& joint, const Split& parts) {
       if (saved != id && storage(saved) == storage(id)) out.insert(id);
   return out;
 }
-
-struct Program {
-  Program(Tape& tape, std::vector<TensorId> wanted, const std::unordered_map<int, at::Tensor>& constants,
-          const std::string& name, Stages& stages) {
-    stages.enter("functionalize");
-    lower::Sizes sizes(tape, std::vector<uint64_t>(tape.inputs.size()), {}, {});
-    const std::vector<bool> no_parameters(tape.inputs.size(), false);
-    lower::Lowered lowered = lower::functionalize(tape, wanted, {no_parameters, constants}, sizes);
-    text = graph::print(*lowered.graph);
-    loops::PlanOptions options = device::plan_options();
-    options.fold_params = false;
-    made = make_compiled(std::move(lowered), tape, wanted, {}, name, options, stages);
-  }
-  std::string text;
-  std::shared_ptr<Compiled> made;
-};
 
 class Making {
  public:
@@ -118,9 +103,14 @@ class Making {
 
   std::shared_ptr<Compiled> made(const char* part, Tape& tape, std::vector<TensorId> wanted,
                                  const std::unordered_map<int, at::Tensor>& constants) {
-    Program program(tape, std::move(wanted), constants, name_ + ", " + part, stages_);
-    note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return program.text; });
-    return std::move(program.made);
+    stages_.enter("functionalize");
+    lower::Sizes sizes(tape, std::vector<uint64_t>(tape.inputs.size()), {}, {});
+    const std::vector<bool> no_parameters(tape.inputs.size(), false);
+    lower::Lowered lowered = lower::functionalize(tape, wanted, {no_parameters, constants}, sizes);
+    note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return graph::print(*lowered.graph); });
+    loops::PlanOptions options = device::plan_options();
+    options.fold_params = false;
+    return make_compiled(std::move(lowered), tape, wanted, {}, name_ + ", " + part, options, stages_);
   }
 
   template <typename Text>
@@ -140,13 +130,13 @@ class Making {
 
 }  // namespace
 
-std::shared_ptr<Trained> make_trained(Tape& tape, std::vector<TensorId>& wanted,
-                                      std::unordered_map<int, at::Tensor>& constants,
+std::shared_ptr<Trained> make_trained(const Tape& tape, const std::vector<TensorId>& wanted,
+                                      const std::unordered_map<int, at::Tensor>& constants,
                                       const std::vector<bool>& is_param, const std::string& name,
                                       const Trace& trace, Stages& stages) {
   TrainedParts parts = Making(tape, wanted, constants, is_param, name, trace, stages).make();
-  return std::make_shared<Trained>(std::move(tape), std::move(wanted), std::move(parts),
-                                   std::move(constants));
+  // Copies: where it throws, the tape is replayed.
+  return std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);
 }
 
 }  // namespace bolt::run

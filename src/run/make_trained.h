@@ -13,10 +13,10 @@
 
 namespace bolt::run {
 
-/// `is_param`: by input of the tape. `tape` and `wanted` are taken once nothing can throw any more. Throws
-/// Error(Unsupported) for what cannot be differentiated ahead of time.
-std::shared_ptr<Trained> make_trained(record::Tape& tape, std::vector<record::TensorId>& wanted,
-                                      std::unordered_map<int, at::Tensor>& constants,
+/// `is_param`: by input of the tape. Throws Error(Unsupported) for what cannot be differentiated ahead of
+/// time.
+std::shared_ptr<Trained> make_trained(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
+                                      const std::unordered_map<int, at::Tensor>& constants,
                                       const std::vector<bool>& is_param, const std::string& name,
                                       const Trace& trace, Stages& stages);
 
