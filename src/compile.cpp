@@ -73,12 +73,16 @@ class Compilation {
       if (!t.device.is_cpu()) return replayed("gradients are needed on " + t.device.str(), false);
     settle("");
     const GiveMemoryBack at_the_end;
+    const auto begin = std::chrono::steady_clock::now();
     Stages stages;
     try {
       Made region =
           run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.name, r_.trace, stages);
       region->facts.stage_seconds = std::move(stages.seconds);
+      Stats::get().compile_nanoseconds += (std::chrono::steady_clock::now() - begin).count();
       return finished(std::move(region));
+    } catch (const SizeDemand& demand) {
+      return replayed(demand.what(), true);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
       return replayed(error.what(), true);

@@ -178,7 +178,9 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   if (is_checkpointed()) return as_eager_.call(inputs, values, std::move(generators));
   auto node = edges_.empty() ? decltype(make_node<TrainedNode>(nullptr))()
                              : make_node<TrainedNode>(shared_from_this());
+  const bool keeps = node && wants_inputs();  // once: another thread's backward pass may change the answer
   if (node) begin(*node, inputs, values, generators);
+  if (keeps) keep_what_changes(*node, inputs);
   Tensors wholes;
   Tensors results = p_.forward->run_tied(inputs, values, std::move(generators), [&](Tensors& fresh) {
     for (size_t at : tied_) {
@@ -187,7 +189,8 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
     }
   });
   if (node) save(*node, inputs, results);
-  if (node) keep_inputs(*node, inputs);
+  if (keeps)
+    for (const at::Tensor& t : inputs) node->inputs_.emplace_back(t, false);
   Tensors out;
   for (size_t at : result_of_) out.push_back(results[at]);
   give_views(inputs, wholes, values, out);
@@ -199,7 +202,6 @@ void Trained::begin(TrainedNode& node, const Tensors& inputs, const std::vector<
                     const record::CallGenerators& generators) const {
   node.values_ = values;
   node.generators_ = generators;
-  if (wants_inputs()) keep_what_changes(node, inputs);
   torch::autograd::edge_list edges;
   for (size_t i : edges_)
     edges.push_back(inputs[i].requires_grad() ? variables::gradient_edge(inputs[i]) : Edge());
@@ -244,11 +246,6 @@ bool Trained::wants_inputs() const {
 void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const {
   if (draws_) node.drawn_ = attempt_.states(node.generators_);
   for (size_t written : visible_writes_.inputs) node.written_.push_back(inputs[written].detach().clone());
-}
-
-void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
-  if (!wants_inputs() || node.written_.size() != visible_writes_.inputs.size()) return;
-  for (const at::Tensor& t : inputs) node.inputs_.emplace_back(t, false);
 }
 
 // ---- backward ----

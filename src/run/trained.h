@@ -92,7 +92,6 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
              const record::CallGenerators& generators) const;
   void save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const;
   void keep_what_changes(TrainedNode& node, const Tensors& inputs) const;
-  void keep_inputs(TrainedNode& node, const Tensors& inputs) const;
   bool wants_inputs() const;
   void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                   Tensors& results) const;
