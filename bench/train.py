@@ -1,11 +1,13 @@
 """Training steps (forward, loss, backward): torchbolt and torch.compile, each over eager.
 
-    python -m bench.train [MODEL...] [--backends A,B] [--device cpu|cuda] [--threads N] [--json FILE]
+    python -m bench.train [MODEL...] [--backends A,B] [--device cpu|cuda] [--whole] [--threads N] [--json FILE]
 
 Each model and backend gets a process of its own, and a cache of its own. There, eager's steps and the compiled ones
 take turns, and the speed is the median over the turns of one's time by the other's: what slows the machine for a while
 slows both. For each: the first step less an eager one, the same in a second process with the cache that was left, and
 the largest error of a parameter's gradient against a float64 run, over eager's. Dropout is off: all compute the same.
+On CUDA the models are of the size people train, in bfloat16, and the peaks of memory over a step are given as well.
+--whole: the step has AdamW and clipping in it, and all of it is compiled.
 """
 
 from __future__ import annotations
@@ -84,6 +86,28 @@ MODELS = {
     ),
 }
 
+LARGE = {
+    "gpt2": text_model("GPT2LMHeadModel", "GPT2Config", (8, 512), 50257),
+    "bert": text_model("BertForMaskedLM", "BertConfig", (16, 512), 30522),
+    "llama": text_model(
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        (4, 1024),
+        32000,
+        hidden_size=1024,
+        intermediate_size=2816,
+        num_hidden_layers=12,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+    ),
+    "vit": image_model("ViTForImageClassification", "ViTConfig", (64, 3, 224, 224)),
+    "resnet": image_model("ResNetForImageClassification", "ResNetConfig", (64, 3, 224, 224)),
+}
+
+
+def models_for(device):
+    return LARGE if device == "cuda" else MODELS
+
 
 def timed(step, device):
     import torch
@@ -113,26 +137,37 @@ def largest_error(mine, eager, exact):
     return max(ratios)
 
 
-def work(name, backend, device, threads):
+def peak_of(step):
+    """Of the device's memory, in MB."""
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    return torch.cuda.max_memory_allocated() / 1e6
+
+
+def work(name, backend, device, threads, whole):
     """In a process of its own: what was measured, as JSON."""
     import torch
     from torch import nn
 
+    if backend == "torchbolt":
+        from torchbolt import compile
+    else:
+        compile = torch.compile
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model, loss, x = MODELS[name]()
+    model, loss, x = models_for(device)[name]()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     model.to(device).train()
     x = x.to(device)
+    if device == "cuda":
+        model.bfloat16()
+        x = x.bfloat16() if x.is_floating_point() else x
     start = {key: value.clone() for key, value in model.state_dict().items()}
-    if backend == "torchbolt":
-        import torchbolt
-
-        compiled = torchbolt.compile(model)
-    else:
-        compiled = torch.compile(model)
 
     def step_of(m):
         def step():
@@ -141,21 +176,34 @@ def work(name, backend, device, threads):
 
         return step
 
-    eager, fast = step_of(model), step_of(compiled)
+    def whole_step():
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+
+        def step():
+            optimizer.zero_grad()
+            loss(model, x).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+        return step
+
+    eager, fast = (whole_step(), compile(whole_step())) if whole else (step_of(model), step_of(compile(model)))
     for _ in range(2):
         before = timed(eager, device)
     first = timed(fast, device) - before
     for _ in range(WARM):
         fast()
     turns = [(timed(eager, device), timed(fast, device)) for _ in range(TURNS)]
+    peaks = [peak_of(eager), peak_of(fast)] if device == "cuda" else [0, 0]
     found = []
-    for step in (eager, fast):
+    if not whole:
+        for step in (eager, fast):
+            model.load_state_dict(start)
+            found.append(gradients(model, step))
         model.load_state_dict(start)
-        found.append(gradients(model, step))
-    model.load_state_dict(start)
-    model.double()
-    x = x.double() if x.is_floating_point() else x
-    exact = gradients(model, eager)
+        model.double()
+        x = x.double() if x.is_floating_point() else x
+        found.append(gradients(model, eager))
     print(
         json.dumps(
             {
@@ -163,7 +211,8 @@ def work(name, backend, device, threads):
                 "time": statistics.median(b for _, b in turns),
                 "speed": statistics.median(a / b for a, b in turns),
                 "first": first,
-                "error": largest_error(found[1], found[0], exact),
+                "peaks": peaks,
+                "error": largest_error(found[1], found[0], found[2]) if found else 0,
             }
         )
     )
@@ -171,6 +220,7 @@ def work(name, backend, device, threads):
 
 def measured(name, backend, options, cache):
     command = [sys.executable, "-m", "bench.train", "--worker", name, backend, options.device, str(options.threads)]
+    command += ["whole"] if options.whole else []
     places = {"TORCHBOLT_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": cache}
     run = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
@@ -181,20 +231,24 @@ def measured(name, backend, options, cache):
 
 def main():
     if sys.argv[1:2] == ["--worker"]:
-        name, backend, device, threads = sys.argv[2:]
-        return work(name, backend, device, int(threads))
+        name, backend, device, threads, *whole = sys.argv[2:]
+        return work(name, backend, device, int(threads), bool(whole))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(MODELS), choices=[*MODELS, []])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--whole", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json")
     options = parser.parse_args()
+    if unknown := set(options.models) - set(models_for(options.device)):
+        parser.error(f"no such model on {options.device}: {', '.join(unknown)}")
     results = []
     print(
         f"{'model':8} {'backend':14} {'eager ms':>9} {'ms':>9} {'speed':>6} {'first s':>8} {'second':>7} {'error':>6}"
+        + " peak MB, eager's" * (options.device == "cuda")
     )
-    for name in options.models or MODELS:
+    for name in options.models or models_for(options.device):
         for backend in options.backends.split(","):
             with tempfile.TemporaryDirectory() as cache:
                 os.chmod(cache, 0o700)
@@ -206,7 +260,8 @@ def main():
                 continue
             print(
                 f"{name:8} {backend:14} {r['eager'] * 1e3:9.2f} {r['time'] * 1e3:9.2f} {r['speed']:6.2f}"
-                f" {r['first']:8.2f} {again['first']:7.2f} {r['error']:6.2f}",
+                f" {r['first']:8.2f} {again['first']:7.2f} {r['error']:6.2f}"
+                + (" {1:7.0f} {0:7.0f}".format(*r["peaks"]) if r["peaks"][0] else ""),
                 flush=True,
             )
     if options.json:

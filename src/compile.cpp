@@ -69,8 +69,6 @@ class Compilation {
   Made trained() {
     if (sizes_.any_data()) throw EndsAtFoundSizes("gradients are needed");
     if (sizes_.any()) return replayed("gradients are needed, and sizes differ between calls", false);
-    for (const record::TensorInfo& t : r_.tape.tensors)  // not tried on a device yet
-      if (!t.device.is_cpu()) return replayed("gradients are needed on " + t.device.str(), false);
     settle("");
     const GiveMemoryBack at_the_end;
     const auto begin = std::chrono::steady_clock::now();

@@ -127,9 +127,10 @@ bool prelu_backward(Call& c) {
 }
 
 bool log_sigmoid(Call& c) {
-  c.give_like(c.tensor(0));
-  c.give_like(c.tensor(0));
-  return c.tensor(0).is_cpu();
+  const Tensor t = c.tensor(0);
+  c.give_like(t);
+  t.is_cpu() ? c.give_like(t) : c.give({0}, t.scalar_type());
+  return true;
 }
 
 // --- New tensors ------------------------------------------------------------------------------------------
@@ -357,8 +358,7 @@ bool layer_norm_backward(Call& c) {
 /// (input, weight, bias, mean, var, training, momentum, eps)
 bool batch_norm(Call& c) {
   const Tensor input = c.tensor(0);
-  if (!input.is_cpu()) return false;
-  const int64_t kept = c.flag(5) ? input.size(1) : 0;
+  const int64_t kept = c.flag(5) || !input.is_cpu() ? input.size(1) : 0;
   c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
   for (int i = 0; i < 2; ++i) c.give({kept}, statistics_type(input, c.tensor(1)));
   return true;
@@ -367,7 +367,6 @@ bool batch_norm(Call& c) {
 /// (grad, input, weight, mean, var, save_mean, save_invstd, train, eps, mask)
 bool batch_norm_backward(Call& c) {
   const Tensor input = c.tensor(1), weight = c.tensor(2);
-  if (!input.is_cpu()) return false;
   const auto mask = c.argument(9).toBoolList();
   const at::ScalarType type = weight.defined() ? weight.scalar_type() : input.scalar_type();
   if (mask[0])
@@ -378,23 +377,28 @@ bool batch_norm_backward(Call& c) {
   return true;
 }
 
+/// Only the CPU's kernels know channels that are last.
+void give_group_normal(Call& c, const Tensor& input) {
+  c.give_format(input.sizes(), input.is_cpu() ? input.suggest_memory_format() : at::MemoryFormat::Contiguous,
+                input.scalar_type());
+}
+
 /// (input, weight, bias, N, C, HxW, groups, eps)
 bool group_norm(Call& c) {
-  const Tensor input = c.tensor(0);
-  if (!input.is_cpu()) return false;
-  c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
+  const Tensor input = c.tensor(0), weight = c.tensor(1);
+  give_group_normal(c, input);
+  const bool mixed = weight.defined() && weight.scalar_type() != input.scalar_type();
   for (int i = 0; i < 2; ++i)
-    c.give({c.argument(3).toInt(), c.argument(6).toInt()}, statistics_type(input, c.tensor(1)));
+    c.give({c.argument(3).toInt(), c.argument(6).toInt()}, mixed ? at::kFloat : input.scalar_type());
   return true;
 }
 
 /// (grad, input, mean, rstd, weight, N, C, HxW, groups, mask)
 bool group_norm_backward(Call& c) {
   const Tensor input = c.tensor(1);
-  if (!input.is_cpu()) return false;
   const auto mask = c.argument(9).toBoolList();
   if (mask[0])
-    c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
+    give_group_normal(c, input);
   else
     c.give_nothing();
   for (size_t i = 1; i < 3; ++i) give_if(c, mask[i], c.tensor(4));
@@ -430,9 +434,9 @@ bool attention_backward(Call& c) {
 
 // --- Images -----------------------------------------------------------------------------------------------
 
-/// As ATen chooses it: either of the two has its channels last. oneDNN does not take doubles.
+/// As ATen chooses it: either of the two has its channels last. Neither oneDNN nor cuDNN takes doubles so.
 at::MemoryFormat convolution_format(const Tensor& input, const Tensor& weight) {
-  if (input.dim() < 4 || input.scalar_type() == at::kDouble) return at::MemoryFormat::Contiguous;
+  if (input.dim() < 4 || input.scalar_type() == at::kDouble || weight.scalar_type() == at::kDouble) return at::MemoryFormat::Contiguous;
   for (const Tensor& t : {input, weight})
     if (t.suggest_memory_format() != at::MemoryFormat::Contiguous) return t.suggest_memory_format();
   return at::MemoryFormat::Contiguous;
@@ -441,7 +445,6 @@ at::MemoryFormat convolution_format(const Tensor& input, const Tensor& weight) {
 /// (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 bool convolution(Call& c) {
   const Tensor input = c.tensor(0), weight = c.tensor(1);
-  if (!input.is_cpu()) return false;
   const std::vector<int64_t> stride = c.integers(3), pad = c.integers(4), dilation = c.integers(5),
                              more = c.integers(7);
   const bool transposed = c.flag(6);
@@ -462,7 +465,6 @@ bool convolution(Call& c) {
 /// (grad, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)
 bool convolution_backward(Call& c) {
   const Tensor input = c.tensor(1), weight = c.tensor(2);
-  if (!input.is_cpu()) return false;
   const auto mask = c.argument(10).toBoolList();
   const at::MemoryFormat format = convolution_format(input, weight);
   for (size_t i = 0; i < 2; ++i) {
@@ -480,13 +482,13 @@ bool pooled(Call& c) {
   const std::vector<int64_t> to = c.integers(1);
   std::copy(to.begin(), to.end(), sizes.end() - static_cast<std::ptrdiff_t>(to.size()));
   c.give_format(sizes, t.suggest_memory_format(), t.scalar_type());
-  return t.is_cpu();
+  return true;
 }
 
 bool pooled_backward(Call& c) {
   const Tensor t = c.tensor(1);
   c.give_format(t.sizes(), t.suggest_memory_format(), t.scalar_type());
-  return t.is_cpu();
+  return true;
 }
 
 const std::pair<const char*, ResultRow> kRows[] = {

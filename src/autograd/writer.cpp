@@ -333,8 +333,33 @@ void Writer::turn(const at::Tensor& object, const Place& place, TensorId id) {
   as_fake(object)->id = id;
 }
 
+/// The library's batch norm leaves memory for its backward pass whose size only the library knows. Both are
+/// written as the operators that every device has, which compute the same.
+void Writer::call_batch_norm(Stack& stack) {
+  static const c10::OperatorHandle everywhere =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_batch_norm", "");
+  const c10::Device device = torch::jit::peek(stack, 0, 8).toTensor().device();
+  call(everywhere, stack);
+  const Below below;
+  stack.emplace_back(adopted(at::Tensor(at::detail::empty_strided_meta({0}, {1}, at::kByte)), device));
+}
+
+/// (input, grad, weight, mean, var, save_mean, save_invstd, eps, reserve)
+void Writer::call_batch_norm_backward(Stack& stack) {
+  static const c10::OperatorHandle everywhere =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_batch_norm_backward", "");
+  const Stack given = torch::jit::pop(stack, 9);
+  stack.insert(stack.end(), {given[1], given[0]});
+  stack.insert(stack.end(), given.begin() + 2, given.begin() + 7);
+  stack.insert(stack.end(), {true, given[7], c10::List<bool>({true, given[2].toTensor().defined(), true})});
+  call(everywhere, stack);
+}
+
 void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
-  if (op.operator_name().name == "aten::as_strided_") return call_turning(stack);
+  const std::string& name = op.operator_name().name;
+  if (name == "aten::as_strided_") return call_turning(stack);
+  if (name == "aten::cudnn_batch_norm") return call_batch_norm(stack);
+  if (name == "aten::cudnn_batch_norm_backward") return call_batch_norm_backward(stack);
   const size_t count = op.schema().arguments().size();
   const Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   torch::jit::drop(stack, count);

@@ -208,14 +208,14 @@ Results batch_norm_in_training(Call& c, const Formula& f, Term x) {
   return out;
 }
 
+/// The CPU keeps no statistics then, CUDA those that it was given.
 Results batch_norm_in_evaluation(Call& c, const Formula& f, Term x) {
-  for (int i : {1, 2})
-    if (c.result_rank(i) != 1 || c.result_size(i, 0) != 0) return {};
+  const bool kept = c.result_rank(1) == 1 && c.result_size(1, 0) != 0;
   const Syms shape = channel_shape(x);
-  Term rstd = (f("running_var") + c.number("eps")).apply(Op::rsqrt).reshaped(shape);
-  Term normal = (x - f("running_mean").reshaped(shape)) * rstd;
-  Results out{f.result(affine(c, f, normal, shape)), f.result(f.full(0, {Sym(0)}), 1),
-              f.result(f.full(0, {Sym(0)}), 2)};
+  Term mean = f("running_mean"), rstd = (f("running_var") + c.number("eps")).apply(Op::rsqrt);
+  Term normal = (x - mean.reshaped(shape)) * rstd.reshaped(shape), none = f.full(0, {Sym(0)});
+  Results out{f.result(affine(c, f, normal, shape)), f.result(kept ? mean : none, 1),
+              f.result(kept ? rstd : none, 2)};
   if (c.writes()) out.insert(out.end(), {nullptr, nullptr});
   return out;
 }

@@ -1,0 +1,299 @@
+"""Compiled training with CUDA tensors: gradients as near to doubles as eager's. Needs a CUDA device."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import torchbolt
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def start():
+    torch.manual_seed(0)
+    torchbolt.reset()
+
+
+def leaf(*sizes, dtype=torch.float32):
+    return torch.randn(*sizes, device="cuda", dtype=dtype, requires_grad=True)
+
+
+def classes(n, of):
+    return torch.arange(n, device="cuda") % of
+
+
+def conv_block(x, w, g, b):
+    return F.relu(F.batch_norm(F.conv2d(x, w, padding=1), None, None, g, b, training=True))
+
+
+FUNCTIONS = {
+    "pointwise": (
+        lambda a, b: torch.tanh(a * b).exp() + F.gelu(a),
+        lambda d: (leaf(64, 96, dtype=d), leaf(96, dtype=d)),
+    ),
+    "product": (
+        lambda a, w, b: F.linear(a, w, b).relu(),
+        lambda d: (leaf(64, 96, dtype=d), leaf(32, 96, dtype=d), leaf(32, dtype=d)),
+    ),
+    "softmax": (lambda a: torch.softmax(a, -1) * a, lambda d: (leaf(64, 96, dtype=d),)),
+    "layer_norm": (
+        lambda a, w, b: F.layer_norm(a, (96,), w, b),
+        lambda d: (leaf(64, 96, dtype=d), leaf(96, dtype=d), leaf(96, dtype=d)),
+    ),
+    "rms_norm": (lambda a, w: F.rms_norm(a, (96,), w), lambda d: (leaf(64, 96, dtype=d), leaf(96, dtype=d))),
+    "group_norm": (
+        lambda a, w, b: F.group_norm(a, 4, w, b),
+        lambda d: (leaf(4, 16, 8, 8, dtype=d), leaf(16, dtype=d), leaf(16, dtype=d)),
+    ),
+    "batch_norm": (
+        conv_block,
+        lambda d: (leaf(4, 8, 12, 12, dtype=d), leaf(16, 8, 3, 3, dtype=d), leaf(16, dtype=d), leaf(16, dtype=d)),
+    ),
+    "cross_entropy": (lambda a: F.cross_entropy(a, classes(64, 96)), lambda d: (leaf(64, 96, dtype=d),)),
+    "embedding": (lambda w: F.embedding(classes(50, 7), w).sin(), lambda d: (leaf(10, 16, dtype=d),)),
+    "attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        lambda d: tuple(leaf(2, 4, 64, 32, dtype=d) for _ in range(3)),
+    ),
+    "attention_masked": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(64, 64, device="cuda").tril() > 0),
+        lambda d: tuple(leaf(2, 4, 64, 32, dtype=d) for _ in range(3)),
+    ),
+    "conv": (
+        lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1).tanh(),
+        lambda d: (leaf(4, 8, 12, 12, dtype=d), leaf(16, 8, 3, 3, dtype=d), leaf(16, dtype=d)),
+    ),
+    "conv_channels_last": (
+        lambda x, w: F.conv2d(x.to(memory_format=torch.channels_last), w, padding=1).relu(),
+        lambda d: (leaf(4, 8, 12, 12, dtype=d), leaf(16, 8, 3, 3, dtype=d)),
+    ),
+    "conv_transposed": (
+        lambda x, w: F.conv_transpose2d(x, w, stride=2).relu(),
+        lambda d: (leaf(4, 8, 6, 6, dtype=d), leaf(8, 4, 2, 2, dtype=d)),
+    ),
+    "pools": (
+        lambda x: F.max_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 2) + F.adaptive_avg_pool2d(x, 6),
+        lambda d: (leaf(4, 8, 12, 12, dtype=d),),
+    ),
+    "views": (
+        lambda x: torch.cat([a * i for i, a in enumerate(x.chunk(3, 1), 1)], 0).transpose(0, 1).reshape(-1, 4) * 2,
+        lambda d: (leaf(16, 12, dtype=d),),
+    ),
+    "slices": (lambda x: x[1:, ::2] * x[:-1, 1::2], lambda d: (leaf(16, 12, dtype=d),)),
+    "index": (lambda x: x[classes(9, 5)].pow(2), lambda d: (leaf(16, 12, dtype=d),)),
+    "gather": (lambda x: x.gather(1, classes(16, 12)[:, None]).exp(), lambda d: (leaf(16, 12, dtype=d),)),
+    "cumsum": (lambda x: x.cumsum(1).tanh(), lambda d: (leaf(16, 12, dtype=d),)),
+    "where": (
+        lambda x, y: torch.where(x > 0, x * y, y.sin()),
+        lambda d: (leaf(16, 12, dtype=d), leaf(16, 12, dtype=d)),
+    ),
+    "swiglu": (lambda x: F.silu(x[:, :8]) * x[:, 8:], lambda d: (leaf(64, 16, dtype=d),)),
+    "upsample": (lambda x: F.interpolate(x, scale_factor=2) * x.mean(), lambda d: (leaf(2, 4, 6, 6, dtype=d),)),
+    "in_place": (lambda x: (x * 2).add_(1).relu_().add_(x), lambda d: (leaf(64, 16, dtype=d),)),
+    "number_of_the_processor": (lambda x: x * torch.tensor(3.0) + x.sum(), lambda d: (leaf(64, 16, dtype=d),)),
+    "wide_rows": (lambda x: F.log_softmax(x, -1).sum(0), lambda d: (leaf(33, 20000, dtype=d),)),
+}
+
+
+def gradients(function, inputs):
+    out = function(*inputs)
+    torch.manual_seed(7)
+    (out.double() * torch.randn(out.shape, device="cuda", dtype=torch.float64)).sum().backward()
+    found = [out.detach()] + [t.grad for t in inputs]
+    for t in inputs:
+        t.grad = None
+    return found
+
+
+def near(got, want, exact):
+    """No farther from what doubles give than twice eager's distance, and a rounding."""
+    for a, b, c in zip(got, want, exact, strict=True):
+        assert a.dtype == b.dtype and a.device == b.device and a.shape == b.shape
+        scale = c.abs().max() * torch.finfo(b.dtype).eps * 2
+        assert (a.double() - c).abs().max() <= 2 * (b.double() - c).abs().max() + scale
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name, dtype):
+    function, inputs = FUNCTIONS[name]
+    compiled = torchbolt.compile(function, fullgraph=True)
+    for _ in range(3):
+        at = inputs(dtype)
+        exact = gradients(function, [t.detach().double().requires_grad_() for t in at])
+        near(gradients(compiled, at), gradients(function, at), exact)
+    stats = torchbolt.stats()
+    assert (stats["regions"], stats["eager_fallbacks"]) == (1, 0), torchbolt.stats()
+
+
+class Block(nn.Module):
+    def __init__(self, width=64, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, n, w = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(b, n, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, w))
+        return x + self.down(F.gelu(self.up(self.after(x))))
+
+
+class Language(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(500, 64), nn.Linear(64, 500)
+        self.blocks = nn.Sequential(Block(), Block())
+
+    def forward(self, ids):
+        x = self.head(self.blocks(self.tokens(ids)))
+        return F.cross_entropy(x[:, :-1].reshape(-1, 500), ids[:, 1:].reshape(-1))
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16)
+        self.second, self.other = nn.Conv2d(16, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
+        x = F.relu(x + self.other(self.second(x)))
+        return F.cross_entropy(self.head(x.mean((2, 3))), classes(len(x), 10))
+
+
+MODELS = {
+    "language": (Language, lambda: torch.randint(500, (4, 32), device="cuda")),
+    "images": (Images, lambda: torch.randn(8, 3, 32, 32, device="cuda")),
+}
+
+
+def steps(run, model, batches, autocast=None):
+    torch.manual_seed(3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for x in batches:
+        with torch.autocast("cuda", dtype=autocast, enabled=autocast is not None):
+            loss = run(x)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16, torch.float16], ids=["plain", "bf16", "f16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_of_models(name, autocast):
+    make, batch = MODELS[name]
+    model = make().cuda()
+    start = {k: v.clone() for k, v in model.state_dict().items()}
+    batches = [batch() for _ in range(8)]
+    want = steps(model, model, batches, autocast)
+    want_state = {k: v.clone() for k, v in model.state_dict().items()}
+    model.load_state_dict(start)
+    got = steps(torchbolt.compile(model), model, batches, autocast)
+    loose = 3e-2 if autocast else 2e-4
+    torch.testing.assert_close(got, want, rtol=loose, atol=loose)
+    for key, value in model.state_dict().items():
+        torch.testing.assert_close(value, want_state[key], rtol=2 * loose, atol=2 * loose)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_dropout_draws_eagers_numbers():
+    def fn(x):
+        return F.dropout(x, 0.3) * F.dropout(x.sin(), 0.5)
+
+    x, compiled = leaf(64, 96), torchbolt.compile(fn)
+    for _ in range(3):
+        found = []
+        for run in (fn, compiled):
+            torch.manual_seed(5)
+            out = run(x)
+            out.sum().backward()
+            found.append((out.detach(), x.grad, torch.cuda.get_rng_state()))
+            x.grad = None
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_backward_on_another_stream_and_thread():
+    def fn(x, w):
+        return (x @ w).tanh() @ w
+
+    x, w = leaf(256, 256), leaf(256, 256)
+    compiled = torchbolt.compile(fn)
+    want = torch.autograd.grad(fn(x, w).sum(), (x, w))
+    failed = []
+
+    def work():
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.default_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(20):
+                got = torch.autograd.grad(compiled(x, w).sum(), (x, w))
+                stream.synchronize()
+                try:
+                    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+                except AssertionError as error:
+                    failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed
+
+
+def test_gradients_of_gradients():
+    def fn(x, w):
+        return F.softplus(x @ w).pow(2).sum()
+
+    at = leaf(4, 5, dtype=torch.float64), leaf(5, 3, dtype=torch.float64)
+    compiled = torchbolt.compile(fn)
+    assert torch.autograd.gradcheck(compiled, at)
+    assert torch.autograd.gradgradcheck(compiled, at)
+
+
+def test_hooks_retained_graphs_and_saved_tensors_kept_elsewhere():
+    def fn(x, w):
+        return (x @ w).gelu() if hasattr(torch.Tensor, "gelu") else F.gelu(x @ w)
+
+    x, w = leaf(16, 16), leaf(16, 16)
+    compiled = torchbolt.compile(fn)
+    want = torch.autograd.grad(fn(x, w).sum(), (x, w))
+    seen = []
+    w.register_hook(lambda g: seen.append(g))
+    with torch.autograd.graph.save_on_cpu():
+        out = compiled(x, w).sum()
+    for _ in range(2):
+        torch.testing.assert_close(torch.autograd.grad(out, (x, w), retain_graph=True), want)
+    out.backward()
+    assert seen and torch.allclose(seen[-1], want[1])
+
+
+def test_memory_of_a_step_is_no_more_than_eagers():
+    model = nn.Sequential(*[Block(256, 8) for _ in range(6)]).cuda()
+    x = torch.randn(16, 256, 256, device="cuda")
+
+    def peak(run):
+        for _ in range(4):
+            model.zero_grad()
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            run(x).square().mean().backward()
+        return torch.cuda.max_memory_allocated()
+
+    eager = peak(model)
+    assert peak(torchbolt.compile(model)) <= 1.02 * eager
