@@ -436,7 +436,8 @@ bool attention_backward(Call& c) {
 
 /// As ATen chooses it: either of the two has its channels last. Neither oneDNN nor cuDNN takes doubles so.
 at::MemoryFormat convolution_format(const Tensor& input, const Tensor& weight) {
-  if (input.dim() < 4 || input.scalar_type() == at::kDouble || weight.scalar_type() == at::kDouble) return at::MemoryFormat::Contiguous;
+  if (input.dim() < 4 || input.scalar_type() == at::kDouble || weight.scalar_type() == at::kDouble)
+    return at::MemoryFormat::Contiguous;
   for (const Tensor& t : {input, weight})
     if (t.suggest_memory_format() != at::MemoryFormat::Contiguous) return t.suggest_memory_format();
   return at::MemoryFormat::Contiguous;

@@ -7,6 +7,7 @@
 
 #include "autograd/joint.h"
 #include "autograd/split.h"
+#include "lower/attention_masks.h"
 #include "record/copy.h"
 #include "run/make_compiled.h"
 #include "support/error.h"
@@ -65,7 +66,7 @@ class Making {
       joint = made_joint(whole);
       parts = autograd::split(joint);
     }
-    note("joint_graph", "1_joint.txt", [&] { return autograd::print(joint); });
+    note("aot_joint_graph", "1_joint.txt", [&] { return autograd::print(joint); });
     TrainedParts out;
     out.saved = parts.saved;
     out.tangent_of = joint.tangent_of;
@@ -79,9 +80,22 @@ class Making {
 
  private:
   Joint made_joint(const std::set<TensorId>& parts) const {
-    Joint joint = autograd::make_joint(tape_, wanted_, parts);
+    Joint joint = unmasked_joint(parts);
     joint.keepable = is_param_;
     return joint;
+  }
+
+  /// Of the run without the masks that hide nothing of note, where the rest of it stays as it was.
+  Joint unmasked_joint(const std::set<TensorId>& parts) const {
+    lower::Sizes sizes(tape_, std::vector<uint64_t>(tape_.inputs.size()), {}, {});
+    const std::optional<Tape> unmasked = lower::without_masks(tape_, sizes);
+    if (!unmasked) return autograd::make_joint(tape_, wanted_, parts);
+    try {
+      return autograd::make_joint(*unmasked, wanted_, parts);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Unsupported) throw;
+      return autograd::make_joint(tape_, wanted_, parts);
+    }
   }
 
   std::shared_ptr<Compiled> forward(Split& parts) {

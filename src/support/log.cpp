@@ -21,6 +21,7 @@ const std::vector<LogName>& log_names() {
       {"graph", "graph_code", "another name of graph_code", true},
       {"dynamic", "dynamo", "what decides between static and symbolic sizes"},
       {"inductor", "all", "all of the compiler behind the front end: the names below"},
+      {"aot_joint_graph", "inductor", "forward and backward pass of a region, as one tape"},
       {"aot_graphs", "inductor", "the functional graph before the passes"},
       {"post_grad_graphs", "inductor", "the graph after the passes"},
       {"fusion", "inductor", "the plan: kernels, what was fused into them, library calls, memory"},

@@ -152,6 +152,7 @@ class Facts {
       case Op::lt: return compared(n.operands[1], n.operands[0], -1, v->type);
       case Op::bitwise_and: return joined(n, Truth::Kind::True, Truth::Kind::False);
       case Op::bitwise_or: return joined(n, Truth::Kind::False, Truth::Kind::True);
+      case Op::cast: return truth(n.operands[0]);  // a copy
       case Op::logical_not: return negated(truth(n.operands[0]));
       default: return {};
     }
@@ -250,8 +251,14 @@ bool is_causal(const Truth& t) {
 
 }  // namespace
 
-bool fold_masks(Graph& g) {
+MaskHides what_mask_hides(const Value* mask) {
   Facts facts;
+  const Truth keeps = facts.keeps(mask);
+  if (keeps.kind == Truth::Kind::True) return MaskHides::Nothing;
+  return is_causal(keeps) ? MaskHides::WhatLiesAhead : MaskHides::Something;
+}
+
+bool fold_masks(Graph& g) {
   auto type_of = [](const Type& masked) {
     Type t = masked;
     if (t.device.kind == DeviceKind::CUDA && t.rank() == 4)
@@ -260,11 +267,10 @@ bool fold_masks(Graph& g) {
   };
   return rewrite(g, [&](Node* n) -> Value* {
     if (n->op != Op::sdpa || n->operands.size() != 4 || n->attr<bool>("causal")) return nullptr;
-    const Truth keeps = facts.keeps(n->operands[3]);
-    const bool causal = is_causal(keeps);
-    if (keeps.kind != Truth::Kind::True && !causal) return nullptr;
+    const MaskHides hides = what_mask_hides(n->operands[3]);
+    if (hides == MaskHides::Something) return nullptr;
     Attrs attrs = n->attrs;
-    attrs["causal"] = causal;
+    attrs["causal"] = hides == MaskHides::WhatLiesAhead;
     return g
         .make_typed(Op::sdpa, {n->operands[0], n->operands[1], n->operands[2]}, std::move(attrs),
                     {type_of(n->out()->type)}, n->loc, n)

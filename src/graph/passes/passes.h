@@ -47,6 +47,9 @@ BOLT_API bool fold_batch_norm(Graph& g);
 BOLT_API bool fuse_linear(Graph& g);
 BOLT_API bool match_attention(Graph& g);
 BOLT_API bool fold_masks(Graph& g);
+/// What can be told of an attention mask from how it is made.
+enum class MaskHides : uint8_t { Something, Nothing, WhatLiesAhead };
+BOLT_API MaskHides what_mask_hides(const Value* mask);
 
 /// By value id (the graph is renumbered): does the value depend on parameters and constants alone? Such nodes
 /// are computed once per instance of the parameters.
