@@ -7,15 +7,19 @@
 #include <utility>
 
 #include "autograd/flow.h"
+#include "record/copy.h"
 
 namespace bolt::autograd {
 namespace {
 
+using record::add_entry;
+using record::add_input;
 using record::Arg;
 using record::Entry;
 using record::Tape;
 using record::TensorId;
 using record::TensorInfo;
+using record::tensors_alone;
 
 const TensorInfo& info_of(const Tape& tape, TensorId id) { return tape.tensors[static_cast<size_t>(id)]; }
 
@@ -42,33 +46,6 @@ int64_t bytes_kept(const Joint& joint, const std::vector<TensorId>& kept) {
   int64_t sum = 0;
   for (int64_t each : bytes) sum += each;
   return sum;
-}
-
-/// Without inputs and entries, and with nothing said of where tensors come from.
-Tape tensors_alone(const Tape& tape) {
-  Tape copy;
-  for (const TensorInfo& info : tape.tensors) {
-    TensorInfo& made = copy.tensors.emplace_back();
-    made = info;
-    made.input = made.producer = -1;
-  }
-  copy.args = tape.args;  // entries go on lying there
-  copy.locs = tape.locs;
-  return copy;
-}
-
-void add_input(Tape& tape, TensorId id) {
-  tape.tensors[static_cast<size_t>(id)].input = static_cast<int>(tape.inputs.size());
-  tape.inputs.push_back(id);
-}
-
-void add_entry(Tape& tape, const Entry& entry) {
-  const auto index = static_cast<int>(tape.entries.size());
-  for_each_tensor(entry.results, [&](TensorId id) {
-    TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
-    if (info.input < 0 && info.producer < 0) info.producer = index;
-  });
-  tape.entries.push_back(entry);
 }
 
 Tape forward_part(const Joint& joint, const Partition& partition) {

@@ -1,5 +1,6 @@
 // record/copy.h
-// A tape -> a copy of it, or of part of it. Entries of the copy lie where those of the tape do.
+// A tape -> a copy of it, or of part of it. Entries of the copy lie where those of the tape do, and tensors
+// keep their numbers.
 #pragma once
 
 #include "record/tape.h"
@@ -20,6 +21,32 @@ inline Tape copy_of(const Tape& tape) {
   copy.inputs = tape.inputs;
   copy.entries = tape.entries;
   return copy;
+}
+
+// ---- a part, begun with nothing but the tensors
+
+/// Without inputs and entries, and with nothing said of where tensors come from.
+inline Tape tensors_alone(const Tape& tape) {
+  Tape copy = without_entries(tape);
+  for (size_t id = 0; id < copy.tensors.size(); ++id) copy.tensors[id].input = copy.tensors[id].producer = -1;
+  return copy;
+}
+
+inline void add_input(Tape& tape, TensorId id) {
+  tape.tensors[static_cast<size_t>(id)].input = static_cast<int>(tape.inputs.size());
+  tape.inputs.push_back(id);
+}
+
+/// What no other entry of the part gives, and is no input of it, this one makes.
+inline void add_entry(Tape& tape, const Entry& entry) {
+  const auto index = static_cast<int>(tape.entries.size());
+  for (const Arg& result : entry.results)
+    for (TensorId id : result.tensors) {
+      if (id < 0) continue;
+      TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+      if (info.input < 0 && info.producer < 0) info.producer = index;
+    }
+  tape.entries.push_back(entry);
 }
 
 }  // namespace bolt::record
