@@ -141,14 +141,33 @@ void Trained::find_tangents() {
 /// Results that autograd itself leads back, to inputs or to a part of what the node gives.
 void Trained::find_views() {
   std::vector<TensorId> bases = tape_.inputs, wanted;
-  bases.insert(bases.end(), p_.tangent_of.begin(), p_.tangent_of.end());
+  for (size_t i = 0; i < p_.tangent_of.size(); ++i) {
+    if (static_cast<size_t>(p_.tangent_of[i]) >= tape_.tensors.size()) continue;  // of the joint tape alone
+    bases.push_back(p_.tangent_of[i]);
+    viewed_.push_back(i);
+  }
   const auto& results = p_.forward->lowered().outputs;
   for (size_t i = 0; i < wanted_.size(); ++i) {
     const OutKind kind = results[result_of_[i]].kind;
     const bool view = kind == OutKind::InputView || kind == OutKind::OutputView;
     wanted.push_back(view && p_.differentiable[i] ? wanted_[i] : -1);
   }
+  find_shown(wanted, bases);
   views_.emplace(tape_, bases, wanted);
+}
+
+/// What an operator that is no view makes may be a view below autograd: linear() of three dimensions. It is
+/// one of what the node gives, as it lies there, and views of it are made of it.
+void Trained::find_shown(const std::vector<TensorId>& views, std::vector<TensorId>& bases) {
+  std::vector<std::pair<TensorId, size_t>> as_made;
+  for (size_t i = 0; i < views.size(); ++i)
+    if (views[i] >= 0) as_made.emplace_back(views[i], i);
+  std::ranges::sort(as_made);
+  for (const auto& [id, output] : as_made) {
+    if (Views::reaches(tape_, bases, id)) continue;
+    bases.push_back(id);
+    shown_.push_back(output);
+  }
 }
 
 /// Parameters are alive anyway, and so is what is saved.
@@ -212,7 +231,8 @@ void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std
                          Tensors& results) const {
   if (views_->any()) {
     Tensors bases = inputs;
-    bases.insert(bases.end(), wholes.begin(), wholes.end());
+    for (size_t tangent : viewed_) bases.push_back(wholes[tangent]);
+    for (size_t output : shown_) bases.push_back(results[output]);
     views_->make(bases, Evaluate{symbols_, values},
                  [&](size_t i, at::Tensor view) { results[i] = std::move(view); });
   }

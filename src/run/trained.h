@@ -84,6 +84,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
 
   void find_saved();
   void find_views();
+  void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
   void find_tangents();
   void find_cost_of_inputs();
   Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
@@ -109,7 +110,9 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   std::vector<size_t> result_of_;  ///< by output: which of the forward part's results it is
   std::vector<SavedFrom> saved_from_;
   std::vector<size_t> tied_;    ///< by tangent: which of the forward part's results it belongs to
-  std::optional<Views> views_;  ///< outputs; of inputs, then of what tangents belong to
+  std::vector<size_t> viewed_;  ///< tangents that belong to tensors of the run
+  std::vector<size_t> shown_;   ///< outputs that are views, and that no views of the tape's lead to
+  std::optional<Views> views_;  ///< outputs; of inputs, what tangents belong to, and those of `shown_`
   std::vector<size_t> edges_;   ///< inputs of the run that are given a gradient
   bool inputs_are_cheap_ = false;
   bool draws_ = false;

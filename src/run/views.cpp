@@ -46,6 +46,10 @@ class Views::Finding {
   std::set<int> entries_;
 };
 
+bool Views::reaches(const Tape& tape, const std::vector<TensorId>& bases, TensorId id) {
+  return Finding(tape, bases).reach(id);
+}
+
 Views::Views(const Tape& tape, const std::vector<TensorId>& bases, const std::vector<TensorId>& wanted) {
   Finding finding(tape, bases);
   for (TensorId id : wanted) {

@@ -19,6 +19,9 @@ class Views {
   Views(const record::Tape& tape, const std::vector<record::TensorId>& bases,
         const std::vector<record::TensorId>& wanted);
 
+  /// Is it one of them, or led to from them by nothing but views?
+  static bool reaches(const record::Tape& tape, const std::vector<record::TensorId>& bases,
+                      record::TensorId id);
   bool makes(size_t wanted) const { return made_[wanted] >= 0; }
   bool any() const { return !ids_.empty(); }
   /// Calls `give` with the number of each that is made. `bases`: in their order.

@@ -244,6 +244,24 @@ def test_a_result_and_a_part_of_it():
     check()
 
 
+def test_a_part_of_what_is_a_view_below_autograd():
+    """linear() of three dimensions is one of two, which no tensor of the program is."""
+
+    def fn(x, w, b):
+        whole = F.linear(x, w, b)
+        return whole, whole.flatten(0, 1), x[0]
+
+    fast, check = compiled_whole(fn)
+    for _ in range(3):
+        x, w, b = leaf(2, 3, 4), leaf(5, 4), leaf(5)
+        grads = []
+        for f in (fn, fast):
+            whole, flat, row = f(x, w, b)
+            grads.append(torch.autograd.grad(flat.sin().sum() + row.sum(), [whole, x, w, b]))
+        torch.testing.assert_close(*grads)
+    check()
+
+
 def test_an_expanded_and_a_turned_gradient():
     fast, check = compiled_whole(lambda x: x.sin() * 2)
     x = leaf(4, 4)
