@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "autograd/cuts.h"
 #include "device/device.h"
 #include "graph/verify.h"
 #include "lower/functionalize.h"
@@ -22,6 +23,7 @@
 #include "record/recorder.h"
 #include "run/foreign.h"
 #include "run/functional.h"
+#include "run/make_chain.h"
 #include "run/make_compiled.h"
 #include "run/make_trained.h"
 #include "run/replayed.h"
@@ -74,8 +76,7 @@ class Compilation {
     const auto begin = std::chrono::steady_clock::now();
     Stages stages;
     try {
-      Made region =
-          run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.name, r_.trace, stages);
+      Made region = differentiated(stages);
       region->facts.stage_seconds = std::move(stages.seconds);
       Stats::get().compile_nanoseconds += (std::chrono::steady_clock::now() - begin).count();
       return finished(std::move(region));
@@ -85,6 +86,13 @@ class Compilation {
       if (error.kind() != ErrorKind::Unsupported) throw;
       return replayed(error.what(), true);
     }
+  }
+
+  Made differentiated(Stages& stages) const {
+    const std::vector<size_t> cuts = autograd::cuts(r_.tape, r_.wanted);
+    if (!cuts.empty())
+      return run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.name, r_.trace, stages);
+    return run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.name, r_.trace, stages);
   }
 
   Made compiled() {

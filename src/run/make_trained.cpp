@@ -49,14 +49,15 @@ class Making {
  public:
   Making(const Tape& tape, const std::vector<TensorId>& wanted,
          const std::unordered_map<int, at::Tensor>& constants, const std::vector<bool>& is_param,
-         std::string name, const Trace& trace, Stages& stages)
+         std::string name, const Trace& trace, Stages& stages, const PieceOf& piece)
       : tape_(tape),
         wanted_(wanted),
         constants_(constants),
         is_param_(is_param),
         name_(std::move(name)),
         trace_(trace),
-        stages_(stages) {}
+        stages_(stages),
+        piece_(piece) {}
 
   TrainedParts make() {
     stages_.enter("joint");
@@ -73,6 +74,7 @@ class Making {
     out.gradients = parts.gradients;
     out.comes_from = joint.comes_from;
     out.differentiable = joint.differentiable;
+    out.made_inside = piece_.made_inside;
     out.forward = forward(parts);
     out.backward = backward(parts);
     return out;
@@ -130,7 +132,7 @@ class Making {
   template <typename Text>
   void note(const char* log_name, const std::string& file, const Text& text) const {
     if (log_wanted(log_name)) log(log_name, text());
-    if (trace_.wanted()) trace_.write(file, text());
+    if (trace_.wanted()) trace_.write(piece_.file + file, text());
   }
 
   const Tape& tape_;
@@ -140,6 +142,7 @@ class Making {
   const std::string name_;
   const Trace& trace_;
   Stages& stages_;
+  const PieceOf& piece_;
 };
 
 }  // namespace
@@ -147,8 +150,8 @@ class Making {
 std::shared_ptr<Trained> make_trained(const Tape& tape, const std::vector<TensorId>& wanted,
                                       const std::unordered_map<int, at::Tensor>& constants,
                                       const std::vector<bool>& is_param, const std::string& name,
-                                      const Trace& trace, Stages& stages) {
-  TrainedParts parts = Making(tape, wanted, constants, is_param, name, trace, stages).make();
+                                      const Trace& trace, Stages& stages, const PieceOf& piece) {
+  TrainedParts parts = Making(tape, wanted, constants, is_param, name, trace, stages, piece).make();
   // Copies: where it throws, the tape is replayed.
   return std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);
 }

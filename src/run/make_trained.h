@@ -13,11 +13,17 @@
 
 namespace bolt::run {
 
+/// Of a region that is made in pieces (make_chain.h).
+struct PieceOf {
+  std::string file;               ///< begins the names of its files in a trace
+  std::vector<bool> made_inside;  ///< by input of the tape: an earlier piece makes it; empty: none
+};
+
 /// `is_param`: by input of the tape. Throws Error(Unsupported) for what cannot be differentiated ahead of
 /// time.
 std::shared_ptr<Trained> make_trained(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                                       const std::unordered_map<int, at::Tensor>& constants,
                                       const std::vector<bool>& is_param, const std::string& name,
-                                      const Trace& trace, Stages& stages);
+                                      const Trace& trace, Stages& stages, const PieceOf& piece = {});
 
 }  // namespace bolt::run

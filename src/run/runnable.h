@@ -2,7 +2,7 @@
 // A region that can be called: tensors in, tensors out.
 //
 //   Compiled   the plan's steps: our kernels, library calls, ATen's operators (compiled.h)
-//   Trained    two Compiled parts, tied together by a node of autograd's (trained.h)
+//   Trained    two Compiled parts, tied together by a node of autograd's (trained.h), or a Chain of such
 //   Replayed   the tape, through the dispatcher: exact for gradients, and never lacks a kernel (replayed.h)
 //   Foreign    a function that a user's backend made (foreign.h)
 //

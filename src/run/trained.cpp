@@ -170,12 +170,15 @@ void Trained::find_shown(const std::vector<TensorId>& views, std::vector<TensorI
   }
 }
 
-/// Parameters are alive anyway, and so is what is saved.
+/// Parameters are alive anyway, and so is what is saved. What another piece of the region made is not.
 void Trained::find_cost_of_inputs() {
   int64_t extra = 0, saved = 0;
   for (TensorId id : p_.saved) saved += bytes_of(info_of(p_.forward->tape(), id));
+  auto made_inside = [&](TensorId id) {
+    return !p_.made_inside.empty() && p_.made_inside[static_cast<size_t>(info_of(tape_, id).input)];
+  };
   for (TensorId id : tape_.inputs)
-    if (!info_of(tape_, id).requires_grad && position(p_.saved, id) == p_.saved.size())
+    if ((!info_of(tape_, id).requires_grad || made_inside(id)) && position(p_.saved, id) == p_.saved.size())
       extra += bytes_of(info_of(tape_, id));
   inputs_are_cheap_ = extra * 16 <= saved;
 }

@@ -61,6 +61,7 @@ struct TrainedParts {
   std::vector<record::TensorId> gradients;          ///< by input of the run; -1: none
   std::vector<std::vector<bool>> comes_from;        ///< by input: the tangents that lead to its gradient
   std::vector<bool> differentiable;                 ///< by output of the run
+  std::vector<bool> made_inside;                    ///< by input: PieceOf::made_inside
 };
 
 class Trained final : public Runnable, public std::enable_shared_from_this<Trained> {
@@ -72,6 +73,12 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   std::vector<int> written_inputs() const override { return p_.forward->written_inputs(); }
   std::string graph_text() const override;
   std::string plan_text() const override;
+
+  // ---- for a chain of them
+  const std::vector<bool>& differentiable() const { return p_.differentiable; }
+  bool forward_can_fail() const { return p_.forward->can_fail(); }
+  Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
+               record::CallGenerators generators) override;
 
  private:
   friend class TrainedNode;
@@ -87,8 +94,6 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
   void find_tangents();
   void find_cost_of_inputs();
-  Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
-               record::CallGenerators generators) override;
   void begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
              const record::CallGenerators& generators) const;
   void save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const;

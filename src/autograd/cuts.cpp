@@ -1,0 +1,158 @@
+// autograd/cuts.cpp: see cuts.h.
+#include "autograd/cuts.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+
+#include "autograd/flow.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::Entry;
+using record::Tape;
+using record::TensorId;
+using record::TensorInfo;
+
+class Cutting {
+ public:
+  Cutting(const Tape& run, const std::vector<TensorId>& wanted) : run_(run), leads_(run.entries.size()) {
+    find_differentiable();
+    for (TensorId id : wanted)
+      if (id >= 0 && info(id).producer >= 0 && is_differentiable(id)) results_.insert(id);
+  }
+
+  std::vector<size_t> cuts() {
+    if (results_.size() < 2) return {};
+    find_leading();
+    std::vector<Span> spans;
+    for (TensorId id : results_)
+      if (const auto span = span_of(id)) spans.push_back(*span);
+    return cuts_in(std::move(spans));
+  }
+
+ private:
+  /// Of cuts that part a result from what is made of it.
+  struct Span {
+    size_t first, last;
+  };
+
+  /// In each there must be one. There are the fewest if one is taken when the next span begins behind it, and
+  /// of the places that do for the same spans the first: views are made by the piece that reads them.
+  static std::vector<size_t> cuts_in(std::vector<Span> spans) {
+    std::ranges::sort(spans, {}, &Span::last);
+    std::vector<Span> common;
+    for (const Span& span : spans)
+      if (common.empty() || common.back().last < span.first)
+        common.push_back(span);
+      else
+        common.back().first = std::max(common.back().first, span.first);
+    std::vector<size_t> out;
+    for (const Span& places : common) out.push_back(places.first);
+    return out;
+  }
+
+  const TensorInfo& info(TensorId id) const { return run_.tensors[static_cast<size_t>(id)]; }
+  int storage(TensorId id) const { return info(id).storage; }
+
+  /// Through an operator, or through what was written to its memory.
+  bool is_differentiable(TensorId id) const {
+    return info(id).requires_grad || written_.contains(storage(id));
+  }
+
+  template <class Each>
+  static void for_each_written(const Entry& entry, Each each) {
+    for (int a : record::written_arguments(entry))
+      for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), each);
+  }
+
+  void find_differentiable() {
+    for (const Entry& entry : run_.entries) {
+      bool flows = false;
+      for_each_tensor(entry.args, [&](TensorId id) { flows |= is_differentiable(id); });
+      if (flows && entry.grad_mode)
+        for_each_written(entry, [&](TensorId id) { written_.insert(storage(id)); });
+    }
+  }
+
+  /// Which entries lie between a tensor and a result that its gradient comes from?
+  void find_leading() {
+    std::unordered_set<int> needed;  // storages
+    for (TensorId id : results_) needed.insert(storage(id));
+    for (size_t i = run_.entries.size(); i-- > 0;) {
+      const Entry& entry = run_.entries[i];
+      if (!entry.grad_mode) continue;
+      bool leads = false;
+      auto look = [&](TensorId id) { leads |= is_differentiable(id) && needed.contains(storage(id)); };
+      for_each_tensor(entry.results, look);
+      for_each_written(entry, look);
+      leads_[i] = leads;
+      if (!leads) continue;
+      for_each_tensor(entry.args, [&](TensorId id) {
+        if (is_differentiable(id)) needed.insert(storage(id));
+      });
+    }
+  }
+
+  std::optional<Span> span_of(TensorId result) const {
+    std::unordered_set<TensorId> shows = {result};
+    const size_t first = behind_last_write(result, shows);
+    for (size_t i = first; i < run_.entries.size(); ++i) {
+      const Entry& entry = run_.entries[i];
+      bool reads = false;
+      for_each_tensor(entry.args, [&](TensorId id) { reads |= shows.contains(id); });
+      if (!reads) continue;
+      if (only_shows(entry, storage(result)))  // autograd makes the node of a view, whoever makes the view
+        for_each_tensor(entry.results, [&](TensorId id) {
+          if (is_differentiable(id)) shows.insert(id);
+        });
+      else if (leads_[i])
+        return Span{first, i};
+    }
+    return std::nullopt;
+  }
+
+  /// From there on the result is what is handed out. Views of it that are older than the last write are views
+  /// of what was written, unless it is itself one: then all are views of the same tensor.
+  size_t behind_last_write(TensorId result, std::unordered_set<TensorId>& shows) const {
+    const auto made = static_cast<size_t>(info(result).producer);
+    size_t last = made;
+    for (size_t i = made + 1; i < run_.entries.size(); ++i)
+      for_each_written(run_.entries[i], [&](TensorId id) {
+        if (storage(id) == storage(result)) last = i;
+      });
+    if (last == made || is_view(result)) return last + 1;
+    for (size_t i = made + 1; i <= last; ++i)
+      for_each_tensor(run_.entries[i].results, [&](TensorId id) {
+        if (storage(id) == storage(result)) shows.insert(id);
+      });
+    return last + 1;
+  }
+
+  bool is_view(TensorId id) const {
+    bool shared = false;
+    for_each_tensor(run_.entries[static_cast<size_t>(info(id).producer)].args,
+                    [&](TensorId operand) { shared |= storage(operand) == storage(id); });
+    return shared;
+  }
+
+  bool only_shows(const Entry& entry, int memory) const {
+    bool shows = record::written_arguments(entry).empty();
+    for_each_tensor(entry.results, [&](TensorId id) { shows &= storage(id) == memory; });
+    return shows;
+  }
+
+  const Tape& run_;
+  std::unordered_set<int> written_;       ///< storages, by entries that autograd follows
+  std::unordered_set<TensorId> results_;  ///< that are made inside and differentiable
+  std::vector<bool> leads_;               ///< by entry
+};
+
+}  // namespace
+
+std::vector<size_t> cuts(const Tape& run, const std::vector<TensorId>& wanted) {
+  return Cutting(run, wanted).cuts();
+}
+
+}  // namespace bolt::autograd

@@ -1,0 +1,20 @@
+// autograd/cuts.h
+// A run that hands out several results, one made of another -> where its tape is cut, so that there is a node
+// of autograd's between the two.
+//
+// `return loss, logits`: were both of one node, a hook on logits would see what comes from outside alone, and
+// autograd.grad(loss, logits) would find no way. So the tape is cut behind what makes logits and before what
+// goes on to the loss. Entries stay in their order, so writes and random numbers do.
+#pragma once
+
+#include <vector>
+
+#include "record/tape.h"
+
+namespace bolt::autograd {
+
+/// Ascending: the entries that pieces begin with, behind the first one. None, as nearly always: no result is
+/// made of another, but by showing it.
+std::vector<size_t> cuts(const record::Tape& run, const std::vector<record::TensorId>& wanted);
+
+}  // namespace bolt::autograd

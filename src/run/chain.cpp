@@ -1,0 +1,145 @@
+// run/chain.cpp: see chain.h.
+#include "run/chain.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/clone.h>
+
+#include <algorithm>
+#include <set>
+
+namespace bolt::run {
+
+using record::TensorId;
+
+// ---- made once ----
+
+Chain::Chain(record::Tape tape, std::vector<TensorId> wanted, std::vector<std::shared_ptr<Trained>> pieces,
+             std::unordered_map<int, at::Tensor> constants)
+    : Runnable(std::move(tape), std::move(wanted), pieces.at(0)->symbols()),
+      constants_(std::move(constants)) {
+  Facts made = pieces[0]->facts;
+  for (size_t i = 1; i < pieces.size(); ++i) made.add(pieces[i]->facts);
+  made.ops = facts.ops;
+  facts = std::move(made);
+  find_places(std::move(pieces));
+  find_last_readers();
+  find_early_writes();
+}
+
+void Chain::find_places(std::vector<std::shared_ptr<Trained>> pieces) {
+  places_ = tape_.inputs.size();
+  std::unordered_map<TensorId, size_t> place;
+  for (size_t i = 0; i < tape_.inputs.size(); ++i) place[tape_.inputs[i]] = i;
+  for (auto& piece : pieces) {
+    Link& link = links_.emplace_back();
+    for (TensorId id : piece->tape().inputs) link.inputs.push_back(place.at(id));
+    for (TensorId id : piece->wanted()) link.results.push_back(place[id] = places_++);
+    link.piece = std::move(piece);
+  }
+  for (TensorId id : wanted_) outputs_.push_back(id < 0 ? -1 : static_cast<int>(place.at(id)));
+}
+
+void Chain::find_last_readers() {
+  std::set<size_t> needed;
+  for (int place : outputs_)
+    if (place >= 0) needed.insert(static_cast<size_t>(place));
+  for (size_t i = links_.size(); i-- > 0;)
+    for (const auto* read : {&links_[i].inputs, &links_[i].results})
+      for (size_t place : *read)
+        if (needed.insert(place).second) links_[i].last.push_back(place);
+}
+
+void Chain::find_early_writes() {
+  size_t behind = links_.size();  // of the last piece that may fail
+  while (behind > 0 && !links_[behind - 1].piece->forward_can_fail()) --behind;
+  for (size_t i = 0; i + 1 < behind; ++i)
+    for (size_t input : VisibleWrites(links_[i].piece->tape()).inputs) {
+      const size_t place = links_[i].inputs[input];
+      const bool is_callers = place < tape_.inputs.size() && !constants_.contains(static_cast<int>(place));
+      if (is_callers && std::ranges::find(written_early_, place) == written_early_.end())
+        written_early_.push_back(place);
+    }
+}
+
+std::vector<int> Chain::written_inputs() const {
+  std::set<int> out;
+  for (const Link& link : links_)
+    for (int input : link.piece->written_inputs()) {
+      const auto place = static_cast<int>(link.inputs[static_cast<size_t>(input)]);
+      if (static_cast<size_t>(place) < tape_.inputs.size() && !constants_.contains(place)) out.insert(place);
+    }
+  return {out.begin(), out.end()};
+}
+
+std::string Chain::texts(std::string (Runnable::*text)() const) const {
+  std::string out;
+  for (size_t i = 0; i < links_.size(); ++i)
+    out += "# piece " + std::to_string(i + 1) + "\n" + (*links_[i].piece.*text)();
+  return out;
+}
+
+// ---- a call ----
+
+/// What was in inputs that are written to. Gradients do not lead through those.
+class Chain::Before {
+ public:
+  Before(const std::vector<size_t>& written, const Tensors& inputs) {
+    const at::AutoDispatchBelowADInplaceOrView unseen;
+    for (size_t place : written) {
+      const at::Tensor& t = inputs[place];
+      kept_.push_back({t, t.clone(), t.is_inference() ? -1 : t._version()});
+    }
+  }
+
+  void put_back() const {
+    const at::AutoDispatchBelowADInplaceOrView unseen;
+    for (const Kept& kept : kept_) {
+      kept.tensor.copy_(kept.contents);
+      if (kept.version < 0) continue;
+      c10::VariableVersion counter = kept.tensor.unsafeGetTensorImpl()->version_counter();  // shared
+      counter.set_version(kept.version);
+    }
+  }
+
+ private:
+  struct Kept {
+    at::Tensor tensor, contents;
+    int64_t version;  ///< -1: none is counted
+  };
+  std::vector<Kept> kept_;
+};
+
+Tensors Chain::call(const Tensors& inputs, const std::vector<int64_t>& values,
+                    record::CallGenerators generators) {
+  const Before before(written_early_, inputs);
+  auto run = [&] {
+    try {
+      return run_links(inputs, values, generators);
+    } catch (const RunEagerly&) {
+      before.put_back();
+      throw;
+    }
+  };
+  return attempt_(generators, run, [] { return false; });
+}
+
+Tensors Chain::run_links(const Tensors& inputs, const std::vector<int64_t>& values,
+                         const record::CallGenerators& generators) const {
+  Tensors at = inputs;
+  at.resize(places_);
+  for (const auto& [input, value] : constants_) at[static_cast<size_t>(input)] = value.clone();
+  for (const Link& link : links_) {
+    Tensors given;
+    given.reserve(link.inputs.size());
+    for (size_t place : link.inputs) given.push_back(at[place]);
+    Tensors results = link.piece->call(given, values, generators);
+    for (size_t i = 0; i < results.size(); ++i) at[link.results[i]] = std::move(results[i]);
+    for (size_t place : link.last) at[place].reset();
+  }
+  Tensors out;
+  out.reserve(outputs_.size());
+  for (int place : outputs_) out.push_back(place < 0 ? at::Tensor() : at[static_cast<size_t>(place)]);
+  return out;
+}
+
+}  // namespace bolt::run

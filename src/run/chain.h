@@ -1,0 +1,56 @@
+// run/chain.h
+// Chain: a region in pieces, one after another, each with a node of autograd's of its own. So a result that
+// another one is made of has a place in autograd's graph: hooks on it see what comes through the other, and
+// gradients of it are found.
+//
+// What crosses from one piece to the next is a tensor like any other, with its gradient where it has one. It
+// is let go of when the last piece that reads it has run. Where a piece fails the whole region has not begun:
+// what earlier ones wrote to the caller's tensors is put back.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "run/trained.h"
+
+namespace bolt::run {
+
+class Chain final : public Runnable {
+ public:
+  /// `tape`, `wanted`: of the whole run. The pieces' tapes have its tensors' numbers; their inputs are those
+  /// of the run and what earlier pieces give. `constants`: inputs of the run that the recorded run made of
+  /// numbers, and no piece has to itself.
+  Chain(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<std::shared_ptr<Trained>> pieces,
+        std::unordered_map<int, at::Tensor> constants);
+
+  std::vector<int> written_inputs() const override;
+  std::string graph_text() const override { return texts(&Runnable::graph_text); }
+  std::string plan_text() const override { return texts(&Runnable::plan_text); }
+
+ private:
+  /// Places of tensors: the region's inputs come first.
+  struct Link {
+    std::shared_ptr<Trained> piece;
+    std::vector<size_t> inputs, results;
+    std::vector<size_t> last;  ///< nobody reads these afterwards
+  };
+  class Before;
+
+  void find_places(std::vector<std::shared_ptr<Trained>> pieces);
+  void find_last_readers();
+  void find_early_writes();
+  Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
+               record::CallGenerators generators) override;
+  Tensors run_links(const Tensors& inputs, const std::vector<int64_t>& values,
+                    const record::CallGenerators& generators) const;
+  std::string texts(std::string (Runnable::*text)() const) const;
+
+  std::vector<Link> links_;
+  std::vector<int> outputs_;  ///< by wanted tensor: its place; -1: there is none
+  size_t places_ = 0;
+  const std::unordered_map<int, at::Tensor> constants_;
+  std::vector<size_t> written_early_;  ///< inputs that pieces write before one that may fail
+};
+
+}  // namespace bolt::run

@@ -1,0 +1,126 @@
+// run/make_chain.cpp: see make_chain.h.
+#include "run/make_chain.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "autograd/pieces.h"
+#include "record/copy.h"
+#include "run/make_trained.h"
+
+namespace bolt::run {
+namespace {
+
+using autograd::Piece;
+using record::Tape;
+using record::TensorId;
+using Constants = std::unordered_map<int, at::Tensor>;
+
+class Linking {
+ public:
+  Linking(const Tape& tape, const std::vector<TensorId>& wanted, const std::vector<size_t>& cuts,
+          const Constants& constants, const std::vector<bool>& is_param)
+      : tape_(tape),
+        is_param_(is_param),
+        pieces_(autograd::pieces(tape, wanted, cuts)),
+        shared_(constants),
+        requires_grad_(tape.tensors.size()) {
+    for (TensorId id : wanted)
+      if (id >= 0) seen_.insert(storage(id));
+    for (TensorId id : tape.inputs) seen_.insert(storage(id));
+    for (const record::Entry& entry : tape.entries)
+      for (int a : record::written_arguments(entry))
+        for (TensorId id : entry.args[static_cast<size_t>(a)].tensors)
+          if (id >= 0) written_.insert(storage(id));
+    share_constants(wanted);
+  }
+
+  std::vector<std::shared_ptr<Trained>> make(const std::string& name, const Trace& trace, Stages& stages) {
+    std::vector<std::shared_ptr<Trained>> made;
+    for (Piece& piece : pieces_) {
+      const std::string number = std::to_string(made.size() + 1);
+      const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape)};
+      made.push_back(make_trained(piece.tape, piece.results, constants_of(piece.tape), keepable(piece.tape),
+                                  name + ", piece " + number, trace, stages, place));
+      const std::vector<bool>& differentiable = made.back()->differentiable();
+      for (size_t i = 0; i < piece.results.size(); ++i)
+        requires_grad_[static_cast<size_t>(piece.results[i])] = differentiable[i];
+    }
+    return made;
+  }
+
+  /// Which no piece has to itself.
+  Constants shared_constants() && { return std::move(shared_); }
+
+ private:
+  int storage(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)].storage; }
+  /// Of the run's inputs; -1: an earlier piece makes it.
+  int input(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)].input; }
+
+  /// One that a single piece reads, and nobody is given, is part of that piece's program.
+  void share_constants(const std::vector<TensorId>& wanted) {
+    std::unordered_map<int, int> readers;
+    for (const Piece& piece : pieces_)
+      for (TensorId id : piece.tape.inputs) ++readers[input(id)];
+    for (TensorId id : wanted)
+      if (id >= 0) ++readers[input(id)];
+    own_ = std::move(shared_);
+    shared_.clear();
+    for (const auto& [at, value] : own_)
+      if (readers[at] > 1) shared_.insert({at, value});
+    for (const auto& [at, value] : shared_) own_.erase(at);
+  }
+
+  Constants constants_of(const Tape& piece) const {
+    Constants out;
+    for (size_t i = 0; i < piece.inputs.size(); ++i)
+      if (const auto own = own_.find(input(piece.inputs[i])); own != own_.end())
+        out.insert({static_cast<int>(i), own->second});
+    return out;
+  }
+
+  /// By input: does an earlier piece make it? Those know whether it requires a gradient.
+  std::vector<bool> told_of_inputs(Tape& piece) const {
+    std::vector<bool> made_inside;
+    for (TensorId id : piece.inputs) {
+      made_inside.push_back(input(id) < 0);
+      if (input(id) < 0)
+        piece.tensors[static_cast<size_t>(id)].requires_grad = requires_grad_[static_cast<size_t>(id)];
+    }
+    return made_inside;
+  }
+
+  /// By input: may it be kept where eager would not keep it? A parameter that no piece writes, and what
+  /// nobody but the pieces ever sees.
+  std::vector<bool> keepable(const Tape& piece) const {
+    std::vector<bool> out;
+    for (TensorId id : piece.inputs) {
+      const int of_run = input(id);
+      const bool hidden = of_run < 0 && !seen_.contains(storage(id));
+      const bool param = of_run >= 0 && is_param_[static_cast<size_t>(of_run)];
+      out.push_back((hidden || param) && !written_.contains(storage(id)));
+    }
+    return out;
+  }
+
+  const Tape& tape_;
+  const std::vector<bool>& is_param_;
+  std::vector<Piece> pieces_;
+  Constants shared_, own_;
+  std::vector<bool> requires_grad_;         ///< by tensor that a piece gives
+  std::unordered_set<int> seen_, written_;  ///< storages: the caller has them; entries write to them
+};
+
+}  // namespace
+
+std::shared_ptr<Chain> make_chain(const Tape& tape, const std::vector<TensorId>& wanted,
+                                  const std::vector<size_t>& cuts, const Constants& constants,
+                                  const std::vector<bool>& is_param, const std::string& name,
+                                  const Trace& trace, Stages& stages) {
+  Linking linking(tape, wanted, cuts, constants, is_param);
+  auto pieces = linking.make(name, trace, stages);
+  return std::make_shared<Chain>(record::copy_of(tape), wanted, std::move(pieces),
+                                 std::move(linking).shared_constants());
+}
+
+}  // namespace bolt::run
