@@ -206,6 +206,8 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   Tensors wholes;
   Tensors results = p_.forward->run_tied(inputs, values, std::move(generators), [&](Tensors& fresh) {
     for (size_t at : tied_) {
+      // An operator that we call may give a view, made without grad mode, which nobody may write to with it.
+      if (fresh[at].is_view()) fresh[at] = fresh[at].detach();
       torch::autograd::set_history(fresh[at], autograd::NodePtr(node));
       wholes.push_back(fresh[at]);
     }
