@@ -114,7 +114,12 @@ void Trained::find_saved() {
   }
 }
 
-/// A gradient belongs to a result that is memory of its own: the tensor itself, or what it is a part of.
+bool Trained::is_own(size_t result) const {
+  return p_.forward->lowered().outputs[result].kind == OutKind::Fresh;
+}
+
+/// A gradient belongs to a result that is memory of its own: the tensor itself, or what it is a part of. Or
+/// the program takes a result for a view that is none to autograd, as of linear() without a bias.
 void Trained::find_tangents() {
   const Tape& tape = p_.forward->tape();
   const auto& results = p_.forward->lowered().outputs;
@@ -122,7 +127,7 @@ void Trained::find_tangents() {
   for (TensorId id : p_.tangent_of) {
     const TensorInfo& info = info_of(tape, id);
     const size_t itself = position(wanted, id);
-    if (itself < wanted.size() && results[itself].kind == OutKind::Fresh) {
+    if (itself < wanted.size() && (is_own(itself) || results[itself].kind == OutKind::OutputView)) {
       tied_.push_back(itself);
       continue;
     }
@@ -165,9 +170,17 @@ void Trained::find_shown(const std::vector<TensorId>& views, std::vector<TensorI
   std::ranges::sort(as_made);
   for (const auto& [id, output] : as_made) {
     if (Views::reaches(tape_, bases, id)) continue;
+    demand_tied(p_.forward->lowered().outputs[result_of_[output]]);
     bases.push_back(id);
     shown_.push_back(output);
   }
+}
+
+/// A view of what the node gives.
+void Trained::demand_tied(const lower::TensorOut& view) const {
+  if (view.kind == OutKind::OutputView &&
+      std::ranges::find(tied_, static_cast<size_t>(view.index)) == tied_.end())
+    throw_unsupported("results that show one memory in ways of which none is the first");
 }
 
 /// Parameters are alive anyway, and so is what is saved. What another piece of the region made is not.
@@ -203,15 +216,11 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   const bool keeps = node && wants_inputs();  // once: another thread's backward pass may change the answer
   if (node) begin(*node, inputs, values, generators);
   if (keeps) keep_what_changes(*node, inputs);
-  Tensors wholes;
-  Tensors results = p_.forward->run_tied(inputs, values, std::move(generators), [&](Tensors& fresh) {
-    for (size_t at : tied_) {
-      // An operator that we call may give a view, made without grad mode, which nobody may write to with it.
-      if (fresh[at].is_view()) fresh[at] = fresh[at].detach();
-      torch::autograd::set_history(fresh[at], autograd::NodePtr(node));
-      wholes.push_back(fresh[at]);
-    }
-  });
+  Tensors wholes(tied_.size());
+  Tensors results = p_.forward->run_tied(inputs, values, std::move(generators),
+                                         [&](Tensors& fresh) { tie(node, values, fresh, wholes); });
+  for (size_t i = 0; i < tied_.size(); ++i)
+    if (!is_own(tied_[i])) results[tied_[i]] = wholes[i];
   if (node) save(*node, inputs, results);
   if (keeps)
     for (const at::Tensor& t : inputs) node->inputs_.emplace_back(t, false);
@@ -219,6 +228,28 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   for (size_t at : result_of_) out.push_back(results[at]);
   give_views(inputs, wholes, values, out);
   return out;
+}
+
+void Trained::tie(const autograd::NodePtr& node, const std::vector<int64_t>& values, Tensors& fresh,
+                  Tensors& wholes) const {
+  for (size_t i = 0; i < tied_.size(); ++i) {
+    at::Tensor& t = wholes[i] = is_own(tied_[i]) ? fresh[tied_[i]] : shown(tied_[i], values, fresh);
+    // An operator that we call may give a view, made without grad mode, which nobody may write to with it.
+    if (t.is_view()) t = t.detach();
+    torch::autograd::set_history(t, node);
+    if (is_own(tied_[i])) fresh[tied_[i]] = t;
+  }
+}
+
+/// A result that the program takes for a view.
+at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, const Tensors& fresh) const {
+  const lower::TensorOut& view = p_.forward->lowered().outputs[result];
+  const Evaluate value{symbols_, values};
+  std::vector<int64_t> sizes, strides;
+  for (Sym size : view.sizes) sizes.push_back(value(size));
+  for (Sym stride : view.strides) strides.push_back(value(stride));
+  const at::Tensor& whole = fresh[static_cast<size_t>(view.index)];
+  return whole.as_strided(sizes, strides, whole.storage_offset() + value(view.offset));
 }
 
 /// Before the run.

@@ -20,6 +20,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "autograd/node_ptr.h"
 #include "run/compiled.h"
 #include "run/replayed.h"
 #include "run/views.h"
@@ -92,8 +93,13 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void find_saved();
   void find_views();
   void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
+  void demand_tied(const lower::TensorOut& view) const;
   void find_tangents();
+  bool is_own(size_t result) const;
   void find_cost_of_inputs();
+  void tie(const autograd::NodePtr& node, const std::vector<int64_t>& values, Tensors& fresh,
+           Tensors& wholes) const;
+  at::Tensor shown(size_t result, const std::vector<int64_t>& values, const Tensors& fresh) const;
   void begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
              const record::CallGenerators& generators) const;
   void save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const;

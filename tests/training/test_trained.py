@@ -244,20 +244,25 @@ def test_a_result_and_a_part_of_it():
     check()
 
 
-def test_a_part_of_what_is_a_view_below_autograd():
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_part_of_what_is_a_view_below_autograd(bias):
     """linear() of three dimensions is one of two, which no tensor of the program is."""
 
     def fn(x, w, b):
-        whole = F.linear(x, w, b)
-        return whole, whole.flatten(0, 1), x[0]
+        whole = F.linear(x, w, b if bias else None)
+        return whole, whole.flatten(0, 1), x[0], b.sin()
 
     fast, check = compiled_whole(fn)
     for _ in range(3):
         x, w, b = leaf(2, 3, 4), leaf(5, 4), leaf(5)
         grads = []
         for f in (fn, fast):
-            whole, flat, row = f(x, w, b)
-            grads.append(torch.autograd.grad(flat.sin().sum() + row.sum(), [whole, x, w, b]))
+            whole, flat, row, other = f(x, w, b)
+            loss = flat.sin().sum() + row.sum() + other.sum()
+            grads.append(torch.autograd.grad(loss, [whole, flat, x, w, b], retain_graph=True))
+            whole.mul_(2)
+            loss = flat.sin().sum() + row.sum() + other.sum()
+            grads[-1] += torch.autograd.grad(loss, [x, w, b])
         torch.testing.assert_close(*grads)
     check()
 
