@@ -1,6 +1,7 @@
 """One result of a compiled function is made of another: autograd's graph has both, as in eager."""
 
 import gc
+import random
 import weakref
 
 import pytest
@@ -553,3 +554,62 @@ def test_checkpoint_around():
             h, y = checkpoint(fast, x, w, use_reentrant=reentrant)
             (h.sum() + y.sum()).backward()
             torch.testing.assert_close([x.grad, w.grad], list(want))
+
+
+def random_program(seed):
+    """Operators, views and writes in any order, and any of the values as results."""
+    draw = random.Random(seed)
+    steps = [(draw.choice(list(STEPS)), draw.random(), draw.random()) for _ in range(draw.randint(4, 12))]
+    handed_out = [draw.random() < 0.6 for _ in steps] + [True]
+
+    def fn(x, w):
+        values = [x * 2]
+        for name, a, b in steps:
+            values.append(STEPS[name](values[int(a * len(values))], values[int(b * len(values))], w))
+        return [value for value, out in zip(values, handed_out, strict=True) if out]
+
+    return fn, [draw.choice([0.0, 0.5, 1.0, -2.0]) for _ in handed_out]
+
+
+STEPS = {
+    "sin": lambda p, q, w: p.sin(),
+    "tanh": lambda p, q, w: p.tanh(),
+    "product": lambda p, q, w: p * q.mean() + 0.1 * p,
+    "linear": lambda p, q, w: F.linear(p, w) if p.shape[-1] == 4 else p + q.sum(),
+    "view": lambda p, q, w: p.flatten(),
+    "part": lambda p, q, w: p[..., :2],
+    "turned": lambda p, q, w: p.transpose(0, -1),
+    "parts": lambda p, q, w: p.chunk(2, 0)[-1],
+    "write": lambda p, q, w: (p * q.mean()).mul_(0.9),
+    "detach": lambda p, q, w: p.detach() * q.sum(),
+    "dropout": lambda p, q, w: F.dropout(p, 0.5),
+}
+
+
+@pytest.mark.parametrize("seeds", [range(i, i + 10) for i in range(0, 60, 10)])
+def test_random_results(seeds):
+    def measured(fn, weights):
+        torch.manual_seed(1)
+        x, w = torch.randn(2, 3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        results = fn(x, w)
+        for t in results:
+            t.retain_grad()
+        sum(k * t.square().sum() for k, t in zip(weights, results, strict=False) if k != 0).backward()
+        return [*(t.detach().clone() for t in results), *(t.grad for t in results), x.grad, w.grad]
+
+    compared = 0
+    for seed in seeds:
+        fn, weights = random_program(seed)
+        try:
+            want = measured(fn, weights)
+        except (RuntimeError, AttributeError):
+            continue  # eager refuses: what is written is needed, or nothing is left to differentiate
+        torchbolt.reset()
+        fast = torchbolt.compile(fn)
+        for _ in range(3):
+            for g, expected in zip(measured(fast, weights), want, strict=True):
+                assert (g is None) == (expected is None), seed
+                if g is not None:
+                    torch.testing.assert_close(g, expected, rtol=1e-3, atol=1e-4, msg=lambda m, s=seed: f"{s}: {m}")
+        compared += 1
+    assert compared > 3
