@@ -70,13 +70,14 @@ class Compilation {
   /// With the gradients, by a program for each direction.
   Made trained() {
     if (sizes_.any_data()) throw EndsAtFoundSizes("gradients are needed");
-    if (sizes_.any()) return replayed("gradients are needed, and sizes differ between calls", false);
-    settle("");
     const GiveMemoryBack at_the_end;
     const auto begin = std::chrono::steady_clock::now();
+    lower::OverInputs over_inputs(r_.tape, r_.wanted, {r_.is_param, r_.constants}, r_.number_sizes, "",
+                                  sizes_);
+    sizes_ = over_inputs.anew({});
     Stages stages;
     try {
-      Made region = differentiated(stages);
+      Made region = differentiated(over_inputs, stages);
       region->facts.stage_seconds = std::move(stages.seconds);
       Stats::get().compile_nanoseconds += (std::chrono::steady_clock::now() - begin).count();
       return finished(std::move(region));
@@ -88,11 +89,14 @@ class Compilation {
     }
   }
 
-  Made differentiated(Stages& stages) const {
+  Made differentiated(lower::OverInputs& over_inputs, Stages& stages) {
     const std::vector<size_t> cuts = autograd::cuts(r_.tape, r_.wanted);
-    if (!cuts.empty())
-      return run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.name, r_.trace, stages);
-    return run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.name, r_.trace, stages);
+    if (cuts.empty())
+      return run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, over_inputs, sizes_, r_.name,
+                               r_.trace, stages);
+    if (over_inputs.any())
+      throw_unsupported("a result with gradients is made of another one, and sizes differ between calls");
+    return run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.name, r_.trace, stages);
   }
 
   Made compiled() {

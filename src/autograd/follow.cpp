@@ -25,6 +25,7 @@ struct Symbol {
   int64_t hint = 0;
   int dim = -1;  ///< of a number: none
   bool early = false;
+  bool only_operand = false;
   bool is_float() const { return is_float_symbol(*sym.node()); }
   bool is_stride() const { return dim >= kStrideBit; }
 };
@@ -134,8 +135,8 @@ class Following {
   }
 
   void add_number(const SymbolRow& number, std::vector<Symbol>& all) {
-    const Symbol symbol{number.symbol, number.hint, -1, number.early};
     const Uses uses = uses_of(number.symbol, run_);
+    const Symbol symbol{number.symbol, number.hint, -1, number.early, uses.only_operand};
     if (!uses.only_operand && symbol.is_float())
       return give_up(symbol, "gradients through an operator that is given it");
     all.push_back(symbol);
@@ -293,6 +294,7 @@ class Following {
       if (group.given_up) continue;
       for (const Symbol& s : group.members) {
         joint_.symbols.push_back(SymbolRow::of_number(s.sym, s.hint, s.early));
+        joint_.operands.push_back(s.only_operand);
         if (s.sym != group.members[0].sym)
           joint_.facts.push_back(
               {group.members[0].sym, Relation::eq, s.sym, "gradients need them to be one"});

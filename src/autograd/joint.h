@@ -62,6 +62,7 @@ struct Joint {
   /// What Args::syms and `sizes` are written over, in both parts: sizes of the run's inputs (t3_0), and
   /// numbers.
   SymbolTable symbols;
+  std::vector<bool> operands;   ///< by symbol: a number that is an operand of arithmetic and nothing else
   std::vector<Syms> sizes;      ///< by tensor of the tape; empty: no size of it differs
   std::vector<SizeFact> facts;  ///< what is taken for granted about all that may differ
 };

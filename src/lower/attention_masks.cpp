@@ -116,7 +116,7 @@ class Making {
 };
 
 /// Of the mask of this attention. It may be a view, which the graph would leave to whoever runs it: what is
-/// looked at is a copy.
+/// looked at is a copy. What holds for some sizes only is something.
 MaskHides hides(const Tape& tape, const Entry& attention, TensorId mask, Sizes& sizes) {
   Making making(tape);
   making.add(mask);
@@ -125,9 +125,12 @@ MaskHides hides(const Tape& tape, const Entry& attention, TensorId mask, Sizes& 
   const TensorId copy = add_like(alone, mask);
   alone.tensors[static_cast<size_t>(copy)].producer = static_cast<int>(alone.entries.size());
   add_clone(alone, attention, mask, copy);
+  const std::vector<SizeFact> known = sizes.facts();
   try {
     const Lowered lowered = functionalize(alone, {copy}, {std::vector<bool>(tape.inputs.size()), {}}, sizes);
-    return graph::what_mask_hides(lowered.graph->outputs[0].value);
+    const bool for_all_sizes = std::ranges::all_of(
+        sizes.facts(), [&](const SizeFact& fact) { return std::ranges::find(known, fact) != known.end(); });
+    return for_all_sizes ? graph::what_mask_hides(lowered.graph->outputs[0].value) : MaskHides::Something;
   } catch (const SizeDemand&) {
     return MaskHides::Something;
   } catch (const Error& error) {

@@ -93,6 +93,10 @@ std::vector<at::Tensor> Compiled::run_tied(const std::vector<at::Tensor>& inputs
   return run_plan(inputs, values, p_.shaping_values(values), std::move(generators), {.tie = &tie});
 }
 
+std::vector<at::Tensor> Compiled::run_with(const std::vector<at::Tensor>& inputs, const Ints& values) {
+  return run_plan(inputs, values, p_.shaping_values(values), {}, {});
+}
+
 std::vector<at::Tensor> Compiled::run_last(std::vector<at::Tensor> inputs, const Ints& values) {
   return run_plan(inputs, values, p_.shaping_values(values), {}, {.let_go = &inputs});
 }

@@ -37,7 +37,9 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   using Tie = std::function<void(std::vector<at::Tensor>& fresh)>;
   std::vector<at::Tensor> run_tied(const std::vector<at::Tensor>& inputs, const Ints& values,
                                    record::CallGenerators generators, const Tie& tie);
-  /// Lets go of each input when its last reader has run. Of one that cannot fail.
+  /// `values`: of symbols(), whatever the inputs say.
+  std::vector<at::Tensor> run_with(const std::vector<at::Tensor>& inputs, const Ints& values);
+  /// The same, and lets go of each input when its last reader has run. Of one that cannot fail.
   std::vector<at::Tensor> run_last(std::vector<at::Tensor> inputs, const Ints& values);
 
   /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller

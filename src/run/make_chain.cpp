@@ -40,7 +40,12 @@ class Linking {
     for (Piece& piece : pieces_) {
       const std::string number = std::to_string(made.size() + 1);
       const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape)};
-      made.push_back(make_trained(piece.tape, piece.results, constants_of(piece.tape), keepable(piece.tape),
+      const Constants constants = constants_of(piece.tape);
+      const std::vector<bool> may_be_kept = keepable(piece.tape);
+      lower::Sizes sizes(piece.tape, std::vector<uint64_t>(piece.tape.inputs.size()), {}, {});
+      SymbolTable none;
+      lower::OverInputs over_inputs(piece.tape, piece.results, {may_be_kept, constants}, none, "", sizes);
+      made.push_back(make_trained(piece.tape, piece.results, constants, may_be_kept, over_inputs, sizes,
                                   name + ", piece " + number, trace, stages, place));
       const std::vector<bool>& differentiable = made.back()->differentiable();
       for (size_t i = 0; i < piece.results.size(); ++i)

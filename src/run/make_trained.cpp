@@ -2,6 +2,7 @@
 #include "run/make_trained.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_set>
 
@@ -12,6 +13,7 @@
 #include "run/make_compiled.h"
 #include "support/error.h"
 #include "support/log.h"
+#include "support/nesting.h"
 
 namespace bolt::run {
 namespace {
@@ -45,15 +47,104 @@ std::set<TensorId> parts_of_saved(const Joint& joint, const Split& parts) {
   return out;
 }
 
+/// The tape with arguments of its own: those of the other are about to be written over other symbols.
+Tape apart_from(const Tape& tape) {
+  Tape copy = record::copy_of(tape);
+  for (record::Entry& entry : copy.entries) {
+    const auto args = entry.args;
+    entry.args = copy.args->take(args.size());
+    std::ranges::copy(args, entry.args.begin());
+  }
+  return copy;
+}
+
+/// What a size or stride of the backward part's inputs is, over the region's symbols.
+class BackwardSizes {
+ public:
+  BackwardSizes(const Joint& joint, const Tape& tape, const Compiled& forward, const lower::Sizes& region)
+      : joint_(joint), tape_(tape), region_(region) {
+    for (size_t i = 0; i < tape.inputs.size(); ++i) layouts_.push_back(layout(i, forward));
+  }
+
+  const std::vector<TrainedSizes::Layout>& layouts() const { return layouts_; }
+
+  /// Of an expression over the backward part's symbols.
+  Sym over_region(Sym s, const lower::Sizes& backward) const {
+    const SymbolTable& all = backward.all();
+    return region_.resolve(substitute(s, [&](Sym symbol) {
+      const size_t place = place_in(all, *symbol.node());
+      if (place == all.size() || all[place].from != SymbolRow::From::input) return symbol;
+      return floordiv(size(all[place]), all[place].divisor);
+    }));
+  }
+
+  /// Which sizes and strides of the inputs differ between calls.
+  std::vector<uint64_t> dims() const {
+    std::vector<uint64_t> all;
+    for (const TrainedSizes::Layout& layout : layouts_) {
+      uint64_t& bits = all.emplace_back();
+      for (size_t d = 0; d < layout.sizes.size() && d < kStrideBit; ++d) {
+        if (!layout.sizes[d].is_const()) bits |= uint64_t{1} << d;
+        if (!layout.strides[d].is_const()) bits |= uint64_t{1} << (d + kStrideBit);
+      }
+    }
+    return all;
+  }
+
+ private:
+  Sym size(const SymbolRow& row) const {
+    const auto& [sizes, strides] = layouts_[static_cast<size_t>(row.input)];
+    return row.dim < kStrideBit ? sizes[static_cast<size_t>(row.dim)]
+                                : strides[static_cast<size_t>(row.dim - kStrideBit)];
+  }
+
+  TrainedSizes::Layout layout(size_t input, const Compiled& forward) const {
+    const TensorId id = tape_.inputs[input];
+    const record::TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+    Syms sizes = joint_.sizes.empty() ? Syms() : joint_.sizes[static_cast<size_t>(id)];
+    if (sizes.empty()) sizes = Syms(info.sizes.begin(), info.sizes.end());
+    for (Sym& s : sizes) s = region_.resolve(s);
+    Syms strides(info.strides.begin(), info.strides.end());
+    const auto nesting = nesting_of(info.sizes, info.strides);
+    Sym run = 1;
+    for (size_t k = 0; nesting && k < nesting->order.size(); ++k) {
+      const auto d = static_cast<size_t>(nesting->order[k]);
+      strides[d] = nesting->gaps >> d & 1 ? stride_given(id, d, forward) : run;
+      run = strides[d] * sizes[d];
+    }
+    return {std::move(sizes), std::move(strides)};
+  }
+
+  /// One that is no product of sizes.
+  Sym stride_given(TensorId id, size_t dim, const Compiled& forward) const {
+    const record::TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+    const auto& wanted = forward.wanted();
+    const auto at = std::ranges::find(wanted, id);
+    if (at != wanted.end())
+      return region_.resolve(
+          forward.lowered().outputs[static_cast<size_t>(at - wanted.begin())].strides[dim]);
+    const Sym named = tape_symbol(id, static_cast<int>(dim) + kStrideBit), known = region_.resolve(named);
+    return known == named ? Sym(info.strides[dim]) : known;  // of an input of the region
+  }
+
+  const Joint& joint_;
+  const Tape& tape_;
+  const lower::Sizes& region_;
+  std::vector<TrainedSizes::Layout> layouts_;
+};
+
 class Making {
  public:
   Making(const Tape& tape, const std::vector<TensorId>& wanted,
          const std::unordered_map<int, at::Tensor>& constants, const std::vector<bool>& is_param,
-         std::string name, const Trace& trace, Stages& stages, const PieceOf& piece)
+         lower::OverInputs& over_inputs, lower::Sizes& sizes, std::string name, const Trace& trace,
+         Stages& stages, const PieceOf& piece)
       : tape_(tape),
         wanted_(wanted),
         constants_(constants),
         is_param_(is_param),
+        over_inputs_(over_inputs),
+        sizes_(sizes),
         name_(std::move(name)),
         trace_(trace),
         stages_(stages),
@@ -61,9 +152,10 @@ class Making {
 
   TrainedParts make() {
     stages_.enter("joint");
-    Joint joint = made_joint({});
+    std::set<TensorId> whole;
+    Joint joint = made_joint(whole);
     Split parts = autograd::split(joint);
-    if (const auto whole = parts_of_saved(joint, parts); !whole.empty()) {
+    if (whole = parts_of_saved(joint, parts); !whole.empty()) {
       joint = made_joint(whole);
       parts = autograd::split(joint);
     }
@@ -75,58 +167,119 @@ class Making {
     out.comes_from = joint.comes_from;
     out.differentiable = joint.differentiable;
     out.made_inside = piece_.made_inside;
-    out.forward = forward(parts);
-    out.backward = backward(parts);
+    facts_ = joint.facts;
+    while (!lower_parts(joint, parts, out)) {
+    }
+    if (!joint.symbols.empty()) tell_sizes(std::move(joint), std::move(whole), out);
     return out;
   }
 
  private:
-  Joint made_joint(const std::set<TensorId>& parts) const {
+  Joint made_joint(const std::set<TensorId>& parts) {
     Joint joint = unmasked_joint(parts);
     joint.keepable = is_param_;
     return joint;
   }
 
   /// Of the run without the masks that hide nothing of note, where the rest of it stays as it was.
-  Joint unmasked_joint(const std::set<TensorId>& parts) const {
-    lower::Sizes sizes(tape_, std::vector<uint64_t>(tape_.inputs.size()), {}, {});
-    const std::optional<Tape> unmasked = lower::without_masks(tape_, sizes);
-    if (!unmasked) return autograd::make_joint(tape_, wanted_, parts);
+  Joint unmasked_joint(const std::set<TensorId>& parts) {
+    const autograd::Dynamic dynamic{over_inputs_.dims(), over_inputs_.numbers()};
+    lower::Sizes sizes = over_inputs_.anew({});
+    unmasked_ = lower::without_masks(tape_, sizes);
+    if (!unmasked_) return autograd::make_joint(tape_, wanted_, parts, dynamic);
     try {
-      return autograd::make_joint(*unmasked, wanted_, parts);
+      return autograd::make_joint(*unmasked_, wanted_, parts, dynamic);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
-      return autograd::make_joint(tape_, wanted_, parts);
+      unmasked_.reset();
+      return autograd::make_joint(tape_, wanted_, parts, dynamic);
     }
   }
 
-  std::shared_ptr<Compiled> forward(Split& parts) {
+  /// False: the backward part takes sizes for one of which the forward part did not know it.
+  bool lower_parts(const Joint& joint, Split& parts, TrainedParts& out) {
+    sizes_ = over_inputs_.anew(facts_);
+    out.forward = forward(parts);
+    backward_sizes_.emplace(joint, parts.backward, *out.forward, sizes_);
+    backward_ = lower::Sizes(parts.backward, backward_sizes_->dims(), parts.dynamic.numbers, parts.facts);
+    out.backward = backward(parts);
+    return take_facts_of_backward();
+  }
+
+  /// They are facts about the region's sizes, and so guards of it.
+  bool take_facts_of_backward() {
+    const size_t before = facts_.size();
+    for (SizeFact f : backward_.facts()) {
+      f.a = backward_sizes_->over_region(f.a, backward_);
+      f.b = backward_sizes_->over_region(f.b, backward_);
+      if (f.a == f.b || (f.a.is_const() && f.b.is_const())) continue;
+      if (f.relation != Relation::eq)
+        sizes_.decide(f.a, f.relation, f.b, f.where);
+      else if (std::ranges::find(facts_, f) == facts_.end())
+        facts_.push_back(f);
+    }
+    return facts_.size() == before;
+  }
+
+  void tell_sizes(Joint joint, std::set<TensorId> whole, TrainedParts& out) const {
+    TrainedSizes::Parts sizes;
+    sizes.joint = std::move(joint);
+    sizes.run = apart_from(unmasked_ ? *unmasked_ : tape_);
+    sizes.wanted = wanted_;
+    sizes.parts = std::move(whole);
+    sizes.region = sizes_.open();
+    sizes.backwards = backward_sizes_->layouts();
+    for (const SymbolRow& row : sizes.joint.symbols)
+      sizes.joint_symbols.push_back(sizes_.resolve(row.symbol));
+    if (out.backward)
+      for (const SymbolRow& row : out.backward->symbols())
+        sizes.backward_symbols.push_back(backward_sizes_->over_region(row.symbol, backward_));
+    out.sizes = std::make_shared<const TrainedSizes>(std::move(sizes));
+  }
+
+  std::shared_ptr<Compiled> forward(const Split& parts) {
     Distinct wanted;
     for (TensorId id : parts.outputs) wanted.add(id);
     for (TensorId id : parts.saved) {
       const int input = parts.forward.tensors[static_cast<size_t>(id)].input;
       if (input < 0 || constants_.contains(input)) wanted.add(id);
     }
-    return made("forward", parts.forward, wanted.take(), constants_);
+    return made("forward", parts.forward, wanted.take(), constants_, sizes_);
   }
 
-  std::shared_ptr<Compiled> backward(Split& parts) {
+  std::shared_ptr<Compiled> backward(const Split& parts) {
     Distinct wanted;
     for (TensorId id : parts.gradients) wanted.add(id);
-    std::vector<TensorId> ids = wanted.take();
-    return ids.empty() ? nullptr : made("backward", parts.backward, std::move(ids), {});
+    const std::vector<TensorId> ids = wanted.take();
+    return ids.empty() ? nullptr : made("backward", parts.backward, ids, {}, backward_);
   }
 
-  std::shared_ptr<Compiled> made(const char* part, Tape& tape, std::vector<TensorId> wanted,
-                                 const std::unordered_map<int, at::Tensor>& constants) {
+  /// As often as a stage asks for a number that can be given.
+  std::shared_ptr<Compiled> made(const char* part, const Tape& tape, const std::vector<TensorId>& wanted,
+                                 const std::unordered_map<int, at::Tensor>& constants, lower::Sizes& sizes) {
+    while (true) {
+      try {
+        return stages_in_order(part, tape, wanted, constants, sizes);
+      } catch (const SizeDemand& demand) {
+        const std::string where = (demand.where.empty() ? "the " + stages_.name() + " stage" : demand.where) +
+                                  " (" + demand.what() + ")";
+        if (!sizes.solve(demand, where)) throw;
+      }
+    }
+  }
+
+  std::shared_ptr<Compiled> stages_in_order(const char* part, const Tape& tape, std::vector<TensorId> wanted,
+                                            const std::unordered_map<int, at::Tensor>& constants,
+                                            lower::Sizes& sizes) {
     stages_.enter("functionalize");
-    lower::Sizes sizes(tape, std::vector<uint64_t>(tape.inputs.size()), {}, {});
+    Tape copy = record::copy_of(tape);
     const std::vector<bool> no_parameters(tape.inputs.size(), false);
-    lower::Lowered lowered = lower::functionalize(tape, wanted, {no_parameters, constants}, sizes);
+    lower::Lowered lowered = lower::functionalize(copy, wanted, {no_parameters, constants}, sizes);
     note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return graph::print(*lowered.graph); });
     loops::PlanOptions options = device::plan_options();
     options.fold_params = false;
-    return make_compiled(std::move(lowered), tape, wanted, {}, name_ + ", " + part, options, stages_);
+    return make_compiled(std::move(lowered), copy, wanted, sizes.open(), name_ + ", " + part, options,
+                         stages_);
   }
 
   template <typename Text>
@@ -139,19 +292,28 @@ class Making {
   const std::vector<TensorId>& wanted_;
   const std::unordered_map<int, at::Tensor>& constants_;
   const std::vector<bool>& is_param_;
+  const lower::OverInputs& over_inputs_;
+  lower::Sizes& sizes_;  ///< of the region, and of the forward part
   const std::string name_;
   const Trace& trace_;
   Stages& stages_;
   const PieceOf& piece_;
+  std::optional<Tape> unmasked_;  ///< what the joint tape is of; none: it is of the run's
+  std::vector<SizeFact> facts_;   ///< what gradients need, over sizes of the region's inputs
+  lower::Sizes backward_;
+  std::optional<BackwardSizes> backward_sizes_;
 };
 
 }  // namespace
 
 std::shared_ptr<Trained> make_trained(const Tape& tape, const std::vector<TensorId>& wanted,
                                       const std::unordered_map<int, at::Tensor>& constants,
-                                      const std::vector<bool>& is_param, const std::string& name,
-                                      const Trace& trace, Stages& stages, const PieceOf& piece) {
-  TrainedParts parts = Making(tape, wanted, constants, is_param, name, trace, stages, piece).make();
+                                      const std::vector<bool>& is_param, lower::OverInputs& over_inputs,
+                                      lower::Sizes& sizes, const std::string& name, const Trace& trace,
+                                      Stages& stages, const PieceOf& piece) {
+  TrainedParts parts =
+      Making(tape, wanted, constants, is_param, over_inputs, sizes, name, trace, stages, piece).make();
+  over_inputs.write_arguments(sizes);
   // Copies: where it throws, the tape is replayed.
   return std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);
 }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lower/settle.h"
 #include "run/trained.h"
 #include "support/stages.h"
 #include "support/trace.h"
@@ -19,11 +20,14 @@ struct PieceOf {
   std::vector<bool> made_inside;  ///< by input of the tape: an earlier piece makes it; empty: none
 };
 
-/// `is_param`: by input of the tape. Throws Error(Unsupported) for what cannot be differentiated ahead of
-/// time.
+/// `is_param`: by input of the tape. `over_inputs`: of that tape, whose arguments are written over the
+/// region's symbols afterwards; `sizes` are what is left of these, and what the parts rest on. Throws
+/// Error(Unsupported) for what cannot be differentiated ahead of time, and SizeDemand where a number must be
+/// known that cannot be.
 std::shared_ptr<Trained> make_trained(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                                       const std::unordered_map<int, at::Tensor>& constants,
-                                      const std::vector<bool>& is_param, const std::string& name,
-                                      const Trace& trace, Stages& stages, const PieceOf& piece = {});
+                                      const std::vector<bool>& is_param, lower::OverInputs& over_inputs,
+                                      lower::Sizes& sizes, const std::string& name, const Trace& trace,
+                                      Stages& stages, const PieceOf& piece = {});
 
 }  // namespace bolt::run

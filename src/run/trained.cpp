@@ -211,10 +211,13 @@ std::string Trained::plan_text() const {
 Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
                       record::CallGenerators generators) {
   if (is_checkpointed()) return as_eager_.call(inputs, values, std::move(generators));
+  const auto set = p_.sizes ? p_.sizes->of(values) : nullptr;
+  if (set && !set->agrees) return as_eager_.call(inputs, values, std::move(generators));
   auto node = edges_.empty() ? decltype(make_node<TrainedNode>(nullptr))()
                              : make_node<TrainedNode>(shared_from_this());
   const bool keeps = node && wants_inputs();  // once: another thread's backward pass may change the answer
   if (node) begin(*node, inputs, values, generators);
+  if (node) node->set_ = set;
   if (keeps) keep_what_changes(*node, inputs);
   Tensors wholes(tied_.size());
   Tensors results = p_.forward->run_tied(inputs, values, std::move(generators),
@@ -338,38 +341,43 @@ variable_list TrainedNode::apply(variable_list&& tangents) {
   all.insert(all.end(), std::make_move_iterator(tangents.begin()), std::make_move_iterator(tangents.end()));
   tangents.clear();
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  return region_->spread(region_->run_backward(std::move(all), values_), given);
+  return region_->spread(region_->run_backward(std::move(all), *this), given);
 }
 
-/// Tangents of the sizes, and lying as, the backward part was compiled for; zeros for those that there are
-/// none of.
-Tensors Trained::complete_tangents(Tensors given) const {
+/// All of the sizes, and lying as, the backward part takes them; zeros for the tangents that there are none
+/// of. What hooks give for a saved tensor may lie otherwise than what they were given.
+Tensors Trained::complete(Tensors given, const TrainedSizes::Set* set) const {
   const Tape& tape = p_.backward->tape();
-  for (size_t i = p_.saved.size(); i < given.size(); ++i) {
+  for (size_t i = 0; i < given.size(); ++i) {
     const TensorInfo& info = info_of(tape, tape.inputs[i]);
+    const at::IntArrayRef sizes = set ? at::IntArrayRef(set->backwards[i].sizes) : info.sizes;
+    const at::IntArrayRef strides = set ? at::IntArrayRef(set->backwards[i].strides) : info.strides;
     at::Tensor& t = given[i];
-    if (t.defined() && lies_so(t, info.strides)) continue;
+    if (t.defined() && (is_wrapped(t) || lies_so(t, strides))) continue;
     const auto options = at::TensorOptions(info.dtype).device(info.device);
-    at::Tensor made = at::empty_strided(info.sizes, info.strides, options);
+    at::Tensor made = at::empty_strided(sizes, strides, options);
     t = t.defined() ? made.copy_(t) : made.zero_();
   }
   return given;
 }
 
-Tensors Trained::run_backward(Tensors given, const std::vector<int64_t>& values) const {
+Tensors Trained::run_backward(Tensors given, const TrainedNode& node) const {
   const at::NoGradGuard no_grad;
-  if (std::ranges::any_of(given, is_wrapped)) return replay_backward(complete_tangents(std::move(given)));
-  given = complete_tangents(std::move(given));
+  const bool wrapped = std::ranges::any_of(given, is_wrapped);
+  given = complete(std::move(given), node.set_.get());
+  if (wrapped) return replay_backward(given, node.values_);
+  const Ints values = p_.sizes ? p_.sizes->for_backward(node.values_) : Ints();
   if (!p_.backward->can_fail()) return p_.backward->run_last(std::move(given), values);
   try {
-    return p_.backward->run(given);
+    return p_.backward->run_with(given, values);
   } catch (const RunEagerly&) {
-    return replay_backward(given);
+    return replay_backward(given, node.values_);
   }
 }
 
-Tensors Trained::replay_backward(const Tensors& given) const {
-  return record::replay(p_.backward->tape(), given, p_.backward->wanted(), {});
+Tensors Trained::replay_backward(const Tensors& given, const std::vector<int64_t>& values) const {
+  const auto number = p_.sizes ? p_.sizes->on_joint_tape(values) : nullptr;
+  return record::replay(p_.backward->tape(), given, p_.backward->wanted(), number);
 }
 
 /// To the inputs. What no gradient that was given leads to is none.

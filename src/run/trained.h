@@ -23,6 +23,7 @@
 #include "autograd/node_ptr.h"
 #include "run/compiled.h"
 #include "run/replayed.h"
+#include "run/trained_sizes.h"
 #include "run/views.h"
 
 namespace bolt::run {
@@ -50,7 +51,8 @@ class TrainedNode final : public torch::autograd::Node {
   std::optional<record::GeneratorStates> drawn_;
   std::vector<at::Tensor> written_;  ///< inputs that it writes to
   record::CallGenerators generators_;
-  std::vector<int64_t> values_;  ///< of the region's symbols
+  std::vector<int64_t> values_;                   ///< of the region's symbols
+  std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
   bool released_ = false;
 };
 
@@ -63,6 +65,7 @@ struct TrainedParts {
   std::vector<std::vector<bool>> comes_from;        ///< by input: the tangents that lead to its gradient
   std::vector<bool> differentiable;                 ///< by output of the run
   std::vector<bool> made_inside;                    ///< by input: PieceOf::made_inside
+  std::shared_ptr<const TrainedSizes> sizes;        ///< null: nothing differs between calls
 };
 
 class Trained final : public Runnable, public std::enable_shared_from_this<Trained> {
@@ -107,9 +110,9 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   bool wants_inputs() const;
   void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                   Tensors& results) const;
-  Tensors complete_tangents(Tensors given) const;
-  Tensors run_backward(Tensors given, const std::vector<int64_t>& values) const;
-  Tensors replay_backward(const Tensors& given) const;
+  Tensors complete(Tensors given, const TrainedSizes::Set* set) const;
+  Tensors run_backward(Tensors given, const TrainedNode& node) const;
+  Tensors replay_backward(const Tensors& given, const std::vector<int64_t>& values) const;
   torch::autograd::variable_list spread(Tensors gradients, const std::vector<bool>& given) const;
   torch::autograd::variable_list differentiate(Tensors inputs, const torch::autograd::variable_list& tangents,
                                                const std::vector<int64_t>& values,

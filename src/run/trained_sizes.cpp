@@ -1,0 +1,67 @@
+// run/trained_sizes.cpp: see trained_sizes.h.
+#include "run/trained_sizes.h"
+
+#include "autograd/follow.h"
+#include "support/log.h"
+#include "support/stats.h"
+
+namespace bolt::run {
+
+namespace {
+
+constexpr size_t kMostSets = 1024;  // remembered; a data set has so many lengths, seldom more
+
+std::string text_of(const autograd::Joint& joint, const Ints& values) {
+  std::string text;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!is_float_symbol(*joint.symbols[i].symbol.node()))
+      text += " " + joint.symbols[i].symbol.str() + "=" + std::to_string(values[i]);
+  return text;
+}
+
+}  // namespace
+
+TrainedSizes::TrainedSizes(Parts parts) : p_(std::move(parts)) {}
+
+/// Without numbers that are operands: nothing is asked about these, and they may differ in each call.
+Ints TrainedSizes::key_of(const Ints& joint_values) const {
+  Ints key = joint_values;
+  for (size_t i = 0; i < key.size(); ++i)
+    if (p_.joint.operands[i]) key[i] = 0;
+  return key;
+}
+
+std::shared_ptr<const TrainedSizes::Set> TrainedSizes::of(const Ints& values) const {
+  const Ints of_joint = joint_values(values);
+  Ints key = key_of(of_joint);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = sets_.find(key); at != sets_.end()) return at->second;
+  }
+  auto set = made(values, of_joint);
+  const std::lock_guard lock(mutex_);
+  if (sets_.size() >= kMostSets) sets_.clear();
+  return sets_.try_emplace(std::move(key), std::move(set)).first->second;
+}
+
+std::shared_ptr<const TrainedSizes::Set> TrainedSizes::made(const Ints& values,
+                                                            const Ints& joint_values) const {
+  auto set = std::make_shared<Set>();
+  set->agrees = autograd::agrees(p_.joint, {p_.run, p_.wanted, p_.parts}, joint_values);
+  if (!set->agrees) {
+    ++Stats::get().eager_fallbacks;
+    log("perf_hints", "eager's operators run, because gradients are computed otherwise for" +
+                          text_of(p_.joint, joint_values));
+    return set;
+  }
+  const Evaluate value{p_.region, values};
+  for (const Layout& layout : p_.backwards)
+    set->backwards.push_back({value(layout.sizes), value(layout.strides)});
+  return set;
+}
+
+std::function<int64_t(Sym)> TrainedSizes::on_joint_tape(const Ints& values) const {
+  return [this, all = joint_values(values)](Sym s) { return Evaluate{p_.joint.symbols, all}(s); };
+}
+
+}  // namespace bolt::run
