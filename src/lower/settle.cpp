@@ -36,6 +36,22 @@ void settle(record::Tape& tape, const std::vector<record::TensorId>& wanted, con
   resolve_arguments(tape, sizes);
 }
 
+void settle_inputs(const record::Tape& tape, Sizes& sizes) {
+  while (true) {
+    sizes.begin_again();
+    try {
+      for (record::TensorId id : tape.inputs) {
+        const record::TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+        sizes.bind(id, sizes.of_input(info));
+        sizes.bind_strides(id, sizes.strides_of_input(info));
+      }
+      return sizes.settle();
+    } catch (const SizeDemand& demand) {
+      if (!sizes.solve(demand, demand.what())) throw;
+    }
+  }
+}
+
 OverInputs::OverInputs(record::Tape& tape, const std::vector<record::TensorId>& wanted,
                        const LowerOptions& options, SymbolTable& computed, const std::string& why,
                        Sizes& sizes)
@@ -82,6 +98,7 @@ Sizes OverInputs::anew(const std::vector<SizeFact>& more) const {
   facts.insert(facts.end(), more.begin(), more.end());
   Sizes sizes(tape_, all_dims_, all_numbers_, std::move(facts));
   sizes.not_guessed = not_guessed_;
+  settle_inputs(tape_, sizes);
   return sizes;
 }
 

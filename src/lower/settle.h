@@ -17,6 +17,10 @@ namespace bolt::lower {
 void settle(record::Tape& tape, const std::vector<record::TensorId>& wanted, const LowerOptions& options,
             const SymbolTable& computed, const std::string& why, Sizes& sizes);
 
+/// The facts that `sizes` were given, about sizes of inputs alone, are used from the beginning. Otherwise
+/// they are looked at in the end, when what they say was demanded and is a number.
+void settle_inputs(const record::Tape& tape, Sizes& sizes);
+
 /// Of a region that is compiled in parts: what each part knows of sizes are those of the region's inputs, by
 /// their names on the tape (`t0_1`). So everything that is said of sizes is said over these, and `sizes` can
 /// begin anew from it, as often as a part asks for more.

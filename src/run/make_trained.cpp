@@ -202,6 +202,7 @@ class Making {
     out.forward = forward(parts);
     backward_sizes_.emplace(joint, parts.backward, *out.forward, sizes_);
     backward_ = lower::Sizes(parts.backward, backward_sizes_->dims(), parts.dynamic.numbers, parts.facts);
+    lower::settle_inputs(parts.backward, backward_);
     out.backward = backward(parts);
     return take_facts_of_backward();
   }
