@@ -466,11 +466,15 @@ Stack Writer::described(const Entry& entry, const Stack& arguments) {
     const Below below;
     if (row->second(call)) return adopted(call.take_results(), device);
   }
-  std::unordered_map<const c10::TensorImpl*, at::Tensor> given;  // by what stands for it
+  struct StandsFor {
+    at::Tensor meta, fake;
+  };
+  // By address, so none of them may be let go: a result would lie where it was, and be taken for it.
+  std::unordered_map<const c10::TensorImpl*, StandsFor> given;
   Stack stack = mapped(arguments, [&](const at::Tensor& t) {
     if (!as_fake(t)) return t;
     const at::Tensor meta = make_meta(t.storage(), t.scalar_type(), place_of(t));
-    given.emplace(meta.unsafeGetTensorImpl(), t);
+    given.emplace(meta.unsafeGetTensorImpl(), StandsFor{meta, t});
     return meta;
   });
   {
@@ -480,16 +484,17 @@ Stack Writer::described(const Entry& entry, const Stack& arguments) {
     kernel == meta_kernels().end() ? entry.op.redispatchBoxed(meta, &stack)
                                    : kernel->second.callBoxed(entry.op, meta, &stack);
   }
-  for (auto& [meta, fake] : given) {
-    const bool same = meta->sizes() == fake.sizes() && meta->strides() == fake.strides();
+  for (auto& [address, argument] : given) {
+    auto& [meta, fake] = argument;
+    const bool same = meta.sizes() == fake.sizes() && meta.strides() == fake.strides();
     if (same) continue;
     if (!entry.facts->turns) refuse(name + ", which gives a tensor another size");
-    const Place place{meta->sizes(), meta->strides(), meta->storage_offset()};
+    const Place place = place_of(meta);
     turn(fake, place, add(fake.scalar_type(), fake.device(), place, fake.storage()));
   }
   return mapped(stack, [&](const at::Tensor& t) {
     const auto at = given.find(t.unsafeGetTensorImpl());
-    return at == given.end() ? adopted(t, device) : at->second;
+    return at == given.end() ? adopted(t, device) : at->second.fake;
   });
 }
 
