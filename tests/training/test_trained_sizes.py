@@ -140,6 +140,17 @@ def attended(q):
     return (q @ q.mT).masked_fill(mask, float("-inf")).softmax(-1) @ q
 
 
+def behind(q):
+    at = torch.arange(q.shape[1])
+    return F.scaled_dot_product_attention(q[:, None], q[:, None] * 2, q[:, None], attn_mask=at[None, :] <= at[:, None])
+
+
+def near(q):
+    at = torch.arange(q.shape[1])
+    mask = (at[None, :] - at[:, None]).abs() < 4
+    return F.scaled_dot_product_attention(q[:, None], q[:, None] * 2, q[:, None], attn_mask=mask)
+
+
 one = lambda n, s: (leaf(n, s),)  # noqa: E731
 PROGRAMS = {
     "sum by length": (lambda x: x.sum() / x.shape[0], one),
@@ -155,6 +166,8 @@ PROGRAMS = {
         lambda n, s: (leaf(n, s, 4), leaf(n, s + 3, 4)),
     ),
     "masked": (attended, lambda n, s: (leaf(n, s, 4),)),
+    "a mask that is causal": (behind, lambda n, s: (leaf(n, s, 4),)),
+    "a mask that is not": (near, lambda n, s: (leaf(n, s, 4),)),
     "halves": (lambda x: x.chunk(2, 1)[0].sin() * x.chunk(2, 1)[1], lambda n, s: (leaf(n, 2 * s),)),
     "stacked": (lambda x: torch.stack([x, x * 2], 1).reshape(x.shape[0], -1).repeat(2, 1), one),
     "windows": (lambda x: x.unfold(1, 3, 1).sum(-1) * 2, one),
