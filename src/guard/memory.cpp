@@ -40,6 +40,7 @@ void Memory::forget(std::vector<PyRef>& gone) {
   std::move(held.begin(), held.end(), std::back_inserter(gone));
   held.clear();
   grads.clear();
+  numbers.clear();
   for (auto* steps : {&rereads, &made}) {
     for (Reread& again : *steps) gone.push_back(std::move(again.found));
     steps->clear();
@@ -65,6 +66,7 @@ void Memory::append(const Memory& part) {
   add(always, part.always);
   add(tensors, part.tensors);
   add(objects, part.objects);
+  add(numbers, part.numbers);
   auto share = [](auto& to, const auto& from) {
     for (const Reread& again : from)
       to.push_back({again.step, again.parent, PyRef::share(again.found.get())});
@@ -91,6 +93,8 @@ bool Memory::unchanged() {
     for (const Assumption& assumption : source->assumptions)
       if (!holds(assumption, object)) return false;
   }
+  for (const auto& [tensor, number] : numbers)
+    if (!number->is_in(tensor)) return false;
   for (const Reread& again : rereads)
     if (again.step->read(again.parent) != again.found.get()) return false;
   return true;
@@ -119,7 +123,7 @@ void Memory::add_grad(const Source& step, PyObject* tensor, PyObject* grad, Memo
       {&step, tensor, grad, tensors.size(), below.tensors.size(), objects.size(), below.objects.size()});
   tensors.insert(tensors.end(), below.tensors.begin(), below.tensors.end());
   objects.insert(objects.end(), below.objects.begin(), below.objects.end());
-  valid = valid && below.made.empty();
+  valid = valid && below.made.empty() && below.numbers.empty();
   std::move(below.made.begin(), below.made.end(), std::back_inserter(made));
 }
 
@@ -215,13 +219,30 @@ bool Walk::visit_grad(const Source& step, PyObject* tensor, PyObject* grad) {
 }
 
 PyObject* Walk::read(const Source& child, PyObject* parent) {
+  if (child.access == Access::tensor_number) return read_number(child, parent);
   if (child.access != Access::list_tensor) return child.read(parent);
   PyRef made = PyRef::steal(tensor_of_list(parent, child.index));
   return made ? memory.made.emplace_back(Reread{&child, parent, std::move(made)}).found.get() : nullptr;
 }
 
+PyObject* Walk::read_number(const Source& child, PyObject* tensor) {
+  const auto known = memory.known_numbers.find(&child);
+  const bool holds = known != memory.known_numbers.end() && known->second.is_in(tensor);
+  if (known != memory.known_numbers.end() && !holds) {
+    memory.held.push_back(PyRef::share(known->second.number()));
+    memory.known_numbers.erase(known);
+  }
+  const TensorNumber& number =
+      holds ? known->second
+            : memory.known_numbers.try_emplace(&child, tensor, child.index, child.key.get()).first->second;
+  memory.numbers.push_back({tensor, &number});
+  return number.number();
+}
+
 bool Walk::is_other_number(const Source& source, const Assumption& assumption, PyObject* object) {
   if (!numbers) return false;
+  // Of a flag, too, it is counted how often it was another one.
+  if (source.access == Access::tensor_number) numbers->insert(source.str(root_names));
   if (assumption.check == Check::length) {
     numbers->insert(source.length_str(root_names));
     // Whoever went through it met other items. Numbers may have become a tensor, of which only sizes matter.

@@ -14,6 +14,9 @@
 // A step to the .grad of a tensor is taken again each time, which costs as little as comparing a word:
 // backward makes another gradient for each call, and a memory that held one would keep what it takes.
 //
+// Numbers in tensors are compared with the memory they were read from (tensor_numbers.h), and read again only
+// where that has changed: what was read is kept from one walk to the next.
+//
 // A module that counts its calls is another one at each of them: where a word has changed, all is walked
 // again. So that this costs little, large subtrees that branch off (a layer) have a memory of their own, a
 // part, whose words are compared when the walk comes there, and which is walked only where they differ.
@@ -28,6 +31,7 @@
 #include <vector>
 
 #include "guard/source.h"
+#include "guard/tensor_numbers.h"
 #include "guard/tensors.h"
 
 namespace bolt::guard {
@@ -58,6 +62,12 @@ struct GradStep {
   size_t tensors, tensor_count, objects, object_count;  ///< what the lists of the memory have of it
 };
 
+/// A number that was read out of a tensor.
+struct NumberInTensor {
+  PyObject* tensor;
+  const TensorNumber* number;
+};
+
 struct Memory {
   std::vector<Word> words;   ///< all
   std::vector<Word> others;  ///< all but the versions of dicts
@@ -69,6 +79,8 @@ struct Memory {
   std::vector<Reread> rereads;
   std::vector<Reread> made;  ///< tensors of lists: made anew each time, and then found
   std::vector<GradStep> grads;
+  std::vector<NumberInTensor> numbers;                            ///< of this walk
+  std::unordered_map<const Source*, TensorNumber> known_numbers;  ///< of all walks so far
   uint64_t id = 0;
   bool valid = false;
   bool related = false;      ///< the relations (relations.h) of what it found hold
@@ -113,6 +125,7 @@ struct Walk {
   bool visit_part(const Source& source, PyObject* object);
   bool visit_whole(const Source& source, PyObject* object);
   PyObject* read(const Source& child, PyObject* parent);
+  PyObject* read_number(const Source& child, PyObject* tensor);
   bool is_other_number(const Source& source, const Assumption& assumption, PyObject* object);
   bool visit_absent(const Source& source);
   bool visit_grad(const Source& step, PyObject* tensor, PyObject* grad);

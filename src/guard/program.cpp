@@ -279,6 +279,7 @@ bool Program::walk_all(PyObject* const* roots, size_t nroots, std::vector<PyRef>
     use(*group, memory);
     group->in_use = nullptr;
     for (Reread& each : memory.made) made.push_back(std::move(each.found));
+    for (const auto& [tensor, number] : memory.numbers) made.push_back(PyRef::share(number->number()));
   }
   for (auto& group : groups_)
     if (!group->relations.hold(objects_, tree_->root_names, why)) return false;

@@ -44,6 +44,8 @@ using DynamicDims = std::map<std::string, uint64_t>;
 struct Differences {
   DynamicDims sizes;
   std::set<std::string> numbers;  ///< exact ints and floats
+  /// In how many recordings a number was another one than in an earlier one.
+  std::map<std::string, int> times;
   bool empty() const { return sizes.empty() && numbers.empty(); }
   bool operator==(const Differences&) const = default;
 };

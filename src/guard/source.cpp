@@ -2,6 +2,7 @@
 #include "guard/source.h"
 
 #include "guard/leaf.h"
+#include "guard/tensor_numbers.h"
 #include "guard/tensors.h"
 #include "python/compat.h"
 #include "python/slots.h"
@@ -77,6 +78,14 @@ std::string item_text(const Source& source, const std::vector<std::string>& name
     return number ? owner + "[" + name + "]" : owner + "." + name;
   }
   return parent->str(names) + "[" + short_repr(source.key.get()) + "]";
+}
+
+/// Of a number in a tensor: "float(self.scale)", "self.strides.flatten()[2].item()".
+std::string number_text(const Source& source, const std::vector<std::string>& names) {
+  std::string text = source.parent->str(names);
+  if (source.index != kOnlyElement) text += ".flatten()[" + std::to_string(source.index) + "]";
+  if (!source.key) return text + ".item()";
+  return std::string(reinterpret_cast<PyTypeObject*>(source.key.get())->tp_name) + "(" + text + ")";
 }
 
 }  // namespace
@@ -163,7 +172,8 @@ PyObject* Source::read(PyObject* object) const {
     case Access::super_attr: return super_attr(object, start, key.get());
     case Access::tensor_grad: return tensor_grad(object);
     case Access::context_var: return context_value(object);
-    case Access::list_tensor: return nullptr;  // nobody would hold it
+    case Access::list_tensor:
+    case Access::tensor_number: return nullptr;  // nobody would hold it
     case Access::chosen: return object;
   }
   return nullptr;
@@ -188,6 +198,7 @@ std::string Source::str(const std::vector<std::string>& names) const {
     case Access::tensor_grad: return parent->str(names) + ".grad";
     case Access::context_var: return parent->str(names) + ".get()";
     case Access::list_tensor: return "torch.tensor(" + parent->str(names) + ")";
+    case Access::tensor_number: return number_text(*this, names);
     case Access::chosen: return text_of(key.get());
   }
   return {};

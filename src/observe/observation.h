@@ -68,6 +68,12 @@ class RecorderHooks {
   virtual bool expect(PyObject*, bool, const std::string&) { return false; }
   /// What `tensor` shows: equal pairs, equal elements. Nothing: not known.
   virtual std::optional<std::pair<int64_t, int64_t>> contents(PyObject*) { return std::nullopt; }
+  /// The tensors from outside that `tensor`, as it is now, was computed from and from nothing else; itself,
+  /// where it is one. Nothing: it is not known, or the region has written to one of those on the way.
+  virtual std::optional<std::vector<PyRef>> made_of(PyObject*) { return std::nullopt; }
+  /// May guards know the number in a tensor found at `source`? It was another one in fewer recordings than
+  /// `most`.
+  virtual bool may_know_number(const guard::Source&, const std::vector<std::string>&, int) { return false; }
   /// May operators be lent numbers that are not known while guards are checked (guard::Phase)? Other
   /// compilers are given what the call was given.
   virtual bool lends_open() { return false; }

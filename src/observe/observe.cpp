@@ -193,6 +193,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   if (world.open_numbers.asked_open())
     world.distrust("something asked what a number is that only the run knows");
   observation->unsound = world.unsound;
+  const bool reads_written = world.reads_written_number();
   observation->size_facts = world.notes->facts;
   observation->number_sizes = world.number_sizes;
   observation->number_symbols = world.number_symbols;
@@ -224,7 +225,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
   if (can_compute) observation->guards->follow_numbers(std::move(world.numbers));
   // Where the run left everything as it was, its guards hold now. Otherwise the next call finds that out.
   const bool changed_nothing = observation->end == End::returned && observation->recipe.effects.empty() &&
-                               observation->after == before && !hooks.changed_inputs() &&
+                               observation->after == before && !hooks.changed_inputs() && !reads_written &&
                                observation->unsound.empty() && !roots.empty();
   if (changed_nothing && hooks.proves_guards()) {
     guard::Found found;

@@ -260,6 +260,9 @@ class Recording final : public interp::Semantics {
   bool expects(const Frame& frame, bool answer) const;
   bool expect_truth(Frame& frame, PyObject* tensor, bool answer);
   bool expect_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool answer);
+  /// What `take` gives of a tensor that belongs to the model: numbers that guards know, as of the class `as`
+  /// (null: what item() gives). Null without an exception: it is none of those.
+  PyObject* model_data(Frame& frame, PyObject* tensor, PyObject* (*take)(PyObject*), PyObject* as);
   PyObject* take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
   PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
                        PyObject* self, PyObject* kwnames);

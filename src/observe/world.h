@@ -228,6 +228,14 @@ class World {
   /// operator.
   std::optional<Why> tell_0_and_1(Sym symbol);
 
+  // -- Numbers in tensors that belong to the model (values/model_numbers.cpp)
+  /// Element `element` of such a tensor, which is known, as one of the class `as` (null: what item() gives).
+  /// New; null without an exception: it is no number, or changes too often to be one that guards know.
+  PyObject* model_number(PyObject* tensor, Py_ssize_t element, PyObject* as);
+  /// Did the region write to a tensor that it read a number out of?
+  bool reads_written_number() const;
+  std::vector<PyRef> numbers_in;  ///< such tensors
+
   // -- Reads (reads/outside.cpp). Results are borrowed; null means that there is nothing, which is guarded,
   // without an exception.
   PyObject* dict_get(PyObject* dict, PyObject* key);

@@ -3,9 +3,9 @@
 
 #include <ATen/ops/clone.h>
 
+#include "guard/handed_out.h"
 #include "record/recorder.h"
 #include "run/evaluate.h"
-#include "run/handed_out.h"
 
 namespace bolt::run {
 
@@ -40,7 +40,7 @@ std::vector<at::Tensor> Replayed::replay(const std::vector<at::Tensor>& inputs,
         undo.take_back();
         return true;
       });
-  for (size_t input : visible_writes_.inputs) note_handed_out(inputs[input]);
+  for (size_t input : visible_writes_.inputs) guard::note_handed_out(inputs[input]);
   return out;
 }
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "run/handed_out.h"
+#include "guard/handed_out.h"
 
 namespace bolt::run {
 
@@ -51,7 +51,7 @@ void announce_write(const Lowered& lowered, const Tensors& inputs, int graph_inp
   if (std::find(apart.begin(), apart.end(), graph_input) == apart.end())
     t.unsafeGetTensorImpl()->bump_version();
   else
-    note_handed_out(t);
+    guard::note_handed_out(t);
 }
 
 void announce_reshaped(const Lowered& lowered, const Tensors& inputs) {

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "device/device.h"
-#include "run/handed_out.h"
+#include "guard/handed_out.h"
 
 namespace bolt::run {
 
@@ -40,7 +40,7 @@ class Weight {
   const device::Device* device_;
   device::Device::Sample sample_;
   std::optional<uint64_t> hash_;  ///< none: contents that may have changed count as changed
-  std::shared_ptr<HandedOut> handed_out_;
+  std::shared_ptr<guard::HandedOut> handed_out_;
   mutable uint64_t times_;    ///< of those that have been looked after
   mutable bool has_aliases_;  ///< somebody who was handed the memory may still hold it
 };

@@ -11,9 +11,10 @@
 #include <map>
 #include <unordered_set>
 
+#include "guard/handed_out.h"
+#include "record/origins.h"
 #include "record/symint.h"
 #include "run/attempt.h"
-#include "run/handed_out.h"
 #include "session/failures.h"
 #include "session/settings.h"
 #include "support/nesting.h"
@@ -94,7 +95,7 @@ int64_t Bridge::writes(PyObject* tensor) { return recorder.writes(THPVariable_Un
 
 void Bridge::own_version(PyObject* tensor) {
   recorder.own_version(THPVariable_Unpack(tensor));
-  run::note_handed_out(THPVariable_Unpack(tensor));
+  guard::note_handed_out(THPVariable_Unpack(tensor));
 }
 
 bool Bridge::given_data(PyObject* tensor, PyObject* data) {
@@ -106,6 +107,22 @@ std::optional<std::pair<int64_t, int64_t>> Bridge::contents(PyObject* tensor) {
   const auto id = recorder.find(t);
   const int64_t writes = id ? recorder.writes(t) : -1;
   return writes < 0 ? std::nullopt : std::optional(std::pair(int64_t{*id}, writes));
+}
+
+std::optional<std::vector<PyRef>> Bridge::made_of(PyObject* tensor) {
+  const at::Tensor& t = THPVariable_Unpack(tensor);
+  if (recorder.writes(t) != 0) return std::nullopt;
+  const auto id = recorder.find(t);
+  std::vector<PyRef> origins;
+  if (!id) return origins.push_back(PyRef::share(tensor)), origins;
+  const auto from = record::origins_of(recorder.tape(), *id);
+  if (!from) return std::nullopt;
+  for (record::TensorId each : *from) {
+    const int input = recorder.tape().tensors[static_cast<size_t>(each)].input;
+    if (recorder.constants().contains(input)) continue;
+    origins.push_back(PyRef::steal(THPVariable_Wrap(recorder.inputs()[static_cast<size_t>(input)])));
+  }
+  return origins;
 }
 
 bool Bridge::differentiates() {
@@ -205,6 +222,12 @@ bool Bridge::follows_number(PyObject* object, const guard::Source& source,
                        (!changed_.numbers.empty() && changed_.numbers.count(source.str(names)) > 0);
   if (follows && !text) recorder.follows_sizes = sizes_differ_ = true;
   return follows;
+}
+
+bool Bridge::may_know_number(const guard::Source& source, const std::vector<std::string>& names, int most) {
+  if (changed_.times.empty()) return true;
+  const auto at = changed_.times.find(source.str(names));
+  return at == changed_.times.end() || at->second < most;
 }
 
 bool Bridge::follows_within(const guard::Source& source, const std::vector<std::string>& names) {

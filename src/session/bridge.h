@@ -43,6 +43,7 @@ class Bridge final : public observe::RecorderHooks {
   void own_version(PyObject* tensor) override;
   bool given_data(PyObject* tensor, PyObject* data) override;
   std::optional<std::pair<int64_t, int64_t>> contents(PyObject* tensor) override;
+  std::optional<std::vector<PyRef>> made_of(PyObject* tensor) override;
   bool changed_inputs() override { return recorder.changed_inputs(); }
   bool placed() override { return recorder.placed(); }
   bool differentiates() override;
@@ -58,6 +59,7 @@ class Bridge final : public observe::RecorderHooks {
   bool follows_numbers() override;
   bool follows_number(PyObject* object, const guard::Source& source,
                       const std::vector<std::string>& names) override;
+  bool may_know_number(const guard::Source& source, const std::vector<std::string>& names, int most) override;
   bool follows_within(const guard::Source& source, const std::vector<std::string>& names) override;
   void follows_number_of_text() override { recorder.follows_sizes = sizes_differ_ = true; }
   bool follows_length(const guard::Source& source, const std::vector<std::string>& names) override;

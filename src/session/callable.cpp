@@ -1,6 +1,6 @@
 // session/callable.cpp: see callable.h.
 #include "session/callable.h"
-#include "run/handed_out.h"
+#include "guard/handed_out.h"
 
 #include <structmember.h>
 
@@ -237,7 +237,7 @@ PyTypeObject compiled_type = [] {
 }  // namespace
 
 int add_callable(PyObject* module) {
-  if (!run::notice_hand_outs()) return -1;
+  if (!guard::notice_hand_outs()) return -1;
   if (PyType_Ready(&compiled_type) < 0) return -1;
   observe::see_through(&compiled_type, offsetof(Callable, target), offsetof(Callable, receiver));
   if (PyModule_AddObjectRef(module, "Compiled", reinterpret_cast<PyObject*>(&compiled_type)) < 0) return -1;

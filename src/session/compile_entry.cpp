@@ -6,9 +6,9 @@
 #include <optional>
 #include <stdexcept>
 
+#include "guard/handed_out.h"
 #include "guard/tensors.h"
 #include "run/attempt.h"
-#include "run/handed_out.h"
 #include "session/backend.h"
 #include "session/failures.h"
 #include "support/background.h"
@@ -50,7 +50,7 @@ std::vector<bool> chosen_slots(const guard::Program& guards) {
 
 /// An array's owner writes it when he likes; that of a parameter gave it away, and is asked each time.
 bool may_be_folded(const at::Tensor& t) {
-  return t.requires_grad() || !t.has_storage() || !run::is_borrowed(*t.storage().unsafeGetStorageImpl());
+  return t.requires_grad() || !t.has_storage() || !guard::is_borrowed(*t.storage().unsafeGetStorageImpl());
 }
 
 /// Where the tape's inputs come from and what is known of each.

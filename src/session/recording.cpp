@@ -25,9 +25,13 @@ void log_differences(Callable* self, const guard::Differences& differ) {
 /// What differs between this call and those recorded before becomes a symbol.
 void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
   const guard::Differences before = log_wanted("dynamic") ? site.changed : guard::Differences();
-  if (bridge.which() != Dynamic::never)
-    for (const auto& entry : site.entries)
-      entry->guards->add_differences(given.roots, given.count, site.changed);
+  guard::Differences now;
+  for (const auto& entry : site.entries) entry->guards->add_differences(given.roots, given.count, now);
+  for (const std::string& place : now.numbers) ++site.changed.times[place];
+  if (bridge.which() != Dynamic::never) {
+    for (const auto& [place, dims] : now.sizes) site.changed.sizes[place] |= dims;
+    site.changed.numbers.merge(now.numbers);
+  }
   if (log_wanted("dynamic") && site.changed != before) log_differences(self, site.changed);
   bridge.recorder.ends_at_other_kinds = !self->options->fullgraph;
   bridge.recorder.goes_on_with_data_sizes = self->options->road == Road::compile && !self->options->backend &&

@@ -477,6 +477,10 @@ int Recording::truth(Frame& frame, PyObject* value) {
   }
   mark(frame);
   if (on && guard::is_tensor(value) && !world.late(value)) {
+    auto truth_of = [](PyObject* tensor) { return PyBool_FromLong(PyObject_IsTrue(tensor)); };
+    const PyRef known =
+        PyRef::steal(model_data(frame, value, truth_of, reinterpret_cast<PyObject*>(&PyBool_Type)));
+    if (known) return known.get() == Py_True;
     hooks_.pause(true);
     const int status = Semantics::truth(frame, value);
     hooks_.pause(false);

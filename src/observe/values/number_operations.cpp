@@ -25,6 +25,12 @@ Conversion takes_data(const CFunction& row) {
   return [](PyObject* tensor) { return PyObject_CallMethod(tensor, "tolist", nullptr); };
 }
 
+/// The class that the number taken is made one of; null: what is in the tensor says it.
+PyObject* class_taken(const CFunction& row) {
+  if (row.name == "float") return reinterpret_cast<PyObject*>(&PyFloat_Type);
+  return row.name == "int" ? reinterpret_cast<PyObject*>(&PyLong_Type) : nullptr;
+}
+
 /// Are these ints and floats, and lists of them?
 bool holds_numbers(PyObject* object) {
   if (!PyList_CheckExact(object)) return is_number(object);
@@ -228,8 +234,10 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   constexpr int64_t kMostElements = 64;
   if (all.size() != 1 || !guard::is_tensor(all[0])) return nullptr;  // asked at every call: most are none
   const Conversion take = takes_data(row);
-  if (!take || !hooks_.lends_open()) return nullptr;
+  if (!take) return nullptr;
   PyObject* tensor = all[0];
+  PyObject* number = model_data(frame, tensor, take, class_taken(row));
+  if (number || PyErr_Occurred() || !on || !hooks_.lends_open()) return number;
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   int64_t elements = 1;
   for (int d = 0; d < guard::rank_of(impl); ++d) elements *= guard::size_of(impl, d);

@@ -1,15 +1,16 @@
-// run/handed_out.cpp: see handed_out.h.
-#include "run/handed_out.h"
+// guard/handed_out.cpp: see handed_out.h.
+#include "guard/handed_out.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <unordered_map>
 
 #include "python/py_ref.h"
 
-namespace bolt::run {
+namespace bolt::guard {
 namespace {
 
 struct Watched {
@@ -130,6 +131,18 @@ void wrap_function(PyObject* module, const char* name) {
 
 }  // namespace
 
+bool may_have_aliases(const c10::TensorImpl& impl, const HandedOut& handed_out) {
+  return handed_out.for_good || (handed_out.times > 0 && impl.unsafe_storage().use_count() > 1);
+}
+
+const void* counter_of(const c10::VariableVersion& version) {
+  static_assert(sizeof(version) == sizeof(const void*));
+  if (!version.enabled()) return nullptr;
+  const void* counter;
+  std::memcpy(&counter, &version, sizeof(counter));
+  return counter;
+}
+
 std::shared_ptr<HandedOut> watch(const c10::Storage& storage) {
   std::lock_guard lock(table().mutex);
   return table().get(storage);
@@ -166,4 +179,4 @@ bool notice_hand_outs() {
   return true;
 }
 
-}  // namespace bolt::run
+}  // namespace bolt::guard

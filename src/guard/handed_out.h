@@ -1,5 +1,6 @@
-// run/handed_out.h
-// Memory that programs have used beforehand (folded, packed weights) -> how often it was handed out unseen.
+// guard/handed_out.h
+// Memory that programs have used beforehand (folded, packed weights, numbers) -> how often it was handed out
+// unseen.
 //
 // Writes through `w.data`, `w.numpy()`, DLPack, storages and pointers change no version counter of `w`.
 // Whoever wants to write so asks the tensor first, and what answers is a handful of C functions of torch.
@@ -13,7 +14,7 @@
 #include <atomic>
 #include <memory>
 
-namespace bolt::run {
+namespace bolt::guard {
 
 /// Of one storage, as long as it lives.
 struct HandedOut {
@@ -21,6 +22,13 @@ struct HandedOut {
   std::atomic<bool> for_good{
       false};  ///< a DLPack capsule keeps the tensor itself, so nothing tells when it goes
 };
+
+/// Can somebody still write to the memory past the counter? Who holds it without having been handed it so (a
+/// state_dict, a view) counts its writes.
+bool may_have_aliases(const c10::TensorImpl& impl, const HandedOut& handed_out);
+
+/// The address of the counter that a tensor shares with its views; null of inference tensors.
+const void* counter_of(const c10::VariableVersion& version);
 
 std::shared_ptr<HandedOut> watch(const c10::Storage& storage);
 
@@ -33,4 +41,4 @@ bool is_borrowed(const c10::StorageImpl& storage);
 /// Wraps torch's functions. False: a Python error.
 bool notice_hand_outs();
 
-}  // namespace bolt::run
+}  // namespace bolt::guard

@@ -1,0 +1,68 @@
+// record/origins.cpp: see origins.h.
+#include "record/origins.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+
+#include "record/operator_facts.h"
+
+namespace bolt::record {
+namespace {
+
+constexpr size_t kMostOperators = 32;
+
+/// Does it compute its results from its arguments alone?
+bool is_function(const Entry& entry) {
+  const OperatorFacts& facts = *entry.facts;
+  const std::string_view name = entry.op.operator_name().name;
+  return !facts.draws && facts.written.empty() && facts.written_in_training.empty() && !facts.finds_sizes &&
+         !facts.has_out && name.find("empty") == std::string_view::npos;
+}
+
+class Search {
+ public:
+  explicit Search(const Tape& tape) : tape_(tape) {}
+
+  bool add(TensorId id) {
+    if (id < 0 || !seen_.insert(id).second) return true;
+    const TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+    storages_.insert(info.storage);
+    if (info.input >= 0) return origins.push_back(id), true;
+    if (info.producer < 0 || !info.plain || ++operators_ > kMostOperators) return false;
+    const Entry& entry = tape_.entries[static_cast<size_t>(info.producer)];
+    return is_function(entry) && std::all_of(entry.args.begin(), entry.args.end(), [&](const Arg& arg) {
+             return arg.syms.empty() && std::all_of(arg.tensors.begin(), arg.tensors.end(),
+                                                    [&](TensorId each) { return add(each); });
+           });
+  }
+
+  /// Did any operator write to what was met?
+  bool is_written() const {
+    return std::any_of(tape_.entries.begin(), tape_.entries.end(), [&](const Entry& entry) {
+      return std::ranges::any_of(written_arguments(entry), [&](int at) {
+        return std::ranges::any_of(entry.args[static_cast<size_t>(at)].tensors, [&](TensorId id) {
+          return id >= 0 && storages_.contains(tape_.tensors[static_cast<size_t>(id)].storage);
+        });
+      });
+    });
+  }
+
+  std::vector<TensorId> origins;
+
+ private:
+  const Tape& tape_;
+  std::unordered_set<TensorId> seen_;
+  std::unordered_set<int> storages_;
+  size_t operators_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::vector<TensorId>> origins_of(const Tape& tape, TensorId tensor) {
+  Search search(tape);
+  if (!search.add(tensor) || search.is_written()) return std::nullopt;
+  return std::move(search.origins);
+}
+
+}  // namespace bolt::record
