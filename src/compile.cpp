@@ -92,11 +92,12 @@ class Compilation {
   Made differentiated(lower::OverInputs& over_inputs, Stages& stages) {
     const std::vector<size_t> cuts = autograd::cuts(r_.tape, r_.wanted);
     if (cuts.empty())
-      return run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, over_inputs, sizes_, r_.name,
-                               r_.trace, stages);
+      return run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.budget, over_inputs, sizes_,
+                               r_.name, r_.trace, stages);
     if (over_inputs.any())
       throw_unsupported("a result with gradients is made of another one, and sizes differ between calls");
-    return run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.name, r_.trace, stages);
+    return run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.budget, r_.name, r_.trace,
+                           stages);
   }
 
   Made compiled() {

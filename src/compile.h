@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/partition.h"
 #include "record/tape.h"
 #include "run/runnable.h"
 #include "support/size_fact.h"
@@ -36,6 +37,7 @@ struct Recorded {
   std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with
   std::vector<SizeFact> size_facts;     // what the run took for granted about them, over tape symbols
   std::set<std::string> not_guessed;    // operators of which no sizes are guessed
+  autograd::Budget budget;              // of what is kept for a backward pass
 };
 
 /// What was recorded goes on behind sizes that are data, and cannot be compiled so. The region has to end

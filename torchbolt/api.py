@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from torchbolt import _C, arguments, backends, controls, exc, guards, modules, stance, steps
-from torchbolt.options import Options, trace_folder
+from torchbolt.options import BUDGET, Options, memory_budget, trace_folder
 
 # Compiled objects alive, so that reset() reaches them.
 _all: weakref.WeakSet = weakref.WeakSet()
@@ -114,6 +114,7 @@ def _compiled(target, opts, receiver=None):
         backend=opts.backend if callable(opts.backend) else None,
         guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
         trace=folder,
+        memory_budget=memory_budget(dict(opts.extra).get(BUDGET)),
     )
     _all.add(compiled)
     if folder:

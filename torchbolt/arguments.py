@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchbolt import backends, exc
-from torchbolt.options import MODES, OPTIONS, Options, list_mode_options, suggest
+from torchbolt import backends, config, exc
+from torchbolt.options import BUDGET, MODES, OPTIONS, Options, list_mode_options, memory_budget, suggest
 
 
 def _merged(mode, options) -> dict[str, object]:
@@ -67,6 +67,9 @@ def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_l
     background = merged.pop("background", background)
     if not (merged.get("guard_filter_fn") is None or callable(merged["guard_filter_fn"])):
         raise _must("guard_filter_fn", "callable", merged["guard_filter_fn"])
+    if merged.get(BUDGET) is None and config.activation_memory_budget is not None:
+        merged[BUDGET] = config.activation_memory_budget  # among the options: programs made for another are others
+    memory_budget(merged.get(BUDGET))
     if recompile_limit is None:
         recompile_limit = merged.pop("recompile_limit", None)
     if not isinstance(recompile_limit, int | None) or (recompile_limit or 0) < 0:

@@ -14,7 +14,7 @@ import types
 from typing import NamedTuple
 
 from torchbolt import _C, torch_names
-from torchbolt.options import suggest
+from torchbolt.options import BUDGET, memory_budget, suggest
 
 
 class _Setting(NamedTuple):
@@ -61,6 +61,12 @@ _TABLE: dict[str, _Setting] = {
     "automatic_dynamic_shapes": _Setting(
         True, "a size that changed becomes a symbol", True, env=("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES",)
     ),
+    BUDGET: _Setting(
+        None,
+        "how much regions compiled from now on may keep for their backward pass: a share from 0 to 1, or bytes "
+        '("2GB"); of callables without an option of that name',
+        True,
+    ),
     "delay_logging": _Setting(
         True,
         "print, warnings.warn and loggers do not end a region: they are called at its end, in order, with what they "
@@ -90,8 +96,10 @@ def describe() -> dict[str, str]:
     return {name: setting.meaning for name, setting in _TABLE.items()}
 
 
-def _number(value) -> int:
+def _number(name, value) -> int | float:
     """A setting as C++ has it."""
+    if name == BUDGET:
+        return memory_budget(value)
     return -1 if value is None else int(value)
 
 
@@ -117,7 +125,7 @@ class _Config(types.ModuleType):
         if _TABLE[name].is_used and wanted in (bool, int) and not fits and value is not _TABLE[name].default:
             raise TypeError(f"torchbolt.config.{name} must be {wanted.__name__}, not {value!r}")
         if _TABLE[name].native:
-            _C._configure(name, _number(value))
+            _C._configure(name, _number(name, value))
         _apply(name, value)
         self._values[name] = value
 
@@ -211,7 +219,7 @@ _values = {name: _from_environment(s) for name, s in _TABLE.items() if not s.ali
 _initial = dict(_values)
 for _name, _value in _values.items():
     if _TABLE[_name].native:
-        _C._configure(_name, _number(_value))
+        _C._configure(_name, _number(_name, _value))
 if _values["verbose"]:
     _apply("verbose", True)
 sys.modules[__name__].__class__ = _Config

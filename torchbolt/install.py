@@ -76,11 +76,18 @@ def _take_over(dynamo) -> None:
     _follow(dynamo.config)
 
 
+# Modules that a program may load, and we never do; and what is done with them then.
+_LATER = {"torch._dynamo": _take_over, "torch._functorch.config": _follow}
+
+
 class _UntilLoaded(importlib.abc.MetaPathFinder):
-    """Stands in sys.meta_path until a program loads torch._dynamo, which we never do."""
+    """Stands in sys.meta_path until a program loads a module of _LATER."""
+
+    def __init__(self, awaited: str):
+        self._awaited = awaited
 
     def find_spec(self, name, path, target=None):
-        if name != "torch._dynamo":
+        if name != self._awaited:
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
@@ -88,7 +95,7 @@ class _UntilLoaded(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             load(module)
-            _take_over(module)
+            _LATER[name](module)
 
         spec.loader.exec_module = exec_module
         return spec
@@ -96,17 +103,19 @@ class _UntilLoaded(importlib.abc.MetaPathFinder):
 
 def install() -> None:
     """From now on torch.compile is torchbolt.compile, and with it torch.nn.Module.compile and the controls of
-    torch.compiler; and, where the program loads torch._dynamo, its reset, explain and config."""
+    torch.compiler; and, where the program loads them, torch._dynamo's reset, explain and config, and the memory budget
+    of torch._functorch.config."""
     if _original:
         return
     _replace(torch, "compile", api.compile)
     for name, function in _OURS.items():
         _replace(torch.compiler, name, function)
     _follow(torch.compiler.config)
-    if (dynamo := sys.modules.get("torch._dynamo")) is not None:
-        _take_over(dynamo)
-    else:
-        sys.meta_path.insert(0, _UntilLoaded())
+    for name, take_over in _LATER.items():
+        if (module := sys.modules.get(name)) is not None:
+            take_over(module)
+        else:
+            sys.meta_path.insert(0, _UntilLoaded(name))
 
 
 def uninstall() -> None:

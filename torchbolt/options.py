@@ -7,7 +7,9 @@ These are tables, and below everything else but exc.py: arguments.py checks what
 from __future__ import annotations
 
 import difflib
+import math
 import os
+import re
 import time
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,6 +28,7 @@ class _Option(NamedTuple):
 
 _GPU = "accepted: concerns GPUs, and what runs on one runs as in eager so far"
 _NO_TUNING = "accepted: schedules are computed from the machine's facts, nothing is timed"
+BUDGET = "activation_memory_budget"
 _ALWAYS = "accepted: it is always so"
 
 # By name. What has no effect is accepted with a reason, so that code written for torch.compile runs unchanged; most of
@@ -59,6 +62,11 @@ OPTIONS: dict[str, _Option] = {
         str | None, "where trace.enabled puts its folder; else TORCH_COMPILE_DEBUG_DIR, or here"
     ),
     "trace.graph_diagram": _Option(bool, "accepted: the report of trace.enabled draws the graphs in any case"),
+    BUDGET: _Option(
+        int | float | str | None,
+        "how much may be kept for the backward pass of a region: a share from 0 (the least that is possible) to 1 (as "
+        'without it), or bytes, as a number above 1 or a text such as "2GB"',
+    ),
     "guard_filter_fn": _Option(object, "says which guards to keep; those on tensors always are"),
     "triton.cudagraphs": _Option(bool, _GPU),
     "triton.cudagraph_trees": _Option(bool, _GPU),
@@ -130,6 +138,27 @@ def trace_folder(extra: tuple) -> str:
         return ""
     root = options.get("trace.debug_dir") or os.environ.get("TORCH_COMPILE_DEBUG_DIR") or os.getcwd()
     return os.path.join(root, "torchbolt_debug", f"run_{_STARTED}-pid_{os.getpid()}")
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def memory_budget(value) -> float:
+    """An activation_memory_budget as C++ takes it: up to 1 a share, above it bytes; not a number: none was given."""
+    if value is None:
+        return math.nan
+    number = math.nan
+    if isinstance(value, str):
+        if found := re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?i?)b\s*", value.lower()):
+            number = max(float(found[1]) * _UNITS.get(found[2], math.nan), 2.0)  # bytes, however few
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+    if not 0 <= number < math.inf:
+        raise exc.ArgumentError(
+            "torchbolt: activation_memory_budget is a share from 0 to 1, or a number of bytes above 1 or a text like "
+            f'"500MB", "2GB" or "1.5GiB", not {value!r}'
+        )
+    return number
 
 
 def suggest(name, known) -> str:

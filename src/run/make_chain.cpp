@@ -35,7 +35,8 @@ class Linking {
     share_constants(wanted);
   }
 
-  std::vector<std::shared_ptr<Trained>> make(const std::string& name, const Trace& trace, Stages& stages) {
+  std::vector<std::shared_ptr<Trained>> make(const autograd::Budget& budget, const std::string& name,
+                                             const Trace& trace, Stages& stages) {
     std::vector<std::shared_ptr<Trained>> made;
     for (Piece& piece : pieces_) {
       const std::string number = std::to_string(made.size() + 1);
@@ -45,8 +46,8 @@ class Linking {
       lower::Sizes sizes(piece.tape, std::vector<uint64_t>(piece.tape.inputs.size()), {}, {});
       SymbolTable none;
       lower::OverInputs over_inputs(piece.tape, piece.results, {may_be_kept, constants}, none, "", sizes);
-      made.push_back(make_trained(piece.tape, piece.results, constants, may_be_kept, over_inputs, sizes,
-                                  name + ", piece " + number, trace, stages, place));
+      made.push_back(make_trained(piece.tape, piece.results, constants, may_be_kept, budget, over_inputs,
+                                  sizes, name + ", piece " + number, trace, stages, place));
       const std::vector<bool>& differentiable = made.back()->differentiable();
       for (size_t i = 0; i < piece.results.size(); ++i)
         requires_grad_[static_cast<size_t>(piece.results[i])] = differentiable[i];
@@ -120,10 +121,10 @@ class Linking {
 
 std::shared_ptr<Chain> make_chain(const Tape& tape, const std::vector<TensorId>& wanted,
                                   const std::vector<size_t>& cuts, const Constants& constants,
-                                  const std::vector<bool>& is_param, const std::string& name,
-                                  const Trace& trace, Stages& stages) {
+                                  const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                  const std::string& name, const Trace& trace, Stages& stages) {
   Linking linking(tape, wanted, cuts, constants, is_param);
-  auto pieces = linking.make(name, trace, stages);
+  auto pieces = linking.make(budget, name, trace, stages);
   return std::make_shared<Chain>(record::copy_of(tape), wanted, std::move(pieces),
                                  std::move(linking).shared_constants());
 }

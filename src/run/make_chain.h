@@ -19,7 +19,7 @@ namespace bolt::run {
 std::shared_ptr<Chain> make_chain(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                                   const std::vector<size_t>& cuts,
                                   const std::unordered_map<int, at::Tensor>& constants,
-                                  const std::vector<bool>& is_param, const std::string& name,
-                                  const Trace& trace, Stages& stages);
+                                  const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                  const std::string& name, const Trace& trace, Stages& stages);
 
 }  // namespace bolt::run

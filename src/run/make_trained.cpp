@@ -137,12 +137,13 @@ class Making {
  public:
   Making(const Tape& tape, const std::vector<TensorId>& wanted,
          const std::unordered_map<int, at::Tensor>& constants, const std::vector<bool>& is_param,
-         lower::OverInputs& over_inputs, lower::Sizes& sizes, std::string name, const Trace& trace,
-         Stages& stages, const PieceOf& piece)
+         const autograd::Budget& budget, lower::OverInputs& over_inputs, lower::Sizes& sizes,
+         std::string name, const Trace& trace, Stages& stages, const PieceOf& piece)
       : tape_(tape),
         wanted_(wanted),
         constants_(constants),
         is_param_(is_param),
+        budget_(budget),
         over_inputs_(over_inputs),
         sizes_(sizes),
         name_(std::move(name)),
@@ -154,10 +155,10 @@ class Making {
     stages_.enter("joint");
     std::set<TensorId> whole;
     Joint joint = made_joint(whole);
-    Split parts = autograd::split(joint);
+    Split parts = autograd::split(joint, budget_);
     if (whole = parts_of_saved(joint, parts); !whole.empty()) {
       joint = made_joint(whole);
-      parts = autograd::split(joint);
+      parts = autograd::split(joint, budget_);
     }
     note("aot_joint_graph", "1_joint.txt", [&] { return autograd::print(joint); });
     TrainedParts out;
@@ -293,6 +294,7 @@ class Making {
   const std::vector<TensorId>& wanted_;
   const std::unordered_map<int, at::Tensor>& constants_;
   const std::vector<bool>& is_param_;
+  const autograd::Budget& budget_;
   const lower::OverInputs& over_inputs_;
   lower::Sizes& sizes_;  ///< of the region, and of the forward part
   const std::string name_;
@@ -309,11 +311,13 @@ class Making {
 
 std::shared_ptr<Trained> make_trained(const Tape& tape, const std::vector<TensorId>& wanted,
                                       const std::unordered_map<int, at::Tensor>& constants,
-                                      const std::vector<bool>& is_param, lower::OverInputs& over_inputs,
-                                      lower::Sizes& sizes, const std::string& name, const Trace& trace,
-                                      Stages& stages, const PieceOf& piece) {
+                                      const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                      lower::OverInputs& over_inputs, lower::Sizes& sizes,
+                                      const std::string& name, const Trace& trace, Stages& stages,
+                                      const PieceOf& piece) {
   TrainedParts parts =
-      Making(tape, wanted, constants, is_param, over_inputs, sizes, name, trace, stages, piece).make();
+      Making(tape, wanted, constants, is_param, budget, over_inputs, sizes, name, trace, stages, piece)
+          .make();
   over_inputs.write_arguments(sizes);
   // Copies: where it throws, the tape is replayed.
   return std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/partition.h"
 #include "lower/settle.h"
 #include "run/trained.h"
 #include "support/stages.h"
@@ -26,8 +27,9 @@ struct PieceOf {
 /// known that cannot be.
 std::shared_ptr<Trained> make_trained(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                                       const std::unordered_map<int, at::Tensor>& constants,
-                                      const std::vector<bool>& is_param, lower::OverInputs& over_inputs,
-                                      lower::Sizes& sizes, const std::string& name, const Trace& trace,
-                                      Stages& stages, const PieceOf& piece = {});
+                                      const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                      lower::OverInputs& over_inputs, lower::Sizes& sizes,
+                                      const std::string& name, const Trace& trace, Stages& stages,
+                                      const PieceOf& piece = {});
 
 }  // namespace bolt::run

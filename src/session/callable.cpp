@@ -5,6 +5,7 @@
 #include <structmember.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -38,17 +39,18 @@ std::shared_ptr<observe::Ends> learned_by(PyTypeObject* type, PyObject* target, 
 }
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target",   "fullgraph", "background", "recompile_limit", "dynamic",
-                                "name",     "road",      "backend",    "guard_filter",    "trace",
-                                "receiver", "asked",     nullptr};
+  static const char* names[] = {
+      "target",  "fullgraph",    "background", "recompile_limit", "dynamic", "name",          "road",
+      "backend", "guard_filter", "trace",      "receiver",        "asked",   "memory_budget", nullptr};
   PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None, *receiver = Py_None;
   PyObject* asked = Py_None;
   int fullgraph = 0, background = 0, road = 0;
+  double memory_budget = std::numeric_limits<double>::quiet_NaN();
   Py_ssize_t limit = 0;
   const char *name = "", *trace = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOO", const_cast<char**>(names), &target,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOd", const_cast<char**>(names), &target,
                                    &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
-                                   &guard_filter, &trace, &receiver, &asked))
+                                   &guard_filter, &trace, &receiver, &asked, &memory_budget))
     return nullptr;
   if (receiver != Py_None && !Py_IS_TYPE(receiver, &PyMemberDescr_Type))
     return PyErr_SetString(PyExc_TypeError, "receiver is not a slot"), nullptr;
@@ -70,7 +72,8 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               static_cast<Road>(road),
                               backend == Py_None ? PyRef() : PyRef::share(backend),
                               guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter),
-                              trace};
+                              trace,
+                              memory_budget};
   self->state = new Callable::State();
   self->state->learned = learned_by(type, target, self->receiver != nullptr);
   return reinterpret_cast<PyObject*>(self);

@@ -2,6 +2,7 @@
 #include "session/compile_entry.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 #include "run/attempt.h"
 #include "session/backend.h"
 #include "session/failures.h"
+#include "session/settings.h"
 #include "support/background.h"
 #include "support/error.h"
 #include "support/stats.h"
@@ -87,6 +89,15 @@ bool writes_through_two_storages(const record::Recorder& recorder, const record:
   return false;
 }
 
+autograd::Budget budget_of(const Options& options) {
+  const double asked =
+      std::isnan(options.memory_budget) ? Settings::get().memory_budget.load() : options.memory_budget;
+  autograd::Budget budget;
+  if (asked <= 1) budget.share = asked;
+  if (asked > 1) budget.bytes = static_cast<int64_t>(std::min(asked, 1e18));
+  return budget;
+}
+
 /// All but the tape and its inputs.
 void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe::Observation& seen,
                      Recorded& recorded) {
@@ -101,6 +112,7 @@ void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe
   recorded.wanted = bridge.wanted;
   recorded.name = name_of(self);
   recorded.road = self->options->road;
+  recorded.budget = budget_of(*self->options);
   recorded.trace = Trace(self->options->trace, recorded.name);
   if (!recorded.trace.wanted()) return;
   std::string guards;

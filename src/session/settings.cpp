@@ -15,9 +15,17 @@ Settings& Settings::get() {
 
 PyObject* configure(PyObject*, PyObject* args) {
   const char* name;
-  long long value;
-  if (!PyArg_ParseTuple(args, "sL", &name, &value)) return nullptr;
+  PyObject* given;
+  if (!PyArg_ParseTuple(args, "sO", &name, &given)) return nullptr;
   Settings& s = Settings::get();
+  if (name == std::string_view("activation_memory_budget")) {
+    const double budget = PyFloat_AsDouble(given);
+    if (PyErr_Occurred()) return nullptr;
+    s.memory_budget = budget;
+    Py_RETURN_NONE;
+  }
+  const long long value = PyLong_AsLongLong(given);
+  if (PyErr_Occurred()) return nullptr;
   if (name == std::string_view("delay_logging")) {
     observe::delays_calls() = value != 0;
     Py_RETURN_NONE;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 
 namespace bolt::session {
 
@@ -17,6 +18,8 @@ struct Settings {
   std::atomic<int64_t> dynamic_shapes{1}, assume_static_by_default{1}, automatic_dynamic_shapes{1};
   std::atomic<int64_t> allow_ignore_mark_dynamic{0}, error_on_recompile{0}, fail_on_recompile_limit_hit{0},
       disable{0};
+  /// activation_memory_budget: up to 1 a share, above it bytes; not a number: there is none.
+  std::atomic<double> memory_budget{std::numeric_limits<double>::quiet_NaN()};
   static Settings& get();
 };
 
