@@ -14,8 +14,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "autograd/cuts.h"
+#include "autograd/gradients.h"
+#include "autograd/step.h"
 #include "device/device.h"
 #include "graph/verify.h"
 #include "lower/functionalize.h"
@@ -27,6 +30,7 @@
 #include "run/make_compiled.h"
 #include "run/make_trained.h"
 #include "run/replayed.h"
+#include "run/step.h"
 #include "support/error.h"
 #include "support/log.h"
 #include "support/stages.h"
@@ -55,6 +59,7 @@ class Compilation {
       if (sizes_.any_data()) throw EndsAtFoundSizes(why);
       return replayed(why, true);
     }
+    if (autograd::has_gradients(r_.tape)) return step();
     return record::needs_gradients(r_.tape) ? trained() : compiled();
   }
 
@@ -98,6 +103,27 @@ class Compilation {
       throw_unsupported("a result with gradients is made of another one, and sizes differ between calls");
     return run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.budget, r_.name, r_.trace,
                            stages);
+  }
+
+  /// With a backward pass that is part of it: one program, without a graph of autograd's.
+  Made step() {
+    if (sizes_.any_data()) throw EndsAtFoundSizes("gradients are needed");
+    for (const SymbolRow& s : sizes_.open())  // numbers may differ: none that is differentiated rests on one
+      if (s.from != SymbolRow::From::number)
+        return replayed("gradients are needed, and sizes differ between calls", false);
+    autograd::Step step;
+    try {
+      step = autograd::make_step(r_.tape, r_.wanted);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Unsupported) throw;
+      return replayed(error.what(), true);
+    }
+    record::Tape run = std::exchange(r_.tape, std::move(step.tape));
+    std::vector<record::TensorId> wanted = std::exchange(r_.wanted, std::move(step.wanted));
+    note("aot_joint_graph", "1_step.txt", "", [&] { return print(r_.tape); });
+    Made program = compiled();
+    return std::make_shared<run::Step>(std::move(run), std::move(wanted), std::move(step.used_up),
+                                       std::move(step.leaves), std::move(program));
   }
 
   Made compiled() {

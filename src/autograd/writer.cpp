@@ -371,6 +371,19 @@ void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
   stack.insert(stack.end(), results.begin(), results.end());
 }
 
+void Writer::copy(Stack& stack) {
+  const Entry& recorded = *entry_;
+  Entry entry{recorded.op, recorded.facts, joint_.tape.args->take(recorded.args.size()), {}};
+  std::ranges::copy(recorded.args, entry.args.begin());
+  entry.grad_mode = false;
+  entry.loc = loc_;
+  Stack results = recorded_results(entry, stack);
+  entry.results = joint_.tape.args->take(results.size());
+  for (size_t i = 0; i < results.size(); ++i) take(results[i], entry.results[i]);
+  joint_.tape.entries.push_back(std::move(entry));
+  stack = std::move(results);
+}
+
 /// Is it what the run recorded, of the same tensors? Where a composite operator calls itself it is not.
 bool Writer::is_of_run(const Entry& entry) const {
   if (!entry_ || !(entry.op == entry_->op)) return false;

@@ -37,6 +37,9 @@ class Writer final : public Listener {
   void go_on_at(int loc);
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override;
+  /// The entry that is replayed is written as it stands in the run's tape. `stack`: its arguments, then its
+  /// results.
+  void copy(torch::jit::Stack& stack);
 
   /// The number of a tensor that the joint tape gives, also where it is no fake.
   record::TensorId id_of(const at::Tensor& t);

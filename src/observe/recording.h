@@ -215,6 +215,11 @@ class Recording final : public interp::Semantics {
   /// A native operation that may run tensor operators begins.
   void mark(Frame& frame);
 
+  // backward.cpp
+  interp::CallStart start_backward(Frame& frame, PyObject* engine, PyObject* const* args, size_t nargs,
+                                   PyObject* kwnames);
+  PyRef leaves_of_backward(PyObject* const* args, size_t nargs);
+
   // parameters.cpp: null, false: the region has ended, and eager does it
   PyObject* make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad);
   bool require_grad(Frame& frame, PyObject* tensor, bool yes);
@@ -310,6 +315,7 @@ class Recording final : public interp::Semantics {
   PyObject* hooked_get(Frame& frame, PyObject* object, PyObject* name);
   PyObject* module_part(PyObject* module, PyObject* name);
   interp::CallStart start_bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
+  PyRef default_in_python(Frame& frame, PyObject* container);
   PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
   bool note_answer(PyObject* object, PyObject* descriptor, PyObject* value);
   void note_descriptor(PyObject* found);

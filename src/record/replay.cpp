@@ -34,7 +34,7 @@ class Replay {
       stack.clear();
       for (const Arg& arg : entry.args) stack.push_back(give(entry, arg));
       if (options_.before) options_.before(i, stack);
-      entry.op.callBoxed(&stack);
+      if (!options_.instead || !options_.instead(i, stack)) entry.op.callBoxed(&stack);
       for (size_t r = 0; r < entry.results.size(); ++r) keep(entry, entry.results[r], stack[r]);
       if (entry.own_version) count_writes_apart(tensor(entry.results[0].tensors[0]));
       if (options_.after) options_.after(i, stack);
@@ -94,7 +94,8 @@ class Replay {
   }
 
   c10::IValue number(const Arg& arg) const {
-    if (!arg.tensors.empty()) return number_out_of(tensors_[arg.tensors[0]], arg);
+    if (!arg.tensors.empty() && !options_.keeps_numbers_of_tensors)
+      return number_out_of(tensors_[arg.tensors[0]], arg);
     if (arg.syms.empty() || !options_.value) return arg.value;
     return number_of(arg, options_.value);
   }
@@ -131,7 +132,11 @@ std::vector<at::Tensor> replay(const Tape& tape, const std::vector<at::Tensor>& 
                                const std::vector<TensorId>& wanted, const std::function<int64_t(Sym)>& value,
                                const std::function<void(size_t, const torch::jit::Stack&)>& before,
                                CallGenerators generators) {
-  return replay_watched(tape, inputs, wanted, {value, before, nullptr, std::move(generators)});
+  ReplayOptions options;
+  options.value = value;
+  options.before = before;
+  options.generators = std::move(generators);
+  return replay_watched(tape, inputs, wanted, std::move(options));
 }
 
 }  // namespace bolt::record

@@ -15,11 +15,16 @@ namespace bolt::record {
 
 /// Told of each entry, by its index, and of what it is called with, or of what it has given.
 using ReplayWatch = std::function<void(size_t, const torch::jit::Stack&)>;
+/// Told of each entry before it is called: true where it has put the results in the place of the arguments.
+using ReplayInstead = std::function<bool(size_t, torch::jit::Stack&)>;
 
 struct ReplayOptions {
   std::function<int64_t(Sym)> value;  ///< of the numbers that are expressions; none: what was recorded
   ReplayWatch before, after;
   CallGenerators generators;
+  ReplayInstead instead;
+  /// Numbers that were taken out of tensors are what they were in the recorded run.
+  bool keeps_numbers_of_tensors = false;
 };
 
 /// See replay in recorder.h.

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "guard/handed_out.h"
+#include "record/backward.h"
 #include "record/origins.h"
 #include "record/symint.h"
 #include "run/attempt.h"
@@ -100,6 +101,22 @@ void Bridge::own_version(PyObject* tensor) {
 
 bool Bridge::given_data(PyObject* tensor, PyObject* data) {
   return recorder.given_data(THPVariable_Unpack(tensor), THPVariable_Unpack(data));
+}
+
+PyObject* Bridge::leaves_behind(PyObject* outputs) {
+  if (options_.road != Road::compile || options_.backend) return nullptr;
+  std::vector<at::Tensor> from;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); ++i)
+    if (PyObject* each = PyTuple_GET_ITEM(outputs, i); THPVariable_Check(each))
+      from.push_back(THPVariable_Unpack(each));
+    else
+      return nullptr;
+  const auto leaves = record::leaves_behind(from, recorder.inputs(), first_node_);
+  if (!leaves) return nullptr;
+  PyRef tuple = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(leaves->size())));
+  for (size_t i = 0; tuple && i < leaves->size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), THPVariable_Wrap((*leaves)[i]));
+  return tuple.release();
 }
 
 std::optional<std::pair<int64_t, int64_t>> Bridge::contents(PyObject* tensor) {

@@ -7,6 +7,8 @@
 // what differed between calls, and from mark_dynamic.
 #pragma once
 
+#include <ATen/SequenceNumber.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -87,6 +89,7 @@ class Bridge final : public observe::RecorderHooks {
   const char* raised() override { return recorder.raised().empty() ? nullptr : recorder.raised().c_str(); }
   bool in_operator() const override { return recorder.in_operator(); }
   bool proves_guards() const override;
+  PyObject* leaves_behind(PyObject* outputs) override;
   void take_back() override { recorder.take_back(); }
   bool pause(bool on) override { return recorder.pause(on); }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }
@@ -121,6 +124,7 @@ class Bridge final : public observe::RecorderHooks {
   const Dynamic which_;
   const guard::Differences& changed_;
   const bool may_advance_;
+  const uint64_t first_node_ = at::sequence_number::peek();  ///< autograd's number of it
   std::vector<Range> ranges_;
   bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
   PointerMap<int> slots_;      ///< by implementation

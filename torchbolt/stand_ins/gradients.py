@@ -1,4 +1,4 @@
-"""What torch does for the sake of gradients: autograd.Function.apply, checkpoints, torch.func's autograd.grad."""
+"""What torch does for the sake of gradients: autograd.Function.apply, checkpoints, backward passes, torch.func.grad."""
 
 from __future__ import annotations
 
@@ -170,8 +170,38 @@ def checkpoint(function, *args, **kwargs):
     return result
 
 
-#: By their names in observe/calls/cfunctions.def.
-NATIVES = {"torch._C._FunctionBase.apply": apply_function}
+_GRADIENTS = torch.ops.torchbolt.gradients.default
+
+
+def run_backward(
+    leaves, outputs, tangents, retain_graph, create_graph, inputs, allow_unreachable=False, accumulate_grad=False
+):
+    """autograd's engine, as torch.autograd calls it, of a graph that has these leaves (src/record/backward.h).
+
+    What comes first is the observer's; the rest is the engine's own list of arguments. Gradients are accumulated as
+    AccumulateGrad does it: what the operator gives is memory of its own, which a leaf without a gradient takes over.
+    """
+    found = _GRADIENTS(outputs, tangents, leaves, retain_graph, accumulate_grad)
+    if not accumulate_grad:
+        if not allow_unreachable and True in [g is None for g in found]:
+            raise RuntimeError(
+                "One of the differentiated Tensors appears to not have been used in the graph. "
+                "Set allow_unused=True if this is the desired behavior."
+            )
+        return tuple(found)
+    with torch.no_grad():
+        for leaf, gradient in zip(leaves, found, strict=True):
+            if gradient is None:
+                continue
+            if leaf.grad is None:
+                leaf.grad = gradient
+            else:
+                leaf.grad.add_(gradient)
+    return ()
+
+
+#: By their names in observe/calls/cfunctions.def; the engine has none there.
+NATIVES = {"torch._C._FunctionBase.apply": apply_function, "run_backward": run_backward}
 
 #: By module and qualified name.
 FUNCTIONS = {

@@ -189,8 +189,15 @@ def _with_state(iterator, state):
     return iterator
 
 
+def _default_of_key(mapping, key, factory):
+    """What a defaultdict does for a key that it does not have, whose factory is Python's."""
+    mapping[key] = value = factory()
+    return value
+
+
 #: By their names in observe/calls/cfunctions.def.
 NATIVES = {
+    "default of a key": _default_of_key,
     "next map": _next_map,
     "next filter": _next_filter,
     "reversed": _reversed,

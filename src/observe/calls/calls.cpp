@@ -348,13 +348,18 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
         return {list, nullptr};
       end_here(frame, {Why::calls, full_name(found.itself(callable))});
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
+    case Control::engine: return start_backward(frame, found.itself(callable), args, nargs, kwnames);
     case Control::apart_alone:
       if (guard::transform_levels() > outer_levels_) break;
       [[fallthrough]];
     case Control::apart:
       end_here(frame, {Why::calls, full_name(found.itself(callable))});
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
-    case Control::ends_region: end_here(frame, {Why::graph_break, message_of(args, nargs, kwnames)}); break;
+    case Control::ends_region:
+      if (ends_for_aot_autograd(frame.func()->func_globals, frame.code()->co_name))
+        return {Py_NewRef(Py_None), nullptr};
+      end_here(frame, {Why::graph_break, message_of(args, nargs, kwnames)});
+      break;
     case Control::disabled: {
       auto* function = reinterpret_cast<PyFunctionObject*>(callable);
       std::string name = PyUnicode_AsUTF8(function->func_qualname);

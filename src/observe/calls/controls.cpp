@@ -66,8 +66,8 @@ constexpr ControlRow kControls[] = {
     {"random", "Random.gammavariate", Control::draws},
     {"random", "Random.betavariate", Control::draws},
     {"random", "Random.vonmisesvariate", Control::draws},
-    // One end, not one for each thing that it tells the threads of autograd.
-    {"torch.autograd.graph", "_engine_run_backward", Control::apart},
+    // Where it is no part of the region: one end, not one for each thing that it tells autograd's threads.
+    {"torch.autograd.graph", "_engine_run_backward", Control::engine},
     // Levels of forward-mode gradients. While one is open calls are eager's: every tensor may have a tangent.
     {"torch.autograd.forward_ad", "enter_dual_level", Control::apart_alone},
     {"torch.autograd.forward_ad", "exit_dual_level", Control::apart_alone},
@@ -220,6 +220,13 @@ bool asks_for_eager(PyObject* globals) {
   PyObject* module = PyDict_GetItemWithError(globals, interned<"__name__">());
   return module && PyUnicode_Check(module) &&
          PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
+}
+
+bool ends_for_aot_autograd(PyObject* globals, PyObject* name) {
+  PyObject* module = PyDict_GetItemWithError(globals, interned<"__name__">());
+  return module && PyUnicode_Check(module) && PyUnicode_Check(name) &&
+         PyUnicode_CompareWithASCIIString(module, "torch.optim.optimizer") == 0 &&
+         PyUnicode_CompareWithASCIIString(name, "_use_grad") == 0;
 }
 
 bool marks_natives() { return native_is_marked; }

@@ -27,6 +27,7 @@ enum class Control : uint8_t {
   draws_list,   ///< a list of such numbers (Recording::draw_list); of other things: as `apart`
   forbidden,    ///< an error, once something is compiled
   ignored,      ///< speaks to other compilers: gives None
+  engine,       ///< autograd's: an operator in its place (Recording::start_backward), or as `apart`
 };
 
 struct Controlled {
@@ -49,6 +50,10 @@ void set_forbidden(PyObject* callable);
 /// called even where the forward pass fails, unless it is compiled: a recording is a real run, in which it
 /// may fail.
 bool asks_for_eager(PyObject* globals);
+
+/// torch.optim ends torch.compile's graphs around each step(), for its passes behind AOTAutograd. Ours need
+/// no such end. `globals`, `name`: of the function that calls graph_break().
+bool ends_for_aot_autograd(PyObject* globals, PyObject* name);
 
 /// What torch's own code does where it is told that it is compiled: it goes on with tensors in place of the
 /// numbers it would take out of them (torch.optim's _get_value). An operator that takes a list of numbers

@@ -59,6 +59,7 @@ interp::CallStart PlainSteps::start_call(Frame& frame, PyObject* callable, PyObj
       return {Py_NewRef(says_compiling() ? Py_True : Py_False), nullptr};
     case Control::ignored: return {Py_NewRef(Py_None), nullptr};
     case Control::forbidden: return set_forbidden(callable), interp::CallStart{};
+    case Control::engine:
     case Control::apart:
     case Control::apart_alone:
     case Control::allowed:

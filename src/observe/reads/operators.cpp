@@ -126,6 +126,14 @@ PyRef Recording::with_list_indices(PyObject* tensor, PyObject* key) {
   return tuple;
 }
 
+/// The function of Python's that a defaultdict calls for a key that it does not have; null: there is none.
+PyRef Recording::default_in_python(Frame& frame, PyObject* container) {
+  static PyTypeObject* const with_default = native_type("collections", "defaultdict");
+  if (!Py_IS_TYPE(container, with_default)) return {};
+  PyRef factory = PyRef::steal(get_attr(frame, container, interned<"default_factory">()));
+  return on && factory && calls_python(factory.get()) ? std::move(factory) : PyRef();
+}
+
 CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::start_get_item(frame, container, key);
   const PyRef listed = with_list_indices(container, key);
@@ -154,6 +162,10 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
     PyObject* value = world.dict_get(container, key);
     if (value) return {Py_NewRef(value), nullptr};
     PyErr_Clear();
+    if (PyRef factory = default_in_python(frame, container)) {
+      PyObject* args[] = {container, key, factory.get()};
+      return call_instead(frame, stand_in("default of a key"), nullptr, args, 3, nullptr);
+    }
     if (!PyDict_CheckExact(container)) {
       note_special(container, PyRef::steal(PyUnicode_InternFromString("__missing__")).get());
       world.writes.about_to_write_item(container, key);  // a defaultdict inserts

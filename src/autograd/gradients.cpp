@@ -1,0 +1,133 @@
+// autograd/gradients.cpp: see gradients.h.
+#include "autograd/gradients.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/detach.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/utils/grad_layout_contract.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "autograd/fake.h"
+#include "autograd/walk.h"
+#include "record/backward.h"
+#include "record/tensors.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+namespace contract = torch::autograd::utils;
+namespace variables = torch::autograd::impl;
+using Tensors = std::vector<at::Tensor>;
+
+constexpr size_t kLeaves = 2;  // of the arguments
+
+thread_local Passes* active = nullptr;
+
+torch::autograd::edge_list edges_of(at::TensorList tensors) {
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& t : tensors) edges.push_back(variables::gradient_edge(t));
+  return edges;
+}
+
+Tensors by_engine(at::TensorList outputs, at::TensorList tangents, at::TensorList leaves, bool retain) {
+  for (const at::Tensor& leaf : leaves)  // the call is given to eager then
+    TORCH_CHECK(!record::has_hooks(leaf), "torchbolt: a parameter has got a hook for its gradient");
+  std::optional<pybind11::gil_scoped_release> released;
+  if (PyGILState_Check()) released.emplace();
+  return torch::autograd::Engine::get_default_engine().execute(edges_of(outputs), tangents.vec(), retain,
+                                                               false, false, edges_of(leaves));
+}
+
+InputNode& node_of(const at::Tensor& leaf) {
+  auto* node = dynamic_cast<InputNode*>(variables::gradient_edge(leaf).function.get());
+  if (!node) throw_unsupported("the gradient of what is no leaf");
+  return *node;
+}
+
+Tensors by_walk(at::TensorList outputs, at::TensorList tangents, at::TensorList leaves, bool retain) {
+  if (!active) throw_unsupported("a backward pass among what gradients are wanted of");
+  std::vector<Root> roots;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    roots.push_back({variables::gradient_edge(outputs[i]), tangents[i]});
+  for (const at::Tensor& leaf : leaves) node_of(leaf).gradient = at::Tensor();
+  walk(roots, [&](const Node& node) { active->called(node, retain); });
+  Tensors found;
+  for (const at::Tensor& leaf : leaves) found.push_back(std::exchange(node_of(leaf).gradient, at::Tensor()));
+  return found;
+}
+
+/// Each lies as its leaf does, in memory that nothing else that is known here lies in.
+void make_own(at::TensorList outputs, at::TensorList tangents, at::TensorList leaves, Tensors& found) {
+  const at::NoGradGuard no_grad;
+  std::unordered_set<const c10::StorageImpl*> seen;
+  for (const at::TensorList list : {outputs, tangents, leaves})
+    for (const at::Tensor& t : list) seen.insert(t.storage().unsafeGetStorageImpl());
+  for (size_t i = 0; i < found.size(); ++i) {
+    at::Tensor& t = found[i];
+    if (!t.defined() || !t.has_storage() || t.layout() != at::kStrided) continue;
+    const bool lies_so = contract::obeys_layout_contract(t, leaves[i]);
+    if (!lies_so || seen.contains(t.storage().unsafeGetStorageImpl()))
+      t = contract::clone_obey_contract(t, leaves[i]);
+    seen.insert(t.storage().unsafeGetStorageImpl());
+  }
+}
+
+Tensors gradients(at::TensorList outputs, at::TensorList tangents, at::TensorList leaves, bool retain,
+                  bool own) {
+  const bool stands_for_others = !outputs.empty() && as_fake(outputs[0]);
+  Tensors found = stands_for_others ? by_walk(outputs, tangents, leaves, retain)
+                                    : by_engine(outputs, tangents, leaves, retain);
+  if (own) make_own(outputs, tangents, leaves, found);
+  return found;
+}
+
+TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
+  m.def("gradients(Tensor[] outputs, Tensor[] tangents, Tensor[] leaves, bool retain, bool own) -> Tensor[]");
+  m.impl("gradients", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(gradients));
+  m.impl("gradients", c10::DispatchKey::Autograd, TORCH_FN(gradients));
+}
+
+}  // namespace
+
+bool is_gradients(const record::Entry& entry) {
+  return entry.op.operator_name().name == "torchbolt::gradients";
+}
+
+bool has_gradients(const record::Tape& tape) { return std::ranges::any_of(tape.entries, is_gradients); }
+
+const record::TensorIds& leaves_of(const record::Entry& entry) { return entry.args[kLeaves].tensors; }
+
+Passes::Passes() : before_(std::exchange(active, this)) {}
+Passes::~Passes() { active = before_; }
+
+void Passes::called(const Node& node, bool retained) {
+  if (!retained) gone_.emplace(&node, const_cast<Node&>(node).getptr());
+}
+
+bool Passes::used_up(const at::Tensor& t) const {
+  std::vector<Node*> behind = {variables::gradient_edge(t).function.get()};
+  std::unordered_set<Node*> seen;
+  while (!behind.empty()) {
+    Node* node = behind.back();
+    behind.pop_back();
+    if (!seen.insert(node).second || dynamic_cast<InputNode*>(node)) continue;
+    if (!gone_.contains(node)) return false;
+    for (const Edge& edge : node->next_edges())
+      if (edge.is_valid()) behind.push_back(edge.function.get());
+  }
+  return true;
+}
+
+}  // namespace bolt::autograd

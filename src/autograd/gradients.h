@@ -1,0 +1,49 @@
+// autograd/gradients.h
+// A backward pass as an operator: what torch.autograd.grad computes, without a word about `.grad`.
+//
+//   torchbolt::gradients(Tensor[] outputs, Tensor[] tangents, Tensor[] leaves, bool retain, bool own)
+//     -> Tensor[]
+//
+// torchbolt.stand_ins calls it in place of the engine and accumulates what it gives, so that a recording goes
+// on behind the backward pass (record/backward.h says when that may be). On real tensors autograd's engine
+// runs. On tensors that only stand for others their nodes are walked (walk.h), and what they call is written
+// to the tape that is being made (step.h).
+//
+// `own`: what it gives is put into `.grad`, so each is memory of its own that lies as its leaf does, as
+// AccumulateGrad would have it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <unordered_map>
+
+#include "autograd/node_ptr.h"
+#include "record/tape.h"
+
+namespace bolt::autograd {
+
+bool is_gradients(const record::Entry& entry);
+bool has_gradients(const record::Tape& tape);
+/// Tensors of the tape that the entry, which is one of these, gives gradients of.
+const record::TensorIds& leaves_of(const record::Entry& entry);
+
+/// While one lives, backward passes over tensors that stand for others run in this thread; without it they
+/// are an error.
+class Passes {
+ public:
+  Passes();
+  ~Passes();
+  Passes(const Passes&) = delete;
+
+  void called(const torch::autograd::Node& node, bool retained);
+  /// Is every node behind `t` used up, as the engine leaves it that does not retain the graph? Those in which
+  /// gradients arrive do not count.
+  bool used_up(const at::Tensor& t) const;
+
+ private:
+  Passes* const before_;
+  /// Held: an address must not come again.
+  std::unordered_map<const torch::autograd::Node*, NodePtr> gone_;
+};
+
+}  // namespace bolt::autograd

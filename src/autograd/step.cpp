@@ -1,0 +1,156 @@
+// autograd/step.cpp: see step.h.
+#include "autograd/step.h"
+
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <new>
+#include <unordered_set>
+
+#include "autograd/gradients.h"
+#include "autograd/joint.h"
+#include "autograd/walk.h"
+#include "autograd/writer.h"
+#include "record/replay.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::Arg;
+using record::Entry;
+using record::Tape;
+using record::TensorId;
+using torch::autograd::Edge;
+using Stack = torch::jit::Stack;
+namespace variables = torch::autograd::impl;
+
+class Making {
+ public:
+  Making(const Tape& run, const std::vector<TensorId>& wanted)
+      : run_(run), wanted_(wanted), untracked_(run.tensors.size()), writer_(run, joint_, nullptr) {}
+
+  Step make() {
+    const Listening listening(writer_);
+    const Passes passes;
+    make_inputs();
+    const std::vector<at::Tensor> results = replay();
+    Step step;
+    for (size_t i = 0; i < results.size(); ++i) {
+      joint_.outputs.push_back(writer_.id_of(results[i]));
+      step.used_up.push_back(has_history(i, results[i]));
+      if (step.used_up[i] && !passes.used_up(results[i]))
+        throw_unsupported("a result that can be differentiated, beside a backward pass");
+    }
+    writer_.finish();
+    step.leaves = leaves();
+    step.wanted = joint_.outputs;
+    step.tape = std::move(joint_.tape);
+    return step;
+  }
+
+ private:
+  bool is_input(TensorId id) const { return run_.tensors[static_cast<size_t>(id)].input >= 0; }
+  bool has_history(size_t i, const at::Tensor& result) const {
+    return result.defined() && result.requires_grad() && !is_input(wanted_[i]);
+  }
+
+  void make_inputs() {
+    for (TensorId id : run_.inputs) {
+      at::Tensor& fake = fakes_.emplace_back(writer_.input(id));
+      if (!run_.tensors[static_cast<size_t>(id)].requires_grad) continue;
+      const auto node = make_node<InputNode>();
+      variables::set_gradient_edge(fake, Edge(node, node->add_input_metadata(fake)));
+      nodes_.push_back(node);
+    }
+  }
+
+  std::vector<at::Tensor> replay() {
+    record::ReplayOptions options;
+    options.keeps_numbers_of_tensors = true;
+    options.before = [&](size_t i, const Stack&) { writer_.begin(i); };
+    options.instead = [&](size_t i, Stack& stack) {
+      copied_ = !is_followed(run_.entries[i], stack);
+      if (copied_) copy(i, stack);
+      return copied_;
+    };
+    options.after = [&](size_t i, const Stack& results) {
+      if (!copied_) writer_.end(i, results);
+    };
+    return record::replay_watched(run_, fakes_, wanted_, std::move(options));
+  }
+
+  /// Does autograd follow it, or is it a backward pass?
+  bool is_followed(const Entry& entry, const Stack& stack) {
+    if (is_gradients(entry)) return true;
+    if (!entry.grad_mode) return false;
+    bool any = false, computes = false;
+    for (const Arg& arg : entry.args) {
+      computes |= !arg.syms.empty() || (arg.kind == Arg::Kind::Value && !arg.tensors.empty());
+      for (TensorId id : arg.tensors)
+        if (id >= 0 && untracked_[static_cast<size_t>(id)])
+          writer_.refuse("something made of a parameter where gradients were not followed");
+    }
+    for (const c10::IValue& v : stack) any |= holds_followed(v);
+    if (any && computes) writer_.refuse("gradients that rest on a number that differs between calls");
+    return any;
+  }
+
+  static bool holds_followed(const c10::IValue& v) {
+    if (v.isTensor()) return v.toTensor().defined() && v.toTensor().requires_grad();
+    if (!v.isTensorList() && !v.isOptionalTensorList()) return false;
+    return std::ranges::any_of(v.toListRef(), holds_followed);
+  }
+
+  /// A view of a parameter says that it requires a gradient, also where none is followed.
+  void copy(size_t i, Stack& stack) {
+    const Entry& entry = run_.entries[i];
+    writer_.copy(stack);
+    for (const Arg& result : entry.results)
+      for (TensorId id : result.tensors)
+        if (id >= 0 && !is_input(id) && run_.tensors[static_cast<size_t>(id)].producer == static_cast<int>(i))
+          untracked_[static_cast<size_t>(id)] = run_.tensors[static_cast<size_t>(id)].requires_grad;
+  }
+
+  std::vector<size_t> leaves() const {
+    std::vector<bool> is_leaf(run_.inputs.size());
+    for (const Entry& entry : run_.entries)
+      if (is_gradients(entry))
+        for (TensorId id : leaves_of(entry))
+          if (is_input(id)) is_leaf[static_cast<size_t>(run_.tensors[static_cast<size_t>(id)].input)] = true;
+    std::vector<size_t> found;
+    for (size_t i = 0; i < is_leaf.size(); ++i)
+      if (is_leaf[i]) found.push_back(i);
+    return found;
+  }
+
+  const Tape& run_;
+  const std::vector<TensorId>& wanted_;
+  Joint joint_;
+  std::vector<bool> untracked_;  ///< by tensor of the run
+  bool copied_ = false;          ///< the entry in progress
+  Writer writer_;
+  std::vector<at::Tensor> fakes_;  ///< of the inputs
+  std::vector<NodePtr> nodes_;
+};
+
+}  // namespace
+
+Step make_step(const Tape& run, const std::vector<TensorId>& wanted) {
+  if (torch::autograd::get_current_graph_task_id() != -1)
+    throw_unsupported("a backward pass within a backward pass");
+  try {
+    return Making(run, wanted).make();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw_unsupported(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw_unsupported(error.what());
+  }
+}
+
+}  // namespace bolt::autograd

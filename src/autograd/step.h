@@ -1,0 +1,30 @@
+// autograd/step.h
+// The tape of a run with backward passes in it (torchbolt::gradients) -> one tape of all of it, of which
+// nothing is differentiated any more: a training step as one program.
+//
+// What autograd follows is replayed on fakes, as for a joint tape, and a backward pass is a walk over the
+// nodes that this left. Everything else (the optimizer's update, clipping, sums of gradients) is copied from
+// the run's tape as it is, numbers that differ between calls included. So gradients are tensors like any
+// other, which die into the update where nobody sees them afterwards.
+//
+// A result that a backward pass has begun from, or gone through, still says that it has a history, of which
+// nothing is left. One with another history cannot be given: the run's tape is replayed then.
+#pragma once
+
+#include <vector>
+
+#include "record/tape.h"
+
+namespace bolt::autograd {
+
+struct Step {
+  record::Tape tape;                     ///< inputs: those of the run
+  std::vector<record::TensorId> wanted;  ///< in the order of the run's
+  std::vector<bool> used_up;             ///< by wanted: its history is used up
+  std::vector<size_t> leaves;            ///< of the inputs: those that gradients came to
+};
+
+/// Throws Error(Unsupported), with the reason, for what cannot be said so.
+Step make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted);
+
+}  // namespace bolt::autograd

@@ -1,0 +1,29 @@
+// record/backward.h
+// What a backward pass that begins inside a recording would do -> whether it can be part of the region, and
+// which leaves it gives gradients to.
+//
+// It can where it calls nothing but ATen's nodes, made by operators of this recording: then later calls know
+// from the tape alone what it computes. Hooks run the user's Python in the middle, a node made before came
+// from another region, and anomaly mode looks at every gradient: with any of these the region ends before the
+// backward pass, which is the engine's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace bolt::record {
+
+/// Leaves that a backward pass from `outputs` comes to, in the order in which they are found; nothing: it
+/// must not be part of the region. `inputs`: the tape's so far. `first_number`: autograd's number of the
+/// first node that the recording can have made.
+std::optional<std::vector<at::Tensor>> leaves_behind(const std::vector<at::Tensor>& outputs,
+                                                     const std::vector<at::Tensor>& inputs,
+                                                     uint64_t first_number);
+
+/// Does anybody want to be told when the leaf is given a gradient?
+bool has_hooks(const at::Tensor& leaf);
+
+}  // namespace bolt::record
