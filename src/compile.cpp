@@ -192,6 +192,7 @@ class Compilation {
     region->size_facts = std::move(settled.facts);
     region->number_sizes = std::move(settled.computed);
     region->check_data_sizes(settled.about_data);
+    if (r_.launch_at_once) region->launch_at_once(r_.name);
     region->facts.sizes_given_up = sizes_.given_up();
     for (const std::string& why : region->facts.sizes_given_up) log("dynamic", r_.name + ": " + why);
     if (r_.trace.wanted()) region->write_trace(r_.trace);

@@ -32,6 +32,7 @@ struct Recorded {
   Road road = Road::compile;
   std::string name;  // of the region, for dumps and logs
   Trace trace;
+  bool launch_at_once = false;    // by CUDA graphs, where that can be done
   std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
   std::vector<NumberSymbol> number_symbols;  // of numbers that do
   std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with

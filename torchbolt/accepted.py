@@ -16,7 +16,7 @@ class CacheInfo(NamedTuple):
 
 
 def cudagraph_mark_step_begin() -> None:
-    """A new iteration begins. There are no CUDA graphs whose memory would wait for that."""
+    """A new iteration begins. Nothing waits for that: results of CUDA graphs are memory of their own."""
 
 
 def set_enable_guard_collectives(enabled: bool) -> bool:

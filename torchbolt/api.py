@@ -115,6 +115,7 @@ def _compiled(target, opts, receiver=None):
         guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
         trace=folder,
         memory_budget=memory_budget(dict(opts.extra).get(BUDGET)),
+        launch_at_once=bool(dict(opts.extra).get("triton.cudagraphs")),
     )
     _all.add(compiled)
     if folder:

@@ -102,6 +102,7 @@ class Explanation:
     extern_calls: int = 0
     bytes_moved: int = 0
     eager_regions: list = field(default_factory=list)
+    no_graphs: list = field(default_factory=list)  # why, for regions that CUDA graphs were asked for
     specialized_sizes: list = field(default_factory=list)
     stage_times: dict = field(default_factory=dict)
     guard_us: float | None = None
@@ -140,6 +141,8 @@ class Explanation:
             out.append(f"Given to eager, {given['count']} times: {given['why']}{hint}")
         for why in self.eager_regions:
             out.append(f"Runs eagerly: {why}")
+        for why in self.no_graphs:
+            out.append(f"No CUDA graph: {why}")
         for why in self.specialized_sizes:
             out.append(f"Size compiled in: {why}")
         out.append("Ops per Graph:")
@@ -184,6 +187,8 @@ def _collect(regions) -> Explanation:
         for name in ("kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved"):
             setattr(e, name, getattr(e, name) + r[name])
         e.specialized_sizes += r["sizes_given_up"]
+        if r["why_no_graph"]:
+            e.no_graphs.append(r["why_no_graph"])
         if not r["compiled"]:
             e.eager_regions.append(r["why_replayed"])
         for stage, seconds in r["stage_seconds"].items():

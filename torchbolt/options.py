@@ -68,7 +68,10 @@ OPTIONS: dict[str, _Option] = {
         'without it), or bytes, as a number above 1 or a text such as "2GB"',
     ),
     "guard_filter_fn": _Option(object, "says which guards to keep; those on tensors always are"),
-    "triton.cudagraphs": _Option(bool, _GPU),
+    "triton.cudagraphs": _Option(
+        bool,
+        "calls on CUDA that repeat one before them are launched at once, by CUDA graphs; results are never overwritten",
+    ),
     "triton.cudagraph_trees": _Option(bool, _GPU),
     "triton.unique_kernel_names": _Option(bool, _GPU),
 }

@@ -19,6 +19,7 @@
 #include <mutex>
 
 #include "codegen/cuda/compile_plan.h"
+#include "device/cuda_graph.h"
 #include "device/driver/launch.h"
 #include "support/error.h"
 
@@ -48,6 +49,21 @@ class CudaQueue final : public Queue {
   }
   void keep(const at::Tensor& t) override { t.record_stream(guard_.getStream(device_)); }
 
+  bool is_being_recorded() const override { return cuda_is_recording(stream_); }
+  std::unique_lock<std::mutex> turn() override { return room().turn(); }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    const driver::ContextGuard current(context_);
+    driver::check(driver::get().cuMemcpyDtoDAsync_v2(reinterpret_cast<driver::CUdeviceptr>(to),
+                                                     reinterpret_cast<driver::CUdeviceptr>(from),
+                                                     static_cast<size_t>(bytes), stream_),
+                  "cuMemcpyDtoDAsync");
+  }
+  /// Where recordings of the current order have their memory.
+  CudaRoom& room() {
+    if (!room_ || room_->order() != id_) room_ = &CudaRoom::of(device_, id_);
+    return *room_;
+  }
+
   c10::Device device() const { return device_; }
   driver::CUcontext context() const { return context_; }
   driver::CUstream stream() const { return stream_; }
@@ -63,6 +79,21 @@ class CudaQueue final : public Queue {
   c10::StreamId id_ = 0;
   driver::CUstream stream_ = nullptr;
   std::unique_ptr<driver::ReportWord> report_;
+  CudaRoom* room_ = nullptr;
+};
+
+class CudaRecording final : public Recording {
+ public:
+  CudaRecording(CudaQueue& queue, const std::function<void()>& work)
+      : context_(queue.context()), graph_(queue.room(), queue.context(), work) {}
+  void launch(Queue& queue) override {
+    const driver::ContextGuard current(context_);
+    graph_.launch(static_cast<CudaQueue&>(queue).stream());
+  }
+
+ private:
+  const driver::CUcontext context_;
+  CudaGraph graph_;
 };
 
 /// One kernel of a plan, in the contexts that it was launched in: its usual code, and code that asks nothing
@@ -192,6 +223,11 @@ class Cuda final : public Device {
   at::Tensor result(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                     c10::ScalarType dtype) const override {
     return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype).device(device));
+  }
+
+  bool records() const override { return true; }
+  std::unique_ptr<Recording> record(Queue& queue, const std::function<void()>& work) const override {
+    return std::make_unique<CudaRecording>(static_cast<CudaQueue&>(queue), work);
   }
 
   /// Reading words of the contents would wait for the device.

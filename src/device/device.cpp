@@ -2,6 +2,7 @@
 #include "device/device.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "device/cpu.h"
 #include "device/cuda.h"
@@ -13,6 +14,15 @@ namespace bolt::device {
 Queue::~Queue() = default;
 Code::~Code() = default;
 Device::~Device() = default;
+Recording::~Recording() = default;
+
+void Queue::copy(void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+std::unique_ptr<Recording> Device::record(Queue&, const std::function<void()>&) const {
+  throw Error(ErrorKind::Internal, "a device without recordings");
+}
 
 const Device* find(graph::DeviceKind kind) {
   switch (kind) {

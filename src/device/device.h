@@ -15,7 +15,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +43,21 @@ class Queue {
   /// Has a kernel met an index out of range? Never waits: a device that works behind the host's back tells
   /// it when the host waits for it next, as eager's kernels do.
   virtual bool reported() const { return false; }
+
+  // ---- recordings (Device::record)
+  /// Is what is launched here recorded by somebody, the user or us? Then it is not to be recorded once more.
+  virtual bool is_being_recorded() const { return false; }
+  /// Recordings of one order share memory: from filling one's inputs to reading its results a call has it to
+  /// itself.
+  virtual std::unique_lock<std::mutex> turn() { return {}; }
+  virtual void copy(void* to, const void* from, int64_t bytes);
+};
+
+/// The launches of a call, which are given to the device all at once.
+class Recording {
+ public:
+  virtual ~Recording();
+  virtual void launch(Queue& queue) = 0;
 };
 
 /// What one launch of a kernel gets.
@@ -87,6 +104,13 @@ class Device {
   virtual bool keeps_arenas() const = 0;
   virtual at::Tensor result(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                             c10::ScalarType dtype) const = 0;
+
+  /// Are there recordings?
+  virtual bool records() const { return false; }
+  /// What `work` launches is not run, but kept. Its memory is used again by later recordings of the same
+  /// order, once `work` has let go of it. Queues must be begun within it, and again before a launch. The turn
+  /// is the caller's. What cannot be recorded raises, and leaves nothing behind.
+  virtual std::unique_ptr<Recording> record(Queue& queue, const std::function<void()>& work) const;
 
   // ---- contents of weights
   using Sample = std::array<uint64_t, 4>;

@@ -119,29 +119,73 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
   at::NoGradGuard no_grad;
   const lower::Lowered& lowered = p_.lowered;
   std::vector<at::Tensor> inputs = graph_inputs(lowered, tape_inputs);
-  auto execution = take_execution(sizes);
-  if (!execution->is_for(sizes)) execution->take_shapes(shapes_for(sizes));
-  execution->begin(values, generators);
-  execution->bind(inputs);
-  if (way.let_go) let_go(*way.let_go, inputs);
-  auto steps = [&] {
-    if (!p_.fold_steps.empty()) execution->use(*folds_.of(p_, inputs, execution->shapes()));
-    execution->run(p_.steps);
+  std::shared_ptr<const Shapes> shapes;
+  std::unique_ptr<Execution> execution;
+  std::optional<std::vector<at::Tensor>> repeated;
+  std::shared_ptr<const FoldedBuffers> folded;
+  auto fold = [&] {
+    if (!p_.fold_steps.empty() && !folded) folded = folds_.of(p_, inputs, shapes);
   };
-  // Write-backs come after whatever can fail (loops/in_place.h).
-  attempt_(generators, steps, [] { return true; });
+  if (recordings_) {
+    shapes = shapes_for(sizes);
+    attempt_(generators, fold, [] { return true; });
+    repeated = repeat(inputs, values, shapes, folded);
+  }
+  if (repeated) {
+    if (way.let_go) let_go(*way.let_go, inputs);
+  } else {
+    execution = take_execution(sizes);
+    if (!execution->is_for(sizes)) execution->take_shapes(shapes_for(sizes));
+    shapes = execution->shapes();
+    execution->begin(values, generators);
+    execution->bind(inputs);
+    if (way.let_go) let_go(*way.let_go, inputs);
+    auto steps = [&] {
+      fold();
+      if (folded) execution->use(*folded);
+      execution->run(p_.steps);
+    };
+    // Write-backs come after whatever can fail (loops/in_place.h).
+    attempt_(generators, steps, [] { return true; });
+  }
   // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : p_.plan.outputs)
     if (o.write_to >= 0) announce_write(lowered, inputs, o.write_to);
   announce_reshaped(lowered, tape_inputs);
-  auto out = execution->collect(modes_);
+  auto out = repeated ? std::move(*repeated) : execution->collect(modes_);
+  const std::vector<Result>& results = execution ? execution->results() : shapes->results;
   if (way.tie && *way.tie) (*way.tie)(out);
-  give_views(lowered, execution->results(), tape_inputs, grad_mode, out);
+  give_views(lowered, results, tape_inputs, grad_mode, out);
   out.resize(wanted_.size());
-  reshape(lowered, execution->results(), tape_inputs);
-  execution->end();
-  give_back(std::move(execution));
+  reshape(lowered, results, tape_inputs);
+  if (execution) {
+    execution->end();
+    give_back(std::move(execution));
+  }
   return out;
+}
+
+/// What a program for the same region that is made later does alike.
+void Compiled::take_over(const Compiled& from) {
+  modes_ = from.modes_;
+  if (!from.name_.empty()) launch_at_once(from.name_);
+}
+
+// ---- launched at once ----
+
+void Compiled::launch_at_once(const std::string& name) {
+  name_ = name;
+  auto made = std::make_unique<Recordings>(p_, name);
+  facts.why_no_graph = made->obstacle();
+  if (made->obstacle().empty()) recordings_ = std::move(made);
+}
+
+std::optional<std::vector<at::Tensor>> Compiled::repeat(const std::vector<at::Tensor>& inputs,
+                                                        const Ints& values,
+                                                        const std::shared_ptr<const Shapes>& shapes,
+                                                        const std::shared_ptr<const FoldedBuffers>& folded) {
+  return recordings_->run({inputs, values, shapes, folded, modes_},
+                          [&] { return take_execution(shapes->key); });
 }
 
 // ---- kept between calls ----
@@ -196,7 +240,7 @@ void Compiled::make_unfolded() {
     auto folding = weak.lock();
     if (!folding) return;
     auto made = folding->unfolded();
-    if (made) made->modes_ = folding->modes_;
+    if (made) made->take_over(*folding);
     std::lock_guard lock(folding->mutex_);
     folding->trained_ = std::move(made);
   });
@@ -221,7 +265,7 @@ std::shared_ptr<Compiled> Compiled::special_for(const Ints& values, const Ints& 
     auto general = weak.lock();
     if (!general) return;
     auto made = general->specialize(values);
-    if (made) made->modes_ = general->modes_;
+    if (made) made->take_over(*general);
     std::lock_guard lock(general->mutex_);
     for (auto& [known, region] : general->special_)
       if (known == sizes) region = std::move(made);

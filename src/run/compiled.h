@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "run/folds.h"
+#include "run/recordings.h"
 #include "run/runnable.h"
 
 namespace bolt::run {
@@ -30,6 +31,8 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   void check_data_sizes(const std::vector<SizeFact>& taken_for_granted) override {
     p_.check_data_sizes(taken_for_granted);
   }
+
+  void launch_at_once(const std::string& name) override;
 
   // ---- for a part of a region that is differentiated
   const lower::Lowered& lowered() const { return p_.lowered; }
@@ -58,8 +61,13 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   };
   std::vector<at::Tensor> run_plan(const std::vector<at::Tensor>& inputs, const Ints& values,
                                    const Ints& sizes, record::CallGenerators generators, Way way);
+  /// The outputs of a call that was repeated at once.
+  std::optional<std::vector<at::Tensor>> repeat(const std::vector<at::Tensor>& inputs, const Ints& values,
+                                                const std::shared_ptr<const Shapes>& shapes,
+                                                const std::shared_ptr<const FoldedBuffers>& folded);
   void let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const;
   void count_steps();
+  void take_over(const Compiled& from);
   std::shared_ptr<Compiled> for_changing_parameters(const std::vector<at::Tensor>& tape_inputs);
   void make_unfolded();
   std::shared_ptr<Compiled> special_for(const Ints& values, const Ints& sizes);
@@ -70,6 +78,8 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   Prepared p_;
   std::vector<std::optional<bool>> modes_;  ///< by output: made in inference mode? None: no operator made it
   Folds folds_;
+  std::string name_;                                   ///< where calls may be launched at once
+  std::unique_ptr<Recordings> recordings_;             ///< null: they are not
   std::mutex mutex_;                                   // guards the caches below
   std::vector<std::shared_ptr<const Shapes>> shapes_;  // last used first
   std::vector<std::unique_ptr<Execution>> idle_;

@@ -29,14 +29,13 @@ std::string unfit(const SizeFact& fact) {
   return str(fact) + (fact.where.empty() ? "" : " (" + fact.where + ")");
 }
 
-/// The mode that a tensor is made in stays with it.
+}  // namespace
+
 at::Tensor made_in(std::optional<bool> inference_mode, at::Tensor t) {
   if (!inference_mode || *inference_mode == t.is_inference()) return t;
   const c10::InferenceMode mode(*inference_mode);
   return at::empty({0}, t.options()).set_(t.storage(), t.storage_offset(), t.sizes(), t.strides());
 }
-
-}  // namespace
 
 Execution::Execution(const Prepared& prepared) : p_(prepared) {
   for (const UsedDevice& d : p_.devices) queues_.push_back(d.driver->queue(d.device));
@@ -44,10 +43,15 @@ Execution::Execution(const Prepared& prepared) : p_(prepared) {
 
 // ---- a call ----
 
+device::Queue& Execution::begin_queues() {
+  for (const auto& queue : queues_) queue->begin();
+  return *queues_[0];
+}
+
 void Execution::begin(Ints values, record::CallGenerators generators) {
   values_ = std::move(values);
   generators_ = std::move(generators);
-  for (const auto& queue : queues_) queue->begin();
+  begin_queues();
   for (size_t i = 0; i < arenas_.size(); ++i)
     if (!keeps(i)) make_arena(i);
 }

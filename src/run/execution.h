@@ -30,6 +30,9 @@ struct FoldedBuffers {
   Ints orders;
 };
 
+/// The mode that a tensor is made in stays with it.
+at::Tensor made_in(std::optional<bool> inference_mode, at::Tensor t);
+
 class Execution {
  public:
   explicit Execution(const Prepared& prepared);
@@ -39,6 +42,8 @@ class Execution {
   /// From now on for these; memory of earlier calls is used again where it is large enough.
   void take_shapes(std::shared_ptr<const Shapes> shapes);
   const std::shared_ptr<const Shapes>& shapes() const { return shapes_; }
+  /// Part of begin. The first device's.
+  device::Queue& begin_queues();
   /// `values`: of the program's symbols.
   void begin(Ints values, record::CallGenerators generators);
   void bind(const std::vector<at::Tensor>& inputs);

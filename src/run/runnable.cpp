@@ -29,6 +29,10 @@ void Runnable::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) 
   BOLT_CHECK(taken_for_granted.empty(), "sizes that are data are not looked at where the region runs");
 }
 
+void Runnable::launch_at_once(const std::string&) {
+  facts.why_no_graph = facts.why_replayed.empty() ? "somebody else's function runs it" : facts.why_replayed;
+}
+
 void Runnable::write_trace(const Trace& trace) const {
   std::string report =
       facts.why_replayed.empty() ? "" : "eager's operators run: " + facts.why_replayed + "\n";

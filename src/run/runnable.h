@@ -36,6 +36,7 @@ class Runnable {
     bool from_cache = false;
     bool fallback = false;  ///< replayed although it was to be compiled
     std::string why_replayed;
+    std::string why_no_graph;  ///< why its launches are not given to the device at once, where that was asked
     std::string functional_text;              ///< the graph that "aot_eager" runs
     std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
     std::vector<std::pair<std::string, double>> stage_seconds;
@@ -62,6 +63,9 @@ class Runnable {
   virtual std::vector<int> written_inputs() const { return {}; }
   virtual std::string graph_text() const { return facts.functional_text; }
   virtual std::string plan_text() const { return ""; }
+  /// Before the first call: from now on, calls that repeat one before them are given to the device at once,
+  /// where that can be done. `name`: of the region, for logs.
+  virtual void launch_at_once(const std::string& name);
   /// What was taken for granted about sizes that are data: what runs must check it.
   virtual void check_data_sizes(const std::vector<SizeFact>& taken_for_granted);
   /// The last files of a trace: what is run, or why nothing was compiled.

@@ -206,6 +206,14 @@ std::string Trained::plan_text() const {
          (p_.backward ? "# backward\n" + p_.backward->plan_text() : "");
 }
 
+void Trained::launch_at_once(const std::string& name) {
+  p_.forward->launch_at_once(name + ", forward");
+  facts.why_no_graph = p_.forward->facts.why_no_graph;
+  if (!p_.backward) return;
+  p_.backward->launch_at_once(name + ", backward");
+  if (facts.why_no_graph.empty()) facts.why_no_graph = p_.backward->facts.why_no_graph;
+}
+
 // ---- forward ----
 
 Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,

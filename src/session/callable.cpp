@@ -39,18 +39,18 @@ std::shared_ptr<observe::Ends> learned_by(PyTypeObject* type, PyObject* target, 
 }
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {
-      "target",  "fullgraph",    "background", "recompile_limit", "dynamic", "name",          "road",
-      "backend", "guard_filter", "trace",      "receiver",        "asked",   "memory_budget", nullptr};
+  static const char* names[] = {"target",   "fullgraph", "background",    "recompile_limit", "dynamic",
+                                "name",     "road",      "backend",       "guard_filter",    "trace",
+                                "receiver", "asked",     "memory_budget", "launch_at_once",  nullptr};
   PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None, *receiver = Py_None;
   PyObject* asked = Py_None;
-  int fullgraph = 0, background = 0, road = 0;
+  int fullgraph = 0, background = 0, road = 0, launch_at_once = 0;
   double memory_budget = std::numeric_limits<double>::quiet_NaN();
   Py_ssize_t limit = 0;
   const char *name = "", *trace = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOd", const_cast<char**>(names), &target,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOdp", const_cast<char**>(names), &target,
                                    &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
-                                   &guard_filter, &trace, &receiver, &asked, &memory_budget))
+                                   &guard_filter, &trace, &receiver, &asked, &memory_budget, &launch_at_once))
     return nullptr;
   if (receiver != Py_None && !Py_IS_TYPE(receiver, &PyMemberDescr_Type))
     return PyErr_SetString(PyExc_TypeError, "receiver is not a slot"), nullptr;
@@ -72,6 +72,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               static_cast<Road>(road),
                               backend == Py_None ? PyRef() : PyRef::share(backend),
                               guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter),
+                              launch_at_once != 0,
                               trace,
                               memory_budget};
   self->state = new Callable::State();

@@ -113,6 +113,7 @@ void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe
   recorded.name = name_of(self);
   recorded.road = self->options->road;
   recorded.budget = budget_of(*self->options);
+  recorded.launch_at_once = self->options->launch_at_once;
   recorded.trace = Trace(self->options->trace, recorded.name);
   if (!recorded.trace.wanted()) return;
   std::string guards;

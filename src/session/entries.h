@@ -40,10 +40,11 @@ struct Options {
   std::optional<bool> dynamic;     ///< what compile() was given; null: torchbolt.config says
   std::string name;                ///< for messages; "": the target's own
   Road road = Road::compile;
-  PyRef backend;         ///< of torchbolt/backends.py, or null: ours
-  PyRef guard_filter;    ///< of torchbolt/guards.py, or null
-  std::string trace;     ///< the folder that traces of regions go to; "": there are none
-  double memory_budget;  ///< as in session/settings.h, which holds where this is not a number
+  PyRef backend;                ///< of torchbolt/backends.py, or null: ours
+  PyRef guard_filter;           ///< of torchbolt/guards.py, or null
+  bool launch_at_once = false;  ///< by CUDA graphs, where that can be done
+  std::string trace;            ///< the folder that traces of regions go to; "": there are none
+  double memory_budget;         ///< as in session/settings.h, which holds where this is not a number
 };
 
 /// A call was recorded again: the guard that failed, with the value it expected and the one it met.

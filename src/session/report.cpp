@@ -81,6 +81,7 @@ PyObject* describe(const Entry& entry) {
   set(d, "compiled", PyBool_FromLong(f.compiled));
   set(d, "from_cache", PyBool_FromLong(f.from_cache));
   set(d, "why_replayed", text(f.why_replayed));
+  set(d, "why_no_graph", text(f.why_no_graph));
   PyObject* given_up = PyList_New(0);
   for (const std::string& line : f.sizes_given_up) {
     PyRef item = PyRef::steal(text(line));
@@ -111,6 +112,8 @@ PyObject* stats_dict(PyObject*, PyObject*) {
   set(d, "cache_hits", PyLong_FromLongLong(s.cache_hits));
   set(d, "cache_misses", PyLong_FromLongLong(s.cache_misses));
   set(d, "specialized", PyLong_FromLongLong(s.specialized));
+  set(d, "graphs", PyLong_FromLongLong(s.graphs));
+  set(d, "graph_replays", PyLong_FromLongLong(s.graph_replays));
   set(d, "compile_seconds", PyFloat_FromDouble(s.compile_nanoseconds * 1e-9));
   return d;
 }

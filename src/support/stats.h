@@ -12,7 +12,7 @@ namespace bolt {
 
 struct Stats {
   std::atomic<int64_t> regions{0}, recordings{0}, graph_breaks{0}, recompiles{0}, eager_fallbacks{0},
-      cache_hits{0}, cache_misses{0}, specialized{0};
+      cache_hits{0}, cache_misses{0}, specialized{0}, graphs{0}, graph_replays{0};
   std::atomic<int64_t> compile_nanoseconds{0};
 
   void count_break(const std::string& reason);

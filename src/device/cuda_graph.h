@@ -1,0 +1,65 @@
+// device/cuda_graph.h
+// Work on the current stream -> a CUDA graph that repeats it.
+//
+// The work is captured on a stream of the room's own, since torch's default stream cannot be captured; a
+// graph runs on whichever stream it is given to. Memory that is allocated meanwhile comes from a private pool
+// of torch's allocator, which nobody else is given: its addresses stay the graph's. Torch has no C++
+// interface for that which could be used without linking to it, so the functions that it exports to Python
+// are called.
+//
+// A room is one stream's pool. Graphs of one stream run one after another and leave nothing in their memory
+// that is needed afterwards, so all of them share it. Graphs of different streams would not, and have rooms
+// of their own. A room lives as long as the process.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <functional>
+#include <mutex>
+
+#include "device/driver/driver.h"
+
+namespace bolt::device {
+
+/// By somebody's capture, on this stream.
+bool cuda_is_recording(driver::CUstream stream);
+
+class CudaRoom {
+ public:
+  /// Of a stream that is the device's current one, by its id.
+  static CudaRoom& of(c10::Device device, c10::StreamId order);
+  CudaRoom(const CudaRoom&) = delete;
+
+  c10::StreamId order() const { return order_; }
+  c10::Device device() const { return device_; }
+  /// Whoever waits for it does not hold the GIL meanwhile: who has it may need that for capturing.
+  std::unique_lock<std::mutex> turn();
+
+ private:
+  friend class CudaGraph;
+  CudaRoom(c10::Device device, c10::StreamId order);
+
+  const c10::Device device_;
+  const c10::StreamId order_;
+  c10::Stream stream_;
+  std::pair<int64_t, int64_t> pool_;
+  std::mutex mutex_;
+};
+
+class CudaGraph {
+ public:
+  /// Runs `work`, where nothing of it reaches the device. Throws what that throws, and Error(Internal) where
+  /// it did what cannot be captured. The context is that of the room's device.
+  CudaGraph(CudaRoom& room, driver::CUcontext context, const std::function<void()>& work);
+  ~CudaGraph();
+  CudaGraph(const CudaGraph&) = delete;
+
+  /// The context is current.
+  void launch(driver::CUstream stream) const;
+
+ private:
+  const driver::CUcontext context_;
+  driver::CUgraphExec graph_ = nullptr;
+};
+
+}  // namespace bolt::device

@@ -1,0 +1,515 @@
+"""mode="reduce-overhead": calls that repeat one before them are launched by a CUDA graph, and nobody can tell.
+
+Needs a CUDA device. Each case prints what happened: `python tests/device/test_cuda_graphs.py` shows all of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+import torchbolt
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
+F = torch.nn.functional
+
+
+def randn(*sizes, dtype=torch.float32):
+    return torch.randn(*sizes, device="cuda", dtype=dtype)
+
+
+def fast(function, **options):
+    return torchbolt.compile(function, mode="reduce-overhead", **options)
+
+
+def counts():
+    stats = torchbolt.stats()
+    return {key: stats[key] for key in ("regions", "graphs", "graph_replays", "eager_fallbacks")}
+
+
+@pytest.fixture(autouse=True)
+def anew(request):
+    torch.manual_seed(0)
+    torchbolt.reset()
+    torchbolt.set_logs("cudagraphs")
+    yield
+    torch.cuda.synchronize()
+    print(f"\n{request.node.name}: {counts()}, {torch.cuda.memory_allocated() >> 10} KiB allocated", flush=True)
+    torchbolt.set_logs("")
+
+
+def close(got, want):
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def chain(x, w):
+    for _ in range(4):
+        x = F.gelu(F.layer_norm(x @ w, (64,))) + x
+    return x
+
+
+# ---- what is repeated
+
+
+def test_a_call_is_repeated():
+    compiled, w = fast(chain), randn(64, 64)
+    with torch.no_grad():
+        for _ in range(10):
+            x = randn(32, 64)
+            close(compiled(x, w), chain(x, w))
+    assert counts()["graphs"] >= 1 and counts()["graph_replays"] >= 6
+
+
+def test_an_input_that_moves_later():
+    compiled, w = fast(chain), randn(64, 64)
+    stays = randn(32, 64)
+    with torch.no_grad():
+        for _ in range(5):
+            close(compiled(stays, w), chain(stays, w))
+            stays.mul_(1.1)
+        kept = []
+        for _ in range(5):
+            kept.append(randn(32, 64))
+            close(compiled(kept[-1], w), chain(kept[-1], w))
+        close(compiled(stays, w), chain(stays, w))
+    assert 1 <= counts()["graphs"] <= 4 and counts()["graph_replays"] >= 6
+
+
+def layouts():
+    yield "plain", lambda: randn(64, 64)
+    yield "transposed", lambda: randn(64, 64).t()
+    yield "sliced", lambda: randn(128, 130)[::2, 2:66]
+    yield "expanded", lambda: randn(64).expand(64, 64)
+    yield "off_alignment", lambda: randn(64 * 64 + 1)[1:].view(64, 64)
+
+
+@pytest.mark.parametrize("name, make", list(layouts()), ids=lambda x: x if isinstance(x, str) else "")
+def test_inputs_lie_in_many_ways(name, make):
+    compiled, kept = fast(lambda x: (x * 2).softmax(-1) + x), []
+    with torch.no_grad():
+        for _ in range(8):
+            kept.append(make())
+            close(compiled(kept[-1]), (kept[-1] * 2).softmax(-1) + kept[-1])
+
+
+def models():
+    yield (
+        "mlp",
+        lambda: torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 64)),
+        (8, 64),
+    )
+    yield (
+        "cnn",
+        lambda: torch.nn.Sequential(
+            torch.nn.Conv2d(3, 16, 3, padding=1),
+            torch.nn.BatchNorm2d(16),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(16, 10),
+        ),
+        (4, 3, 32, 32),
+    )
+    yield "encoder", lambda: torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), (2, 16, 64)
+
+
+@pytest.mark.parametrize("name, make, sizes", list(models()), ids=lambda x: x if isinstance(x, str) else "")
+def test_models_and_their_parameters_change(name, make, sizes):
+    model = make().cuda().eval()
+    compiled = fast(model)
+    with torch.no_grad():
+        for step in range(12):
+            x = randn(*sizes)
+            close(compiled(x), model(x))
+            if step in (5, 8):
+                for parameter in model.parameters():
+                    parameter.mul_(1.1)
+    assert counts()["graph_replays"] >= 2
+
+
+# ---- the pitfalls
+
+
+def test_results_are_held_across_steps():
+    compiled, w = fast(chain), randn(64, 64)
+    with torch.no_grad():
+        inputs = [randn(32, 64) for _ in range(12)]
+        held = [compiled(x, w) for x in inputs]
+        views = [compiled(x, w)[1:, ::2] for x in inputs]
+        for x, y, v in zip(inputs, held, views, strict=True):
+            close(y, chain(x, w))
+            close(v, chain(x, w)[1:, ::2])
+    assert counts()["graph_replays"] >= 20
+
+
+def test_results_are_given_to_the_next_call():
+    first, second, w = fast(chain), fast(lambda x: torch.tanh(x) * 2 + 1), randn(64, 64)
+    with torch.no_grad():
+        got = want = randn(32, 64)
+        for _ in range(12):
+            torchbolt.cudagraph_mark_step_begin()
+            got, want = second(first(got, w)), torch.tanh(chain(want, w)) * 2 + 1
+            close(got, want)
+            want = got
+    assert counts()["graph_replays"] >= 16
+
+
+def test_results_are_copied_to_the_processor_later():
+    compiled, w = fast(chain), randn(256, 256)[:64, :64].contiguous()
+    with torch.no_grad():
+        inputs, side, copies, last = [randn(4096, 64) for _ in range(12)], torch.cuda.Stream(), [], None
+        for x in inputs:
+            now = compiled(x, w)
+            if last is not None:
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    copies.append(last.to("cpu", non_blocking=True))
+                last.record_stream(side)
+            last = now
+        torch.cuda.synchronize()
+        for x, copy in zip(inputs, copies, strict=False):
+            close(copy, chain(x, w).cpu())
+
+
+def test_inputs_are_written():
+    def write(x, y):
+        x.add_(y)
+        return x * y
+
+    compiled, stays = fast(write), randn(64, 64)
+    alike = stays.clone()
+    with torch.no_grad():
+        for step in range(14):
+            y = randn(64, 64)
+            if step == 7:  # from now on another tensor each time
+                held = [stays]
+            if step >= 7:
+                stays = randn(64, 64)
+                held.append(stays)
+                alike = stays.clone()
+            version = stays._version
+            close(compiled(stays, y), write(alike, y))
+            close(stays, alike)
+            assert stays._version > version
+    assert counts()["graph_replays"] >= 6
+
+
+def test_inputs_are_written_through_views():
+    def write(x):
+        x[:, ::2].mul_(2)
+        x.t_()
+        return x.sum()
+
+    compiled = fast(write)
+    with torch.no_grad():
+        for _ in range(8):
+            x = randn(16, 32)
+            alike = x.clone()
+            close(compiled(x), write(alike))
+            close(x, alike)
+
+
+def test_sizes_that_keep_changing():
+    compiled, w = fast(chain), randn(64, 64)
+    with torch.no_grad():
+        for _ in range(6):
+            for rows in range(2, 40):
+                x = randn(rows, 64)
+                close(compiled(x, w), chain(x, w))
+    assert counts()["graphs"] <= 8 + 4 and counts()["regions"] <= 4
+
+
+def test_sizes_that_alternate():
+    compiled, w = fast(chain), randn(64, 64)
+    with torch.no_grad():
+        for _ in range(12):
+            for rows in (16, 32, 48):
+                x = randn(rows, 64)
+                close(compiled(x, w), chain(x, w))
+    assert counts()["graph_replays"] >= 12
+
+
+def test_numbers_that_keep_changing():
+    compiled = fast(lambda x, s: (x * s).softmax(-1) + s)
+    with torch.no_grad():
+        for step in range(40):
+            x, s = randn(32, 64), 0.1 * step
+            close(compiled(x, s), (x * s).softmax(-1) + s)
+
+
+def test_training_and_gradients_that_accumulate():
+    def made():
+        torch.manual_seed(3)
+        return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 8)).cuda()
+
+    ours, eager = made(), made()
+    compiled = fast(ours)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.01) for m in (ours, eager)]
+    for step in range(16):
+        x = randn(32, 64)
+        for run, model in ((compiled, ours), (eager, eager)):
+            run(x).square().mean().backward()
+        for a, b in zip(ours.parameters(), eager.parameters(), strict=True):
+            close(a.grad, b.grad)
+        if step % 3 == 2:  # so they accumulate over three steps
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=step % 2 == 0)
+    for a, b in zip(ours.parameters(), eager.parameters(), strict=True):
+        close(a, b)
+
+
+# ---- what is not recorded
+
+
+def said(capfd, compiled, *arguments):
+    for _ in range(5):
+        compiled(*arguments)
+    text = capfd.readouterr().err
+    print(text)
+    return [line for line in text.splitlines() if "no CUDA graph" in line]
+
+
+def test_random_numbers(capfd):
+    compiled = fast(lambda x: F.dropout(x, 0.5) * 2)
+    with torch.no_grad():
+        x = randn(64, 64)
+        assert said(capfd, compiled, x)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            got = compiled(x)
+            torch.manual_seed(seed)
+            close(got, F.dropout(x, 0.5) * 2)
+        assert not torch.equal(compiled(x), compiled(x))
+    assert counts()["graphs"] == 0
+
+
+def test_sizes_that_are_data():
+    def function(x):
+        return x[x > 0].exp().sum() + x.sum()
+
+    compiled = fast(function)
+    with torch.no_grad():
+        for _ in range(8):
+            x = randn(64)
+            close(compiled(x), function(x))
+
+
+def test_work_on_the_processor(capfd):
+    compiled, s = fast(lambda x, s: (x * s).softmax(-1) + s), torch.tensor(2.0)
+    with torch.no_grad():
+        x = randn(64, 64)
+        print(said(capfd, compiled, x, s))
+        for _ in range(5):
+            s.add_(1)
+            close(compiled(x, s), (x * s).softmax(-1) + s)
+
+
+@torch.library.custom_op("graph_tests::waits", mutates_args=())
+def waits(x: torch.Tensor) -> torch.Tensor:
+    return x * float(x.sum().item() > 0)
+
+
+@waits.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_an_operator_that_waits(capfd):
+    """It cannot be captured: found out by trying, and nothing of the attempt remains."""
+    compiled, w = fast(lambda x: waits(torch.tanh(x)) + 1), randn(64, 64)
+    with torch.no_grad():
+        x = randn(64, 64).abs()
+        assert said(capfd, compiled, x)
+        close(compiled(x), torch.tanh(x) + 1)
+        close(compiled(-x), torch.zeros_like(x) + 1)
+        other = fast(chain)
+        for _ in range(5):
+            close(other(x, w), chain(x, w))
+    assert counts()["graphs"] == 1
+
+
+def test_explain_says_why():
+    with torch.no_grad():
+        seen = torchbolt.explain(lambda x: F.dropout(x, 0.5), mode="reduce-overhead")(randn(4, 4))
+    print(seen.no_graphs)
+    assert seen.no_graphs and "random" in seen.no_graphs[0]
+
+
+def test_the_user_captures():
+    compiled, w, x = fast(chain), randn(64, 64), randn(32, 64)
+    with torch.no_grad():
+        for _ in range(5):
+            compiled(x, w)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                compiled(x, w)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = compiled(x, w)
+        for _ in range(3):
+            x.copy_(randn(32, 64))
+            graph.replay()
+            close(y, chain(x, w))
+
+
+def test_an_index_out_of_range_is_told_later():
+    table = randn(10, 4)
+    compiled = fast(lambda i: table[i] * 2)
+    with torch.no_grad():
+        for _ in range(5):
+            compiled(torch.tensor([1, 2], device="cuda"))
+        compiled(torch.tensor([1, 99], device="cuda"))
+        torch.cuda.synchronize()
+        with pytest.raises(IndexError):
+            compiled(torch.tensor([1, 2], device="cuda"))
+
+
+# ---- where and by whom
+
+
+def test_streams():
+    compiled, w = fast(chain), randn(64, 64)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    with torch.no_grad():
+        inputs = [randn(512, 64) for _ in range(60)]
+        want = [chain(x, w) for x in inputs]
+        torch.cuda.synchronize()
+        got = []
+        for i, x in enumerate(inputs):
+            with torch.cuda.stream(streams[i % 3]):
+                got.append(compiled(x, w))
+        torch.cuda.synchronize()
+    for a, b in zip(got, want, strict=True):
+        close(a, b)
+    assert counts()["graph_replays"] >= 30
+
+
+@pytest.mark.parametrize("own_streams", [False, True])
+def test_threads(own_streams):
+    compiled, w, wrong = fast(chain), randn(64, 64), []
+    with torch.no_grad():
+        compiled(randn(32, 64), w)
+    torch.cuda.synchronize()
+
+    def work(seed):
+        try:
+            generator = torch.Generator("cuda").manual_seed(seed)
+            stream = torch.cuda.Stream() if own_streams else torch.cuda.current_stream()
+            with torch.no_grad(), torch.cuda.stream(stream):
+                for _ in range(60):
+                    x = torch.randn(32, 64, device="cuda", generator=generator)
+                    y = compiled(x, w)
+                    close(y, chain(x, w))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    torch.cuda.synchronize()
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if wrong:
+        raise wrong[0]
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_two_devices():
+    compiled = fast(chain)
+    with torch.no_grad():
+        for _ in range(8):
+            for device in ("cuda:0", "cuda:1"):
+                x, w = torch.randn(32, 64, device=device), torch.randn(64, 64, device=device)
+                close(compiled(x, w), chain(x, w))
+
+
+# ---- memory
+
+
+def test_nothing_is_left_behind():
+    compiled, w = fast(chain), randn(64, 64)
+    with torch.no_grad():
+        for _ in range(6):
+            compiled(randn(1024, 64), w)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        for i in range(50):
+            x = randn(1024, 64)
+            y = compiled(x, w)
+            if i % 10 == 0:
+                torch.cuda.empty_cache()
+                torch._C._cuda_clearCublasWorkspaces()
+            close(y, chain(x, w))
+        del x, y
+        torch.cuda.synchronize()
+        print("left behind:", torch.cuda.memory_allocated() - before, "bytes")
+        torch._C._cuda_clearCublasWorkspaces()
+        assert torch.cuda.memory_allocated() - before <= 1 << 20
+
+
+def test_inference_mode():
+    compiled, w = fast(chain), randn(64, 64)
+    for _ in range(8):
+        with torch.inference_mode():
+            x = randn(32, 64)
+            y = compiled(x, w)
+            assert y.is_inference()
+            close(y, chain(x, w))
+
+
+# ---- times, for who reads them
+
+
+def median(function, *arguments):
+    for _ in range(20):
+        function(*arguments)
+    times = []
+    for _ in range(30):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(10):
+            function(*arguments)
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - begin) / 10)
+    return f"{sorted(times)[len(times) // 2] * 1e6:.1f} us"
+
+
+def test_times():
+    def norms(x):
+        for _ in range(100):
+            x = F.layer_norm(x, (16,)) + 1
+        return x
+
+    layers = [torch.nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True) for _ in range(6)]
+    encoder = torch.nn.Sequential(*layers).cuda().eval().bfloat16()
+    w = randn(64, 64)
+    cases = {
+        "100 LayerNorms of 4x16": (norms, (randn(4, 16),)),
+        "chain 32x64": (chain, (randn(32, 64), w)),
+        "one addition": (lambda x: x + 1, (randn(32, 64),)),
+        "6 encoder layers 2x64x512 bf16": (encoder, (randn(2, 64, 512, dtype=torch.bfloat16),)),
+    }
+    torchbolt.set_logs("")
+    with torch.no_grad():
+        for name, (function, arguments) in cases.items():
+            plain, at_once = torchbolt.compile(function), fast(function)
+            print(
+                f"\n{name}: eager {median(function, *arguments)}, default {median(plain, *arguments)}, "
+                f"reduce-overhead {median(at_once, *arguments)}",
+                flush=True,
+            )
+    assert counts()["graphs"] >= 3
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-v", "-s", "-rA", "--tb=short", __file__, *sys.argv[1:]]))
