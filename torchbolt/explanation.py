@@ -16,6 +16,7 @@ from traceback import FrameSummary
 from torchbolt import _C, api, steps
 
 _SHOWN = 10  # guards, of the hundreds that a model has
+_CALLS = 5, 60  # that measure: at least, and at most as long as programs are tried beside eager
 
 _OF_STEPS = "regions end where a compiled generator yields or a coroutine waits; what lies between is one region"
 
@@ -83,7 +84,10 @@ class Explanation:
 
     graphs: as text, since what is compiled is no torch.fx graph (backend= gets one). ops_per_graph: the names of the
     operators in them, where those made of others are taken apart; op_count is of those that were called. plans: what
-    became of the graphs, as text: kernels, library calls, memory.
+    became of the graphs, as text: kernels, library calls, memory. costs: a dict for each step that a call runs, with
+    the bytes and instructions of kernels, the share of the instructions that fusing repeats, and the microseconds that
+    the model of costs predicts and that were measured (None: they were not). trials: what came of programs that were
+    measured beside eager.
     """
 
     graphs: list = field(default_factory=list)
@@ -101,6 +105,8 @@ class Explanation:
     library_calls: int = 0
     extern_calls: int = 0
     bytes_moved: int = 0
+    costs: list = field(default_factory=list)
+    trials: list = field(default_factory=list)
     eager_regions: list = field(default_factory=list)
     no_graphs: list = field(default_factory=list)  # why, for regions that CUDA graphs were asked for
     specialized_sizes: list = field(default_factory=list)
@@ -132,6 +138,9 @@ class Explanation:
             f"Guards: {len(self.out_guards)}"
             + (f", checked in {self.guard_us:.1f} us" if self.guard_us is not None else ""),
         ]
+        out += [f"Measured: {came}" for came in self.trials]
+        if self.costs:
+            out += ["Steps:", *_table(self.costs)]
         out.append("Break Reasons:")
         out += [f"  Break Reason {reason.id}: {reason}" for reason in self.break_reasons]
         for again in self.recompiles:
@@ -153,6 +162,29 @@ class Explanation:
             out.append(f"  and {len(self.out_guards) - _SHOWN} more in out_guards")
         out.append(f"Compile Times: {self.compile_times}")
         return "\n".join(out)
+
+
+# By column: its head, and how one of its numbers is written.
+_COLUMNS = {
+    "bytes": ("bytes", "{:.0f}"),
+    "instructions": ("instructions", "{:.0f}"),
+    "repeated": ("repeated", "{:.0%}"),
+    "predicted_us": ("predicted us", "{:.1f}"),
+    "measured_us": ("measured us", "{:.1f}"),
+}
+
+
+def _table(costs) -> list[str]:
+    """Lines, as wide as they must be. What nobody measured has no column."""
+    columns = {name: c for name, c in _COLUMNS.items() if any(step[name] is not None for step in costs)}
+    rows = [["region", "step", *(head for head, _ in columns.values())]]
+    for step in costs:
+        numbers = ("" if step[name] is None else form.format(step[name]) for name, (_, form) in columns.items())
+        rows.append([str(step["region"]), f"{step['kind']} {step['name']}", *numbers])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = [str.ljust, str.ljust, *[str.rjust] * len(columns)]
+    cells = ([side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)] for row in rows)
+    return ["  " + "  ".join(row).rstrip() for row in cells]
 
 
 def _place(end) -> tuple:
@@ -182,6 +214,8 @@ def _collect(regions) -> Explanation:
             continue
         e.graphs.append(r["graph"])
         e.plans.append(r["plan"])
+        e.costs += [{"region": len(e.graphs)} | step for step in r["costs"]]
+        e.trials += [r["measured"]] if r["measured"] else []
         e.ops_per_graph.append(re.findall(r"^  %\S+: .*? = (\w+)\(", r["graph"], re.M))
         e.op_count += r["ops"]
         for name in ("kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved"):
@@ -224,17 +258,38 @@ def _whole(compiled, result):
         asyncio.run(result)
 
 
-def explain(fn, *args, **options):
+def _measure(inner, call, first: int) -> list:
+    """The regions from `first` on, after calls that time each step."""
+    least, most = _CALLS
+    _C._time_steps(True)
+    try:
+        for made in range(most):
+            if made >= least and not any(region.get("is_trial") for region in inner._regions()):
+                break
+            call()
+            api.wait()
+    finally:
+        _C._time_steps(False)
+    regions = inner._regions()
+    return regions[first:] or regions
+
+
+def explain(fn, *args, measure=False, **options):
     """explain(fn)(*args, **kwargs): calls fn once, compiled anew, and tells what was made of it.
 
     Options are compile's: explain(fn, dynamic=True)(x) tells which sizes the program holds for. Where a recording was
-    thrown away, fn is called again until one is kept. explain(fn, *args, **kwargs) is torch's older form.
+    thrown away, fn is called again until one is kept. measure: it is called some more times, really, to time each step
+    and to measure programs beside eager. explain(fn, *args, **kwargs) is torch's older form.
     """
 
     def run(*args, **kwargs):
         compiled = api.compile(fn, **options)
         inner = api.compiled_of(compiled)
-        regions, ends = _recorded(inner, lambda: _whole(compiled, compiled(*args, **kwargs)))
+        known = len(inner._regions())
+        call = lambda: _whole(compiled, compiled(*args, **kwargs))  # noqa: E731
+        regions, ends = _recorded(inner, call)
+        if measure:
+            regions = _measure(inner, call, known)
         explanation = _collect(regions)
         explanation.break_reasons = breaks_of(ends)
         explanation.regions = regions

@@ -47,8 +47,9 @@ def _region(region: dict, lines: _Lines, name: str) -> dict:
     for part in nodes:
         part["line"] = lines(part["line"])
     steps = [vars(step) | {"line": lines(step.line)} for step in plan.steps]
+    _add_costs(steps, region.get("costs", []))
     kept = ("ops", "kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved", "compiled")
-    facts = {key: region.get(key) for key in (*kept, "from_cache", "why_replayed", "stage_seconds")}
+    facts = {key: region.get(key) for key in (*kept, "from_cache", "why_replayed", "measured", "stage_seconds")}
     return facts | {
         "name": name,
         "guards": region["guards"],
@@ -58,6 +59,16 @@ def _region(region: dict, lines: _Lines, name: str) -> dict:
         "sources": plan.kernels,
         "schedules": _schedules(region.get("plan", "")),
     }
+
+
+def _add_costs(steps: list[dict], costs: list[dict]) -> None:
+    """What the model of costs says of each step that calls run, and what was measured; both are in order."""
+    running = [step for step in steps if not step["once"]]
+    if len(running) == len(costs):
+        for step, cost in zip(running, costs, strict=True):
+            step["cost"] = {
+                name: cost[name] for name in ("bytes", "instructions", "repeated", "predicted_us", "measured_us")
+            }
 
 
 def _schedules(plan: str) -> str:

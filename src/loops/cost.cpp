@@ -138,6 +138,18 @@ double instructions_of(const graph::Graph& g) {
   return total;
 }
 
+double instructions_of(const std::vector<const Node*>& nodes) {
+  double total = 0;
+  for (const Node* n : nodes) total += instructions_of(*n);
+  return total;
+}
+
+StepCost cost_of(const Plan& p, const Step& s) {
+  const Work w = work_of(p.kernels[static_cast<size_t>(kernel_of(s))]);
+  const double repeated = w.instructions > s.alone ? 1 - s.alone / w.instructions : 0;
+  return {w, repeated, price(machine_of(s.device), w)};
+}
+
 std::string print_costs(const Plan& p) {
   std::string rows;
   double work = 0, nanoseconds = 0;
@@ -146,8 +158,7 @@ std::string print_costs(const Plan& p) {
   for (const Step& s : p.steps) {
     if (kernel_of(s) < 0) continue;
     const Kernel& k = p.kernels[static_cast<size_t>(kernel_of(s))];
-    const Work w = work_of(k);
-    const double time = price(machine_of(s.device), w);
+    const auto [w, repeated, time] = cost_of(p, s);
     rows += "  @" + k.name + ": " + number(w.bytes) + " bytes, " + number(w.instructions) +
             " instructions, " + std::to_string(k.exprs.size()) + " expressions, " + number(time) + " ns\n";
     longest = std::max(longest, k.exprs.size());

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "graph/ir.h"
 #include "loops/kernel.h"
@@ -50,6 +51,17 @@ BOLT_API double instructions_of(const graph::Node& node);
 
 /// Instructions of all nodes of a graph that kernels compute.
 BOLT_API double instructions_of(const graph::Graph& graph);
+
+/// Of nodes that are a kernel each.
+double instructions_of(const std::vector<const graph::Node*>& nodes);
+
+/// What a step that runs a kernel makes its device do, and how much of it its nodes by themselves would not
+/// (a share of the instructions). Of a product that is what its epilogue does.
+struct StepCost {
+  Work work;
+  double repeated, nanoseconds;
+};
+BOLT_API StepCost cost_of(const Plan& plan, const Step& step);
 
 /// A table: each step that runs a kernel with its bytes, instructions and price, and their sum beside what
 /// the plan's graph takes by itself. Of a plan that was read or put together of equal layers, the graph holds

@@ -180,6 +180,7 @@ class Fuser {
     if (p.reduces) return true;
     const double here = elements(v), there = elements(larger(n));
     if (there < 2 * here || here == 1 || broadcast_inside(v, n)) return true;
+    if (!options_.repeats) return false;
     const Machine& machine = machine_of(p.device);
     const double repeated = p.instructions / elements(p.nodes.back()->out()) * (there - here);
     const Work store_and_load{2 * here * dtype_bytes(v->type.dtype), 0}, reader = work_of_unit(unit(n));
@@ -284,6 +285,7 @@ class Fuser {
 
   /// Is one kernel cheaper than the two? `instructions`: what it does.
   bool affordable(int a, int b, const Group& g, double* instructions) {
+    if (!options_.repeats) return false;
     const std::optional<Built> built = try_build(g, nullptr, -1);
     if (!built || built->kernel.exprs.size() > kMaxExprs) return false;
     const Machine& machine = machine_of(parts_[b].device);

@@ -7,6 +7,7 @@
 
 #include "loops/arena.h"
 #include "loops/build.h"
+#include "loops/cost.h"
 #include "loops/fuse.h"
 #include "loops/in_place.h"
 #include "loops/layout.h"
@@ -155,6 +156,7 @@ class Planner {
     }
     s.loc = group.nodes.back()->loc;
     s.node_count = static_cast<int>(group.nodes.size());
+    s.alone = instructions_of(group.nodes);
     s.device = group.nodes.back()->out()->type.device;
     s.kernel = add_kernel(std::move(built->kernel), s.device);
     push(std::move(s), fold);
@@ -191,6 +193,7 @@ class Planner {
     s.node = &n;
     s.loc = n.loc;
     s.node_count = separate ? 0 : static_cast<int>(u.group.nodes.size());
+    s.alone = separate ? 0 : instructions_of(u.group.nodes);
     PlannedContraction call = describe_call(fusion_, n);
     pass_symbols(call, built->kernel);
     s.device = n.out()->type.device;

@@ -69,6 +69,7 @@ struct Step {
   int operand_count = 0;  // how many of `buffers` are read
   int call = -1;          // Extern: its place in the extension's table
   int node_count = 0;     // nodes of the graph that would each have been a kernel
+  double alone = 0;       // instructions of these nodes, each by itself (cost.h)
   /// Contraction: kernels[epilogue] finishes and stores the result while it is in registers. Its `acc` is the
   /// call's result; buffers[operand_count ...] are the epilogue's, in its order. The epilogue's last
   /// dimension is the column (last dimension of the result, channel of a convolution), the others are the
@@ -116,6 +117,9 @@ struct PlanOptions {
   bool fuse = true;
   int fuel = -1;  // >= 0: at most so many fusions, to bisect a bug
   bool fold_params = true;
+  /// False: nothing is fused that may have work done twice, or read under other indices than it is made
+  /// under. What remains needs no price to be right.
+  bool repeats = true;
   /// Asked for each contraction: when the code generator computes it, the floats that its weights (operand 1,
   /// constant) take when packed, 0 where none are; nothing: a library does. Unset: always a library.
   std::function<std::optional<int64_t>(const PlannedContraction&)> generates;

@@ -225,6 +225,16 @@ void Compiled::give_back(std::unique_ptr<Execution> execution) {
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(execution));
 }
 
+void Compiled::drop_idle_memory() {
+  std::vector<std::unique_ptr<Execution>> idle;
+  std::lock_guard lock(mutex_);
+  idle.swap(idle_);
+}
+
+bool Compiled::runs_on_cpu() const {
+  return std::ranges::all_of(p_.devices, [](const UsedDevice& d) { return d.device.is_cpu(); });
+}
+
 /// The region that folds nothing, while that is better.
 std::shared_ptr<Compiled> Compiled::for_changing_parameters(const std::vector<at::Tensor>& tape_inputs) {
   if (p_.fold_steps.empty() || !folds_.keep_changing(p_.fold_inputs, graph_inputs(p_.lowered, tape_inputs)))

@@ -72,6 +72,7 @@ class Execution {
   void drop_arena(size_t arena);
   void make_output(int buffer);
   void make_waiting(int buffer);
+  c10::Device device_of(const PreparedStep& p) const;
   void run_step(const PreparedStep& p);
   void launch(const PreparedStep& p);
   void call(const PreparedStep& p);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "loops/cost.h"
 #include "support/error.h"
 #include "support/symbols.h"
 
@@ -161,6 +162,24 @@ std::string Prepared::name_of(const Step& s) const {
     case StepKind::Copy: return "torchbolt::copy";
   }
   return "torchbolt::step";
+}
+
+std::vector<StepFacts> Prepared::costs() const {
+  static constexpr const char* kKinds[] = {"kernel", "contraction", "pack", "library", "extern", "copy"};
+  const std::vector<double> measured = times.best();
+  std::vector<StepFacts> out;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& s = *steps[i].step;
+    StepFacts facts{kKinds[static_cast<size_t>(s.kind)], steps[i].name.substr(sizeof("torchbolt::") - 1)};
+    if (s.kind == StepKind::Kernel) {
+      const loops::StepCost cost = loops::cost_of(plan, s);
+      facts.bytes = cost.work.bytes, facts.instructions = cost.work.instructions;
+      facts.repeated = cost.repeated, facts.predicted_ns = cost.nanoseconds;
+    }
+    if (i < measured.size()) facts.measured_ns = measured[i];
+    out.push_back(std::move(facts));
+  }
+  return out;
 }
 
 int Prepared::owner(int b) const {

@@ -21,6 +21,7 @@
 #include "run/evaluate.h"
 #include "run/library.h"
 #include "run/results.h"
+#include "run/step_times.h"
 #include "support/size_fact.h"
 #include "support/symbols.h"
 
@@ -98,6 +99,7 @@ class Prepared {
   std::vector<char> in_fold;          // by buffer: a fold step reads or writes it
   std::vector<char> shaping;          // by symbol: Shapes depend on it
   std::vector<DataSizes> data_sizes;  // in the order in which they become known
+  mutable StepTimes times;            // of `steps`, where calls were timed
 
   const loops::PlanBuffer& buffer(int b) const { return plan.buffers[static_cast<size_t>(b)]; }
   /// The buffer whose memory it shows.
@@ -108,6 +110,8 @@ class Prepared {
   /// `values` with those that decide no size left out: what Shapes are looked up by.
   Ints shaping_values(Ints values) const;
   std::shared_ptr<Shapes> shapes(Ints sizes) const;
+  /// Of `steps`.
+  std::vector<StepFacts> costs() const;
   /// Facts about sizes that are data go to the step that learns the last of them.
   void check_data_sizes(const std::vector<SizeFact>& taken_for_granted);
 

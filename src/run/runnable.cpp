@@ -47,9 +47,22 @@ void Runnable::write_trace(const Trace& trace) const {
 std::vector<at::Tensor> Runnable::run(const std::vector<at::Tensor>& inputs,
                                       const std::vector<int64_t>& numbers,
                                       record::CallGenerators generators) {
+  return run_for(inputs, values_of(inputs, numbers), std::move(generators));
+}
+
+std::vector<at::Tensor> Runnable::run_for(const std::vector<at::Tensor>& inputs,
+                                          const std::vector<int64_t>& values,
+                                          record::CallGenerators generators) {
   // The casts are among what was recorded; what was run without autocast is not to be cast now.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  return call(inputs, values_of(inputs, numbers), std::move(generators));
+  return call(inputs, values, std::move(generators));
+}
+
+void Runnable::take_facts(const Runnable& other) {
+  facts = other.facts;
+  size_symbols = other.size_symbols;
+  size_facts = other.size_facts;
+  number_sizes = other.number_sizes;
 }
 
 std::vector<int64_t> Runnable::values_of(const std::vector<at::Tensor>& tape_inputs,

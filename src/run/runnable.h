@@ -4,6 +4,7 @@
 //   Compiled   the plan's steps: our kernels, library calls, ATen's operators (compiled.h)
 //   Trained    two Compiled parts, tied together by a node of autograd's (trained.h), or a Chain of such
 //   Replayed   the tape, through the dispatcher: exact for gradients, and never lacks a kernel (replayed.h)
+//   Trial      a Compiled and a Replayed in turn, until it is known which is faster (trial.h)
 //   Foreign    a function that a user's backend made (foreign.h)
 //
 // Who calls one does not ask which it is. All are given the tape's inputs, the values of the numbers that
@@ -13,6 +14,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "record/generators.h"
 #include "record/tape.h"
 #include "run/attempt.h"
+#include "run/step_times.h"
 #include "support/size_fact.h"
 #include "support/trace.h"
 
@@ -37,6 +40,7 @@ class Runnable {
     bool fallback = false;  ///< replayed although it was to be compiled
     std::string why_replayed;
     std::string why_no_graph;  ///< why its launches are not given to the device at once, where that was asked
+    std::string measured;                     ///< what came of it beside eager (trial.h)
     std::string functional_text;              ///< the graph that "aot_eager" runs
     std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
     std::vector<std::pair<std::string, double>> stage_seconds;
@@ -52,6 +56,9 @@ class Runnable {
   /// names. Throws RunEagerly; what an operator raises only where that cannot be taken back.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& numbers = {},
                               record::CallGenerators generators = {});
+  /// The same with the values of all of symbols().
+  std::vector<at::Tensor> run_for(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
+                                  record::CallGenerators generators);
 
   /// Whether run() may throw.
   bool can_fail() const { return can_fail_; }
@@ -66,6 +73,12 @@ class Runnable {
   /// Before the first call: from now on, calls that repeat one before them are given to the device at once,
   /// where that can be done. `name`: of the region, for logs.
   virtual void launch_at_once(const std::string& name);
+  /// Of the steps that a call runs, in order.
+  virtual std::vector<StepFacts> costs() const { return {}; }
+  /// Of one that is a trial (trial.h): has it come to no end yet?
+  virtual bool is_trial() const { return false; }
+  /// What is to run from now on in its place; null: it itself. It must outlive calls that are under way.
+  virtual std::shared_ptr<Runnable> successor() const { return nullptr; }
   /// What was taken for granted about sizes that are data: what runs must check it.
   virtual void check_data_sizes(const std::vector<SizeFact>& taken_for_granted);
   /// The last files of a trace: what is run, or why nothing was compiled.
@@ -75,6 +88,9 @@ class Runnable {
   const std::vector<record::TensorId>& wanted() const { return wanted_; }
   /// Those of numbers come in the order of run()'s.
   const std::vector<lower::SizeSymbol>& symbols() const { return symbols_; }
+
+  /// What compiling found out beside the program.
+  void take_facts(const Runnable& other);
 
   Facts facts;
   /// The sizes of inputs that were symbols when compiling began, and what must hold of them, for guards.

@@ -214,6 +214,13 @@ void Trained::launch_at_once(const std::string& name) {
   if (facts.why_no_graph.empty()) facts.why_no_graph = p_.backward->facts.why_no_graph;
 }
 
+std::vector<StepFacts> Trained::costs() const {
+  std::vector<StepFacts> all = p_.forward->costs();
+  for (StepFacts& step : p_.backward ? p_.backward->costs() : std::vector<StepFacts>())
+    all.push_back(std::move(step));
+  return all;
+}
+
 // ---- forward ----
 
 Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,

@@ -77,6 +77,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   std::vector<int> written_inputs() const override { return p_.forward->written_inputs(); }
   std::string graph_text() const override;
   std::string plan_text() const override;
+  std::vector<StepFacts> costs() const override;
   void launch_at_once(const std::string& name) override;
 
   // ---- for a chain of them

@@ -5,6 +5,7 @@
 
 #include "interp/semantics.h"
 #include "python/py_ref.h"
+#include "run/step_times.h"
 #include "session/report.h"
 #include "session/settings.h"
 #include "session/stance.h"
@@ -27,6 +28,11 @@ PyObject* wait(PyObject*, PyObject*) {
 PyObject* stop(PyObject*, PyObject*) {
   Py_BEGIN_ALLOW_THREADS stop_background();
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+PyObject* time_steps(PyObject*, PyObject* on) {
+  run::steps_are_timed() = PyObject_IsTrue(on) == 1;
+  Py_RETURN_NONE;
 }
 
 PyObject* replace_logs(PyObject*, PyObject* text) {
@@ -54,6 +60,7 @@ PyMethodDef functions[] = {
     {"_set_thread_stance", set_thread_stance, METH_O, "The same of this thread, which goes first."},
     {"stats", stats_dict, METH_NOARGS, "Counters of this process."},
     {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},
+    {"_time_steps", time_steps, METH_O, "Whether calls measure their steps from now on."},
     {"wait", wait, METH_NOARGS, "Returns when no compilation is running."},
     {"_stop", stop, METH_NOARGS, "Drops compilations that wait and returns when none is running."},
     {nullptr, nullptr, 0, nullptr}};

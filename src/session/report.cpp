@@ -15,6 +15,26 @@ void set(PyObject* dict, const char* key, PyObject* value) {
   Py_XDECREF(value);
 }
 
+/// A dict for each step; None for what is not known.
+PyObject* describe_costs(const run::Runnable& region) {
+  PyObject* list = PyList_New(0);
+  auto number = [](std::optional<double> value, double scale = 1) {
+    return value ? PyFloat_FromDouble(*value * scale) : Py_NewRef(Py_None);
+  };
+  for (const run::StepFacts& step : region.costs()) {
+    PyRef d = PyRef::steal(PyDict_New());
+    set(d.get(), "kind", text(step.kind));
+    set(d.get(), "name", text(step.name));
+    set(d.get(), "bytes", number(step.bytes));
+    set(d.get(), "instructions", number(step.instructions));
+    set(d.get(), "repeated", number(step.repeated));
+    set(d.get(), "predicted_us", number(step.predicted_ns, 1e-3));
+    set(d.get(), "measured_us", number(step.measured_ns, 1e-3));
+    PyList_Append(list, d.get());
+  }
+  return list;
+}
+
 }  // namespace
 
 PyObject* describe_breaks(const std::vector<observe::RegionEnd>& breaks) {
@@ -90,6 +110,9 @@ PyObject* describe(const Entry& entry) {
   set(d, "sizes_given_up", given_up);
   set(d, "graph", text(entry.region->graph_text()));
   set(d, "plan", text(entry.region->plan_text()));
+  set(d, "costs", describe_costs(*entry.region));
+  set(d, "measured", text(f.measured));
+  set(d, "is_trial", PyBool_FromLong(entry.region->is_trial()));
   PyObject* times = PyDict_New();
   for (const auto& [name, seconds] : f.stage_seconds) set(times, name.c_str(), PyFloat_FromDouble(seconds));
   set(d, "stage_seconds", times);
@@ -114,6 +137,9 @@ PyObject* stats_dict(PyObject*, PyObject*) {
   set(d, "specialized", PyLong_FromLongLong(s.specialized));
   set(d, "graphs", PyLong_FromLongLong(s.graphs));
   set(d, "graph_replays", PyLong_FromLongLong(s.graph_replays));
+  set(d, "measured", PyLong_FromLongLong(s.measured));
+  set(d, "planned_again", PyLong_FromLongLong(s.planned_again));
+  set(d, "slower_than_eager", PyLong_FromLongLong(s.slower_than_eager));
   set(d, "compile_seconds", PyFloat_FromDouble(s.compile_nanoseconds * 1e-9));
   return d;
 }

@@ -33,6 +33,32 @@ double node_cost(const std::string& type, const std::string& node) {
   return instructions_of(*g->nodes.back());
 }
 
+constexpr const char* kTwoHalves = R"(graph @g(%x: f32[16, 8]) {
+  %y = exp(%x)
+  %a = slice(%y) {dim=1, start=4, length=4}
+  %b = slice(%y) {dim=1, start=0, length=4}
+  %z = cat(%a, %b) {dim=1}
+  return %z
+}
+)";
+
+TEST(Cost, AStepSaysWhatItRepeats) {
+  const Plan p = plan_of(kTwoHalves);
+  ASSERT_EQ(p.steps.size(), 1u);
+  const StepCost cost = cost_of(p, p.steps[0]);
+  EXPECT_GT(cost.repeated, 0.3);
+  EXPECT_LT(cost.repeated, 0.6);
+  EXPECT_GT(cost.nanoseconds, 200);
+}
+
+TEST(Cost, NothingIsRepeatedWhereThatIsNotAllowed) {
+  PlanOptions options;
+  options.repeats = false;
+  const Plan p = plan(graph::parse(kTwoHalves), options);
+  ASSERT_EQ(p.steps.size(), 2u);
+  for (const Step& s : p.steps) EXPECT_EQ(cost_of(p, s).repeated, 0);
+}
+
 TEST(Cost, NodesByThemselves) {
   EXPECT_EQ(node_cost("f32[10, 4]", "neg(%x)"), 40);
   EXPECT_EQ(node_cost("f32[10, 4]", "exp(%x)"), 24 * 40);

@@ -1,0 +1,37 @@
+// run/stopwatch.h
+// Times the steps of one call: see step_times.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+namespace bolt::run {
+
+class Stopwatch {
+ public:
+  /// Runs the next step, which belongs to `device`.
+  template <class Run>
+  void time(c10::Device device, const Run& run) {
+    if (!device.is_cpu()) events_.emplace_back(times_.size(), mark(device));
+    const auto begin = std::chrono::steady_clock::now();
+    run();
+    times_.push_back(
+        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count());
+    if (!device.is_cpu()) events_.emplace_back(times_.size(), mark(device));
+  }
+
+  /// By step, in nanoseconds. Waits for devices.
+  std::vector<double> times();
+
+ private:
+  static c10::Event mark(c10::Device device);
+
+  std::vector<double> times_;
+  std::vector<std::pair<size_t, c10::Event>> events_;  ///< before and after each step that is a device's
+};
+
+}  // namespace bolt::run
