@@ -6,7 +6,7 @@
 //   graph     passes, equal layers once                      loops::from_graph
 //   loops     Graph -> Plan: kernels, calls, memory          loops::from_graph
 //   codegen   kernels -> machine code                        device::PlanCode
-//   run       all of it -> what a call runs                  run::Compiled, Replayed, Foreign
+//   run       all of it -> what a call runs                  run::Compiled, Replayed, Trial, Foreign
 //
 // A stage that cannot go on with sizes as they are throws SizeDemand: it is answered here, by giving symbols
 // up, and the stages begin again.
@@ -31,6 +31,7 @@
 #include "run/make_trained.h"
 #include "run/replayed.h"
 #include "run/step.h"
+#include "run/trial.h"
 #include "support/error.h"
 #include "support/log.h"
 #include "support/stages.h"
@@ -156,8 +157,11 @@ class Compilation {
     auto lowered = lower::functionalize(r_.tape, r_.wanted, {r_.is_param, r_.constants}, sizes_);
     note("aot_graphs", "2_graph.txt", "", [&] { return graph::print(*lowered.graph); });
     if (r_.road == Road::functional) return functional(std::move(lowered));
-    return run::make_adapting(std::move(lowered), r_.tape, r_.wanted, sizes_.open(), sizes_.any_data(),
-                              r_.name, stages);
+    const bool tried = r_.measured && !sizes_.any_data();
+    auto program = run::make_adapting(std::move(lowered), r_.tape, r_.wanted, sizes_.open(),
+                                      sizes_.any_data(), tried, r_.name, stages);
+    if (!tried) return program;
+    return run::make_trial(std::move(program), {r_.is_param, r_.constants}, r_.number_sizes, sizes_, r_.name);
   }
 
   /// backend="aot_eager".

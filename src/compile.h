@@ -33,6 +33,7 @@ struct Recorded {
   std::string name;  // of the region, for dumps and logs
   Trace trace;
   bool launch_at_once = false;    // by CUDA graphs, where that can be done
+  bool measured = false;          // the program is measured beside eager (run/trial.h)
   std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
   std::vector<NumberSymbol> number_symbols;  // of numbers that do
   std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with

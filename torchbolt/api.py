@@ -113,6 +113,7 @@ def _compiled(target, opts, receiver=None):
         road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
         backend=opts.backend if callable(opts.backend) else None,
         guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
+        measure=dict(opts.extra).get("measure"),
         trace=folder,
         memory_budget=memory_budget(dict(opts.extra).get(BUDGET)),
         launch_at_once=bool(dict(opts.extra).get("triton.cudagraphs")),

@@ -36,6 +36,10 @@ _ALWAYS = "accepted: it is always so"
 OPTIONS: dict[str, _Option] = {
     "recompile_limit": _Option(int, "programs kept for one place in the code"),
     "background": _Option(bool, "compile on another thread; calls run eagerly until that is done"),
+    "measure": _Option(
+        bool | None,
+        "first calls measure programs beside eager, and those that are slower are given up; None: TORCHBOLT_MEASURE",
+    ),
     "max_autotune": _Option(bool, _NO_TUNING),
     "max_autotune_gemm": _Option(bool, _NO_TUNING),
     "max_autotune_pointwise": _Option(bool, _NO_TUNING),

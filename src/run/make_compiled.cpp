@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "loops/from_graph.h"
+#include "record/copy.h"
 #include "support/log.h"
 #include "support/stats.h"
 
@@ -23,14 +24,12 @@ struct Source {
   using Value = std::function<Sym(Sym)>;
   /// `value` of each symbol in its place; `left` are the symbols that remain. Null: it cannot be made.
   std::shared_ptr<Compiled> make(const Value& value, SymbolTable left, const loops::PlanOptions& options,
-                                 const std::string& what) const {
+                                 const std::string& what, record::Tape tape = {}) const {
     try {
       lower::Lowered one = lower::substituted(*graph, *rest, value);
       Stages stages;
-      record::Tape tape;
       std::vector<record::TensorId> same = wanted;
       auto region = make_compiled(std::move(one), tape, same, std::move(left), name, options, stages);
-      ++Stats::get().specialized;
       log("dynamic", name + ": a program for " + what);
       return region;
     } catch (const std::exception& e) {
@@ -48,13 +47,25 @@ struct Source {
     SymbolTable numbers;
     for (const SymbolRow& s : symbols)
       if (s.from != From::input) numbers.push_back(s);
-    return make(known, std::move(numbers), device::plan_options(), "sizes that came often");
+    return counted(make(known, std::move(numbers), device::plan_options(), "sizes that came often"));
   }
 
   std::shared_ptr<Compiled> for_changing_parameters() const {
     loops::PlanOptions options = device::plan_options();
     options.fold_params = false;
-    return make([](Sym s) { return s; }, symbols, options, "parameters that keep changing");
+    return counted(make(same_symbol, symbols, options, "parameters that keep changing"));
+  }
+
+  std::shared_ptr<Compiled> with_less_fusion(record::Tape tape) const {
+    loops::PlanOptions options = device::plan_options();
+    options.repeats = false;
+    return make(same_symbol, symbols, options, "a trial beside eager, with less fusion", std::move(tape));
+  }
+
+  static Sym same_symbol(Sym s) { return s; }
+  static std::shared_ptr<Compiled> counted(std::shared_ptr<Compiled> made) {
+    if (made) ++Stats::get().specialized;
+    return made;
   }
 };
 
@@ -84,7 +95,7 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
 
 std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted, SymbolTable symbols,
-                                        bool any_data, const std::string& name, Stages& stages) {
+                                        bool any_data, bool tried, const std::string& name, Stages& stages) {
   const bool varies = !any_data && std::any_of(symbols.begin(), symbols.end(),
                                                [](const auto& s) { return s.from == From::input; });
   const auto& inputs = lowered.graph->inputs;
@@ -92,12 +103,16 @@ std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& ta
     return in.kind == graph::InputKind::Param;
   });
   std::shared_ptr<const Source> source;
-  if (varies || has_parameters)
+  if (varies || has_parameters || tried)
     source = std::make_shared<const Source>(
         Source{graph::clone(*lowered.graph),
                std::make_shared<const lower::Lowered>(lower::without_graph(lowered)), wanted, symbols, name});
   auto region = make_compiled(std::move(lowered), tape, wanted, std::move(symbols), name,
                               device::plan_options(), stages);
+  if (tried)
+    region->cautious = [source, recorded = std::make_shared<record::Tape>(record::copy_of(region->tape()))] {
+      return source->with_less_fusion(std::move(*recorded));
+    };
   if (varies) region->specialize = [source](const auto& values) { return source->for_sizes(values); };
   if (has_parameters) region->unfolded = [source] { return source->for_changing_parameters(); };
   if (int calls = region->facts.extern_calls)

@@ -19,10 +19,11 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
                                         const loops::PlanOptions& options, Stages& stages);
 
 /// The same, of a region that adapts to its calls: programs for sizes that come often, and one for parameters
-/// that keep changing, are made when they are wanted. `any_data`: sizes of the region are data.
+/// that keep changing, are made when they are wanted. `any_data`: sizes of the region are data. `tried`: so
+/// may one with less fusion be (trial.h).
 std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted,
-                                        std::vector<lower::SizeSymbol> symbols, bool any_data,
+                                        std::vector<lower::SizeSymbol> symbols, bool any_data, bool tried,
                                         const std::string& name, Stages& stages);
 
 }  // namespace bolt::run

@@ -120,6 +120,8 @@ bool run_settled(Callable* self, Site& site, const std::shared_ptr<Entry>& entry
     }
     return false;
   }
+  if (auto successor = entry->region->successor())
+    entry->tried = std::exchange(entry->region, std::move(successor));
   if (entry->unfit > 0) --entry->unfit;
   at.computed = computes(*entry);
   at.idle = entry->idle;

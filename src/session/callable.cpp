@@ -39,18 +39,20 @@ std::shared_ptr<observe::Ends> learned_by(PyTypeObject* type, PyObject* target, 
 }
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target",   "fullgraph", "background",    "recompile_limit", "dynamic",
-                                "name",     "road",      "backend",       "guard_filter",    "trace",
-                                "receiver", "asked",     "memory_budget", "launch_at_once",  nullptr};
+  static const char* names[] = {"target",        "fullgraph",      "background", "recompile_limit",
+                                "dynamic",       "name",           "road",       "backend",
+                                "guard_filter",  "trace",          "receiver",   "asked",
+                                "memory_budget", "launch_at_once", "measure",    nullptr};
   PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None, *receiver = Py_None;
-  PyObject* asked = Py_None;
+  PyObject *asked = Py_None, *measure = Py_None;
   int fullgraph = 0, background = 0, road = 0, launch_at_once = 0;
   double memory_budget = std::numeric_limits<double>::quiet_NaN();
   Py_ssize_t limit = 0;
   const char *name = "", *trace = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOdp", const_cast<char**>(names), &target,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOdpO", const_cast<char**>(names), &target,
                                    &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
-                                   &guard_filter, &trace, &receiver, &asked, &memory_budget, &launch_at_once))
+                                   &guard_filter, &trace, &receiver, &asked, &memory_budget, &launch_at_once,
+                                   &measure))
     return nullptr;
   if (receiver != Py_None && !Py_IS_TYPE(receiver, &PyMemberDescr_Type))
     return PyErr_SetString(PyExc_TypeError, "receiver is not a slot"), nullptr;
@@ -63,16 +65,17 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (PyObject* had = reinterpret_cast<PyFunctionObject*>(target)->func_dict)
       if (!(self->dict = PyDict_Copy(had))) return Py_DECREF(self), nullptr;
   if (receiver != Py_None) self->receiver = reinterpret_cast<PyMemberDescrObject*>(Py_NewRef(receiver));
-  const auto which = dynamic == Py_None ? std::nullopt : std::optional(dynamic == Py_True);
+  auto chosen = [](PyObject* o) { return o == Py_None ? std::nullopt : std::optional(o == Py_True); };
   self->options = new Options{fullgraph != 0,
                               background != 0,
                               limit,
-                              which,
+                              chosen(dynamic),
                               name,
                               static_cast<Road>(road),
                               backend == Py_None ? PyRef() : PyRef::share(backend),
                               guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter),
                               launch_at_once != 0,
+                              chosen(measure),
                               trace,
                               memory_budget};
   self->state = new Callable::State();

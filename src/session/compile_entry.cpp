@@ -10,6 +10,7 @@
 #include "guard/handed_out.h"
 #include "guard/tensors.h"
 #include "run/attempt.h"
+#include "run/trial.h"
 #include "session/backend.h"
 #include "session/failures.h"
 #include "session/settings.h"
@@ -114,6 +115,7 @@ void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe
   recorded.road = self->options->road;
   recorded.budget = budget_of(*self->options);
   recorded.launch_at_once = self->options->launch_at_once;
+  recorded.measured = self->options->measure.value_or(run::measures_by_default());
   recorded.trace = Trace(self->options->trace, recorded.name);
   if (!recorded.trace.wanted()) return;
   std::string guards;

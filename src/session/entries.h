@@ -43,6 +43,7 @@ struct Options {
   PyRef backend;                ///< of torchbolt/backends.py, or null: ours
   PyRef guard_filter;           ///< of torchbolt/guards.py, or null
   bool launch_at_once = false;  ///< by CUDA graphs, where that can be done
+  std::optional<bool> measure;  ///< programs beside eager; null: TORCHBOLT_MEASURE says
   std::string trace;            ///< the folder that traces of regions go to; "": there are none
   double memory_budget;         ///< as in session/settings.h, which holds where this is not a number
 };
@@ -81,6 +82,7 @@ struct Entry {
   bool idle = false;         ///< and many of them without an operator, the last ones
   std::shared_ptr<run::Runnable> region;  ///< null while it is being compiled in the background
   std::shared_ptr<Pending> pending;       ///< of that compilation
+  std::shared_ptr<run::Runnable> tried;   ///< the trial that `region` came of: calls of it may be under way
   size_t nargs = 0;
   PyRef kwnames;
   /// Per tape input: the slot among the guarded tensors; -1: a constant.

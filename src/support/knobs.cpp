@@ -22,6 +22,10 @@ const std::vector<Knob>& knobs() {
        "signs what is carried from cache to cache (torchbolt/artifacts.py): the same secret on both "
        "machines"},
       {"TORCHBOLT_STRICT", "0", false, "1: an internal error is raised instead of falling back to eager"},
+      {"TORCHBOLT_MEASURE", "auto", false,
+       "1: first calls measure programs beside eager, and those that are slower are given up; 0: they do "
+       "not; "
+       "auto: they do unless TORCHBOLT_STRICT is set"},
       {"TORCHBOLT_ISA", "native", true, "native, avx512, avx2 or scalar: the widest instructions to emit"},
       {"TORCHBOLT_DISABLE", "0", false, "1: torchbolt.compile returns its argument's own behaviour, eager"},
       {"TORCHBOLT_DISABLE_PASSES", "", true, "names of graph passes to leave out, separated by commas"},

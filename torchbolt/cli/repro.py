@@ -39,7 +39,7 @@ class Part(torch.nn.Module):
 part = Part()
 with torch.no_grad():
     expected = part(*saved["inputs"])
-    compiled = torchbolt.compile(part)
+    compiled = torchbolt.compile(part, options={{"measure": False}})
     got = [compiled(*saved["inputs"]) for _ in range(3)][-1]
 worst = 0.0
 for a, b in zip(expected, got, strict=True):

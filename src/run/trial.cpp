@@ -1,0 +1,261 @@
+// run/trial.cpp: see trial.h.
+#include "run/trial.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/util/ScopeExit.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "cache/disk_cache.h"
+#include "codegen/cpu/target.h"
+#include "lower/settle.h"
+#include "record/copy.h"
+#include "support/background.h"
+#include "support/knobs.h"
+#include "support/log.h"
+#include "support/stats.h"
+#include "support/version.h"
+
+namespace bolt::run {
+namespace {
+
+constexpr int kWarmUp = 1, kCalls = 3;  // of a turn
+constexpr double kNoise = 1.1;          // the program is slower: by more than this
+constexpr double kShort = 20e3;         // nanoseconds
+
+bool worth_trying(const Compiled& program) {
+  return program.facts.kernels > 0 && program.runs_on_cpu() && !at::globalContext().deterministicAlgorithms();
+}
+
+// ---- what is kept in the disk cache ----
+
+constexpr std::string_view kKeep = "program", kCautious = "cautious", kEager = "eager";
+
+/// All that the verdict rests on.
+std::string key_of(const Compiled& program) {
+  return std::string("measured beside eager\n") + version() + "\n" + codegen::cpu::Target::host().key() +
+         "\n" + std::to_string(at::get_num_threads()) + " threads\n" + program.plan_text();
+}
+
+void remember(const std::string& key, std::string_view verdict, const std::string& times) {
+  cache::DiskCache::global().write(key, std::string(verdict) + "\n" + times);
+}
+
+// ---- verdicts ----
+
+std::string milliseconds(double nanoseconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g ms", nanoseconds * 1e-6);
+  return text;
+}
+
+std::shared_ptr<Runnable> kept(std::shared_ptr<Compiled> program, const Runnable& other,
+                               const std::string& times) {
+  program->cautious = nullptr;
+  if (&other != program.get()) {
+    Runnable::Facts own = program->facts;
+    program->take_facts(other);
+    program->facts.kernels = own.kernels;
+    program->facts.bytes_moved = own.bytes_moved;
+  }
+  program->facts.measured = times;
+  return program;
+}
+
+std::shared_ptr<Runnable> given_to_eager(std::shared_ptr<Replayed> eager, const Runnable& other,
+                                         const std::string& times, const std::string& name) {
+  eager->take_facts(other);
+  Runnable::Facts& f = eager->facts;
+  f.kernels = f.kernels_before_fusion = f.library_calls = f.extern_calls = 0;
+  f.bytes_moved = 0;
+  f.compiled = false;
+  f.fallback = true;
+  f.measured = times;
+  f.why_replayed = "it was measured to be faster: " + times;
+  ++Stats::get().slower_than_eager;
+  log("perf_hints", name + ": a region runs eager's operators, because " + f.why_replayed);
+  return eager;
+}
+
+/// What an earlier process came to; null: nothing.
+std::shared_ptr<Runnable> remembered(const std::string& key, const std::shared_ptr<Compiled>& program,
+                                     const std::shared_ptr<Replayed>& eager, const std::string& name) {
+  const std::optional<std::string> found = cache::DiskCache::global().read(key);
+  if (!found) return nullptr;
+  const size_t end = found->find('\n');
+  const std::string verdict = found->substr(0, end);
+  const std::string times = end == std::string::npos ? "" : found->substr(end + 1);
+  if (verdict == kKeep) return kept(program, *program, times);
+  if (verdict == kEager) return given_to_eager(eager, *program, times, name);
+  std::shared_ptr<Compiled> cautious = verdict == kCautious ? program->cautious() : nullptr;
+  return cautious ? kept(cautious, *program, times) : nullptr;
+}
+
+}  // namespace
+
+bool measures_by_default() {
+  return knob("TORCHBOLT_MEASURE") == "auto" ? !knob_bool("TORCHBOLT_STRICT")
+                                             : knob_bool("TORCHBOLT_MEASURE");
+}
+
+std::shared_ptr<Runnable> make_trial(std::shared_ptr<Compiled> program, const lower::LowerOptions& options,
+                                     const SymbolTable& computed, lower::Sizes& sizes,
+                                     const std::string& name) {
+  if (!worth_trying(*program)) return kept(program, *program, "");
+  record::Tape tape = record::copy_of(program->tape());
+  lower::settle(tape, program->wanted(), options, computed, "", sizes);
+  auto eager = std::make_shared<Replayed>(std::move(tape), program->wanted(), "", options.constants,
+                                          program->symbols());
+  std::string key = key_of(*program);
+  if (auto known = remembered(key, program, eager, name)) return known;
+  return std::make_shared<Trial>(std::move(program), std::move(eager), name, std::move(key));
+}
+
+Trial::Trial(std::shared_ptr<Compiled> program, std::shared_ptr<Replayed> eager, std::string name,
+             std::string key)
+    : Runnable(record::copy_of(program->tape()), program->wanted(), program->symbols()),
+      name_(std::move(name)),
+      key_(std::move(key)),
+      written_inputs_(program->written_inputs()),
+      program_(std::move(program)),
+      eager_(std::move(eager)) {
+  facts = program_->facts;
+}
+
+// ---- calls ----
+
+std::vector<at::Tensor> Trial::call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
+                                    record::CallGenerators generators) {
+  const Turn turn = begin(values);
+  const auto no_longer = c10::make_scope_exit([&] {
+    std::lock_guard lock(mutex_);
+    --running_;
+  });
+  const auto from = std::chrono::steady_clock::now();
+  std::vector<at::Tensor> out = turn.who->run_for(inputs, values, std::move(generators));
+  const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - from;
+  end(turn, taken.count());
+  return out;
+}
+
+Trial::Turn Trial::begin(const std::vector<int64_t>& values) {
+  std::lock_guard lock(mutex_);
+  ++begun_;
+  const bool alone = ++running_ == 1;
+  if (phase_ == Phase::over) return {successor_, phase_, {}};
+  if (phase_ == Phase::planning) return {eager_, phase_, {}};
+  const Ints sizes = program_->sizes_of(values);
+  if (!sizes_) sizes_ = sizes;
+  if (sizes != *sizes_) return {program_, phase_, {}};
+  return {phase_ == Phase::program ? std::shared_ptr<Runnable>(program_) : eager_, phase_,
+          alone ? std::optional(begun_) : std::nullopt};
+}
+
+bool Trial::Timed::done() const { return calls >= kWarmUp + kCalls; }
+
+void Trial::end(const Turn& turn, double nanoseconds) {
+  std::lock_guard lock(mutex_);
+  if (turn.alone != begun_ || turn.phase != phase_) return;
+  Timed& side = phase_ == Phase::program ? ours_ : eagers_;
+  if (side.calls++ >= kWarmUp) side.best = std::min(side.best, nanoseconds);
+  if (!side.done()) return;
+  if (phase_ == Phase::program && ours_.best < kShort) return keep_program();
+  if (phase_ == Phase::program && !first_) {
+    program_->drop_idle_memory();
+    phase_ = Phase::eager;
+    return;
+  }
+  judge();
+}
+
+/// Both have had their turns.
+void Trial::judge() {
+  if (ours_.best <= kNoise * eagers_.best) return keep_program();
+  if (first_) return give_to_eager();
+  if (twice_) return plan_again();
+  twice_ = true;
+  ours_.calls = eagers_.calls = 0;
+  phase_ = Phase::program;
+}
+
+// ---- what comes of it ----
+
+void Trial::plan_again() {
+  phase_ = Phase::planning;
+  first_ = ours_.best;
+  ++Stats::get().planned_again;
+  log("perf_hints", name_ + ": a region is planned again with less fusion, because " + times());
+  // Of the two programs one is alive at a time: each packs the weights for itself.
+  run_in_background([weak = weak_from_this(), make = program_->cautious, before = program_->plan_text()] {
+    auto made = make ? make() : nullptr;
+    if (auto trial = weak.lock()) trial->take_cautious(std::move(made), before);
+  });
+  program_.reset();
+}
+
+void Trial::take_cautious(std::shared_ptr<Compiled> made, const std::string& before) {
+  std::lock_guard lock(mutex_);
+  if (!made || made->plan_text() == before) return give_to_eager();
+  program_ = std::move(made);
+  ours_ = {};
+  phase_ = Phase::program;
+}
+
+void Trial::keep_program() {
+  phase_ = Phase::over;
+  ++Stats::get().measured;
+  const std::string said = times();
+  remember(key_, first_ ? kCautious : kKeep, said);
+  successor_ = kept(program_, *this, said);
+  eager_.reset();
+}
+
+void Trial::give_to_eager() {
+  phase_ = Phase::over;
+  ++Stats::get().measured;
+  ++Stats::get().eager_fallbacks;
+  const std::string said = times();
+  remember(key_, kEager, said);
+  successor_ = given_to_eager(eager_, *this, said, name_);
+  program_.reset();
+}
+
+/// In words.
+std::string Trial::times() const {
+  const double program = first_.value_or(ours_.best);
+  std::string text = "the program takes " + milliseconds(program);
+  if (ours_.best < kShort) return text + ", too little to be measured beside eager";
+  text += ", eager " + milliseconds(eagers_.best);
+  if (first_ && ours_.calls > 0) text += ", the program with less fusion " + milliseconds(ours_.best);
+  return text + " (the best of some calls)";
+}
+
+std::shared_ptr<Compiled> Trial::program() const {
+  std::lock_guard lock(mutex_);
+  return program_;
+}
+
+std::shared_ptr<Runnable> Trial::successor() const {
+  std::lock_guard lock(mutex_);
+  return successor_;
+}
+
+std::string Trial::graph_text() const {
+  const auto now = program();
+  return now ? now->graph_text() : "";
+}
+
+std::string Trial::plan_text() const {
+  const auto now = program();
+  return now ? now->plan_text() : "";
+}
+
+std::vector<StepFacts> Trial::costs() const {
+  const auto now = program();
+  return now ? now->costs() : std::vector<StepFacts>();
+}
+
+}  // namespace bolt::run
