@@ -156,28 +156,40 @@ Trial::Turn Trial::begin(const std::vector<int64_t>& values) {
 
 bool Trial::Timed::done() const { return calls >= kWarmUp + kCalls; }
 
+void Trial::Timed::add(double nanoseconds) {
+  if (calls++ < kWarmUp) return;
+  best = std::min(best, nanoseconds);
+  worst = std::max(worst, nanoseconds);
+}
+
 void Trial::end(const Turn& turn, double nanoseconds) {
   std::lock_guard lock(mutex_);
   if (turn.alone != begun_ || turn.phase != phase_) return;
   Timed& side = phase_ == Phase::program ? ours_ : eagers_;
-  if (side.calls++ >= kWarmUp) side.best = std::min(side.best, nanoseconds);
-  if (!side.done()) return;
-  if (phase_ == Phase::program && ours_.best < kShort) return keep_program();
-  if (phase_ == Phase::program && !first_) {
-    program_->drop_idle_memory();
-    phase_ = Phase::eager;
-    return;
+  side.add(nanoseconds);
+  if (!again_) {
+    if (side.done()) turn_is_over();
+  } else if (ours_.done() && eagers_.done()) {
+    judge(ours_.best > kNoise * eagers_.worst);
+  } else {
+    phase_ = phase_ == Phase::program ? Phase::eager : Phase::program;
   }
-  judge();
+}
+
+void Trial::turn_is_over() {
+  if (phase_ == Phase::program && ours_.best < kShort) return keep_program();
+  if (phase_ == Phase::eager || first_) return judge(ours_.best > kNoise * eagers_.best);
+  program_->drop_idle_memory();
+  phase_ = Phase::eager;
 }
 
 /// Both have had their turns.
-void Trial::judge() {
-  if (ours_.best <= kNoise * eagers_.best) return keep_program();
+void Trial::judge(bool is_slower) {
+  if (!is_slower) return keep_program();
   if (first_) return give_to_eager();
-  if (twice_) return plan_again();
-  twice_ = true;
-  ours_.calls = eagers_.calls = 0;
+  if (again_) return plan_again();
+  again_ = true;
+  ours_ = eagers_ = {};
   phase_ = Phase::program;
 }
 
@@ -185,9 +197,11 @@ void Trial::judge() {
 
 void Trial::plan_again() {
   phase_ = Phase::planning;
-  first_ = ours_.best;
-  ++Stats::get().planned_again;
+  again_ = false;
   log("perf_hints", name_ + ": a region is planned again with less fusion, because " + times());
+  first_ = ours_.best;
+  ours_ = {};
+  ++Stats::get().planned_again;
   // Of the two programs one is alive at a time: each packs the weights for itself.
   run_in_background([weak = weak_from_this(), make = program_->cautious, before = program_->plan_text()] {
     auto made = make ? make() : nullptr;

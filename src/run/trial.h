@@ -1,13 +1,13 @@
 // run/trial.h
 // Trial: a program is measured beside eager in its first calls, so that no region stays slower than eager.
 //
-// Each call is answered once, by one of the two: they take turns, and nothing is run for the clock alone. A
-// turn is a call that warms up and three that count; the best one is compared, since whatever else the
-// machine does only makes a call longer. The program has the first turn. Where it seems the slower
-// one, both have another turn before that is believed. Then the region is planned again with less fusion
-// (PlanOptions::repeats), in the background, while eager answers; where that is slower than eager too, the
-// region is eager's. What came of it is kept in the disk cache, beside the machine code: another process does
-// not try again.
+// Each call is answered once, by one of the two, and nothing is run for the clock alone. First the program
+// has a turn, then eager: a call that warms up and three that count, of which the best is compared, since
+// whatever else the machine does only makes a call longer. Where the program seems the slower one, both have
+// another turn, call by call in between each other, and it is believed where even the program's best call
+// took longer than eager's worst. Then the region is planned again with less fusion (PlanOptions::repeats),
+// in the background, while eager answers; where that is slower than eager too, the region is eager's. What
+// came of it is kept in the disk cache, beside the machine code: another process does not try again.
 //
 // Eager is the tape replayed: what eager does without what Python adds to it. Both follow eager's generators,
 // and both can be taken back. In the last bits they may differ, as the program does from eager.
@@ -20,7 +20,8 @@
 // first call; the verdict holds for all.
 //
 // Two calls at the same time measure each other: neither counts. Of the two programs only one is alive at a
-// time, and the program's temporaries are let go of before eager has its turn.
+// time, and the program's temporaries are let go of before eager has its first turn. In the second one, which
+// few regions come to, they stay: to make them anew for each call would be measured.
 #pragma once
 
 #include <limits>
@@ -64,15 +65,17 @@ class Trial final : public Runnable, public std::enable_shared_from_this<Trial> 
   };
   struct Timed {
     int calls = 0;
-    double best = std::numeric_limits<double>::infinity();
+    double best = std::numeric_limits<double>::infinity(), worst = 0;
     bool done() const;
+    void add(double nanoseconds);
   };
 
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
                                record::CallGenerators generators) override;
   Turn begin(const std::vector<int64_t>& values);
   void end(const Turn& turn, double nanoseconds);
-  void judge();
+  void turn_is_over();
+  void judge(bool is_slower);
   void plan_again();
   void take_cautious(std::shared_ptr<Compiled> made, const std::string& before);
   void keep_program();
@@ -89,7 +92,7 @@ class Trial final : public Runnable, public std::enable_shared_from_this<Trial> 
   Phase phase_ = Phase::program;
   Timed ours_, eagers_;
   std::optional<double> first_;  ///< what the program took that was planned first
-  bool twice_ = false;           ///< both are having another turn
+  bool again_ = false;           ///< both are called in turns, to be sure
   std::optional<Ints> sizes_;    ///< of the calls that count
   int64_t begun_ = 0;
   int running_ = 0;

@@ -91,7 +91,9 @@ PyObject* describe(const Entry& entry) {
   set(d, "guards", guards);
   set(d, "breaks", describe_breaks(entry.breaks));
   if (!entry.region) return d;
-  const auto& f = entry.region->facts;
+  const auto successor = entry.region->successor();  // the next call takes it
+  const run::Runnable& region = successor ? *successor : *entry.region;
+  const auto& f = region.facts;
   set(d, "ops", PyLong_FromLong(f.ops));
   set(d, "kernels", PyLong_FromLong(f.kernels));
   set(d, "kernels_before_fusion", PyLong_FromLong(f.kernels_before_fusion));
@@ -108,11 +110,11 @@ PyObject* describe(const Entry& entry) {
     PyList_Append(given_up, item.get());
   }
   set(d, "sizes_given_up", given_up);
-  set(d, "graph", text(entry.region->graph_text()));
-  set(d, "plan", text(entry.region->plan_text()));
-  set(d, "costs", describe_costs(*entry.region));
+  set(d, "graph", text(region.graph_text()));
+  set(d, "plan", text(region.plan_text()));
+  set(d, "costs", describe_costs(region));
   set(d, "measured", text(f.measured));
-  set(d, "is_trial", PyBool_FromLong(entry.region->is_trial()));
+  set(d, "is_trial", PyBool_FromLong(region.is_trial()));
   PyObject* times = PyDict_New();
   for (const auto& [name, seconds] : f.stage_seconds) set(times, name.c_str(), PyFloat_FromDouble(seconds));
   set(d, "stage_seconds", times);

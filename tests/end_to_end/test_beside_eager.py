@@ -7,6 +7,7 @@ it was recorded: that is how the operator can tell. Each call must be right, and
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -239,6 +240,31 @@ def test_explain_says_what_came_of_it():
     assert "Runs eagerly: it was measured to be faster" in str(seen) and seen.trials and seen.eager_regions
 
 
+SCALAR = """
+import torch, torchbolt
+from tests_beside_eager import measured, regions_of, until_settled
+fn = lambda x: (x.exp() * 0.5).exp()
+with torch.no_grad():
+    compiled, x = measured(fn), torch.rand(300, 300)
+    until_settled(compiled, lambda count: torch.testing.assert_close(compiled(x), fn(x)))
+(region,) = regions_of(compiled)
+assert not region["compiled"] and "less fusion" not in region["why_replayed"], region  # the same plan is not tried again
+"""
+
+
+def run(program, tmp_path, *arguments, **environment):
+    (tmp_path / "tests_beside_eager.py").write_text(pathlib.Path(__file__).read_text())
+    environment = os.environ | environment
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run([sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True)
+
+
+def test_code_without_vectors_is_slower_than_eager(tmp_path):
+    done = run(SCALAR, tmp_path, TORCHBOLT_ISA="scalar", TORCHBOLT_LOGS="perf_hints")
+    assert done.returncode == 0, done.stderr
+    assert "a region runs eager's operators, because it was measured to be faster: the program takes" in done.stderr
+
+
 SECOND = """
 import torch, torchbolt
 from tests_beside_eager import measured, reads_itself, regions_of, until_settled
@@ -254,9 +280,6 @@ assert torchbolt.stats()["measured"] == (__import__("sys").argv[1] == "first")
 
 
 def test_another_process_does_not_try_again(tmp_path):
-    (tmp_path / "tests_beside_eager.py").write_text(open(__file__).read())
-    environment = os.environ | {"TORCHBOLT_CACHE_DIR": str(tmp_path / "cache"), "TORCHBOLT_CACHE": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     for which in ("first", "second"):
-        done = subprocess.run([sys.executable, "-c", SECOND, which], env=environment, capture_output=True, text=True)
+        done = run(SECOND, tmp_path, which, TORCHBOLT_CACHE_DIR=str(tmp_path / "cache"), TORCHBOLT_CACHE="1")
         assert done.returncode == 0, done.stderr
