@@ -14,32 +14,6 @@ constexpr int kNotCapturing = 0;
 
 pybind11::object torchs(const char* name) { return pybind11::module_::import("torch._C").attr(name); }
 
-/// Memory that the thread allocates comes from the pool.
-class Allocating {
- public:
-  Allocating(c10::Device device, std::pair<int64_t, int64_t> pool) : device_(device), pool_(pool) {
-    const pybind11::gil_scoped_acquire gil;
-    forget_workspaces();
-    torchs("_cuda_beginAllocateCurrentThreadToPool")(static_cast<int>(device.index()), pool);
-  }
-  ~Allocating() {
-    const pybind11::gil_scoped_acquire gil;
-    try {
-      forget_workspaces();
-      torchs("_cuda_endAllocateToPool")(static_cast<int>(device_.index()), pool_);
-    } catch (const pybind11::error_already_set&) {  // it was begun, so it can be ended
-    }
-  }
-  Allocating(const Allocating&) = delete;
-
- private:
-  /// cuBLAS keeps a workspace for each stream. A graph's must lie in the pool, and stay nobody else's.
-  static void forget_workspaces() { torchs("_cuda_clearCublasWorkspaces")(); }
-
-  const c10::Device device_;
-  const std::pair<int64_t, int64_t> pool_;
-};
-
 /// Another stream is the device's current one.
 class OnStream {
  public:
@@ -79,6 +53,51 @@ class Capture {
 
 }  // namespace
 
+/// Torch keeps the pool's memory for it as long as somebody has a lease. A pool whose last lease has ended
+/// cannot be used again.
+class CudaRoom::Lease {
+ public:
+  /// From here to `end_allocating`, memory that the thread allocates comes from the pool.
+  explicit Lease(CudaRoom& room) : room_(room) {
+    const pybind11::gil_scoped_acquire gil;
+    forget_workspaces();
+    // Between asking and counting nothing may give the GIL away.
+    const pybind11::object handle = torchs("_graph_pool_handle"),
+                           begin = torchs("_cuda_beginAllocateCurrentThreadToPool");
+    if (room_.leases_ == 0) room_.pool_ = handle().cast<PoolId>();
+    pool_ = room_.pool_;
+    begin(device(), pool_);
+    ++room_.leases_;
+  }
+  void end_allocating() {
+    const pybind11::gil_scoped_acquire gil;
+    allocating_ = false;
+    forget_workspaces();
+    torchs("_cuda_endAllocateToPool")(device(), pool_);
+  }
+  ~Lease() {
+    if (!Py_IsInitialized()) return;  // the process ends
+    const pybind11::gil_scoped_acquire gil;
+    try {
+      if (allocating_) end_allocating();
+      const pybind11::object release = torchs("_cuda_releasePool");
+      --room_.leases_;
+      release(device(), pool_);
+    } catch (const pybind11::error_already_set&) {  // what was begun can be ended; at exit nobody minds
+    }
+  }
+  Lease(const Lease&) = delete;
+
+ private:
+  /// cuBLAS keeps a workspace for each stream. A graph's must lie in the pool, and stay nobody else's.
+  static void forget_workspaces() { torchs("_cuda_clearCublasWorkspaces")(); }
+  int device() const { return static_cast<int>(room_.device_.index()); }
+
+  CudaRoom& room_;
+  PoolId pool_;
+  bool allocating_ = true;
+};
+
 bool cuda_is_recording(driver::CUstream stream) {
   int status = kNotCapturing;
   return driver::get().cuStreamIsCapturing(stream, &status) != driver::kSuccess || status != kNotCapturing;
@@ -87,25 +106,16 @@ bool cuda_is_recording(driver::CUstream stream) {
 CudaRoom& CudaRoom::of(c10::Device device, c10::StreamId order) {
   static std::mutex mutex;
   static auto* known = new std::map<std::pair<int, c10::StreamId>, std::unique_ptr<CudaRoom>>;
-  {
-    const std::lock_guard lock(mutex);
-    const auto at = known->find({device.index(), order});
-    if (at != known->end()) return *at->second;
-  }
-  std::unique_ptr<CudaRoom> made(new CudaRoom(device, order));  // may wait for the GIL
   const std::lock_guard lock(mutex);
   auto& room = (*known)[{device.index(), order}];
-  if (!room) room = std::move(made);
+  if (!room) room.reset(new CudaRoom(device, order));
   return *room;
 }
 
 CudaRoom::CudaRoom(c10::Device device, c10::StreamId order)
     : device_(device),
       order_(order),
-      stream_(c10::impl::VirtualGuardImpl(c10::kCUDA).getStreamFromGlobalPool(device, false)) {
-  const pybind11::gil_scoped_acquire gil;
-  pool_ = torchs("_graph_pool_handle")().cast<std::pair<int64_t, int64_t>>();
-}
+      stream_(c10::impl::VirtualGuardImpl(c10::kCUDA).getStreamFromGlobalPool(device, false)) {}
 
 std::unique_lock<std::mutex> CudaRoom::turn() {
   std::unique_lock lock(mutex_, std::try_to_lock);
@@ -120,13 +130,15 @@ std::unique_lock<std::mutex> CudaRoom::turn() {
 }
 
 CudaGraph::CudaGraph(CudaRoom& room, driver::CUcontext context, const std::function<void()>& work)
-    : context_(context) {
-  const Allocating from_the_pool(room.device_, room.pool_);
-  const OnStream apart(room.stream_);
-  const driver::ContextGuard current(context_);
-  Capture capture(static_cast<driver::CUstream>(room.stream_.native_handle()));
-  work();
-  driver::check(driver::get().cuGraphInstantiateWithFlags(&graph_, capture.end(), 0), "cuGraphInstantiate");
+    : context_(context), lease_(std::make_unique<CudaRoom::Lease>(room)) {
+  {
+    const OnStream apart(room.stream_);
+    const driver::ContextGuard current(context_);
+    Capture capture(static_cast<driver::CUstream>(room.stream_.native_handle()));
+    work();
+    driver::check(driver::get().cuGraphInstantiateWithFlags(&graph_, capture.end(), 0), "cuGraphInstantiate");
+  }
+  lease_->end_allocating();
 }
 
 CudaGraph::~CudaGraph() {

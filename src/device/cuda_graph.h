@@ -9,13 +9,15 @@
 //
 // A room is one stream's pool. Graphs of one stream run one after another and leave nothing in their memory
 // that is needed afterwards, so all of them share it. Graphs of different streams would not, and have rooms
-// of their own. A room lives as long as the process.
+// of their own. When the last graph of a room goes, the pool's memory goes back to torch's allocator.
 #pragma once
 
 #include <c10/core/Stream.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "device/driver/driver.h"
 
@@ -37,13 +39,17 @@ class CudaRoom {
 
  private:
   friend class CudaGraph;
+  using PoolId = std::pair<int64_t, int64_t>;
+  class Lease;
   CudaRoom(c10::Device device, c10::StreamId order);
 
   const c10::Device device_;
   const c10::StreamId order_;
   c10::Stream stream_;
-  std::pair<int64_t, int64_t> pool_;
   std::mutex mutex_;
+  // With the GIL held:
+  PoolId pool_;
+  int leases_ = 0;  ///< of the pool; none: the next gets another pool
 };
 
 class CudaGraph {
@@ -59,6 +65,7 @@ class CudaGraph {
 
  private:
   const driver::CUcontext context_;
+  std::unique_ptr<CudaRoom::Lease> lease_;
   driver::CUgraphExec graph_ = nullptr;
 };
 

@@ -49,6 +49,19 @@ std::string obstacle_of(const PreparedStep& p) {
   return "";
 }
 
+/// As so many kernels of ours: calls of ATen take the host longer.
+int64_t launches_of(const std::vector<PreparedStep>& steps) {
+  constexpr int64_t kOfACall = 3;
+  int64_t launches = 0;
+  for (const PreparedStep& p : steps) launches += p.kernel >= 0 ? 1 : kOfACall;
+  return launches;
+}
+
+int64_t fresh(const lower::Lowered& lowered) {
+  return std::count_if(lowered.outputs.begin(), lowered.outputs.end(),
+                       [](const auto& o) { return o.kind == lower::TensorOut::Kind::Fresh; });
+}
+
 bool is_dense(const at::Tensor& t) { return t.is_non_overlapping_and_dense(); }
 
 /// Two elements in one place.
@@ -73,7 +86,7 @@ Recordings::Recordings(const Prepared& prepared, std::string name)
       name_(std::move(name)),
       obstacle_(find_obstacle()),
       written_(p_.lowered.inputs.size()),
-      policy_(static_cast<int64_t>(p_.steps.size())) {
+      policy_(launches_of(p_.steps), fresh(p_.lowered)) {
   for (const loops::PlanOutput& o : p_.plan.outputs)
     if (o.write_to >= 0) written_[static_cast<size_t>(o.write_to)] = 1;
   say(obstacle_);
@@ -100,7 +113,13 @@ void Recordings::say(const std::string& why) const {
 // ---- a call ----
 
 GraphCall Recordings::described(const Call& call, int64_t order) const {
-  GraphCall out{call.values, order, call.folded.get(), {}, {}};
+  GraphCall out{call.values, order, call.folded.get(), {}, {}, 0};
+  for (const loops::PlanOutput& o : p_.plan.outputs) {
+    if (o.write_to >= 0) continue;
+    int64_t bytes = dtype_bytes(p_.buffer(o.buffer).type.dtype);
+    for (int64_t size : call.shapes->buffers[static_cast<size_t>(o.buffer)].sizes) bytes *= size;
+    out.result_bytes += bytes;
+  }
   for (const at::Tensor& t : call.inputs) {
     out.addresses.push_back(t.defined() && t.numel() ? reinterpret_cast<uintptr_t>(t.data_ptr()) : 0);
     out.bytes.push_back(!t.defined()  ? 0
@@ -110,12 +129,12 @@ GraphCall Recordings::described(const Call& call, int64_t order) const {
   return out;
 }
 
+/// For a call that is not repeated, the recording that nobody will ask for any more is taken out.
 std::shared_ptr<Recordings::Made> Recordings::made_of(const GraphPolicy::Decision& decision) {
   if (decision.slot == GraphPolicy::kSlots) return nullptr;
   made_.resize(GraphPolicy::kSlots);
   auto& made = made_[decision.slot];
-  if (decision.what != GraphPolicy::Do::replay) made.reset();
-  return made;
+  return decision.what == GraphPolicy::Do::replay ? made : std::move(made);
 }
 
 std::optional<std::vector<at::Tensor>> Recordings::run(
@@ -127,7 +146,7 @@ std::optional<std::vector<at::Tensor>> Recordings::run(
   if (queue.is_being_recorded()) return std::nullopt;
   const auto turn = queue.turn();
   GraphPolicy::Decision decision;
-  std::shared_ptr<Made> made;
+  std::shared_ptr<Made> made;  // goes when mutex_ is free: that may need the GIL
   std::vector<char> copied;
   {
     const std::lock_guard lock(mutex_);

@@ -49,7 +49,7 @@ TEST(GraphPolicy, WhatMovesLaterIsRecordedAnewAndThenCopied) {
 }
 
 TEST(GraphPolicy, RecordingsOfASlotAreBounded) {
-  GraphPolicy policy(10);
+  GraphPolicy policy(20);
   std::vector<uintptr_t> at(8, 8);
   for (int i = 0; i < 2; ++i) policy.decide(call(at));
   int recorded = 0;
@@ -88,17 +88,32 @@ TEST(GraphPolicy, SizesNumbersAndStreamsHaveGraphsOfTheirOwnUpToABound) {
 }
 
 TEST(GraphPolicy, CopyingMoreThanLaunchingCostsIsNotDone) {
-  GraphPolicy policy(2);
+  GraphPolicy policy(4);
   GraphCall a = call({8}), b = call({16});
-  a.bytes = b.bytes = {3 * GraphPolicy::kBytesALaunch};
+  a.bytes = b.bytes = {5 * GraphPolicy::kBytesALaunch};
   policy.decide(a), policy.decide(b);
   const auto decision = policy.decide(a);
   EXPECT_EQ(decision.what, Do::launch);
-  EXPECT_NE(decision.why_not.find("takes longer than 2 launches"), std::string::npos);
+  EXPECT_NE(decision.why_not.find("takes longer than 4 launches"), std::string::npos);
+}
+
+TEST(GraphPolicy, AGraphIsNoneWhereItsCopiesAreAsManyAsTheLaunches) {
+  const GraphCall same = call({8});
+  GraphPolicy few(3, 1), enough(4, 1);
+  EXPECT_EQ(decisions(few, {same, same, same, same}),
+            (std::vector{Do::launch, Do::launch, Do::launch, Do::launch}));
+  EXPECT_EQ(decisions(enough, {same, same, same}), (std::vector{Do::launch, Do::launch, Do::record}));
+}
+
+TEST(GraphPolicy, ResultsAreCopiedToo) {
+  GraphPolicy policy(10, 1);
+  GraphCall large = call({8});
+  large.result_bytes = 11 * GraphPolicy::kBytesALaunch;
+  EXPECT_EQ(decisions(policy, {large, large, large}), (std::vector{Do::launch, Do::launch, Do::launch}));
 }
 
 TEST(GraphPolicy, WhatCannotBeCopiedMayStayWhereItIs) {
-  GraphPolicy policy(2);
+  GraphPolicy policy(4);
   GraphCall a = call({8}), b = call({16});
   a.bytes = b.bytes = {GraphCall::kCannotMove};
   EXPECT_EQ(decisions(policy, {a, a, a, a, b, a}),

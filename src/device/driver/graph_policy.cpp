@@ -69,16 +69,20 @@ bool GraphPolicy::moves(Slot& slot, const GraphCall& call) const {
 
 std::string GraphPolicy::obstacle(const Slot& slot, const GraphCall& call) const {
   if (slot.recordings >= kRecordings) return "its inputs keep moving in memory";
-  int64_t bytes = 0;
+  int64_t bytes = call.result_bytes, copies = results_;
   for (size_t i = 0; i < slot.copied.size(); ++i) {
     if (!slot.copied[i]) continue;
     if (call.bytes[i] == GraphCall::kCannotMove)
       return "input " + std::to_string(i) + " moves in memory, and shows parts of it twice";
     bytes += call.bytes[i];
+    ++copies;
   }
+  if (launches_ <= copies + kLaunchesOfAGraph)
+    return "it is " + std::to_string(launches_) + " launches, and a graph needs " + std::to_string(copies) +
+           " copies of inputs and results";
   if (bytes <= launches_ * kBytesALaunch) return "";
-  return "copying its inputs (" + std::to_string(bytes >> 20) +
-         " MiB), which move in memory, takes longer than " + std::to_string(launches_) + " launches";
+  return "copying inputs that move in memory, and results (" + std::to_string(bytes >> 20) +
+         " MiB) takes longer than " + std::to_string(launches_) + " launches";
 }
 
 }  // namespace bolt::device

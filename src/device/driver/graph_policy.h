@@ -29,6 +29,7 @@ struct GraphCall {
   const void* folded = nullptr;      ///< what was computed of parameters beforehand
   std::vector<uintptr_t> addresses;  ///< by input
   std::vector<int64_t> bytes;        ///< by input: what copying it moves; kCannotMove: only read in place
+  int64_t result_bytes = 0;          ///< what is copied out of a graph's memory
   static constexpr int64_t kCannotMove = -1;
 };
 
@@ -40,8 +41,10 @@ class BOLT_API GraphPolicy {
   static constexpr int kRecordings = 4;              ///< of one slot: inputs that move make a new one
   static constexpr int64_t kBytesALaunch = 2 << 20;  ///< copying more takes longer than launching
 
-  /// `launches`: steps of the program.
-  explicit GraphPolicy(int64_t launches) : launches_(launches) {}
+  static constexpr int64_t kLaunchesOfAGraph = 2;  ///< what launching it costs, as so many launches
+
+  /// `launches`: that one call makes. `results`: that are copied out after each replay.
+  explicit GraphPolicy(int64_t launches, int64_t results = 0) : launches_(launches), results_(results) {}
 
   enum class Do : uint8_t { launch, record, replay };
   struct Decision {
@@ -73,7 +76,7 @@ class BOLT_API GraphPolicy {
   bool moves(Slot& slot, const GraphCall& call) const;
   std::string obstacle(const Slot& slot, const GraphCall& call) const;
 
-  const int64_t launches_;
+  const int64_t launches_, results_;
   std::vector<Slot> slots_;
   bool said_full_ = false;
 };
