@@ -71,6 +71,20 @@ std::vector<int> Chain::written_inputs() const {
   return {out.begin(), out.end()};
 }
 
+std::vector<StepFacts> Chain::costs() const {
+  std::vector<StepFacts> all;
+  for (const Link& link : links_)
+    for (StepFacts& step : link.piece->costs()) all.push_back(std::move(step));
+  return all;
+}
+
+void Chain::launch_at_once(const std::string& name) {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    links_[i].piece->launch_at_once(name + ", piece " + std::to_string(i + 1));
+    if (facts.why_no_graph.empty()) facts.why_no_graph = links_[i].piece->facts.why_no_graph;
+  }
+}
+
 std::string Chain::texts(std::string (Runnable::*text)() const) const {
   std::string out;
   for (size_t i = 0; i < links_.size(); ++i)

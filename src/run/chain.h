@@ -27,6 +27,8 @@ class Chain final : public Runnable {
   std::vector<int> written_inputs() const override;
   std::string graph_text() const override { return texts(&Runnable::graph_text); }
   std::string plan_text() const override { return texts(&Runnable::plan_text); }
+  std::vector<StepFacts> costs() const override;
+  void launch_at_once(const std::string& name) override;
 
  private:
   /// Places of tensors: the region's inputs come first.

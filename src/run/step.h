@@ -27,6 +27,8 @@ class Step final : public Runnable {
   std::vector<int> written_inputs() const override { return program_->written_inputs(); }
   std::string graph_text() const override { return program_->graph_text(); }
   std::string plan_text() const override { return program_->plan_text(); }
+  std::vector<StepFacts> costs() const override { return program_->costs(); }
+  void launch_at_once(const std::string& name) override { program_->launch_at_once(name); }
   void check_data_sizes(const std::vector<SizeFact>& taken_for_granted) override {
     program_->check_data_sizes(taken_for_granted);
   }
