@@ -87,6 +87,8 @@ class Compilation {
       region->facts.stage_seconds = std::move(stages.seconds);
       Stats::get().compile_nanoseconds += (std::chrono::steady_clock::now() - begin).count();
       return finished(std::move(region));
+    } catch (const run::FloatDiffers& why) {
+      return replayed(why.what(), false);
     } catch (const SizeDemand& demand) {
       return replayed(demand.what(), true);
     } catch (const Error& error) {
@@ -97,9 +99,13 @@ class Compilation {
 
   Made differentiated(lower::OverInputs& over_inputs, Stages& stages) {
     const std::vector<size_t> cuts = autograd::cuts(r_.tape, r_.wanted);
-    if (cuts.empty())
-      return run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.budget, over_inputs, sizes_,
-                               r_.name, r_.trace, stages);
+    if (cuts.empty()) {
+      lower::Sizes of_parts;  // where they cannot be made, nothing of it holds
+      Made region = run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.budget, over_inputs,
+                                      of_parts, r_.name, r_.trace, stages);
+      sizes_ = std::move(of_parts);
+      return region;
+    }
     if (over_inputs.any())
       throw_unsupported("a result with gradients is made of another one, and sizes differ between calls");
     return run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.budget, r_.name, r_.trace,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <string_view>
 
 #include "autograd/fit.h"
@@ -137,7 +138,7 @@ class Following {
   void add_number(const SymbolRow& number, std::vector<Symbol>& all) {
     const Uses uses = uses_of(number.symbol, run_);
     const Symbol symbol{number.symbol, number.hint, -1, number.early, uses.only_operand};
-    if (!uses.only_operand && symbol.is_float())
+    if (!uses.only_operand && number.early)
       return give_up(symbol, "gradients through an operator that is given it");
     all.push_back(symbol);
     if (!uses.only_operand || !uses.as_scalar) return;
@@ -162,7 +163,7 @@ class Following {
   int64_t value_for(const Symbol& s, int64_t steps, int64_t step, int64_t base) const {
     if (!s.is_float()) return base + steps * step;
     const double was = std::bit_cast<double>(s.hint), more = static_cast<double>(steps);
-    return std::bit_cast<int64_t>(was * (1 + 0.25 * more) + 0.0625 * more);
+    return std::bit_cast<int64_t>(was * (1 + 0.25 * more) + std::copysign(0.0625 * more, was));  // another
   }
 
   /// False: it does not work with these.

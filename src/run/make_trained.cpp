@@ -169,8 +169,10 @@ class Making {
     out.differentiable = joint.differentiable;
     out.made_inside = piece_.made_inside;
     facts_ = joint.facts;
+    demand_floats(facts_);
     while (!lower_parts(joint, parts, out)) {
     }
+    demand_floats(sizes_.facts());
     if (!joint.symbols.empty()) tell_sizes(std::move(joint), std::move(whole), out);
     return out;
   }
@@ -195,6 +197,14 @@ class Making {
       unmasked_.reset();
       return autograd::make_joint(tape_, wanted_, parts, dynamic);
     }
+  }
+
+  /// None of those that differ may have become a number, but where the program itself says so.
+  void demand_floats(const std::vector<SizeFact>& facts) const {
+    for (const SizeFact& fact : facts)
+      if (fact.relation == Relation::eq && !fact.a.is_const() && is_float_symbol(*fact.a.node()) &&
+          place_in(over_inputs_.numbers(), *fact.a.node()) < over_inputs_.numbers().size())
+        throw FloatDiffers("a number differs between calls, and gradients need it: " + fact.where);
   }
 
   /// False: the backward part takes sizes for one of which the forward part did not know it.
@@ -318,9 +328,10 @@ std::shared_ptr<Trained> make_trained(const Tape& tape, const std::vector<Tensor
   TrainedParts parts =
       Making(tape, wanted, constants, is_param, budget, over_inputs, sizes, name, trace, stages, piece)
           .make();
-  over_inputs.write_arguments(sizes);
   // Copies: where it throws, the tape is replayed.
-  return std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);
+  auto region = std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);
+  over_inputs.write_arguments(sizes);  // of the copies, too
+  return region;
 }
 
 }  // namespace bolt::run

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,12 @@ namespace bolt::run {
 struct PieceOf {
   std::string file;               ///< begins the names of its files in a trace
   std::vector<bool> made_inside;  ///< by input of the tape: an earlier piece makes it; empty: none
+};
+
+/// Thrown where gradients need to know a float that differs between calls: as a rule it has yet another value
+/// in the next one.
+struct FloatDiffers : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 /// `is_param`: by input of the tape. `over_inputs`: of that tape, whose arguments are written over the
