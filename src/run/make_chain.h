@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/partition.h"
 #include "run/chain.h"
 #include "support/stages.h"
 #include "support/trace.h"
