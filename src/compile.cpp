@@ -99,17 +99,17 @@ class Compilation {
 
   Made differentiated(lower::OverInputs& over_inputs, Stages& stages) {
     const std::vector<size_t> cuts = autograd::cuts(r_.tape, r_.wanted);
-    if (cuts.empty()) {
-      lower::Sizes of_parts;  // where they cannot be made, nothing of it holds
-      Made region = run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.budget, over_inputs,
-                                      of_parts, r_.name, r_.trace, stages);
-      sizes_ = std::move(of_parts);
-      return region;
-    }
-    if (over_inputs.any())
-      throw_unsupported("a result with gradients is made of another one, and sizes differ between calls");
-    return run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.budget, r_.name, r_.trace,
-                           stages);
+    // Where they cannot be made, nothing holds of what was found out of sizes.
+    lower::Sizes of_parts = over_inputs.anew({});
+    Made region;
+    if (cuts.empty())
+      region = run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.budget, over_inputs,
+                                 of_parts, r_.name, r_.trace, stages);
+    else
+      region = run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.budget, over_inputs,
+                               of_parts, r_.name, r_.trace, stages);
+    sizes_ = std::move(of_parts);
+    return region;
   }
 
   /// With a backward pass that is part of it: one program, without a graph of autograd's.

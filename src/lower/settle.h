@@ -38,9 +38,10 @@ class OverInputs {
   Sizes anew(const std::vector<SizeFact>& more) const;
   /// Into the tape's arguments: what the region's symbols make of them.
   void write_arguments(const Sizes& sizes);
+  /// An expression over symbols of `sizes`, by those names.
+  Sym over_inputs(Sym s, const Sizes& sizes) const;
 
  private:
-  Sym over_inputs(Sym s, const Sizes& sizes) const;
   void find_what_differs(const Sizes& sizes);
 
   record::Tape& tape_;

@@ -7,18 +7,19 @@
 #include <algorithm>
 #include <set>
 
+#include "run/evaluate.h"
+
 namespace bolt::run {
 
 using record::TensorId;
 
 // ---- made once ----
 
-Chain::Chain(record::Tape tape, std::vector<TensorId> wanted, std::vector<std::shared_ptr<Trained>> pieces,
-             std::unordered_map<int, at::Tensor> constants)
-    : Runnable(std::move(tape), std::move(wanted), pieces.at(0)->symbols()),
-      constants_(std::move(constants)) {
-  Facts made = pieces[0]->facts;
-  for (size_t i = 1; i < pieces.size(); ++i) made.add(pieces[i]->facts);
+Chain::Chain(record::Tape tape, std::vector<TensorId> wanted, std::vector<Piece> pieces,
+             std::unordered_map<int, at::Tensor> constants, SymbolTable symbols)
+    : Runnable(std::move(tape), std::move(wanted), std::move(symbols)), constants_(std::move(constants)) {
+  Facts made = pieces[0].region->facts;
+  for (size_t i = 1; i < pieces.size(); ++i) made.add(pieces[i].region->facts);
   made.ops = facts.ops;
   facts = std::move(made);
   find_places(std::move(pieces));
@@ -26,15 +27,16 @@ Chain::Chain(record::Tape tape, std::vector<TensorId> wanted, std::vector<std::s
   find_early_writes();
 }
 
-void Chain::find_places(std::vector<std::shared_ptr<Trained>> pieces) {
+void Chain::find_places(std::vector<Piece> pieces) {
   places_ = tape_.inputs.size();
   std::unordered_map<TensorId, size_t> place;
   for (size_t i = 0; i < tape_.inputs.size(); ++i) place[tape_.inputs[i]] = i;
-  for (auto& piece : pieces) {
+  for (Piece& piece : pieces) {
     Link& link = links_.emplace_back();
-    for (TensorId id : piece->tape().inputs) link.inputs.push_back(place.at(id));
-    for (TensorId id : piece->wanted()) link.results.push_back(place[id] = places_++);
-    link.piece = std::move(piece);
+    for (TensorId id : piece.region->tape().inputs) link.inputs.push_back(place.at(id));
+    for (TensorId id : piece.region->wanted()) link.results.push_back(place[id] = places_++);
+    link.piece = std::move(piece.region);
+    link.numbers = std::move(piece.numbers);
   }
   for (TensorId id : wanted_) outputs_.push_back(id < 0 ? -1 : static_cast<int>(place.at(id)));
 }
@@ -139,6 +141,7 @@ Tensors Chain::call(const Tensors& inputs, const std::vector<int64_t>& values,
 
 Tensors Chain::run_links(const Tensors& inputs, const std::vector<int64_t>& values,
                          const record::CallGenerators& generators) const {
+  const Evaluate value{symbols_, values};
   Tensors at = inputs;
   at.resize(places_);
   for (const auto& [input, value] : constants_) at[static_cast<size_t>(input)] = value.clone();
@@ -146,7 +149,7 @@ Tensors Chain::run_links(const Tensors& inputs, const std::vector<int64_t>& valu
     Tensors given;
     given.reserve(link.inputs.size());
     for (size_t place : link.inputs) given.push_back(at[place]);
-    Tensors results = link.piece->call(given, values, generators);
+    Tensors results = link.piece->run(given, value(link.numbers), generators);
     for (size_t i = 0; i < results.size(); ++i) at[link.results[i]] = std::move(results[i]);
     for (size_t place : link.last) at[place].reset();
   }

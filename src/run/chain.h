@@ -18,11 +18,15 @@ namespace bolt::run {
 
 class Chain final : public Runnable {
  public:
+  struct Piece {
+    std::shared_ptr<Trained> region;
+    Syms numbers;  ///< what it is given for those among its symbols, over the region's
+  };
   /// `tape`, `wanted`: of the whole run. The pieces' tapes have its tensors' numbers; their inputs are those
   /// of the run and what earlier pieces give. `constants`: inputs of the run that the recorded run made of
   /// numbers, and no piece has to itself.
-  Chain(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<std::shared_ptr<Trained>> pieces,
-        std::unordered_map<int, at::Tensor> constants);
+  Chain(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<Piece> pieces,
+        std::unordered_map<int, at::Tensor> constants, SymbolTable symbols);
 
   std::vector<int> written_inputs() const override;
   std::string graph_text() const override { return texts(&Runnable::graph_text); }
@@ -34,12 +38,13 @@ class Chain final : public Runnable {
   /// Places of tensors: the region's inputs come first.
   struct Link {
     std::shared_ptr<Trained> piece;
+    Syms numbers;
     std::vector<size_t> inputs, results;
     std::vector<size_t> last;  ///< nobody reads these afterwards
   };
   class Before;
 
-  void find_places(std::vector<std::shared_ptr<Trained>> pieces);
+  void find_places(std::vector<Piece> pieces);
   void find_last_readers();
   void find_early_writes();
   Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,

@@ -7,6 +7,7 @@
 #include "autograd/pieces.h"
 #include "record/copy.h"
 #include "run/make_trained.h"
+#include "run/piece_sizes.h"
 
 namespace bolt::run {
 namespace {
@@ -35,22 +36,23 @@ class Linking {
     share_constants(wanted);
   }
 
-  std::vector<std::shared_ptr<Trained>> make(const autograd::Budget& budget, const std::string& name,
-                                             const Trace& trace, Stages& stages) {
-    std::vector<std::shared_ptr<Trained>> made;
+  std::vector<Chain::Piece> make(const autograd::Budget& budget, PieceSizes& sizes, const std::string& name,
+                                 const Trace& trace, Stages& stages) {
+    std::vector<Chain::Piece> made;
     for (Piece& piece : pieces_) {
       const std::string number = std::to_string(made.size() + 1);
       const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape)};
       const Constants constants = constants_of(piece.tape);
-      const std::vector<bool> may_be_kept = keepable(piece.tape);
-      lower::Sizes sizes(piece.tape, std::vector<uint64_t>(piece.tape.inputs.size()), {}, {});
-      SymbolTable none;
-      lower::OverInputs over_inputs(piece.tape, piece.results, {may_be_kept, constants}, none, "", sizes);
-      made.push_back(make_trained(piece.tape, piece.results, constants, may_be_kept, budget, over_inputs,
-                                  sizes, name + ", piece " + number, trace, stages, place));
-      const std::vector<bool>& differentiable = made.back()->differentiable();
-      for (size_t i = 0; i < piece.results.size(); ++i)
-        requires_grad_[static_cast<size_t>(piece.results[i])] = differentiable[i];
+      lower::Sizes known = sizes.begin(piece.tape);
+      SymbolTable computed;
+      lower::OverInputs over(piece.tape, piece.results,
+                             {std::vector<bool>(piece.tape.inputs.size()), constants}, computed, "", known);
+      known = over.anew({});
+      auto region = make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over,
+                                 known, name + ", piece " + number, trace, stages, place);
+      note_gradients(piece, region->differentiable());
+      Syms numbers = sizes.end(piece.tape, over, known, *region);
+      made.push_back({std::move(region), std::move(numbers)});
     }
     return made;
   }
@@ -59,6 +61,11 @@ class Linking {
   Constants shared_constants() && { return std::move(shared_); }
 
  private:
+  void note_gradients(const Piece& piece, const std::vector<bool>& differentiable) {
+    for (size_t i = 0; i < piece.results.size(); ++i)
+      requires_grad_[static_cast<size_t>(piece.results[i])] = differentiable[i];
+  }
+
   int storage(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)].storage; }
   /// Of the run's inputs; -1: an earlier piece makes it.
   int input(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)].input; }
@@ -122,11 +129,17 @@ class Linking {
 std::shared_ptr<Chain> make_chain(const Tape& tape, const std::vector<TensorId>& wanted,
                                   const std::vector<size_t>& cuts, const Constants& constants,
                                   const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                  lower::OverInputs& over_inputs, lower::Sizes& sizes,
                                   const std::string& name, const Trace& trace, Stages& stages) {
   Linking linking(tape, wanted, cuts, constants, is_param);
-  auto pieces = linking.make(budget, name, trace, stages);
+  PieceSizes of_pieces(tape, over_inputs, sizes);
+  auto pieces = linking.make(budget, of_pieces, name, trace, stages);
+  sizes = over_inputs.anew(of_pieces.facts());
+  over_inputs.write_arguments(sizes);
+  for (Chain::Piece& piece : pieces)
+    for (Sym& number : piece.numbers) number = sizes.resolve(number);
   return std::make_shared<Chain>(record::copy_of(tape), wanted, std::move(pieces),
-                                 std::move(linking).shared_constants());
+                                 std::move(linking).shared_constants(), sizes.open());
 }
 
 }  // namespace bolt::run

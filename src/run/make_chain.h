@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autograd/partition.h"
+#include "lower/settle.h"
 #include "run/chain.h"
 #include "support/stages.h"
 #include "support/trace.h"
@@ -21,6 +22,7 @@ std::shared_ptr<Chain> make_chain(const record::Tape& tape, const std::vector<re
                                   const std::vector<size_t>& cuts,
                                   const std::unordered_map<int, at::Tensor>& constants,
                                   const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                  lower::OverInputs& over_inputs, lower::Sizes& sizes,
                                   const std::string& name, const Trace& trace, Stages& stages);
 
 }  // namespace bolt::run

@@ -83,8 +83,10 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   // ---- for a chain of them
   const std::vector<bool>& differentiable() const { return p_.differentiable; }
   bool forward_can_fail() const { return p_.forward->can_fail(); }
-  Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
-               record::CallGenerators generators) override;
+  /// How the output lies, over symbols().
+  const lower::TensorOut& shown_as(size_t output) const {
+    return p_.forward->lowered().outputs[result_of_[output]];
+  }
 
  private:
   friend class TrainedNode;
@@ -102,6 +104,8 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void find_tangents();
   bool is_own(size_t result) const;
   void find_cost_of_inputs();
+  Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
+               record::CallGenerators generators) override;
   void tie(const autograd::NodePtr& node, const std::vector<int64_t>& values, Tensors& fresh,
            Tensors& wholes) const;
   at::Tensor shown(size_t result, const std::vector<int64_t>& values, const Tensors& fresh) const;
