@@ -87,6 +87,16 @@ TEST(GraphPolicy, SizesNumbersAndStreamsHaveGraphsOfTheirOwnUpToABound) {
   EXPECT_EQ(told, 1);
 }
 
+TEST(GraphPolicy, ValuesThatAlternateAreRecordedAfterManyThatDidNot) {
+  GraphPolicy policy(10);
+  for (int64_t number = 0; number < 30; ++number) policy.decide(call({8}, {number}));
+  std::vector<GraphCall> calls;
+  for (int i = 0; i < 3; ++i)
+    for (int64_t number : {100, 200}) calls.push_back(call({8}, {number}));
+  EXPECT_EQ(decisions(policy, calls),
+            (std::vector{Do::launch, Do::launch, Do::launch, Do::launch, Do::record, Do::record}));
+}
+
 TEST(GraphPolicy, CopyingMoreThanLaunchingCostsIsNotDone) {
   GraphPolicy policy(4);
   GraphCall a = call({8}), b = call({16});

@@ -2,9 +2,15 @@
 #include "device/driver/graph_policy.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace bolt::device {
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+}  // namespace
 
 GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
   Slot* slot = find(call);
@@ -16,6 +22,7 @@ GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
         again ? "" : "there are graphs for " + std::to_string(kSlots) + " sets of sizes and numbers already"};
   }
   const auto at = static_cast<size_t>(slot - slots_.data());
+  slot->used = ++calls_;
   if (slot->given_up) return {Do::launch, at};
   const bool moved = moves(*slot, call);
   if (slot->recorded && !moved) return {Do::replay, at};
@@ -44,15 +51,18 @@ GraphPolicy::Slot* GraphPolicy::find(const GraphCall& call) {
   return nullptr;
 }
 
-/// In the place of one that nobody will ask for: parameters were folded anew, or it has not been recorded.
+/// In the place of one that nobody will ask for, since parameters were folded anew, or of the one without a
+/// recording that was not asked for the longest.
 GraphPolicy::Slot* GraphPolicy::make(const GraphCall& call) {
   auto at = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& s) {
     return s.order == call.order && s.values == call.values && s.folded != call.folded;
   });
   if (at == slots_.end() && slots_.size() < kSlots) at = slots_.emplace(slots_.end());
-  if (at == slots_.end())
-    at = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.recorded && !s.given_up; });
-  if (at == slots_.end()) return nullptr;
+  if (at == slots_.end()) {
+    auto age = [](const Slot& s) { return s.recorded || s.given_up ? kNever : s.used; };
+    at = std::ranges::min_element(slots_, {}, age);
+    if (age(*at) == kNever) return nullptr;
+  }
   *at = {call.values, call.order, call.folded, call.addresses, std::vector<char>(call.addresses.size())};
   return &*at;
 }

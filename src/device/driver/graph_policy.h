@@ -68,6 +68,7 @@ class BOLT_API GraphPolicy {
     std::vector<uintptr_t> addresses;  ///< of the call before, or of the recording
     std::vector<char> copied;
     int calls = 0, recordings = 0, failures = 0;
+    int64_t used = 0;  ///< at which call last
     bool recorded = false, given_up = false;
   };
 
@@ -78,6 +79,7 @@ class BOLT_API GraphPolicy {
 
   const int64_t launches_, results_;
   std::vector<Slot> slots_;
+  int64_t calls_ = 0;
   bool said_full_ = false;
 };
 
