@@ -34,7 +34,8 @@ def _merged(mode, options) -> dict[str, object]:
 
 def _for_backend(backend, mode, options):
     """The backend with the mode and the options that are its own, and what is left for us: how we record."""
-    ours = {key: options.pop(key) for key in list(options) if key in OPTIONS and not OPTIONS[key].is_accepted}
+    known = [key for key in options if key in OPTIONS]
+    ours = {key: options.pop(key) for key in known if not (OPTIONS[key].is_accepted or OPTIONS[key].of_backend)}
     arguments = {} if mode == "default" else {"mode": mode}
     if options:
         arguments["options"] = options

@@ -20,6 +20,7 @@ from torchbolt import exc, torch_names
 class _Option(NamedTuple):
     type: type  # or several, joined by |
     meaning: str  # what it does, or "accepted: " and why it does nothing
+    of_backend: bool = False  # it tells our compiler something; another backend is given it as it is
 
     @property
     def is_accepted(self) -> bool:
@@ -74,7 +75,8 @@ OPTIONS: dict[str, _Option] = {
     "guard_filter_fn": _Option(object, "says which guards to keep; those on tensors always are"),
     "triton.cudagraphs": _Option(
         bool,
-        "calls on CUDA that repeat one before them are launched at once, by CUDA graphs; results are never overwritten",
+        "repeated calls on CUDA are launched at once, by CUDA graphs; results are never overwritten",
+        of_backend=True,
     ),
     "triton.cudagraph_trees": _Option(bool, _GPU),
     "triton.unique_kernel_names": _Option(bool, _GPU),

@@ -178,3 +178,27 @@ def test_a_trace_that_cannot_be_written(tmp_path, capfd):
     with torch.no_grad():
         assert torchbolt.compile(lambda x: x * 2, options=options)(torch.ones(2)).tolist() == [2, 2]
     assert "cannot write the trace" in capfd.readouterr().err
+
+
+def test_graphs_are_refused_with_a_reason():
+    with torch.no_grad():
+        seen = torchbolt.explain(double, mode="reduce-overhead")(torch.ones(2))
+        assert seen.no_graphs == ["some of it is on cpu"] and "No CUDA graph: some of it is on cpu" in str(seen)
+        assert torchbolt.explain(double)(torch.ones(2)).no_graphs == []
+
+
+def test_graphs_are_refused_where_eagers_operators_run():
+    seen = torchbolt.explain(double, mode="reduce-overhead", backend="eager")(torch.ones(2))
+    assert len(seen.no_graphs) == 1 and seen.no_graphs == seen.eager_regions
+
+
+def test_a_backend_of_the_users_is_given_the_option():
+    met = []
+
+    def backend(gm, example_inputs, options=None):
+        met.append(options)
+        return gm.forward
+
+    compiled = torchbolt.compile(double, backend=backend, options={"triton.cudagraphs": True})
+    assert compiled(torch.ones(2)).tolist() == [2, 2]
+    assert met == [{"triton.cudagraphs": True}]
