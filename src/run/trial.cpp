@@ -40,8 +40,11 @@ std::string key_of(const Compiled& program) {
          "\n" + std::to_string(at::get_num_threads()) + " threads\n" + program.plan_text();
 }
 
+/// The user may switch the cache off when it was used before.
+bool is_kept() { return knob_bool("TORCHBOLT_CACHE"); }
+
 void remember(const std::string& key, std::string_view verdict, const std::string& times) {
-  cache::DiskCache::global().write(key, std::string(verdict) + "\n" + times);
+  if (is_kept()) cache::DiskCache::global().write(key, std::string(verdict) + "\n" + times);
 }
 
 // ---- verdicts ----
@@ -83,7 +86,7 @@ std::shared_ptr<Runnable> given_to_eager(std::shared_ptr<Replayed> eager, const 
 /// What an earlier process came to; null: nothing.
 std::shared_ptr<Runnable> remembered(const std::string& key, const std::shared_ptr<Compiled>& program,
                                      const std::shared_ptr<Replayed>& eager, const std::string& name) {
-  const std::optional<std::string> found = cache::DiskCache::global().read(key);
+  const auto found = is_kept() ? cache::DiskCache::global().read(key) : std::nullopt;
   if (!found) return nullptr;
   const size_t end = found->find('\n');
   const std::string verdict = found->substr(0, end);

@@ -19,7 +19,7 @@ import torch
 import torchbolt
 
 RAN = []  # what ran the slow operator
-SLOW = {"program": 0.03, "eager": 0.003}  # seconds
+SLOW = {"program": 0.06, "eager": 0.003}  # seconds
 
 
 @torch.library.custom_op("beside_eager::note", mutates_args=())
@@ -39,7 +39,7 @@ def _(x):
 def fresh(monkeypatch, tmp_path):
     torchbolt.reset()
     RAN.clear()
-    monkeypatch.setitem(SLOW, "program", 0.03)
+    monkeypatch.setitem(SLOW, "program", 0.06)
     monkeypatch.setitem(SLOW, "eager", 0.003)
     monkeypatch.setenv("TORCHBOLT_CACHE", "0")
 
@@ -113,7 +113,7 @@ def test_less_fusion_may_be_enough():
 def test_a_fast_program_stays():
     SLOW.update(program=0.0, eager=0.01)
     compiled = measured(reads_itself)
-    assert until_settled(compiled, check(compiled, reads_itself)) == 9  # the first is recorded, and a turn each
+    assert until_settled(compiled, check(compiled, reads_itself)) <= 17  # two turns each at most
     (region,) = regions_of(compiled)
     assert region["compiled"] and "eager" in region["measured"] and torchbolt.stats()["measured"] == 1
 
@@ -243,9 +243,10 @@ def test_explain_says_what_came_of_it():
 SCALAR = """
 import torch, torchbolt
 from tests_beside_eager import measured, regions_of, until_settled
+torch.set_num_threads(1)
 fn = lambda x: (x.exp() * 0.5).exp()
 with torch.no_grad():
-    compiled, x = measured(fn), torch.rand(300, 300)
+    compiled, x = measured(fn), torch.rand(700, 700)
     until_settled(compiled, lambda count: torch.testing.assert_close(compiled(x), fn(x)))
 (region,) = regions_of(compiled)
 assert not region["compiled"] and "less fusion" not in region["why_replayed"], region  # the same plan is not tried again
