@@ -3,6 +3,8 @@ followed once it differed between calls."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -66,6 +68,9 @@ READS = {
     ),
     "comparison": (lambda m, x: x * 2 if m.t > 2 else x * 3, torch.tensor(1), torch.tensor(3)),
     "computed": (lambda m, x: x * int(m.t.max() + 1), torch.tensor([1, 2]), torch.tensor([1, 5])),
+    "range": (lambda m, x: sum(x * i for i in range(m.t)), torch.tensor(3), torch.tensor(4)),
+    "math": (lambda m, x: x * math.sqrt(m.t), torch.tensor(3.0), torch.tensor(4.0)),
+    "of a normalisation": (lambda m, x: F.layer_norm(x, (4,), eps=m.t), torch.tensor(1e-5), torch.tensor(1e-1)),
     "half": (lambda m, x: x * m.t.item(), torch.tensor(0.5).half(), torch.tensor(2.5).half()),
 }
 

@@ -25,6 +25,17 @@ def get_error_on_graph_break():
     return error
 
 
+def check_is_size(i, message=None, *, max=None):
+    """Printed graphs are full of it. What it tells torch's tracer, and that it is deprecated, is nothing to a region."""
+    torch._check(i >= 0, message)
+    if max is not None:
+        torch._check(i <= max, message)
+
+
+if hasattr(torch, "_check_is_size"):
+    _C._mark(torch._check_is_size, "substitute", check_is_size)
+
+
 #: By module and qualified name: torch._dynamo.error_on_graph_break, inside a compiled function.
 FUNCTIONS = {
     "torch._dynamo.utils._get_error_on_graph_break": get_error_on_graph_break,

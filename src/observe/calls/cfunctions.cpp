@@ -50,7 +50,9 @@ CFunction look_up(const std::string& owner, const std::string& method) {
   row.name = owner == "class" ? method : owner + "." + method;
   if (row.kind == Kind::special) row.handler = handler_of(row.name);
   constexpr uint32_t kOfResults = Trait::ignores_sizes | Trait::tells_offset | Trait::is_operator;
-  row.plain_operator = row.kind == Kind::tensor && !row.is(~kOfResults);
+  // Of normalisations it is looked at whether a number is given in a tensor of the model's.
+  row.plain_operator =
+      row.kind == Kind::tensor && !row.is(~kOfResults) && !std::string_view(row.method).ends_with("_norm");
   return row;
 }
 

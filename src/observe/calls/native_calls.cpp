@@ -99,6 +99,13 @@ FollowedItems followed_items(World& world, const Native& native, PyObject* const
   return made;
 }
 
+/// Does it read nothing of a tensor without dimensions, as its argument `at`, but the number in it? The first
+/// four of a normalisation are tensors and a shape.
+bool takes_number(const CFunction& row, size_t at) {
+  if (row.kind == Kind::pure) return row.name == "range" || row.name.starts_with("math.");
+  return row.kind == Kind::tensor && at >= 4 && row.method.ends_with("_norm");
+}
+
 }  // namespace
 
 PyObject* Recording::run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
@@ -333,6 +340,22 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
+  // range(self.n), F.layer_norm(x, shape, eps=self.eps): C code takes the numbers out of tensors of the
+  // model.
+  FollowedItems taken;
+  for (size_t i = 0; on && i < total && native.row; ++i) {
+    if (!takes_number(*native.row, i) || !guard::is_plain_tensor(args[i]) ||
+        guard::rank_of(*guard::tensor_impl(args[i])))
+      continue;
+    auto item = [](PyObject* tensor) { return PyObject_CallMethod(tensor, "item", nullptr); };
+    PyRef number = PyRef::steal(model_data(frame, args[i], item, nullptr));
+    if (!number) continue;
+    if (taken.args.empty()) taken.args.assign(args, args + total);
+    taken.args[i] = number.get();
+    taken.held.push_back(std::move(number));
+  }
+  if (!taken.args.empty()) args = taken.args.data();
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (is_plain_call(native)) return call_operator(frame, native, args, nargs, kwnames);
   // A cached function's result depends on its arguments only: that is what its author says.
   if (is_cached_function(callable)) {
