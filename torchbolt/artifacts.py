@@ -8,7 +8,7 @@ entry's name is the hash of all that decides its code: program, machine type, bu
 kind of machine, or with another build, an entry is never asked for; there it only takes up room until the cache is
 trimmed.
 
-What the cache is and where it lies is decided in src/cache/disk_cache.cpp; folder() says the same in Python.
+What the cache is and where it lies is decided in src/cache/disk_cache.cpp.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import re
 import time
 from typing import NamedTuple
 
-from torchbolt import _build, exc
+from torchbolt import _C, _build, exc
 
 KEY = "TORCHBOLT_CACHE_KEY"
 _MAGIC = b"TORCHBOLT-ARTIFACT-1\n"
@@ -42,14 +42,7 @@ class Entry(NamedTuple):
 
 def folder() -> str:
     """Where the disk cache lies; "": there is none."""
-    if os.environ.get("TORCHBOLT_CACHE", "1").lower() in ("0", "false", "no", "off"):
-        return ""
-    if asked := os.environ.get("TORCHBOLT_CACHE_DIR"):
-        return asked
-    for variable, below in (("XDG_CACHE_HOME", "torchbolt"), ("HOME", ".cache/torchbolt")):
-        if root := os.environ.get(variable):
-            return os.path.join(root, below)
-    return ""
+    return _C._cache_folder()
 
 
 def entries() -> list[Entry]:

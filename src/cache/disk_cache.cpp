@@ -15,13 +15,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "support/knobs.h"
-#include "support/log.h"
 #include "support/text.h"
 
 namespace bolt::cache {
@@ -53,12 +50,6 @@ uint64_t hash64(std::string_view bytes, uint64_t seed) {
   std::memcpy(&last, bytes.data() + at, bytes.size() - at);
   h = mix(h ^ last, 0x8ebc6af09c88c6e3ull);
   return mix(h ^ (h >> 32), 0x589965cc75374cc3ull);
-}
-
-std::mutex warning_mutex;
-std::function<void(const std::string&)>& warning_handler() {
-  static std::function<void(const std::string&)> handler;
-  return handler;
 }
 
 std::string file_name(const Hash128& key) { return key.hex() + kSuffix; }
@@ -106,15 +97,6 @@ bool create(int folder, const std::string& name, std::string_view head, std::str
   return close(fd) == 0 && good;
 }
 
-std::string default_folder() {
-  if (!knob_bool("TORCHBOLT_CACHE")) return "";
-  std::string asked = knob("TORCHBOLT_CACHE_DIR");
-  if (!asked.empty()) return asked;
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::string(xdg) + "/torchbolt";
-  if (const char* home = std::getenv("HOME"); home && *home) return std::string(home) + "/.cache/torchbolt";
-  return "";
-}
-
 }  // namespace
 
 std::string Hash128::hex() const {
@@ -128,9 +110,13 @@ Hash128 hash128(std::string_view bytes) {
   return {hash64(bytes, 0x243f6a8885a308d3ull), hash64(bytes, 0x13198a2e03707344ull)};
 }
 
-void on_warning(std::function<void(const std::string&)> handler) {
-  std::lock_guard lock(warning_mutex);
-  warning_handler() = std::move(handler);
+std::string default_folder() {
+  if (!knob_bool("TORCHBOLT_CACHE")) return "";
+  std::string asked = knob("TORCHBOLT_CACHE_DIR");
+  if (!asked.empty()) return asked;
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::string(xdg) + "/torchbolt";
+  if (const char* home = std::getenv("HOME"); home && *home) return std::string(home) + "/.cache/torchbolt";
+  return "";
 }
 
 DiskCache::DiskCache(std::string folder, int64_t limit_bytes)
@@ -144,24 +130,14 @@ DiskCache& DiskCache::global() {
 
 std::string DiskCache::path(std::string_view key) const { return folder_ + "/" + file_name(hash128(key)); }
 
-void DiskCache::warn(const std::string& what) const {
-  static auto* warned = new std::set<std::string>();
-  std::lock_guard lock(warning_mutex);
-  if (!warned->insert(folder_).second) return;
-  if (warning_handler())
-    warning_handler()(what);
-  else if (log_wanted("cache"))
-    log("cache", what);
-  else
-    std::fprintf(stderr, "torchbolt: %s\n", what.c_str());
-}
-
 int DiskCache::usable() const {
   const std::string refusal = own_.refusal();
   if (refusal.empty()) return own_.descriptor();
-  warn("the cache folder " + folder_ + " is not used, because what lies there is run and " + refusal +
-       ". Machine code is compiled anew in each process, unless TORCHBOLT_CACHE_DIR names a folder that only "
-       "you may write (or TORCHBOLT_CACHE=0 asks for none)");
+  warn_once(folder_, "the cache folder " + folder_ + " is not used, because what lies there is run and " +
+                         refusal +
+                         ". Machine code is compiled anew in each process, unless TORCHBOLT_CACHE_DIR names "
+                         "a folder that only "
+                         "you may write (or TORCHBOLT_CACHE=0 asks for none)");
   return -1;
 }
 
@@ -176,8 +152,8 @@ std::optional<std::string> DiskCache::read(std::string_view key) const {
     if (!unwrap(bytes, hash)) file.refusal = "is damaged";
   }
   if (!file.refusal.empty()) {
-    warn("a file in the cache " + folder_ + " is ignored and will be rewritten: " + file_name(hash) + " " +
-         file.refusal);
+    warn_once(folder_, "a file in the cache " + folder_ +
+                           " is ignored and will be rewritten: " + file_name(hash) + " " + file.refusal);
     return std::nullopt;
   }
   futimens(file.descriptor.get(), nullptr);  // used now: the last to go

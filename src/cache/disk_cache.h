@@ -11,12 +11,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "cache/own_folder.h"
+#include "cache/warning.h"
 #include "support/export.h"
 
 namespace bolt::cache {
@@ -44,14 +44,12 @@ class BOLT_API DiskCache {
   int usable() const;
   bool is_time_to_trim(const Hash128& key, size_t written) const;
   void trim() const;
-  void warn(const std::string& what) const;
   std::string folder_;
   OwnFolder own_;
   int64_t limit_;
 };
 
-/// Where warnings go (one for each folder in a process). Default: standard error, since threads without the
-/// GIL warn, too.
-BOLT_API void on_warning(std::function<void(const std::string&)> handler);
+/// Where the disk cache lies, as the environment says now; "": there is none.
+BOLT_API std::string default_folder();
 
 }  // namespace bolt::cache

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cache/disk_cache.h"
 #include "interp/semantics.h"
 #include "python/py_ref.h"
 #include "run/step_times.h"
@@ -50,9 +51,14 @@ PyObject* table_of_logs(PyObject*, PyObject*) {
   return names;
 }
 
+PyObject* cache_folder(PyObject*, PyObject*) {
+  return PyUnicode_DecodeFSDefault(cache::default_folder().c_str());
+}
+
 }  // namespace
 
 PyMethodDef functions[] = {
+    {"_cache_folder", cache_folder, METH_NOARGS, "Where the disk cache lies; \"\": there is none."},
     {"_configure", configure, METH_VARARGS, "_configure(name, number): a setting of session/settings.h."},
     {"_set_logs", replace_logs, METH_O, "What to log from now on, as in TORCHBOLT_LOGS."},
     {"_log_names", table_of_logs, METH_NOARGS, "Names that can be logged, and what they mean."},

@@ -19,8 +19,14 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_CACHE_LIMIT_MB", "1024", false, "the disk cache is trimmed to this size, oldest use first"},
       {"TORCHBOLT_CACHE", "1", false, "0: neither read nor write the disk cache"},
       {"TORCHBOLT_CACHE_KEY", "", false,
-       "signs what is carried from cache to cache (torchbolt/artifacts.py): the same secret on both "
-       "machines"},
+       "signs what is carried from cache to cache (torchbolt/artifacts.py) and entries of a shared cache: "
+       "the "
+       "same secret on all machines"},
+      {"TORCHBOLT_REMOTE_CACHE", "", false,
+       "a Redis server that machines share behind their disk caches: "
+       "redis://[[user]:password@]host[:port][/database]"},
+      {"TORCHBOLT_REMOTE_CACHE_TIMEOUT_MS", "250", false,
+       "how long one question to it may take; one that takes longer is the last"},
       {"TORCHBOLT_STRICT", "0", false, "1: an internal error is raised instead of falling back to eager"},
       {"TORCHBOLT_MEASURE", "auto", false,
        "1: first calls measure programs beside eager, and those that are slower are given up; 0: they do "

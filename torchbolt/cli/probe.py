@@ -42,9 +42,13 @@ def main(args):
 
 
 def _environment() -> dict:
-    """Variables of ours that are set; of the key only that it is."""
+    """Variables of ours that are set; of the key only that it is, and of a server's address nothing secret."""
     ours = {name: value for name, value in os.environ.items() if name.startswith("TORCHBOLT_")}
-    return ours | ({artifacts.KEY: "(set)"} if artifacts.KEY in ours else {})
+    if artifacts.KEY in ours:
+        ours[artifacts.KEY] = "(set)"
+    if (address := ours.get("TORCHBOLT_REMOTE_CACHE", "")) and "@" in address:
+        ours["TORCHBOLT_REMOTE_CACHE"] = "redis://(login)@" + address.rpartition("@")[2]
+    return ours
 
 
 def _machine() -> dict:

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "cache/disk_cache.h"
+#include "cache/remote_cache.h"
 #include "support/error.h"
 #include "support/knobs.h"
 #include "support/parallel.h"
@@ -143,21 +144,34 @@ std::string batch_key(const std::vector<Unit>& units, const Missing& missing, co
   return key;
 }
 
-/// From disk, or else by compiling them, which leaves them there. False: they had to be compiled.
+/// False: there are none, or they were checked by their sum and are yet unusable.
+bool attach_found(std::vector<Unit>& units, const Missing& missing, const std::optional<std::string>& bytes,
+                  const Compiler& compiler) {
+  try {
+    if (bytes) attach(units, missing, unpack(*bytes), compiler);
+    return bytes.has_value();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// From disk, from the shared cache, which leaves them on disk, or else by compiling them, which leaves them
+/// in both. False: they had to be compiled.
 bool find_or_make(std::vector<Unit>& units, const Missing& missing, const Compiler& compiler) {
   const cache::DiskCache& disk = cache::DiskCache::global();
+  cache::RemoteCache& remote = cache::RemoteCache::global();
   const std::string key = batch_key(units, missing, compiler);
-  if (std::optional<std::string> bytes = disk.read(key)) {
-    try {
-      attach(units, missing, unpack(*bytes), compiler);
-      return true;
-    } catch (const Error&) {
-      // Checked by its sum and yet unusable: compile and write it again.
-    }
+  if (attach_found(units, missing, disk.read(key), compiler)) return true;
+  if (const std::optional<std::string> bytes = remote.read(key);
+      attach_found(units, missing, bytes, compiler)) {
+    disk.write(key, *bytes);
+    return true;
   }
   const std::vector<std::string> objects = make_objects(missing, compiler);
   attach(units, missing, objects, compiler);
-  disk.write(key, pack(objects));
+  const std::string bytes = pack(objects);
+  disk.write(key, bytes);
+  remote.write(key, bytes);
   return false;
 }
 
