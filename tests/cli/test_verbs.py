@@ -217,6 +217,26 @@ def test_estimate(capsys):
     assert "expected" in said(capsys, "estimate", "net.py:fn", "--seconds", "0.01")[1]
 
 
+def test_the_estimates_page(capsys, place):
+    arguments = ("estimate", "net.py", "--seconds", "0.01", "--threads", "1", "--html", "pages/estimate.html")
+    code, seen = facts(capsys, *arguments)
+    page = (place / "pages/estimate.html").read_text()
+    assert code == 0 and seen["html"] == str((place / "pages/estimate.html").resolve())
+    assert f"{seen['speed']:.2f}x eager" in page and "came true" not in page and "Once in a call" in page
+    assert "<script" not in page and "://" not in page  # it needs nothing else
+    _, seen = facts(capsys, *arguments, "--compare")
+    assert f"{seen['came_true']['off_by']:+.0%}" in (place / "pages/estimate.html").read_text()
+
+
+def test_a_page_takes_names_as_text():
+    from torchbolt.cli import estimate_page
+
+    shares = dict.fromkeys(("library_share", "launch_share", "bytes", "bytes_unfused", "steps", "operators"), 0)
+    shown = {"target": "<b>&", "eager_us": 1.0, "expected_us": 1.0, "speed": 1.0, "breaks": 0}
+    page = estimate_page.page(shares | shown | {"eager_regions": ["<i> is eager's"]})
+    assert "<b>" not in page and "<i>" not in page and "Nowhere: the whole call is one program." in page
+
+
 def filled_cache():
     """Where a process finds its cache it finds it for good, so another one fills the test's."""
     subprocess.run([sys.executable, "-m", "torchbolt", "explain", "net.py"], capture_output=True, check=True)

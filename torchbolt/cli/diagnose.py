@@ -10,7 +10,7 @@ import collections
 
 from torch.profiler import ProfilerActivity, profile
 
-from torchbolt import api, explanation
+from torchbolt import explanation
 from torchbolt.cli import measure, output
 from torchbolt.cli import target as targets
 from torchbolt.cli.errors import UsageError
@@ -36,12 +36,7 @@ def main(args):
 
 def diagnosed(target, seconds: float) -> dict:
     seen = target.call(explanation.explain(target.fn, **target.options))
-    compiled = target.compiled()
-    call = measure.synchronised(lambda: target.call(compiled))
-    for _ in range(3):
-        call()
-    api.wait()
-    times = measure.rounds({"eager": measure.synchronised(target.call), "torchbolt": call}, seconds)
+    times, call = measure.against_eager(target, seconds)
     steady = {name: measure.summary(taken)["ms"] for name, taken in times.items()}
     kernels_ms = min(_kernels_ms(call), steady["torchbolt"])
     outside = steady["torchbolt"] - kernels_ms - (seen.guard_us or 0.0) / 1e3

@@ -13,8 +13,8 @@ import statistics
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from torchbolt import _C, api, explanation, plans, reports
-from torchbolt.cli import measure, output
+from torchbolt import _C, explanation, plans, reports
+from torchbolt.cli import estimate_page, measure, output
 from torchbolt.cli import target as targets
 from torchbolt.cli.errors import UsageError
 
@@ -33,6 +33,7 @@ def arguments(parser) -> None:
     targets.arguments(parser)
     parser.add_argument("--seconds", type=float, default=0.3, help="of measuring eager (default: 0.3)")
     parser.add_argument("--compare", action="store_true", help="compile, too, and say how far off the estimate was")
+    parser.add_argument("--html", metavar="FILE", help="write a page of it to this file")
 
 
 def main(args):
@@ -44,7 +45,11 @@ def main(args):
             facts["came_true"] = came_true(target, args.seconds, facts)
     except Exception as error:
         raise UsageError(f"{target.name} fails: {type(error).__name__}: {error}") from error
-    return facts, _text(facts), 0
+    text = _text(facts)
+    if args.html:
+        facts["html"] = estimate_page.write(args.html, facts)
+        text += f"\nPage: {facts['html']}"
+    return facts, text, 0
 
 
 def estimated(target, seconds: float) -> dict:
@@ -139,12 +144,7 @@ def _planned(graphs: list[str], limits: dict) -> dict:
 
 
 def came_true(target, seconds: float, facts) -> dict:
-    compiled = target.compiled()
-    call = measure.synchronised(lambda: target.call(compiled))
-    for _ in range(3):
-        call()
-    api.wait()
-    times = measure.rounds({"eager": measure.synchronised(target.call), "torchbolt": call}, seconds)
+    times, _ = measure.against_eager(target, seconds)
     medians = {name: statistics.median(taken) * 1e3 for name, taken in times.items()}
     speed = medians["eager"] / medians["torchbolt"]
     return {"us": medians["torchbolt"], "speed": speed, "off_by": facts["speed"] / speed - 1}

@@ -8,6 +8,8 @@ import time
 
 import torch
 
+from torchbolt import api
+
 
 def synchronised(call):
     """`call`, which also waits for the devices that it used."""
@@ -37,6 +39,16 @@ def rounds(calls: dict, seconds: float) -> dict[str, list[float]]:
         for name, call in calls.items():
             taken[name].append(once(call)[1])
     return taken
+
+
+def against_eager(target, seconds: float):
+    """Times of a target's eager and compiled calls in turns (rounds), and the compiled call, which is warm."""
+    compiled = target.compiled()
+    call = synchronised(lambda: target.call(compiled))
+    for _ in range(3):
+        call()
+    api.wait()
+    return rounds({"eager": synchronised(target.call), "torchbolt": call}, seconds), call
 
 
 def summary(times: list[float]) -> dict:
