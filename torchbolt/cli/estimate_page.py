@@ -18,7 +18,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
        max-width: 56rem; padding: 0 1rem; }
 h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
 .soft, footer { color: var(--soft); } footer { margin-top: 2.5rem; font-size: .85rem; }
-.row { display: grid; grid-template-columns: 9rem 1fr 13rem; gap: 1rem; align-items: center; padding: .3rem 0;
+.row { display: grid; grid-template-columns: 9rem 1fr 15rem; gap: 1rem; align-items: center; padding: .3rem 0;
        border-bottom: 1px solid var(--line); }
 .bar { height: .9rem; background: var(--line); border-radius: .2rem; overflow: hidden; }
 .bar div { height: 100%; background: var(--colour); } .number { font-variant-numeric: tabular-nums; }
