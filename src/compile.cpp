@@ -127,6 +127,8 @@ class Compilation {
     }
     record::Tape run = std::exchange(r_.tape, std::move(step.tape));
     std::vector<record::TensorId> wanted = std::exchange(r_.wanted, std::move(step.wanted));
+    for (size_t i : step.leaves)
+      r_.is_param[i] = false;  // every call changes it: nothing is computed beforehand
     note("aot_joint_graph", "1_step.txt", "", [&] { return print(r_.tape); });
     Made program = compiled();
     return std::make_shared<run::Step>(std::move(run), std::move(wanted), std::move(step.used_up),

@@ -109,10 +109,12 @@ bool has_gradients(const record::Tape& tape) { return std::ranges::any_of(tape.e
 
 const record::TensorIds& leaves_of(const record::Entry& entry) { return entry.args[kLeaves].tensors; }
 
-Passes::Passes() : before_(std::exchange(active, this)) {}
-Passes::~Passes() { active = before_; }
+Passes::Passes(std::function<void(const Node&)> before)
+    : outer_(std::exchange(active, this)), before_(std::move(before)) {}
+Passes::~Passes() { active = outer_; }
 
 void Passes::called(const Node& node, bool retained) {
+  before_(node);
   if (!retained) gone_.emplace(&node, const_cast<Node&>(node).getptr());
 }
 

@@ -15,6 +15,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <unordered_map>
 
 #include "autograd/node_ptr.h"
@@ -31,7 +32,8 @@ const record::TensorIds& leaves_of(const record::Entry& entry);
 /// are an error.
 class Passes {
  public:
-  Passes();
+  /// `before` is told of each node that is about to be called.
+  explicit Passes(std::function<void(const torch::autograd::Node&)> before);
   ~Passes();
   Passes(const Passes&) = delete;
 
@@ -41,7 +43,8 @@ class Passes {
   bool used_up(const at::Tensor& t) const;
 
  private:
-  Passes* const before_;
+  Passes* const outer_;
+  const std::function<void(const torch::autograd::Node&)> before_;
   /// Held: an address must not come again.
   std::unordered_map<const torch::autograd::Node*, NodePtr> gone_;
 };

@@ -1,6 +1,7 @@
 // autograd/step.cpp: see step.h.
 #include "autograd/step.h"
 
+#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -33,7 +34,7 @@ class Making {
 
   Step make() {
     const Listening listening(writer_);
-    const Passes passes;
+    const Passes passes([this](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
     make_inputs();
     const std::vector<at::Tensor> results = replay();
     Step step;
@@ -69,7 +70,10 @@ class Making {
   std::vector<at::Tensor> replay() {
     record::ReplayOptions options;
     options.keeps_numbers_of_tensors = true;
-    options.before = [&](size_t i, const Stack&) { writer_.begin(i); };
+    options.before = [&](size_t i, const Stack&) {
+      first_numbers_.push_back(at::sequence_number::peek());
+      writer_.begin(i);
+    };
     options.instead = [&](size_t i, Stack& stack) {
       copied_ = !is_followed(run_.entries[i], stack);
       if (copied_) copy(i, stack);
@@ -113,6 +117,13 @@ class Making {
           untracked_[static_cast<size_t>(id)] = run_.tensors[static_cast<size_t>(id)].requires_grad;
   }
 
+  /// The line of the entry that the node was made for.
+  int loc_of(const torch::autograd::Node& node) const {
+    const auto after = std::ranges::upper_bound(first_numbers_, node.sequence_nr());
+    const auto entry = std::max<std::ptrdiff_t>(after - first_numbers_.begin(), 1) - 1;
+    return run_.entries[static_cast<size_t>(entry)].loc;
+  }
+
   std::vector<size_t> leaves() const {
     std::vector<bool> is_leaf(run_.inputs.size());
     for (const Entry& entry : run_.entries)
@@ -131,7 +142,8 @@ class Making {
   std::vector<bool> untracked_;  ///< by tensor of the run
   bool copied_ = false;          ///< the entry in progress
   Writer writer_;
-  std::vector<at::Tensor> fakes_;  ///< of the inputs
+  std::vector<at::Tensor> fakes_;        ///< of the inputs
+  std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
   std::vector<NodePtr> nodes_;
 };
 

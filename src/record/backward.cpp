@@ -85,6 +85,22 @@ class Search {
 
 }  // namespace
 
+bool is_better_apart(const Tape& tape) {
+  auto differs = [](const Arg& arg) {
+    return !arg.syms.empty() || (arg.kind == Arg::Kind::Value && !arg.tensors.empty());
+  };
+  auto is_followed = [&](const Arg& arg) {
+    return std::ranges::any_of(arg.tensors, [&](TensorId id) {
+      return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;
+    });
+  };
+  return std::ranges::any_of(tape.entries, [&](const Entry& e) {
+    return (e.grad_mode && std::ranges::any_of(e.args, differs) &&
+            std::ranges::any_of(e.args, is_followed)) ||
+           e.op.operator_name().name == "torchbolt::begin_checkpoint";
+  });
+}
+
 bool has_hooks(const at::Tensor& leaf) {
   if (!variables::hooks(leaf).empty() || variables::post_acc_grad_hooks(leaf)) return true;
   const auto accumulator = variables::try_get_grad_accumulator(leaf);

@@ -14,6 +14,8 @@
 #include <optional>
 #include <vector>
 
+#include "record/tape.h"
+
 namespace bolt::record {
 
 /// Leaves that a backward pass from `outputs` comes to, in the order in which they are found; nothing: it
@@ -22,6 +24,11 @@ namespace bolt::record {
 std::optional<std::vector<at::Tensor>> leaves_behind(const std::vector<at::Tensor>& outputs,
                                                      const std::vector<at::Tensor>& inputs,
                                                      uint64_t first_number);
+
+/// Is a pass over what was recorded better left to the engine? Where autograd follows an operator that was
+/// given a number which differs between calls, the region could only be replayed, and the update with it; and
+/// what lies in a checkpoint is to be computed again.
+bool is_better_apart(const Tape& tape);
 
 /// Does anybody want to be told when the leaf is given a gradient?
 bool has_hooks(const at::Tensor& leaf);

@@ -29,7 +29,8 @@ bool is_watched(const std::vector<at::Tensor>& inputs, const std::vector<size_t>
   const bool saves_seen =
       at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks();
   return saves_seen || torch::autograd::AnomalyMode::is_enabled() ||
-         std::ranges::any_of(leaves, [&](size_t i) { return record::has_hooks(inputs[i]); });
+         std::ranges::any_of(leaves,
+                             [&](size_t i) { return !inputs[i].is_leaf() || record::has_hooks(inputs[i]); });
 }
 
 }  // namespace

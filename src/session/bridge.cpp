@@ -105,6 +105,9 @@ bool Bridge::given_data(PyObject* tensor, PyObject* data) {
 
 PyObject* Bridge::leaves_behind(PyObject* outputs) {
   if (options_.road != Road::compile || options_.backend) return nullptr;
+  // Both passes would be replayed, and the update with them, which can be compiled apart.
+  const bool sizes_differ = std::ranges::any_of(dynamic_, [](const auto& slot) { return slot.second != 0; });
+  if (sizes_differ || record::is_better_apart(recorder.tape())) return nullptr;
   std::vector<at::Tensor> from;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); ++i)
     if (PyObject* each = PyTuple_GET_ITEM(outputs, i); THPVariable_Check(each))

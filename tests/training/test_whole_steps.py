@@ -735,3 +735,59 @@ def test_loss_scaling():
     eager, ours = train(make, lambda step: step), train(make, torchbolt.compile)
     torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-3)
     assert torchbolt.stats()["recordings"] <= 6
+
+
+def test_a_checkpoint_within_a_step():
+    def make():
+        model = net()
+        opt = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(x, y):
+            opt.zero_grad()
+            hidden = torch.utils.checkpoint.checkpoint(model[:3], x, use_reentrant=False)
+            loss = F.cross_entropy(model[4](hidden), y)
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        return step, (model, opt)
+
+    compared(make)
+
+
+def test_a_weight_of_the_loss_that_differs():
+    def run(wrap):
+        model = net()
+        opt = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(x, y, weight):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y) + weight * model[0].weight.square().mean()
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        step = wrap(step)
+        return [step(x, y, 0.1 * i + 0.05) for i, (x, y) in enumerate(batches(6))], state_of([model, opt])
+
+    assert_same(run(torchbolt.compile), run(lambda step: step))
+
+
+def test_a_gradient_asked_for_of_what_came_out_of_something():
+    """The first calls are given a leaf, later ones not."""
+
+    def run(wrap):
+        model = net()
+
+        def slope(x, y):
+            (g,) = torch.autograd.grad(F.cross_entropy(model(x), y), x)
+            return g
+
+        slope = wrap(slope)
+        found = []
+        for i, (x, y) in enumerate(batches(5)):
+            x.requires_grad_()
+            found.append(slope(x if i < 3 else x * 2, y))
+        return found
+
+    assert_same(run(torchbolt.compile), run(lambda fn: fn))
