@@ -1,0 +1,125 @@
+"""Every optimizer of torch.optim, compiled: what it leaves is eager's, and nothing is recorded after the second step."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import torchbolt
+
+OPTIONS = {
+    "Adadelta": [{}, {"foreach": True}, {"weight_decay": 0.1, "maximize": True}],
+    "Adafactor": [{}],
+    "Adagrad": [{}, {"foreach": True}, {"lr_decay": 0.1, "weight_decay": 0.1}],
+    "Adam": [{}, {"foreach": True}, {"fused": True}, {"amsgrad": True, "maximize": True}, {"weight_decay": 0.1}],
+    "AdamW": [{}, {"foreach": True}, {"fused": True}, {"amsgrad": True, "foreach": True}, {"maximize": True}],
+    "Adamax": [{}, {"foreach": True}, {"weight_decay": 0.1}],
+    "ASGD": [{}, {"foreach": True}],
+    "NAdam": [{}, {"foreach": True}, {"decoupled_weight_decay": True, "weight_decay": 0.1}],
+    "RAdam": [{}, {"foreach": True}],
+    "RMSprop": [{}, {"foreach": True}, {"centered": True, "momentum": 0.9}],
+    "Rprop": [{}, {"foreach": True}],
+    "SGD": [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "foreach": True}, {"fused": True}],
+}
+CASES = [(name, options) for name, all_options in OPTIONS.items() for options in all_options]
+
+
+def rows(step, parameters, opt, batches):
+    """What each step gives, and what is left."""
+    losses = [step(x, y) for x, y in batches]
+    states = [v for s in opt.state_dict()["state"].values() for v in s.values() if isinstance(v, torch.Tensor)]
+    return losses, [p.detach().clone() for p in parameters], states
+
+
+def trained(make_optimizer, wrap, steps=20, whole=True):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(16, 24), nn.Tanh(), nn.Linear(24, 4))
+    opt = make_optimizer(model)
+    data = [(torch.randn(8, 16), torch.randint(0, 4, (8,))) for _ in range(steps)]
+    update = opt.step if whole else wrap(opt.step)
+
+    def step(x, y):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        update()
+        opt.zero_grad()
+        return loss.detach()
+
+    recordings = []
+
+    def noted(x, y, run=wrap(step) if whole else step):
+        result = run(x, y)
+        recordings.append(torchbolt.stats()["recordings"])
+        return result
+
+    return rows(noted, list(model.parameters()), opt, data), recordings
+
+
+@pytest.fixture(autouse=True)
+def start():
+    torchbolt.reset()
+
+
+def check(make_optimizer, whole=True, first=2, **tolerance):
+    eager, _ = trained(make_optimizer, lambda fn: fn, whole=whole)
+    torchbolt.reset()
+    ours, recordings = trained(make_optimizer, torchbolt.compile, whole=whole)
+    torch.testing.assert_close(ours, eager, **(tolerance or {"rtol": 1e-4, "atol": 1e-5}))
+    assert recordings[first - 1] == recordings[-1], recordings
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+#: Optimizers whose Python decides by the value of a tensor, or by the number of the step: when the last way is recorded.
+LATER = {"Adafactor": 8, "ASGD": 8, "RAdam": 8}
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o) or 'plain'}" for n, o in CASES])
+def test_within_a_step(name, options):
+    check(lambda model: getattr(torch.optim, name)(model.parameters(), lr=1e-2, **options), first=LATER.get(name, 2))
+    assert torchbolt.stats()["graph_breaks"] == 0 or name in LATER
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o) or 'plain'}" for n, o in CASES])
+def test_by_itself(name, options):
+    check(lambda model: getattr(torch.optim, name)(model.parameters(), lr=1e-2, **options), False, LATER.get(name, 2))
+
+
+def two_groups(model, optimizer=torch.optim.AdamW):
+    return optimizer(
+        [{"params": model[0].parameters(), "lr": 1e-3}, {"params": model[2].parameters(), "weight_decay": 0.0}], lr=1e-2
+    )
+
+
+def test_groups():
+    check(two_groups)
+
+
+def test_a_learning_rate_that_is_a_tensor():
+    check(lambda model: torch.optim.Adam(model.parameters(), lr=torch.tensor(1e-2), foreach=False))
+
+
+def test_muon():
+    """Its orthogonalization computes in bfloat16, so little can be said after many steps."""
+    make = lambda model: torch.optim.Muon([model[0].weight, model[2].weight], lr=1e-2)  # noqa: E731
+    (_, eager, _), _ = trained(make, lambda fn: fn, steps=2)
+    (_, ours, _), _ = trained(make, torchbolt.compile, steps=2)
+    torch.testing.assert_close(ours, eager, rtol=5e-2, atol=2e-3)
+
+
+def test_an_optimizer_with_a_closure():
+    def run(wrap):
+        torch.manual_seed(1)
+        model = nn.Linear(4, 2)
+        opt = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+        x, y = torch.randn(8, 4), torch.randn(8, 2)
+
+        def closure():
+            opt.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        step = wrap(lambda: opt.step(closure).detach())
+        return [step() for _ in range(5)], [p.detach().clone() for p in model.parameters()]
+
+    torch.testing.assert_close(run(torchbolt.compile), run(lambda fn: fn), rtol=1e-4, atol=1e-5)
