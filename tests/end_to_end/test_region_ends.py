@@ -319,7 +319,7 @@ def test_ends_that_one_module_needs_are_no_ends_of_another():
 @pytest.mark.parametrize(
     "how", [lambda y, x: y.backward(), lambda y, x: torch.autograd.grad(y, x)], ids=["backward", "grad"]
 )
-def test_gradients_are_one_end(how):
+def test_gradients_are_no_end(how):
     def fn(x):
         y = (x * x).sum()
         found = how(y, x)
@@ -327,13 +327,26 @@ def test_gradients_are_one_end(how):
 
     torchbolt.reset()
     x = torch.ones(3, requires_grad=True)
-    report = torchbolt.explain(fn)(x)
-    assert report.graph_break_count == 1 and "torch's autograd computes" in report.break_reasons[0].hint
+    assert torchbolt.explain(fn)(x).graph_break_count == 0
     compiled = torchbolt.compile(fn)
     for n in range(3):
         x = torch.full((3,), float(n), requires_grad=True)
         want, got = fn(x), compiled(x)
         assert torch.equal(got[0], want[0]) and repr(got[1]) == repr(want[1])
+
+
+def test_gradients_that_can_be_differentiated_are_one_end():
+    def fn(x):
+        (found,) = torch.autograd.grad((x * x).sum(), x, create_graph=True)
+        return x.detach() * 2, found.detach()
+
+    torchbolt.reset()
+    report = torchbolt.explain(fn)(torch.ones(3, requires_grad=True))
+    assert report.graph_break_count == 1 and "torch's autograd computes" in report.break_reasons[0].hint
+    compiled = torchbolt.compile(fn)
+    for n in range(3):
+        x = torch.full((3,), float(n), requires_grad=True)
+        assert all(map(torch.equal, compiled(x), fn(x)))
 
 
 def test_a_cached_function_of_classes_with_arguments():
