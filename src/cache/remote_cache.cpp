@@ -11,7 +11,7 @@
 namespace bolt::cache {
 namespace {
 
-constexpr std::string_view kMagic = "BOLTREM1";
+constexpr std::string_view kEntryMagic = "BOLTREM1";
 constexpr size_t kShortestSecret = 16;                   // as in torchbolt/artifacts.py
 constexpr int64_t kSecondsToLive = int64_t{30} * 86400;  // what builds of long ago wrote goes by itself
 constexpr size_t kLargestEntry = size_t{64} << 20;
@@ -76,10 +76,10 @@ std::optional<std::string> RemoteCache::read(std::string_view key) {
   std::optional<std::string> value;
   with_server([&](Redis& server) { value = server.get(name); });
   if (!value) return std::nullopt;
-  const size_t head = kMagic.size() + kDigestBytes;
+  const size_t head = kEntryMagic.size() + kDigestBytes;
   const std::string_view all = *value;
-  if (all.size() >= head && all.substr(0, kMagic.size()) == kMagic &&
-      equal_digests(all.substr(kMagic.size(), kDigestBytes), signature(name, all.substr(head))))
+  if (all.size() >= head && all.substr(0, kEntryMagic.size()) == kEntryMagic &&
+      equal_digests(all.substr(kEntryMagic.size(), kDigestBytes), signature(name, all.substr(head))))
     return value->substr(head);
   warn_once(shown_,
             "an entry of the shared cache " + shown_ +
@@ -93,7 +93,7 @@ void RemoteCache::write(std::string_view key, std::string_view bytes) {
   if (bytes.size() > kLargestEntry) return;
   with_server([&](Redis& server) {
     const std::string name = RemoteCache::name(key);
-    std::string value(kMagic);
+    std::string value(kEntryMagic);
     value.append(signature(name, bytes)).append(bytes);
     server.set(name, value, kSecondsToLive);
   });
