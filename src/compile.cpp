@@ -118,7 +118,7 @@ class Compilation {
     for (const SymbolRow& s : sizes_.open())  // numbers may differ: none that is differentiated rests on one
       if (s.from != SymbolRow::From::number)
         return replayed("gradients are needed, and sizes differ between calls", false);
-    autograd::Step step;
+    autograd::WholeStep step;
     try {
       step = autograd::make_step(r_.tape, r_.wanted);
     } catch (const Error& error) {
@@ -131,8 +131,8 @@ class Compilation {
       r_.is_param[i] = false;  // every call changes it: nothing is computed beforehand
     note("aot_joint_graph", "1_step.txt", "", [&] { return print(r_.tape); });
     Made program = compiled();
-    return std::make_shared<run::Step>(std::move(run), std::move(wanted), std::move(step.used_up),
-                                       std::move(step.leaves), std::move(program));
+    return std::make_shared<run::WholeStep>(std::move(run), std::move(wanted), std::move(step.used_up),
+                                            std::move(step.leaves), std::move(program));
   }
 
   Made compiled() {

@@ -33,7 +33,7 @@ using Tensors = std::vector<at::Tensor>;
 
 constexpr size_t kLeaves = 2;  // of the arguments
 
-thread_local Passes* active = nullptr;
+thread_local Passes* listening = nullptr;
 
 torch::autograd::edge_list edges_of(at::TensorList tensors) {
   torch::autograd::edge_list edges;
@@ -57,12 +57,12 @@ InputNode& node_of(const at::Tensor& leaf) {
 }
 
 Tensors by_walk(at::TensorList outputs, at::TensorList tangents, at::TensorList leaves, bool retain) {
-  if (!active) throw_unsupported("a backward pass among what gradients are wanted of");
+  if (!listening) throw_unsupported("a backward pass among what gradients are wanted of");
   std::vector<Root> roots;
   for (size_t i = 0; i < outputs.size(); ++i)
     roots.push_back({variables::gradient_edge(outputs[i]), tangents[i]});
   for (const at::Tensor& leaf : leaves) node_of(leaf).gradient = at::Tensor();
-  walk(roots, [&](const Node& node) { active->called(node, retain); });
+  walk(roots, [&](const Node& node) { listening->called(node, retain); });
   Tensors found;
   for (const at::Tensor& leaf : leaves) found.push_back(std::exchange(node_of(leaf).gradient, at::Tensor()));
   return found;
@@ -110,8 +110,8 @@ bool has_gradients(const record::Tape& tape) { return std::ranges::any_of(tape.e
 const record::TensorIds& leaves_of(const record::Entry& entry) { return entry.args[kLeaves].tensors; }
 
 Passes::Passes(std::function<void(const Node&)> before)
-    : outer_(std::exchange(active, this)), before_(std::move(before)) {}
-Passes::~Passes() { active = outer_; }
+    : outer_(std::exchange(listening, this)), before_(std::move(before)) {}
+Passes::~Passes() { listening = outer_; }
 
 void Passes::called(const Node& node, bool retained) {
   before_(node);

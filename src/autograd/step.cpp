@@ -32,12 +32,12 @@ class Making {
   Making(const Tape& run, const std::vector<TensorId>& wanted)
       : run_(run), wanted_(wanted), untracked_(run.tensors.size()), writer_(run, joint_, nullptr) {}
 
-  Step make() {
+  WholeStep make() {
     const Listening listening(writer_);
     const Passes passes([this](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
     make_inputs();
     const std::vector<at::Tensor> results = replay();
-    Step step;
+    WholeStep step;
     for (size_t i = 0; i < results.size(); ++i) {
       joint_.outputs.push_back(writer_.id_of(results[i]));
       step.used_up.push_back(has_history(i, results[i]));
@@ -149,7 +149,7 @@ class Making {
 
 }  // namespace
 
-Step make_step(const Tape& run, const std::vector<TensorId>& wanted) {
+WholeStep make_step(const Tape& run, const std::vector<TensorId>& wanted) {
   if (torch::autograd::get_current_graph_task_id() != -1)
     throw_unsupported("a backward pass within a backward pass");
   try {

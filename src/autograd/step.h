@@ -17,7 +17,7 @@
 
 namespace bolt::autograd {
 
-struct Step {
+struct WholeStep {
   record::Tape tape;                     ///< inputs: those of the run
   std::vector<record::TensorId> wanted;  ///< in the order of the run's
   std::vector<bool> used_up;             ///< by wanted: its history is used up
@@ -25,6 +25,6 @@ struct Step {
 };
 
 /// Throws Error(Unsupported), with the reason, for what cannot be said so.
-Step make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted);
+WholeStep make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted);
 
 }  // namespace bolt::autograd

@@ -20,9 +20,9 @@ bool is_function(const Entry& entry) {
          !facts.has_out && name.find("empty") == std::string_view::npos;
 }
 
-class Search {
+class Origins {
  public:
-  explicit Search(const Tape& tape) : tape_(tape) {}
+  explicit Origins(const Tape& tape) : tape_(tape) {}
 
   bool add(TensorId id) {
     if (id < 0 || !seen_.insert(id).second) return true;
@@ -60,7 +60,7 @@ class Search {
 }  // namespace
 
 std::optional<std::vector<TensorId>> origins_of(const Tape& tape, TensorId tensor) {
-  Search search(tape);
+  Origins search(tape);
   if (!search.add(tensor) || search.is_written()) return std::nullopt;
   return std::move(search.origins);
 }

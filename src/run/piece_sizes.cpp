@@ -13,7 +13,7 @@ using record::TensorInfo;
 
 namespace {
 
-const TensorInfo& info_of(const Tape& tape, TensorId id) { return tape.tensors[static_cast<size_t>(id)]; }
+const TensorInfo& told_of(const Tape& tape, TensorId id) { return tape.tensors[static_cast<size_t>(id)]; }
 
 }  // namespace
 
@@ -22,7 +22,7 @@ template <class Each>
 void PieceSizes::for_each_size(TensorId id, Each each) const {
   const auto at = crossing_.find(id);
   if (at == crossing_.end()) return;
-  const TensorInfo& info = info_of(run_, id);
+  const TensorInfo& info = told_of(run_, id);
   const auto nesting = nesting_of(info.sizes, info.strides);
   for (size_t d = 0; d < at->second.sizes.size() && d < kStrideBit; ++d) {
     each(d, at->second.sizes[d]);
@@ -35,7 +35,7 @@ lower::Sizes PieceSizes::begin(Tape& piece) {
   std::vector<uint64_t> dims;
   std::vector<SizeFact> facts;
   for (TensorId id : piece.inputs) {
-    const int of_run = info_of(run_, id).input;
+    const int of_run = told_of(run_, id).input;
     uint64_t& bits = dims.emplace_back(of_run < 0 ? 0 : region_.dims()[static_cast<size_t>(of_run)]);
     for_each_size(id, [&](size_t d, Sym size) { bits |= uint64_t{!size.is_const()} << d; });
   }
@@ -57,7 +57,7 @@ std::unordered_map<Sym, Sym> PieceSizes::names(const Tape& piece, std::vector<Si
       if (!is_new && equal) equal->push_back({own, Relation::eq, first->second, "the region's sizes are so"});
     };
     for_each_size(id, name);
-    const TensorInfo& info = info_of(run_, id);
+    const TensorInfo& info = told_of(run_, id);
     if (info.input < 0) continue;
     for (size_t d = 0; d < info.sizes.size() && d < kStrideBit; ++d)
       if (region_.dims()[static_cast<size_t>(info.input)] >> d & 1)
@@ -71,7 +71,7 @@ void PieceSizes::rename_arguments(Tape& piece) const {
   auto renamed = [&](Sym symbol) {
     const int id = tensor_of_size(*symbol.node());
     const auto at = here.find(usual(symbol));
-    return at == here.end() || (id >= 0 && info_of(piece, id).input >= 0) ? symbol : at->second;
+    return at == here.end() || (id >= 0 && told_of(piece, id).input >= 0) ? symbol : at->second;
   };
   for (record::Entry& entry : piece.entries) {
     const auto args = entry.args;
@@ -91,14 +91,14 @@ SymbolTable PieceSizes::numbers(const Tape& piece, const std::vector<SizeFact>& 
   for (const SizeFact& f : facts) collect_symbols(f.b, &used);
   for (Sym s : used) {
     const int id = tensor_of_size(*s.node());
-    const bool known = id < 0 || info_of(piece, id).input >= 0 || place_in(out, *s.node()) < out.size();
+    const bool known = id < 0 || told_of(piece, id).input >= 0 || place_in(out, *s.node()) < out.size();
     if (!known) out.push_back(SymbolRow::of_number(s, recorded(s), false));
   }
   return out;
 }
 
 int64_t PieceSizes::recorded(Sym name) const {
-  const TensorInfo& info = info_of(run_, tensor_of_size(*name.node()));
+  const TensorInfo& info = told_of(run_, tensor_of_size(*name.node()));
   const auto d = static_cast<size_t>(name.node()->what.part);
   return d < kStrideBit ? info.sizes[d] : info.strides[d - kStrideBit];
 }
@@ -120,7 +120,7 @@ Syms PieceSizes::end(const Tape& piece, const lower::OverInputs& over, const low
   }
   for (size_t i = 0; i < made.wanted().size(); ++i) {
     const TensorId id = made.wanted()[i];
-    const TensorInfo& info = info_of(piece, id);
+    const TensorInfo& info = told_of(piece, id);
     Layout layout{Syms(info.sizes.begin(), info.sizes.end()), Syms(info.strides.begin(), info.strides.end())};
     const lower::TensorOut& shown = made.shown_as(i);
     for (size_t d = 0; d < layout.sizes.size(); ++d) {

@@ -35,8 +35,8 @@ bool is_watched(const std::vector<at::Tensor>& inputs, const std::vector<size_t>
 
 }  // namespace
 
-Step::Step(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<bool> used_up,
-           std::vector<size_t> leaves, std::shared_ptr<Runnable> program)
+WholeStep::WholeStep(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<bool> used_up,
+                     std::vector<size_t> leaves, std::shared_ptr<Runnable> program)
     : Runnable(std::move(tape), std::move(wanted), program->symbols()),
       used_up_(std::move(used_up)),
       leaves_(std::move(leaves)),
@@ -52,8 +52,9 @@ Step::Step(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<
   number_sizes = program_->number_sizes;
 }
 
-std::vector<at::Tensor> Step::call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
-                                   record::CallGenerators generators) {
+std::vector<at::Tensor> WholeStep::call(const std::vector<at::Tensor>& inputs,
+                                        const std::vector<int64_t>& values,
+                                        record::CallGenerators generators) {
   if (is_watched(inputs, leaves_))
     throw RunEagerly{{Why::not_compiled, "hooks or anomaly mode look at a backward pass"}};
   std::vector<int64_t> numbers;
@@ -65,7 +66,8 @@ std::vector<at::Tensor> Step::call(const std::vector<at::Tensor>& inputs, const 
 }
 
 /// Results that show the same memory without a history have none afterwards.
-void Step::give_histories(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& results) const {
+void WholeStep::give_histories(const std::vector<at::Tensor>& inputs,
+                               std::vector<at::Tensor>& results) const {
   torch::autograd::edge_list edges;
   for (size_t i : leaves_) edges.push_back(torch::autograd::impl::gradient_edge(inputs[i]));
   const auto node = autograd::make_node<UsedUp>();

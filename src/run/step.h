@@ -1,5 +1,5 @@
 // run/step.h
-// Step: a region with a backward pass in it, which is part of its program (autograd/step.h).
+// WholeStep: a region with a backward pass in it, which is part of its program (autograd/step.h).
 //
 // No graph of autograd's is built by a call: the gradients are outputs like others, or none at all. A result
 // that has a history in eager has one here, too: a node that says what eager's says once its saved tensors
@@ -17,11 +17,11 @@
 
 namespace bolt::run {
 
-class Step final : public Runnable {
+class WholeStep final : public Runnable {
  public:
   /// `tape`, `wanted`: of the run. `program`: of the step's tape.
-  Step(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<bool> used_up,
-       std::vector<size_t> leaves, std::shared_ptr<Runnable> program);
+  WholeStep(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<bool> used_up,
+            std::vector<size_t> leaves, std::shared_ptr<Runnable> program);
 
   bool is_differentiated() const override { return false; }
   std::vector<int> written_inputs() const override { return program_->written_inputs(); }
