@@ -26,7 +26,7 @@ def get_error_on_graph_break():
 
 
 def check_is_size(i, message=None, *, max=None):
-    """Printed graphs are full of it. What it tells torch's tracer, and that it is deprecated, is nothing to a region."""
+    """Printed graphs are full of it. What it tells a tracer, and that it is deprecated, is nothing to a region."""
     torch._check(i >= 0, message)
     if max is not None:
         torch._check(i <= max, message)
