@@ -68,6 +68,9 @@ class Compilation {
   /// Why the stages cannot be begun; "": they can.
   std::string obstacle() const {
     if (!r_.obstacle.empty()) return r_.obstacle;
+    const bool elsewhere =
+        std::ranges::any_of(r_.tape.tensors, [](const auto& t) { return !t.device.is_cpu(); });
+    if (sizes_.any_data() && elsewhere) return "sizes that are data are followed on the processor alone";
     for (const record::TensorInfo& t : r_.tape.tensors)
       if (std::string why = device::why_not(t.device); !why.empty()) return why;
     return "";

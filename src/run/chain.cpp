@@ -103,6 +103,7 @@ class Chain::Before {
     const at::AutoDispatchBelowADInplaceOrView unseen;
     for (size_t place : written) {
       const at::Tensor& t = inputs[place];
+      if (!t.defined()) continue;  // a number of the recorded run, which each call has anew
       kept_.push_back({t, t.clone(), t.is_inference() ? -1 : t._version()});
     }
   }

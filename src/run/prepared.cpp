@@ -170,7 +170,9 @@ std::vector<StepFacts> Prepared::costs() const {
   std::vector<StepFacts> out;
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& s = *steps[i].step;
-    StepFacts facts{kKinds[static_cast<size_t>(s.kind)], steps[i].name.substr(sizeof("torchbolt::") - 1)};
+    StepFacts facts;
+    facts.kind = kKinds[static_cast<size_t>(s.kind)];
+    facts.name = steps[i].name.substr(sizeof("torchbolt::") - 1);
     if (s.kind == StepKind::Kernel) {
       const loops::StepCost cost = loops::cost_of(plan, s);
       facts.bytes = cost.work.bytes, facts.instructions = cost.work.instructions;

@@ -117,7 +117,18 @@ def models():
         ),
         (4, 3, 32, 32),
     )
-    yield "encoder", lambda: torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), (2, 16, 64)
+    yield (
+        "norms",
+        lambda: torch.nn.Sequential(
+            torch.nn.Linear(64, 128),
+            torch.nn.LayerNorm(128),
+            torch.nn.GELU(),
+            torch.nn.Linear(128, 64),
+            torch.nn.LayerNorm(64),
+            torch.nn.Softmax(-1),
+        ),
+        (2, 16, 64),
+    )
 
 
 @pytest.mark.parametrize("name, make, sizes", list(models()), ids=lambda x: x if isinstance(x, str) else "")

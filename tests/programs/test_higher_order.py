@@ -88,7 +88,7 @@ def loop_like(x):
     return i, x
 
 
-@ROWS(randn(4), like=loop_like, regions=3, ends="is_nonzero")
+@ROWS(randn(4), like=loop_like)
 def while_loop_of_tensors(x):
     return while_loop(lambda i, x: i < 3, count_up, (torch.zeros((), dtype=torch.int64), x))
 
