@@ -42,6 +42,13 @@ namespace {
 
 using Made = std::shared_ptr<run::Runnable>;
 
+/// Operators of optimizers, which change all parameters in one call.
+bool writes_a_list(const record::Entry& entry) {
+  return std::ranges::any_of(record::written_arguments(entry), [&](int argument) {
+    return entry.args[static_cast<size_t>(argument)].kind == record::Arg::Kind::TensorList;
+  });
+}
+
 class Compilation {
  public:
   explicit Compilation(Recorded recorded)
@@ -69,8 +76,9 @@ class Compilation {
   std::string obstacle() const {
     if (!r_.obstacle.empty()) return r_.obstacle;
     const bool elsewhere =
-        std::ranges::any_of(r_.tape.tensors, [](const auto& t) { return !t.device.is_cpu(); });
-    if (sizes_.any_data() && elsewhere) return "sizes that are data are followed on the processor alone";
+        std::ranges::any_of(r_.tape.tensors, [](const record::TensorInfo& t) { return !t.device.is_cpu(); });
+    if (elsewhere && std::ranges::any_of(r_.tape.entries, writes_a_list))
+      return "an operator writes to a list of tensors, whose copies would take longer than eager";
     for (const record::TensorInfo& t : r_.tape.tensors)
       if (std::string why = device::why_not(t.device); !why.empty()) return why;
     return "";

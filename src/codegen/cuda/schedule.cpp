@@ -256,13 +256,24 @@ std::string refusal(const Kernel& k) {
   return "";
 }
 
+namespace {
+
+/// Of a dimension: a chunk's last part is shorter, by a variable of the loop around it, which a launch has no
+/// value for.
+Sym at_most(Sym size) {
+  const int64_t most = size.is_const() ? 0 : upper_bound(size);
+  return most > 0 ? Sym(most - 1) : size;
+}
+
+}  // namespace
+
 Schedule schedule(const Kernel& k, const Options& options) {
   Schedule s;
   const uint32_t row = reduced_dims(k);
   Sym all = 1;
   for (int d = 0; d < static_cast<int>(k.dims.size()); ++d) {
     (row >> d & 1 ? s.row : s.outer).push_back(d);
-    all *= k.dims[static_cast<size_t>(d)].size;
+    all *= at_most(k.dims[static_cast<size_t>(d)].size);
   }
   // Room for the positions of threads beyond the end.
   const int64_t most = upper_bound(all);
