@@ -258,11 +258,12 @@ std::string refusal(const Kernel& k) {
 
 namespace {
 
-/// Of a dimension: a chunk's last part is shorter, by a variable of the loop around it, which a launch has no
-/// value for.
-Sym at_most(Sym size) {
-  const int64_t most = size.is_const() ? 0 : upper_bound(size);
-  return most > 0 ? Sym(most - 1) : size;
+/// Of a dimension, for all turns of the loops around it: a launch has no values for their variables. Only the
+/// chunks of a split reduction have such sizes, and the first of them is the longest.
+Sym at_most(const Kernel& k, Sym size) {
+  for (int d = 0; d < static_cast<int>(k.dims.size()); ++d)
+    size = substitute(size, [&](Sym s) { return s == Kernel::dim(d) ? Sym(0) : s; });
+  return size;
 }
 
 }  // namespace
@@ -273,7 +274,7 @@ Schedule schedule(const Kernel& k, const Options& options) {
   Sym all = 1;
   for (int d = 0; d < static_cast<int>(k.dims.size()); ++d) {
     (row >> d & 1 ? s.row : s.outer).push_back(d);
-    all *= at_most(k.dims[static_cast<size_t>(d)].size);
+    all *= at_most(k, k.dims[static_cast<size_t>(d)].size);
   }
   // Room for the positions of threads beyond the end.
   const int64_t most = upper_bound(all);
