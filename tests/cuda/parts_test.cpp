@@ -125,5 +125,15 @@ TEST(CudaParts, AreMoreThanOneOnlyWhereThatPays) {
             2u);
 }
 
+// The rows of a chunk are those of all reduced dimensions: 16 of 512, 8 times.
+TEST(CudaParts, KeepTheDeviceBusyWhereSeveralDimensionsAreReduced) {
+  const Parts all = parts(loops::normalise(loops::parse_kernel(
+      "kernel @turned (in %b0: bf16, out %b1: f32) space [8 d0 reduce, 512 d1 reduce, 36 d2, 64 d3] {\n"
+      "  %0 = load b0[1179648*d0 + 64*d1 + 32768*d2 + d3]\n  %1 = cast f32 %0\n"
+      "  %2 = reduce sum %1 over d0, d1\n  store b1[64*d2 + d3] = %2\n}")));
+  ASSERT_EQ(all.list.size(), 2u);
+  EXPECT_GE(schedule(all.list[0].kernel).blocks.value(), 128);
+}
+
 }  // namespace
 }  // namespace bolt::codegen::cuda

@@ -252,7 +252,7 @@ class Splitter {
       return chunks;
     }
     const int64_t others = std::max<int64_t>(1, length.value_or(n.value()) / n.value());
-    const int64_t least = columns ? kLeastRows : std::max<int64_t>(1, kLeastElements / others);
+    const int64_t least = std::max<int64_t>(1, (columns ? kLeastRows : kLeastElements) / others);
     int64_t inner = std::max((n.value() + wanted - 1) / wanted, std::min(least, n.value()));
     if (inner >= multiple) inner = (inner + multiple - 1) / multiple * multiple;
     chunks.inner = inner;
