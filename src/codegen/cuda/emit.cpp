@@ -131,6 +131,13 @@ class Emitter {
     return n;
   }
   const char* position_type() const { return s_.narrow ? "unsigned" : "i64"; }
+  /// Of a place in a row: the first vector may begin before it.
+  const char* row_type() const { return s_.narrow && s_.shifted ? "int" : position_type(); }
+  /// The elements of this vector that are of the row, as from and to.
+  std::string within() const {
+    const std::string first = dim(s_.inner);
+    return "int(-" + first + "), int(" + text(size(s_.inner)) + " - " + first + ")";
+  }
 
   // ---- values
 
@@ -154,7 +161,8 @@ class Emitter {
       const std::string value = from_memory(e.dtype, b + "[" + at + "]");
       return e.mask == kNone ? value : ref(e.mask) + " ? " + value + " : " + fill;
     }
-    std::string value = "get<" + n + ">(" + b + " + " + at + ")";
+    std::string value = s_.shifted ? "get_within<" + n + ">(" + b + " + " + at + ", " + within() + ")"
+                                   : "get<" + n + ">(" + b + " + " + at + ")";
     if (e.mask == kNone) return value;
     return ref(e.mask) + " ? " + value + " : all_of<" + n + ">(" + to_memory(e.dtype, fill) + ")";
   }
@@ -199,7 +207,8 @@ class Emitter {
   std::string place_of(ExprId id) const { return "k" + str(id) + "[c * " + str(s_.threads) + "]"; }
   std::string lane_number() const { return s_.vector > 1 ? "e" : "0"; }
   void keep_in_shared(ExprId id) {
-    const int64_t vectors = points(s_.row).value() / s_.vector, held = (vectors + s_.group - 1) / s_.group;
+    const int64_t vectors = vectors_of(s_, points(s_.row)).value();
+    const int64_t held = (vectors + s_.group - 1) / s_.group;
     const std::string type = pack(expr(id).dtype);
     line(type + "* const k" + str(id) + " = reinterpret_cast<" + type + "*>(kept + " + str(kept_bytes_) +
          ") + threadIdx.x;");
@@ -258,11 +267,32 @@ class Emitter {
     all_sweeps();
     const bool side_by_side = !pointwise() && !vector_in_row() && s_.vector > 1;
     const std::string row = side_by_side ? "row * " + str(s_.vector) : "row";
-    declare_used(body, s_.outer, pointwise() ? "at" : row);
+    if (pointwise() && s_.shifted)
+      place_in_row(body);
+    else
+      declare_used(body, s_.outer, pointwise() ? "at" : row);
     const std::string by_cluster = s_.cluster > 1 ? " / " + str(s_.cluster) : "";
     if (is_block()) out_.insert(body, declaration(body, position_type(), "row", block_number() + by_cluster));
   }
+  /// Points of shifted rows: the position counts vectors.
+  void place_in_row(size_t body) {
+    const std::string inner = dim(s_.inner), vectors = text(vectors_of(s_, size(s_.inner)));
+    std::vector<int> rows(s_.outer.begin(), s_.outer.end() - 1);
+    const std::string indent(static_cast<size_t>(depth_) * 2, ' ');
+    std::string place = indent + "const i64 " + inner + " = i64(at % (" + vectors + ") * " + str(s_.vector) +
+                        ") - shift;\n" + indent + "if (" + inner + " >= " + text(size(s_.inner)) +
+                        ") return;\n";
+    out_.insert(body, place);
+    out_.insert(body, shift());
+    declare_used(body, rows, "row");
+    out_.insert(body, declaration(body, position_type(), "row", "at / (" + vectors + ")"));
+  }
+  std::string shift() const {
+    return std::string(static_cast<size_t>(depth_) * 2, ' ') + "const int shift = int(" +
+           text(mod(s_.shift, s_.vector)) + ");\n";
+  }
   void all_sweeps() {
+    if (s_.shifted && !pointwise()) out_ += shift();
     if (k_.has_checks()) line("bool missed = false;");
     if (s_.in_shared) line("extern __shared__ uint4 kept_rows[];");
     if (s_.in_shared) line("char* const kept = reinterpret_cast<char*>(kept_rows);");
@@ -275,7 +305,7 @@ class Emitter {
 
   void locate_point() {
     std::string at = block_number() + " * " + str(s_.threads) + " + threadIdx.x";
-    if (s_.vector > 1) at = "(" + at + ") * " + str(s_.vector);
+    if (s_.vector > 1 && !s_.shifted) at = "(" + at + ") * " + str(s_.vector);
     line(std::string("const ") + position_type() + " at = " + at + ";");
     line("if (at >= count) return;");
   }
@@ -320,23 +350,26 @@ class Emitter {
     } else {
       std::string end = text(length);
       if (!length.is_const()) {
-        line(std::string("const ") + position_type() + " length_" + str(sweep_) + " = " + end + ";");
+        line(std::string("const ") + row_type() + " length_" + str(sweep_) + " = " + end + ";");
         end = "length_" + str(sweep_);
       }
       if (loads_ahead(sweep) || s_.in_shared) unroll(4);
-      open(std::string("for (") + position_type() + " j = " + (s_.group > 1 ? "lane" + by_vector : "0") +
+      const std::string before = s_.shifted ? " - shift" : "";
+      open(std::string("for (") + row_type() + " j = " + (s_.group > 1 ? "lane" + by_vector : "0") + before +
            (s_.in_shared ? ", c = 0" : "") + "; j < " + end + "; j += " + stride +
            (s_.in_shared ? ", ++c)" : ")"));
     }
     const size_t body = out_.size();
-    if (s_.held && length.value() % (s_.group * step) != 0) line("if (j >= " + text(length) + ") continue;");
+    if (s_.held && (s_.shifted || length.value() % (s_.group * step) != 0))
+      line("if (j >= " + text(length) + ") continue;");
     elements(sweep, last);
     if (s_.in_shared) read_kept(sweep, body);
     declare_used(body, s_.row, "j");
     if (s_.held) {
       std::string vector = s_.group > 1 ? "c * " + str(s_.group) + " + lane" : "c";
       if (step > 1) vector = "(" + vector + ")" + by_vector;
-      out_.insert(body, declaration(body, position_type(), "j", vector));
+      if (s_.shifted) vector += " - shift";
+      out_.insert(body, declaration(body, row_type(), "j", vector));
     }
     close();
   }
@@ -470,13 +503,15 @@ class Emitter {
     unroll();
     line("for (int e = 0; e < " + str(s_.vector) + "; ++e) " + name + "[e] = " + start + ";");
   }
-  void accumulate(ExprId id) {
+  /// `first`: of the vector, where the element may be none of the row's.
+  void accumulate(ExprId id, const std::string& first = "") {
     const Expr& e = expr(id);
     const std::string a = "a" + str(id) + (is_array(id) ? "[e]" : ""), x = ref(e.args[0]);
     std::string next = x;
     if (loops::is_arg_reduce(e.reduce_op))
       next = accumulator_type(e) + "{" + x + ", " + dim(std::countr_zero(e.reduce_dims)) + "}";
-    line(a + " = " + combiner(e.reduce_op) + "::of(" + a + ", " + next + ");");
+    const std::string only = s_.shifted && vector_in_row() ? "if (!(" + beyond_row(first) + ")) " : "";
+    line(only + a + " = " + combiner(e.reduce_op) + "::of(" + a + ", " + next + ");");
   }
   void result(ExprId id) {
     const Expr& e = expr(id);
@@ -554,9 +589,10 @@ class Emitter {
     open("for (int e = 0; e < " + str(s_.vector) + "; ++e)");
     const size_t body = out_.size();
     const std::string first = dim(s_.inner);
+    if (s_.shifted && touches_memory(values, stores)) line("if (" + beyond_row(first) + ") continue;");
     in_lane_ = true;
     for (ExprId id : values) define(id);
-    for (ExprId id : reductions) accumulate(id);
+    for (ExprId id : reductions) accumulate(id, first);
     for (int i : stores) store(i);
     for (int i : packed)
       line("y" + str(i) + ".at[e] = " + to_memory(dtype_of(store_of(i).buffer), ref(store_of(i).value)) +
@@ -564,6 +600,17 @@ class Emitter {
     out_.insert(body, declaration(body, "i64", dim(s_.inner), first + " + e"));
     in_lane_ = false;
     close();
+  }
+
+  /// Is this element of a shifted row's vector none of the row's?
+  std::string beyond_row(const std::string& first) const {
+    return "unsigned(" + first + " + e) >= unsigned(" + text(size(s_.inner)) + ")";
+  }
+  /// Elements of a vector that are not the row's are computed from zeros, but touch nothing.
+  bool touches_memory(const std::vector<ExprId>& values, const std::vector<int>& stores) const {
+    return !stores.empty() || std::any_of(values.begin(), values.end(), [&](ExprId id) {
+      return expr(id).kind == ExprKind::Load || expr(id).kind == ExprKind::Check;
+    });
   }
 
   uint32_t store_dims(const loops::Store& st) const {
@@ -582,7 +629,7 @@ class Emitter {
     if (stays()) also("here");
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
       if ((dims >> d & 1) || (once_a_row && (elements_ >> d & 1))) continue;
-      also(dim(d) + " == 0");
+      also(dim(d) + (s_.shifted && d == s_.inner && !in_lane_ ? " <= 0" : " == 0"));
     }
     if (st.mask != kNone) also(ref(st.mask));
     return s.empty() ? "" : "if (" + s + ") ";
@@ -594,8 +641,8 @@ class Emitter {
   }
   void put(int i) {
     const loops::Store& st = store_of(i);
-    line(condition(st) + "put(b" + str(st.buffer) + " + " + position(st.index, st.gather) + ", y" + str(i) +
-         ");");
+    line(condition(st) + (s_.shifted ? "put_within(b" : "put(b") + str(st.buffer) + " + " +
+         position(st.index, st.gather) + ", y" + str(i) + (s_.shifted ? ", " + within() : "") + ");");
   }
 
   const Kernel& k_;

@@ -4,6 +4,7 @@
 #include "codegen/cuda/schedule.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "codegen/cuda/sweeps.h"
 #include "loops/analysis.h"
@@ -43,14 +44,15 @@ struct Place {
   const std::vector<GatherTerm>& gather;
   loops::ExprId mask;
   DType dtype;
+  bool is_store;
 };
 
 template <typename F>
 void each_access(const Kernel& k, F&& f) {
   for (const Expr& e : k.exprs)
-    if (e.kind == ExprKind::Load) f(Place{e.index, e.gather, e.mask, e.dtype});
+    if (e.kind == ExprKind::Load) f(Place{e.index, e.gather, e.mask, e.dtype, false});
   for (const loops::Store& s : k.stores)
-    f(Place{s.index, s.gather, s.mask, k.buffers[static_cast<size_t>(s.buffer)].dtype});
+    f(Place{s.index, s.gather, s.mask, k.buffers[static_cast<size_t>(s.buffer)].dtype, true});
 }
 
 bool contiguous_along(const Kernel& k, int dim) {
@@ -76,6 +78,36 @@ int pick_vector(const Kernel& k, Schedule s) {
     if (any) return s.vector;
   }
   return 1;
+}
+
+/// Rows of fewer vectors have too little between the first and the last.
+constexpr int64_t kWorthShifting = 8;
+
+/// Where rows begin anywhere in memory, as those of an odd length do, whole accesses are still to be had:
+/// all tensors of the same rows begin at the same place between two accesses. Of several places that of
+/// stores counts first, since what several loads take from one line comes from a cache.
+void shift_rows(const Kernel& k, Schedule* s) {
+  const Sym size = k.dims[static_cast<size_t>(s->inner)].size;
+  std::optional<Place> best;
+  Sym begin = 0;
+  auto is_better = [&](const Place& p, Sym rest) {
+    if (!best || begin.is_const() != rest.is_const()) return !best || begin.is_const();
+    if (p.is_store != best->is_store) return p.is_store;
+    return dtype_bytes(p.dtype) < dtype_bytes(best->dtype);
+  };
+  each_access(k, [&](const Place& p) {
+    const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(s->inner));
+    if (!along.linear || !along.coef.is_const(1) || !is_better(p, along.rest)) return;
+    best.emplace(p);
+    begin = along.rest;
+  });
+  if (!best) return;
+  Schedule shifted = *s;
+  shifted.shifted = true;
+  shifted.shift = begin;
+  shifted.vector = std::min(kMaxVector, 16 / dtype_bytes(best->dtype));
+  if (shifted.vector <= s->vector || size.value_or(1 << 20) < kWorthShifting * shifted.vector) return;
+  if (is_wide(k, shifted, best->index, best->gather, best->mask)) *s = shifted;
 }
 
 /// The power of two from `low` to `high` that is at least `wanted`, or `high`.
@@ -129,8 +161,13 @@ void schedule_points(const Kernel& k, const Options& options, Schedule* s) {
   s->inner = static_cast<int>(k.dims.size()) - 1;
   if (options.aligned && s->inner >= 0) s->vector = pick_vector(k, *s);
   if (schedule_tile(k, s)) return;
+  if (options.aligned && s->inner >= 0) shift_rows(k, s);
   s->count = points(k, s->outer);
-  s->blocks = ceildiv(s->count, s->threads * s->vector);
+  if (s->shifted) {
+    const std::vector<int> rows(s->outer.begin(), s->outer.end() - 1);
+    s->count = points(k, rows) * vectors_of(*s, k.dims[static_cast<size_t>(s->inner)].size);
+  }
+  s->blocks = ceildiv(s->count, s->threads * (s->shifted ? 1 : s->vector));
 }
 
 /// Rows that are columns of memory. A warp reads 32 vectors beside each other; as many warps as the rows are
@@ -209,8 +246,9 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
     s->blocks = ceildiv(rows, s->threads);
   } else {
     if (options.aligned) s->vector = pick_vector(k, *s);
+    if (options.aligned && s->row.size() == 1) shift_rows(k, s);
     // A row of unknown length is taken for a long one.
-    const int64_t vectors = length.is_const() ? (length.value() + s->vector - 1) / s->vector : 1024;
+    const int64_t vectors = vectors_of(*s, length).value_or(1024);
     if (vectors <= kWarp * kVectorsPerThread && !s->outer.empty()) {
       s->way = Way::Warp;
       s->threads = 128;
@@ -225,8 +263,8 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
   }
   if (!columns) s->count = rows;
   if (!length.is_const() || length.value() < 1) return;
-  const int64_t stride = s->group * (columns ? 1 : s->vector);
-  const int64_t held = (length.value() + stride - 1) / stride;
+  const int64_t steps = columns ? length.value() : vectors_of(*s, length).value();
+  const int64_t held = (steps + s->group - 1) / s->group;
   if (held * s->vector <= kHeldElements)
     s->held = static_cast<int>(held);
   else if (s->way == Way::Block)
@@ -235,12 +273,16 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
 
 }  // namespace
 
+Sym vectors_of(const Schedule& s, Sym elements) {
+  return ceildiv(s.shifted ? elements + Sym(s.vector - 1) : elements, s.vector);
+}
+
 bool is_wide(const Kernel& k, const Schedule& s, Sym index, const std::vector<GatherTerm>& gather,
              loops::ExprId mask) {
   if (s.vector == 1) return false;
   const uint32_t inner = 1u << s.inner;
   const loops::LinearIn along = loops::linear_in(index, Kernel::dim(s.inner));
-  if (!along.linear || !along.coef.is_const(1) || !divisible(along.rest, s.vector)) return false;
+  if (!along.linear || !along.coef.is_const(1) || !divisible(along.rest - s.shift, s.vector)) return false;
   if (mask != loops::kNone && (k.exprs[static_cast<size_t>(mask)].dims & inner)) return false;
   return std::all_of(gather.begin(), gather.end(), [&](const GatherTerm& g) {
     return !(k.exprs[static_cast<size_t>(g.value)].dims & inner) && divisible(g.coef, s.vector);
@@ -290,7 +332,7 @@ Schedule schedule(const Kernel& k, const Options& options) {
 
 int64_t shared_bytes(const Kernel& k, const Schedule& s) {
   if (!s.in_shared) return 0;
-  const int64_t vectors = points(k, s.row).value() / s.vector, held = (vectors + s.group - 1) / s.group;
+  const int64_t vectors = vectors_of(s, points(k, s.row)).value(), held = (vectors + s.group - 1) / s.group;
   const Sweeps sweeps = plan_sweeps(k, s);
   int64_t bytes = 0;
   for (size_t i = 0; i < k.exprs.size(); ++i)
@@ -322,6 +364,7 @@ std::string who(const Schedule& s) {
 std::string print(const Schedule& s) {
   std::string text = who(s);
   text += ", " + std::to_string(s.vector) + (s.vector == 1 ? " element" : " elements") + " per access";
+  if (s.shifted) text += ", rows that begin between accesses";
   if (s.held) text += ", row held in registers";
   if (s.in_shared) text += ", row held in shared memory";
   if (s.cluster > 1) text += " of " + std::to_string(s.cluster) + " blocks";

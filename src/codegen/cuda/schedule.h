@@ -15,6 +15,9 @@
 // The reduced dimensions are a row, the others count rows.
 //
 //   vector       consecutive elements of dimension `inner` per access: up to 16 bytes of the narrowest dtype
+//   shift        rows that begin between two accesses: their vectors begin so many elements before the row
+//   does,
+//                so the first and the last one may hold elements that are no part of it
 //   held         vectors per thread that make up a whole row: values stay in registers from one reduction to
 //                the next; 0: a later sweep computes them again
 //   in_shared    longer rows: what a thread has loaded lies in shared memory until the next sweep, which
@@ -48,6 +51,8 @@ struct Schedule {
   int across = -1;              // Tile
   int tile = 0;                 // Tile: elements of inner and of across
   int vector = 1;
+  bool shifted = false;
+  Sym shift = 0;      // modulo `vector`; may rest on the dimensions outside of `inner`
   int threads = 256;  // per block
   int group = 1;      // threads that share a row, in all blocks
   int held = 0;
@@ -85,6 +90,9 @@ bool is_turned(const Schedule& s, const loops::Expr& load);
 
 /// "one warp per row, ...": heads the kernel's text.
 BOLT_API std::string print(const Schedule& s);
+
+/// Vectors that cover a row of so many elements, wherever it begins.
+BOLT_API Sym vectors_of(const Schedule& s, Sym elements);
 
 /// May `vector` elements from here on be one access?
 bool is_wide(const loops::Kernel& k, const Schedule& s, Sym index,
