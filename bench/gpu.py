@@ -2,9 +2,9 @@
 
     python -m bench.gpu [MODEL...] [--backends eager,torchbolt,torch.compile] [--json FILE]
 
-For each: the median of single steps, each waited for; the device's time of a step, many of them queued behind a long
-kernel, so that the host does not count; the first call less an eager one; peak memory; and the largest distance of the
-result from that of the same model in float32, over eager's.
+A backend with ":reduce-overhead" behind it is asked for that mode. For each: the median of single steps, each waited
+for; the device's time of a step, many of them queued behind a long kernel, so that the host does not count; the first
+call less an eager one; peak memory; and the largest distance of the result from that of the same model in float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-BACKENDS = ("eager", "torchbolt", "torch.compile")
+BACKENDS = ("eager", "torchbolt", "torchbolt:reduce-overhead", "torch.compile", "torch.compile:reduce-overhead")
 STEPS, WARM, QUEUED = 40, 8, 20
 
 
@@ -46,6 +46,16 @@ def image_model(kind, config, batch, **settings):
     return make
 
 
+def timm_model(name, batch):
+    def make():
+        import timm
+        import torch
+
+        return timm.create_model(name).eval(), lambda m, x: m(x), torch.randn(batch, 3, 224, 224)
+
+    return make
+
+
 MODELS = {
     "bert 16x512": text_model("BertModel", "BertConfig", (16, 512)),
     "gpt2 8x512, loss": text_model("GPT2LMHeadModel", "GPT2Config", (8, 512), loss=True),
@@ -63,6 +73,7 @@ MODELS = {
     "vit-b 64": image_model("ViTForImageClassification", "ViTConfig", 64),
     "resnet-50 64": image_model("ResNetForImageClassification", "ResNetConfig", 64),
     "convnext-t 64": image_model("ConvNextForImageClassification", "ConvNextConfig", 64),
+    "mobilenetv3-l 64": timm_model("mobilenetv3_large_100", 64),
 }
 
 
@@ -114,12 +125,13 @@ def measure(name, backend):
             call(model, x)
             torch.cuda.synchronize()
             eager_times[i] = time.perf_counter() - begin
-        if backend == "torchbolt":
+        compiler, _, mode = backend.partition(":")
+        if compiler == "torchbolt":
             import torchbolt
 
-            model = torchbolt.compile(model)
-        elif backend == "torch.compile":
-            model = torch.compile(model)
+            model = torchbolt.compile(model, mode=mode or None)
+        elif compiler == "torch.compile":
+            model = torch.compile(model, mode=mode or None)
         torch.cuda.empty_cache()
         begin = time.perf_counter()
         got = call(model, x)
