@@ -21,6 +21,7 @@
 #include <ATen/ops/group_norm.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
@@ -41,7 +42,6 @@
 #include <unordered_map>
 
 #include "device/device.h"
-#include "device/product.h"
 #include "record/argument.h"
 #include "support/error.h"
 
@@ -72,9 +72,9 @@ std::vector<int64_t> normalized_shape(const Node& n, const at::Tensor& x) {
 }
 
 Tensors linear(const Node&, const Tensors& in) {
-  return {device::linear(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt)};
+  return {at::linear(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt)};
 }
-Tensors matmul(const Node&, const Tensors& in) { return {device::product(in[0], in[1])}; }
+Tensors matmul(const Node&, const Tensors& in) { return {at::matmul(in[0], in[1])}; }
 Tensors conv(const Node& n, const Tensors& in) {
   at::Tensor x = in[0];
   std::vector<int64_t> padding = ints(n, "padding");

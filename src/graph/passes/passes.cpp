@@ -23,6 +23,7 @@ const std::vector<Pass>& passes() {
       {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
       {"fold_masks", fold_masks, "attention masks that hide nothing, or what lies ahead, are none"},
       {"fuse_linear", fuse_linear, "matmul with a weight: linear; linear + bias: its third operand"},
+      {"pad_products", pad_products, "products whose rows begin between two accesses of a device: padded"},
       {"decompose", decompose, "composites become pointwise operations and reductions"},
   };
   return table;
@@ -32,9 +33,9 @@ const std::vector<Pass>& passes() {
 // after it.
 const std::vector<std::string_view>& standard_passes() {
   static const std::vector<std::string_view> order = {
-      "empty",           "canonicalize",  "constant_fold", "cse",       "fold_batch_norm",
-      "match_attention", "fold_masks",    "fuse_linear",   "decompose", "empty",
-      "canonicalize",    "constant_fold", "cse",           "dce"};
+      "empty",           "canonicalize", "constant_fold", "cse",          "fold_batch_norm",
+      "match_attention", "fold_masks",   "fuse_linear",   "pad_products", "decompose",
+      "empty",           "canonicalize", "constant_fold", "cse",          "dce"};
   return order;
 }
 

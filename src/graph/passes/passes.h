@@ -46,6 +46,7 @@ BOLT_API bool decompose(Graph& g);
 BOLT_API bool fold_batch_norm(Graph& g);
 BOLT_API bool fuse_linear(Graph& g);
 BOLT_API bool match_attention(Graph& g);
+BOLT_API bool pad_products(Graph& g);
 BOLT_API bool fold_masks(Graph& g);
 /// What can be told of an attention mask from how it is made.
 enum class MaskHides : uint8_t { Something, Nothing, WhatLiesAhead };

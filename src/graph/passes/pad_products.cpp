@@ -1,0 +1,143 @@
+// graph/passes/pad_products.cpp
+// Products of matrices whose rows begin between two accesses -> the same of padded matrices, and a view of it
+//
+//   linear(x, w[50257, 768])          -> slice(linear(x, pad(w)[50264, 768]), 0..50257)
+//   matmul(permute(g[M, 50257]), h)   -> slice(matmul(permute(pad(g)[M, 50264]), h), 0..50257)
+//
+// On CUDA the library's kernels for half precision need rows that begin at multiples of 16 bytes, in both
+// operands and in the result. A vocabulary of 50,257 gives it rows that do not, and it takes kernels at a
+// fifth of the speed. What is padded is written so by the kernel that makes it, weights that do not change
+// are padded once, and who reads the result reads aligned rows. Zeros are added to sums: results are the
+// same. Whether the copies cost less than is won is told by prices of an H100, which stand to each other
+// elsewhere much as there.
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+
+namespace bolt::graph {
+namespace {
+
+constexpr int64_t kAlignedElements = 8;  // of 2 bytes
+constexpr int64_t kManyRows = 4096;      // of an unknown number
+constexpr double kBytesPerNanosecond = 2000;
+
+int64_t rounded_up(int64_t size) {
+  return (size + kAlignedElements - 1) / kAlignedElements * kAlignedElements;
+}
+
+/// What the library reaches where rows are so far from each other, in operations a nanosecond.
+double speed_with_rows_of(int64_t length) {
+  if (length % kAlignedElements == 0) return 600e3;
+  if (length % 4 == 0) return 400e3;
+  return length % 2 == 0 ? 240e3 : 110e3;
+}
+
+bool is_transposed(const Value* v) {
+  return is_op(v, Op::permute) && v->type.rank() == 2 && v->def->ints("dims") == std::vector<int64_t>{1, 0};
+}
+
+/// [..., M, K] @ [K, N], where `right` is [N, K] of a linear layer.
+struct MatrixProduct {
+  Value *left, *right;
+  bool linear;
+  int64_t m, k, n;
+
+  /// Of the rows in memory.
+  int64_t left_row() const { return is_transposed(left) ? m : k; }
+  int64_t right_row() const { return linear != is_transposed(right) ? k : n; }
+};
+
+std::optional<MatrixProduct> product_of(const Node& node) {
+  if (node.op != Op::linear && node.op != Op::matmul) return std::nullopt;
+  Value *a = node.operands[0], *b = node.operands[1];
+  const Type& out = node.out()->type;
+  if (out.device.kind != DeviceKind::CUDA || !is_float(out.dtype) || dtype_bytes(out.dtype) != 2)
+    return std::nullopt;
+  if (a->type.rank() < 2 || b->type.rank() != 2) return std::nullopt;
+  const Sym k = a->type.sizes.back(), n = out.sizes.back();
+  Sym m = 1;
+  for (int d = 0; d + 1 < out.rank(); ++d) m *= out.sizes[d];
+  if (!k.is_const() || !n.is_const() || (is_transposed(a) && !m.is_const())) return std::nullopt;
+  return MatrixProduct{a, b, node.op == Op::linear, m.value_or(kManyRows), k.value(), n.value()};
+}
+
+bool padding_pays(const MatrixProduct& p) {
+  const double m = static_cast<double>(p.m), k = static_cast<double>(p.k), n = static_cast<double>(p.n);
+  double bytes = 0, now = speed_with_rows_of(0);
+  auto copied = [&](int64_t row, double elements) {
+    if (row % kAlignedElements == 0) return;
+    bytes += 4 * elements;
+    now = std::min(now, speed_with_rows_of(row));
+  };
+  copied(p.left_row(), m * k);
+  copied(p.right_row(), k * n);
+  copied(p.n, m * n);
+  const double work = 2 * m * n * k;
+  return work / now > work / speed_with_rows_of(0) + bytes / kBytesPerNanosecond;
+}
+
+/// By value, and by how many zeros stand behind its dimensions.
+using Padded = std::map<std::pair<const Value*, std::vector<int64_t>>, Value*>;
+
+class Padding {
+ public:
+  Padding(Graph& g, Padded& made) : g_(g), made_(made) {}
+
+  Value* of(Node* node, const MatrixProduct& p) {
+    const int64_t m = is_transposed(p.left) ? rounded_up(p.m) : p.m, k = rounded_up(p.k), n = rounded_up(p.n);
+    const Maker maker(g_, node);
+    std::vector<Value*> operands = {
+        padded(maker, p.left, {m - p.m, k - p.k}),
+        padded(maker, p.right, p.linear ? Pair{n - p.n, k - p.k} : Pair{k - p.k, n - p.n})};
+    if (node->operands.size() > 2) operands.push_back(padded(maker, node->operands[2], {n - p.n}));
+    Value* product = maker.make(node->op, std::move(operands));
+    const int rank = product->type.rank();
+    product = cut(maker, product, rank - 1, p.n);
+    if (m != p.m) product = cut(maker, product, rank - 2, p.m);
+    // Whoever needs it in memory under its own name gets it as it was recorded.
+    product->type.strides = node->out()->type.strides;
+    return product;
+  }
+
+ private:
+  using Pair = std::vector<int64_t>;
+
+  /// So many zeros behind the last dimensions. Of a transposed matrix what lies in memory is padded.
+  Value* padded(const Maker& maker, Value* v, const std::vector<int64_t>& more) {
+    if (std::ranges::all_of(more, [](int64_t n) { return n == 0; })) return v;
+    if (is_transposed(v))
+      return maker.make(Op::permute, {padded(maker, v->def->operands[0], {more[1], more[0]})},
+                        {{"dims", Syms{1, 0}}});
+    Value*& known = made_[{v, more}];
+    if (!known) {
+      Syms low(static_cast<size_t>(v->type.rank()), 0), high = low;
+      std::ranges::copy(more, high.end() - static_cast<ptrdiff_t>(more.size()));
+      known = maker.make(Op::pad, {v}, {{"low", std::move(low)}, {"high", std::move(high)}, {"value", 0.0}});
+    }
+    return known;
+  }
+  static Value* cut(const Maker& maker, Value* v, int64_t dim, int64_t length) {
+    if (v->type.sizes[static_cast<size_t>(dim)].is_const(length)) return v;
+    return maker.make(Op::slice, {v},
+                      {{"dim", dim}, {"start", Syms{0}}, {"length", Syms{length}}, {"step", int64_t{1}}});
+  }
+
+  Graph& g_;
+  Padded& made_;
+};
+
+}  // namespace
+
+bool pad_products(Graph& g) {
+  Padded made;
+  return rewrite(g, [&](Node* node) -> Value* {
+    const auto product = product_of(*node);
+    if (!product || !padding_pays(*product)) return nullptr;
+    return Padding(g, made).of(node, *product);
+  });
+}
+
+}  // namespace bolt::graph
