@@ -237,6 +237,51 @@ Value* without_expand(const Maker& m, Node* n) {
   return changed ? m.make(n->op, operands, n->attrs) : nullptr;
 }
 
+/// Is each element its own index along `dim`?
+bool counts_along(const Value* v, int64_t dim) {
+  const Type& t = v->type;
+  for (int d = 0; d < t.rank(); ++d)
+    if (d != dim && !t.sizes[d].is_const(1)) return false;
+  while (is_op(v, Op::reshape) || is_op(v, Op::expand)) v = operand_of(v);
+  if (!is_op(v, Op::iota) || is_float(v->type.dtype)) return false;
+  const Attrs& attrs = v->def->attrs;
+  auto is = [&](const char* name, int64_t wanted) {
+    const auto at = attrs.find(name);
+    return at == attrs.end() ||
+           (std::holds_alternative<int64_t>(at->second) && std::get<int64_t>(at->second) == wanted);
+  };
+  return is("start", 0) && is("step", 1) && v->type.sizes[0] == t.sizes[static_cast<size_t>(dim)];
+}
+
+// sum(where(positions == place, x, 0)) is x if there is such a place: what is left of a gradient of
+// log_softmax where each row has one label
+Value* sum(const Maker& m, Node* n) {
+  const std::vector<int64_t> dims = n->ints("dims");
+  const Value* chosen = n->operands[0];
+  if (dims.size() != 1 || !is_op(chosen, Op::where) || n->out()->type.dtype != chosen->type.dtype)
+    return reduce(m, n);
+  const auto& [is_there, x, none] =
+      std::tie(chosen->def->operands[0], chosen->def->operands[1], chosen->def->operands[2]);
+  if (!is_op(is_there, Op::eq) || !is_number(none, 0)) return reduce(m, n);
+  const size_t dim = static_cast<size_t>(dims[0]);
+  auto same_all_along = [&](const Value* v) {
+    return v->type.rank() == chosen->type.rank() && v->type.sizes[dim].is_const(1);
+  };
+  for (int side = 0; side < 2; ++side) {
+    Value *positions = is_there->def->operands[side], *place = is_there->def->operands[1 - side];
+    if (positions->type.rank() != chosen->type.rank() || !counts_along(positions, dims[0]) ||
+        !same_all_along(place) || !same_all_along(x))
+      continue;
+    const DType t = place->type.dtype;
+    if (is_float(t)) continue;
+    Value* inside = m.make(Op::bitwise_and, {m.make(Op::ge, {place, m.scalar(t, 0)}),
+                                             m.make(Op::lt, {place, m.size(t, chosen->type.sizes[dim])})});
+    Value* kept = m.make(Op::where, {inside, x, none});
+    return kept->type.sizes == n->out()->type.sizes ? kept : m.reshape(kept, n->out()->type.sizes);
+  }
+  return reduce(m, n);
+}
+
 using Rule = Value* (*)(const Maker&, Node*);
 struct Row {
   Op op;
@@ -266,7 +311,7 @@ constexpr Row kRewrites[] = {
     {Op::cat, cat},
     {Op::pad, pad},
     {Op::conv, conv},
-    {Op::sum, reduce},
+    {Op::sum, sum},
     {Op::prod, reduce},
     {Op::amax, reduce},
     {Op::amin, reduce},
