@@ -143,17 +143,28 @@ class Assigner {
     for (const Value* o : n.operands) {
       const Value* base = view_base(o);
       if (base->def && kind_of(base->def) == OpKind::Create && base->type.numel().is_const(1)) continue;
-      if (!f_.usage.materialized[base->id] || base->type.numel() != n.out()->type.numel()) return false;
+      // A part of what lies there is read once, too; what is read as something larger is not.
+      const int64_t there = estimate(base->type.numel()), here = estimate(n.out()->type.numel());
+      if (!f_.usage.materialized[base->id] || o->type.numel() != n.out()->type.numel() || there < here)
+        return false;
       ++sources;
     }
     return sources <= 1;
+  }
+
+  /// Of the value and of its views.
+  size_t readers_of(const Value* v) const {
+    size_t readers = 0;
+    for (const Node* user : f_.usage.users_of(v))
+      readers += kind_of(user) == OpKind::View ? readers_of(user->out()) : 1;
+    return readers;
   }
 
   void repeat_cheap_work() {
     for (const auto& n : g_.nodes) {
       if (n->outputs.size() != 1) continue;
       const Value* v = n->out();
-      bool several = f_.usage.users_of(v).size() > 1;
+      const bool several = readers_of(v) > 1;
       if (kind_of(n.get()) == OpKind::Pointwise && !r_.wanted[v->id] && several && !f_.constant[v->id] &&
           is_cheap(*n))
         f_.usage.role[v->id] = Role::Free;

@@ -67,6 +67,43 @@ TEST(Opt, FusionCanBeBisected) {
   EXPECT_EQ(kernels({"--emit=plan", "--fuel=1"}), 2);
 }
 
+// A loss of a language model: one kernel reads all logits as float, another one a few of them.
+constexpr const char* kCastBehindView = R"(graph @loss(%110: bf16[8, 512, 50257], %in0: i64[8, 512]) {
+  %111 = cast(%110) {dtype=f32}
+  %114 = reshape(%111) {sizes=[4096, 50257]}
+  %112 = pad(%in0) {high=[0, 1], low=[0, 0], value=-100.0}
+  %113 = slice(%112) {dim=1, length=512, start=1, step=1}
+  %115 = reshape(%113) {sizes=[4096]}
+  %116 = reshape(%115) {sizes=[4096, 1]}
+  %117 = scalar() {dtype=i64, value=-100}
+  %118 = ne(%116, %117)
+  %120 = scalar() {dtype=i64, value=0}
+  %121 = where(%118, %116, %120)
+  %122 = scalar() {dtype=f32, value=1.0}
+  %123 = scalar() {dtype=f32, value=0.0}
+  %124 = where(%118, %122, %123)
+  %125 = sum(%124) {dims=[0, 1], keepdim=false}
+  %126 = amax(%114) {dims=[1], keepdim=true}
+  %127 = sub(%114, %126)
+  %128 = exp(%127)
+  %129 = sum(%128) {dims=[1], keepdim=true}
+  %130 = log(%129)
+  %131 = gather(%114, %121) {dim=1}
+  %132 = sub(%131, %126)
+  %133 = sub(%132, %130)
+  %134 = neg(%133)
+  %135 = mul(%134, %124)
+  %137 = where(%118, %135, %123)
+  %138 = sum(%137) {dims=[0, 1], keepdim=false}
+  %139 = div(%138, %125)
+  return %139
+})";
+
+TEST(Opt, ACastThatIsReadThroughAViewIsDoneAgainAndNotStored) {
+  const std::string plan = opt(kCastBehindView, {"--target=cuda", "--emit=plan"});
+  EXPECT_EQ(plan.find("f32[8, 512, 50257]"), std::string::npos) << plan;
+}
+
 TEST(Opt, WhatEndsAContractionIsPartOfItsCode) {
   const std::string kernel =
       "kernel @end (out %b0: f32) space [4 d0, 8 d1] {\n  %0 = acc f32\n"
