@@ -91,7 +91,7 @@ void Execution::bind(const std::vector<at::Tensor>& inputs) {
     const int buffer = static_cast<int>(i);
     if (b.kind == BufferKind::Input)
       give(buffer, inputs[static_cast<size_t>(b.source)]);
-    else if (b.kind == BufferKind::Output && !p_.waits(i))
+    else if (b.kind == BufferKind::Output && !b.owned_by_step && !p_.waits(i))
       make_output(buffer);
   }
 }
@@ -342,7 +342,7 @@ void Execution::learn(const PreparedStep& p, const std::vector<at::Tensor>& resu
     own_->results[i].strides = stride(out.strides);
   }
   for (int b : here.buffers)
-    if (p_.buffer(b).kind == BufferKind::Output) make_output(b);
+    if (p_.buffer(b).kind == BufferKind::Output && !p_.buffer(b).owned_by_step) make_output(b);
 }
 
 // ---- results ----
