@@ -269,6 +269,9 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
               {"name", c10::toString(e.op.operator_name())},
               // Of sizes that were not tried the operator itself says whether they will do.
               {"effect", has_effects(e) || known.has_value()}};
+  // Of constants it gives the same in every call, and can be called once.
+  const bool has_numbers = std::ranges::any_of(x.args, [](const Arg& a) { return !a.syms.empty(); });
+  if (!has_effects(e) && !known && !has_numbers) attrs["pure"] = true;
   w_.out.calls.push_back(std::move(x));
   return w_.out.graph->make_typed(Op::extern_call, operands, attrs, types, w_.loc);
 }

@@ -20,6 +20,7 @@ const std::vector<Pass>& passes() {
       {"constant_fold", constant_fold, "pointwise operations on numbers become numbers"},
       {"fold_batch_norm", fold_batch_norm,
        "conv or linear + inference batch norm: folded into weight and bias"},
+      {"convolutions", convolutions, "convolutions that are matrix products: linear; on CUDA: bias apart"},
       {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
       {"fold_masks", fold_masks, "attention masks that hide nothing, or what lies ahead, are none"},
       {"fuse_linear", fuse_linear, "matmul with a weight: linear; linear + bias: its third operand"},
@@ -33,9 +34,9 @@ const std::vector<Pass>& passes() {
 // after it.
 const std::vector<std::string_view>& standard_passes() {
   static const std::vector<std::string_view> order = {
-      "empty",           "canonicalize", "constant_fold", "cse",          "fold_batch_norm",
-      "match_attention", "fold_masks",   "fuse_linear",   "pad_products", "decompose",
-      "empty",           "canonicalize", "constant_fold", "cse",          "dce"};
+      "empty",           "canonicalize",  "constant_fold", "cse",          "fold_batch_norm", "convolutions",
+      "match_attention", "fold_masks",    "fuse_linear",   "pad_products", "decompose",       "empty",
+      "canonicalize",    "constant_fold", "cse",           "dce"};
   return order;
 }
 

@@ -44,6 +44,7 @@ BOLT_API bool canonicalize(Graph& g);
 BOLT_API bool constant_fold(Graph& g);
 BOLT_API bool decompose(Graph& g);
 BOLT_API bool fold_batch_norm(Graph& g);
+BOLT_API bool convolutions(Graph& g);
 BOLT_API bool fuse_linear(Graph& g);
 BOLT_API bool match_attention(Graph& g);
 BOLT_API bool pad_products(Graph& g);

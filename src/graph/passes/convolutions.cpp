@@ -1,0 +1,182 @@
+// graph/passes/convolutions.cpp
+// Convolutions that are matrix products become `linear`, and on CUDA the bias becomes an addition:
+//
+//   conv(x, w), one pixel comes out      -> linear(x as rows, w as rows): the taps that meet the image, all
+//   of
+//                                           it in one row. Libraries would change the layout of a weight as
+//                                           large as that in every call.
+//   conv(x, w), patches of few channels  -> linear(patches as rows, w as rows), on CUDA: cuDNN pads three
+//                                           channels to eight, which copies the image just as the rows do
+//   conv(x, w, b)                        -> add(conv(x, w), b), on CUDA: ATen adds the bias in a pass of its
+//                                           own, where a kernel has more to do with the result
+//
+// The row's order is that of the weight in memory, so that of the larger operand no copy is made. After
+// fold_batch_norm, which looks for convolutions.
+#include <algorithm>
+
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+
+namespace bolt::graph {
+namespace {
+
+constexpr int64_t kFewChannels = 4;
+
+bool known(const Syms& sizes) {
+  return std::all_of(sizes.begin(), sizes.end(), [](Sym s) { return s.is_const(); });
+}
+
+/// The taps of a window that meet the image, and where they meet it.
+struct Taps {
+  int64_t first = 0, count = 0, place = 0, step = 1;
+};
+
+/// Convolutions whose windows are whole rows of a product.
+class Product {
+ public:
+  Product(Graph& g, Node* conv) : m_(g, conv), conv_(conv), x_(conv->operands[0]), w_(conv->operands[1]) {}
+
+  Value* made() {
+    if (conv_->attr<bool>("transposed") || conv_->attr<int64_t>("groups") != 1) return nullptr;
+    const Syms &x = x_->type.sizes, &w = w_->type.sizes;
+    if (x.size() < 3 || !known({x.begin() + 1, x.end()}) || !known(w) || !known(conv_->out()->type.strides))
+      return nullptr;
+    if (x_->type.numel().is_const(0) || w_->type.numel().is_const(0)) return nullptr;
+    if (one_pixel()) return from_image();
+    const bool on_cuda = conv_->out()->type.device.kind == DeviceKind::CUDA;
+    return on_cuda && x[1].value() <= kFewChannels && tiles() ? from_patches() : nullptr;
+  }
+
+ private:
+  size_t dims() const { return x_->type.sizes.size() - 2; }
+  int64_t size(size_t d) const { return x_->type.sizes[d + 2].value(); }
+  int64_t kernel(size_t d) const { return w_->type.sizes[d + 2].value(); }
+
+  bool one_pixel() const {
+    const Syms& y = conv_->out()->type.sizes;
+    return std::all_of(y.begin() + 2, y.end(), [](Sym s) { return s.is_const(1); });
+  }
+  /// Does each pixel belong to one window?
+  bool tiles() const {
+    const auto stride = conv_->ints("stride"), padding = conv_->ints("padding"),
+               dilation = conv_->ints("dilation");
+    if (conv_->has_attr("padding_end")) return false;
+    for (size_t d = 0; d < dims(); ++d)
+      if (stride[d] != kernel(d) || padding[d] != 0 || dilation[d] != 1 || size(d) % kernel(d) != 0)
+        return false;
+    return true;
+  }
+
+  Taps taps(size_t d) const {
+    const int64_t pad = conv_->ints("padding")[d], step = conv_->ints("dilation")[d];
+    Taps t;
+    t.step = step;
+    t.first = (pad + step - 1) / step;
+    t.place = t.first * step - pad;
+    const int64_t last = std::min(kernel(d) - 1, (size(d) - 1 + pad) / step);
+    t.count = last - t.first + 1;
+    return t;
+  }
+  Value* part(Value* v, size_t d, int64_t start, int64_t count, int64_t step) const {
+    if (start == 0 && v->type.sizes[d + 2].is_const(count)) return v;
+    return m_.make(Op::slice, {v},
+                   {{"dim", static_cast<int64_t>(d) + 2},
+                    {"start", Syms{start}},
+                    {"length", Syms{count}},
+                    {"step", step}});
+  }
+  Value* permuted(Value* v, const Syms& dims) const {
+    for (size_t d = 0; d < dims.size(); ++d)
+      if (!dims[d].is_const(static_cast<int64_t>(d))) return m_.make(Op::permute, {v}, {{"dims", dims}});
+    return v;
+  }
+  Value* rows(Value* v, size_t kept) const {
+    Syms sizes(v->type.sizes.begin(), v->type.sizes.begin() + static_cast<std::ptrdiff_t>(kept));
+    Sym row = 1;
+    for (size_t d = kept; d < v->type.sizes.size(); ++d) row *= v->type.sizes[d];
+    sizes.push_back(row);
+    return m_.reshape(v, sizes);
+  }
+  /// All dimensions but the first, outermost in the weight's memory first.
+  Syms order() const {
+    std::vector<int64_t> dims;
+    for (size_t d = 1; d < w_->type.sizes.size(); ++d) dims.push_back(static_cast<int64_t>(d));
+    if (known(w_->type.strides) && !w_->type.is_contiguous())
+      std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
+        return w_->type.strides[static_cast<size_t>(a)].value() >
+               w_->type.strides[static_cast<size_t>(b)].value();
+      });
+    Syms all{0};
+    all.insert(all.end(), dims.begin(), dims.end());
+    return all;
+  }
+  Value* product(Value* x, Value* w) const {
+    std::vector<Value*> operands{x, w};
+    if (conv_->operands.size() > 2) operands.push_back(conv_->operands[2]);
+    return m_.make(Op::linear, operands);
+  }
+  Value* done(Value* v) const {
+    if (v->def) v->type.strides = conv_->out()->type.strides;
+    return v;
+  }
+
+  Value* from_image() const {
+    Value *x = x_, *w = w_;
+    for (size_t d = 0; d < dims(); ++d) {
+      const Taps t = taps(d);
+      if (t.count <= 0) return nullptr;
+      w = part(w, d, t.first, t.count, 1);
+      x = part(x, d, t.place, t.count, t.count == 1 ? 1 : t.step);
+    }
+    const Syms dims = order();
+    return done(m_.reshape(product(rows(permuted(x, dims), 1), rows(permuted(w, dims), 1)),
+                           conv_->out()->type.sizes));
+  }
+
+  /// [N, C, gh * kh, gw * kw] -> [N, gh, gw, C * kh * kw] and back.
+  Value* from_patches() const {
+    const Syms& y = conv_->out()->type.sizes;
+    const size_t n = dims();
+    Syms split{x_->type.sizes[0], x_->type.sizes[1]};
+    for (size_t d = 0; d < n; ++d) split.insert(split.end(), {y[d + 2], Sym(kernel(d))});
+    Syms dims{0}, back{0, static_cast<int64_t>(n) + 1};
+    for (size_t d = 0; d < n; ++d) {
+      dims.push_back(static_cast<int64_t>(2 + 2 * d));
+      back.push_back(static_cast<int64_t>(d) + 1);
+    }
+    for (Sym of_weight : order()) {
+      const int64_t d = of_weight.value();
+      if (d > 0) dims.push_back(d == 1 ? 1 : 2 * d - 1);
+    }
+    Value* patches = rows(m_.make(Op::permute, {m_.reshape(x_, split)}, {{"dims", dims}}), n + 1);
+    return done(m_.make(Op::permute, {product(patches, rows(permuted(w_, order()), 1))}, {{"dims", back}}));
+  }
+
+  Maker m_;
+  Node* conv_;
+  Value *x_, *w_;
+};
+
+Value* with_bias_behind(Graph& g, Node* conv) {
+  if (conv->operands.size() < 3 || conv->out()->type.device.kind != DeviceKind::CUDA) return nullptr;
+  Maker m(g, conv);
+  Value* y = m.make(Op::conv, {conv->operands[0], conv->operands[1]}, conv->attrs);
+  y->type.strides = conv->out()->type.strides;
+  Syms along(conv->out()->type.sizes.size() - 1, Sym(1));
+  along[0] = conv->out()->type.sizes[1];
+  Value* sum = m.add(y, m.reshape(conv->operands[2], along));
+  sum->type.strides = conv->out()->type.strides;
+  return sum;
+}
+
+}  // namespace
+
+bool convolutions(Graph& g) {
+  return rewrite(g, [&](Node* node) -> Value* {
+    if (node->op != Op::conv) return nullptr;
+    if (Value* product = Product(g, node).made()) return product;
+    return with_bias_behind(g, node);
+  });
+}
+
+}  // namespace bolt::graph
