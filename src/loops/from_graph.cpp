@@ -4,6 +4,7 @@
 #include "graph/passes/passes.h"
 #include "graph/repeats.h"
 #include "graph/verify.h"
+#include "loops/layout.h"
 #include "support/log.h"
 #include "support/parallel.h"
 
@@ -19,9 +20,11 @@ void optimise(graph::Graph& g) {
 }  // namespace
 
 Plan from_graph(std::unique_ptr<graph::Graph> graph, const std::function<bool(int64_t, int64_t)>& same_call,
-                const PlanOptions& options, Stages& stages) {
+                const PlanOptions& options, Stages& stages, const std::vector<int>& free_outputs) {
   stages.enter("graph");
-  if (auto few = graph::shorten(*graph, same_call)) {
+  // In a shortened graph the results stand at other places.
+  auto few = free_outputs.empty() ? graph::shorten(*graph, same_call) : std::nullopt;
+  if (few) {
     in_parallel(2, [&](size_t i) { optimise(i == 0 ? *few->graph : *few->one_more); });
     stages.enter("loops");
     if (auto planned = plan(std::move(*few), options)) return std::move(*planned);
@@ -30,6 +33,7 @@ Plan from_graph(std::unique_ptr<graph::Graph> graph, const std::function<bool(in
   }
   optimise(*graph);
   stages.enter("loops");
+  if (!free_outputs.empty()) choose_layouts(*graph, options, free_outputs);
   return plan(std::move(graph), options);
 }
 

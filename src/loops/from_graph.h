@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "loops/plan.h"
 #include "support/stages.h"
@@ -12,9 +13,9 @@
 namespace bolt::loops {
 
 /// `same_call`: do two extern nodes, by their `call` attribute, call the same operator with the same
-/// arguments? Verifies the graph.
+/// arguments? Verifies the graph. `free_outputs`: of choose_layouts (layout.h).
 BOLT_API Plan from_graph(std::unique_ptr<graph::Graph> graph,
                          const std::function<bool(int64_t, int64_t)>& same_call, const PlanOptions& options,
-                         Stages& stages);
+                         Stages& stages, const std::vector<int>& free_outputs = {});
 
 }  // namespace bolt::loops

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
+#include <unordered_map>
 
+#include "loops/library_layout.h"
 #include "loops/roles.h"
 
 namespace bolt::loops {
@@ -36,9 +39,13 @@ Order heads_inside(int rank) {
   return order;
 }
 
+/// Weights of more elements are not kept in a second order beside their own.
+constexpr int64_t kMostKeptTwice = int64_t{32} << 20;
+
 class Chooser {
  public:
-  Chooser(Graph& g, const PlanOptions& options) : g_(g), options_(options) {
+  Chooser(Graph& g, const PlanOptions& options, const std::vector<int>& free_outputs)
+      : g_(g), options_(options), free_outputs_(free_outputs) {
     for (const auto& in : g.inputs) count(in.value.get());
     for (const auto& n : g.nodes)
       for (const auto& v : n->outputs) count(v.get());
@@ -48,9 +55,27 @@ class Chooser {
   }
 
   void run() {
+    constant_ = find_constants(g_, options_);
     find_users();
     fix_what_is_seen();
-    const std::vector<char> constant = find_constants(g_, options_);
+    library_convolutions();
+    generated_calls();
+    weights_follow();
+    if (any_copied_) g_.renumber();
+  }
+
+ private:
+  void count(const Value* v) { values_ = std::max(values_, static_cast<size_t>(v->id) + 1); }
+
+  void find_users() {
+    for (const auto& n : g_.nodes)
+      for (const Value* o : n->operands) users_[o->id].push_back(n.get());
+  }
+
+  // ---- who wishes, in this order
+
+  void generated_calls() {
+    const std::vector<char>& constant = constant_;
     for (const auto& n : g_.nodes)
       if (n->op == Op::conv && is_generated(*n, constant, channels_last(n->out()->type.rank())))
         start(*n, channels_last(n->out()->type.rank()));
@@ -65,38 +90,112 @@ class Chooser {
       }
   }
 
- private:
-  void count(const Value* v) { values_ = std::max(values_, static_cast<size_t>(v->id) + 1); }
+  // ---- convolutions of a library
 
-  void find_users() {
-    for (const auto& n : g_.nodes)
-      for (const Value* o : n->operands) users_[o->id].push_back(n.get());
+  void library_convolutions() {
+    for (const auto& n : g_.nodes) {
+      if (!likes_channels_last(*n)) continue;
+      for (Value*& operand : n->operands)
+        if (operand->type.rank() >= 4) give(*n, operand, channels_last(operand->type.rank()));
+      for (const auto& v : n->outputs)
+        if (v->type.rank() >= 4) wish(v.get(), channels_last(v->type.rank()));
+      spread_all();
+    }
+  }
+  /// `operand` in this order, copied if it has to stay as it is.
+  void give(Node& n, Value*& operand, const Order& order) {
+    const Value* base = view_base(operand);
+    if (!fixed_[base->id] && !fixed_[operand->id] &&
+        (order_[operand->id].empty() || order_[operand->id] == order))
+      return wish(operand, order);
+    if (lies_in(operand, order)) return;
+    operand = copied(n, operand, order);
+  }
+  static bool lies_in(const Value* v, const Order& order) {
+    const std::optional<StridedView> shown = over_base(v, view_base(v)->type.strides);
+    const Syms wanted = graph::strides_in_order(v->type.sizes, order);
+    for (size_t d = 0; shown && d < wanted.size(); ++d)
+      if (!v->type.sizes[d].is_const(1) && shown->strides[d] != wanted[d]) return false;
+    return shown.has_value();
+  }
+  Value* copied(Node& before, Value* v, const Order& order) {
+    Value*& copy = copies_[v];
+    if (copy) return copy;
+    Node* made = g_.make(Op::cast, {v}, {{"dtype", v->type.dtype}}, before.loc, &before);
+    copy = made->out();
+    copy->id = static_cast<int>(values_++);
+    any_copied_ = true;
+    users_.push_back({&before});
+    fixed_.push_back(0);
+    order_.emplace_back();
+    constant_.push_back(constant_[v->id]);
+    users_[v->id].push_back(made);
+    wish(copy, order);
+    return copy;
+  }
+
+  /// Not by a generator's code, nor by a library that wants its images channels-last anyway.
+  bool has_own_layout(const Node& n) const {
+    return n.op == Op::conv && !likes_channels_last(n) &&
+           !is_generated(n, constant_, channels_last(n.out()->type.rank()));
+  }
+  /// ATen's convolutions turn their weights round as their images lie, in each call: of weights that stay it
+  /// is done once.
+  void weights_follow() {
+    copies_.clear();
+    for (const auto& n : g_.nodes) {
+      if (n->op != Op::conv || !constant_[n->operands[1]->id] || likes_channels_last(*n)) continue;
+      const Order order = channels_last(n->out()->type.rank());
+      if (order_[n->operands[0]->id] != order || !has_own_layout(*n) || lies_in(n->operands[1], order))
+        continue;
+      n->operands[1] = copied(*n, n->operands[1], order);
+    }
   }
 
   // ---- what stays as it was recorded
 
   void fix_what_is_seen() {
     for (const auto& in : g_.inputs) fix(in.value.get());
-    for (const graph::Output& o : g_.outputs) fix(o.value);
+    for (size_t i = 0; i < g_.outputs.size(); ++i) {
+      const bool any_order =
+          std::find(free_outputs_.begin(), free_outputs_.end(), static_cast<int>(i)) != free_outputs_.end();
+      if (!any_order || view_base(g_.outputs[i].value) != g_.outputs[i].value) fix(g_.outputs[i].value);
+    }
     for (const auto& n : g_.nodes) {
-      if (kind_of(n.get()) == OpKind::Extern)
+      if (kind_of(n.get()) == OpKind::Extern && !follows_images(*n) && !likes_channels_last(*n))
         for (const Value* o : n->operands) fix(o);
-      if (kind_of(n.get()) == OpKind::Reduce && mixes_channels_and_pixels(*n)) fix(n->operands[0]);
+      if (has_own_layout(*n) && keeps_its_layout(*n)) {
+        fix(n->operands[0]);
+        fix(n->out());
+      }
+      const bool on_cpu = !n->outputs.empty() && n->out()->type.device.kind == graph::DeviceKind::CPU;
+      if (kind_of(n.get()) == OpKind::Reduce && on_cpu && mixes_channels_and_pixels(*n)) fix(n->operands[0]);
     }
   }
   void fix(const Value* v) { fixed_[v->id] = fixed_[view_base(v)->id] = 1; }
+
+  /// It is slow otherwise (groups in cuDNN), its weights are too large for a second order, or its result
+  /// would be turned back.
+  bool keeps_its_layout(const Node& conv) const {
+    if (conv.out()->type.device.kind != graph::DeviceKind::CPU) return true;
+    const Value* weights = conv.operands[1];
+    if (fixed_[view_base(conv.operands[0])->id] || fixed_[conv.operands[0]->id]) return true;
+    return constant_[weights->id] && estimate(weights->type.numel()) > kMostKeptTwice;
+  }
 
   /// Does it add up more than the channels of one pixel, or the pixels of one channel?
   static bool mixes_channels_and_pixels(const Node& reduce) {
     const Type& x = view_base(reduce.operands[0])->type;
     if (x.rank() < 3) return false;
+    if (view_base(reduce.operands[0]) == reduce.operands[0]) {
+      const std::vector<int64_t> dims = reduce.ints("dims");
+      return !dims.empty() && dims.back() > 1 && std::find(dims.begin(), dims.end(), 1) != dims.end();
+    }
     const int64_t channels = estimate(x.sizes[1]);
     const int64_t pixels = estimate(x.numel()) / std::max<int64_t>(1, estimate(x.sizes[0]) * channels);
     const int64_t results = std::max<int64_t>(1, estimate(reduce.out()->type.numel()));
     return estimate(reduce.operands[0]->type.numel()) / results > std::max(channels, pixels);
   }
-
-  // ---- who wishes
 
   /// Would the code generator compute it if its activations lay in this order?
   bool is_generated(const Node& n, const std::vector<char>& constant, const Order& order) const {
@@ -181,7 +280,7 @@ class Chooser {
       case Op::adaptive_avg_pool:
       case Op::batch_norm:
       case Op::conv: return true;
-      default: return kind_of(&n) == OpKind::Pointwise;
+      default: return kind_of(&n) == OpKind::Pointwise || follows_images(n);
     }
   }
 
@@ -194,7 +293,7 @@ class Chooser {
                                               : v->type.rank() == from->type.rank();
     };
     if (!alike(n.out())) return;
-    wish(n.out(), order);
+    for (const auto& v : n.outputs) wish(v.get(), order);
     for (size_t i = 0; i < n.operands.size(); ++i) {
       if (i > 0 && (n.op == Op::conv || n.op == Op::batch_norm)) break;
       if (alike(n.operands[i])) wish(n.operands[i], order);
@@ -203,7 +302,11 @@ class Chooser {
 
   Graph& g_;
   const PlanOptions& options_;
+  const std::vector<int>& free_outputs_;
   size_t values_ = 0;
+  std::vector<char> constant_;  // by value id
+  std::unordered_map<const Value*, Value*> copies_;
+  bool any_copied_ = false;
   std::vector<std::vector<Node*>> users_;  // by value id
   std::vector<char> fixed_;                // by value id
   std::vector<Order> order_;               // by value id; empty: no wish
@@ -212,6 +315,8 @@ class Chooser {
 
 }  // namespace
 
-void choose_layouts(Graph& graph, const PlanOptions& options) { Chooser(graph, options).run(); }
+void choose_layouts(Graph& graph, const PlanOptions& options, const std::vector<int>& free_outputs) {
+  Chooser(graph, options, free_outputs).run();
+}
 
 }  // namespace bolt::loops

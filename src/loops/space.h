@@ -81,6 +81,6 @@ struct Space {
 std::optional<Space> align(const Usage& usage, const Group& group);
 
 /// A size with every symbol taken as 64: for cost estimates and for choosing, never for correctness.
-int64_t estimate(Sym s);
+BOLT_API int64_t estimate(Sym s);
 
 }  // namespace bolt::loops

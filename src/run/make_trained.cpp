@@ -2,12 +2,16 @@
 #include "run/make_trained.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <unordered_set>
 
 #include "autograd/joint.h"
 #include "autograd/split.h"
+#include "loops/library_layout.h"
+#include "loops/space.h"
 #include "lower/attention_masks.h"
 #include "record/copy.h"
 #include "run/make_compiled.h"
@@ -211,6 +215,7 @@ class Making {
   bool lower_parts(const Joint& joint, Split& parts, TrainedParts& out) {
     sizes_ = over_inputs_.anew(facts_);
     out.forward = forward(parts);
+    take_layouts(*out.forward, parts);
     backward_sizes_.emplace(joint, parts.backward, *out.forward, sizes_);
     backward_ = lower::Sizes(parts.backward, backward_sizes_->dims(), parts.dynamic.numbers, parts.facts);
     lower::settle_inputs(parts.backward, backward_);
@@ -256,7 +261,76 @@ class Making {
       const int input = parts.forward.tensors[static_cast<size_t>(id)].input;
       if (input < 0 || constants_.contains(input)) wanted.add(id);
     }
+    left_ = only_left(parts);
     return made("forward", parts.forward, wanted.take(), constants_, sizes_);
+  }
+
+  /// What the forward part leaves for the backward part alone, as images that nothing looks at but through
+  /// their sizes: they may lie in any order of memory.
+  static std::set<TensorId> only_left(const Split& parts) {
+    auto info = [&](TensorId id) -> const record::TensorInfo& {
+      return parts.forward.tensors[static_cast<size_t>(id)];
+    };
+    std::set<TensorId> left;
+    for (TensorId id : parts.saved)
+      if (info(id).input < 0 && info(id).sizes.size() >= 4) left.insert(id);
+    std::set<int> shown;  // memory that the caller is given, or that is looked at in two ways
+    for (TensorId id : parts.outputs)
+      if (id >= 0) shown.insert(info(id).storage);
+    std::unordered_map<int, TensorId> known;
+    auto look = [&](TensorId id) {
+      if (id < 0) return;
+      const int storage = parts.backward.tensors[static_cast<size_t>(id)].storage;
+      if (known.try_emplace(storage, id).first->second != id) shown.insert(storage);
+    };
+    for (TensorId id : parts.backward.inputs) look(id);
+    for (const record::Entry& entry : parts.backward.entries)
+      for (const auto* list : {&entry.args, &entry.results})
+        for (const record::Arg& a : *list)
+          for (TensorId id : a.tensors) look(id);
+    std::erase_if(left, [&](TensorId id) { return shown.contains(info(id).storage); });
+    return left;
+  }
+
+  /// Results, by their place in the graph, that may lie in any order: where that helps a library's calls.
+  std::vector<int> free_outputs(const lower::Lowered& lowered, const std::vector<TensorId>& wanted) {
+    freed_.clear();
+    if (std::ranges::none_of(lowered.graph->nodes,
+                             [](const auto& n) { return loops::likes_channels_last(*n); }))
+      return {};
+    std::vector<int> places(lowered.graph->outputs.size(), 0), free;
+    for (const lower::TensorOut& out : lowered.outputs)
+      if (out.kind == lower::TensorOut::Kind::Fresh) ++places[static_cast<size_t>(out.index)];
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const lower::TensorOut& out = lowered.outputs[i];
+      if (out.kind == lower::TensorOut::Kind::Fresh && left_.contains(wanted[i]) &&
+          places[static_cast<size_t>(out.index)] == 1) {
+        free.push_back(out.index);
+        freed_.insert(wanted[i]);
+      }
+    }
+    return free;
+  }
+
+  /// The backward part is given what the forward part left as it lies.
+  void take_layouts(const Compiled& forward, Split& parts) const {
+    const auto& wanted = forward.wanted();
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (!freed_.contains(wanted[i])) continue;
+      record::TensorInfo& info = parts.backward.tensors[static_cast<size_t>(wanted[i])];
+      const Syms& lies = forward.lowered().outputs[i].strides;
+      std::vector<int64_t> order(info.sizes.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
+        return loops::estimate(lies[static_cast<size_t>(a)]) > loops::estimate(lies[static_cast<size_t>(b)]);
+      });
+      int64_t run = 1;
+      for (size_t k = order.size(); k-- > 0;) {
+        const auto d = static_cast<size_t>(order[k]);
+        info.strides[d] = run;
+        run *= std::max<int64_t>(info.sizes[d], 1);
+      }
+    }
   }
 
   std::shared_ptr<Compiled> backward(const Split& parts) {
@@ -290,8 +364,10 @@ class Making {
     note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return graph::print(*lowered.graph); });
     loops::PlanOptions options = device::plan_options();
     options.fold_params = false;
+    std::vector<int> free;
+    if (std::string_view(part) == "forward") free = free_outputs(lowered, wanted);
     return make_compiled(std::move(lowered), copy, wanted, sizes.open(), name_ + ", " + part, options,
-                         stages_);
+                         stages_, free);
   }
 
   template <typename Text>
@@ -313,6 +389,8 @@ class Making {
   const PieceOf& piece_;
   std::optional<Tape> unmasked_;  ///< what the joint tape is of; none: it is of the run's
   std::vector<SizeFact> facts_;   ///< what gradients need, over sizes of the region's inputs
+  std::set<TensorId> left_;       ///< only_left(), of the forward part that is being made
+  std::set<TensorId> freed_;      ///< those that its plan may lay as it likes
   lower::Sizes backward_;
   std::optional<BackwardSizes> backward_sizes_;
 };

@@ -34,6 +34,10 @@ const std::vector<Knob>& knobs() {
        "auto: they do unless TORCHBOLT_STRICT is set"},
       {"TORCHBOLT_ISA", "native", true, "native, avx512, avx2 or scalar: the widest instructions to emit"},
       {"TORCHBOLT_DISABLE", "0", false, "1: torchbolt.compile returns its argument's own behaviour, eager"},
+      {"TORCHBOLT_CHANNELS_LAST", "auto", true,
+       "auto: convolutions that a library computes on CUDA are given images whose channels are innermost; 1: "
+       "on "
+       "every device; 0: nowhere"},
       {"TORCHBOLT_DISABLE_PASSES", "", true, "names of graph passes to leave out, separated by commas"},
       {"TORCHBOLT_FUEL", "-1", true, "at most so many fusions in a program; to bisect a bug"},
       {"TORCHBOLT_VERIFY", "0", false, "1: the verifier runs after every graph pass"},

@@ -5,6 +5,7 @@
 //   ; kernels: 2           kernels that the plan runs, all together
 //   ; fold: 1              steps of the fold part
 //   ; epilogues            contractions with weights are generated and take the pointwise work behind them
+//   ; free: 1              this result may lie in any order of memory (a line each)
 //   ; s0 = 5               a symbol's value for the run
 //   ; ints: 7              integer inputs are below this (3 if not said)
 //   ; tolerance: 1e-2
@@ -22,6 +23,7 @@
 #include <sstream>
 
 #include "loops/arena.h"
+#include "loops/layout.h"
 #include "plan_runner.h"
 
 namespace bolt::loops {
@@ -33,6 +35,7 @@ using graph::HostTensor;
 struct Case {
   int kernels = -1, fold = -1;
   bool epilogues = false;
+  std::vector<int> free;
   int64_t ints = 3;
   double tolerance = 1e-5;
   std::map<std::string, int64_t> sizes;
@@ -56,6 +59,8 @@ Case read_case(const std::filesystem::path& path) {
       c.fold = std::stoi(value);
     else if (key == "epilogues")
       c.epilogues = true;
+    else if (key == "free")
+      c.free.push_back(std::stoi(value));
     else if (key == "ints")
       c.ints = std::stoll(value);
     else if (key == "tolerance")
@@ -92,7 +97,9 @@ std::vector<HostTensor> random_inputs(const Graph& g, const Case& c) {
 
 void run_and_compare(const Case& c, const PlanOptions& options, const std::vector<HostTensor>& inputs,
                      const std::vector<HostTensor>& expected) {
-  const Plan p = plan(graph::parse(c.text), options);
+  std::unique_ptr<Graph> graph = graph::parse(c.text);
+  if (!c.free.empty()) choose_layouts(*graph, options, c.free);
+  const Plan p = plan(std::move(graph), options);
   SCOPED_TRACE(print(p));
   const Plan read = testing::through_text(p);
   for (const Plan* each : {&p, &read}) {

@@ -1,0 +1,69 @@
+// loops/library_layout.cpp: see library_layout.h.
+#include "loops/library_layout.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "support/knobs.h"
+
+namespace bolt::loops {
+namespace {
+
+using graph::Node;
+using graph::Op;
+using graph::Type;
+
+bool is_backward(const Node& n) {
+  return n.op == Op::extern_call && n.attr<std::string>("name") == "aten::convolution_backward" &&
+         n.operands.size() >= 3;
+}
+
+/// Of a convolution of these images, by these weights, that gives so many channels.
+Sym groups_of(const Type& image, const Type& weight, Sym channels) {
+  const bool transposed = weight.sizes[0] != channels;
+  return transposed ? floordiv(channels, weight.sizes[1]) : floordiv(image.sizes[1], weight.sizes[1]);
+}
+
+/// Tensor cores read channels that lie next to each other, so that cuDNN turns other images round, there and
+/// back. Doubles have no such kernels; neither have groups of a few channels each, which take many times as
+/// long channels-last. Of images with one channel nothing tells how they lie.
+bool suits(const Type& image, const Type& weight, Sym channels) {
+  const DType t = image.dtype;
+  if (t != DType::F16 && t != DType::BF16 && t != DType::F32) return false;
+  if (weight.dtype != t || weight.rank() != image.rank() || (image.rank() != 4 && image.rank() != 5))
+    return false;
+  if (!image.sizes[1].is_const() || image.sizes[1].is_const(1)) return false;
+  const Sym groups = groups_of(image, weight, channels);
+  return groups.is_const(1) || groups == image.sizes[1];
+}
+
+}  // namespace
+
+bool likes_channels_last(const Node& call) {
+  if (call.outputs.empty() || (call.op != Op::conv && call.op != Op::extern_call)) return false;
+  const std::string wanted = knob("TORCHBOLT_CHANNELS_LAST");
+  const bool on_cuda = call.out()->type.device.kind == graph::DeviceKind::CUDA;
+  if (wanted == "auto" ? !on_cuda : !knob_bool("TORCHBOLT_CHANNELS_LAST")) return false;
+  if (call.op == Op::conv)
+    return suits(call.operands[0]->type, call.operands[1]->type, call.out()->type.sizes[1]);
+  if (!is_backward(call) || call.operands[0]->type.rank() < 3) return false;
+  return suits(call.operands[1]->type, call.operands[2]->type, call.operands[0]->type.sizes[1]);
+}
+
+bool follows_images(const Node& call) {
+  static constexpr std::string_view names[] = {"aten::max_pool2d_with_indices",
+                                               "aten::max_pool2d_with_indices_backward",
+                                               "aten::avg_pool2d",
+                                               "aten::avg_pool2d_backward",
+                                               "aten::_adaptive_avg_pool2d",
+                                               "aten::_adaptive_avg_pool2d_backward",
+                                               "aten::upsample_bilinear2d",
+                                               "aten::upsample_nearest2d",
+                                               "aten::upsample_bilinear2d.vec",
+                                               "aten::upsample_nearest2d.vec"};
+  return call.op == Op::extern_call &&
+         std::find(std::begin(names), std::end(names), call.attr<std::string>("name")) != std::end(names);
+}
+
+}  // namespace bolt::loops

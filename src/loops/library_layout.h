@@ -1,0 +1,17 @@
+// loops/library_layout.h
+// A call that a library computes -> how that library likes its images to lie.
+#pragma once
+
+#include "graph/ir.h"
+#include "support/export.h"
+
+namespace bolt::loops {
+
+/// Does it work on images whose channels are innermost, and rearrange others on the way? Convolutions,
+/// forward and backward, in cuDNN, or wherever the environment says so (TORCHBOLT_CHANNELS_LAST).
+BOLT_API bool likes_channels_last(const graph::Node& call);
+
+/// Calls of ATen that work on images in any order, and whose results lie as these do.
+bool follows_images(const graph::Node& call);
+
+}  // namespace bolt::loops

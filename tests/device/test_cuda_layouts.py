@@ -1,0 +1,237 @@
+"""Convolutions on CUDA are given images channels-last, forward and backward. Needs a CUDA device.
+
+cuDNN turns images with their channels apart round by kernels of its own, there and back; in the middle of a
+compiled network there are none. What the user sees lies as eager has it.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import torchbolt
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
+TURNING = ("nchwtonhwc", "nhwctonchw")
+
+
+class Block(nn.Module):
+    """A bottleneck as ResNet-50 has them."""
+
+    def __init__(self, width: int, inner: int, to: int, stride: int = 1, groups: int = 1):
+        super().__init__()
+        self.first, self.norm1 = nn.Conv2d(width, inner, 1, bias=False), nn.BatchNorm2d(inner)
+        self.second = nn.Conv2d(inner, inner, 3, stride, 1, groups=groups, bias=False)
+        self.norm2 = nn.BatchNorm2d(inner)
+        self.third, self.norm3 = nn.Conv2d(inner, to, 1, bias=False), nn.BatchNorm2d(to)
+        self.around = None
+        if stride != 1 or width != to:
+            self.around = nn.Sequential(nn.Conv2d(width, to, 1, stride, bias=False), nn.BatchNorm2d(to))
+
+    def forward(self, x):
+        y = F.relu(self.norm1(self.first(x)))
+        y = F.relu(self.norm2(self.second(y)))
+        y = self.norm3(self.third(y))
+        return F.relu(y + (x if self.around is None else self.around(x)))
+
+
+def resnet(depths: tuple[int, ...], stem: int, classes: int, groups: int = 1) -> nn.Sequential:
+    layers = [nn.Conv2d(3, stem, 7, 2, 3, bias=False), nn.BatchNorm2d(stem), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    width = stem
+    for i, depth in enumerate(depths):
+        inner = stem << i
+        for k in range(depth):
+            layers.append(Block(width, inner, 4 * inner, 2 if k == 0 and i > 0 else 1, groups))
+            width = 4 * inner
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
+
+
+def small(groups: int = 1) -> nn.Sequential:
+    torch.manual_seed(0)
+    model = resnet((2, 2), 64, 10, groups).cuda()
+    for name, buffer in model.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.normal_(std=0.1)
+        elif name.endswith("running_var"):
+            buffer.uniform_(0.5, 1.5)
+    return model
+
+
+@pytest.fixture(autouse=True)
+def start():
+    torch.manual_seed(0)
+    torchbolt.reset()
+
+
+def kernels_of(call) -> list[str]:
+    """The names of the kernels that a call runs on the device."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    return [e.name for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+
+
+def turning(names: list[str]) -> list[str]:
+    return [n for n in names if any(t in n.lower() for t in TURNING)]
+
+
+def error(a: torch.Tensor, exact: torch.Tensor) -> float:
+    scale = exact.abs().max().item() or 1.0
+    return (a.double() - exact.double()).abs().max().item() / scale
+
+
+def check_near(got, eager, exact, floor: float, what: str) -> None:
+    ours, theirs = error(got, exact), error(eager, exact)
+    assert ours <= 2 * theirs + floor, f"{what}: {ours:.2e} from doubles where eager is {theirs:.2e}"
+    assert got.stride() == eager.stride() and got.dtype == eager.dtype, f"{what}: {got.stride()}, {eager.stride()}"
+
+
+FLOORS = {torch.float32: 1e-3, torch.bfloat16: 2e-2, torch.float16: 3e-3}  # TF32 is cuDNN's default
+
+
+@pytest.mark.parametrize("dtype", FLOORS, ids=str)
+@pytest.mark.parametrize("groups", [1, 4])
+def test_inference_is_eagers(dtype, groups):
+    model = small(groups).eval()
+    x = torch.randn(8, 3, 64, 64, device="cuda")
+    with torch.no_grad():
+        exact = model.double()(x.double())
+        model, x = model.to(dtype), x.to(dtype)
+        eager, got = model(x), torchbolt.compile(model)(x)
+    check_near(got, eager, exact, FLOORS[dtype], "the result")
+
+
+@pytest.mark.parametrize("dtype", FLOORS, ids=str)
+def test_images_that_are_given_out_lie_as_eagers(dtype):
+    model = small().eval().to(dtype)[:6]
+    x = torch.randn(8, 3, 64, 64, device="cuda", dtype=dtype)
+    with torch.no_grad():
+        assert torchbolt.compile(model)(x).stride() == model(x).stride()
+        last = x.to(memory_format=torch.channels_last)
+        assert torchbolt.compile(model)(last).stride() == model(last).stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_inference_turns_nothing_round(dtype):
+    model = small().eval().to(dtype)
+    x = torch.randn(16, 3, 64, 64, device="cuda", dtype=dtype)
+    compiled = torchbolt.compile(model)
+    with torch.no_grad():
+        names = kernels_of(lambda: compiled(x))
+        theirs = kernels_of(lambda: model(x))
+    print(f"{dtype}: {len(names)} kernels, {len(turning(names))} turn; eager {len(theirs)}, {len(turning(theirs))}")
+    assert names and not turning(names), turning(names)
+
+
+def gradients(step, model, x, y):
+    model.zero_grad(set_to_none=True)
+    step(x, y).backward()
+    return {name: p.grad.clone(memory_format=torch.preserve_format) for name, p in model.named_parameters()}
+
+
+def copy_of(model, dtype):
+    other = small().to(dtype)
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+@pytest.mark.parametrize("how", ["float32", "bfloat16", "autocast"])
+def test_gradients_are_eagers(how):
+    dtype = torch.bfloat16 if how == "bfloat16" else torch.float32
+    model = small().to(dtype)
+    x = torch.randn(8, 3, 64, 64, device="cuda", dtype=dtype)
+    y = torch.arange(8, device="cuda") % 10
+
+    def step_of(net):
+        def step(x, y):
+            with torch.autocast("cuda", torch.bfloat16, enabled=how == "autocast"):
+                return F.cross_entropy(net(x).float() if how != "autocast" else net(x), y)
+
+        return step
+
+    exact_model = copy_of(model, torch.float64)
+    exact = gradients(lambda x, y: F.cross_entropy(exact_model(x), y), exact_model, x.double(), y)
+    eager_model = copy_of(model, dtype)
+    eager = gradients(step_of(eager_model), eager_model, x, y)
+    got = gradients(torchbolt.compile(step_of(model)), model, x, y)
+    floor = 1e-2 if how == "float32" else 1e-1
+    for name, gradient in got.items():
+        check_near(gradient, eager[name], exact[name], floor, name)
+    for (name, ours), theirs in zip(model.named_buffers(), eager_model.buffers(), strict=True):
+        assert torch.allclose(ours.double(), theirs.double(), rtol=5e-2, atol=5e-2), name
+
+
+@pytest.mark.parametrize("how", ["bfloat16", "autocast"])
+def test_training_turns_nothing_round(how):
+    dtype = torch.bfloat16 if how == "bfloat16" else torch.float32
+    model = small().to(dtype)
+    x = torch.randn(16, 3, 64, 64, device="cuda", dtype=dtype)
+    y = torch.arange(16, device="cuda") % 10
+
+    def loss(x, y):
+        with torch.autocast("cuda", torch.bfloat16, enabled=how == "autocast"):
+            return F.cross_entropy(model(x), y)
+
+    compiled = torchbolt.compile(loss)
+
+    def step(f):
+        model.zero_grad(set_to_none=True)
+        f(x, y).backward()
+
+    names, theirs = kernels_of(lambda: step(compiled)), kernels_of(lambda: step(loss))
+    print(f"{how}: {len(names)} kernels, {len(turning(names))} turn; eager {len(theirs)}, {len(turning(theirs))}")
+    assert names and not turning(names), turning(names)
+
+
+def milliseconds(call) -> float:
+    """The median of steps, each measured on the device."""
+    for _ in range(5):
+        call()
+    times = []
+    for _ in range(15):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return sorted(times)[len(times) // 2]
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
+def test_time_of_resnet50(training, capsys):
+    torch.manual_seed(0)
+    model = resnet((3, 4, 6, 3), 64, 1000).cuda().bfloat16().train(training)
+    x = torch.randn(64, 3, 224, 224, device="cuda", dtype=torch.bfloat16)
+    y = torch.arange(64, device="cuda")
+
+    def loss(x, y):
+        return F.cross_entropy(model(x).float(), y)
+
+    def step(f):
+        model.zero_grad(set_to_none=True)
+        f(x, y).backward()
+
+    def run(f):
+        if training:
+            return lambda: step(f)
+        return lambda: f(x, y)
+
+    with torch.set_grad_enabled(training):
+        eager, ours = run(loss), run(torchbolt.compile(loss))
+        times = [(milliseconds(eager), milliseconds(ours)) for _ in range(3)]
+        names = kernels_of(ours)
+    with capsys.disabled():
+        of = torch.cuda.get_device_name()
+        pairs = ", ".join(f"{b:.2f} ({a:.2f})" for a, b in times)
+        print(f"\nResNet-50 64x3x224x224 bf16 {'training' if training else 'forward'}, {of}: ms (eager) {pairs}; "
+              f"{len(names)} kernels, {len(turning(names))} of them turn images")  # fmt: skip
+    assert not turning(names), turning(names)[:5]
+    assert min(b for _, b in times) < min(a for a, _ in times), times
