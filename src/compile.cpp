@@ -12,7 +12,6 @@
 // up, and the stages begin again.
 #include "compile.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -42,13 +41,6 @@ namespace {
 
 using Made = std::shared_ptr<run::Runnable>;
 
-/// Operators of optimizers, which change all parameters in one call.
-bool writes_a_list(const record::Entry& entry) {
-  return std::ranges::any_of(record::written_arguments(entry), [&](int argument) {
-    return entry.args[static_cast<size_t>(argument)].kind == record::Arg::Kind::TensorList;
-  });
-}
-
 class Compilation {
  public:
   explicit Compilation(Recorded recorded)
@@ -75,10 +67,6 @@ class Compilation {
   /// Why the stages cannot be begun; "": they can.
   std::string obstacle() const {
     if (!r_.obstacle.empty()) return r_.obstacle;
-    const bool elsewhere =
-        std::ranges::any_of(r_.tape.tensors, [](const record::TensorInfo& t) { return !t.device.is_cpu(); });
-    if (elsewhere && std::ranges::any_of(r_.tape.entries, writes_a_list))
-      return "an operator writes to a list of tensors, whose copies would take longer than eager";
     for (const record::TensorInfo& t : r_.tape.tensors)
       if (std::string why = device::why_not(t.device); !why.empty()) return why;
     return "";

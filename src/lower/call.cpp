@@ -273,6 +273,7 @@ const Table& lowerings() {
     add_normalisations(t);
     add_losses(t);
     add_movements(t);
+    add_optimizers(t);
     return t;
   }();
   return table;

@@ -4,6 +4,7 @@
 #include "autograd/checkpoint.h"
 #include "lower/data_sizes.h"
 #include "lower/entry_lowering.h"
+#include "lower/lists.h"
 #include "lower/results.h"
 #include "lower/windows.h"
 #include "support/error.h"
@@ -29,8 +30,10 @@ void lower_entries(Windows& w, EntryLowering& lowering) {
 
 }  // namespace
 
-Lowered functionalize(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
+Lowered functionalize(const record::Tape& recorded, const std::vector<record::TensorId>& wanted,
                       const LowerOptions& options, Sizes& sizes) {
+  const std::optional<record::Tape> of_single_tensors = without_lists(recorded);
+  const record::Tape& tape = of_single_tensors ? *of_single_tensors : recorded;
   for (const record::TensorInfo& t : tape.tensors)
     if (!t.plain) throw_unsupported("a tensor that is not plain strided memory");
   for (record::TensorId id : wanted)

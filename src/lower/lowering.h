@@ -166,5 +166,7 @@ void add_activations(Table& t);
 void add_normalisations(Table& t);
 void add_losses(Table& t);
 void add_movements(Table& t);
+// Of lists of tensors.
+void add_optimizers(Table& t);
 
 }  // namespace bolt::lower

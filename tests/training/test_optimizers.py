@@ -10,16 +10,43 @@ import torchbolt
 OPTIONS = {
     "Adadelta": [{}, {"foreach": True}, {"weight_decay": 0.1, "maximize": True}],
     "Adafactor": [{}],
-    "Adagrad": [{}, {"foreach": True}, {"lr_decay": 0.1, "weight_decay": 0.1}],
-    "Adam": [{}, {"foreach": True}, {"fused": True}, {"amsgrad": True, "maximize": True}, {"weight_decay": 0.1}],
-    "AdamW": [{}, {"foreach": True}, {"fused": True}, {"amsgrad": True, "foreach": True}, {"maximize": True}],
+    "Adagrad": [
+        {},
+        {"foreach": True},
+        {"lr_decay": 0.1, "weight_decay": 0.1},
+        {"lr_decay": 0.1, "weight_decay": 0.1, "foreach": True},
+        {"lr_decay": 0.1, "weight_decay": 0.1, "maximize": True, "fused": True},
+    ],
+    "Adam": [
+        {},
+        {"foreach": True},
+        {"fused": True},
+        {"amsgrad": True, "maximize": True},
+        {"weight_decay": 0.1},
+        {"weight_decay": 0.1, "amsgrad": True, "fused": True},
+    ],
+    "AdamW": [
+        {},
+        {"foreach": True},
+        {"fused": True},
+        {"amsgrad": True, "foreach": True},
+        {"maximize": True},
+        {"amsgrad": True, "maximize": True, "fused": True},
+    ],
     "Adamax": [{}, {"foreach": True}, {"weight_decay": 0.1}],
     "ASGD": [{}, {"foreach": True}],
     "NAdam": [{}, {"foreach": True}, {"decoupled_weight_decay": True, "weight_decay": 0.1}],
     "RAdam": [{}, {"foreach": True}],
     "RMSprop": [{}, {"foreach": True}, {"centered": True, "momentum": 0.9}],
     "Rprop": [{}, {"foreach": True}],
-    "SGD": [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "foreach": True}, {"fused": True}],
+    "SGD": [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True, "foreach": True},
+        {"fused": True},
+        {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1, "fused": True},
+        {"momentum": 0.9, "nesterov": True, "maximize": True, "fused": True},
+    ],
 }
 CASES = [(name, options) for name, all_options in OPTIONS.items() for options in all_options]
 
