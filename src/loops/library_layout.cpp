@@ -26,11 +26,12 @@ Sym groups_of(const Type& image, const Type& weight, Sym channels) {
 }
 
 /// Tensor cores read channels that lie next to each other, so that cuDNN turns other images round, there and
-/// back. Doubles have no such kernels; neither have groups of a few channels each, which take many times as
-/// long channels-last. Of images with one channel nothing tells how they lie.
-bool suits(const Type& image, const Type& weight, Sym channels) {
+/// back. Doubles have no such kernels; for floats they round to 10 bits, where the kernels that cuDNN takes
+/// otherwise may not. Groups of a few channels each take many times as long channels-last. Of images with one
+/// channel nothing tells how they lie.
+bool suits(const Type& image, const Type& weight, Sym channels, bool asked_for) {
   const DType t = image.dtype;
-  if (t != DType::F16 && t != DType::BF16 && t != DType::F32) return false;
+  if (t != DType::F16 && t != DType::BF16 && !(asked_for && t == DType::F32)) return false;
   if (weight.dtype != t || weight.rank() != image.rank() || (image.rank() != 4 && image.rank() != 5))
     return false;
   if (!image.sizes[1].is_const() || image.sizes[1].is_const(1)) return false;
@@ -44,11 +45,12 @@ bool likes_channels_last(const Node& call) {
   if (call.outputs.empty() || (call.op != Op::conv && call.op != Op::extern_call)) return false;
   const std::string wanted = knob("TORCHBOLT_CHANNELS_LAST");
   const bool on_cuda = call.out()->type.device.kind == graph::DeviceKind::CUDA;
-  if (wanted == "auto" ? !on_cuda : !knob_bool("TORCHBOLT_CHANNELS_LAST")) return false;
+  const bool asked_for = wanted != "auto";
+  if (asked_for ? !knob_bool("TORCHBOLT_CHANNELS_LAST") : !on_cuda) return false;
   if (call.op == Op::conv)
-    return suits(call.operands[0]->type, call.operands[1]->type, call.out()->type.sizes[1]);
+    return suits(call.operands[0]->type, call.operands[1]->type, call.out()->type.sizes[1], asked_for);
   if (!is_backward(call) || call.operands[0]->type.rank() < 3) return false;
-  return suits(call.operands[1]->type, call.operands[2]->type, call.operands[0]->type.sizes[1]);
+  return suits(call.operands[1]->type, call.operands[2]->type, call.operands[0]->type.sizes[1], asked_for);
 }
 
 bool follows_images(const Node& call) {
