@@ -2,7 +2,6 @@
 #include "autograd/joint.h"
 
 #include <ATen/SequenceNumber.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -134,13 +133,6 @@ class Making {
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
 };
 
-/// Nodes ask for the streams of their tensors' device, also where there is none.
-void prepare_devices(const Tape& run) {
-  const bool cuda = std::any_of(run.tensors.begin(), run.tensors.end(),
-                                [](const record::TensorInfo& t) { return t.device.is_cuda(); });
-  if (cuda) c10::impl::ensureCUDADeviceGuardSet();
-}
-
 bool in_a_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 /// In the middle of a backward pass (a checkpointed function is run again), nodes ask the pass which of their
@@ -158,7 +150,6 @@ auto in_no_pass(Body body) {
 Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts,
                  const Dynamic& dynamic) {
   if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic); });
-  prepare_devices(run);
   Joint joint;
   try {
     Making({run, wanted, parts}, joint, nullptr).make();

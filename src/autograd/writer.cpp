@@ -3,6 +3,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/strides.h>
 
@@ -126,6 +127,8 @@ Writer::Writer(const Tape& run, Joint& joint, Trial* trial)
     copy = info;
     copy.requires_grad = false;
     copy.producer = copy.storage = -1;
+    // Nodes ask for the streams of their tensors' device, also where there is none.
+    if (info.device.is_cuda()) c10::impl::ensureCUDADeviceGuardSet();
   }
 }
 

@@ -1,11 +1,15 @@
 // lower/module.cpp: see module.h.
 #include "lower/module.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "autograd/gradients.h"
+#include "autograd/step.h"
 #include "guard/tensors.h"
 #include "lower/functionalize.h"
 #include "opt/opt.h"
@@ -17,10 +21,24 @@
 namespace bolt::lower {
 namespace {
 
+/// Nodes of autograd's ask for the streams of their tensors' device. Here it need not be there, and torch
+/// need not know of it.
+void stand_in_for_cuda() {
+  static const c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> none;
+  if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA))
+    c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)].store(&none);
+}
+
 /// Lowered as compiling does it: what demands a size gives the sizes up, until nothing does.
 std::unique_ptr<graph::Graph> lowered(record::ReadTape read) {
   record::TapeContext& c = read.context;
   if (c.wanted.empty()) throw_user("the tape gives nothing: a line `return %3` is missing");
+  if (autograd::has_gradients(read.tape)) {
+    stand_in_for_cuda();
+    autograd::WholeStep step = autograd::make_step(read.tape, c.wanted);
+    read.tape = std::move(step.tape);
+    c.wanted = std::move(step.wanted);
+  }
   Sizes sizes(read.tape, c.dynamic, c.numbers, std::move(c.facts));
   const LowerOptions options{std::move(c.is_param), std::move(c.constants)};
   while (true) {

@@ -8,9 +8,11 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Type.h>
 
 #include <algorithm>
+#include <optional>
 #include <typeinfo>
 #include <unordered_set>
 
@@ -32,6 +34,16 @@ bool has_hooks(Node& node) {
 /// An autograd.Function's. Torch does not export the class.
 bool is_pythons(const Node& node) { return c10::demangle(typeid(node).name()) == "torch::autograd::PyNode"; }
 
+/// Is there code for steps on tensors that lie there?
+bool lies_right(const at::Tensor& t) { return is_plain(t) && (t.is_cpu() || t.is_cuda()); }
+
+/// Would the engine call it on the stream that is current here? Those of leaves only add up what has come.
+bool is_on_current_stream(Node& node) {
+  const std::optional<c10::Stream> stream = node.stream();
+  if (!stream) return true;
+  return c10::impl::VirtualGuardImpl(stream->device_type()).getStream(stream->device()) == *stream;
+}
+
 /// Is the thread as a backward pass finds it that nobody looks at?
 bool is_looked_at() {
   const bool saves_seen =
@@ -46,7 +58,7 @@ class Search {
 
   bool find(const std::vector<at::Tensor>& outputs) {
     for (const at::Tensor& t : outputs) {
-      if (!t.defined() || !t.requires_grad() || t.is_leaf() || !is_plain(t) || !t.is_cpu()) return false;
+      if (!t.defined() || !t.requires_grad() || t.is_leaf() || !lies_right(t)) return false;
       come_to(variables::gradient_edge(t).function.get());
     }
     for (size_t i = 0; i < found_.size(); ++i) {
@@ -71,11 +83,11 @@ class Search {
   bool takes(Node& node) {
     if (auto* leaf = dynamic_cast<AccumulateGrad*>(&node)) {
       const at::Tensor& t = leaf->variable;
-      if (!is_plain(t) || !t.is_cpu() || record::has_hooks(t)) return false;
+      if (!lies_right(t) || record::has_hooks(t)) return false;
       leaves.push_back(t);
       return true;
     }
-    return node.sequence_nr() >= first_number_ && !is_pythons(node);
+    return node.sequence_nr() >= first_number_ && !is_pythons(node) && is_on_current_stream(node);
   }
 
   const uint64_t first_number_;

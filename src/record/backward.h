@@ -6,6 +6,10 @@
 // from the tape alone what it computes. Hooks run the user's Python in the middle, a node made before came
 // from another region, and anomaly mode looks at every gradient: with any of these the region ends before the
 // backward pass, which is the engine's.
+//
+// The recorder sees the pass as one operator (autograd/gradients.h), so it does not matter on which thread
+// the engine runs nodes: those of an accelerator have one of the device's. What is asked of them is that
+// their stream is the one that the program will run on, which is the current one.
 #pragma once
 
 #include <ATen/core/Tensor.h>

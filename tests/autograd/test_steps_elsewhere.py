@@ -1,0 +1,54 @@
+"""A step's tape whose tensors lie on a device that is not here: the backward pass is walked, and the rest of the road."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from torchbolt import _C
+
+GRADIENTS = torch.ops.torchbolt.gradients.default
+TYPE = re.compile(r"\b(f32|bf16|f16|f64|i64|i32|bool)\[[\d, ]*\](\{[\d, ]*\})?")
+
+
+def recorded_step(autocast=None):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 8))
+    parameters = list(model.parameters())
+
+    def step(x, y):
+        with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+            loss = F.cross_entropy(model(x), y)
+        found = GRADIENTS([loss], [torch.ones_like(loss)], parameters, False, True)
+        with torch.no_grad():
+            for p, g in zip(parameters, found, strict=True):
+                p.sub_(g, alpha=0.1)
+        return loss.detach()
+
+    return _C._record_tape(step, (torch.randn(4, 16), torch.arange(4)), parameters)
+
+
+def moved(tape):
+    """To cuda:0, numbers among the arguments too."""
+    tape = TYPE.sub(lambda m: m.group(0) + " cuda:0", tape)
+    return re.sub(r"device=cpu\b", "device=cuda:0", tape)
+
+
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["plain", "bf16"])
+def test_a_step_for_cuda_is_the_processors(autocast):
+    tape = recorded_step(autocast)
+    assert tape.count("torchbolt::gradients") == 1
+    here, there = (_C._opt(text, ["--emit=graph", "-"])[0] for text in (tape, moved(tape)))
+    assert "gradients" not in there and "cuda:0" in there
+    operations = [re.findall(r" = (\w+)\(", text) for text in (here, there)]
+    assert sorted(operations[0]) == sorted(operations[1])
+
+
+def test_the_kernels_of_a_step_for_cuda():
+    text = _C._opt(moved(recorded_step()), ["--passes=standard", "--emit=cuda", "-"])[0]
+    assert "__global__" in text and "bolt_" in text
+    plan = _C._opt(moved(recorded_step()), ["--passes=standard", "--emit=plan", "-"])[0]
+    # Gradients die into the update: the loss is all that comes out.
+    assert len(re.findall(r"= output \d+", plan)) == 1
