@@ -159,7 +159,11 @@ std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t elemen
 bool Recorder::expect(const at::Tensor& condition, bool value, const std::string& where) {
   if (stopped_ || paused_ || escaped() || condition.numel() != 1) return false;
   if (!goes_on_with_data_sizes || transformed_ || !obstacle().empty()) return false;
-  if (!condition.is_cpu() || !is_plain(condition)) return false;
+  // On a device the program waits for the answer, as eager does. That is worth it where a step would be two.
+  const bool in_step = std::ranges::any_of(tape_.entries, [](const Entry& entry) {
+    return entry.op.operator_name().name == "torchbolt::gradients";
+  });
+  if (!(condition.is_cpu() || (condition.is_cuda() && in_step)) || !is_plain(condition)) return false;
   {
     const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
     if (condition.item().toBool() != value) return false;

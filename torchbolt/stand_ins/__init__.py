@@ -8,7 +8,7 @@ warnings. observe/calls/controls.cpp reads both tables when a first call is reco
 
 from __future__ import annotations
 
-from torchbolt.stand_ins import copies, gradients, higher_order, iterables, parameters, tensors, tools
+from torchbolt.stand_ins import copies, gradients, higher_order, iterables, parameters, scaling, tensors, tools
 
 #: In place of native functions, by their names in observe/calls/cfunctions.def.
 NATIVES = {**iterables.NATIVES, **gradients.NATIVES, **tensors.NATIVES}
@@ -19,6 +19,7 @@ FUNCTIONS = {
     **gradients.FUNCTIONS,
     **copies.FUNCTIONS,
     **parameters.FUNCTIONS,
+    **scaling.FUNCTIONS,
     **tools.FUNCTIONS,
 }
 
