@@ -19,6 +19,7 @@ struct CpuQueue final : Queue {
   void begin() override { report = 0; }
   bool reported() const override { return report != 0; }
   int64_t report = 0;
+  at::Tensor scratch;  // of one launch after another
 };
 
 class CpuCode final : public Code {
@@ -33,13 +34,19 @@ class CpuCode final : public Code {
   void launch(int kernel, Queue& queue, const Launch& l) const override {
     const codegen::cpu::CompiledKernel& k = code_.kernels[static_cast<size_t>(kernel)];
     if (k.reports) l.pointers.push_back(&static_cast<CpuQueue&>(queue).report);
-    at::Tensor scratch;
     if (k.scratch_bytes > 0) {
-      scratch = at::empty({k.scratch_bytes}, at::TensorOptions().dtype(c10::kByte));
-      l.pointers.push_back(scratch.data_ptr());
+      reserve(kernel, queue, l.extents);
+      l.pointers.push_back(static_cast<CpuQueue&>(queue).scratch.data_ptr());
     }
     run(k.fn, l, l.extents[0], k.grain);
     if (k.second_fn) run(k.second_fn, l, l.extents[1], k.second_grain);
+  }
+
+  void reserve(int kernel, Queue& queue, const int64_t*) const override {
+    const int64_t bytes = code_.kernels[static_cast<size_t>(kernel)].scratch_bytes;
+    at::Tensor& scratch = static_cast<CpuQueue&>(queue).scratch;
+    if (bytes > 0 && (!scratch.defined() || scratch.numel() < bytes))
+      scratch = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte));
   }
 
   void pack(int kernel, Queue&, const void* weights, const std::vector<int64_t>& strides,

@@ -79,6 +79,9 @@ class Code {
   virtual const KernelFacts& facts(int kernel) const = 0;
   virtual bool from_cache() const = 0;
   virtual void launch(int kernel, Queue& queue, const Launch& launch) const = 0;
+  /// Gets the memory that launches of the kernel need beside its buffers, so that none fails for lack of it
+  /// when others have written what the caller can see. Nothing where an allocator has it at hand.
+  virtual void reserve(int kernel, Queue& queue, const int64_t* extents) const;
   /// A Pack step: the weights of the contraction that ends in `kernel`, in the order in which it reads them.
   virtual void pack(int kernel, Queue& queue, const void* weights, const std::vector<int64_t>& strides,
                     void* packed) const = 0;

@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <new>
+#include <string_view>
 #include <unordered_set>
 
 #include "record/expectation.h"
@@ -46,6 +48,17 @@ record::GeneratorStates Attempts::states(const record::CallGenerators& generator
   return out;
 }
 
+namespace {
+
+/// The processor's allocator has no class of error of its own.
+bool lacked_memory(const c10::Error& error) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         std::string_view(error.what_without_backtrace()).find("DefaultCPUAllocator: can't allocate") !=
+             std::string_view::npos;
+}
+
+}  // namespace
+
 std::optional<RunEagerly> Attempts::reason() {
   // Python's errors come in two forms, and are objects: only who holds the GIL may look at them.
   auto of_python = [](PyObject* type) -> std::optional<RunEagerly> {
@@ -62,7 +75,11 @@ std::optional<RunEagerly> Attempts::reason() {
     return of_python(e.type().ptr());
   } catch (const c10::Error& e) {
     const std::string text = e.what_without_backtrace();
-    return RunEagerly{{Why::operator_raised_in_call, text.substr(0, text.find('\n'))}};
+    RunEagerly why{{Why::operator_raised_in_call, text.substr(0, text.find('\n'))}};
+    if (lacked_memory(e)) why.no_memory = std::current_exception();
+    return why;
+  } catch (const std::bad_alloc& e) {
+    return RunEagerly{{Why::operator_raised_in_call, e.what()}, false, {}, std::current_exception()};
   } catch (const record::Unexpected& e) {
     return RunEagerly{{Why::check_fails, e.what()}, true};
   } catch (const std::exception& e) {

@@ -5,6 +5,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -25,6 +26,8 @@ struct RunEagerly {
   Reason why;
   bool of_data = false;      ///< what was taken for granted about data: sizes, or that a check holds
   std::string guessed = {};  ///< the operator that gave other sizes than it was thought to give
+  /// There was no memory for it: what raised. Who knows that eager needs more raises this instead.
+  std::exception_ptr no_memory = nullptr;
 };
 
 /// What an attempt cannot do without leaving a trace: which generators draw numbers.
@@ -33,7 +36,8 @@ class Attempts {
   explicit Attempts(const record::Tape& tape);
 
   /// Runs `run`, which is given these generators. `take_back` is called when it failed: false where the
-  /// failure must stay the caller's.
+  /// failure must stay the caller's. What is no error of the program's (Ctrl-C in an operator of Python's)
+  /// goes through, and leaves no trace either.
   template <class Run, class TakeBack>
   auto operator()(const record::CallGenerators& generators, const Run& run, const TakeBack& take_back) const {
     record::GeneratorStates drawn = states(generators);
@@ -46,8 +50,9 @@ class Attempts {
       throw;  // a fault of ours
     } catch (...) {
       std::optional<RunEagerly> why = reason();
-      if (!why || !take_back()) throw;
+      if (!take_back()) throw;
       drawn.put_back();
+      if (!why) throw;
       throw RunEagerly{std::move(*why)};
     }
   }

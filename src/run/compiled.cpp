@@ -135,17 +135,17 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
     if (way.let_go) let_go(*way.let_go, inputs);
   } else {
     execution = take_execution(sizes);
-    if (!execution->is_for(sizes)) execution->take_shapes(shapes_for(sizes));
-    shapes = execution->shapes();
-    execution->begin(values, generators);
-    execution->bind(inputs);
-    if (way.let_go) let_go(*way.let_go, inputs);
     auto steps = [&] {
+      if (!execution->is_for(sizes)) execution->take_shapes(shapes_for(sizes));
+      shapes = execution->shapes();
+      execution->begin(values, generators);
+      execution->bind(inputs);
+      if (way.let_go) let_go(*way.let_go, inputs);
       fold();
       if (folded) execution->use(*folded);
       execution->run(p_.steps);
     };
-    // Write-backs come after whatever can fail (loops/in_place.h).
+    // Write-backs come after whatever can fail (loops/in_place.h), and after all memory was got.
     attempt_(generators, steps, [] { return true; });
   }
   // Before there are views of them: autograd takes one that is older than the last write for out of date.

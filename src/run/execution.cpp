@@ -64,6 +64,11 @@ void Execution::take_shapes(std::shared_ptr<const Shapes> shapes) {
   arenas_.resize(p_.plan.arenas.size());
   for (size_t i = 0; i < arenas_.size(); ++i)
     if (keeps(i)) make_arena(i);
+  if (!p_.data_sizes.empty()) return;
+  for (const PreparedStep& p : p_.steps)
+    if (p.kernel >= 0 && p.step->kind != StepKind::Pack)
+      p.code->reserve(p.kernel, *queues_[p.queue],
+                      shapes_->steps[static_cast<size_t>(p.shape)].extents.data());
 }
 
 void Execution::make_arena(size_t arena) {
@@ -94,6 +99,7 @@ void Execution::bind(const std::vector<at::Tensor>& inputs) {
     else if (b.kind == BufferKind::Output && !b.owned_by_step && !p_.waits(i))
       make_output(buffer);
   }
+  if (p_.data_sizes.empty()) make_copies();
 }
 
 void Execution::use(const FoldedBuffers& folded) {
@@ -347,23 +353,49 @@ void Execution::learn(const PreparedStep& p, const std::vector<at::Tensor>& resu
 
 // ---- results ----
 
-std::vector<at::Tensor> Execution::collect(const std::vector<std::optional<bool>>& modes) {
-  std::vector<at::Tensor> out(p_.lowered.outputs.size());
-  std::vector<int> given(p_.plan.buffers.size(), 0);  // a result's memory belongs to one output
-  for (size_t i = 0; i < out.size(); ++i) {
+/// Calls `each` with the number of every output that is a tensor of the program's, the buffer, and whether
+/// what lies there is the output itself: a result's memory belongs to one output, and has its layout.
+template <class Each>
+void Execution::for_fresh(Each each) const {
+  std::vector<int> given(p_.plan.buffers.size(), 0);
+  for (size_t i = 0; i < p_.lowered.outputs.size(); ++i) {
     const lower::TensorOut& o = p_.lowered.outputs[i];
     if (o.kind != lower::TensorOut::Kind::Fresh) continue;
     const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer, owner = p_.owner(b);
     const PlanBuffer& memory = p_.buffer(owner);
     const bool ours =
         memory.kind == BufferKind::Output || (memory.kind == BufferKind::Temp && memory.owned_by_step);
+    const Result& want = shapes_->results[i];
+    const bool itself = ours && !given[static_cast<size_t>(owner)]++ && shape(b).sizes == want.sizes &&
+                        shape(b).strides == want.strides;
+    each(i, b, itself);
+  }
+}
+
+/// Before the steps run: what the caller can see has been written when they are collected, and nothing may
+/// fail any more.
+void Execution::make_copies() {
+  copies_.assign(p_.lowered.outputs.size(), {});
+  for_fresh([&](size_t i, int b, bool itself) {
+    const Result& want = shapes_->results[i];
+    if (!itself) copies_[i] = at::empty_strided(want.sizes, want.strides, options(b));
+  });
+}
+
+std::vector<at::Tensor> Execution::collect(const std::vector<std::optional<bool>>& modes) {
+  std::vector<at::Tensor> out(p_.lowered.outputs.size());
+  for_fresh([&](size_t i, int b, bool itself) {
     at::Tensor t = tensor(b);
     const Result& want = shapes_->results[i];
-    if (!ours || given[static_cast<size_t>(owner)]++ || t.strides() != at::IntArrayRef(want.strides) ||
-        t.sizes() != at::IntArrayRef(want.sizes))
-      t = at::empty_strided(want.sizes, want.strides, t.options()).copy_(t);
+    // Strides of what has no elements are whatever a step gave.
+    if (!itself || t.sizes() != at::IntArrayRef(want.sizes) || t.strides() != at::IntArrayRef(want.strides)) {
+      at::Tensor copy = i < copies_.size() ? std::move(copies_[i]) : at::Tensor();
+      if (!copy.defined()) copy = at::empty_strided(want.sizes, want.strides, t.options());
+      t = copy.copy_(t);
+    }
     out[i] = made_in(i < modes.size() ? modes[i] : std::nullopt, std::move(t));
-  }
+  });
+  copies_.clear();
   return out;
 }
 

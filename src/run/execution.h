@@ -72,6 +72,9 @@ class Execution {
   void drop_arena(size_t arena);
   void make_output(int buffer);
   void make_waiting(int buffer);
+  void make_copies();
+  template <class Each>
+  void for_fresh(Each each) const;
   c10::Device device_of(const PreparedStep& p) const;
   void run_step(const PreparedStep& p);
   void launch(const PreparedStep& p);
@@ -89,6 +92,7 @@ class Execution {
   record::CallGenerators generators_;
   std::vector<Slot> slots_;  // by buffer
   std::vector<at::Tensor> arenas_;
+  std::vector<at::Tensor> copies_;  // by output: its memory, where that is not the memory of its buffer
   std::vector<std::unique_ptr<device::Queue>> queues_;  // by device
   // Room that is used again by each step.
   std::vector<void*> pointers_;

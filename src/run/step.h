@@ -5,6 +5,9 @@
 // that has a history in eager has one here, too: a node that says what eager's says once its saved tensors
 // are gone, that the graph cannot be gone through a second time.
 //
+// All of it happens, or nothing: what raises in the middle (no memory, a label out of range) leaves
+// parameters, the optimizer's state and random numbers as they were.
+//
 // The program calls nobody in between. Where somebody wants to be called (hooks of parameters, hooks for
 // saved tensors, anomaly mode), the call is eager's.
 #pragma once

@@ -143,11 +143,12 @@ Outcome go_through(Callable* self, Site& site, const std::shared_ptr<Entry>& ent
   if (!entry->region) return {run_plainly(innermost)};  // still being compiled
   Outcome at;
   if (!run_settled(self, site, entry, finding.found, at)) return {run_plainly(innermost)};
+  if (!at.result && !at.frames) {  // it raised: so does the instruction that the run stands at
+    finding.let_go();
+    return {run_plainly(innermost, true)};
+  }
   if (at.frames) keep_frame_objects(*entry, *innermost, *at.frames);
-  if (at.result || at.frames)
-    interp::replace_run(innermost);
-  else
-    interp::discard_run(innermost);
+  interp::replace_run(innermost);
   finding.let_go();
   return past_end(at);
 }

@@ -1,6 +1,9 @@
 // session/recording.cpp: see recording.h.
 #include "session/recording.h"
 
+#include <algorithm>
+
+#include "autograd/gradients.h"
 #include "interp/code.h"
 #include "observe/ends/learned_ends.h"
 #include "session/backend.h"
@@ -22,11 +25,22 @@ void log_differences(Callable* self, const guard::Differences& differ) {
   log("dynamic", name_of(self) + ": these differ between calls and become symbols: " + text);
 }
 
+/// A whole step is a program for one set of sizes (Bridge::leaves_behind). The last batch of an epoch gets
+/// one of its own; where there are more, sizes are symbols, and regions end at the backward pass.
+bool is_step_for_few_sizes(const Site& site) {
+  constexpr auto kMostSets = 4;
+  const auto steps = std::ranges::count_if(site.entries, [](const auto& entry) {
+    return entry->region && autograd::has_gradients(entry->region->tape());
+  });
+  return steps > 0 && steps < kMostSets;
+}
+
 /// What differs between this call and those recorded before becomes a symbol.
 void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
   const guard::Differences before = log_wanted("dynamic") ? site.changed : guard::Differences();
   guard::Differences now;
   for (const auto& entry : site.entries) entry->guards->add_differences(given.roots, given.count, now);
+  if (is_step_for_few_sizes(site)) now.sizes.clear();
   for (const std::string& place : now.numbers) ++site.changed.times[place];
   if (bridge.which() != Dynamic::never) {
     for (const auto& [place, dims] : now.sizes) site.changed.sizes[place] |= dims;

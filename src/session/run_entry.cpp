@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "autograd/gradients.h"
 #include "interp/run.h"
 #include "observe/ends/frames.h"
 #include "record/size_of_data.h"
@@ -75,6 +76,12 @@ record::CallGenerators generators_of(const Entry& entry, const guard::Found& fou
   return generators;
 }
 
+/// A whole step that lacks memory has not begun. Eager would need more, and leave it half done. Code that
+/// would catch it on the way lies in no such region (observe/calls/backward.cpp).
+void raise_if_step_lacks_memory(const run::Runnable& region, const run::RunEagerly& why) {
+  if (why.no_memory && autograd::has_gradients(region.tape())) std::rethrow_exception(why.no_memory);
+}
+
 std::vector<at::Tensor> run_region(run::Runnable& region, const std::vector<at::Tensor>& inputs,
                                    const std::vector<int64_t>& values, record::CallGenerators torchs,
                                    const guard::Generators& generators) {
@@ -82,8 +89,9 @@ std::vector<at::Tensor> run_region(run::Runnable& region, const std::vector<at::
     if (!region.releases_gil()) return region.run(inputs, values, std::move(torchs));
     pybind11::gil_scoped_release no_gil;
     return region.run(inputs, values, std::move(torchs));
-  } catch (const run::RunEagerly&) {
+  } catch (const run::RunEagerly& why) {
     generators.put_back();
+    raise_if_step_lacks_memory(region, why);
     throw;
   }
 }

@@ -2,11 +2,16 @@
 // backward(), torch.autograd.grad(...) -> an operator that later calls repeat, and what is done with what it
 // gives: torchbolt.stand_ins.gradients.run_backward, in the place of a call of autograd's engine.
 //
-// Where the pass must not be part of the region (record/backward.h), or is asked for something else than
-// gradients of leaves that came from outside, the region ends and the engine is called between two.
+// Where the pass must not be part of the region (record/backward.h), is asked for something else than
+// gradients of leaves that came from outside, or lies under an `except`, the region ends and the engine is
+// called between two.
+
+#include <string_view>
 
 #include "guard/tensors.h"
+#include "interp/code.h"
 #include "observe/calls/controls.h"
+#include "observe/ends/frames.h"
 #include "observe/recording.h"
 
 namespace bolt::observe {
@@ -34,6 +39,29 @@ bool are_among(PyObject* some, PyObject* all) {
   return true;
 }
 
+/// `except` at the beginning of a handler, which `finally` and `with` have too.
+bool is_except(const interp::Code& code, int handler) {
+  for (auto at = static_cast<size_t>(handler) + 1; at < code.instrs.size(); at += code.instrs[at].length) {
+    const std::string_view name = interp::opcode_name(code.instrs[at].op);
+    if (name == "CHECK_EXC_MATCH" || name == "CHECK_EG_MATCH") return true;
+    if (name == "POP_TOP") return at == static_cast<size_t>(handler) + 1;  // one of everything
+    if (!name.starts_with("LOAD_") && name != "BUILD_TUPLE" && name != "CACHE" && name != "PUSH_NULL")
+      return false;
+  }
+  return false;
+}
+
+/// Does the program catch something that is raised here? Then a step that lacks memory may go on otherwise.
+bool is_caught(const Frame& innermost) {
+  for (const Frame* frame : frames_of(innermost)) {
+    const interp::Code& code = *frame->prepared;
+    const interp::ExceptionRange* range = code.find_handler(frame->pc());
+    for (; range; range = code.find_handler(range->target))
+      if (is_except(code, range->target)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 /// What gradients are wanted of; null: the engine is to be called.
@@ -51,7 +79,7 @@ PyRef Recording::leaves_of_backward(PyObject* const* args, size_t nargs) {
 
 interp::CallStart Recording::start_backward(Frame& frame, PyObject* engine, PyObject* const* args,
                                             size_t nargs, PyObject* kwnames) {
-  const PyRef leaves = leaves_of_backward(args, nargs);
+  const PyRef leaves = is_caught(frame) ? PyRef() : leaves_of_backward(args, nargs);
   if (!leaves) {
     if (!PyErr_Occurred()) end_here(frame, {Why::calls, full_name(engine)});
     return {PyErr_Occurred() ? nullptr : PyObject_Vectorcall(engine, args, nargs, kwnames), nullptr};
