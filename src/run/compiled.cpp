@@ -145,6 +145,8 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
       if (folded) execution->use(*folded);
       execution->run(p_.steps);
     };
+    // What a kernel of an earlier call reports is no fault of this one: nobody runs it again for that.
+    execution->begin_queues();
     // Write-backs come after whatever can fail (loops/in_place.h), and after all memory was got.
     attempt_(generators, steps, [] { return true; });
   }

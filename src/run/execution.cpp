@@ -52,7 +52,6 @@ device::Queue& Execution::begin_queues() {
 void Execution::begin(Ints values, record::CallGenerators generators) {
   values_ = std::move(values);
   generators_ = std::move(generators);
-  begin_queues();
   for (size_t i = 0; i < arenas_.size(); ++i)
     if (!keeps(i)) make_arena(i);
 }

@@ -42,7 +42,7 @@ class Execution {
   /// From now on for these; memory of earlier calls is used again where it is large enough.
   void take_shapes(std::shared_ptr<const Shapes> shapes);
   const std::shared_ptr<const Shapes>& shapes() const { return shapes_; }
-  /// Part of begin. The first device's.
+  /// Before begin: raises what a kernel of an earlier call has reported. The first device's.
   device::Queue& begin_queues();
   /// `values`: of the program's symbols.
   void begin(Ints values, record::CallGenerators generators);

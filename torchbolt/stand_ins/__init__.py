@@ -8,7 +8,7 @@ warnings. observe/calls/controls.cpp reads both tables when a first call is reco
 
 from __future__ import annotations
 
-from torchbolt.stand_ins import copies, gradients, higher_order, iterables, parameters, scaling, tensors, tools
+from torchbolt.stand_ins import copies, devices, gradients, higher_order, iterables, parameters, scaling, tensors, tools
 
 #: In place of native functions, by their names in observe/calls/cfunctions.def.
 NATIVES = {**iterables.NATIVES, **gradients.NATIVES, **tensors.NATIVES}
@@ -23,4 +23,5 @@ FUNCTIONS = {
     **tools.FUNCTIONS,
 }
 
+devices.stand_in_where_there_are_any()
 higher_order.let_higher_order_operators_through()
