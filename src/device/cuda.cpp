@@ -19,6 +19,7 @@
 #include <mutex>
 
 #include "codegen/cuda/compile_plan.h"
+#include "codegen/cuda/lists.h"
 #include "device/cuda_graph.h"
 #include "device/driver/launch.h"
 #include "support/error.h"
@@ -100,8 +101,12 @@ class CudaRecording final : public Recording {
 /// of the memory and sizes it is given.
 class CudaKernel {
  public:
-  CudaKernel(loops::Kernel kernel, codegen::cuda::Target target, CompiledKernel usual)
-      : kernel_(std::move(kernel)), target_(std::move(target)), usual_(std::move(usual)) {}
+  CudaKernel(loops::Kernel kernel, std::vector<char> numbers, codegen::cuda::Target target,
+             CompiledKernel usual)
+      : kernel_(std::move(kernel)),
+        numbers_(std::move(numbers)),
+        target_(std::move(target)),
+        usual_(std::move(usual)) {}
 
   const LoadedKernel& loaded(driver::CUcontext context, bool usual) {
     std::lock_guard lock(mutex_);
@@ -116,12 +121,14 @@ class CudaKernel {
     if (general_) return *general_;
     codegen::cuda::Target target = target_;
     target.options.aligned = target.options.narrow = false;
-    general_ = codegen::cuda::compile(std::vector<loops::Kernel>{kernel_}, target).kernels.front();
+    general_ =
+        codegen::cuda::compile(std::vector<loops::Kernel>{kernel_}, target, {}, {numbers_}).kernels.front();
     BOLT_CHECK(general_->refused.empty(), kernel_.name, ": ", general_->refused);
     return *general_;
   }
 
   const loops::Kernel kernel_;
+  const std::vector<char> numbers_;  // loops::numbers_of
   const codegen::cuda::Target target_;
   std::mutex mutex_;
   const CompiledKernel usual_;
@@ -140,11 +147,23 @@ class CudaCode final : public Code {
  public:
   CudaCode(const loops::Plan& plan, const codegen::cuda::Target& target) {
     std::vector<char> ours(plan.kernels.size());
-    for_each_step(plan, [&](const loops::Step& s) { ours[static_cast<size_t>(loops::kernel_of(s))] = 1; });
+    std::vector<std::vector<char>> all_numbers(plan.kernels.size()), numbers;
+    for_each_step(plan, [&](const loops::Step& s) {
+      const auto kernel = static_cast<size_t>(loops::kernel_of(s));
+      if (!ours[kernel]) all_numbers[kernel] = loops::numbers_of(plan, s);
+      ours[kernel] = 1;
+    });
+    std::vector<char> in_list(plan.kernels.size()), listed;
+    for (const loops::Step& s : plan.steps)
+      if (s.list >= 0) in_list[static_cast<size_t>(s.kernel)] = 1;
     std::vector<loops::Kernel> kernels;
-    for (size_t i = 0; i < ours.size(); ++i)
-      if (ours[i]) kernels.push_back(plan.kernels[i]);
-    codegen::cuda::PlanCode code = codegen::cuda::compile(kernels, target);
+    for (size_t i = 0; i < ours.size(); ++i) {
+      if (!ours[i]) continue;
+      kernels.push_back(plan.kernels[i]);
+      listed.push_back(in_list[i]);
+      numbers.push_back(all_numbers[i]);
+    }
+    codegen::cuda::PlanCode code = codegen::cuda::compile(kernels, target, listed, numbers);
     from_cache_ = code.from_cache;
     facts_.resize(ours.size());
     kernels_.resize(ours.size());
@@ -153,7 +172,7 @@ class CudaCode final : public Code {
       CompiledKernel& k = code.kernels[next++];
       if (!k.refused.empty()) throw_unsupported("no CUDA code for ", plan.kernels[i].name, ": ", k.refused);
       facts_[i].extents = k.extents();
-      kernels_[i] = std::make_unique<CudaKernel>(plan.kernels[i], target, std::move(k));
+      kernels_[i] = std::make_unique<CudaKernel>(plan.kernels[i], all_numbers[i], target, std::move(k));
     }
   }
 
@@ -175,8 +194,38 @@ class CudaCode final : public Code {
       scratch = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(q.device()));
     const auto scratch_at = scratch.defined() ? reinterpret_cast<driver::CUdeviceptr>(scratch.data_ptr()) : 0;
     const driver::ContextGuard current(q.context());
-    loaded.launch(extents, l.numbers, buffers, loaded.kernel().reports ? q.report() : 0, scratch_at,
+    loaded.launch({extents, l.numbers, buffers, loaded.kernel().reports ? q.report() : 0, scratch_at},
                   q.stream());
+  }
+
+  void launch_list(std::span<const OfList> list, Queue& queue) const override {
+    auto& q = static_cast<CudaQueue&>(queue);
+    std::vector<LoadedKernel::OfList> together;
+    std::vector<int64_t> scratch;
+    int64_t bytes = 0;
+    for (const OfList& one : list) {
+      const LoadedKernel& usual = kernels_[static_cast<size_t>(one.kernel)]->loaded(q.context(), true);
+      const auto* buffers = reinterpret_cast<const driver::CUdeviceptr*>(one.launch.pointers.data());
+      if (!usual.is_listed() || !usual.fits(one.launch.extents, buffers)) {
+        launch(one.kernel, queue, one.launch);
+        continue;
+      }
+      together.push_back({&usual, {one.launch.extents, one.launch.numbers, buffers, 0, 0}});
+      scratch.push_back(bytes);
+      bytes += (usual.scratch_bytes(one.launch.extents) + 255) / 256 * 256;
+    }
+    at::Tensor memory;
+    if (bytes > 0) memory = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(q.device()));
+    if (memory.defined())
+      for (size_t i = 0; i < together.size(); ++i)
+        together[i].given.scratch =
+            reinterpret_cast<driver::CUdeviceptr>(memory.data_ptr()) + static_cast<uint64_t>(scratch[i]);
+    const driver::ContextGuard current(q.context());
+    for (size_t first = 0, last; first < together.size(); first = last) {
+      for (last = first + 1; last < together.size(); ++last)
+        if (!together[last].kernel->may_join(*together[first].kernel)) break;
+      LoadedKernel::launch_list({&together[first], last - first}, q.stream());
+    }
   }
 
   void pack(int, Queue&, const void*, const std::vector<int64_t>&, void*) const override {
@@ -197,6 +246,13 @@ class Cuda final : public Device {
   std::optional<int64_t> generates(const loops::PlannedContraction&) const override { return std::nullopt; }
   bool accepts_epilogue(const loops::PlannedContraction&, const loops::Kernel&) const override {
     return false;
+  }
+
+  std::string list_key(const loops::Kernel& kernel, const std::vector<char>& numbers,
+                       graph::Device device) const override {
+    codegen::cuda::Options options;
+    options.capability = driver::capability(device.index);
+    return codegen::cuda::list_key(kernel, options, numbers);
   }
 
   std::unique_ptr<Code> compile(const loops::Plan& plan) const override {

@@ -17,6 +17,10 @@ void Code::reserve(int, Queue&, const int64_t*) const {}
 Device::~Device() = default;
 Recording::~Recording() = default;
 
+void Code::launch_list(std::span<const OfList> list, Queue& queue) const {
+  for (const OfList& one : list) launch(one.kernel, queue, one.launch);
+}
+
 void Queue::copy(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -56,6 +60,10 @@ loops::PlanOptions plan_options() {
   options.accepts_epilogue = [of](const loops::PlannedContraction& call, const loops::Kernel& epilogue) {
     const Device* device = of(call);
     return device && device->accepts_epilogue(call, epilogue);
+  };
+  options.list_key = [](const loops::Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
+    const Device* device = find(on.kind);
+    return device ? device->list_key(kernel, numbers, on) : std::string();
   };
   return options;
 }

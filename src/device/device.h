@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,12 @@ class Code {
   /// A Pack step: the weights of the contraction that ends in `kernel`, in the order in which it reads them.
   virtual void pack(int kernel, Queue& queue, const void* weights, const std::vector<int64_t>& strides,
                     void* packed) const = 0;
+  /// Several kernels of the plan, none of which reads what another writes.
+  struct OfList {
+    int kernel;
+    Launch launch;
+  };
+  virtual void launch_list(std::span<const OfList> list, Queue& queue) const;
 };
 
 class Device {
@@ -122,6 +129,13 @@ class Device {
   virtual Sample sample(const c10::TensorImpl& tensor) const = 0;
   /// Of all contents. None: too dear to ask, and contents that may have changed count as changed.
   virtual std::optional<uint64_t> hash(const c10::TensorImpl& tensor) const = 0;
+
+  // ---- lists of kernels
+  /// loops::PlanOptions::list_key, for kernels on this device.
+  virtual std::string list_key(const loops::Kernel&, const std::vector<char>& /*numbers*/,
+                               graph::Device) const {
+    return "";
+  }
 };
 
 /// Null: nothing is compiled for it.

@@ -58,7 +58,7 @@ class InPlace {
   }
 
   static bool same_layout(const graph::Type& a, const graph::Type& b) {
-    if (a.dtype != b.dtype || a.sizes != b.sizes) return false;
+    if (a.dtype != b.dtype || a.sizes != b.sizes || a.device != b.device) return false;
     for (int i = 0; i < a.rank(); ++i)
       if (!a.sizes[i].is_const(1) && a.strides[i] != b.strides[i]) return false;
     return true;

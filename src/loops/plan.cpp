@@ -13,6 +13,7 @@
 #include "loops/layout.h"
 #include "loops/put_back.h"
 #include "loops/roles.h"
+#include "loops/together.h"
 #include "support/error.h"
 #include "support/parallel.h"
 #include "support/symbols.h"
@@ -52,6 +53,7 @@ class Planner {
     for (const auto* list : {&plan_.fold_steps, &plan_.steps})
       for (const Step& s : *list) plan_.kernels_before_fusion += s.node_count;
     write_in_place(plan_);
+    launch_together(plan_, options_);
     lifetimes();
     place();
     return std::move(plan_);
@@ -158,14 +160,36 @@ class Planner {
     s.node_count = static_cast<int>(group.nodes.size());
     s.alone = instructions_of(group.nodes);
     s.device = group.nodes.back()->out()->type.device;
-    s.kernel = add_kernel(std::move(built->kernel), s.device);
+    s.kernel = add_kernel(std::move(built->kernel), s.device, std::nullopt, numbers_of(plan_, s));
     push(std::move(s), fold);
     return true;
+  }
+
+  /// A number on the processor that only kernels of another device read: launches hand it over.
+  bool is_handed_over(const Node& n, bool fold) const {
+    if (n.op != Op::transfer || fold || n.out()->type.rank() > 0 || is_complex(n.out()->type.dtype))
+      return false;
+    return n.operands[0]->type.device.kind == graph::DeviceKind::CPU &&
+           n.out()->type.device.kind == graph::DeviceKind::CUDA && only_kernels_read(n.out());
+  }
+  bool only_kernels_read(const Value* v) const {
+    for (const graph::Output& o : plan_.graph->outputs)
+      if (o.value == v) return false;
+    const auto& users = fusion_.usage.users[v->id];
+    return std::all_of(users.begin(), users.end(), [&](const Node* user) {
+      const Role role = fusion_.usage.role_of(user);
+      return role == Role::Fused || (role == Role::Free && user->outputs.size() == 1 &&
+                                     kind_of(user) == OpKind::View && only_kernels_read(user->out()));
+    });
   }
 
   void call(const Unit& u) {
     if (u.packed) return contraction(u);
     const Node& n = *u.call;
+    if (is_handed_over(n, u.fold)) {
+      buffer_of_[n.out()->id] = show(n.operands[0]);
+      return;
+    }
     Step s{};
     s.kind = graph::op_info(n.op).kind == OpKind::Extern ? StepKind::Extern : StepKind::Library;
     s.node = &n;
@@ -243,17 +267,19 @@ class Planner {
   }
   /// Steps that do the same on the same kind of device share a kernel: layers mostly do. `call`: the
   /// contraction that ends in it.
-  int add_kernel(Kernel k, graph::Device device, std::optional<PlannedContraction> call = std::nullopt) {
+  int add_kernel(Kernel k, graph::Device device, std::optional<PlannedContraction> call = std::nullopt,
+                 std::vector<char> numbers = {}) {
     std::vector<int>& alike = kernels_by_code_[hash_code(k)];
     for (int id : alike)
       if (kinds_[id] == device.kind && plan_.kernels[id].sources == k.sources &&
-          same_code(plan_.kernels[id], k) && same(calls_[id], call))
+          same_code(plan_.kernels[id], k) && same(calls_[id], call) && numbers_[id] == numbers)
         return id;
     int id = static_cast<int>(plan_.kernels.size());
     k.name += "_" + std::to_string(id);
     plan_.kernels.push_back(std::move(k));
     calls_.push_back(std::move(call));
     kinds_.push_back(device.kind);
+    numbers_.push_back(std::move(numbers));
     alike.push_back(id);
     return id;
   }
@@ -334,8 +360,17 @@ class Planner {
   // ---- lifetimes and the arena ----
 
   void lifetimes() {
-    for (size_t i = 0; i < plan_.steps.size(); ++i)
-      for (int b : plan_.steps[i].buffers) touch(b, static_cast<int>(i));
+    for (size_t first = 0, end; first < plan_.steps.size(); first = end) {
+      end = first + 1;  // the steps of a list run at once
+      while (end < plan_.steps.size() && plan_.steps[first].list >= 0 &&
+             plan_.steps[end].list == plan_.steps[first].list)
+        ++end;
+      for (size_t i = first; i < end; ++i)
+        for (int b : plan_.steps[i].buffers) {
+          touch(b, static_cast<int>(first));
+          touch(b, static_cast<int>(end) - 1);
+        }
+    }
     // What is returned lives to the end.
     int last = static_cast<int>(plan_.steps.size()) - 1;
     for (const PlanOutput& o : plan_.outputs)
@@ -399,6 +434,7 @@ class Planner {
   std::vector<int> output_of_;                            // by value id: the output it is, or -1
   std::vector<std::optional<PlannedContraction>> calls_;  // by kernel: the contraction that ends in it
   std::vector<graph::DeviceKind> kinds_;                  // by kernel: of the device that it runs on
+  std::vector<std::vector<char>> numbers_;                // by kernel: numbers_of its steps
   std::unordered_map<uint64_t, std::vector<int>> kernels_by_code_;
   std::map<std::pair<int, int>, int> packs_;  // weights and epilogue -> the packed weights
 };
@@ -417,6 +453,16 @@ std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options) {
   in_parallel(2, [&](size_t i) { drafts[i] = &(i == 0 ? planner : one_more).draft(); });
   if (!put_back(*drafts[0], *drafts[1], few.repeats)) return std::nullopt;
   return planner.finish();
+}
+
+std::vector<char> numbers_of(const Plan& plan, const Step& s) {
+  std::vector<char> numbers(s.buffers.size());
+  bool any = false;
+  for (size_t i = 0; i < static_cast<size_t>(s.operand_count); ++i)
+    any |= numbers[i] =
+        s.kind == StepKind::Kernel && s.device.kind != graph::DeviceKind::CPU &&
+        plan.buffers[static_cast<size_t>(s.buffers[i])].type.device.kind == graph::DeviceKind::CPU;
+  return any ? numbers : std::vector<char>();
 }
 
 bool has_data_sizes(const PlanBuffer& b) {

@@ -12,7 +12,8 @@
 // once from parameters and constants and kept until a parameter's version changes) or an alias of another
 // buffer at an offset.
 //
-// Devices: each buffer (its type says) and each step belongs to one; a kernel never mixes them.
+// Devices: each buffer (its type says) and each step belongs to one; a kernel never mixes them, but for
+// numbers on the processor that it reads (numbers_of).
 #pragma once
 
 #include <functional>
@@ -69,7 +70,10 @@ struct Step {
   int operand_count = 0;  // how many of `buffers` are read
   int call = -1;          // Extern: its place in the extension's table
   int node_count = 0;     // nodes of the graph that would each have been a kernel
-  double alone = 0;       // instructions of these nodes, each by itself (cost.h)
+  /// Kernel: steps of one list stand next to each other, may run in any order or at once, and are few
+  /// launches (together.h). -1: of none.
+  int list = -1;
+  double alone = 0;  // instructions of these nodes, each by itself (cost.h)
   /// Contraction: kernels[epilogue] finishes and stores the result while it is in registers. Its `acc` is the
   /// call's result; buffers[operand_count ...] are the epilogue's, in its order. The epilogue's last
   /// dimension is the column (last dimension of the result, channel of a convolution), the others are the
@@ -82,6 +86,11 @@ struct Step {
 inline int kernel_of(const Step& s) {
   return s.kind == StepKind::Kernel ? s.kernel : s.kind == StepKind::Contraction ? s.epilogue : -1;
 }
+
+struct Plan;
+/// By buffer of the step: is it one number on the processor, read by a kernel of another device? A launch
+/// hands its value over. Empty: none is.
+BOLT_API std::vector<char> numbers_of(const Plan& plan, const Step& step);
 
 /// One block of memory on one device, in which the temporaries of that device lie.
 struct Arena {
@@ -125,6 +134,10 @@ struct PlanOptions {
   std::function<std::optional<int64_t>(const PlannedContraction&)> generates;
   /// Asked for each generated contraction whether it can end in this pointwise work. Unset: never.
   std::function<bool(const PlannedContraction&, const Kernel& epilogue)> accepts_epilogue;
+  /// Asked for each kernel: what it has in common with those that its device can launch together with it; "":
+  /// it is launched by itself. Unset: every kernel is.
+  /// `numbers`, by buffer: numbers_of.
+  std::function<std::string(const Kernel&, const std::vector<char>& numbers, graph::Device)> list_key;
 };
 
 BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);

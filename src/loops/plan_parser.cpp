@@ -163,7 +163,7 @@ class Parser {
     if (kind == "copy")
       copy(s);
     else if (kind == "kernel")
-      s.kind = StepKind::Kernel, kernel_name(list), lists(s);
+      s.kind = StepKind::Kernel, kernel_name(list), lists(s), s.list = number_of_list();
     else if (kind == "pack")
       s.kind = StepKind::Pack, in_.expect("for"), kernel_name(list), lists(s);
     else if (kind == "contraction")
@@ -177,6 +177,12 @@ class Parser {
     s.loc = graph::read_loc(in_);
     if (s.kind == StepKind::Pack && s.buffers.size() == 2) unpacked_[s.buffers[1]] = s.buffers[0];
     list.push_back(std::move(s));
+  }
+
+  int number_of_list() {
+    if (!in_.accept("in")) return -1;
+    in_.expect("list");
+    return static_cast<int>(in_.integer());
   }
 
   void copy(Step& s) {

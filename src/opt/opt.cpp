@@ -8,6 +8,7 @@
 #include "codegen/cpu/compile_plan.h"
 #include "codegen/cpu/schedule.h"
 #include "codegen/cuda/emit.h"
+#include "codegen/cuda/lists.h"
 #include "graph/passes/passes.h"
 #include "loops/cost.h"
 #include "loops/kernel_text.h"
@@ -131,6 +132,9 @@ loops::PlanOptions plan_options(const OptOptions& o) {
     throw_user("--target is cpu or cuda, not ", target);
   loops::PlanOptions options;
   if (target != "cuda") options = where_it_lies();
+  options.list_key = [](const Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
+    return on.kind == graph::DeviceKind::CUDA ? codegen::cuda::list_key(kernel, {}, numbers) : std::string();
+  };
   options.fuse = !o.no_fuse;
   if (o.fuel.empty()) return options;
   const char* end = o.fuel.data() + o.fuel.size();

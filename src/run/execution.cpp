@@ -206,29 +206,36 @@ void Execution::make_waiting(int buffer) {
 // ---- steps ----
 
 c10::Device Execution::device_of(const PreparedStep& p) const {
+  if (p.kernel >= 0) return p_.devices[p.queue].device;
   if (p.step->buffers.empty()) return c10::Device(c10::kCPU);
   return p_.devices[p_.device_of_buffer[static_cast<size_t>(p.step->buffers[0])]].device;
 }
 
 void Execution::run(const std::vector<PreparedStep>& steps) {
   auto run = [&](const PreparedStep& p) {
-    for (int b : p.makes) make_waiting(b);
-    run_step(p);
-    for (int b : p.frees) slot(b) = {};
+    const std::span<const PreparedStep> list(&p, static_cast<size_t>(p.together));
+    for (const PreparedStep& one : list)
+      for (int b : one.makes) make_waiting(b);
+    p.together > 1 ? launch_list(list) : run_step(p);
+    for (const PreparedStep& one : list)
+      for (int b : one.frees) slot(b) = {};
+  };
+  auto for_each = [&](auto each) {
+    for (size_t i = 0; i < steps.size(); i += static_cast<size_t>(steps[i].together)) each(steps[i]);
   };
   if (steps_are_timed() && &steps == &p_.steps) {
     Stopwatch watch;
-    for (const PreparedStep& p : steps) watch.time(device_of(p), [&] { run(p); });
+    for_each([&](const PreparedStep& p) {
+      watch.time(device_of(p), [&] { run(p); });
+      for (int i = 1; i < p.together; ++i) watch.time(device_of(p), [] {});
+    });
     return p_.times.add(watch.times());
   }
-  if (!at::hasCallbacks()) {
-    for (const PreparedStep& p : steps) run(p);
-    return;
-  }
-  for (const PreparedStep& p : steps) {  // a profiler looks on
+  if (!at::hasCallbacks()) return for_each(run);
+  for_each([&](const PreparedStep& p) {  // a profiler looks on
     RECORD_FUNCTION(p.name.c_str(), c10::ArrayRef<const c10::IValue>{});
     run(p);
-  }
+  });
 }
 
 void Execution::run_step(const PreparedStep& p) {
@@ -274,6 +281,25 @@ void Execution::launch(const PreparedStep& p) {
   const Ints& extents = shapes_->steps[static_cast<size_t>(p.shape)].extents;
   p.code->launch(p.kernel, queue, {pointers_, numbers(p).data(), extents.data()});
   if (queue.reported()) throw RunEagerly{{Why::out_of_range, p.name}};
+}
+
+/// What none of the others reads or writes: in as few launches as the device needs for them.
+void Execution::launch_list(std::span<const PreparedStep> list) {
+  std::vector<std::vector<void*>> all_pointers(list.size());
+  std::vector<Ints> all_numbers(list.size());
+  std::vector<device::Code::OfList> launches;
+  launches.reserve(list.size());
+  for (const PreparedStep& p : list) {
+    if (stores_nothing(p)) continue;
+    std::vector<void*>& pointers = all_pointers[launches.size()];
+    Ints& given = all_numbers[launches.size()];
+    pointers.clear();
+    for (int b : p.step->buffers) pointers.push_back(pointer(b));
+    given = numbers(p);
+    const Ints& extents = shapes_->steps[static_cast<size_t>(p.shape)].extents;
+    launches.push_back({p.kernel, {pointers, given.data(), extents.data()}});
+  }
+  if (!launches.empty()) list.front().code->launch_list(launches, *queues_[list.front().queue]);
 }
 
 void Execution::call(const PreparedStep& p) {

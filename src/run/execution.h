@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -78,6 +79,7 @@ class Execution {
   c10::Device device_of(const PreparedStep& p) const;
   void run_step(const PreparedStep& p);
   void launch(const PreparedStep& p);
+  void launch_list(std::span<const PreparedStep> list);
   void call(const PreparedStep& p);
   const Ints& numbers(const PreparedStep& p);
   bool stores_nothing(const PreparedStep& p) const;

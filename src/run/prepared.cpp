@@ -146,6 +146,12 @@ void Prepared::prepare(const std::vector<Step>& from, std::vector<PreparedStep>&
     if (s.kind == StepKind::Extern) p.call = &lowered.calls[static_cast<size_t>(s.call)];
     p.shape = static_cast<int>(fold_steps.size() + steps.size()) - 1;
   }
+  for (size_t first = 0, end; first < to.size(); first = end) {
+    end = first + 1;
+    const int list = to[first].step->list;
+    while (list >= 0 && end < to.size() && to[end].step->list == list) ++end;
+    to[first].together = static_cast<int>(end - first);
+  }
 }
 
 /// What a profiler calls a step.

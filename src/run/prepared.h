@@ -32,6 +32,7 @@ struct PreparedStep {
   const loops::Step* step;
   std::string name;                    // for profilers
   int kernel = -1;                     // of the plan
+  int together = 1;                    // the first of a list: so many steps are launched at once
   const device::Code* code = nullptr;  // of that kernel, or of what a Pack step packs for
   size_t queue = 0;                    // among Prepared::devices
   LibraryFn library = nullptr;

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "codegen/cuda/lists.h"
 #include "device/driver/driver.h"
 #include "support/error.h"
 
@@ -67,6 +68,50 @@ TEST_F(CudaCompile, KernelsThatDifferInNamesAndOutermostSizeAreOneFunction) {
   EXPECT_EQ(launch(0).count.value(), 64 * 96);
   EXPECT_EQ(launch(1).count.value(), 32 * 96);
   EXPECT_NE(launch(0).code->image().find(launch(0).function), std::string::npos);
+}
+
+TEST_F(CudaCompile, KernelsInListsAreOneFunctionForAllSizes) {
+  auto sum_of = [](const std::string& name, const std::string& size) {
+    return loops::parse_kernel("kernel @" + name + " (in %b0: f32, out %b1: f32) space [" + size +
+                               " d0 reduce] {\n  %0 = load b0[d0]\n  %1 = reduce sum %0 over d0\n"
+                               "  store b1[0] = %1\n}");
+  };
+  const std::vector<loops::Kernel> kernels = {exp_of("one", "64 d0, 96 d1", "96*d0 + d1"),
+                                              exp_of("two", "100 d0", "d0"),
+                                              sum_of("short", "1000"),
+                                              sum_of("shorter", "8"),
+                                              sum_of("long", "1048576"),
+                                              sum_of("longer", "4194304"),
+                                              sum_of("odd", "1001")};
+  const PlanCode code = compile(kernels, target, std::vector<char>(kernels.size(), 1));
+  auto launch = [&](size_t i, size_t part = 0) -> const Launch& { return code.kernels[i].launches.at(part); };
+  for (const CompiledKernel& k : code.kernels)
+    for (const Launch& l : k.launches) {
+      EXPECT_GE(l.most, 50) << k.name;
+      EXPECT_TRUE(l.blocks.is_const() && l.count.is_const()) << k.name;
+    }
+  for (auto [a, b] : {std::pair{0, 1}, {2, 3}, {4, 5}}) EXPECT_EQ(launch(a).function, launch(b).function);
+  EXPECT_EQ(launch(4, 1).function, launch(5, 1).function);
+  EXPECT_EQ(code.kernels[2].launches.size(), 1u);
+  EXPECT_EQ(code.kernels[4].launches.size(), 2u);
+  EXPECT_NE(launch(2).function, launch(6).function);
+  EXPECT_EQ(code.kernels[5].values, std::vector<int64_t>{4194304 / 8});
+  EXPECT_EQ(list_key(kernels[0], target.options), list_key(kernels[1], target.options));
+  EXPECT_EQ(list_key(kernels[4], target.options), list_key(kernels[5], target.options));
+  EXPECT_NE(list_key(kernels[0], target.options), list_key(kernels[4], target.options));
+}
+
+TEST_F(CudaCompile, NumbersOfTheProcessorAreArguments) {
+  const loops::Kernel kernel = loops::parse_kernel(
+      "kernel @scaled (in %b0: f32, in %b1: bf16, out %b2: f32) space [100 d0] {\n  %0 = load b0[d0]\n"
+      "  %1 = load b1[0]\n  %2 = cast f32 %1\n  %3 = mul %0, %2\n  store b2[d0] = %3\n}");
+  const std::vector<char> numbers = {0, 1, 0};
+  for (char listed : {'\0', '\1'}) {
+    const PlanCode code = compile({kernel}, target, {listed}, {numbers});
+    EXPECT_EQ(code.kernels[0].number_bytes, (std::vector<char>{0, 2, 0}));
+    EXPECT_EQ(code.kernels[0].launches.at(0).most > 0, listed == 1);
+  }
+  EXPECT_NE(list_key(kernel, target.options), list_key(kernel, target.options, numbers));
 }
 
 TEST_F(CudaCompile, WhatThisProcessHasCompiledIsNotCompiledAgain) {

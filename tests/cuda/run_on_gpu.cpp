@@ -200,7 +200,7 @@ void launch(const Device& device, const driver::LoadedKernel& loaded, const std:
   const std::vector<int64_t> extents = loaded.extents(symbols.data());
   const Memory scratch(static_cast<size_t>(loaded.scratch_bytes(extents.data())));
   driver::ReportWord report;
-  loaded.launch(extents.data(), symbols.data(), buffers.data(), report.address(), scratch.at(),
+  loaded.launch({extents.data(), symbols.data(), buffers.data(), report.address(), scratch.at()},
                 device.stream());
   device.wait();
   if (report.take()) throw std::runtime_error(loaded.kernel().name + " met an index out of range");
@@ -495,7 +495,7 @@ void time_file(Tool& tool, const std::string& file) {
     const Memory scratch(static_cast<size_t>(k.scratch_bytes(extents.data())));
     driver::ReportWord report;
     const double ms = time_of(*tool.device, [&] {
-      k.launch(extents.data(), symbols.data(), at.data(), report.address(), scratch.at(),
+      k.launch({extents.data(), symbols.data(), at.data(), report.address(), scratch.at()},
                tool.device->stream());
     });
     const auto from = filled(*tool.device, bytes / 2), to = filled(*tool.device, bytes / 2);

@@ -138,3 +138,67 @@ def test_an_optimizer_goes_through_each_tensor_once():
     plan = graph_of(fn, *tensors, emit="plan", passes="standard")
     steps = re.findall(r"^  \d+: (.*)$", plan, re.M)
     assert len(steps) == 4 and all("kernel @" in s for s in steps), plan
+
+
+def plan_on_cuda(fn, *args, sizes="[^\\]]*") -> list[str]:
+    """The steps of the plan, if the tensors of these sizes had been on a CUDA device."""
+    with torch.no_grad():
+        tape = _C._record_tape(fn, args, [])
+    tape = re.sub(rf"((?:input |: )\w+\[{sizes}\](?:\{{[^}}]*\}})?)", r"\1 cuda:0", tape)
+    plan = _C._opt(tape, ["--emit=plan", "--passes=standard", "--target=cuda", "-"])[0]
+    assert _C._opt(plan, ["-"])[0] == plan
+    return re.findall(r"^  \d+: (.*)$", plan, re.M)
+
+
+def lists_of(steps: list[str]) -> list[str]:
+    return [number for step in steps for number in re.findall(r" in list (\d+)", step)]
+
+
+def test_parameters_of_many_sizes_are_few_launches():
+    sizes = [(16, 24), (24,), (24, 4), (4,), (7, 3), (5,), (6,), (2, 5), (300_000,)]
+    tensors = [torch.rand(s) for _ in range(4) for s in sizes]
+
+    def fn(*given):
+        n = len(sizes)
+        return tuple(adamw(*(list(given[i : i + n]) for i in range(0, 4 * n, n)), step=3))
+
+    steps = plan_on_cuda(fn, *tensors)
+    numbers = lists_of(steps)
+    assert len(numbers) == len(steps) == len(sizes), steps
+    # By how many elements an access takes: four, two, one.
+    assert len(set(numbers)) == 3 and numbers == sorted(numbers), steps
+
+
+def test_norms_of_many_sizes_are_few_launches():
+    sizes = [(16, 24), (24,), (24, 4), (8, 3), (300_000,), (1 << 20,)]
+
+    def fn(*gradients):
+        norms = torch._foreach_norm(gradients)
+        total = torch.linalg.vector_norm(torch.stack(norms))
+        scale = torch.clamp(0.1 / (total + 1e-6), max=1.0)
+        changed = list(gradients)
+        torch._foreach_mul_(changed, scale)
+        return (total, *changed)
+
+    steps = plan_on_cuda(fn, *(torch.rand(s) for s in sizes))
+    assert len(set(lists_of(steps))) == 3, steps  # short norms, long ones, and what is scaled
+    assert len(steps) == len(lists_of(steps)) + 1, steps
+
+
+def test_numbers_of_the_processor_are_handed_over():
+    """Of each step of each parameter one is computed there, as torch.optim does."""
+    sizes = [(16, 24), (24,), (24, 4), (4,)]
+
+    def fn(*given):
+        parameters, steps = list(given[:4]), list(given[4:])
+        torch._foreach_add_(steps, 1)
+        rates = [(1 - 0.9**step).reciprocal() for step in steps]
+        torch._foreach_mul_(parameters, rates)
+        torch._foreach_addcdiv_(parameters, parameters, parameters, torch.stack(rates))
+        return (*parameters, *steps)
+
+    given = *(torch.rand(s) for s in sizes), *(torch.tensor(3.0) for _ in sizes)
+    steps = plan_on_cuda(fn, *given, sizes="[^\\]]+")
+    here = [step for step in steps if not step.startswith("cuda:0")]
+    assert all("kernel @" in step for step in steps) and steps[: len(here)] == here, steps
+    assert lists_of(steps) == ["0"] * len(sizes), steps

@@ -9,6 +9,7 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/indices.h"
+#include "codegen/cuda/lists.h"
 #include "codegen/cuda/prelude.h"
 #include "loops/normalise.h"
 #include "support/error.h"
@@ -36,20 +37,28 @@ class Batch {
     options_.capability = target.capability;
   }
 
-  void add(const loops::Kernel& kernel) {
+  void add(const loops::Kernel& kernel, bool listed, const std::vector<char>& numbers) {
     const loops::Kernel k = loops::normalise(kernel);
     CompiledKernel& c = code_.kernels.emplace_back();
     c.name = kernel.name;
     c.symbols = k.symbols;
     c.buffers = k.buffers.size();
+    c.number_bytes.resize(c.buffers);
+    for (size_t b = 0; b < numbers.size(); ++b)
+      if (numbers[b]) c.number_bytes[b] = static_cast<char>(dtype_bytes(k.buffers[b].dtype));
     c.reports = k.has_checks();
     c.refused = refusal(k);
     std::vector<size_t>& units = unit_of_.emplace_back();
     if (!c.refused.empty()) return;
+    if (auto form = listed ? list_form(k, options_) : std::nullopt) return add_list(c, *form, numbers, units);
     Parts all = parts(k, options_);
     c.scratch = std::move(all.scratch);
     c.scratch_bytes = all.scratch_bytes;
-    for (Part& part : all.list) units.push_back(add_launch(c, part));
+    for (Part& part : all.list) {
+      const Schedule s = schedule(part.kernel, options_);
+      units.push_back(
+          add_launch(c, part, s, emit_kernel(part.kernel, s, kAnyName, 0, part.by_buffer(numbers))));
+    }
   }
 
   PlanCode finish() {
@@ -68,8 +77,23 @@ class Batch {
   }
 
  private:
-  size_t add_launch(CompiledKernel& c, Part& part) {
-    const Schedule s = schedule(part.kernel, options_);
+  void add_list(CompiledKernel& c, ListForm& form, const std::vector<char>& numbers,
+                std::vector<size_t>& units) {
+    c.values = form.values;
+    c.scratch = std::move(form.parts.scratch);
+    for (Scratch& s : c.scratch) s.offset = form.known(s.offset);
+    c.scratch_bytes = form.known(form.parts.scratch_bytes);
+    for (size_t i = 0; i < form.parts.list.size(); ++i) {
+      units.push_back(add_launch(c, form.parts.list[i], form.schedules[i], form.text(i, kAnyName, numbers)));
+      Launch& launch = c.launches.back();
+      launch.most = form.most[i];
+      launch.count = form.known(launch.count);
+      launch.blocks = form.known(launch.blocks);
+      launch.points = form.known(launch.points);
+    }
+  }
+
+  size_t add_launch(CompiledKernel& c, Part& part, const Schedule& s, std::string text) {
     Launch& launch = c.launches.emplace_back();
     launch.buffers = std::move(part.buffers);
     launch.reports = part.kernel.has_checks();
@@ -80,7 +104,7 @@ class Batch {
     launch.threads = s.threads;
     launch.shared_bytes = shared_bytes(part.kernel, s);
     launch.cluster = s.cluster;
-    Unit unit{emit_kernel(part.kernel, s, kAnyName), nullptr, nullptr};
+    Unit unit{std::move(text), nullptr, nullptr};
     if (log_wanted("schedule")) log("schedule", c.name + ": " + print(s));
     if (log_wanted("output_code")) log("output_code", "// " + c.name + ": " + print(s) + "\n" + unit.key);
     const auto [it, fresh] = by_text_.try_emplace(unit.key, units_.size());
@@ -146,10 +170,12 @@ Syms CompiledKernel::extents() const {
   return all;
 }
 
-PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target) {
+PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target,
+                 const std::vector<char>& listed, const std::vector<std::vector<char>>& numbers) {
   BOLT_CHECK(target.nvrtc, "a CUDA target without a compiler");
   Batch batch(target);
-  for (const loops::Kernel& k : kernels) batch.add(k);
+  for (size_t i = 0; i < kernels.size(); ++i)
+    batch.add(kernels[i], !listed.empty() && listed[i], numbers.empty() ? std::vector<char>() : numbers[i]);
   return batch.finish();
 }
 

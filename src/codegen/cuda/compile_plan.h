@@ -52,6 +52,7 @@ struct Launch {
   int threads = 0;  // per block
   int64_t shared_bytes = 0;
   int cluster = 1;  // blocks; the function says so itself
+  int most = 0;     // it takes a list of so many (lists.h); 0: the arguments of one
 };
 
 struct CompiledKernel {
@@ -59,6 +60,8 @@ struct CompiledKernel {
   std::string refused;  // why there is no code; else empty
   Syms symbols;         // what the sizes here are functions of, in the order in which a launch gets them
   size_t buffers = 0;
+  std::vector<char> number_bytes;  // by buffer: of the number that is the argument; 0: its address is
+  std::vector<int64_t> values;     // arguments behind the symbols'
   bool reports = false;
   std::vector<Launch> launches;  // one after the other
   std::vector<Scratch> scratch;
@@ -75,6 +78,10 @@ struct PlanCode {
   size_t code_bytes = 0;
 };
 
-BOLT_API PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target);
+/// `listed`, by kernel: it is launched together with others where it has that form. Empty: none is.
+/// `numbers`, by kernel and buffer: loops::numbers_of its steps.
+BOLT_API PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target,
+                          const std::vector<char>& listed = {},
+                          const std::vector<std::vector<char>>& numbers = {});
 
 }  // namespace bolt::codegen::cuda

@@ -40,8 +40,13 @@ std::string str(int64_t n) { return std::to_string(n); }
 
 class Emitter {
  public:
-  Emitter(const Kernel& k, const Schedule& s)
-      : k_(k), s_(s), elements_(element_dims(k, s)), sweeps_(plan_sweeps(k, s)) {}
+  Emitter(const Kernel& k, const Schedule& s, int most, const std::vector<char>& numbers)
+      : k_(k),
+        s_(s),
+        most_(most),
+        numbers_(numbers),
+        elements_(element_dims(k, s)),
+        sweeps_(plan_sweeps(k, s)) {}
 
   std::string run(const std::string& name) {
     signature(name);
@@ -245,12 +250,19 @@ class Emitter {
 
   // ---- skeleton
 
+  std::string pointer_type(const loops::Buffer& b) const {
+    return (b.role == loops::BufferRole::In ? "const " : "") + memory_type(b.dtype) + "*";
+  }
+  /// It lies among the arguments.
+  bool is_number(size_t buffer) const { return !numbers_.empty() && numbers_[buffer]; }
+
   void signature(const std::string& name) {
+    if (most_) return signature_of_list(name);
     std::string args;
     for (size_t i = 0; i < k_.buffers.size(); ++i) {
       const loops::Buffer& b = k_.buffers[i];
-      args += std::string(i ? ", " : "") + (b.role == loops::BufferRole::In ? "const " : "") +
-              memory_type(b.dtype) + "* b" + str(static_cast<int64_t>(i));
+      args += std::string(i ? ", " : "") + (is_number(i) ? "u64 bits" : pointer_type(b) + " b") +
+              str(static_cast<int64_t>(i));
     }
     if (k_.has_checks()) args += ", i64* report";
     args += std::string(", ") + position_type() + " count";
@@ -258,8 +270,39 @@ class Emitter {
     const std::string cluster = s_.cluster > 1 ? " __cluster_dims__(" + str(s_.cluster) + ", 1, 1)" : "";
     line("extern \"C\" __global__ void __launch_bounds__(" + str(s_.threads) + ")" + cluster);
     line(name + "(" + args + ") {");
+    depth_ = 1;
+    declare_numbers();
   }
-  std::string block_number() const { return s_.narrow ? "blockIdx.x" : "i64(blockIdx.x)"; }
+  void declare_numbers() {
+    for (size_t i = 0; i < k_.buffers.size(); ++i) {
+      const std::string type = pointer_type(k_.buffers[i]), n = str(static_cast<int64_t>(i));
+      if (is_number(i)) line(type + " const b" + n + " = reinterpret_cast<" + type + ">(&bits" + n + ");");
+    }
+  }
+  /// The same arguments, in the same order, out of the list.
+  void signature_of_list(const std::string& name) {
+    const size_t arguments = k_.buffers.size() + 1 + k_.symbols.size();
+    line("extern \"C\" __global__ void __launch_bounds__(" + str(s_.threads) + ")");
+    line(name + "(const __grid_constant__ List<" + str(static_cast<int64_t>(arguments)) + ", " + str(most_) +
+         "> list) {");
+    depth_ = 1;
+    line("const unsigned of_list = place_in(list);");
+    line("const u64* const given = list.of[of_list];");
+    line("const unsigned block_of_one = blockIdx.x - list.begin[of_list];");
+    int64_t next = 0;
+    for (size_t i = 0; i < k_.buffers.size(); ++i) {
+      const loops::Buffer& b = k_.buffers[i];
+      line(pointer_type(b) + " const b" + str(static_cast<int64_t>(i)) + " = reinterpret_cast<" +
+           pointer_type(b) + ">(" + (is_number(i) ? "&" : "") + "given[" + str(next++) + "]);");
+    }
+    line(std::string("const ") + position_type() + " count = " + position_type() + "(given[" + str(next++) +
+         "]);");
+    for (Sym s : k_.symbols) line("const i64 " + text(s) + " = i64(given[" + str(next++) + "]);");
+  }
+  std::string block_number() const {
+    const std::string block = most_ ? "block_of_one" : "blockIdx.x";
+    return s_.narrow ? block : "i64(" + block + ")";
+  }
 
   void rows_or_points() {
     pointwise() ? locate_point() : locate_row();
@@ -647,6 +690,8 @@ class Emitter {
 
   const Kernel& k_;
   const Schedule& s_;
+  const int most_;  // launches that one may be; 0: it is no list
+  const std::vector<char>& numbers_;
   const uint32_t elements_;
   const Sweeps sweeps_;
   std::string out_;
@@ -658,8 +703,9 @@ class Emitter {
 
 }  // namespace
 
-std::string emit_kernel(const Kernel& kernel, const Schedule& schedule, const std::string& name) {
-  return Emitter(kernel, schedule).run(name);
+std::string emit_kernel(const Kernel& kernel, const Schedule& schedule, const std::string& name, int most,
+                        const std::vector<char>& numbers) {
+  return Emitter(kernel, schedule, most, numbers).run(name);
 }
 
 Program emit(const std::vector<Kernel>& kernels, const Options& options) {

@@ -3,10 +3,10 @@
 //
 //   extern "C" __global__ void bolt_<name>(buffers..., [i64* report,] count, size symbols...)
 //
-// buffers: pointers to the first element, in the kernel's order; report: only where the kernel has checks
-// (loops/kernel.h); count: Schedule::count, `unsigned` where the schedule is narrow, else i64; symbols: i64,
-// in the kernel's order. The launch (blocks, threads) is the schedule's. That the outermost size is an
-// argument makes kernels one which differ in it only.
+// buffers: pointers to the first element, in the kernel's order; report: only where the
+// kernel has checks (loops/kernel.h); count: Schedule::count, `unsigned` where the schedule is narrow, else
+// i64; symbols: i64, in the kernel's order. The launch (blocks, threads) is the schedule's. That the
+// outermost size is an argument makes kernels one which differ in it only.
 #pragma once
 
 #include <string>
@@ -16,9 +16,12 @@
 
 namespace bolt::codegen::cuda {
 
-/// The function's text, without the prelude. The kernel is normalised and not refused.
+/// The function's text, without the prelude. The kernel is normalised and not refused. `most`: it takes the
+/// arguments of so many launches (lists.h); 0: of one.
+/// `numbers`, by buffer: it is given the bits of one number in place of a pointer. Empty: none is.
 BOLT_API std::string emit_kernel(const loops::Kernel& kernel, const Schedule& schedule,
-                                 const std::string& name);
+                                 const std::string& name, int most = 0,
+                                 const std::vector<char>& numbers = {});
 
 struct Program {
   std::string text;

@@ -19,9 +19,8 @@ using loops::kNone;
 
 namespace {
 
-constexpr int64_t kEnoughBlocks = 128;       // about one a multiprocessor of a large device
-constexpr int64_t kWantedBlocks = 1024;      // of chunks: several a multiprocessor, so that they end together
-constexpr int64_t kWorthElements = 1 << 17;  // less than two launches take anyway
+constexpr int64_t kEnoughBlocks = 128;   // about one a multiprocessor of a large device
+constexpr int64_t kWantedBlocks = 1024;  // of chunks: several a multiprocessor, so that they end together
 constexpr int64_t kLeastRows = 128;  // of a chunk of columns: partial results are a small part of the input
 constexpr int64_t kLeastElements = 8192;  // of a chunk of a row
 constexpr int64_t kChunksOfUnknown = 256;
@@ -220,7 +219,7 @@ class Splitter {
     for (ExprId id : group)
       if (loops::is_arg_reduce(expr(id).reduce_op) || expr(id).dims != first.dims) return {};
     const Schedule s = schedule(alone(group), options_);
-    if (!s.blocks.is_const() || s.blocks.value() >= kEnoughBlocks) return {};
+    if (!s.blocks.is_const() || s.blocks.value() >= kEnoughBlocks || !options_.split) return {};
     const Sym length = points(first.reduce_dims), all = length * points(first.dims);
     if (all.is_const() && all.value() < kWorthElements) return {};
     return cut(first.reduce_dims, s.way == Way::Columns, s.blocks.value(), length);
@@ -428,6 +427,16 @@ Kernel without_round_trips(Kernel k) {
 }
 
 }  // namespace
+
+std::vector<char> Part::by_buffer(const std::vector<char>& of_whole) const {
+  if (of_whole.empty()) return {};
+  std::vector<char> here;
+  for (int b : buffers) {
+    const auto whole = static_cast<size_t>(b);
+    here.push_back(whole < of_whole.size() ? of_whole[whole] : '\0');
+  }
+  return here;
+}
 
 Parts parts(const Kernel& kernel, const Options& options) {
   return Splitter(without_round_trips(kernel), options).run();

@@ -27,10 +27,16 @@
 
 namespace bolt::codegen::cuda {
 
+/// Reductions of fewer elements stay whole: two launches take as long.
+constexpr int64_t kWorthElements = 1 << 17;
+
 struct Part {
   loops::Kernel kernel;  // normalised
   /// By its buffer: the whole kernel's buffer, or, from the number of those on, a scratch.
   std::vector<int> buffers;
+
+  /// By its buffer what `of_whole` says of the whole kernel's; of a scratch 0.
+  std::vector<char> by_buffer(const std::vector<char>& of_whole) const;
 };
 
 struct Scratch {

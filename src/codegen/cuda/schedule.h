@@ -74,6 +74,8 @@ struct Options {
   bool aligned = true;
   /// Spaces of unknown size are below 2^31 points. Whoever launches knows, by Schedule::points.
   bool narrow = true;
+  /// Rows of unknown length may be cut into chunks.
+  bool split = true;
 };
 
 /// Why there is no CUDA code for this kernel; empty when there is. The kernel is normalised.

@@ -4,10 +4,12 @@
 #include "device/driver/launch.h"
 
 #include <array>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
 
+#include "codegen/cuda/lists.h"
 #include "support/error.h"
 #include "support/symbols.h"
 
@@ -76,9 +78,43 @@ class Arguments {
   size_t count_ = 0;
 };
 
+/// `List` of the prelude: a count, where each begins, and the arguments of each.
+class ListArguments {
+ public:
+  explicit ListArguments(size_t most) : most_(most) {}
+  void begin(int64_t block) {
+    put(1 + count_, block);
+    put(0, static_cast<int64_t>(++count_));
+  }
+  void add(uint64_t value) {
+    BOLT_CHECK(next_ < words_.size(), "a list of launches that is too long");
+    words_[next_++] = value;
+  }
+  bool full() const { return count_ == most_; }
+  void clear() {
+    count_ = 0;
+    next_ = head();
+  }
+  void** pointers() { return &at_; }
+
+ private:
+  void put(size_t at, int64_t value) {
+    const auto narrow = static_cast<uint32_t>(value);
+    std::memcpy(reinterpret_cast<char*>(words_.data()) + at * sizeof narrow, &narrow, sizeof narrow);
+  }
+  /// Words of the count and the beginnings.
+  size_t head() const { return (1 + most_ + 1) / 2; }
+
+  const size_t most_;
+  size_t count_ = 0, next_ = head();
+  std::array<uint64_t, codegen::cuda::kArgumentBytes / sizeof(uint64_t)> words_{};
+  void* at_ = words_.data();
+};
+
 /// Blocks, count, points.
 constexpr size_t kExtentsOfLaunch = 3;
 constexpr int64_t kSharedUnasked = 48 << 10;
+constexpr int64_t kMostBlocks = int64_t{1} << 31;
 constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 
 }  // namespace
@@ -109,34 +145,84 @@ std::vector<int64_t> LoadedKernel::extents(const int64_t* symbols) const {
 
 bool LoadedKernel::fits(const int64_t* extents, const CUdeviceptr* buffers) const {
   CUdeviceptr bits = 0;
-  for (size_t i = 0; i < kernel_.buffers; ++i) bits |= buffers[i];
+  for (size_t i = 0; i < kernel_.buffers; ++i)
+    if (!kernel_.number_bytes[i]) bits |= buffers[i];
   bool small = true;
   for (size_t i = 0; i < functions_.size(); ++i)
     small = small && extents[kExtentsOfLaunch * i + 2] <= std::numeric_limits<int32_t>::max();
   return bits % 16 == 0 && small;
 }
 
-void LoadedKernel::launch(const int64_t* extents, const int64_t* symbols, const CUdeviceptr* buffers,
-                          CUdeviceptr report, CUdeviceptr scratch, CUstream stream) const {
-  const int64_t* offsets = extents + kExtentsOfLaunch * functions_.size();
-  for (size_t i = 0; i < functions_.size(); ++i) {
-    const codegen::cuda::Launch& l = kernel_.launches[i];
-    const int64_t blocks = extents[kExtentsOfLaunch * i], count = extents[kExtentsOfLaunch * i + 1];
-    if (blocks == 0) continue;
-    BOLT_CHECK(blocks > 0 && blocks < (int64_t{1} << 31), "kernel ", kernel_.name, ": ", blocks, " blocks");
-    Arguments arguments;
-    for (int b : l.buffers) {
-      const auto at = static_cast<size_t>(b);
-      arguments.add(at < kernel_.buffers ? buffers[at]
-                                         : scratch + static_cast<CUdeviceptr>(offsets[at - kernel_.buffers]));
+/// In their order.
+template <class Add>
+void LoadedKernel::add_arguments(size_t launch, const Given& g, Add add) const {
+  const codegen::cuda::Launch& l = kernel_.launches[launch];
+  const int64_t* offsets = g.extents + kExtentsOfLaunch * functions_.size();
+  for (int b : l.buffers) {
+    const auto at = static_cast<size_t>(b);
+    if (at >= kernel_.buffers) {
+      add(g.scratch + static_cast<CUdeviceptr>(offsets[at - kernel_.buffers]));
+    } else if (const int bytes = kernel_.number_bytes[at]; bytes > 0) {
+      uint64_t number = 0;
+      std::memcpy(&number, reinterpret_cast<const void*>(g.buffers[at]), static_cast<size_t>(bytes));
+      add(number);
+    } else {
+      add(g.buffers[at]);
     }
-    if (l.reports) arguments.add(report);
-    arguments.add(static_cast<uint64_t>(count));
-    for (size_t s = 0; s < kernel_.symbols.size(); ++s) arguments.add(static_cast<uint64_t>(symbols[s]));
-    check(get().cuLaunchKernel(functions_[i], static_cast<unsigned>(blocks), 1, 1,
-                               static_cast<unsigned>(l.threads), 1, 1, static_cast<unsigned>(l.shared_bytes),
-                               stream, arguments.pointers(), nullptr),
-          kernel_.name.c_str());
+  }
+  if (l.reports) add(g.report);
+  add(static_cast<uint64_t>(g.extents[kExtentsOfLaunch * launch + 1]));
+  for (size_t s = 0; s < kernel_.symbols.size(); ++s) add(static_cast<uint64_t>(g.symbols[s]));
+  for (int64_t v : kernel_.values) add(static_cast<uint64_t>(v));
+}
+
+int64_t LoadedKernel::blocks(size_t launch, const Given& g) const {
+  const int64_t blocks = g.extents[kExtentsOfLaunch * launch];
+  BOLT_CHECK(blocks >= 0 && blocks < kMostBlocks, "kernel ", kernel_.name, ": ", blocks, " blocks");
+  return blocks;
+}
+
+void LoadedKernel::start(size_t launch, int64_t blocks, void** arguments, CUstream stream) const {
+  const codegen::cuda::Launch& l = kernel_.launches[launch];
+  check(get().cuLaunchKernel(functions_[launch], static_cast<unsigned>(blocks), 1, 1,
+                             static_cast<unsigned>(l.threads), 1, 1, static_cast<unsigned>(l.shared_bytes),
+                             stream, arguments, nullptr),
+        kernel_.name.c_str());
+}
+
+void LoadedKernel::launch(const Given& given, CUstream stream) const {
+  if (is_listed()) {
+    const OfList alone{this, given};
+    return launch_list({&alone, 1}, stream);
+  }
+  for (size_t i = 0; i < functions_.size(); ++i) {
+    const int64_t count = blocks(i, given);
+    if (count == 0) continue;
+    Arguments arguments;
+    add_arguments(i, given, [&](uint64_t value) { arguments.add(value); });
+    start(i, count, arguments.pointers(), stream);
+  }
+}
+
+void LoadedKernel::launch_list(std::span<const OfList> list, CUstream stream) {
+  const LoadedKernel& first = *list.front().kernel;
+  for (size_t i = 0; i < first.functions_.size(); ++i) {
+    ListArguments arguments(static_cast<size_t>(first.kernel_.launches[i].most));
+    int64_t all = 0;
+    auto go = [&] {
+      if (all > 0) first.start(i, all, arguments.pointers(), stream);
+      arguments.clear();
+      all = 0;
+    };
+    for (const OfList& one : list) {
+      const int64_t blocks = one.kernel->blocks(i, one.given);
+      if (blocks == 0) continue;
+      if (arguments.full() || all + blocks >= kMostBlocks) go();
+      arguments.begin(all);
+      one.kernel->add_arguments(i, one.given, [&](uint64_t value) { arguments.add(value); });
+      all += blocks;
+    }
+    go();
   }
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "codegen/cuda/compile_plan.h"
@@ -34,16 +35,38 @@ class BOLT_API LoadedKernel {
   /// May this code be given these? Otherwise the call needs code that was compiled with neither of
   /// Options::aligned and narrow.
   bool fits(const int64_t* extents, const CUdeviceptr* buffers) const;
-  /// `buffers`: addresses on the device, in the kernel's order. `report`: where the kernel reports, 0 where
-  /// it does not. `scratch`: scratch_bytes, at a multiple of 256. The context is current.
-  void launch(const int64_t* extents, const int64_t* symbols, const CUdeviceptr* buffers, CUdeviceptr report,
-              CUdeviceptr scratch, CUstream stream) const;
+  /// What a launch is given. `buffers`: addresses on the device, in the kernel's order, of numbers those in
+  /// the host's memory. `report`: where the kernel reports, 0 where it does not. `scratch`: scratch_bytes, at
+  /// a multiple of 256.
+  struct Given {
+    const int64_t *extents, *symbols;
+    const CUdeviceptr* buffers;
+    CUdeviceptr report, scratch;
+  };
+  /// The context is current.
+  void launch(const Given& given, CUstream stream) const;
+
+  /// Is it a kernel for lists (codegen/cuda/lists.h), and is `other` the same one?
+  bool is_listed() const { return !kernel_.launches.empty() && kernel_.launches[0].most > 0; }
+  bool may_join(const LoadedKernel& other) const { return is_listed() && functions_ == other.functions_; }
+  struct OfList {
+    const LoadedKernel* kernel;
+    Given given;
+  };
+  /// Kernels that may join each other, in as few launches as they fit into. In no order: none reads what
+  /// another writes.
+  static void launch_list(std::span<const OfList> list, CUstream stream);
 
   const codegen::cuda::CompiledKernel& kernel() const { return kernel_; }
   /// For reports and tests: a function's attribute, of launch i.
   int attribute(size_t launch, int which) const;
 
  private:
+  template <class Add>
+  void add_arguments(size_t launch, const Given& given, Add add) const;
+  int64_t blocks(size_t launch, const Given& given) const;
+  void start(size_t launch, int64_t blocks, void** arguments, CUstream stream) const;
+
   codegen::cuda::CompiledKernel kernel_;
   std::vector<std::shared_ptr<LoadedModule>> modules_;
   std::vector<CUfunction> functions_;

@@ -1,7 +1,7 @@
 // lower/lowerings/optimizers.cpp
 // Rows of operators that change all parameters of a model in one call: optimizers with fused=True, and
 // GradScaler's. Each tensor of the lists is one formula, computed in the compute type and rounded once; what
-// is known of a whole tensor (how many steps it has seen) is computed in float64, as ATen does.
+// the call's numbers come to is computed in float64, as ATen does, where digits would be lost.
 //
 // Where a step is to be left out (`found_inf`) everything stays as it was. What they write to follows the
 // order of the schema: a value for each tensor, nullptr where it stays as it is.
@@ -27,7 +27,6 @@ class Parameters {
   Term precise(const char* name) const { return {&c_, c_.operand(name, DType::F64)}; }
   /// Of list `name`.
   Term item(const char* name, size_t i) const { return Term{&c_, c_.tensors(name)[i]}.as(type(i)); }
-  Term precise(const char* name, size_t i) const { return Term{&c_, c_.tensors(name)[i]}.as(DType::F64); }
 
   /// Without the scale that the loss had.
   Term unscaled(size_t i) const {
@@ -74,15 +73,16 @@ Results adam_or_adamw(Call& c, bool decoupled) {
   for (size_t i = 0; i < all.size(); ++i) {
     const DType type = all.type(i);
     Term p = all.item("self", i), m = all.item("exp_avgs", i), v = all.item("exp_avg_sqs", i);
-    const Term unscaled = all.unscaled(i), lr = all.precise("lr");
+    const Term unscaled = all.unscaled(i);
     Term g = all.uphill(unscaled);
-    if (decays && decoupled) p = p * (1.0 - lr * all.precise("weight_decay")).as(type);
+    if (decays && decoupled) p = p * (1.0 - all.precise("lr") * all.precise("weight_decay")).as(type);
     if (decays && !decoupled) g = g + p * all.number("weight_decay", i);
     // 1 - beta^step without the digits that go missing where beta is nearly 1.
-    const Term step = all.precise("state_steps", i);
-    auto missing = [&](const char* beta) { return -(step * log(all.precise(beta))).apply(Op::expm1); };
-    const Term rate = (lr / missing("beta1")).as(type);
-    const Term spread = missing("beta2").apply(Op::sqrt).as(type);
+    const Term step = all.item("state_steps", i);
+    auto missing = [&](const char* beta) {
+      return -(step * log(all.precise(beta)).as(type)).apply(Op::expm1);
+    };
+    const Term rate = all.number("lr", i) / missing("beta1"), spread = missing("beta2").apply(Op::sqrt);
     const Term rest1 = (1.0 - all.precise("beta1")).as(type), rest2 = (1.0 - all.precise("beta2")).as(type);
     m = m + rest1 * (g - m);
     v = all.number("beta2", i) * v + rest2 * g * g;
@@ -130,10 +130,10 @@ Results adagrad(Call& c) {
   const bool decays = !is_zero(c, "weight_decay");
   std::vector<Results> written(3);
   for (size_t i = 0; i < all.size(); ++i) {
-    const Term p = all.item("self", i), unscaled = all.unscaled(i), step = all.precise("state_steps", i);
+    const Term p = all.item("self", i), unscaled = all.unscaled(i), step = all.item("state_steps", i);
     Term g = all.uphill(unscaled);
     if (decays) g = g + p * all.number("weight_decay", i);
-    const Term rate = (all.precise("lr") / (1.0 + (step - 1.0) * all.precise("lr_decay"))).as(all.type(i));
+    const Term rate = all.number("lr", i) / (1.0 + (step - 1.0) * all.number("lr_decay", i));
     const Term sum = all.item("state_sums", i) + g * g;
     written[0].push_back(all.stored("self", i, p - rate * g / (sum.apply(Op::sqrt) + all.number("eps", i))));
     written[1].push_back(all.gradient(i, unscaled));

@@ -7,6 +7,21 @@ typedef unsigned short f16;  // their bits
 typedef unsigned short bf16;
 #define BOLT __device__ __forceinline__
 
+// The arguments of several launches that are one (lists.h): block b is of the last of them that begins at or
+// before it.
+template <int kArguments, int kMost>
+struct List {
+  unsigned count, begin[kMost];
+  u64 of[kMost][kArguments];
+};
+template <int kArguments, int kMost>
+BOLT unsigned place_in(const List<kArguments, kMost>& list) {
+  unsigned at = 0;
+  for (unsigned step = kMost / 2 + 1; step > 0; step = step > 1 ? (step + 1) / 2 : 0)
+    if (at + step < list.count && list.begin[at + step] <= blockIdx.x) at += step;
+  return at;
+}
+
 // N neighbours in memory, read and written 16 bytes at a time.
 template <typename T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
