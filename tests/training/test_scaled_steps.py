@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import torchbolt
+from torchbolt import api
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +124,13 @@ def test_scales_grow_and_shrink_as_eagers():
         return scales
 
     assert run(torchbolt.compile) == run(lambda step: step)
+
+
+def test_gradients_are_unscaled_in_the_program():
+    """None is given to ATen, which would take a copy of each."""
+    step, _ = scaled(torch.optim.AdamW)
+    step = torchbolt.compile(step)
+    for x, y in batches(4):
+        step(x, y)
+    plan = api.compiled_of(step)._regions()[-1]["plan"]
+    assert "kernel @" in plan and "_amp_" not in plan
