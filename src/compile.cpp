@@ -13,6 +13,7 @@
 #include "compile.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "autograd/cuts.h"
@@ -20,6 +21,7 @@
 #include "autograd/step.h"
 #include "device/device.h"
 #include "graph/verify.h"
+#include "lower/attention_masks.h"
 #include "lower/functionalize.h"
 #include "lower/settle.h"
 #include "record/recorder.h"
@@ -96,16 +98,35 @@ class Compilation {
     }
   }
 
+  /// What `make` makes of the tape without the masks of attention that hide nothing of note, or else of it
+  /// all.
+  template <typename Make>
+  auto without_masks(lower::Sizes sizes, const Make& make) {
+    if (const std::optional<record::Tape> unmasked = lower::without_masks(r_.tape, sizes)) {
+      try {
+        return make(*unmasked);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::Unsupported) throw;
+      }
+    }
+    return make(r_.tape);
+  }
+
   Made differentiated(lower::OverInputs& over_inputs, Stages& stages) {
-    const std::vector<size_t> cuts = autograd::cuts(r_.tape, r_.wanted);
+    return without_masks(over_inputs.anew({}),
+                         [&](const record::Tape& tape) { return differentiated(tape, over_inputs, stages); });
+  }
+
+  Made differentiated(const record::Tape& tape, lower::OverInputs& over_inputs, Stages& stages) {
+    const std::vector<size_t> cuts = autograd::cuts(tape, r_.wanted);
     // Where they cannot be made, nothing holds of what was found out of sizes.
     lower::Sizes of_parts = over_inputs.anew({});
     Made region;
     if (cuts.empty())
-      region = run::make_trained(r_.tape, r_.wanted, r_.constants, r_.is_param, r_.budget, over_inputs,
-                                 of_parts, r_.name, r_.trace, stages);
+      region = run::make_trained(tape, r_.wanted, r_.constants, r_.is_param, r_.budget, over_inputs, of_parts,
+                                 r_.name, r_.trace, stages);
     else
-      region = run::make_chain(r_.tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.budget, over_inputs,
+      region = run::make_chain(tape, r_.wanted, cuts, r_.constants, r_.is_param, r_.budget, over_inputs,
                                of_parts, r_.name, r_.trace, stages);
     sizes_ = std::move(of_parts);
     return region;
@@ -119,7 +140,8 @@ class Compilation {
         return replayed("gradients are needed, and sizes differ between calls", false);
     autograd::WholeStep step;
     try {
-      step = autograd::make_step(r_.tape, r_.wanted);
+      step = without_masks(sizes_,
+                           [&](const record::Tape& tape) { return autograd::make_step(tape, r_.wanted); });
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
       return replayed(error.what(), true);

@@ -12,7 +12,6 @@
 #include "autograd/split.h"
 #include "loops/library_layout.h"
 #include "loops/space.h"
-#include "lower/attention_masks.h"
 #include "record/copy.h"
 #include "run/make_compiled.h"
 #include "support/error.h"
@@ -183,24 +182,9 @@ class Making {
 
  private:
   Joint made_joint(const std::set<TensorId>& parts) {
-    Joint joint = unmasked_joint(parts);
+    Joint joint = autograd::make_joint(tape_, wanted_, parts, {over_inputs_.dims(), over_inputs_.numbers()});
     joint.keepable = is_param_;
     return joint;
-  }
-
-  /// Of the run without the masks that hide nothing of note, where the rest of it stays as it was.
-  Joint unmasked_joint(const std::set<TensorId>& parts) {
-    const autograd::Dynamic dynamic{over_inputs_.dims(), over_inputs_.numbers()};
-    lower::Sizes sizes = over_inputs_.anew({});
-    unmasked_ = lower::without_masks(tape_, sizes);
-    if (!unmasked_) return autograd::make_joint(tape_, wanted_, parts, dynamic);
-    try {
-      return autograd::make_joint(*unmasked_, wanted_, parts, dynamic);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Unsupported) throw;
-      unmasked_.reset();
-      return autograd::make_joint(tape_, wanted_, parts, dynamic);
-    }
   }
 
   /// None of those that differ may have become a number, but where the program itself says so.
@@ -241,7 +225,7 @@ class Making {
   void tell_sizes(Joint joint, std::set<TensorId> whole, TrainedParts& out) const {
     TrainedSizes::Parts sizes;
     sizes.joint = std::move(joint);
-    sizes.run = apart_from(unmasked_ ? *unmasked_ : tape_);
+    sizes.run = apart_from(tape_);
     sizes.wanted = wanted_;
     sizes.parts = std::move(whole);
     sizes.region = sizes_.open();
@@ -387,10 +371,9 @@ class Making {
   const Trace& trace_;
   Stages& stages_;
   const PieceOf& piece_;
-  std::optional<Tape> unmasked_;  ///< what the joint tape is of; none: it is of the run's
-  std::vector<SizeFact> facts_;   ///< what gradients need, over sizes of the region's inputs
-  std::set<TensorId> left_;       ///< only_left(), of the forward part that is being made
-  std::set<TensorId> freed_;      ///< those that its plan may lay as it likes
+  std::vector<SizeFact> facts_;  ///< what gradients need, over sizes of the region's inputs
+  std::set<TensorId> left_;      ///< only_left(), of the forward part that is being made
+  std::set<TensorId> freed_;     ///< those that its plan may lay as it likes
   lower::Sizes backward_;
   std::optional<BackwardSizes> backward_sizes_;
 };
