@@ -2,6 +2,7 @@
 #include "run/execution.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
@@ -223,6 +224,13 @@ void Execution::run(const std::vector<PreparedStep>& steps) {
   auto for_each = [&](auto each) {
     for (size_t i = 0; i < steps.size(); i += static_cast<size_t>(steps[i].together)) each(steps[i]);
   };
+  auto run_copies = [&](size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i)
+      for (int b : steps[i].makes) make_waiting(b);
+    copy_all(steps, from, to);
+    for (size_t i = from; i < to; ++i)
+      for (int b : steps[i].frees) slot(b) = {};
+  };
   if (steps_are_timed() && &steps == &p_.steps) {
     Stopwatch watch;
     for_each([&](const PreparedStep& p) {
@@ -231,11 +239,49 @@ void Execution::run(const std::vector<PreparedStep>& steps) {
     });
     return p_.times.add(watch.times());
   }
-  if (!at::hasCallbacks()) return for_each(run);
-  for_each([&](const PreparedStep& p) {  // a profiler looks on
-    RECORD_FUNCTION(p.name.c_str(), c10::ArrayRef<const c10::IValue>{});
-    run(p);
-  });
+  const bool is_watched = at::hasCallbacks();  // a profiler looks on
+  for (size_t i = 0; i < steps.size();) {
+    const size_t behind = i + static_cast<size_t>(steps[i].together);
+    const size_t next = std::max(behind, end_of_write_backs(steps, i));
+    auto run_these = [&] { next == behind ? run(steps[i]) : run_copies(i, next); };
+    if (is_watched) {
+      RECORD_FUNCTION(steps[i].name.c_str(), c10::ArrayRef<const c10::IValue>{});
+      run_these();
+    } else {
+      run_these();
+    }
+    i = next;
+  }
+}
+
+/// Behind the copies from `first` on that write what the program made into inputs: none of them reads what
+/// another writes, and no input is written twice.
+size_t Execution::end_of_write_backs(const std::vector<PreparedStep>& steps, size_t first) const {
+  size_t i = first;
+  for (; i < steps.size() && steps[i].step->kind == StepKind::Copy; ++i) {
+    const std::vector<int>& buffers = steps[i].step->buffers;
+    const BufferKind from = p_.buffer(p_.owner(buffers[0])).kind;
+    if (from == BufferKind::Input || p_.buffer(buffers[1]).kind != BufferKind::Input) break;
+  }
+  return i;
+}
+
+/// In one launch where a device has such (running statistics of a network's normalisations), for each device
+/// and element type.
+void Execution::copy_all(const std::vector<PreparedStep>& steps, size_t from, size_t to) {
+  const at::AutoDispatchBelowADInplaceOrView is_announced;  // announce_write: of an input
+  std::vector<std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> lists;
+  for (size_t i = from; i < to; ++i) {
+    const at::Tensor &source = tensor(steps[i].step->buffers[0]), &target = tensor(steps[i].step->buffers[1]);
+    auto alike = [&](const auto& list) {
+      return list.first[0].scalar_type() == target.scalar_type() && list.first[0].device() == target.device();
+    };
+    auto at = std::find_if(lists.begin(), lists.end(), alike);
+    if (at == lists.end()) at = lists.emplace(lists.end());
+    at->first.push_back(target);
+    at->second.push_back(source);
+  }
+  for (const auto& [targets, sources] : lists) at::_foreach_copy_(targets, sources);
 }
 
 void Execution::run_step(const PreparedStep& p) {

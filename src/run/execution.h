@@ -77,6 +77,8 @@ class Execution {
   template <class Each>
   void for_fresh(Each each) const;
   c10::Device device_of(const PreparedStep& p) const;
+  size_t end_of_write_backs(const std::vector<PreparedStep>& steps, size_t first) const;
+  void copy_all(const std::vector<PreparedStep>& steps, size_t from, size_t to);
   void run_step(const PreparedStep& p);
   void launch(const PreparedStep& p);
   void launch_list(std::span<const PreparedStep> list);

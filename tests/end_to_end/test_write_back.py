@@ -1,5 +1,7 @@
 """Mutated inputs that a kernel stores into: the caller's tensors, their views and the results equal eager's."""
 
+import copy
+
 import numpy
 import pytest
 import torch
@@ -220,3 +222,22 @@ def test_what_autograd_saved_is_not_out_of_date_after_a_write_through_data():
             fn(leaf * 1).sum().backward()
             gradients.append(leaf.grad)
         assert torch.equal(*gradients)
+
+
+def test_what_several_inputs_become_is_written_together():
+    """Running statistics and counters of all normalisations: one call for each element type."""
+    model = torch.nn.Sequential(
+        *(layer for _ in range(3) for layer in (torch.nn.Conv2d(4, 4, 1), torch.nn.BatchNorm2d(4)))
+    )
+    eager = copy.deepcopy(model)
+    compiled = torchbolt.compile(model)
+    for _ in range(3):
+        x = torch.randn(2, 4, 5, 5)
+        with torch.no_grad(), torch.profiler.profile() as seen:
+            compiled(x)
+        with torch.no_grad():
+            eager(x)
+        for ours, theirs in zip(model.buffers(), eager.buffers(), strict=True):
+            assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    names = [e.name for e in seen.events()]
+    assert 1 <= names.count("aten::_foreach_copy_") <= 2, names
