@@ -80,6 +80,7 @@ __all__ = [
     "list_logs",
     "list_mode_options",
     "list_options",
+    "load",
     "load_cache_artifacts",
     "mark_dynamic",
     "mark_static",
@@ -88,6 +89,7 @@ __all__ = [
     "register_backend",
     "report",
     "reset",
+    "save",
     "save_cache_artifacts",
     "set_default_backend",
     "set_enable_guard_collectives",
@@ -101,7 +103,12 @@ __all__ = [
 
 
 # What programs seldom ask for is imported when they do: name -> the module that has it.
-_WHEN_ASKED = {"explain": "torchbolt.explanation", "report": "torchbolt.reports"}
+_WHEN_ASKED = {
+    "explain": "torchbolt.explanation",
+    "load": "torchbolt.saved",
+    "report": "torchbolt.reports",
+    "save": "torchbolt.saved",
+}
 
 
 def __getattr__(name):

@@ -29,10 +29,7 @@ _NAME = re.compile(r"[0-9a-f]{32}\.bolt")
 _SHORTEST_KEY = 16
 _STARTED = time.time()
 
-
-class ArtifactError(exc.TorchboltError, ValueError):
-    """An artifact that cannot be made or must not be taken over; the message says why and what to do."""
-
+ArtifactError = exc.ArtifactError
 
 class Entry(NamedTuple):
     name: str
@@ -93,9 +90,9 @@ def _signature(body: bytes, secret: bytes) -> bytes:
     return hmac.new(secret, body, hashlib.sha256).digest()
 
 
-def pack(chosen: list[Entry]) -> bytes:
-    """The entries as one signed artifact."""
-    secret, parts, rows = key(), [], []
+def contents(chosen: list[Entry]) -> tuple[list[dict], list[bytes]]:
+    """A row for the head of an artifact for each entry that is there, and its bytes."""
+    parts, rows = [], []
     for entry in chosen:
         try:
             with open(os.path.join(folder(), entry.name), "rb") as file:
@@ -103,6 +100,13 @@ def pack(chosen: list[Entry]) -> bytes:
         except FileNotFoundError:
             continue
         rows.append({"name": entry.name, "bytes": len(parts[-1])})
+    return rows, parts
+
+
+def pack(chosen: list[Entry]) -> bytes:
+    """The entries as one signed artifact."""
+    secret = key()
+    rows, parts = contents(chosen)
     facts = {"torchbolt": _build.version, "torch": _build.torch_version, "python": _build.python_version}
     head = json.dumps(facts | {"entries": rows}).encode()
     body = b"".join([len(head).to_bytes(8, "little"), head, *parts])
@@ -119,8 +123,13 @@ def unpack(artifact: bytes) -> int:
     if not hmac.compare_digest(signature, _signature(body, secret)):
         raise ArtifactError(f"the artifact's signature does not hold: it was made with another {KEY}, or changed since")
     length = int.from_bytes(body[:8], "little")
-    at, count = 8 + length, 0
-    for row in json.loads(body[8:at])["entries"]:
+    return put_all(json.loads(body[8 : 8 + length])["entries"], body[8 + length :])
+
+
+def put_all(rows: list[dict], body: bytes) -> int:
+    """Puts what contents() gave into the cache; how many entries."""
+    at, count = 0, 0
+    for row in rows:
         count += _put(row["name"], body[at : at + row["bytes"]])
         at += row["bytes"]
     return count

@@ -51,6 +51,10 @@ class ConstraintViolationError(TorchboltError):
     """A size marked with mark_dynamic has to be a number: names the line that forced it."""
 
 
+class ArtifactError(TorchboltError, ValueError):
+    """An artifact that cannot be made or must not be taken over; the message says why and what to do."""
+
+
 class InvalidBackend(TorchboltError):
     """No backend of that name is registered."""
 

@@ -92,6 +92,10 @@ class Program {
   /// Every guard as a line of text, for `explain` and the tests.
   std::vector<std::string> describe() const;
 
+  /// For another process, without what the program's compilation tells (saved.cpp).
+  void write(ArchiveWriter& out) const;
+  static std::unique_ptr<Program> read(ArchiveReader& in);
+
   size_t tensor_count() const { return tensors_.size(); }
   /// How often a check had to take the slow way, for tests.
   size_t walks() const { return walks_; }

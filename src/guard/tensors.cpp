@@ -25,6 +25,7 @@
 
 #include "guard/tensor_images.h"
 #include "guard/transforms.h"
+#include "python/archive.h"
 #include "support/nesting.h"
 #include "support/pointer_map.h"
 #include "support/short_vector.h"
@@ -427,6 +428,60 @@ std::string TensorTable::describe(int slot) const {
     text += " at element " + std::to_string(data_->offsets[static_cast<size_t>(slot)]);
   if (facts.shares_with >= 0) text += ", sharing memory with input " + std::to_string(facts.shares_with);
   return text;
+}
+
+void TensorTable::write(ArchiveWriter& out) const {
+  out.number(data_->fixed_offsets);
+  out.number(data_->gradients);
+  out.integers(data_->offsets);
+  out.integers(data_->sharing);
+  out.list(data_->facts, [&](const Facts& f) {
+    out.number(static_cast<int64_t>(f.keys));
+    out.number(static_cast<int64_t>(f.dtype));
+    out.number(static_cast<int64_t>(f.device.type()));
+    out.number(f.device.index());
+    out.object(reinterpret_cast<PyObject*>(f.type));
+    for (bool b : {f.requires_grad, f.strided, f.is_chosen}) out.number(b);
+    out.integers(f.sizes);
+    out.integers(f.strides);
+    out.integers(f.order);
+    for (uint64_t bits : {f.free, f.apart, f.gaps}) out.number(static_cast<int64_t>(bits));
+    out.number(f.shares_with);
+    out.number(f.distance);
+  });
+}
+
+TensorTable TensorTable::read(ArchiveReader& in) {
+  TensorTable table;
+  Data& data = *table.data_;
+  data.fixed_offsets = in.number() != 0;
+  data.gradients = in.number() != 0;
+  data.offsets = in.integers<std::vector<int64_t>>();
+  data.sharing = in.integers<std::vector<int>>();
+  in.list([&] {
+    Facts& f = data.facts.emplace_back();
+    f.keys = in.as<uint64_t>();
+    f.dtype = static_cast<at::ScalarType>(in.below(static_cast<size_t>(at::ScalarType::NumOptions)));
+    const auto device = in.as<c10::DeviceType>();
+    f.device = c10::Device(device, in.as<c10::DeviceIndex>());
+    const PyRef type = in.object();
+    if (!type || !PyType_Check(type.get())) ArchiveReader::fail();
+    f.type = reinterpret_cast<PyTypeObject*>(type.get());  // pinned by the tree
+    for (bool* flag : {&f.requires_grad, &f.strided, &f.is_chosen}) *flag = in.number() != 0;
+    f.sizes = in.integers<Dims>();
+    f.strides = in.integers<Dims>();
+    f.order = in.integers<std::vector<int>>();
+    for (uint64_t* bits : {&f.free, &f.apart, &f.gaps}) *bits = in.as<uint64_t>();
+    f.shares_with = static_cast<int>(in.number());
+    f.distance = in.number();
+    if (f.shares_with >= static_cast<int>(data.facts.size())) ArchiveReader::fail();
+  });
+  if (data.offsets.size() != data.facts.size()) ArchiveReader::fail();
+  for (int slot : data.sharing)
+    if (slot < 0 || slot >= static_cast<int>(data.facts.size()) ||
+        data.facts[static_cast<size_t>(slot)].shares_with < 0)
+      ArchiveReader::fail();
+  return table;
 }
 
 bool overrides_torch(PyObject* object) {

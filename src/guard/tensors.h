@@ -18,6 +18,10 @@
 namespace c10 {
 struct TensorImpl;
 }
+namespace bolt {
+class ArchiveReader;
+class ArchiveWriter;
+}  // namespace bolt
 
 /// torch.Tensor, of torch/csrc/autograd/python_variable.h; null before torch is imported.
 extern __attribute__((visibility("default"))) PyObject* THPVariableClass;
@@ -102,6 +106,9 @@ class TensorTable {
   /// "float32[2, 3] (now float32[2, 4])".
   std::string explain(int slot, PyObject* tensor) const;
   std::string describe(int slot) const;
+  /// For another process (saved.h). What is written is not part of it: the program's compilation tells again.
+  void write(ArchiveWriter& out) const;
+  static TensorTable read(ArchiveReader& in);
 
  private:
   struct Data;

@@ -18,6 +18,7 @@
 #include "session/entries.h"
 #include "session/functions.h"
 #include "session/report.h"
+#include "session/saved.h"
 
 namespace bolt::session {
 namespace {
@@ -165,6 +166,13 @@ PyObject* compiled_guard_seconds(PyObject* o, PyObject* const* args, Py_ssize_t 
   return PyFloat_FromDouble(*seconds);
 }
 
+PyObject* compiled_saved(PyObject* o, PyObject*) { return save(self_of(o)); }
+
+PyObject* compiled_restore(PyObject* o, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 3) return PyErr_SetString(PyExc_TypeError, "_restore() takes three lists"), nullptr;
+  return restore(self_of(o), args);
+}
+
 PyObject* compiled_clear_entries(PyObject* o, PyObject*) {
   forget(*self_of(o)->state);
   const observe::Ends learned = std::exchange(*self_of(o)->state->learned, {});
@@ -204,6 +212,9 @@ PyMethodDef compiled_methods[] = {
     {"_guard_seconds", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_guard_seconds)),
      METH_FASTCALL | METH_KEYWORDS,
      "Seconds to check the guards of a call with these arguments; None: no entry fits."},
+    {"_saved", compiled_saved, METH_NOARGS, "What was compiled, as three lists for another process."},
+    {"_restore", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_restore)), METH_FASTCALL,
+     "Takes over what _saved() gave; how many regions."},
     {"_clear", compiled_clear_entries, METH_NOARGS, "Forgets everything compiled."},
     {nullptr, nullptr, 0, nullptr}};
 

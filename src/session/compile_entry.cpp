@@ -99,6 +99,16 @@ autograd::Budget budget_of(const Options& options) {
   return budget;
 }
 
+/// What the user asked for.
+void describe_wishes(Callable* self, Recorded& recorded) {
+  recorded.name = name_of(self);
+  recorded.road = self->options->road;
+  recorded.budget = budget_of(*self->options);
+  recorded.launch_at_once = self->options->launch_at_once;
+  recorded.measured = self->options->measure.value_or(run::measures_by_default());
+  recorded.trace = Trace(self->options->trace, recorded.name);
+}
+
 /// All but the tape and its inputs.
 void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe::Observation& seen,
                      Recorded& recorded) {
@@ -111,16 +121,32 @@ void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe
   recorded.number_symbols = std::move(seen.number_symbols);
   recorded.not_guessed = self->state->not_guessed;
   recorded.wanted = bridge.wanted;
-  recorded.name = name_of(self);
-  recorded.road = self->options->road;
-  recorded.budget = budget_of(*self->options);
-  recorded.launch_at_once = self->options->launch_at_once;
-  recorded.measured = self->options->measure.value_or(run::measures_by_default());
-  recorded.trace = Trace(self->options->trace, recorded.name);
+  describe_wishes(self, recorded);
   if (!recorded.trace.wanted()) return;
   std::string guards;
   for (const std::string& line : entry.guards->describe()) guards += line + "\n";
   recorded.trace.write("0_guards.txt", guards);
+}
+
+/// So that it can be compiled again elsewhere. Where sizes or numbers differ, compiling writes into the tape.
+CompiledFrom compiled_from(const Recorded& recorded) {
+  CompiledFrom from{{recorded.name,
+                     recorded.wanted,
+                     recorded.is_param,
+                     recorded.constants,
+                     recorded.dynamic,
+                     recorded.number_symbols,
+                     recorded.size_facts,
+                     {}},
+                    "",
+                    recorded.number_sizes,
+                    recorded.not_guessed,
+                    recorded.obstacle};
+  const bool differs =
+      !recorded.number_symbols.empty() || std::ranges::any_of(recorded.dynamic, std::identity()) ||
+      std::ranges::any_of(recorded.tape.tensors, [](const auto& t) { return t.data_sized || t.data_dims; });
+  if (differs) from.text = record::print(recorded.tape, from.context);
+  return from;
 }
 
 /// Which argument it is, or is found in. The state of an object (a module's parameters) is none.
@@ -206,6 +232,7 @@ bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& 
   describe_inputs(*entry, bridge, recorded);
   describe_region(self, *entry, bridge, seen, recorded);
   recorded.tape = std::move(bridge.recorder.tape());
+  entry->from = compiled_from(recorded);
 
   if (self->options->backend && !recorded.tape.entries.empty()) {
     std::vector<BackendInput> inputs = backend_inputs(*entry, bridge.recorder.inputs(), recorded);
@@ -216,6 +243,27 @@ bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& 
   }
   if (self->options->background) return compile_in_background(*entry, std::move(recorded)), true;
   return compile_now(self, *entry, std::move(recorded));
+}
+
+void compile_again(Callable* self, Entry& entry) {
+  record::ReadTape read = record::parse_tape(entry.from.text);
+  const record::TapeContext& context = entry.from.context = std::move(read.context);
+  Recorded recorded;
+  recorded.tape = std::move(read.tape);
+  recorded.wanted = context.wanted;
+  recorded.is_param = context.is_param;
+  recorded.constants = context.constants;
+  recorded.dynamic = context.dynamic;
+  recorded.number_symbols = context.numbers;
+  recorded.size_facts = context.facts;
+  recorded.number_sizes = entry.from.number_sizes;
+  recorded.not_guessed = entry.from.not_guessed;
+  recorded.obstacle = entry.from.obstacle;
+  describe_wishes(self, recorded);
+  if (entry.tape_input_slot.size() != recorded.tape.inputs.size())
+    throw Error(ErrorKind::User, "what was saved is not whole");
+  if (!compile_now(self, entry, std::move(recorded)))
+    throw Error(ErrorKind::User, "it cannot be compiled here as it was where it was saved");
 }
 
 bool settle(Callable* self, Site& site, const std::shared_ptr<Entry>& entry) {

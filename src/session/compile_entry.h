@@ -16,6 +16,9 @@ namespace bolt::session {
 bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
                    observe::Observation& seen);
 
+/// Compiles an entry that was read from an archive, from what it was compiled from. Throws for failures.
+void compile_again(Callable* self, Entry& entry);
+
 /// Takes over what the background compilation of `entry` has come to by now. A failure takes the entry out of
 /// `site` and is reported like one in the foreground: false with an exception set in strict mode.
 bool settle(Callable* self, Site& site, const std::shared_ptr<Entry>& entry);

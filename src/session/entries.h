@@ -26,6 +26,7 @@
 #include "observe/ends/learned_ends.h"
 #include "observe/observation.h"
 #include "observe/rebuild/recipe.h"
+#include "record/text.h"
 #include "run/runnable.h"
 
 namespace bolt::session {
@@ -71,6 +72,16 @@ struct Pending {
   std::optional<Built> built;
 };
 
+/// What the compiler was told beside the tape: with it the region can be compiled again, in another process
+/// (session/saved.h).
+struct CompiledFrom {
+  record::TapeContext context;
+  std::string text;  ///< of the tape, where compiling writes into it; "": that of the region is as it was
+  SymbolTable number_sizes;
+  std::set<std::string> not_guessed;
+  std::string obstacle;
+};
+
 struct Entry {
   int64_t serial = next_serial();
   std::unique_ptr<guard::Program> guards;
@@ -94,6 +105,7 @@ struct Entry {
   int unfit = 0;
   /// Dimensions that the user wants to be symbols, by tensor slot.
   std::vector<std::pair<int, uint64_t>> marked;
+  CompiledFrom from;
 };
 
 struct Site {

@@ -48,7 +48,14 @@ void World::read_method(PyObject* method, Source* source) {
   static PyObject* const self = PyUnicode_InternFromString("__self__");
   if (PyCFunction_Check(method)) {
     auto* builtin = reinterpret_cast<PyCFunctionObject*>(method);
-    source->assume(Check::method, nullptr, reinterpret_cast<Py_ssize_t>(builtin->m_ml));
+    // The class's own descriptor, where it is one's, says which it is in another process, too.
+    PyTypeObject* owner = builtin->m_self ? Py_TYPE(builtin->m_self) : nullptr;
+    PyRef named = PyRef::steal(PyUnicode_FromString(builtin->m_ml->ml_name));
+    if (!named) PyErr_Clear();
+    PyObject* found = owner && named ? _PyType_Lookup(owner, named.get()) : nullptr;
+    const bool same = found && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
+                      reinterpret_cast<PyMethodDescrObject*>(found)->d_method == builtin->m_ml;
+    source->assume(Check::method, same ? found : nullptr, reinterpret_cast<Py_ssize_t>(builtin->m_ml));
     field(method, offsetof(PyCFunctionObject, m_self), self);
     return;
   }

@@ -1,0 +1,283 @@
+// session/saved.cpp: see saved.h.
+#include "session/saved.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "observe/rebuild/saved_recipe.h"
+#include "python/archive.h"
+#include "session/compile_entry.h"
+#include "session/exceptions.h"
+#include "support/error.h"
+#include "support/stats.h"
+
+namespace bolt::session {
+namespace {
+
+// ---- parts of an entry
+
+/// The words of a place that are no addresses, for each frame.
+constexpr size_t kWordsOfFrame = 4;
+
+void write_place(ArchiveWriter& out, const observe::Place& place) {
+  out.list(place.code, [&](const PyRef& code) { out.object(code.get()); });
+  for (size_t i = 0; i < place.key.size(); ++i)
+    if (i % kWordsOfFrame) out.number(static_cast<int64_t>(place.key[i]));
+}
+observe::Place read_place(ArchiveReader& in) {
+  observe::Place place;
+  in.list([&] {
+    place.code.push_back(in.object());
+    if (!place.code.back() || !PyCode_Check(place.code.back().get())) ArchiveReader::fail();
+  });
+  for (const PyRef& code : place.code) {
+    place.key.push_back(reinterpret_cast<uintptr_t>(code.get()));
+    for (size_t i = 1; i < kWordsOfFrame; ++i) place.key.push_back(in.as<uintptr_t>());
+  }
+  return place;
+}
+
+void write_reason(ArchiveWriter& out, const Reason& reason) {
+  out.number(static_cast<int64_t>(reason.why));
+  out.list(reason.said, [&](const std::string& s) { out.text(s); });
+  out.number(reason.within);
+  out.number(reason.end != nullptr);
+  if (reason.end) write_reason(out, *reason.end);
+}
+Reason read_reason(ArchiveReader& in) {
+  Reason reason(in.as<Why>());
+  in.list([&] { reason.said.push_back(in.text()); });
+  reason.within = in.number() != 0;
+  if (in.number()) reason.end = std::make_shared<const Reason>(read_reason(in));
+  return reason;
+}
+
+void write_ends(ArchiveWriter& out, const std::vector<observe::RegionEnd>& ends) {
+  out.list(ends, [&](const observe::RegionEnd& end) {
+    write_reason(out, end.reason);
+    out.number(end.is_error);
+    out.list(end.stack, [&](const observe::StackLine& line) {
+      out.text(line.file);
+      out.text(line.function);
+      for (int n : {line.line, line.column, line.end_line, line.end_column}) out.number(n);
+    });
+  });
+}
+std::vector<observe::RegionEnd> read_ends(ArchiveReader& in) {
+  std::vector<observe::RegionEnd> ends;
+  in.list([&] {
+    observe::RegionEnd end{read_reason(in), {}};
+    end.is_error = in.number() != 0;
+    in.list([&] {
+      observe::StackLine line;
+      line.file = in.text();
+      line.function = in.text();
+      for (int* n : {&line.line, &line.column, &line.end_line, &line.end_column}) *n = in.as<int>();
+      end.stack.push_back(std::move(line));
+    });
+    ends.push_back(std::move(end));
+  });
+  return ends;
+}
+
+/// The tape as the compiler was given it. Throws for one that no text can hold.
+std::string tape_text(const Entry& entry) {
+  const CompiledFrom& from = entry.from;
+  std::string text = from.text.empty() ? record::print(entry.region->tape(), from.context) : from.text;
+  std::string again;
+  try {
+    const record::ReadTape read = record::parse_tape(text);
+    again = record::print(read.tape, read.context);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::User,
+                std::string("an operator is given what no text can hold (") + error.what() + ")");
+  }
+  if (again != text) throw Error(ErrorKind::User, "an operator is given what a text does not hold exactly");
+  return text;
+}
+
+void write_compiled_from(ArchiveWriter& out, const Entry& entry) {
+  out.text(tape_text(entry));
+  out.list(entry.from.number_sizes, [&](const SizeValue& row) {
+    out.text(row.symbol.str());
+    out.number(row.hint);
+  });
+  out.list(entry.from.not_guessed, [&](const std::string& name) { out.text(name); });
+  out.text(entry.from.obstacle);
+}
+void read_compiled_from(ArchiveReader& in, CompiledFrom& from) {
+  from.text = in.text();
+  in.list([&] {
+    std::string_view expression = in.text();
+    const Sym symbol = parse_sym(expression);
+    from.number_sizes.push_back(SymbolRow::of_computed(symbol, in.number()));
+  });
+  in.list([&] { from.not_guessed.insert(in.text()); });
+  from.obstacle = in.text();
+}
+
+// ---- entries
+
+void write_entry(ArchiveWriter& out, const Entry& entry) {
+  if (!entry.region) throw Error(ErrorKind::User, "a region is still being compiled");
+  if (!entry.generators.empty())
+    throw Error(ErrorKind::User, "a region draws from a torch.Generator of the program's");
+  entry.guards->write(out);
+  observe::write_recipe(out, entry.recipe);
+  for (uint64_t bits : {entry.after.flags, entry.after.types, entry.after.modes})
+    out.number(static_cast<int64_t>(bits));
+  out.number(entry.after.threads);
+  out.number(entry.autocast_levels);
+  out.number(entry.changes_thread);
+  out.number(entry.instructions);
+  out.number(entry.idle);
+  out.number(static_cast<int64_t>(entry.nargs));
+  out.object(entry.kwnames.get());
+  out.integers(entry.tape_input_slot);
+  write_ends(out, entry.breaks);
+  out.list(entry.marked, [&](const auto& mark) {
+    out.number(mark.first);
+    out.number(static_cast<int64_t>(mark.second));
+  });
+  write_compiled_from(out, entry);
+}
+
+std::shared_ptr<Entry> read_entry(ArchiveReader& in) {
+  auto entry = std::make_shared<Entry>();
+  entry->guards = guard::Program::read(in);
+  entry->recipe = observe::read_recipe(in);
+  for (uint64_t* bits : {&entry->after.flags, &entry->after.types, &entry->after.modes})
+    *bits = in.as<uint64_t>();
+  entry->after.threads = in.as<int>();
+  entry->autocast_levels = in.as<int>();
+  entry->changes_thread = in.number() != 0;
+  entry->instructions = in.number();
+  entry->idle = in.number() != 0;
+  entry->nargs = in.as<size_t>();
+  entry->kwnames = in.object();
+  entry->tape_input_slot = in.integers<std::vector<int>>();
+  for (int slot : entry->tape_input_slot)
+    if (slot >= static_cast<int>(entry->guards->tensor_count())) ArchiveReader::fail();
+  entry->breaks = read_ends(in);
+  in.list([&] {
+    const auto slot = in.as<int>();
+    entry->marked.emplace_back(slot, in.as<uint64_t>());
+  });
+  read_compiled_from(in, entry->from);
+  return entry;
+}
+
+// ---- sites
+
+void write_site(ArchiveWriter& out, const Site& site) {
+  out.list(site.entries, [&](const auto& entry) { write_entry(out, *entry); });
+  out.list(site.changed.sizes, [&](const auto& row) {
+    out.text(row.first);
+    out.number(static_cast<int64_t>(row.second));
+  });
+  out.list(site.changed.numbers, [&](const std::string& name) { out.text(name); });
+  out.list(site.changed.times, [&](const auto& row) { out.text(row.first), out.number(row.second); });
+  out.number(site.plain_instructions);
+  write_place(out, site.plain_end);
+  out.number(site.never_plain);
+  write_ends(out, site.plain_breaks);
+  out.number(site.advanced);
+  out.number(site.ends_each_turn);
+}
+
+void read_site(ArchiveReader& in, Site& site) {
+  in.list([&] { site.entries.push_back(read_entry(in)); });
+  in.list([&] {
+    const std::string place = in.text();
+    site.changed.sizes[place] = in.as<uint64_t>();
+  });
+  in.list([&] { site.changed.numbers.insert(in.text()); });
+  in.list([&] {
+    const std::string place = in.text();
+    site.changed.times[place] = in.as<int>();
+  });
+  site.plain_instructions = in.number();
+  site.plain_end = read_place(in);
+  site.never_plain = in.number() != 0;
+  site.plain_breaks = read_ends(in);
+  site.plain_serial = next_serial();
+  site.advanced = in.as<int>();
+  site.ends_each_turn = in.number() != 0;
+}
+
+using Sites = std::vector<std::pair<observe::Place, std::shared_ptr<Site>>>;
+
+/// As they were recorded: the batches of kernels that the first ones bring are those of then.
+void compile_all(Callable* self, const std::vector<std::shared_ptr<Site>>& sites) {
+  for (const auto& site : sites)
+    for (auto at = site->entries.rbegin(); at != site->entries.rend(); ++at) compile_again(self, **at);
+}
+
+/// What was not there before goes behind what was.
+int64_t take_over(Site& into, Site& read) {
+  const auto count = static_cast<int64_t>(read.entries.size());
+  if (into.entries.empty() && !into.plain_instructions) {
+    into = std::move(read);
+  } else {
+    into.entries.insert(into.entries.end(), read.entries.begin(), read.entries.end());
+  }
+  return count;
+}
+
+/// `what()`; null with an exception of torchbolt/exc.py where it throws.
+template <class What>
+PyObject* or_exception(const What& what) {
+  try {
+    return what();
+  } catch (const std::exception& error) {
+    set_exception("ArtifactError", error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+PyObject* save(Callable* self) {
+  return or_exception([&] {
+    const auto settled = [&](Site& site) {
+      for (const auto& entry : std::vector(site.entries))
+        if (!settle(self, site, entry)) throw Error(ErrorKind::User, "a compilation failed");
+    };
+    if (self->options->backend || self->options->road != Road::compile)
+      throw Error(ErrorKind::User, "what another backend compiled cannot be saved");
+    if (self->options->guard_filter)
+      throw Error(ErrorKind::User, "which guards are kept is said by a function (guard_filter_fn)");
+    settled(self->state->start);
+    Sites sites(self->state->sites.begin(), self->state->sites.end());
+    for (const auto& [place, site] : sites) settled(*site);
+    ArchiveWriter out;
+    write_site(out, self->state->start);
+    out.list(sites, [&](const auto& each) { write_place(out, each.first), write_site(out, *each.second); });
+    return out.lists();
+  });
+}
+
+PyObject* restore(Callable* self, PyObject* const* lists) {
+  return or_exception([&] {
+    ArchiveReader in(lists[0], lists[1], lists[2]);
+    std::vector<std::shared_ptr<Site>> read = {std::make_shared<Site>()};
+    read_site(in, *read[0]);
+    std::vector<observe::Place> places;
+    in.list([&] {
+      places.push_back(read_place(in));
+      read_site(in, *read.emplace_back(std::make_shared<Site>()));
+    });
+    compile_all(self, read);
+    int64_t count = take_over(self->state->start, *read[0]);
+    for (size_t i = 0; i < places.size(); ++i) {
+      std::shared_ptr<Site>& site = self->state->sites[places[i]];
+      if (!site) site = std::make_shared<Site>();
+      count += take_over(*site, *read[i + 1]);
+    }
+    Stats::get().regions += count;
+    return PyLong_FromLongLong(count);
+  });
+}
+
+}  // namespace bolt::session

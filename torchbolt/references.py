@@ -1,0 +1,365 @@
+"""Python objects -> plain data that says which they are -> the same objects in another process.
+
+    by value    numbers, texts, None, tuples, ranges, dtypes, devices, members of enums: what is compared by value
+    by a way    modules, functions, classes, code, dicts, cells: ["way", root, step, ..., hash], from a module or from
+                the target, by names and places that do not depend on the process
+
+With functions, code and the user's classes goes a hash of their code, so that the way leads to the same thing or to an
+error that names it. What can be reached by no way is an error, too: torchbolt.saved tells the user.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import hashlib
+import importlib
+import sys
+import types
+
+import torch
+
+from torchbolt import exc
+
+_CODE = types.CodeType
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
+_DESCRIPTORS += (types.MemberDescriptorType, types.ClassMethodDescriptorType)
+# What says another thing in each process.
+_OF_A_PROCESS = {id(each): each.__name__ for each in (id, hash)}
+# Attributes that lead from an object to another one, by its type.
+_PARTS: tuple[tuple[type | tuple, tuple[str, ...]], ...] = (
+    (types.FunctionType, ("__code__", "__globals__", "__closure__", "__defaults__", "__kwdefaults__", "__dict__")),
+    (types.MethodType, ("__func__", "__self__")),
+    (types.BuiltinFunctionType, ("__self__",)),
+    (types.CellType, ("cell_contents",)),
+    (property, ("fget", "fset", "fdel")),
+    ((staticmethod, classmethod), ("__func__",)),
+    (functools.partial, ("func", "args", "keywords")),
+    (functools._lru_cache_wrapper, ("__wrapped__",)),
+)
+_ATTRIBUTES = {name for _, names in _PARTS for name in names}
+# Modules that functions of C's are found in.
+_HOMES = ("builtins", "torch", "torch._C", "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special")
+_FARTHEST = 7
+_LARGEST = 4096
+
+
+def name_of(target) -> str:
+    """What a function or class is called, with its module; of an instance, its class."""
+    named = target if hasattr(target, "__qualname__") else type(target)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+# ---- what they are
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _hash_of_code(code: _CODE) -> str:
+    digest = hashlib.sha256(code.co_code)
+    facts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_names)
+    digest.update(repr((*facts, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_qualname)).encode())
+    digest.update(getattr(code, "co_exceptiontable", b""))
+    for constant in code.co_consts:
+        digest.update(_constant_text(constant).encode())
+    return digest.hexdigest()[:20]
+
+
+def _constant_text(constant) -> str:
+    if isinstance(constant, _CODE):
+        return _hash_of_code(constant)
+    if isinstance(constant, tuple):
+        return f"({','.join(map(_constant_text, constant))})"
+    if isinstance(constant, frozenset):
+        return f"{{{','.join(sorted(map(_constant_text, constant)))}}}"
+    return f"{type(constant).__name__} {constant!r}"
+
+
+def _hash_of_class(cls: type) -> str:
+    """Of its own functions, slots and bases; of a class of C's, nothing: torch and Python are the same."""
+    if not cls.__flags__ & (1 << 9):  # no heap type
+        return ""
+    parts = [base.__qualname__ for base in cls.__mro__]
+    for name, value in vars(cls).items():
+        if isinstance(value, types.MemberDescriptorType):
+            parts.append(f"slot {name}")
+        for function in _functions_in(value):
+            parts.append(f"{name} {_hash_of_code(function.__code__)}")
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:20]
+
+
+def _functions_in(value) -> list[types.FunctionType]:
+    if isinstance(value, property):
+        return [each for each in (value.fget, value.fset, value.fdel) if isinstance(each, types.FunctionType)]
+    value = getattr(value, "__func__", value) if isinstance(value, staticmethod | classmethod) else value
+    return [value] if isinstance(value, types.FunctionType) else []
+
+
+def _hash_of(thing) -> str:
+    if isinstance(thing, types.FunctionType):
+        return _hash_of_code(thing.__code__)
+    if isinstance(thing, _CODE):
+        return _hash_of_code(thing)
+    return _hash_of_class(thing) if isinstance(thing, type) else ""
+
+
+# ---- steps on a way
+
+
+def _take(thing, step: list):
+    """Where a step leads. Raises LookupError, AttributeError or TypeError where there is nothing."""
+    kind, what = step
+    if kind == "in":  # a module's or class's own name
+        return vars(thing)[what]
+    if kind == "of":
+        if what not in _ATTRIBUTES:
+            raise LookupError(what)
+        return getattr(thing, what)
+    if kind == "own":  # an instance's attribute
+        return thing.__dict__[what]
+    if kind == "at":
+        return thing[what]
+    if kind == "names":
+        return vars(thing)
+    if kind == "constant":
+        return thing.co_consts[what]
+    raise LookupError(kind)
+
+
+def _is(thing, cls) -> bool:
+    """Of that class itself: isinstance() asks the object, and some warn."""
+    return issubclass(type(thing), cls)
+
+
+def _steps_from(thing) -> list[tuple[list, object]]:
+    """(step, where it leads) to everything that lies next to `thing`."""
+    if _is(thing, types.ModuleType):
+        return [(["names", 0], vars(thing)), *((["in", k], v) for k, v in _named(vars(thing)))]
+    if _is(thing, type):
+        return [(["in", k], v) for k, v in _named(vars(thing))]
+    if _is(thing, _CODE):
+        return [(["constant", i], c) for i, c in enumerate(thing.co_consts) if isinstance(c, _CODE)]
+    for types_of, names in _PARTS:
+        if _is(thing, types_of):
+            return [(["of", n], getattr(thing, n)) for n in names if _has(thing, n)]
+    if _is(thing, (tuple, list)):
+        return [(["at", i], item) for i, item in enumerate(thing[:_LARGEST])]
+    if _is(thing, dict):
+        return [(["at", k], v) for k, v in _named(thing)] if len(thing) <= _LARGEST else []
+    own = _own_names(thing)
+    return [(["own", k], v) for k, v in _named(own)] if own else []
+
+
+def _own_names(thing) -> dict | None:
+    """An instance's dict, without asking a __getattribute__ of its class."""
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except (AttributeError, TypeError):
+        return None
+    return own if type(own) is dict else None
+
+
+def _named(names) -> list[tuple[str, object]]:
+    return [(k, v) for k, v in list(names.items()) if type(k) is str]
+
+
+def _has(thing, name: str) -> bool:
+    try:
+        return getattr(thing, name) is not None
+    except (AttributeError, ValueError):  # an empty cell
+        return False
+
+
+# ---- values
+
+_TORCH = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
+_ALONE = {"None": None, "Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
+
+
+class Writer:
+    """Says which objects they are. `target`: what can be reached from it needs no module."""
+
+    def __init__(self, target) -> None:
+        self._target = target
+        self._ways: dict[int, list] = {}
+        self._held: list = []  # what is in _ways, whose addresses are not used again meanwhile
+        self._next: collections.deque | None = None
+        self._by_file: dict[str, str] | None = None
+
+    def all(self, objects: list) -> list:
+        return [self.one(each) for each in objects]
+
+    def one(self, thing):
+        if id(thing) in _OF_A_PROCESS:
+            raise exc.ArtifactError(f"{_OF_A_PROCESS[id(thing)]}() gives something else in each process")
+        for name, alone in _ALONE.items():
+            if thing is alone:
+                return ["alone", name]
+        value = self._value(thing)
+        return value if value is not None else self._way(thing)
+
+    def _value(self, thing):
+        cls = type(thing)
+        if cls in (bool, str):
+            return [cls.__name__, thing]
+        if cls is int:
+            return ["int", str(thing)]
+        if cls is float:
+            return ["float", thing.hex()]
+        if cls is complex:
+            return ["complex", thing.real.hex(), thing.imag.hex()]
+        if cls is bytes:
+            return ["bytes", thing.hex()]
+        if cls is range or cls is slice:
+            return [cls.__name__, *(self.one(each) for each in (thing.start, thing.stop, thing.step))]
+        if cls is torch.Size:
+            return ["Size", *thing]
+        if cls is torch.device:
+            return ["device", str(thing)]
+        if cls in _TORCH:
+            return ["torch", str(thing).removeprefix("torch.")]
+        if isinstance(thing, enum.Enum):
+            return ["member", self.one(cls), thing.name]
+        if cls.__module__ == "numpy" and getattr(getattr(thing, "dtype", None), "kind", "") in tuple("biufc"):
+            return ["numpy", thing.dtype.str, thing.tobytes().hex()]
+        if cls is frozenset:
+            return ["frozenset", *(self.one(each) for each in thing)]
+        if cls is tuple:
+            return ["tuple", *(self.one(each) for each in thing)]
+        if isinstance(thing, types.UnionType):
+            return ["union", *(self.one(each) for each in thing.__args__)]
+        return None
+
+    def _way(self, thing):
+        way = self._straight(thing) or self._searched(thing)
+        if way is None:
+            what = f"an object of {type(thing).__module__}.{type(thing).__qualname__}"
+            named = f" ({thing.__qualname__})" if hasattr(thing, "__qualname__") else ""
+            raise exc.ArtifactError(f"what was compiled rests on {what}{named} that no name leads to")
+        return ["way", way, _hash_of(thing)]
+
+    def _straight(self, thing):
+        """The way that its own name says, if it leads there."""
+        if thing is self._target:
+            return [["target"]]
+        if isinstance(thing, types.ModuleType):
+            name = getattr(thing, "__name__", "")
+            return [["module", name]] if sys.modules.get(name) is thing else None
+        if isinstance(thing, _CODE):
+            return self._code(thing)
+        if type(thing) is dict:  # the globals of a module
+            module = sys.modules.get(thing.get("__name__"))
+            return [["module", module.__name__], ["names", 0]] if getattr(module, "__dict__", None) is thing else None
+        if isinstance(thing, _DESCRIPTORS):
+            owner = self._straight(thing.__objclass__)
+            return self._if_there(thing, owner and [*owner, ["in", thing.__name__]])
+        if _is(thing, types.BuiltinFunctionType):  # torch's say another module or none
+            homes = [n for n in _HOMES if vars(sys.modules.get(n, types)).get(thing.__name__) is thing]
+            if homes:
+                return [["module", homes[0]], ["in", thing.__name__]]
+        module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+        if not isinstance(module, str) or not isinstance(name, str) or module not in sys.modules:
+            return None
+        steps = [["in", part] for part in name.split(".")]
+        way = [["module", module], *steps]
+        return self._if_there(thing, way) or self._if_there(thing, [*way, ["of", "__func__"]])
+
+    def _code(self, code: _CODE):
+        """Of the function that has its name in the module of its file."""
+        if self._by_file is None:
+            named = [(getattr(module, "__file__", None), name) for name, module in list(sys.modules.items())]
+            self._by_file = {file: name for file, name in named if type(file) is str}
+        module = self._by_file.get(code.co_filename)
+        way = [["module", module], *(["in", part] for part in code.co_qualname.split("."))]
+        for more in ((), (["of", "__func__"],), (["of", "fget"],)):
+            if module and (found := self._if_there(code, [*way, *more, ["of", "__code__"]])):
+                return found
+        return None
+
+    def _if_there(self, thing, way):
+        try:
+            return way if way and _follow(way, self._target) is thing else None
+        except (LookupError, AttributeError, TypeError):
+            return None
+
+    def _searched(self, thing):
+        """The shortest way, of all objects that the target and modules lead to. The search stops where it is found and
+        goes on for the next one."""
+        if self._next is None:
+            modules = [([["module", n]], m) for n, m in list(sys.modules.items()) if _is(m, types.ModuleType)]
+            self._next = collections.deque([([["target"]], self._target), *modules])
+            self._ways.update({id(begin): way for way, begin in reversed(self._next)})
+        while id(thing) not in self._ways and self._next:
+            way, at = self._next.popleft()
+            for step, found in _steps_from(at):
+                if id(found) in self._ways or _is(found, (str, int, float, bytes, torch.Tensor, type(None))):
+                    continue
+                self._ways[id(found)] = longer = [*way, step]
+                self._held.append(found)
+                if len(longer) <= _FARTHEST:
+                    self._next.append((longer, found))
+        return self._ways.get(id(thing))
+
+
+def _follow(way: list, target):
+    root, *steps = way
+    thing = target if root[0] == "target" else sys.modules.get(root[1]) or importlib.import_module(root[1])
+    for step in steps:
+        thing = _take(thing, step)
+    return thing
+
+
+class Reader:
+    """Finds the objects again."""
+
+    def __init__(self, target) -> None:
+        self._target = target
+
+    def all(self, told: list) -> list:
+        return [self.one(each) for each in told]
+
+    def one(self, told: list):
+        kind, *parts = told
+        if kind == "alone":
+            return _ALONE[parts[0]]
+        if kind == "str":
+            return sys.intern(parts[0])
+        if kind == "bool":
+            return parts[0]
+        if kind == "int":
+            return int(parts[0])
+        if kind == "float":
+            return float.fromhex(parts[0])
+        if kind == "complex":
+            return complex(*map(float.fromhex, parts))
+        if kind == "bytes":
+            return bytes.fromhex(parts[0])
+        if kind in ("range", "slice"):
+            return {"range": range, "slice": slice}[kind](*map(self.one, parts))
+        if kind == "Size":
+            return torch.Size(parts)
+        if kind == "device":
+            return torch.device(parts[0])
+        if kind == "torch":
+            return getattr(torch, parts[0])
+        if kind == "member":
+            return self.one(parts[0])[parts[1]]
+        if kind == "numpy":
+            return importlib.import_module("numpy").frombuffer(bytes.fromhex(parts[1]), dtype=parts[0])[0]
+        if kind == "frozenset":
+            return frozenset(map(self.one, parts))
+        if kind == "tuple":
+            return tuple(map(self.one, parts))
+        if kind == "union":
+            return functools.reduce(lambda a, b: a | b, map(self.one, parts))
+        return self._at(*parts)
+
+    def _at(self, way: list, hashed: str):
+        name = ".".join(str(step[-1]) for step in way)
+        try:
+            thing = _follow(way, self._target)
+        except (ImportError, LookupError, AttributeError, TypeError) as error:
+            raise exc.ArtifactError(f"{name} is not there ({type(error).__name__}: {error})") from None
+        if _hash_of(thing) != hashed:
+            raise exc.ArtifactError(f"the code of {name} is not what it was when it was saved")
+        return thing
