@@ -41,7 +41,7 @@ _PARTS: tuple[tuple[type | tuple, tuple[str, ...]], ...] = (
 _ATTRIBUTES = {name for _, names in _PARTS for name in names}
 # Modules that functions of C's are found in.
 _HOMES = ("builtins", "torch", "torch._C", "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special")
-_FARTHEST = 7
+_FARTHEST = 14
 _LARGEST = 4096
 
 
@@ -100,7 +100,7 @@ def _hash_of(thing) -> str:
         return _hash_of_code(thing.__code__)
     if isinstance(thing, _CODE):
         return _hash_of_code(thing)
-    return _hash_of_class(thing) if isinstance(thing, type) else ""
+    return _hash_of_class(thing) if isinstance(thing, type) else type(thing).__qualname__
 
 
 # ---- steps on a way
@@ -121,6 +121,8 @@ def _take(thing, step: list):
         return thing[what]
     if kind == "names":
         return vars(thing)
+    if kind == "class":
+        return type(thing)
     if kind == "constant":
         return thing.co_consts[what]
     raise LookupError(kind)
@@ -134,7 +136,11 @@ def _is(thing, cls) -> bool:
 def _steps_from(thing) -> list[tuple[list, object]]:
     """(step, where it leads) to everything that lies next to `thing`."""
     if _is(thing, types.ModuleType):
-        return [(["names", 0], vars(thing)), *((["in", k], v) for k, v in _named(vars(thing)))]
+        return [
+            (["class", 0], type(thing)),
+            (["names", 0], vars(thing)),
+            *((["in", k], v) for k, v in _named(vars(thing))),
+        ]
     if _is(thing, type):
         return [(["in", k], v) for k, v in _named(vars(thing))]
     if _is(thing, _CODE):
@@ -142,12 +148,14 @@ def _steps_from(thing) -> list[tuple[list, object]]:
     for types_of, names in _PARTS:
         if _is(thing, types_of):
             return [(["of", n], getattr(thing, n)) for n in names if _has(thing, n)]
-    if _is(thing, (tuple, list)):
+    # Of these types themselves: a class on top of dict may import what it is asked for (transformers' mappings), and
+    # what stands where in a list may be another thing in another process.
+    if type(thing) is tuple:
         return [(["at", i], item) for i, item in enumerate(thing[:_LARGEST])]
-    if _is(thing, dict):
+    if type(thing) is dict:
         return [(["at", k], v) for k, v in _named(thing)] if len(thing) <= _LARGEST else []
     own = _own_names(thing)
-    return [(["own", k], v) for k, v in _named(own)] if own else []
+    return [(["class", 0], type(thing)), *((["own", k], v) for k, v in _named(own))] if own else []
 
 
 def _own_names(thing) -> dict | None:
