@@ -10,6 +10,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
@@ -111,11 +112,21 @@ class CudaKernel {
   const LoadedKernel& loaded(driver::CUcontext context, bool usual) {
     std::lock_guard lock(mutex_);
     auto& known = loaded_[{context, usual}];
-    if (!known) known = std::make_unique<LoadedKernel>(usual ? usual_ : general(), context);
+    if (!known) known = load(usual ? usual_ : general(), context);
     return *known;
   }
 
  private:
+  /// Memory that torch keeps in reserve is none that the driver could load code into.
+  static std::unique_ptr<LoadedKernel> load(const CompiledKernel& kernel, driver::CUcontext context) {
+    try {
+      return std::make_unique<LoadedKernel>(kernel, context);
+    } catch (const driver::Unwell& full) {
+      if (full.code != driver::kOutOfMemory) throw;
+      c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+      return std::make_unique<LoadedKernel>(kernel, context);
+    }
+  }
   /// Few calls need it, so it is compiled when one does.
   const CompiledKernel& general() {
     if (general_) return *general_;

@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -62,7 +64,19 @@ const Functions& get() {
   return found().functions;
 }
 
+Unwell::~Unwell() = default;
+
+/// Of cuda.h: memory; a device that was lost; and what stays with a context once a kernel has met it (an
+/// illegal address, a time that ran out, an assertion, a broken stack or instruction, an unspecified
+/// failure).
+bool is_unwell(CUresult result) {
+  static constexpr CUresult kThose[] = {kOutOfMemory, 46,  100, 214, 220, 226, 700, 702, 709,
+                                        710,          714, 715, 716, 717, 718, 719, 721};
+  return std::find(std::begin(kThose), std::end(kThose), result) != std::end(kThose);
+}
+
 void check(CUresult result, const char* what) {
+  if (is_unwell(result)) throw Unwell(result, std::string(what) + ": " + text_of(found().functions, result));
   BOLT_CHECK(result == kSuccess, what, ": ", text_of(found().functions, result));
 }
 

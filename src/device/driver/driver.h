@@ -5,12 +5,14 @@
 // a machine without it gets one clear message and is otherwise unharmed. Torch's runtime works on the primary
 // context of each device, and so do we: memory, streams and events are the same objects under both.
 //
-// The driver's functions return a code; `check` turns one into Error(Internal) with the driver's own words.
-// Out of memory is the caller's to see, so raw codes stay reachable.
+// The driver's functions return a code; `check` turns one into Error(Internal) with the driver's own words,
+// or, where no fault of ours need be behind it, into Unwell: who runs a program then gives the call to eager,
+// which meets the same at the user's line, in torch's words, or does not.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 #include "support/export.h"
@@ -107,7 +109,17 @@ BOLT_API std::string missing();
 /// As `find`, but Error(User) with that reason.
 BOLT_API const Functions& get();
 
-/// Error(Internal) that says what was tried and what the driver answered, unless `result` is success.
+/// The device has no memory left, or a kernel that ran before, anybody's, has left the context unusable.
+class BOLT_API Unwell : public std::runtime_error {
+ public:
+  Unwell(CUresult code_, const std::string& what) : std::runtime_error(what), code(code_) {}
+  ~Unwell() override;
+  const CUresult code;
+};
+BOLT_API bool is_unwell(CUresult result);
+
+/// Unwell or Error(Internal) that says what was tried and what the driver answered, unless `result` is
+/// success.
 BOLT_API void check(CUresult result, const char* what);
 
 /// 90 for compute capability 9.0.
