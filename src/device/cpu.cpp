@@ -10,13 +10,18 @@
 #include <cstring>
 
 #include "codegen/cpu/compile_plan.h"
+#include "device/cpu_recording.h"
 #include "device/cpu_results.h"
+#include "support/knobs.h"
 
 namespace bolt::device {
 namespace {
 
+Turns cpu_turns;  // of recordings
+
 struct CpuQueue final : Queue {
   void begin() override { report = 0; }
+  Turn turn() override { return Turn(cpu_turns.ask() == Turns::Answer::yours ? &cpu_turns : nullptr); }
   bool reported() const override { return report != 0; }
   int64_t report = 0;
   at::Tensor scratch;  // of one launch after another
@@ -26,20 +31,18 @@ class CpuCode final : public Code {
  public:
   explicit CpuCode(const loops::Plan& plan) : code_(codegen::cpu::compile(plan)) {
     for (const auto& k : code_.kernels) facts_.push_back({{k.work, k.second_work}});
+    for (const auto& k : plan.kernels) symbols_.push_back(k.symbols.size());
   }
 
   const KernelFacts& facts(int kernel) const override { return facts_[static_cast<size_t>(kernel)]; }
   bool from_cache() const override { return code_.module->from_cache(); }
 
   void launch(int kernel, Queue& queue, const Launch& l) const override {
-    const codegen::cpu::CompiledKernel& k = code_.kernels[static_cast<size_t>(kernel)];
-    if (k.reports) l.pointers.push_back(&static_cast<CpuQueue&>(queue).report);
-    if (k.scratch_bytes > 0) {
-      reserve(kernel, queue, l.extents);
-      l.pointers.push_back(static_cast<CpuQueue&>(queue).scratch.data_ptr());
-    }
-    run(k.fn, l, l.extents[0], k.grain);
-    if (k.second_fn) run(k.second_fn, l, l.extents[1], k.second_grain);
+    const auto at = static_cast<size_t>(kernel);
+    const bool kept =
+        CpuRecording::keep(l, symbols_[at], facts_[at].extents.size(),
+                           [this, kernel, &queue](const Launch& again) { run(kernel, queue, again); });
+    if (!kept) run(kernel, queue, l);
   }
 
   void reserve(int kernel, Queue& queue, const int64_t*) const override {
@@ -57,6 +60,16 @@ class CpuCode final : public Code {
   }
 
  private:
+  void run(int kernel, Queue& queue, const Launch& l) const {
+    const codegen::cpu::CompiledKernel& k = code_.kernels[static_cast<size_t>(kernel)];
+    if (k.reports) l.pointers.push_back(&static_cast<CpuQueue&>(queue).report);
+    if (k.scratch_bytes > 0) {
+      reserve(kernel, queue, l.extents);
+      l.pointers.push_back(static_cast<CpuQueue&>(queue).scratch.data_ptr());
+    }
+    run(k.fn, l, l.extents[0], k.grain);
+    if (k.second_fn) run(k.second_fn, l, l.extents[1], k.second_grain);
+  }
   static void run(codegen::cpu::KernelFn fn, const Launch& l, int64_t work, int64_t grain) {
     void* const* pointers = l.pointers.data();
     if (work <= grain || at::get_num_threads() == 1)
@@ -68,6 +81,7 @@ class CpuCode final : public Code {
 
   codegen::cpu::PlanCode code_;
   std::vector<KernelFacts> facts_;
+  std::vector<size_t> symbols_;  // by kernel: how many
 };
 
 /// From its first element to its last, with what lies between: of expanded tensors few, of slices more than
@@ -99,6 +113,16 @@ class Cpu final : public Device {
   at::Tensor result(c10::Device, at::IntArrayRef sizes, at::IntArrayRef strides,
                     c10::ScalarType dtype) const override {
     return new_cpu_result(sizes, strides, dtype);
+  }
+
+  bool records() const override { return knob_bool("TORCHBOLT_CPU_RECORDINGS"); }
+  bool records_calls() const override { return false; }
+  std::unique_ptr<Recording> record(Queue&, bool, const std::function<void()>& work) const override {
+    return std::make_unique<CpuRecording>(work);
+  }
+  std::shared_ptr<void> reserve(Queue&, const std::function<void()>& work) const override {
+    work();
+    return nullptr;
   }
 
   /// Four words spread over the tensor tell every update of a whole tensor apart, whoever made it.

@@ -21,6 +21,7 @@
 
 #include "codegen/cuda/compile_plan.h"
 #include "codegen/cuda/lists.h"
+#include "device/cuda_drawing_graph.h"
 #include "device/cuda_graph.h"
 #include "device/driver/launch.h"
 #include "support/error.h"
@@ -36,10 +37,13 @@ class CudaQueue final : public Queue {
   explicit CudaQueue(c10::Device device)
       : device_(device), context_(driver::primary_context(device.index())) {}
 
-  void begin() override {
+  void follow() override {
     const c10::Stream current = guard_.getStream(device_);
     id_ = current.id();
     stream_ = static_cast<driver::CUstream>(current.native_handle());
+  }
+  void begin() override {
+    follow();
     TORCH_CHECK_INDEX(!report_ || !report_->take(),
                       "torchbolt: an index was out of range in a call before this one, on ", device_);
   }
@@ -52,7 +56,7 @@ class CudaQueue final : public Queue {
   void keep(const at::Tensor& t) override { t.record_stream(guard_.getStream(device_)); }
 
   bool is_being_recorded() const override { return cuda_is_recording(stream_); }
-  std::unique_lock<std::mutex> turn() override { return room().turn(); }
+  Turn turn() override { return room().turn(); }
   void copy(void* to, const void* from, int64_t bytes) override {
     const driver::ContextGuard current(context_);
     driver::check(driver::get().cuMemcpyDtoDAsync_v2(reinterpret_cast<driver::CUdeviceptr>(to),
@@ -86,16 +90,20 @@ class CudaQueue final : public Queue {
 
 class CudaRecording final : public Recording {
  public:
-  CudaRecording(CudaQueue& queue, const std::function<void()>& work)
-      : context_(queue.context()), graph_(queue.room(), queue.context(), work) {}
+  CudaRecording(CudaQueue& queue, bool draws, const std::function<void()>& work) : context_(queue.context()) {
+    if (draws)
+      graph_ = std::make_unique<CudaDrawingGraph>(queue.room(), context_, work);
+    else
+      graph_ = std::make_unique<CudaGraph>(queue.room(), context_, work);
+  }
   void launch(Queue& queue) override {
     const driver::ContextGuard current(context_);
-    graph_.launch(static_cast<CudaQueue&>(queue).stream());
+    graph_->launch(static_cast<CudaQueue&>(queue).stream());
   }
 
  private:
   const driver::CUcontext context_;
-  CudaGraph graph_;
+  std::unique_ptr<AnyCudaGraph> graph_;
 };
 
 /// One kernel of a plan, in the contexts that it was launched in: its usual code, and code that asks nothing
@@ -293,8 +301,12 @@ class Cuda final : public Device {
   }
 
   bool records() const override { return true; }
-  std::unique_ptr<Recording> record(Queue& queue, const std::function<void()>& work) const override {
-    return std::make_unique<CudaRecording>(static_cast<CudaQueue&>(queue), work);
+  std::unique_ptr<Recording> record(Queue& queue, bool draws,
+                                    const std::function<void()>& work) const override {
+    return std::make_unique<CudaRecording>(static_cast<CudaQueue&>(queue), draws, work);
+  }
+  std::shared_ptr<void> reserve(Queue& queue, const std::function<void()>& work) const override {
+    return static_cast<CudaQueue&>(queue).room().reserve(work);
   }
 
   /// Reading words of the contents would wait for the device.

@@ -16,10 +16,10 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "device/driver/driver.h"
+#include "device/driver/turns.h"
 
 namespace bolt::device {
 
@@ -35,33 +35,45 @@ class CudaRoom {
   c10::StreamId order() const { return order_; }
   c10::Device device() const { return device_; }
   /// Whoever waits for it does not hold the GIL meanwhile: who has it may need that for capturing.
-  std::unique_lock<std::mutex> turn();
+  Turn turn();
+  /// What `work` allocates is the pool's, as long as somebody keeps what is returned. The turn is the
+  /// caller's.
+  std::shared_ptr<void> reserve(const std::function<void()>& work);
 
  private:
   friend class CudaGraph;
+  friend class CudaDrawingGraph;
   using PoolId = std::pair<int64_t, int64_t>;
   class Lease;
+  class OnStream;
   CudaRoom(c10::Device device, c10::StreamId order);
 
   const c10::Device device_;
   const c10::StreamId order_;
   c10::Stream stream_;
-  std::mutex mutex_;
+  Turns turns_;
   // With the GIL held:
   PoolId pool_;
   int leases_ = 0;  ///< of the pool; none: the next gets another pool
 };
 
-class CudaGraph {
+/// A recording that can be launched.
+class AnyCudaGraph {
+ public:
+  virtual ~AnyCudaGraph();
+  /// To the stream, which is the device's current one. The context is current.
+  virtual void launch(driver::CUstream stream) = 0;
+};
+
+class CudaGraph final : public AnyCudaGraph {
  public:
   /// Runs `work`, where nothing of it reaches the device. Throws what that throws, and Error(Internal) where
   /// it did what cannot be captured. The context is that of the room's device.
   CudaGraph(CudaRoom& room, driver::CUcontext context, const std::function<void()>& work);
-  ~CudaGraph();
+  ~CudaGraph() override;
   CudaGraph(const CudaGraph&) = delete;
 
-  /// The context is current.
-  void launch(driver::CUstream stream) const;
+  void launch(driver::CUstream stream) override;
 
  private:
   const driver::CUcontext context_;

@@ -25,7 +25,11 @@ void Queue::copy(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-std::unique_ptr<Recording> Device::record(Queue&, const std::function<void()>&) const {
+std::unique_ptr<Recording> Device::record(Queue&, bool, const std::function<void()>&) const {
+  throw Error(ErrorKind::Internal, "a device without recordings");
+}
+
+std::shared_ptr<void> Device::reserve(Queue&, const std::function<void()>&) const {
   throw Error(ErrorKind::Internal, "a device without recordings");
 }
 

@@ -17,12 +17,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "device/driver/turns.h"
 #include "loops/plan.h"
 
 namespace bolt::device {
@@ -32,8 +32,11 @@ namespace bolt::device {
 class Queue {
  public:
   virtual ~Queue();
-  /// A call begins: launches go to where the caller's own work on the device goes now.
+  /// A call begins: launches go to where the caller's own work on the device goes now. Raises what kernels of
+  /// earlier calls reported.
   virtual void begin() {}
+  /// The same, and raises nothing.
+  virtual void follow() { begin(); }
   /// Which of the device's orders of work that is; the same number for the same order.
   virtual int64_t order() const { return 0; }
   /// Work that was launched so far is done: later work in any order may build on it.
@@ -49,8 +52,8 @@ class Queue {
   /// Is what is launched here recorded by somebody, the user or us? Then it is not to be recorded once more.
   virtual bool is_being_recorded() const { return false; }
   /// Recordings of one order share memory: from filling one's inputs to reading its results a call has it to
-  /// itself.
-  virtual std::unique_lock<std::mutex> turn() { return {}; }
+  /// itself. None: somebody has it for so long that the call is better launched step by step.
+  virtual Turn turn() { return {}; }
   virtual void copy(void* to, const void* from, int64_t bytes);
 };
 
@@ -117,10 +120,17 @@ class Device {
 
   /// Are there recordings?
   virtual bool records() const { return false; }
+  /// Of what ATen launches, too?
+  virtual bool records_calls() const { return records(); }
   /// What `work` launches is not run, but kept. Its memory is used again by later recordings of the same
-  /// order, once `work` has let go of it. Queues must be begun within it, and again before a launch. The turn
+  /// order, once `work` has let go of it. Queues must follow within it, and again before a launch. The turn
   /// is the caller's. What cannot be recorded raises, and leaves nothing behind.
-  virtual std::unique_ptr<Recording> record(Queue& queue, const std::function<void()>& work) const;
+  /// `draws`: from the device's default generator, from which each launch draws anew.
+  virtual std::unique_ptr<Recording> record(Queue& queue, bool draws,
+                                            const std::function<void()>& work) const;
+  /// What `work` does is done. Its memory is of the same kind, while somebody keeps what is returned. Where
+  /// arenas are kept there is no such memory, and what recordings need must be.
+  virtual std::shared_ptr<void> reserve(Queue& queue, const std::function<void()>& work) const;
 
   // ---- contents of weights
   using Sample = std::array<uint64_t, 4>;

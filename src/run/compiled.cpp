@@ -129,24 +129,23 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
   if (recordings_) {
     shapes = shapes_for(sizes);
     attempt_(generators, fold, [] { return true; });
-    repeated = repeat(inputs, values, shapes, folded);
+    repeated = repeat(inputs, values, shapes, folded, generators);
   }
   if (repeated) {
     if (way.let_go) let_go(*way.let_go, inputs);
   } else {
     execution = take_execution(sizes);
+    execution->begin(values, generators);  // what kernels of earlier calls reported raises here
     auto steps = [&] {
       if (!execution->is_for(sizes)) execution->take_shapes(shapes_for(sizes));
       shapes = execution->shapes();
-      execution->begin(values, generators);
+      execution->make_arenas();
       execution->bind(inputs);
       if (way.let_go) let_go(*way.let_go, inputs);
       fold();
       if (folded) execution->use(*folded);
       execution->run(p_.steps);
     };
-    // What a kernel of an earlier call reports is no fault of this one: nobody runs it again for that.
-    execution->begin_queues();
     // Write-backs come after whatever can fail (loops/in_place.h), and after all memory was got.
     attempt_(generators, steps, [] { return true; });
   }
@@ -185,8 +184,9 @@ void Compiled::launch_at_once(const std::string& name) {
 std::optional<std::vector<at::Tensor>> Compiled::repeat(const std::vector<at::Tensor>& inputs,
                                                         const Ints& values,
                                                         const std::shared_ptr<const Shapes>& shapes,
-                                                        const std::shared_ptr<const FoldedBuffers>& folded) {
-  return recordings_->run({inputs, values, shapes, folded, modes_},
+                                                        const std::shared_ptr<const FoldedBuffers>& folded,
+                                                        const record::CallGenerators& generators) {
+  return recordings_->run({inputs, values, shapes, folded, modes_, generators, attempt_},
                           [&] { return take_execution(shapes->key); });
 }
 

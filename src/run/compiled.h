@@ -75,7 +75,8 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   /// The outputs of a call that was repeated at once.
   std::optional<std::vector<at::Tensor>> repeat(const std::vector<at::Tensor>& inputs, const Ints& values,
                                                 const std::shared_ptr<const Shapes>& shapes,
-                                                const std::shared_ptr<const FoldedBuffers>& folded);
+                                                const std::shared_ptr<const FoldedBuffers>& folded,
+                                                const record::CallGenerators& generators);
   void let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const;
   void count_steps();
   void take_over(const Compiled& from);

@@ -45,14 +45,17 @@ Execution::Execution(const Prepared& prepared) : p_(prepared) {
 
 // ---- a call ----
 
-device::Queue& Execution::begin_queues() {
-  for (const auto& queue : queues_) queue->begin();
-  return *queues_[0];
+void Execution::follow_queues() {
+  for (const auto& queue : queues_) queue->follow();
 }
 
 void Execution::begin(Ints values, record::CallGenerators generators) {
   values_ = std::move(values);
   generators_ = std::move(generators);
+  for (const auto& queue : queues_) queue->begin();
+}
+
+void Execution::make_arenas() {
   for (size_t i = 0; i < arenas_.size(); ++i)
     if (!keeps(i)) make_arena(i);
 }
@@ -96,7 +99,7 @@ void Execution::bind(const std::vector<at::Tensor>& inputs) {
     const int buffer = static_cast<int>(i);
     if (b.kind == BufferKind::Input)
       give(buffer, inputs[static_cast<size_t>(b.source)]);
-    else if (b.kind == BufferKind::Output && !b.owned_by_step && !p_.waits(i))
+    else if (b.kind == BufferKind::Output && !b.owned_by_step && !p_.waits(i) && !slots_[i].data)
       make_output(buffer);
   }
   if (p_.data_sizes.empty()) make_copies();
@@ -116,6 +119,7 @@ void Execution::end() {
   for (size_t i = 0; i < arenas_.size(); ++i)
     if (!keeps(i)) drop_arena(i);
   operands_.clear();
+  copies_.clear();
   generators_ = {};
 }
 
@@ -212,17 +216,23 @@ c10::Device Execution::device_of(const PreparedStep& p) const {
   return p_.devices[p_.device_of_buffer[static_cast<size_t>(p.step->buffers[0])]].device;
 }
 
-void Execution::run(const std::vector<PreparedStep>& steps) {
+void Execution::run(std::span<const PreparedStep> steps) {
+  // Of those that are launched together, a part may be another section's.
+  auto together = [&](const PreparedStep& p) {
+    const auto left = static_cast<size_t>(steps.data() + steps.size() - &p);
+    return std::min(left, static_cast<size_t>(p.together));
+  };
   auto run = [&](const PreparedStep& p) {
-    const std::span<const PreparedStep> list(&p, static_cast<size_t>(p.together));
+    running_ = &p;
+    const std::span<const PreparedStep> list(&p, together(p));
     for (const PreparedStep& one : list)
       for (int b : one.makes) make_waiting(b);
-    p.together > 1 ? launch_list(list) : run_step(p);
+    list.size() > 1 ? launch_list(list) : run_step(p);
     for (const PreparedStep& one : list)
       for (int b : one.frees) slot(b) = {};
   };
   auto for_each = [&](auto each) {
-    for (size_t i = 0; i < steps.size(); i += static_cast<size_t>(steps[i].together)) each(steps[i]);
+    for (size_t i = 0; i < steps.size(); i += together(steps[i])) each(steps[i]);
   };
   auto run_copies = [&](size_t from, size_t to) {
     for (size_t i = from; i < to; ++i)
@@ -231,17 +241,17 @@ void Execution::run(const std::vector<PreparedStep>& steps) {
     for (size_t i = from; i < to; ++i)
       for (int b : steps[i].frees) slot(b) = {};
   };
-  if (steps_are_timed() && &steps == &p_.steps) {
+  if (steps_are_timed() && steps.data() == p_.steps.data() && steps.size() == p_.steps.size()) {
     Stopwatch watch;
     for_each([&](const PreparedStep& p) {
       watch.time(device_of(p), [&] { run(p); });
-      for (int i = 1; i < p.together; ++i) watch.time(device_of(p), [] {});
+      for (size_t i = 1; i < together(p); ++i) watch.time(device_of(p), [] {});
     });
     return p_.times.add(watch.times());
   }
   const bool is_watched = at::hasCallbacks();  // a profiler looks on
   for (size_t i = 0; i < steps.size();) {
-    const size_t behind = i + static_cast<size_t>(steps[i].together);
+    const size_t behind = i + together(steps[i]);
     const size_t next = std::max(behind, end_of_write_backs(steps, i));
     auto run_these = [&] { next == behind ? run(steps[i]) : run_copies(i, next); };
     if (is_watched) {
@@ -256,7 +266,7 @@ void Execution::run(const std::vector<PreparedStep>& steps) {
 
 /// Behind the copies from `first` on that write what the program made into inputs: none of them reads what
 /// another writes, and no input is written twice.
-size_t Execution::end_of_write_backs(const std::vector<PreparedStep>& steps, size_t first) const {
+size_t Execution::end_of_write_backs(std::span<const PreparedStep> steps, size_t first) const {
   size_t i = first;
   for (; i < steps.size() && steps[i].step->kind == StepKind::Copy; ++i) {
     const std::vector<int>& buffers = steps[i].step->buffers;
@@ -268,7 +278,7 @@ size_t Execution::end_of_write_backs(const std::vector<PreparedStep>& steps, siz
 
 /// In one launch where a device has such (running statistics of a network's normalisations), for each device
 /// and element type.
-void Execution::copy_all(const std::vector<PreparedStep>& steps, size_t from, size_t to) {
+void Execution::copy_all(std::span<const PreparedStep> steps, size_t from, size_t to) {
   const at::AutoDispatchBelowADInplaceOrView is_announced;  // announce_write: of an input
   std::vector<std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> lists;
   for (size_t i = from; i < to; ++i) {
@@ -454,8 +464,14 @@ void Execution::make_copies() {
 }
 
 std::vector<at::Tensor> Execution::collect(const std::vector<std::optional<bool>>& modes) {
+  return collect(modes, std::vector<char>(p_.lowered.outputs.size(), 1));
+}
+
+std::vector<at::Tensor> Execution::collect(const std::vector<std::optional<bool>>& modes,
+                                           const std::vector<char>& wanted) {
   std::vector<at::Tensor> out(p_.lowered.outputs.size());
   for_fresh([&](size_t i, int b, bool itself) {
+    if (!wanted[i]) return;
     at::Tensor t = tensor(b);
     const Result& want = shapes_->results[i];
     // Strides of what has no elements are whatever a step gave.

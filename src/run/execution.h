@@ -43,19 +43,35 @@ class Execution {
   /// From now on for these; memory of earlier calls is used again where it is large enough.
   void take_shapes(std::shared_ptr<const Shapes> shapes);
   const std::shared_ptr<const Shapes>& shapes() const { return shapes_; }
-  /// Before begin: raises what a kernel of an earlier call has reported. The first device's.
-  device::Queue& begin_queues();
-  /// `values`: of the program's symbols.
+  /// `values`: of the program's symbols. Raises what kernels of earlier calls reported.
   void begin(Ints values, record::CallGenerators generators);
+  void make_arenas();
   void bind(const std::vector<at::Tensor>& inputs);
   void use(const FoldedBuffers& folded);
-  void run(const std::vector<PreparedStep>& steps);
+  void run(std::span<const PreparedStep> steps);
   /// The outputs in order; those that are no fresh tensors stay undefined. `modes`: by output, whether it was
   /// made in inference mode; none: no operator made it.
   std::vector<at::Tensor> collect(const std::vector<std::optional<bool>>& modes);
   const std::vector<Result>& results() const { return shapes_->results; }
   /// Lets go of everything but memory that the next call needs.
   void end();
+
+  // ---- parts of a call, where others are repeated (recordings.h)
+  /// To where the caller's work goes now.
+  void follow_queues();
+  device::Queue& queue(size_t device) { return *queues_[device]; }
+  /// That runs, or raised.
+  const PreparedStep* running() const { return running_; }
+  const std::vector<Slot>& slots() const { return slots_; }
+  void put(std::vector<Slot> slots) { slots_ = std::move(slots); }
+  /// A buffer lies there. bind() makes no other memory for it.
+  void put(int buffer, void* data) { slot(buffer) = {data, {}}; }
+  void put(int buffer, at::Tensor tensor) { give(buffer, std::move(tensor)); }
+  void make_output(int buffer);
+  const at::Tensor& tensor(int buffer);
+  /// Only those outputs whose place is not 0 in `wanted`.
+  std::vector<at::Tensor> collect(const std::vector<std::optional<bool>>& modes,
+                                  const std::vector<char>& wanted);
 
   // ---- the fold steps, instead of a call
   FoldedBuffers fold(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Shapes> shapes);
@@ -65,20 +81,18 @@ class Execution {
   const Shapes::Buffer& shape(int buffer) const { return shapes_->buffers[static_cast<size_t>(buffer)]; }
   at::TensorOptions options(int buffer) const;
   at::Tensor over(int buffer, void* data) const;
-  const at::Tensor& tensor(int buffer);
   void* pointer(int buffer);
   void give(int buffer, at::Tensor tensor);
   bool keeps(size_t arena) const { return p_.devices[p_.device_of_arena[arena]].driver->keeps_arenas(); }
   void make_arena(size_t arena);
   void drop_arena(size_t arena);
-  void make_output(int buffer);
   void make_waiting(int buffer);
   void make_copies();
   template <class Each>
   void for_fresh(Each each) const;
   c10::Device device_of(const PreparedStep& p) const;
-  size_t end_of_write_backs(const std::vector<PreparedStep>& steps, size_t first) const;
-  void copy_all(const std::vector<PreparedStep>& steps, size_t from, size_t to);
+  size_t end_of_write_backs(std::span<const PreparedStep> steps, size_t first) const;
+  void copy_all(std::span<const PreparedStep> steps, size_t from, size_t to);
   void run_step(const PreparedStep& p);
   void launch(const PreparedStep& p);
   void launch_list(std::span<const PreparedStep> list);
@@ -98,6 +112,7 @@ class Execution {
   std::vector<at::Tensor> arenas_;
   std::vector<at::Tensor> copies_;  // by output: its memory, where that is not the memory of its buffer
   std::vector<std::unique_ptr<device::Queue>> queues_;  // by device
+  const PreparedStep* running_ = nullptr;
   // Room that is used again by each step.
   std::vector<void*> pointers_;
   std::vector<at::Tensor> operands_;

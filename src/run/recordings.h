@@ -7,10 +7,18 @@
 // So a result is the caller's for good: no later call writes over it, whoever holds it, for how long, and on
 // which stream. Inputs that are written are written in place, or copied back.
 //
-// What a recording would freeze is not recorded: random numbers, sizes that are data, work on the processor,
-// operators that torch calls unsafe for it. `obstacle` says which.
+// Steps that cannot be recorded are run in between graphs of the others, in each call (sections.h). The call
+// that records runs as well: a section is captured, and launched at once, since the next one may need what it
+// gives. An operator of which it shows that it cannot be captured is run, and from the next recording on is
+// among those.
+//
+// Results are copied even where nobody holds those of the call before. That cannot be known: who lets go of a
+// tensor may have work under way on another stream that reads it, which torch's allocator was told
+// (record_stream) and nobody else is; and an address that was taken is not counted. What it costs is a launch
+// and the writing and reading of each result.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,7 +26,7 @@
 #include <vector>
 
 #include "device/driver/graph_policy.h"
-#include "run/execution.h"
+#include "run/recorded_call.h"
 
 namespace bolt::run {
 
@@ -27,49 +35,27 @@ class Recordings {
   Recordings(const Prepared& prepared, std::string name);
 
   /// Why no call is recorded; "": some may be.
-  const std::string& obstacle() const { return obstacle_; }
+  std::string obstacle() const;
 
-  /// What decides about a call, and what it is run with.
-  struct Call {
-    const std::vector<at::Tensor>& inputs;  ///< of the graph
-    const Ints& values;
-    std::shared_ptr<const Shapes> shapes;
-    std::shared_ptr<const FoldedBuffers> folded;  ///< null: nothing is folded
-    const std::vector<std::optional<bool>>& modes;
-  };
-  /// The outputs as Execution::collect gives them. Nothing: the call is to be run step by step.
-  /// `take_execution`: gives one that the call's steps may be run by.
+  /// The outputs as Execution::collect gives them. Nothing: the call is to be run step by step. What a step
+  /// raises, raises. `take_execution`: gives one that the call's steps may be run by.
   std::optional<std::vector<at::Tensor>> run(
-      const Call& call, const std::function<std::unique_ptr<Execution>()>& take_execution);
+      const GraphedCall& call, const std::function<std::unique_ptr<Execution>()>& take_execution);
 
  private:
-  /// A tensor of the recording's, whose memory is the recording's while it has its turn.
-  struct Place {
-    size_t index;  ///< of the input or output
-    void* data = nullptr;
-    Ints sizes, strides;
-    c10::ScalarType dtype{};
-    int64_t bytes = 0;  ///< 0: not dense
-  };
-  struct Made;
-
-  std::string find_obstacle() const;
-  device::GraphCall described(const Call& call, int64_t order) const;
-  std::shared_ptr<Made> record(const Call& call, device::Queue& queue, const std::vector<char>& copied,
-                               std::unique_ptr<Execution> execution) const;
-  std::vector<at::Tensor> replay(Made& made, const Call& call) const;
-  at::Tensor over(const Place& place) const;
-  void copy(device::Queue& queue, const Place& place, const at::Tensor& tensor, bool to_place) const;
-  std::shared_ptr<Made> made_of(const device::GraphPolicy::Decision& decision);
+  device::GraphCall described(const GraphedCall& call, const Sections& sections, int64_t order) const;
+  std::shared_ptr<RecordedCall> made_of(const device::GraphPolicy::Decision& decision);
+  void divide();
+  void note_failure(size_t slot, const RecordedCall& recorded);
   void say(const std::string& why) const;
 
   const Prepared& p_;
   const std::string name_;
-  std::string obstacle_;
-  std::vector<char> written_;  ///< by graph input
-  std::mutex mutex_;           ///< guards what follows
-  device::GraphPolicy policy_;
-  std::vector<std::shared_ptr<Made>> made_;  ///< by slot
+  mutable std::mutex mutex_;                                   ///< guards what follows
+  std::map<std::string, std::pair<int, std::string>> failed_;  ///< by name of a step: how often, and why
+  std::shared_ptr<const Sections> sections_;
+  device::GraphPolicy policy_{0};
+  std::vector<std::shared_ptr<RecordedCall>> made_;  ///< by slot
 };
 
 }  // namespace bolt::run

@@ -28,6 +28,9 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_REMOTE_CACHE_TIMEOUT_MS", "250", false,
        "how long one question to it may take; one that takes longer is the last"},
       {"TORCHBOLT_STRICT", "0", false, "1: an internal error is raised instead of falling back to eager"},
+      {"TORCHBOLT_CPU_RECORDINGS", "0", false,
+       "1: launches on the processor may be recorded and repeated as by CUDA graphs, which tests their "
+       "rules"},
       {"TORCHBOLT_MEASURE", "auto", false,
        "1: first calls measure programs beside eager, and those that are slower are given up; 0: they do "
        "not; "

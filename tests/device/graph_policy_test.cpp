@@ -142,6 +142,27 @@ TEST(GraphPolicy, NewFoldedParametersTakeTheOldOnesSlot) {
   EXPECT_EQ(decisions(policy, {b, b, b}), (std::vector{Do::launch, Do::record, Do::replay}));
 }
 
+TEST(GraphPolicy, FailuresThatTeachSomethingAreTriedAgainUpToABound) {
+  GraphPolicy policy(10);
+  const GraphCall same = call({8});
+  decisions(policy, {same, same, same});
+  int recorded = 1;
+  for (int i = 0; i < 20; ++i) {
+    policy.failed(0, true);
+    recorded += decisions(policy, {same, same}).back() == Do::record;
+  }
+  EXPECT_EQ(recorded, GraphPolicy::kLessons);
+}
+
+TEST(GraphPolicy, SeveralGraphsCostMoreThanOne) {
+  const GraphCall same = call({8});
+  GraphPolicy one(7, 1), three(7, 1, 3);
+  EXPECT_EQ(decisions(one, {same, same, same}).back(), Do::record);
+  EXPECT_EQ(decisions(three, {same, same, same}).back(), Do::launch);
+  three.price(8, 1, 3);
+  EXPECT_EQ(decisions(three, {same}).back(), Do::launch);  // that was for good
+}
+
 TEST(GraphPolicy, AFailureIsTriedOnceMore) {
   GraphPolicy policy(10);
   const GraphCall same = call({8});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 namespace bolt::device {
@@ -10,7 +11,52 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
+/// The longest runs of steps that are alike.
+std::vector<GraphSection> runs_of(const std::vector<char>& apart) {
+  std::vector<GraphSection> runs;
+  for (size_t i = 0; i < apart.size(); ++i) {
+    if (runs.empty() || runs.back().graph == static_cast<bool>(apart[i])) runs.push_back({i, i, !apart[i]});
+    runs.back().end = i + 1;
+  }
+  return runs;
+}
+
 }  // namespace
+
+/// Where a graph is not worth it, its steps join those around them, and what they make has to be copied for
+/// other graphs: so all are priced again, until all that are left are worth it.
+GraphSections sections_of(const std::vector<GraphStep>& steps) {
+  std::vector<char> apart;
+  for (const GraphStep& s : steps) apart.push_back(s.apart);
+  const bool whole = std::ranges::none_of(apart, [](char a) { return a; });
+  for (;;) {
+    GraphSections out;
+    out.list = runs_of(apart);
+    std::set<int> made_apart, placed, results;
+    for (size_t i = 0; i < steps.size(); ++i)
+      if (apart[i]) made_apart.insert(steps[i].makes.begin(), steps[i].makes.end());
+    bool all_worth_it = true;
+    for (const GraphSection& run : out.list) {
+      if (!run.graph) continue;
+      int64_t launches = 0, copies = 0;
+      for (size_t i = run.begin; i < run.end; ++i) {
+        launches += steps[i].launches;
+        for (int m : steps[i].touches) copies += made_apart.contains(m) && placed.insert(m).second;
+        for (int r : steps[i].results) copies += results.insert(r).second;
+      }
+      out.launches += launches;
+      ++out.graphs;
+      if (whole || launches > copies + kLaunchesOfAGraph) continue;
+      std::fill(apart.begin() + static_cast<std::ptrdiff_t>(run.begin),
+                apart.begin() + static_cast<std::ptrdiff_t>(run.end), 1);
+      all_worth_it = false;
+    }
+    if (!all_worth_it) continue;
+    out.placed.assign(placed.begin(), placed.end());
+    out.results.assign(results.begin(), results.end());
+    return out;
+  }
+}
 
 GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
   Slot* slot = find(call);
@@ -38,11 +84,12 @@ GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
   return {Do::record, at};
 }
 
-void GraphPolicy::failed(size_t slot) {
+void GraphPolicy::failed(size_t slot, bool taught) {
   Slot& s = slots_[slot];
   s.recorded = false;
   s.calls = kWatched - 1;
-  s.given_up = ++s.failures >= kFailures;
+  s.recordings -= taught;  // its inputs did not move
+  s.given_up = taught ? ++s.lessons >= kLessons : ++s.failures >= kFailures;
 }
 
 GraphPolicy::Slot* GraphPolicy::find(const GraphCall& call) {
@@ -79,7 +126,7 @@ bool GraphPolicy::moves(Slot& slot, const GraphCall& call) const {
 
 std::string GraphPolicy::obstacle(const Slot& slot, const GraphCall& call) const {
   if (slot.recordings >= kRecordings) return "its inputs keep moving in memory";
-  int64_t bytes = call.result_bytes, copies = results_;
+  int64_t bytes = call.result_bytes, copies = copies_;
   for (size_t i = 0; i < slot.copied.size(); ++i) {
     if (!slot.copied[i]) continue;
     if (call.bytes[i] == GraphCall::kCannotMove)
@@ -87,7 +134,7 @@ std::string GraphPolicy::obstacle(const Slot& slot, const GraphCall& call) const
     bytes += call.bytes[i];
     ++copies;
   }
-  if (launches_ <= copies + kLaunchesOfAGraph)
+  if (launches_ <= copies + kLaunchesOfAGraph * graphs_)
     return "it is " + std::to_string(launches_) + " launches, and a graph needs " + std::to_string(copies) +
            " copies of inputs and results";
   if (bytes <= launches_ * kBytesALaunch) return "";

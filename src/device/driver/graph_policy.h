@@ -10,6 +10,9 @@
 // Everything is bounded: the slots, the recordings of a slot, and the bytes that are copied for its sake.
 // Past a bound calls are launched one by one, as they would be without graphs, and `why_not` says why.
 //
+// Steps that cannot be part of a graph are launched in between graphs of what lies around them
+// (`sections_of`), where that is enough to be worth a graph.
+//
 // Plain data, with no device in it. Calls are serialised by who asks.
 #pragma once
 
@@ -21,6 +24,36 @@
 #include "support/export.h"
 
 namespace bolt::device {
+
+/// What launching a graph costs the host, as so many launches of kernels. So does each copy: as one.
+constexpr int64_t kLaunchesOfAGraph = 2;
+
+/// A step of a program. Memory is told by numbers.
+struct GraphStep {
+  int64_t launches = 1;      ///< what it costs the host, as so many launches of kernels
+  bool apart = false;        ///< it cannot be part of a graph
+  std::vector<int> touches;  ///< memory that it reads or writes
+  std::vector<int> makes;    ///< of that, what is somewhere else after each call, unless a graph makes it
+  std::vector<int> results;  ///< of that, what the program's caller gets
+};
+
+/// Steps that are one graph, or are launched.
+struct GraphSection {
+  size_t begin = 0, end = 0;
+  bool graph = false;
+};
+
+struct GraphSections {
+  std::vector<GraphSection> list;  ///< all steps, in order
+  std::vector<int> placed;         ///< memory that a launched step makes and a graph touches: copied to where
+                                   ///< the graph has it
+  std::vector<int> results;        ///< what a graph touches of the program's results: copied out
+  int64_t launches = 0;            ///< that graphs take the place of
+  int64_t graphs = 0;
+};
+/// One graph where all steps may be part of it, whatever that is worth. Otherwise only graphs that are worth
+/// it.
+BOLT_API GraphSections sections_of(const std::vector<GraphStep>& steps);
 
 /// What a graph would repeat of a call.
 struct GraphCall {
@@ -35,16 +68,21 @@ struct GraphCall {
 
 class BOLT_API GraphPolicy {
  public:
-  static constexpr size_t kSlots = 8;  ///< sets of sizes with a graph, of one program
-  static constexpr int kWatched = 2;   ///< calls before the one that is recorded
-  static constexpr int kFailures = 2;
+  static constexpr size_t kSlots = 8;                ///< sets of sizes with a graph, of one program
+  static constexpr int kWatched = 2;                 ///< calls before the one that is recorded
+  static constexpr int kFailures = 2;                ///< of a slot, that taught nothing
+  static constexpr int kLessons = 6;                 ///< of a slot
   static constexpr int kRecordings = 4;              ///< of one slot: inputs that move make a new one
   static constexpr int64_t kBytesALaunch = 2 << 20;  ///< copying more takes longer than launching
 
-  static constexpr int64_t kLaunchesOfAGraph = 2;  ///< what launching it costs, as so many launches
-
-  /// `launches`: that one call makes. `results`: that are copied out after each replay.
-  explicit GraphPolicy(int64_t launches, int64_t results = 0) : launches_(launches), results_(results) {}
+  /// `launches`: that graphs take the place of in one call. `copies`: that each replay makes beside those of
+  /// inputs.
+  explicit GraphPolicy(int64_t launches, int64_t copies = 0, int64_t graphs = 1)
+      : launches_(launches), copies_(copies), graphs_(graphs) {}
+  /// From now on other steps are part of graphs.
+  void price(int64_t launches, int64_t copies, int64_t graphs) {
+    launches_ = launches, copies_ = copies, graphs_ = graphs;
+  }
 
   enum class Do : uint8_t { launch, record, replay };
   struct Decision {
@@ -57,8 +95,9 @@ class BOLT_API GraphPolicy {
   /// By input: whether the graph of a slot reads a copy.
   const std::vector<char>& copied(size_t slot) const { return slots_[slot].copied; }
   /// It could not be recorded. Tried once more, when the thread that tried has launched the steps itself: a
-  /// library may make a handle for each thread, which cannot be captured.
-  void failed(size_t slot);
+  /// library may make a handle for each thread, which cannot be captured. And again where the failure taught
+  /// which step is not to be part of it (`price`).
+  void failed(size_t slot, bool taught = false);
 
  private:
   struct Slot {
@@ -67,7 +106,7 @@ class BOLT_API GraphPolicy {
     const void* folded = nullptr;
     std::vector<uintptr_t> addresses;  ///< of the call before, or of the recording
     std::vector<char> copied;
-    int calls = 0, recordings = 0, failures = 0;
+    int calls = 0, recordings = 0, failures = 0, lessons = 0;
     int64_t used = 0;  ///< at which call last
     bool recorded = false, given_up = false;
   };
@@ -77,7 +116,7 @@ class BOLT_API GraphPolicy {
   bool moves(Slot& slot, const GraphCall& call) const;
   std::string obstacle(const Slot& slot, const GraphCall& call) const;
 
-  const int64_t launches_, results_;
+  int64_t launches_, copies_, graphs_;
   std::vector<Slot> slots_;
   int64_t calls_ = 0;
   bool said_full_ = false;

@@ -1,0 +1,34 @@
+// device/cpu_recording.h
+// Launches of kernels on the processor -> a list of them, to be run again.
+//
+// Nothing is gained by it. It is there so that what is built on recordings (run/recordings.h) is tested where
+// there is no GPU: a repeated launch gets the addresses and numbers of the recorded one, as in a CUDA graph.
+// Switched on by TORCHBOLT_CPU_RECORDINGS.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "device/device.h"
+
+namespace bolt::device {
+
+class CpuRecording final : public Recording {
+ public:
+  explicit CpuRecording(const std::function<void()>& work);
+  void launch(Queue& queue) override;
+
+  using Run = std::function<void(const Launch&)>;
+  /// False where nothing is recorded on this thread. `numbers`, `extents`: how many the launch has.
+  static bool keep(const Launch& launch, size_t numbers, size_t extents, Run run);
+
+ private:
+  struct Kept {
+    std::vector<void*> pointers;
+    std::vector<int64_t> numbers, extents;
+    Run run;
+  };
+  std::vector<Kept> launches_;
+};
+
+}  // namespace bolt::device

@@ -1,0 +1,289 @@
+// run/recorded_call.cpp: see recorded_call.h.
+#include "run/recorded_call.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/ScopeExit.h>
+
+#include <algorithm>
+
+namespace bolt::run {
+
+using lower::TensorOut;
+
+namespace {
+
+/// Element by element in the same order of memory.
+bool lies_as(const at::Tensor& t, const GraphPlace& place) {
+  if (t.sizes() != at::IntArrayRef(place.sizes)) return false;
+  for (size_t d = 0; d < place.sizes.size(); ++d)
+    if (place.sizes[d] > 1 && t.stride(static_cast<int64_t>(d)) != place.strides[d]) return false;
+  return true;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+// ---- places ----
+
+GraphPlace::GraphPlace(size_t index_, const at::Tensor& t)
+    : index(index_),
+      data(t.data_ptr()),
+      sizes(t.sizes().vec()),
+      strides(t.strides().vec()),
+      device(t.device()),
+      dtype(t.scalar_type()),
+      bytes(t.is_non_overlapping_and_dense() ? static_cast<int64_t>(t.nbytes()) : 0) {}
+
+at::Tensor GraphPlace::tensor() const {
+  return at::for_blob(data, sizes)
+      .strides(strides)
+      .target_device(device)
+      .options(at::TensorOptions().dtype(dtype).device(device))
+      .make_tensor();
+}
+
+void GraphPlace::fill(device::Queue& queue, const at::Tensor& from) const {
+  if (from.numel() == 0) return;
+  if (bytes && lies_as(from, *this)) return queue.copy(data, from.data_ptr(), bytes);
+  const at::AutoDispatchBelowADInplaceOrView is_announced;
+  tensor().copy_(from);
+}
+
+void GraphPlace::empty(device::Queue& queue, const at::Tensor& to) const {
+  if (to.numel() == 0) return;
+  if (bytes && lies_as(to, *this)) return queue.copy(to.data_ptr(), data, bytes);
+  const at::AutoDispatchBelowADInplaceOrView is_announced;
+  at::Tensor(to).copy_(tensor());
+}
+
+// ---- recording ----
+
+RecordedCall::RecordedCall(const Prepared& prepared, std::shared_ptr<const Sections> sections,
+                           std::unique_ptr<Execution> execution)
+    : p_(prepared),
+      sections_(std::move(sections)),
+      execution_(std::move(execution)),
+      parts_(sections_->parts.list.size()),
+      collected_(p_.lowered.outputs.size()),
+      written_(p_.lowered.inputs.size()) {
+  for (const loops::PlanOutput& o : p_.plan.outputs)
+    if (o.write_to >= 0) written_[static_cast<size_t>(o.write_to)] = 1;
+}
+
+void RecordedCall::begin(const GraphedCall& call) { execution_->begin(call.values, call.generators); }
+
+std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& call, device::Queue& queue,
+                                                            const Turn& turn,
+                                                            const std::vector<char>& copied) {
+  const auto end = c10::make_scope_exit([&] {
+    if (!device().driver->keeps_arenas()) held_.clear();
+    execution_->end();
+  });
+  folded_ = call.folded;
+  if (!make_memory(call, queue, copied)) return std::nullopt;
+  for (const GraphPlace& to : inputs_) to.fill(queue, call.inputs[to.index]);
+  bind(call);
+  const auto& sections = sections_->parts.list;
+  for (size_t i = 0; i < sections.size(); ++i) {
+    if (!sections[i].graph || failure_ || !capture(i, queue))
+      launch(sections[i], queue, turn);
+    else
+      parts_[i].recording->launch(queue);
+  }
+  note_outputs();
+  Tensors out = make_results(call);
+  give(call, queue, out);
+  return out;
+}
+
+/// Of what lies still. Where there is none, nothing has been done yet.
+bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue,
+                               const std::vector<char>& copied) {
+  Execution& e = *execution_;
+  auto make = [&] {
+    e.follow_queues();
+    e.make_arenas();
+    for (int b : sections_->pinned) {
+      e.make_output(b);
+      held_.push_back(e.tensor(b));
+    }
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const at::Tensor& t = call.inputs[i];
+      if (!copied[i] || !sections_->inputs[i] || t.numel() == 0) continue;
+      held_.push_back(at::empty_strided(t.sizes(), t.strides(), t.options()));
+      inputs_.emplace_back(i, held_.back());
+    }
+  };
+  try {
+    memory_.push_back(device().driver->reserve(queue, make));
+  } catch (const std::exception& error) {
+    failure_ = {"", "there is no memory for it: " + first_line(error.what())};
+    return false;
+  }
+  e.follow_queues();
+  for (size_t b = 0; b < p_.plan.buffers.size(); ++b)
+    if (p_.lies_in_arena(b) && p_.device_of_buffer[b] == sections_->device && e.slots()[b].data)
+      still_.emplace_back(static_cast<int>(b), e.slots()[b].data);
+  for (int b : sections_->pinned)
+    if (void* data = e.slots()[static_cast<size_t>(b)].data) still_.emplace_back(b, data);
+  return true;
+}
+
+/// Buffers of a call that graphs do not make.
+void RecordedCall::bind(const GraphedCall& call) {
+  Tensors inputs = call.inputs;
+  for (const GraphPlace& place : inputs_) inputs[place.index] = place.tensor();
+  if (folded_) execution_->use(*folded_);
+  execution_->bind(inputs);
+}
+
+/// False: it cannot be captured, and nothing of it has been run.
+bool RecordedCall::capture(size_t section, device::Queue& queue) {
+  Execution& e = *execution_;
+  Part& part = parts_[section];
+  const device::GraphSection& here = sections_->parts.list[section];
+  std::vector<Slot> before = e.slots();
+  bool runs = false;
+  auto work = [&] {
+    e.follow_queues();
+    runs = true;
+    e.run(steps(here));
+    runs = false;
+  };
+  auto fail = [&](const std::string& why) {
+    failure_ = {runs ? e.running()->name : "", why};
+    e.put(std::move(before));
+    e.follow_queues();
+    return false;
+  };
+  try {
+    part.recording = device().driver->record(queue, sections_->draws[section] != 0, work);
+  } catch (const std::exception& error) {
+    return fail(first_line(error.what()));
+  } catch (const RunEagerly&) {
+    return fail("it is given to eager");
+  }
+  e.follow_queues();
+  for (const PreparedStep& p : steps(here))
+    for (int b : p.step->buffers) {
+      const loops::PlanBuffer& memory = p_.buffer(b);
+      void* data = e.slots()[static_cast<size_t>(b)].data;
+      if (memory.owned_by_step && memory.kind != loops::BufferKind::Fold && data)
+        part.makes.emplace_back(b, data);
+    }
+  return true;
+}
+
+/// In the recorded call, and in each one that repeats it. Somebody's operator may do what it likes meanwhile.
+void RecordedCall::launch(const Section& section, device::Queue& queue, const Turn& turn) {
+  const Turn::Elsewhere elsewhere(turn);
+  for (const PreparedStep& p : steps(section)) {
+    execution_->run({&p, 1});
+    for (int b : p.step->buffers)
+      if (sections_->placed[static_cast<size_t>(b)]) place(p, b, queue);
+  }
+}
+
+/// What the step has made is copied to where graphs have it.
+void RecordedCall::place(const PreparedStep& p, int buffer, device::Queue& queue) {
+  const auto operands = p.step->buffers.begin() + p.step->operand_count;
+  if (!p.step->node || std::find(operands, p.step->buffers.end(), buffer) == p.step->buffers.end()) return;
+  const at::Tensor made = execution_->tensor(buffer);
+  if (made.numel() == 0) return;
+  const auto known = std::ranges::find(placed_, static_cast<size_t>(buffer), &GraphPlace::index);
+  if (known != placed_.end()) {
+    known->fill(queue, made);
+    return execution_->put(buffer, known->data);
+  }
+  at::Tensor there;
+  memory_.push_back(device().driver->reserve(
+      queue, [&] { there = at::empty_strided(made.sizes(), made.strides(), made.options()); }));
+  placed_.emplace_back(static_cast<size_t>(buffer), there).fill(queue, made);
+  if (device().driver->keeps_arenas()) held_.push_back(there);
+  execution_->put(buffer, there);  // which goes when its last reader has run
+}
+
+void RecordedCall::note_outputs() {
+  binds_ = !sections_->is_whole();
+  for (size_t i = 0; i < collected_.size(); ++i) {
+    const TensorOut& o = p_.lowered.outputs[i];
+    if (o.kind != TensorOut::Kind::Fresh) continue;
+    const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer;
+    const auto memory = static_cast<size_t>(p_.owner(b));
+    const bool in_arena = p_.lies_in_arena(memory) && p_.device_of_buffer[memory] == sections_->device;
+    collected_[i] = !sections_->borrowed[memory] && !in_arena;
+    if (collected_[i])
+      binds_ = true;
+    else
+      outputs_.emplace_back(i, execution_->tensor(b));
+  }
+}
+
+std::string RecordedCall::text() const {
+  size_t captured = 0, graphs = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (!parts_[i].recording) continue;
+    ++graphs;
+    captured += steps(sections_->parts.list[i]).size();
+  }
+  return std::to_string(captured) + " of " + std::to_string(p_.steps.size()) + " steps in " +
+         std::to_string(graphs) + (graphs == 1 ? " graph, " : " graphs, ") + std::to_string(inputs_.size()) +
+         " of " + std::to_string(p_.lowered.inputs.size()) + " inputs copied, " +
+         std::to_string(outputs_.size()) + " outputs";
+}
+
+// ---- repeating ----
+
+std::vector<at::Tensor> RecordedCall::repeat(const GraphedCall& call, device::Queue& queue,
+                                             const Turn& turn) {
+  Tensors out = make_results(call);  // first, since there may be no memory
+  const auto end = c10::make_scope_exit([&] {
+    if (binds_) execution_->end();
+  });
+  if (binds_) {
+    for (const auto& [buffer, data] : still_) execution_->put(buffer, data);
+    bind(call);
+  }
+  for (const GraphPlace& to : inputs_) to.fill(queue, call.inputs[to.index]);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (!parts_[i].recording) {
+      launch(sections_->parts.list[i], queue, turn);
+      continue;
+    }
+    parts_[i].recording->launch(queue);
+    if (binds_)
+      for (const auto& [buffer, data] : parts_[i].makes) execution_->put(buffer, data);
+  }
+  give(call, queue, out);
+  return out;
+}
+
+// ---- results ----
+
+std::vector<at::Tensor> RecordedCall::make_results(const GraphedCall& call) const {
+  Tensors out(collected_.size());
+  for (const GraphPlace& from : outputs_) {
+    const Result& want = call.shapes->results[from.index];
+    out[from.index] = device().driver->result(device().device, want.sizes, want.strides, from.dtype);
+  }
+  return out;
+}
+
+void RecordedCall::give(const GraphedCall& call, device::Queue& queue, Tensors& out) {
+  for (const GraphPlace& from : inputs_)
+    if (written_[from.index]) from.empty(queue, call.inputs[from.index]);
+  for (const GraphPlace& from : outputs_) {
+    from.empty(queue, out[from.index]);
+    const auto mode = from.index < call.modes.size() ? call.modes[from.index] : std::nullopt;
+    out[from.index] = made_in(mode, std::move(out[from.index]));
+  }
+  if (!binds_) return;
+  Tensors others = execution_->collect(call.modes, collected_);
+  for (size_t i = 0; i < others.size(); ++i)
+    if (others[i].defined()) out[i] = std::move(others[i]);
+}
+
+}  // namespace bolt::run

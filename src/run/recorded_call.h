@@ -1,0 +1,108 @@
+// run/recorded_call.h
+// One recorded call of a prepared program, and calls that repeat it (recordings.h).
+//
+// The recording owns no memory: its addresses are those of a pool that recordings of one order of work share
+// (device::Device::reserve). While a call has its turn, temporaries, the results of calls within graphs and
+// copies of inputs lie where they lay in the call that was recorded.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "run/attempt.h"
+#include "run/execution.h"
+#include "run/sections.h"
+
+namespace bolt::run {
+
+/// What decides about a call, and what it is run with.
+struct GraphedCall {
+  const std::vector<at::Tensor>& inputs;  ///< of the graph
+  const Ints& values;
+  std::shared_ptr<const Shapes> shapes;
+  std::shared_ptr<const FoldedBuffers> folded;  ///< null: nothing is folded
+  const std::vector<std::optional<bool>>& modes;
+  const record::CallGenerators& generators;
+  const Attempts& attempts;
+};
+
+/// A tensor in graphs' memory.
+struct GraphPlace {
+  GraphPlace(size_t index, const at::Tensor& tensor);
+  at::Tensor tensor() const;
+  void fill(device::Queue& queue, const at::Tensor& from) const;
+  void empty(device::Queue& queue, const at::Tensor& to) const;
+
+  size_t index;  ///< of the input, output or buffer
+  void* data = nullptr;
+  Ints sizes, strides;
+  c10::Device device;
+  c10::ScalarType dtype{};
+  int64_t bytes = 0;  ///< 0: not dense
+};
+
+class RecordedCall {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+
+  RecordedCall(const Prepared& prepared, std::shared_ptr<const Sections> sections,
+               std::unique_ptr<Execution> execution);
+
+  /// Before each of the following. Kernels' reports are heard of here.
+  void begin(const GraphedCall& call);
+  /// Runs the call as well. Nothing: nothing was run. `queue` and `turn`: of the caller's order of work.
+  /// `copied`: by input, whether the graphs are to read a copy.
+  std::optional<Tensors> record(const GraphedCall& call, device::Queue& queue, const device::Turn& turn,
+                                const std::vector<char>& copied);
+  Tensors repeat(const GraphedCall& call, device::Queue& queue, const device::Turn& turn);
+
+  struct Failure {
+    std::string step, why;  ///< no step: it is not known which
+  };
+  /// After `record`: nothing may be repeated.
+  const std::optional<Failure>& failure() const { return failure_; }
+  const Sections& sections() const { return *sections_; }
+  /// For logs.
+  std::string text() const;
+
+ private:
+  struct Part {
+    std::unique_ptr<device::Recording> recording;  ///< null: its steps are launched
+    std::vector<std::pair<int, void*>> makes;      ///< buffers that are the results of its calls
+  };
+  using Turn = device::Turn;
+  using Section = device::GraphSection;
+
+  const UsedDevice& device() const { return p_.devices[sections_->device]; }
+  std::span<const PreparedStep> steps(const Section& s) const {
+    return std::span(p_.steps).subspan(s.begin, s.end - s.begin);
+  }
+  bool make_memory(const GraphedCall& call, device::Queue& queue, const std::vector<char>& copied);
+  void bind(const GraphedCall& call);
+  bool capture(size_t section, device::Queue& queue);
+  void launch(const Section& section, device::Queue& queue, const Turn& turn);
+  void place(const PreparedStep& step, int buffer, device::Queue& queue);
+  void note_outputs();
+  Tensors make_results(const GraphedCall& call) const;
+  void give(const GraphedCall& call, device::Queue& queue, Tensors& out);
+
+  const Prepared& p_;
+  const std::shared_ptr<const Sections> sections_;
+  const std::unique_ptr<Execution> execution_;
+  std::shared_ptr<const FoldedBuffers> folded_;  ///< alive, since graphs read them
+  std::vector<std::shared_ptr<void>> memory_;    ///< of the pool
+  Tensors held_;  ///< while it is recorded, or as long as it may be repeated where there is no pool
+  std::vector<std::pair<int, void*>> still_;  ///< buffers that lie there from the beginning
+  std::vector<Part> parts_;                   ///< by section
+  std::vector<GraphPlace> inputs_, placed_, outputs_;
+  std::vector<char> collected_;  ///< by output: it does not lie in graphs' memory
+  std::vector<char> written_;    ///< by graph input
+  bool binds_ = false;           ///< a call has more to do than to launch
+  std::optional<Failure> failure_;
+};
+
+}  // namespace bolt::run

@@ -1,0 +1,170 @@
+// run/sections.cpp: see sections.h.
+#include "run/sections.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace bolt::run {
+
+using loops::BufferKind;
+
+namespace {
+
+/// Some have the tag for a probability that may be 0.
+bool draws(const lower::ExternCall& call) {
+  if (!call.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
+  const auto& arguments = call.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size() && i < call.args.size(); ++i)
+    if (arguments[i].name() == "dropout_p")
+      return !(call.args[i].value.isDouble() && call.args[i].value.toDouble() == 0);
+  return true;
+}
+
+/// Operators that are known to draw in graphs as they should. Torch's generator does not get over a capture
+/// that fails, so nothing is found out by trying.
+bool draws_in_graphs(const lower::ExternCall& call) {
+  static constexpr std::string_view kKnown[] = {"bernoulli",
+                                                "dropout",
+                                                "exponential",
+                                                "native_dropout",
+                                                "normal",
+                                                "rand",
+                                                "rand_like",
+                                                "randint",
+                                                "randint_like",
+                                                "randn",
+                                                "randn_like",
+                                                "uniform",
+                                                "_scaled_dot_product_flash_attention"};
+  std::string_view name = call.op.schema().name();
+  if (!name.starts_with("aten::")) return false;
+  name.remove_prefix(sizeof("aten::") - 1);
+  if (name.ends_with('_')) name.remove_suffix(1);
+  return std::ranges::find(kKnown, name) != std::end(kKnown);
+}
+
+bool draws_from_another(const lower::ExternCall& call) {
+  return std::ranges::any_of(call.args, [](const record::Arg& a) { return a.value.isGenerator(); });
+}
+
+/// It may do anything, as far as we know.
+bool is_somebodys(const PreparedStep& p) {
+  return p.call && p.call->op.schema().name().rfind("aten::", 0) != 0;
+}
+
+/// As so many kernels of ours: calls of ATen take the host longer.
+int64_t launches_of(const PreparedStep& p) {
+  constexpr int64_t kOfACall = 3;
+  return p.kernel >= 0 ? 1 : kOfACall;
+}
+
+class Sectioning {
+ public:
+  Sectioning(const Prepared& p, const std::map<std::string, std::string>& refused)
+      : p_(p), refused_(refused), results_(p.plan.buffers.size()) {
+    out_.inputs.resize(p_.lowered.inputs.size());
+    out_.placed.resize(p_.plan.buffers.size());
+    out_.borrowed.resize(p_.plan.buffers.size());
+    for (const lower::TensorOut& o : p_.lowered.outputs)
+      if (o.kind == lower::TensorOut::Kind::Fresh)
+        results_[memory(p_.plan.outputs[static_cast<size_t>(o.index)].buffer)] = 1;
+    somebodys_ = std::ranges::any_of(p_.steps, is_somebodys) || !refused.empty();
+  }
+
+  Sections make() {
+    out_.why_none = of_all();
+    if (!out_.why_none.empty()) return std::move(out_);
+    std::vector<device::GraphStep> steps;
+    for (const PreparedStep& p : p_.steps) steps.push_back(described(p));
+    out_.parts = device::sections_of(steps);
+    if (out_.parts.graphs == 0) out_.why_none = first_reason_;
+    for (int b : out_.parts.placed) out_.placed[static_cast<size_t>(b)] = 1;
+    for (const device::GraphSection& s : out_.parts.list) note(s, steps);
+    for (size_t b = 0; b < results_.size(); ++b)
+      if (p_.plan.buffers[b].kind == BufferKind::Output && !p_.plan.buffers[b].owned_by_step &&
+          out_.borrowed[b])
+        out_.pinned.push_back(static_cast<int>(b));
+    return std::move(out_);
+  }
+
+ private:
+  size_t memory(int buffer) const { return static_cast<size_t>(p_.owner(buffer)); }
+
+  std::string of_all() {
+    if (p_.devices.empty() || p_.steps.empty()) return "there is nothing to run";
+    size_t that_record = 0;
+    for (size_t i = 0; i < p_.devices.size(); ++i) {
+      if (!p_.devices[i].driver->records()) continue;
+      out_.device = i;
+      ++that_record;
+    }
+    if (that_record == 0) return "all of it is on " + p_.devices[0].device.str();
+    if (that_record > 1) return "it works on several devices";
+    return p_.data_sizes.empty() ? "" : "some of its sizes are data";
+  }
+
+  std::string obstacle(const PreparedStep& p) const {
+    for (int b : p.step->buffers)
+      if (const size_t at = p_.device_of_buffer[static_cast<size_t>(b)]; at != out_.device)
+        return "works on " + p_.devices[at].device.str();
+    if (const auto known = refused_.find(p.name); known != refused_.end()) return known->second;
+    if (p.kernel < 0 && !p_.devices[out_.device].driver->records_calls()) return "is launched by ATen";
+    if (!p.call) return "";
+    if (draws(*p.call)) {
+      if (draws_from_another(*p.call)) return "draws random numbers of a generator of its own";
+      if (somebodys_ || !draws_in_graphs(*p.call)) return "draws random numbers";
+    }
+    if (p.call->op.hasTag(at::Tag::cudagraph_unsafe)) return "is tagged as unsafe for CUDA graphs";
+    if (p.call->op.hasTag(at::Tag::data_dependent_output)) return "reads data on the processor";
+    return "";
+  }
+
+  device::GraphStep described(const PreparedStep& p) {
+    device::GraphStep step{launches_of(p), false, {}, {}, {}};
+    if (const std::string why = obstacle(p); !why.empty()) {
+      step.apart = true;
+      if (first_reason_.empty()) first_reason_ = p.name + " " + why;
+      std::string text = p.name + " (" + why + ")";
+      if (out_.left_out.find(text) == std::string::npos)
+        out_.left_out += (out_.left_out.empty() ? "" : ", ") + text;
+    }
+    for (size_t i = 0; i < p.step->buffers.size(); ++i) {
+      const size_t m = memory(p.step->buffers[i]);
+      const bool gives = p.step->node && i >= static_cast<size_t>(p.step->operand_count);
+      step.touches.push_back(static_cast<int>(m));
+      if (gives && p_.plan.buffers[m].owned_by_step) step.makes.push_back(static_cast<int>(m));
+      if (results_[m]) step.results.push_back(static_cast<int>(m));
+    }
+    return step;
+  }
+
+  /// What a graph touches, and whether it draws.
+  void note(const device::GraphSection& s, const std::vector<device::GraphStep>& steps) {
+    bool any = false;
+    for (size_t i = s.begin; s.graph && i < s.end; ++i) {
+      any |= p_.steps[i].call && draws(*p_.steps[i].call);
+      for (int m : steps[i].touches) {
+        const loops::PlanBuffer& b = p_.buffer(m);
+        if (b.kind == BufferKind::Input) out_.inputs[static_cast<size_t>(b.source)] = 1;
+        if (b.kind == BufferKind::Output || (b.owned_by_step && b.kind != BufferKind::Fold))
+          out_.borrowed[static_cast<size_t>(m)] = 1;
+      }
+    }
+    out_.draws.push_back(any);
+  }
+
+  const Prepared& p_;
+  const std::map<std::string, std::string>& refused_;
+  std::vector<char> results_;  ///< by memory: the caller gets it
+  bool somebodys_ = false;     ///< there is an operator that may turn out not to be captured
+  std::string first_reason_;
+  Sections out_;
+};
+
+}  // namespace
+
+Sections make_sections(const Prepared& prepared, const std::map<std::string, std::string>& refused) {
+  return Sectioning(prepared, refused).make();
+}
+
+}  // namespace bolt::run

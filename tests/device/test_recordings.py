@@ -1,0 +1,255 @@
+"""Calls of which parts are repeated: what is recorded, what is run in between, what is copied. Without a GPU.
+
+Launches of kernels on the processor are recorded as a CUDA graph does it (TORCHBOLT_CPU_RECORDINGS), with the
+addresses and numbers of the recorded call. Calls of ATen are not, so they divide programs.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+import torchbolt
+
+
+@pytest.fixture(autouse=True)
+def recording(monkeypatch):
+    monkeypatch.setenv("TORCHBOLT_CPU_RECORDINGS", "1")
+    torch.manual_seed(0)
+    torchbolt.reset()
+    torchbolt.set_logs("cudagraphs")
+    yield
+    torchbolt.set_logs("")
+
+
+def fast(function, **options):
+    return torchbolt.compile(function, mode="reduce-overhead", **options)
+
+
+WIDTHS = (24, 32)
+WEIGHTS = {n: torch.nn.Parameter(torch.randn(n, n, generator=torch.Generator().manual_seed(n)) * 0.2) for n in WIDTHS}
+
+
+def kernels(x, n=6):
+    """So many launches: products with weights that are packed."""
+    for _ in range(n):
+        x = torch.tanh(torch.nn.functional.linear(x, WEIGHTS[x.shape[-1]]))
+    return x
+
+
+def counts():
+    stats = torchbolt.stats()
+    return stats["graphs"], stats["graph_replays"]
+
+
+def agree(compiled, function, make, calls=9):
+    with torch.no_grad():
+        got, want = [], []
+        for _ in range(calls):
+            given = make()
+            alike = [t.clone() for t in given]
+            got.append((compiled(*given), *given))
+            want.append((function(*alike), *alike))
+        for a, b in zip(got, want, strict=True):  # those of earlier calls too: nothing was written over
+            torch.testing.assert_close(a, b)
+
+
+def one():
+    return (torch.randn(16, 32),)
+
+
+def test_a_whole_program():
+    agree(fast(kernels), kernels, one)
+    graphs, replays = counts()
+    assert graphs == 1 and replays == 6
+
+
+def test_calls_between_graphs():
+    def function(x):
+        x = torch.linalg.matrix_exp(kernels(x) * 0.01)
+        y = torch.linalg.matrix_exp(kernels(x) * 0.01)
+        return kernels(y), x, y[1:], (y * 2).t()
+
+    agree(fast(function), function, lambda: (torch.randn(24, 24),))
+    graphs, replays = counts()
+    assert graphs == 3 and replays == 6
+
+
+def test_a_call_at_either_end():
+    def function(x):
+        return torch.linalg.matrix_exp(kernels(torch.linalg.matrix_exp(x * 0.1)) * 0.01)
+
+    agree(fast(function), function, lambda: (torch.randn(24, 24),))
+    assert counts() == (1, 6)
+
+
+def test_small_runs_are_launched(capfd):
+    def function(x):
+        return torch.linalg.matrix_exp(torch.linalg.matrix_exp(x) + 1)
+
+    agree(fast(function), function, lambda: (torch.randn(8, 8) * 0.1,))
+    assert counts() == (0, 0)
+    assert "no CUDA graph, because" in capfd.readouterr().err
+
+
+def test_what_is_left_out_is_said(capfd):
+    torchbolt.set_logs("perf_hints")
+    compiled = fast(lambda x: kernels(torch.linalg.matrix_exp(kernels(x) * 0.01)))
+    with torch.no_grad():
+        compiled(torch.randn(24, 24))
+    text = capfd.readouterr().err
+    assert "2 CUDA graphs, and steps that are launched in between: torchbolt::aten::linalg_matrix_exp" in text, text
+
+
+def test_inputs_that_stay_and_inputs_that_move():
+    stays = torch.randn(24, 24)
+
+    def function(x, w):
+        return kernels(torch.linalg.matrix_exp(kernels(x) * 0.01) + w) @ w
+
+    agree(fast(function), function, lambda: (torch.randn(24, 24), stays))
+    kept = []
+
+    def moves():
+        kept.append(torch.randn(24, 24))
+        return torch.randn(24, 24), kept[-1]
+
+    agree(fast(function), function, moves)
+
+
+def test_inputs_that_are_written():
+    def function(x, y):
+        y.add_(torch.linalg.matrix_exp(kernels(x) * 0.01))
+        z = kernels(y)
+        x.copy_(z)
+        return z * 2
+
+    stays = [torch.randn(24, 24), torch.randn(24, 24)]
+    agree(fast(function), function, lambda: (torch.randn(24, 24), torch.randn(24, 24)))
+    compiled, alike = fast(function), [t.clone() for t in stays]
+    with torch.no_grad():
+        for _ in range(9):
+            torch.testing.assert_close(compiled(*stays), function(*alike))
+            torch.testing.assert_close(stays, alike)
+            for t in (*stays, *alike):
+                t.mul_(0.01)
+
+
+def test_an_operator_that_raises_in_between():
+    @torch.library.custom_op("recording_tests::choosy", mutates_args=())
+    def choosy(x: torch.Tensor) -> torch.Tensor:
+        if x.isnan().any():
+            raise ValueError("not this one")
+        return x * 2
+
+    choosy.register_fake(lambda x: torch.empty_like(x))
+
+    def function(x):
+        return kernels(choosy(kernels(x)))
+
+    compiled = fast(function)
+    agree(compiled, function, one)
+    with torch.no_grad():
+        for _ in range(2):
+            with pytest.raises(ValueError, match="not this one"):
+                compiled(torch.full((16, 32), float("nan")))
+            agree(compiled, function, one, 2)
+    assert counts()[1] >= 8
+
+
+def test_an_operator_that_calls_the_same_program():
+    inner = fast(kernels)
+
+    @torch.library.custom_op("recording_tests::nested", mutates_args=())
+    def nested(x: torch.Tensor) -> torch.Tensor:
+        found = []
+        thread = threading.Thread(target=lambda: found.append(inner(x)))  # which waits for nobody
+        thread.start()
+        thread.join(20)
+        return found[0] + inner(x)
+
+    nested.register_fake(lambda x: torch.empty_like(x))
+    with torch.no_grad():
+        for _ in range(4):
+            inner(torch.randn(16, 32))
+    agree(fast(lambda x: kernels(nested(kernels(x)))), lambda x: kernels(2 * kernels(kernels(x))), one)
+
+
+def test_random_numbers_between_graphs():
+    def function(x):
+        return kernels(torch.nn.functional.dropout(kernels(x), 0.5))
+
+    compiled = fast(function)
+    with torch.no_grad():
+        for seed in range(9):
+            x = torch.randn(16, 32)
+            torch.manual_seed(seed)
+            got, after = compiled(x), torch.rand(3)
+            torch.manual_seed(seed)
+            torch.testing.assert_close((got, after), (function(x), torch.rand(3)))
+    assert counts()[1] >= 5
+
+
+def test_sizes_that_alternate():
+    compiled = fast(kernels)
+    with torch.no_grad():
+        for _ in range(8):
+            for rows in (8, 16, 24):
+                x = torch.randn(rows, 32)
+                torch.testing.assert_close(compiled(x), kernels(x))
+    assert counts()[1] >= 6
+
+
+def test_training_with_several_forwards_before_the_backwards():
+    def made():
+        torch.manual_seed(3)
+        return torch.nn.Sequential(
+            torch.nn.Linear(32, 32),
+            torch.nn.LayerNorm(32),
+            torch.nn.Tanh(),
+            torch.nn.LayerNorm(32),
+            torch.nn.Linear(32, 8),
+        )
+
+    ours, eager = made(), made()
+    compiled = fast(ours)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (ours, eager)]
+    for step in range(12):
+        batches = [torch.randn(16, 32) for _ in range(1 + step % 3)]
+        for run, model in ((compiled, ours), (eager, eager)):
+            losses = [run(x).square().mean() for x in batches]
+            for loss in reversed(losses):
+                loss.backward()
+        for a, b in zip(ours.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6)
+        if step % 2:  # so they accumulate over two steps
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def test_threads():
+    compiled, wrong = fast(lambda x: kernels(torch.linalg.matrix_exp(kernels(x) * 0.01))), []
+
+    def work(seed):
+        try:
+            generator = torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                for _ in range(40):
+                    x = torch.randn(24, 24, generator=generator)
+                    want = kernels(torch.linalg.matrix_exp(kernels(x) * 0.01))
+                    torch.testing.assert_close(compiled(x), want)
+        except BaseException as error:
+            wrong.append(error)
+
+    with torch.no_grad():
+        compiled(torch.randn(24, 24))
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if wrong:
+        raise wrong[0]
