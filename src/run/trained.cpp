@@ -93,6 +93,7 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
   for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
   find_saved();
   find_tangents();
+  find_readers_of_saved();
   find_views();
   find_cost_of_inputs();
   can_fail_ = true;  // hooks of saved tensors may raise
@@ -143,6 +144,46 @@ void Trained::find_tangents() {
   }
 }
 
+/// Eager has a node for each operator, so a pass through one result leaves what others need as it was. What
+/// reads nothing that is saved can be gone through as often as one likes.
+void Trained::find_readers_of_saved() {
+  const size_t count = p_.tangent_of.size();
+  reads_saved_.assign(count, false);
+  is_alone_.assign(count, true);
+  if (!p_.backward) return;
+  const Tape& tape = p_.backward->tape();
+  std::vector<std::vector<bool>> from(tape.tensors.size());  // tangents that lead to a tensor
+  for (size_t k = 0; k < count; ++k) {
+    auto& itself = from[static_cast<size_t>(tape.inputs[p_.saved.size() + k])];
+    itself.assign(count, false);
+    itself[k] = true;
+  }
+  for (const record::Entry& entry : tape.entries) {
+    std::vector<bool> all(count);
+    bool saved = false;
+    for (const record::Arg& arg : entry.args)
+      for (TensorId id : arg.tensors) {
+        if (id < 0) continue;
+        const auto& of = from[static_cast<size_t>(id)];
+        saved |= of.empty();
+        for (size_t k = 0; k < of.size(); ++k) all[k] = all[k] || of[k];
+      }
+    if (std::ranges::find(all, true) == all.end()) continue;  // it makes again what was not saved
+    for (size_t k = 0; k < count; ++k) reads_saved_[k] = reads_saved_[k] || (saved && all[k]);
+    auto lead = [&](std::span<const record::Arg> args) {
+      for (const record::Arg& arg : args)
+        for (TensorId id : arg.tensors)
+          if (id >= 0) from[static_cast<size_t>(id)] = all;
+    };
+    lead(entry.results);
+    for (int a : record::written_arguments(entry)) lead(entry.args.subspan(static_cast<size_t>(a), 1));
+  }
+  for (const std::vector<bool>& of : p_.comes_from)
+    for (size_t k = 0; k < of.size(); ++k)
+      for (size_t other = 0; of[k] && other < of.size(); ++other)
+        if (of[other] && reads_saved_[other]) is_alone_[k] = false;
+}
+
 /// Results that autograd itself leads back, to inputs or to a part of what the node gives.
 void Trained::find_views() {
   std::vector<TensorId> bases = tape_.inputs, wanted;
@@ -156,9 +197,27 @@ void Trained::find_views() {
     const OutKind kind = results[result_of_[i]].kind;
     const bool view = kind == OutKind::InputView || kind == OutKind::OutputView;
     wanted.push_back(view && p_.differentiable[i] ? wanted_[i] : -1);
+    if (kind == OutKind::InputView && p_.differentiable[i] && is_of_function(wanted_[i]))
+      throw_unsupported("a result of an autograd.Function that shows an input");
   }
   find_shown(wanted, bases);
   views_.emplace(tape_, bases, wanted);
+}
+
+/// Is it what a function of the user's gave, or shown by a view of that?
+bool Trained::is_of_function(TensorId id) const {
+  for (int at = info_of(tape_, id).producer; info_of(tape_, id).input < 0 && at >= 0;
+       at = info_of(tape_, id).producer) {
+    const record::Entry& entry = tape_.entries[static_cast<size_t>(at)];
+    if (entry.op.operator_name().name == "torchbolt::function") return true;
+    TensorId shown = -1;
+    for (const record::Arg& arg : entry.args)
+      for (TensorId operand : arg.tensors)
+        if (operand >= 0 && info_of(tape_, operand).storage == info_of(tape_, id).storage) shown = operand;
+    if (shown < 0) return false;
+    id = shown;
+  }
+  return false;
 }
 
 /// What an operator that is no view makes may be a view below autograd: linear() of three dimensions. It is
@@ -240,8 +299,7 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   for (size_t i = 0; i < tied_.size(); ++i)
     if (!is_own(tied_[i])) results[tied_[i]] = wholes[i];
   if (node) save(*node, inputs, results);
-  if (keeps)
-    for (const at::Tensor& t : inputs) node->inputs_.emplace_back(t, false);
+  if (keeps) keep_inputs(*node, inputs);
   Tensors out;
   for (size_t at : result_of_) out.push_back(results[at]);
   give_views(inputs, wholes, values, out);
@@ -254,7 +312,13 @@ void Trained::tie(const autograd::NodePtr& node, const std::vector<int64_t>& val
     at::Tensor& t = wholes[i] = is_own(tied_[i]) ? fresh[tied_[i]] : shown(tied_[i], values, fresh);
     // An operator that we call may give a view, made without grad mode, which nobody may write to with it.
     if (t.is_view()) t = t.detach();
-    torch::autograd::set_history(t, node);
+    if (!node || tied_.size() == 1 || !torch::autograd::isDifferentiableType(t.scalar_type())) {
+      torch::autograd::set_history(t, node);
+    } else {
+      const auto place = make_node<ResultNode>();
+      place->set_next_edges({Edge(node, node->add_input_metadata(t))});
+      torch::autograd::set_history(t, place);
+    }
     if (is_own(tied_[i])) fresh[tied_[i]] = t;
   }
 }
@@ -270,11 +334,24 @@ at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, con
   return whole.as_strided(sizes, strides, whole.storage_offset() + value(view.offset));
 }
 
+/// Hooks do not see them: eager would not have saved them.
+void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
+  auto keep = [&] {
+    for (const at::Tensor& t : inputs) node.inputs_.emplace_back(t, false);
+  };
+  if (!hooks_see_what_is_saved()) return keep();
+  const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();
+  const auto put_back = c10::make_scope_exit([&] { at::SavedTensorDefaultHooks::set_tls_state(hooks); });
+  at::SavedTensorDefaultHooks::set_tls_state({});
+  keep();
+}
+
 /// Before the run.
 void Trained::begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
                     const record::CallGenerators& generators) const {
   node.values_ = values;
   node.generators_ = generators;
+  node.gone_.assign(p_.tangent_of.size(), false);
   torch::autograd::edge_list edges;
   for (size_t i : edges_)
     edges.push_back(inputs[i].requires_grad() ? variables::gradient_edge(inputs[i]) : Edge());
@@ -306,15 +383,13 @@ void Trained::save(TrainedNode& node, const Tensors& inputs, const Tensors& resu
     const at::Tensor& t = results[from.index];
     const OutKind kind = p_.forward->lowered().outputs[from.index].kind;
     const bool tied = std::ranges::find(tied_, from.index) != tied_.end();
-    // A view that has the node for its history would keep the node alive for ever.
-    node.saved_.emplace_back(kind == OutKind::OutputView && t.requires_grad() ? t.detach() : t, tied);
+    // What has the node for its history, but is none of its outputs, would keep the node alive for ever.
+    const bool of_node = t.requires_grad() && (kind == OutKind::OutputView || (tied && tied_.size() > 1));
+    node.saved_.emplace_back(of_node ? t.detach() : t, tied && !of_node);
   }
 }
 
-bool Trained::wants_inputs() const {
-  if (differentiated_twice_ == Twice::yes) return true;
-  return !hooks_see_what_is_saved() && (inputs_are_cheap_ || differentiated_twice_ == Twice::unknown);
-}
+bool Trained::wants_inputs() const { return differentiated_twice_ != Twice::no || inputs_are_cheap_; }
 
 /// What a second run would not find as this one did.
 void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const {
@@ -324,24 +399,45 @@ void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const 
 
 // ---- backward ----
 
+/// The engine calls it behind each pass that keeps nothing. What results need that no pass came to yet stays.
 void TrainedNode::release_variables() {
   const std::lock_guard lock(mutex_);
+  for (size_t k = 0; k < gone_.size(); ++k)
+    if (!gone_[k] && region_->reads_saved_[k]) return;
   saved_.clear();
   inputs_.clear();
   released_ = true;
 }
 
-/// In the last pass over this node nothing is kept that is given away here.
-Tensors TrainedNode::unpack_saved() {
-  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+void TrainedNode::demand_held(const std::vector<bool>& given) const {
+  for (size_t k = 0; k < gone_.size(); ++k) {
+    const bool lacks = region_->reads_saved_[k] ? gone_[k] : released_ && !region_->is_alone_[k];
+    TORCH_CHECK(!given[k] || !lacks, torch::autograd::ERR_BACKWARD_TWICE);
+  }
+}
+
+/// Of the passes that need what is saved.
+bool TrainedNode::is_last(const std::vector<bool>& given) {
+  if (torch::autograd::get_current_graph_task_keep_graph()) return false;
+  bool last = true;
+  for (size_t k = 0; k < given.size(); ++k) {
+    gone_[k] = gone_[k] || given[k];
+    last &= gone_[k] || !region_->reads_saved_[k];
+  }
+  return last;
+}
+
+/// In the last pass over this node nothing is kept that is given away here. Behind it there is nothing any
+/// more, which is no matter to what reads nothing of it.
+Tensors TrainedNode::unpack_saved(bool last) {
   Tensors out;
-  out.reserve(saved_.size() + region_->p_.tangent_of.size());
+  out.reserve(region_->saved_from_.size() + region_->p_.tangent_of.size());
   for (SavedVariable& v : saved_) {
     out.push_back(v.unpack(getptr()));
-    if (!keep) v.reset_data();
+    if (last) v.reset_data();
   }
-  if (!keep) inputs_.clear();
+  out.resize(region_->saved_from_.size());
+  if (last) inputs_.clear();
   return out;
 }
 
@@ -352,7 +448,8 @@ variable_list TrainedNode::apply(variable_list&& tangents) {
   region_->differentiated_twice_.compare_exchange_strong(unknown, Trained::Twice::no);
   std::vector<bool> given;
   for (const at::Tensor& t : tangents) given.push_back(t.defined());
-  Tensors all = unpack_saved();
+  demand_held(given);
+  Tensors all = unpack_saved(is_last(given));
   all.insert(all.end(), std::make_move_iterator(tangents.begin()), std::make_move_iterator(tangents.end()));
   tangents.clear();
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -410,6 +507,10 @@ variable_list Trained::spread(Tensors gradients, const std::vector<bool>& given)
 // ---- gradients of gradients ----
 
 variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
+  std::vector<bool> given;
+  for (const at::Tensor& t : tangents) given.push_back(t.defined());
+  demand_held(given);
+  is_last(given);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   region_->differentiated_twice_ = Trained::Twice::yes;
   TORCH_CHECK(

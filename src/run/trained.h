@@ -30,6 +30,18 @@ namespace bolt::run {
 
 class Trained;
 
+/// The place in autograd's graph of one result among several: hooks of a result are not called in a pass that
+/// does not come to it, though it comes to the node of all of them.
+class ResultNode final : public torch::autograd::Node {
+ public:
+  std::string name() const override { return "TorchboltBackward"; }
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return std::move(gradients);
+  }
+};
+
 /// What the forward part leaves for the backward part, of one call.
 class TrainedNode final : public torch::autograd::Node {
  public:
@@ -42,7 +54,9 @@ class TrainedNode final : public torch::autograd::Node {
   friend class Trained;
   torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
   torch::autograd::variable_list apply_differentiably(const torch::autograd::variable_list& tangents);
-  std::vector<at::Tensor> unpack_saved();
+  void demand_held(const std::vector<bool>& given) const;
+  bool is_last(const std::vector<bool>& given);
+  std::vector<at::Tensor> unpack_saved(bool last);
 
   const std::shared_ptr<Trained> region_;
   std::vector<torch::autograd::SavedVariable> saved_;
@@ -53,6 +67,7 @@ class TrainedNode final : public torch::autograd::Node {
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
+  std::vector<bool> gone_;  ///< by tangent: a pass that kept nothing has been through it
   bool released_ = false;
 };
 
@@ -99,9 +114,11 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
 
   void find_saved();
   void find_views();
+  bool is_of_function(record::TensorId id) const;
   void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
   void demand_tied(const lower::TensorOut& view) const;
   void find_tangents();
+  void find_readers_of_saved();
   bool is_own(size_t result) const;
   void find_cost_of_inputs();
   Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
@@ -111,6 +128,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   at::Tensor shown(size_t result, const std::vector<int64_t>& values, const Tensors& fresh) const;
   void begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
              const record::CallGenerators& generators) const;
+  void keep_inputs(TrainedNode& node, const Tensors& inputs) const;
   void save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const;
   void keep_what_changes(TrainedNode& node, const Tensors& inputs) const;
   bool wants_inputs() const;
@@ -133,7 +151,10 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   std::vector<size_t> viewed_;  ///< tangents that belong to tensors of the run
   std::vector<size_t> shown_;   ///< outputs that are views, and that no views of the tape's lead to
   std::optional<Views> views_;  ///< outputs; of inputs, what tangents belong to, and those of `shown_`
-  std::vector<size_t> edges_;   ///< inputs of the run that are given a gradient
+  /// By tangent: does what it leads to read anything that is saved, or go where something that does goes,
+  /// too?
+  std::vector<bool> reads_saved_, is_alone_;
+  std::vector<size_t> edges_;  ///< inputs of the run that are given a gradient
   bool inputs_are_cheap_ = false;
   bool draws_ = false;
   const VisibleWrites visible_writes_;
