@@ -46,6 +46,7 @@ Flow::Flow(const Joint& joint, const Prices& prices)
   for (size_t i = 0; i < entries.size(); ++i) decide_work(static_cast<int>(i));
   note_demands();
   note_checkpoints();
+  ask_policies();
   // In the order in which they are made: what one is made of must be there, or come again itself.
   for (size_t i = 0; i < joint.backward; ++i)
     for (const auto* touched : {&entries[i].makes, &entries[i].writes})
@@ -66,6 +67,23 @@ void Flow::find_checkpoints() {
     }
     entries[i].checkpoint = now;
     if (mark < 0 && now >= 0) now = outer_[static_cast<size_t>(now)];
+  }
+}
+
+/// Of two checkpoints the outer one computes again all that it does not keep itself.
+void Flow::ask_policies() {
+  std::vector<int64_t> open;
+  for (size_t i = 0; i < joint.backward; ++i) {
+    const Entry& it = entry(static_cast<int>(i));
+    const int mark = checkpoint_mark(it);
+    if (mark > 0) open.push_back(policy_of(it));
+    if (mark < 0 && !open.empty()) open.pop_back();
+    const EntryFlow& flow = entries[i];
+    if (mark || open.empty() || flow.work == Work::View) continue;
+    const bool saved = std::ranges::all_of(
+        open, [&](int64_t policy) { return policy >= 0 && is_to_be_saved(policy, it, joint.tape); });
+    if (saved)
+      for (int s : flow.makes) storages[static_cast<size_t>(s)].saved = true;
   }
 }
 
@@ -193,7 +211,7 @@ void Flow::note_demands() {
 /// Is whatever its makers read still the same, and do they write to nothing else?
 bool Flow::can_come_again(int storage) const {
   const Storage& it = storages[static_cast<size_t>(storage)];
-  if (it.given || it.odd || it.makers.empty()) return false;
+  if (it.given || it.odd || it.saved || it.makers.empty()) return false;
   return std::ranges::all_of(it.makers, [&](int maker) {
     const EntryFlow& flow = entries[static_cast<size_t>(maker)];
     if (!is_forward(maker) || flow.work == Work::Never || flow.work == Work::View) return false;

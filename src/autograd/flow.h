@@ -39,6 +39,7 @@ struct Storage {
   bool odd = false;           ///< shown in ways that cannot be repeated: by t_(), or operators nobody knows
   bool passed = false;        ///< into a checkpointed function, which keeps what it is called with
   bool checkpointed = false;  ///< nobody but a checkpointed function reads it
+  bool saved = false;         ///< of one, but its policy says that it is kept
   bool cast_weight = false;   ///< a copy, in another type, of an input that gets a gradient
   int last_write = -1;
   std::vector<int> makers;  ///< entries
@@ -76,6 +77,7 @@ class Flow {
   void decide_work(int i);
   void note_demands();
   void find_checkpoints();
+  void ask_policies();
   void note_checkpoints();
   int common_checkpoint(int a, int b) const;
   bool can_come_again(int storage) const;

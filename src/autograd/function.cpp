@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -12,6 +13,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +32,7 @@ using torch::autograd::variable_list;
 namespace variables = torch::autograd::impl;
 
 /// Guarded by the GIL.
-std::vector<PyRef>& backwards() {
+std::vector<PyRef>& kept_callables() {
   static auto* const kept = new std::vector<PyRef>;  // never destroyed: Python may be gone by then
   return *kept;
 }
@@ -44,9 +46,18 @@ PyRef as_list(const std::vector<at::Tensor>& tensors) {
   return list;
 }
 
+/// A Python object that is let go of in any thread.
+std::shared_ptr<PyObject> shared(PyObject* object) {
+  return {Py_NewRef(object), [](PyObject* held) {
+            if (!Py_IsInitialized()) return;
+            const pybind11::gil_scoped_acquire gil;
+            Py_DECREF(held);
+          }};
+}
+
 class FunctionNode final : public Node {
  public:
-  explicit FunctionNode(int64_t backward) : backward_(backward) {}
+  explicit FunctionNode(std::shared_ptr<PyObject> backward) : backward_(std::move(backward)) {}
 
   void keep(const at::Tensor& t, bool is_output) { saved_.emplace_back(t, is_output); }
   /// Of a gradient that does not come, zeros are made; an undefined one stays away.
@@ -71,9 +82,8 @@ class FunctionNode final : public Node {
     for (const SavedVariable& each : saved_) saved.push_back(each.unpack(getptr()));
     const pybind11::gil_scoped_acquire gil;
     const PyRef saved_list = as_list(saved), gradient_list = as_list(gradients);
-    const PyRef callable = backwards()[static_cast<size_t>(backward_)];
     PyObject* const found =
-        PyObject_CallFunctionObjArgs(callable.get(), saved_list.get(), gradient_list.get(), nullptr);
+        PyObject_CallFunctionObjArgs(backward_.get(), saved_list.get(), gradient_list.get(), nullptr);
     if (!found) raise();
     return tensors_in(PyRef::steal(found));
   }
@@ -97,29 +107,28 @@ class FunctionNode final : public Node {
     return tensors;
   }
 
-  const int64_t backward_;
+  const std::shared_ptr<PyObject> backward_;
   std::vector<SavedVariable> saved_;
   std::vector<Like> filled_;
   bool released_ = false;
 };
 
-using Inputs = c10::List<std::optional<at::Tensor>>;
+using Inputs = FunctionInputs;
 
 /// Of the same memory, and of the same count of writes to it: what was saved notices them.
-std::vector<at::Tensor> same_again(at::TensorList outputs) {
+at::Tensor same_again(const at::Tensor& t) {
   const at::AutoDispatchBelowADInplaceOrView plainly;
-  std::vector<at::Tensor> results;
-  for (const at::Tensor& t : outputs) {
-    at::Tensor& made = results.emplace_back(at::alias(t));
-    if (!t.is_inference())
-      made.unsafeGetTensorImpl()->set_version_counter(t.unsafeGetTensorImpl()->version_counter());
-  }
-  return results;
+  at::Tensor made = at::alias(t);
+  if (!t.is_inference())
+    made.unsafeGetTensorImpl()->set_version_counter(t.unsafeGetTensorImpl()->version_counter());
+  return made;
 }
 
 std::vector<at::Tensor> without_gradients(int64_t, const Inputs&, at::TensorList outputs, at::TensorList,
                                           const c10::List<bool>&, bool) {
-  return same_again(outputs);
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& t : outputs) results.push_back(same_again(t));
+  return results;
 }
 
 torch::autograd::edge_list edges_of(const Inputs& inputs) {
@@ -129,28 +138,59 @@ torch::autograd::edge_list edges_of(const Inputs& inputs) {
   return edges;
 }
 
-std::vector<at::Tensor> with_gradients(int64_t backward, const Inputs& inputs, at::TensorList outputs,
-                                       at::TensorList saved, const c10::List<bool>& differentiable,
-                                       bool materialize) {
-  std::vector<at::Tensor> results = same_again(outputs);
+struct Given {
+  at::TensorList outputs, saved;
+  std::vector<bool> differentiable, written;  ///< by output; written: it is an input that was written to
+  bool materialize;
+};
+
+void put_behind(const autograd::NodePtr& node, const at::Tensor& result, bool differentiable, bool written) {
+  if (!differentiable || !torch::autograd::isDifferentiableType(result.scalar_type())) {
+    node->add_input_metadata(Node::undefined_input());
+  } else if (written) {
+    variables::rebase_history(result, Edge(node, node->add_input_metadata(result)));
+  } else {
+    variables::set_gradient_edge(result, Edge(node, node->add_input_metadata(result)));
+  }
+}
+
+std::vector<at::Tensor> tied(std::shared_ptr<PyObject> backward, const Inputs& inputs, const Given& given) {
+  std::vector<at::Tensor> results;
+  for (size_t i = 0; i < given.outputs.size(); ++i)
+    results.push_back(given.written[i] ? given.outputs[i] : same_again(given.outputs[i]));
   torch::autograd::edge_list edges = edges_of(inputs);
   const bool any = std::ranges::any_of(edges, [](const Edge& edge) { return edge.is_valid(); });
   if (!any || !at::GradMode::is_enabled()) return results;
-  const auto node = make_node<FunctionNode>(backward);
+  for (size_t i = 0; i < results.size(); ++i)
+    if (given.written[i]) torch::autograd::check_inplace(results[i], true);
+  const auto node = make_node<FunctionNode>(std::move(backward));
   node->set_next_edges(std::move(edges));
-  if (materialize) node->fill_up(results);
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (differentiable.get(i) && torch::autograd::isDifferentiableType(results[i].scalar_type()))
-      variables::set_gradient_edge(results[i], Edge(node, node->add_input_metadata(results[i])));
-    else
-      node->add_input_metadata(Node::undefined_input());
-  }
-  for (const at::Tensor& t : saved) {
-    const auto output = std::ranges::find_if(outputs, [&](const at::Tensor& o) { return o.is_same(t); });
-    const bool is_output = output != outputs.end();
-    node->keep(is_output ? results[static_cast<size_t>(output - outputs.begin())] : t, is_output);
+  if (given.materialize) node->fill_up(results);
+  for (size_t i = 0; i < results.size(); ++i)
+    put_behind(node, results[i], given.differentiable[i], given.written[i]);
+  for (const at::Tensor& t : given.saved) {
+    const auto output =
+        std::ranges::find_if(given.outputs, [&](const at::Tensor& o) { return o.is_same(t); });
+    const bool is_output = output != given.outputs.end();
+    node->keep(is_output ? results[static_cast<size_t>(output - given.outputs.begin())] : t, is_output);
   }
   return results;
+}
+
+std::vector<at::Tensor> with_gradients(int64_t backward, const Inputs& inputs, at::TensorList outputs,
+                                       at::TensorList saved, const c10::List<bool>& differentiable,
+                                       bool materialize) {
+  std::shared_ptr<PyObject> callable;
+  {
+    const pybind11::gil_scoped_acquire gil;
+    callable = shared(kept_callable(backward).get());
+  }
+  const Given given{outputs,
+                    saved,
+                    {differentiable.begin(), differentiable.end()},
+                    std::vector<bool>(outputs.size(), false),
+                    materialize};
+  return tied(std::move(callable), inputs, given);
 }
 
 TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
@@ -163,9 +203,18 @@ TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
 
 }  // namespace
 
-int64_t keep_backward(PyObject* callable) {
-  backwards().push_back(PyRef::share(callable));
-  return static_cast<int64_t>(backwards().size()) - 1;
+std::vector<at::Tensor> tie_function(PyObject* callable, const Inputs& inputs, at::TensorList outputs,
+                                     at::TensorList saved, std::vector<bool> differentiable,
+                                     std::vector<bool> written, bool materialize) {
+  return tied(shared(callable), inputs,
+              {outputs, saved, std::move(differentiable), std::move(written), materialize});
 }
+
+int64_t keep_callable(PyObject* callable) {
+  kept_callables().push_back(PyRef::share(callable));
+  return static_cast<int64_t>(kept_callables().size()) - 1;
+}
+
+const PyRef& kept_callable(int64_t number) { return kept_callables()[static_cast<size_t>(number)]; }
 
 }  // namespace bolt::autograd

@@ -449,7 +449,35 @@ PyObject* joint_partition(PyObject*, PyObject* tuple) {
 }
 
 PyObject* keep_function(PyObject*, PyObject* callable) {
-  return PyLong_FromLongLong(keep_backward(callable));
+  return PyLong_FromLongLong(keep_callable(callable));
+}
+
+std::vector<bool> flags_in(PyObject* list) {
+  std::vector<bool> flags;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) flags.push_back(PyList_GET_ITEM(list, i) == Py_True);
+  return flags;
+}
+
+FunctionInputs inputs_in(PyObject* list) {
+  FunctionInputs inputs;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, i);
+    inputs.push_back(THPVariable_Check(item) ? std::make_optional(THPVariable_Unpack(item)) : std::nullopt);
+  }
+  return inputs;
+}
+
+PyObject* function_tied(PyObject*, PyObject* tuple) {
+  PyObject *callable, *inputs, *outputs, *saved, *differentiable, *written;
+  int materialize;
+  if (!PyArg_ParseTuple(tuple, "OO!O!O!O!O!p", &callable, &PyList_Type, &inputs, &PyList_Type, &outputs,
+                        &PyList_Type, &saved, &PyList_Type, &differentiable, &PyList_Type, &written,
+                        &materialize))
+    return nullptr;
+  return guarded([&]() -> PyObject* {
+    return list_of(tie_function(callable, inputs_in(inputs), tensors_in(outputs), tensors_in(saved),
+                                flags_in(differentiable), flags_in(written), materialize != 0));
+  });
 }
 
 PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
@@ -463,7 +491,8 @@ PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
                          {"_joint_tangents", joint_tangents, METH_O, nullptr},
                          {"_joint_saved", joint_saved, METH_O, nullptr},
                          {"_joint_partition", joint_partition, METH_VARARGS, nullptr},
-                         {"_keep_backward", keep_function, METH_O, nullptr},
+                         {"_keep_callable", keep_function, METH_O, nullptr},
+                         {"_tie_function", function_tied, METH_VARARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -1,7 +1,9 @@
 // autograd/module.h
 // Python functions of torchbolt.stand_ins,
 //
-//   _keep_backward(callable) -> its number for torchbolt::function (function.h)
+//   _keep_callable(callable) -> its number for torchbolt::function and begin_checkpoint (function.h)
+//   _tie_function(callable, inputs, outputs, saved, differentiable, written, materialize) -> a list of
+//   tensors
 //
 // and for the tests of joint tapes, without a compiler behind them:
 //

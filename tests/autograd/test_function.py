@@ -7,7 +7,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from torchbolt.stand_ins.gradients import apply_openly
+from torchbolt.stand_ins.functions import apply_openly
 
 
 def openly(run, *functions):
@@ -186,8 +186,13 @@ def test_writing_to_inputs():
         def backward(ctx, gradient):
             return gradient * 2
 
-    with pytest.raises(NotImplementedError, match="mark_dirty"):
-        apply_openly(Writing, leaf(3) * 1)
+    x = leaf(3)
+    y = x * 1
+    assert apply_openly(Writing, y) is y
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        apply_openly(Writing, leaf(3))
 
 
 def test_in_eager_it_is_a_node_like_any_other():

@@ -82,7 +82,7 @@ RETURNS = (
     "({x}.sum(), {x})", "({x}, {y}.reshape(-1), {z}.unbind(0)[0])",
 )  # fmt: skip
 
-PRELUDE = '''
+PRELUDE = """
 class Sine(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, scale):
@@ -118,7 +118,7 @@ class Halves(torch.autograd.Function):
     def backward(ctx, _, g):
         y, signs = ctx.saved_tensors
         return torch.where(signs, g * y.clamp(max=9), g)
-'''
+"""
 
 
 def function_of(statements, result, name="program"):
@@ -154,7 +154,7 @@ def inputs_of(seed, which):
 def given_of(tensors, kinds):
     """(leaves, arguments)"""
     leaves = [t.requires_grad_() for t, kind in zip(tensors, kinds, strict=True) if kind != "plain"]
-    return leaves, [t * 1 if kind == "made" else t for t, kind in zip(tensors, kinds, strict=True)]
+    return leaves, [t.clone() if kind == "made" else t for t, kind in zip(tensors, kinds, strict=True)]
 
 
 class Program(programs.Growing):

@@ -365,7 +365,9 @@ def auxiliary_losses_and_retained_graphs(compiled):
 
 @script
 def batch_statistics_and_dropout(compiled):
-    model = nn.Sequential(nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+    model = nn.Sequential(
+        nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4)
+    )
     fast, optimizer = compiled(model), torch.optim.RMSprop(model.parameters(), lr=0.01)
     for step, (x, y) in enumerate(batches(8, 6, 8)):
         model.train(step % 4 != 3)

@@ -8,10 +8,21 @@ warnings. observe/calls/controls.cpp reads both tables when a first call is reco
 
 from __future__ import annotations
 
-from torchbolt.stand_ins import copies, devices, gradients, higher_order, iterables, parameters, scaling, tensors, tools
+from torchbolt.stand_ins import (
+    copies,
+    devices,
+    functions,
+    gradients,
+    higher_order,
+    iterables,
+    parameters,
+    scaling,
+    tensors,
+    tools,
+)
 
 #: In place of native functions, by their names in observe/calls/cfunctions.def.
-NATIVES = {**iterables.NATIVES, **gradients.NATIVES, **tensors.NATIVES}
+NATIVES = {**iterables.NATIVES, **functions.NATIVES, **gradients.NATIVES, **tensors.NATIVES}
 
 #: In place of functions of torch in Python, by module and qualified name.
 FUNCTIONS = {

@@ -1,4 +1,4 @@
-"""What torch does for the sake of gradients: autograd.Function.apply, checkpoints, backward passes, torch.func.grad."""
+"""What torch does for the sake of gradients: checkpoints, backward passes, torch.func.grad."""
 
 from __future__ import annotations
 
@@ -7,117 +7,6 @@ from torch.utils import checkpoint as checkpoints
 
 from torchbolt import _C
 from torchbolt.controls import disable
-
-
-@disable(reason="the gradient of a torch.autograd.Function is needed")
-def _apply_natively(cls, args):
-    return super(torch.autograd.Function, cls).apply(*args)
-
-
-def apply_function(cls, *args):
-    """torch.autograd.Function.apply: where no gradient is needed it is the forward pass, without gradients."""
-    needs_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
-    if torch.is_grad_enabled() and any(needs_grad):
-        return _apply_natively(cls, args)
-    ctx = cls._backward_cls()
-    ctx.needs_input_grad = needs_grad
-    with torch.no_grad():
-        if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
-            outputs = cls.forward(ctx, *args)
-        else:
-            outputs = cls.forward(*args)
-            cls.setup_context(ctx, args, outputs)
-        if not isinstance(outputs, tuple):
-            return _output(ctx, args, outputs)
-        return tuple([_output(ctx, args, output) for output in outputs])
-
-
-class _Context(torch.autograd.function.FunctionCtx):
-    """The ctx of an autograd.Function whose two passes are Python's: saved_tensors are given to the second."""
-
-    materialize_grads = True
-    to_save = non_differentiable = dirty_tensors = ()
-    saved_tensors = ()
-
-
-def _kept_by(ctx):
-    """The names and tensors of what a forward pass has left in its ctx, beside what it has saved."""
-    return [(name, value) for name, value in vars(ctx).items() if isinstance(value, torch.Tensor)]
-
-
-def _backward_of(cls, ctx):
-    """(saved, gradients) -> the gradients of the inputs, by the class's backward pass."""
-    state = {name: value for name, value in vars(ctx).items() if name not in _OWN}
-    names = [name for name, _ in _kept_by(ctx)]
-    there = [t is not None for t in ctx.to_save]
-    own_vjp = cls.vjp is not torch.autograd.Function.vjp
-    backward = cls.vjp if own_vjp else cls.backward
-
-    def run(saved, gradients):
-        context = _Context()
-        vars(context).update(state)
-        rest = iter(saved)
-        context.saved_tensors = tuple([next(rest) if there_is else None for there_is in there])
-        vars(context).update(zip(names, rest, strict=True))
-        found = backward(context, *gradients)
-        found = found if isinstance(found, tuple) else (found,)
-        needed = context.needs_input_grad
-        if len(found) < len(needed) or any(g is not None for g in found[len(needed) :]):
-            raise RuntimeError(
-                f"function {cls.__name__}Backward returned an incorrect number of gradients "
-                f"(expected {len(needed)}, got {len(found)})"
-            )
-        return [g if needs else None for g, needs in zip(found, needed, strict=False)]
-
-    for name in names:
-        state.pop(name)
-    return run
-
-
-#: Attributes of a ctx that torch's own methods set.
-_OWN = ("to_save", "non_differentiable", "dirty_tensors", "materialize_grads", "saved_for_forward", "saved_tensors")
-
-
-def apply_openly(cls, *args):
-    """autograd.Function.apply of what needs gradients, so that the operators of both passes can be recorded.
-
-    The forward pass runs here; torchbolt::function (src/autograd/function.h) puts the node behind what it gives.
-    """
-    ctx = _Context()
-    ctx.needs_input_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
-    with torch.no_grad():
-        if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
-            outputs = cls.forward(ctx, *args)
-        else:
-            outputs = cls.forward(*args)
-            cls.setup_context(ctx, args, outputs)
-    if ctx.dirty_tensors:
-        raise NotImplementedError(f"{cls.__name__} writes to its inputs (mark_dirty)")
-    given = outputs if isinstance(outputs, tuple) else (outputs,)
-    tensors = [o for o in given if isinstance(o, torch.Tensor)]
-    fixed = [id(t) for t in ctx.non_differentiable]
-    saved = [t for t in ctx.to_save if t is not None] + [t for _, t in _kept_by(ctx)]
-    inputs = [a if isinstance(a, torch.Tensor) else None for a in args]
-    differentiable = [id(t) not in fixed for t in tensors]
-    number = _C._keep_backward(_backward_of(cls, ctx))
-    results = iter(
-        torch.ops.torchbolt.function(number, inputs, tensors, saved, differentiable, bool(ctx.materialize_grads))
-    )
-    given = tuple([next(results) if isinstance(o, torch.Tensor) else o for o in given])
-    return given if isinstance(outputs, tuple) else given[0]
-
-
-def _output(ctx, args, output):
-    """An input that is given back unchanged becomes a view of it."""
-    if not isinstance(output, torch.Tensor) or not _is_among(output, args):
-        return output
-    if _is_among(output, ctx.dirty_tensors or ()):
-        return output
-    return output.view_as(output)
-
-
-def _is_among(wanted, objects):
-    return id(wanted) in [id(candidate) for candidate in objects]
 
 
 def _gradients(outputs, inputs, grad_outputs, retain_graph, create_graph):
@@ -148,23 +37,91 @@ _BEGIN_CHECKPOINT = torch.ops.torchbolt.begin_checkpoint.default
 _END_CHECKPOINT = torch.ops.torchbolt.end_checkpoint.default
 
 
+class _Policy:
+    """What create_selective_checkpoint_contexts gives while it is recorded: one policy for both passes."""
+
+    def __init__(self, function_or_list, allow_cache_entry_mutation):
+        self.function_or_list, self.allow_cache_entry_mutation = function_or_list, allow_cache_entry_mutation
+
+    def __iter__(self):
+        return iter(_contexts_natively(self.function_or_list, self.allow_cache_entry_mutation))
+
+
+@disable(reason="a selective checkpoint is not used as usual")
+def _contexts_natively(policy_fn_or_list, allow_cache_entry_mutation):
+    return checkpoints.create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mutation)
+
+
+def selective_contexts(policy_fn_or_list, allow_cache_entry_mutation=False):
+    """torch.utils.checkpoint.create_selective_checkpoint_contexts, for checkpoint() below."""
+    if isinstance(policy_fn_or_list, list):
+        usual = False not in [isinstance(op, torch._ops.OpOverload) for op in policy_fn_or_list]
+    else:
+        usual = callable(policy_fn_or_list)
+    if not usual:
+        return _contexts_natively(policy_fn_or_list, allow_cache_entry_mutation)
+    return _Policy(policy_fn_or_list, allow_cache_entry_mutation)
+
+
+def _kept_policy(policy):
+    """The number of (name, overload, arguments, results) -> is it to be saved? Run unseen."""
+    saving = checkpoints.CheckpointPolicy.MUST_SAVE, checkpoints.CheckpointPolicy.PREFER_SAVE
+
+    def asked(name, overload, args, results):
+        operator = getattr(_found(torch.ops, name.replace("::", ".")), overload or "default")
+        if isinstance(policy, list):
+            return operator in policy
+        output = results[0] if len(results) == 1 else results
+        context = _context_of(output)
+        answer = policy(context, operator, *args)
+        return answer if isinstance(answer, bool) else answer in saving
+
+    return _C._keep_callable(asked)
+
+
+def _found(space, path):
+    for name in path.split("."):
+        space = getattr(space, name)
+    return space
+
+
+def _context_of(output):
+    """Older versions do not tell what an operator gave."""
+    try:
+        return checkpoints.SelectiveCheckpointContext(is_recompute=False, op_output=output)
+    except TypeError:
+        return checkpoints.SelectiveCheckpointContext(is_recompute=False)
+
+
+_C._mark(_kept_policy, "constant", None)
+
+
 def checkpoint(function, *args, **kwargs):
     """torch.utils.checkpoint: a call, between marks for who decides what is kept (src/autograd/checkpoint.h).
 
-    A reentrant one gives no gradients where none of its arguments needs one. One with contexts of its own (selective
-    policies) asks for each operator whether it is kept, and those two run natively.
+    A reentrant one gives no gradients where none of its arguments needs one. Contexts that are no selective policy are
+    entered natively: they may do anything.
     """
     options = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
     own = {name: value for name, value in kwargs.items() if name not in options}
     reentrant = kwargs.get("use_reentrant")
-    usual = reentrant is not None and "context_fn" not in kwargs and not kwargs.get("debug") and not (reentrant and own)
+    context_fn = kwargs.get("context_fn", checkpoints.noop_context_fn)
+    selective = context_fn is not checkpoints.noop_context_fn
+    usual = reentrant is not None and not kwargs.get("debug") and not (reentrant and (own or selective))
     if not usual:
         return _checkpoint_natively(function, args, kwargs)
     if not torch.is_grad_enabled():
         return function(*args, **own)
     if reentrant and True not in [isinstance(a, torch.Tensor) and a.requires_grad for a in args]:
         return _checkpoint_natively(function, args, kwargs)
-    _BEGIN_CHECKPOINT()
+    if selective:
+        policy = context_fn()
+        if not isinstance(policy, _Policy):
+            kwargs["context_fn"] = lambda: policy
+            return _checkpoint_natively(function, args, kwargs)
+        _BEGIN_CHECKPOINT(_kept_policy(policy.function_or_list))
+    else:
+        _BEGIN_CHECKPOINT()
     result = function(*args, **own)
     _END_CHECKPOINT()
     return result
@@ -201,10 +158,11 @@ def run_backward(
 
 
 #: By their names in observe/calls/cfunctions.def; the engine has none there.
-NATIVES = {"torch._C._FunctionBase.apply": apply_function, "run_backward": run_backward}
+NATIVES = {"run_backward": run_backward}
 
 #: By module and qualified name.
 FUNCTIONS = {
     "torch._functorch.eager_transforms._autograd_grad": gradients_of_a_transform,
     "torch.utils.checkpoint.checkpoint": checkpoint,
+    "torch.utils.checkpoint.create_selective_checkpoint_contexts": selective_contexts,
 }
