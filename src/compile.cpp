@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "autograd/cuts.h"
+#include "autograd/early_cuts.h"
 #include "autograd/gradients.h"
 #include "autograd/step.h"
 #include "device/device.h"
@@ -119,6 +120,21 @@ class Compilation {
 
   Made differentiated(const record::Tape& tape, lower::OverInputs& over_inputs, Stages& stages) {
     const std::vector<size_t> cuts = autograd::cuts(tape, r_.wanted);
+    std::vector<size_t> more = autograd::early_cuts(tape, r_.is_awaited);
+    if (more.empty()) return in_pieces(tape, cuts, over_inputs, stages);
+    more.insert(more.end(), cuts.begin(), cuts.end());
+    std::ranges::sort(more);
+    more.erase(std::unique(more.begin(), more.end()), more.end());
+    try {
+      return in_pieces(tape, more, over_inputs, stages);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Unsupported) throw;
+      return in_pieces(tape, cuts, over_inputs, stages);
+    }
+  }
+
+  Made in_pieces(const record::Tape& tape, const std::vector<size_t>& cuts, lower::OverInputs& over_inputs,
+                 Stages& stages) {
     // Where they cannot be made, nothing holds of what was found out of sizes.
     lower::Sizes of_parts = over_inputs.anew({});
     Made region;

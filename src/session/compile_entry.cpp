@@ -7,6 +7,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "autograd/early_cuts.h"
 #include "guard/handed_out.h"
 #include "guard/tensors.h"
 #include "run/attempt.h"
@@ -74,6 +75,7 @@ void describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
     }
     entry.tape_input_slot.push_back(slot);
     recorded.is_param.push_back(slot >= 0 && on_objects[slot] && may_be_folded(recorder.inputs()[i]));
+    recorded.is_awaited.push_back(autograd::is_awaited(recorder.inputs()[i]));
     recorder.tape().tensors[recorder.tape().inputs[i]].chosen = slot >= 0 && chosen[slot];
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));
   }

@@ -24,6 +24,7 @@ import types
 
 import torch
 from torch.autograd.function import FunctionCtx, _SingleLevelFunction
+from torch.nn.modules._functions import BackwardHookFunction  # whose node is looked at, by name
 
 from torchbolt import _C
 from torchbolt.controls import disable
@@ -39,7 +40,8 @@ def apply_function(cls, *args):
     needs_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
     if torch.is_grad_enabled() and any(needs_grad):
         backward = _backward_of(cls)
-        if isinstance(backward, types.FunctionType) and _reads_known(backward, []):
+        is_plain = cls is not BackwardHookFunction and isinstance(backward, types.FunctionType)
+        if is_plain and _reads_known(backward, []):
             return apply_openly(cls, *args)
         return _apply_natively(cls, args)
     ctx = cls._backward_cls()
