@@ -417,14 +417,16 @@ void TrainedNode::demand_held(const std::vector<bool>& given) const {
 }
 
 /// Of the passes that need what is saved.
-bool TrainedNode::is_last(const std::vector<bool>& given) {
+bool TrainedNode::is_last(const std::vector<bool>& given) const {
   if (torch::autograd::get_current_graph_task_keep_graph()) return false;
   bool last = true;
-  for (size_t k = 0; k < given.size(); ++k) {
-    gone_[k] = gone_[k] || given[k];
-    last &= gone_[k] || !region_->reads_saved_[k];
-  }
+  for (size_t k = 0; k < given.size(); ++k) last &= gone_[k] || given[k] || !region_->reads_saved_[k];
   return last;
+}
+
+void TrainedNode::note_gone(const std::vector<bool>& given) {
+  if (torch::autograd::get_current_graph_task_keep_graph()) return;
+  for (size_t k = 0; k < given.size(); ++k) gone_[k] = gone_[k] || given[k];
 }
 
 /// In the last pass over this node nothing is kept that is given away here. Behind it there is nothing any
@@ -450,6 +452,7 @@ variable_list TrainedNode::apply(variable_list&& tangents) {
   for (const at::Tensor& t : tangents) given.push_back(t.defined());
   demand_held(given);
   Tensors all = unpack_saved(is_last(given));
+  note_gone(given);  // not where a saved tensor was written to, which raises
   all.insert(all.end(), std::make_move_iterator(tangents.begin()), std::make_move_iterator(tangents.end()));
   tangents.clear();
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -510,7 +513,7 @@ variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
   std::vector<bool> given;
   for (const at::Tensor& t : tangents) given.push_back(t.defined());
   demand_held(given);
-  is_last(given);
+  note_gone(given);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   region_->differentiated_twice_ = Trained::Twice::yes;
   TORCH_CHECK(

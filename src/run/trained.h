@@ -55,7 +55,8 @@ class TrainedNode final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
   torch::autograd::variable_list apply_differentiably(const torch::autograd::variable_list& tangents);
   void demand_held(const std::vector<bool>& given) const;
-  bool is_last(const std::vector<bool>& given);
+  bool is_last(const std::vector<bool>& given) const;
+  void note_gone(const std::vector<bool>& given);
   std::vector<at::Tensor> unpack_saved(bool last);
 
   const std::shared_ptr<Trained> region_;
