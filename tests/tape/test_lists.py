@@ -202,3 +202,17 @@ def test_numbers_of_the_processor_are_handed_over():
     here = [step for step in steps if not step.startswith("cuda:0")]
     assert all("kernel @" in step for step in steps) and steps[: len(here)] == here, steps
     assert lists_of(steps) == ["0"] * len(sizes), steps
+
+
+@pytest.mark.parametrize("count", [65, 300])
+def test_many_parts_are_joined_in_several_steps(count):
+    """A launch takes so many arguments and no more."""
+
+    def fn(*given):
+        return torch.stack(given), torch.cat([t.reshape(1) for t in given])
+
+    given = [torch.rand(()) for _ in range(count)]
+    torchbolt.reset()
+    torch.testing.assert_close(torchbolt.compile(fn)(*given), fn(*given))
+    steps = plan_on_cuda(lambda *norms: torch.stack(torch._foreach_norm(norms)), *given)
+    assert all(step.count("b") < 80 for step in steps), steps

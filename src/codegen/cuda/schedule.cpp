@@ -289,9 +289,13 @@ bool is_wide(const Kernel& k, const Schedule& s, Sym index, const std::vector<Ga
   });
 }
 
+/// 4 KB, less the count, the report and a few scratches.
+constexpr size_t kMostArguments = 500;
+
 std::string refusal(const Kernel& k) {
   for (const loops::Buffer& b : k.buffers)
     if (is_complex(b.dtype)) return "complex numbers";
+  if (k.buffers.size() + k.symbols.size() > kMostArguments) return "more arguments than a launch takes";
   for (const Expr& e : k.exprs) {
     if (e.kind == ExprKind::Acc) return "it ends a contraction, whose sums are not CUDA code";
   }

@@ -13,6 +13,28 @@ namespace {
 
 using record::to_bolt;
 
+/// Of one kernel: a launch takes no more arguments, and small parts are looked through for every element.
+constexpr size_t kMostParts = 256, kMostSmallParts = 64;
+constexpr int64_t kSmallResult = 1 << 14;
+
+/// Many parts are joined in several steps.
+Value* joined(Call& c, std::vector<Value*> parts, int64_t dim) {
+  Sym all = 0;
+  for (const Value* v : parts) all += v->type.numel();
+  const size_t most = all.value_or(kSmallResult + 1) > kSmallResult ? kMostParts : kMostSmallParts;
+  while (parts.size() > most) {
+    std::vector<Value*> fewer;
+    for (size_t first = 0; first < parts.size(); first += most) {
+      const size_t last = std::min(parts.size(), first + most);
+      const std::vector<Value*> some(parts.begin() + static_cast<std::ptrdiff_t>(first),
+                                     parts.begin() + static_cast<std::ptrdiff_t>(last));
+      fewer.push_back(some.size() == 1 ? some[0] : c.make(Op::cat, some, {{"dim", dim}}));
+    }
+    parts = std::move(fewer);
+  }
+  return parts.size() == 1 ? parts[0] : c.make(Op::cat, std::move(parts), {{"dim", dim}});
+}
+
 std::vector<Value*> cat(Call& c) {
   DType t = c.result_dtype();
   std::vector<Value*> parts;
@@ -22,8 +44,7 @@ std::vector<Value*> cat(Call& c) {
     parts.push_back(c.cast(v, t));
   }
   int64_t dim = Call::wrap(c.integer("dim"), c.result_rank());
-  if (parts.size() == 1) return {parts[0]};
-  return {c.make(Op::cat, parts, {{"dim", dim}})};
+  return {joined(c, std::move(parts), dim)};
 }
 
 std::vector<Value*> stack(Call& c) {
@@ -35,8 +56,7 @@ std::vector<Value*> stack(Call& c) {
     sizes.insert(sizes.begin() + dim, 1);
     parts.push_back(c.reshape(c.cast(v, t), sizes));
   }
-  if (parts.size() == 1) return {parts[0]};
-  return {c.make(Op::cat, parts, {{"dim", dim}})};
+  return {joined(c, std::move(parts), dim)};
 }
 
 std::vector<Value*> pad(Call& c) {
