@@ -25,8 +25,9 @@ from torchbolt import exc
 _CODE = types.CodeType
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
 _DESCRIPTORS += (types.MemberDescriptorType, types.ClassMethodDescriptorType)
-# What says another thing in each process.
-_OF_A_PROCESS = {id(each): each.__name__ for each in (id, hash)}
+# What says another thing in each process. What id() says is only compared, and asked again where it is kept (World::
+# identified in src/observe/world.h).
+_OF_A_PROCESS = {id(each): each.__name__ for each in (hash,)}
 # Attributes that lead from an object to another one, by its type.
 _PARTS: tuple[tuple[type | tuple, tuple[str, ...]], ...] = (
     (types.FunctionType, ("__code__", "__globals__", "__closure__", "__defaults__", "__kwdefaults__", "__dict__")),
