@@ -296,6 +296,7 @@ class Writer:
         goes on for the next one."""
         if self._next is None:
             modules = [([["module", n]], m) for n, m in list(sys.modules.items()) if _is(m, types.ModuleType)]
+            modules.sort(key=lambda row: row[0][0][1] == "__main__")  # another program's in another process
             self._next = collections.deque([([["target"]], self._target), *modules])
             self._ways.update({id(begin): way for way, begin in reversed(self._next)})
         while id(thing) not in self._ways and self._next:
