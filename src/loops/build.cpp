@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "loops/finish.h"
+#include "loops/index_number.h"
 #include "loops/scalar.h"
 #include "support/error.h"
 #include "support/symbols.h"
@@ -237,11 +238,11 @@ class Builder {
       case Op::embedding: return embedding(n, index, mask);
       case Op::gather: {
         int dim = static_cast<int>(sym_attr(n, "dim").value());
-        return select(n.operands[0], dim, eval(n.operands[1], index, mask), index, mask);
+        return select(n.operands[0], dim, n.operands[1], index, index, mask);
       }
       case Op::index_select: {
         int dim = static_cast<int>(sym_attr(n, "dim").value());
-        return select(n.operands[0], dim, eval(n.operands[1], {index[dim]}, mask), index, mask);
+        return select(n.operands[0], dim, n.operands[1], {index[dim]}, index, mask);
       }
       case Op::upsample_nearest: return upsample(n, index, mask);
       default: throw_unsupported("no kernel form of ", graph::op_info(n.op).name);
@@ -355,15 +356,21 @@ class Builder {
       row.assign(1, Sym(0));
       row.insert(row.end(), index.begin(), index.end());
     }
-    return select(n.operands[0], 0, eval(n.operands[1], id_index, mask), row, mask);
+    return select(n.operands[0], 0, n.operands[1], id_index, row, mask);
   }
 
-  /// x at `index` with entry `dim` replaced by a computed number, which is checked: no address outside is
-  /// ever touched, and the program learns of it. Only what is asked for is checked: an index that a slice
-  /// drops or nobody reads is not looked at, where eager looks at all of them.
-  ExprId select(const Value* x, int dim, ExprId number, Index index, ExprId mask) {
+  /// x at `index` with entry `dim` replaced by what `numbers` holds at `at`. What is index arithmetic that
+  /// cannot leave x is part of the address. Any other number is checked: no address outside is ever touched,
+  /// and the program learns of it. Only what is asked for is checked: an index that a slice drops or nobody
+  /// reads is not looked at, where eager looks at all of them.
+  ExprId select(const Value* x, int dim, const Value* numbers, const Index& at, Index index, ExprId mask) {
     Sym size = x->type.sizes[dim];
     if (size.is_const(0)) throw_unsupported("an index into a dimension of size 0");
+    if (auto place = index_number(numbers, at); place && lies_inside(*place, size)) {
+      index[dim] = *place;
+      return eval(x, index, mask);
+    }
+    const ExprId number = eval(numbers, at, mask);
     Expr e{};
     e.kind = ExprKind::Check;
     e.dtype = DType::I64;
@@ -373,6 +380,12 @@ class Builder {
     ExprId id = list_.add(std::move(e));
     index[dim] = computed_symbol(id);
     return eval(x, index, mask);
+  }
+
+  static bool lies_inside(Sym place, Sym size) {
+    if (lower_bound(place) < 0) return false;
+    const int64_t upper = upper_bound(place);
+    return size.is_const() ? upper > 0 && upper <= size.value() : lower_bound(size - place) > 0;
   }
 
   ExprId upsample(const Node& n, const Index& index, ExprId mask) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "loops/index_number.h"
 #include "support/error.h"
 
 namespace bolt::loops {
@@ -60,10 +61,16 @@ class Assigner {
       OpKind k = kind_of(n.get());
       role = is_call(n.get())                           ? Role::Library
              : k == OpKind::View || k == OpKind::Create ? Role::Free
+             : is_index(*n)                             ? Role::Free
                                                         : Role::Fused;
       if (role == Role::Library)
         for (const auto& v : n->outputs) in_memory(v.get(), v->type.strides);
     }
+  }
+  /// Arithmetic on the numbers of an iota, which whoever reads at them has in its own address.
+  static bool is_index(const Node& n) {
+    return kind_of(&n) == OpKind::Pointwise &&
+           index_number(n.out(), Index(n.out()->type.sizes.size(), Sym(0))).has_value();
   }
   void in_memory(const Value* v, const Syms& strides) {
     f_.usage.materialized[v->id] = 1;

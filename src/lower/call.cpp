@@ -5,6 +5,7 @@
 
 #include <bit>
 
+#include "lower/families.h"
 #include "lower/lowering.h"
 #include "record/convert.h"
 #include "support/error.h"
@@ -274,6 +275,11 @@ const Table& lowerings() {
     add_losses(t);
     add_movements(t);
     add_optimizers(t);
+    add_borders(t);
+    add_grid_samples(t);
+    add_patches(t);
+    add_pools(t);
+    add_distances(t);
     return t;
   }();
   return table;

@@ -51,6 +51,29 @@ Term Formula::checked(Term index, Sym size) const {
   return {&c_, c_.make(Op::embedding, {all.value, index.as(DType::I64).value})};
 }
 
+Term padded(Term x, const Syms& low, const Syms& high, double value) {
+  return x.apply(Op::pad, {{"low", low}, {"high", high}, {"value", value}});
+}
+Term permuted(Term x, const std::vector<int64_t>& dims) {
+  return x.apply(Op::permute, {{"dims", Call::syms(dims)}});
+}
+Term placed(Term x, int64_t dim, Sym start, Sym size) {
+  const auto d = static_cast<size_t>(dim);
+  Syms low(x.sizes().size(), Sym(0)), high = low;
+  low[d] = start;
+  high[d] = size - start - x.sizes()[d];
+  return padded(x, low, high);
+}
+Term taken(Term x, int64_t dim, Term places) {
+  return {x.call, x.call->make(Op::index_select, {x.value, places.value}, {{"dim", dim}})};
+}
+Term reversed(Term x, int64_t dim) { return x.apply(Op::flip, {{"dims", Syms{dim}}}); }
+Term along(Term run, int64_t dim, size_t rank) {
+  Syms sizes(rank, Sym(1));
+  sizes[static_cast<size_t>(dim)] = run.sizes()[0];
+  return run.reshaped(sizes);
+}
+
 Syms dims_between(int64_t first, int64_t last) {
   Syms dims;
   for (int64_t d = first; d < last; ++d) dims.push_back(d);

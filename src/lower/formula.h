@@ -101,6 +101,21 @@ Syms dims_between(int64_t first, int64_t last);
 /// All of `rank` but one.
 Syms dims_except(int64_t dim, int64_t rank);
 
+/// x with `value` around it; a negative number takes as many away.
+Term padded(Term x, const Syms& low, const Syms& high, double value = 0);
+Term permuted(Term x, const std::vector<int64_t>& dims);
+/// x with zeros around along `dim`, so that it has `size` elements there.
+Term placed(Term x, int64_t dim, Sym start, Sym size);
+/// x read along `dim` at `places`, whole numbers in one dimension.
+Term taken(Term x, int64_t dim, Term places);
+Term reversed(Term x, int64_t dim);
+/// One run of numbers, `along` the one dimension of `rank` in which it lies.
+Term along(Term run, int64_t dim, size_t rank);
+
+inline Term smaller(Term a, Term b) { return a.with(Op::minimum, b); }
+inline Term larger(Term a, Term b) { return a.with(Op::maximum, b); }
+inline Term clamped(Term x, Term least, Term most) { return smaller(larger(x, least), most); }
+inline Term floor(Term x) { return x.apply(Op::floor); }
 inline Term exp(Term x) { return x.apply(Op::exp); }
 inline Term log(Term x) { return x.apply(Op::log); }
 inline Term log1p(Term x) { return x.apply(Op::log1p); }

@@ -1,6 +1,6 @@
 // lower/lowerings/creation.cpp
 // Rows for tensors made from numbers.
-#include "lower/lowering.h"
+#include "lower/formula.h"
 #include "record/convert.h"
 
 namespace bolt::lower {
@@ -84,6 +84,42 @@ std::vector<Value*> triangle(Call& c, Op keep) {
 std::vector<Value*> tril(Call& c) { return triangle(c, Op::le); }
 std::vector<Value*> triu(Call& c) { return triangle(c, Op::ge); }
 
+// From both ends, as ATen does. Half types and whole numbers it rounds by other rules: these stay its own.
+std::vector<Value*> linspace(Call& c) {
+  const DType t = c.result_dtype();
+  const int64_t steps = c.integer("steps");
+  if ((t != DType::F32 && t != DType::F64) || steps < 1) return {};
+  auto rounded = [t](double v) { return t == DType::F64 ? v : static_cast<double>(static_cast<float>(v)); };
+  const double start = rounded(c.number("start")), end = rounded(c.number("end"));
+  const double step = steps > 1 ? rounded(rounded(end - start) / static_cast<double>(steps - 1)) : 0;
+  const Formula f(c, t);
+  const Term i = f.places(steps, 0, 1), at = i.as(t);
+  if (steps == 1) return {f.full(start, {steps}).value};
+  const Term back = (static_cast<double>(steps - 1) - i).as(t);
+  return {where(i < static_cast<double>(steps / 2), at * step + start, end - back * step).value};
+}
+
+std::vector<Value*> eye(Call& c) {
+  if (!is_known(c)) return {};
+  const Formula f(c, DType::I64);
+  const Sym rows = c.sym("n"), columns = c.has("m") ? c.sym("m") : rows;
+  return {(f.places(rows, 0, 2) == f.places(columns, 1, 2)).as(c.result_dtype()).value};
+}
+
+std::vector<Value*> one_hot(Call& c) {
+  const int64_t classes = c.integer("num_classes");
+  const Value* index = c.tensor("self");
+  if (classes <= 0 || index->type.dtype != DType::I64 || index->type.numel().is_const(0)) return {};
+  const Formula f(c, DType::I64);
+  Term which = f.checked(f("self"), classes);
+  Syms column = which.sizes();
+  column.push_back(1);
+  return {
+      (which.reshaped(column) == f.places(classes, static_cast<int64_t>(column.size()) - 1, column.size()))
+          .as(DType::I64)
+          .value};
+}
+
 }  // namespace
 
 void add_creation(Table& t) {
@@ -95,6 +131,9 @@ void add_creation(Table& t) {
   row(full, {"full", "full_like", "new_full"});
   row(scalar_tensor, {"scalar_tensor"});
   row(arange, {"arange", "arange.start", "arange.start_step"});
+  row(linspace, {"linspace"});
+  row(eye, {"eye", "eye.m"});
+  row(one_hot, {"one_hot"});
   row(tril, {"tril"});
   row(triu, {"triu"});
 }

@@ -5,6 +5,7 @@
 // index (loops/kernel.h), and the call is run again by eager, which raises.
 #include <algorithm>
 
+#include "lower/families.h"
 #include "lower/formula.h"
 #include "record/convert.h"
 
@@ -60,7 +61,7 @@ std::vector<Value*> stack(Call& c) {
 }
 
 std::vector<Value*> pad(Call& c) {
-  if (c.has("mode") && c.text("mode") != "constant") return {};
+  if (c.has("mode") && c.text("mode") != "constant") return bordered_pad(c);
   Value* x = c.tensor("self");
   auto amounts = c.syms("pad");
   int rank = x->type.rank();
@@ -129,7 +130,8 @@ std::vector<Value*> index(Call& c) {
 
 std::vector<Value*> repeat(Call& c) {
   Value* x = c.tensor("self");
-  auto times = c.syms("repeats");
+  auto times = c.syms(c.has("repeats") ? "repeats" : "dims");
+  while (static_cast<int>(times.size()) < x->type.rank()) times.insert(times.begin(), Sym(1));  // tile
   int extra = static_cast<int>(times.size()) - x->type.rank();
   Syms split, wide, final;
   for (size_t i = 0; i < times.size(); ++i) {
@@ -199,7 +201,7 @@ void add_indexing(Table& t) {
   row(index_select, {"index_select"});
   row(gather, {"gather"});
   row(index, {"index.Tensor"});
-  row(repeat, {"repeat"});
+  row(repeat, {"repeat", "tile"});
   row(repeat_interleave, {"repeat_interleave.self_int"});
   row(roll, {"roll"});
   row(slice_scatter, {"slice_scatter"});

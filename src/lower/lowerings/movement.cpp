@@ -1,32 +1,16 @@
 // lower/lowerings/movement.cpp
-// Rows for gradients that put elements back where they were taken from: slices, diagonals, pools, resized
-// images; and for scatters that write at most one element of each row.
+// Rows for what puts elements elsewhere: gradients that put them back where they were taken from (slices,
+// diagonals, windows), scatters that write at most one element of each row, and rearrangements.
 //
 // Nothing here writes at a computed place: each element of the result looks where it came from, which runs in
 // parallel, gives the same sums every time, and fuses with what reads it.
 #include <algorithm>
 #include <limits>
 
-#include "lower/formula.h"
+#include "lower/slides.h"
 
 namespace bolt::lower {
 namespace {
-
-Term padded(Term x, const Syms& low, const Syms& high, double value = 0) {
-  return x.apply(Op::pad, {{"low", low}, {"high", high}, {"value", value}});
-}
-Term permuted(Term x, const std::vector<int64_t>& dims) {
-  return x.apply(Op::permute, {{"dims", Call::syms(dims)}});
-}
-
-/// x with zeros around along `dim`, so that it has `size` elements there.
-Term placed(Term x, int64_t dim, Sym start, Sym size) {
-  const auto d = static_cast<size_t>(dim);
-  Syms low(x.sizes().size(), Sym(0)), high = low;
-  low[d] = start;
-  high[d] = size - start - x.sizes()[d];
-  return padded(x, low, high);
-}
 
 Term gradient(Call& c) { return {&c, c.tensor("grad_output")}; }
 
@@ -132,6 +116,7 @@ std::vector<int64_t> ratios(const Syms& large, const Syms& small, size_t n) {
   }
   return out;
 }
+
 int64_t number_of(const std::vector<int64_t>& numbers) {
   int64_t product = 1;
   for (int64_t n : numbers) product *= n;
@@ -165,30 +150,32 @@ std::optional<Term> grown(Term x, const Syms& to, double value) {
   return any ? padded(x, low, high, value) : x;
 }
 
-Results max_pool_backward(Call& c) {
+/// The gradient of each window where the window's place says, the last dimensions being the image.
+Results put_at_places(Call& c, const std::vector<int64_t>& kernel) {
   Term g = gradient(c), chosen{&c, c.tensor("indices")};
   const Syms to = c.sizes("self");
-  const std::vector<int64_t> kernel = tiles(c, 2);
-  for (int64_t d : c.integers("dilation"))
-    if (d != 1) return {};
   if (kernel.empty() || product(to).is_const(0)) return {};
   const auto each = grown(repeated(g, kernel), to, 0), place = grown(repeated(chosen, kernel), to, -1);
   if (!each || !place) return {};
-  Formula f(c, DType::I64);
+  const Formula f(c, DType::I64);
   const size_t rank = to.size();
-  const auto last = static_cast<int64_t>(rank) - 1;
-  const Sym width = to[rank - 1];
-  Term here = f.places(to[rank - 2], last - 1, rank) * f.count(width) + f.places(width, last, rank);
-  return {where(*place == here, *each, 0).value};
+  std::optional<Term> here;
+  for (size_t d = rank - kernel.size(); d < rank; ++d) {
+    const Term at = f.places(to[d], static_cast<int64_t>(d), rank);
+    here = here ? *here * f.count(to[d]) + at : at;
+  }
+  return {where(*place == *here, *each, 0).value};
 }
+size_t spatial_of(Call& c) { return c.name().find("2d") != std::string_view::npos ? 2 : 3; }
 
-Results avg_pool_backward(Call& c) {
-  Formula f(c);
-  const std::vector<int64_t> kernel = tiles(c, 2);
-  if (kernel.empty() || c.has("divisor_override")) return {};
-  Term share = f("grad_output") / static_cast<double>(number_of(kernel));
-  const auto all = grown(repeated(share, kernel), c.sizes("self"), 0);
-  return all ? f.only(*all) : Results{};
+Results max_pool_backward(Call& c) {
+  for (int64_t d : c.integers("dilation"))
+    if (d != 1) return {};
+  return put_at_places(c, tiles(c, spatial_of(c)));
+}
+Results adaptive_max_pool_backward(Call& c) {
+  const size_t n = spatial_of(c);
+  return put_at_places(c, ratios(c.sizes("self"), c.sizes("grad_output"), n));
 }
 
 Results adaptive_avg_pool_backward(Call& c) {
@@ -198,27 +185,6 @@ Results adaptive_avg_pool_backward(Call& c) {
   const std::vector<int64_t> times = ratios(c.sizes("self"), g.sizes(), n);
   if (times.empty()) return {};
   return f.only(repeated(g / static_cast<double>(number_of(times)), times));
-}
-
-constexpr const char* kScales[] = {"scales", "scales_h", "scales_w", "scales_d"};
-
-// Of images made larger by whole numbers: the sum of what each element was copied to.
-Results upsample_nearest_backward(Call& c) {
-  Formula f(c);
-  Term g = f("grad_output");
-  const Syms to = c.syms("input_size");
-  const std::vector<int64_t> times = ratios(g.sizes(), to, to.size() - 2);
-  if (times.empty()) return {};
-  for (const char* name : kScales)
-    if (c.has(name) &&
-        std::find(times.begin(), times.end(), static_cast<int64_t>(c.number(name))) == times.end())
-      return {};
-  Syms split{to[0], to[1]}, dims;
-  for (size_t i = 0; i < times.size(); ++i) {
-    split.insert(split.end(), {to[i + 2], Sym(times[i])});
-    dims.push_back(static_cast<int64_t>(split.size()) - 1);
-  }
-  return f.only(g.reshaped(split).sum(dims, false));
 }
 
 // [.., C * r * r, H, W] <-> [.., C, H * r, W * r]
@@ -253,6 +219,102 @@ Results pixel_unshuffle(Call& c) {
   return {permuted(x.reshaped(split), order).reshaped(whole).value};
 }
 
+// [N, groups * n, ...] -> [N, n * groups, ...]
+Results channel_shuffle(Call& c) {
+  Term x{&c, c.tensor("self")};
+  const Sym groups = c.sym("groups");
+  if (x.rank() < 3) return {};
+  Syms split = x.sizes();
+  split[1] = floordiv(split[1], groups);
+  split.insert(split.begin() + 1, groups);
+  std::vector<int64_t> order{0, 2, 1};
+  for (int64_t d = 3; d < static_cast<int64_t>(split.size()); ++d) order.push_back(d);
+  return {permuted(x.reshaped(split), order).reshaped(x.sizes()).value};
+}
+
+Results rot90(Call& c) {
+  Term x{&c, c.tensor("self")};
+  const int64_t turns = ((c.integer("k") % 4) + 4) % 4;
+  const std::vector<int64_t> dims = c.integers("dims");
+  const int64_t a = Call::wrap(dims[0], x.rank()), b = Call::wrap(dims[1], x.rank());
+  if (turns != 3 && turns != 0) x = reversed(x, b);
+  if (turns >= 2) x = reversed(x, a);
+  if (turns % 2 == 0) return {x.value};
+  std::vector<int64_t> order;
+  for (int64_t d = 0; d < x.rank(); ++d) order.push_back(d == a ? b : d == b ? a : d);
+  return {permuted(x, order).value};
+}
+
+// ---- diagonals ----
+
+/// x along the last dimension -> on a diagonal of the last two, which become dim1 and dim2.
+Results diag_embed(Call& c) {
+  Term x{&c, c.tensor("self")};
+  const int64_t rank = x.rank() + 1, offset = c.integer("offset");
+  if (rank < 2) return {};
+  const int64_t row = Call::wrap(c.integer("dim1"), rank), column = Call::wrap(c.integer("dim2"), rank);
+  const Sym size = x.sizes().back() + Sym(std::abs(offset));
+  const Formula f(c, DType::I64);
+  Term on = placed(x, rank - 2, std::max<int64_t>(-offset, 0), size);
+  Syms upright = on.sizes();
+  upright.push_back(1);
+  const Term here = f.places(size, 0, 2) + static_cast<double>(offset) == f.places(size, 1, 2);
+  const Term all = where(here, on.reshaped(upright), 0);
+  std::vector<int64_t> from;
+  for (int64_t d = 0, next = 0; d < rank; ++d)
+    from.push_back(d == row ? rank - 2 : d == column ? rank - 1 : next++);
+  return {permuted(all, from).value};
+}
+
+/// The diagonal of a matrix.
+std::optional<Term> diagonal_of(Call& c, int64_t offset) {
+  Term x{&c, c.tensor("self")};
+  if (x.rank() != 2) return std::nullopt;
+  const int64_t rows = x.sizes()[0].value(), columns = x.sizes()[1].value();
+  const int64_t length =
+      std::min(rows + std::min<int64_t>(offset, 0), columns - std::max<int64_t>(offset, 0));
+  if (length <= 0) return std::nullopt;
+  const Sym start = offset >= 0 ? offset : -offset * columns;
+  return x.apply(Op::as_strided,
+                 {{"sizes", Syms{length}}, {"strides", Syms{columns + 1}}, {"offset", Syms{start}}});
+}
+Results diag(Call& c) {
+  if (c.rank("self") != 1) {
+    const auto on = diagonal_of(c, c.integer("diagonal"));
+    return on ? Results{on->value} : Results{};
+  }
+  Term x{&c, c.tensor("self")};
+  const int64_t offset = c.integer("diagonal");
+  const Sym size = x.sizes()[0] + Sym(std::abs(offset));
+  const Formula f(c, DType::I64);
+  const Term rows = placed(x, 0, std::max<int64_t>(-offset, 0), size).reshaped({size, 1});
+  return {where(f.places(size, 0, 2) + static_cast<double>(offset) == f.places(size, 1, 2), rows, 0).value};
+}
+Results trace(Call& c) {
+  const auto on = diagonal_of(c, 0);
+  if (!on || is_complex(on->dtype())) return {};
+  const DType t = c.result_dtype();
+  return {on->as(compute_type(t)).sum({0}, false).as(t).value};
+}
+
+/// Windows along `dim`, of `size` elements each in the last dimension: back to where they were cut.
+Results unfold_backward(Call& c) {
+  const Formula f(c), whole(c, DType::I64);
+  Term g = f("grad_in");
+  const Syms to = c.syms("input_sizes");
+  if (!f.is_real() || to.empty() || g.value->type.numel().is_const(0)) return {};
+  const int64_t rank = static_cast<int64_t>(to.size()), dim = Call::wrap(c.integer("dim"), rank);
+  const auto at = static_cast<size_t>(dim);
+  const Slide s{to[at].value(), c.integer("size"), c.integer("step"), 0, 1, g.sizes()[at].value()};
+  if (s.over_each() > kMostCovers) return {};
+  std::vector<int64_t> order;  // elements of a window before windows
+  for (int64_t d = 0; d < rank; ++d) {
+    if (d == dim) order.push_back(rank);
+    order.push_back(d);
+  }
+  return f.only(added_back(whole, permuted(g, order), dim, s));
+}
+
 }  // namespace
 
 void add_movements(Table& t) {
@@ -264,13 +326,17 @@ void add_movements(Table& t) {
   row(diagonal_backward, {"diagonal_backward"});
   row(scatter, {"scatter.src", "scatter.value"});
   row(scatter_add, {"scatter_add"});
-  row(max_pool_backward, {"max_pool2d_with_indices_backward"});
-  row(avg_pool_backward, {"avg_pool2d_backward"});
+  row(max_pool_backward, {"max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward"});
   row(adaptive_avg_pool_backward, {"_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"});
-  row(upsample_nearest_backward,
-      {"upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward"});
+  row(adaptive_max_pool_backward, {"adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"});
   row(pixel_shuffle, {"pixel_shuffle"});
   row(pixel_unshuffle, {"pixel_unshuffle"});
+  row(channel_shuffle, {"channel_shuffle", "native_channel_shuffle"});
+  row(rot90, {"rot90"});
+  row(diag_embed, {"diag_embed"});
+  row(diag, {"diag"});
+  row(trace, {"trace"});
+  row(unfold_backward, {"unfold_backward"});
 }
 
 }  // namespace bolt::lower

@@ -202,6 +202,26 @@ std::vector<Value*> batch_norm(Call& c) {
   return {c.make(Op::batch_norm, operands, std::move(attrs))};
 }
 
+// Each channel of each image by itself: groups of one channel. Where running statistics are
+// written it is ATen's.
+std::vector<Value*> instance_norm(Call& c) {
+  if (!c.flag("use_input_stats")) {
+    if (!c.has("running_mean") || !c.has("running_var")) return {};
+    std::vector<Value*> operands{c.tensor("input"), c.tensor("running_mean"), c.tensor("running_var")};
+    Attrs attrs{{"eps", c.number("eps")}};
+    add_affine(c, operands, attrs);
+    if (!floating(operands[0]) || !same_dtypes(operands)) return {};
+    return {c.make(Op::batch_norm, operands, std::move(attrs)), nullptr, nullptr};
+  }
+  Value* x = c.tensor("input");
+  if (c.has("running_mean") || c.has("running_var") || x->type.rank() < 3 || !floating(x)) return {};
+  std::vector<Value*> operands{x};
+  Attrs attrs{{"groups", x->type.sizes[1].value()}, {"eps", c.number("eps")}};
+  add_affine(c, operands, attrs);
+  if (!same_dtypes(operands)) return {};
+  return {c.make(Op::group_norm, operands, std::move(attrs)), nullptr, nullptr};
+}
+
 // v * (g / |v|), the norm over all dimensions but one (dim -1: over all). Of parameters it is folded, and the
 // layer's weight is a constant again.
 std::vector<Value*> weight_norm(Call& c) {
@@ -281,6 +301,7 @@ void add_nn(Table& t) {
   row(rms_norm, {"rms_norm"});
   row(group_norm, {"group_norm"});
   row(batch_norm, {"batch_norm"});
+  row(instance_norm, {"instance_norm"});
   row(weight_norm, {"_weight_norm"});
   row(max_pool, {"max_pool1d", "max_pool2d", "max_pool3d"});
   row(avg_pool, {"avg_pool1d", "avg_pool2d", "avg_pool3d"});

@@ -2,6 +2,7 @@
 // ATen's elementwise operators -> graph. Most follow from their row in graph/pointwise.def; the functions
 // here are for the others.
 #include <bit>
+#include <limits>
 
 #include "graph/pointwise.h"
 #include "lower/lowering.h"
@@ -265,6 +266,28 @@ std::vector<Value*> dropout(Call& c) {
   return {c.tensor(c.is_tensor("input") ? "input" : "self")};  // dropout_ names it otherwise
 }
 
+// What is no number or infinite becomes one; by default 0 and the largest of the element type.
+std::vector<Value*> nan_to_num(Call& c) {
+  Value* x = c.tensor("self");
+  const DType t = x->type.dtype;
+  if (is_complex(t)) return {};
+  if (!is_float(t)) return {x};
+  const double largest = t == DType::F64   ? std::numeric_limits<double>::max()
+                         : t == DType::F16 ? 65504.0
+                         : t == DType::F32 ? static_cast<double>(std::numeric_limits<float>::max())
+                                           : 3.3895313892515355e38;
+  auto number = [&](const char* name, double otherwise) {
+    return c.scalar_value(c.has(name) ? c.number(name) : otherwise, t);
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  auto instead = [&](double of, const char* name, double otherwise, Value* v) {
+    return c.make(Op::where, {c.make(Op::eq, {x, c.scalar_value(of, t)}), number(name, otherwise), v});
+  };
+  Value* v = c.make(Op::where, {c.make(Op::isnan, {x}), number("nan", 0), x});
+  v = instead(infinity, "posinf", largest, v);
+  return {instead(-infinity, "neginf", -largest, v)};
+}
+
 }  // namespace
 
 void add_pointwise(Table& t) {
@@ -301,6 +324,7 @@ void add_pointwise(Table& t) {
   row(addcmul, {"addcmul"});
   row(addcdiv, {"addcdiv"});
   row(lerp, {"lerp.Scalar", "lerp.Tensor"});
+  row(nan_to_num, {"nan_to_num"});
   row(square, {"square"});
   row(isfinite, {"isfinite"});
   row(glu, {"glu"});

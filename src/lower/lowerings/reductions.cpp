@@ -1,6 +1,7 @@
 // lower/lowerings/reductions.cpp
 // Rows for reductions over dimensions.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "lower/lowering.h"
@@ -108,15 +109,33 @@ std::vector<Value*> var_mean(Call& c) {
   return {v, reduce(c, Op::mean, c.tensor("self"), reduced_dims(c), keepdim(c))};
 }
 
-// Only the Euclidean norm is common enough.
+std::vector<Value*> std_mean(Call& c) {
+  std::vector<Value*> both = var_mean(c);
+  if (!both.empty()) both[0] = c.make(Op::sqrt, {both[0]});
+  return both;
+}
+
 std::vector<Value*> vector_norm(Call& c) {
-  const char* p = c.has("ord") ? "ord" : "p";
-  if (!c.has(p) || c.number(p) != 2) return {};
-  DType t = c.result_dtype();
-  if (!is_float(t)) return {};
+  const char* name = c.has("ord") ? "ord" : "p";
+  const DType t = c.result_dtype();
+  if (!c.has(name) || !is_float(t) || is_complex(c.tensor("self")->type.dtype)) return {};
+  const double p = c.number(name);
   Value* x = c.cast(c.tensor("self"), t);
-  Value* s = reduce(c, Op::sum, c.make(Op::mul, {x, x}), reduced_dims(c), keepdim(c));
-  return s ? one(c.make(Op::sqrt, {s})) : std::vector<Value*>{};
+  auto over = [&](Op op, Value* v) { return reduce(c, op, v, reduced_dims(c), keepdim(c)); };
+  if (p == 2) {
+    Value* s = over(Op::sum, c.make(Op::mul, {x, x}));
+    return s ? one(c.make(Op::sqrt, {s})) : std::vector<Value*>{};
+  }
+  if (std::isinf(p)) {
+    if (empty(c.sizes("self"))) return {};
+    return one(over(p > 0 ? Op::amax : Op::amin, c.make(Op::abs, {x})));
+  }
+  if (p == 0) return one(over(Op::sum, c.cast(c.make(Op::ne, {x, c.scalar_value(0, t)}), t)));
+  if (p == 1) return one(over(Op::sum, c.make(Op::abs, {x})));
+  const DType wide = compute_type(t);
+  Value* s = over(Op::sum, c.make(Op::pow, {c.make(Op::abs, {c.cast(x, wide)}), c.scalar_value(p, wide)}));
+  if (!s) return {};
+  return one(c.cast(c.make(Op::pow, {s, c.scalar_value(1 / p, wide)}), t));
 }
 
 }  // namespace
@@ -140,6 +159,7 @@ void add_reductions(Table& t) {
   row(var, {"var", "var.dim", "var.correction"});
   row(std_dev, {"std", "std.dim", "std.correction"});
   row(var_mean, {"var_mean", "var_mean.dim", "var_mean.correction"});
+  row(std_mean, {"std_mean", "std_mean.dim", "std_mean.correction"});
   row(vector_norm, {"linalg_vector_norm", "norm.ScalarOpt_dim", "norm.Scalar"});
 }
 

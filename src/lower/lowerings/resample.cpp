@@ -1,94 +1,153 @@
 // lower/lowerings/resample.cpp
-// Rows for changing the size of images and signals, as F.interpolate calls them.
+// Rows for changing the size of images and signals, as F.interpolate calls them, and for their gradients.
 //
-// Linear interpolation is one dimension after the other, the last one first:
-//
-//   source = max(0, scale * (i + 0.5) - 0.5)      i the place in the result; scale * i where corners are
-//   aligned y[i]   = (1 - f) * x[floor(source)] + f * x[min(floor(source) + 1, n - 1)]      f = source -
-//   floor(source)
-//
-// in ATen's arithmetic and order. The places and fractions depend on sizes alone, so they are computed once.
-#include <cmath>
+// A size that a dimension has already, or a whole multiple that copies, is index arithmetic; the rest is
+// weighted sums, one dimension after the other (taps.h). With antialiasing the windows grow with the scale:
+// these calls stay ATen's.
+#include <string>
 
-#include "lower/lowering.h"
+#include "lower/taps.h"
 
 namespace bolt::lower {
 namespace {
 
-/// How far the source moves for a step of the result, as ATen rounds it.
-double step(Call& c, size_t d, int64_t from, int64_t to) {
-  if (c.has("align_corners") && c.flag("align_corners"))
-    return to > 1 ? static_cast<float>(from - 1) / static_cast<float>(to - 1) : 0;
-  if (c.has("scale_factors")) return static_cast<float>(1.0 / c.numbers("scale_factors")[d]);
-  return static_cast<float>(from) / static_cast<float>(to);
+/// The factor that was given for spatial dimension d of n.
+std::optional<double> factor_of(Call& c, size_t d, size_t n) {
+  if (c.has("scale_factors")) return c.numbers("scale_factors")[d];
+  static constexpr const char* kNames[] = {"scales_d", "scales_h", "scales_w"};
+  const char* name = n == 1 ? "scales" : kNames[3 - n + d];
+  return c.has(name) ? std::optional(c.number(name)) : std::nullopt;
 }
 
-/// x interpolated along `dim` to `to` places.
-Value* interpolate(Call& c, Value* x, int64_t dim, int64_t to, double scale) {
-  const DType f = x->type.dtype;
-  const int64_t from = x->type.sizes[dim].value();
-  Attrs run{{"size", Syms{to}}, {"start", int64_t{0}}, {"step", int64_t{1}}, {"dtype", DType::I64}};
-  Value* source = c.cast(c.make(Op::iota, {}, run), f);
-  if (c.flag("align_corners")) {
-    source = c.make(Op::mul, {source, c.scalar_value(scale, f)});
-  } else {
-    Value* centre = c.make(Op::add, {source, c.scalar_value(0.5, f)});
-    source = c.make(Op::sub, {c.make(Op::mul, {centre, c.scalar_value(scale, f)}), c.scalar_value(0.5, f)});
-    source = c.make(Op::maximum, {source, c.scalar_value(0, f)});
+/// Of each spatial dimension of an image [N, C, ...].
+std::vector<Scaling> scalings(Call& c, const Syms& from, const Syms& to, Filter filter, DType t) {
+  const bool aligned = c.has("align_corners") && c.flag("align_corners");
+  if (filter == Filter::Nearest || filter == Filter::NearestExact) t = DType::F32;
+  std::vector<Scaling> out;
+  const size_t n = from.size() - 2;
+  for (size_t d = 0; d < n; ++d) {
+    const int64_t a = from[d + 2].value(), b = to[d + 2].value();
+    if (a == 0 || b == 0) return {};
+    out.push_back({a, b, scale_of(a, b, aligned, factor_of(c, d, n), t), aligned, filter});
   }
-  Value* last = c.scalar_value(from - 1, DType::I64);
-  Value* low = c.make(Op::minimum, {c.cast(c.make(Op::floor, {source}), DType::I64), last});
-  Value* high = c.make(Op::minimum, {c.make(Op::add, {low, c.scalar_value(1, DType::I64)}), last});
-  Value* fraction = c.make(Op::sub, {source, c.cast(low, f)});
-  fraction =
-      c.make(Op::minimum, {c.make(Op::maximum, {fraction, c.scalar_value(0, f)}), c.scalar_value(1, f)});
-
-  Syms along(x->type.sizes.size(), Sym(1));
-  along[dim] = to;
-  auto weighted = [&](Value* weight, Value* places) {
-    weight = c.make(Op::reshape, {weight}, {{"sizes", along}});
-    return c.make(Op::mul, {weight, c.make(Op::index_select, {x, places}, {{"dim", dim}})});
-  };
-  Value* rest = c.make(Op::sub, {c.scalar_value(1, f), fraction});
-  return c.make(Op::add, {weighted(rest, low), weighted(fraction, high)});
+  return out;
 }
 
-bool known(const Value* v) {
-  for (Sym s : v->type.sizes)
-    if (s.value() == 0) return false;
-  return true;
+bool is_on_processor(const Value* v) { return v->type.device.kind == graph::DeviceKind::CPU; }
+
+/// The sizes of the result: those before its image are the operand's.
+Syms resized(Call& c, const Syms& of) {
+  c.demand_numbers();
+  for (size_t d = 2; d < of.size(); ++d) of[d].value();
+  Syms to = of;
+  for (size_t d = 2; d < of.size(); ++d) to[d] = c.result_size(0, static_cast<int64_t>(d));
+  return to;
 }
 
-std::vector<Value*> upsample_linear(Call& c) {
-  Value* x = c.tensor("input");
-  if (!is_float(x->type.dtype) || !known(x) || c.result_dtype() != x->type.dtype) return {};
-  const std::vector<int64_t> to = c.static_sizes();
-  Value* y = c.cast(x, compute_type(x->type.dtype));
-  for (size_t d = to.size() - 1; d >= 2; --d) {
-    const int64_t from = x->type.sizes[d].value();
-    const double scale = step(c, d - 2, from, to[d]);
-    if (from != to[d] || (scale != 1 && !c.flag("align_corners")))
-      y = interpolate(c, y, static_cast<int64_t>(d), to[d], scale);
-  }
-  return {c.cast(y, x->type.dtype)};
+Value* image(Call& c) { return c.tensor(c.has("input") ? "input" : "self"); }
+bool has_elements(const Value* x) { return !x->type.numel().is_const(0); }
+
+/// By how much the image is larger, where each element is copied that many times; 0: otherwise.
+int64_t copies(const Scaling& s) {
+  const int64_t times = s.to / s.from;
+  return times * s.from == s.to && s.scale * static_cast<double>(times) == 1 ? times : 0;
 }
 
-std::vector<Value*> upsample_nearest(Call& c) {
-  Value* x = c.tensor("input");
-  if (!known(x)) return {};
-  const std::vector<int64_t> to = c.static_sizes();
+Results upsample(Call& c, Filter filter) {
+  Value* x = image(c);
+  if (!is_float(x->type.dtype) || !has_elements(x) || c.result_dtype() != x->type.dtype) return {};
+  const Formula f(c);
+  const Syms& from = x->type.sizes;
+  const auto each = scalings(c, from, resized(c, from), filter, f.type());
+  Term y = Term{&c, x}.as(f.type());
+  for (size_t d = each.size(); d-- > 0;)
+    if (!each[d].is_same()) y = resampled(f, y, static_cast<int64_t>(d) + 2, each[d]);
+  return each.empty() ? Results{} : f.only(y);
+}
+Results upsample_linear(Call& c) { return upsample(c, Filter::Linear); }
+Results upsample_cubic(Call& c) { return upsample(c, Filter::Cubic); }
+
+Results upsample_copies(Call& c, Filter filter) {
+  Value* x = image(c);
+  if (!has_elements(x)) return {};
+  const Syms& from = x->type.sizes;
+  const Syms to = resized(c, from);
+  const auto each = scalings(c, from, to, filter, DType::F32);
+  if (each.empty()) return {};
   std::vector<double> scales;
-  for (size_t d = 2; d < to.size(); ++d) scales.push_back(step(c, d - 2, x->type.sizes[d].value(), to[d]));
-  return {c.make(Op::upsample_nearest, {x},
-                 {{"sizes", Call::syms({to.begin() + 2, to.end()})}, {"scales", scales}})};
+  bool is_exact = true;
+  for (const Scaling& s : each) {
+    scales.push_back(s.scale);
+    is_exact &= filter == Filter::Nearest || copies(s) > 0;
+  }
+  if (is_exact)
+    return {
+        c.make(Op::upsample_nearest, {x}, {{"sizes", Syms(to.begin() + 2, to.end())}, {"scales", scales}})};
+  const Formula f(c, DType::F32);
+  Term y{&c, x};
+  for (size_t d = each.size(); d-- > 0;) y = resampled(f, y, static_cast<int64_t>(d) + 2, each[d]);
+  return {y.value};
 }
+Results upsample_nearest(Call& c) { return upsample_copies(c, Filter::Nearest); }
+Results upsample_nearest_exact(Call& c) { return upsample_copies(c, Filter::NearestExact); }
+
+// ---- gradients ----
+
+Results upsample_backward(Call& c, Filter filter) {
+  const Formula f(c);
+  const Syms from = c.syms("input_size");
+  Term g = f("grad_output");
+  if (!f.is_real() || !has_elements(g.value)) return {};
+  const auto each = scalings(c, from, g.sizes(), filter, f.type());
+  if (each.empty()) return {};
+  // Of an image that became smaller most elements were no taps: writing to those that were is less work.
+  for (const Scaling& s : each)
+    if (s.to < s.from && (filter == Filter::Linear || filter == Filter::Cubic) && is_on_processor(g.value))
+      return {};
+  const bool is_nearest = filter == Filter::Nearest || filter == Filter::NearestExact;
+  // All that is copied in one reduction.
+  Syms split{from[0], from[1]}, dims;
+  for (size_t d = 0; d < each.size(); ++d) {
+    const Scaling& s = each[d];
+    const bool is_copied = is_nearest && copies(s) > 1;
+    split.push_back(is_copied ? s.from : s.to);
+    if (!is_copied) continue;
+    split.push_back(copies(s));
+    dims.push_back(static_cast<int64_t>(split.size()) - 1);
+  }
+  g = g.reshaped(split).sum(dims, false);
+  for (size_t d = 0; d < each.size(); ++d) {
+    const Scaling& s = each[d];
+    if (s.is_same() || (is_nearest && copies(s) > 0)) continue;
+    g = resampled_backward(f, g, static_cast<int64_t>(d) + 2, s);
+  }
+  return f.only(g);
+}
+Results upsample_linear_backward(Call& c) { return upsample_backward(c, Filter::Linear); }
+Results upsample_cubic_backward(Call& c) { return upsample_backward(c, Filter::Cubic); }
+Results upsample_nearest_backward(Call& c) { return upsample_backward(c, Filter::Nearest); }
+Results upsample_nearest_exact_backward(Call& c) { return upsample_backward(c, Filter::NearestExact); }
 
 }  // namespace
 
 void add_resample(Table& t) {
-  t["aten::upsample_linear1d.vec"] = t["aten::upsample_bilinear2d.vec"] = {upsample_linear, nullptr};
-  t["aten::upsample_nearest1d.vec"] = t["aten::upsample_nearest2d.vec"] =
-      t["aten::upsample_nearest3d.vec"] = {upsample_nearest, nullptr};
+  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
+    for (const char* n : names)
+      t["aten::" + std::string(n)] = t["aten::" + std::string(n) + ".vec"] = {b, nullptr};
+  };
+  row(upsample_linear, {"upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"});
+  row(upsample_cubic, {"upsample_bicubic2d"});
+  row(upsample_nearest, {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"});
+  row(upsample_nearest_exact,
+      {"_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"});
+  row(upsample_linear_backward,
+      {"upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_trilinear3d_backward"});
+  row(upsample_cubic_backward, {"upsample_bicubic2d_backward"});
+  row(upsample_nearest_backward,
+      {"upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward"});
+  row(upsample_nearest_exact_backward,
+      {"_upsample_nearest_exact1d_backward", "_upsample_nearest_exact2d_backward",
+       "_upsample_nearest_exact3d_backward"});
 }
 
 }  // namespace bolt::lower

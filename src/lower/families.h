@@ -1,0 +1,25 @@
+// lower/families.h
+// Families of rows that share more than the table: who adds them, and which images they take.
+//
+// A read at places that do not follow one another takes an instruction for each element on the processor,
+// where ATen's kernels copy runs. So rows that read images so are for those whose channels lie innermost,
+// each place being a run of them: as they are given, or as convolutions will have them lie (loops/layout.h).
+// On other devices any order is as good.
+#pragma once
+
+#include "lower/lowering.h"
+
+namespace bolt::lower {
+
+void add_borders(Table& t);
+void add_grid_samples(Table& t);
+void add_patches(Table& t);
+void add_pools(Table& t);
+void add_distances(Table& t);
+
+/// Of a pad that continues what is inside: `aten::pad` by its mode.
+std::vector<Value*> bordered_pad(Call& c);
+/// Is an image [N, C, ...] one that is read at places, by what is said above?
+bool is_read_at_places(const Call& c, std::string_view name);
+
+}  // namespace bolt::lower
