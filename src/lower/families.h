@@ -16,6 +16,7 @@ void add_grid_samples(Table& t);
 void add_patches(Table& t);
 void add_pools(Table& t);
 void add_distances(Table& t);
+void add_named_products(Table& t);
 
 /// Of a pad that continues what is inside: `aten::pad` by its mode.
 std::vector<Value*> bordered_pad(Call& c);

@@ -88,6 +88,41 @@ std::vector<Value*> prelu(Call& c) {
   Term x = f("self");
   return f.only(where(x > 0, x, f("weight") * x));
 }
+/// The operator that users call: a weight for each channel, or one for all.
+std::vector<Value*> prelu_of_channels(Call& c) {
+  Formula f(c);
+  Term x = f("self"), weight = f("weight");
+  if (!f.is_real() || c.tensor("weight")->type.dtype != c.tensor("self")->type.dtype) return {};
+  Syms shape;
+  if (!weight.value->type.numel().is_const(1)) {
+    if (x.rank() < 2 || weight.rank() != 1) return {};
+    shape.push_back(1);
+    shape.push_back(weight.sizes()[0]);
+    for (int d = 2; d < x.rank(); ++d) shape.push_back(1);
+  }
+  return f.only(where(x > 0, x, weight.reshaped(shape) * x));
+}
+std::vector<Value*> frac(Call& c) {
+  Formula f(c);
+  Term x = f("self");
+  return f.is_real() ? f.only(x - x.apply(Op::trunc)) : std::vector<Value*>{};
+}
+// Of equal infinities the difference is no number.
+std::vector<Value*> logaddexp(Call& c) {
+  Formula f(c);
+  if (!f.is_real() || is_complex(c.result_dtype())) return {};
+  Term a = f("self"), b = f("other"), largest = a.with(Op::maximum, b);
+  Term same = (a == b) & a.apply(Op::isinf);
+  return f.only(where(same, a, largest + log1p(exp(-abs(a - b)))));
+}
+std::vector<Value*> selu(Call& c) {
+  Value* x = c.tensor("self");
+  if (!is_float(x->type.dtype)) return {};
+  return {c.make(Op::elu, {x},
+                 {{"alpha", 1.6732632423543772848170429916717},
+                  {"scale", 1.0507009873554804934193349852946},
+                  {"input_scale", 1.0}})};
+}
 std::vector<Value*> prelu_backward(Call& c) {
   Formula f(c);
   Term g = f("grad_output"), x = f("self"), positive = x > 0;
@@ -223,6 +258,10 @@ void add_activations(Table& t) {
   row(elu_backward, {"elu_backward"});
   row(celu, {"celu"});
   row(leaky_relu_backward, {"leaky_relu_backward"});
+  row(prelu_of_channels, {"prelu"});
+  row(frac, {"frac"});
+  row(logaddexp, {"logaddexp"});
+  row(selu, {"selu"});
   row(prelu, {"_prelu_kernel"});
   row(prelu_backward, {"_prelu_kernel_backward"});
   row(hardswish_backward, {"hardswish_backward"});
