@@ -102,13 +102,16 @@ Results max_pool_with_places(Call& c) {
   return largest_of(c, f, x, slides_of(c, sizes, counts));
 }
 
+/// Elements that a float counts without gaps.
+constexpr double kCounted = 1 << 24;
+
 /// The last element that is no number, or the first of the largest: as ATen's loop finds it.
-Term place_of_largest(Term x, Term largest) {
-  const Syms last{static_cast<int64_t>(x.rank()) - 1};
-  auto first = [&](Term v) { return v.reduced(Op::argmax, last, false); };
-  const Term from_end = first(reversed(x.apply(Op::isnan).as(DType::F32), last[0].value()));
-  const Term at = from_end.number(static_cast<double>(x.sizes().back().value() - 1)) - from_end;
-  return where(largest.apply(Op::isnan), at, first(x));
+Term place_of_largest(const Formula& whole, Term x, Term largest) {
+  const auto last = static_cast<int64_t>(x.rank()) - 1;
+  const Term i = whole.places(x.sizes().back(), last, x.sizes().size()).as(DType::F32);
+  const Term missing = where(x.apply(Op::isnan), i.expanded(x.sizes()), -1).reduced(Op::amax, {last}, true);
+  const Term first = where(x == largest, i.expanded(x.sizes()), kCounted).reduced(Op::amin, {last}, true);
+  return where(missing >= 0, missing, first).as(DType::I64);
 }
 
 // Of whole images, or of windows that lie side by side; others differ in size and stay ATen's.
@@ -123,9 +126,11 @@ Results adaptive_max_pool(Call& c) {
     Syms flat(x.sizes().begin(), x.sizes().begin() + static_cast<std::ptrdiff_t>(lead)), one = flat;
     flat.push_back(product(Syms(from.begin(), from.end())));
     for (size_t d = 0; d < n; ++d) one.push_back(1);
+    if (static_cast<double>(flat.back().value()) >= kCounted) return {};
     x = x.reshaped(flat);
-    const Term largest = x.reduced(Op::amax, {static_cast<int64_t>(lead)}, false);
-    return {f.result(largest.reshaped(one)), place_of_largest(x, largest).reshaped(one).value};
+    const Term largest = x.reduced(Op::amax, {static_cast<int64_t>(lead)}, true);
+    const Term place = place_of_largest(Formula(c, DType::I64), x, largest);
+    return {f.result(largest.reshaped(one)), place.reshaped(one).value};
   }
   std::vector<Slide> slides;
   for (size_t d = 0; d < n; ++d) {
