@@ -138,7 +138,7 @@ torch::autograd::edge_list edges_of(const Inputs& inputs) {
   return edges;
 }
 
-struct Given {
+struct ResultsOfFunction {
   at::TensorList outputs, saved;
   std::vector<bool> differentiable, written;  ///< by output; written: it is an input that was written to
   bool materialize;
@@ -154,7 +154,8 @@ void put_behind(const autograd::NodePtr& node, const at::Tensor& result, bool di
   }
 }
 
-std::vector<at::Tensor> tied(std::shared_ptr<PyObject> backward, const Inputs& inputs, const Given& given) {
+std::vector<at::Tensor> tied(std::shared_ptr<PyObject> backward, const Inputs& inputs,
+                             const ResultsOfFunction& given) {
   std::vector<at::Tensor> results;
   for (size_t i = 0; i < given.outputs.size(); ++i)
     results.push_back(given.written[i] ? given.outputs[i] : same_again(given.outputs[i]));
@@ -185,11 +186,11 @@ std::vector<at::Tensor> with_gradients(int64_t backward, const Inputs& inputs, a
     const pybind11::gil_scoped_acquire gil;
     callable = shared(kept_callable(backward).get());
   }
-  const Given given{outputs,
-                    saved,
-                    {differentiable.begin(), differentiable.end()},
-                    std::vector<bool>(outputs.size(), false),
-                    materialize};
+  const ResultsOfFunction given{outputs,
+                                saved,
+                                {differentiable.begin(), differentiable.end()},
+                                std::vector<bool>(outputs.size(), false),
+                                materialize};
   return tied(std::move(callable), inputs, given);
 }
 
