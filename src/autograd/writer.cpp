@@ -358,14 +358,29 @@ void Writer::call_batch_norm_backward(Stack& stack) {
   call(everywhere, stack);
 }
 
+namespace {
+
+/// (grad, input, weight, mean, var, save_mean, save_invstd, train, eps, mask)
+///
+/// In training the pass has no use for them, and it may come after further forward passes, which write them:
+/// saved, they would be values that were changed since.
+void forget_running_statistics(Stack& arguments) {
+  if (!arguments[7].toBool()) return;
+  arguments[3] = c10::IValue();
+  arguments[4] = c10::IValue();
+}
+
+}  // namespace
+
 void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
   const std::string& name = op.operator_name().name;
   if (name == "aten::as_strided_") return call_turning(stack);
   if (name == "aten::cudnn_batch_norm") return call_batch_norm(stack);
   if (name == "aten::cudnn_batch_norm_backward") return call_batch_norm_backward(stack);
   const size_t count = op.schema().arguments().size();
-  const Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+  Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   torch::jit::drop(stack, count);
+  if (name == "aten::native_batch_norm_backward") forget_running_statistics(arguments);
   Entry entry = take_arguments(op, arguments);
   const Stack results = results_of(entry, arguments);
   entry.results = joint_.tape.args->take(results.size());

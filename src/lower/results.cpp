@@ -106,8 +106,9 @@ void give_outputs(Windows& w, const std::vector<TensorId>& wanted) {
 
 void write_back(Windows& w) {
   // Few programs do: an optimizer's writes are not looked through for each of its parameters.
-  const bool some_count_apart = std::any_of(w.tape.entries.begin(), w.tape.entries.end(),
-                                            [](const record::Entry& e) { return e.own_version; });
+  const bool some_count_apart =
+      std::any_of(w.tape.entries.begin(), w.tape.entries.end(),
+                  [](const record::Entry& e) { return e.own_version || record::counts_no_write(e); });
   for (TensorId id : w.tape.inputs) {
     if (!w.is_written(id) || w.root_of(id) != id || w.is_constant(id)) continue;
     int graph_input = -1;

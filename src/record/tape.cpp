@@ -72,10 +72,12 @@ bool is_written_apart(const Tape& tape, int storage) {
     for (int argument : written_arguments(e))
       for (TensorId id : e.args[static_cast<size_t>(argument)].tensors) {
         if (id < 0 || tape.tensors[static_cast<size_t>(id)].storage != storage) continue;
-        if (!counts_apart(tape, id)) return false;
+        if (!counts_no_write(e) && !counts_apart(tape, id)) return false;
         any = true;
       }
   return any;
 }
+
+bool counts_no_write(const Entry& entry) { return !entry.facts->written_in_training.empty(); }
 
 }  // namespace bolt::record

@@ -112,7 +112,10 @@ bool needs_gradients(const Tape& tape);
 /// expand() and overlapping windows: may two elements be one place in memory?
 bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);
 
-/// Is what is written to this storage only written through tensors that count writes apart (t.data)?
+/// Normalisations write running statistics without a word to whoever looks for writes.
+bool counts_no_write(const Entry& entry);
+
+/// Is what is written to this storage only written by those, or through tensors that count apart (t.data)?
 bool is_written_apart(const Tape& tape, int storage);
 
 struct SourceLine {

@@ -183,7 +183,7 @@ def test_a_trace_that_cannot_be_written(tmp_path, capfd):
 def test_graphs_are_refused_with_a_reason():
     with torch.no_grad():
         seen = torchbolt.explain(double, mode="reduce-overhead")(torch.ones(2))
-        assert seen.no_graphs == ["some of it is on cpu"] and "No CUDA graph: some of it is on cpu" in str(seen)
+        assert seen.no_graphs == ["all of it is on cpu"] and "No CUDA graph: all of it is on cpu" in str(seen)
         assert torchbolt.explain(double)(torch.ones(2)).no_graphs == []
 
 

@@ -1,5 +1,6 @@
 """The node that a compiled function leaves in autograd's graph does what eager's nodes do."""
 
+import copy
 import gc
 import weakref
 
@@ -477,3 +478,21 @@ def test_threads():
         for got in pool.map(lambda _: torch.autograd.grad(fast(*at).sum(), at), range(50)):
             torch.testing.assert_close(got, want)
     check()
+
+
+def test_several_passes_through_batch_norm_before_their_backward_passes():
+    """Each forward pass writes running statistics; no backward pass reads them."""
+    torch.manual_seed(0)
+    eager = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Conv2d(8, 4, 3)).double()
+    ours = copy.deepcopy(eager)
+    compiled = torchbolt.compile(ours)
+    for _ in range(3):
+        batches = [torch.randn(2, 3, 8, 8, dtype=torch.float64) for _ in range(3)]
+        for run in (compiled, eager):
+            losses = [run(x).square().mean() for x in batches]
+            for loss in losses:
+                loss.backward()
+    for a, b in zip([*ours.parameters(), *ours.buffers()], [*eager.parameters(), *eager.buffers()], strict=True):
+        torch.testing.assert_close(a, b)
+        if a.requires_grad:
+            torch.testing.assert_close(a.grad, b.grad)
