@@ -102,14 +102,6 @@ def test_distances_of_pairs(p, dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_angles(dtype):
-    a, b = torch.randn(2, 5, 6, dtype=dtype), torch.randn(2, 5, 6, dtype=dtype)
-    for dim in (0, 1, -1):
-        check(lambda a, b: F.cosine_similarity(a, b, dim), a, b)
-    check(lambda a, b: F.cosine_similarity(a[:, :, None], b[:, None], -1), a, b)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
 def test_deviation_and_mean(dtype):
     check(lambda x: torch.std_mean(x, 1), torch.randn(4, 9, dtype=dtype))
     check(lambda x: torch.std_mean(x, correction=0), torch.randn(4, 9, dtype=dtype))

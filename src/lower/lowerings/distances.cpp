@@ -75,25 +75,11 @@ Results pairwise_distance(Call& c) {
   return f.only(distance);
 }
 
-Results cosine_similarity(Call& c) {
-  const Formula f(c);
-  const Term a = f("x1"), b = f("x2");
-  if (!f.is_real() || a.rank() == 0 || a.rank() != b.rank()) return {};
-  const int64_t dim = Call::wrap(c.integer("dim"), a.rank());
-  const auto at = static_cast<size_t>(dim);
-  if (a.sizes()[at] != b.sizes()[at]) return {};  // the norm is of what has been expanded
-  auto unit = [&](Term x) {
-    return x / larger((x * x).sum({dim}).apply(Op::sqrt), x.number(c.number("eps")));
-  };
-  return f.only((unit(a) * unit(b)).sum({dim}, false));
-}
-
 }  // namespace
 
 void add_distances(Table& t) {
   t["aten::cdist"] = t["aten::_cdist_forward"] = {cdist, nullptr};
   t["aten::pairwise_distance"] = {pairwise_distance, nullptr};
-  t["aten::cosine_similarity"] = {cosine_similarity, nullptr};
   t["aten::_euclidean_dist"] = {euclidean, nullptr};
 }
 
