@@ -31,6 +31,7 @@ _STARTED = time.time()
 
 ArtifactError = exc.ArtifactError
 
+
 class Entry(NamedTuple):
     name: str
     bytes: int

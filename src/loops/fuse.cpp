@@ -214,8 +214,9 @@ class Fuser {
                        [&](const Value* o) { return reaches(o, v); });
   }
 
-  /// A number that a call counts on in an input of its own (batches that a normalisation has seen) is nobody's
-  /// business before the end: there they are neighbours. On the processor a start costs next to nothing.
+  /// A number that a call counts on in an input of its own (batches that a normalisation has seen) is
+  /// nobody's business before the end: there they are neighbours. On the processor a start costs next to
+  /// nothing.
   void counters_last() {
     auto counts = [&](int u) {
       const Part& p = parts_[u];
