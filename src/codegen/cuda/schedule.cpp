@@ -106,7 +106,9 @@ void shift_rows(const Kernel& k, Schedule* s) {
   shifted.shifted = true;
   shifted.shift = begin;
   shifted.vector = std::min(kMaxVector, 16 / dtype_bytes(best->dtype));
-  if (shifted.vector <= s->vector || size.value_or(1 << 20) < kWorthShifting * shifted.vector) return;
+  const int64_t length = size.value_or(1 << 20);
+  if (shifted.vector <= s->vector || length < kWorthShifting * shifted.vector) return;
+  if (length > (int64_t{1} << 31) - 1 - kMaxVector) return;  // places in a row are 32 bits wide there
   if (is_wide(k, shifted, best->index, best->gather, best->mask)) *s = shifted;
 }
 

@@ -35,6 +35,32 @@ template <typename T, int N>
 BOLT void put(T* to, const pack<T, N>& v) {
   *reinterpret_cast<pack<T, N>*>(to) = v;
 }
+// Those from `begin` to `end` alone: at the ends of a row that does not begin or end where an access does.
+template <int N, typename T>
+BOLT pack<T, N> get_within(const T* from, int begin, int end) {
+  if (begin <= 0 && end >= N) return get<N>(from);
+  pack<T, N> p;
+#pragma unroll
+  for (int i = 0; i < N; ++i) p.at[i] = i >= begin && i < end ? from[i] : T(0);
+  return p;
+}
+// The whole access is spelled out: two ways to store the same elements are otherwise made one, of single ones.
+template <typename T, int N>
+BOLT void put_within(T* to, const pack<T, N>& v, int begin, int end) {
+  if (begin <= 0 && end >= N) {
+#pragma unroll
+    for (int i = 0; i < int(sizeof(v)) / 16; ++i) {
+      uint4 w = reinterpret_cast<const uint4*>(&v)[i];
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to) + i), "r"(w.x),
+                   "r"(w.y), "r"(w.z), "r"(w.w)
+                   : "memory");
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    if (i >= begin && i < end) to[i] = v.at[i];
+}
 template <int N, typename T>
 BOLT pack<T, N> all_of(T v) {
   pack<T, N> p;
