@@ -276,7 +276,7 @@ Value* sum(const Maker& m, Node* n) {
     if (is_float(t)) continue;
     Value* inside = m.make(Op::bitwise_and, {m.make(Op::ge, {place, m.scalar(t, 0)}),
                                              m.make(Op::lt, {place, m.size(t, chosen->type.sizes[dim])})});
-    Value* kept = m.make(Op::where, {inside, x, none});
+    Value* kept = m.add(m.make(Op::where, {inside, x, none}), none);  // a sum with zeros is never -0
     return kept->type.sizes == n->out()->type.sizes ? kept : m.reshape(kept, n->out()->type.sizes);
   }
   return reduce(m, n);
