@@ -533,19 +533,39 @@ variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
 }
 
 /// The run once more, where autograd sees it, and its gradients so that they can be differentiated.
+/// What the node has a gradient for may be of the joint tape alone, made inside of an operator that gives a
+/// view of it: that view is on the run's tape.
+TensorId Trained::on_tape(size_t tangent) const {
+  const TensorId id = p_.tangent_of[tangent];
+  if (static_cast<size_t>(id) < tape_.tensors.size()) return id;
+  const auto& results = p_.forward->lowered().outputs;
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const auto& result = results[result_of_[i]];
+    if (result.kind == OutKind::OutputView && static_cast<size_t>(result.index) == tied_[tangent])
+      return wanted_[i];
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "torchbolt: gradients of gradients of a result that no view shows");
+}
+
 variable_list Trained::differentiate(Tensors inputs, const variable_list& tangents,
                                      const std::vector<int64_t>& values,
                                      const record::CallGenerators& generators) const {
   Tensors from;  // each apart from what it was made of: one input may be made of another
   for (size_t edge : edges_) from.push_back(inputs[edge] = at::alias(inputs[edge]));
   for (const auto& [input, value] : constants_) inputs[static_cast<size_t>(input)] = value.clone();
+  std::vector<TensorId> given;
+  for (size_t i = 0; i < p_.tangent_of.size(); ++i) given.push_back(on_tape(i));
   const Tensors results =
-      record::replay(tape_, inputs, p_.tangent_of, Evaluate{symbols_, values}, nullptr, generators);
+      record::replay(tape_, inputs, given, Evaluate{symbols_, values}, nullptr, generators);
   Tensors of, with;
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents[i].defined()) continue;
+    const bool as_given = tangents[i].sizes() == results[i].sizes();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        as_given || (results[i].is_contiguous() && results[i].numel() == tangents[i].numel()),
+        "torchbolt: gradients of gradients of a result that shows a part of what an operator made within");
     of.push_back(results[i]);
-    with.push_back(tangents[i]);
+    with.push_back(as_given ? tangents[i] : tangents[i].reshape(results[i].sizes()));
   }
   if (of.empty()) return variable_list(edges_.size());
   return torch::autograd::grad(of, from, with, true, true, true);

@@ -139,6 +139,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   Tensors run_backward(Tensors given, const TrainedNode& node) const;
   Tensors replay_backward(const Tensors& given, const std::vector<int64_t>& values) const;
   torch::autograd::variable_list spread(Tensors gradients, const std::vector<bool>& given) const;
+  record::TensorId on_tape(size_t tangent) const;
   torch::autograd::variable_list differentiate(Tensors inputs, const torch::autograd::variable_list& tangents,
                                                const std::vector<int64_t>& values,
                                                const record::CallGenerators& generators) const;

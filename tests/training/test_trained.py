@@ -496,3 +496,10 @@ def test_several_passes_through_batch_norm_before_their_backward_passes():
         torch.testing.assert_close(a, b)
         if a.requires_grad:
             torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_gradients_of_gradients_of_a_view_made_within_an_operator():
+    """tensorsolve gives its solution reshaped: the node has a gradient for what it was before."""
+    a = torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(torchbolt.compile(torch.linalg.tensorsolve), (a, b))
