@@ -405,6 +405,16 @@ bool group_norm_backward(Call& c) {
   return true;
 }
 
+bool draw_state(Call& c) {
+  c.give({2}, at::kLong);
+  return true;
+}
+
+bool dropout_keep(Call& c) {
+  c.give(c.integers(1), at::kBool);
+  return true;
+}
+
 bool dropout(Call& c) {
   c.give_like(c.tensor(0));
   c.give_like(c.tensor(0), at::kBool);
@@ -584,6 +594,8 @@ const std::pair<const char*, ResultRow> kRows[] = {
     {"aten::native_group_norm", group_norm},
     {"aten::native_group_norm_backward", group_norm_backward},
     {"aten::native_dropout", dropout},
+    {"torchbolt::draw_state", draw_state},
+    {"torchbolt::dropout_keep", dropout_keep},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
     {"aten::convolution", convolution},

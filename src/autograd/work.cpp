@@ -150,6 +150,7 @@ bool counts_statistics(const record::Entry& entry) {
 
 Work work_of(const record::Entry& entry) {
   if (!is_repeatable(entry)) return Work::Never;
+  if (entry.op.operator_name().name == "torchbolt::dropout_keep") return Work::Transcendental;
   const std::string_view name = base_name(entry.op.operator_name().name);
   if (name.empty()) return Work::Never;
   if (const auto row = rows().find(name); row != rows().end()) return row->second;

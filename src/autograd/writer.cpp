@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "autograd/results.h"
+#include "record/dropout.h"
 #include "record/operator_facts.h"
 #include "record/take.h"
 #include "support/error.h"
@@ -372,15 +373,53 @@ void forget_running_statistics(Stack& arguments) {
 
 }  // namespace
 
+/// (x, p, train): on CUDA a mask that any kernel can compute, any number of times (record/dropout.h).
+void Writer::call_dropout(const c10::OperatorHandle& op, Stack& stack) {
+  static const auto find = [](const char* name) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  };
+  static const c10::OperatorHandle draw_state = find("torchbolt::draw_state"),
+                                   keep_of = find("torchbolt::dropout_keep"),
+                                   scaled = find("aten::native_dropout_backward");
+  const at::Tensor x = torch::jit::peek(stack, 0, 3).toTensor();
+  const double p = torch::jit::peek(stack, 1, 3).toDouble();
+  const c10::IValue trains = torch::jit::peek(stack, 2, 3);
+  std::optional<record::DropoutDraw> draw;
+  if (trains.isBool() && trains.toBool() && p > 0 && p < 1 && x.is_contiguous()) {
+    const Below below;
+    draw = record::dropout_draw(x.device(), x.scalar_type(), x.numel());
+  }
+  if (!draw) return write(op, stack);
+
+  // ATen compares with a float what is computed in floats, and scales by one.
+  const bool is_double = x.scalar_type() == at::kDouble;
+  const auto keep = static_cast<float>(1 - p);
+  const double least = 1 - p, scale = is_double ? 1 / least : static_cast<float>(1.0 / double{keep});
+  torch::jit::drop(stack, 3);
+  torch::jit::push(stack, x.numel(), draw->most, x.device());
+  write(draw_state, stack);
+  torch::jit::push(stack, x.sizes(), is_double ? least : double{keep}, draw->vector, draw->most);
+  write(keep_of, stack);
+  const at::Tensor mask = torch::jit::pop(stack).toTensor();
+  torch::jit::push(stack, x, mask, scale);
+  write(scaled, stack);
+  stack.emplace_back(mask);
+}
+
 void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
   const std::string& name = op.operator_name().name;
   if (name == "aten::as_strided_") return call_turning(stack);
+  if (name == "aten::native_dropout" && !(entry_ && op == entry_->op)) return call_dropout(op, stack);
   if (name == "aten::cudnn_batch_norm") return call_batch_norm(stack);
   if (name == "aten::cudnn_batch_norm_backward") return call_batch_norm_backward(stack);
+  write(op, stack);
+}
+
+void Writer::write(const c10::OperatorHandle& op, Stack& stack) {
   const size_t count = op.schema().arguments().size();
   Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   torch::jit::drop(stack, count);
-  if (name == "aten::native_batch_norm_backward") forget_running_statistics(arguments);
+  if (op.operator_name().name == "aten::native_batch_norm_backward") forget_running_statistics(arguments);
   Entry entry = take_arguments(op, arguments);
   const Stack results = results_of(entry, arguments);
   entry.results = joint_.tape.args->take(results.size());

@@ -54,6 +54,8 @@ class Writer final : public Listener {
   record::Entry take_arguments(const c10::OperatorHandle& op, const Stack& arguments);
   void take(const c10::IValue& v, record::Arg& arg);
   void call_turning(Stack& stack);
+  void write(const c10::OperatorHandle& op, Stack& stack);
+  void call_dropout(const c10::OperatorHandle& op, Stack& stack);
   void call_batch_norm(Stack& stack);
   void call_batch_norm_backward(Stack& stack);
   void turn(const at::Tensor& object, const Place& place, record::TensorId id);

@@ -7,7 +7,7 @@
 namespace bolt::graph {
 
 enum class ShapeRule : uint8_t { Broadcast, Same, Reduce, Own };
-enum class DTypeRule : uint8_t { Same, Bool, Attr, Float, Int64, Float64, Own };
+enum class DTypeRule : uint8_t { Same, Bool, Attr, Float, Int64, Float32, Float64, Own };
 
 struct OpRules {
   ShapeRule shape;

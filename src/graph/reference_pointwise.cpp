@@ -8,6 +8,7 @@
 #include "graph/pointwise.h"
 #include "graph/reference_ops.h"
 #include "support/error.h"
+#include "support/philox.h"
 
 namespace bolt::graph::reference {
 namespace {
@@ -246,6 +247,11 @@ Cell scalar(Op op, DType operand, const Cell* x) {
     case Op::isinf: r.whole = real && std::isinf(x[0].real); return r;
     case Op::logical_not: r.whole = real ? x[0].real == 0 : x[0].whole == 0; return r;
     case Op::from_bits: r.real = std::bit_cast<double>(x[0].whole); return r;
+    case Op::random:
+      r.real = philox::number_at(static_cast<uint64_t>(x[0].whole), static_cast<uint64_t>(x[1].whole),
+                                 static_cast<uint64_t>(x[2].whole), static_cast<uint64_t>(x[3].whole),
+                                 static_cast<uint64_t>(x[4].whole));
+      return r;
     case Op::fma:
       if (real) r.real = x[0].real * x[1].real + x[2].real;
       if (!real)
@@ -268,7 +274,7 @@ Cell scalar(Op op, DType operand, const Cell* x) {
 
 void pointwise(ReferenceCall& c) {
   int64_t n = 0;
-  Cell x[3];
+  Cell x[5];
   for_each(c.out.sizes, [&](const Shape& i) {
     for (size_t k = 0; k < c.in.size(); ++k) x[k] = at(*c.in[k], i);
     c.out.cells[n++] = apply(c.node, c.in, c.out.dtype, x);

@@ -365,6 +365,7 @@ DType result_dtype(const Site& s) {
     case DTypeRule::Bool: common_dtype(s); return DType::Bool;
     case DTypeRule::Attr: return s.attr<DType>("dtype");
     case DTypeRule::Int64: return DType::I64;
+    case DTypeRule::Float32: return DType::F32;
     case DTypeRule::Float64: return DType::F64;
     case DTypeRule::Own: return own_dtype(s);
     case DTypeRule::Float: {

@@ -48,6 +48,7 @@ bool gives_bool(ScalarOp op) { return graph::op_rules(graph_op(op)).dtype == gra
 DType op_result_dtype(ScalarOp op, const std::vector<DType>& operands) {
   if (gives_bool(op)) return DType::Bool;
   if (op == ScalarOp::from_bits) return DType::F64;
+  if (op == ScalarOp::random) return DType::F32;
   return op == ScalarOp::where ? operands[1] : operands[0];
 }
 

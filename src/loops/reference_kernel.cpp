@@ -111,14 +111,14 @@ void store_cell(DType t, void* base, int64_t at, Cell c) {
 
 /// The graph's reference says what each operation gives.
 Cell apply(ScalarOp op, DType t, const Cell* x) {
-  graph::Cell args[3];
+  graph::Cell args[5];
   const bool choice = op == ScalarOp::where;
   for (int i = 0; i < scalar_op_arity(op); ++i) {
     const bool real = is_float(t) && !(choice && i == 0);
     real ? void(args[i].real = x[i].f) : void(args[i].whole = x[i].i);
   }
   const graph::Cell r = graph::reference::scalar(graph_op(op), t, args);
-  const bool real = op == ScalarOp::from_bits || (is_float(t) && !gives_bool(op));
+  const bool real = op == ScalarOp::from_bits || op == ScalarOp::random || (is_float(t) && !gives_bool(op));
   return real ? Cell{r.real, 0} : Cell{0, r.whole};
 }
 
@@ -233,7 +233,7 @@ class Runner {
         return load_cell(e.dtype, buffers_[e.buffer], address(index, e.gather, p));
       }
       case ExprKind::Op: {
-        Cell args[3];
+        Cell args[5];
         for (size_t i = 0; i < e.args.size(); ++i) args[i] = value(e.args[i], p);
         return apply(e.op, k_.exprs[e.args.back()].dtype, args);
       }

@@ -193,6 +193,9 @@ ResultSizes resample(const Call& c) {
   return all_results(c, sizes);
 }
 
+/// Seed and offset, however many numbers are drawn.
+ResultSizes state_of_draws(const Call& c) { return all_results(c, {2}); }
+
 struct SizeRule {
   ResultSizes (*sizes)(const Call&);
   std::vector<std::string_view> names;  ///< those of ATen without its namespace
@@ -291,6 +294,7 @@ const std::vector<SizeRule>& rules() {
         "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
         "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}},
       {size_of_data, {"torchbolt::size_of_data"}},
+      {state_of_draws, {"torchbolt::draw_state"}},
   };
   return table;
 }

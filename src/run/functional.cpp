@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "record/convert.h"
+#include "record/dropout.h"
 #include "run/library.h"
 #include "run/results.h"
 #include "support/error.h"
@@ -87,6 +88,7 @@ at::Tensor pointwise(const Node& n, const Tensors& in) {
     case Op::cast: return in[0].to(record::to_torch(n.attr<DType>("dtype")));
     case Op::add: return call("aten::add", "Tensor", {in[0], in[1], 1});
     case Op::from_bits: return in[0].view(at::kDouble);
+    case Op::random: return record::random_numbers(in[0], in[1], in[2], in[3], in[4]);
     case Op::sub: return call("aten::sub", "Tensor", {in[0], in[1], 1});
     case Op::trunc_div: return call("aten::div", "Tensor_mode", {in[0], in[1], "trunc"});
     case Op::fma: return call("aten::add", "Tensor", {call("aten::mul", "Tensor", {in[0], in[1]}), in[2], 1});

@@ -49,7 +49,9 @@ bool draws_from_another(const lower::ExternCall& call) {
 
 /// It may do anything, as far as we know.
 bool is_somebodys(const PreparedStep& p) {
-  return p.call && p.call->op.schema().name().rfind("aten::", 0) != 0;
+  if (!p.call) return false;
+  const std::string_view name = p.call->op.schema().name();
+  return !name.starts_with("aten::") && name != "torchbolt::draw_state";
 }
 
 /// As so many kernels of ours: calls of ATen take the host longer.

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "support/error.h"
+#include "support/philox.h"
 
 namespace bolt::codegen::cpu {
 
@@ -206,6 +207,38 @@ Ops::Value Ops::shift(bool left, bool is_signed, Value a, Value b) const {
   return b_.CreateSelect(inside, b_.CreateLShr(a, amount), zero(a));
 }
 
+/// (seed, offset, threads, vector, position); see support/philox.h. Words of 32 bits lie in 64, so that their
+/// products do.
+Ops::Value Ops::random(llvm::ArrayRef<Value> a) const {
+  auto whole = [&](uint64_t v) { return llvm::ConstantInt::get(a[0]->getType(), v); };
+  auto low = [&](Value v) { return b_.CreateAnd(v, whole(0xffffffff)); };
+  auto high = [&](Value v) { return b_.CreateLShr(v, whole(32)); };
+  const Value taken = b_.CreateMul(a[2], a[3]), turn = b_.CreateUDiv(a[4], taken),
+              rest = b_.CreateURem(a[4], taken), sequence = b_.CreateUDiv(rest, a[3]),
+              lane = b_.CreateURem(rest, a[3]);
+  auto in_fours = [&](Value v) { return b_.CreateLShr(v, whole(2)); };
+  const Value counter =
+      b_.CreateAdd(b_.CreateAdd(in_fours(a[1]), b_.CreateMul(turn, in_fours(a[3]))), in_fours(lane));
+  Value x[4] = {low(counter), high(counter), low(sequence), high(sequence)};
+  Value first = low(a[0]), second = high(a[0]);
+  for (int round = 0; round < philox::kRounds; ++round) {
+    const Value p = b_.CreateMul(x[0], whole(philox::kFirstFactor)),
+                q = b_.CreateMul(x[2], whole(philox::kSecondFactor));
+    x[0] = b_.CreateXor(b_.CreateXor(high(q), x[1]), first);
+    x[1] = low(q);
+    x[2] = b_.CreateXor(b_.CreateXor(high(p), x[3]), second);
+    x[3] = low(p);
+    first = low(b_.CreateAdd(first, whole(philox::kFirstStep)));
+    second = low(b_.CreateAdd(second, whole(philox::kSecondStep)));
+  }
+  const Value component = b_.CreateAnd(lane, whole(3));
+  Value bits = x[3];
+  for (uint64_t i = 0; i < 3; ++i) bits = b_.CreateSelect(b_.CreateICmpEQ(component, whole(i)), x[i], bits);
+  const auto to = math_.with_element(a[0], b_.getFloatTy());
+  auto real = [&](double v) { return llvm::ConstantFP::get(to, v); };
+  return b_.CreateFAdd(b_.CreateFMul(b_.CreateUIToFP(bits, to), real(0x1p-32)), real(0x1p-33));
+}
+
 Ops::Value Ops::integral(ScalarOp op, DType t, llvm::ArrayRef<Value> a) const {
   const bool sign = is_signed_int(t), boolean = t == DType::Bool;
   Value none = zero(a[0]);
@@ -226,6 +259,7 @@ Ops::Value Ops::integral(ScalarOp op, DType t, llvm::ArrayRef<Value> a) const {
     case ScalarOp::round: return a[0];
     case ScalarOp::bitwise_not: return b_.CreateNot(a[0]);
     case ScalarOp::from_bits: return b_.CreateBitCast(a[0], math_.with_element(a[0], b_.getDoubleTy()));
+    case ScalarOp::random: return random(a);
     case ScalarOp::isnan:
     case ScalarOp::isinf: return llvm::Constant::getNullValue(math_.with_element(a[0], b_.getInt1Ty()));
     case ScalarOp::add: return boolean ? b_.CreateOr(a[0], a[1]) : b_.CreateAdd(a[0], a[1]);

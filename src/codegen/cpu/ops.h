@@ -43,6 +43,7 @@ class Ops {
   Value integer_divide(loops::ScalarOp op, bool is_signed, Value a, Value b) const;
   Value integer_power(Value base, Value exponent, bool is_signed) const;
   Value shift(bool left, bool is_signed, Value a, Value b) const;
+  Value random(llvm::ArrayRef<Value> a) const;
   Value float_to_half(Value v, DType to) const;
   Value half_to_float(Value v, DType from) const;
   Value zero(Value like) const { return llvm::Constant::getNullValue(like->getType()); }

@@ -10,7 +10,7 @@
 // so a thread has `vector` of them and what is known once per row is an array. Names: d<i> the index of
 // dimension i (d<i>_at that of the vector's first element), v<n> expression n, x<n> a wide load, k<n> what is
 // kept from sweep to sweep (sweeps.h), a<n> an accumulator, y<n> what store n writes at once, t<n> a square
-// of load n that is being turned.
+// of load n that is being turned, r<n> the random numbers of a vector.
 
 #include "codegen/cuda/emit.h"
 
@@ -183,10 +183,47 @@ class Emitter {
                (e.mask == kNone ? "true" : ref(e.mask)) + ", missed)";
       default: break;
     }
+    if (is_drawn_wide(id)) return "r" + str(id) + ".at[e]";
     if (divides_by_row(e)) return "divided(" + ref(e.args[0]) + ", q" + str(e.args[1]) + ")";
     std::vector<std::string> args;
     for (ExprId a : e.args) args.push_back(ref(a));
     return operation(e.op, expr(e.args.back()).dtype, args);
+  }
+
+  /// Random numbers come four at a time: are those of a vector the numbers of neighbours? Then a quarter of
+  /// the work does.
+  bool is_drawn_wide(ExprId id) const {
+    const Expr& e = expr(id);
+    if (e.kind != ExprKind::Op || e.op != loops::ScalarOp::random || s_.vector % 4 != 0 || s_.shifted)
+      return false;
+    const Expr &vector = expr(e.args[3]), &position = expr(e.args[4]);
+    return vector.kind == ExprKind::Const && vector.ivalue % 4 == 0 && position.kind == ExprKind::Index &&
+           is_wide(k_, s_, position.index, {}, kNone);
+  }
+  void draw_wide(ExprId id) {
+    const Expr& e = expr(id);
+    std::string args;
+    for (size_t i = 0; i < 4; ++i) args += ref(e.args[i]) + ", ";
+    line("const pack<float, " + str(s_.vector) + "> r" + str(id) + " = random_numbers<" + str(s_.vector) +
+         ">(" + args + text(expr(e.args[4]).index) + ");");
+  }
+
+  /// A position that only says where the numbers of a whole vector begin is no value of a lane.
+  bool is_place_of_drawn(ExprId id) const {
+    auto is_it = [id](ExprId other) { return other == id; };
+    if (expr(id).kind != ExprKind::Index ||
+        std::any_of(k_.stores.begin(), k_.stores.end(), [&](const auto& st) { return st.value == id; }))
+      return false;
+    bool any = false;
+    for (ExprId user = id + 1; user < static_cast<ExprId>(k_.exprs.size()); ++user) {
+      const Expr& e = expr(user);
+      const bool drawn = is_drawn_wide(user) && e.args[4] == id;
+      any |= drawn;
+      if (!drawn && std::any_of(e.args.begin(), e.args.end(), is_it)) return false;
+      if (std::any_of(e.gather.begin(), e.gather.end(), [id](const auto& g) { return g.value == id; }))
+        return false;
+    }
+    return any;
   }
 
   /// Elements of a row divided by one number.
@@ -602,6 +639,7 @@ class Emitter {
             const std::vector<int>& stores) {
     std::vector<ExprId> lanes, sums, plain_sums;
     for (ExprId id : values) {
+      if (is_place_of_drawn(id)) continue;
       if (in_shared(id)) line(pack(expr(id).dtype) + " x" + str(id) + ";");
       if (!per_lane(expr(id).dims) || wide(id) || expr(id).kind == ExprKind::Const ||
           expr(id).kind == ExprKind::Reduce) {
@@ -609,6 +647,7 @@ class Emitter {
         continue;
       }
       lanes.push_back(id);
+      if (is_drawn_wide(id)) draw_wide(id);
       if (is_array(id)) line(array(value_type(expr(id).dtype), "v" + str(id)));
     }
     for (ExprId id : reductions)

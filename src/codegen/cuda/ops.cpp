@@ -135,6 +135,7 @@ std::string integral(ScalarOp op, DType t, const std::vector<std::string>& a) {
     case ScalarOp::isnan:
     case ScalarOp::isinf: return "false";
     case ScalarOp::from_bits: return call("__longlong_as_double", a);
+    case ScalarOp::random: return call("random_number", a);
     case ScalarOp::bitwise_not: return t == DType::Bool ? "!" + a[0] : value_type(t) + "(~" + a[0] + ")";
     case ScalarOp::bitwise_and: return value_type(t) + "(" + a[0] + " & " + a[1] + ")";
     case ScalarOp::bitwise_or: return value_type(t) + "(" + a[0] + " | " + a[1] + ")";

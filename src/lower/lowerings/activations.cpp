@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "lower/formula.h"
+#include "record/dropout.h"
 
 namespace bolt::lower {
 namespace {
@@ -241,6 +242,29 @@ std::vector<Value*> log_softmax_backward(Call& c) {
   return f.only(g - exp(y) * g.sum(dim));
 }
 
+/// record/dropout.h
+std::vector<Value*> dropout_keep(Call& c) {
+  const Syms sizes = c.syms("sizes");
+  Sym numel = 1;
+  for (Sym s : sizes) numel *= s;
+  auto number = [&](Sym n) { return c.make(Op::scalar, {}, {{"value", Syms{n}}, {"dtype", DType::I64}}); };
+  auto of_state = [&](int64_t at) {
+    Value* one = c.make(Op::slice, {c.tensor("state")},
+                        {{"dim", int64_t{0}}, {"start", Syms{at}}, {"length", Syms{1}}});
+    return c.reshape(one, {});
+  };
+  const Sym threads =
+      min(ceildiv(numel, record::kDropoutBlock) * record::kDropoutBlock, Sym(c.integer("most")));
+  Value* position = c.reshape(c.make(Op::iota, {}, {{"size", Syms{numel}}, {"dtype", DType::I64}}), sizes);
+  Value* drawn =
+      c.make(Op::random, {of_state(0), of_state(1), number(threads), number(c.integer("vector")), position});
+  // The numbers are floats: below a double is what is below the next float from there on.
+  const double keep = c.number("keep");
+  auto least = static_cast<float>(keep);
+  if (least < keep) least = std::nextafter(least, 2.0f);
+  return {c.make(Op::lt, {drawn, c.scalar_value(least, DType::F32)})};
+}
+
 }  // namespace
 
 void add_activations(Table& t) {
@@ -277,6 +301,7 @@ void add_activations(Table& t) {
   row(logit, {"logit"});
   row(logit_backward, {"logit_backward"});
   row(dropout_backward, {"native_dropout_backward"});
+  t["torchbolt::dropout_keep"] = {dropout_keep, nullptr};
   row(safe_softmax, {"_safe_softmax"});
   row(softmax_backward, {"_softmax_backward_data"});
   row(log_softmax_backward, {"_log_softmax_backward_data"});

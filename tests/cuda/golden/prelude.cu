@@ -179,6 +179,50 @@ BOLT T bolt_shift_right(T a, T b) {
   return a < 0 ? T(-1) : T(0);
 }
 
+// support/philox.h: the number of each position of a tensor, by seed and offset.
+BOLT uint4 philox(u64 seed, u64 counter, u64 sequence) {
+  unsigned x = unsigned(counter), y = unsigned(counter >> 32), z = unsigned(sequence), w = unsigned(sequence >> 32);
+  unsigned first = unsigned(seed), second = unsigned(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    u64 a = u64(0xd2511f53u) * x, b = u64(0xcd9e8d57u) * z;
+    x = unsigned(b >> 32) ^ y ^ first, z = unsigned(a >> 32) ^ w ^ second;
+    y = unsigned(b), w = unsigned(a);
+    first += 0x9e3779b9u, second += 0xbb67ae85u;
+  }
+  return {x, y, z, w};
+}
+BOLT float uniform(unsigned bits) { return fmaf(float(bits), 0x1p-32f, 0x1p-33f); }
+// The four numbers that the one at this position comes with.
+template <typename T>
+BOLT uint4 four_at(u64 seed, u64 offset, T taken, T vector, T position) {
+  T turn = position / taken, rest = position % taken;
+  return philox(seed, offset / 4 + u64(turn) * (vector / 4) + rest % vector / 4, rest / vector);
+}
+BOLT uint4 four_of(i64 seed, i64 offset, i64 threads, i64 vector, i64 position) {
+  u64 taken = u64(threads) * vector;
+  if (u64(position) >> 32 == 0 && taken >> 32 == 0)
+    return four_at<unsigned>(seed, offset, taken, vector, position);
+  return four_at<u64>(seed, offset, taken, vector, position);
+}
+BOLT float random_number(i64 seed, i64 offset, i64 threads, i64 vector, i64 position) {
+  uint4 four = four_of(seed, offset, threads, vector, position);
+  int at = int(position & 3);
+  return uniform(at == 0 ? four.x : at == 1 ? four.y : at == 2 ? four.z : four.w);
+}
+// Of N neighbours, the first of which has a position that is a multiple of 4: so is `vector`.
+template <int N>
+BOLT pack<float, N> random_numbers(i64 seed, i64 offset, i64 threads, i64 vector, i64 position) {
+  pack<float, N> p;
+#pragma unroll
+  for (int i = 0; i < N; i += 4) {
+    uint4 four = four_of(seed, offset, threads, vector, position + i);
+    p.at[i] = uniform(four.x), p.at[i + 1] = uniform(four.y);
+    p.at[i + 2] = uniform(four.z), p.at[i + 3] = uniform(four.w);
+  }
+  return p;
+}
+
 // The approximate reciprocal is off by 1 ulp at most, and a division costs more than the exponential.
 BOLT float bolt_sigmoid(float x) {
   float r;

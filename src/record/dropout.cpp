@@ -1,0 +1,162 @@
+// record/dropout.cpp: see dropout.h.
+#include "record/dropout.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <ATen/ops/bitwise_xor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/fill.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/native_dropout.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/where.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <mutex>
+
+#include "device/driver/driver.h"
+#include "record/generators.h"
+#include "support/philox.h"
+
+namespace bolt::record {
+namespace {
+
+int64_t numbers_of_a_thread(int64_t numel, int64_t most) {
+  const int64_t in_a_turn = dropout_threads(numel, most) * 4;
+  return (numel + in_a_turn - 1) / in_a_turn * 4;
+}
+
+/// Seed and offset are written by one launch, as the two halves of one complex number: nothing is copied from
+/// the host, so nothing waits for it.
+at::Tensor draw_state(c10::SymInt of, int64_t most, c10::Device device) {
+  const int64_t numel = of.expect_int();
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  uint64_t seed = 0, offset = 0;
+  {
+    std::lock_guard lock(generator.mutex());
+    seed = generator.current_seed();
+    offset = generator.get_offset();
+    generator.set_offset(offset + static_cast<uint64_t>(numbers_of_a_thread(numel, most)));
+  }
+  at::Tensor both = at::empty({1}, at::TensorOptions(device).dtype(at::kComplexDouble));
+  both.fill_(c10::complex<double>(std::bit_cast<double>(seed), std::bit_cast<double>(offset)));
+  return both.view(at::kLong);
+}
+
+at::Tensor low(const at::Tensor& word) { return word.bitwise_and(0xffffffff); }
+at::Tensor high(const at::Tensor& word) { return low(word.bitwise_right_shift(32)); }
+
+at::Tensor dropout_keep(const at::Tensor& state, c10::SymIntArrayRef of, double keep, int64_t vector,
+                        int64_t most) {
+  const at::IntArrayRef sizes = c10::asIntArrayRefSlow(of, __FILE__, __LINE__);
+  const at::TensorOptions options = state.options();
+  const at::Tensor position = at::arange(c10::multiply_integers(sizes), options).view(sizes);
+  auto number = [&](int64_t n) { return at::empty({}, options).fill_(n); };
+  const at::Tensor threads = number(dropout_threads(position.numel(), most));
+  return random_numbers(state[0], state[1], threads, number(vector), position).lt(keep);
+}
+
+TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
+  m.def("draw_state(SymInt numel, int most, Device device) -> Tensor", {at::Tag::nondeterministic_seeded});
+  m.def("dropout_keep(Tensor state, SymInt[] sizes, float keep, int vector, int most) -> Tensor");
+  m.impl("draw_state", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(draw_state));
+  m.impl("dropout_keep", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(dropout_keep));
+}
+
+// ---- what ATen's kernel does ----
+
+int64_t most_threads(c10::Device device) {
+  constexpr int kThreadsOfMultiprocessor = 39;
+  const auto& cuda = device::driver::get();
+  device::driver::CUdevice handle = 0;
+  device::driver::check(cuda.cuDeviceGet(&handle, device.index()), "cuDeviceGet");
+  const int64_t blocks = device::driver::attribute(handle, kThreadsOfMultiprocessor) / kDropoutBlock;
+  return device::driver::attribute(handle, device::driver::kMultiprocessors) * blocks * kDropoutBlock;
+}
+
+/// The first and the last elements of a tensor that takes more than one turn.
+int64_t vector_seen(c10::Device device, c10::ScalarType dtype, int64_t most) {
+  constexpr int64_t kWidest = 16, kLooked = 512;
+  constexpr double kKeep = 0.5;
+  const at::AutoDispatchBelowADInplaceOrView plain;
+  Undrawn undrawn;
+  undrawn.keep_default(device);
+  const at::Generator generator = at::globalContext().defaultGenerator(device);
+  const uint64_t seed = generator.current_seed(), offset = generator.get_offset();
+  const int64_t numel = (most + kDropoutBlock) * kWidest;
+  const auto given = at::ones({numel}, at::TensorOptions(device).dtype(dtype));
+  const at::Tensor mask = std::get<1>(at::native_dropout(given, 1 - kKeep, true));
+  if (generator.get_offset() - offset != static_cast<uint64_t>(numbers_of_a_thread(numel, most))) return 0;
+  auto agrees = [&](int64_t begin, int64_t vector) {
+    const at::Tensor seen = mask.narrow(0, begin, kLooked).cpu();
+    const auto threads = static_cast<uint64_t>(dropout_threads(numel, most));
+    for (int64_t i = 0; i < kLooked; ++i) {
+      const bool kept = philox::number_at(seed, offset, threads, static_cast<uint64_t>(vector),
+                                          static_cast<uint64_t>(begin + i)) < static_cast<float>(kKeep);
+      if (kept != seen.data_ptr<bool>()[i]) return false;
+    }
+    return true;
+  };
+  for (int64_t vector = 4; vector <= kWidest; vector *= 2)
+    if (agrees(0, vector) && agrees(numel - kLooked, vector)) return vector;
+  return 0;
+}
+
+}  // namespace
+
+int64_t dropout_threads(int64_t numel, int64_t most) {
+  return std::min(most, (numel + kDropoutBlock - 1) / kDropoutBlock * kDropoutBlock);
+}
+
+std::optional<DropoutDraw> dropout_draw(c10::Device device, c10::ScalarType dtype, int64_t numel) {
+  if (!device.is_cuda() || !c10::isFloatingType(dtype) || numel == 0) return std::nullopt;
+  static std::mutex mutex;
+  static auto* const seen = new std::map<std::pair<int, int64_t>, DropoutDraw>;
+  std::lock_guard lock(mutex);
+  const std::pair<int, int64_t> key(device.index(), static_cast<int64_t>(c10::elementSize(dtype)));
+  auto at = seen->find(key);
+  if (at == seen->end()) {
+    const int64_t most = most_threads(device);
+    at = seen->emplace(key, DropoutDraw{vector_seen(device, dtype, most), most}).first;
+  }
+  const DropoutDraw& draw = at->second;
+  if (draw.vector == 0 || numel % draw.vector != 0) return std::nullopt;
+  return draw;
+}
+
+at::Tensor random_numbers(const at::Tensor& seed, const at::Tensor& offset, const at::Tensor& threads,
+                          const at::Tensor& vector, const at::Tensor& position) {
+  auto over = [](const at::Tensor& a, const at::Tensor& b) { return a.floor_divide(b); };
+  const at::Tensor taken = threads.mul(vector), turn = over(position, taken),
+                   rest = position.remainder(taken), sequence = over(rest, vector),
+                   lane = rest.remainder(vector),
+                   counter = offset.bitwise_right_shift(2)
+                                 .add(turn.mul(vector.bitwise_right_shift(2)))
+                                 .add(lane.bitwise_right_shift(2));
+  at::Tensor x = low(counter), y = high(counter), z = low(sequence), w = high(sequence);
+  at::Tensor first = low(seed), second = high(seed);
+  for (int round = 0; round < philox::kRounds; ++round) {
+    const at::Tensor p = x.mul(static_cast<int64_t>(philox::kFirstFactor)),
+                     q = z.mul(static_cast<int64_t>(philox::kSecondFactor));
+    x = high(q).bitwise_xor(y).bitwise_xor(first);
+    z = high(p).bitwise_xor(w).bitwise_xor(second);
+    y = low(q);
+    w = low(p);
+    first = low(first.add(static_cast<int64_t>(philox::kFirstStep)));
+    second = low(second.add(static_cast<int64_t>(philox::kSecondStep)));
+  }
+  const at::Tensor component = lane.bitwise_and(3);
+  const at::Tensor bits =
+      at::where(component.eq(0), x, at::where(component.eq(1), y, at::where(component.eq(2), z, w)));
+  return bits.to(at::kFloat).mul(0x1p-32).add(0x1p-33);
+}
+
+}  // namespace bolt::record
