@@ -291,7 +291,16 @@ void Execution::copy_all(std::span<const PreparedStep> steps, size_t from, size_
     at->first.push_back(target);
     at->second.push_back(source);
   }
-  for (const auto& [targets, sources] : lists) at::_foreach_copy_(targets, sources);
+  for (const auto& [targets, sources] : lists) {
+    // ATen's kernel of lists counts the writes itself; who runs the program does, and not all of them.
+    std::vector<uint32_t> versions;
+    auto counter = [](const at::Tensor& t) { return t.unsafeGetTensorImpl()->version_counter(); };
+    for (const at::Tensor& t : targets)
+      versions.push_back(t.is_inference() ? 0 : counter(t).current_version());
+    at::_foreach_copy_(targets, sources);
+    for (size_t i = 0; i < targets.size(); ++i)
+      if (!targets[i].is_inference()) counter(targets[i]).set_version(versions[i]);
+  }
 }
 
 void Execution::run_step(const PreparedStep& p) {
