@@ -76,6 +76,15 @@ std::vector<Value*> unary(Call& c) {
   return {c.make(row->op, {x})};
 }
 
+/// ATen compares a half with a number as that type holds it, and so it does where a rest is left of a
+/// division; other arithmetic takes the number as it is.
+Value* compared(const Call& c, std::string_view name, DType t) {
+  if ((t != DType::BF16 && t != DType::F16) || c.is_tensor(name) || c.is_symbolic(name))
+    return c.operand(name, t);
+  const auto number = static_cast<float>(c.scalar(name).toDouble());
+  return c.scalar_value(t == DType::BF16 ? float{c10::BFloat16(number)} : float{c10::Half(number)}, t);
+}
+
 std::vector<Value*> binary(Call& c) {
   const Row* row = find_row(c.name());
   DType t = computed_in(c, row->rule, {"self", "other"});
@@ -84,6 +93,7 @@ std::vector<Value*> binary(Call& c) {
     if (op == Op::mul || op == Op::minimum) op = Op::bitwise_and;
     if (op == Op::maximum) op = Op::bitwise_or;
   }
+  if (row->rule == Promotion::Compare) return {c.make(op, {compared(c, "self", t), compared(c, "other", t)})};
   return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
 }
 
@@ -125,8 +135,13 @@ std::vector<Value*> division_like(Call& c, Op op) {
   return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
 }
 std::vector<Value*> floor_divide(Call& c) { return division_like(c, Op::floor_div); }
-std::vector<Value*> remainder(Call& c) { return division_like(c, Op::remainder); }
-std::vector<Value*> fmod(Call& c) { return division_like(c, Op::fmod); }
+std::vector<Value*> rest(Call& c, Op op) {
+  DType t = *to_bolt(c.promote({"self", "other"}));
+  if (t == DType::Bool || !divisor_is_safe(c, t)) return {};
+  return {c.make(op, {compared(c, "self", t), compared(c, "other", t)})};
+}
+std::vector<Value*> remainder(Call& c) { return rest(c, Op::remainder); }
+std::vector<Value*> fmod(Call& c) { return rest(c, Op::fmod); }
 
 std::vector<Value*> shift(Call& c, Op op) {
   DType t = *to_bolt(c.promote({"self", "other"}));
