@@ -108,6 +108,7 @@ class Compilation {
         return make(*unmasked);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Unsupported) throw;
+        log("perf_hints", r_.name + ": attention keeps masks that hide nothing, because " + error.what());
       }
     }
     return make(r_.tape);

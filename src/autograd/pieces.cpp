@@ -97,13 +97,16 @@ class Parting {
 
   void add(Tape& tape, int piece, const Entry& entry) {
     for_each_tensor(entry.args, [&](TensorId id) {
-      const TensorInfo& known = tape.tensors[static_cast<size_t>(id)];
-      if (known.input >= 0 || known.producer >= 0) return;
+      if (tape.tensors[static_cast<size_t>(id)].input >= 0 || at(made_, id) == piece) return;
       if (info(id).input < 0 && (at(made_, id) == kNowhere || at(made_, id) >= piece))
         throw_unsupported("a tensor that no operator has made");
       record::add_input(tape, id);
     });
     record::add_entry(tape, entry);
+    // Nothing is said of how it lies (lower/attention_masks.h), so a piece must not say so either.
+    for_each_tensor(entry.results, [&](TensorId id) {
+      if (info(id).producer < 0) tape.tensors[static_cast<size_t>(id)].producer = -1;
+    });
   }
 
   const Tape& run_;
