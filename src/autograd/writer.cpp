@@ -419,7 +419,9 @@ void Writer::write(const c10::OperatorHandle& op, Stack& stack) {
   const size_t count = op.schema().arguments().size();
   Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   torch::jit::drop(stack, count);
-  if (op.operator_name().name == "aten::native_batch_norm_backward") forget_running_statistics(arguments);
+  const std::string& name = op.operator_name().name;
+  if (name == "aten::native_batch_norm_backward" || name == "aten::batch_norm_backward")
+    forget_running_statistics(arguments);
   Entry entry = take_arguments(op, arguments);
   const Stack results = results_of(entry, arguments);
   entry.results = joint_.tape.args->take(results.size());
