@@ -115,6 +115,37 @@ VisibleWrites::VisibleWrites(const record::Tape& tape, const std::unordered_map<
     if (written.contains(storage_of(tape.inputs[i]))) inputs.push_back(i);
 }
 
+std::vector<bool> VisibleWrites::are_read(const record::Tape& tape,
+                                          const std::vector<record::TensorId>& wanted) const {
+  std::unordered_set<int> needed;
+  auto storage_of = [&](record::TensorId id) { return tape.tensors[static_cast<size_t>(id)].storage; };
+  auto need = [&](const auto& ids) {
+    for (record::TensorId id : ids)
+      if (id >= 0) needed.insert(storage_of(id));
+  };
+  auto any_needed = [&](const record::Arg& arg) {
+    return std::ranges::any_of(
+        arg.tensors, [&](record::TensorId id) { return id >= 0 && needed.contains(storage_of(id)); });
+  };
+  need(wanted);
+  for (size_t i = tape.entries.size(); i-- > 0;) {
+    const record::Entry& e = tape.entries[i];
+    const std::vector<int> written = record::written_arguments(e);
+    const bool gives = std::ranges::any_of(e.results, any_needed) || std::ranges::any_of(written, [&](int a) {
+                         return any_needed(e.args[static_cast<size_t>(a)]);
+                       });
+    if (!gives) continue;
+    for (size_t a = 0; a < e.args.size(); ++a) {
+      const bool counts_only =
+          record::counts_no_write(e) && std::ranges::find(written, static_cast<int>(a)) != written.end();
+      if (!counts_only) need(e.args[a].tensors);
+    }
+  }
+  std::vector<bool> out;
+  for (size_t input : inputs) out.push_back(needed.contains(storage_of(tape.inputs[input])));
+  return out;
+}
+
 struct Undo::Contents {
   at::Tensor tensor, copy;  ///< no copy: only its geometry
   std::vector<int64_t> sizes, strides;

@@ -79,6 +79,9 @@ struct VisibleWrites {
   };
   std::vector<Entry> entries;
   std::vector<size_t> inputs;  ///< of the tape: all that share memory with what is written
+  /// By those: do the wanted tensors rest on what was there before? Not on statistics that normalisations
+  /// only count in training, or on a counter that nothing else reads.
+  std::vector<bool> are_read(const record::Tape& tape, const std::vector<record::TensorId>& wanted) const;
 };
 
 /// Takes a replay's visible writes back: contents, versions and what autograd knows of the tensors. What is

@@ -2,7 +2,8 @@
 #include "run/chain.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/clone.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <set>
@@ -96,15 +97,47 @@ std::string Chain::texts(std::string (Runnable::*text)() const) const {
 
 // ---- a call ----
 
+namespace {
+
+/// Contents of tensors alike, which lie one behind the other: three statistics of each normalisation are many
+/// small tensors, and a device with lists copies those of a kind in one launch.
+Tensors copies_of(const Tensors& tensors) {
+  int64_t all = 0;
+  for (const at::Tensor& t : tensors) all += t.numel();
+  const at::Tensor together = at::empty({all}, tensors[0].options());
+  Tensors copies;
+  int64_t at = 0;
+  for (const at::Tensor& t : tensors) {
+    at::Tensor part = together.narrow(0, at, t.numel());
+    copies.push_back(t.dim() == 1 ? part : part.view(t.sizes()));
+    at += t.numel();
+  }
+  at::_foreach_copy_(copies, tensors);
+  return copies;
+}
+
+}  // namespace
+
 /// What was in inputs that are written to. Gradients do not lead through those.
 class Chain::Before {
  public:
   Before(const std::vector<size_t>& written, const Tensors& inputs) {
     const at::AutoDispatchBelowADInplaceOrView unseen;
+    std::vector<Tensors> alike;
     for (size_t place : written) {
       const at::Tensor& t = inputs[place];
       if (!t.defined()) continue;  // a number of the recorded run, which each call has anew
-      kept_.push_back({t, t.clone(), t.is_inference() ? -1 : t._version()});
+      auto of_kind = [&](const Tensors& list) {
+        return list[0].scalar_type() == t.scalar_type() && list[0].device() == t.device();
+      };
+      auto list = std::ranges::find_if(alike, of_kind);
+      if (list == alike.end()) list = alike.emplace(alike.end());
+      list->push_back(t);
+    }
+    for (const Tensors& list : alike) {
+      Tensors copies = copies_of(list);
+      for (size_t i = 0; i < list.size(); ++i)
+        kept_.push_back({list[i], std::move(copies[i]), list[i].is_inference() ? -1 : list[i]._version()});
     }
   }
 

@@ -86,7 +86,8 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
       p_(std::move(parts)),
       as_eager_(record::copy_of(tape_), wanted_, "", constants, symbols_),
       constants_(std::move(constants)),
-      visible_writes_(tape_, constants_) {
+      visible_writes_(tape_, constants_),
+      rests_on_written_(visible_writes_.are_read(tape_, wanted_)) {
   for (size_t i = 0; i < p_.gradients.size(); ++i)
     if (p_.gradients[i] >= 0) edges_.push_back(i);
   for (TensorId id : wanted_) result_of_.push_back(position(p_.forward->wanted(), id));
@@ -334,10 +335,14 @@ at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, con
   return whole.as_strided(sizes, strides, whole.storage_offset() + value(view.offset));
 }
 
-/// Hooks do not see them: eager would not have saved them.
+/// Hooks do not see them: eager would not have saved them. Nor do they count as saved where they are written
+/// to: a second run has its own of those.
 void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
   auto keep = [&] {
-    for (const at::Tensor& t : inputs) node.inputs_.emplace_back(t, false);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool has_own = std::ranges::find(visible_writes_.inputs, i) != visible_writes_.inputs.end();
+      node.inputs_.emplace_back(has_own && !inputs[i].requires_grad() ? at::Tensor() : inputs[i], false);
+    }
   };
   if (!hooks_see_what_is_saved()) return keep();
   const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();
@@ -394,7 +399,10 @@ bool Trained::wants_inputs() const { return differentiated_twice_ != Twice::no |
 /// What a second run would not find as this one did.
 void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const {
   if (draws_) node.drawn_ = attempt_.states(node.generators_);
-  for (size_t written : visible_writes_.inputs) node.written_.push_back(inputs[written].detach().clone());
+  for (size_t i = 0; i < visible_writes_.inputs.size(); ++i) {
+    const at::Tensor input = inputs[visible_writes_.inputs[i]].detach();
+    node.written_.push_back(rests_on_written_[i] ? input.clone() : input);
+  }
 }
 
 // ---- backward ----

@@ -64,7 +64,7 @@ class TrainedNode final : public torch::autograd::Node {
   std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
   // As they were before the run, where inputs are kept:
   std::optional<record::GeneratorStates> drawn_;
-  std::vector<at::Tensor> written_;  ///< inputs that it writes to
+  std::vector<at::Tensor> written_;  ///< inputs that it writes to, as they were
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
@@ -160,6 +160,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   bool inputs_are_cheap_ = false;
   bool draws_ = false;
   const VisibleWrites visible_writes_;
+  const std::vector<bool> rests_on_written_;  ///< by those: what was there before is needed by a second run
   enum class Twice : uint8_t { unknown, yes, no };
   mutable std::atomic<Twice> differentiated_twice_{Twice::unknown};
 };
