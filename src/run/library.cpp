@@ -43,6 +43,7 @@
 
 #include "device/device.h"
 #include "record/argument.h"
+#include "record/attention.h"
 #include "support/error.h"
 
 namespace bolt::run {
@@ -98,10 +99,19 @@ Tensors attention_with_nan(const Node& n, const Tensors& in) {
                  : at::add(scores, in[3]);
   return {at::matmul(at::softmax(scores, -1), in[2])};
 }
+/// Between calls of the program.
+bool lengths_differ(const Node& attention) {
+  return std::ranges::any_of(attention.operands, [](const graph::Value* v) {
+    return std::ranges::any_of(v->type.sizes, [](Sym size) { return !size.is_const(); });
+  });
+}
 Tensors sdpa(const Node& n, const Tensors& in) {
   if (n.attr<bool>("empty_rows_nan") && in.size() > 3) return attention_with_nan(n, in);
   optional<double> scale;
   if (n.has_attr("scale")) scale = n.attr<double>("scale");
+  if (in.size() == 3 && lengths_differ(n))
+    if (auto result = record::attention_of_any_length(in[0], in[1], in[2], n.attr<bool>("causal"), scale))
+      return {*std::move(result)};
   return {at::scaled_dot_product_attention(
       in[0], in[1], in[2], in.size() > 3 ? optional(in[3]) : std::nullopt, 0.0, n.attr<bool>("causal"), scale,
       n.attr_or<bool>("enable_gqa", false))};
