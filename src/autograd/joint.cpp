@@ -100,7 +100,18 @@ class Making {
       joint_.tangent_of.push_back(id);
       roots.push_back({variables::gradient_edge(*of), writer_.tangent(*of)});
     }
-    walk(roots, [&](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
+    walk(
+        roots, [&](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); },
+        [&](const at::Tensor& leaf) { return is_hidden(leaf); });
+  }
+
+  /// A leaf that the run made and hands out in no way (`x = pixels[:, None]; x.requires_grad = True`, which
+  /// some models do for the sake of checkpoints): nobody can ask for its gradient.
+  bool is_hidden(const at::Tensor& leaf) {
+    const int memory = joint_.tape.tensors[static_cast<size_t>(writer_.id_of(leaf))].storage;
+    return std::ranges::none_of(wanted_, [&](TensorId id) {
+      return id >= 0 && joint_.tape.tensors[static_cast<size_t>(id)].storage == memory;
+    });
   }
 
   /// What is given a tangent for a wanted tensor; nothing: it is a view of an input.

@@ -26,7 +26,7 @@ namespace {
 
 class Walk {
  public:
-  explicit Walk(const std::vector<Root>& roots) {
+  Walk(const std::vector<Root>& roots, const Unseen& unseen) : unseen_(unseen) {
     for (const Root& root : roots) find(root.edge.function.get());
     count_users();
     for (size_t i = 0; i < roots.size(); ++i) {
@@ -89,8 +89,10 @@ class Walk {
   }
 
   variable_list call(Node& node) {
-    if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node))
+    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) {
+      if (unseen_ && unseen_(leaf->variable)) return {};
       throw_unsupported("a tensor that was made to require a gradient inside");
+    }
     if (auto* input = dynamic_cast<InputNode*>(&node)) input->roots = states_[&node].roots;
     variable_list inputs = std::move(states_[&node].inputs);
     inputs.resize(node.num_inputs());
@@ -101,6 +103,7 @@ class Walk {
     return gradients;
   }
 
+  const Unseen& unseen_;
   std::unordered_map<Node*, State> states_;
   std::vector<Node*> found_;
   std::priority_queue<Node*, std::vector<Node*>, MadeBefore> ready_;
@@ -108,9 +111,10 @@ class Walk {
 
 }  // namespace
 
-void walk(const std::vector<Root>& roots, const std::function<void(const Node&)>& before) {
+void walk(const std::vector<Root>& roots, const std::function<void(const Node&)>& before,
+          const Unseen& unseen) {
   const at::AutoGradMode no_gradients(false);
-  Walk(roots).run(before);
+  Walk(roots, unseen).run(before);
 }
 
 }  // namespace bolt::autograd

@@ -32,8 +32,12 @@ struct Root {
   at::Tensor gradient;
 };
 
+/// Of a leaf: does nobody ever see its gradient?
+using Unseen = std::function<bool(const at::Tensor&)>;
+
 /// `before` is told of each node that is about to be called. Throws Error(Unsupported) for nodes that run
-/// Python's code, and for leaves.
-void walk(const std::vector<Root>& roots, const std::function<void(const torch::autograd::Node&)>& before);
+/// Python's code, and for leaves but those that are `unseen`, whose gradients end there.
+void walk(const std::vector<Root>& roots, const std::function<void(const torch::autograd::Node&)>& before,
+          const Unseen& unseen = nullptr);
 
 }  // namespace bolt::autograd

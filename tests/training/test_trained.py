@@ -533,3 +533,40 @@ def test_gradients_of_gradients_after_later_forward_passes():
     for _ in range(3):
         for want, got in zip(run(eager, eager), run(compiled, ours), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_a_leaf_made_inside_that_nobody_sees():
+    """Some models do so to their inputs, for the sake of checkpoints."""
+
+    def fn(x, w):
+        h = x[None]
+        h.requires_grad = True
+        return (h @ w).tanh()
+
+    fast, check = compiled_whole(fn)
+    for _ in range(3):
+        x, w = torch.randn(4, 5), leaf(5, 3)
+        (want,) = torch.autograd.grad(fn(x, w).sum(), w)
+        torch.testing.assert_close(torch.autograd.grad(fast(x, w).sum(), w), (want,))
+        assert not x.requires_grad
+    check()
+
+
+@pytest.mark.parametrize("show", [lambda h: h, lambda h: h[0]], ids=["itself", "a view"])
+def test_a_leaf_made_inside_that_is_handed_out(show):
+    def fn(x, w):
+        h = x * 2
+        h.requires_grad_()
+        return (h @ w).tanh(), show(h)
+
+    fast = torchbolt.compile(fn)
+    for _ in range(3):
+        x, w = torch.randn(4, 5), leaf(5, 3)
+        gradients = []
+        for call in (fn, fast):
+            result, shown = call(x, w)
+            at = shown if shown.is_leaf else shown._base
+            (result.sum() + shown.sum()).backward(inputs=[at, w])
+            gradients.append([at.grad, w.grad])
+            w.grad = None
+        torch.testing.assert_close(*gradients)
