@@ -16,6 +16,7 @@
 #include "record/operator_facts.h"
 #include "record/other_kinds.h"
 #include "record/out_arguments.h"
+#include "record/ranges.h"
 #include "record/symint.h"
 #include "record/take.h"
 #include "support/symbols.h"
@@ -255,6 +256,10 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
                            can_find_sizes(facts, *stack);
   if (finds_sizes && select_by_places(op, facts, stack)) return;
   if (!unseen && !escaped() && lend_item(op, facts, keys, stack)) return;
+  // Nobody needs to look where the answer is always the same.
+  if (!unseen && op.operator_name().name == "aten::is_nonzero")
+    if (const auto id = find(stack->back().toTensor()); id && known_outcome(tape_, *id))
+      return call(op, facts, keys, stack);
   if (!unseen && !escaped_ && facts.ends_region && !finds_sizes) escape(op, "");
   Symbols symbols;
   if (follows_sizes) symbols = take_all_symbols(op, facts, *stack);

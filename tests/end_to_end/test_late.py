@@ -294,6 +294,51 @@ def test_what_is_computed_from_random_numbers(fn):
     check_seeds(fn, torch.randn(5, 8), regions=1, region_ends=0, recordings=1, eager_fallbacks=0)
 
 
+class Drop:
+    rate = 0.0
+
+
+def layers(draw, skips):
+    """LayerDrop as transformers has it."""
+
+    def fn(x):
+        for i in range(3):
+            if not skips(draw()):
+                x = x.sin() + i
+        return x
+
+    return fn
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand([]), lambda: random.uniform(0, 1)], ids=["torch", "python"])
+@pytest.mark.parametrize(
+    "skips",
+    [lambda p: p < Drop.rate, lambda p: Drop.rate > p, lambda p: not p >= 0, lambda p: p > 1, lambda p: p < -0.5],
+    ids=["lt", "gt", "ge", "one", "negative"],
+)
+def test_a_comparison_whose_outcome_no_draw_changes(draw, skips):
+    check_seeds(layers(draw, skips), torch.randn(5), regions=1, region_ends=0, recordings=1, eager_fallbacks=0)
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand([]).mul_(-1), lambda: random.uniform(-1, 1)])
+def test_a_comparison_whose_outcome_a_draw_changes(draw):
+    check_seeds(layers(draw, lambda p: p < Drop.rate), torch.randn(5))
+    assert torchbolt.stats()["region_ends"] > 0
+
+
+def test_a_rate_that_is_no_longer_0(monkeypatch):
+    fn = layers(lambda: random.uniform(0, 1), lambda p: p < Drop.rate)
+    fast = torchbolt.compile(fn)
+    x = torch.randn(5)
+    for rate in (0.0, 0.0, 1.5, 0.5, 0.7, 0.0):
+        monkeypatch.setattr(Drop, "rate", rate)
+        for seed in range(4):
+            random.seed(seed)
+            want = fn(x)
+            random.seed(seed)
+            torch.testing.assert_close(fast(x), want)
+
+
 def shuffled(x):
     order = [3, 1, 0, 2, 4]
     random.shuffle(order)

@@ -3,6 +3,9 @@
 // a followed number, a fact, or an operator's call that is lent the number. A result is followed with its
 // expression where that is one over sizes, and as a step of Python's otherwise. An operation that is not
 // treated here takes the numbers for what they are in this run (World::use).
+#include <algorithm>
+#include <cmath>
+
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
 
@@ -403,6 +406,69 @@ static PyObject* text_comparison(World& world, int op, PyObject* left, PyObject*
   return value;
 }
 
+namespace {
+
+struct Range {
+  double low, high;
+};
+
+/// random.random: the generator's other methods are Python's, and give other numbers.
+bool is_random(PyObject* function) {
+  if (PyFunction_Check(function)) return false;
+  const PyRef name = PyRef::steal(PyObject_GetAttrString(function, "__name__"));
+  if (!name) PyErr_Clear();
+  return name && PyUnicode_Check(name.get()) && !PyUnicode_CompareWithASCIIString(name.get(), "random");
+}
+
+/// Where a number lies that is random.random(), or computed from it and constants; nothing: not known. Sums
+/// and products round as those of the numbers do, which keeps their order.
+std::optional<Range> range_of(const guard::Numbers& numbers, int at) {
+  using guard::NumberOp;
+  namespace Binary = interp::Binary;
+  constexpr double kExact = 1LL << 53;  // up to there ints are doubles
+  const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+  if (step.op == NumberOp::constant && is_exact_number(step.object.get())) {
+    const double value = PyFloat_AsDouble(step.object.get());
+    if (PyErr_Occurred()) return PyErr_Clear(), std::nullopt;
+    return std::fabs(value) <= kExact ? std::optional(Range{value, value}) : std::nullopt;
+  }
+  if (numbers.draws(step) && is_random(step.object.get())) return Range{0, 1};
+  if (step.op != NumberOp::binary) return std::nullopt;
+  const std::optional<Range> x = range_of(numbers, step.args[0]);
+  const std::optional<Range> y = x ? range_of(numbers, step.args[1]) : std::nullopt;
+  if (!y) return std::nullopt;
+  switch (step.kind) {
+    case Binary::add: return Range{x->low + y->low, x->high + y->high};
+    case Binary::subtract: return Range{x->low - y->high, x->high - y->low};
+    case Binary::multiply: {
+      const auto [low, high] =
+          std::minmax({x->low * y->low, x->low * y->high, x->high * y->low, x->high * y->high});
+      return Range{low, high};
+    }
+    default: return std::nullopt;
+  }
+}
+
+/// random.random() < 0: a comparison of a random number with one that guards know, of which the outcome is
+/// the same whatever is drawn. Such a number is taken for what it is.
+bool outcome_is_known(World& world, int op, PyObject* left, PyObject* right) {
+  const bool turned = world.is_open(right);
+  PyObject *const drawn = turned ? right : left, *const with = turned ? left : right;
+  if (world.is_open(with) || world.step_so_far(drawn) < 0) return false;
+  const std::optional<Range> range = range_of(world.numbers, world.step_so_far(drawn));
+  const double value = range && is_exact_number(with) ? PyFloat_AsDouble(with) : std::nan("");
+  if (PyErr_Occurred()) return PyErr_Clear(), false;
+  const int how = turned ? mirrored(op) : op;
+  const bool strict = how == Py_LT || how == Py_GE;
+  if ((how == Py_EQ || how == Py_NE) || !range) return false;
+  const bool known =
+      strict ? range->high < value || range->low >= value : range->high <= value || range->low > value;
+  if (known) world.use(with);
+  return known;
+}
+
+}  // namespace
+
 PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
   if (PyObject* answer = text_comparison(world, op, left, right)) return *handled = true, answer;
   auto note = [&](int how, PyObject* a, PyObject* b, bool yes) {
@@ -415,6 +481,7 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
     PyObject* value = PyObject_RichCompare(left, right, op);
     if (!value) return nullptr;
     if (world.is_open(left) || world.is_open(right)) {
+      if (outcome_is_known(world, op, left, right)) return value;
       if (PyBool_Check(value) && expects(frame, value == Py_True) &&
           expect_comparison(frame, op, left, right, value == Py_True))
         return value;

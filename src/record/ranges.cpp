@@ -1,0 +1,58 @@
+// record/ranges.cpp: see ranges.h.
+#include "record/ranges.h"
+
+#include <algorithm>
+#include <string>
+
+#include "record/operator_facts.h"
+
+namespace bolt::record {
+namespace {
+
+/// The entry that made the tensor, all of it in one go: nothing writes to its memory behind that.
+const Entry* maker(const Tape& tape, TensorId id) {
+  if (id < 0) return nullptr;
+  const TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+  if (info.producer < 0 || !info.plain) return nullptr;
+  const auto made = static_cast<size_t>(info.producer);
+  for (size_t i = made; i < tape.entries.size(); ++i)
+    for (int at : written_arguments(tape.entries[i]))
+      for (TensorId written : tape.entries[i].args[static_cast<size_t>(at)].tensors)
+        if (written >= 0 && tape.tensors[static_cast<size_t>(written)].storage == info.storage)
+          return nullptr;
+  return &tape.entries[made];
+}
+
+/// A number of Python's that is the same in all calls.
+std::optional<double> constant(const Arg& arg) {
+  const bool plain = arg.syms.empty() && arg.tensors.empty();
+  if (!plain || !(arg.value.isDouble() || arg.value.isInt())) return std::nullopt;
+  return arg.value.isDouble() ? arg.value.toDouble() : static_cast<double>(arg.value.toInt());
+}
+
+}  // namespace
+
+std::optional<bool> known_outcome(const Tape& tape, TensorId condition) {
+  const Entry* compares = maker(tape, condition);
+  if (!compares || compares->op.operator_name().overload_name != "Scalar" || compares->args.size() != 2 ||
+      compares->args[0].tensors.size() != 1)
+    return std::nullopt;
+  const Entry* draws = maker(tape, compares->args[0].tensors[0]);
+  const std::optional<double> with = constant(compares->args[1]);
+  if (!draws || !with || draws->op.operator_name().name != "aten::rand") return std::nullopt;
+  // It is cast to the type of the numbers, which lie in [0, 1]. Near the ends nothing is said.
+  constexpr double kNear = 0.01;
+  const bool below = *with < -kNear, above = *with > 1 + kNear;
+  const std::string& name = compares->op.operator_name().name;
+  if (name == "aten::lt" || name == "aten::ge") {
+    if (below || *with == 0) return name == "aten::ge";
+    if (above) return name == "aten::lt";
+  }
+  if (name == "aten::le" || name == "aten::gt") {
+    if (below) return name == "aten::gt";
+    if (above || *with == 1) return name == "aten::le";
+  }
+  return std::nullopt;
+}
+
+}  // namespace bolt::record
