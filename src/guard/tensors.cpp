@@ -23,6 +23,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "guard/overlap.h"
 #include "guard/tensor_images.h"
 #include "guard/transforms.h"
 #include "python/archive.h"
@@ -169,7 +170,7 @@ struct TensorTable::Data {
   PointerMap<int> first_of;  ///< slots by storage, as recorded; only asked while recording
   std::vector<int64_t> offsets;
   std::vector<int> sharing;  ///< slots with shares_with >= 0
-  std::vector<int> written;
+  Overlap overlap;
   TensorImages images;      ///< of what matched
   bool images_fit = false;  ///< `facts` are those that they were made for
 
@@ -398,19 +399,16 @@ int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** im
     if (storage_of(a) != storage_of(b) || a.storage_offset() - b.storage_offset() != facts.distance)
       return slot;
   }
-  auto family = [&](size_t slot) {
-    int first = data.facts[slot].shares_with;
-    return first >= 0 ? static_cast<size_t>(first) : slot;
-  };
-  for (int slot : data.written)
-    for (size_t i = 0; i < data.facts.size(); ++i)
-      if (family(i) != family(static_cast<size_t>(slot)) && share_memory(*impls[i], *impls[slot]))
-        return slot;
-  return -1;
+  return data.overlap.find(impls);
 }
 
 void TensorTable::forbid_new_overlap(const std::vector<int>& written_slots) {
-  data_->written = written_slots;
+  std::vector<uint32_t> family;
+  for (size_t slot = 0; slot < data_->facts.size(); ++slot) {
+    const int first = data_->facts[slot].shares_with;
+    family.push_back(static_cast<uint32_t>(first >= 0 ? first : static_cast<int>(slot)));
+  }
+  data_->overlap.expect(std::move(family), written_slots);
 }
 
 std::string TensorTable::explain(int slot, PyObject* tensor) const {

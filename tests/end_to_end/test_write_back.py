@@ -1,6 +1,7 @@
 """Mutated inputs that a kernel stores into: the caller's tensors, their views and the results equal eager's."""
 
 import copy
+import random
 
 import numpy
 import pytest
@@ -112,6 +113,41 @@ def test_inputs_share_memory():
     for _ in range(3):
         for got, want in zip(run(compiled, make()), wanted, strict=True):
             assert torch.equal(got, want)
+
+
+def double_some(written, read):
+    for t in written:
+        t.mul_(2)
+    return [t + 1 for t in read]
+
+
+def test_many_inputs_wherever_they_lie():
+    """Tensors of one array, each with a storage of its own: in any order, and some of them over others."""
+
+    def make(places, empty):
+        memory = numpy.arange(24 * 16, dtype=numpy.float32)
+        tensors = [torch.from_numpy(memory[at : at + 16]) for at in places]
+        return tensors[:12], [*tensors[12:], torch.from_numpy(memory[empty:empty])]
+
+    compiled = torchbolt.compile(double_some)
+
+    def check(places, empty=0):
+        wanted, got = make(places, empty), make(places, empty)
+        want, out = double_some(*wanted), compiled(*got)
+        for a, b in zip([*want, *wanted[0]], [*out, *got[0]], strict=True):
+            assert torch.equal(a, b)
+
+    check(apart := [16 * i for i in range(24)])
+    recordings = torchbolt.stats()["recordings"]
+    order = random.Random(0)
+    for _ in range(5):
+        check(order.sample(apart, 24), empty=16 * order.randrange(24))
+    assert torchbolt.stats()["recordings"] == recordings
+    for one, other, by in [(0, 1, 0), (1, 0, 1), (3, 20, 0), (20, 3, 8), (5, 23, -15), (11, 12, 15), (22, 0, 4)]:
+        places = order.sample(apart, 24)
+        places[one] = min(max(places[other] + by, 0), 23 * 16)
+        check(places)
+    check(apart)
 
 
 def test_failed_index_leaves_inputs_alone():
