@@ -345,7 +345,8 @@ BOLT T across_rows(T v) {
   part[threadIdx.x / Beside][row] = v;
   __syncthreads();
   T result = part[0][row];
-#pragma unroll
+  // Of 128 threads, for 8 neighbours at a time: as straight code it takes NVRTC a second, and is no faster.
+#pragma unroll (Group <= 16 ? Group : 8)
   for (int i = 1; i < Group; ++i) result = Op::of(result, part[i][row]);
   return result;
 }
