@@ -35,7 +35,7 @@ class CpuCode final : public Code {
   }
 
   const KernelFacts& facts(int kernel) const override { return facts_[static_cast<size_t>(kernel)]; }
-  bool from_cache() const override { return code_.module->from_cache(); }
+  bool finish() override { return code_.module->from_cache(); }
 
   void launch(int kernel, Queue& queue, const Launch& l) const override {
     const auto at = static_cast<size_t>(kernel);

@@ -16,6 +16,7 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <future>
 #include <map>
 #include <mutex>
 
@@ -25,6 +26,7 @@
 #include "device/cuda_graph.h"
 #include "device/driver/launch.h"
 #include "support/error.h"
+#include "support/parallel.h"
 
 namespace bolt::device {
 namespace {
@@ -182,21 +184,32 @@ class CudaCode final : public Code {
       listed.push_back(in_list[i]);
       numbers.push_back(all_numbers[i]);
     }
-    codegen::cuda::PlanCode code = codegen::cuda::compile(kernels, target, listed, numbers);
-    from_cache_ = code.from_cache;
+    auto compilation = std::make_shared<codegen::cuda::Compilation>(kernels, target, listed, numbers);
     facts_.resize(ours.size());
     kernels_.resize(ours.size());
-    for (size_t i = 0, next = 0; i < ours.size(); ++i) {
+    for (size_t i = 0; i < ours.size(); ++i) {
       if (!ours[i]) continue;
-      CompiledKernel& k = code.kernels[next++];
+      const CompiledKernel& k = compilation->kernels()[sources_.size()];
       if (!k.refused.empty()) throw_unsupported("no CUDA code for ", plan.kernels[i].name, ": ", k.refused);
       facts_[i].extents = k.extents();
-      kernels_[i] = std::make_unique<CudaKernel>(plan.kernels[i], all_numbers[i], target, std::move(k));
+      sources_.push_back({i, plan.kernels[i], all_numbers[i], target});
     }
+    code_ = started([compilation] { return compilation->finish(); });
+  }
+
+  bool finish() override {
+    if (!code_.valid()) return from_cache_;
+    codegen::cuda::PlanCode code = code_.get();
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      Source& s = sources_[i];
+      kernels_[s.place] = std::make_unique<CudaKernel>(std::move(s.kernel), std::move(s.numbers),
+                                                       std::move(s.target), std::move(code.kernels[i]));
+    }
+    sources_.clear();
+    return from_cache_ = code.from_cache;
   }
 
   const KernelFacts& facts(int kernel) const override { return facts_[static_cast<size_t>(kernel)]; }
-  bool from_cache() const override { return from_cache_; }
 
   void launch(int kernel, Queue& queue, const Launch& l) const override {
     auto& q = static_cast<CudaQueue&>(queue);
@@ -252,6 +265,15 @@ class CudaCode final : public Code {
   }
 
  private:
+  /// Of a kernel whose code is being compiled.
+  struct Source {
+    size_t place;
+    loops::Kernel kernel;
+    std::vector<char> numbers;
+    codegen::cuda::Target target;
+  };
+  std::vector<Source> sources_;
+  std::future<codegen::cuda::PlanCode> code_;  ///< until it is finished
   bool from_cache_ = true;
   std::vector<KernelFacts> facts_;
   std::vector<std::unique_ptr<CudaKernel>> kernels_;  // by kernel of the plan; null: another device's

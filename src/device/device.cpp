@@ -83,8 +83,11 @@ PlanCode::PlanCode(const loops::Plan& plan) {
 
 const Code& PlanCode::of(graph::Device device) const { return *codes_.at(static_cast<size_t>(device.kind)); }
 
-bool PlanCode::from_cache() const {
-  return std::all_of(codes_.begin(), codes_.end(), [](const auto& c) { return !c || c->from_cache(); });
+bool PlanCode::finish() const {
+  bool found = true;
+  for (const auto& code : codes_)
+    if (code) found &= code->finish();
+  return found;
 }
 
 }  // namespace bolt::device

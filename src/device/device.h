@@ -81,7 +81,9 @@ class Code {
   virtual ~Code();
   /// Of kernel `kernel` of the plan. Extents are over the kernel's symbols.
   virtual const KernelFacts& facts(int kernel) const = 0;
-  virtual bool from_cache() const = 0;
+  /// Before the first launch: waits until there is code, which other threads may be compiling. Throws what
+  /// went wrong. False: some of it had to be compiled.
+  virtual bool finish() = 0;
   virtual void launch(int kernel, Queue& queue, const Launch& launch) const = 0;
   /// Gets the memory that launches of the kernel need beside its buffers, so that none fails for lack of it
   /// when others have written what the caller can see. Nothing where an allocator has it at hand.
@@ -164,8 +166,8 @@ class PlanCode {
   PlanCode() = default;
   explicit PlanCode(const loops::Plan& plan);
   const Code& of(graph::Device device) const;
-  /// All of it.
-  bool from_cache() const;
+  /// Code::finish, of all of it.
+  bool finish() const;
 
  private:
   std::array<std::unique_ptr<Code>, 2> codes_;  // by kind

@@ -7,6 +7,8 @@
 
 #include "loops/in_place.h"
 #include "support/background.h"
+#include "support/log.h"
+#include "support/stats.h"
 
 namespace bolt::run {
 
@@ -41,7 +43,6 @@ void Compiled::count_steps() {
   const loops::Plan& plan = p_.plan;
   facts.compiled = true;
   facts.kernels_before_fusion = plan.kernels_before_fusion;
-  facts.from_cache = p_.code.from_cache();
   std::vector<std::optional<int64_t>> moves(plan.kernels.size());  // by kernel: equal layers share one
   bool contracts = false;
   can_fail_ = !plan.fold_steps.empty();
@@ -57,6 +58,13 @@ void Compiled::count_steps() {
     facts.bytes_moved += *moves[kernel];
   }
   releases_gil_ = contracts || facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > kShort;
+}
+
+void Compiled::finish_code(const std::string& name) {
+  facts.from_cache = p_.code.finish();
+  auto& stats = Stats::get();
+  ++(facts.from_cache ? stats.cache_hits : stats.cache_misses);
+  log("cache", name + (facts.from_cache ? ": found in the disk cache" : ": compiled"));
 }
 
 std::vector<int> Compiled::written_inputs() const {

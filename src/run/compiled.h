@@ -35,6 +35,10 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
 
   void launch_at_once(const std::string& name) override;
 
+  /// Before the first call: waits for its code, which is compiled while other parts of its region are
+  /// planned. Throws what went wrong. `name`: of the part, for logs.
+  void finish_code(const std::string& name);
+
   // ---- for a part of a region that is differentiated
   const lower::Lowered& lowered() const { return p_.lowered; }
   /// Given the results that are memory of their own, before there are views of them.

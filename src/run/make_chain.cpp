@@ -49,11 +49,13 @@ class Linking {
                              {std::vector<bool>(piece.tape.inputs.size()), constants}, computed, "", known);
       known = over.anew({});
       auto region = make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over,
-                                 known, name + ", piece " + number, trace, stages, place);
+                                 known, "", trace, stages, place);
       note_gradients(piece, region->differentiable());
       Syms numbers = sizes.end(piece.tape, over, known, *region);
       made.push_back({std::move(region), std::move(numbers)});
     }
+    for (size_t i = 0; i < made.size(); ++i)
+      made[i].region->finish_code(name + ", piece " + std::to_string(i + 1), stages);
     return made;
   }
 

@@ -71,10 +71,13 @@ struct Source {
 
 }  // namespace
 
-std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
-                                        std::vector<record::TensorId>& wanted, SymbolTable symbols,
-                                        const std::string& name, const loops::PlanOptions& options,
-                                        Stages& stages, const std::vector<int>& free_outputs) {
+namespace {
+
+/// `at_once`: with its code.
+std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
+                               std::vector<record::TensorId>& wanted, SymbolTable symbols,
+                               const loops::PlanOptions& options, Stages& stages,
+                               const std::vector<int>& free_outputs, bool at_once) {
   auto same_call = [&](int64_t a, int64_t b) {
     return lowered.calls[static_cast<size_t>(a)] == lowered.calls[static_cast<size_t>(b)];
   };
@@ -89,13 +92,29 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
   if (log_wanted("fusion")) log("fusion", loops::print(plan));
   stages.enter("codegen");
   device::PlanCode code(plan);
-  auto& stats = Stats::get();
-  ++(code.from_cache() ? stats.cache_hits : stats.cache_misses);
-  log("cache", name + (code.from_cache() ? ": found in the disk cache" : ": compiled"));
+  if (at_once) code.finish();
   stages.enter("program");
   auto region = std::make_shared<Compiled>(std::move(tape), std::move(wanted), std::move(lowered),
                                            std::move(plan), std::move(code), std::move(symbols));
   stages.finish();
+  return region;
+}
+
+}  // namespace
+
+std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& tape,
+                                         std::vector<record::TensorId>& wanted, SymbolTable symbols,
+                                         const loops::PlanOptions& options, Stages& stages,
+                                         const std::vector<int>& free_outputs) {
+  return made(std::move(lowered), tape, wanted, std::move(symbols), options, stages, free_outputs, false);
+}
+
+std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
+                                        std::vector<record::TensorId>& wanted, SymbolTable symbols,
+                                        const std::string& name, const loops::PlanOptions& options,
+                                        Stages& stages) {
+  auto region = made(std::move(lowered), tape, wanted, std::move(symbols), options, stages, {}, true);
+  region->finish_code(name);
   return region;
 }
 

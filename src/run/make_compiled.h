@@ -12,13 +12,20 @@
 namespace bolt::run {
 
 /// `tape` and `wanted` are taken once nothing can throw any more. Throws SizeDemand where it cannot go on
-/// with symbols as they are. `free_outputs`: results of the graph, by place, that may lie in any order of
-/// memory; lowered().outputs of what is made say how they do.
+/// with symbols as they are.
 std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted,
                                         std::vector<lower::SizeSymbol> symbols, const std::string& name,
-                                        const loops::PlanOptions& options, Stages& stages,
-                                        const std::vector<int>& free_outputs = {});
+                                        const loops::PlanOptions& options, Stages& stages);
+
+/// The same, of a part of a region. Its code may still be being compiled, while others are planned
+/// (Compiled::finish_code). `free_outputs`: results of the graph, by place, that may lie in any order of
+/// memory; lowered().outputs of what is made say how they do.
+std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& tape,
+                                         std::vector<record::TensorId>& wanted,
+                                         std::vector<lower::SizeSymbol> symbols,
+                                         const loops::PlanOptions& options, Stages& stages,
+                                         const std::vector<int>& free_outputs);
 
 /// The same, of a region that adapts to its calls: programs for sizes that come often, and one for parameters
 /// that keep changing, are made when they are wanted. `any_data`: sizes of the region are data. `tried`: so

@@ -141,7 +141,7 @@ class Making {
   Making(const Tape& tape, const std::vector<TensorId>& wanted,
          const std::unordered_map<int, at::Tensor>& constants, const std::vector<bool>& is_param,
          const autograd::Budget& budget, lower::OverInputs& over_inputs, lower::Sizes& sizes,
-         std::string name, const Trace& trace, Stages& stages, const PieceOf& piece)
+         const Trace& trace, Stages& stages, const PieceOf& piece)
       : tape_(tape),
         wanted_(wanted),
         constants_(constants),
@@ -149,7 +149,6 @@ class Making {
         budget_(budget),
         over_inputs_(over_inputs),
         sizes_(sizes),
-        name_(std::move(name)),
         trace_(trace),
         stages_(stages),
         piece_(piece) {}
@@ -350,8 +349,7 @@ class Making {
     options.fold_params = false;
     std::vector<int> free;
     if (std::string_view(part) == "forward") free = free_outputs(lowered, wanted);
-    return make_compiled(std::move(lowered), copy, wanted, sizes.open(), name_ + ", " + part, options,
-                         stages_, free);
+    return begin_compiled(std::move(lowered), copy, wanted, sizes.open(), options, stages_, free);
   }
 
   template <typename Text>
@@ -367,7 +365,6 @@ class Making {
   const autograd::Budget& budget_;
   const lower::OverInputs& over_inputs_;
   lower::Sizes& sizes_;  ///< of the region, and of the forward part
-  const std::string name_;
   const Trace& trace_;
   Stages& stages_;
   const PieceOf& piece_;
@@ -387,10 +384,10 @@ std::shared_ptr<Trained> make_trained(const Tape& tape, const std::vector<Tensor
                                       const std::string& name, const Trace& trace, Stages& stages,
                                       const PieceOf& piece) {
   TrainedParts parts =
-      Making(tape, wanted, constants, is_param, budget, over_inputs, sizes, name, trace, stages, piece)
-          .make();
+      Making(tape, wanted, constants, is_param, budget, over_inputs, sizes, trace, stages, piece).make();
   // Copies: where it throws, the tape is replayed.
   auto region = std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);
+  if (piece.file.empty()) region->finish_code(name, stages);
   over_inputs.write_arguments(sizes);  // of the copies, too
   return region;
 }

@@ -16,7 +16,7 @@
 
 namespace bolt::run {
 
-/// Of a region that is made in pieces (make_chain.h).
+/// Of a region that is made in pieces (make_chain.h), which are compiled together: Trained::finish_code.
 struct PieceOf {
   std::string file;               ///< begins the names of its files in a trace
   std::vector<bool> made_inside;  ///< by input of the tape: an earlier piece makes it; empty: none

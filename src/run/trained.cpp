@@ -105,6 +105,14 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
   facts = std::move(made);
 }
 
+void Trained::finish_code(const std::string& name, Stages& stages) {
+  stages.enter("codegen");
+  p_.forward->finish_code(name + ", forward");
+  if (p_.backward) p_.backward->finish_code(name + ", backward");
+  facts.from_cache = p_.forward->facts.from_cache && (!p_.backward || p_.backward->facts.from_cache);
+  stages.finish();
+}
+
 void Trained::find_saved() {
   const Tape& tape = p_.forward->tape();
   for (TensorId id : p_.saved) {

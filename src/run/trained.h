@@ -25,6 +25,7 @@
 #include "run/replayed.h"
 #include "run/trained_sizes.h"
 #include "run/views.h"
+#include "support/stages.h"
 
 namespace bolt::run {
 
@@ -95,6 +96,8 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   std::string plan_text() const override;
   std::vector<StepFacts> costs() const override;
   void launch_at_once(const std::string& name) override;
+  /// Compiled::finish_code of both parts.
+  void finish_code(const std::string& name, Stages& stages);
 
   // ---- for a chain of them
   const std::vector<bool>& differentiable() const { return p_.differentiable; }

@@ -44,7 +44,7 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_DISABLE_PASSES", "", true, "names of graph passes to leave out, separated by commas"},
       {"TORCHBOLT_FUEL", "-1", true, "at most so many fusions in a program; to bisect a bug"},
       {"TORCHBOLT_VERIFY", "0", false, "1: the verifier runs after every graph pass"},
-      {"TORCHBOLT_THREADS", "8", false, "at most so many compile threads, and no more than there are cores"},
+      {"TORCHBOLT_THREADS", "16", false, "at most so many compile threads, and no more than there are cores"},
       {"TORCHBOLT_RESULT_CACHE_MB", "256", false,
        "memory of large results that the caller let go, kept for the next ones"},
       {"TORCHBOLT_DUMP", "", false,

@@ -10,6 +10,7 @@
 #include "codegen/cuda/lists.h"
 #include "device/driver/driver.h"
 #include "support/error.h"
+#include "support/parallel.h"
 
 namespace bolt::codegen::cuda {
 namespace {
@@ -119,6 +120,16 @@ TEST_F(CudaCompile, WhatThisProcessHasCompiledIsNotCompiledAgain) {
   const PlanCode once = compile(kernels, target), again = compile(kernels, target);
   EXPECT_TRUE(again.from_cache);
   EXPECT_EQ(once.kernels[0].launches[0].code, again.kernels[0].launches[0].code);
+}
+
+TEST_F(CudaCompile, WhatTwoPlansHaveInCommonIsCompiledOnce) {
+  const std::vector<loops::Kernel> kernels = {exp_of("first", "7 d0, 35 d1", "41*d0 + d1")};
+  Compilation one(kernels, target), two(kernels, target);
+  EXPECT_EQ(one.kernels()[0].extents(), two.kernels()[0].extents());
+  auto under_way = started([&] { return one.finish(); });
+  const PlanCode second = two.finish(), first = under_way.get();
+  EXPECT_TRUE(second.from_cache);
+  EXPECT_EQ(first.kernels[0].launches[0].code, second.kernels[0].launches[0].code);
 }
 
 TEST(CudaDriver, IsThereOrSaysWhyNot) {

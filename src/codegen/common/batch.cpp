@@ -2,9 +2,13 @@
 #include "codegen/common/batch.h"
 
 #include <link.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -21,35 +25,96 @@ Code::~Code() = default;
 
 namespace {
 
-/// Functions compiled in this process, by target and key.
+/// As many threads compile at once as there may be compile threads, whatever the number of batches.
+struct Turns {
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t running = 0;
+};
+
+// Never destroyed: a thread may outlive static objects.
+Turns* turns = new Turns();
+int forks = 0;
+
+/// A child has none of the threads that have a turn, or are about to compile what others wait for.
+void after_fork() {
+  turns = new Turns();
+  ++forks;
+}
+
+class Turn {
+ public:
+  Turn() {
+    std::unique_lock lock(all_.mutex);
+    all_.changed.wait(lock, [&] { return all_.running < compile_threads(); });
+    ++all_.running;
+  }
+  ~Turn() {
+    {
+      std::lock_guard lock(all_.mutex);
+      --all_.running;
+    }
+    all_.changed.notify_one();
+  }
+  Turn(const Turn&) = delete;
+
+ private:
+  Turns& all_ = *turns;
+};
+
+/// Functions compiled in this process, or being compiled, by target and key.
 class Registry {
  public:
   static Registry& get() {
+    static const int registered = pthread_atfork(nullptr, nullptr, after_fork);
+    (void)registered;
     static Registry registry;
     return registry;
   }
   bool find(const std::string& target, Unit& unit) {
     std::lock_guard lock(mutex_);
-    auto it = known_.find(target + unit.key);
-    if (it == known_.end()) return false;
-    unit.code = it->second.code.lock();
-    if (!unit.code) {
-      known_.erase(it);
+    const auto it = known_.find(target + unit.key);
+    return it != known_.end() && it->second.give(unit);
+  }
+  /// Is it nobody else's to compile? Then it is `maker`'s from now on. Otherwise it has its code, or *made
+  /// says when to look again.
+  bool claim(const std::string& target, Unit& unit, const std::shared_future<void>& maker,
+             std::shared_future<void>* made) {
+    std::lock_guard lock(mutex_);
+    Known& known = known_[target + unit.key];
+    if (known.give(unit)) return false;
+    if (known.is_under_way()) {
+      *made = known.made;
       return false;
     }
-    unit.function = it->second.function;
+    known = {{}, nullptr, maker, forks};
     return true;
   }
   void add(const std::string& target, const Unit& unit) {
     std::lock_guard lock(mutex_);
-    known_[target + unit.key] = {unit.code, unit.function};
+    Known& known = known_[target + unit.key];
+    known.code = unit.code;
+    known.function = unit.function;
   }
 
  private:
   struct Known {
     std::weak_ptr<Code> code;
-    void* function;
+    void* function = nullptr;
+    std::shared_future<void> made;
+    int made_after = 0;  ///< so many forks
+
+    bool is_under_way() const {
+      return made.valid() && made_after == forks &&
+             made.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+    }
+    bool give(Unit& unit) const {
+      unit.code = code.lock();
+      if (unit.code) unit.function = function;
+      return unit.code != nullptr;
+    }
   };
+
   std::mutex mutex_;
   std::map<std::string, Known> known_;
 };
@@ -92,7 +157,10 @@ std::vector<std::string> make_objects(const Missing& missing, const Compiler& co
   std::vector<std::vector<NamedUnit>> parts(threads);
   for (size_t i = 0; i < missing.size(); ++i) parts[i % threads].push_back({missing[i], name_of(i)});
   std::vector<std::string> objects(threads);
-  in_parallel(threads, [&](size_t t) { objects[t] = compiler.object(parts[t]); });
+  in_parallel(threads, [&](size_t t) {
+    const Turn turn;
+    objects[t] = compiler.object(parts[t]);
+  });
   return objects;
 }
 
@@ -177,14 +245,42 @@ bool find_or_make(std::vector<Unit>& units, const Missing& missing, const Compil
 
 }  // namespace
 
-bool compile(std::vector<Unit>& units, const Compiler& compiler) {
-  Missing missing;
-  for (size_t i = 0; i < units.size(); ++i)
-    if (!Registry::get().find(compiler.target, units[i])) missing.push_back(i);
-  if (missing.empty()) return true;
-  const bool found = find_or_make(units, missing, compiler);
-  for (size_t i : missing) Registry::get().add(compiler.target, units[i]);
+Batch::Batch(std::vector<Unit> units, Compiler compiler)
+    : units_(std::move(units)), compiler_(std::move(compiler)) {
+  const std::shared_future<void> maker = promise_.get_future().share();
+  for (size_t i = 0; i < units_.size(); ++i) {
+    std::shared_future<void> made;
+    if (Registry::get().claim(compiler_.target, units_[i], maker, &made))
+      ours_.push_back(i);
+    else if (!units_[i].code)
+      others_.push_back({i, std::move(made)});
+  }
+  // Each thread compiles large ones and small ones.
+  std::ranges::stable_sort(ours_, std::greater(), [&](size_t i) { return units_[i].key.size(); });
+}
+
+Batch::~Batch() = default;  // a promise that is not kept wakes those that wait, too
+
+bool Batch::make(const Missing& units) {
+  if (units.empty()) return true;
+  const bool found = find_or_make(units_, units, compiler_);
+  for (size_t i : units) Registry::get().add(compiler_.target, units_[i]);
   return found;
+}
+
+bool Batch::compile() {
+  bool found = false;
+  {
+    std::promise<void> promise = std::move(promise_);  // whatever happens, nobody waits any longer
+    found = make(ours_);
+    promise.set_value();
+  }
+  Missing left;  // whoever was to compile them failed, or has gone
+  for (const Awaited& other : others_) {
+    other.made.wait();
+    if (!Registry::get().find(compiler_.target, units_[other.unit])) left.push_back(other.unit);
+  }
+  return make(left) && found;
 }
 
 }  // namespace bolt::codegen

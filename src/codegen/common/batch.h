@@ -5,9 +5,15 @@
 // program that uses it). The rest is looked up on disk, as one file for the batch, and what is not there is
 // compiled on several threads, one object per thread. What an object is, and how it is made and loaded, is
 // the code generator's: Compiler.
+//
+// A batch is made where its units become known, and compiled there or on a thread of its own, while others
+// are planned: the two passes of a training step, and all pieces of a region, are compiled at once. What a
+// batch takes upon itself is decided when it is made. So it rests on the order in which batches are made, not
+// on which thread comes first, and the batch is found on disk again.
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,7 +53,31 @@ struct Compiler {
   std::function<std::shared_ptr<Code>(const std::string& object)> load;
 };
 
-/// Fills `code` and `function` of every unit. The keys must differ. False: some had to be compiled.
-BOLT_API bool compile(std::vector<Unit>& units, const Compiler& compiler);
+class BOLT_API Batch {
+ public:
+  /// The keys must differ.
+  Batch(std::vector<Unit> units, Compiler compiler);
+  /// One that was not compiled leaves its units to those that wait for them.
+  ~Batch();
+  Batch(const Batch&) = delete;
+
+  /// Fills `code` and `function` of every unit. Waits for batches that were made before this one where they
+  /// have units in common. Once. False: some had to be compiled.
+  bool compile();
+  const std::vector<Unit>& units() const { return units_; }
+
+ private:
+  struct Awaited {
+    size_t unit;
+    std::shared_future<void> made;
+  };
+  bool make(const std::vector<size_t>& units);
+
+  std::vector<Unit> units_;
+  const Compiler compiler_;
+  std::promise<void> promise_;
+  std::vector<size_t> ours_;  ///< what nobody has compiled before
+  std::vector<Awaited> others_;
+};
 
 }  // namespace bolt::codegen

@@ -73,15 +73,17 @@ std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& targ
     if (job.second) add(*job.second);
   }
   auto module = std::make_unique<CompiledModule>();
-  module->from_cache_ = codegen::compile(
-      units, {"cpu " + target.key(), [&](const auto& part) { return object_of(job_of, part, target); },
-              [&](const std::string& object) { return std::shared_ptr<Code>(load_object(object, target)); }});
+  codegen::Batch batch(
+      std::move(units),
+      {"cpu " + target.key(), [&](const auto& part) { return object_of(job_of, part, target); },
+       [&](const std::string& object) { return std::shared_ptr<Code>(load_object(object, target)); }});
+  module->from_cache_ = batch.compile();
 
-  for (const Unit& u : units)
+  for (const Unit& u : batch.units())
     if (std::find(module->codes_.begin(), module->codes_.end(), u.code) == module->codes_.end())
       module->codes_.push_back(u.code);
   auto function_of = [&](const Job& job) {
-    return reinterpret_cast<KernelFn>(units[unit_of.at(&job)].function);
+    return reinterpret_cast<KernelFn>(batch.units()[unit_of.at(&job)].function);
   };
   for (const Job& job : jobs) {
     CompiledKernel compiled;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/indices.h"
@@ -26,13 +27,14 @@ std::string function_name(const std::string& kernel, const std::string& name) {
   return "bolt_" + identifier(kernel) + "_" + name;
 }
 
-/// The kernels of one call of `compile`, and their functions.
-class Batch {
+}  // namespace
+
+class Compilation::Texts {
  public:
-  Batch(const Target& target)
+  explicit Texts(const Target& target)
       : target_(target),
         options_(target.options),
-        target_key_("cuda sm_" + std::to_string(target.capability) + " nvrtc " + target.nvrtc->version() +
+        target_key_("cuda sm_" + std::to_string(target.capability) + " nvrtc " + nvrtc(target).version() +
                     "\n") {
     options_.capability = target.capability;
   }
@@ -61,13 +63,20 @@ class Batch {
     }
   }
 
-  PlanCode finish() {
-    code_.from_cache = codegen::compile(
-        units_, {target_key_, [this](const std::vector<NamedUnit>& share) { return cubin_of(share); },
+  /// No more are added.
+  void close() {
+    batch_.emplace(
+        std::move(units_),
+        Compiler{target_key_, [this](const std::vector<NamedUnit>& share) { return cubin_of(share); },
                  [](const std::string& object) { return std::shared_ptr<Code>(new Cubin(object)); }});
+  }
+  const std::vector<CompiledKernel>& kernels() const { return code_.kernels; }
+
+  PlanCode finish() {
+    code_.from_cache = batch_->compile();
     for (size_t i = 0; i < code_.kernels.size(); ++i)
       for (size_t j = 0; j < unit_of_[i].size(); ++j) {
-        const Unit& u = units_[unit_of_[i][j]];
+        const Unit& u = batch_->units()[unit_of_[i][j]];
         Launch& launch = code_.kernels[i].launches[j];
         launch.code = std::static_pointer_cast<const Cubin>(u.code);
         launch.function = *static_cast<const std::string*>(u.function);
@@ -77,6 +86,11 @@ class Batch {
   }
 
  private:
+  static const Nvrtc& nvrtc(const Target& target) {
+    BOLT_CHECK(target.nvrtc, "a CUDA target without a compiler");
+    return *target.nvrtc;
+  }
+
   void add_list(CompiledKernel& c, ListForm& form, const std::vector<char>& numbers,
                 std::vector<size_t>& units) {
     c.values = form.values;
@@ -118,7 +132,7 @@ class Batch {
   std::string cubin_of(const std::vector<NamedUnit>& share) const {
     std::string text(prelude());
     for (const NamedUnit& u : share) {
-      std::string function = units_[u.unit].key;
+      std::string function = batch_->units()[u.unit].key;
       function.replace(function.find(kAnyName), std::strlen(kAnyName),
                        function_name(name_of_[u.unit], u.name));
       text += function;
@@ -128,24 +142,23 @@ class Batch {
 
   void count_bytes() {
     std::vector<const Code*> seen;
-    for (const Unit& u : units_)
+    for (const Unit& u : batch_->units())
       if (std::find(seen.begin(), seen.end(), u.code.get()) == seen.end()) {
         seen.push_back(u.code.get());
         code_.code_bytes += u.code->bytes();
       }
   }
 
-  const Target& target_;
+  const Target target_;
   Options options_;
   const std::string target_key_;
   PlanCode code_;
-  std::vector<Unit> units_;
+  std::vector<Unit> units_;  // until they are a batch
+  std::optional<Batch> batch_;
   std::vector<std::string> name_of_;  // by unit: the first kernel that is it
   std::map<std::string, size_t> by_text_;
   std::vector<std::vector<size_t>> unit_of_;  // by kernel and launch
 };
-
-}  // namespace
 
 /// Strings of the cubin end in it, some with a section's name before: `.text.bolt_softmax_0_k3`.
 void* Cubin::address(const std::string& name) const {
@@ -170,13 +183,22 @@ Syms CompiledKernel::extents() const {
   return all;
 }
 
+Compilation::Compilation(const std::vector<loops::Kernel>& kernels, const Target& target,
+                         const std::vector<char>& listed, const std::vector<std::vector<char>>& numbers)
+    : texts_(std::make_unique<Texts>(target)) {
+  for (size_t i = 0; i < kernels.size(); ++i)
+    texts_->add(kernels[i], !listed.empty() && listed[i], numbers.empty() ? std::vector<char>() : numbers[i]);
+  texts_->close();
+}
+
+Compilation::~Compilation() = default;
+
+const std::vector<CompiledKernel>& Compilation::kernels() const { return texts_->kernels(); }
+PlanCode Compilation::finish() { return texts_->finish(); }
+
 PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target,
                  const std::vector<char>& listed, const std::vector<std::vector<char>>& numbers) {
-  BOLT_CHECK(target.nvrtc, "a CUDA target without a compiler");
-  Batch batch(target);
-  for (size_t i = 0; i < kernels.size(); ++i)
-    batch.add(kernels[i], !listed.empty() && listed[i], numbers.empty() ? std::vector<char>() : numbers[i]);
-  return batch.finish();
+  return Compilation(kernels, target, listed, numbers).finish();
 }
 
 }  // namespace bolt::codegen::cuda

@@ -78,8 +78,26 @@ struct PlanCode {
   size_t code_bytes = 0;
 };
 
-/// `listed`, by kernel: it is launched together with others where it has that form. Empty: none is.
-/// `numbers`, by kernel and buffer: loops::numbers_of its steps.
+/// Kernels whose texts are written, and which are still to be compiled.
+class BOLT_API Compilation {
+ public:
+  /// `listed`, by kernel: it is launched together with others where it has that form. Empty: none is.
+  /// `numbers`, by kernel and buffer: loops::numbers_of its steps.
+  Compilation(const std::vector<loops::Kernel>& kernels, const Target& target,
+              const std::vector<char>& listed = {}, const std::vector<std::vector<char>>& numbers = {});
+  ~Compilation();
+
+  /// All is known of them but their launches' code, and its names.
+  const std::vector<CompiledKernel>& kernels() const;
+  /// Once, on any thread.
+  PlanCode finish();
+
+ private:
+  class Texts;
+  std::unique_ptr<Texts> texts_;
+};
+
+/// Both.
 BOLT_API PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target,
                           const std::vector<char>& listed = {},
                           const std::vector<std::vector<char>>& numbers = {});
