@@ -62,6 +62,7 @@ class Compilation {
       if (sizes_.any_data()) throw EndsAtFoundSizes(why);
       return replayed(why, true);
     }
+    r_.budget.one_block = r_.launch_at_once;
     if (autograd::has_gradients(r_.tape)) return step();
     return record::needs_gradients(r_.tape) ? trained() : compiled();
   }
@@ -168,6 +169,7 @@ class Compilation {
     for (size_t i : step.leaves)
       r_.is_param[i] = false;  // every call changes it: nothing is computed beforehand
     note("aot_joint_graph", "1_step.txt", "", [&] { return print(r_.tape); });
+    is_step_ = true;
     Made program = compiled();
     return std::make_shared<run::WholeStep>(std::move(run), std::move(wanted), std::move(step.used_up),
                                             std::move(step.leaves), std::move(program));
@@ -204,8 +206,10 @@ class Compilation {
     note("aot_graphs", "2_graph.txt", "", [&] { return graph::print(*lowered.graph); });
     if (r_.road == Road::functional) return functional(std::move(lowered));
     const bool tried = r_.measured && !sizes_.any_data();
+    loops::PlanOptions options = device::plan_options();
+    if (is_step_ && !r_.budget.one_block) options.bytes_apart = run::kBytesApart;
     auto program = run::make_adapting(std::move(lowered), r_.tape, r_.wanted, sizes_.open(),
-                                      sizes_.any_data(), tried, r_.name, stages);
+                                      sizes_.any_data(), tried, r_.name, options, stages);
     if (!tried) return program;
     return run::make_trial(std::move(program), {r_.is_param, r_.constants}, r_.number_sizes, sizes_, r_.name);
   }
@@ -257,6 +261,7 @@ class Compilation {
 
   Recorded r_;
   lower::Sizes sizes_;
+  bool is_step_ = false;  ///< the tape has been made that of a whole step
 };
 
 }  // namespace

@@ -27,6 +27,9 @@ struct Budget {
   /// activation_memory_budget.
   std::optional<double> share;
   std::optional<int64_t> bytes;
+  /// Temporaries stay in one block from the first step to the last, as programs that are launched at once
+  /// need it. Elsewhere large ones come and go.
+  bool one_block = false;
 };
 
 struct Memory {

@@ -74,10 +74,17 @@ class ResultAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes < kLarge) return c10::GetCPUAllocator()->allocate(bytes);
     Block* block = Pool::get().take(bytes);
-    return {block->data, block, [](void* b) { Pool::get().give(static_cast<Block*>(b)); }, c10::kCPU};
+    c10::profiledCPUMemoryReporter().New(block->data, bytes);  // a profiler sees it as any other memory
+    return {block->data, block, [](void* b) { let_go(static_cast<Block*>(b)); }, c10::kCPU};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static void let_go(Block* block) {
+    c10::profiledCPUMemoryReporter().Delete(block->data);
+    Pool::get().give(block);
   }
 };
 

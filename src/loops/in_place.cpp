@@ -156,6 +156,24 @@ bool can_fail(const Plan& plan, const Step& s) {
   return kernel >= 0 && plan.kernels[static_cast<size_t>(kernel)].has_checks();
 }
 
+int first_visible_write(const Plan& plan) {
+  auto is_input = [&](int b) {
+    while (plan.buffers[b].kind == BufferKind::Alias) b = plan.buffers[b].source;
+    return plan.buffers[b].kind == BufferKind::Input;
+  };
+  auto writes = [&](const Step& s) {
+    if (s.kind == StepKind::Copy) return is_input(s.buffers[1]);
+    if (kernel_of(s) < 0) return false;
+    const size_t operands = s.kind == StepKind::Contraction ? s.operand_count : 0;
+    const auto& buffers = plan.kernels[kernel_of(s)].buffers;
+    for (size_t b = operands; b < s.buffers.size(); ++b)
+      if (buffers[b - operands].role != BufferRole::In && is_input(s.buffers[b])) return true;
+    return false;
+  };
+  const auto first = std::find_if(plan.steps.begin(), plan.steps.end(), writes);
+  return static_cast<int>(first - plan.steps.begin());
+}
+
 void write_in_place(Plan& plan) { InPlace(plan).run(); }
 
 }  // namespace bolt::loops

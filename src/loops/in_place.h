@@ -22,6 +22,10 @@ namespace bolt::loops {
 /// Whether running the step may end in an error.
 BOLT_API bool can_fail(const Plan& plan, const Step& step);
 
+/// The first step that writes to an input; how many steps there are, if none does. Before it all memory is
+/// got, since that may fail, too.
+BOLT_API int first_visible_write(const Plan& plan);
+
 /// After all steps are made, before lifetimes.
 void write_in_place(Plan& plan);
 

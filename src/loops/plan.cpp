@@ -13,6 +13,7 @@
 #include "loops/layout.h"
 #include "loops/put_back.h"
 #include "loops/roles.h"
+#include "loops/space.h"
 #include "loops/together.h"
 #include "support/error.h"
 #include "support/parallel.h"
@@ -397,20 +398,25 @@ class Planner {
 
   static bool lies_in_arena(const PlanBuffer& b) {
     if (b.kind != BufferKind::Temp || b.owned_by_step || b.first_step < 0 || b.over >= 0) return false;
-    return !has_data_sizes(b);  // made when its size is known
+    return !b.apart && !has_data_sizes(b);  // made when its size is known
+  }
+  const PlanBuffer& under(const PlanBuffer& b) const { return b.over < 0 ? b : under(plan_.buffers[b.over]); }
+  /// What is made behind the first write that the caller can see would have to be there from then on.
+  bool lies_apart(const PlanBuffer& b, int written) const {
+    const PlanBuffer& memory = under(b);
+    return options_.bytes_apart > 0 && b.kind == BufferKind::Temp && !b.owned_by_step &&
+           memory.first_step < written && estimate(span_bytes(memory.type)) >= options_.bytes_apart;
   }
   void place() {
+    const int written = first_visible_write(plan_);
+    for (PlanBuffer& b : plan_.buffers) b.apart = lies_apart(b, written);
     for (const PlanBuffer& b : plan_.buffers) {
       auto same = [&](const Arena& a) { return a.device == b.type.device; };
       if (lies_in_arena(b) && std::none_of(plan_.arenas.begin(), plan_.arenas.end(), same))
         plan_.arenas.push_back({b.type.device, 0});
     }
     for (Arena& arena : plan_.arenas) place_in(arena);
-    for (PlanBuffer& b : plan_.buffers) {
-      const PlanBuffer* under = &b;
-      while (under->over >= 0) under = &plan_.buffers[under->over];
-      b.arena_offset = under->arena_offset;
-    }
+    for (PlanBuffer& b : plan_.buffers) b.arena_offset = under(b).arena_offset;
   }
 
   void place_in(Arena& arena) {

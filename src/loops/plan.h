@@ -8,9 +8,9 @@
 // it, codegen/ compiles its kernels, reports count it.
 //
 // Memory: a buffer is an input (the caller's memory, any strides), an output (allocated for each call, given
-// away), a temporary (a range of the arena, or owned by the library call that makes it), a fold (computed
-// once from parameters and constants and kept until a parameter's version changes) or an alias of another
-// buffer at an offset.
+// away), a temporary (a range of the arena, apart from it, or owned by the library call that makes it), a
+// fold (computed once from parameters and constants and kept until a parameter's version changes) or an alias
+// of another buffer at an offset.
 //
 // Devices: each buffer (its type says) and each step belongs to one; a kernel never mixes them, but for
 // numbers on the processor that it reads (numbers_of).
@@ -39,9 +39,10 @@ struct PlanBuffer {
                     // it is a view of
   Sym offset;       // Alias: elements from the source's first element
   bool owned_by_step =
-      false;         // the step that makes it returns freshly allocated memory (a functional ATen call)
-  Sym arena_offset;  // Temp that is not owned_by_step: bytes, in the arena of its device
-  int over = -1;     // Temp: takes the place of this one, which dies where it is made (in_place.h)
+      false;           // the step that makes it returns freshly allocated memory (a functional ATen call)
+  Sym arena_offset;    // Temp that is not owned_by_step: bytes, in the arena of its device
+  int over = -1;       // Temp: takes the place of this one, which dies where it is made (in_place.h)
+  bool apart = false;  // Temp: has memory of its own as long as it is needed, not a range of the arena
   /// Lifetime in `steps`, inclusive, aliases counted. A Fold buffer with last_step -1 is read by fold steps
   /// only and can go when these have run.
   int first_step = -1, last_step = -1;
@@ -138,6 +139,10 @@ struct PlanOptions {
   /// it is launched by itself. Unset: every kernel is.
   /// `numbers`, by buffer: numbers_of.
   std::function<std::string(const Kernel&, const std::vector<char>& numbers, graph::Device)> list_key;
+  /// Temporaries of so many bytes lie apart: for programs beside whose temporaries much memory comes and
+  /// goes, where an arena that is there from the first step to the last would count at the worst of moments.
+  /// 0: all lie in the arena.
+  int64_t bytes_apart = 0;
 };
 
 BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);

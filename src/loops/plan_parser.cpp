@@ -115,6 +115,7 @@ class Parser {
       b.offset = in_.sym();
     } else {
       in_.expect("temp");
+      b.apart = in_.accept("apart");
       if (in_.accept("@")) b.arena_offset = in_.sym();
     }
     if (in_.accept("(")) {

@@ -47,7 +47,8 @@ std::string place_text(const PlanBuffer& b) {
   switch (b.kind) {
     case BufferKind::Input: return "input " + std::to_string(b.source);
     case BufferKind::Output: return "output " + std::to_string(b.source);
-    case BufferKind::Temp: return b.owned_by_step ? "temp" : "temp @" + b.arena_offset.str();
+    case BufferKind::Temp:
+      return b.owned_by_step ? "temp" : b.apart ? "temp apart" : "temp @" + b.arena_offset.str();
     case BufferKind::Fold: return "fold";
     case BufferKind::Alias: return "alias " + name_of(b.source) + " + " + b.offset.str();
   }

@@ -99,7 +99,8 @@ void Execution::bind(const std::vector<at::Tensor>& inputs) {
     const int buffer = static_cast<int>(i);
     if (b.kind == BufferKind::Input)
       give(buffer, inputs[static_cast<size_t>(b.source)]);
-    else if (b.kind == BufferKind::Output && !b.owned_by_step && !p_.waits(i) && !slots_[i].data)
+    else if (b.kind == BufferKind::Output && !b.owned_by_step && !p_.waits(i) && !p_.made_by_step(i) &&
+             !slots_[i].data)
       make_output(buffer);
   }
   if (p_.data_sizes.empty()) make_copies();
@@ -194,18 +195,22 @@ void* Execution::pointer(int buffer) {
   return s.data ? s.data : tensor(buffer).data_ptr();
 }
 
+/// Memory that is not the arena's.
 void Execution::make_output(int buffer) {
   const UsedDevice& d = p_.devices[p_.device_of_buffer[static_cast<size_t>(buffer)]];
   give(buffer, d.driver->result(d.device, shape(buffer).sizes, shape(buffer).strides,
                                 record::to_torch(p_.buffer(buffer).type.dtype)));
 }
 
-/// Memory of its own, or that of the one it takes the place of.
-void Execution::make_waiting(int buffer) {
+/// Memory of its own, or that of the one it takes the place of. Outputs of recordings are there already.
+void Execution::make(int buffer) {
   const PlanBuffer& b = p_.buffer(buffer);
+  if (b.kind == BufferKind::Output && slot(buffer).data) return;
   void* place = b.over >= 0 ? slot(b.over).data : nullptr;
-  give(buffer, place ? over(buffer, place)
-                     : at::empty_strided(shape(buffer).sizes, shape(buffer).strides, options(buffer)));
+  if (place)
+    give(buffer, over(buffer, place));
+  else
+    make_output(buffer);
 }
 
 // ---- steps ----
@@ -226,7 +231,7 @@ void Execution::run(std::span<const PreparedStep> steps) {
     running_ = &p;
     const std::span<const PreparedStep> list(&p, together(p));
     for (const PreparedStep& one : list)
-      for (int b : one.makes) make_waiting(b);
+      for (int b : one.makes) make(b);
     list.size() > 1 ? launch_list(list) : run_step(p);
     for (const PreparedStep& one : list)
       for (int b : one.frees) slot(b) = {};
@@ -236,7 +241,7 @@ void Execution::run(std::span<const PreparedStep> steps) {
   };
   auto run_copies = [&](size_t from, size_t to) {
     for (size_t i = from; i < to; ++i)
-      for (int b : steps[i].makes) make_waiting(b);
+      for (int b : steps[i].makes) make(b);
     copy_all(steps, from, to);
     for (size_t i = from; i < to; ++i)
       for (int b : steps[i].frees) slot(b) = {};
@@ -378,6 +383,7 @@ void Execution::call(const PreparedStep& p) {
   const auto first = static_cast<size_t>(s.operand_count);
   for (size_t i = 0; i < results.size() && first + i < s.buffers.size(); ++i)
     take(p, s.buffers[first + i], results[i]);
+  operands_.clear();
 }
 
 /// An operator of the user's may give other tensors for other data.

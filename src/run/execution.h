@@ -2,8 +2,9 @@
 // One call of a prepared program: its memory, its steps, its results.
 //
 // Memory: temporaries share one arena a device, which stays with the Execution from call to call (a call on
-// another thread at the same time has another Execution); outputs are allocated for each call. What depends
-// on parameters only comes from elsewhere (folds.h).
+// another thread at the same time has another Execution). Outputs, and temporaries that lie apart, are
+// allocated in each call, when the first step needs them. What depends on parameters only comes from
+// elsewhere (folds.h).
 //
 // Sizes that are data are learnt from the step that finds them: what rests on them is evaluated and allocated
 // then, and what was taken for granted about them is checked.
@@ -86,7 +87,7 @@ class Execution {
   bool keeps(size_t arena) const { return p_.devices[p_.device_of_arena[arena]].driver->keeps_arenas(); }
   void make_arena(size_t arena);
   void drop_arena(size_t arena);
-  void make_waiting(int buffer);
+  void make(int buffer);
   void make_copies();
   template <class Each>
   void for_fresh(Each each) const;

@@ -20,6 +20,7 @@ struct Source {
   std::vector<record::TensorId> wanted;
   SymbolTable symbols;
   std::string name;
+  loops::PlanOptions options;
 
   using Value = std::function<Sym(Sym)>;
   /// `value` of each symbol in its place; `left` are the symbols that remain. Null: it cannot be made.
@@ -47,19 +48,19 @@ struct Source {
     SymbolTable numbers;
     for (const SymbolRow& s : symbols)
       if (s.from != From::input) numbers.push_back(s);
-    return counted(make(known, std::move(numbers), device::plan_options(), "sizes that came often"));
+    return counted(make(known, std::move(numbers), options, "sizes that came often"));
   }
 
   std::shared_ptr<Compiled> for_changing_parameters() const {
-    loops::PlanOptions options = device::plan_options();
-    options.fold_params = false;
-    return counted(make(same_symbol, symbols, options, "parameters that keep changing"));
+    loops::PlanOptions unfolded = options;
+    unfolded.fold_params = false;
+    return counted(make(same_symbol, symbols, unfolded, "parameters that keep changing"));
   }
 
   std::shared_ptr<Compiled> with_less_fusion(record::Tape tape) const {
-    loops::PlanOptions options = device::plan_options();
-    options.repeats = false;
-    return make(same_symbol, symbols, options, "a trial beside eager, with less fusion", std::move(tape));
+    loops::PlanOptions careful = options;
+    careful.repeats = false;
+    return make(same_symbol, symbols, careful, "a trial beside eager, with less fusion", std::move(tape));
   }
 
   static Sym same_symbol(Sym s) { return s; }
@@ -120,7 +121,8 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
 
 std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted, SymbolTable symbols,
-                                        bool any_data, bool tried, const std::string& name, Stages& stages) {
+                                        bool any_data, bool tried, const std::string& name,
+                                        const loops::PlanOptions& options, Stages& stages) {
   const bool varies = !any_data && std::any_of(symbols.begin(), symbols.end(),
                                                [](const auto& s) { return s.from == From::input; });
   const auto& inputs = lowered.graph->inputs;
@@ -129,11 +131,10 @@ std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& ta
   });
   std::shared_ptr<const Source> source;
   if (varies || has_parameters || tried)
-    source = std::make_shared<const Source>(
-        Source{graph::clone(*lowered.graph),
-               std::make_shared<const lower::Lowered>(lower::without_graph(lowered)), wanted, symbols, name});
-  auto region = make_compiled(std::move(lowered), tape, wanted, std::move(symbols), name,
-                              device::plan_options(), stages);
+    source = std::make_shared<const Source>(Source{
+        graph::clone(*lowered.graph), std::make_shared<const lower::Lowered>(lower::without_graph(lowered)),
+        wanted, symbols, name, options});
+  auto region = make_compiled(std::move(lowered), tape, wanted, std::move(symbols), name, options, stages);
   if (tried)
     region->cautious = [source, recorded = std::make_shared<record::Tape>(record::copy_of(region->tape()))] {
       return source->with_less_fusion(std::move(*recorded));

@@ -11,6 +11,10 @@
 
 namespace bolt::run {
 
+/// loops::PlanOptions::bytes_apart of programs that go through a backward pass. Kernels on so much take
+/// longer than it takes to get the memory.
+constexpr int64_t kBytesApart = 2 << 20;
+
 /// `tape` and `wanted` are taken once nothing can throw any more. Throws SizeDemand where it cannot go on
 /// with symbols as they are.
 std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
@@ -33,6 +37,7 @@ std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& t
 std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted,
                                         std::vector<lower::SizeSymbol> symbols, bool any_data, bool tried,
-                                        const std::string& name, Stages& stages);
+                                        const std::string& name, const loops::PlanOptions& options,
+                                        Stages& stages);
 
 }  // namespace bolt::run

@@ -347,6 +347,7 @@ class Making {
     note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return graph::print(*lowered.graph); });
     loops::PlanOptions options = device::plan_options();
     options.fold_params = false;
+    options.bytes_apart = budget_.one_block ? 0 : kBytesApart;
     std::vector<int> free;
     if (std::string_view(part) == "forward") free = free_outputs(lowered, wanted);
     return begin_compiled(std::move(lowered), copy, wanted, sizes.open(), options, stages_, free);

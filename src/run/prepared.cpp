@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "loops/cost.h"
+#include "loops/in_place.h"
 #include "support/error.h"
 #include "support/symbols.h"
 
@@ -197,7 +198,7 @@ int Prepared::owner(int b) const {
 
 bool Prepared::lies_in_arena(size_t i) const {
   const PlanBuffer& b = plan.buffers[i];
-  return b.kind == BufferKind::Temp && !b.owned_by_step && !waits(i);
+  return b.kind == BufferKind::Temp && !b.owned_by_step && !b.apart && !waits(i);
 }
 
 void Prepared::find_fold_inputs() {
@@ -322,18 +323,26 @@ void Prepared::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) 
     data_sizes[static_cast<size_t>(data_phase({f.a, f.b})) - 1].facts.push_back(f);
 }
 
-/// Temporaries that do not lie in the arena live no longer than they must.
+/// What does not lie in the arena lives no longer than it must.
 void Prepared::find_lifetimes() {
-  const int last = static_cast<int>(steps.size()) - 1;  // what is returned is needed afterwards
+  made_by_step_.assign(plan.buffers.size(), 0);
+  const int last = static_cast<int>(steps.size()) - 1;   // what is returned is needed afterwards
+  const int written = loops::first_visible_write(plan);  // all memory is got before
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const PlanBuffer& b = plan.buffers[i];
     const auto memory = static_cast<size_t>(owner(static_cast<int>(i)));
     const BufferKind kind = plan.buffers[memory].kind;
-    if (kind != BufferKind::Temp && kind != BufferKind::Input) continue;
-    if (b.first_step < 0 || lies_in_arena(memory)) continue;
-    if (i == memory && kind == BufferKind::Temp && !b.owned_by_step)
-      steps[static_cast<size_t>(b.first_step)].makes.push_back(static_cast<int>(i));
-    if (b.last_step < last) steps[static_cast<size_t>(b.last_step)].frees.push_back(static_cast<int>(i));
+    if (kind == BufferKind::Input && b.first_step < 0 && last > 0)
+      steps[0].frees.push_back(static_cast<int>(i));  // nobody reads it
+    if (kind == BufferKind::Fold || b.first_step < 0 || lies_in_arena(memory)) continue;
+    const bool is_made = kind == BufferKind::Temp || (kind == BufferKind::Output && !waits(i) && !in_fold[i]);
+    if (i == memory && is_made && !b.owned_by_step) {
+      const int at = waits(i) ? b.first_step : std::min(b.first_step, written);
+      steps[static_cast<size_t>(at)].makes.push_back(static_cast<int>(i));
+      made_by_step_[i] = 1;
+    }
+    if (kind != BufferKind::Output && b.last_step < last)
+      steps[static_cast<size_t>(b.last_step)].frees.push_back(static_cast<int>(i));
   }
 }
 

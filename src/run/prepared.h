@@ -41,7 +41,7 @@ struct PreparedStep {
   std::vector<std::pair<size_t, size_t>> numbers;  // among given(); among the program's symbols
   int learns = -1;                                 // index into Prepared::data_sizes
   std::vector<int> stores;  // buffers of a kernel whose sizes are data: there may be nothing to store
-  std::vector<int> makes;   // temporaries of such sizes that it is the first to need
+  std::vector<int> makes;   // buffers outside the arena that are made before it, the first to need them
   std::vector<int> frees;   // buffers outside the arena that nothing needs afterwards
 
   /// What a kernel, or a call of ATen, is given the values of.
@@ -108,6 +108,8 @@ class Prepared {
   /// Its sizes are data.
   bool waits(size_t buffer) const { return !buffer_phase_.empty() && buffer_phase_[buffer] > 0; }
   bool lies_in_arena(size_t buffer) const;
+  /// It is made when a step needs it, not when the call begins.
+  bool made_by_step(size_t buffer) const { return made_by_step_[buffer] != 0; }
   /// `values` with those that decide no size left out: what Shapes are looked up by.
   Ints shaping_values(Ints values) const;
   std::shared_ptr<Shapes> shapes(Ints sizes) const;
@@ -130,6 +132,7 @@ class Prepared {
   void find_lifetimes();
 
   std::vector<int> buffer_phase_;  // by buffer: so many of data_sizes must be known
+  std::vector<char> made_by_step_;
 };
 
 /// Throws SizeDemand for sizes that a step of the plan must know: attributes of library calls.

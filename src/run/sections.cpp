@@ -102,6 +102,8 @@ class Sectioning {
     }
     if (that_record == 0) return "all of it is on " + p_.devices[0].device.str();
     if (that_record > 1) return "it works on several devices";
+    if (std::ranges::any_of(p_.plan.buffers, [](const auto& b) { return b.apart; }))
+      return "its temporaries come and go";
     return p_.data_sizes.empty() ? "" : "some of its sizes are data";
   }
 

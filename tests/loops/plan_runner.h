@@ -91,7 +91,9 @@ class PlanRunner {
         BOLT_CHECK(b.kind != BufferKind::Output || sizes[i] < 2 || strides[i] > 0, "an output of broadcasts");
       if (b.kind == BufferKind::Alias) {
         base_.push_back(base_[b.source] + value(b.offset) * dtype_bytes(b.type.dtype));
-      } else if (b.kind == BufferKind::Temp && !b.owned_by_step) {
+      } else if (b.apart && b.over >= 0) {
+        base_.push_back(base_.at(b.over));
+      } else if (b.kind == BufferKind::Temp && !b.owned_by_step && !b.apart) {
         base_.push_back(b.first_step < 0 ? nullptr : arena_of(b.type.device) + value(b.arena_offset));
       } else {
         base_.push_back(rubbish(bytes));

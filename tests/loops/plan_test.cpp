@@ -5,6 +5,7 @@
 //   ; kernels: 2           kernels that the plan runs, all together
 //   ; fold: 1              steps of the fold part
 //   ; epilogues            contractions with weights are generated and take the pointwise work behind them
+//   ; apart: 256           temporaries of so many bytes lie apart from the arena
 //   ; free: 1              this result may lie in any order of memory (a line each)
 //   ; s0 = 5               a symbol's value for the run
 //   ; ints: 7              integer inputs are below this (3 if not said)
@@ -36,7 +37,7 @@ struct Case {
   int kernels = -1, fold = -1;
   bool epilogues = false;
   std::vector<int> free;
-  int64_t ints = 3;
+  int64_t ints = 3, apart = 0;
   double tolerance = 1e-5;
   std::map<std::string, int64_t> sizes;
   std::vector<std::string> check, never;
@@ -59,6 +60,8 @@ Case read_case(const std::filesystem::path& path) {
       c.fold = std::stoi(value);
     else if (key == "epilogues")
       c.epilogues = true;
+    else if (key == "apart")
+      c.apart = std::stoll(value);
     else if (key == "free")
       c.free.push_back(std::stoi(value));
     else if (key == "ints")
@@ -133,6 +136,7 @@ TEST_P(PlanFile, RunsAsTheGraph) {
   std::vector<HostTensor> inputs = random_inputs(*g, c);
   std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
   PlanOptions options;
+  options.bytes_apart = c.apart;
   if (c.epilogues) {
     options.generates = [](const PlannedContraction& call) {
       Sym floats = call.operands[1].numel();
