@@ -37,6 +37,21 @@ Compiled::Compiled(record::Tape tape, std::vector<record::TensorId> wanted, lowe
                          : std::optional(tape_.entries[static_cast<size_t>(producer)].inference_mode));
   }
   count_steps();
+  find_final_steps();
+}
+
+/// They give no call to eager, which would need the inputs: kernels and operators of ATen's can only raise
+/// what eager's would raise. Operators of the user's may give something else than they gave.
+void Compiled::find_final_steps() {
+  for (size_t i = p_.steps.size(); i > 0; --i) {
+    const PreparedStep& p = p_.steps[i - 1];
+    if (!p.call || (p.learns < 0 && p.call->op.operator_name().name.starts_with("aten::"))) continue;
+    final_steps_ = i;
+    break;
+  }
+  while (final_steps_ < p_.steps.size() && final_steps_ > 0 && p_.steps[final_steps_].step->list >= 0 &&
+         p_.steps[final_steps_].step->list == p_.steps[final_steps_ - 1].step->list)
+    ++final_steps_;
 }
 
 void Compiled::count_steps() {
@@ -101,24 +116,36 @@ std::vector<at::Tensor> Compiled::run_tied(const std::vector<at::Tensor>& inputs
   return run_plan(inputs, values, p_.shaping_values(values), std::move(generators), {.tie = &tie});
 }
 
-std::vector<at::Tensor> Compiled::run_with(const std::vector<at::Tensor>& inputs, const Ints& values) {
-  return run_plan(inputs, values, p_.shaping_values(values), {}, {});
-}
-
-std::vector<at::Tensor> Compiled::run_last(std::vector<at::Tensor> inputs, const Ints& values) {
+std::vector<at::Tensor> Compiled::run_last(std::vector<at::Tensor>& inputs, const Ints& values) {
   return run_plan(inputs, values, p_.shaping_values(values), {}, {.let_go = &inputs});
 }
 
+/// `gone`: of inputs, some of which are not there any more.
+void Compiled::run_steps(Execution& execution, std::vector<at::Tensor>& inputs, Way way, bool& gone) const {
+  const std::span<const PreparedStep> steps = p_.steps;
+  if (!way.let_go || steps_are_timed()) return execution.run(steps);
+  execution.run(steps.first(final_steps_));
+  gone = let_go(*way.let_go, inputs);
+  try {
+    execution.run(steps.subspan(final_steps_));
+  } catch (const RunEagerly& eagerly) {
+    TORCH_CHECK_INDEX(!gone, "torchbolt: in a backward pass, ", eagerly.why.text(),
+                      ". It was not in the forward pass: what was saved has been written to since.");
+    throw;
+  }
+}
+
 /// Of all inputs that nothing but the steps looks at.
-void Compiled::let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const {
+bool Compiled::let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const {
   using Kind = lower::TensorOut::Kind;
-  if (!p_.lowered.reshaped.empty() || !p_.fold_steps.empty() || !written_inputs().empty()) return;
+  if (!p_.lowered.reshaped.empty() || !written_inputs().empty()) return false;
   std::vector<bool> needed(tape_inputs.size(), false);
   for (const lower::TensorOut& o : p_.lowered.outputs)
     if (o.kind == Kind::Input || o.kind == Kind::InputView) needed[static_cast<size_t>(o.index)] = true;
   for (size_t i = 0; i < tape_inputs.size(); ++i)
     if (!needed[i]) tape_inputs[i].reset();
   inputs.clear();
+  return true;
 }
 
 std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values,
@@ -131,6 +158,7 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
   std::unique_ptr<Execution> execution;
   std::optional<std::vector<at::Tensor>> repeated;
   std::shared_ptr<const FoldedBuffers> folded;
+  bool gone = false;
   auto fold = [&] {
     if (!p_.fold_steps.empty() && !folded) folded = folds_.of(p_, inputs, shapes);
   };
@@ -149,13 +177,12 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
       shapes = execution->shapes();
       execution->make_arenas();
       execution->bind(inputs);
-      if (way.let_go) let_go(*way.let_go, inputs);
       fold();
       if (folded) execution->use(*folded);
-      execution->run(p_.steps);
+      run_steps(*execution, inputs, way, gone);
     };
     // Write-backs come after whatever can fail (loops/in_place.h), and after all memory was got.
-    attempt_(generators, steps, [] { return true; });
+    attempt_(generators, steps, [&] { return !gone; });
   }
   // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : p_.plan.outputs)

@@ -45,10 +45,10 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   using Tie = std::function<void(std::vector<at::Tensor>& fresh)>;
   std::vector<at::Tensor> run_tied(const std::vector<at::Tensor>& inputs, const Ints& values,
                                    record::CallGenerators generators, const Tie& tie);
-  /// `values`: of symbols(), whatever the inputs say.
-  std::vector<at::Tensor> run_with(const std::vector<at::Tensor>& inputs, const Ints& values);
-  /// The same, and lets go of each input when its last reader has run. Of one that cannot fail.
-  std::vector<at::Tensor> run_last(std::vector<at::Tensor> inputs, const Ints& values);
+  /// Lets go of each input when its last reader has run, once no step is left that eager may have to take the
+  /// place of. What fails behind that raises as it would in eager's backward pass, which could not be gone
+  /// through a second time either. `values`: of symbols(), whatever the inputs say.
+  std::vector<at::Tensor> run_last(std::vector<at::Tensor>& inputs, const Ints& values);
 
   /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller
   /// meets again and again. Called on the background thread, at most twice; null: it cannot be made.
@@ -81,8 +81,10 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
                                                 const std::shared_ptr<const Shapes>& shapes,
                                                 const std::shared_ptr<const FoldedBuffers>& folded,
                                                 const record::CallGenerators& generators);
-  void let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const;
+  void run_steps(Execution& execution, std::vector<at::Tensor>& inputs, Way way, bool& gone) const;
+  bool let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const;
   void count_steps();
+  void find_final_steps();
   void take_over(const Compiled& from);
   std::shared_ptr<Compiled> for_changing_parameters(const std::vector<at::Tensor>& tape_inputs);
   void make_unfolded();
@@ -93,6 +95,7 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
 
   Prepared p_;
   std::vector<std::optional<bool>> modes_;  ///< by output: made in inference mode? None: no operator made it
+  size_t final_steps_ = 0;                  ///< the first of those that no eager takes the place of
   Folds folds_;
   std::string name_;                                   ///< where calls may be launched at once
   std::unique_ptr<Recordings> recordings_;             ///< null: they are not

@@ -498,9 +498,8 @@ Tensors Trained::run_backward(Tensors given, const TrainedNode& node) const {
   given = complete(std::move(given), node.set_.get());
   if (wrapped) return replay_backward(given, node.values_);
   const Ints values = p_.sizes ? p_.sizes->for_backward(node.values_) : Ints();
-  if (!p_.backward->can_fail()) return p_.backward->run_last(std::move(given), values);
   try {
-    return p_.backward->run_with(given, values);
+    return p_.backward->run_last(given, values);
   } catch (const RunEagerly&) {
     return replay_backward(given, node.values_);
   }

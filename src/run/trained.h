@@ -7,9 +7,10 @@
 // of when its last reader has run.
 //
 // The backward part may fail where the forward part cannot: its results are out, and "as if not begun" means
-// nothing any more. Then its tape is replayed. So is the region's own tape, with gradients, where gradients
-// of gradients are wanted (create_graph); for that the inputs are needed. Those are kept where that costs
-// next to nothing, and where the last backward pass asked for it, or none has come yet.
+// nothing any more. Then its tape is replayed, as long as what was saved is still there (Compiled::run_last);
+// afterwards it raises. The region's own tape is replayed, with gradients, where gradients of gradients are
+// wanted (create_graph); for that the inputs are needed. Those are kept where that costs next to nothing, and
+// where the last backward pass asked for it, or none has come yet.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>

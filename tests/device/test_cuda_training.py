@@ -308,8 +308,25 @@ def test_hooks_retained_graphs_and_saved_tensors_kept_elsewhere():
     assert seen and torch.allclose(seen[-1], want[1])
 
 
-def test_memory_of_a_step_is_no_more_than_eagers():
-    model = nn.Sequential(*[Block(256, 8) for _ in range(6)]).cuda()
+class Results(nn.Module):
+    """Of some of its blocks, and of a pooler where it has one: each is made of those before it."""
+
+    def __init__(self, shown, pools):
+        super().__init__()
+        self.shown, self.pools = shown, pools
+        self.blocks, self.pooler = nn.ModuleList(Block(256, 8) for _ in range(6)), nn.Linear(256, 256)
+
+    def forward(self, x):
+        results = []
+        for i, block in enumerate(self.blocks):
+            x = block(x)
+            results += [x] if i in self.shown else []
+        return (*results, torch.tanh(self.pooler(x[:, 0]))) if self.pools else tuple(results)
+
+
+@pytest.mark.parametrize(("shown", "pools"), [({5}, False), ({5}, True), ({1, 5}, False), ({0, 3, 5}, True)])
+def test_memory_of_a_step_is_no_more_than_eagers(shown, pools):
+    model = Results(shown, pools).cuda()
     x = torch.randn(16, 256, 256, device="cuda")
 
     def peak(run):
@@ -317,7 +334,7 @@ def test_memory_of_a_step_is_no_more_than_eagers():
             model.zero_grad()
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-            run(x).square().mean().backward()
+            sum(t.square().mean() for t in run(x)).backward()
         return torch.cuda.max_memory_allocated()
 
     eager = peak(model)
