@@ -36,6 +36,7 @@ Flow::Flow(const Joint& joint, const Prices& prices)
   for (size_t i = 0; i < joint.tape.inputs.size(); ++i) {
     Storage& storage = storages[static_cast<size_t>(storage_of(joint.tape.inputs[i]))];
     storage.given = true;
+    storage.held |= i >= joint.passing.size() || !joint.passing[i];
     storage.keepable |= joint.keepable.empty() || (i < joint.keepable.size() && joint.keepable[i]);
   }
   for (TensorId id : joint.outputs)

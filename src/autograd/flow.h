@@ -30,6 +30,7 @@ struct EntryFlow {
 struct Storage {
   int64_t bytes = 0;
   bool given = false;            ///< an input lies in it: it is there whatever is kept
+  bool held = false;             ///< such an input, which somebody else holds in any case
   bool keepable = false;         ///< such an input, which may be kept although eager does not
   bool output = false;           ///< a wanted tensor lies in it, so the caller may write to it
   bool kept_by_eager = false;    ///< the backward part reads it

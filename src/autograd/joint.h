@@ -56,6 +56,8 @@ struct Joint {
   /// By input: may it be kept where eager would not keep it? What the caller writes to between the passes
   /// would be missed; of a parameter it would be, too, by nearly anything that eager keeps. Empty: all may.
   std::vector<bool> keepable;
+  /// By input: it is gone when the forward part has run, unless the backward part keeps it. Empty: none is.
+  std::vector<bool> passing;
   /// By input: which tangents its gradient comes from.
   std::vector<std::vector<bool>> comes_from;
 

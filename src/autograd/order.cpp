@@ -125,6 +125,7 @@ class Simulation {
   Peak run() {
     for (size_t s = 0; s < stays_.size(); ++s)
       if (flow_.storages[s].output) stays_[s] = true;
+    begin_forward();
     run_part(order_.forward, false);
     peak_.at = -1;
     begin_backward();
@@ -136,6 +137,13 @@ class Simulation {
   template <class T>
   static typename std::vector<T>::reference at(std::vector<T>& list, int index) {
     return list[static_cast<size_t>(index)];
+  }
+
+  /// Inputs that nobody else holds go with their last reader.
+  void begin_forward() {
+    for (int i : order_.forward)
+      for (int s : flow_.entries[static_cast<size_t>(i)].reads)
+        if (flow_.storages[static_cast<size_t>(s)].given) set_alive(s, true);
   }
 
   /// What is kept goes with its last reader, outputs stay: the caller has them.
@@ -183,7 +191,7 @@ class Simulation {
   int64_t bytes(int s) const { return flow_.storages[static_cast<size_t>(s)].bytes; }
 
   void set_alive(int s, bool alive) {
-    if (flow_.storages[static_cast<size_t>(s)].given || alive_[static_cast<size_t>(s)] == alive) return;
+    if (flow_.storages[static_cast<size_t>(s)].held || alive_[static_cast<size_t>(s)] == alive) return;
     alive_[static_cast<size_t>(s)] = alive;
     now_ += alive ? bytes(s) : -bytes(s);
   }

@@ -2,6 +2,7 @@
 #include "autograd/partition.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "autograd/flow.h"
@@ -69,7 +70,7 @@ class Cut {
 
   void add_storage(int s) {
     const Storage& storage = flow_.storages[static_cast<size_t>(s)];
-    const int64_t kept = storage.given ? 1 : as_capacity(price_to_keep(flow_, storage, scale_));
+    const int64_t kept = storage.held ? 1 : as_capacity(price_to_keep(flow_, storage, scale_));
     network_.add_edge(is_made(s), is_there(s), flow_.may_be_kept(s) ? kept : kUncuttable);
     if (!storage.again) return network_.add_edge(Network::kSource, is_made(s), kUncuttable);
     network_.add_edge(Network::kSource, is_made(s), as_capacity(price_of_memory_again(flow_, storage)));
@@ -107,7 +108,8 @@ struct Plan {
   Fates fates;
   Order order;
   Peak peak;
-  double price = 0;  ///< of what is computed again, and of what is only written to be kept
+  int64_t kept = 0, between = 0;  ///< bytes; `between` the parts the results are alive as well
+  double price = 0;               ///< of what is computed again, and of what is only written to be kept
 };
 
 /// What is kept lies there until the backward part begins, which may be long: that counts beside the peak.
@@ -126,16 +128,30 @@ double price_of(const Flow& flow, const Fates& fates, const Order& order) {
     const Storage& storage = flow.storages[static_cast<size_t>(s)];
     if (fates[static_cast<size_t>(s)] == Fate::Again)
       price += price_of_memory_again(flow, storage);
-    else if (!storage.given)
+    else if (!storage.held)
       price += price_to_keep(flow, storage, kUntilBackward);
   }
   return price;
+}
+
+/// Of memory that is there for nobody else.
+int64_t bytes_of(const Flow& flow, const std::vector<TensorId>& kept, const std::vector<TensorId>& results) {
+  std::set<int> storages;
+  for (const auto* ids : {&kept, &results})
+    for (TensorId id : *ids)
+      if (id >= 0) storages.insert(flow.storage_of(id));
+  int64_t bytes = 0;
+  for (int s : storages)
+    if (const Storage& it = flow.storages[static_cast<size_t>(s)]; !it.held) bytes += it.bytes;
+  return bytes;
 }
 
 Plan plan_with(const Flow& flow, const std::vector<int>& needed, Fates fates) {
   Plan plan{std::move(fates), {}, {}};
   plan.order = order_of(flow, needed, plan.fates);
   plan.peak = peak_of(flow, plan.fates, plan.order);
+  plan.kept = bytes_of(flow, plan.order.kept, {});
+  plan.between = bytes_of(flow, plan.order.kept, flow.joint.outputs);
   plan.price = price_of(flow, plan.fates, plan.order);
   return plan;
 }
@@ -174,7 +190,7 @@ class Step {
     fate = it.again ? Fate::Again : Fate::Kept;
     if (it.again) return wanted.push_back(s);
     possible_ &= flow_.may_be_kept(s);
-    if (!it.given) gain_ -= it.bytes;
+    if (!it.held) gain_ -= it.bytes;
   }
 
   const Flow& flow_;
@@ -262,6 +278,9 @@ class Plans {
       for (int count : {4, 8, 16, 32}) all.push_back(plan_with(flow, needed_, pieces.cut_into(count)));
     }
     std::ranges::stable_sort(all, {}, &Plan::price);
+    const auto best =
+        std::ranges::min_element(all, {}, [&](const Plan& plan) { return cost_as_usual(plan); });
+    usual_ = fits(*best) ? *best : eager_;
     for (Plan& plan : all)
       if (row_.empty() || plan.peak.bytes < row_.back().peak.bytes) row_.push_back(std::move(plan));
   }
@@ -269,25 +288,23 @@ class Plans {
   const Plan& eager() const { return eager_; }
 
   const Plan& choose(const Budget& budget) const {
-    const Plan& best = without_budget();
     if (budget.bytes) return first_below(*budget.bytes);
-    if (!budget.share) return best;
+    if (!budget.share || *budget.share == 1) return usual_;
     const auto least = static_cast<double>(row_.back().peak.bytes);
-    const double between = static_cast<double>(best.peak.bytes) - least;
+    const double between = static_cast<double>(usual_.peak.bytes) - least;
     return first_below(static_cast<int64_t>(least + *budget.share * between));
   }
 
  private:
-  /// Of those that need no more memory than eager, the one that is worth its price. In the row each has a
-  /// lower peak than those before it.
-  const Plan& without_budget() const {
-    const auto cost = [&](const Plan& plan) {
-      return plan.price + flow_.prices.kept * static_cast<double>(plan.peak.bytes);
-    };
-    const Plan* best = &row_.back();
-    for (const Plan& plan : row_)
-      if (plan.peak.bytes <= eager_.peak.bytes && cost(plan) < cost(*best)) best = &plan;
-    return *best;
+  /// Whoever runs between the parts (the loss, another piece of the region) has a peak of its own above what
+  /// is there then, so that is no more than in eager, either.
+  bool fits(const Plan& plan) const {
+    return plan.peak.bytes <= eager_.peak.bytes && plan.between <= eager_.between;
+  }
+  /// Of those that need no more memory than eager, the one that is worth its price is taken.
+  double cost_as_usual(const Plan& plan) const {
+    return fits(plan) ? plan.price + flow_.prices.kept * static_cast<double>(plan.peak.bytes)
+                      : std::numeric_limits<double>::infinity();
   }
 
   const Plan& first_below(int64_t allowed) const {
@@ -330,17 +347,11 @@ class Plans {
   const Flow& flow_;
   const std::vector<int> needed_;
   const Plan eager_;
+  Plan usual_;
   std::vector<Plan> row_;
 };
 
-Memory memory_of(const Flow& flow, const Plan& plan) {
-  std::set<int> storages;
-  for (TensorId id : plan.order.kept) storages.insert(flow.storage_of(id));
-  Memory memory{plan.order.kept.size(), 0, plan.peak.bytes};
-  for (int s : storages)
-    if (const Storage& it = flow.storages[static_cast<size_t>(s)]; !it.given) memory.bytes += it.bytes;
-  return memory;
-}
+Memory memory_of(const Plan& plan) { return {plan.order.kept.size(), plan.kept, plan.peak.bytes}; }
 
 std::string line(const char* what, const Memory& memory) {
   return detail::concat("; ", what, ": ", memory.tensors, " tensors kept, ", memory.bytes,
@@ -354,9 +365,8 @@ Partition partition(const Joint& joint, const Budget& budget, const Prices& pric
   const Flow flow(joint, prices);
   Plans plans(flow);
   const Plan& plan = plans.choose(budget);
-  Partition made{plan.order.kept,       {},
-                 plan.order.forward,    plan.order.backward,
-                 memory_of(flow, plan), memory_of(flow, plans.eager())};
+  Partition made{plan.order.kept,         {}, plan.order.forward, plan.order.backward, memory_of(plan),
+                 memory_of(plans.eager())};
   for (TensorId id : made.kept) {
     const Storage& storage = flow.storages[static_cast<size_t>(flow.storage_of(id))];
     if (storage.given && !storage.kept_by_eager) made.inputs_kept_anew.push_back(id);

@@ -41,7 +41,7 @@ class Linking {
     std::vector<Chain::Piece> made;
     for (Piece& piece : pieces_) {
       const std::string number = std::to_string(made.size() + 1);
-      const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape)};
+      const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape), passing(piece.tape)};
       const Constants constants = constants_of(piece.tape);
       lower::Sizes known = sizes.begin(piece.tape);
       SymbolTable computed;
@@ -51,6 +51,7 @@ class Linking {
       auto region = make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over,
                                  known, "", trace, stages, place);
       note_gradients(piece, region->differentiable());
+      for (TensorId id : region->saved()) kept_.insert(storage(id));
       Syms numbers = sizes.end(piece.tape, over, known, *region);
       made.push_back({std::move(region), std::move(numbers)});
     }
@@ -68,7 +69,11 @@ class Linking {
       requires_grad_[static_cast<size_t>(piece.results[i])] = differentiable[i];
   }
 
-  int storage(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)].storage; }
+  /// Tensors of a joint tape alone lie in no memory of the run's, or that of another one there.
+  int storage(TensorId id) const {
+    return static_cast<size_t>(id) < tape_.tensors.size() ? tape_.tensors[static_cast<size_t>(id)].storage
+                                                          : -1;
+  }
   /// Of the run's inputs; -1: an earlier piece makes it.
   int input(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)].input; }
 
@@ -105,13 +110,23 @@ class Linking {
     return made_inside;
   }
 
+  /// An earlier piece makes it, and the caller never sees it.
+  bool is_hidden(TensorId id) const { return input(id) < 0 && !seen_.contains(storage(id)); }
+
+  /// By input: is it gone behind the piece, unless this one keeps it?
+  std::vector<bool> passing(const Tape& piece) const {
+    std::vector<bool> out;
+    for (TensorId id : piece.inputs) out.push_back(is_hidden(id) && !kept_.contains(storage(id)));
+    return out;
+  }
+
   /// By input: may it be kept where eager would not keep it? A parameter that no piece writes, and what
   /// nobody but the pieces ever sees.
   std::vector<bool> keepable(const Tape& piece) const {
     std::vector<bool> out;
     for (TensorId id : piece.inputs) {
       const int of_run = input(id);
-      const bool hidden = of_run < 0 && !seen_.contains(storage(id));
+      const bool hidden = is_hidden(id);
       const bool param = of_run >= 0 && is_param_[static_cast<size_t>(of_run)];
       out.push_back((hidden || param) && !written_.contains(storage(id)));
     }
@@ -124,6 +139,7 @@ class Linking {
   Constants shared_, own_;
   std::vector<bool> requires_grad_;         ///< by tensor that a piece gives
   std::unordered_set<int> seen_, written_;  ///< storages: the caller has them; entries write to them
+  std::unordered_set<int> kept_;            ///< storages: a piece that was made keeps them
 };
 
 }  // namespace

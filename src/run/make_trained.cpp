@@ -183,6 +183,7 @@ class Making {
   Joint made_joint(const std::set<TensorId>& parts) {
     Joint joint = autograd::make_joint(tape_, wanted_, parts, {over_inputs_.dims(), over_inputs_.numbers()});
     joint.keepable = is_param_;
+    joint.passing = piece_.passing;
     return joint;
   }
 

@@ -18,8 +18,10 @@ namespace bolt::run {
 
 /// Of a region that is made in pieces (make_chain.h), which are compiled together: Trained::finish_code.
 struct PieceOf {
-  std::string file;               ///< begins the names of its files in a trace
-  std::vector<bool> made_inside;  ///< by input of the tape: an earlier piece makes it; empty: none
+  std::string file;  ///< begins the names of its files in a trace
+  // By input of the tape; empty: none.
+  std::vector<bool> made_inside;  ///< an earlier piece makes it
+  std::vector<bool> passing;      ///< and nobody but the pieces sees it, nor is it kept so far
 };
 
 /// Thrown where gradients need to know a float that differs between calls: as a rule it has yet another value

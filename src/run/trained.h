@@ -103,6 +103,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   // ---- for a chain of them
   const std::vector<bool>& differentiable() const { return p_.differentiable; }
   bool forward_can_fail() const { return p_.forward->can_fail(); }
+  const std::vector<record::TensorId>& saved() const { return p_.saved; }
   /// How the output lies, over symbols().
   const lower::TensorOut& shown_as(size_t output) const {
     return p_.forward->lowered().outputs[result_of_[output]];
