@@ -180,14 +180,19 @@ BOLT T bolt_shift_right(T a, T b) {
 }
 
 // support/philox.h: the number of each position of a tensor, by seed and offset.
+// Both halves of a product; written in C++, all that is made of them is computed with 64 bits.
+BOLT void multiply(unsigned a, unsigned b, unsigned& low, unsigned& high) {
+  asm("{\n .reg .b64 p;\n mul.wide.u32 p, %2, %3;\n mov.b64 {%0, %1}, p;\n}" : "=r"(low), "=r"(high) : "r"(a), "r"(b));
+}
 BOLT uint4 philox(u64 seed, u64 counter, u64 sequence) {
   unsigned x = unsigned(counter), y = unsigned(counter >> 32), z = unsigned(sequence), w = unsigned(sequence >> 32);
   unsigned first = unsigned(seed), second = unsigned(seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    u64 a = u64(0xd2511f53u) * x, b = u64(0xcd9e8d57u) * z;
-    x = unsigned(b >> 32) ^ y ^ first, z = unsigned(a >> 32) ^ w ^ second;
-    y = unsigned(b), w = unsigned(a);
+    unsigned a, over_a, b, over_b;
+    multiply(0xd2511f53u, x, a, over_a);
+    multiply(0xcd9e8d57u, z, b, over_b);
+    x = over_b ^ y ^ first, y = b, z = over_a ^ w ^ second, w = a;
     first += 0x9e3779b9u, second += 0xbb67ae85u;
   }
   return {x, y, z, w};
