@@ -276,6 +276,7 @@ class Fuser {
     if (g.stored.size() > kMaxStored || operand_count(g) > kMaxOperands) return false;
     std::vector<int> after;
     if (!acyclic(a, b, &after) || !one_space(g, parts_[a].reduces || parts_[b].reduces)) return false;
+    if (options_.bytes_apart > 0 && leaves_more(a, g, after)) return false;
     double instructions = parts_[a].instructions + parts_[b].instructions;
     if (moves_within(g) && !affordable(a, b, g, &instructions)) return false;
     parts_[b].instructions = instructions;
@@ -283,6 +284,21 @@ class Fuser {
     merge(a, b, std::move(g), after);
     if (fuel_ > 0) --fuel_;
     return true;
+  }
+
+  /// Behind the merged group come calls that came before the later one so far. What that one made did not
+  /// wait for them in memory: only what it is made of did, and that may be far less (of a normalisation in
+  /// float32 the image in bfloat16).
+  bool leaves_more(int a, const Group& g, const std::vector<int>& after) const {
+    if (std::none_of(after.begin(), after.end(), [&](int u) { return parts_[u].call != nullptr; }))
+      return false;
+    auto bytes = [](const std::vector<const Value*>& values) {
+      int64_t sum = 0;
+      for (const Value* v : values) sum += estimate(v->type.numel()) * dtype_bytes(v->type.dtype);
+      return sum;
+    };
+    const auto left = stored_of(parts_[a].nodes, [&](int other) { return other == a; });
+    return bytes(g.stored) - bytes(left) >= options_.bytes_apart;
   }
 
   // ---- prices ----

@@ -202,3 +202,21 @@ def test_what_crosses_and_nobody_else_holds_is_not_free_to_keep():
     x, w = (torch.randn(64, 64, requires_grad=True) for _ in range(2))
     fast = torchbolt.compile(fn)
     assert [kept(fast, x, w) for _ in range(3)][1:] <= 2 * [kept(fn, x, w)]
+
+
+def test_float32_within_bfloat16_waits_for_no_call():
+    """Normalisations compute in float32: what the convolution between them waits for is in bfloat16."""
+
+    def layer(groups):
+        return nn.Sequential(nn.Conv2d(32, 32, 3, padding=1, groups=groups, bias=False), nn.BatchNorm2d(32), nn.SiLU())
+
+    class Depthwise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(*(layer(groups) for groups in (1, 32, 1, 32)))
+
+        def forward(self, x):
+            return self.layers(x).mean((2, 3))
+
+    ours, eager = compare(Depthwise().bfloat16(), torch.randn(8, 32, 64, 64).bfloat16(), pieces=1)
+    assert min(ours) < 0.7 * eager
