@@ -11,6 +11,8 @@ from torch._higher_order_ops import map as map_
 from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.associative_scan import associative_scan
 
+import torchbolt
+
 ROWS = Rows()
 
 
@@ -228,3 +230,29 @@ print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "False", done.stdout + done.stderr
+
+
+def test_gradients_of_the_operator_associative_scan():
+    """Of all pairs of steps there would be 90,000."""
+
+    def combine(a, x, b, y):
+        return a * b, x * b + y
+
+    def fn(a, b):
+        return torch.ops.higher_order.associative_scan(combine, [a, b], ())[1].sin()
+
+    torchbolt.reset()
+    fast = torchbolt.compile(fn)
+    for _ in range(3):
+        a, b = torch.rand(300, 2, requires_grad=True), torch.randn(300, 2, requires_grad=True)
+        want = torch.autograd.grad(torch.stack(list(steps(a, b))).sin().sum(), (a, b))
+        torch.testing.assert_close(torch.autograd.grad(fast(a, b).sum(), (a, b)), want, rtol=1e-4, atol=1e-5)
+    stats = torchbolt.stats()
+    assert stats["eager_fallbacks"] == 0 and "asked for gradients" not in str(stats["break_reasons"]), stats
+
+
+def steps(a, b):
+    h = torch.zeros(2)
+    for x, y in zip(a, b, strict=True):
+        h = x * h + y
+        yield h

@@ -115,11 +115,15 @@ _C._mark(_kernel_of, "constant", None)
 
 
 def call_higher_order(self, /, *args, **kwargs):
-    """The operators themselves (torch.ops.higher_order): without gradients, the kernel for all devices."""
+    """The operators themselves (torch.ops.higher_order): without gradients, the kernel for all devices.
+
+    That of associative_scan is made of operators that autograd follows, in memory that grows with the length of the
+    scan. torch's own rule for its gradients has a matrix of all pairs of steps.
+    """
     kernel = _kernel_of(self)
     leaves = pytree.tree_leaves((args, kwargs))
     needs_grad = torch.is_grad_enabled() and True in [isinstance(a, torch.Tensor) and a.requires_grad for a in leaves]
-    if kernel is None or needs_grad or torch.is_autocast_enabled("cpu"):
+    if kernel is None or (needs_grad and self.name() != "associative_scan") or torch.is_autocast_enabled("cpu"):
         return _operate_natively(self, args, kwargs)
     return kernel(*args, **kwargs)
 
