@@ -36,7 +36,7 @@ class Making {
         parts_(asked.parts),
         joint_(joint),
         trial_(trial),
-        writer_(run_, joint, trial, asked.differs || trial) {}
+        writer_(run_, joint, trial) {}
 
   void make() {
     const Listening listening(writer_);
@@ -163,7 +163,7 @@ Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std
   if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic); });
   Joint joint;
   try {
-    Making({run, wanted, parts, dynamic.any()}, joint, nullptr).make();
+    Making({run, wanted, parts}, joint, nullptr).make();
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

@@ -25,7 +25,6 @@ struct Asked {
   const record::Tape& run;
   const std::vector<record::TensorId>& wanted;
   const std::set<record::TensorId>& parts;
-  bool differs = false;  ///< sizes or numbers do, between calls: trials are for those alone
 };
 
 /// What differs between calls of a run.

@@ -11,7 +11,6 @@
 #include <unordered_set>
 
 #include "autograd/results.h"
-#include "record/attention.h"
 #include "record/dropout.h"
 #include "record/operator_facts.h"
 #include "record/take.h"
@@ -120,8 +119,8 @@ bool lies_as(const TensorInfo& info, const at::Tensor& t) {
 
 }  // namespace
 
-Writer::Writer(const Tape& run, Joint& joint, Trial* trial, bool differs)
-    : run_(run), joint_(joint), trial_(trial), differs_(differs), bytes_in_run_(bytes_by_storage(run)) {
+Writer::Writer(const Tape& run, Joint& joint, Trial* trial)
+    : run_(run), joint_(joint), trial_(trial), bytes_in_run_(bytes_by_storage(run)) {
   Tape& tape = joint_.tape;
   tape.locs = run.locs;
   for (const TensorInfo& info : run.tensors) {
@@ -374,34 +373,6 @@ void forget_running_statistics(Stack& arguments) {
 
 }  // namespace
 
-/// (q, k, v, bias, with_logsumexp, dropout, causal, debug, scale): where sizes differ between calls, the
-/// kernel that takes any length (record/attention.h). With dropout the numbers are those of the kernel that
-/// ATen chose.
-void Writer::call_attention(const c10::OperatorHandle& op, Stack& stack) {
-  static const c10::OperatorHandle flash =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::_scaled_dot_product_flash_attention", "");
-  auto given = [&](size_t i) { return torch::jit::peek(stack, i, 9); };
-  const bool has_bias = given(3).isTensor() && given(3).toTensor().defined();
-  if (!differs_ || has_bias || given(5).toDouble() != 0 ||
-      !record::flash_takes(given(0).toTensor(), given(1).toTensor(), given(2).toTensor(), given(6).toBool()))
-    return write(op, stack);
-  Stack a = torch::jit::pop(stack, 9);
-  torch::jit::push(stack, a[0], a[1], a[2], a[5], a[6], a[7], a[8]);
-  write(flash, stack);
-}
-
-/// (grad, q, k, v, result, logsumexp, seed, offset, bias, begins of q and k, longest q and k, dropout,
-/// causal, scale). What the other kernel gave is told from its sums, which have a dimension less.
-void Writer::call_attention_backward(const c10::OperatorHandle& op, Stack& stack) {
-  static const c10::OperatorHandle flash = c10::Dispatcher::singleton().findSchemaOrThrow(
-      "aten::_scaled_dot_product_flash_attention_backward", "");
-  if (torch::jit::peek(stack, 5, 16).toTensor().dim() == 4) return write(op, stack);
-  Stack a = torch::jit::pop(stack, 16);
-  torch::jit::push(stack, a[0], a[1], a[2], a[3], a[4], a[5], a[9], a[10], a[11], a[12], a[13], a[14], a[6],
-                   a[7], a[15]);
-  write(flash, stack);
-}
-
 /// (x, p, train): on CUDA a mask that any kernel can compute, any number of times (record/dropout.h).
 void Writer::call_dropout(const c10::OperatorHandle& op, Stack& stack) {
   static const auto find = [](const char* name) {
@@ -439,8 +410,6 @@ void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
   const std::string& name = op.operator_name().name;
   if (name == "aten::as_strided_") return call_turning(stack);
   if (name == "aten::native_dropout" && !(entry_ && op == entry_->op)) return call_dropout(op, stack);
-  if (name == "aten::_scaled_dot_product_cudnn_attention") return call_attention(op, stack);
-  if (name == "aten::_scaled_dot_product_cudnn_attention_backward") return call_attention_backward(op, stack);
   if (name == "aten::cudnn_batch_norm") return call_batch_norm(stack);
   if (name == "aten::cudnn_batch_norm_backward") return call_batch_norm_backward(stack);
   write(op, stack);

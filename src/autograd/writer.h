@@ -22,8 +22,7 @@ namespace bolt::autograd {
 
 class Writer final : public Listener {
  public:
-  /// `differs`: sizes or numbers of the run do, between calls.
-  Writer(const record::Tape& run, Joint& joint, Trial* trial, bool differs = false);
+  Writer(const record::Tape& run, Joint& joint, Trial* trial);
 
   /// The fake for an input of the run.
   at::Tensor input(record::TensorId id);
@@ -57,8 +56,6 @@ class Writer final : public Listener {
   void call_turning(Stack& stack);
   void write(const c10::OperatorHandle& op, Stack& stack);
   void call_dropout(const c10::OperatorHandle& op, Stack& stack);
-  void call_attention(const c10::OperatorHandle& op, Stack& stack);
-  void call_attention_backward(const c10::OperatorHandle& op, Stack& stack);
   void call_batch_norm(Stack& stack);
   void call_batch_norm_backward(Stack& stack);
   void turn(const at::Tensor& object, const Place& place, record::TensorId id);
@@ -85,7 +82,6 @@ class Writer final : public Listener {
   const record::Tape& run_;
   Joint& joint_;
   Trial* trial_;
-  const bool differs_;
   const record::Entry* entry_ = nullptr;  ///< of the run, until what it recorded has arrived
   int loc_ = -1;
   std::vector<size_t> bytes_in_run_;  ///< by storage of the run

@@ -17,8 +17,6 @@ bool has_flash(c10::Device device) {
          device::driver::capability(device.index()) >= kFlashNeeds;
 }
 
-}  // namespace
-
 bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   if (!has_flash(q.device()) || (q.scalar_type() != at::kBFloat16 && q.scalar_type() != at::kHalf))
     return false;
@@ -32,6 +30,8 @@ bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
   return suits(q) && suits(k) && suits(v) && heads && q.size(3) % 8 == 0 && q.size(3) <= kWidestHead &&
          (!causal || q.size(2) == k.size(2));
 }
+
+}  // namespace
 
 std::optional<at::Tensor> attention_of_any_length(const at::Tensor& q, const at::Tensor& k,
                                                   const at::Tensor& v, bool causal,

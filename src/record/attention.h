@@ -16,7 +16,4 @@ std::optional<at::Tensor> attention_of_any_length(const at::Tensor& q, const at:
                                                   const at::Tensor& v, bool causal,
                                                   std::optional<double> scale);
 
-/// Would it take tensors like these, also where gradients are wanted?
-bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal);
-
 }  // namespace bolt::record
