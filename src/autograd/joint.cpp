@@ -50,6 +50,10 @@ class Making {
       joint_.gradients.push_back(node ? writer_.id_of(node->gradient) : -1);
       joint_.comes_from.push_back(node ? node->roots : std::vector<bool>());
     }
+    // Of leaves of its own alone, what comes out has a history yet, which a node without inputs would not be.
+    const bool reaches_any = std::ranges::any_of(joint_.gradients, [](TensorId id) { return id >= 0; });
+    if (!joint_.tangent_of.empty() && !reaches_any)
+      throw_unsupported("results whose gradients lead to nothing from outside");
     writer_.finish();
   }
 

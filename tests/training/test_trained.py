@@ -589,3 +589,21 @@ def test_a_region_ends_before_a_write_that_gives_a_tensor_from_outside_its_histo
         want = torch.autograd.grad(fn(x, w, mask).sum(), at)
         torch.testing.assert_close(torch.autograd.grad(fast(x, w, mask).sum(), at), want)
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_results_of_leaves_of_its_own_alone():
+    """Their history leads nowhere, but they have one, as in eager."""
+
+    def module(x, n):
+        return nn.Linear(3, 2)(x) * n
+
+    compiled = torchbolt.compile(module)
+    for n in range(1, 4):
+        x = torch.randn(3)
+        torch.manual_seed(n)
+        want = module(x, n)
+        torch.manual_seed(n)
+        got = compiled(x, n)
+        torch.testing.assert_close(got, want)
+        assert got.requires_grad and got.grad_fn is not None
+        got.sum().backward()
