@@ -6,7 +6,6 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -58,35 +57,6 @@ at::Scalar wrapped_number(const at::Tensor& t) {
   at::NoGradGuard no_grad;
   c10::impl::ExcludeDispatchKeyGuard off(kKey);
   return t.item();
-}
-
-/// A tensor, and the node of autograd's that it came from.
-struct History {
-  at::Tensor of;
-  std::remove_cvref_t<decltype(of.grad_fn())> node;
-};
-
-/// Of the arguments that are written to, those that show memory which was there before the region.
-std::vector<History> histories_from_outside(const Tape& tape, const Entry& entry,
-                                            const torch::jit::Stack& stack) {
-  std::vector<History> found;
-  if (!entry.grad_mode) return found;
-  auto is_from_outside = [&](TensorId id) {
-    if (id < 0) return false;
-    const int memory = tape.tensors[static_cast<size_t>(id)].storage;
-    return std::ranges::any_of(tape.inputs, [&](TensorId input) {
-      return tape.tensors[static_cast<size_t>(input)].storage == memory;
-    });
-  };
-  const size_t begin = first_argument(*entry.facts, stack);
-  for (int i : entry.facts->written) {
-    if (std::ranges::none_of(entry.args[static_cast<size_t>(i)].tensors, is_from_outside)) continue;
-    const c10::IValue& value = stack[begin + static_cast<size_t>(i)];
-    if (value.isTensor()) found.push_back({value.toTensor(), value.toTensor().grad_fn()});
-    if (value.isTensorList())
-      for (const at::Tensor& t : value.toTensorVector()) found.push_back({t, t.grad_fn()});
-  }
-  return found;
 }
 
 /// Is it a tensor with elements that share memory? Of one place for all eager says no to writes by itself.
@@ -220,7 +190,7 @@ bool Recorder::asks_nothing(c10::DispatchKeySet keys) const {
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
   if (!facts.ordinary || !asks_nothing(keys)) return run_asking(op, facts, keys, stack);
-  if (ends_where_replayed && meets_other_kind(op, facts, *stack)) return call(op, facts, keys, stack);
+  if (ends_at_other_kinds && meets_other_kind(op, facts, *stack)) return call(op, facts, keys, stack);
   add_entry(op, facts, keys, stack, {}, false);
 }
 
@@ -264,7 +234,7 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
   Symbols symbols;
   if (follows_sizes) symbols = take_all_symbols(op, facts, *stack);
   if (!unseen) parsed.give(op, facts, *stack, symbols);
-  if (unseen || (ends_where_replayed && meets_other_kind(op, facts, *stack)))
+  if (unseen || (ends_at_other_kinds && meets_other_kind(op, facts, *stack)))
     return call(op, facts, keys, stack);
   if (casts) escape(op, " that autocast reaches into");
   add_entry(op, facts, keys, stack, std::move(symbols), finds_sizes);
@@ -417,11 +387,7 @@ void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& fac
   const int index = static_cast<int>(tape_.entries.size());
   Entry entry = begin_entry(op, facts, *stack, std::move(symbols));
   torch::jit::Stack given;
-  std::vector<History> written;
-  if (!facts.ordinary) {
-    given = before_call(entry, *stack);
-    if (ends_where_replayed) written = histories_from_outside(tape_, entry, *stack);
-  }
+  if (!facts.ordinary) given = before_call(entry, *stack);
   try {
     call(op, facts, keys, stack);
   } catch (...) {  // the entry never happened
@@ -430,10 +396,8 @@ void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& fac
     throw;
   }
   if (stopped_) return;
-  if (const char* kind = ends_where_replayed ? other_kind(*stack, facts.returns) : nullptr)
+  if (const char* kind = ends_at_other_kinds ? other_kind(*stack, facts.returns) : nullptr)
     return escape_from(op, " that makes a ", kind);
-  if (std::ranges::any_of(written, [](const History& h) { return h.of.grad_fn() != h.node; }))
-    return escape(op, " that writes what autograd follows to a tensor from outside");
   entry.results = tape_.args->take(facts.returns);
   for (size_t i = 0; i < facts.returns; ++i)
     take((*stack)[stack->size() - facts.returns + i], Use::result, index, entry.results[i]);

@@ -125,10 +125,9 @@ class Recorder {
   /// that tensor. Where the parser asks what one is, the region ends.
   bool lends_items = false;
 
-  /// The region ends before operators with which a tape can only be replayed: those on tensors of another
-  /// kind (record/other_kinds.h), and those that write what autograd follows to a tensor from outside, whose
-  /// history is the caller's to see.
-  bool ends_where_replayed = false;
+  /// The region ends before operators on tensors of another kind (record/other_kinds.h). Otherwise a tape
+  /// with them can only be replayed.
+  bool ends_at_other_kinds = false;
   /// Operators that find sizes out (nonzero, masks) do not end the region.
   bool goes_on_with_data_sizes = false;
   bool has_data_sizes() const { return has_data_sizes_; }

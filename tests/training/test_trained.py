@@ -572,25 +572,6 @@ def test_a_leaf_made_inside_that_is_handed_out(show):
         torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("part", [lambda h: h, lambda h: h[0]], ids=["whole", "a view"])
-@pytest.mark.parametrize("was_followed", [True, False])
-def test_a_region_ends_before_a_write_that_gives_a_tensor_from_outside_its_history(part, was_followed):
-    def fn(x, w, mask):
-        h = x * 2 if was_followed else x.detach() * 2
-        torchbolt.graph_break()
-        h[mask] = w.exp()
-        part(h).add_(w)
-        return (h * h).sin() @ w
-
-    fast = torchbolt.compile(fn)
-    for _ in range(4):
-        x, w, mask = leaf(4, 5), leaf(5), torch.rand(4) > 0.5
-        at = (x, w) if was_followed else (w,)
-        want = torch.autograd.grad(fn(x, w, mask).sum(), at)
-        torch.testing.assert_close(torch.autograd.grad(fast(x, w, mask).sum(), at), want)
-    assert torchbolt.stats()["eager_fallbacks"] == 0
-
-
 def test_results_of_leaves_of_its_own_alone():
     """Their history leads nowhere, but they have one, as in eager."""
 
