@@ -343,13 +343,16 @@ at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, con
   return whole.as_strided(sizes, strides, whole.storage_offset() + value(view.offset));
 }
 
-/// Hooks do not see them: eager would not have saved them. Nor do they count as saved where they are written
-/// to: a second run has its own of those.
+/// Hooks do not see them: eager would not have saved them. Nor do statistics count as saved, which later
+/// forward passes write: a second run has its own of those.
 void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
   auto keep = [&] {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool has_own = std::ranges::find(visible_writes_.inputs, i) != visible_writes_.inputs.end();
-      node.inputs_.emplace_back(has_own && !inputs[i].requires_grad() ? at::Tensor() : inputs[i], false);
+      const record::TensorInfo& info = info_of(tape_, tape_.inputs[i]);
+      const bool is_counter = !at::isFloatingType(info.dtype) && !at::isComplexType(info.dtype);
+      const bool is_written = std::ranges::find(visible_writes_.inputs, i) != visible_writes_.inputs.end();
+      const bool has_own = is_written && (is_counter || record::is_written_apart(tape_, info.storage));
+      node.inputs_.emplace_back(has_own ? at::Tensor() : inputs[i], false);
     }
   };
   if (!hooks_see_what_is_saved()) return keep();
