@@ -92,6 +92,12 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
     if (p_.gradients[i] >= 0) edges_.push_back(i);
   for (TensorId id : wanted_) result_of_.push_back(position(p_.forward->wanted(), id));
   for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
+  is_counted_.resize(tape_.inputs.size());
+  for (size_t i : visible_writes_.inputs) {
+    const record::TensorInfo& info = info_of(tape_, tape_.inputs[i]);
+    const bool is_whole = !at::isFloatingType(info.dtype) && !at::isComplexType(info.dtype);
+    is_counted_[i] = is_whole || record::is_written_apart(tape_, info.storage);
+  }
   find_saved();
   find_tangents();
   find_readers_of_saved();
@@ -347,13 +353,8 @@ at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, con
 /// forward passes write: a second run has its own of those.
 void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
   auto keep = [&] {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const record::TensorInfo& info = info_of(tape_, tape_.inputs[i]);
-      const bool is_counter = !at::isFloatingType(info.dtype) && !at::isComplexType(info.dtype);
-      const bool is_written = std::ranges::find(visible_writes_.inputs, i) != visible_writes_.inputs.end();
-      const bool has_own = is_written && (is_counter || record::is_written_apart(tape_, info.storage));
-      node.inputs_.emplace_back(has_own ? at::Tensor() : inputs[i], false);
-    }
+    for (size_t i = 0; i < inputs.size(); ++i)
+      node.inputs_.emplace_back(is_counted_[i] ? at::Tensor() : inputs[i], false);
   };
   if (!hooks_see_what_is_saved()) return keep();
   const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();

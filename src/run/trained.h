@@ -166,6 +166,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   bool draws_ = false;
   const VisibleWrites visible_writes_;
   const std::vector<bool> rests_on_written_;  ///< by those: what was there before is needed by a second run
+  std::vector<bool> is_counted_;              ///< inputs of the run that are statistics or counters it writes
   enum class Twice : uint8_t { unknown, yes, no };
   mutable std::atomic<Twice> differentiated_twice_{Twice::unknown};
 };
