@@ -442,6 +442,32 @@ bool attention_backward(Call& c) {
   return true;
 }
 
+/// (query, key, value, bias, logsumexp?, ...). ATen has its result lie as the query does, and so must everyone:
+/// cuDNN's plan of the backward pass takes it for granted. Python's rule of ATen 2.11 has it contiguous.
+bool cudnn_attention(Call& c) {
+  const Tensor q = c.tensor(0), k = c.tensor(1), v = c.tensor(2);
+  if (q.dim() != 4 || v.size(3) != q.size(3)) return false;
+  c.give_like(q);
+  if (c.flag(4))
+    c.give({q.size(0), q.size(1), q.size(2), 1}, at::kFloat);
+  else
+    c.give_nothing();
+  c.give_nothing(), c.give_nothing();  // where sequences of a packed batch begin
+  c.give_number(q.size(2)), c.give_number(k.size(2));
+  c.give({}, at::kLong), c.give({}, at::kLong);  // the state of the random numbers
+  c.give_nothing();                              // what dropout hides
+  return true;
+}
+
+/// (grad, query, key, value, ...)
+bool cudnn_attention_backward(Call& c) {
+  for (size_t i = 1; i < 4; ++i) {
+    if (c.tensor(i).dim() != 4) return false;
+    c.give_like(c.tensor(i));
+  }
+  return true;
+}
+
 // --- Images -----------------------------------------------------------------------------------------------
 
 /// As ATen chooses it: either of the two has its channels last. Neither oneDNN nor cuDNN takes doubles so.
@@ -598,6 +624,8 @@ const std::pair<const char*, ResultRow> kRows[] = {
     {"torchbolt::dropout_keep", dropout_keep},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
+    {"aten::_scaled_dot_product_cudnn_attention", cudnn_attention},
+    {"aten::_scaled_dot_product_cudnn_attention_backward", cudnn_attention_backward},
     {"aten::convolution", convolution},
     {"aten::convolution_backward", convolution_backward},
     {"aten::_adaptive_avg_pool2d", pooled},

@@ -44,6 +44,7 @@ class ResultCall {
   void give_like(const at::Tensor& t) { give_like(t, t.scalar_type()); }
   /// Contiguous, or with the channels last.
   void give_format(at::IntArrayRef sizes, at::MemoryFormat format, at::ScalarType dtype);
+  void give_number(int64_t number) { results_.emplace_back(number); }
   void give_nothing() { results_.emplace_back(at::Tensor()); }  ///< an undefined tensor
 
   torch::jit::Stack take_results() { return std::move(results_); }

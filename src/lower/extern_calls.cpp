@@ -9,6 +9,7 @@
 #include "lower/entry_facts.h"
 #include "lower/extern_sizes.h"
 #include "lower/probe.h"
+#include "record/operator_facts.h"
 #include "support/error.h"
 
 namespace bolt::lower {
@@ -213,13 +214,18 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
   return known;
 }
 
-/// Random numbers are given out in the order of memory: what an operator that draws them is given lies as
-/// eager's tensors do, while values may lie otherwise.
+/// Values may lie otherwise than eager's tensors. But random numbers are given out in the order of memory, and
+/// some libraries' plans hold for one order only.
 void ExternCalls::keep_orders(const Entry& e, ExternCall& x) {
-  if (!draws(e)) return;
+  const std::vector<int>& some = e.facts->lie_as_eagers;
+  if (!draws(e) && some.empty()) return;
   for (size_t a = 0; a < e.args.size(); ++a)
     for (TensorId id : e.args[a].tensors) {
       if (id < 0) continue;
+      if (!draws(e) && std::find(some.begin(), some.end(), static_cast<int>(a)) == some.end()) {
+        x.orders.emplace_back();
+        continue;
+      }
       const bool written =
           std::find(x.written.begin(), x.written.end(), static_cast<int>(a)) != x.written.end();
       auto order = order_in_memory(w_.tape.tensors[static_cast<size_t>(id)]);

@@ -301,8 +301,9 @@ void Windows::define_root(TensorId id, Value* v) {
   s.root = id;
   s.version = 0;
   set_sizes(id, v->type.sizes);
-  // The layout eager chose; the value may be laid out otherwise while it is only used inside.
-  if (v->def) v->type.strides = type_of(id).strides;
+  // The layout eager chose; the value may be laid out otherwise while it is only used inside. What a copy was
+  // made of keeps its own: a call gives its results as it does, and other calls count on that.
+  if (v->def && laid_.insert(v).second) v->type.strides = type_of(id).strides;
 }
 
 void Windows::define_view(TensorId id, TensorId parent, std::vector<ViewStep> steps, bool detaches) {

@@ -7,6 +7,7 @@
 // their next read that they are stale.
 #pragma once
 
+#include <unordered_set>
 #include <vector>
 
 #include "graph/ir.h"
@@ -104,6 +105,7 @@ class Windows {
   const LowerOptions& options_;
   std::vector<TensorState> states_;
   std::vector<StorageState> storages_;
+  std::unordered_set<const Value*> laid_;  // whose order in memory is chosen
   bool any_gaps_ = false;
 };
 

@@ -80,6 +80,8 @@ constexpr std::string_view kNormalisations[] = {"aten::batch_norm", "aten::insta
                                                 "aten::native_batch_norm", "aten::_batch_norm_impl_index"};
 constexpr int kMean = 3, kVariance = 4;  // of each of them
 
+constexpr int kGradient = 0, kResult = 4;  // of attention's backward pass
+
 /// Does an operator that is none of ATen's give Python anything but tensors? Numbers, texts, and whether
 /// there is a tensor at all, may be made of data. (ATen's are told by name.)
 bool gives_numbers(const c10::OperatorHandle& op) {
@@ -119,6 +121,8 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
       if (is_written(returns[r]) && *returns[r].alias_info() == *arguments[a].alias_info())
         facts.handed_back.emplace_back(static_cast<int>(r), static_cast<int>(a));
   }
+  // cuDNN's plan of a backward pass is looked up by query, key and value alone (ATen's MHAParams).
+  if (name == "aten::_scaled_dot_product_cudnn_attention_backward") facts.lie_as_eagers = {kGradient, kResult};
   for (std::string_view normalisation : kNormalisations) {
     if (name != normalisation) continue;
     facts.written_in_training = facts.written;

@@ -236,6 +236,30 @@ def test_masks_that_hide_nothing_in_pieces(dropout):
     assert not any("efficient" in event.key or "bmm" in event.key for event in seen.key_averages())
 
 
+def test_plans_of_cudnn_are_shared_with_eager():
+    """They are looked up by query, key and value; the result and its gradient must lie as they did when they were made."""
+
+    def f(x, w, masked):
+        q, k, v = (F.linear(x, p).view(*x.shape[:-1], 2, 64).transpose(1, 2) for p in w)
+        mask = (torch.arange(197, device="cuda") >= 0)[None, None, :, None].expand(4, 1, 197, 197) if masked else None
+        h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+        return h, torch.tanh(h[:, 0])
+
+    def gradients(f, x, w, masked):
+        a, b = f(x, w, masked)
+        return torch.autograd.grad((a * a).double().sum() + b.double().sum(), w)
+
+    x = leaf(4, 197, 128, dtype=torch.bfloat16)
+    w = [leaf(128, 128, dtype=torch.bfloat16) for _ in range(3)]
+    exact = gradients(f, x.double(), [p.double().detach().requires_grad_() for p in w], False)
+    eager = gradients(f, x, w, False)
+    compiled = torchbolt.compile(f)
+    for _ in range(3):
+        for got, want, near in zip(gradients(compiled, x, w, True), exact, eager):
+            assert (got - want).norm() <= 2 * (near - want).norm()
+
+
+
 def test_dropout_draws_eagers_numbers():
     def fn(x):
         return F.dropout(x, 0.3) * F.dropout(x.sin(), 0.5)
