@@ -207,7 +207,8 @@ class Compilation {
     if (r_.road == Road::functional) return functional(std::move(lowered));
     const bool tried = r_.measured && !sizes_.any_data();
     loops::PlanOptions options = device::plan_options();
-    if (is_step_ && !r_.budget.one_block) options.bytes_apart = run::kBytesApart;
+    options.bytes_apart = r_.budget.one_block ? 0 : run::kBytesApart;
+    if (!is_step_) options.apart_on = device::hands_out_memory;
     auto program = run::make_adapting(std::move(lowered), r_.tape, r_.wanted, sizes_.open(),
                                       sizes_.any_data(), tried, r_.name, options, stages);
     if (!tried) return program;

@@ -72,6 +72,11 @@ loops::PlanOptions plan_options() {
   return options;
 }
 
+bool hands_out_memory(graph::Device device) {
+  const Device* known = find(device.kind);
+  return known && !known->keeps_arenas();
+}
+
 PlanCode::PlanCode(const loops::Plan& plan) {
   for (const auto* list : {&plan.steps, &plan.fold_steps})
     for (const loops::Step& step : *list) {

@@ -160,6 +160,11 @@ c10::Device to_torch(graph::Device device);
 /// The planner's questions, put to the device of each call.
 loops::PlanOptions plan_options();
 
+/// loops::PlanOptions::apart_on: where the device's allocator has to be asked for the arena, too, each
+/// temporary may as well be asked for when it is needed, and the results of calls have its memory before and
+/// after.
+bool hands_out_memory(graph::Device device);
+
 /// Code of a whole plan, for each kind of device in it.
 class PlanCode {
  public:

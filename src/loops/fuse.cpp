@@ -276,7 +276,7 @@ class Fuser {
     if (g.stored.size() > kMaxStored || operand_count(g) > kMaxOperands) return false;
     std::vector<int> after;
     if (!acyclic(a, b, &after) || !one_space(g, parts_[a].reduces || parts_[b].reduces)) return false;
-    if (options_.bytes_apart > 0 && leaves_more(a, g, after)) return false;
+    if (leaves_more(a, g, after)) return false;
     double instructions = parts_[a].instructions + parts_[b].instructions;
     if (moves_within(g) && !affordable(a, b, g, &instructions)) return false;
     parts_[b].instructions = instructions;
@@ -290,7 +290,8 @@ class Fuser {
   /// wait for them in memory: only what it is made of did, and that may be far less (of a normalisation in
   /// float32 the image in bfloat16).
   bool leaves_more(int a, const Group& g, const std::vector<int>& after) const {
-    if (std::none_of(after.begin(), after.end(), [&](int u) { return parts_[u].call != nullptr; }))
+    if (options_.bytes_apart == 0 ||
+        std::none_of(after.begin(), after.end(), [&](int u) { return parts_[u].call != nullptr; }))
       return false;
     auto bytes = [](const std::vector<const Value*>& values) {
       int64_t sum = 0;
@@ -298,7 +299,7 @@ class Fuser {
       return sum;
     };
     const auto left = stored_of(parts_[a].nodes, [&](int other) { return other == a; });
-    return bytes(g.stored) - bytes(left) >= options_.bytes_apart;
+    return options_.are_apart(bytes(g.stored) - bytes(left), parts_[a].device);
   }
 
   // ---- prices ----

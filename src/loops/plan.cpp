@@ -404,8 +404,8 @@ class Planner {
   /// What is made behind the first write that the caller can see would have to be there from then on.
   bool lies_apart(const PlanBuffer& b, int written) const {
     const PlanBuffer& memory = under(b);
-    return options_.bytes_apart > 0 && b.kind == BufferKind::Temp && !b.owned_by_step &&
-           memory.first_step < written && estimate(span_bytes(memory.type)) >= options_.bytes_apart;
+    return b.kind == BufferKind::Temp && !b.owned_by_step && memory.first_step < written &&
+           options_.are_apart(estimate(span_bytes(memory.type)), b.type.device);
   }
   void place() {
     const int written = first_visible_write(plan_);

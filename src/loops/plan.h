@@ -143,6 +143,12 @@ struct PlanOptions {
   /// goes, where an arena that is there from the first step to the last would count at the worst of moments.
   /// 0: all lie in the arena.
   int64_t bytes_apart = 0;
+  /// On which devices they do. Unset: on all.
+  std::function<bool(graph::Device)> apart_on;
+
+  bool are_apart(int64_t bytes, graph::Device on) const {
+    return bytes_apart > 0 && bytes >= bytes_apart && (!apart_on || apart_on(on));
+  }
 };
 
 BOLT_API Plan plan(std::unique_ptr<graph::Graph> graph, const PlanOptions& options);

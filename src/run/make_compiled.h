@@ -11,8 +11,7 @@
 
 namespace bolt::run {
 
-/// loops::PlanOptions::bytes_apart of programs that go through a backward pass. Kernels on so much take
-/// longer than it takes to get the memory.
+/// loops::PlanOptions::bytes_apart. Kernels on so much take longer than it takes to get the memory.
 constexpr int64_t kBytesApart = 2 << 20;
 
 /// `tape` and `wanted` are taken once nothing can throw any more. Throws SizeDemand where it cannot go on
