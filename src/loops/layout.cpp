@@ -107,9 +107,19 @@ class Chooser {
     const Value* base = view_base(operand);
     if (!fixed_[base->id] && !fixed_[operand->id] &&
         (order_[operand->id].empty() || order_[operand->id] == order))
-      return wish(operand, order);
+      return wish_to_be_shown(operand, order);
     if (lies_in(operand, order)) return;
     operand = copied(n, operand, order);
+  }
+  /// What the value is a permuted view of lies so that the view shows this order.
+  void wish_to_be_shown(Value* v, Order order) {
+    wish(v, order);
+    while (v->def && v->def->op == Op::permute) {
+      const std::vector<int> from = int_list(*v->def, "dims");
+      for (int& d : order) d = from[static_cast<size_t>(d)];
+      v = v->def->operands[0];
+      wish(v, order);
+    }
   }
   static bool lies_in(const Value* v, const Order& order) {
     const std::optional<StridedView> shown = over_base(v, view_base(v)->type.strides);
