@@ -10,7 +10,7 @@ namespace {
 
 class InPlace {
  public:
-  explicit InPlace(Plan& p) : p_(p) {}
+  InPlace(Plan& p, const PlanOptions& options) : p_(p), options_(options) {}
 
   void run() {
     find_uses();
@@ -19,6 +19,7 @@ class InPlace {
         find_uses();
         --i;
       }
+    written_ = first_visible_write(p_);
     for (int i = 0; i < count(); ++i)
       if (step(i).kind == StepKind::Kernel) over_dying(step(i), i);
   }
@@ -118,6 +119,14 @@ class InPlace {
 
   // ---- dying operands
 
+  /// Memory that a library's call made for its result and nobody else has, of a kernel at this step.
+  bool is_made_for_us(int b, int at) {
+    const PlanBuffer& made = buffer(b);
+    if (made.kind != BufferKind::Temp || !made.owned_by_step || at >= written_ || writer(b) < 0) return false;
+    const Step& call = step(writer(b));
+    return call.node && kind_of(call.node) == graph::OpKind::Library &&
+           options_.are_apart(estimate(made.type.numel()) * dtype_bytes(made.type.dtype), made.type.device);
+  }
   bool dies_at(int b, int at) const { return uses_[static_cast<size_t>(b)].last <= at; }
 
   void over_dying(const Step& s, int at) {
@@ -127,7 +136,8 @@ class InPlace {
       if (!is_temp(result) || writer(result) != at) continue;
       for (int i = 0; i < s.operand_count; ++i) {
         const int operand = s.buffers[static_cast<size_t>(i)];
-        if (!is_temp(operand) || std::count(taken.begin(), taken.end(), operand)) continue;
+        if (!is_temp(operand) && !is_made_for_us(operand, at)) continue;
+        if (std::count(taken.begin(), taken.end(), operand)) continue;
         if (!same_layout(buffer(result).type, buffer(operand).type) || !is_dense(buffer(operand).type))
           continue;
         if (!dies_at(operand, at) || !may_overwrite(s, out, operand)) continue;
@@ -145,6 +155,8 @@ class InPlace {
   };
 
   Plan& p_;
+  const PlanOptions& options_;
+  int written_ = 0;         ///< first_visible_write
   std::vector<Uses> uses_;  ///< by buffer
 };
 
@@ -174,6 +186,6 @@ int first_visible_write(const Plan& plan) {
   return static_cast<int>(first - plan.steps.begin());
 }
 
-void write_in_place(Plan& plan) { InPlace(plan).run(); }
+void write_in_place(Plan& plan, const PlanOptions& options) { InPlace(plan, options).run(); }
 
 }  // namespace bolt::loops

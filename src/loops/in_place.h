@@ -6,8 +6,8 @@
 //
 // 1. Write-backs. A temporary that is only copied into a mutated input is not made: its kernel stores into
 // the input.
-// 2. Dying operands. A temporary that no later step reads gives its place in the arena to the kernel's
-// result.
+// 2. Dying operands. A temporary that no later step reads gives its place to the kernel's result: in the
+// arena, or where large temporaries lie apart (PlanOptions::bytes_apart) also what a library's call made.
 //
 // A kernel may store over memory that it reads when it has no reductions and each point reads that memory at
 // no other place than where it stores. The caller's memory is written early only where nothing can fail
@@ -27,6 +27,6 @@ BOLT_API bool can_fail(const Plan& plan, const Step& step);
 BOLT_API int first_visible_write(const Plan& plan);
 
 /// After all steps are made, before lifetimes.
-void write_in_place(Plan& plan);
+void write_in_place(Plan& plan, const PlanOptions& options);
 
 }  // namespace bolt::loops

@@ -53,7 +53,7 @@ class Planner {
     outputs(draft_.results);
     for (const auto* list : {&plan_.fold_steps, &plan_.steps})
       for (const Step& s : *list) plan_.kernels_before_fusion += s.node_count;
-    write_in_place(plan_);
+    write_in_place(plan_, options_);
     launch_together(plan_, options_);
     lifetimes();
     place();
@@ -404,8 +404,9 @@ class Planner {
   /// What is made behind the first write that the caller can see would have to be there from then on.
   bool lies_apart(const PlanBuffer& b, int written) const {
     const PlanBuffer& memory = under(b);
-    return b.kind == BufferKind::Temp && !b.owned_by_step && memory.first_step < written &&
-           options_.are_apart(estimate(span_bytes(memory.type)), b.type.device);
+    if (b.kind != BufferKind::Temp || b.owned_by_step) return false;
+    return memory.owned_by_step || (memory.first_step < written &&
+                                    options_.are_apart(estimate(span_bytes(memory.type)), b.type.device));
   }
   void place() {
     const int written = first_visible_write(plan_);
