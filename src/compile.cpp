@@ -202,7 +202,8 @@ class Compilation {
 
   Made stages_in_order(Stages& stages) {
     stages.enter("functionalize");
-    auto lowered = lower::functionalize(r_.tape, r_.wanted, {r_.is_param, r_.constants}, sizes_);
+    auto lowered =
+        lower::functionalize(r_.tape, r_.wanted, {r_.is_param, r_.constants, r_.addresses}, sizes_);
     note("aot_graphs", "2_graph.txt", "", [&] { return graph::print(*lowered.graph); });
     if (r_.road == Road::functional) return functional(std::move(lowered));
     const bool tried = r_.measured && !sizes_.any_data();

@@ -27,6 +27,7 @@ struct Recorded {
   record::Tape tape;
   std::vector<record::TensorId> wanted;  // tensors that must exist afterwards
   std::vector<bool> is_param;            // per tape input
+  std::vector<uintptr_t> addresses;      // per tape input: where it lies
   std::vector<bool> is_awaited;          // per tape input: hooks wait for its gradient
   std::unordered_map<int, at::Tensor> constants;
   std::string obstacle;  // why it can only be replayed; "" = compile

@@ -8,6 +8,7 @@
 #include "device/cuda.h"
 #include "record/convert.h"
 #include "support/error.h"
+#include "support/knobs.h"
 
 namespace bolt::device {
 
@@ -64,6 +65,11 @@ loops::PlanOptions plan_options() {
   options.accepts_epilogue = [of](const loops::PlannedContraction& call, const loops::Kernel& epilogue) {
     const Device* device = of(call);
     return device && device->accepts_epilogue(call, epilogue);
+  };
+  options.merges = [](const std::vector<const graph::Node*>& products) {
+    const Device* device = find(products.front()->out()->type.device.kind);
+    const bool as_devices_like = knob("TORCHBOLT_MERGE_PRODUCTS") == "auto";
+    return as_devices_like ? device && device->merges(products) : knob_bool("TORCHBOLT_MERGE_PRODUCTS");
   };
   options.list_key = [](const loops::Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
     const Device* device = find(on.kind);

@@ -142,6 +142,10 @@ class Device {
   /// Of all contents. None: too dear to ask, and contents that may have changed count as changed.
   virtual std::optional<uint64_t> hash(const c10::TensorImpl& tensor) const = 0;
 
+  // ---- products of libraries
+  /// loops::PlanOptions::merges, for products on this device.
+  virtual bool merges(const std::vector<const graph::Node*>& /*products*/) const { return false; }
+
   // ---- lists of kernels
   /// loops::PlanOptions::list_key, for kernels on this device.
   virtual std::string list_key(const loops::Kernel&, const std::vector<char>& /*numbers*/,

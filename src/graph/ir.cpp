@@ -101,6 +101,12 @@ Value* Graph::add_input(Type type, InputKind kind, std::string name) {
   return inputs.back().value.get();
 }
 
+Value* Graph::add_input(const Input& like) {
+  Value* made = add_input(like.value->type, like.kind, like.value->name);
+  inputs.back().address = like.address;
+  return made;
+}
+
 Node* Graph::make(Op op, std::vector<Value*> operands, Attrs attrs, Loc loc, Node* before) {
   const OpInfo& info = op_info(op);
   int n = static_cast<int>(operands.size());
@@ -165,8 +171,7 @@ std::unique_ptr<Graph> clone(const Graph& g) {
   auto copy = std::make_unique<Graph>();
   copy->name = g.name;
   std::unordered_map<const Value*, Value*> to;
-  for (const Input& in : g.inputs)
-    to[in.value.get()] = copy->add_input(in.value->type, in.kind, in.value->name);
+  for (const Input& in : g.inputs) to[in.value.get()] = copy->add_input(in);
   for (const auto& node : g.nodes) {
     std::vector<Value*> operands;
     for (const Value* v : node->operands) operands.push_back(to.at(v));

@@ -154,6 +154,9 @@ enum class InputKind : uint8_t {
 struct Input {
   std::unique_ptr<Value> value;
   InputKind kind = InputKind::Arg;
+  /// Where a parameter lay when the graph was made, by which those that lie side by side are found. It may
+  /// move. 0: nobody knows.
+  uintptr_t address = 0;
 };
 
 struct Output {
@@ -169,6 +172,8 @@ class BOLT_API Graph {
   std::vector<Output> outputs;
 
   Value* add_input(Type type, InputKind kind, std::string name = "");
+  /// As another graph's.
+  Value* add_input(const Input& like);
   /// Appends (or inserts before `before`) a node whose output types come from the op's shape and dtype rules.
   /// What is made of no operands lies on the processor, unless it is put elsewhere (Type::device).
   Node* make(Op op, std::vector<Value*> operands, Attrs attrs = {}, Loc loc = {}, Node* before = nullptr);

@@ -234,6 +234,26 @@ void linear(ReferenceCall& c) {
     }
 }
 
+void linears(ReferenceCall& c) {
+  const HostTensor& x = c.arg(0);
+  const int64_t inner = x.sizes.back(), width = c.out.sizes.back(), rows = inner ? x.numel() / inner : 0;
+  int64_t n = 0;
+  for (size_t i = 1; i < c.in.size(); ++i)
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t j = 0; j < width; ++j) {
+        double sum = 0;
+        for (int64_t k = 0; k < inner; ++k)
+          sum += x.cells[r * inner + k].real * c.in[i]->cells[j * inner + k].real;
+        c.out.cells[n++].real = sum;
+      }
+}
+
+void joined(ReferenceCall& c) {
+  c.out.cells.clear();
+  for (const HostTensor* part : c.in)
+    c.out.cells.insert(c.out.cells.end(), part->cells.begin(), part->cells.end());
+}
+
 struct Window {
   Shape stride, padding, dilation;
 };
@@ -356,6 +376,8 @@ void contraction(ReferenceCall& c) {
   switch (c.op()) {
     case Op::matmul: return matmul(c);
     case Op::linear: return linear(c);
+    case Op::linears: return linears(c);
+    case Op::joined: return joined(c);
     case Op::conv: return conv(c);
     case Op::sdpa: return attention(c);
     case Op::transfer: return transfer(c);

@@ -214,7 +214,7 @@ class Shortener {
   std::unique_ptr<Graph> shortened(int kept, std::vector<int>& output_of) const {
     auto g = std::make_unique<Graph>();
     g->name = g_.name;
-    for (const Input& in : g_.inputs) g->add_input(in.value->type, in.kind, in.value->name);
+    for (const Input& in : g_.inputs) g->add_input(in);
     std::vector<Node*> made(nodes_.size(), nullptr);
     const int cut = first_ + kept * period_, missing = end_ - cut;
     auto value = [&](const Value* v) {

@@ -319,6 +319,28 @@ Sizes linear_applied(const Site& s) {
   return out;
 }
 
+Sizes linear_by_each(const Site& s) {
+  const Sizes &x = s.sizes(0), &w = s.sizes(1);
+  BOLT_CHECK(!x.empty() && w.size() == 2 && !differ(x.back(), w[1]), "linears of ", text(x), " by ", text(w));
+  for (int i = 2; i < s.count(); ++i)
+    BOLT_CHECK(s.rank(i) == 2 && !differ(s.sizes(i)[0], w[0]) && !differ(s.sizes(i)[1], w[1]), "linears by ",
+               text(w), " and ", text(s.sizes(i)));
+  Sizes out = {s.count() - 1};
+  out.insert(out.end(), x.begin(), x.end());
+  out.back() = w[0];
+  return out;
+}
+
+Sizes joined(const Site& s) {
+  Sizes out = s.sizes(0);
+  for (int i = 1; i < s.count(); ++i) {
+    BOLT_CHECK(out.size() == 2 && s.rank(i) == 2 && !differ(s.sizes(i)[1], out[1]), "joined ", text(out),
+               " and ", text(s.sizes(i)));
+    out[0] += s.sizes(i)[0];
+  }
+  return out;
+}
+
 Sizes attended(const Site& s) {
   const Sizes &q = s.sizes(0), &k = s.sizes(1), &v = s.sizes(2);
   bool ranks = q.size() >= 3 && k.size() == q.size() && v.size() == q.size();
@@ -394,6 +416,8 @@ Sizes own_sizes(const Site& s) {
     case Op::max_pool: return pooled(s);
     case Op::matmul: return multiplied(s);
     case Op::linear: return linear_applied(s);
+    case Op::linears: return linear_by_each(s);
+    case Op::joined: return joined(s);
     case Op::conv: return convolved(s);
     case Op::sdpa: return attended(s);
     default: BOLT_CHECK(false, "no shape rule for ", s.name());

@@ -11,6 +11,7 @@
 #include "loops/fuse.h"
 #include "loops/in_place.h"
 #include "loops/layout.h"
+#include "loops/merge_products.h"
 #include "loops/put_back.h"
 #include "loops/roles.h"
 #include "loops/space.h"
@@ -38,6 +39,7 @@ class Planner {
   PlanDraft& draft() {
     Graph& g = *plan_.graph;
     g.renumber();
+    if (merge_products(g, options_)) g.renumber();
     choose_layouts(g, options_);
     fusion_ = fuse(g, options_);
     buffer_of_.assign(fusion_.strides.size(), -1);

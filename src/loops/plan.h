@@ -135,6 +135,9 @@ struct PlanOptions {
   std::function<std::optional<int64_t>(const PlannedContraction&)> generates;
   /// Asked for each generated contraction whether it can end in this pointwise work. Unset: never.
   std::function<bool(const PlannedContraction&, const Kernel& epilogue)> accepts_epilogue;
+  /// Asked for products of one operand by several weights: does a library that is given them at once take
+  /// less time than for one after another (merge_products.h)? Unset: never.
+  std::function<bool(const std::vector<const graph::Node*>& products)> merges;
   /// Asked for each kernel: what it has in common with those that its device can launch together with it; "":
   /// it is launched by itself. Unset: every kernel is.
   /// `numbers`, by buffer: numbers_of.

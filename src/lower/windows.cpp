@@ -195,7 +195,10 @@ Value* Windows::input_value(TensorId id) {
   else if (info.input < static_cast<int>(options_.is_param.size()) && options_.is_param[info.input])
     kind = InputKind::Param;
   out.inputs.push_back(info.input);
-  return out.graph->add_input(type_of(id), kind);
+  Value* made = out.graph->add_input(type_of(id), kind);
+  if (kind == InputKind::Param && static_cast<size_t>(info.input) < options_.addresses.size())
+    out.graph->inputs.back().address = options_.addresses[static_cast<size_t>(info.input)];
+  return made;
 }
 
 Value* Windows::make(Op op, std::vector<Value*> operands, Attrs attrs) {

@@ -44,6 +44,7 @@
 #include "device/device.h"
 #include "record/argument.h"
 #include "record/attention.h"
+#include "run/products.h"
 #include "support/error.h"
 
 namespace bolt::run {
@@ -75,6 +76,8 @@ std::vector<int64_t> normalized_shape(const Node& n, const at::Tensor& x) {
 Tensors linear(const Node&, const Tensors& in) {
   return {at::linear(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt)};
 }
+Tensors linears(const Node&, const Tensors& in) { return {products_of(in[0], {in.begin() + 1, in.end()})}; }
+Tensors join(const Node&, const Tensors& in) { return {joined(in)}; }
 Tensors matmul(const Node&, const Tensors& in) { return {at::matmul(in[0], in[1])}; }
 Tensors conv(const Node& n, const Tensors& in) {
   at::Tensor x = in[0];
@@ -185,6 +188,8 @@ Tensors as_strided(const Node& n, const Tensors& in) {
 
 constexpr std::pair<Op, LibraryFn> kTable[] = {
     {Op::linear, linear},
+    {Op::linears, linears},
+    {Op::joined, join},
     {Op::matmul, matmul},
     {Op::conv, conv},
     {Op::sdpa, sdpa},

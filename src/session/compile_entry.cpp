@@ -57,6 +57,10 @@ bool may_be_folded(const at::Tensor& t) {
   return t.requires_grad() || !t.has_storage() || !guard::is_borrowed(*t.storage().unsafeGetStorageImpl());
 }
 
+uintptr_t address_of(const at::Tensor& t) {
+  return t.has_storage() ? reinterpret_cast<uintptr_t>(t.unsafeGetTensorImpl()->data()) : 0;
+}
+
 /// Where the tape's inputs come from and what is known of each.
 void describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
   record::Recorder& recorder = bridge.recorder;
@@ -75,6 +79,7 @@ void describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
     }
     entry.tape_input_slot.push_back(slot);
     recorded.is_param.push_back(slot >= 0 && on_objects[slot] && may_be_folded(recorder.inputs()[i]));
+    recorded.addresses.push_back(address_of(recorder.inputs()[i]));
     recorded.is_awaited.push_back(autograd::is_awaited(recorder.inputs()[i]));
     recorder.tape().tensors[recorder.tape().inputs[i]].chosen = slot >= 0 && chosen[slot];
     recorded.dynamic.push_back(bridge.dynamic_of(recorder.inputs()[i]));

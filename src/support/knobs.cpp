@@ -41,6 +41,9 @@ const std::vector<Knob>& knobs() {
        "auto: convolutions that a library computes on CUDA are given images whose channels are innermost; 1: "
        "on "
        "every device; 0: nowhere"},
+      {"TORCHBOLT_MERGE_PRODUCTS", "auto", true,
+       "auto: products of one operand by several weights are one call where that takes less time; 1: "
+       "always; 0: never"},
       {"TORCHBOLT_DISABLE_PASSES", "", true, "names of graph passes to leave out, separated by commas"},
       {"TORCHBOLT_FUEL", "-1", true, "at most so many fusions in a program; to bisect a bug"},
       {"TORCHBOLT_VERIFY", "0", false, "1: the verifier runs after every graph pass"},

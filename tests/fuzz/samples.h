@@ -103,6 +103,7 @@ inline Rounding rounding_of(const Node& n) {
     case Op::all:
     case Op::argmax:
     case Op::argmin:
+    case Op::joined:
     case Op::max_pool: return Rounding::None;
     case Op::add:
     case Op::sub:
@@ -112,6 +113,7 @@ inline Rounding rounding_of(const Node& n) {
     case Op::sum:
     case Op::matmul:
     case Op::linear:
+    case Op::linears:
     case Op::conv: return Rounding::OfResult;
     default: break;
   }

@@ -5,6 +5,7 @@
 //   ; kernels: 2           kernels that the plan runs, all together
 //   ; fold: 1              steps of the fold part
 //   ; epilogues            contractions with weights are generated and take the pointwise work behind them
+//   ; merges               a library takes products of one operand at once
 //   ; apart: 256           temporaries of so many bytes lie apart from the arena
 //   ; free: 1              this result may lie in any order of memory (a line each)
 //   ; s0 = 5               a symbol's value for the run
@@ -35,7 +36,7 @@ using graph::HostTensor;
 
 struct Case {
   int kernels = -1, fold = -1;
-  bool epilogues = false;
+  bool epilogues = false, merges = false;
   std::vector<int> free;
   int64_t ints = 3, apart = 0;
   double tolerance = 1e-5;
@@ -60,6 +61,8 @@ Case read_case(const std::filesystem::path& path) {
       c.fold = std::stoi(value);
     else if (key == "epilogues")
       c.epilogues = true;
+    else if (key == "merges")
+      c.merges = true;
     else if (key == "apart")
       c.apart = std::stoll(value);
     else if (key == "free")
@@ -144,6 +147,7 @@ TEST_P(PlanFile, RunsAsTheGraph) {
     };
     options.accepts_epilogue = [](const PlannedContraction&, const Kernel&) { return true; };
   }
+  if (c.merges) options.merges = [](const auto&) { return true; };
   run_and_compare(c, options, inputs, expected);
   options.fuse = false;
   run_and_compare(c, options, inputs, expected);

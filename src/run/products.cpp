@@ -1,0 +1,72 @@
+// run/products.cpp: see products.h.
+#include "run/products.h"
+
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
+
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <optional>
+
+namespace bolt::run {
+namespace {
+
+at::Tensor over(const at::Tensor& first, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  return at::for_blob(first.data_ptr(), sizes)
+      .strides(strides)
+      .target_device(first.device())
+      .options(first.options())
+      .make_tensor();
+}
+
+/// All of them as one [weights, N, K] over their memory. Nothing: they lie at different distances, or in the
+/// opposite order, which tensors cannot say.
+std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& weights) {
+  const at::Tensor& first = weights[0];
+  const auto place = [&](size_t i) { return reinterpret_cast<intptr_t>(weights[i].data_ptr()); };
+  const intptr_t step = place(1) - place(0), size = static_cast<intptr_t>(first.element_size());
+  if (step < 0 || step % size != 0) return std::nullopt;
+  for (size_t i = 1; i < weights.size(); ++i)
+    if (place(i) - place(i - 1) != step || weights[i].strides() != first.strides()) return std::nullopt;
+  return over(first, {static_cast<int64_t>(weights.size()), first.size(0), first.size(1)},
+              {step / size, first.stride(0), first.stride(1)});
+}
+
+}  // namespace
+
+at::Tensor joined(const std::vector<at::Tensor>& weights) {
+  const char* behind = static_cast<const char*>(weights[0].data_ptr());
+  int64_t rows = 0;
+  for (const at::Tensor& w : weights) {
+    if (!w.is_contiguous() || w.data_ptr() != behind) return at::cat(weights);
+    behind += w.nbytes();
+    rows += w.size(0);
+  }
+  const int64_t inner = weights[0].size(1);
+  return over(weights[0], {rows, inner}, {inner, 1});
+}
+
+at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  const int64_t inner = sizes.back(), count = static_cast<int64_t>(weights.size()),
+                width = weights[0].size(0);
+  sizes.pop_back();
+  const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  sizes.insert(sizes.begin(), count);
+  sizes.push_back(width);
+  const at::Tensor flat = x.reshape({rows, inner});
+  if (const auto all = as_one(weights))
+    return at::bmm(flat.expand({count, rows, inner}), all->transpose(1, 2)).view(sizes);
+  at::Tensor out = at::empty({count, rows, width}, x.options());
+  for (int64_t i = 0; i < count; ++i) {
+    at::Tensor part = out.select(0, i);
+    at::mm_out(part, flat, weights[static_cast<size_t>(i)].t());
+  }
+  return out.view(sizes);
+}
+
+}  // namespace bolt::run

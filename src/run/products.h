@@ -1,0 +1,24 @@
+// run/products.h
+// Products of one operand by several weights, by one call of a library (loops/merge_products.h).
+//
+// Weights that lie side by side are one matrix as they are. And a library that multiplies batches of matrices
+// is told how far one lies behind the other, and does not ask whether there is anything else in between. So
+// weights are read where they lie, wherever that is, as long as the distances are equal: those of two always
+// are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace bolt::run {
+
+/// [weights, ..., N] of x[..., K] and weights [N, K], all of one size. Weights that lie at distances of other
+/// kinds are multiplied by one after another.
+at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weights);
+
+/// [N + M + ..., K] of weights [N, K], [M, K], ...: over their memory, which it does not hold, where they lie
+/// one behind the other; else a copy.
+at::Tensor joined(const std::vector<at::Tensor>& weights);
+
+}  // namespace bolt::run
