@@ -71,6 +71,10 @@ loops::PlanOptions plan_options() {
     const bool as_devices_like = knob("TORCHBOLT_MERGE_PRODUCTS") == "auto";
     return as_devices_like ? device && device->merges(products) : knob_bool("TORCHBOLT_MERGE_PRODUCTS");
   };
+  options.ends_in_gelu = [](const graph::Node& product) {
+    const Device* device = find(product.out()->type.device.kind);
+    return device && device->ends_in_gelu(product);
+  };
   options.list_key = [](const loops::Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
     const Device* device = find(on.kind);
     return device ? device->list_key(kernel, numbers, on) : std::string();

@@ -145,6 +145,8 @@ class Device {
   // ---- products of libraries
   /// loops::PlanOptions::merges, for products on this device.
   virtual bool merges(const std::vector<const graph::Node*>& /*products*/) const { return false; }
+  /// loops::PlanOptions::ends_in_gelu, of a product on this device.
+  virtual bool ends_in_gelu(const graph::Node& /*product*/) const { return false; }
 
   // ---- lists of kernels
   /// loops::PlanOptions::list_key, for kernels on this device.

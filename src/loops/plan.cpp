@@ -8,6 +8,7 @@
 #include "loops/arena.h"
 #include "loops/build.h"
 #include "loops/cost.h"
+#include "loops/end_in_activations.h"
 #include "loops/fuse.h"
 #include "loops/in_place.h"
 #include "loops/layout.h"
@@ -40,6 +41,7 @@ class Planner {
     Graph& g = *plan_.graph;
     g.renumber();
     if (merge_products(g, options_)) g.renumber();
+    if (end_in_activations(g, options_)) g.renumber();
     choose_layouts(g, options_);
     fusion_ = fuse(g, options_);
     buffer_of_.assign(fusion_.strides.size(), -1);

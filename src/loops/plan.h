@@ -138,6 +138,9 @@ struct PlanOptions {
   /// Asked for products of one operand by several weights: does a library that is given them at once take
   /// less time than for one after another (merge_products.h)? Unset: never.
   std::function<bool(const std::vector<const graph::Node*>& products)> merges;
+  /// Asked for each product that a gelu by its approximation follows, which nothing else reads: does its
+  /// library end in that (Op::linear, activation)? Unset: never.
+  std::function<bool(const graph::Node& product)> ends_in_gelu;
   /// Asked for each kernel: what it has in common with those that its device can launch together with it; "":
   /// it is launched by itself. Unset: every kernel is.
   /// `numbers`, by buffer: numbers_of.

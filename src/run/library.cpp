@@ -73,7 +73,8 @@ std::vector<int64_t> normalized_shape(const Node& n, const at::Tensor& x) {
   return sizes.slice(sizes.size() - n.attr<int64_t>("normalized_rank")).vec();
 }
 
-Tensors linear(const Node&, const Tensors& in) {
+Tensors linear(const Node& n, const Tensors& in) {
+  if (n.has_attr("activation")) return {linear_gelu(in[0], in[1], in[2])};
   return {at::linear(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt)};
 }
 Tensors linears(const Node&, const Tensors& in) { return {products_of(in[0], {in.begin() + 1, in.end()})}; }

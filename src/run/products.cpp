@@ -1,6 +1,7 @@
 // run/products.cpp: see products.h.
 #include "run/products.h"
 
+#include <ATen/ops/_addmm_activation.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -67,6 +68,15 @@ at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weigh
     at::mm_out(part, flat, weights[static_cast<size_t>(i)].t());
   }
   return out.view(sizes);
+}
+
+at::Tensor linear_gelu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  const int64_t inner = sizes.back();
+  sizes.pop_back();
+  const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  sizes.push_back(weight.size(0));
+  return at::_addmm_activation(bias, x.reshape({rows, inner}), weight.t(), 1, 1, true).view(sizes);
 }
 
 }  // namespace bolt::run

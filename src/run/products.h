@@ -21,4 +21,7 @@ at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weigh
 /// one behind the other; else a copy.
 at::Tensor joined(const std::vector<at::Tensor>& weights);
 
+/// gelu(x w^T + bias), by its approximation: what ends a product of cuBLAS's without a kernel of its own.
+at::Tensor linear_gelu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
 }  // namespace bolt::run

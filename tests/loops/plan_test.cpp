@@ -6,6 +6,7 @@
 //   ; fold: 1              steps of the fold part
 //   ; epilogues            contractions with weights are generated and take the pointwise work behind them
 //   ; merges               a library takes products of one operand at once
+//   ; ends in gelu         a library ends products in one
 //   ; apart: 256           temporaries of so many bytes lie apart from the arena
 //   ; free: 1              this result may lie in any order of memory (a line each)
 //   ; s0 = 5               a symbol's value for the run
@@ -36,7 +37,7 @@ using graph::HostTensor;
 
 struct Case {
   int kernels = -1, fold = -1;
-  bool epilogues = false, merges = false;
+  bool epilogues = false, merges = false, gelus = false;
   std::vector<int> free;
   int64_t ints = 3, apart = 0;
   double tolerance = 1e-5;
@@ -63,6 +64,8 @@ Case read_case(const std::filesystem::path& path) {
       c.epilogues = true;
     else if (key == "merges")
       c.merges = true;
+    else if (key == "ends in gelu")
+      c.gelus = true;
     else if (key == "apart")
       c.apart = std::stoll(value);
     else if (key == "free")
@@ -147,6 +150,7 @@ TEST_P(PlanFile, RunsAsTheGraph) {
     };
     options.accepts_epilogue = [](const PlannedContraction&, const Kernel&) { return true; };
   }
+  if (c.gelus) options.ends_in_gelu = [](const auto&) { return true; };
   if (c.merges) options.merges = [](const auto&) { return true; };
   run_and_compare(c, options, inputs, expected);
   options.fuse = false;

@@ -22,6 +22,7 @@ const std::vector<Pass>& passes() {
        "conv or linear + inference batch norm: folded into weight and bias"},
       {"convolutions", convolutions, "convolutions that are matrix products: linear; on CUDA: bias apart"},
       {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
+      {"match_gelu", match_gelu, "gelu's approximation written out by hand: gelu"},
       {"fold_masks", fold_masks, "attention masks that hide nothing, or what lies ahead, are none"},
       {"fuse_linear", fuse_linear, "matmul with a weight: linear; linear + bias: its third operand"},
       {"pad_products", pad_products, "products whose rows begin between two accesses of a device: padded"},
@@ -33,10 +34,23 @@ const std::vector<Pass>& passes() {
 // Batch norm is folded and attention matched before decompose takes both apart; what cleans up runs again
 // after it.
 const std::vector<std::string_view>& standard_passes() {
-  static const std::vector<std::string_view> order = {
-      "empty",           "canonicalize",  "constant_fold", "cse",          "fold_batch_norm", "convolutions",
-      "match_attention", "fold_masks",    "fuse_linear",   "pad_products", "decompose",       "empty",
-      "canonicalize",    "constant_fold", "cse",           "dce"};
+  static const std::vector<std::string_view> order = {"empty",
+                                                      "canonicalize",
+                                                      "constant_fold",
+                                                      "cse",
+                                                      "fold_batch_norm",
+                                                      "convolutions",
+                                                      "match_attention",
+                                                      "match_gelu",
+                                                      "fold_masks",
+                                                      "fuse_linear",
+                                                      "pad_products",
+                                                      "decompose",
+                                                      "empty",
+                                                      "canonicalize",
+                                                      "constant_fold",
+                                                      "cse",
+                                                      "dce"};
   return order;
 }
 

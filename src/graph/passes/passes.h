@@ -47,6 +47,7 @@ BOLT_API bool fold_batch_norm(Graph& g);
 BOLT_API bool convolutions(Graph& g);
 BOLT_API bool fuse_linear(Graph& g);
 BOLT_API bool match_attention(Graph& g);
+BOLT_API bool match_gelu(Graph& g);
 BOLT_API bool pad_products(Graph& g);
 BOLT_API bool fold_masks(Graph& g);
 /// What can be told of an attention mask from how it is made.
