@@ -26,6 +26,7 @@
 #include "lower/functionalize.h"
 #include "lower/settle.h"
 #include "record/recorder.h"
+#include "run/choose_ways.h"
 #include "run/foreign.h"
 #include "run/functional.h"
 #include "run/make_chain.h"
@@ -43,6 +44,9 @@ namespace bolt {
 namespace {
 
 using Made = std::shared_ptr<run::Runnable>;
+
+/// For choosing among ways to compute the same: by itself, and where the user asked for it.
+constexpr double kSecondsOfMeasuring = 0.3, kSecondsOfTuning = 5;
 
 class Compilation {
  public:
@@ -210,8 +214,15 @@ class Compilation {
     loops::PlanOptions options = device::plan_options();
     options.bytes_apart = r_.budget.one_block ? 0 : run::kBytesApart;
     if (!is_step_) options.apart_on = device::hands_out_memory;
+    if (r_.measured || r_.tuned)
+      options.measuring =
+          std::make_shared<cache::Allowance>(r_.tuned ? kSecondsOfTuning : kSecondsOfMeasuring);
+    options.tuned = r_.tuned;
+    const auto merged = std::make_shared<std::vector<std::string>>();
+    if (r_.tuned) options.merges = run::measured_merges(options, merged, r_.name);
     auto program = run::make_adapting(std::move(lowered), r_.tape, r_.wanted, sizes_.open(),
                                       sizes_.any_data(), tried, r_.name, options, stages);
+    program->facts.choices.insert(program->facts.choices.end(), merged->begin(), merged->end());
     if (!tried) return program;
     return run::make_trial(std::move(program), {r_.is_param, r_.constants}, r_.number_sizes, sizes_, r_.name);
   }

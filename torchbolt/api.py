@@ -117,6 +117,7 @@ def _compiled(target, opts, receiver=None):
         trace=folder,
         memory_budget=memory_budget(dict(opts.extra).get(BUDGET)),
         launch_at_once=bool(dict(opts.extra).get("triton.cudagraphs")),
+        tune=bool(dict(opts.extra).get("max_autotune")),
     )
     _all.add(compiled)
     if folder:

@@ -87,7 +87,7 @@ class Explanation:
     became of the graphs, as text: kernels, library calls, memory. costs: a dict for each step that a call runs, with
     the bytes and instructions of kernels, the share of the instructions that fusing repeats, and the microseconds that
     the model of costs predicts and that were measured (None: they were not). trials: what came of programs that were
-    measured beside eager.
+    measured beside eager. choices: which of several ways a library has for its calls was chosen by measuring them.
     """
 
     graphs: list = field(default_factory=list)
@@ -107,6 +107,7 @@ class Explanation:
     bytes_moved: int = 0
     costs: list = field(default_factory=list)
     trials: list = field(default_factory=list)
+    choices: list = field(default_factory=list)
     eager_regions: list = field(default_factory=list)
     no_graphs: list = field(default_factory=list)  # why, for regions that CUDA graphs were asked for
     specialized_sizes: list = field(default_factory=list)
@@ -139,6 +140,7 @@ class Explanation:
             + (f", checked in {self.guard_us:.1f} us" if self.guard_us is not None else ""),
         ]
         out += [f"Measured: {came}" for came in self.trials]
+        out += [f"Chosen: {came}" for came in self.choices]
         if self.costs:
             out += ["Steps:", *_table(self.costs)]
         out.append("Break Reasons:")
@@ -216,6 +218,7 @@ def _collect(regions) -> Explanation:
         e.plans.append(r["plan"])
         e.costs += [{"region": len(e.graphs)} | step for step in r["costs"]]
         e.trials += [r["measured"]] if r["measured"] else []
+        e.choices += r["choices"]
         e.ops_per_graph.append(re.findall(r"^  %\S+: .*? = (\w+)\(", r["graph"], re.M))
         e.op_count += r["ops"]
         for name in ("kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved"):

@@ -41,7 +41,12 @@ OPTIONS: dict[str, _Option] = {
         bool | None,
         "first calls measure programs beside eager, and those that are slower are given up; None: TORCHBOLT_MEASURE",
     ),
-    "max_autotune": _Option(bool, _NO_TUNING),
+    "max_autotune": _Option(
+        bool,
+        "on GPUs, products of one operand apart and at once, and schedules of kernels, are measured: 5 s a program at "
+        "most, once for a device",
+        of_backend=True,
+    ),
     "max_autotune_gemm": _Option(bool, _NO_TUNING),
     "max_autotune_pointwise": _Option(bool, _NO_TUNING),
     "coordinate_descent_tuning": _Option(bool, _NO_TUNING),

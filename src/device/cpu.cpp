@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "codegen/cpu/compile_plan.h"
+#include "codegen/cpu/target.h"
 #include "device/cpu_recording.h"
 #include "device/cpu_results.h"
 #include "support/knobs.h"
@@ -104,6 +105,8 @@ class Cpu final : public Device {
   std::unique_ptr<Code> compile(const loops::Plan& plan) const override {
     return std::make_unique<CpuCode>(plan);
   }
+
+  std::string fingerprint(c10::Device) const override { return codegen::cpu::Target::host().key(); }
 
   std::unique_ptr<Queue> queue(c10::Device) const override { return std::make_unique<CpuQueue>(); }
   at::Tensor arena(c10::Device, int64_t bytes) const override {

@@ -8,12 +8,14 @@
 #include "device/cuda.h"
 
 #include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
+#include <torch/version.h>
 
 #include <filesystem>
 #include <future>
@@ -168,10 +170,12 @@ class CudaCode final : public Code {
  public:
   CudaCode(const loops::Plan& plan, const codegen::cuda::Target& target) {
     std::vector<char> ours(plan.kernels.size());
+    std::vector<int> all_schedules(plan.kernels.size()), schedules;
     std::vector<std::vector<char>> all_numbers(plan.kernels.size()), numbers;
     for_each_step(plan, [&](const loops::Step& s) {
       const auto kernel = static_cast<size_t>(loops::kernel_of(s));
       if (!ours[kernel]) all_numbers[kernel] = loops::numbers_of(plan, s);
+      all_schedules[kernel] = s.schedule;
       ours[kernel] = 1;
     });
     std::vector<char> in_list(plan.kernels.size()), listed;
@@ -183,8 +187,10 @@ class CudaCode final : public Code {
       kernels.push_back(plan.kernels[i]);
       listed.push_back(in_list[i]);
       numbers.push_back(all_numbers[i]);
+      schedules.push_back(all_schedules[i]);
     }
-    auto compilation = std::make_shared<codegen::cuda::Compilation>(kernels, target, listed, numbers);
+    auto compilation =
+        std::make_shared<codegen::cuda::Compilation>(kernels, target, listed, numbers, schedules);
     facts_.resize(ours.size());
     kernels_.resize(ours.size());
     for (size_t i = 0; i < ours.size(); ++i) {
@@ -283,6 +289,16 @@ class Cuda final : public Device {
  public:
   explicit Cuda(std::shared_ptr<const codegen::cuda::Nvrtc> nvrtc) : nvrtc_(std::move(nvrtc)) {}
 
+  std::string fingerprint(c10::Device device) const override {
+    constexpr int kClock = 13, kProcessors = 16, kMemoryClock = 36, kMemoryWidth = 37, kCache = 38;
+    std::string text = "cuda " + std::to_string(driver::capability(device.index()));
+    for (int which : {kClock, kProcessors, kMemoryClock, kMemoryWidth, kCache})
+      text += " " + std::to_string(driver::attribute(device.index(), which));
+    const auto& hooks = at::detail::getCUDAHooks();
+    return text + ", torch " TORCH_VERSION ", runtime " + std::to_string(hooks.versionCUDART()) + ", cuDNN " +
+           std::to_string(hooks.hasCuDNN() ? hooks.versionCuDNN() : 0);
+  }
+
   /// Contractions are cuBLAS's and cuDNN's.
   std::optional<int64_t> generates(const loops::PlannedContraction&) const override { return std::nullopt; }
   bool accepts_epilogue(const loops::PlannedContraction&, const loops::Kernel&) const override {
@@ -296,6 +312,8 @@ class Cuda final : public Device {
     return (type.dtype == DType::BF16 || type.dtype == DType::F16) &&
            driver::capability(type.device.index) >= 80;
   }
+
+  int schedules(const loops::Kernel&) const override { return std::size(codegen::cuda::kWider); }
 
   /// Where the smallest of them keeps the device busy for less than some rounds, the last of which is partly
   /// idle. Measured on an H100: of few rows three products at once take two fifths of the time, and beyond

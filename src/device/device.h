@@ -142,6 +142,12 @@ class Device {
   /// Of all contents. None: too dear to ask, and contents that may have changed count as changed.
   virtual std::optional<uint64_t> hash(const c10::TensorImpl& tensor) const = 0;
 
+  /// All that times measured on it rest on: what it is, and versions of libraries.
+  virtual std::string fingerprint(c10::Device device) const = 0;
+
+  /// Schedules that there are for a kernel (loops::Step::schedule).
+  virtual int schedules(const loops::Kernel&) const { return 1; }
+
   // ---- products of libraries
   /// loops::PlanOptions::merges, for products on this device.
   virtual bool merges(const std::vector<const graph::Node*>& /*products*/) const { return false; }

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/choices.h"
 #include "graph/ir.h"
 #include "graph/repeats.h"
 #include "loops/kernel.h"
@@ -74,6 +75,8 @@ struct Step {
   /// Kernel: steps of one list stand next to each other, may run in any order or at once, and are few
   /// launches (together.h). -1: of none.
   int list = -1;
+  /// Kernel: which of the schedules that its device has for it; 0: the one that it follows by itself.
+  int schedule = 0;
   double alone = 0;  // instructions of these nodes, each by itself (cost.h)
   /// Contraction: kernels[epilogue] finishes and stores the result while it is in registers. Its `acc` is the
   /// call's result; buffers[operand_count ...] are the epilogue's, in its order. The epilogue's last
@@ -145,6 +148,11 @@ struct PlanOptions {
   /// it is launched by itself. Unset: every kernel is.
   /// `numbers`, by buffer: numbers_of.
   std::function<std::string(const Kernel&, const std::vector<char>& numbers, graph::Device)> list_key;
+  /// Who makes the program may measure so long which of several ways a call is computed in is the fastest.
+  /// Null: nothing is measured.
+  std::shared_ptr<cache::Allowance> measuring;
+  /// Schedules of kernels are measured, too.
+  bool tuned = false;
   /// Temporaries of so many bytes lie apart: for programs beside whose temporaries much memory comes and
   /// goes, where an arena that is there from the first step to the last would count at the worst of moments.
   /// 0: all lie in the arena.

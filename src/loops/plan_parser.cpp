@@ -164,7 +164,8 @@ class Parser {
     if (kind == "copy")
       copy(s);
     else if (kind == "kernel")
-      s.kind = StepKind::Kernel, kernel_name(list), lists(s), s.list = number_of_list();
+      s.kind = StepKind::Kernel, kernel_name(list), lists(s), s.schedule = schedule(),
+      s.list = number_of_list();
     else if (kind == "pack")
       s.kind = StepKind::Pack, in_.expect("for"), kernel_name(list), lists(s);
     else if (kind == "contraction")
@@ -178,6 +179,12 @@ class Parser {
     s.loc = graph::read_loc(in_);
     if (s.kind == StepKind::Pack && s.buffers.size() == 2) unpacked_[s.buffers[1]] = s.buffers[0];
     list.push_back(std::move(s));
+  }
+
+  int schedule() {
+    if (!in_.accept("by")) return 0;
+    in_.expect("schedule");
+    return static_cast<int>(in_.integer());
   }
 
   int number_of_list() {

@@ -16,7 +16,8 @@
 //     1: contraction linear with @linear_gelu_0 (b0, b2) -> (b3)
 //     2: extern (b3) -> (b7, b8) {call=0, name="aten::topk"}
 //     3: kernel @add_norm_1 (b3, b0) -> (b5)                      in list 0, where steps are one launch
-//     4: copy b5 -> b0
+//     4: kernel @softmax_2 (b7) -> (b9) by schedule 1             another than it follows by itself
+//     5: copy b5 -> b0
 //   return b5
 //   write b0
 //   <the kernels' own text>
@@ -90,6 +91,7 @@ std::string step_text(const Plan& p, const Step& s) {
   std::string out =
       word(s.device) + what_text(p, s) + " " + list(s, 0, reads) + " -> " + list(s, reads, s.buffers.size());
   if (s.node && s.kind != StepKind::Pack) out += graph::attrs_text(*s.node);
+  if (s.schedule > 0) out += " by schedule " + std::to_string(s.schedule);
   if (s.list >= 0) out += " in list " + std::to_string(s.list);
   return out;
 }

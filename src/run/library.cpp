@@ -6,7 +6,6 @@
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/adaptive_avg_pool1d.h>
 #include <ATen/ops/adaptive_avg_pool3d.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/avg_pool1d.h>
 #include <ATen/ops/avg_pool2d.h>
@@ -29,21 +28,16 @@
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/max_pool3d.h>
 #include <ATen/ops/mean.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/rms_norm.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/var.h>
-#include <ATen/ops/where.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <unordered_map>
 
 #include "device/device.h"
 #include "record/argument.h"
-#include "record/attention.h"
+#include "run/attention.h"
 #include "run/products.h"
 #include "support/error.h"
 
@@ -93,33 +87,7 @@ Tensors conv(const Node& n, const Tensors& in) {
                           padding, ints(n, "dilation"), n.attr<bool>("transposed"), ints(n, "output_padding"),
                           n.attr<int64_t>("groups"))};
 }
-/// As written out: a row of a mask that is all -inf gives NaN.
-Tensors attention_with_nan(const Node& n, const Tensors& in) {
-  const double scale = n.attr_or<double>("scale", 1 / std::sqrt(static_cast<double>(in[0].size(-1))));
-  at::Tensor scores = at::mul(at::matmul(in[0], in[1].transpose(-2, -1)), scale);
-  if (in.size() > 3)
-    scores = in[3].scalar_type() == at::kBool
-                 ? at::where(in[3], scores, -std::numeric_limits<double>::infinity())
-                 : at::add(scores, in[3]);
-  return {at::matmul(at::softmax(scores, -1), in[2])};
-}
-/// Between calls of the program.
-bool lengths_differ(const Node& attention) {
-  return std::ranges::any_of(attention.operands, [](const graph::Value* v) {
-    return std::ranges::any_of(v->type.sizes, [](Sym size) { return !size.is_const(); });
-  });
-}
-Tensors sdpa(const Node& n, const Tensors& in) {
-  if (n.attr<bool>("empty_rows_nan") && in.size() > 3) return attention_with_nan(n, in);
-  optional<double> scale;
-  if (n.has_attr("scale")) scale = n.attr<double>("scale");
-  if (in.size() == 3 && lengths_differ(n))
-    if (auto result = record::attention_of_any_length(in[0], in[1], in[2], n.attr<bool>("causal"), scale))
-      return {*std::move(result)};
-  return {at::scaled_dot_product_attention(
-      in[0], in[1], in[2], in.size() > 3 ? optional(in[3]) : std::nullopt, 0.0, n.attr<bool>("causal"), scale,
-      n.attr_or<bool>("enable_gqa", false))};
-}
+Tensors sdpa(const Node& n, const Tensors& in) { return {attention(n, in)}; }
 Tensors softmax(const Node& n, const Tensors& in) { return {at::softmax(in[0], n.attr<int64_t>("dim"))}; }
 Tensors log_softmax(const Node& n, const Tensors& in) {
   return {at::log_softmax(in[0], n.attr<int64_t>("dim"))};

@@ -5,6 +5,8 @@
 
 #include "loops/from_graph.h"
 #include "record/copy.h"
+#include "run/choose_schedules.h"
+#include "run/choose_ways.h"
 #include "support/log.h"
 #include "support/stats.h"
 
@@ -77,13 +79,18 @@ namespace {
 /// `at_once`: with its code.
 std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
                                std::vector<record::TensorId>& wanted, SymbolTable symbols,
-                               const loops::PlanOptions& options, Stages& stages,
+                               const std::string& name, const loops::PlanOptions& options, Stages& stages,
                                const std::vector<int>& free_outputs, bool at_once) {
   auto same_call = [&](int64_t a, int64_t b) {
     return lowered.calls[static_cast<size_t>(a)] == lowered.calls[static_cast<size_t>(b)];
   };
   loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages, free_outputs);
   check_sizes(plan);
+  std::vector<std::string> choices;
+  if (options.measuring) choices = choose_ways(plan, *options.measuring, name);
+  if (options.measuring && options.tuned)
+    for (std::string& line : choose_schedules(plan, *options.measuring, name))
+      choices.push_back(std::move(line));
   for (lower::TensorOut& out : lowered.outputs) {
     const bool any_order = std::ranges::find(free_outputs, out.index) != free_outputs.end();
     if (out.kind == lower::TensorOut::Kind::Fresh && any_order)
@@ -97,6 +104,7 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
   stages.enter("program");
   auto region = std::make_shared<Compiled>(std::move(tape), std::move(wanted), std::move(lowered),
                                            std::move(plan), std::move(code), std::move(symbols));
+  region->facts.choices = std::move(choices);
   stages.finish();
   return region;
 }
@@ -107,14 +115,14 @@ std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& t
                                          std::vector<record::TensorId>& wanted, SymbolTable symbols,
                                          const loops::PlanOptions& options, Stages& stages,
                                          const std::vector<int>& free_outputs) {
-  return made(std::move(lowered), tape, wanted, std::move(symbols), options, stages, free_outputs, false);
+  return made(std::move(lowered), tape, wanted, std::move(symbols), "", options, stages, free_outputs, false);
 }
 
 std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted, SymbolTable symbols,
                                         const std::string& name, const loops::PlanOptions& options,
                                         Stages& stages) {
-  auto region = made(std::move(lowered), tape, wanted, std::move(symbols), options, stages, {}, true);
+  auto region = made(std::move(lowered), tape, wanted, std::move(symbols), name, options, stages, {}, true);
   region->finish_code(name);
   return region;
 }

@@ -42,6 +42,7 @@ class Runnable {
     std::string why_no_graph;  ///< why its launches are not given to the device at once, where that was asked
     std::string measured;      ///< what came of it beside eager (trial.h)
     std::string functional_text;              ///< the graph that "aot_eager" runs
+    std::vector<std::string> choices;         ///< what was measured when it was made (choose_ways.h)
     std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
     std::vector<std::pair<std::string, double>> stage_seconds;
 

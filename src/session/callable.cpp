@@ -40,20 +40,20 @@ std::shared_ptr<observe::Ends> learned_by(PyTypeObject* type, PyObject* target, 
 }
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target",        "fullgraph",      "background", "recompile_limit",
-                                "dynamic",       "name",           "road",       "backend",
-                                "guard_filter",  "trace",          "receiver",   "asked",
-                                "memory_budget", "launch_at_once", "measure",    nullptr};
+  static const char* names[] = {"target",   "fullgraph", "background",    "recompile_limit", "dynamic",
+                                "name",     "road",      "backend",       "guard_filter",    "trace",
+                                "receiver", "asked",     "memory_budget", "launch_at_once",  "measure",
+                                "tune",     nullptr};
   PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None, *receiver = Py_None;
   PyObject *asked = Py_None, *measure = Py_None;
-  int fullgraph = 0, background = 0, road = 0, launch_at_once = 0;
+  int fullgraph = 0, background = 0, road = 0, launch_at_once = 0, tune = 0;
   double memory_budget = std::numeric_limits<double>::quiet_NaN();
   Py_ssize_t limit = 0;
   const char *name = "", *trace = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOdpO", const_cast<char**>(names), &target,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOdpOp", const_cast<char**>(names), &target,
                                    &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
                                    &guard_filter, &trace, &receiver, &asked, &memory_budget, &launch_at_once,
-                                   &measure))
+                                   &measure, &tune))
     return nullptr;
   if (receiver != Py_None && !Py_IS_TYPE(receiver, &PyMemberDescr_Type))
     return PyErr_SetString(PyExc_TypeError, "receiver is not a slot"), nullptr;
@@ -77,6 +77,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter),
                               launch_at_once != 0,
                               chosen(measure),
+                              tune != 0,
                               trace,
                               memory_budget};
   self->state = new Callable::State();

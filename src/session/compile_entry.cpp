@@ -112,6 +112,7 @@ void describe_wishes(Callable* self, Recorded& recorded) {
   recorded.road = self->options->road;
   recorded.budget = budget_of(*self->options);
   recorded.launch_at_once = self->options->launch_at_once;
+  recorded.tuned = self->options->tune;
   recorded.measured = self->options->measure.value_or(run::measures_by_default());
   recorded.trace = Trace(self->options->trace, recorded.name);
 }

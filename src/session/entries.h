@@ -45,6 +45,7 @@ struct Options {
   PyRef guard_filter;           ///< of torchbolt/guards.py, or null
   bool launch_at_once = false;  ///< by CUDA graphs, where that can be done
   std::optional<bool> measure;  ///< programs beside eager; null: TORCHBOLT_MEASURE says
+  bool tune = false;            ///< all that can be done in several ways is measured
   std::string trace;            ///< the folder that traces of regions go to; "": there are none
   double memory_budget;         ///< as in session/settings.h, which holds where this is not a number
 };

@@ -110,6 +110,12 @@ PyObject* describe(const Entry& entry) {
     PyList_Append(given_up, item.get());
   }
   set(d, "sizes_given_up", given_up);
+  PyObject* choices = PyList_New(0);
+  for (const std::string& line : f.choices) {
+    PyRef item = PyRef::steal(text(line));
+    PyList_Append(choices, item.get());
+  }
+  set(d, "choices", choices);
   set(d, "graph", text(region.graph_text()));
   set(d, "plan", text(region.plan_text()));
   set(d, "costs", describe_costs(region));

@@ -39,7 +39,7 @@ class Compilation::Texts {
     options_.capability = target.capability;
   }
 
-  void add(const loops::Kernel& kernel, bool listed, const std::vector<char>& numbers) {
+  void add(const loops::Kernel& kernel, bool listed, const std::vector<char>& numbers, int schedule) {
     const loops::Kernel k = loops::normalise(kernel);
     CompiledKernel& c = code_.kernels.emplace_back();
     c.name = kernel.name;
@@ -53,11 +53,13 @@ class Compilation::Texts {
     std::vector<size_t>& units = unit_of_.emplace_back();
     if (!c.refused.empty()) return;
     if (auto form = listed ? list_form(k, options_) : std::nullopt) return add_list(c, *form, numbers, units);
-    Parts all = parts(k, options_);
+    Options options = options_;
+    options.wider = kWider[schedule];
+    Parts all = parts(k, options);
     c.scratch = std::move(all.scratch);
     c.scratch_bytes = all.scratch_bytes;
     for (Part& part : all.list) {
-      const Schedule s = schedule(part.kernel, options_);
+      const Schedule s = codegen::cuda::schedule(part.kernel, options);
       units.push_back(
           add_launch(c, part, s, emit_kernel(part.kernel, s, kAnyName, 0, part.by_buffer(numbers))));
     }
@@ -184,10 +186,12 @@ Syms CompiledKernel::extents() const {
 }
 
 Compilation::Compilation(const std::vector<loops::Kernel>& kernels, const Target& target,
-                         const std::vector<char>& listed, const std::vector<std::vector<char>>& numbers)
+                         const std::vector<char>& listed, const std::vector<std::vector<char>>& numbers,
+                         const std::vector<int>& schedules)
     : texts_(std::make_unique<Texts>(target)) {
   for (size_t i = 0; i < kernels.size(); ++i)
-    texts_->add(kernels[i], !listed.empty() && listed[i], numbers.empty() ? std::vector<char>() : numbers[i]);
+    texts_->add(kernels[i], !listed.empty() && listed[i], numbers.empty() ? std::vector<char>() : numbers[i],
+                schedules.empty() ? 0 : schedules[i]);
   texts_->close();
 }
 

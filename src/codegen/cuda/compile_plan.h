@@ -82,9 +82,11 @@ struct PlanCode {
 class BOLT_API Compilation {
  public:
   /// `listed`, by kernel: it is launched together with others where it has that form. Empty: none is.
-  /// `numbers`, by kernel and buffer: loops::numbers_of its steps.
+  /// `numbers`, by kernel and buffer: loops::numbers_of its steps. `schedules`, by kernel:
+  /// loops::Step::schedule.
   Compilation(const std::vector<loops::Kernel>& kernels, const Target& target,
-              const std::vector<char>& listed = {}, const std::vector<std::vector<char>>& numbers = {});
+              const std::vector<char>& listed = {}, const std::vector<std::vector<char>>& numbers = {},
+              const std::vector<int>& schedules = {});
   ~Compilation();
 
   /// All is known of them but their launches' code, and its names.

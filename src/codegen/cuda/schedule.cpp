@@ -27,6 +27,12 @@ constexpr int64_t kHeldElements = 32;
 /// Vectors per thread that hide the latency of memory at full occupancy.
 constexpr int64_t kVectorsPerThread = 4;
 
+/// Threads of a block, where `usual` would be; no more than `most`.
+int threads(int usual, const Options& options, int most = kMaxThreads) {
+  const int asked = options.wider < 0 ? usual >> -options.wider : usual << options.wider;
+  return std::clamp(asked, kWarp, most);
+}
+
 uint32_t reduced_dims(const Kernel& k) {
   uint32_t mask = 0;
   for (const Expr& e : k.exprs) mask |= e.reduce_dims;
@@ -253,12 +259,13 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
     const int64_t vectors = vectors_of(*s, length).value_or(1024);
     if (vectors <= kWarp * kVectorsPerThread && !s->outer.empty()) {
       s->way = Way::Warp;
-      s->threads = 128;
+      s->threads = threads(128, options);
       s->group = kWarp;
       s->blocks = ceildiv(rows, s->threads / kWarp);
     } else {
       s->way = Way::Block;
-      s->threads = power_of_two((vectors + kVectorsPerThread - 1) / kVectorsPerThread, 64, kMaxThreads);
+      s->threads = threads(
+          power_of_two((vectors + kVectorsPerThread - 1) / kVectorsPerThread, 64, kMaxThreads), options);
       s->group = s->threads;
       s->blocks = rows;
     }
@@ -318,6 +325,7 @@ Sym at_most(const Kernel& k, Sym size) {
 
 Schedule schedule(const Kernel& k, const Options& options) {
   Schedule s;
+  s.threads = threads(s.threads, options);
   const uint32_t row = reduced_dims(k);
   Sym all = 1;
   for (int d = 0; d < static_cast<int>(k.dims.size()); ++d) {

@@ -76,7 +76,12 @@ struct Options {
   bool narrow = true;
   /// Rows of unknown length may be cut into chunks.
   bool split = true;
+  /// Blocks of twice as many threads as usual for each step up, of half as many for each step down.
+  int wider = 0;
 };
+
+/// By loops::Step::schedule: Options::wider.
+constexpr int kWider[] = {0, 1, -1};
 
 /// Why there is no CUDA code for this kernel; empty when there is. The kernel is normalised.
 BOLT_API std::string refusal(const loops::Kernel& kernel);

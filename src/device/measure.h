@@ -1,0 +1,19 @@
+// device/measure.h
+// Work on a device -> how long the device takes for it.
+//
+// The host is much slower to ask for a small piece of work than a device is to do it. So the work is recorded
+// many times in a row, where the device has recordings, and the recordings are launched back to back: one is
+// measured while the one before it keeps the device busy, and the host does not count.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+
+namespace bolt::device {
+
+/// Nanoseconds of one run, the best of some, after a first one that nobody measures. The work must not draw
+/// random numbers. Throws what it throws, and where it cannot be measured now.
+double nanoseconds_of(c10::Device device, const std::function<void()>& work);
+
+}  // namespace bolt::device
