@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "codegen/cuda/lists.h"
 #include "device/driver/driver.h"
@@ -69,6 +72,32 @@ TEST_F(CudaCompile, KernelsThatDifferInNamesAndOutermostSizeAreOneFunction) {
   EXPECT_EQ(launch(0).count.value(), 64 * 96);
   EXPECT_EQ(launch(1).count.value(), 32 * 96);
   EXPECT_NE(launch(0).code->image().find(launch(0).function), std::string::npos);
+}
+
+TEST_F(CudaCompile, EachScheduleIsCodeOfOtherBlocks) {
+  int differ = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(BOLT_TEST_DIR "/cuda")) {
+    if (entry.path().extension() != ".ir") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    std::ifstream in(entry.path());
+    const loops::Plan plan =
+        loops::plan(graph::parse(std::string{std::istreambuf_iterator<char>(in), {}}), {});
+    std::vector<int> usual;
+    for (int schedule = 0; schedule < static_cast<int>(std::size(kWider)); ++schedule) {
+      const std::vector<int> schedules(plan.kernels.size(), schedule);
+      const PlanCode code = Compilation(plan.kernels, target, {}, {}, schedules).finish();
+      for (size_t i = 0; i < code.kernels.size(); ++i) {
+        ASSERT_EQ(code.kernels[i].refused, "");
+        const int threads = code.kernels[i].launches.at(0).threads;
+        if (schedule == 0)
+          usual.push_back(threads);
+        else
+          differ += threads != usual[i];
+        EXPECT_LE(threads, 1024);
+      }
+    }
+  }
+  EXPECT_GT(differ, 10);
 }
 
 TEST_F(CudaCompile, KernelsInListsAreOneFunctionForAllSizes) {
