@@ -17,6 +17,7 @@
 #include <dlfcn.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -175,7 +176,8 @@ class CudaCode final : public Code {
     for_each_step(plan, [&](const loops::Step& s) {
       const auto kernel = static_cast<size_t>(loops::kernel_of(s));
       if (!ours[kernel]) all_numbers[kernel] = loops::numbers_of(plan, s);
-      all_schedules[kernel] = s.schedule;
+      // A fold step that runs the same kernel names none.
+      all_schedules[kernel] = std::max(all_schedules[kernel], s.schedule);
       ours[kernel] = 1;
     });
     std::vector<char> in_list(plan.kernels.size()), listed;
