@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <unordered_map>
+#include <utility>
 
+#include "graph/keep.h"
 #include "loops/build.h"
 #include "loops/cost.h"
 #include "loops/roles.h"
@@ -32,6 +34,8 @@ constexpr size_t kMaxExprs = 256;
 constexpr size_t kMaxNeighbours = 16;
 constexpr size_t kMaxEpilogue = 8;
 constexpr int kMaxRounds = 3;
+// Bytes that may wait longer for a start less.
+constexpr double kWaits = 1 << 16;
 
 class Fuser {
  public:
@@ -39,6 +43,8 @@ class Fuser {
     Roles r = assign_roles(g, options);
     f_ = std::move(r.fusion);
     wanted_ = std::move(r.wanted);
+    returned_.assign(f_.usage.role.size(), 0);
+    for (const graph::Output& o : g_.outputs) returned_[view_base(o.value)->id] = 1;
   }
 
   Fusion run() {
@@ -49,9 +55,11 @@ class Fuser {
       // A value with several readers can join only once these are one unit: again while that helps.
       for (int round = 0; round < kMaxRounds && into_consumers(); ++round) {
       }
+      again_just_in_time();
       siblings();
       counters_last();
       neighbours();
+      again_just_in_time();
     }
     return collect();
   }
@@ -81,6 +89,7 @@ class Fuser {
       });
     });
     for (const auto& n : g_.nodes) {
+      keeps_ |= graph::is_keep(*n);
       Role role = f_.usage.role_of(n.get());
       if (role == Role::Free) continue;
       int id = static_cast<int>(parts_.size());
@@ -170,9 +179,17 @@ class Fuser {
         return estimate(a->type.numel()) > estimate(b->type.numel());
       });
       for (const Value* v : from)
-        if (unit(v->def) != unit(n) && pays(v, n)) any |= try_merge(unit(v->def), unit(n));
+        if (unit(v->def) != unit(n) && !is_only_kept(v, n) && pays(v, n))
+          any |= try_merge(unit(v->def), unit(n));
     }
     return any;
+  }
+
+  /// Does `n` belong to a later part of the program than what makes `v`? In one kernel the later work would
+  /// be done before that part begins, and wait for it in memory.
+  bool is_only_kept(const Value* v, const Node* n) const {
+    return keeps_ && std::none_of(n->operands.begin(), n->operands.end(),
+                                  [&](const Value* o) { return reaches(o, v, true); });
   }
 
   /// Reading `v` in registers is a gain unless work is repeated for it: for each row of a larger result.
@@ -207,11 +224,11 @@ class Fuser {
     }
     return true;
   }
-  bool reaches(const Value* from, const Value* v) const {
+  bool reaches(const Value* from, const Value* v, bool within_part = false) const {
     if (from == v) return true;
-    if (!from->def || unit_of_[from->id] >= 0) return false;
+    if (!from->def || unit_of_[from->id] >= 0 || (within_part && graph::is_keep(*from->def))) return false;
     return std::any_of(from->def->operands.begin(), from->def->operands.end(),
-                       [&](const Value* o) { return reaches(o, v); });
+                       [&](const Value* o) { return reaches(o, v, within_part); });
   }
 
   /// A number that a call counts on in an input of its own (batches that a normalisation has seen) is
@@ -230,6 +247,55 @@ class Fuser {
     };
     std::stable_partition(order_.begin(), order_.end(), [&](int u) { return !counts(u); });
     for (size_t i = 0; i < order_.size(); ++i) place_[order_[i]] = static_cast<int>(i);
+  }
+
+  /// What is computed again of what was kept waits for nothing, so merges across it leave it anywhere in
+  /// front. Its results need memory: it comes right before the first who reads any of them.
+  void again_just_in_time() {
+    if (!keeps_) return;
+    std::vector<char> again(parts_.size(), 0);
+    for (int u : order_) again[u] = is_made_again(u, again);
+    std::vector<std::vector<int>> in_front(parts_.size());  // backwards
+    std::vector<int> reader(parts_.size(), -1);             // none of these
+    for (size_t i = order_.size(); i-- > 0;) {
+      const int u = order_[i];
+      int first = -1;
+      if (again[u])
+        each_successor(u, [&](int s) {
+          if (s < 0 || s == u) return;
+          if (again[s]) s = reader[s];
+          if (first < 0 || place_[s] < place_[first]) first = s;
+        });
+      again[u] = first >= 0;
+      if (first >= 0) in_front[reader[u] = first].push_back(u);
+    }
+    const std::vector<int> before = std::exchange(order_, {});
+    for (int u : before) {
+      if (again[u]) continue;
+      order_.insert(order_.end(), in_front[u].rbegin(), in_front[u].rend());
+      order_.push_back(u);
+    }
+    for (size_t i = 0; i < order_.size(); ++i) place_[order_[i]] = static_cast<int>(i);
+  }
+
+  /// Is it made of what was kept for this part, and of nothing else? `again`: of those before it.
+  bool is_made_again(int u, const std::vector<char>& again) const {
+    const Part& p = parts_[u];
+    if (!p.alive || !p.next.empty() || (p.call && p.call->attr_or<bool>("effect", false))) return false;
+    bool any = false, all = true;
+    auto look = [&](const Node* n) {
+      for (const Value* v : sources(n)) {
+        const int from = v->def ? unit_of_[v->id] : -1;
+        if (from == u) continue;
+        const bool kept = is_only_kept(v, n);
+        any |= kept;
+        all &= kept || (from >= 0 && again[from]);
+      }
+    };
+    if (p.call && p.call->outputs.empty()) return false;
+    if (p.call) look(p.call);
+    for (const Node* n : p.nodes) look(n);
+    return any && all;
   }
 
   /// Neighbours in the order over one shape are merged too, if they are small: one start instead of two.
@@ -276,7 +342,7 @@ class Fuser {
     if (g.stored.size() > kMaxStored || operand_count(g) > kMaxOperands) return false;
     std::vector<int> after;
     if (!acyclic(a, b, &after) || !one_space(g, parts_[a].reduces || parts_[b].reduces)) return false;
-    if (leaves_more(a, g, after)) return false;
+    if (leaves_more(a, g, after) || (keeps_ && waits_longer(a, b, after))) return false;
     double instructions = parts_[a].instructions + parts_[b].instructions;
     if (moves_within(g) && !affordable(a, b, g, &instructions)) return false;
     parts_[b].instructions = instructions;
@@ -284,6 +350,25 @@ class Fuser {
     merge(a, b, std::move(g), after);
     if (fuel_ > 0) --fuel_;
     return true;
+  }
+
+  /// What the earlier one reads waits in memory for the later one then, instead of what it makes. In a
+  /// training step the later one may be the update, and the gradient of a bias is far less than the image it
+  /// is the sum of.
+  bool waits_longer(int a, int b, const std::vector<int>& after) const {
+    auto only_before = [&](const Value* v) {
+      return std::all_of(readers_[v->id].begin(), readers_[v->id].end(),
+                         [&](const Node* r) { return unit(r) != b && place_[unit(r)] < place_[b]; });
+    };
+    double more = 0;
+    for (const Value* v : sources_of({parts_[a].nodes, {}}))
+      if (v->def && !returned_[v->id] && only_before(v)) more += elements(v) * dtype_bytes(v->type.dtype);
+    for (const Value* v : stored_of(parts_[a].nodes, [&](int u) { return u == a; }))
+      more -= elements(v) * dtype_bytes(v->type.dtype);
+    if (more < kWaits) return false;
+    return std::any_of(order_.begin() + place_[a] + 1, order_.begin() + place_[b], [&](int u) {
+      return parts_[u].alive && parts_[u].call && std::find(after.begin(), after.end(), u) == after.end();
+    });
   }
 
   /// Behind the merged group come calls that came before the later one so far. What that one made did not
@@ -423,8 +508,8 @@ class Fuser {
   bool crosses_odd_view(const Value* v) const {
     for (; v->def && f_.usage.role_of(v->def) == Role::Free && kind_of(v->def) == OpKind::View;
          v = v->def->operands[0])
-      if (v->def->op == Op::slice || v->def->op == Op::as_strided || v->def->op == Op::flip ||
-          v->def->op == Op::permute)
+      if (v->def->op == Op::slice || v->def->op == Op::as_strided ||
+          (v->def->op == Op::flip && !graph::is_keep(*v->def)) || v->def->op == Op::permute)
         return true;
     return false;
   }
@@ -435,11 +520,9 @@ class Fuser {
   /// where the last of that work stood: nothing else reads it.
   void epilogues() {
     if (!options_.accepts_epilogue) return;
-    std::vector<char> returned(f_.usage.role.size(), 0);
-    for (const graph::Output& o : g_.outputs) returned[view_base(o.value)->id] = 1;
     for (const Node* n : of_node_)
       if (f_.usage.role_of(n) == Role::Library && unit(n) >= 0 && parts_[unit(n)].packed &&
-          !returned[n->out()->id])
+          !returned_[n->out()->id])
         attach(n, chain_behind(n));
   }
   std::vector<const Node*> chain_behind(const Node* call) const {
@@ -451,7 +534,9 @@ class Fuser {
       bool fits = f_.usage.role_of(n) == Role::Fused && kind_of(n) == OpKind::Pointwise &&
                   n->out()->type.device == call->out()->type.device &&
                   n->out()->type.numel() == call->out()->type.numel();
-      if (!fits || parts_[unit(n)].call || parts_[unit(n)].fold != parts_[unit(call)].fold) break;
+      if (!fits || is_only_kept(v, n) || parts_[unit(n)].call ||
+          parts_[unit(n)].fold != parts_[unit(call)].fold)
+        break;
       chain.push_back(n);
     }
     return chain;
@@ -580,7 +665,9 @@ class Fuser {
   const PlanOptions& options_;
   Fusion f_;
   std::vector<char> wanted_;
+  std::vector<char> returned_;  ///< by value id: whose memory is a result's, or is copied into one
   std::vector<Part> parts_;
+  bool keeps_ = false;  ///< values are handed on to a later part
   int last_effect_ = -1;
   std::unordered_map<Sym, int> finders_;           ///< of sizes that are data: the unit that finds one out
   std::vector<const Node*> of_node_;               // of each unit as it began, in execution order

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/keep.h"
 #include "loops/index_number.h"
 #include "support/error.h"
 
@@ -167,13 +168,22 @@ class Assigner {
     return readers;
   }
 
+  /// Is it handed on to a later part of the program? Then it is what waits for that part, and not what it is
+  /// made of.
+  bool is_kept(const Value* v) const {
+    const auto& users = f_.usage.users_of(v);
+    return std::any_of(users.begin(), users.end(), [&](const Node* user) {
+      return graph::is_keep(*user) || (kind_of(user) == OpKind::View && is_kept(user->out()));
+    });
+  }
+
   void repeat_cheap_work() {
     for (const auto& n : g_.nodes) {
       if (n->outputs.size() != 1) continue;
       const Value* v = n->out();
       const bool several = readers_of(v) > 1;
       if (kind_of(n.get()) == OpKind::Pointwise && !r_.wanted[v->id] && several && !f_.constant[v->id] &&
-          is_cheap(*n))
+          is_cheap(*n) && !is_kept(v))
         f_.usage.role[v->id] = Role::Free;
     }
   }

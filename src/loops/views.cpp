@@ -1,6 +1,7 @@
 // loops/views.cpp
 #include "loops/views.h"
 
+#include "graph/keep.h"
 #include "support/error.h"
 
 namespace bolt::loops {
@@ -247,7 +248,10 @@ std::optional<StridedView> view_strides(const Node& node, const StridedView& ope
       if (operand.strides != graph::contiguous_strides(from.sizes)) return std::nullopt;
       return StridedView{node.attr<Syms>("strides"), operand.offset + sym_attr(node, "offset")};
     }
-    default: return std::nullopt;  // flip: no negative strides
+    case Op::flip:
+      if (graph::is_keep(node)) return operand;
+      return std::nullopt;  // no negative strides
+    default: return std::nullopt;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/keep.h"
 #include "graph/op_rules.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
@@ -124,6 +125,14 @@ Value* permute(const Maker& m, Node* n) {
   for (size_t i = 0; i < dims.size(); ++i) identity &= dims[i].is_const(static_cast<int64_t>(i));
   if (identity) return inner ? operand_of(x) : x;
   return inner ? m.make(Op::permute, {operand_of(x)}, {{"dims", dims}}) : nullptr;
+}
+
+// What is made of nothing is not kept: it is made wherever it is read.
+Value* flip(const Maker&, Node* n) {
+  if (!is_keep(*n)) return nullptr;
+  const Value* made = n->operands[0];
+  while (made->def && op_info(made->def->op).kind == OpKind::View) made = made->def->operands[0];
+  return made->def && op_info(made->def->op).kind == OpKind::Create ? n->operands[0] : nullptr;
 }
 
 Value* expand(const Maker& m, Node* n) {
@@ -308,6 +317,7 @@ constexpr Row kRewrites[] = {
     {Op::permute, permute},
     {Op::expand, expand},
     {Op::slice, slice},
+    {Op::flip, flip},
     {Op::cat, cat},
     {Op::pad, pad},
     {Op::conv, conv},
