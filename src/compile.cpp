@@ -162,17 +162,17 @@ class Compilation {
         return replayed("gradients are needed, and sizes differ between calls", false);
     autograd::WholeStep step;
     try {
-      step = without_masks(sizes_,
-                           [&](const record::Tape& tape) { return autograd::make_step(tape, r_.wanted); });
+      step = without_masks(
+          sizes_, [&](const record::Tape& tape) { return autograd::make_step(tape, r_.wanted, r_.budget); });
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
       return replayed(error.what(), true);
     }
+    note("aot_joint_graph", "1_step.txt", "", [&] { return autograd::print(step); });
     record::Tape run = std::exchange(r_.tape, std::move(step.tape));
     std::vector<record::TensorId> wanted = std::exchange(r_.wanted, std::move(step.wanted));
     for (size_t i : step.leaves)
       r_.is_param[i] = false;  // every call changes it: nothing is computed beforehand
-    note("aot_joint_graph", "1_step.txt", "", [&] { return print(r_.tape); });
     is_step_ = true;
     Made program = compiled();
     return std::make_shared<run::WholeStep>(std::move(run), std::move(wanted), std::move(step.used_up),

@@ -14,6 +14,7 @@
 #include "autograd/walk.h"
 #include "autograd/writer.h"
 #include "record/replay.h"
+#include "record/text.h"
 #include "support/error.h"
 
 namespace bolt::autograd {
@@ -32,7 +33,7 @@ class Making {
   Making(const Tape& run, const std::vector<TensorId>& wanted)
       : run_(run), wanted_(wanted), untracked_(run.tensors.size()), writer_(run, joint_, nullptr) {}
 
-  WholeStep make() {
+  WholeStep make(const Budget& budget) {
     const Listening listening(writer_);
     const Passes passes([this](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
     make_inputs();
@@ -48,6 +49,7 @@ class Making {
     step.leaves = leaves();
     step.wanted = joint_.outputs;
     step.tape = std::move(joint_.tape);
+    step.memory = spare_memory(step.tape, step.wanted, passes_, budget);
     return step;
   }
 
@@ -72,6 +74,7 @@ class Making {
     options.keeps_numbers_of_tensors = true;
     options.before = [&](size_t i, const Stack&) {
       first_numbers_.push_back(at::sequence_number::peek());
+      if (is_gradients(run_.entries[i])) begin_pass(run_.entries[i]);
       writer_.begin(i);
     };
     options.instead = [&](size_t i, Stack& stack) {
@@ -81,8 +84,16 @@ class Making {
     };
     options.after = [&](size_t i, const Stack& results) {
       if (!copied_) writer_.end(i, results);
+      if (is_gradients(run_.entries[i])) passes_.back().end = joint_.tape.entries.size();
     };
     return record::replay_watched(run_, fakes_, wanted_, std::move(options));
+  }
+
+  void begin_pass(const Entry& entry) {
+    BackwardPass& pass = passes_.emplace_back();
+    pass.begin = joint_.tape.entries.size();
+    pass.leaves.assign(leaves_of(entry).begin(), leaves_of(entry).end());
+    pass.gradients.assign(entry.results[0].tensors.begin(), entry.results[0].tensors.end());
   }
 
   /// Does autograd follow it, or is it a backward pass?
@@ -145,15 +156,16 @@ class Making {
   std::vector<at::Tensor> fakes_;        ///< of the inputs
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
   std::vector<NodePtr> nodes_;
+  std::vector<BackwardPass> passes_;
 };
 
 }  // namespace
 
-WholeStep make_step(const Tape& run, const std::vector<TensorId>& wanted) {
+WholeStep make_step(const Tape& run, const std::vector<TensorId>& wanted, const Budget& budget) {
   if (torch::autograd::get_current_graph_task_id() != -1)
     throw_unsupported("a backward pass within a backward pass");
   try {
-    return Making(run, wanted).make();
+    return Making(run, wanted).make(budget);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -163,6 +175,15 @@ WholeStep make_step(const Tape& run, const std::vector<TensorId>& wanted) {
   } catch (const std::exception& error) {
     throw_unsupported(error.what());
   }
+}
+
+std::string print(const WholeStep& step) {
+  std::string text;
+  for (const auto& [here, eager] : step.memory)
+    text += detail::concat("; a backward pass keeps ", here.tensors, " tensors, ", here.bytes,
+                           " bytes beside inputs (eager ", eager.bytes, "); peak ", here.peak,
+                           " bytes (eager ", eager.peak, ")\n");
+  return text + record::print(step.tape, {});
 }
 
 }  // namespace bolt::autograd

@@ -7,12 +7,16 @@
 // the run's tape as it is, numbers that differ between calls included. So gradients are tensors like any
 // other, which die into the update where nobody sees them afterwards.
 //
+// What of the forward part is kept for a backward pass is decided as for a joint tape (step_memory.h).
+//
 // A result that a backward pass has begun from, or gone through, still says that it has a history, of which
 // nothing is left. One with another history cannot be given: the run's tape is replayed then.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "autograd/step_memory.h"
 #include "record/tape.h"
 
 namespace bolt::autograd {
@@ -22,9 +26,14 @@ struct WholeStep {
   std::vector<record::TensorId> wanted;  ///< in the order of the run's
   std::vector<bool> used_up;             ///< by wanted: its history is used up
   std::vector<size_t> leaves;            ///< of the inputs: those that gradients came to
+  std::vector<PassMemory> memory;        ///< by backward pass
 };
 
 /// Throws Error(Unsupported), with the reason, for what cannot be said so.
-WholeStep make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted);
+WholeStep make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted,
+                    const Budget& budget = {});
+
+/// As text: its tape (record/text.h), and what each backward pass keeps.
+std::string print(const WholeStep& step);
 
 }  // namespace bolt::autograd

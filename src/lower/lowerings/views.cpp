@@ -415,6 +415,9 @@ Result as_strided(Call& c) {
   return std::vector<Steps>{{reshape_to(Call::syms(in_order)), permute_by(position)}};
 }
 
+/// A tensor of its own to the tape, and to the graph the same value (graph/keep.h).
+std::vector<Value*> keep(Call& c) { return {c.make(Op::flip, {c.tensor("self")}, {{"dims", Syms{}}})}; }
+
 }  // namespace
 
 void add_views(Table& t) {
@@ -433,6 +436,7 @@ void add_views(Table& t) {
   row(unsqueeze, {"unsqueeze"});
   row(identity, {"alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
                  "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy"});
+  t["torchbolt::keep"] = {keep, nullptr};
   t["aten::detach"] = {.view = identity, .detaches = true};
   row(permute, {"permute"});
   row(transpose, {"transpose.int", "swapdims"});
