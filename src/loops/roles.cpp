@@ -116,7 +116,7 @@ class Assigner {
       if (view && (same_memory(v->type, view->strides) || o.write_to >= 0)) return;
     }
     // Overlapping elements (an expanded result) cannot be stored: the base is, and shown through strides.
-    if (is_view(v) && !is_dense(v->type) && over_base(v, layout(base))) return want(base);
+    if (!there && is_view(v) && !is_dense(v->type) && over_base(v, layout(base))) return want(base);
     bool fresh = !f_.usage.materialized[v->id] && !r_.wanted[v->id];
     // Elements of a returned view may share their memory; those of what is stored for it may not.
     if (fresh && o.write_to < 0)
