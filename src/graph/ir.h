@@ -82,7 +82,9 @@ enum class OpKind : uint8_t {
   Index,      // pointwise with computed or conditional indices: cat, pad, embedding, gather, slice_scatter
   Composite,  // has a decomposition into the above, kept whole while a library or a pattern may want it whole
   Library,    // contraction: matmul, linear, convolution, attention
-  Extern      // one opaque call of ATen
+  Extern,     // one opaque call of ATen
+  Scan,       // each element from those up to it along `dim`
+  Scatter     // an operand in which elements at computed places are replaced or added to
 };
 
 struct OpInfo {

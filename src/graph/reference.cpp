@@ -276,6 +276,56 @@ void index(ReferenceCall& c) {
   for_each(c.out.sizes, [&](const Shape& i) { c.out.cells[n++] = indexed(c, i); });
 }
 
+// ---- running results and writes at computed places ----
+
+namespace {
+
+Cell combined(const std::string& op, bool real, Cell a, Cell b) {
+  if (op == "last") return b;
+  if (op == "logaddexp") {
+    const double high = std::max(a.real, b.real), low = std::min(a.real, b.real);
+    const bool nan = std::isnan(a.real) || std::isnan(b.real), same = high == low && std::isinf(high);
+    a.real = nan ? std::nan("") : same ? high : high + std::log1p(std::exp(low - high));
+    return a;
+  }
+  const bool high = op == "max";
+  // Once NaN stays NaN.
+  if (real && (op == "sum" || op == "prod" || !std::isnan(a.real)))
+    accumulate(op == "sum" ? Op::sum : op == "prod" ? Op::prod : high ? Op::amax : Op::amin, true, a, b);
+  if (!real)
+    accumulate(op == "sum" ? Op::sum : op == "prod" ? Op::prod : high ? Op::amax : Op::amin, false, a, b);
+  return a;
+}
+
+}  // namespace
+
+void scan(ReferenceCall& c) {
+  const HostTensor& x = c.arg();
+  const std::string& op = c.node.attr<std::string>("op");
+  for_each(x.sizes, [&](const Shape& i) {
+    Cell v = at(x, i);
+    if (i[c.dim()] > 0) {
+      Shape before = i;
+      --before[c.dim()];
+      v = combined(op, x.is_real(), at(c.out, before), v);
+    }
+    if (!x.is_real()) v.whole = wrap_to(x.dtype, v.whole);
+    c.out.cells[offset(c.out, i)] = v;
+  });
+}
+
+void scatter(ReferenceCall& c) {
+  const std::string& op = c.node.attr<std::string>("op");
+  c.out.cells = c.arg().cells;
+  for_each(c.arg(1).sizes, [&](Shape i) {
+    const Cell v = at(c.arg(2), i);
+    i[c.dim()] = row_of(c.out, c.dim(), at(c.arg(1), Shape(i)));
+    Cell& to = c.out.cells[offset(c.out, i)];
+    to = combined(op, c.out.is_real(), to, v);
+    if (!c.out.is_real()) to.whole = wrap_to(c.out.dtype, to.whole);
+  });
+}
+
 void create(ReferenceCall& c) {
   DType t = c.out.dtype;
   if (c.op() != Op::iota) {
@@ -429,6 +479,8 @@ void run_node(reference::ReferenceCall& call) {
     case OpKind::View: return reference::view(call);
     case OpKind::Create: return reference::create(call);
     case OpKind::Index: return reference::index(call);
+    case OpKind::Scan: return reference::scan(call);
+    case OpKind::Scatter: return reference::scatter(call);
     case OpKind::Composite: return reference::composite(call);
     case OpKind::Library: return reference::contraction(call);
     case OpKind::Extern: break;

@@ -50,6 +50,8 @@ void create(ReferenceCall& call);
 void view(ReferenceCall& call);
 void reduce(ReferenceCall& call);
 void index(ReferenceCall& call);
+void scan(ReferenceCall& call);
+void scatter(ReferenceCall& call);
 void composite(ReferenceCall& call);
 void contraction(ReferenceCall& call);
 

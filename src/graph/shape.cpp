@@ -230,6 +230,30 @@ Sizes slice_scattered(const Site& s) {
   return s.sizes();
 }
 
+Sizes scanned(const Site& s) {
+  const std::string& op = s.attr<std::string>("op");
+  static constexpr std::string_view kOps[] = {"sum", "prod", "max", "min", "logaddexp"};
+  BOLT_CHECK(std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps), "no scan by ", op);
+  s.dim(0);
+  return s.sizes();
+}
+
+Sizes scattered(const Site& s) {
+  const std::string& op = s.attr<std::string>("op");
+  static constexpr std::string_view kOps[] = {"last", "sum", "prod", "max", "min"};
+  BOLT_CHECK(std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps), "no scatter by ", op);
+  check_index(s);
+  s.dim(0);
+  BOLT_CHECK(s.rank(1) == s.rank(0) && s.rank(2) == s.rank(1), "scatter of ", text(s.sizes(2)), " into ",
+             text(s.sizes()), " by ", text(s.sizes(1)));
+  for (int d = 0; d < s.rank(); ++d)
+    BOLT_CHECK(!differ(s.sizes(1)[d], s.sizes(2)[d]), "scatter of ", text(s.sizes(2)), " by ",
+               text(s.sizes(1)));
+  BOLT_CHECK(s.type(2).dtype == s.type(0).dtype, "scatter of ", dtype_name(s.type(2).dtype), " into ",
+             dtype_name(s.type(0).dtype));
+  return s.sizes();
+}
+
 Sizes with_spatial(const Site& s) {
   const Sizes& spatial = s.list("sizes");
   Sizes out = s.sizes();
@@ -410,6 +434,8 @@ Sizes own_sizes(const Site& s) {
     case Op::gather: return gathered(s);
     case Op::index_select: return index_selected(s);
     case Op::slice_scatter: return slice_scattered(s);
+    case Op::scan: return scanned(s);
+    case Op::scatter: return scattered(s);
     case Op::upsample_nearest:
     case Op::adaptive_avg_pool: return with_spatial(s);
     case Op::avg_pool:

@@ -6,6 +6,7 @@
 
 #include "loops/finish.h"
 #include "loops/index_number.h"
+#include "loops/kernel_ops.h"
 #include "loops/scalar.h"
 #include "support/error.h"
 #include "support/symbols.h"
@@ -58,10 +59,14 @@ class Builder {
   DraftKernel run() {
     DraftKernel d;
     for (const Value* v : group_.stored) {
+      if (v->def && graph::op_info(v->def->op).kind == OpKind::Scatter) {
+        d.stores.push_back(scatter(*v->def));
+        continue;
+      }
       const Index index = *space_.find(v);
       ExprId value = list_.cast(v->type.dtype, eval(v, index, kNone));
       Address at = address(v, index);
-      d.stores.push_back({buffer(v, true), at.index, value, at.gather, kNone});
+      d.stores.push_back({buffer(v, BufferRole::Out), at.index, value, at.gather, kNone});
     }
     d.exprs = list_.all();
     d.buffers = std::move(buffers_);
@@ -103,6 +108,7 @@ class Builder {
       case OpKind::Pointwise: return pointwise(n, index, mask);
       case OpKind::Create: return create(n, index);
       case OpKind::Reduce: return reduce(n, index);
+      case OpKind::Scan: return scan(n, index);
       case OpKind::Index: return indexed(n, index, mask);
       default: BOLT_CHECK(false, graph::op_info(n.op).name, " in a kernel");
     }
@@ -129,7 +135,7 @@ class Builder {
     Expr e{};
     e.kind = ExprKind::Load;
     e.dtype = v->type.dtype;
-    e.buffer = buffer(v, false);
+    e.buffer = buffer(v, BufferRole::In);
     e.index = at.index;
     e.gather = std::move(at.gather);
     e.mask = mask != kNone && may_leave(v, index) ? mask : kNone;
@@ -171,6 +177,36 @@ class Builder {
     e.reduce_dims = over;
     e.dtype = arg ? DType::I64 : list_[x].dtype;
     return constant_over(op, list_.add(std::move(e)), space_.reduced & ~over);
+  }
+
+  ExprId scan(const Node& n, const Index& index) {
+    const Index* place = space_.find(n.out());
+    const Index* operand = space_.find(n.operands[0]);
+    if (!place || !operand || *place != index) {
+      failed_ = true;  // used at another place than where this kernel computes it
+      return constant(n.out()->type.dtype, 0);
+    }
+    Expr e{};
+    e.kind = ExprKind::Scan;
+    e.reduce_op = *reduce_op_from_name(n.attr<std::string>("op"));
+    e.args = {eval(n.operands[0], Index(*operand), kNone)};
+    e.reduce_dims = space_.reduced;
+    e.dtype = list_[e.args[0]].dtype;
+    return list_.add(std::move(e));
+  }
+
+  /// Where an element goes to is a computed term also where it is arithmetic on loop variables: points that
+  /// differ in what is left of the address never meet (kernel.h).
+  Store scatter(const Node& n) {
+    const Value *out = n.out(), *numbers = n.operands[1], *x = n.operands[2];
+    const auto dim = static_cast<size_t>(sym_attr(n, "dim").value());
+    Index to = *space_.find(numbers);
+    const Sym at = place(numbers, to, out->type.sizes[dim], kNone);
+    to[dim] = has_computed(at) ? at : computed_symbol(index_value(at));
+    const ExprId value = list_.cast(out->type.dtype, eval(x, Index(*space_.find(x)), kNone));
+    Address a = address(out, to);
+    const Into into = *into_from_name(n.attr<std::string>("op"));
+    return {buffer(out, BufferRole::InOut), a.index, value, std::move(a.gather), kNone, into};
   }
 
   /// The reduction of x over atoms it does not vary over.
@@ -364,12 +400,12 @@ class Builder {
   /// and the program learns of it. Only what is asked for is checked: an index that a slice drops or nobody
   /// reads is not looked at, where eager looks at all of them.
   ExprId select(const Value* x, int dim, const Value* numbers, const Index& at, Index index, ExprId mask) {
-    Sym size = x->type.sizes[dim];
+    index[dim] = place(numbers, at, x->type.sizes[dim], mask);
+    return eval(x, index, mask);
+  }
+  Sym place(const Value* numbers, const Index& at, Sym size, ExprId mask) {
     if (size.is_const(0)) throw_unsupported("an index into a dimension of size 0");
-    if (auto place = index_number(numbers, at); place && lies_inside(*place, size)) {
-      index[dim] = *place;
-      return eval(x, index, mask);
-    }
+    if (auto known = index_number(numbers, at); known && lies_inside(*known, size)) return *known;
     const ExprId number = eval(numbers, at, mask);
     Expr e{};
     e.kind = ExprKind::Check;
@@ -377,9 +413,7 @@ class Builder {
     e.args = {list_.cast(DType::I64, number),
               size.is_const() ? list_.integer(DType::I64, size.value()) : index_value(size)};
     e.mask = mask;
-    ExprId id = list_.add(std::move(e));
-    index[dim] = computed_symbol(id);
-    return eval(x, index, mask);
+    return computed_symbol(list_.add(std::move(e)));
   }
 
   static bool lies_inside(Sym place, Sym size) {
@@ -422,11 +456,11 @@ class Builder {
 
   // ---- addresses ----
 
-  int buffer(const Value* v, bool written) {
+  int buffer(const Value* v, BufferRole role) {
     for (size_t i = 0; i < values_.size(); ++i)
-      if (values_[i] == v && (buffers_[i].role == BufferRole::Out) == written) return static_cast<int>(i);
+      if (values_[i] == v && buffers_[i].role == role) return static_cast<int>(i);
     values_.push_back(v);
-    buffers_.push_back({v->type.dtype, written ? BufferRole::Out : BufferRole::In, v->name});
+    buffers_.push_back({v->type.dtype, role, v->name});
     return static_cast<int>(values_.size()) - 1;
   }
 

@@ -4,8 +4,9 @@
 // Every stored value is evaluated at its index in the group's Space (space.h): a view changes the index and
 // is gone, a pointwise node evaluates its operands and adds scalar operations (scalar.h), a reduction
 // evaluates its operand over the reduced atoms, cat, pad and slice_scatter choose between operands whose
-// loads are masked, embedding and gather put a loaded number into the index. The walk ends at values that lie
-// in memory, and at library results that the kernel finishes (`acc`).
+// loads are masked, embedding and gather put a loaded number into the index. A scatter's result is stored at
+// such an index, into what lies there. The walk ends at values that lie in memory, and at library results
+// that the kernel finishes (`acc`).
 //
 // When an address still holds a division that splitting an atom removes, the atom is split and the group is
 // built anew. At the end atoms that are contiguous in every access become one dimension, and dimensions are

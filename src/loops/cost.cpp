@@ -21,6 +21,9 @@ constexpr Machine kCpu{32, 48, 200};
 constexpr Machine kCuda{3000, 25000, 2000};
 constexpr double kMostWork = 1.2;
 constexpr double kGathered = 4;  // instructions of a load whose address is computed for each element
+constexpr double kScanned = 4;   // a chain of additions, or the steps in which neighbours do them together
+constexpr double kLogAddExp = 40;
+constexpr double kRowBytesPerNs = 30;  // of a row that one block scans
 
 double count_of_points(const Kernel& k, uint32_t mask) {
   double n = 1;
@@ -47,6 +50,7 @@ double instructions(const Expr& e) {
     case ExprKind::Op: return loops::instructions(e.op);
     case ExprKind::Reduce:
     case ExprKind::Check: return 1;
+    case ExprKind::Scan: return e.reduce_op == ReduceOp::LogAddExp ? kScanned + kLogAddExp : kScanned;
     case ExprKind::Load: return e.gather.empty() ? 0 : kGathered;
     default: return 0;
   }
@@ -101,6 +105,18 @@ double price(const Machine& m, const Work& w) {
   return m.start_ns + std::max(w.bytes / m.bytes_per_ns, w.instructions / m.instructions_per_ns);
 }
 
+bool scans_well(const graph::Type& x, int dim) {
+  if (x.device.kind != graph::DeviceKind::CUDA) return true;
+  const Sym length = x.sizes[static_cast<size_t>(dim)];
+  const double row = 2 * static_cast<double>(estimate(length)) * dtype_bytes(x.dtype);
+  double rows = 1;
+  for (int d = 0; d < x.rank(); ++d)
+    if (d != dim) rows *= static_cast<double>(estimate(x.sizes[static_cast<size_t>(d)]));
+  // A library takes two launches for one row, and gives each of several a block as well.
+  const Machine& m = machine_of(x.device);
+  return rows > 1 || row / kRowBytesPerNs <= m.start_ns + row / m.bytes_per_ns;
+}
+
 bool repeats_little(const Machine& m, double instructions, double alone) {
   return instructions <= kMostWork * alone || (instructions - alone) / m.instructions_per_ns <= m.start_ns;
 }
@@ -117,8 +133,9 @@ Work work_of(const Kernel& k) {
     w.instructions += n * instructions(e);
   }
   for (const Store& s : k.stores) {
-    const uint32_t mask = k.varies(s.index) | k.exprs[static_cast<size_t>(s.value)].dims;
-    w.bytes += count_of_points(k, mask) * dtype_bytes(k.buffers[static_cast<size_t>(s.buffer)].dtype);
+    const double n = count_of_points(k, k.dims_of(s));
+    w.bytes += n * dtype_bytes(k.buffers[static_cast<size_t>(s.buffer)].dtype) * (s.combines() ? 2 : 1);
+    if (s.scatters()) w.instructions += n * kGathered;
   }
   return w;
 }
@@ -128,6 +145,11 @@ double instructions_of(const Node& n) {
     case OpKind::Pointwise: return expanded(n) * elements(n.out());
     case OpKind::Reduce: return elements(n.operands[0]);
     case OpKind::Index: return chosen(n) * elements(n.out());
+    case OpKind::Scan: {
+      const bool logs = n.attr<std::string>("op") == "logaddexp";
+      return (logs ? kScanned + kLogAddExp : kScanned) * elements(n.out());
+    }
+    case OpKind::Scatter: return (kGathered + 1) * elements(n.operands[1]);
     default: return 0;
   }
 }

@@ -43,6 +43,10 @@ BOLT_API double price(const Machine& machine, const Work& work);
 /// May a kernel do this work for nodes that do `alone` by themselves?
 BOLT_API bool repeats_little(const Machine& machine, double instructions, double alone);
 
+/// Is a kernel that scans x along `dim` no slower than a library's call? A row is one block's, where a
+/// library has all blocks work at one row.
+BOLT_API bool scans_well(const graph::Type& x, int dim);
+
 /// Each load and store by itself, and each expression over the dimensions that it varies over.
 BOLT_API Work work_of(const Kernel& kernel);
 

@@ -162,6 +162,8 @@ class Finisher {
       });
       return;
     }
+    if (std::any_of(draft_.stores.begin(), draft_.stores.end(), [](const Store& s) { return s.scatters(); }))
+      return order_by_distance();
     const auto& main = factors_[first_store_ + main_store()];
     std::vector<int64_t> key(n, 0);
     std::vector<bool> stored(n, false);
@@ -173,6 +175,14 @@ class Finisher {
       if (stored[a] != stored[b]) return static_cast<bool>(stored[a]);
       return key[a] > key[b];
     });
+  }
+  /// Where scatters go to says nothing of some atoms: the order is that of what is read, whose places are
+  /// told.
+  void order_by_distance() {
+    std::vector<int64_t> key(space_.atoms.size(), 0);
+    for (int i : order_)
+      for (const auto& row : factors_) key[i] = std::max(key[i], distance(row[i]));
+    std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) { return key[a] > key[b]; });
   }
   static int64_t distance(const std::optional<Sym>& factor) {
     return factor ? std::abs(estimate(*factor)) : INT64_MAX;

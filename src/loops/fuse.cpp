@@ -105,7 +105,7 @@ class Fuser {
         p.nodes = {n.get()};
         p.alone = p.instructions = instructions_of(*n);
       }
-      p.reduces = kind_of(n.get()) == OpKind::Reduce;
+      p.reduces = kind_of(n.get()) == OpKind::Reduce || kind_of(n.get()) == OpKind::Scan;
       if (!n->outputs.empty()) p.device = n->out()->type.device;
       p.fold = !n->outputs.empty() && f_.constant[n->out()->id];
       for (const auto& v : n->outputs) unit_of_[v->id] = id;
@@ -208,6 +208,7 @@ class Fuser {
   static double elements(const Value* v) { return static_cast<double>(estimate(v->type.numel())); }
   /// The value whose elements its loop runs over.
   static const Value* larger(const Node* n) {
+    if (kind_of(n) == OpKind::Scatter) return n->operands[1];
     return kind_of(n) == OpKind::Reduce ? n->operands[0] : n->out();
   }
 
@@ -327,7 +328,7 @@ class Fuser {
   static Sym extent(const Part& p) {
     Sym most = 0;
     for (const Node* n : p.nodes) {
-      Sym here = (kind_of(n) == OpKind::Reduce ? n->operands[0] : n->out())->type.numel();
+      Sym here = larger(n)->type.numel();
       if (estimate(here) > estimate(most)) most = here;
     }
     return most;
@@ -339,6 +340,7 @@ class Fuser {
     if (parts_[a].device != parts_[b].device) return false;
     if (parts_[a].nodes.size() + parts_[b].nodes.size() > kMaxNodes) return false;
     Group g = united(a, b);
+    if (!goes_together(g)) return false;
     if (g.stored.size() > kMaxStored || operand_count(g) > kMaxOperands) return false;
     std::vector<int> after;
     if (!acyclic(a, b, &after) || !one_space(g, parts_[a].reduces || parts_[b].reduces)) return false;
@@ -369,6 +371,24 @@ class Fuser {
     return std::any_of(order_.begin() + place_[a] + 1, order_.begin() + place_[b], [&](int u) {
       return parts_[u].alive && parts_[u].call && std::find(after.begin(), after.end(), u) == after.end();
     });
+  }
+
+  /// A kernel reduces, scans or scatters. What is scattered into is made before, and the result read behind
+  /// it.
+  bool goes_together(const Group& g) const {
+    bool reduces = false, scans = false, scatters = false;
+    auto member = [&](const Node* n) {
+      return std::find(g.nodes.begin(), g.nodes.end(), n) != g.nodes.end();
+    };
+    for (const Node* n : g.nodes) {
+      reduces |= kind_of(n) == OpKind::Reduce;
+      scans |= kind_of(n) == OpKind::Scan;
+      if (kind_of(n) != OpKind::Scatter) continue;
+      scatters = true;
+      const auto& readers = readers_[n->out()->id];
+      if (member(n->operands[0]->def) || std::any_of(readers.begin(), readers.end(), member)) return false;
+    }
+    return reduces + scans + scatters <= 1;
   }
 
   /// Behind the merged group come calls that came before the later one so far. What that one made did not
@@ -466,7 +486,9 @@ class Fuser {
   bool one_space(const Group& g, bool reduces) {
     if (g.stored.empty()) return false;
     // A single result of pointwise work takes everything below it in, whatever the views between.
-    if (!reduces && g.stored.size() == 1 && g.stored[0] == g.nodes.back()->out()) return true;
+    const bool scatters = std::any_of(g.nodes.begin(), g.nodes.end(),
+                                      [](const Node* n) { return kind_of(n) == OpKind::Scatter; });
+    if (!reduces && !scatters && g.stored.size() == 1 && g.stored[0] == g.nodes.back()->out()) return true;
     std::optional<Space> space = align(f_.usage, g);
     if (!space) return false;
     if (!reduces) return true;

@@ -15,9 +15,9 @@ class InPlace {
   void run() {
     find_uses();
     for (int i = 0; i < count(); ++i)
-      if (step(i).kind == StepKind::Copy && write_back(i)) {
+      if (step(i).kind == StepKind::Copy && (write_back(i) || scatter_back(i))) {
         find_uses();
-        --i;
+        i = -1;
       }
     written_ = first_visible_write(p_);
     for (int i = 0; i < count(); ++i)
@@ -84,7 +84,7 @@ class InPlace {
     if (!reads) return true;
     if (!into || !into->gather.empty() || into->mask != kNone || k.varies(into->index) != all) return false;
     for (const Expr& e : k.exprs) {
-      if (e.kind == ExprKind::Reduce) return false;
+      if (e.kind == ExprKind::Reduce || e.kind == ExprKind::Scan) return false;
       if (e.kind != ExprKind::Load || s.buffers[static_cast<size_t>(e.buffer)] != target) continue;
       if (e.index != into->index || !e.gather.empty()) return false;
     }
@@ -109,6 +109,65 @@ class InPlace {
     replace(from, to);
     p_.steps.erase(p_.steps.begin() + copy);
     return true;
+  }
+
+  /// The slot of a kernel's step whose memory it scatters into; nothing: it does not.
+  const Store* scatter_into(const Step& s, int b) {
+    if (s.kind != StepKind::Kernel) return nullptr;
+    for (const Store& st : p_.kernels[static_cast<size_t>(s.kernel)].stores)
+      if (st.scatters() && s.buffers[static_cast<size_t>(st.buffer)] == b) return &st;
+    return nullptr;
+  }
+  /// Does the step copy `from`, and nothing else?
+  bool copies(const Step& s, int from, int to) {
+    if (s.kind != StepKind::Kernel || s.buffers != std::vector<int>{from, to}) return false;
+    const Kernel& k = p_.kernels[static_cast<size_t>(s.kernel)];
+    if (k.stores.size() != 1 || k.exprs.size() != 1 || k.exprs[0].kind != ExprKind::Load) return false;
+    const Store& st = k.stores[0];
+    return !st.scatters() && st.mask == kNone && st.gather.empty() && k.exprs[0].mask == kNone &&
+           k.exprs[0].gather.empty() && k.exprs[0].index == st.index &&
+           k.varies(st.index) == (1u << k.dims.size()) - 1;
+  }
+
+  /// An input is copied, scattered into, and copied back: it is scattered into where it lies. A kernel that
+  /// finds an index out of range has then written the others: that is no harm where eager, which runs the
+  /// call again and raises, writes the same.
+  bool scatter_back(int copy) {
+    const int from = step(copy).buffers[0], to = step(copy).buffers[1];
+    if (!is_temp(from) || buffer(to).kind != BufferKind::Input) return false;
+    if (!same_layout(buffer(from).type, buffer(to).type) || !is_dense(buffer(to).type)) return false;
+    int made = -1, first = -1;
+    for (int i = 0; i < copy; ++i) {
+      const Step& s = step(i);
+      const Store* into = scatter_into(s, from);
+      if (!into && std::count(s.buffers.begin() + s.operand_count, s.buffers.end(), from)) {
+        if (made >= 0 || !copies(s, to, from)) return false;
+        made = i;
+      }
+      if (into && first < 0) first = i;
+      if (into && can_fail(p_, s) && (into->into != Into::Last || i != first)) return false;
+    }
+    if (made < 0 || first < made) return false;
+    for (int i = first; i < count(); ++i)
+      if ((i > first && can_fail(p_, step(i))) || (i != copy && touches(step(i), to))) return false;
+    replace(from, to);
+    const int kernel = step(made).kernel;
+    p_.steps.erase(p_.steps.begin() + copy);
+    p_.steps.erase(p_.steps.begin() + made);
+    drop_unused(kernel);
+    return true;
+  }
+  void drop_unused(int kernel) {
+    auto each = [&](auto&& f) {
+      for (auto* list : {&p_.fold_steps, &p_.steps})
+        for (Step& s : *list)
+          for (int* k : {&s.kernel, &s.epilogue}) f(*k);
+    };
+    bool used = false;
+    each([&](int k) { used |= k == kernel; });
+    if (used) return;
+    p_.kernels.erase(p_.kernels.begin() + kernel);
+    each([&](int& k) { k -= k > kernel; });
   }
 
   void replace(int from, int to) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "loops/analysis.h"
 #include "loops/kernel_ops.h"
 
 namespace bolt::loops {
@@ -58,6 +59,30 @@ uint32_t Kernel::varies(Sym index) const {
   return mask;
 }
 
+uint32_t Kernel::dims_of(const Store& st) const {
+  if (st.scatters()) return (1u << dims.size()) - 1;
+  uint32_t mask = varies(st.index) | exprs[st.value].dims;
+  for (const GatherTerm& g : st.gather) mask |= exprs[g.value].dims;
+  if (st.mask != kNone) mask |= exprs[st.mask].dims;
+  return mask;
+}
+
+uint32_t Kernel::met_along() const {
+  uint32_t mask = 0;
+  for (const Store& st : stores) {
+    if (!st.scatters()) continue;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const std::optional<Sym> step = coefficient(st.index, dim(static_cast<int>(i)));
+      if (!step || step->is_const(0)) mask |= 1u << i;
+    }
+  }
+  return mask;
+}
+
+bool Kernel::has_scans() const {
+  return std::any_of(exprs.begin(), exprs.end(), [](const Expr& e) { return e.kind == ExprKind::Scan; });
+}
+
 bool Kernel::has_checks() const {
   return std::any_of(exprs.begin(), exprs.end(), [](const Expr& e) { return e.kind == ExprKind::Check; });
 }
@@ -81,12 +106,13 @@ uint32_t dims_of(const Kernel& k, const Expr& e) {
       if (e.mask != kNone) mask |= k.exprs[e.mask].dims;
       mask &= ~e.reduce_dims;
       break;
+    case ExprKind::Scan: mask = k.exprs[e.args[0]].dims | e.reduce_dims; break;
   }
   return mask;
 }
 
 ExprId Kernel::add(Expr e) {
-  e.dims = dims_of(*this, e);
+  e.dims = loops::dims_of(*this, e);
   for (size_t i = exprs.size(); i-- > 0;)
     if (same_expr(exprs[i], e)) return static_cast<ExprId>(i);
   exprs.push_back(std::move(e));
@@ -101,7 +127,7 @@ bool same_code(const Kernel& a, const Kernel& b) {
   auto buffers = [](const Buffer& x, const Buffer& y) { return x.dtype == y.dtype && x.role == y.role; };
   auto stores = [](const Store& x, const Store& y) {
     return x.buffer == y.buffer && x.index == y.index && x.value == y.value && x.mask == y.mask &&
-           same_gather(x.gather, y.gather);
+           x.into == y.into && same_gather(x.gather, y.gather);
   };
   return a.symbols == b.symbols && all(a.dims, b.dims, dims) && all(a.buffers, b.buffers, buffers) &&
          all(a.exprs, b.exprs, same_expr) && all(a.stores, b.stores, stores);
@@ -122,10 +148,10 @@ Traffic traffic(const Kernel& k) {
     if (e.kind == ExprKind::Load) t.bytes += points(k, e.dims) * dtype_bytes(e.dtype);
     if (e.kind == ExprKind::Op) t.flops += points(k, e.dims);
     if (e.kind == ExprKind::Reduce) t.flops += points(k, k.exprs[e.args[0]].dims);
+    if (e.kind == ExprKind::Scan) t.flops += points(k, e.dims);
   }
   for (const Store& s : k.stores) {
-    uint32_t mask = k.varies(s.index) | k.exprs[s.value].dims;
-    t.bytes += points(k, mask) * dtype_bytes(k.buffers[s.buffer].dtype);
+    t.bytes += points(k, k.dims_of(s)) * dtype_bytes(k.buffers[s.buffer].dtype) * (s.combines() ? 2 : 1);
   }
   return t;
 }

@@ -28,6 +28,12 @@
 // index itself where it lies in [0, size), else some number that does (size is at least 1), and the kernel
 // reports it. Where a check's mask is false nothing is reported.
 //
+// A scan runs along one dimension, which is marked `reduce` too: each element is combined with all before it.
+//
+// `scatter sum b2[d1; %i * 64] = %v` combines what lies in memory with the value, `scatter last` replaces it.
+// It is done at every point of the space, of points that meet in row-major order, and its buffer is not read
+// by loads. Points that differ in a dimension which the index proper is linear in never meet.
+//
 // Reports: a kernel with checks gets one more pointer after its buffers, to an int64 that it sets to 1 when
 // any check failed and leaves alone otherwise. Who runs the kernel raises; results are then meaningless.
 //
@@ -61,7 +67,8 @@ enum class ScalarOp : uint8_t {
 #undef BOLT_Cast
 };
 
-enum class ReduceOp : uint8_t { Sum, Prod, Max, Min, Any, All, ArgMax, ArgMin };
+/// LogAddExp: of scans only.
+enum class ReduceOp : uint8_t { Sum, Prod, Max, Min, Any, All, ArgMax, ArgMin, LogAddExp };
 
 enum class ExprKind : uint8_t {
   Const,   // value (double) or ivalue (integers, bool)
@@ -72,7 +79,8 @@ enum class ExprKind : uint8_t {
   Reduce,  // reduce_op over `reduce_dims` of args[0]; Arg*: gives the i64 position along the single reduced
            // dim
   Check,   // args[0] checked to lie below args[1]; both i64
-  Acc      // the accumulator of a contraction tile (GEMM and convolution epilogues only), at (row, col)
+  Acc,     // the accumulator of a contraction tile (GEMM and convolution epilogues only), at (row, col)
+  Scan     // reduce_op over args[0] and all before it along the one dimension of `reduce_dims`
 };
 
 struct GatherTerm {
@@ -85,7 +93,7 @@ struct Expr {
   DType dtype;  // of the result
   ScalarOp op = ScalarOp::add;
   ReduceOp reduce_op = ReduceOp::Sum;
-  std::vector<ExprId> args;  // Op, Cast, Reduce
+  std::vector<ExprId> args;  // Op, Cast, Reduce, Scan
   double value = 0;          // Const of floating dtype
   int64_t ivalue = 0;        // Const of integer dtype or bool
   int buffer = -1;           // Load
@@ -93,7 +101,7 @@ struct Expr {
   std::vector<GatherTerm> gather;
   ExprId mask = kNone;       // Load, Check: b8 expression
   double fill = 0;           // Load under a false mask
-  uint32_t reduce_dims = 0;  // Reduce: bit per dim
+  uint32_t reduce_dims = 0;  // Reduce, Scan: bit per dim
   uint32_t dims = 0;         // over which dimensions it varies; kept by Kernel::add
 };
 
@@ -109,12 +117,21 @@ struct Buffer {
   std::string name;  // for dumps
 };
 
+/// What becomes of what lies where a store goes to.
+enum class Into : uint8_t { Over, Last, Sum, Prod, Max, Min };
+/// How the last four combine.
+ReduceOp combiner_of(Into into);
+
 struct Store {
   int buffer;
   Sym index;
   ExprId value;  // of the buffer's dtype
   std::vector<GatherTerm> gather;
-  ExprId mask = kNone;  // store only where true
+  ExprId mask = kNone;     // store only where true
+  Into into = Into::Over;  // all others are scatters
+
+  bool scatters() const { return into != Into::Over; }
+  bool combines() const { return scatters() && into != Into::Last; }
 };
 
 struct BOLT_API Kernel {
@@ -129,6 +146,11 @@ struct BOLT_API Kernel {
   static Sym dim(int i);  // the loop variable of dimension i; symbol named "d<i>"
   ExprId add(Expr e);     // computes `dims`; hash-conses equal pure expressions
   uint32_t varies(Sym index) const;
+  /// The dimensions over which a store is done: those that anything of it varies over; all, of a scatter.
+  uint32_t dims_of(const Store& st) const;
+  /// The dimensions along which scatters may meet: two points that differ in others only do not.
+  uint32_t met_along() const;
+  bool has_scans() const;
   bool has_checks() const;
 };
 

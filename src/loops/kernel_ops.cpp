@@ -5,6 +5,7 @@
 
 #include "graph/op_rules.h"
 #include "graph/pointwise.h"
+#include "support/error.h"
 
 namespace bolt::loops {
 namespace {
@@ -20,7 +21,9 @@ const std::vector<const graph::PointwiseRow*>& rows() {
   return *table;
 }
 
-constexpr std::string_view kReduceOps[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"};
+constexpr std::string_view kReduceOps[] = {"sum", "prod",   "max",    "min",      "any",
+                                           "all", "argmax", "argmin", "logaddexp"};
+constexpr std::string_view kInto[] = {"", "last", "sum", "prod", "max", "min"};
 
 }  // namespace
 
@@ -41,6 +44,19 @@ std::optional<ReduceOp> reduce_op_from_name(std::string_view name) {
   for (size_t i = 0; i < std::size(kReduceOps); ++i)
     if (kReduceOps[i] == name) return static_cast<ReduceOp>(i);
   return std::nullopt;
+}
+
+std::string_view into_name(Into into) { return kInto[static_cast<int>(into)]; }
+
+std::optional<Into> into_from_name(std::string_view name) {
+  for (size_t i = 1; i < std::size(kInto); ++i)
+    if (kInto[i] == name) return static_cast<Into>(i);
+  return std::nullopt;
+}
+
+ReduceOp combiner_of(Into into) {
+  BOLT_CHECK(into != Into::Over && into != Into::Last, "a store that combines nothing");
+  return static_cast<ReduceOp>(static_cast<int>(into) - static_cast<int>(Into::Sum));
 }
 
 bool gives_bool(ScalarOp op) { return graph::op_rules(graph_op(op)).dtype == graph::DTypeRule::Bool; }

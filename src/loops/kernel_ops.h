@@ -26,6 +26,9 @@ BOLT_API std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
 /// Comparisons and tests give b8, `where` the type of its choices, everything else the type of its operands.
 BOLT_API DType op_result_dtype(ScalarOp op, const std::vector<DType>& operands);
 BOLT_API DType reduce_result_dtype(ReduceOp op, DType operand);
+/// How a scatter's store is called: "last", "sum", ...
+BOLT_API std::string_view into_name(Into into);
+BOLT_API std::optional<Into> into_from_name(std::string_view name);
 inline bool is_arg_reduce(ReduceOp op) { return op == ReduceOp::ArgMax || op == ReduceOp::ArgMin; }
 bool gives_bool(ScalarOp op);
 /// Over which dimensions `e`, whose operands are already in `k`, varies.

@@ -11,11 +11,14 @@
 //     %6 = reduce sum %5 over d0, d1
 //     %7 = acc f32
 //     %8 = check %1 below %4 if %3            the mask is optional
+//     %9 = scan sum %5 along d1
 //     store b1[d0; %1 * 8] = %2 if %3
+//     scatter sum b1[d0; %1 * 8] = %2 if %3   or last, prod, max, min
 //   }
 //
 // Dtypes that follow from the operands are not written. Expressions carry their number, which must be the
 // next one: the parser fills the list as it stands and shares nothing, so that print(parse(text)) == text.
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -114,6 +117,9 @@ class Printer {
         }
         return s;
       }
+      case ExprKind::Scan:
+        return "scan " + std::string(reduce_op_name(e.reduce_op)) + " " + ref(e.args[0]) + " along d" +
+               std::to_string(std::countr_zero(e.reduce_dims));
       case ExprKind::Check: {
         std::string s = "check " + ref(e.args[0]) + " below " + ref(e.args[1]);
         return e.mask == kNone ? s : s + " if " + ref(e.mask);
@@ -124,7 +130,8 @@ class Printer {
   }
 
   void store(const Store& s) {
-    out_ += "  store " + access(s.buffer, s.index, s.gather) + " = " + ref(s.value);
+    out_ += s.scatters() ? "  scatter " + std::string(into_name(s.into)) + " " : "  store ";
+    out_ += access(s.buffer, s.index, s.gather) + " = " + ref(s.value);
     if (s.mask != kNone) out_ += " if " + ref(s.mask);
     out_ += "\n";
   }
@@ -203,8 +210,13 @@ class Parser {
   void statement() {
     if (in_.accept("source")) {
       k_.sources.push_back(in_.string());
-    } else if (in_.accept("store")) {
+    } else if (in_.sees("store") || in_.sees("scatter")) {
       Store s{};
+      if (in_.name() == "scatter") {
+        const auto into = into_from_name(in_.name());
+        if (!into) in_.fail("unknown way to scatter before");
+        s.into = *into;
+      }
       access(&s.buffer, &s.index, &s.gather);
       in_.expect("=");
       s.value = ref();
@@ -232,6 +244,8 @@ class Parser {
       e.kind = ExprKind::Cast, e.dtype = in_.dtype(), e.args = {ref()};
     else if (what == "reduce")
       reduce(&e);
+    else if (what == "scan")
+      scan(&e);
     else if (what == "check")
       bounds_check(&e);
     else if (what == "acc")
@@ -283,6 +297,18 @@ class Parser {
       if (d >= static_cast<int>(k_.dims.size())) in_.fail("no such dimension before");
       e->reduce_dims |= 1u << d;
     } while (in_.accept(","));
+  }
+  void scan(Expr* e) {
+    e->kind = ExprKind::Scan;
+    const auto op = reduce_op_from_name(in_.name());
+    if (!op) in_.fail("unknown scan before");
+    e->reduce_op = *op;
+    e->args = {ref()};
+    e->dtype = k_.exprs[e->args[0]].dtype;
+    in_.expect("along");
+    const int d = in_.number_after("d");
+    if (d >= static_cast<int>(k_.dims.size())) in_.fail("no such dimension before");
+    e->reduce_dims = 1u << d;
   }
   void operation(Expr* e, std::string_view name) {
     auto op = scalar_op_from_name(name);

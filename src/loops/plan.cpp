@@ -43,6 +43,7 @@ class Planner {
     if (merge_products(g, options_)) g.renumber();
     if (end_in_activations(g, options_)) g.renumber();
     choose_layouts(g, options_);
+    give_bases_memory(g);
     fusion_ = fuse(g, options_);
     buffer_of_.assign(fusion_.strides.size(), -1);
     for (size_t i = 0; i < g.inputs.size(); ++i) add_input(static_cast<int>(i));
@@ -90,10 +91,15 @@ class Planner {
       if (!fusion_.usage.materialized[v->id]) v = view_base(v);
       if (outputs[i].write_to < 0 && v->def && output_of_[v->id] < 0) output_of_[v->id] = static_cast<int>(i);
     }
+    for (auto n = plan_.graph->nodes.rbegin(); n != plan_.graph->nodes.rend(); ++n)
+      if (kind_of(n->get()) == OpKind::Scatter)
+        output_of_[(*n)->operands[0]->id] = output_of_[(*n)->out()->id];
   }
 
   int define(const Value* v, bool fold, bool owned_by_step) {
     if (buffer_of_[v->id] >= 0) return buffer_of_[v->id];
+    if (v->def && kind_of(v->def) == OpKind::Scatter)
+      return buffer_of_[v->id] = define(v->def->operands[0], fold, owned_by_step);
     PlanBuffer b;
     b.type = v->type;
     b.type.strides = fusion_.strides[v->id];

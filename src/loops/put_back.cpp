@@ -29,6 +29,12 @@ bool is_read(const std::vector<Kernel>& kernels, const Step& s, size_t slot) {
   return kernels[static_cast<size_t>(s.epilogue)].buffers[slot - operands].role == BufferRole::In;
 }
 
+/// What an earlier step has begun and this one goes on with: a scatter.
+bool is_updated(const std::vector<Kernel>& kernels, const Step& s, size_t slot) {
+  return s.kind == StepKind::Kernel &&
+         kernels[static_cast<size_t>(s.kernel)].buffers[slot].role == BufferRole::InOut;
+}
+
 /// The same but for kernel, call and buffers.
 bool same_work(const Step& a, const Step& b) {
   if (a.kind != b.kind || a.device != b.device || a.operand_count != b.operand_count ||
@@ -305,7 +311,8 @@ class PutBack {
   void make_results(Step& s, int copies) {
     each_made(s, [&](size_t k) {
       const int old = s.buffers[k];
-      s.buffers[k] = add(buffer(old));
+      const bool begun = is_updated(p_.kernels, s, k) && known_moved(old, copies) >= 0;
+      s.buffers[k] = begun ? known_moved(old, copies) : add(buffer(old));
       known_moved(old, copies) = s.buffers[k];
     });
   }
@@ -443,6 +450,8 @@ class Same {
     for (size_t k = 0; k < a.buffers.size(); ++k) {
       if (is_read(kernels_, a, k)) continue;
       if (!same_memory(a.buffers[k], b.buffers[k])) return false;
+      if (is_updated(kernels_, a, k) && twin_[static_cast<size_t>(a.buffers[k])] != b.buffers[k])
+        return false;
       twin_[static_cast<size_t>(a.buffers[k])] = b.buffers[k];
     }
     return true;

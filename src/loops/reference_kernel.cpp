@@ -217,6 +217,7 @@ class Runner {
   void expr(ExprId id) {
     const Expr& e = k_.exprs[id];
     if (e.kind == ExprKind::Reduce) return reduce(id);
+    if (e.kind == ExprKind::Scan) return scan(id);
     std::vector<Cell>& out = values_[id];
     out.reserve(count(e.dims));
     IndexFn index(k_, e.index, syms_);
@@ -262,6 +263,7 @@ class Runner {
     switch (op) {
       case ReduceOp::Prod:
       case ReduceOp::All: return {1, 1};
+      case ReduceOp::LogAddExp:
       case ReduceOp::Max: return {-inf, low};
       case ReduceOp::Min: return {inf, std::numeric_limits<int64_t>::max()};
       default: return {0, 0};
@@ -275,8 +277,14 @@ class Runner {
       case ReduceOp::Max: return apply(ScalarOp::maximum, t, both);
       case ReduceOp::Min: return apply(ScalarOp::minimum, t, both);
       case ReduceOp::Any: return {0, a.i || b.i};
+      case ReduceOp::LogAddExp: return {log_of_sum(a.f, b.f), 0};
       default: return {0, a.i && b.i};
     }
+  }
+  static double log_of_sum(double a, double b) {
+    if (std::isnan(a) || std::isnan(b)) return std::nan("");
+    const double high = std::max(a, b), low = std::min(a, b);
+    return high == low && std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
   }
   /// Is `b` to be taken in place of the best so far? The first of equals wins, NaN beats all.
   static bool better(ReduceOp op, DType t, Cell best, Cell b) {
@@ -310,15 +318,28 @@ class Runner {
     });
   }
 
+  void scan(ExprId id) {
+    const Expr& e = k_.exprs[id];
+    const int dim = std::countr_zero(e.reduce_dims);
+    std::vector<Cell>& out = values_[id];
+    out.resize(count(e.dims));
+    each(e.dims, [&](std::vector<int64_t> p) {
+      Cell& here = out[offset(e.dims, p)];
+      here = value(e.args[0], p);
+      if (p[dim]-- > 0) here = combine(e.reduce_op, e.dtype, out[offset(e.dims, p)], here);
+    });
+  }
+
   void store(const Store& s) {
-    uint32_t mask = k_.varies(s.index) | k_.exprs[s.value].dims;
-    for (const GatherTerm& g : s.gather) mask |= k_.exprs[g.value].dims;
-    if (s.mask != kNone) mask |= k_.exprs[s.mask].dims;
     IndexFn index(k_, s.index, syms_);
-    each(mask, [&](const std::vector<int64_t>& p) {
+    const DType t = k_.buffers[s.buffer].dtype;
+    void* const base = buffers_[s.buffer];
+    each(k_.dims_of(s), [&](const std::vector<int64_t>& p) {
       if (s.mask != kNone && !value(s.mask, p).i) return;
-      store_cell(k_.buffers[s.buffer].dtype, buffers_[s.buffer], address(index, s.gather, p),
-                 value(s.value, p));
+      const int64_t at = address(index, s.gather, p);
+      Cell v = value(s.value, p);
+      if (s.combines()) v = combine(combiner_of(s.into), compute_type(t), load_cell(t, base, at), v);
+      store_cell(t, base, at, v);
     });
   }
 

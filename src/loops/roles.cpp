@@ -86,6 +86,9 @@ class Assigner {
       if (is_call(n.get())) operands.insert(operands.end(), n->operands.begin(), n->operands.end());
     // Outputs first: they fix the layout of what they are, and others may look at their memory.
     for (const graph::Output& o : g_.outputs) want_output(o);
+    // What is scattered into lies as the result does, whose memory it is. Of several the last decides.
+    for (auto n = g_.nodes.rbegin(); n != g_.nodes.rend(); ++n)
+      if (kind_of(n->get()) == OpKind::Scatter) want_base(**n);
     // Values themselves before views of them: then the views know whether their base is there.
     for (const Value* v : operands)
       if (!is_view(v)) want(v);
@@ -98,6 +101,13 @@ class Assigner {
     r_.wanted[v->id] = 1;
     f_.usage.role[v->id] = Role::Fused;
     if (f_.strides[v->id].empty()) f_.strides[v->id] = layout(v);
+  }
+
+  void want_base(const Node& scatter) {
+    const Value *out = scatter.out(), *base = scatter.operands[0];
+    if (f_.strides[out->id].empty()) f_.strides[out->id] = layout(out);
+    f_.strides[base->id] = f_.strides[out->id];
+    want(base);
   }
 
   /// As the recorded run had it when that is dense (channels-last stays so), else row-major.
@@ -226,7 +236,28 @@ std::vector<char> find_constants(const Graph& g, const PlanOptions& options) {
     constant &= attributes_known(*n);
     for (const auto& v : n->outputs) set(v.get(), constant && sizes_known(v->type));
   }
+  // A scatter's result is put into the memory of its base: zeros are made anew for each call.
+  for (auto n = g.nodes.rbegin(); n != g.nodes.rend(); ++n)
+    if (kind_of(n->get()) == OpKind::Scatter) found[(*n)->operands[0]->id] = found[(*n)->out()->id];
   return found;
+}
+
+void give_bases_memory(Graph& g) {
+  g.renumber();
+  const std::vector<int> uses = g.use_counts();
+  for (const auto& n : g.nodes) {
+    if (kind_of(n.get()) != OpKind::Scatter) continue;
+    Value*& base = n->operands[0];
+    const OpKind made = base->def ? kind_of(base->def) : OpKind::Extern;
+    const bool fresh = made == OpKind::Pointwise || made == OpKind::Reduce || made == OpKind::Index ||
+                       made == OpKind::Scan || made == OpKind::Scatter;
+    if (fresh && uses[base->id] == 1) continue;
+    graph::Type type = base->type;
+    type.strides = n->out()->type.strides;
+    const Syms sizes = type.sizes;
+    base = g.make_typed(Op::reshape, {base}, {{"sizes", sizes}}, {std::move(type)}, n->loc, n.get())->out();
+  }
+  g.renumber();
 }
 
 const Value* view_base(const Value* v) {

@@ -17,6 +17,10 @@ struct Roles {
 };
 Roles assign_roles(const graph::Graph& graph, const PlanOptions& options);
 
+/// What is scattered into is a value of its own that nobody else reads: a copy, where it is not. After the
+/// passes, which would undo it.
+void give_bases_memory(graph::Graph& graph);
+
 /// By value id: depends on parameters and constants only, so that it can be computed ahead of the calls.
 std::vector<char> find_constants(const graph::Graph& graph, const PlanOptions& options);
 

@@ -151,7 +151,7 @@ uint32_t ExprList::dims_of(const Expr& e) const {
   for (const GatherTerm& g : e.gather) mask |= exprs_[g.value].dims;
   if (e.mask != kNone) mask |= exprs_[e.mask].dims;
   for (ExprId a : e.args) mask |= exprs_[a].dims;
-  return mask & ~e.reduce_dims;
+  return e.kind == ExprKind::Scan ? mask | e.reduce_dims : mask & ~e.reduce_dims;
 }
 
 ExprId ExprList::add(Expr e) {

@@ -52,7 +52,10 @@ class Aligner {
   Aligner(const Usage& usage, const Group& group) : usage_(usage), group_(group) {
     for (const Node* n : group.nodes) {
       member_[n->out()->id] = true;
-      if (graph::op_info(n->op).kind == OpKind::Reduce) space_.reductions.push_back(n);
+      const OpKind kind = graph::op_info(n->op).kind;
+      if (kind == OpKind::Reduce) space_.reductions.push_back(n);
+      if (kind == OpKind::Scan) space_.scans.push_back(n);
+      if (kind == OpKind::Scatter) space_.scatters.push_back(n);
     }
   }
 
@@ -71,7 +74,7 @@ class Aligner {
     lock_arg_dims();
     set(root_, root_index_);
     drain();
-    if (!reach_the_rest() || !check_reductions() || !check_stored()) return std::nullopt;
+    if (!reach_the_rest() || !check_reductions() || !check_scans() || !check_stored()) return std::nullopt;
     return std::move(space_);
   }
 
@@ -84,6 +87,8 @@ class Aligner {
       if (!best || n > most) best = v, most = n;
     };
     for (const Node* n : space_.reductions) offer(n->operands[0]);
+    for (const Node* n : space_.scans) offer(n->out());
+    for (const Node* n : space_.scatters) offer(n->operands[1]);
     if (best) return best;
     for (const Value* v : group_.stored) offer(v);
     BOLT_CHECK(best, "a group without results");
@@ -97,7 +102,11 @@ class Aligner {
       Sym at = root_index_[int_list(*n, "dims")[0]];
       for (Atom& a : space_.atoms) a.locked |= a.symbol == at;
     }
+    for (const Node* n : space_.scans)
+      if (n->out() == root_)
+        for (Atom& a : space_.atoms) a.locked |= a.symbol == root_index_[dim_of(*n)];
   }
+  static size_t dim_of(const Node& n) { return static_cast<size_t>(sym_attr(n, "dim").value()); }
 
   bool enters(const Node* n) const {
     if (n->outputs.empty()) return false;
@@ -136,6 +145,7 @@ class Aligner {
   void up(const Value* v) {
     const Node& n = *v->def;
     switch (graph::op_info(n.op).kind) {
+      case OpKind::Scan:
       case OpKind::Pointwise:
         for (const Value* o : n.operands) set(o, broadcast_up(o->type, space_.index[v->id]));
         break;
@@ -152,6 +162,7 @@ class Aligner {
     const Index& index = space_.index[v->id];
     const graph::Type& type = user->out()->type;
     switch (graph::op_info(user->op).kind) {
+      case OpKind::Scan:
       case OpKind::Pointwise:
         if (type.sizes == v->type.sizes) set(user->out(), index);
         break;
@@ -191,8 +202,12 @@ class Aligner {
     };
     for (const Node* n : space_.reductions)
       if (!adopt(n->operands[0])) return false;
+    for (const Node* n : space_.scans)
+      if (!adopt(n->out())) return false;
+    for (const Node* n : space_.scatters)
+      if (!adopt(n->operands[1]) || !adopt(n->operands[2])) return false;
     for (const Value* v : group_.stored)
-      if (!adopt(v)) return false;
+      if (!is_scattered(v) && !adopt(v)) return false;
     return true;
   }
   static Index without_zeros(const Index& index, const Syms& sizes) {
@@ -221,6 +236,21 @@ class Aligner {
     return true;
   }
 
+  static bool is_scattered(const Value* v) {
+    return v->def && graph::op_info(v->def->op).kind == OpKind::Scatter;
+  }
+
+  bool check_scans() {
+    for (const Node* n : space_.scans) {
+      if (!covers_once(n->out(), space_.all()) || !space_.run_along(n->out())) return false;
+      const Sym at = space_.index[n->out()->id][dim_of(*n)];
+      const uint32_t along = space_.mask(at);
+      if (at.is_const() || !lock_single(at) || (space_.reduced && space_.reduced != along)) return false;
+      space_.reduced = along;
+    }
+    return true;
+  }
+
   bool lock_single(Sym at) {
     if (at.is_const()) return true;
     for (Atom& a : space_.atoms)
@@ -230,7 +260,11 @@ class Aligner {
 
   /// A stored value covers the whole space, or all but the reduced atoms.
   bool check_stored() const {
+    for (const Node* n : space_.scatters)
+      for (const Value* v : {n->operands[1], n->operands[2]})
+        if (!space_.find(v) || !covers_once(v, space_.all())) return false;
     for (const Value* v : group_.stored) {
+      if (is_scattered(v)) continue;
       const Index* index = space_.find(v);
       if (!index) return false;
       if (!covers_once(v, space_.all()) && !covers_once(v, space_.all() & ~space_.reduced)) return false;

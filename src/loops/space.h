@@ -12,8 +12,11 @@
 // So group_norm's reduction over [N, G, C/G*H*W] and its weight over C meet in one space [N, G, C/G, H, W].
 // What is contiguous in every access is put together again at the end (build.cpp).
 //
+// A scan runs along one atom, which grows as its dimension does. A scatter is done at every place of its
+// indices, so these cover the space; what it makes has no place there.
+//
 // Alignment fails, and the group must not be one kernel, when a stored value or a reduction cannot be given
-// an index that covers it once, or when two reductions run over different atoms.
+// an index that covers it once, or when two reductions or scans run over different atoms.
 #pragma once
 
 #include <optional>
@@ -49,15 +52,15 @@ struct Group {
 
 struct Atom {
   Sym symbol, size;
-  bool locked =
-      false;  // the dimension of an argmax: its position is a result, so it is neither split nor merged
+  bool locked = false;  // the dimension of an argmax, whose position is a result, or of a scan: neither split
+                        // nor merged
 };
 
 struct Space {
   std::vector<Atom> atoms;
   uint32_t reduced = 0;                  // bit per atom
   std::unordered_map<int, Index> index;  // by value id
-  std::vector<const graph::Node*> reductions;
+  std::vector<const graph::Node*> reductions, scans, scatters;
 
   const Index* find(const graph::Value* v) const {
     auto it = index.find(v->id);

@@ -10,12 +10,15 @@
 //   5. Index symbols are dimensions of the space or listed in `symbols`; sizes hold listed symbols only.
 //   6. A reduction runs over dimensions that are marked `reduce` and that its operand varies over; argmax and
 //   argmin
-//      over exactly one; any and all are of b8. Each marked dimension has a reduction.
+//      over exactly one; any and all are of b8. Each marked dimension has a reduction or a scan.
 //   7. A stored value varies only over dimensions its index varies over, those of size 1 aside (else one
 //   address would get many values).
 //   8. Each `out` buffer is stored to. `Expr::dims` is what the operands say. At most 31 dimensions.
 //   9. `acc` only where nothing is reduced.
-//  10. A check is of an i64 against an i64 that does not vary.
+//  10. A scan runs along one marked dimension, and no kernel both scans and reduces. What is scattered may
+//  vary over
+//      more dimensions than its index; its buffer is `inout`, has no other store and no load.
+//  11. A check is of an i64 against an i64 that does not vary.
 //
 // Not checked: that addresses lie in their buffers, and that two points never store to one address.
 #include <algorithm>
@@ -43,6 +46,7 @@ class Verifier {
       check(k_.buffers[i].role == BufferRole::In || stored(static_cast<int>(i)), "buffer b", i,
             " is never stored to");
     check(!has_acc_ || !reduced_, "an accumulator beside a reduction");
+    check(!has_scan_ || !has_reduction_, "a scan beside a reduction");
   }
 
  private:
@@ -100,6 +104,7 @@ class Verifier {
       case ExprKind::Op: operation(e); break;
       case ExprKind::Cast: check(e.args.size() == 1, "cast takes one operand"); break;
       case ExprKind::Reduce: reduction(e); break;
+      case ExprKind::Scan: scan(e); break;
       case ExprKind::Check: bounds_check(e); break;
       case ExprKind::Acc: has_acc_ = true; break;
     }
@@ -140,7 +145,20 @@ class Verifier {
     check(!logical || x.dtype == DType::Bool, "any and all are of b8");
     for (size_t i = 0; i < k_.dims.size(); ++i)
       check(!(e.reduce_dims >> i & 1) || k_.dims[i].reduce, "d", i, " is not marked reduce");
+    check(e.reduce_op != ReduceOp::LogAddExp, "a reduction by logaddexp");
     reduced_ |= e.reduce_dims;
+    has_reduction_ = true;
+  }
+
+  void scan(const Expr& e) {
+    check(e.args.size() == 1, "scan takes one operand");
+    const DType t = k_.exprs[e.args[0]].dtype;
+    check(compute_type(t) == t && !is_complex(t) && e.dtype == t, "scan in a storage dtype");
+    check(e.reduce_dims && !(e.reduce_dims & (e.reduce_dims - 1)), "a scan along other than one dimension");
+    for (size_t i = 0; i < k_.dims.size(); ++i)
+      check(!(e.reduce_dims >> i & 1) || k_.dims[i].reduce, "d", i, " is not marked reduce");
+    reduced_ |= e.reduce_dims;
+    has_scan_ = true;
   }
 
   void store(const Store& s) {
@@ -148,10 +166,23 @@ class Verifier {
     operand(s.value, "value");
     access(s.buffer, s.index, s.gather, s.mask, BufferRole::In);
     check(k_.exprs[s.value].dtype == k_.buffers[s.buffer].dtype, "value has not its buffer's dtype");
+    if (s.scatters()) return scatter(s);
     uint32_t index_dims = k_.varies(s.index);
     for (const GatherTerm& g : s.gather) index_dims |= k_.exprs[g.value].dims;
     check(!(k_.exprs[s.value].dims & ~index_dims & longer_than_one()),
           "value varies over more dimensions than the index");
+  }
+
+  void scatter(const Store& s) {
+    check(k_.buffers[s.buffer].role == BufferRole::InOut, "a scatter into a buffer that is not inout");
+    const auto stores = std::count_if(k_.stores.begin(), k_.stores.end(),
+                                      [&](const Store& other) { return other.buffer == s.buffer; });
+    const bool read = std::any_of(k_.exprs.begin(), k_.exprs.end(), [&](const Expr& e) {
+      return e.kind == ExprKind::Load && e.buffer == s.buffer;
+    });
+    check(stores == 1 && !read, "a scatter into a buffer that is used otherwise");
+    check(!reduced_, "a scatter beside a reduction or a scan");
+    check(!s.combines() || k_.buffers[s.buffer].dtype != DType::Bool, "truth values are combined");
   }
 
   /// Of the others nothing can be told: no index names a dimension of one element, and an accumulator varies
@@ -170,7 +201,7 @@ class Verifier {
 
   const Kernel& k_;
   int at_ = 0;
-  bool in_store_ = false, has_acc_ = false;
+  bool in_store_ = false, has_acc_ = false, has_scan_ = false, has_reduction_ = false;
   uint32_t reduced_ = 0;
 };
 

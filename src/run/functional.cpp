@@ -181,6 +181,26 @@ at::Tensor index(const Node& n, const Tensors& in) {
   }
 }
 
+at::Tensor scan(const Node& n, const at::Tensor& x) {
+  const std::string& op = n.attr<std::string>("op");
+  const int64_t dim = n.attr<int64_t>("dim");
+  if (op == "sum") return call("aten::cumsum", "", {x, dim, dtype_of(n)});
+  if (op == "prod") return call("aten::cumprod", "", {x, dim, dtype_of(n)});
+  return call(op == "max"   ? "aten::cummax"
+              : op == "min" ? "aten::cummin"
+                            : "aten::logcumsumexp",
+              "", {x, dim});
+}
+
+at::Tensor scatter(const Node& n, const Tensors& in) {
+  const std::string& op = n.attr<std::string>("op");
+  const int64_t dim = n.attr<int64_t>("dim");
+  const at::Tensor index = in[1].to(at::kLong);
+  if (op == "last") return call("aten::scatter", "src", {in[0], dim, index, in[2]});
+  const char* const name = op == "max" ? "amax" : op == "min" ? "amin" : op.c_str();
+  return call("aten::scatter_reduce", "two", {in[0], dim, index, in[2], name, true});
+}
+
 Tensors run_node(const Node& n, const Tensors& in, const std::vector<lower::ExternCall>& calls,
                  record::CallGenerators& generators) {
   switch (graph::op_info(n.op).kind) {
@@ -189,6 +209,8 @@ Tensors run_node(const Node& n, const Tensors& in, const std::vector<lower::Exte
     case OpKind::View: return {view(n, in[0])};
     case OpKind::Reduce: return {reduce(n, in[0])};
     case OpKind::Index: return {index(n, in)};
+    case OpKind::Scan: return {scan(n, in[0])};
+    case OpKind::Scatter: return {scatter(n, in)};
     case OpKind::Extern: {
       const lower::ExternCall& call = calls[static_cast<size_t>(n.attr<int64_t>("call"))];
       std::vector<int64_t> numbers;

@@ -51,12 +51,12 @@ class Generator {
   static const std::vector<Family>& families() {
     using G = Generator;
     static const std::vector<Family> table = {
-        &G::real_unary, &G::real_unary,   &G::whole_unary, &G::binary,    &G::binary,  &G::binary,
-        &G::compare,    &G::select,       &G::cast,        &G::reshape,   &G::permute, &G::expand,
-        &G::slice,      &G::flip,         &G::reduce,      &G::reduce,    &G::average, &G::cat,
-        &G::pad,        &G::embedding,    &G::gather,      &G::scatter,   &G::softmax, &G::layer_norm,
-        &G::group_norm, &G::batch_norm,   &G::pool,        &G::linear,    &G::matmul,  &G::conv,
-        &G::create,     &G::index_select, &G::upsample,    &G::as_strided};
+        &G::real_unary, &G::real_unary,   &G::whole_unary, &G::binary,     &G::binary,  &G::binary,
+        &G::compare,    &G::select,       &G::cast,        &G::reshape,    &G::permute, &G::expand,
+        &G::slice,      &G::flip,         &G::reduce,      &G::reduce,     &G::average, &G::cat,
+        &G::pad,        &G::embedding,    &G::gather,      &G::scatter,    &G::softmax, &G::layer_norm,
+        &G::group_norm, &G::batch_norm,   &G::pool,        &G::linear,     &G::matmul,  &G::conv,
+        &G::create,     &G::index_select, &G::upsample,    &G::as_strided, &G::scan,    &G::scatter_at};
     return table;
   }
 
@@ -515,6 +515,32 @@ class Generator {
     if (!source) source = new_input(sizes, a->type.dtype);
     keep(Op::slice_scatter, {a, source},
          {{"dim", static_cast<int64_t>(dim)}, {"start", start}, {"step", step}});
+  }
+
+  static bool adds_up(DType t) { return is_float(t) || t == DType::I64 || t == DType::I32; }
+
+  void scan() {
+    Value* a = pick_ranked(1);
+    if (!adds_up(a->type.dtype)) return;
+    static const std::vector<std::string> ops = {"sum", "sum", "max", "min", "logaddexp"};
+    const std::string op = any(ops);
+    if (op == "logaddexp" && !is_float(a->type.dtype)) return;
+    keep(Op::scan, {a}, {{"op", op}, {"dim", int64_t{below(a->type.rank())}}});
+  }
+
+  void scatter_at() {
+    Value* a = pick_ranked(1);
+    const auto dim = static_cast<size_t>(below(a->type.rank()));
+    Sizes sizes = sizes_of(a);
+    const int64_t limit = sizes[dim];
+    for (int64_t& s : sizes) s = 1 + below(s);
+    sizes[dim] = random_size();
+    Value* source =
+        pick_where([&](Value* x) { return x->type.dtype == a->type.dtype && sizes_of(x) == sizes; });
+    if (!source) source = new_input(sizes, a->type.dtype);
+    static const std::vector<std::string> ops = {"last", "sum", "sum", "max", "min"};
+    const std::string op = adds_up(a->type.dtype) ? any(ops) : "last";
+    keep(Op::scatter, {a, indices(sizes, limit), source}, {{"op", op}, {"dim", static_cast<int64_t>(dim)}});
   }
 
   void upsample() {

@@ -29,6 +29,7 @@ Emitter::Emitter(const loops::Kernel& kernel, const LoopSchedule& schedule, cons
   fn_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
   machine.set_attributes(*fn_);
   for (const Expr& e : k_.exprs) reduced_ |= e.reduce_dims;
+  reduced_ |= k_.met_along();
 }
 
 void Emitter::run() {
@@ -139,12 +140,7 @@ std::vector<int> Emitter::loop_order(uint32_t dims) const {
   return order;
 }
 
-uint32_t Emitter::dims_of(const loops::Store& st) const {
-  uint32_t dims = dims_of(st.index) | expr(st.value).dims;
-  for (const loops::GatherTerm& g : st.gather) dims |= expr(g.value).dims;
-  if (st.mask != loops::kNone) dims |= expr(st.mask).dims;
-  return dims;
-}
+uint32_t Emitter::dims_of(const loops::Store& st) const { return k_.dims_of(st); }
 
 // Every reduction whose result is known per item comes first, in order; then the stores, those that need the
 // same loops together.
@@ -153,6 +149,7 @@ void Emitter::emit_body() {
   if (s_.tile_dim >= 0 && !s_.ahead.empty()) fetch_squares_ahead();
   for (ExprId id = 0; id < static_cast<ExprId>(k_.exprs.size()); ++id)
     if (expr(id).kind == ExprKind::Reduce && !(expr(id).dims & reduced_)) eval(id, {});
+  begin_scans();
   std::map<uint32_t, Stores> by_loops;
   for (const loops::Store& st : k_.stores) {
     uint32_t loops = dims_of(st) & reduced_;
@@ -206,6 +203,7 @@ Emitter::Placed Emitter::compute(ExprId id, Sub s) {
     case ExprKind::Index: return wide(index(e.index, s, lanes > 1), lanes);
     case ExprKind::Load: return load(e, s);
     case ExprKind::Check: return check(e, s);
+    case ExprKind::Scan: return scan(id, s);
     case ExprKind::Acc: BOLT_CHECK(false, "an accumulator outside a contraction's epilogue");
     default: break;
   }

@@ -300,12 +300,67 @@ void Emitter::fetch_squares_ahead() {
   }
 }
 
-void Emitter::store(const loops::Store& st, Sub s) {
-  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
+uint32_t Emitter::address_dims(const loops::Store& st) const {
+  if (st.scatters()) return k_.dims_of(st);
   uint32_t dims = dims_of(st.index);
   for (const loops::GatherTerm& g : st.gather) dims |= expr(g.value).dims;
   if (st.mask != loops::kNone) dims |= expr(st.mask).dims;
-  const bool vector = is_vector(dims);
+  return dims;
+}
+
+// `old` as it lies in memory, `value` as it is held.
+Emitter::Value Emitter::combined(const loops::Store& st, Value old, Value value) const {
+  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype, c = compute_type(t);
+  Value x = ops_.cast(ops_.from_memory(old, t), t, c);
+  Value sum = ops_.combine(loops::combiner_of(st.into), c, x, ops_.cast(value, t, c));
+  return ops_.to_memory(ops_.cast(sum, c, t), t);
+}
+
+void Emitter::combine_one(const loops::Store& st, Value pointer, Value value, Value mask) {
+  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
+  llvm::Type* type = ops_.memory_type(t, 1);
+  if (mask) {                                                             // elsewhere goes to a scratch slot
+    llvm::AllocaInst* nowhere = fill_slot(llvm::PoisonValue::get(type));  // of no load
+    at_current();
+    pointer = b_.CreateSelect(mask, pointer, nowhere);
+  }
+  Value old = b_.CreateAlignedLoad(type, pointer, alignment(t));
+  b_.CreateAlignedStore(combined(st, old, value), pointer, alignment(t));
+}
+
+// Lanes that may meet in one place go there one after the other.
+void Emitter::combine(const loops::Store& st, const Address& a, Value value, Value mask) {
+  auto* lanes = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
+  if (!lanes) return combine_one(st, a.pointer, value, mask);
+  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
+  llvm::Type* type = ops_.memory_type(t, lanes->getNumElements());
+  if (varies(k_.met_along(), s_.vec_dim)) {
+    for (uint64_t lane = 0; lane < lanes->getNumElements(); ++lane) {
+      Value pointer = a.scattered ? b_.CreateExtractElement(a.pointer, lane)
+                                  : b_.CreateConstInBoundsGEP1_64(ops_.memory_type(t, 1), a.pointer, lane);
+      combine_one(st, pointer, b_.CreateExtractElement(value, lane),
+                  mask ? b_.CreateExtractElement(mask, lane) : nullptr);
+    }
+    return;
+  }
+  Value wanted = mask ? mask
+                      : llvm::Constant::getAllOnesValue(
+                            llvm::FixedVectorType::get(b_.getInt1Ty(), lanes->getNumElements()));
+  if (a.scattered) {
+    Value old = b_.CreateMaskedGather(type, a.pointer, alignment(t), wanted);
+    b_.CreateMaskedScatter(combined(st, old, value), a.pointer, alignment(t), wanted);
+  } else if (mask) {
+    Value old = b_.CreateMaskedLoad(type, a.pointer, alignment(t), mask, llvm::Constant::getNullValue(type));
+    b_.CreateMaskedStore(combined(st, old, value), a.pointer, alignment(t), mask);
+  } else {
+    Value old = b_.CreateAlignedLoad(type, a.pointer, alignment(t));
+    b_.CreateAlignedStore(combined(st, old, value), a.pointer, alignment(t));
+  }
+}
+
+void Emitter::store(const loops::Store& st, Sub s) {
+  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
+  const bool vector = is_vector(address_dims(st));
   const int lanes = vector ? s_.lanes : 1;
   Value value = wide(eval(st.value, s), lanes).value;
   Value mask = vector ? mask_of(s) : nullptr;
@@ -313,6 +368,7 @@ void Emitter::store(const loops::Store& st, Sub s) {
   const Address a = address(st.buffer, st.index, st.gather, s, vector);
   at_current();
   if (own) mask = mask ? b_.CreateAnd(mask, own) : own;
+  if (st.combines()) return combine(st, a, value, mask);
   value = ops_.to_memory(value, t);
   if (!vector) {
     if (mask) {  // elsewhere goes to a scratch slot

@@ -1,7 +1,7 @@
 // codegen/cpu/emitter.h
 // The emitter's state, shared by its files: emit.cpp (function, work items, sweeps), emit_loop.cpp (scopes
 // and loops), emit_index.cpp (index arithmetic), emit_memory.cpp (loads and stores), emit_reduce.cpp
-// (reductions), emit_sweep.cpp (column reductions by whole rows).
+// (reductions), emit_scan.cpp (scans), emit_sweep.cpp (column reductions by whole rows).
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
@@ -125,6 +125,10 @@ class Emitter {
   void fetch_squares_ahead();
   void prefetch(Value pointer);
   void store(const loops::Store& st, Sub s);
+  uint32_t address_dims(const loops::Store& st) const;
+  void combine(const loops::Store& st, const Address& a, Value value, Value mask);
+  void combine_one(const loops::Store& st, Value pointer, Value value, Value mask);
+  Value combined(const loops::Store& st, Value old, Value value) const;
   llvm::Align alignment(DType t) const { return llvm::Align(static_cast<uint64_t>(dtype_bytes(t))); }
 
   // ---- reductions (emit_reduce.cpp)
@@ -159,6 +163,11 @@ class Emitter {
   int accumulators_per_vector(int dim) const;
   llvm::AllocaInst* slot(llvm::Type* type);
 
+  // ---- scans (emit_scan.cpp)
+  void begin_scans();
+  Placed scan(ExprId id, Sub s);
+  DType running_type(const loops::Expr& e) const;
+
   // ---- function and work items (emit.cpp)
   struct Range {
     int dim = -1;
@@ -190,8 +199,9 @@ class Emitter {
   std::map<const SymNode*, Value> symbols_;
   std::map<int, llvm::AllocaInst*> misses_;  // by lanes: bits of indices out of range, or'ed
   enum class Row : uint8_t { Empty, Filling, Full };
-  std::map<ExprId, std::pair<llvm::AllocaInst*, Row>> rows_;  // row buffers of kept values
-  std::map<ExprId, llvm::AllocaInst*> sweep_rows_;            // accumulators of a column sweep
+  std::map<ExprId, std::pair<llvm::AllocaInst*, Row>> rows_;     // row buffers of kept values
+  std::map<ExprId, llvm::AllocaInst*> sweep_rows_;               // accumulators of a column sweep
+  std::map<std::pair<ExprId, Sub>, llvm::AllocaInst*> running_;  // of scans: what came before
   int tile_dim_ = -1;  // the one in use: the schedule's, or a reduction's innermost
   uint32_t reduced_ = 0;
   bool block_sums_ = false;

@@ -423,6 +423,7 @@ Ops::Value Ops::identity(ReduceOp op, DType t) const {
       return fp ? static_cast<Value>(llvm::ConstantFP::get(ty, 1)) : llvm::ConstantInt::get(ty, 1);
     case ReduceOp::All: return llvm::Constant::getAllOnesValue(ty);
     case ReduceOp::Max:
+    case ReduceOp::LogAddExp:
     case ReduceOp::ArgMax: return extreme(false);
     case ReduceOp::Min:
     case ReduceOp::ArgMin: return extreme(true);
@@ -438,6 +439,14 @@ Ops::Value Ops::combine(ReduceOp op, DType t, Value a, Value b) const {
     case ReduceOp::Min: return apply(ScalarOp::minimum, t, {a, b});
     case ReduceOp::Any: return b_.CreateOr(a, b);
     case ReduceOp::All: return b_.CreateAnd(a, b);
+    case ReduceOp::LogAddExp: {  // of two infinities, whose difference is none, that of equals
+      Value high = apply(ScalarOp::maximum, t, {a, b}), low = apply(ScalarOp::minimum, t, {a, b});
+      Value below =
+          b_.CreateSelect(b_.CreateFCmpOEQ(low, high), llvm::Constant::getNullValue(high->getType()),
+                          apply(ScalarOp::sub, t, {low, high}));
+      Value tail = apply(ScalarOp::log1p, t, {apply(ScalarOp::exp, t, {below})});
+      return apply(ScalarOp::add, t, {high, tail});
+    }
     default: BOLT_CHECK(false, "arg reductions carry positions");
   }
   return nullptr;

@@ -29,6 +29,7 @@ constexpr int kSweepRows = 4, kReadingSweepRows = 8;
 constexpr int kReadingBytes = 32;
 constexpr int64_t kSweepFrom = 8, kSweepMost = 4096;  // rows: fewer fit registers, more add up errors
 constexpr int64_t kSweepBytes = 16 << 10;             // of accumulators: a third of an L1
+constexpr int64_t kRunningBlock = 256;                // rows beside each other that scan, or scatter to runs
 constexpr int64_t kSweepItems = 8, kSweepLeast = 512;
 
 int vector_bytes(const Target& t) {
@@ -55,7 +56,11 @@ double cost(const Expr& e) {
 class Chooser {
  public:
   Chooser(const Kernel& k, const Target& t) : k_(k), t_(t) {
-    for (const Expr& e : k.exprs) reduced_ |= e.reduce_dims;
+    for (const Expr& e : k.exprs) {
+      reduced_ |= e.reduce_dims;
+      reduces_ |= e.kind == ExprKind::Reduce;
+    }
+    reduced_ |= k.met_along();
   }
 
   LoopSchedule choose() {
@@ -138,7 +143,7 @@ class Chooser {
   // 20.8. Inside the caches whole lines win.
   void choose_reading() {
     if (s_.vec_dim < 0 || operations() > kCheapSweep || bytes_read() < t_.l3_bytes) return;
-    if (!reduced_ || has_nested_reductions()) return;
+    if (!reduces_ || has_nested_reductions()) return;
     const int64_t n = size(s_.vec_dim).value_or(1 << 20);
     if (n <= static_cast<int64_t>(s_.lanes) * kWholeRowVectors) return;
     reading_ = true;
@@ -197,7 +202,7 @@ class Chooser {
 
   // One round of reductions over rows, whose results vary along the vectors.
   void choose_sweep() {
-    if (!reduced_ || s_.vec_dim < 0 || is_reduced(s_.vec_dim)) return;
+    if (!reduces_ || s_.vec_dim < 0 || is_reduced(s_.vec_dim)) return;
     int64_t rows = 1;
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
       if (is_reduced(d)) rows *= std::max<int64_t>(0, upper_bound(size(d)) - 1);  // 0: not known
@@ -276,7 +281,8 @@ class Chooser {
     const int64_t step = static_cast<int64_t>(s_.lanes) * s_.unroll;
     if (s_.sweep_rows) return Sym(s_.sweep_block);
     if (s_.tile_dim >= 0) return Sym(large_squares() ? kLargeRow : kSquareBlock);
-    if (reduced_) return Sym(step);
+    if (reduced_ && reduces_) return Sym(step);
+    if (reduced_) return Sym(std::max(step, kRunningBlock / step * step));
     if (size(d).is_const() && size(d).value() <= kItemElements) return size(d);
     return Sym(kItemElements / step * step);
   }
@@ -396,7 +402,7 @@ class Chooser {
       const LinearIn along = linear_in(st.index, Kernel::dim(s_.vec_dim));
       const int64_t bytes = dtype_bytes(k_.buffers[static_cast<size_t>(st.buffer)].dtype);
       const bool lines = bytes * s_.lanes * (s_.tile_dim >= 0 ? 1 : s_.unroll) >= kLineBytes;
-      if (!lines || !st.gather.empty() || st.mask != loops::kNone) continue;
+      if (!lines || st.scatters() || !st.gather.empty() || st.mask != loops::kNone) continue;
       if (!along.linear || !along.coef.is_const(1) || !divisible(along.rest, s_.lanes)) continue;
       int64_t stored = bytes;
       const uint32_t dims = k_.varies(st.index);
@@ -416,7 +422,8 @@ class Chooser {
 
   const Kernel& k_;
   const Target& t_;
-  uint32_t reduced_ = 0;
+  uint32_t reduced_ = 0;  // what an item runs through: also along scans, and where scatters meet
+  bool reduces_ = false;
   bool reading_ = false;  // see choose_reading
   LoopSchedule s_;
   std::vector<int> depth_;    // reductions on the way to a value, itself counted

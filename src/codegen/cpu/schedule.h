@@ -19,6 +19,9 @@
 //   ahead        while the last reduction of a long row computes, the next row of these loads is on its way
 //                to the cache
 //
+// Scans run through their dimension in an item, as scatters do through those along which they may meet: these
+// are rows, too. Lanes along a scan are added one after the other.
+//
 // Reductions over vec_dim are row reductions (accumulators are folded across lanes at the end), over others
 // column reductions (each lane has its own result). Both may occur in one kernel with any number of loops.
 #pragma once

@@ -74,7 +74,9 @@ class Emitter {
     const Expr& e = expr(id);
     return e.kind == ExprKind::Load && !turned(id) && is_wide(k_, s_, e.index, e.gather, e.mask);
   }
-  bool wide(const loops::Store& st) const { return is_wide(k_, s_, st.index, st.gather, st.mask); }
+  bool wide(const loops::Store& st) const {
+    return !st.combines() && is_wide(k_, s_, st.index, st.gather, st.mask);
+  }
   bool turned(ExprId id) const { return is_turned(s_, expr(id)); }
   bool is_block() const { return s_.way == Way::Block; }
   /// Threads without a row of their own take part in what a block does together.
@@ -181,6 +183,7 @@ class Emitter {
       case ExprKind::Check:
         return "inside(" + ref(e.args[0]) + ", " + ref(e.args[1]) + ", " +
                (e.mask == kNone ? "true" : ref(e.mask)) + ", missed)";
+      case ExprKind::Scan: return running(id);
       default: break;
     }
     if (is_drawn_wide(id)) return "r" + str(id) + ".at[e]";
@@ -466,6 +469,40 @@ class Emitter {
     return !sweep.reductions.empty() && sweep.needed.size() <= 12;
   }
 
+  // ---- scans
+
+  /// The element and all before it; what is known of them so far is the accumulator. Threads beyond the end
+  /// of the row take part, and add nothing.
+  std::string running(ExprId id) const {
+    const Expr& e = expr(id);
+    const std::string op = combiner(e.reduce_op), x = ref(e.args[0]), before = "a" + str(id);
+    if (s_.group == 1) return "running<" + op + ">(" + x + ", " + before + ")";
+    const std::string mine = "here ? " + x + " : " + identity(e.reduce_op, e.dtype);
+    const std::string who =
+        is_block() ? "_in_block<" + op + ", " + str(s_.threads) + ">" : "_in_warp<" + op + ">";
+    return "running" + who + "(" + mine + ", " + before + ")";
+  }
+  void scan_row(const Sweep& sweep, bool last) {
+    for (ExprId id : sweep.needed)
+      if (expr(id).kind == ExprKind::Scan)
+        line(value_type(expr(id).dtype) + " a" + str(id) + " = " +
+             identity(expr(id).reduce_op, expr(id).dtype) + ";");
+    const Sym length = points(s_.row);
+    if (length.is_const(0)) return;
+    const std::string type = row_type(), end = text(length);
+    if (s_.group == 1) {
+      open("for (" + type + " j = 0; j < " + end + "; ++j)");
+    } else {
+      open("for (" + type + " first = 0; first < " + end + "; first += " + str(s_.group) + ")");
+      line("const bool here = first + lane < " + end + ";");
+      line("const " + type + " j = here ? first + lane : 0;");
+    }
+    const size_t body = out_.size();
+    elements(sweep, last);
+    declare_used(body, s_.row, "j");
+    close();
+  }
+
   void sweep(const Sweep& sweep, bool last) {
     ++sweep_;
     work(sweep.before, {}, {});
@@ -475,7 +512,7 @@ class Emitter {
     }
     if (!sweep.reductions.empty() || (last && stores_elements())) {
       for (ExprId id : sweep.reductions) accumulator(id);
-      along_row(sweep, last);
+      s_.scans ? scan_row(sweep, last) : along_row(sweep, last);
       for (ExprId id : sweep.reductions) result(id);
       // What others read of this block must stay until they have.
       if (s_.cluster > 1 && sweep_ + 2 == static_cast<int>(sweeps_.list.size())) line("cluster_arrive();");
@@ -695,12 +732,7 @@ class Emitter {
     });
   }
 
-  uint32_t store_dims(const loops::Store& st) const {
-    uint32_t dims = k_.varies(st.index) | expr(st.value).dims;
-    for (const GatherTerm& g : st.gather) dims |= expr(g.value).dims;
-    if (st.mask != kNone) dims |= expr(st.mask).dims;
-    return dims;
-  }
+  uint32_t store_dims(const loops::Store& st) const { return k_.dims_of(st); }
 
   /// A store that varies over fewer dimensions than the space is done once: at the first index of the others.
   std::string condition(const loops::Store& st) const {
@@ -708,7 +740,7 @@ class Emitter {
     const bool once_a_row = !pointwise() && !along_row(dims);
     std::string s = once_a_row && s_.group > 1 ? "lane == 0" : "";
     auto also = [&](const std::string& c) { s += (s.empty() ? "" : " && ") + c; };
-    if (stays()) also("here");
+    if (stays() || (s_.scans && s_.group > 1 && along_row(dims))) also("here");
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
       if ((dims >> d & 1) || (once_a_row && (elements_ >> d & 1))) continue;
       also(dim(d) + (s_.shifted && d == s_.inner && !in_lane_ ? " <= 0" : " == 0"));
@@ -718,8 +750,21 @@ class Emitter {
   }
   void store(int i) {
     const loops::Store& st = store_of(i);
+    if (st.combines()) return combine(st);
     line(condition(st) + "b" + str(st.buffer) + "[" + position(st.index, st.gather) +
          "] = " + to_memory(dtype_of(st.buffer), ref(st.value)) + ";");
+  }
+  /// Others may do so at the same time.
+  void combine(const loops::Store& st) {
+    const DType t = dtype_of(st.buffer);
+    const std::string op = combiner(loops::combiner_of(st.into));
+    const std::string to = "b" + str(st.buffer) + " + " + position(st.index, st.gather);
+    const std::string half = value_type(t), x = cast(ref(st.value), t, compute_type(t));
+    if (compute_type(t) != t)
+      line(condition(st) + "into_half<" + op + ">(" + to + ", " + x + ", from_" + half + ", to_" + half +
+           ");");
+    else
+      line(condition(st) + "Into<" + op + ", " + half + ">::at(" + to + ", " + x + ");");
   }
   void put(int i) {
     const loops::Store& st = store_of(i);

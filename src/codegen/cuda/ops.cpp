@@ -203,6 +203,7 @@ std::string combiner(ReduceOp op) {
     case ReduceOp::All: return "All";
     case ReduceOp::ArgMax: return "ArgMax";
     case ReduceOp::ArgMin: return "ArgMin";
+    case ReduceOp::LogAddExp: return "LogAddExp";
   }
   return "";
 }
@@ -217,6 +218,7 @@ std::string identity(ReduceOp op, DType t) {
     case ReduceOp::Prod:
     case ReduceOp::All: return constant(t, 1, 1);
     case ReduceOp::Max:
+    case ReduceOp::LogAddExp:
     case ReduceOp::ArgMax:
       return constant(t, -inf, sign ? std::numeric_limits<int64_t>::min() >> (64 - bits) : 0);
     default:

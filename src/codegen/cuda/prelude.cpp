@@ -371,10 +371,132 @@ BOLT T across_rows(T v) {
 }
 )";
 
+constexpr std::string_view kScans =
+    R"(// The larger and what the other adds to it; of two infinities the difference is none.
+BOLT float log_of_sum(float high, float low) { return high + log1pf(expf(low == high ? 0.0f : low - high)); }
+BOLT double log_of_sum(double high, double low) { return high + log1p(exp(low == high ? 0.0 : low - high)); }
+struct LogAddExp {
+  template <typename T> static BOLT T of(T a, T b) { return log_of_sum(bolt_maximum(a, b), bolt_minimum(a, b)); }
+};
+
+BOLT int from_below(int v, int distance) { return __shfl_up_sync(0xffffffffu, v, distance); }
+BOLT i64 from_below(i64 v, int distance) { return __shfl_up_sync(0xffffffffu, v, distance); }
+BOLT float from_below(float v, int distance) { return __shfl_up_sync(0xffffffffu, v, distance); }
+BOLT double from_below(double v, int distance) { return __shfl_up_sync(0xffffffffu, v, distance); }
+template <typename T> BOLT T from_below(T v, int distance) { return T(from_below(int(v), distance)); }
+
+BOLT int last_of_lanes(int v) { return __shfl_sync(0xffffffffu, v, 31); }
+BOLT i64 last_of_lanes(i64 v) { return __shfl_sync(0xffffffffu, v, 31); }
+BOLT float last_of_lanes(float v) { return __shfl_sync(0xffffffffu, v, 31); }
+BOLT double last_of_lanes(double v) { return __shfl_sync(0xffffffffu, v, 31); }
+template <typename T> BOLT T last_of_lanes(T v) { return T(last_of_lanes(int(v))); }
+
+// Each element with all before it. `before`: what those of earlier turns come to; then of this one, too.
+template <typename Op, typename T>
+BOLT T running(T v, T& before) {
+  return before = Op::of(before, v);
+}
+template <typename Op, typename T>
+BOLT T running_of_lanes(T v) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    T below = from_below(v, distance);
+    if (lane >= distance) v = Op::of(below, v);
+  }
+  return v;
+}
+template <typename Op, typename T>
+BOLT T running_in_warp(T v, T& before) {
+  v = Op::of(before, running_of_lanes<Op>(v));
+  before = last_of_lanes(v);
+  return v;
+}
+template <typename Op, int Threads, typename T>
+BOLT T running_in_block(T v, T& before) {
+  __shared__ T part[Threads / 32];
+  const int warp = threadIdx.x / 32;
+  v = running_of_lanes<Op>(v);
+  __syncthreads();  // those of an earlier turn may still be on their way out of `part`
+  if (threadIdx.x % 32 == 31) part[warp] = v;
+  __syncthreads();
+  T mine = before, all = before;
+#pragma unroll
+  for (int i = 0; i < Threads / 32; ++i) {
+    if (i == warp) mine = all;
+    all = Op::of(all, part[i]);
+  }
+  before = all;
+  return Op::of(mine, v);
+}
+
+// What lies in memory combined with v, whoever else does so at the same time.
+BOLT unsigned bits_of(float v) { return __float_as_uint(v); }
+BOLT unsigned bits_of(int v) { return unsigned(v); }
+BOLT u64 bits_of(double v) { return u64(__double_as_longlong(v)); }
+BOLT u64 bits_of(i64 v) { return u64(v); }
+BOLT void of_bits(unsigned bits, float& v) { v = __uint_as_float(bits); }
+BOLT void of_bits(unsigned bits, int& v) { v = int(bits); }
+BOLT void of_bits(u64 bits, double& v) { v = __longlong_as_double(i64(bits)); }
+BOLT void of_bits(u64 bits, i64& v) { v = i64(bits); }
+template <typename Word, typename F>
+BOLT void change(Word* word, F next) {
+  for (Word old = *word;;) {
+    const Word wanted = next(old);
+    if (wanted == old) return;
+    const Word seen = atomicCAS(word, old, wanted);
+    if (seen == old) return;
+    old = seen;
+  }
+}
+// Of a byte or two the word around them.
+template <typename T, typename F>
+BOLT void change_part(T* at, F next) {
+  const u64 address = reinterpret_cast<u64>(at);
+  const unsigned shift = unsigned(address % 4) * 8, mask = ((1u << 8 * sizeof(T)) - 1) << shift;
+  change(reinterpret_cast<unsigned*>(address - address % 4), [&](unsigned old) {
+    return (old & ~mask) | (unsigned(next(T(old >> shift))) << shift & mask);
+  });
+}
+template <typename Op, typename T> struct Into {
+  static BOLT void at(T* to, T v) {
+    change(reinterpret_cast<decltype(bits_of(v))*>(to), [&](decltype(bits_of(v)) old) {
+      T here;
+      of_bits(old, here);
+      return bits_of(Op::of(here, v));
+    });
+  }
+};
+template <> struct Into<Sum, float> { static BOLT void at(float* to, float v) { atomicAdd(to, v); } };
+template <> struct Into<Sum, double> { static BOLT void at(double* to, double v) { atomicAdd(to, v); } };
+template <> struct Into<Sum, int> { static BOLT void at(int* to, int v) { atomicAdd(to, v); } };
+template <> struct Into<Sum, i64> {
+  static BOLT void at(i64* to, i64 v) { atomicAdd(reinterpret_cast<u64*>(to), u64(v)); }
+};
+template <> struct Into<Max, int> { static BOLT void at(int* to, int v) { atomicMax(to, v); } };
+template <> struct Into<Min, int> { static BOLT void at(int* to, int v) { atomicMin(to, v); } };
+template <> struct Into<Max, i64> { static BOLT void at(i64* to, i64 v) { atomicMax(to, v); } };
+template <> struct Into<Min, i64> { static BOLT void at(i64* to, i64 v) { atomicMin(to, v); } };
+#define BOLT_NARROW(T)                                                       \
+  template <typename Op> struct Into<Op, T> {                                \
+    static BOLT void at(T* to, T v) {                                        \
+      change_part(to, [&](T here) { return Op::of(here, v); });              \
+    }                                                                        \
+  };
+BOLT_NARROW(i8)
+BOLT_NARROW(u8)
+BOLT_NARROW(i16)
+template <typename Op, typename From, typename To>
+BOLT void into_half(unsigned short* at, float v, From from, To to) {
+  change_part(at, [&](unsigned short here) { return to(Op::of(from(here), v)); });
+}
+)";
+
 }  // namespace
 
 std::string_view prelude() {
-  static const std::string text = std::string(kMemory) + std::string(kArithmetic) + std::string(kReductions);
+  static const std::string text =
+      std::string(kMemory) + std::string(kArithmetic) + std::string(kReductions) + std::string(kScans);
   return text;
 }
 

@@ -167,9 +167,14 @@ bool schedule_tile(const Kernel& k, Schedule* s) {
 
 void schedule_points(const Kernel& k, const Options& options, Schedule* s) {
   s->inner = static_cast<int>(k.dims.size()) - 1;
-  if (options.aligned && s->inner >= 0) s->vector = pick_vector(k, *s);
+  // The threads of a warp add to neighbours at once: that is few transactions, and vectors of each would be
+  // many.
+  const bool adds =
+      std::any_of(k.stores.begin(), k.stores.end(), [](const auto& st) { return st.combines(); });
+  const bool wide = options.aligned && s->inner >= 0 && !adds;
+  if (wide) s->vector = pick_vector(k, *s);
   if (schedule_tile(k, s)) return;
-  if (options.aligned && s->inner >= 0) shift_rows(k, s);
+  if (wide) shift_rows(k, s);
   s->count = points(k, s->outer);
   if (s->shifted) {
     const std::vector<int> rows(s->outer.begin(), s->outer.end() - 1);
@@ -237,6 +242,37 @@ void hold_in_shared(const Kernel& k, const Options& options, int64_t length, Sch
   s->cluster = cluster;
   s->group = s->threads * cluster;
   s->blocks = s->count * Sym(cluster);
+}
+
+/// Rows of fewer elements than a warp's threads take few times are a warp's.
+constexpr int64_t kWarpScans = 512, kBlockScans = 4096;
+
+/// Who scans a row: in the same ways, but every row goes on from where it came to, so that none is held and
+/// none cut.
+void schedule_scans(const Kernel& k, Schedule* s) {
+  const Sym rows = points(k, s->outer), length = points(k, s->row);
+  s->scans = true;
+  s->inner = s->row.back();
+  s->count = rows;
+  const int64_t known = length.value_or(kBlockScans);
+  const bool columns =
+      !s->outer.empty() && !contiguous_along(k, s->inner) && contiguous_along(k, s->outer.back());
+  if (columns || (known <= 8 && !s->outer.empty())) {
+    s->way = columns ? Way::Columns : Way::Thread;
+    s->threads = 128;
+    s->inner = columns ? s->outer.back() : s->inner;
+    s->blocks = ceildiv(rows, s->threads);
+  } else if (known <= kWarpScans && !s->outer.empty()) {
+    s->way = Way::Warp;
+    s->threads = 128;
+    s->group = kWarp;
+    s->blocks = ceildiv(rows, s->threads / kWarp);
+  } else {
+    s->way = Way::Block;
+    s->threads = known < kBlockScans ? 256 : kMaxThreads;
+    s->group = s->threads;
+    s->blocks = rows;
+  }
 }
 
 /// Who computes a row. Neighbouring threads must touch neighbouring memory: where the rows are the columns of
@@ -337,7 +373,9 @@ Schedule schedule(const Kernel& k, const Options& options) {
   const bool known = most > 0 && most <= (int64_t{1} << 31);
   s.narrow = known || (options.narrow && !all.is_const());
   if (s.narrow && !known) s.points = all;
-  if (row)
+  if (k.has_scans())
+    schedule_scans(k, &s);
+  else if (row)
     schedule_rows(k, options, &s);
   else
     schedule_points(k, options, &s);
@@ -377,6 +415,7 @@ std::string who(const Schedule& s) {
 
 std::string print(const Schedule& s) {
   std::string text = who(s);
+  if (s.scans) text += ", scanned";
   text += ", " + std::to_string(s.vector) + (s.vector == 1 ? " element" : " elements") + " per access";
   if (s.shifted) text += ", rows that begin between accesses";
   if (s.held) text += ", row held in registers";

@@ -12,7 +12,8 @@
 //   Columns   rows lie next to each other in memory (column sums): threads that stand beside each other take
 //             neighbouring rows, `vector` each, `group` threads share one row
 //
-// The reduced dimensions are a row, the others count rows.
+// The reduced dimensions are a row, the others count rows. A scan's row is worked through in order, by as
+// many elements at a time as threads share it; columns that scan have a thread each.
 //
 //   vector       consecutive elements of dimension `inner` per access: up to 16 bytes of the narrowest dtype
 //   shift        rows that begin between two accesses: their vectors begin so many elements before the row
@@ -62,6 +63,7 @@ struct Schedule {
   Sym points = 0;  // of the whole space, where `narrow` rests on their being few; else 0
   Sym count = 0;   // of what the grid counts: points, rows; vectors of them where these lie side by side
   Sym blocks = 1;
+  bool scans = false;
 
   bool pointwise() const { return way == Way::Points || way == Way::Tile; }
   /// Rows that the threads of a block work on at once.
