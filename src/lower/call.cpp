@@ -279,6 +279,7 @@ const Table& lowerings() {
     add_grid_samples(t);
     add_patches(t);
     add_pools(t);
+    add_scans(t);
     add_distances(t);
     add_named_products(t);
     return t;
