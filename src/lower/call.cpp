@@ -280,6 +280,7 @@ const Table& lowerings() {
     add_patches(t);
     add_pools(t);
     add_scans(t);
+    add_scatters(t);
     add_distances(t);
     add_named_products(t);
     return t;

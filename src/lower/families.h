@@ -16,6 +16,7 @@ void add_grid_samples(Table& t);
 void add_patches(Table& t);
 void add_pools(Table& t);
 void add_scans(Table& t);
+void add_scatters(Table& t);
 void add_distances(Table& t);
 void add_named_products(Table& t);
 

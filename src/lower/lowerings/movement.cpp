@@ -1,6 +1,6 @@
 // lower/lowerings/movement.cpp
 // Rows for what puts elements elsewhere: gradients that put them back where they were taken from (slices,
-// diagonals, windows), scatters that write at most one element of each row, and rearrangements.
+// diagonals, windows), and rearrangements.
 //
 // Nothing here writes at a computed place: each element of the result looks where it came from, which runs in
 // parallel, gives the same sums every time, and fuses with what reads it.
@@ -55,39 +55,6 @@ Results diagonal_backward(Call& c) {
   for (int64_t d = 0, next = 0; d < rank; ++d)
     from.push_back(d == row ? rank - 2 : d == column ? rank - 1 : next++);
   return {permuted(all, from).value};
-}
-
-// ---- scatters of one element of each row ----
-
-/// Where the row is written; nullptr: it is not of one element, or not of each row.
-Value* written_place(Call& c, Term x) {
-  Term index{&c, c.tensor("index")};
-  if (x.rank() == 0 || index.rank() != x.rank()) return nullptr;
-  const int64_t dim = Call::wrap(c.integer("dim"), x.rank());
-  for (int64_t d = 0; d < x.rank(); ++d) {
-    const auto at = static_cast<size_t>(d);
-    if (d == dim ? !index.sizes()[at].is_const(1) : index.sizes()[at] != x.sizes()[at]) return nullptr;
-  }
-  const Sym size = x.sizes()[static_cast<size_t>(dim)];
-  if (size.is_const(0)) return nullptr;
-  Formula f(c, DType::I64);
-  return (f.places(size, dim, x.sizes().size()) == f.checked(index, size)).value;
-}
-Results scatter(Call& c) {
-  Term x{&c, c.tensor("self")};
-  Value* here = written_place(c, x);
-  if (!here) return {};
-  const bool of_number = !c.is_tensor("src");
-  Term written{&c, c.operand(of_number ? "value" : "src", x.dtype())};
-  if (!of_number && written.sizes() != c.sizes("index")) return {};
-  return {where(Term{&c, here}, written, x).value};
-}
-Results scatter_add(Call& c) {
-  Term x{&c, c.tensor("self")}, more{&c, c.tensor("src")};
-  if (!is_float(x.dtype()) || more.sizes() != c.sizes("index")) return {};
-  Value* here = written_place(c, x);
-  if (!here) return {};
-  return {(x + where(Term{&c, here}, more, 0)).value};
 }
 
 // ---- images ----
@@ -324,8 +291,6 @@ void add_movements(Table& t) {
   row(slice_backward, {"slice_backward"});
   row(select_backward, {"select_backward"});
   row(diagonal_backward, {"diagonal_backward"});
-  row(scatter, {"scatter.src", "scatter.value"});
-  row(scatter_add, {"scatter_add"});
   row(max_pool_backward, {"max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward"});
   row(adaptive_avg_pool_backward, {"_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"});
   row(adaptive_max_pool_backward, {"adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"});
