@@ -528,18 +528,19 @@ class Generator {
     keep(Op::scan, {a}, {{"op", op}, {"dim", int64_t{below(a->type.rank())}}});
   }
 
+  /// Where the last of several would stay, none meet: on some devices they come in any order.
   void scatter_at() {
     Value* a = pick_ranked(1);
     const auto dim = static_cast<size_t>(below(a->type.rank()));
+    static const std::vector<std::string> ops = {"last", "sum", "sum", "max", "min"};
+    const std::string op = adds_up(a->type.dtype) ? any(ops) : "last";
     Sizes sizes = sizes_of(a);
     const int64_t limit = sizes[dim];
     for (int64_t& s : sizes) s = 1 + below(s);
-    sizes[dim] = random_size();
+    sizes[dim] = op == "last" ? 1 : random_size();
     Value* source =
         pick_where([&](Value* x) { return x->type.dtype == a->type.dtype && sizes_of(x) == sizes; });
     if (!source) source = new_input(sizes, a->type.dtype);
-    static const std::vector<std::string> ops = {"last", "sum", "sum", "max", "min"};
-    const std::string op = adds_up(a->type.dtype) ? any(ops) : "last";
     keep(Op::scatter, {a, indices(sizes, limit), source}, {{"op", op}, {"dim", static_cast<int64_t>(dim)}});
   }
 
