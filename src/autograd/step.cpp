@@ -28,9 +28,9 @@ using torch::autograd::Edge;
 using Stack = torch::jit::Stack;
 namespace variables = torch::autograd::impl;
 
-class Making {
+class StepMaking {
  public:
-  Making(const Tape& run, const std::vector<TensorId>& wanted)
+  StepMaking(const Tape& run, const std::vector<TensorId>& wanted)
       : run_(run), wanted_(wanted), untracked_(run.tensors.size()), writer_(run, joint_, nullptr) {}
 
   WholeStep make(const Budget& budget) {
@@ -165,7 +165,7 @@ WholeStep make_step(const Tape& run, const std::vector<TensorId>& wanted, const 
   if (torch::autograd::get_current_graph_task_id() != -1)
     throw_unsupported("a backward pass within a backward pass");
   try {
-    return Making(run, wanted).make(budget);
+    return StepMaking(run, wanted).make(budget);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

@@ -17,9 +17,9 @@ namespace {
 using graph::Op;
 using graph::Value;
 
-class Parser {
+class PlanParser {
  public:
-  explicit Parser(std::string_view text) : in_(text) { p_.graph = std::make_unique<graph::Graph>(); }
+  explicit PlanParser(std::string_view text) : in_(text) { p_.graph = std::make_unique<graph::Graph>(); }
 
   Plan run() {
     try {
@@ -339,6 +339,6 @@ class Parser {
 
 }  // namespace
 
-Plan parse_plan(std::string_view text) { return Parser(text).run(); }
+Plan parse_plan(std::string_view text) { return PlanParser(text).run(); }
 
 }  // namespace bolt::loops

@@ -27,7 +27,7 @@ using Tensors = std::vector<at::Tensor>;
 using Merges = std::function<bool(const std::vector<const Node*>&)>;
 
 constexpr int64_t kOverCaches = 128 << 20;  // bytes of weights, so that none are met in a cache
-constexpr int64_t kMostSets = 32;
+constexpr int64_t kMostCopies = 32;
 
 // ---- attention ----
 
@@ -150,7 +150,7 @@ class Products {
     x_ = made_up(x());
     sets_.push_back(made());
     const int64_t bytes = std::max<int64_t>(static_cast<int64_t>(sets_[0].all.nbytes()), 1);
-    const int64_t sets = std::clamp<int64_t>(kOverCaches / bytes + 1, 2, kMostSets);
+    const int64_t sets = std::clamp<int64_t>(kOverCaches / bytes + 1, 2, kMostCopies);
     while (std::ssize(sets_) < sets) sets_.push_back(made());
   }
   double time(const std::function<void()>& work) {

@@ -52,7 +52,7 @@ Results cummin(Call& c) { return extreme(c, "min"); }
 // ---- sorted numbers ----
 
 /// Steps of a search: as many reads, all written out.
-constexpr int64_t kMostSteps = 20;
+constexpr int64_t kMostBits = 20;
 
 // Half of what is left at each step: how many of the numbers stand before x. What compares with nothing is
 // behind all.
@@ -67,7 +67,7 @@ Results place_among(Call& c, const char* sorted, const char* of, bool right) {
   if (!size.is_const() || size.is_const(0)) return {};
   const int64_t n = size.value();
   const int bits = std::bit_width(static_cast<uint64_t>(n));
-  if (bits > kMostSteps) return {};
+  if (bits > kMostBits) return {};
   const Formula f(c, DType::I64);
   Term found = f.full(0, x.sizes());
   for (int64_t step = int64_t{1} << (bits - 1); step > 0; step /= 2) {
