@@ -23,7 +23,8 @@ constexpr double kMostWork = 1.2;
 constexpr double kGathered = 4;  // instructions of a load whose address is computed for each element
 constexpr double kScanned = 4;   // a chain of additions, or the steps in which neighbours do them together
 constexpr double kLogAddExp = 40;
-constexpr double kRowBytesPerNs = 30;  // of a row that one block scans
+constexpr double kThreadsStartNs = 3000;  // until others share a library's work
+constexpr double kRowBytesPerNs = 30;     // of a row that one block scans
 
 double count_of_points(const Kernel& k, uint32_t mask) {
   double n = 1;
@@ -115,6 +116,12 @@ bool scans_well(const graph::Type& x, int dim) {
   // A library takes two launches for one row, and gives each of several a block as well.
   const Machine& m = machine_of(x.device);
   return rows > 1 || row / kRowBytesPerNs <= m.start_ns + row / m.bytes_per_ns;
+}
+
+bool puts_well(graph::Device device, Sym runs, Sym elements) {
+  if (device.kind == graph::DeviceKind::CUDA || !elements.is_const(1)) return true;
+  return static_cast<double>(estimate(runs)) * kGathered / machine_of(device).instructions_per_ns <=
+         kThreadsStartNs;
 }
 
 bool repeats_little(const Machine& m, double instructions, double alone) {

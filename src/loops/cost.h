@@ -47,6 +47,10 @@ BOLT_API bool repeats_little(const Machine& machine, double instructions, double
 /// library has all blocks work at one row.
 BOLT_API bool scans_well(const graph::Type& x, int dim);
 
+/// Is a kernel that replaces so many runs of so many elements each, in their order, no slower than a
+/// library's call that lets threads share them?
+BOLT_API bool puts_well(graph::Device device, Sym runs, Sym elements);
+
 /// Each load and store by itself, and each expression over the dimensions that it varies over.
 BOLT_API Work work_of(const Kernel& kernel);
 

@@ -109,11 +109,6 @@ def test_scatter_out_of_range_raises():
     assert torch.equal(compiled(x, i, s), x.scatter(1, i, s))
 
 
-def test_scatter_of_several_stays_one_call():
-    x, i = torch.randn(3, 4), torch.tensor([[0, 3], [1, 1], [2, 0]])
-    check(lambda x, i, s: x.scatter_add(1, i, s), x, i, torch.randn(3, 2), extern=1)
-
-
 INDICES = {
     "two": lambda x, i, j: x[i, j],
     "two behind": lambda x, i, j: x[:, i, j] * 2,

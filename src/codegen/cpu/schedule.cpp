@@ -282,9 +282,18 @@ class Chooser {
     if (s_.sweep_rows) return Sym(s_.sweep_block);
     if (s_.tile_dim >= 0) return Sym(large_squares() ? kLargeRow : kSquareBlock);
     if (reduced_ && reduces_) return Sym(step);
-    if (reduced_) return Sym(std::max(step, kRunningBlock / step * step));
+    if (reduced_) return Sym(running_block(d, step));
     if (size(d).is_const() && size(d).value() <= kItemElements) return size(d);
     return Sym(kItemElements / step * step);
+  }
+
+  // Rows that scan, or that elements are scattered to: some items for the threads, of whole vectors.
+  int64_t running_block(int d, int64_t step) const {
+    int64_t rows = size(d).value_or(kRunningBlock * kSweepItems);
+    for (int other = 0; other < static_cast<int>(k_.dims.size()); ++other)
+      if (!is_reduced(other) && other != d) rows *= size(other).value_or(kSweepItems);
+    const int64_t block = std::min(kRunningBlock, (rows + kSweepItems - 1) / kSweepItems);
+    return std::max(step, (block + step - 1) / step * step);
   }
 
   // What concerns the sweeps over a long row, one for each reduction that needs another.

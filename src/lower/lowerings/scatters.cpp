@@ -17,6 +17,7 @@
 #include <functional>
 #include <limits>
 
+#include "loops/cost.h"
 #include "lower/families.h"
 #include "lower/formula.h"
 
@@ -294,15 +295,20 @@ Results index_put(Call& c) {
   }
   const Syms& places = place->sizes();
   const Sym count = product(places);
+  const auto flat_dim = static_cast<size_t>(first - indices.begin());
   Syms whole(self.sizes().begin(), before), flat = whole, rows = whole;
   whole.insert(whole.end(), places.begin(), places.end());
   flat.push_back(run), rows.push_back(count);
   for (auto* sizes : {&whole, &flat, &rows}) sizes->insert(sizes->end(), after, self.sizes().end());
+  Sym elements = 1;
+  for (size_t d = 0; d < rows.size(); ++d)
+    if (d != flat_dim) elements *= rows[d];
+  if (!adds && !loops::puts_well(c.result_device(), count, elements)) return {};
   if (values.sizes().size() > whole.size()) return {};
   const DType sums = summing_type(t, op);
   const Term x = values.as(sums).expanded(whole).reshaped(rows);
   const Term list = place->reshaped({count});
-  const Term put = rows_into(self.as(sums).reshaped(flat), first - indices.begin(), list, x, op);
+  const Term put = rows_into(self.as(sums).reshaped(flat), static_cast<int64_t>(flat_dim), list, x, op);
   return {c.cast(put.reshaped(self.sizes()).value, t)};
 }
 
@@ -316,6 +322,7 @@ Results put(Call& c) {
       x{&c, c.cast(c.tensor("source"), sums)};
   const Sym all = product(self.sizes()), count = product(index.sizes());
   if (all.is_const(0) || product(x.sizes()) != count) return {};
+  if (!c.flag("accumulate") && !loops::puts_well(c.result_device(), count, 1)) return {};
   const Formula f(c, DType::I64);
   const Term list = from_start(f, index.reshaped({count}), all);
   return {
