@@ -114,6 +114,12 @@ def test_masks(accumulate, dtype):
     check(lambda x, m, v: x.index_put((m,), v, accumulate), x, torch.rand(6) > 0.5, values(5, dtype=dtype))
 
 
+def test_many_single_elements_are_shared_out_by_a_library():
+    x, i, v = torch.zeros(99_000), torch.randperm(99_000)[:60_000], torch.randn(60_000)
+    check(lambda x, i, v: x.index_put((i,), v), x, i, v, extern=1)
+    check(lambda x, i, v: x.index_put((i,), v, accumulate=True), x, i, v)
+
+
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_places_of_all(accumulate):
     x = torch.randn(4, 5)
