@@ -401,6 +401,10 @@ class Border {
   std::map<TensorId, TensorId> renamed_;
 };
 
+/// All that a step keeps is there at its peak. So it is dearer than what waits between two programs: of an
+/// activation and what it is made of, both in bfloat16, one is kept.
+constexpr Prices kPrices{.kept = 3};
+
 /// Pass by pass; what one has become is there when the next is looked at.
 class Sparing {
  public:
@@ -426,7 +430,7 @@ class Sparing {
   void spare() {
     const size_t before = next_ > 0 ? passes_[next_ - 1].border : 0;
     const Stretch stretch(tape_, wanted_, reads_from_before(before) ? 0 : before, pass());
-    const Partition made = partition(stretch.joint, budget_);
+    const Partition made = partition(stretch.joint, budget_, kPrices);
     const std::vector<Entry> part = SecondPart(tape_, stretch, made).take();
     const auto begin =
         tape_.entries.begin() + static_cast<std::ptrdiff_t>(stretch.first + stretch.joint.backward);
