@@ -18,6 +18,12 @@ namespace {
 constexpr int kInARow = 16;
 constexpr int kRounds = 3;
 
+const Device& driver_of(c10::Device device) {
+  const Device* driver = find(record::to_bolt(device).kind);
+  BOLT_CHECK(driver, "nothing is known of ", device.str());
+  return *driver;
+}
+
 double by_the_clock(const std::function<void()>& work) {
   double best = std::numeric_limits<double>::infinity();
   for (int round = 0; round < kRounds; ++round) {
@@ -57,14 +63,18 @@ double by_recordings(const Device& driver, c10::Device device, Queue& queue,
 
 }  // namespace
 
-double nanoseconds_of(c10::Device device, const std::function<void()>& work) {
-  const Device* driver = find(record::to_bolt(device).kind);
-  BOLT_CHECK(driver, "nothing is known of ", device.str());
-  const std::unique_ptr<Queue> queue = driver->queue(device);
+bool may_measure(c10::Device device) {
+  const std::unique_ptr<Queue> queue = driver_of(device).queue(device);
   queue->follow();
-  BOLT_CHECK(!queue->is_being_recorded(), "it would be recorded by somebody else");
+  return !queue->is_being_recorded();
+}
+
+double nanoseconds_of(c10::Device device, const std::function<void()>& work) {
+  const Device& driver = driver_of(device);
+  const std::unique_ptr<Queue> queue = driver.queue(device);
+  queue->follow();
   work();
-  return device.is_cpu() ? by_the_clock(work) : by_recordings(*driver, device, *queue, work);
+  return device.is_cpu() ? by_the_clock(work) : by_recordings(driver, device, *queue, work);
 }
 
 }  // namespace bolt::device

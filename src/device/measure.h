@@ -12,6 +12,9 @@
 
 namespace bolt::device {
 
+/// Not while what is launched there is recorded by somebody else: it would be part of the recording.
+bool may_measure(c10::Device device);
+
 /// Nanoseconds of one run, the best of some, after a first one that nobody measures. The work must not draw
 /// random numbers. Throws what it throws, and where it cannot be measured now.
 double nanoseconds_of(c10::Device device, const std::function<void()>& work);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "device/device.h"
+#include "device/measure.h"
 #include "record/convert.h"
 #include "support/error.h"
 
@@ -66,8 +67,11 @@ void check_alike(const at::Tensor& usual, const at::Tensor& other) {
 
 cache::Choice choose(const std::string& question, graph::Device on, const std::vector<cache::Way>& ways,
                      cache::Allowance& allowance) {
-  const std::string where = device::find(on.kind)->fingerprint(device::to_torch(on));
-  return cache::Choices::global().choose(question + "\n" + where, ways, allowance);
+  const c10::Device device = device::to_torch(on);
+  const std::string where = device::find(on.kind)->fingerprint(device);
+  cache::Allowance nothing(0);
+  return cache::Choices::global().choose(question + "\n" + where, ways,
+                                         device::may_measure(device) ? allowance : nothing);
 }
 
 std::string in_words(const std::string& question, const cache::Choice& choice) {

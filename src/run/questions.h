@@ -25,7 +25,7 @@ at::Tensor made_up(const graph::Type& type);
 /// Error(Internal) where `other` is not `usual`, up to what rounding on the way explains.
 void check_alike(const at::Tensor& usual, const at::Tensor& other);
 
-/// `question`, asked of a device.
+/// `question`, asked of a device. Operands are made when a way is measured, not before.
 cache::Choice choose(const std::string& question, graph::Device on, const std::vector<cache::Way>& ways,
                      cache::Allowance& allowance);
 std::string in_words(const std::string& question, const cache::Choice& choice);
