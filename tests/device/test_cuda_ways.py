@@ -52,7 +52,6 @@ def plans(compiled) -> str:
 
 def check(model, x, compiled, calls=3):
     with torch.no_grad():
-        # `import copy` would copy what was compiled; the state is enough.
         exact = type(model)(*getattr(model, "made_of", ())).to(x.device, torch.float64)
         exact.load_state_dict(model.state_dict())
         want = exact(x.double())
@@ -84,10 +83,11 @@ def test_weights_that_lie_side_by_side_are_one_matrix(bias):
             row += rows
     compiled = torchbolt.compile(model)
     x = torch.randn(1, 32, 256, device="cuda", dtype=torch.bfloat16)
-    torch.cuda.synchronize()
+    with torch.no_grad():
+        model(x), x[0].double() @ x[0].double().T  # cuBLAS gets its workspaces
     before = torch.cuda.memory_allocated()
     assert check(model, x, compiled).count("library joined ") >= 1
-    assert torch.cuda.memory_allocated() - before < 512 << 10, "the weights were copied"
+    assert torch.cuda.memory_allocated() - before < block.nbytes // 2, "the weights were copied"
     with torch.no_grad():
         model.k.weight.mul_(2)
         check(model, x, compiled)
