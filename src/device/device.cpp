@@ -7,6 +7,7 @@
 #include "device/cpu.h"
 #include "device/cuda.h"
 #include "record/convert.h"
+#include "record/tape.h"
 #include "support/error.h"
 #include "support/knobs.h"
 
@@ -47,6 +48,12 @@ std::string why_not(c10::Device device) {
   if (find(record::to_bolt(device).kind)) return "";
   if (device.is_cuda()) return "nothing is compiled for tensors on CUDA here: " + why_no_cuda();
   return "nothing is compiled for tensors on " + device.str();
+}
+
+std::string why_not(const record::Tape& tape) {
+  for (const record::TensorInfo& t : tape.tensors)
+    if (std::string why = why_not(t.device); !why.empty()) return why;
+  return "";
 }
 
 c10::Device to_torch(graph::Device device) {

@@ -25,6 +25,10 @@
 #include "device/driver/turns.h"
 #include "loops/plan.h"
 
+namespace bolt::record {
+struct Tape;
+}
+
 namespace bolt::device {
 
 /// Where the launches of one call go on one device, and what their kernels report. Kept from call to call by
@@ -166,6 +170,8 @@ class Device {
 const Device* find(graph::DeviceKind kind);
 /// Why nothing is compiled for tensors there; "": it is.
 std::string why_not(c10::Device device);
+/// Of the first of its tensors for which that is so.
+std::string why_not(const record::Tape& tape);
 
 c10::Device to_torch(graph::Device device);
 

@@ -11,13 +11,31 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "lower/sizes.h"
 #include "record/tape.h"
+#include "support/error.h"
+#include "support/log.h"
 
 namespace bolt::lower {
 
 /// Nothing: there is no such mask. `sizes`: of the tape.
 std::optional<record::Tape> without_masks(const record::Tape& tape, Sizes& sizes);
+
+/// What `make` makes of that tape, or, where there is none or it cannot be, of the tape as it is. `name`: of
+/// the region, for logs.
+template <typename Make>
+auto rather_unmasked(const record::Tape& tape, Sizes sizes, const std::string& name, const Make& make) {
+  if (const std::optional<record::Tape> unmasked = without_masks(tape, sizes)) {
+    try {
+      return make(*unmasked);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Unsupported) throw;
+      log("perf_hints", name + ": attention keeps masks that hide nothing, because " + error.what());
+    }
+  }
+  return make(tape);
+}
 
 }  // namespace bolt::lower

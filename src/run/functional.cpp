@@ -1,4 +1,4 @@
-// run/functional.cpp
+// run/functional.cpp: see functional.h.
 #include "run/functional.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,6 +11,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "graph/verify.h"
 #include "record/convert.h"
 #include "record/dropout.h"
 #include "run/library.h"
@@ -288,8 +289,7 @@ Tensors run(const lower::Lowered& lowered, size_t wanted, const Attempts& attemp
   return out;
 }
 
-}  // namespace
-
+/// What a region runs; `wanted` of lowered's outputs are results.
 Foreign::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts attempt,
                                  std::vector<lower::SizeSymbol> symbols) {
   using Known = std::pair<std::vector<int64_t>, std::shared_ptr<const lower::Lowered>>;
@@ -325,6 +325,20 @@ Foreign::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts
     const std::shared_ptr<const lower::Lowered> held = known.front().second;
     return run(*held, state->wanted, state->attempt, inputs, std::move(generators));
   };
+}
+
+}  // namespace
+
+std::shared_ptr<Foreign> make_functional(lower::Lowered lowered, Recorded& recorded,
+                                         std::vector<lower::SizeSymbol> symbols) {
+  graph::verify(*lowered.graph);
+  std::string text = graph::print(*lowered.graph);
+  auto function =
+      run_functional(std::move(lowered), recorded.wanted.size(), Attempts(recorded.tape), symbols);
+  auto region = std::make_shared<Foreign>(std::move(recorded.tape), std::move(recorded.wanted),
+                                          std::move(function), std::move(symbols));
+  region->facts.functional_text = std::move(text);
+  return region;
 }
 
 }  // namespace bolt::run

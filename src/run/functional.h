@@ -3,14 +3,16 @@
 // or functionalizing from one of the passes, the loops or the code.
 #pragma once
 
-#include "run/attempt.h"
+#include <memory>
+#include <vector>
+
 #include "run/foreign.h"
+#include "run/recorded.h"
 
 namespace bolt::run {
 
-/// What a region runs; `wanted` of lowered's outputs are results. With `symbols` the graph is made anew for
-/// each set of values, and kept.
-Foreign::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts attempt,
-                                 std::vector<lower::SizeSymbol> symbols);
+/// Takes the recording's tape. With `symbols` the graph is made anew for each set of values, and kept.
+std::shared_ptr<Foreign> make_functional(lower::Lowered lowered, Recorded& recorded,
+                                         std::vector<lower::SizeSymbol> symbols);
 
 }  // namespace bolt::run

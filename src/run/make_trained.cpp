@@ -331,9 +331,7 @@ class Making {
       try {
         return stages_in_order(part, tape, wanted, constants, sizes);
       } catch (const SizeDemand& demand) {
-        const std::string where = (demand.where.empty() ? "the " + stages_.name() + " stage" : demand.where) +
-                                  " (" + demand.what() + ")";
-        if (!sizes.solve(demand, where)) throw;
+        if (!sizes.solve(demand, stages_.where(demand))) throw;
       }
     }
   }

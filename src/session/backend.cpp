@@ -234,7 +234,7 @@ std::vector<at::Tensor> call(const PyRef& fn, const std::vector<int>& order, siz
 
 }  // namespace
 
-std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, Recorded& recorded,
+std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, run::Recorded& recorded,
                                                     const std::vector<BackendInput>& inputs,
                                                     const SymbolTable& symbols) {
   std::vector<int> order;

@@ -26,7 +26,7 @@ struct BackendInput {
 /// Calls `backend(graph, example_inputs)` once and runs what it gives. `backend` is what
 /// torchbolt/backends.py registered. Sizes are computed in the graph, from those of its inputs; numbers that
 /// differ between calls are inputs too, behind the tensors. Needs the GIL; throws PythonError.
-std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, Recorded& recorded,
+std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, run::Recorded& recorded,
                                                     const std::vector<BackendInput>& inputs,
                                                     const SymbolTable& symbols);
 

@@ -104,7 +104,7 @@ bool Bridge::given_data(PyObject* tensor, PyObject* data) {
 }
 
 PyObject* Bridge::leaves_behind(PyObject* outputs) {
-  if (options_.road != Road::compile || options_.backend) return nullptr;
+  if (options_.road != run::Road::compile || options_.backend) return nullptr;
   // Both passes would be replayed, and the update with them, which can be compiled apart.
   const bool sizes_differ = std::ranges::any_of(dynamic_, [](const auto& slot) { return slot.second != 0; });
   if (sizes_differ || record::is_better_apart(recorder.tape())) return nullptr;
@@ -381,7 +381,7 @@ uint64_t Bridge::dynamic_dims(const at::Tensor& t, const guard::Source& source,
   if (t.layout() != c10::kStrided || t.is_nested()) return 0;
   const auto nesting = nesting_of(t.sizes(), t.strides());
   // Another compiler is told of sizes only.
-  const bool tells_gaps = !options_.backend && options_.road != Road::functional;
+  const bool tells_gaps = !options_.backend && options_.road != run::Road::functional;
   if (!nesting || (!tells_gaps && !t.is_non_overlapping_and_dense())) return 0;
   uint64_t dims = lengths | chosen;
   // Where one size changes, the batch most likely does too, and costs a program little.

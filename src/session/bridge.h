@@ -65,7 +65,7 @@ class Bridge final : public observe::RecorderHooks {
   bool follows_within(const guard::Source& source, const std::vector<std::string>& names) override;
   void follows_number_of_text() override { recorder.follows_sizes = sizes_differ_ = true; }
   bool follows_length(const guard::Source& source, const std::vector<std::string>& names) override;
-  bool lends_open() override { return options_.road == Road::compile && !options_.backend; }
+  bool lends_open() override { return options_.road == run::Road::compile && !options_.backend; }
   PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) override;
   PyObject* lend_float(Sym symbol, double value, const std::shared_ptr<SizeNotes>& notes) override;
   PyObject* lend_data(Sym symbol, PyObject* number, PyObject* tensor,

@@ -72,7 +72,7 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               limit,
                               chosen(dynamic),
                               name,
-                              static_cast<Road>(road),
+                              static_cast<run::Road>(road),
                               backend == Py_None ? PyRef() : PyRef::share(backend),
                               guard_filter == Py_None ? PyRef() : PyRef::share(guard_filter),
                               launch_at_once != 0,

@@ -62,7 +62,7 @@ uintptr_t address_of(const at::Tensor& t) {
 }
 
 /// Where the tape's inputs come from and what is known of each.
-void describe_inputs(Entry& entry, Bridge& bridge, Recorded& recorded) {
+void describe_inputs(Entry& entry, Bridge& bridge, run::Recorded& recorded) {
   record::Recorder& recorder = bridge.recorder;
   std::optional<std::vector<bool>> used;  // found when it is asked for: a walk over the tape
   const auto on_objects = slots_on_objects(*entry.guards), chosen = chosen_slots(*entry.guards);
@@ -107,7 +107,7 @@ autograd::Budget budget_of(const Options& options) {
 }
 
 /// What the user asked for.
-void describe_wishes(Callable* self, Recorded& recorded) {
+void describe_wishes(Callable* self, run::Recorded& recorded) {
   recorded.name = name_of(self);
   recorded.road = self->options->road;
   recorded.budget = budget_of(*self->options);
@@ -119,7 +119,7 @@ void describe_wishes(Callable* self, Recorded& recorded) {
 
 /// All but the tape and its inputs.
 void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe::Observation& seen,
-                     Recorded& recorded) {
+                     run::Recorded& recorded) {
   recorded.obstacle = bridge.recorder.obstacle();
   if (recorded.obstacle.empty() && writes_through_two_storages(bridge.recorder, bridge.recorder.tape()))
     recorded.obstacle = "a write to an input whose memory another input shares, through a storage of its own";
@@ -137,7 +137,7 @@ void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe
 }
 
 /// So that it can be compiled again elsewhere. Where sizes or numbers differ, compiling writes into the tape.
-CompiledFrom compiled_from(const Recorded& recorded) {
+CompiledFrom compiled_from(const run::Recorded& recorded) {
   CompiledFrom from{{recorded.name,
                      recorded.wanted,
                      recorded.is_param,
@@ -165,7 +165,7 @@ int argument_of(const guard::Source* source) {
 }
 
 std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<at::Tensor>& tensors,
-                                         const Recorded& recorded) {
+                                         const run::Recorded& recorded) {
   std::vector<BackendInput> out(tensors.size());
   const std::vector<bool> used = used_inputs(recorded.tape, recorded.wanted);
   const guard::SourceTree& tree = entry.guards->tree();
@@ -197,7 +197,7 @@ void adopt(Entry& entry, std::shared_ptr<run::Runnable> region) {
 }
 
 /// compile(), with whatever it throws as text.
-Built try_compile(Recorded recorded) {
+Built try_compile(run::Recorded recorded) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   try {
     return {compile(std::move(recorded)), ""};
@@ -210,18 +210,18 @@ Built try_compile(Recorded recorded) {
   }
 }
 
-void compile_in_background(Entry& entry, Recorded recorded) {
+void compile_in_background(Entry& entry, run::Recorded recorded) {
   const bool varies = !recorded.number_symbols.empty() ||
                       std::any_of(recorded.dynamic.begin(), recorded.dynamic.end(), std::identity());
   auto pending = entry.pending = std::make_shared<Pending>(varies);
-  run_in_background([pending, recorded = std::make_shared<Recorded>(std::move(recorded))] {
+  run_in_background([pending, recorded = std::make_shared<run::Recorded>(std::move(recorded))] {
     Built built = try_compile(std::move(*recorded));
     std::lock_guard lock(pending->mutex);
     pending->built = std::move(built);
   });
 }
 
-bool compile_now(Callable* self, Entry& entry, Recorded recorded) {
+bool compile_now(Callable* self, Entry& entry, run::Recorded recorded) {
   Built built;
   Py_BEGIN_ALLOW_THREADS;
   built = try_compile(std::move(recorded));
@@ -236,7 +236,7 @@ bool compile_now(Callable* self, Entry& entry, Recorded recorded) {
 
 bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
                    observe::Observation& seen) {
-  Recorded recorded;
+  run::Recorded recorded;
   describe_inputs(*entry, bridge, recorded);
   describe_region(self, *entry, bridge, seen, recorded);
   recorded.tape = std::move(bridge.recorder.tape());
@@ -244,7 +244,7 @@ bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& 
 
   if (self->options->backend && !recorded.tape.entries.empty()) {
     std::vector<BackendInput> inputs = backend_inputs(*entry, bridge.recorder.inputs(), recorded);
-    adopt(*entry, compile(std::move(recorded), [&](Recorded& what, const auto& symbols) {
+    adopt(*entry, compile(std::move(recorded), [&](run::Recorded& what, const auto& symbols) {
       return compile_with_backend(self->options->backend.get(), what, inputs, symbols);
     }));
     return true;
@@ -256,7 +256,7 @@ bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& 
 void compile_again(Callable* self, Entry& entry) {
   record::ReadTape read = record::parse_tape(entry.from.text);
   const record::TapeContext& context = entry.from.context = std::move(read.context);
-  Recorded recorded;
+  run::Recorded recorded;
   recorded.tape = std::move(read.tape);
   recorded.wanted = context.wanted;
   recorded.is_param = context.is_param;

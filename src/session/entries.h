@@ -40,7 +40,7 @@ struct Options {
   Py_ssize_t recompile_limit = 0;  ///< 0: that of torchbolt.config
   std::optional<bool> dynamic;     ///< what compile() was given; null: torchbolt.config says
   std::string name;                ///< for messages; "": the target's own
-  Road road = Road::compile;
+  run::Road road = run::Road::compile;
   PyRef backend;                ///< of torchbolt/backends.py, or null: ours
   PyRef guard_filter;           ///< of torchbolt/guards.py, or null
   bool launch_at_once = false;  ///< by CUDA graphs, where that can be done

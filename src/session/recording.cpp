@@ -48,8 +48,8 @@ void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
   }
   if (log_wanted("dynamic") && site.changed != before) log_differences(self, site.changed);
   bridge.recorder.ends_at_other_kinds = !self->options->fullgraph;
-  bridge.recorder.goes_on_with_data_sizes = self->options->road == Road::compile && !self->options->backend &&
-                                            bridge.which() != Dynamic::never &&
+  bridge.recorder.goes_on_with_data_sizes = self->options->road == run::Road::compile &&
+                                            !self->options->backend && bridge.which() != Dynamic::never &&
                                             !self->state->ends_at_data_sizes;
 }
 

@@ -244,7 +244,7 @@ PyObject* save(Callable* self) {
       for (const auto& entry : std::vector(site.entries))
         if (!settle(self, site, entry)) throw Error(ErrorKind::User, "a compilation failed");
     };
-    if (self->options->backend || self->options->road != Road::compile)
+    if (self->options->backend || self->options->road != run::Road::compile)
       throw Error(ErrorKind::User, "what another backend compiled cannot be saved");
     if (self->options->guard_filter)
       throw Error(ErrorKind::User, "which guards are kept is said by a function (guard_filter_fn)");

@@ -7,6 +7,8 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "support/size_demand.h"
+
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -43,6 +45,11 @@ void Stages::finish() {
   else
     known->second += taken;
   name_ = nullptr;
+}
+
+std::string Stages::where(const SizeDemand& demand) const {
+  const std::string stage = name_ ? name_ : "";
+  return (demand.where.empty() ? "the " + stage + " stage" : demand.where) + " (" + demand.what() + ")";
 }
 
 GiveMemoryBack::GiveMemoryBack() : before_(resident_memory()) {}

@@ -10,12 +10,15 @@
 
 namespace bolt {
 
+class SizeDemand;
+
 /// Names the stage that is running and how long each took.
 class Stages {
  public:
   void enter(const char* name);
   void finish();
-  std::string name() const { return name_ ? name_ : ""; }
+  /// Where a demand came up that ended the stage which is running, and what it is.
+  std::string where(const SizeDemand& demand) const;
   std::vector<std::pair<std::string, double>> seconds;
 
  private:

@@ -1,0 +1,38 @@
+// run/finish.cpp: see finish.h.
+#include "run/finish.h"
+
+#include <utility>
+
+#include "run/replayed.h"
+
+namespace bolt::run {
+
+void settle(Recorded& recorded, lower::Sizes& sizes, const std::string& why) {
+  lower::settle(recorded.tape, recorded.wanted, recorded.for_lowering(), recorded.number_sizes, why, sizes);
+}
+
+std::shared_ptr<Runnable> make_replayed(Recorded& recorded, lower::Sizes& sizes, const std::string& why,
+                                        bool fallback) {
+  settle(recorded, sizes, why);
+  auto region = std::make_shared<Replayed>(std::move(recorded.tape), std::move(recorded.wanted), why,
+                                           std::move(recorded.constants), sizes.open());
+  region->facts.fallback = fallback;
+  if (fallback) log("perf_hints", recorded.name + ": a region runs eager's operators, because " + why);
+  return region;
+}
+
+std::shared_ptr<Runnable> finished(std::shared_ptr<Runnable> region, const Recorded& recorded,
+                                   const lower::Sizes& sizes) {
+  lower::Settled settled = lower::settled(sizes, recorded.number_sizes);
+  region->size_symbols = std::move(settled.symbols);
+  region->size_facts = std::move(settled.facts);
+  region->number_sizes = std::move(settled.computed);
+  region->check_data_sizes(settled.about_data);
+  if (recorded.launch_at_once) region->launch_at_once(recorded.name);
+  region->facts.sizes_given_up = sizes.given_up();
+  for (const std::string& why : region->facts.sizes_given_up) log("dynamic", recorded.name + ": " + why);
+  if (recorded.trace.wanted()) region->write_trace(recorded.trace);
+  return region;
+}
+
+}  // namespace bolt::run

@@ -1,0 +1,29 @@
+// run/make_step.cpp: see make_step.h.
+#include "run/make_step.h"
+
+#include <utility>
+#include <vector>
+
+#include "autograd/step.h"
+#include "lower/attention_masks.h"
+#include "record/recorder.h"
+#include "run/step.h"
+
+namespace bolt::run {
+
+StepOf begin_step(Recorded& recorded, const lower::Sizes& sizes) {
+  autograd::WholeStep step = lower::rather_unmasked(
+      recorded.tape, sizes, recorded.name,
+      [&](const record::Tape& tape) { return autograd::make_step(tape, recorded.wanted, recorded.budget); });
+  recorded.note("aot_joint_graph", "1_step.txt", "", [&] { return autograd::print(step); });
+  auto run = std::make_shared<record::Tape>(std::exchange(recorded.tape, std::move(step.tape)));
+  std::vector<record::TensorId> wanted = std::exchange(recorded.wanted, std::move(step.wanted));
+  for (size_t i : step.leaves)
+    recorded.is_param[i] = false;  // every call changes it: nothing is computed beforehand
+  return [run = std::move(run), wanted = std::move(wanted), used_up = std::move(step.used_up),
+          leaves = std::move(step.leaves)](std::shared_ptr<Runnable> program) {
+    return std::make_shared<WholeStep>(std::move(*run), wanted, used_up, leaves, std::move(program));
+  };
+}
+
+}  // namespace bolt::run

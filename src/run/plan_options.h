@@ -1,0 +1,21 @@
+// run/plan_options.h
+// A recording -> what its plan is made with: the device's answers to the planner's questions, how memory is
+// come by, and what may be measured.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loops/plan.h"
+#include "run/recorded.h"
+
+namespace bolt::run {
+
+/// What came of measuring is told in lines, as it goes on.
+using Choices = std::shared_ptr<std::vector<std::string>>;
+
+/// `is_step`: its tape has become that of a whole step.
+loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Choices& choices);
+
+}  // namespace bolt::run
