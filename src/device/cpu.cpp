@@ -112,6 +112,7 @@ class Cpu final : public Device {
   at::Tensor arena(c10::Device, int64_t bytes) const override {
     return at::empty({bytes}, at::TensorOptions().dtype(c10::kByte));
   }
+  bool works_behind_host() const override { return false; }
   bool keeps_arenas() const override { return true; }
   at::Tensor result(c10::Device, at::IntArrayRef sizes, at::IntArrayRef strides,
                     c10::ScalarType dtype) const override {

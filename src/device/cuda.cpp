@@ -361,6 +361,7 @@ class Cuda final : public Device {
   at::Tensor arena(c10::Device device, int64_t bytes) const override {
     return at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(device));
   }
+  bool works_behind_host() const override { return true; }
   bool keeps_arenas() const override { return false; }
   at::Tensor result(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                     c10::ScalarType dtype) const override {

@@ -115,6 +115,8 @@ class Device {
   virtual std::unique_ptr<Code> compile(const loops::Plan& plan) const = 0;
 
   // ---- running
+  /// May work go on when what launched it has returned?
+  virtual bool works_behind_host() const = 0;
   virtual std::unique_ptr<Queue> queue(c10::Device device) const = 0;
   /// A block that temporaries lie in.
   virtual at::Tensor arena(c10::Device device, int64_t bytes) const = 0;

@@ -16,20 +16,50 @@ using loops::StepKind;
 
 namespace {
 
-constexpr size_t kMostIdle = 2;     // calls whose memory is kept
-constexpr size_t kMostShapes = 64;  // sets of sizes remembered
+constexpr size_t kMostCounted = 64;  // sets of sizes whose calls are counted
 // Each packs the weights for itself, so they are few.
 constexpr size_t kMostSpecial = 2;
 constexpr int kOften = 100;
 // Giving the GIL away and taking it back costs as much as a tiny kernel.
 constexpr int64_t kShort = 64 << 10;
 
+/// From there on no call is given to eager, which would need the inputs: kernels and operators of ATen's can
+/// only raise what eager's would raise. Operators of the user's may give something else than they gave.
+size_t first_final_step(const Prepared& p) {
+  size_t first = 0;
+  for (size_t i = p.steps.size(); i > 0; --i) {
+    const PreparedStep& s = p.steps[i - 1];
+    if (!s.call || (s.learns < 0 && s.call->op.operator_name().name.starts_with("aten::"))) continue;
+    first = i;
+    break;
+  }
+  while (first < p.steps.size() && first > 0 && p.steps[first].step->list >= 0 &&
+         p.steps[first].step->list == p.steps[first - 1].step->list)
+    ++first;
+  return first;
+}
+
+/// Of all inputs that nothing but the steps looks at. False: they must stay, since some are written.
+bool let_go(const Prepared& p, std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) {
+  using Kind = lower::TensorOut::Kind;
+  const bool writes = std::ranges::any_of(p.plan.outputs, [](const auto& o) { return o.write_to >= 0; });
+  if (!p.lowered.reshaped.empty() || writes) return false;
+  std::vector<bool> needed(tape_inputs.size(), false);
+  for (const lower::TensorOut& o : p.lowered.outputs)
+    if (o.kind == Kind::Input || o.kind == Kind::InputView) needed[static_cast<size_t>(o.index)] = true;
+  for (size_t i = 0; i < tape_inputs.size(); ++i)
+    if (!needed[i]) tape_inputs[i].reset();
+  inputs.clear();
+  return true;
+}
+
 }  // namespace
 
 Compiled::Compiled(record::Tape tape, std::vector<record::TensorId> wanted, lower::Lowered lowered,
                    loops::Plan plan, device::PlanCode code, std::vector<lower::SizeSymbol> symbols)
     : Runnable(std::move(tape), std::move(wanted), symbols),
-      p_(std::move(lowered), std::move(plan), std::move(code), std::move(symbols)) {
+      p_(std::move(lowered), std::move(plan), std::move(code), std::move(symbols)),
+      final_steps_(first_final_step(p_)) {
   for (const record::TensorId id : wanted_) {
     const int producer = tape_.tensors.empty() ? -1 : tape_.tensors[static_cast<size_t>(id)].producer;
     modes_.push_back(producer < 0
@@ -37,21 +67,6 @@ Compiled::Compiled(record::Tape tape, std::vector<record::TensorId> wanted, lowe
                          : std::optional(tape_.entries[static_cast<size_t>(producer)].inference_mode));
   }
   count_steps();
-  find_final_steps();
-}
-
-/// They give no call to eager, which would need the inputs: kernels and operators of ATen's can only raise
-/// what eager's would raise. Operators of the user's may give something else than they gave.
-void Compiled::find_final_steps() {
-  for (size_t i = p_.steps.size(); i > 0; --i) {
-    const PreparedStep& p = p_.steps[i - 1];
-    if (!p.call || (p.learns < 0 && p.call->op.operator_name().name.starts_with("aten::"))) continue;
-    final_steps_ = i;
-    break;
-  }
-  while (final_steps_ < p_.steps.size() && final_steps_ > 0 && p_.steps[final_steps_].step->list >= 0 &&
-         p_.steps[final_steps_].step->list == p_.steps[final_steps_ - 1].step->list)
-    ++final_steps_;
 }
 
 void Compiled::count_steps() {
@@ -80,6 +95,10 @@ void Compiled::finish_code(const std::string& name) {
   auto& stats = Stats::get();
   ++(facts.from_cache ? stats.cache_hits : stats.cache_misses);
   log("cache", name + (facts.from_cache ? ": found in the disk cache" : ": compiled"));
+}
+
+bool Compiled::is_done_at_return() const {
+  return std::ranges::none_of(p_.devices, [](const UsedDevice& d) { return d.driver->works_behind_host(); });
 }
 
 std::vector<int> Compiled::written_inputs() const {
@@ -125,7 +144,7 @@ void Compiled::run_steps(Execution& execution, std::vector<at::Tensor>& inputs, 
   const std::span<const PreparedStep> steps = p_.steps;
   if (!way.let_go || steps_are_timed()) return execution.run(steps);
   execution.run(steps.first(final_steps_));
-  gone = let_go(*way.let_go, inputs);
+  gone = let_go(p_, *way.let_go, inputs);
   try {
     execution.run(steps.subspan(final_steps_));
   } catch (const RunEagerly& eagerly) {
@@ -133,19 +152,6 @@ void Compiled::run_steps(Execution& execution, std::vector<at::Tensor>& inputs, 
                       ". It was not in the forward pass: what was saved has been written to since.");
     throw;
   }
-}
-
-/// Of all inputs that nothing but the steps looks at.
-bool Compiled::let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const {
-  using Kind = lower::TensorOut::Kind;
-  if (!p_.lowered.reshaped.empty() || !written_inputs().empty()) return false;
-  std::vector<bool> needed(tape_inputs.size(), false);
-  for (const lower::TensorOut& o : p_.lowered.outputs)
-    if (o.kind == Kind::Input || o.kind == Kind::InputView) needed[static_cast<size_t>(o.index)] = true;
-  for (size_t i = 0; i < tape_inputs.size(); ++i)
-    if (!needed[i]) tape_inputs[i].reset();
-  inputs.clear();
-  return true;
 }
 
 std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_inputs, const Ints& values,
@@ -163,17 +169,17 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
     if (!p_.fold_steps.empty() && !folded) folded = folds_.of(p_, inputs, shapes);
   };
   if (recordings_) {
-    shapes = shapes_for(sizes);
+    shapes = kept_.shapes_for(sizes);
     attempt_(generators, fold, [] { return true; });
     repeated = repeat(inputs, values, shapes, folded, generators);
   }
   if (repeated) {
-    if (way.let_go) let_go(*way.let_go, inputs);
+    if (way.let_go) let_go(p_, *way.let_go, inputs);
   } else {
-    execution = take_execution(sizes);
+    execution = kept_.take(sizes);
     execution->begin(values, generators);  // what kernels of earlier calls reported raises here
     auto steps = [&] {
-      if (!execution->is_for(sizes)) execution->take_shapes(shapes_for(sizes));
+      if (!execution->is_for(sizes)) execution->take_shapes(kept_.shapes_for(sizes));
       shapes = execution->shapes();
       execution->make_arenas();
       execution->bind(inputs);
@@ -196,15 +202,9 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
   reshape(lowered, results, tape_inputs);
   if (execution) {
     execution->end();
-    give_back(std::move(execution));
+    kept_.give_back(std::move(execution));
   }
   return out;
-}
-
-/// What a program for the same region that is made later does alike.
-void Compiled::take_over(const Compiled& from) {
-  modes_ = from.modes_;
-  if (!from.name_.empty()) launch_at_once(from.name_);
 }
 
 // ---- launched at once ----
@@ -222,54 +222,15 @@ std::optional<std::vector<at::Tensor>> Compiled::repeat(const std::vector<at::Te
                                                         const std::shared_ptr<const FoldedBuffers>& folded,
                                                         const record::CallGenerators& generators) {
   return recordings_->run({inputs, values, shapes, folded, modes_, generators, attempt_},
-                          [&] { return take_execution(shapes->key); });
+                          [&] { return kept_.take(shapes->key); });
 }
 
-// ---- kept between calls ----
+// ---- other programs for the same region ----
 
-std::shared_ptr<const Shapes> Compiled::shapes_for(const Ints& sizes) {
-  {
-    std::lock_guard lock(mutex_);
-    for (auto at = shapes_.begin(); at != shapes_.end(); ++at) {
-      if ((*at)->key != sizes) continue;
-      std::rotate(shapes_.begin(), at, at + 1);
-      return shapes_[0];
-    }
-  }
-  auto made = p_.shapes(sizes);
-  std::lock_guard lock(mutex_);
-  if (shapes_.size() >= kMostShapes) shapes_.pop_back();
-  shapes_.insert(shapes_.begin(), made);
-  return made;
-}
-
-std::unique_ptr<Execution> Compiled::take_execution(const Ints& sizes) {
-  std::unique_ptr<Execution> found;
-  {
-    std::lock_guard lock(mutex_);
-    auto at = std::find_if(idle_.begin(), idle_.end(), [&](const auto& e) { return e->is_for(sizes); });
-    if (at == idle_.end() && !idle_.empty()) at = idle_.end() - 1;
-    if (at != idle_.end()) {
-      found = std::move(*at);
-      idle_.erase(at);
-    }
-  }
-  return found ? std::move(found) : std::make_unique<Execution>(p_);
-}
-
-void Compiled::give_back(std::unique_ptr<Execution> execution) {
-  std::lock_guard lock(mutex_);
-  if (idle_.size() < kMostIdle) idle_.push_back(std::move(execution));
-}
-
-void Compiled::drop_idle_memory() {
-  std::vector<std::unique_ptr<Execution>> idle;
-  std::lock_guard lock(mutex_);
-  idle.swap(idle_);
-}
-
-bool Compiled::runs_on_cpu() const {
-  return std::ranges::all_of(p_.devices, [](const UsedDevice& d) { return d.device.is_cpu(); });
+/// What a program for the same region that is made later does alike.
+void Compiled::take_over(const Compiled& from) {
+  modes_ = from.modes_;
+  if (!from.name_.empty()) launch_at_once(from.name_);
 }
 
 /// The region that folds nothing, while that is better.
@@ -301,7 +262,7 @@ std::shared_ptr<Compiled> Compiled::special_for(const Ints& values, const Ints& 
   if (special_.size() >= kMostSpecial) return nullptr;
   auto at = std::find_if(counts_.begin(), counts_.end(), [&](const auto& c) { return c.first == sizes; });
   if (at == counts_.end()) {
-    if (counts_.size() >= kMostShapes) counts_.erase(counts_.begin());
+    if (counts_.size() >= kMostCounted) counts_.erase(counts_.begin());
     counts_.emplace_back(sizes, 0);
     at = counts_.end() - 1;
   }

@@ -1,10 +1,10 @@
 // run/compiled.h
 // Compiled: a region that runs its plan.
 //
-// Kept between calls, each in a class of its own: the memory of a call (execution.h), what was computed of
-// the parameters (folds.h), and everything that rests on sizes, for the sets of sizes met last (prepared.h).
-// A region whose sizes differ between calls gets programs for the sizes that come again and again, made in
-// the background.
+// Kept between calls, each in a class of its own: the memory of a call, and everything that rests on sizes,
+// for the sets of sizes met last (kept_calls.h), and what was computed of the parameters (folds.h). A region
+// whose sizes differ between calls gets programs for the sizes that come again and again, made in the
+// background.
 #pragma once
 
 #include <functional>
@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "run/folds.h"
+#include "run/kept_calls.h"
 #include "run/recordings.h"
 #include "run/runnable.h"
 
@@ -56,9 +57,9 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   /// `values` with those that decide no size left out.
   Ints sizes_of(const Ints& values) const { return p_.shaping_values(values); }
   /// Lets go of the memory that calls leave for the next ones.
-  void drop_idle_memory();
-  /// Everything it runs on is the processor, which is done when a call returns.
-  bool runs_on_cpu() const;
+  void drop_idle_memory() { kept_.drop_idle_memory(); }
+  /// All of its work is done when a call returns: no device of it goes on behind the host's back.
+  bool is_done_at_return() const;
 
   /// Set for a region that is tried beside eager: makes the same region with less fusion. Null: it cannot be
   /// made, or is the same.
@@ -82,26 +83,20 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
                                                 const std::shared_ptr<const FoldedBuffers>& folded,
                                                 const record::CallGenerators& generators);
   void run_steps(Execution& execution, std::vector<at::Tensor>& inputs, Way way, bool& gone) const;
-  bool let_go(std::vector<at::Tensor>& tape_inputs, std::vector<at::Tensor>& inputs) const;
   void count_steps();
-  void find_final_steps();
   void take_over(const Compiled& from);
   std::shared_ptr<Compiled> for_changing_parameters(const std::vector<at::Tensor>& tape_inputs);
   void make_unfolded();
   std::shared_ptr<Compiled> special_for(const Ints& values, const Ints& sizes);
-  std::shared_ptr<const Shapes> shapes_for(const Ints& sizes);
-  std::unique_ptr<Execution> take_execution(const Ints& sizes);
-  void give_back(std::unique_ptr<Execution> execution);
 
   Prepared p_;
   std::vector<std::optional<bool>> modes_;  ///< by output: made in inference mode? None: no operator made it
-  size_t final_steps_ = 0;                  ///< the first of those that no eager takes the place of
+  const size_t final_steps_;                ///< the first of those that no eager takes the place of
   Folds folds_;
-  std::string name_;                                   ///< where calls may be launched at once
-  std::unique_ptr<Recordings> recordings_;             ///< null: they are not
-  std::mutex mutex_;                                   // guards the caches below
-  std::vector<std::shared_ptr<const Shapes>> shapes_;  // last used first
-  std::vector<std::unique_ptr<Execution>> idle_;
+  KeptCalls kept_{p_};
+  std::string name_;                                                 ///< where calls may be launched at once
+  std::unique_ptr<Recordings> recordings_;                           ///< null: they are not
+  std::mutex mutex_;                                                 // guards all below
   std::shared_ptr<Compiled> trained_;                                ///< what `unfolded` made
   bool wants_unfolded_ = true;                                       ///< it has not been asked for yet
   std::vector<std::pair<Ints, int>> counts_;                         ///< calls by sizes

@@ -215,10 +215,11 @@ void Execution::make(int buffer) {
 
 // ---- steps ----
 
-c10::Device Execution::device_of(const PreparedStep& p) const {
-  if (p.kernel >= 0) return p_.devices[p.queue].device;
-  if (p.step->buffers.empty()) return c10::Device(c10::kCPU);
-  return p_.devices[p_.device_of_buffer[static_cast<size_t>(p.step->buffers[0])]].device;
+std::optional<c10::Device> Execution::goes_on_behind(const PreparedStep& p) const {
+  if (p.kernel < 0 && p.step->buffers.empty()) return std::nullopt;
+  const size_t place = p.kernel >= 0 ? p.queue : p_.device_of_buffer[static_cast<size_t>(p.step->buffers[0])];
+  const UsedDevice& used = p_.devices[place];
+  return used.driver->works_behind_host() ? std::optional(used.device) : std::nullopt;
 }
 
 void Execution::run(std::span<const PreparedStep> steps) {
@@ -249,8 +250,8 @@ void Execution::run(std::span<const PreparedStep> steps) {
   if (steps_are_timed() && steps.data() == p_.steps.data() && steps.size() == p_.steps.size()) {
     Stopwatch watch;
     for_each([&](const PreparedStep& p) {
-      watch.time(device_of(p), [&] { run(p); });
-      for (size_t i = 1; i < together(p); ++i) watch.time(device_of(p), [] {});
+      watch.time(goes_on_behind(p), [&] { run(p); });
+      for (size_t i = 1; i < together(p); ++i) watch.time(goes_on_behind(p), [] {});
     });
     return p_.times.add(watch.times());
   }

@@ -91,7 +91,8 @@ class Execution {
   void make_copies();
   template <class Each>
   void for_fresh(Each each) const;
-  c10::Device device_of(const PreparedStep& p) const;
+  /// The device of its work, where that goes on when the step has returned.
+  std::optional<c10::Device> goes_on_behind(const PreparedStep& p) const;
   size_t end_of_write_backs(std::span<const PreparedStep> steps, size_t first) const;
   void copy_all(std::span<const PreparedStep> steps, size_t from, size_t to);
   void run_step(const PreparedStep& p);

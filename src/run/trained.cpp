@@ -31,18 +31,9 @@ using record::TensorInfo;
 using torch::autograd::Edge;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
-using OutKind = lower::TensorOut::Kind;
 namespace variables = torch::autograd::impl;
 
 namespace {
-
-const TensorInfo& info_of(const Tape& tape, TensorId id) { return tape.tensors[static_cast<size_t>(id)]; }
-
-size_t position(const std::vector<TensorId>& ids, TensorId id) {
-  return static_cast<size_t>(std::find(ids.begin(), ids.end(), id) - ids.begin());
-}
-
-int64_t bytes_of(const TensorInfo& info) { return static_cast<int64_t>(autograd::bytes_reached(info)); }
 
 constexpr c10::DispatchKeySet kOfSomebodyElse({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                                                c10::DispatchKey::FuncTorchGradWrapper});
@@ -86,11 +77,11 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
       p_(std::move(parts)),
       as_eager_(record::copy_of(tape_), wanted_, "", constants, symbols_),
       constants_(std::move(constants)),
+      links_(tape_, wanted_, p_, constants_),
       visible_writes_(tape_, constants_),
       rests_on_written_(visible_writes_.are_read(tape_, wanted_)) {
   for (size_t i = 0; i < p_.gradients.size(); ++i)
     if (p_.gradients[i] >= 0) edges_.push_back(i);
-  for (TensorId id : wanted_) result_of_.push_back(position(p_.forward->wanted(), id));
   for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
   is_counted_.resize(tape_.inputs.size());
   for (size_t i : visible_writes_.inputs) {
@@ -98,11 +89,6 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
     const bool is_whole = !at::isFloatingType(info.dtype) && !at::isComplexType(info.dtype);
     is_counted_[i] = is_whole || record::is_written_apart(tape_, info.storage);
   }
-  find_saved();
-  find_tangents();
-  find_readers_of_saved();
-  find_views();
-  find_cost_of_inputs();
   can_fail_ = true;  // hooks of saved tensors may raise
   releases_gil_ = true;
   Facts made = p_.forward->facts;
@@ -117,157 +103,6 @@ void Trained::finish_code(const std::string& name, Stages& stages) {
   if (p_.backward) p_.backward->finish_code(name + ", backward");
   facts.from_cache = p_.forward->facts.from_cache && (!p_.backward || p_.backward->facts.from_cache);
   stages.finish();
-}
-
-void Trained::find_saved() {
-  const Tape& tape = p_.forward->tape();
-  for (TensorId id : p_.saved) {
-    const int input = info_of(tape, id).input;
-    if (input >= 0 && !constants_.contains(input))
-      saved_from_.push_back({SavedFrom::Kind::Input, static_cast<size_t>(input)});
-    else
-      saved_from_.push_back({SavedFrom::Kind::Result, position(p_.forward->wanted(), id)});
-  }
-}
-
-bool Trained::is_own(size_t result) const {
-  return p_.forward->lowered().outputs[result].kind == OutKind::Fresh;
-}
-
-/// A gradient belongs to a result that is memory of its own: the tensor itself, or what it is a part of. Or
-/// the program takes a result for a view that is none to autograd, as of linear() without a bias.
-void Trained::find_tangents() {
-  const Tape& tape = p_.forward->tape();
-  const auto& results = p_.forward->lowered().outputs;
-  const auto& wanted = p_.forward->wanted();
-  for (TensorId id : p_.tangent_of) {
-    const TensorInfo& info = info_of(tape, id);
-    const size_t itself = position(wanted, id);
-    if (itself < wanted.size() && (is_own(itself) || results[itself].kind == OutKind::OutputView)) {
-      tied_.push_back(itself);
-      continue;
-    }
-    size_t part = 0;
-    while (part < wanted.size() &&
-           (results[part].kind != OutKind::OutputView || info_of(tape, wanted[part]).storage != info.storage))
-      ++part;
-    if (part == wanted.size()) throw_unsupported("a result whose memory nothing gives");
-    const auto whole = static_cast<size_t>(results[part].index);
-    if (results[whole].sizes.size() != info.sizes.size())
-      throw_unsupported("results that show one memory in ways of which none is the first");
-    tied_.push_back(whole);
-  }
-}
-
-/// Eager has a node for each operator, so a pass through one result leaves what others need as it was. What
-/// reads nothing that is saved can be gone through as often as one likes.
-void Trained::find_readers_of_saved() {
-  const size_t count = p_.tangent_of.size();
-  reads_saved_.assign(count, false);
-  is_alone_.assign(count, true);
-  if (!p_.backward) return;
-  const Tape& tape = p_.backward->tape();
-  std::vector<std::vector<bool>> from(tape.tensors.size());  // tangents that lead to a tensor
-  for (size_t k = 0; k < count; ++k) {
-    auto& itself = from[static_cast<size_t>(tape.inputs[p_.saved.size() + k])];
-    itself.assign(count, false);
-    itself[k] = true;
-  }
-  for (const record::Entry& entry : tape.entries) {
-    std::vector<bool> all(count);
-    bool saved = false;
-    for (const record::Arg& arg : entry.args)
-      for (TensorId id : arg.tensors) {
-        if (id < 0) continue;
-        const auto& of = from[static_cast<size_t>(id)];
-        saved |= of.empty();
-        for (size_t k = 0; k < of.size(); ++k) all[k] = all[k] || of[k];
-      }
-    if (std::ranges::find(all, true) == all.end()) continue;  // it makes again what was not saved
-    for (size_t k = 0; k < count; ++k) reads_saved_[k] = reads_saved_[k] || (saved && all[k]);
-    auto lead = [&](std::span<const record::Arg> args) {
-      for (const record::Arg& arg : args)
-        for (TensorId id : arg.tensors)
-          if (id >= 0) from[static_cast<size_t>(id)] = all;
-    };
-    lead(entry.results);
-    for (int a : record::written_arguments(entry)) lead(entry.args.subspan(static_cast<size_t>(a), 1));
-  }
-  for (const std::vector<bool>& of : p_.comes_from)
-    for (size_t k = 0; k < of.size(); ++k)
-      for (size_t other = 0; of[k] && other < of.size(); ++other)
-        if (of[other] && reads_saved_[other]) is_alone_[k] = false;
-}
-
-/// Results that autograd itself leads back, to inputs or to a part of what the node gives.
-void Trained::find_views() {
-  std::vector<TensorId> bases = tape_.inputs, wanted;
-  for (size_t i = 0; i < p_.tangent_of.size(); ++i) {
-    if (static_cast<size_t>(p_.tangent_of[i]) >= tape_.tensors.size()) continue;  // of the joint tape alone
-    bases.push_back(p_.tangent_of[i]);
-    viewed_.push_back(i);
-  }
-  const auto& results = p_.forward->lowered().outputs;
-  for (size_t i = 0; i < wanted_.size(); ++i) {
-    const OutKind kind = results[result_of_[i]].kind;
-    const bool view = kind == OutKind::InputView || kind == OutKind::OutputView;
-    wanted.push_back(view && p_.differentiable[i] ? wanted_[i] : -1);
-    if (kind == OutKind::InputView && p_.differentiable[i] && is_of_function(wanted_[i]))
-      throw_unsupported("a result of an autograd.Function that shows an input");
-  }
-  find_shown(wanted, bases);
-  views_.emplace(tape_, bases, wanted);
-}
-
-/// Is it what a function of the user's gave, or shown by a view of that?
-bool Trained::is_of_function(TensorId id) const {
-  for (int at = info_of(tape_, id).producer; info_of(tape_, id).input < 0 && at >= 0;
-       at = info_of(tape_, id).producer) {
-    const record::Entry& entry = tape_.entries[static_cast<size_t>(at)];
-    if (entry.op.operator_name().name == "torchbolt::function") return true;
-    TensorId shown = -1;
-    for (const record::Arg& arg : entry.args)
-      for (TensorId operand : arg.tensors)
-        if (operand >= 0 && info_of(tape_, operand).storage == info_of(tape_, id).storage) shown = operand;
-    if (shown < 0) return false;
-    id = shown;
-  }
-  return false;
-}
-
-/// What an operator that is no view makes may be a view below autograd: linear() of three dimensions. It is
-/// one of what the node gives, as it lies there, and views of it are made of it.
-void Trained::find_shown(const std::vector<TensorId>& views, std::vector<TensorId>& bases) {
-  std::vector<std::pair<TensorId, size_t>> as_made;
-  for (size_t i = 0; i < views.size(); ++i)
-    if (views[i] >= 0) as_made.emplace_back(views[i], i);
-  std::ranges::sort(as_made);
-  for (const auto& [id, output] : as_made) {
-    if (Views::reaches(tape_, bases, id)) continue;
-    demand_tied(p_.forward->lowered().outputs[result_of_[output]]);
-    bases.push_back(id);
-    shown_.push_back(output);
-  }
-}
-
-/// A view of what the node gives.
-void Trained::demand_tied(const lower::TensorOut& view) const {
-  if (view.kind == OutKind::OutputView &&
-      std::ranges::find(tied_, static_cast<size_t>(view.index)) == tied_.end())
-    throw_unsupported("results that show one memory in ways of which none is the first");
-}
-
-/// Parameters are alive anyway, and so is what is saved. What another piece of the region made is not.
-void Trained::find_cost_of_inputs() {
-  int64_t extra = 0, saved = 0;
-  for (TensorId id : p_.saved) saved += bytes_of(info_of(p_.forward->tape(), id));
-  auto made_inside = [&](TensorId id) {
-    return !p_.made_inside.empty() && p_.made_inside[static_cast<size_t>(info_of(tape_, id).input)];
-  };
-  for (TensorId id : tape_.inputs)
-    if ((!info_of(tape_, id).requires_grad || made_inside(id)) && position(p_.saved, id) == p_.saved.size())
-      extra += bytes_of(info_of(tape_, id));
-  inputs_are_cheap_ = extra * 16 <= saved;
 }
 
 std::string Trained::graph_text() const {
@@ -308,33 +143,34 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   if (node) begin(*node, inputs, values, generators);
   if (node) node->set_ = set;
   if (keeps) keep_what_changes(*node, inputs);
-  Tensors wholes(tied_.size());
+  Tensors wholes(links_.tied.size());
   Tensors results = p_.forward->run_tied(inputs, values, std::move(generators),
                                          [&](Tensors& fresh) { tie(node, values, fresh, wholes); });
-  for (size_t i = 0; i < tied_.size(); ++i)
-    if (!is_own(tied_[i])) results[tied_[i]] = wholes[i];
+  for (size_t i = 0; i < links_.tied.size(); ++i)
+    if (!links_.is_own(links_.tied[i])) results[links_.tied[i]] = wholes[i];
   if (node) save(*node, inputs, results);
   if (keeps) keep_inputs(*node, inputs);
   Tensors out;
-  for (size_t at : result_of_) out.push_back(results[at]);
+  for (size_t at : links_.result_of) out.push_back(results[at]);
   give_views(inputs, wholes, values, out);
   return out;
 }
 
 void Trained::tie(const autograd::NodePtr& node, const std::vector<int64_t>& values, Tensors& fresh,
                   Tensors& wholes) const {
-  for (size_t i = 0; i < tied_.size(); ++i) {
-    at::Tensor& t = wholes[i] = is_own(tied_[i]) ? fresh[tied_[i]] : shown(tied_[i], values, fresh);
+  for (size_t i = 0; i < links_.tied.size(); ++i) {
+    at::Tensor& t = wholes[i] =
+        links_.is_own(links_.tied[i]) ? fresh[links_.tied[i]] : shown(links_.tied[i], values, fresh);
     // An operator that we call may give a view, made without grad mode, which nobody may write to with it.
     if (t.is_view()) t = t.detach();
-    if (!node || tied_.size() == 1 || !torch::autograd::isDifferentiableType(t.scalar_type())) {
+    if (!node || links_.tied.size() == 1 || !torch::autograd::isDifferentiableType(t.scalar_type())) {
       torch::autograd::set_history(t, node);
     } else {
       const auto place = make_node<ResultNode>();
       place->set_next_edges({Edge(node, node->add_input_metadata(t))});
       torch::autograd::set_history(t, place);
     }
-    if (is_own(tied_[i])) fresh[tied_[i]] = t;
+    if (links_.is_own(links_.tied[i])) fresh[links_.tied[i]] = t;
   }
 }
 
@@ -377,12 +213,12 @@ void Trained::begin(TrainedNode& node, const Tensors& inputs, const std::vector<
 
 void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                          Tensors& results) const {
-  if (views_->any()) {
+  if (links_.views->any()) {
     Tensors bases = inputs;
-    for (size_t tangent : viewed_) bases.push_back(wholes[tangent]);
-    for (size_t output : shown_) bases.push_back(results[output]);
-    views_->make(bases, Evaluate{symbols_, values},
-                 [&](size_t i, at::Tensor view) { results[i] = std::move(view); });
+    for (size_t tangent : links_.viewed) bases.push_back(wholes[tangent]);
+    for (size_t output : links_.shown) bases.push_back(results[output]);
+    links_.views->make(bases, Evaluate{symbols_, values},
+                       [&](size_t i, at::Tensor view) { results[i] = std::move(view); });
   }
   for (size_t i = 0; i < results.size(); ++i)
     if (!p_.differentiable[i] && results[i].requires_grad() &&
@@ -391,22 +227,23 @@ void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std
 }
 
 void Trained::save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const {
-  node.saved_.reserve(saved_from_.size());
-  for (const SavedFrom& from : saved_from_) {
-    if (from.kind == SavedFrom::Kind::Input) {
+  node.saved_.reserve(links_.saved_from.size());
+  for (const TrainedLinks::SavedFrom& from : links_.saved_from) {
+    if (from.kind == TrainedLinks::SavedFrom::Kind::Input) {
       node.saved_.emplace_back(inputs[from.index], false);
       continue;
     }
     const at::Tensor& t = results[from.index];
     const OutKind kind = p_.forward->lowered().outputs[from.index].kind;
-    const bool tied = std::ranges::find(tied_, from.index) != tied_.end();
+    const bool tied = std::ranges::find(links_.tied, from.index) != links_.tied.end();
     // What has the node for its history, but is none of its outputs, would keep the node alive for ever.
-    const bool of_node = t.requires_grad() && (kind == OutKind::OutputView || (tied && tied_.size() > 1));
+    const bool of_node =
+        t.requires_grad() && (kind == OutKind::OutputView || (tied && links_.tied.size() > 1));
     node.saved_.emplace_back(of_node ? t.detach() : t, tied && !of_node);
   }
 }
 
-bool Trained::wants_inputs() const { return differentiated_twice_ != Twice::no || inputs_are_cheap_; }
+bool Trained::wants_inputs() const { return differentiated_twice_ != Twice::no || links_.inputs_are_cheap; }
 
 /// What a second run would not find as this one did.
 void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const {
@@ -423,7 +260,7 @@ void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const 
 void TrainedNode::release_variables() {
   const std::lock_guard lock(mutex_);
   for (size_t k = 0; k < gone_.size(); ++k)
-    if (!gone_[k] && region_->reads_saved_[k]) return;
+    if (!gone_[k] && region_->links_.reads_saved[k]) return;
   saved_.clear();
   inputs_.clear();
   released_ = true;
@@ -431,7 +268,7 @@ void TrainedNode::release_variables() {
 
 void TrainedNode::demand_held(const std::vector<bool>& given) const {
   for (size_t k = 0; k < gone_.size(); ++k) {
-    const bool lacks = region_->reads_saved_[k] ? gone_[k] : released_ && !region_->is_alone_[k];
+    const bool lacks = region_->links_.reads_saved[k] ? gone_[k] : released_ && !region_->links_.is_alone[k];
     TORCH_CHECK(!given[k] || !lacks, torch::autograd::ERR_BACKWARD_TWICE);
   }
 }
@@ -440,7 +277,7 @@ void TrainedNode::demand_held(const std::vector<bool>& given) const {
 bool TrainedNode::is_last(const std::vector<bool>& given) const {
   if (torch::autograd::get_current_graph_task_keep_graph()) return false;
   bool last = true;
-  for (size_t k = 0; k < given.size(); ++k) last &= gone_[k] || given[k] || !region_->reads_saved_[k];
+  for (size_t k = 0; k < given.size(); ++k) last &= gone_[k] || given[k] || !region_->links_.reads_saved[k];
   return last;
 }
 
@@ -453,12 +290,12 @@ void TrainedNode::note_gone(const std::vector<bool>& given) {
 /// more, which is no matter to what reads nothing of it.
 Tensors TrainedNode::unpack_saved(bool last) {
   Tensors out;
-  out.reserve(region_->saved_from_.size() + region_->p_.tangent_of.size());
+  out.reserve(region_->links_.saved_from.size() + region_->p_.tangent_of.size());
   for (SavedVariable& v : saved_) {
     out.push_back(v.unpack(getptr()));
     if (last) v.reset_data();
   }
-  out.resize(region_->saved_from_.size());
+  out.resize(region_->links_.saved_from.size());
   if (last) inputs_.clear();
   return out;
 }
@@ -552,20 +389,6 @@ variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
 }
 
 /// The run once more, where autograd sees it, and its gradients so that they can be differentiated.
-/// What the node has a gradient for may be of the joint tape alone, made inside of an operator that gives a
-/// view of it: that view is on the run's tape.
-TensorId Trained::on_tape(size_t tangent) const {
-  const TensorId id = p_.tangent_of[tangent];
-  if (static_cast<size_t>(id) < tape_.tensors.size()) return id;
-  const auto& results = p_.forward->lowered().outputs;
-  for (size_t i = 0; i < wanted_.size(); ++i) {
-    const auto& result = results[result_of_[i]];
-    if (result.kind == OutKind::OutputView && static_cast<size_t>(result.index) == tied_[tangent])
-      return wanted_[i];
-  }
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "torchbolt: gradients of gradients of a result that no view shows");
-}
-
 variable_list Trained::differentiate(Tensors inputs, const variable_list& tangents,
                                      const std::vector<int64_t>& values,
                                      const record::CallGenerators& generators) const {
@@ -573,7 +396,7 @@ variable_list Trained::differentiate(Tensors inputs, const variable_list& tangen
   for (size_t edge : edges_) from.push_back(inputs[edge] = at::alias(inputs[edge]));
   for (const auto& [input, value] : constants_) inputs[static_cast<size_t>(input)] = value.clone();
   std::vector<TensorId> given;
-  for (size_t i = 0; i < p_.tangent_of.size(); ++i) given.push_back(on_tape(i));
+  for (size_t i = 0; i < p_.tangent_of.size(); ++i) given.push_back(links_.on_tape(i));
   const Tensors results =
       record::replay(tape_, inputs, given, Evaluate{symbols_, values}, nullptr, generators);
   Tensors of, with;

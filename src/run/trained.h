@@ -24,8 +24,8 @@
 #include "autograd/node_ptr.h"
 #include "run/compiled.h"
 #include "run/replayed.h"
+#include "run/trained_links.h"
 #include "run/trained_sizes.h"
-#include "run/views.h"
 #include "support/stages.h"
 
 namespace bolt::run {
@@ -74,18 +74,6 @@ class TrainedNode final : public torch::autograd::Node {
   bool released_ = false;
 };
 
-/// The two parts, and how they belong together. Numbers of tensors are those of both parts' tapes.
-struct TrainedParts {
-  std::shared_ptr<Compiled> forward;                ///< gives the outputs, then what of `saved` is no input
-  std::shared_ptr<Compiled> backward;               ///< null: there is nothing to compute
-  std::vector<record::TensorId> saved, tangent_of;  ///< the backward part's inputs
-  std::vector<record::TensorId> gradients;          ///< by input of the run; -1: none
-  std::vector<std::vector<bool>> comes_from;        ///< by input: the tangents that lead to its gradient
-  std::vector<bool> differentiable;                 ///< by output of the run
-  std::vector<bool> made_inside;                    ///< by input: PieceOf::made_inside
-  std::shared_ptr<const TrainedSizes> sizes;        ///< null: nothing differs between calls
-};
-
 class Trained final : public Runnable, public std::enable_shared_from_this<Trained> {
  public:
   /// `tape`, `wanted`: of the run. Throws Error(Unsupported) where a result's history cannot be told.
@@ -106,27 +94,12 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   const std::vector<record::TensorId>& saved() const { return p_.saved; }
   /// How the output lies, over symbols().
   const lower::TensorOut& shown_as(size_t output) const {
-    return p_.forward->lowered().outputs[result_of_[output]];
+    return p_.forward->lowered().outputs[links_.result_of[output]];
   }
 
  private:
   friend class TrainedNode;
 
-  /// Where a saved tensor is found after the forward part has run.
-  struct SavedFrom {
-    enum class Kind : uint8_t { Input, Result } kind;
-    size_t index;
-  };
-
-  void find_saved();
-  void find_views();
-  bool is_of_function(record::TensorId id) const;
-  void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
-  void demand_tied(const lower::TensorOut& view) const;
-  void find_tangents();
-  void find_readers_of_saved();
-  bool is_own(size_t result) const;
-  void find_cost_of_inputs();
   Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
                record::CallGenerators generators) override;
   void tie(const autograd::NodePtr& node, const std::vector<int64_t>& values, Tensors& fresh,
@@ -144,7 +117,6 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   Tensors run_backward(Tensors given, const TrainedNode& node) const;
   Tensors replay_backward(const Tensors& given, const std::vector<int64_t>& values) const;
   torch::autograd::variable_list spread(Tensors gradients, const std::vector<bool>& given) const;
-  record::TensorId on_tape(size_t tangent) const;
   torch::autograd::variable_list differentiate(Tensors inputs, const torch::autograd::variable_list& tangents,
                                                const std::vector<int64_t>& values,
                                                const record::CallGenerators& generators) const;
@@ -152,17 +124,8 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   const TrainedParts p_;
   Replayed as_eager_;  ///< the run's own tape
   const std::unordered_map<int, at::Tensor> constants_;
-  std::vector<size_t> result_of_;  ///< by output: which of the forward part's results it is
-  std::vector<SavedFrom> saved_from_;
-  std::vector<size_t> tied_;    ///< by tangent: which of the forward part's results it belongs to
-  std::vector<size_t> viewed_;  ///< tangents that belong to tensors of the run
-  std::vector<size_t> shown_;   ///< outputs that are views, and that no views of the tape's lead to
-  std::optional<Views> views_;  ///< outputs; of inputs, what tangents belong to, and those of `shown_`
-  /// By tangent: does what it leads to read anything that is saved, or go where something that does goes,
-  /// too?
-  std::vector<bool> reads_saved_, is_alone_;
+  const TrainedLinks links_;
   std::vector<size_t> edges_;  ///< inputs of the run that are given a gradient
-  bool inputs_are_cheap_ = false;
   bool draws_ = false;
   const VisibleWrites visible_writes_;
   const std::vector<bool> rests_on_written_;  ///< by those: what was there before is needed by a second run

@@ -27,7 +27,8 @@ constexpr double kNoise = 1.1;          // the program is slower: by more than t
 constexpr double kShort = 20e3;         // nanoseconds
 
 bool worth_trying(const Compiled& program) {
-  return program.facts.kernels > 0 && program.runs_on_cpu() && !at::globalContext().deterministicAlgorithms();
+  return program.facts.kernels > 0 && program.is_done_at_return() &&
+         !at::globalContext().deterministicAlgorithms();
 }
 
 // ---- what is kept in the disk cache ----

@@ -1,0 +1,199 @@
+// run/trained_links.cpp: see trained_links.h.
+#include "run/trained_links.h"
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "autograd/joint.h"
+#include "support/error.h"
+
+namespace bolt::run {
+
+using record::Tape;
+using record::TensorId;
+using record::TensorInfo;
+
+namespace {
+
+int64_t bytes_of(const TensorInfo& info) { return static_cast<int64_t>(autograd::bytes_reached(info)); }
+
+}  // namespace
+
+TrainedLinks::TrainedLinks(const Tape& tape, const std::vector<TensorId>& wanted, const TrainedParts& parts,
+                           const std::unordered_map<int, at::Tensor>& constants)
+    : tape_(tape), wanted_(wanted), p_(parts) {
+  for (TensorId id : wanted_) result_of.push_back(position(p_.forward->wanted(), id));
+  find_saved(constants);
+  find_tangents();
+  find_readers_of_saved();
+  find_views();
+  find_cost_of_inputs();
+}
+
+void TrainedLinks::find_saved(const std::unordered_map<int, at::Tensor>& constants) {
+  const Tape& tape = p_.forward->tape();
+  for (TensorId id : p_.saved) {
+    const int input = info_of(tape, id).input;
+    if (input >= 0 && !constants.contains(input))
+      saved_from.push_back({SavedFrom::Kind::Input, static_cast<size_t>(input)});
+    else
+      saved_from.push_back({SavedFrom::Kind::Result, position(p_.forward->wanted(), id)});
+  }
+}
+
+bool TrainedLinks::is_own(size_t result) const {
+  return p_.forward->lowered().outputs[result].kind == OutKind::Fresh;
+}
+
+/// A gradient belongs to a result that is memory of its own: the tensor itself, or what it is a part of. Or
+/// the program takes a result for a view that is none to autograd, as of linear() without a bias.
+void TrainedLinks::find_tangents() {
+  const Tape& tape = p_.forward->tape();
+  const auto& results = p_.forward->lowered().outputs;
+  const auto& wanted = p_.forward->wanted();
+  for (TensorId id : p_.tangent_of) {
+    const TensorInfo& info = info_of(tape, id);
+    const size_t itself = position(wanted, id);
+    if (itself < wanted.size() && (is_own(itself) || results[itself].kind == OutKind::OutputView)) {
+      tied.push_back(itself);
+      continue;
+    }
+    size_t part = 0;
+    while (part < wanted.size() &&
+           (results[part].kind != OutKind::OutputView || info_of(tape, wanted[part]).storage != info.storage))
+      ++part;
+    if (part == wanted.size()) throw_unsupported("a result whose memory nothing gives");
+    const auto whole = static_cast<size_t>(results[part].index);
+    if (results[whole].sizes.size() != info.sizes.size())
+      throw_unsupported("results that show one memory in ways of which none is the first");
+    tied.push_back(whole);
+  }
+}
+
+/// Eager has a node for each operator, so a pass through one result leaves what others need as it was. What
+/// reads nothing that is saved can be gone through as often as one likes.
+void TrainedLinks::find_readers_of_saved() {
+  const size_t count = p_.tangent_of.size();
+  reads_saved.assign(count, false);
+  is_alone.assign(count, true);
+  if (!p_.backward) return;
+  const Tape& tape = p_.backward->tape();
+  std::vector<std::vector<bool>> from(tape.tensors.size());  // tangents that lead to a tensor
+  for (size_t k = 0; k < count; ++k) {
+    auto& itself = from[static_cast<size_t>(tape.inputs[p_.saved.size() + k])];
+    itself.assign(count, false);
+    itself[k] = true;
+  }
+  for (const record::Entry& entry : tape.entries) {
+    std::vector<bool> all(count);
+    bool saved = false;
+    for (const record::Arg& arg : entry.args)
+      for (TensorId id : arg.tensors) {
+        if (id < 0) continue;
+        const auto& of = from[static_cast<size_t>(id)];
+        saved |= of.empty();
+        for (size_t k = 0; k < of.size(); ++k) all[k] = all[k] || of[k];
+      }
+    if (std::ranges::find(all, true) == all.end()) continue;  // it makes again what was not saved
+    for (size_t k = 0; k < count; ++k) reads_saved[k] = reads_saved[k] || (saved && all[k]);
+    auto lead = [&](std::span<const record::Arg> args) {
+      for (const record::Arg& arg : args)
+        for (TensorId id : arg.tensors)
+          if (id >= 0) from[static_cast<size_t>(id)] = all;
+    };
+    lead(entry.results);
+    for (int a : record::written_arguments(entry)) lead(entry.args.subspan(static_cast<size_t>(a), 1));
+  }
+  for (const std::vector<bool>& of : p_.comes_from)
+    for (size_t k = 0; k < of.size(); ++k)
+      for (size_t other = 0; of[k] && other < of.size(); ++other)
+        if (of[other] && reads_saved[other]) is_alone[k] = false;
+}
+
+/// Results that autograd itself leads back, to inputs or to a part of what the node gives.
+void TrainedLinks::find_views() {
+  std::vector<TensorId> bases = tape_.inputs, wanted;
+  for (size_t i = 0; i < p_.tangent_of.size(); ++i) {
+    if (static_cast<size_t>(p_.tangent_of[i]) >= tape_.tensors.size()) continue;  // of the joint tape alone
+    bases.push_back(p_.tangent_of[i]);
+    viewed.push_back(i);
+  }
+  const auto& results = p_.forward->lowered().outputs;
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const OutKind kind = results[result_of[i]].kind;
+    const bool view = kind == OutKind::InputView || kind == OutKind::OutputView;
+    wanted.push_back(view && p_.differentiable[i] ? wanted_[i] : -1);
+    if (kind == OutKind::InputView && p_.differentiable[i] && is_of_function(wanted_[i]))
+      throw_unsupported("a result of an autograd.Function that shows an input");
+  }
+  find_shown(wanted, bases);
+  views.emplace(tape_, bases, wanted);
+}
+
+/// Is it what a function of the user's gave, or shown by a view of that?
+bool TrainedLinks::is_of_function(TensorId id) const {
+  for (int at = info_of(tape_, id).producer; info_of(tape_, id).input < 0 && at >= 0;
+       at = info_of(tape_, id).producer) {
+    const record::Entry& entry = tape_.entries[static_cast<size_t>(at)];
+    if (entry.op.operator_name().name == "torchbolt::function") return true;
+    TensorId shown = -1;
+    for (const record::Arg& arg : entry.args)
+      for (TensorId operand : arg.tensors)
+        if (operand >= 0 && info_of(tape_, operand).storage == info_of(tape_, id).storage) shown = operand;
+    if (shown < 0) return false;
+    id = shown;
+  }
+  return false;
+}
+
+/// What an operator that is no view makes may be a view below autograd: linear() of three dimensions. It is
+/// one of what the node gives, as it lies there, and views of it are made of it.
+void TrainedLinks::find_shown(const std::vector<TensorId>& views, std::vector<TensorId>& bases) {
+  std::vector<std::pair<TensorId, size_t>> as_made;
+  for (size_t i = 0; i < views.size(); ++i)
+    if (views[i] >= 0) as_made.emplace_back(views[i], i);
+  std::ranges::sort(as_made);
+  for (const auto& [id, output] : as_made) {
+    if (Views::reaches(tape_, bases, id)) continue;
+    demand_tied(p_.forward->lowered().outputs[result_of[output]]);
+    bases.push_back(id);
+    shown.push_back(output);
+  }
+}
+
+/// A view of what the node gives.
+void TrainedLinks::demand_tied(const lower::TensorOut& view) const {
+  if (view.kind == OutKind::OutputView &&
+      std::ranges::find(tied, static_cast<size_t>(view.index)) == tied.end())
+    throw_unsupported("results that show one memory in ways of which none is the first");
+}
+
+/// Parameters are alive anyway, and so is what is saved. What another piece of the region made is not.
+void TrainedLinks::find_cost_of_inputs() {
+  int64_t extra = 0, saved = 0;
+  for (TensorId id : p_.saved) saved += bytes_of(info_of(p_.forward->tape(), id));
+  auto made_inside = [&](TensorId id) {
+    return !p_.made_inside.empty() && p_.made_inside[static_cast<size_t>(info_of(tape_, id).input)];
+  };
+  for (TensorId id : tape_.inputs)
+    if ((!info_of(tape_, id).requires_grad || made_inside(id)) && position(p_.saved, id) == p_.saved.size())
+      extra += bytes_of(info_of(tape_, id));
+  inputs_are_cheap = extra * 16 <= saved;
+}
+
+/// What the node has a gradient for may be of the joint tape alone, made inside of an operator that gives a
+/// view of it: that view is on the run's tape.
+TensorId TrainedLinks::on_tape(size_t tangent) const {
+  const TensorId id = p_.tangent_of[tangent];
+  if (static_cast<size_t>(id) < tape_.tensors.size()) return id;
+  const auto& results = p_.forward->lowered().outputs;
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const auto& result = results[result_of[i]];
+    if (result.kind == OutKind::OutputView && static_cast<size_t>(result.index) == tied[tangent])
+      return wanted_[i];
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "torchbolt: gradients of gradients of a result that no view shows");
+}
+
+}  // namespace bolt::run

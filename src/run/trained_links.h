@@ -1,0 +1,83 @@
+// run/trained_links.h
+// The two parts of a region that gradients are needed of -> how what they give and are given belongs
+// together: found once, when the region is made.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "run/compiled.h"
+#include "run/trained_sizes.h"
+#include "run/views.h"
+
+namespace bolt::run {
+
+/// The two parts, and how they belong together. Numbers of tensors are those of both parts' tapes.
+struct TrainedParts {
+  std::shared_ptr<Compiled> forward;                ///< gives the outputs, then what of `saved` is no input
+  std::shared_ptr<Compiled> backward;               ///< null: there is nothing to compute
+  std::vector<record::TensorId> saved, tangent_of;  ///< the backward part's inputs
+  std::vector<record::TensorId> gradients;          ///< by input of the run; -1: none
+  std::vector<std::vector<bool>> comes_from;        ///< by input: the tangents that lead to its gradient
+  std::vector<bool> differentiable;                 ///< by output of the run
+  std::vector<bool> made_inside;                    ///< by input: PieceOf::made_inside
+  std::shared_ptr<const TrainedSizes> sizes;        ///< null: nothing differs between calls
+};
+
+using OutKind = lower::TensorOut::Kind;
+
+inline const record::TensorInfo& info_of(const record::Tape& tape, record::TensorId id) {
+  return tape.tensors[static_cast<size_t>(id)];
+}
+/// Of `id` among them; their number: it is none of them.
+inline size_t position(const std::vector<record::TensorId>& ids, record::TensorId id) {
+  return static_cast<size_t>(std::find(ids.begin(), ids.end(), id) - ids.begin());
+}
+
+class TrainedLinks {
+ public:
+  /// `tape`, `wanted`, `constants`: of the run; they must stay. Throws Error(Unsupported) where a result's
+  /// history cannot be told.
+  TrainedLinks(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
+               const TrainedParts& parts, const std::unordered_map<int, at::Tensor>& constants);
+
+  /// Where a saved tensor is found after the forward part has run.
+  struct SavedFrom {
+    enum class Kind : uint8_t { Input, Result } kind;
+    size_t index;
+  };
+  std::vector<size_t> result_of;  ///< by output: which of the forward part's results it is
+  std::vector<SavedFrom> saved_from;
+  std::vector<size_t> tied;    ///< by tangent: which of the forward part's results it belongs to
+  std::vector<size_t> viewed;  ///< tangents that belong to tensors of the run
+  std::vector<size_t> shown;   ///< outputs that are views, and that no views of the tape's lead to
+  std::optional<Views> views;  ///< outputs; of inputs, what tangents belong to, and those of `shown`
+  /// By tangent: does what it leads to read anything that is saved, or go where something that does goes,
+  /// too?
+  std::vector<bool> reads_saved, is_alone;
+  bool inputs_are_cheap = false;  ///< to keep, beside what is saved
+
+  /// Is it memory of its own?
+  bool is_own(size_t result) const;
+  /// What the node has a gradient for, as the run's tape has it.
+  record::TensorId on_tape(size_t tangent) const;
+
+ private:
+  void find_saved(const std::unordered_map<int, at::Tensor>& constants);
+  void find_views();
+  bool is_of_function(record::TensorId id) const;
+  void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
+  void demand_tied(const lower::TensorOut& view) const;
+  void find_tangents();
+  void find_readers_of_saved();
+  void find_cost_of_inputs();
+
+  const record::Tape& tape_;
+  const std::vector<record::TensorId>& wanted_;
+  const TrainedParts& p_;
+};
+
+}  // namespace bolt::run
