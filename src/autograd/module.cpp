@@ -274,7 +274,7 @@ PyObject* joint_inputs(PyObject*, PyObject* capsule) {
 }
 
 /// A joint tape that is run, and what numbers are in this call.
-struct Call {
+struct JointCall {
   const Joint& joint;
   std::vector<at::Tensor> inputs, tangents;
   Budget budget;
@@ -290,8 +290,8 @@ struct Call {
 };
 
 /// What the tape says of a result that it is not; "": it is.
-std::string complaint(const Call& call, const record::Tape& tape, const record::Entry& entry, TensorId id,
-                      const at::Tensor& t) {
+std::string complaint(const JointCall& call, const record::Tape& tape, const record::Entry& entry,
+                      TensorId id, const at::Tensor& t) {
   const record::TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
   const bool computed_again = static_cast<size_t>(id) >= call.joint.tape.tensors.size();
   if (computed_again && !call.as_recorded) return "";  // the joint tape says nothing of it
@@ -305,7 +305,7 @@ std::string complaint(const Call& call, const record::Tape& tape, const record::
                         t.strides(), " instead of ", c10::toString(info.dtype), sizes, " by ", strides);
 }
 
-record::ReplayWatch checking(const Call& call, const record::Tape& tape,
+record::ReplayWatch checking(const JointCall& call, const record::Tape& tape,
                              std::vector<std::string>& complaints) {
   return [&](size_t i, const torch::jit::Stack& results) {
     const record::Entry& entry = tape.entries[i];
@@ -346,7 +346,7 @@ struct Ran {
   std::vector<std::string> complaints;
 };
 
-Tensors run_tape(const Call& call, const record::Tape& tape, const Tensors& inputs,
+Tensors run_tape(const JointCall& call, const record::Tape& tape, const Tensors& inputs,
                  std::vector<TensorId> wanted, const std::vector<TensorId>& more, Ran& ran) {
   wanted.insert(wanted.end(), more.begin(), more.end());
   record::ReplayOptions options;
@@ -355,7 +355,7 @@ Tensors run_tape(const Call& call, const record::Tape& tape, const Tensors& inpu
   return replay_watched(tape, inputs, wanted, std::move(options));
 }
 
-Ran run_whole(const Call& call) {
+Ran run_whole(const JointCall& call) {
   Ran ran;
   const Joint& joint = call.joint;
   const Tensors inputs = joined(call.inputs, call.tangents);
@@ -364,7 +364,7 @@ Ran run_whole(const Call& call) {
   return ran;
 }
 
-Ran run_parts(const Call& call) {
+Ran run_parts(const JointCall& call) {
   Ran ran;
   const Split parts = split(call.joint, call.budget);
   ran.outputs = run_tape(call, parts.forward, call.inputs, parts.outputs, parts.saved, ran);
@@ -382,7 +382,7 @@ Budget budget_in(PyObject* object) {
 }
 
 /// (joint, tangents), and the inputs and arguments of another call than the recorded one.
-template <Ran (*kRun)(const Call&)>
+template <Ran (*kRun)(const JointCall&)>
 PyObject* joint_run(PyObject*, PyObject* tuple) {
   PyObject *capsule, *tangents, *budget = nullptr, *inputs = nullptr, *args = nullptr;
   if (!PyArg_ParseTuple(tuple, "OO|OOO!", &capsule, &tangents, &budget, &inputs, &PyTuple_Type, &args))
@@ -391,7 +391,7 @@ PyObject* joint_run(PyObject*, PyObject* tuple) {
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
     const Given given{inputs ? tensors_in(inputs) : kept->recorder->inputs(), args};
-    Call call{kept->joint, given.inputs, tensors_in(tangents), budget_in(budget), {}, !inputs};
+    JointCall call{kept->joint, given.inputs, tensors_in(tangents), budget_in(budget), {}, !inputs};
     if (inputs) call.number = numbers_with(kept->joint, given.values(kept->joint));
     const Ran ran = kRun(call);
     PyRef texts = PyRef::steal(PyList_New(0));

@@ -157,9 +157,9 @@ Plan plan_with(const Flow& flow, const std::vector<int>& needed, Fates fates) {
 }
 
 /// One storage less that is kept, with all that this asks for.
-class Step {
+class Dropped {
  public:
-  Step(const Flow& flow, const Fates& before, int storage) : flow_(flow), fates(before), possible_(true) {
+  Dropped(const Flow& flow, const Fates& before, int storage) : flow_(flow), fates(before), possible_(true) {
     gain_ = flow.storages[static_cast<size_t>(storage)].bytes;
     compute_again(storage);
   }
@@ -208,7 +208,7 @@ class Step {
 Fates again(const Flow& flow, Fates fates, bool Storage::* reason) {
   for (size_t s = 0; s < fates.size(); ++s)
     if (fates[s] == Fate::Kept && flow.storages[s].again && flow.storages[s].*reason)
-      fates = Step(flow, fates, static_cast<int>(s)).fates;
+      fates = Dropped(flow, fates, static_cast<int>(s)).fates;
   return fates;
 }
 
@@ -330,7 +330,7 @@ class Plans {
     for (size_t s = 0; s < now.fates.size(); ++s) {
       const bool there = now.fates[s] == Fate::Kept && now.peak.last_use[s] >= now.peak.at;
       if (!there || !flow_.storages[s].again) continue;
-      const Step step(flow_, now.fates, static_cast<int>(s));
+      const Dropped step(flow_, now.fates, static_cast<int>(s));
       if (step.helps()) best.emplace_back(-step.bytes_for_price(), static_cast<int>(s));
     }
     std::ranges::sort(best);
@@ -338,7 +338,7 @@ class Plans {
     Fates fates = now.fates;
     for (const auto& [_, s] : best) {
       if (fates[static_cast<size_t>(s)] != Fate::Kept) continue;
-      Step step(flow_, fates, s);
+      Dropped step(flow_, fates, s);
       if (step.helps()) fates = std::move(step.fates);
     }
     return fates;

@@ -405,7 +405,7 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
     return;
   }
   // The planner indexed this memory by the strides it expected.
-  const Shapes::Buffer& want = shape(buffer);
+  const Shapes::OfBuffer& want = shape(buffer);
   if (result.sizes() != at::IntArrayRef(want.sizes)) {
     BOLT_CHECK(p.call, graph::op_info(p.step->node->op).name, " gave ", result.sizes(), ", not ",
                at::IntArrayRef(want.sizes));
@@ -432,7 +432,7 @@ void Execution::learn(const PreparedStep& p, const std::vector<at::Tensor>& resu
     if (p_.symbols[i].from == SymbolRow::From::data) ones[i] = std::max<int64_t>(ones[i], 1);
   const Evaluate stride{p_.symbols, ones};
   for (int b : here.buffers) {
-    Shapes::Buffer& known = own_->buffers[static_cast<size_t>(b)];
+    Shapes::OfBuffer& known = own_->buffers[static_cast<size_t>(b)];
     known = Shapes::of(p_.buffer(b), value);
     known.strides = stride(p_.buffer(b).type.strides);
   }

@@ -79,7 +79,7 @@ class Execution {
 
  private:
   Slot& slot(int buffer) { return slots_[static_cast<size_t>(buffer)]; }
-  const Shapes::Buffer& shape(int buffer) const { return shapes_->buffers[static_cast<size_t>(buffer)]; }
+  const Shapes::OfBuffer& shape(int buffer) const { return shapes_->buffers[static_cast<size_t>(buffer)]; }
   at::TensorOptions options(int buffer) const;
   at::Tensor over(int buffer, void* data) const;
   void* pointer(int buffer);

@@ -66,14 +66,14 @@ Syms PreparedStep::given(const loops::Plan& plan) const {
   return all;
 }
 
-Shapes::Buffer Shapes::of(const PlanBuffer& b, const Evaluate& value) {
-  Buffer shape{value(b.type.sizes), value(b.type.strides), 0, 0};
+Shapes::OfBuffer Shapes::of(const PlanBuffer& b, const Evaluate& value) {
+  OfBuffer shape{value(b.type.sizes), value(b.type.strides), 0, 0};
   if (b.kind == BufferKind::Alias) shape.offset = value(b.offset);
   if (b.kind == BufferKind::Temp && !b.owned_by_step) shape.arena_offset = value(b.arena_offset);
   return shape;
 }
 
-Shapes::Step Shapes::of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value) {
+Shapes::OfStep Shapes::of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value) {
   return {value(p.extents()), value(p.given(plan))};
 }
 

@@ -51,20 +51,20 @@ struct PreparedStep {
 
 /// The plan for one set of sizes.
 struct Shapes {
-  struct Buffer {
+  struct OfBuffer {
     Ints sizes, strides;
     int64_t offset = 0, arena_offset = 0;
   };
-  struct Step {
+  struct OfStep {
     Ints extents, numbers;
   };
-  static Buffer of(const loops::PlanBuffer& b, const Evaluate& value);
-  static Step of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value);
+  static OfBuffer of(const loops::PlanBuffer& b, const Evaluate& value);
+  static OfStep of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value);
   static Result of(const lower::TensorOut& o, const Evaluate& value);
 
   Ints key;
-  std::vector<Buffer> buffers;
-  std::vector<Step> steps;      // fold steps first
+  std::vector<OfBuffer> buffers;
+  std::vector<OfStep> steps;    // fold steps first
   std::vector<Result> results;  // the outputs, then the inputs that became views of themselves
   Ints arena_bytes;             // by arena of the plan
 };

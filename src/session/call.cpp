@@ -235,7 +235,7 @@ PyObject* call_unfitted(Callable* self, Site& site, const Given& given) {
     return go_on(self, step_into(self, given, length_of(site)));
   }
   note_recompile(self, site, given);
-  const RecordedCall recorded = record_call(self, given);
+  const RecordingOutcome recorded = record_call(self, given);
   PyObject* result = go_on(self, recorded.outcome);
   settle_answer(self, recorded, !result);
   return result;

@@ -158,14 +158,14 @@ Outcome record(Callable* self, Site& site, const Given& given, bool& misled, Obs
 
 }  // namespace
 
-RecordedCall record_call(Callable* self, const Given& given) {
+RecordingOutcome record_call(Callable* self, const Given& given) {
   bool misled = false;
   auto run = [&] {
     return record(self, self->state->start, given, misled, [&](Bridge& bridge, observe::Ran& ran) {
       return observe::observe_call(self->target, given.args(), given.nargs, given.kwnames, bridge, ran);
     });
   };
-  RecordedCall call{run()};
+  RecordingOutcome call{run()};
   if (!misled) return call;
   call.raised = PyRef::steal(take_raised());
   Site& site = self->state->start;
@@ -177,7 +177,7 @@ RecordedCall record_call(Callable* self, const Given& given) {
   return call;
 }
 
-void settle_answer(Callable* self, const RecordedCall& call, bool raised) {
+void settle_answer(Callable* self, const RecordingOutcome& call, bool raised) {
   if (!call.raised) return;
   if (raised) {
     std::erase(self->state->start.entries, call.entry);

@@ -10,7 +10,7 @@ namespace bolt::session {
 /// A recorded call. Programs take ways of their own where they are told that they are compiled, and some of
 /// them lead to an error that eager does not have (a mask that is only made when they are not): what raised
 /// and left no trace is run a second time and told otherwise.
-struct RecordedCall {
+struct RecordingOutcome {
   Outcome outcome;
   PyRef raised = {};                  ///< by the first run; null: there is no second
   std::shared_ptr<Entry> entry = {};  ///< by the second run; may be null
@@ -18,10 +18,10 @@ struct RecordedCall {
 };
 
 /// Calls the target for real and makes an entry of it.
-RecordedCall record_call(Callable* self, const Given& given);
+RecordingOutcome record_call(Callable* self, const Given& given);
 /// The call is over. If the second run did not raise either, its answer is the one that later calls get;
 /// otherwise nothing is left of it.
-void settle_answer(Callable* self, const RecordedCall& call, bool raised);
+void settle_answer(Callable* self, const RecordingOutcome& call, bool raised);
 /// Goes on with a suspended run for real and makes an entry of `site` of it.
 Outcome record_frames(Callable* self, Site& site, interp::Frame* innermost);
 

@@ -62,43 +62,43 @@ bool put_back_contents(PyObject* object, PyObject* before) {
 }  // namespace
 
 void WorldUndo::contents(PyObject* container, PyObject* before) {
-  steps_.push_back({Step::contents, PyRef::share(container), PyRef::share(before), 0, {}});
+  changes_.push_back({Change::contents, PyRef::share(container), PyRef::share(before), 0, {}});
 }
 void WorldUndo::field(PyObject* object, Py_ssize_t offset, PyObject* before) {
-  steps_.push_back({Step::field, PyRef::share(object), PyRef::share(before), offset, {}});
+  changes_.push_back({Change::field, PyRef::share(object), PyRef::share(before), offset, {}});
 }
 void WorldUndo::attribute(PyObject* cls, PyObject* name, PyObject* before) {
-  steps_.push_back({Step::attribute, PyRef::share(cls), PyRef::share(before), 0, PyRef::share(name)});
+  changes_.push_back({Change::attribute, PyRef::share(cls), PyRef::share(before), 0, PyRef::share(name)});
 }
 void WorldUndo::tensor(Effect part, PyObject* tensor, PyObject* before) {
-  const Step::Kind kind = part == Effect::set_grad ? Step::gradient : Step::data;
-  steps_.push_back({kind, PyRef::share(tensor), PyRef::share(before), 0, {}});
+  const Change::Kind kind = part == Effect::set_grad ? Change::gradient : Change::data;
+  changes_.push_back({kind, PyRef::share(tensor), PyRef::share(before), 0, {}});
 }
 void WorldUndo::context(PyObject* variable, PyObject* before) {
-  steps_.push_back({Step::context, PyRef::share(variable), PyRef::share(before), 0, {}});
+  changes_.push_back({Change::context, PyRef::share(variable), PyRef::share(before), 0, {}});
 }
 
-bool WorldUndo::run(const Step& step) {
-  PyObject *object = step.object.get(), *before = step.before.get();
-  switch (step.kind) {
-    case Step::contents: return put_back_contents(object, before);
-    case Step::field: {
-      auto** slot = reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + step.offset);
+bool WorldUndo::run(const Change& change) {
+  PyObject *object = change.object.get(), *before = change.before.get();
+  switch (change.kind) {
+    case Change::contents: return put_back_contents(object, before);
+    case Change::field: {
+      auto** slot = reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + change.offset);
       Py_XSETREF(*slot, Py_XNewRef(before));
       return true;
     }
-    case Step::attribute: return PyType_Type.tp_setattro(object, step.name.get(), before) == 0;
-    case Step::gradient: return observe::set_grad(object, before) == 0;
-    case Step::data: return observe::set_data(object, before) == 0;
-    case Step::context: return PyRef::steal(PyContextVar_Set(object, before)).get() != nullptr;
+    case Change::attribute: return PyType_Type.tp_setattro(object, change.name.get(), before) == 0;
+    case Change::gradient: return observe::set_grad(object, before) == 0;
+    case Change::data: return observe::set_data(object, before) == 0;
+    case Change::context: return PyRef::steal(PyContextVar_Set(object, before)).get() != nullptr;
   }
   return true;
 }
 
 void WorldUndo::put_back() const {
   const RaisedAside raised;
-  for (const Step& step : steps_)
-    if (!run(step)) PyErr_Clear();
+  for (const Change& change : changes_)
+    if (!run(change)) PyErr_Clear();
 }
 
 }  // namespace bolt::observe

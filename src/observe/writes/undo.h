@@ -31,14 +31,14 @@ class WorldUndo {
   void put_back() const;
 
  private:
-  struct Step {
+  struct Change {
     enum Kind : uint8_t { contents, field, attribute, gradient, data, context } kind;
     PyRef object, before;
     Py_ssize_t offset = 0;
     PyRef name;
   };
-  static bool run(const Step& step);
-  std::vector<Step> steps_;
+  static bool run(const Change& change);
+  std::vector<Change> changes_;
 };
 
 }  // namespace bolt::observe
