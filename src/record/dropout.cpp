@@ -51,8 +51,20 @@ at::Tensor draw_state(c10::SymInt of, int64_t most, c10::Device device) {
   return both.view(at::kLong);
 }
 
-at::Tensor low(const at::Tensor& word) { return word.bitwise_and(0xffffffff); }
-at::Tensor high(const at::Tensor& word) { return low(word.bitwise_right_shift(32)); }
+/// Words without a sign in a tensor of i64, as philox.h computes with them. Quotients are of numbers that are
+/// not negative.
+struct Words {
+  at::Tensor t;
+};
+Words operator*(const Words& x, const Words& y) { return {x.t.mul(y.t)}; }
+Words operator+(const Words& x, const Words& y) { return {x.t.add(y.t)}; }
+Words operator^(const Words& x, const Words& y) { return {x.t.bitwise_xor(y.t)}; }
+Words operator/(const Words& x, const Words& y) { return {x.t.floor_divide(y.t)}; }
+Words operator%(const Words& x, const Words& y) { return {x.t.remainder(y.t)}; }
+Words operator*(const Words& x, uint64_t y) { return {x.t.mul(static_cast<int64_t>(y))}; }
+Words operator+(const Words& x, uint64_t y) { return {x.t.add(static_cast<int64_t>(y))}; }
+Words operator&(const Words& x, uint64_t y) { return {x.t.bitwise_and(static_cast<int64_t>(y))}; }
+Words operator>>(const Words& x, int n) { return Words{x.t.bitwise_right_shift(n)} & (~uint64_t{0} >> n); }
 
 at::Tensor dropout_keep(const at::Tensor& state, c10::SymIntArrayRef of, double keep, int64_t vector,
                         int64_t most) {
@@ -134,28 +146,10 @@ std::optional<DropoutDraw> dropout_draw(c10::Device device, c10::ScalarType dtyp
 
 at::Tensor random_numbers(const at::Tensor& seed, const at::Tensor& offset, const at::Tensor& threads,
                           const at::Tensor& vector, const at::Tensor& position) {
-  auto over = [](const at::Tensor& a, const at::Tensor& b) { return a.floor_divide(b); };
-  const at::Tensor taken = threads.mul(vector), turn = over(position, taken),
-                   rest = position.remainder(taken), sequence = over(rest, vector),
-                   lane = rest.remainder(vector),
-                   counter = offset.bitwise_right_shift(2)
-                                 .add(turn.mul(vector.bitwise_right_shift(2)))
-                                 .add(lane.bitwise_right_shift(2));
-  at::Tensor x = low(counter), y = high(counter), z = low(sequence), w = high(sequence);
-  at::Tensor first = low(seed), second = high(seed);
-  for (int round = 0; round < philox::kRounds; ++round) {
-    const at::Tensor p = x.mul(static_cast<int64_t>(philox::kFirstFactor)),
-                     q = z.mul(static_cast<int64_t>(philox::kSecondFactor));
-    x = high(q).bitwise_xor(y).bitwise_xor(first);
-    z = high(p).bitwise_xor(w).bitwise_xor(second);
-    y = low(q);
-    w = low(p);
-    first = low(first.add(static_cast<int64_t>(philox::kFirstStep)));
-    second = low(second.add(static_cast<int64_t>(philox::kSecondStep)));
-  }
-  const at::Tensor component = lane.bitwise_and(3);
-  const at::Tensor bits =
-      at::where(component.eq(0), x, at::where(component.eq(1), y, at::where(component.eq(2), z, w)));
+  const auto [four, which] =
+      philox::drawn_at(Words{seed}, Words{offset}, Words{threads}, Words{vector}, Words{position});
+  at::Tensor bits = four[3].t;
+  for (int64_t i = 0; i < 3; ++i) bits = at::where(which.t.eq(i), four[static_cast<size_t>(i)].t, bits);
   return bits.to(at::kFloat).mul(0x1p-32).add(0x1p-33);
 }
 

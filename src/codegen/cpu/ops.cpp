@@ -18,6 +18,32 @@ using loops::ScalarOp;
 
 namespace {
 
+/// A value of 64 bits that has no sign, as philox.h computes with it.
+struct Word {
+  Builder& b;
+  llvm::Value* value;
+
+  Word made(llvm::Value* v) const { return {b, v}; }
+  Word whole(uint64_t v) const { return made(llvm::ConstantInt::get(value->getType(), v)); }
+  Word& operator=(const Word& other) {
+    value = other.value;
+    return *this;
+  }
+  Word(const Word&) = default;
+  Word(Builder& builder, llvm::Value* v) : b(builder), value(v) {}
+};
+Word operator*(Word x, Word y) { return x.made(x.b.CreateMul(x.value, y.value)); }
+Word operator+(Word x, Word y) { return x.made(x.b.CreateAdd(x.value, y.value)); }
+Word operator^(Word x, Word y) { return x.made(x.b.CreateXor(x.value, y.value)); }
+Word operator/(Word x, Word y) { return x.made(x.b.CreateUDiv(x.value, y.value)); }
+Word operator%(Word x, Word y) { return x.made(x.b.CreateURem(x.value, y.value)); }
+Word operator*(Word x, uint64_t y) { return x * x.whole(y); }
+Word operator+(Word x, uint64_t y) { return x + x.whole(y); }
+Word operator&(Word x, uint64_t y) { return x.made(x.b.CreateAnd(x.value, x.whole(y).value)); }
+Word operator>>(Word x, int y) {
+  return x.made(x.b.CreateLShr(x.value, x.whole(static_cast<uint64_t>(y)).value));
+}
+
 llvm::Type* with_lanes(llvm::Type* element, unsigned lanes) {
   return lanes == 1 ? element : llvm::FixedVectorType::get(element, lanes);
 }
@@ -207,33 +233,14 @@ Ops::Value Ops::shift(bool left, bool is_signed, Value a, Value b) const {
   return b_.CreateSelect(inside, b_.CreateLShr(a, amount), zero(a));
 }
 
-/// (seed, offset, threads, vector, position); see support/philox.h. Words of 32 bits lie in 64, so that their
-/// products do.
+/// (seed, offset, threads, vector, position); see support/philox.h.
 Ops::Value Ops::random(llvm::ArrayRef<Value> a) const {
-  auto whole = [&](uint64_t v) { return llvm::ConstantInt::get(a[0]->getType(), v); };
-  auto low = [&](Value v) { return b_.CreateAnd(v, whole(0xffffffff)); };
-  auto high = [&](Value v) { return b_.CreateLShr(v, whole(32)); };
-  const Value taken = b_.CreateMul(a[2], a[3]), turn = b_.CreateUDiv(a[4], taken),
-              rest = b_.CreateURem(a[4], taken), sequence = b_.CreateUDiv(rest, a[3]),
-              lane = b_.CreateURem(rest, a[3]);
-  auto in_fours = [&](Value v) { return b_.CreateLShr(v, whole(2)); };
-  const Value counter =
-      b_.CreateAdd(b_.CreateAdd(in_fours(a[1]), b_.CreateMul(turn, in_fours(a[3]))), in_fours(lane));
-  Value x[4] = {low(counter), high(counter), low(sequence), high(sequence)};
-  Value first = low(a[0]), second = high(a[0]);
-  for (int round = 0; round < philox::kRounds; ++round) {
-    const Value p = b_.CreateMul(x[0], whole(philox::kFirstFactor)),
-                q = b_.CreateMul(x[2], whole(philox::kSecondFactor));
-    x[0] = b_.CreateXor(b_.CreateXor(high(q), x[1]), first);
-    x[1] = low(q);
-    x[2] = b_.CreateXor(b_.CreateXor(high(p), x[3]), second);
-    x[3] = low(p);
-    first = low(b_.CreateAdd(first, whole(philox::kFirstStep)));
-    second = low(b_.CreateAdd(second, whole(philox::kSecondStep)));
-  }
-  const Value component = b_.CreateAnd(lane, whole(3));
-  Value bits = x[3];
-  for (uint64_t i = 0; i < 3; ++i) bits = b_.CreateSelect(b_.CreateICmpEQ(component, whole(i)), x[i], bits);
+  auto word = [&](size_t i) { return Word(b_, a[i]); };
+  const philox::Drawn<Word> drawn = philox::drawn_at(word(0), word(1), word(2), word(3), word(4));
+  Value bits = drawn.four[3].value;
+  for (uint64_t i = 0; i < 3; ++i)
+    bits = b_.CreateSelect(b_.CreateICmpEQ(drawn.which.value, drawn.which.whole(i).value),
+                           drawn.four[i].value, bits);
   const auto to = math_.with_element(a[0], b_.getFloatTy());
   auto real = [&](double v) { return llvm::ConstantFP::get(to, v); };
   return b_.CreateFAdd(b_.CreateFMul(b_.CreateUIToFP(bits, to), real(0x1p-32)), real(0x1p-33));

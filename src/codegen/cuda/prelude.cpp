@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "support/philox.h"
+
 namespace bolt::codegen::cuda {
 namespace {
 
@@ -209,12 +211,12 @@ BOLT uint4 philox(u64 seed, u64 counter, u64 sequence) {
   unsigned x = unsigned(counter), y = unsigned(counter >> 32), z = unsigned(sequence), w = unsigned(sequence >> 32);
   unsigned first = unsigned(seed), second = unsigned(seed >> 32);
 #pragma unroll
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < PHILOX_ROUNDS; ++round) {
     unsigned a, over_a, b, over_b;
-    multiply(0xd2511f53u, x, a, over_a);
-    multiply(0xcd9e8d57u, z, b, over_b);
+    multiply(PHILOX_FACTOR_1, x, a, over_a);
+    multiply(PHILOX_FACTOR_2, z, b, over_b);
     x = over_b ^ y ^ first, y = b, z = over_a ^ w ^ second, w = a;
-    first += 0x9e3779b9u, second += 0xbb67ae85u;
+    first += PHILOX_STEP_1, second += PHILOX_STEP_2;
   }
   return {x, y, z, w};
 }
@@ -500,12 +502,22 @@ BOLT void into_half(unsigned short* at, float v, From from, To to) {
   change_part(at, [&](unsigned short here) { return to(Op::of(from(here), v)); });
 }
 )";
+/// What the text below shares with the other forms of the generator.
+std::string philox_numbers() {
+  auto define = [](const char* name, uint32_t value, const char* end) {
+    return std::string("#define ") + name + " " + std::to_string(value) + end + "\n";
+  };
+  return define("PHILOX_ROUNDS", philox::kRounds, "") + define("PHILOX_FACTOR_1", philox::kFirstFactor, "u") +
+         define("PHILOX_FACTOR_2", philox::kSecondFactor, "u") +
+         define("PHILOX_STEP_1", philox::kFirstStep, "u") + define("PHILOX_STEP_2", philox::kSecondStep, "u");
+}
 
 }  // namespace
 
 std::string_view prelude() {
   static const std::string text =
-      std::string(kMemory) + std::string(kArithmetic) + std::string(kReductions) + std::string(kScans);
+      std::string(kMemory) + philox_numbers() + std::string(kArithmetic) + std::string(kReductions) +
+      std::string(kScans);
   return text;
 }
 

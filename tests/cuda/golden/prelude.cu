@@ -100,6 +100,11 @@ BOLT i64 inside(i64 index, i64 size, bool wanted, bool& missed) {
   return 0;
 }
 
+#define PHILOX_ROUNDS 10
+#define PHILOX_FACTOR_1 3528531795u
+#define PHILOX_FACTOR_2 3449720151u
+#define PHILOX_STEP_1 2654435769u
+#define PHILOX_STEP_2 3144134277u
 // Integers wrap: all of it is done on 64 bits without a sign.
 template <typename T> BOLT T bolt_add(T a, T b) { return T(u64(a) + u64(b)); }
 template <typename T> BOLT T bolt_sub(T a, T b) { return T(u64(a) - u64(b)); }
@@ -188,12 +193,12 @@ BOLT uint4 philox(u64 seed, u64 counter, u64 sequence) {
   unsigned x = unsigned(counter), y = unsigned(counter >> 32), z = unsigned(sequence), w = unsigned(sequence >> 32);
   unsigned first = unsigned(seed), second = unsigned(seed >> 32);
 #pragma unroll
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < PHILOX_ROUNDS; ++round) {
     unsigned a, over_a, b, over_b;
-    multiply(0xd2511f53u, x, a, over_a);
-    multiply(0xcd9e8d57u, z, b, over_b);
+    multiply(PHILOX_FACTOR_1, x, a, over_a);
+    multiply(PHILOX_FACTOR_2, z, b, over_b);
     x = over_b ^ y ^ first, y = b, z = over_a ^ w ^ second, w = a;
-    first += 0x9e3779b9u, second += 0xbb67ae85u;
+    first += PHILOX_STEP_1, second += PHILOX_STEP_2;
   }
   return {x, y, z, w};
 }
