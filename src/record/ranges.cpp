@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 
 #include "record/operator_facts.h"
+#include "support/range.h"
 
 namespace bolt::record {
 namespace {
@@ -40,19 +42,16 @@ std::optional<bool> known_outcome(const Tape& tape, TensorId condition) {
   const Entry* draws = maker(tape, compares->args[0].tensors[0]);
   const std::optional<double> with = constant(compares->args[1]);
   if (!draws || !with || draws->op.operator_name().name != "aten::rand") return std::nullopt;
-  // It is cast to the type of the numbers, which lie in [0, 1]. Near the ends nothing is said.
+  // It is cast to the type of the numbers, which lie in [0, 1]: near the ends nothing is said.
   constexpr double kNear = 0.01;
-  const bool below = *with < -kNear, above = *with > 1 + kNear;
-  const std::string& name = compares->op.operator_name().name;
-  if (name == "aten::lt" || name == "aten::ge") {
-    if (below || *with == 0) return name == "aten::ge";
-    if (above) return name == "aten::lt";
-  }
-  if (name == "aten::le" || name == "aten::gt") {
-    if (below) return name == "aten::gt";
-    if (above || *with == 1) return name == "aten::le";
-  }
-  return std::nullopt;
+  const bool is_end = *with == 0 || *with == 1;
+  if (!is_end && *with >= -kNear && *with <= 1 + kNear) return std::nullopt;
+  static const std::unordered_map<std::string, Order> orders = {{"aten::lt", Order::less},
+                                                                {"aten::le", Order::less_or_equal},
+                                                                {"aten::gt", Order::greater},
+                                                                {"aten::ge", Order::greater_or_equal}};
+  const auto order = orders.find(compares->op.operator_name().name);
+  return order == orders.end() ? std::nullopt : bolt::known_outcome({0, 1}, order->second, *with);
 }
 
 }  // namespace bolt::record

@@ -8,6 +8,7 @@
 
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
+#include "support/range.h"
 
 namespace bolt::observe {
 
@@ -408,10 +409,6 @@ static PyObject* text_comparison(World& world, int op, PyObject* left, PyObject*
 
 namespace {
 
-struct Range {
-  double low, high;
-};
-
 /// random.random: the generator's other methods are Python's, and give other numbers.
 bool is_random(PyObject* function) {
   if (PyFunction_Check(function)) return false;
@@ -420,8 +417,7 @@ bool is_random(PyObject* function) {
   return name && PyUnicode_Check(name.get()) && !PyUnicode_CompareWithASCIIString(name.get(), "random");
 }
 
-/// Where a number lies that is random.random(), or computed from it and constants; nothing: not known. Sums
-/// and products round as those of the numbers do, which keeps their order.
+/// Where a number lies that is random.random(), or computed from it and constants; nothing: not known.
 std::optional<Range> range_of(const guard::Numbers& numbers, int at) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
@@ -438,13 +434,20 @@ std::optional<Range> range_of(const guard::Numbers& numbers, int at) {
   const std::optional<Range> y = x ? range_of(numbers, step.args[1]) : std::nullopt;
   if (!y) return std::nullopt;
   switch (step.kind) {
-    case Binary::add: return Range{x->low + y->low, x->high + y->high};
-    case Binary::subtract: return Range{x->low - y->high, x->high - y->low};
-    case Binary::multiply: {
-      const auto [low, high] =
-          std::minmax({x->low * y->low, x->low * y->high, x->high * y->low, x->high * y->high});
-      return Range{low, high};
-    }
+    case Binary::add: return *x + *y;
+    case Binary::subtract: return *x - *y;
+    case Binary::multiply: return *x * *y;
+    default: return std::nullopt;
+  }
+}
+
+/// CPython's numbering; nothing: it asks for no order.
+std::optional<Order> order_of(int compare) {
+  switch (compare) {
+    case Py_LT: return Order::less;
+    case Py_LE: return Order::less_or_equal;
+    case Py_GT: return Order::greater;
+    case Py_GE: return Order::greater_or_equal;
     default: return std::nullopt;
   }
 }
@@ -459,12 +462,10 @@ bool outcome_is_known(World& world, int op, PyObject* left, PyObject* right) {
   const double value = range && is_exact_number(with) ? PyFloat_AsDouble(with) : std::nan("");
   if (PyErr_Occurred()) return PyErr_Clear(), false;
   const int how = turned ? mirrored(op) : op;
-  const bool strict = how == Py_LT || how == Py_GE;
-  if ((how == Py_EQ || how == Py_NE) || !range) return false;
-  const bool known =
-      strict ? range->high < value || range->low >= value : range->high <= value || range->low > value;
-  if (known) world.use(with);
-  return known;
+  const std::optional<Order> order = order_of(how);
+  if (!range || !order || !known_outcome(*range, *order, value)) return false;
+  world.use(with);
+  return true;
 }
 
 }  // namespace
