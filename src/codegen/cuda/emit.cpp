@@ -252,12 +252,10 @@ class Emitter {
   std::string place_of(ExprId id) const { return "k" + str(id) + "[c * " + str(s_.threads) + "]"; }
   std::string lane_number() const { return s_.vector > 1 ? "e" : "0"; }
   void keep_in_shared(ExprId id) {
-    const int64_t vectors = vectors_of(s_, points(s_.row)).value();
-    const int64_t held = (vectors + s_.group - 1) / s_.group;
     const std::string type = pack(expr(id).dtype);
     line(type + "* const k" + str(id) + " = reinterpret_cast<" + type + "*>(kept + " + str(kept_bytes_) +
          ") + threadIdx.x;");
-    kept_bytes_ += held * s_.threads * s_.vector * dtype_bytes(expr(id).dtype);
+    kept_bytes_ += turns_of(k_, s_) * s_.threads * s_.vector * dtype_bytes(expr(id).dtype);
   }
   void keep(ExprId id) {
     if (s_.in_shared) return keep_in_shared(id);

@@ -308,8 +308,7 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
   }
   if (!columns) s->count = rows;
   if (!length.is_const() || length.value() < 1) return;
-  const int64_t steps = columns ? length.value() : vectors_of(*s, length).value();
-  const int64_t held = (steps + s->group - 1) / s->group;
+  const int64_t held = turns_of(k, *s);
   if (held * s->vector <= kHeldElements)
     s->held = static_cast<int>(held);
   else if (s->way == Way::Block)
@@ -382,13 +381,19 @@ Schedule schedule(const Kernel& k, const Options& options) {
   return s;
 }
 
+int64_t turns_of(const Kernel& k, const Schedule& s) {
+  const Sym length = points(k, s.row);
+  const int64_t steps = (s.way == Way::Columns ? length : vectors_of(s, length)).value();
+  return (steps + s.group - 1) / s.group;
+}
+
 int64_t shared_bytes(const Kernel& k, const Schedule& s) {
   if (!s.in_shared) return 0;
-  const int64_t vectors = vectors_of(s, points(k, s.row)).value(), held = (vectors + s.group - 1) / s.group;
+  const int64_t turns = turns_of(k, s);
   const Sweeps sweeps = plan_sweeps(k, s);
   int64_t bytes = 0;
   for (size_t i = 0; i < k.exprs.size(); ++i)
-    if (sweeps.kept[i]) bytes += held * s.threads * s.vector * dtype_bytes(k.exprs[i].dtype);
+    if (sweeps.kept[i]) bytes += turns * s.threads * s.vector * dtype_bytes(k.exprs[i].dtype);
   return bytes;
 }
 

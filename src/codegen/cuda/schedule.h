@@ -103,6 +103,9 @@ BOLT_API std::string print(const Schedule& s);
 /// Vectors that cover a row of so many elements, wherever it begins.
 BOLT_API Sym vectors_of(const Schedule& s, Sym elements);
 
+/// Of a row of known length: vectors that each of its threads has, or elements where rows lie side by side.
+int64_t turns_of(const loops::Kernel& kernel, const Schedule& s);
+
 /// May `vector` elements from here on be one access?
 bool is_wide(const loops::Kernel& k, const Schedule& s, Sym index,
              const std::vector<loops::GatherTerm>& gather, loops::ExprId mask);

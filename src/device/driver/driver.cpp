@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -86,7 +88,17 @@ int attribute(CUdevice device, int which) {
   return value;
 }
 
-int capability(CUdevice device) { return attribute(device, kMajor) * 10 + attribute(device, kMinor); }
+int capability(CUdevice device) {
+  constexpr size_t kMostKnown = 64;
+  static std::array<std::atomic<int>, kMostKnown>
+      known{};  // a device's does not change, and calls ask for it
+  auto ask = [&] { return attribute(device, kMajor) * 10 + attribute(device, kMinor); };
+  const auto at = static_cast<size_t>(device);
+  if (at >= kMostKnown) return ask();
+  int found = known[at].load(std::memory_order_relaxed);
+  if (found == 0) known[at].store(found = ask(), std::memory_order_relaxed);
+  return found;
+}
 
 CUcontext primary_context(int ordinal) {
   static std::mutex mutex;
