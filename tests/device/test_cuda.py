@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from on_cuda import randn
 
 import torchbolt
 
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
-
 F = torch.nn.functional
-
-
-def randn(*sizes, dtype=torch.float32):
-    return torch.randn(*sizes, device="cuda", dtype=dtype)
 
 
 FUNCTIONS = {

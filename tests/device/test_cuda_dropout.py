@@ -5,24 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from on_cuda import leaf
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import torchbolt
-
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
-def leaf(*sizes, dtype=torch.float32):
-    return torch.randn(*sizes, device="cuda", dtype=dtype, requires_grad=True)
 
 
 def run(f, x, seed=3):

@@ -16,24 +16,16 @@ import traceback
 
 import pytest
 import torch
+from on_cuda import randn
 
 import torchbolt
-
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
 
 F = torch.nn.functional
 MODES = ["default", "reduce-overhead"]
 
 
-def randn(*sizes, dtype=torch.float32):
-    return torch.randn(*sizes, device="cuda", dtype=dtype)
-
-
 @pytest.fixture(autouse=True)
-def anew():
-    torch.manual_seed(0)
-    torchbolt.reset()
+def all_memory_again():
     yield
     torch.cuda.set_per_process_memory_fraction(1.0)
     torch.cuda.empty_cache()

@@ -11,17 +11,11 @@ import time
 
 import pytest
 import torch
+from on_cuda import randn
 
 import torchbolt
 
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
-
 F = torch.nn.functional
-
-
-def randn(*sizes, dtype=torch.float32):
-    return torch.randn(*sizes, device="cuda", dtype=dtype)
 
 
 def fast(function, **options):
@@ -34,9 +28,7 @@ def counts():
 
 
 @pytest.fixture(autouse=True)
-def anew(request):
-    torch.manual_seed(0)
-    torchbolt.reset()
+def told(anew, request):
     torchbolt.set_logs("cudagraphs")
     yield
     torch.cuda.synchronize()

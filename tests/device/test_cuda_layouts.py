@@ -16,9 +16,6 @@ from torch import nn
 
 import torchbolt
 
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
-
 TURNING = ("nchwtonhwc", "nhwctonchw")
 
 
@@ -62,12 +59,6 @@ def small(groups: int = 1) -> nn.Sequential:
         elif name.endswith("running_var"):
             buffer.uniform_(0.5, 1.5)
     return model
-
-
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
 
 
 def kernels_of(call) -> list[str]:

@@ -13,16 +13,7 @@ import torch
 
 import torchbolt
 
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
-
 MIXED = [(64, 32), (32,), (7, 5), (1,), (128, 128), (1000,), (3, 3, 3), ()]
-
-
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
 
 
 def parameters(sizes):

@@ -11,15 +11,6 @@ from torch import nn
 
 import torchbolt
 
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
 
 class Net(nn.Module):
     def __init__(self):

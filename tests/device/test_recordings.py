@@ -15,10 +15,8 @@ import torchbolt
 
 
 @pytest.fixture(autouse=True)
-def recording(monkeypatch):
+def recording(anew, monkeypatch):
     monkeypatch.setenv("TORCHBOLT_CPU_RECORDINGS", "1")
-    torch.manual_seed(0)
-    torchbolt.reset()
     torchbolt.set_logs("cudagraphs")
     yield
     torchbolt.set_logs("")
