@@ -44,6 +44,7 @@ _ATTRIBUTES = {name for _, names in _PARTS for name in names}
 _HOMES = ("builtins", "torch", "torch._C", "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special")
 _FARTHEST = 14
 _LARGEST = 4096
+_MOST = 1_000_000  # objects that are looked at for one that its name does not lead to: ten seconds or so
 
 
 def name_of(target) -> str:
@@ -244,7 +245,8 @@ class Writer:
         if way is None:
             what = f"an object of {type(thing).__module__}.{type(thing).__qualname__}"
             named = f" ({thing.__qualname__})" if hasattr(thing, "__qualname__") else ""
-            raise exc.ArtifactError(f"what was compiled rests on {what}{named} that no name leads to")
+            among = f" among the first {_MOST:,} objects that were looked at" if self._is_full() else ""
+            raise exc.ArtifactError(f"what was compiled rests on {what}{named} that no name leads to{among}")
         return ["way", way, _hash_of(thing)]
 
     def _straight(self, thing):
@@ -292,14 +294,14 @@ class Writer:
             return None
 
     def _searched(self, thing):
-        """The shortest way, of all objects that the target and modules lead to. The search stops where it is found and
-        goes on for the next one."""
+        """The shortest way, of the objects that the target and modules lead to, _MOST at most. The search stops where
+        it is found and goes on for the next one."""
         if self._next is None:
             modules = [([["module", n]], m) for n, m in list(sys.modules.items()) if _is(m, types.ModuleType)]
             modules.sort(key=lambda row: row[0][0][1] == "__main__")  # another program's in another process
             self._next = collections.deque([([["target"]], self._target), *modules])
             self._ways.update({id(begin): way for way, begin in reversed(self._next)})
-        while id(thing) not in self._ways and self._next:
+        while id(thing) not in self._ways and self._next and not self._is_full():
             way, at = self._next.popleft()
             for step, found in _steps_from(at):
                 if id(found) in self._ways or _is(found, (str, int, float, bytes, torch.Tensor, type(None))):
@@ -309,6 +311,9 @@ class Writer:
                 if len(longer) <= _FARTHEST:
                     self._next.append((longer, found))
         return self._ways.get(id(thing))
+
+    def _is_full(self) -> bool:
+        return len(self._ways) >= _MOST
 
 
 def _follow(way: list, target):

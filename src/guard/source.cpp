@@ -116,6 +116,14 @@ void Source::assume(Check check, PyObject* value, Py_ssize_t number, Source* oth
 
 namespace {
 
+/// A function's annotations are made into a dict when somebody first asks for them, as the recorded run did.
+/// In another process (session/saved.h) nobody may have asked yet.
+void make_annotations(PyObject* function) {
+  PyObject* annotations = reinterpret_cast<PyFunctionObject*>(function)->func_annotations;
+  if (annotations && PyDict_Check(annotations)) return;
+  if (!PyRef::steal(PyObject_GetAttrString(function, "__annotations__"))) PyErr_Clear();
+}
+
 /// Arguments are the same objects or equal leaves: a class's own __eq__ is not asked.
 bool same_question(PyObject* a, PyObject* b) {
   if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
@@ -167,7 +175,10 @@ PyObject* Source::read(PyObject* object) const {
       return at < 0 ? nullptr : borrowed(native_item(object, at));
     }
     case Access::cell: return PyCell_Check(object) ? PyCell_GET(object) : nullptr;
-    case Access::field: return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + index);
+    case Access::field:
+      if (index == offsetof(PyFunctionObject, func_annotations) && PyFunction_Check(object))
+        make_annotations(object);
+      return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + index);
     case Access::type_attr: return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(object), key.get());
     case Access::super_attr: return super_attr(object, start, key.get());
     case Access::tensor_grad: return tensor_grad(object);

@@ -24,6 +24,10 @@ def pick(x, power=2, *, shift=1.0):
     return {"z": z, "parts": (z.sum(-1), [x, "text", power])}
 
 
+def asks(x):
+    return x * (1 + len(pick.__annotations__))
+
+
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -262,6 +266,20 @@ def test_objects_are_found_again(thing):
     assert found is thing or (found == thing and type(found) is type(thing))
 
 
+def test_annotations_that_nobody_has_asked_for_yet(run):
+    """A function's dict of them is made when it is first asked for."""
+    run("compiled = torchbolt.compile(model.asks); compiled(x); torchbolt.save(compiled, 'asks.bolt')")
+    run("compiled = torchbolt.load('asks.bolt', model.asks); assert counted(lambda: compiled(x)).equal(x)")
+
+
 def test_an_object_without_a_name_is_told(tmp_path):
     with pytest.raises(exc.ArtifactError, match="that no name leads to"):
         references.Writer(len).one(object())
+
+
+def test_the_search_for_an_object_has_an_end(monkeypatch):
+    monkeypatch.setattr(references, "_MOST", 100)
+    writer = references.Writer(len)
+    with pytest.raises(exc.ArtifactError, match="among the first 100 objects"):
+        writer.one(object())
+    assert len(writer._held) < 10_000
