@@ -140,7 +140,10 @@ def check(backend):
         if backend in REFUSED:
             raise exc.InvalidBackend(f"torchbolt.compile: there is no backend {backend!r} here: {REFUSED[backend]}")
         known = [*NATIVE, *_BUILT_IN, *_registered]
-        raise exc.InvalidBackend(f"torchbolt.compile: unknown backend {backend!r}." + suggest(backend, known))
+        raise exc.InvalidBackend(
+            f"torchbolt.compile: unknown backend {backend!r}.{suggest(backend, known)} "
+            "torchbolt.list_backends(None) lists all."
+        )
     if not callable(backend):
         raise exc.InvalidBackend(f"torchbolt.compile: backend must be a name or a function, not {backend!r}")
     return backend

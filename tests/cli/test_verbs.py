@@ -47,6 +47,11 @@ def noisy(x):
     return x + 0.5
 
 
+def loud(x):
+    print("heard")
+    return x + 1
+
+
 def nothing():
     return 3
 
@@ -116,6 +121,9 @@ def test_help_and_version(capsys):
         (["explain", "net.py", "--option", "max_autotune"], "it takes NAME=VALUE"),
         (["explain", "net.py", "--option", "max=1"], "there is no such option"),
         (["explain", "net.py", "--dtype", "float31"], "torch has no such dtype"),
+        (["explain", "net.py", "--mode", "fast"], "unknown mode 'fast'. Known: default, "),
+        (["benchmark", "net.py", "--backend", "fast"], "unknown backend 'fast'. torchbolt.list_backends(None) lists"),
+        (["explain", "net.py:fn", "--input", "3"], "net.py:fn fails: AttributeError: 'int' object has no attribute"),
         (["cache", "export"], "cache export takes a FILE"),
         (["cache", "clear", "x"], "cache clear takes no FILE"),
     ],
@@ -191,6 +199,20 @@ def test_a_benchmark_that_gains_nothing_says_so(capsys):
 def test_a_target_that_fails(capsys):
     code, _, err = said(capsys, "benchmark", "net.py", "--input", "3x5")
     assert code == 2 and "net.py fails: RuntimeError: " in err
+
+
+def test_the_place_of_a_failure_is_the_targets(capsys, place):
+    line = MODEL.splitlines().index("    return torch.exp(x.sin() * scale)") + 1
+    for verb in ("explain", "benchmark", "diagnose", "estimate"):
+        code, _, err = said(capsys, verb, "net.py:fn", "--input", "3")
+        assert code == 2 and err.endswith(f"({place / 'net.py'}:{line}: return torch.exp(x.sin() * scale))\n"), err
+
+
+def test_what_a_target_prints_is_no_part_of_the_answer(capfd):
+    for verb in ("explain", "diagnose"):
+        assert main.main([verb, "net.py:loud", "--json"]) == 0
+        out, err = capfd.readouterr()
+        assert json.loads(out) and "heard" not in out and 0 < err.count("heard") < 10  # not those that are measured
 
 
 def test_explain(capsys):

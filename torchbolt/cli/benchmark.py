@@ -8,7 +8,6 @@ from __future__ import annotations
 from torchbolt import api, explanation
 from torchbolt.cli import compare, measure, output
 from torchbolt.cli import target as targets
-from torchbolt.cli.errors import UsageError
 
 SUMMARY = "eager against compiled: first call, steady state, kernels, error, memory"
 TAKES_TARGET = True
@@ -29,10 +28,8 @@ def main(args):
 
 def measured(target, seconds: float) -> dict:
     """All that is to be said of one target."""
-    try:
+    with targets.told(target):
         facts, compiled, expected = _first_calls(target)
-    except Exception as error:
-        raise UsageError(f"{target.name} fails: {type(error).__name__}: {error}") from error
     before = api.stats()
     eager = measure.synchronised(target.call)
     ours = measure.synchronised(lambda: target.call(compiled))

@@ -16,7 +16,6 @@ from torch.profiler import ProfilerActivity, profile
 from torchbolt import _C, explanation, plans, reports
 from torchbolt.cli import estimate_page, measure, output
 from torchbolt.cli import target as targets
-from torchbolt.cli.errors import UsageError
 
 SUMMARY = "the speed-up to expect, with reasons, without compiling"
 TAKES_TARGET = True
@@ -39,12 +38,10 @@ def arguments(parser) -> None:
 def main(args):
     """(facts, text, exit code)."""
     target = targets.of(args)
-    try:
+    with targets.told(target):
         facts = estimated(target, args.seconds)
         if args.compare:
             facts["came_true"] = came_true(target, args.seconds, facts)
-    except Exception as error:
-        raise UsageError(f"{target.name} fails: {type(error).__name__}: {error}") from error
     text = _text(facts)
     if args.html:
         facts["html"] = estimate_page.write(args.html, facts)

@@ -22,7 +22,8 @@ def arguments(parser) -> None:
 def main(args):
     """(facts, text, exit code)."""
     target = targets.of(args)
-    seen = target.call(explanation.explain(target.fn, **target.options))
+    with targets.told(target):
+        seen = target.call(explanation.explain(target.fn, **target.options))
     facts, text = json.loads(seen.to_json()), str(seen)
     if args.html:
         compiled = target.compiled()

@@ -11,7 +11,7 @@ import os
 import sys
 
 from torchbolt import _build
-from torchbolt.cli import benchmark, bisect, cache, diagnose, estimate, explain, probe, run
+from torchbolt.cli import benchmark, bisect, cache, diagnose, estimate, explain, output, probe, run
 from torchbolt.cli.errors import UsageError
 from torchbolt.options import suggest
 
@@ -81,7 +81,9 @@ def _known(first: str) -> None:
 def _answer(arguments: list[str]) -> int:
     """The verb's answer, printed."""
     args = parser().parse_args(arguments)
-    facts, text, code = VERBS[args.verb].main(args)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler says when it begins and ends
+    with output.aside():
+        facts, text, code = VERBS[args.verb].main(args)
     print(json.dumps(facts, indent=2) if args.json else text)
     return code
 

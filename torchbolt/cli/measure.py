@@ -9,6 +9,7 @@ import time
 import torch
 
 from torchbolt import api
+from torchbolt.cli import output
 
 
 def synchronised(call):
@@ -35,9 +36,10 @@ def rounds(calls: dict, seconds: float) -> dict[str, list[float]]:
     """Milliseconds of each call by name: rounds in turns, together about `seconds` for each name."""
     taken = {name: [] for name in calls}
     end = time.perf_counter() + seconds * len(calls)
-    while min(map(len, taken.values())) < 5 or time.perf_counter() < end:
-        for name, call in calls.items():
-            taken[name].append(once(call)[1])
+    with output.silence():
+        while min(map(len, taken.values())) < 5 or time.perf_counter() < end:
+            for name, call in calls.items():
+                taken[name].append(once(call)[1])
     return taken
 
 

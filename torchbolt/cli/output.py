@@ -1,16 +1,56 @@
-"""Rows of words -> text for a terminal."""
+"""Rows of words -> text for a terminal. What the target prints itself goes aside, to standard error."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+
+_aside: list = []  # the stream in the place of sys.stdout, while there is one
+
+
+@contextlib.contextmanager
+def aside():
+    """sys.stdout is standard error meanwhile: standard output is the answer's. It is a stream of the same kind, so the
+    target's prints are compiled as they would be."""
+    with open(os.dup(sys.__stderr__.fileno()), "w", encoding="utf-8", errors="replace") as stream:
+        _aside.append(stream)
+        try:
+            with contextlib.redirect_stdout(stream):
+                yield
+        finally:
+            _aside.pop()
+
+
+@contextlib.contextmanager
+def silence():
+    """Nothing that is printed aside is seen, for calls that are repeated to be measured. The stream stays the same."""
+    if not _aside:
+        yield
+        return
+    stream = _aside[-1]
+    stream.flush()
+    before, nowhere = os.dup(stream.fileno()), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    try:
+        yield
+    finally:
+        stream.flush()
+        os.dup2(before, stream.fileno())
+        os.close(before)
+        os.close(nowhere)
+
+
+def _is_terminal() -> bool:
+    return sys.__stdout__ is not None and sys.__stdout__.isatty()  # which the answer goes to
 
 
 def bold(text: str) -> str:
-    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text
+    return f"\033[1m{text}\033[0m" if _is_terminal() else text
 
 
 def dim(text: str) -> str:
-    return f"\033[2m{text}\033[0m" if sys.stdout.isatty() else text
+    return f"\033[2m{text}\033[0m" if _is_terminal() else text
 
 
 def rows(pairs) -> str:

@@ -13,11 +13,12 @@ import importlib.util
 import inspect
 import os
 import sys
+import traceback
 from dataclasses import dataclass, field
 
 import torch
 
-from torchbolt import api
+from torchbolt import api, exc
 from torchbolt.cli import models
 from torchbolt.cli.errors import UsageError
 from torchbolt.options import OPTIONS
@@ -45,6 +46,26 @@ class Target:
     def compiled(self):
         """Compiled anew."""
         return api.compile(self.fn, **self.options)
+
+
+@contextlib.contextmanager
+def told(target: Target):
+    """What the target raises is told in one line, with the place in its own code."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{target.name} fails: {type(error).__name__}: {error}{_place(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of the traceback that is neither ours nor torch's."""
+    libraries = tuple(os.path.dirname(module.__file__) + os.sep for module in (torch, api))
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if os.path.isfile(f.filename) and not os.path.abspath(f.filename).startswith(libraries)]
+    own = [f for f in own if os.path.dirname(f.filename) != os.path.dirname(contextlib.__file__)]
+    return f" ({own[-1].filename}:{own[-1].lineno}: {own[-1].line})" if own else ""
 
 
 def arguments(parser) -> None:
@@ -79,6 +100,10 @@ def of(args) -> Target:
     target.options = {name: value for name, value in given.items() if value}
     if args.option:
         target.options["options"] = dict(_option(text) for text in args.option)
+    try:
+        target.compiled()
+    except exc.TorchboltError as error:
+        raise UsageError(str(error).removeprefix("torchbolt.compile: ")) from None
     return target
 
 
@@ -127,7 +152,7 @@ def _in_module(module, path: str, text: str) -> Target:
     found = module
     for part in path.split("."):
         if not hasattr(found, part):
-            public = [name for name in vars(found) if not name.startswith("_")]
+            public = [n for n, what in vars(found).items() if n[0] != "_" and not inspect.ismodule(what)]
             raise UsageError(f"{text}: there is no {part!r} in {getattr(found, '__name__', found)}; {_list(public)}")
         found = getattr(found, part)
     target = _made(Target(text, found))
