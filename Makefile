@@ -8,7 +8,7 @@
 #   make bench      build, then measure against torch.compile, OpenVINO and ONNX Runtime
 #   make gpu-test   on a CUDA machine without LLVM: extension against a packed core, then every Python test
 #   make gpu-bench  there, after gpu-test: models beside torch.compile
-#   make lint       formatting, layering, one definition of each name, ruff
+#   make lint       formatting, openings, layering, one definition of each name, ruff
 #   make tidy       clang-tidy on the core
 #   make format     rewrite files the way `make lint` wants them
 #   make core-dist  pack the torch-free core for machines without LLVM

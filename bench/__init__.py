@@ -1,1 +1,2 @@
+# bench/__init__.py
 """Benchmarks, the models they run, and the demo."""

@@ -1,4 +1,5 @@
-"""bench/backends.py: a case -> a callable that runs it on one backend. One class a backend.
+# bench/backends.py
+"""A case -> a callable that runs it on one backend. One class a backend.
 
 A cold start is everything from `prepare` to the end of the first call: importing a compiler, converting
 a model and compiling it. `cache` is the folder that a second process finds filled: compilers with a

@@ -1,3 +1,4 @@
+# bench/calls.py
 """What a call costs when it computes next to nothing: one operator on sixteen elements, beside eager and torch.compile.
 
 python -m bench.calls [--seconds 1]

@@ -1,3 +1,4 @@
+# bench/causes.py
 """What ends regions in programs as people write them, beside torch.compile: eager's results, and true reports?
 
     python -m bench.causes

@@ -1,4 +1,5 @@
-"""bench/compare.py: two results of one call -> how they differ: in form, and in error against float64.
+# bench/compare.py
+"""Two results of one call -> how they differ: in form, and in error against float64.
 
 "As close as eager": float32 and bfloat16 results differ from the exact ones by rounding, and a compiler
 may round elsewhere than eager does. Both are compared with the same model run in float64, and the

@@ -1,4 +1,5 @@
-"""bench/cpu.py: measures eager, torchbolt and its peers on the CPU, side by side: a table and a chart.
+# bench/cpu.py
+"""Measures eager, torchbolt and its peers on the CPU, side by side: a table and a chart.
 
 For each model, dtype and thread count, one group:
   1. every backend starts in a process of its own with an empty cache: cold start, peak memory;
@@ -283,7 +284,7 @@ def header(args: argparse.Namespace) -> dict:
 def parse(argv=None) -> argparse.Namespace:
     from bench.models import NAMES
 
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0].split(": ", 1)[1])
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--models", nargs="+", default=list(NAMES), choices=NAMES, metavar="NAME")
     p.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
     p.add_argument("--threads", nargs="+", type=int, default=[1, 2])

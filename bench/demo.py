@@ -1,4 +1,5 @@
-"""bench/demo.py: a transformer and a CNN, eager against torchbolt -> a table and a page.
+# bench/demo.py
+"""A transformer and a CNN, eager against torchbolt -> a table and a page.
 
 Measured with cpu.py's processes: a first call with an empty cache, a first call in a new process that finds the cache
 filled, the steady state, the largest difference from a float64 run, and the kernels before and after fusion.
@@ -113,7 +114,7 @@ def measure(folder: pathlib.Path, models: list[str], size: str) -> summary.Measu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0].split(": ", 1)[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out" / "demo")
     parser.add_argument("--size", default="bench", choices=["bench", "test"])
     args = parser.parse_args()

@@ -1,3 +1,4 @@
+# bench/estimates.py
 """`torchbolt estimate` over the benchmark's models: expected against what came true -> a table, and the mean error.
 
 python -m bench.estimates [--size test] [--models bert vit] [--seconds 0.3]

@@ -1,4 +1,5 @@
-"""bench/front_end.py: every figure that the front end promises, in one run, beside the peer and against its bar.
+# bench/front_end.py
+"""Every figure that the front end promises, in one run, beside the peer and against its bar.
 
     python -m bench.front_end [--quick] [--only guards causes ...]
 
@@ -140,7 +141,7 @@ PARTS = (call, guards, interpreter, recording, symbolic, schedules, causes)
 
 def main() -> None:
     names = [part.__name__ for part in PARTS]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0].split(": ", 1)[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a first impression")
     parser.add_argument("--only", nargs="+", default=names, choices=names)
     args = parser.parse_args()

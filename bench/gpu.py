@@ -1,3 +1,4 @@
+# bench/gpu.py
 """Models on a CUDA device: eager, torchbolt and torch.compile side by side, each in a process of its own.
 
     python -m bench.gpu [MODEL...] [--backends eager,torchbolt,torch.compile] [--json FILE]

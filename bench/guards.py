@@ -1,3 +1,4 @@
+# bench/guards.py
 """What a call costs before the first kernel runs: guards of modules with many layers, beside torch.compile.
 
     python -m bench.guards [--layers 10 80 400] [--seconds 2]

@@ -1,3 +1,4 @@
+# bench/instructions.py
 """What a recording executes beyond an eager call, counted by valgrind: the same on a busy machine as on a quiet one.
 
     python -m bench.instructions [--model mamba] [--rounds 3] [--functions 30]

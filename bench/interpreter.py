@@ -1,3 +1,4 @@
+# bench/interpreter.py
 """Plain Python in our interpreter, beside CPython's own loop: programs of the kind that pyperformance times.
 
     python -m bench.interpreter [--seconds 0.3] [--rounds 5] [name ...]

@@ -1,4 +1,5 @@
-"""bench/micro.py: small measurements on one backend in a process of its own. Commands on stdin -> JSON lines.
+# bench/micro.py
+"""Small measurements on one backend in a process of its own. Commands on stdin -> JSON lines.
 
     call SECONDS          microseconds of one call of relu(x * 2 + 1) on 16 elements
     kernel NAME SECONDS   one fused kernel on 64 MB of float32: milliseconds and the bytes it must move

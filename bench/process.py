@@ -1,4 +1,5 @@
-"""bench/process.py: starts the measuring processes and talks to them, line by line."""
+# bench/process.py
+"""Starts the measuring processes and talks to them, line by line."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# bench/recording.py
 """What a first call costs apart from making kernels: recording beside eager, and eighty equal layers beside one.
 
     python -m bench.recording [--models bert gpt2 ...] [--rounds 7]

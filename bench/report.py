@@ -1,4 +1,5 @@
-"""bench/report.py: tables and bar charts -> one HTML file that needs nothing else, and SVG for a README.
+# bench/report.py
+"""Tables and bar charts -> one HTML file that needs nothing else, and SVG for a README.
 
 A report is a title, a subtitle and sections in order; a section is a card row, a table, or a bar chart.
 The page carries its own style for light and dark screens and no script. Charts are SVG written here, so

@@ -1,3 +1,4 @@
+# bench/schedules.py
 """Numbers that change with every call: many optimizer steps under a schedule of learning rates, beside torch.compile.
 
     python -m bench.schedules [--steps 10000]

@@ -1,4 +1,5 @@
-"""bench/summary.py: results.jsonl -> report.md, report.html, summary.json and two charts.
+# bench/summary.py
+"""results.jsonl -> report.md, report.html, summary.json and two charts.
 
 Reads only the lines that cpu.py wrote, so a report can be made again, or of a run that was stopped. A
 figure that was not measured is a dash; a backend that could not run a model is named with its reason

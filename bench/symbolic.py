@@ -1,3 +1,4 @@
+# bench/symbolic.py
 """Random sizes on BERT, GPT-2 and ResNet: how often is compiled, what a new size costs, and how far the program for
 all sizes lies behind one compiled for that size alone.
 

@@ -1,3 +1,4 @@
+# bench/train.py
 """Training steps (forward, loss, backward): torchbolt and torch.compile, each over eager.
 
     python -m bench.train [MODEL...] [--backends A,B] [--device cpu|cuda] [--whole] [--threads N] [--json FILE]

@@ -1,4 +1,5 @@
-"""bench/worker.py: one model on one backend in a process of its own. Commands on stdin -> JSON lines.
+# bench/worker.py
+"""One model on one backend in a process of its own. Commands on stdin -> JSON lines.
 
 Start: eager runs first (it warms torch's own lazily made state, which every backend shares), then the
 backend's first call is timed. Then the process answers commands, so that a driver can take turns between

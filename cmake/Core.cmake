@@ -1,3 +1,4 @@
+# cmake/Core.cmake
 # src/{support,graph,loops,codegen,cache,opt} -> libtorchbolt_core.so, bolt-opt, bolt_tests, and the packed core.
 
 include(LLVM)

@@ -1,3 +1,4 @@
+# cmake/Extension.cmake
 # src/{python,interp,guard,observe,record,autograd,lower,device,run,session}, compile.cpp, module.cpp -> torchbolt/_C, against the installed torch.
 
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)

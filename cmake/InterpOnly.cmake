@@ -1,3 +1,4 @@
+# cmake/InterpOnly.cmake
 # src/{support,python,interp} + tests/interp/standalone_module.cpp -> _interp, a module without torch and LLVM.
 # It lets the interpreter be tested on any Python that has headers, torch or not.
 

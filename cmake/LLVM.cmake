@@ -1,3 +1,4 @@
+# cmake/LLVM.cmake
 # LLVM 19 of the system -> BOLT_LLVM_INCLUDE and BOLT_LLVM_LIBS: static archives, only the parts codegen/cpu needs.
 #
 # llvm-config is asked instead of LLVM's CMake package, which insists on the development files of libraries that

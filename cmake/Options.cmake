@@ -1,3 +1,4 @@
+# cmake/Options.cmake
 # What every target shares: language, flags, ccache, where results go.
 
 set(CMAKE_CXX_STANDARD 20)

@@ -1,3 +1,4 @@
+# cmake/PrebuiltCore.cmake
 # A core made by `make core-dist` (packed or unpacked) -> target bolt_core, so that neither LLVM nor
 # the minutes it takes are needed. It fits these sources only while its headers are the same.
 

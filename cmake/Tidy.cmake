@@ -1,3 +1,4 @@
+# cmake/Tidy.cmake
 # Target `tidy`: clang-tidy on every file of the core; each file's result is kept until the file or one of its
 # own headers changes.
 

@@ -1,3 +1,4 @@
+# cmake/Unity.cmake
 # BOLT_UNITY: the sources of a room (a folder of src/) -> a few units that include them, each compiled at once.
 #
 # Most of what compiling a file costs is torch's and LLVM's headers, the same for every file of a room. A unit

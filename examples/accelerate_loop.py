@@ -1,3 +1,4 @@
+# examples/accelerate_loop.py
 """Accelerate: the compiled model is the module that prepare() is given, so its optimiser sees the same parameters."""
 
 import torch

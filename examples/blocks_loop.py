@@ -1,3 +1,4 @@
+# examples/blocks_loop.py
 """A training loop as torchtune and torchtitan have it: each transformer block is compiled by itself, in place."""
 
 import torch

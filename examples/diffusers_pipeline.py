@@ -1,3 +1,4 @@
+# examples/diffusers_pipeline.py
 """A pipeline of diffusers: its UNet is compiled, and the steps of the scheduler around it stay Python."""
 
 import diffusers

@@ -1,3 +1,4 @@
+# examples/generate.py
 """Text generation by transformers' generate(): the decoder's forward is compiled, the loop around it stays Python."""
 
 import torch

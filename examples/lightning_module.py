@@ -1,3 +1,4 @@
+# examples/lightning_module.py
 """Lightning: a module inside of the LightningModule is compiled; hooks, logging and the trainer stay as they are."""
 
 import lightning

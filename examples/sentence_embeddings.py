@@ -1,3 +1,4 @@
+# examples/sentence_embeddings.py
 """sentence-transformers: the transformer in the pipeline is compiled; tokenising and pooling stay as they are."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# examples/skorch_classifier.py
 """skorch: a network as an estimator of scikit-learn. compile=True asks torch.compile: torchbolt, once installed."""
 
 import numpy

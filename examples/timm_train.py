@@ -1,3 +1,4 @@
+# examples/timm_train.py
 """timm, as its training script does it: create_model, its loss and optimiser, then a step over the compiled model."""
 
 import timm

@@ -1,3 +1,4 @@
+# examples/torchvision_reference.py
 """torchvision's references for classification: model, loss, SGD and a schedule, then evaluation; compiled."""
 
 import torch

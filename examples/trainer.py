@@ -1,3 +1,4 @@
+# examples/trainer.py
 """transformers' Trainer: torch_compile=True asks torch.compile, which install() makes torchbolt."""
 
 import tempfile

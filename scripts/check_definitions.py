@@ -1,3 +1,4 @@
+# scripts/check_definitions.py
 """Checks that a name has one definition: that no two files of src/ define it differently in one namespace.
 
 Two classes of one name in one namespace, each in its own file, compile and link; the linker then keeps one of the

@@ -1,3 +1,4 @@
+# scripts/check_docs.py
 """Checks that what the documents point at is there: files in `backticks`, and links with their headings.
 
 A name such as `loops/plan.h` means any file of the repository whose path ends so. Headers of torch are not ours.

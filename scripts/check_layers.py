@@ -1,3 +1,4 @@
+# scripts/check_layers.py
 """Checks that a folder includes only folders below it, and that the core knows neither torch nor Python.
 
 CORE and EXTENSION are the ladder, in the order of docs/architecture.md: no folder includes one above it, so no two

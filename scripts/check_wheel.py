@@ -1,3 +1,4 @@
+# scripts/check_wheel.py
 """Checks a wheel, or installs it into a fresh environment: scripts/wheel.sh.
 
     check_wheel.py WHEEL                 size, and what its libraries ask of the system

@@ -1,4 +1,5 @@
 #!/bin/sh
+# scripts/gpu_kernels.sh
 # Runs the kernel suite on this machine's CUDA device, from a folder that holds bin/run_on_gpu, its library beside
 # bin, and the graphs. With `time`, the kernels of bench/cuda beside a copy; with `sanitize`, under
 # compute-sanitizer.

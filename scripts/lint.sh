@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/lint.sh [--fix]: formatting (clang-format, ruff), layering, one definition of each name. scripts/tidy.sh runs clang-tidy.
+# scripts/lint.sh [--fix]: formatting (clang-format, ruff), openings, layering, one definition of each name. scripts/tidy.sh runs clang-tidy.
 source "$(dirname "$0")/common.sh"
 
 mapfile -t cxx < <(git ls-files --cached --others --exclude-standard -- 'src/*' 'tools/*' 'tests/*' 'bench/*' |
@@ -7,6 +7,7 @@ mapfile -t cxx < <(git ls-files --cached --others --exclude-standard -- 'src/*' 
 
 if [[ ${1:-} == --fix ]]; then
   clang-format-19 -i "${cxx[@]}"
+  .venv/bin/python scripts/check_openings.py --fix
   .venv/bin/ruff check -q --fix .
   .venv/bin/ruff format -q .
   exit
@@ -19,6 +20,8 @@ step "ruff"
 .venv/bin/ruff format --check .
 step "names in the documents"
 .venv/bin/python scripts/check_docs.py
+step "openings"
+.venv/bin/python scripts/check_openings.py
 step "layering"
 .venv/bin/python scripts/check_layers.py
 step "one definition of each name"

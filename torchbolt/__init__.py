@@ -1,3 +1,4 @@
+# torchbolt/__init__.py
 """Torchbolt: a drop-in torch.compile whose whole compiler is C++."""
 
 import importlib

@@ -1,3 +1,4 @@
+# torchbolt/__main__.py
 """python -m torchbolt: the command line, cli/main.py."""
 
 import sys

@@ -1,3 +1,4 @@
+# torchbolt/accepted.py
 """Functions of torch.compiler beside compile() and its controls: those about artifacts, and those that have nothing to
 do here and are accepted, so that programs which call them run."""
 

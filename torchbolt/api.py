@@ -1,3 +1,4 @@
+# torchbolt/api.py
 """compile(): functions, methods and modules to compiled ones. The work is in torchbolt._C; here is only the shape."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# torchbolt/arguments.py
 """Arguments of compile() -> Options; or an ArgumentError that says which argument is wrong, and what it may be.
 
 A backend of the user's gets the mode and the options that torch.compile would give it; ours are checked against the

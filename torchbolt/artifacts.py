@@ -1,3 +1,4 @@
+# torchbolt/artifacts.py
 """Entries of the disk cache -> bytes that another machine can take over, and back.
 
     magic | HMAC-SHA-256 of all that follows | length of the head | head (JSON) | the entries' bytes, one after another

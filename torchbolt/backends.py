@@ -1,3 +1,4 @@
+# torchbolt/backends.py
 """Who makes a recorded region run: torchbolt itself, eager, or a function of the user's.
 
 A backend is `backend(gm, example_inputs) -> callable`. It is called once for each region compiled, with the region's

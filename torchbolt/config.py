@@ -1,3 +1,4 @@
+# torchbolt/config.py
 """Settings of the process, under the names users of torch._dynamo.config know: torchbolt.config.recompile_limit = 16.
 
 Attribute access reads and writes; `config.patch(name=value, ...)` holds within a `with` block or a decorated function.

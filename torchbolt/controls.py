@@ -1,3 +1,4 @@
+# torchbolt/controls.py
 """What users say about compilation from inside and around their code: disable, graph_break, marks. (stance.py has
 set_stance, which knows backends by their names.)
 

@@ -1,3 +1,4 @@
+# torchbolt/exc.py
 """Exceptions torchbolt raises, under the names users of torch.compile know."""
 
 import enum

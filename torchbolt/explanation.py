@@ -1,3 +1,4 @@
+# torchbolt/explanation.py
 """explain(): what compile() would do with a call, counted from what really happened."""
 
 from __future__ import annotations

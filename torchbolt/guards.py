@@ -1,3 +1,4 @@
+# torchbolt/guards.py
 """options={"guard_filter_fn": fn}: which guards to keep is asked as torch.compile asks it.
 
 `fn` is given a list of entries and returns a bool for each. torch.compiler's own filters (`keep_tensor_guards_unsafe`,

@@ -1,3 +1,4 @@
+# torchbolt/install.py
 """install(): torch.compile means torchbolt, for programs that are not to be changed."""
 
 from __future__ import annotations

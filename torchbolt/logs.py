@@ -1,3 +1,4 @@
+# torchbolt/logs.py
 """set_logs(): what TORCHBOLT_LOGS says, from inside the program. The table of names is support/log.cpp."""
 
 from __future__ import annotations

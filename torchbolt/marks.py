@@ -1,3 +1,4 @@
+# torchbolt/marks.py
 """What users say about the sizes of a tensor before they give it to a compiled function.
 
 The marks are attributes of the tensor under the names torch._dynamo gives them: what is marked for torch.compile is

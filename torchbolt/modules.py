@@ -1,3 +1,4 @@
+# torchbolt/modules.py
 """A module whose calls are compiled, or disabled, and that is the module in all else.
 
 One state, two objects: the module is seen through a subclass of its class whose `__call__` is another one. Both have

@@ -1,3 +1,4 @@
+# torchbolt/onnxrt.py
 """backend="onnxrt": a region's graph -> an ONNX model, made by torch's own exporter, run by ONNX Runtime.
 
 Both are asked for only when a program names this backend. A region stays with eager's operators where a model would do

@@ -1,3 +1,4 @@
+# torchbolt/opt.py
 """python -m torchbolt.opt [OPTION ...] FILE: the text of a tape, graph, plan or kernels -> that of a later stage.
 
 The same as bolt-opt (see --help), and it reads tapes too, whose operators ATen must know. `--import=MODULE` first

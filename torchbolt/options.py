@@ -1,3 +1,4 @@
+# torchbolt/options.py
 """The options, modes and settings of a compiled callable: names that users know -> what each does, or why it does
 nothing.
 

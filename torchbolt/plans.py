@@ -1,3 +1,4 @@
+# torchbolt/plans.py
 """The texts of a plan and of a graph -> their parts, for reports: steps, buffers, kernels, nodes.
 
 loops/plan_text.cpp and graph/text.cpp write these texts, which are made to be read back. Sizes that are symbols stay

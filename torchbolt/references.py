@@ -1,3 +1,4 @@
+# torchbolt/references.py
 """Python objects -> plain data that says which they are -> the same objects in another process.
 
     by value    numbers, texts, None, tuples, ranges, dtypes, devices, members of enums: what is compared by value

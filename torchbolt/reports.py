@@ -1,3 +1,4 @@
+# torchbolt/reports.py
 """What was compiled -> one page for a browser, which needs nothing else: reports.html, with the facts as JSON in it.
 
 An explanation has one page (Explanation.save); so has all that a process compiled so far (torchbolt.report()). Where

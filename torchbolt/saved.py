@@ -1,3 +1,4 @@
+# torchbolt/saved.py
 """save() and load(): what a compiled callable has compiled -> a file -> the same in another process, whose first call
 neither records nor compiles.
 

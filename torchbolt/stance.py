@@ -1,3 +1,4 @@
+# torchbolt/stance.py
 """set_stance(): how compiled callables behave where nothing compiled fits a call, or at all (session/stance.h)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# torchbolt/steps.py
 """Generator functions and coroutine functions, asynchronous generators among them, compiled.
 
 A call of one only makes its object; what there is to compile runs between one yield (or await) and the next. So each of

@@ -1,3 +1,4 @@
+# torchbolt/torch_names.py
 """Names that torch 2.13 has and that have no effect here, by the reason: options of torch._inductor, settings of
 torch._dynamo.config and torch.compiler.config. They are written down here because torch's own tables are in modules
 which take seconds to import. options.py and config.py have those with an effect."""

@@ -1,3 +1,4 @@
+# bench/micro/rounds.py
 """Functions -> the seconds of each, taken in turns, so that what slows the machine slows all of them."""
 
 from __future__ import annotations

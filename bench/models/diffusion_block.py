@@ -1,4 +1,5 @@
-"""bench/models/diffusion_block.py: sizes -> one level of a diffusion UNet.
+# bench/models/diffusion_block.py
+"""Sizes -> one level of a diffusion UNet.
 
 A residual block with group norm, SiLU and a time embedding, then a transformer block with self attention,
 cross attention over a text context, a gated (GEGLU) feed-forward: where image generators spend their time.

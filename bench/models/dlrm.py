@@ -1,4 +1,5 @@
-"""bench/models/dlrm.py: sizes -> a recommendation model (DLRM, Naumov et al.).
+# bench/models/dlrm.py
+"""Sizes -> a recommendation model (DLRM, Naumov et al.).
 
 Summed embedding bags, a bottom MLP, pairwise dot products of the results (upper triangle), a top MLP.
 """

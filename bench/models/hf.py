@@ -1,4 +1,5 @@
-"""bench/models/hf.py: sizes -> (transformers model, args, kwargs). Configurations by hand, no downloads.
+# bench/models/hf.py
+"""Sizes -> (transformers model, args, kwargs). Configurations by hand, no downloads.
 
 The decoders run one prefill without a cache: what a server does once a prompt. RoBERTa and CLIP take an
 attention mask with padding, as a tokenizer gives it; the others take none.

@@ -1,4 +1,5 @@
-"""bench/models/lstm_lm.py: sizes -> an LSTM language model with its states and a tied head."""
+# bench/models/lstm_lm.py
+"""Sizes -> an LSTM language model with its states and a tied head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""bench/models/mixer.py: sizes -> an MLP-Mixer (Tolstikhin et al.): linears over tokens, over channels."""
+# bench/models/mixer.py
+"""Sizes -> an MLP-Mixer (Tolstikhin et al.): linears over tokens, over channels."""
 
 from __future__ import annotations
 

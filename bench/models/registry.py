@@ -1,4 +1,5 @@
-"""bench/models/registry.py: a model's name, size and dtype -> a seeded module with example inputs.
+# bench/models/registry.py
+"""A model's name, size and dtype -> a seeded module with example inputs.
 
 One row a model. `test` sizes run in milliseconds and keep every kind of layer (two of each, so that
 equal layers meet each other); `bench` sizes take 5-300 ms in eager on one core. Weights are random and

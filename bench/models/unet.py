@@ -1,4 +1,5 @@
-"""bench/models/unet.py: sizes -> a U-Net (Ronneberger et al.): conv, batch norm, skips, upsampling."""
+# bench/models/unet.py
+"""Sizes -> a U-Net (Ronneberger et al.): conv, batch norm, skips, upsampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// src/interp/arguments.h
+// interp/arguments.h
 // Argument lists in the making: a vectorcall array that can grow in front (self) and behind (keywords).
 #pragma once
 

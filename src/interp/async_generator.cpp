@@ -1,4 +1,4 @@
-// src/interp/async_generator.cpp: see async_generator.h. The steps are those of CPython's genobject.c.
+// interp/async_generator.cpp: see async_generator.h. The steps are those of CPython's genobject.c.
 
 #include "interp/async_generator.h"
 

@@ -1,4 +1,4 @@
-// src/interp/async_generator.h
+// interp/async_generator.h
 // The awaitables of asynchronous generators (of asend, __anext__, athrow, aclose), whose bodies this
 // interpreter runs.
 //

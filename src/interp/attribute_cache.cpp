@@ -1,4 +1,4 @@
-// src/interp/attribute_cache.cpp: see attribute_cache.h.
+// interp/attribute_cache.cpp: see attribute_cache.h.
 #include "interp/attribute_cache.h"
 
 namespace bolt::interp {

@@ -1,4 +1,4 @@
-// src/interp/attribute_cache.h
+// interp/attribute_cache.h
 // (instruction, object) -> the object's own attribute, from where it lay the last time the instruction ran.
 //
 // Objects of a Python class keep their attributes in an array of values whose order is the class's, until

@@ -1,4 +1,4 @@
-// src/interp/attributes.cpp
+// interp/attributes.cpp
 // Semantics of attributes.
 //
 // Most reads end in CPython's generic lookup. Three cases enter Python code and are done here so that we run

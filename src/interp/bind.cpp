@@ -1,4 +1,4 @@
-// src/interp/bind.cpp
+// interp/bind.cpp
 // (function, arguments) -> a frame with its parameters filled, by CPython's rules and with its error texts.
 //
 // Order matters for which error wins, and is CPython's: positionals, *args, keywords (unknown ones first),

@@ -1,4 +1,4 @@
-// src/interp/call.cpp
+// interp/call.cpp
 // What a call is: Python code that we run, or something native. Everything that only leads to a Python
 // function (bound methods, partials, classes, objects with `__call__`) is unfolded until the function is
 // reached.

@@ -1,4 +1,4 @@
-// src/interp/call.h
+// interp/call.h
 // (callable, arguments) -> a frame ready to run, or a finished value.
 //
 // Argument binding follows CPython's rules and error texts exactly. The proxy type lets Python functions that

@@ -1,4 +1,4 @@
-// src/interp/call_site.cpp: see call_site.h.
+// interp/call_site.cpp: see call_site.h.
 #include "interp/call_site.h"
 
 #include "interp/frame.h"

@@ -1,4 +1,4 @@
-// src/interp/call_site.h
+// interp/call_site.h
 // A call made later, as if from where it stands in the user's code.
 //
 // What looks at its callers (warnings.warn(stacklevel=), a logger that notes file and line) meets frames of

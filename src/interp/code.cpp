@@ -1,4 +1,4 @@
-// src/interp/code.cpp
+// interp/code.cpp
 // PyCodeObject -> Code; see code.h. Also the place where our opcode tables are checked against CPython's
 // header.
 

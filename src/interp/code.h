@@ -1,4 +1,4 @@
-// src/interp/code.h
+// interp/code.h
 // PyCodeObject -> Code: the bytecode decoded once into an array our loop can run.
 //
 // One `Instr` per code unit of CPython's bytecode, so an index here is CPython's own instruction offset / 2

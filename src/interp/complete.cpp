@@ -1,4 +1,4 @@
-// src/interp/complete.cpp
+// interp/complete.cpp
 // Finishing an instruction from outside the loop, with a result that was computed elsewhere; see frame.h.
 
 #include "interp/frame.h"

@@ -1,4 +1,4 @@
-// src/interp/containers.cpp
+// interp/containers.cpp
 // Semantics of iteration, building, unpacking, text and new functions.
 
 #include "interp/errors.h"

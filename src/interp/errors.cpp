@@ -1,4 +1,4 @@
-// src/interp/errors.cpp
+// interp/errors.cpp
 // Raising as CPython's loop does it; see errors.h.
 
 #include "interp/errors.h"

@@ -1,4 +1,4 @@
-// src/interp/errors.h
+// interp/errors.h
 // The exceptions CPython's loop itself raises, with CPython's exact texts.
 #pragma once
 

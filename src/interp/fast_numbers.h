@@ -1,4 +1,4 @@
-// src/interp/fast_numbers.h
+// interp/fast_numbers.h
 // Arithmetic and comparison of exact floats and one-digit ints, and items of exact lists, without dispatch.
 // "Not mine" is an answer: the caller then takes the general road. Results equal CPython's bit for bit (same
 // C operations on the same values).

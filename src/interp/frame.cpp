@@ -1,4 +1,4 @@
-// src/interp/frame.cpp
+// interp/frame.cpp
 // Allocation, death and copying of frames; see frame.h.
 //
 // When a call ends, its locals usually die with it. If Python holds the frame object (a traceback,

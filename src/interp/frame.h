@@ -1,4 +1,4 @@
-// src/interp/frame.h
+// interp/frame.h
 // A Python function call being run by us: Frame.
 //
 // The state of a call is (function, pc, locals + cells, value stack); handled exceptions are on the value

@@ -1,4 +1,4 @@
-// src/interp/function_proxy.cpp
+// interp/function_proxy.cpp
 // A callable that stands for a Python function towards C code and brings the call back into this interpreter.
 // So can an iterable whose class has an `__iter__` in Python be stood for, where C code asks for it later.
 

@@ -1,4 +1,4 @@
-// src/interp/generator.cpp
+// interp/generator.cpp
 // Resuming generators and coroutines in our loop; see generator.h.
 //
 // The steps around a resumption are those of CPython's genobject.c: push the sent value, make the generator's

@@ -1,4 +1,4 @@
-// src/interp/generator.h
+// interp/generator.h
 // Generator objects whose body this interpreter runs, resumed by opcodes or by C code.
 //
 // A generator is CPython's own object with CPython's own suspended frame (see compat.h), so `gi_frame`,

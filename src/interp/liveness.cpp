@@ -1,4 +1,4 @@
-// src/interp/liveness.cpp
+// interp/liveness.cpp
 // Backward data flow over the decoded bytecode, to a fixed point.
 
 #include "interp/liveness.h"

@@ -1,4 +1,4 @@
-// src/interp/liveness.h
+// interp/liveness.h
 // Which locals of a frame can still be read: what a region that begins or ends there has to know about.
 #pragma once
 

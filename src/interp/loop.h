@@ -1,4 +1,4 @@
-// src/interp/loop.h
+// interp/loop.h
 // Frame -> its result: the dispatch loop.
 //
 // One jump per instruction through a table of labels made from the version's opcode table; a handler that is

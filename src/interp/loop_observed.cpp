@@ -1,4 +1,4 @@
-// src/interp/loop_observed.cpp
+// interp/loop_observed.cpp
 // The loop for an observing Semantics: calls are virtual, and the frame is in order before each.
 
 #include "interp/loop.h"

@@ -1,4 +1,4 @@
-// src/interp/loop_plain.cpp
+// interp/loop_plain.cpp
 // The loop for plain execution: calls to the Semantics are direct.
 
 #include "interp/loop.h"

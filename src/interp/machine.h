@@ -1,4 +1,4 @@
-// src/interp/machine.h
+// interp/machine.h
 // The registers of the loop while it runs one frame, and the few moves every opcode handler is written with.
 //
 // A handler is a function with its opcode's name that takes the Machine and says what comes Next. Handlers

@@ -1,4 +1,4 @@
-// src/interp/matching.cpp
+// interp/matching.cpp
 // Semantics of `match`: class and mapping patterns, with CPython's error texts.
 
 #include "interp/errors.h"

@@ -1,4 +1,4 @@
-// src/interp/module.cpp
+// interp/module.cpp
 // The interpreter's Python functions; see module.h.
 
 #include "interp/module.h"

@@ -1,4 +1,4 @@
-// src/interp/module.h
+// interp/module.h
 // The interpreter's Python functions, for torchbolt._C and for the torch-free test module _interp.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/interp/names.cpp
+// interp/names.cpp
 // Semantics of names, cells and imports.
 
 #include "interp/errors.h"

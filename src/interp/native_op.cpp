@@ -1,4 +1,4 @@
-// src/interp/native_op.cpp
+// interp/native_op.cpp
 // Opcode -> helper function run by CPython; see native_op.h.
 
 #include "interp/native_op.h"

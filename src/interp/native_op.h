@@ -1,4 +1,4 @@
-// src/interp/native_op.h
+// interp/native_op.h
 // An opcode whose implementation CPython does not export -> a tiny function that consists of it, run by
 // CPython.
 //

@@ -1,4 +1,4 @@
-// src/interp/operands.cpp
+// interp/operands.cpp
 // (operator, left, right) -> which operand's method answers: binary operators and comparisons.
 //
 // Operands without such methods in Python go to CPython's abstract functions. For the others the rules of

@@ -1,4 +1,4 @@
-// src/interp/operators.cpp
+// interp/operators.cpp
 // Semantics of unary operators, truth, length, containment and items. Operators of two operands and
 // comparisons are in operands.cpp.
 //

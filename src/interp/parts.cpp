@@ -1,4 +1,4 @@
-// src/interp/parts.cpp
+// interp/parts.cpp
 // Parts of opcodes made of Semantics calls: `with`, await, annotations, 3.12's intrinsics. See
 // semantics_parts.h.
 

@@ -1,4 +1,4 @@
-// src/interp/run.cpp
+// interp/run.cpp
 // run_frame: links a chain of frames into the thread and runs it to its end.
 
 #include "interp/run.h"

@@ -1,4 +1,4 @@
-// src/interp/run.h
+// interp/run.h
 // The two compiled loops, and the ways into them that only the interpreter itself uses.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/interp/semantics.h
+// interp/semantics.h
 // What the interpreter asks of the outside world: Semantics.
 //
 // The loop moves values between stack, locals and constants by itself; whatever can read, change or call

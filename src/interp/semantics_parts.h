@@ -1,4 +1,4 @@
-// src/interp/semantics_parts.h
+// interp/semantics_parts.h
 // Parts of opcodes that are too long for a handler and are made of Semantics calls, so no observer overrides
 // them.
 #pragma once

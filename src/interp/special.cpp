@@ -1,4 +1,4 @@
-// src/interp/special.cpp: see special.h.
+// interp/special.cpp: see special.h.
 #include "interp/special.h"
 
 #include "interp/call.h"

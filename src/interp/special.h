@@ -1,4 +1,4 @@
-// src/interp/special.h
+// interp/special.h
 // Running special methods written in Python: where python_slots says that an operation would run one, our
 // code repeats what CPython's slot function does, with the call going through Semantics::call.
 #pragma once

@@ -1,4 +1,4 @@
-// src/interp/thread.cpp
+// interp/thread.cpp
 // The interpreter's per-thread state and its two limits: pending work and C stack depth.
 
 #include "interp/thread.h"

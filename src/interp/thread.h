@@ -1,4 +1,4 @@
-// src/interp/thread.h
+// interp/thread.h
 // What the interpreter keeps per thread: its frame stack, the rules in force, and two limits.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/support/version.cpp: the version the build was configured with.
+// support/version.cpp: the version the build was configured with.
 #include "support/version.h"
 
 namespace bolt {

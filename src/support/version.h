@@ -1,4 +1,4 @@
-// src/support/version.h: which torchbolt this is.
+// support/version.h: which torchbolt this is.
 #pragma once
 
 namespace bolt {

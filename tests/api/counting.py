@@ -1,3 +1,4 @@
+# tests/api/counting.py
 """A backend for tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_async_generators.py
 """Asynchronous generators, compiled themselves or gone through by compiled coroutines."""
 
 import asyncio

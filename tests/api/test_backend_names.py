@@ -1,3 +1,4 @@
+# tests/api/test_backend_names.py
 """Backends by name: torch's own for debugging, ONNX Runtime, and what is said of those that are not here."""
 
 from __future__ import annotations

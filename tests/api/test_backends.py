@@ -1,3 +1,4 @@
+# tests/api/test_backends.py
 """backend=: ours, eager, and functions that get each region as an FX graph; and torch.compile with ours."""
 
 from __future__ import annotations

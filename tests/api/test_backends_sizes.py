@@ -1,3 +1,4 @@
+# tests/api/test_backends_sizes.py
 """Sizes and numbers that differ between calls, with each backend: one graph for all of them."""
 
 from __future__ import annotations

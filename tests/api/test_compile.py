@@ -1,3 +1,4 @@
+# tests/api/test_compile.py
 """compile() for functions, methods and modules: the shape of what it gives back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_config.py
 """torchbolt.config and torchbolt.exc: names users know, what they do, and words for names nobody knows."""
 
 from __future__ import annotations

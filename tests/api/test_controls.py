@@ -1,3 +1,4 @@
+# tests/api/test_controls.py
 """disable, graph_break, is_compiling, set_stance, and torch's own marks for the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_costs_in_reports.py
 """What explain() says each step costs: by the model of costs, and measured."""
 
 from __future__ import annotations

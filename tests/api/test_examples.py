@@ -1,3 +1,4 @@
+# tests/api/test_examples.py
 """Each program of examples/ runs, where the packages that it imports are installed."""
 
 from __future__ import annotations

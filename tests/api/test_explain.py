@@ -1,3 +1,4 @@
+# tests/api/test_explain.py
 """explain(): torch's fields and forms, and recordings that were thrown away."""
 
 from __future__ import annotations

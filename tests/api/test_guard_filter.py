@@ -1,3 +1,4 @@
+# tests/api/test_guard_filter.py
 """guard_filter_fn: what is not guarded is not looked at again, and what is on tensors is always guarded."""
 
 from __future__ import annotations

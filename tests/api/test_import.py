@@ -1,3 +1,4 @@
+# tests/api/test_import.py
 """import torchbolt: what it costs, and what it says where it does not fit."""
 
 from __future__ import annotations

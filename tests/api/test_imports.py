@@ -1,3 +1,4 @@
+# tests/api/test_imports.py
 """torchbolt's Python files import only what lies below them, and do so at their top."""
 
 import ast

@@ -1,3 +1,4 @@
+# tests/api/test_logs.py
 """TORCHBOLT_LOGS, TORCH_LOGS, set_logs, and explain() as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_many_threads.py
 """32 threads call and recompile 8 functions with changing shapes: eager's results, no deadlock, no crash.
 
 BOLT_THREAD_SECONDS=60 pytest tests/api/test_many_threads.py

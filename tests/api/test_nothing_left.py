@@ -1,3 +1,4 @@
+# tests/api/test_nothing_left.py
 """A call that ends with an error of the compiler's (fullgraph, a backend that fails) leaves nothing of what it wrote."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_options.py
 """Modes and options: known names, contradictions, and what they stand for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_profiler.py
 """torch.profiler sees what a compiled call does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_remote_cache.py
 """A cache that machines share on a Redis server: what one process compiled another finds, with its folder empty."""
 
 import json

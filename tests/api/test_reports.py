@@ -1,3 +1,4 @@
+# tests/api/test_reports.py
 """Pages: what stands in them, who writes them, and that a browser shows them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_robustness.py
 """Threads, forks, interrupts, exceptions, memory: nothing in the compiler harms the process it lives in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_saved.py
 """save() and load(): a new process takes over what was compiled and neither records nor compiles it, or says why not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/api/test_steps.py
 """compile() of generator functions and coroutine functions: what runs between two yields is compiled."""
 
 import asyncio

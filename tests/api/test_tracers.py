@@ -1,3 +1,4 @@
+# tests/api/test_tracers.py
 """Debuggers, coverage tools and profilers keep working while compiled functions are recorded and run.
 
 Where sys.settrace is in force, every line of Python is CPython's to run: a call of a compiled function is a plain call,

@@ -1,3 +1,4 @@
+# tests/autograd/test_function.py
 """torch.autograd.Function on a joint tape: its backward pass is recorded with the rest."""
 
 import pytest

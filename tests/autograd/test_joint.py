@@ -1,3 +1,4 @@
+# tests/autograd/test_joint.py
 """The joint tape of a recorded run, executed, gives eager's outputs and gradients to the last bit."""
 
 import math

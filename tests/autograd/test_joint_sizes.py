@@ -1,3 +1,4 @@
+# tests/autograd/test_joint_sizes.py
 """Joint tapes of runs whose sizes differ between calls: what was recorded once is right for other sizes."""
 
 import math

@@ -1,3 +1,4 @@
+# tests/autograd/test_partition.py
 """What is kept between the parts of a joint tape, and what is computed again: never more memory than eager."""
 
 import random

@@ -1,3 +1,4 @@
+# tests/autograd/test_rows.py
 """What is left to single calls of ATen once the joint tape of a model's forward and backward pass is a graph."""
 
 import re

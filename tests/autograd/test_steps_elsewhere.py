@@ -1,3 +1,4 @@
+# tests/autograd/test_steps_elsewhere.py
 """A step's tape whose tensors lie on a device that is not here: the backward pass is walked, and the rest of the road."""
 
 import re

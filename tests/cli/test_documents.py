@@ -1,3 +1,4 @@
+# tests/cli/test_documents.py
 """Every command and every program of docs/tools.md and docs/guide runs, and ends as it says there."""
 
 from __future__ import annotations

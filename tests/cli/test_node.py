@@ -1,3 +1,4 @@
+# tests/cli/test_node.py
 """tools/node: its own tests, with this Python as torchbolt's, and the command line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/cli/test_verbs.py
 """The command line: what each verb prints, finds and refuses, and its exit code."""
 
 from __future__ import annotations

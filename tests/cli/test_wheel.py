@@ -1,3 +1,4 @@
+# tests/cli/test_wheel.py
 """scripts/check_wheel.py: what the libraries of a wheel may ask for, with this build's own as the example."""
 
 from __future__ import annotations

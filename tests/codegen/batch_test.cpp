@@ -1,3 +1,4 @@
+// tests/codegen/batch_test.cpp
 // Batches that are compiled while others are: each unit once, and nobody waits in vain.
 #include "codegen/common/batch.h"
 

@@ -1,3 +1,4 @@
+// tests/cuda/compile_test.cpp
 // NVRTC found at run time, and plans compiled with it (codegen/cuda/nvrtc.h, compile_plan.h). BOLT_TEST_NVRTC
 // names the library, or a folder that holds it, where the loader does not find it by itself; without one,
 // these tests are skipped.

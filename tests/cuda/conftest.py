@@ -1,3 +1,4 @@
+# tests/cuda/conftest.py
 """The model zoo is in the source tree; the compiler fails loudly and has a cache of its own."""
 
 import os

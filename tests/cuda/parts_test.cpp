@@ -1,3 +1,4 @@
+// tests/cuda/parts_test.cpp
 // Kernels that are launched in parts: the parts, run one after another by the reference executor, give what
 // the whole kernel gives (codegen/cuda/parts.h). The kernels are those of tests/cuda/kernels, which a GPU
 // runs, too.

@@ -1,3 +1,4 @@
+# tests/cuda/test_gpu.py
 """CUDA kernels as the product compiles them (codegen/cuda/compile_plan.h), and their results where there is a GPU.
 
 `run_on_gpu` (tests/cuda/run_on_gpu.cpp, `cmake --build build --target run_on_gpu`) reads the graphs of tests/cuda and

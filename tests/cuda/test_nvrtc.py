@@ -1,3 +1,4 @@
+# tests/cuda/test_nvrtc.py
 """CUDA C++ of loop kernels, without a GPU: the text is as it was, and NVRTC compiles every kernel for sm_90.
 
 tests/cuda/*.ir are graphs; tests/cuda/golden/*.cu is what `bolt-opt --emit=cuda` makes of their kernels, behind the

@@ -1,4 +1,5 @@
-"""tests/device/conftest.py: what test_cuda*.py asks of a device is left out where there is none; each test begins anew."""
+# tests/device/conftest.py
+"""What test_cuda*.py asks of a device is left out where there is none; each test begins anew."""
 
 from __future__ import annotations
 

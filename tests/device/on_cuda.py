@@ -1,4 +1,5 @@
-"""tests/device/on_cuda.py: tensors on the CUDA device."""
+# tests/device/on_cuda.py
+"""Tensors on the CUDA device."""
 
 from __future__ import annotations
 

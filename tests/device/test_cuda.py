@@ -1,3 +1,4 @@
+# tests/device/test_cuda.py
 """Regions with CUDA tensors: compiled, equal to eager, on the caller's stream and device. Needs a CUDA device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/device/test_cuda_dropout.py
 """Dropout inside of kernels: eager's numbers, no mask in memory, the generator where eager leaves it. Needs a CUDA device."""
 
 from __future__ import annotations

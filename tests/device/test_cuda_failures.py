@@ -1,3 +1,4 @@
+# tests/device/test_cuda_failures.py
 """What goes wrong on CUDA is the caller's to catch, in eager's words, and the next call works. Needs a CUDA device.
 
 TORCHBOLT_STRESS_SECONDS=20 is how long threads go on at the same time.

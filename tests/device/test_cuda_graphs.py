@@ -1,3 +1,4 @@
+# tests/device/test_cuda_graphs.py
 """mode="reduce-overhead": calls that repeat one before them are launched by a CUDA graph, and nobody can tell.
 
 Needs a CUDA device. Each case prints what happened: `python tests/device/test_cuda_graphs.py` shows all of it.

@@ -1,3 +1,4 @@
+# tests/device/test_cuda_layouts.py
 """Convolutions on CUDA are given images channels-last, forward and backward. Needs a CUDA device.
 
 cuDNN turns images with their channels apart round by kernels of its own, there and back; in a compiled network there

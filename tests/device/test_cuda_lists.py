@@ -1,3 +1,4 @@
+# tests/device/test_cuda_lists.py
 """Operators over lists of CUDA tensors: equal to eager, in few launches, at the speed of memory. Needs a CUDA device.
 
 Times are printed (pytest -s): AdamW beside a copy of the same bytes, and what a step costs the host.

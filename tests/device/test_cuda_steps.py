@@ -1,3 +1,4 @@
+# tests/device/test_cuda_steps.py
 """Whole training steps on CUDA: what they leave is eager's, and each is one region. Needs a CUDA device."""
 
 from __future__ import annotations

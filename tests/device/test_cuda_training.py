@@ -1,3 +1,4 @@
+# tests/device/test_cuda_training.py
 """Compiled training with CUDA tensors: gradients as near to doubles as eager's. Needs a CUDA device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/device/test_recordings.py
 """Calls of which parts are repeated: what is recorded, what is run in between, what is copied. Without a GPU.
 
 Launches of kernels on the processor are recorded as a CUDA graph does it (TORCHBOLT_CPU_RECORDINGS), with the

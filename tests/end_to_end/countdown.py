@@ -1,3 +1,4 @@
+# tests/end_to_end/countdown.py
 """An iterator written in Python, as classes with a __next__ are."""
 
 

@@ -1,3 +1,4 @@
+# tests/end_to_end/kept_state.py
 """A program that keeps state from call to call, beside eager."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/over_sizes.py
 """Programs that are called with one size after the other: what tests of sizes that differ share."""
 
 from __future__ import annotations

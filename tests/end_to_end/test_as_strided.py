@@ -1,3 +1,4 @@
+# tests/end_to_end/test_as_strided.py
 """as_strided: positions count from the storage's beginning; what shows every element once can be written through."""
 
 import pytest

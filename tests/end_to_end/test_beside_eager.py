@@ -1,3 +1,4 @@
+# tests/end_to_end/test_beside_eager.py
 """Programs are measured beside eager in their first calls, and those that are slower are given up.
 
 An operator of the user's is slow here wherever the program runs it. Programs run without gradients, and the replayed tape as

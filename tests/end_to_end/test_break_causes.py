@@ -1,3 +1,4 @@
+# tests/end_to_end/test_break_causes.py
 """What ends regions in programs as people write them: eager's results and effects, one recording, truthful reports."""
 
 from __future__ import annotations

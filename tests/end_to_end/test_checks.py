@@ -1,3 +1,4 @@
+# tests/end_to_end/test_checks.py
 """Checks of data, whose other side is an error, end no region: the program checks, and eager raises.
 
 PYTEST_DONT_REWRITE: the assertions are those that are compiled.

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_constants.py
 """Tensors made from Python data inside the function, and results whose size depends on data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_conv.py
 """Convolutions through the whole road: our own kernels, epilogues, layouts that the caller never sees."""
 
 import pytest

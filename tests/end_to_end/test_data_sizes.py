@@ -1,3 +1,4 @@
+# tests/end_to_end/test_data_sizes.py
 """Operators whose result has as many elements as their operands' data says, each called with data that differs."""
 
 from __future__ import annotations

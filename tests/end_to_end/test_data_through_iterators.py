@@ -1,3 +1,4 @@
+# tests/end_to_end/test_data_through_iterators.py
 """Tensors whose data Python gets through iterators of C: every call sees its own, wherever the region ends."""
 
 from __future__ import annotations

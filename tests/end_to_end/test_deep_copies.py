@@ -1,3 +1,4 @@
+# tests/end_to_end/test_deep_copies.py
 """copy.deepcopy inside the function: of tensors, containers and modules, recorded once for all of a kind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_dict_clock.py
 """A model with so many dicts that none is looked at while none has changed: every way to change one is noticed."""
 
 from __future__ import annotations

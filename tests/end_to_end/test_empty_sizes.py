@@ -1,3 +1,4 @@
+# tests/end_to_end/test_empty_sizes.py
 """Tensors without elements, as x[mask] gives them where nothing is true."""
 
 from __future__ import annotations

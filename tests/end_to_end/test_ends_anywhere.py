@@ -1,3 +1,4 @@
+# tests/end_to_end/test_ends_anywhere.py
 """Regions end and begin while an exception is handled, inside generators, and in Python that native code calls."""
 
 from __future__ import annotations

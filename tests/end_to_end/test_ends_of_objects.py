@@ -1,3 +1,4 @@
+# tests/end_to_end/test_ends_of_objects.py
 """Objects that run Python code when they go: __del__, generators within try and with, weakref.finalize."""
 
 from __future__ import annotations

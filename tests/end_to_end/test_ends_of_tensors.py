@@ -1,3 +1,4 @@
+# tests/end_to_end/test_ends_of_tensors.py
 """Tensors that something refers to weakly go when eager lets them go, wherever regions end."""
 
 from __future__ import annotations

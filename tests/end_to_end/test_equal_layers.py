@@ -1,3 +1,4 @@
+# tests/end_to_end/test_equal_layers.py
 """Models of many equal layers, of which a few are planned and the others put back (loops/put_back.h): results, what layers return, keep
 and change, and weights that are changed afterwards."""
 

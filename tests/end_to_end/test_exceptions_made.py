@@ -1,3 +1,4 @@
+# tests/end_to_end/test_exceptions_made.py
 """Exceptions that a compiled function makes, raises and keeps: classes, arguments, notes, contexts and tracebacks are those
 of eager, at every call, and making them ends no region."""
 

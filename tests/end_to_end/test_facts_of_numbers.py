@@ -1,3 +1,4 @@
+# tests/end_to_end/test_facts_of_numbers.py
 """What a program goes by when it asks about a number that differs: the answer is guarded, not the number."""
 
 from __future__ import annotations

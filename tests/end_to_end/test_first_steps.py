@@ -1,3 +1,4 @@
+# tests/end_to_end/test_first_steps.py
 """Numbers that differ from the first calls on, where something else differs too: an optimizer's first steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_float_arguments.py
 """Operators whose schema says `float` (dropout's p, an eps): one program for all that differ between calls.
 
 torch's argument parser turns such a number into a double before the operator is called, unlike a `Scalar`'s.

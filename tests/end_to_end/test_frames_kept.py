@@ -1,3 +1,4 @@
+# tests/end_to_end/test_frames_kept.py
 """Objects of running frames that live across the end of a region: they tell of the frame as it goes on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_gaps.py
 """Inputs with gaps and expanded ones (slices, crops, chunks) whose sizes differ between calls: eager's values, strides and
 aliasing from one program for all sizes."""
 

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_garbage_collected.py
 """Garbage collections come at any instruction of a recording: what they lead to is nothing the program did."""
 
 from __future__ import annotations

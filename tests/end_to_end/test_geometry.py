@@ -1,3 +1,4 @@
+# tests/end_to_end/test_geometry.py
 """Operators that change the sizes and strides of the tensor they are called on: x.t_(), x.unsqueeze_(0), ..."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_gradients_asked.py
 """What autograd knows of a region's results: leaves, graphs, and nothing where eager has nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_identity_of_texts.py
 """Texts and numbers that regions carry along stay the objects they are, wherever the program puts them."""
 
 from __future__ import annotations

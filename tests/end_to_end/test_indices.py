@@ -1,3 +1,4 @@
+# tests/end_to_end/test_indices.py
 """An index out of range raises what eager raises, with the user's line; the next good call is right again."""
 
 import traceback

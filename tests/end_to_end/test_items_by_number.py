@@ -1,3 +1,4 @@
+# tests/end_to_end/test_items_by_number.py
 """Items by numbers and texts that differ from call to call: ring buffers, counts, sets of what was seen, caches.
 
 A row says which calls record ("1") and which are hits ("."). Two recordings, then one for each new way that a lookup ends.

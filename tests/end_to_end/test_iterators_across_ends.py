@@ -1,3 +1,4 @@
+# tests/end_to_end/test_iterators_across_ends.py
 """Iterators and callables made of C that are under way where a region ends: what follows goes on where they stood."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_iterators_through_containers.py
 """Iterators through dicts, sets and deques that live across the end of a region.
 
 What is written to the container behind that end is given by the iterator, or noticed by it, as in eager.

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_large_results.py
 """Large results: where their memory comes from."""
 
 import pytest

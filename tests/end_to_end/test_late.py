@@ -1,3 +1,4 @@
+# tests/end_to_end/test_late.py
 """Numbers, texts and tensors made of data that nothing looks at, and calls that only show something: one region."""
 
 from __future__ import annotations

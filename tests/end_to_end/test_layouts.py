@@ -1,3 +1,4 @@
+# tests/end_to_end/test_layouts.py
 """A change of layout is paid once or not made: convolutions of libraries beside generated ones, and their weights.
 
 On the processor these are large, grouped or transposed convolutions; with TORCHBOLT_CHANNELS_LAST all of them are given

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_lengths.py
 """Containers from outside that are longer or shorter from call to call: histories, replay buffers, caches.
 
 A row says which calls record ("1") and which are hits ("."). Two recordings (the first call, and the one that showed that

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_linear.py
 """Linear layers through the whole road: our own kernels with fused epilogues, weights packed once and watched."""
 
 import pytest

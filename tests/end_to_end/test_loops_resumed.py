@@ -1,3 +1,4 @@
+# tests/end_to_end/test_loops_resumed.py
 """Regions that end inside a loop and go on with what is left of it."""
 
 from __future__ import annotations

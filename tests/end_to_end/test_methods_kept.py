@@ -1,3 +1,4 @@
+# tests/end_to_end/test_methods_kept.py
 """Methods in C, bound to an object, that live across the end of a region."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_numbers_in_containers.py
 """Lists, tuples, deques and dicts of numbers that differ between calls: whoever goes through them, in Python or in C.
 
 Two recordings, then every call is a hit, also where the container is written while it is gone through.

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_numbers_in_python.py
 """Numbers that differ between calls, where Python itself goes by them: each call gets eager's result.
 
 The tensor functions are those of test_symbolic_numbers.py; here a number decides which items a slice takes, how long a

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_numbers_out_of_tensors.py
 """item(), float(t), int(t), tolist(): the number is known when the program has run, and ends no region by itself."""
 
 from __future__ import annotations

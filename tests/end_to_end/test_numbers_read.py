@@ -1,3 +1,4 @@
+# tests/end_to_end/test_numbers_read.py
 """Numbers in containers, read in every way Python has: a number that differs between calls is followed or guarded.
 
 Each line is an expression of a list, a dict, a tuple and an object that hold the same two numbers. It is called with numbers

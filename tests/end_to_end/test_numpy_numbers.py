@@ -1,3 +1,4 @@
+# tests/end_to_end/test_numpy_numbers.py
 """numpy's numbers that differ between calls (a learning rate, a size): one program for all of them, as for Python's.
 
 Their arithmetic and their types are numpy's own; operators take the numbers of Python's that they stand for.

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_operator_errors.py
 """Operators that raise in later calls, though nothing that is guarded has changed: what came before is done, what the
 program makes of the error is done, and the error comes from the user's line."""
 

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_operators.py
 """Small functions through the whole road: results equal eager's, one entry, compiled, fused as expected."""
 
 import pytest

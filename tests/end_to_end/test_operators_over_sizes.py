@@ -1,3 +1,4 @@
+# tests/end_to_end/test_operators_over_sizes.py
 """Operators over sizes that differ between calls: one program for all of them, eager's results for each."""
 
 from __future__ import annotations

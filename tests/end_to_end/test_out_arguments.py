@@ -1,3 +1,4 @@
+# tests/end_to_end/test_out_arguments.py
 """out= of tensors without elements, which operators resize: what they hold afterwards is a result like others."""
 
 import pytest

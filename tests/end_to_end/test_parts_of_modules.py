@@ -1,3 +1,4 @@
+# tests/end_to_end/test_parts_of_modules.py
 """Guards on a module of many layers, some of which change from call to call: only those are walked again."""
 
 import random

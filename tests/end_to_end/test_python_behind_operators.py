@@ -1,3 +1,4 @@
+# tests/end_to_end/test_python_behind_operators.py
 """Python that native code calls: operators written in Python, autograd functions, iterators where a region ends."""
 
 from __future__ import annotations

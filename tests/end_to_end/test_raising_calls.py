@@ -1,3 +1,4 @@
+# tests/end_to_end/test_raising_calls.py
 """Calls that raise are compiled up to there: later ones record nothing, and tell the same lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_random_order.py
 """Random operators draw in the program's order, whatever their operands wait for."""
 
 from __future__ import annotations

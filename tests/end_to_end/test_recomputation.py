@@ -1,3 +1,4 @@
+# tests/end_to_end/test_recomputation.py
 """Programs that read what they computed several times under other indices: slices, cats, pads, rolls, flips, gathers.
 
 Each must equal eager, and no fusion may work things out again at will: all kernels together execute at most 1.2 times the

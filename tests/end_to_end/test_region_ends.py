@@ -1,3 +1,4 @@
+# tests/end_to_end/test_region_ends.py
 """Regions end at what cannot be compiled and begin again after it: results, order of effects, and no recompiling."""
 
 from __future__ import annotations

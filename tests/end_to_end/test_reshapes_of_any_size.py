@@ -1,3 +1,4 @@
+# tests/end_to_end/test_reshapes_of_any_size.py
 """Whether a reshape shows the same memory rests on sizes: what was a copy for some is a view for others."""
 
 from __future__ import annotations

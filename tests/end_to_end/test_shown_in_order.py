@@ -1,3 +1,4 @@
+# tests/end_to_end/test_shown_in_order.py
 """What is shown waits for the region's end, unless other code that shows something, or is told of it, would come first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_sizes_out_of_tensors.py
 """Numbers out of tensors as sizes, bounds of slices and indices: a size that is data, and one region for all of them."""
 
 from __future__ import annotations

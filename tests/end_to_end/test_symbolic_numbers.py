@@ -1,3 +1,4 @@
+# tests/end_to_end/test_symbolic_numbers.py
 """Numbers that differ between calls: one program for all of them, eager's results for each.
 
 A row is a function of a tensor and of numbers, and the numbers it is called with; `compiled` is how many recordings

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_symbolic_sizes.py
 """Sizes that differ between calls: which of them become symbols, what is guarded, and what Python makes of them."""
 
 from __future__ import annotations

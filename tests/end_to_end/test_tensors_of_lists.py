@@ -1,3 +1,4 @@
+# tests/end_to_end/test_tensors_of_lists.py
 """torch.tensor(tokens): lists whose numbers differ from call to call, and how many they are, become inputs of the program.
 
 The first call's list is a constant, the second shows that lists differ. One list more may be needed where a list was short.

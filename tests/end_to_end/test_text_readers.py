@@ -1,3 +1,4 @@
+# tests/end_to_end/test_text_readers.py
 """Everything that may read a text which differs between calls: each call gets what eager gives for its own.
 
 test_texts.py says what need not make a program of its own; here only the results count. A row is a function of a

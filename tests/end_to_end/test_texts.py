@@ -1,3 +1,4 @@
+# tests/end_to_end/test_texts.py
 """Texts that differ between calls: one program as long as nobody looks at them, and facts where somebody asks.
 
 A text that is read (looked up, cut, handed to C code) makes a program of its own, and no other call may get that.

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_thread_count.py
 """Kernels share their work among torch's threads."""
 
 import time

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_truth.py
 """all() and any() of every type: of uint8 they are uint8, and a tensor of one element has no dimension to reduce."""
 
 import pytest

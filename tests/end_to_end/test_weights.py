@@ -1,3 +1,4 @@
+# tests/end_to_end/test_weights.py
 """Weights that were folded or packed are noticed when they change, however that happens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_write_back.py
 """Mutated inputs that a kernel stores into: the caller's tensors, their views and the results equal eager's."""
 
 import copy

@@ -1,3 +1,4 @@
+# tests/fuzz/conftest.py
 """The fuzzers run strict: a failure inside the compiler is an error, not a fall-back to eager."""
 
 import os

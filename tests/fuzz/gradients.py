@@ -1,4 +1,5 @@
-"""tests/fuzz/gradients.py: seed -> a random function that gradients are needed of, and what is done with what it gives.
+# tests/fuzz/gradients.py
+"""Seed -> a random function that gradients are needed of, and what is done with what it gives.
 
 programs.py is about what a call gives. This is about what autograd makes of it: of the tensors that are given some are
 leaves, some are made of leaves, and some have no gradient; what is done afterwards (events) is all that eager's graph

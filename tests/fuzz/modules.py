@@ -1,4 +1,5 @@
-"""tests/fuzz/modules.py: seed -> the source of a random module with state, how it is called, and what happens between
+# tests/fuzz/modules.py
+"""Seed -> the source of a random module with state, how it is called, and what happens between
 the calls.
 
 programs.py is about tensors in one call. This is about what lasts: attributes, buffers, containers, globals, closures

@@ -1,4 +1,5 @@
-"""tests/fuzz/programs.py: seed -> the source of a random function of three tensors, an int n and a float k, and what to
+# tests/fuzz/programs.py
+"""Seed -> the source of a random function of three tensors, an int n and a float k, and what to
 call it with.
 
 The function grows statement by statement. Each new statement is run at once, in float32 and float64, and kept only

@@ -1,3 +1,4 @@
+# tests/fuzz/test_random_gradients.py
 """Random functions that gradients are needed of (gradients.py), each called five times: whatever autograd is asked for,
 hooks, errors and gradients are eager's, near float64's, and nothing is recorded anew for calls that are like earlier ones.
 

@@ -1,3 +1,4 @@
+# tests/fuzz/test_random_modules.py
 """Random modules with state (modules.py), called ten times with changes between the calls: results, arguments, attributes,
 buffers, containers, globals, gradients and which of them are the same object equal those of a twin that eager runs.
 

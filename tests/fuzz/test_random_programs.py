@@ -1,3 +1,4 @@
+# tests/fuzz/test_random_programs.py
 """Random functions (programs.py), each called with four sets of inputs and numbers: results, mutated inputs, layouts
 and shared memory equal eager's, and errors against float64 are at most twice eager's. In every fourth program autograd
 follows the inputs, and gradients are compared, too; every fifth is called in autocast.

@@ -1,3 +1,4 @@
+# tests/interp/conftest.py
 """Finds the interpreter's module: `_interp` (no torch) from BOLT_INTERP_DIR, else torchbolt._C."""
 
 import os

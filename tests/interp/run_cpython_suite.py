@@ -1,3 +1,4 @@
+# tests/interp/run_cpython_suite.py
 """CPython's own Lib/test under our interpreter -> a table of tests whose outcome differs from plain CPython's.
 
     python tests/interp/run_cpython_suite.py [--mode plain|observed|compiled] [module ...]

@@ -1,3 +1,4 @@
+# tests/interp/test_cpython_suite.py
 """CPython's own tests of the language, with every function run by our interpreter. The judge of plain execution."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/interp/test_exceptions.py
 """Exceptions: which, with which text, chained how, and with which traceback lines."""
 
 import gc

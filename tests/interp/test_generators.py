@@ -1,3 +1,4 @@
+# tests/interp/test_generators.py
 """Generators, coroutines and who may consume them."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# tests/interp/test_language.py
 """Every kind of statement and expression: our interpreter against CPython on the same function."""
 
 import dataclasses

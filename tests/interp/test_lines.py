@@ -1,3 +1,4 @@
+# tests/interp/test_lines.py
 """Lines of instructions, as our own reader of co_linetable finds them, against co_lines()."""
 
 import argparse

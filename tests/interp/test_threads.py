@@ -1,3 +1,4 @@
+# tests/interp/test_threads.py
 """Signals, threads, and the other things CPython's loop does between instructions."""
 
 import gc

@@ -1,3 +1,4 @@
+# tests/lint/test_check_definitions.py
 """scripts/check_definitions.py finds what is defined twice, and nothing else."""
 
 import importlib.util

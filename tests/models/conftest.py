@@ -1,3 +1,4 @@
+# tests/models/conftest.py
 """Model tests run strict (a failure inside the compiler is an error) and with a cache of their own."""
 
 import os

@@ -1,3 +1,4 @@
+# tests/models/sweep.py
 """Models of transformers and timm, tiny or small, against eager: what is not compiled, differs, or crashes.
 
     python tests/models/sweep.py [--timm] [--part 3/16] [NAME ...] > sweep.jsonl

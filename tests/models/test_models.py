@@ -1,3 +1,4 @@
+# tests/models/test_models.py
 """Every model of the benchmark, compiled end to end at its test size, in every dtype it supports.
 
 Promises checked for each: the whole model is one region; later calls hit; the output has eager's classes,

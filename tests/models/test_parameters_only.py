@@ -1,3 +1,4 @@
+# tests/models/test_parameters_only.py
 """Nothing that depends on parameters alone is computed in a call of a frozen model: every model of the benchmark.
 
 Told from the texts of the plans: each step of a call reads something that differs from call to call.

@@ -1,3 +1,4 @@
+# tests/models/test_registry.py
 """The registry itself: models are equal in every process, and untidy enough to find mistakes."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# tests/models/test_summary.py
 """The benchmark's report: figures come from the right lines; what was not measured is not made up."""
 
 import json

@@ -1,3 +1,4 @@
+# tests/observe/helper.py
 """Observe a call, then ask its guards about other worlds."""
 
 from torchbolt import _C

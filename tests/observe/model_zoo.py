@@ -1,3 +1,4 @@
+# tests/observe/model_zoo.py
 """Observes the benchmark's kind of transformers models: no break, nothing unsound, guards that hold and are fast."""
 
 import sys

@@ -1,3 +1,4 @@
+# tests/observe/states.py
 """Programs that read a value, which is in one state and then in another."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/observe/test_contents.py
 """What Python's built-ins and torch's functions read out of containers of the outside world is guarded: each case reads
 `cfg.value` in one way, and gives another result (or raises) when that value is replaced or changed in place."""
 

@@ -1,3 +1,4 @@
+# tests/observe/test_effects.py
 """What a run did to objects from outside is done again by its recipe; what it made is made again."""
 
 import collections

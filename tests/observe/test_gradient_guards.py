@@ -1,3 +1,4 @@
+# tests/observe/test_gradient_guards.py
 """A program that reads .grad: another gradient of the same kind is no other program, and no slow check either."""
 
 import weakref

@@ -1,3 +1,4 @@
+# tests/observe/test_guards.py
 """Change what a run read: its guards fail and say why. Change what it did not read: they hold."""
 
 import functools

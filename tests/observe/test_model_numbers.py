@@ -1,3 +1,4 @@
+# tests/observe/test_model_numbers.py
 """A number read out of a tensor that belongs to the model ends no region: it is guarded by what the tensor holds, and
 followed once it differed between calls."""
 

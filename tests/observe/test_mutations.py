@@ -1,3 +1,4 @@
+# tests/observe/test_mutations.py
 """Anything a recorded run read may change: a later call must give what eager gives, whatever one thing was changed.
 
 Walks everything reachable from small models (module attributes, configurations, lists, dicts, class attributes of

@@ -1,3 +1,4 @@
+# tests/observe/test_nested_contents.py
 """What lies inside of what C code is given: functions that compare, add, test or show items see all of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/observe/test_places.py
 """The recorder says itself what a run read (_observe_places). Whatever is changed there, one thing at a time, a later
 call gives what eager gives, and what was compiled before is good again when it is put back. A change of what was not
 read costs no recording."""

@@ -1,3 +1,4 @@
+# tests/observe/test_plain_values.py
 """Objects whose class stands on top of int, float or str are what they are worth; cached functions what they give."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/observe/test_reads.py
 """Whatever a program reads is guarded: each row has what is there, an expression that reads it, and changes after each of
 which the compiled program must say what eager says. Where a read cannot be guarded the region ends before it."""
 

@@ -1,3 +1,4 @@
+# tests/observe/test_region_end.py
 """Where a region must end, it says why, and the call still gives its own result."""
 
 import time

@@ -1,3 +1,4 @@
+# tests/observe/test_special_methods.py
 """Special methods in Python that C code calls behind the recording's back: comparing the elements of lists, hashing keys,
 formatting, indexing, converting. What they read is guarded, or the region ends before them: each expression is called with
 an object in one state and in another, and with one whose state is changed in place."""

@@ -1,4 +1,5 @@
-"""tests/ops/agree.py: operators below autograd, called directly, compiled against eager.
+# tests/ops/agree.py
+"""Operators below autograd, called directly, compiled against eager.
 
 They are what a recorded backward pass consists of. Each must be as exact as eager's (compared with float64, at most
 twice eager's error), give what lies in memory as eager's does, and stay no call of ATen where it has a row.

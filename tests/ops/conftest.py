@@ -1,3 +1,4 @@
+# tests/ops/conftest.py
 """Strict: a failure inside the compiler is an error, not a fall-back to eager."""
 
 import os

@@ -1,4 +1,5 @@
-"""tests/ops/op_cases.py: PyTorch's own operator samples (the database its test-suite uses) through torchbolt.
+# tests/ops/op_cases.py
+"""PyTorch's own operator samples (the database its test-suite uses) through torchbolt.
 
     python tests/ops/op_cases.py [op ...] [--samples N] [--shard I/N] [--dtypes float32 int64 bool ...] [--gradients]
 

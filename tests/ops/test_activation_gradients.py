@@ -1,3 +1,4 @@
+# tests/ops/test_activation_gradients.py
 """Gradients of activations, softmax and dropout, called as autograd calls them."""
 
 import pytest

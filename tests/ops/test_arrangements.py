@@ -1,3 +1,4 @@
+# tests/ops/test_arrangements.py
 """Elements put elsewhere, tensors made of numbers, distances between rows, and what is left of NaN."""
 
 import pytest

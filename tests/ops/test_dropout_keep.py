@@ -1,3 +1,4 @@
+# tests/ops/test_dropout_keep.py
 """torchbolt::dropout_keep, which dropout on CUDA is made of: compiled kernels against the same in ATen's operators."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/ops/test_gradcheck.py
 """Every differentiable operator of PyTorch's test database, compiled, by gradcheck and gradgradcheck in float64.
 
 `make nightly` runs it, and BOLT_GRADCHECK=1 asks for it elsewhere: it takes some minutes. BOLT_OP_SAMPLES: how many samples

@@ -1,3 +1,4 @@
+# tests/ops/test_halves_and_numbers.py
 """Half-precision tensors against numbers that no half is: which side of the number an element lies on is eager's answer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/ops/test_losses.py
 """Losses and their gradients, as F gives them and as autograd calls them."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/ops/test_movements.py
 """Gradients that put elements back where they came from, scatters of one element a row, indices side by side."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/ops/test_normalisations.py
 """Normalisations as autograd calls them, with what they keep, and their gradients."""
 
 import itertools

@@ -1,3 +1,4 @@
+# tests/ops/test_operator_samples.py
 """Every operator of PyTorch's own test database, with the arguments its tests give it, against eager.
 
 BOLT_OP_SAMPLES: how many samples of each operator and element type; the nightly run takes all."""

@@ -1,3 +1,4 @@
+# tests/ops/test_products.py
 """Products over named dimensions, as views of matrix products, and activations that users call by name."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/ops/test_windows.py
 """Borders that repeat what is inside, images at other sizes, places between pixels, patches and pools, and their gradients."""
 
 import pytest

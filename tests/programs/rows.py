@@ -1,4 +1,5 @@
-"""tests/programs/rows.py: tables of small programs, each with what compiling it must come to.
+# tests/programs/rows.py
+"""Tables of small programs, each with what compiling it must come to.
 
     ROWS = Rows()
 

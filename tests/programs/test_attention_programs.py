@@ -1,3 +1,4 @@
+# tests/programs/test_attention_programs.py
 """Attention: scaled_dot_product_attention and the choice of its kernel, flex_attention called uncompiled."""
 
 import pytest

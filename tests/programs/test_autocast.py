@@ -1,3 +1,4 @@
+# tests/programs/test_autocast.py
 """Autocast around regions' ends, and switched off inside regions that begin in it."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/programs/test_class_attributes.py
 """What a program writes to classes: counters of what was made, handles of hooks, defaults that change."""
 
 import sys

@@ -1,3 +1,4 @@
+# tests/programs/test_contexts.py
 """What holds around a piece of a program: grad modes, autocast, defaults, function and dispatch modes, generators."""
 
 import pytest

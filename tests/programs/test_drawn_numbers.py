@@ -1,3 +1,4 @@
+# tests/programs/test_drawn_numbers.py
 """Random numbers from generators that a program is handed, or makes."""
 
 import contextlib

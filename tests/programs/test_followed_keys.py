@@ -1,3 +1,4 @@
+# tests/programs/test_followed_keys.py
 """Numbers and texts that differ between calls as keys of dicts: another value is no other recording, another key met is.
 
 What must not go wrong: a later value may be equal to another key (also as 1, True and 1.0 are), to another number that is a

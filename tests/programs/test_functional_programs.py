@@ -1,3 +1,4 @@
+# tests/programs/test_functional_programs.py
 """Expressions over torch and torch.nn.functional as models write them; einops-like code."""
 
 import pytest

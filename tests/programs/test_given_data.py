@@ -1,3 +1,4 @@
+# tests/programs/test_given_data.py
 """tensor.data = other: parameters that are given other memory, within a region and for those that follow."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/programs/test_higher_order.py
 """Higher-order operators: torch.cond, while_loop, scan, map, associative_scan. Eager's own road leads through
 torch.compile, so what they must come to is written out as Python."""
 

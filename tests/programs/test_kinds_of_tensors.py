@@ -1,3 +1,4 @@
+# tests/programs/test_kinds_of_tensors.py
 """Tensors that are not plain: complex, sparse, nested, subclasses, quantized, meta; numpy; torch.return_types."""
 
 import numpy

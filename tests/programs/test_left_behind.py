@@ -1,3 +1,4 @@
+# tests/programs/test_left_behind.py
 """What a program leaves behind, over several calls: its result, and what it wrote to whatever was there before. Rows have what
 is there, the body of a function of x, and expressions of what it may have changed."""
 

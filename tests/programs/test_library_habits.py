@@ -1,3 +1,4 @@
+# tests/programs/test_library_habits.py
 """What libraries do that models of torch itself do not: one region, eager's results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/programs/test_made_classes.py
 """Classes that are made while a compiled function runs: others in each call, whatever makes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/programs/test_model_constants.py
 """Models that read their own constants in the ways of published code, and printed ATen graphs: no read ends a region."""
 
 from __future__ import annotations

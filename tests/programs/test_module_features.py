@@ -1,3 +1,4 @@
+# tests/programs/test_module_features.py
 """torch.nn.Module: hooks of all kinds, containers, parametrizations, buffers and attributes that change, copies."""
 
 import copy

@@ -1,3 +1,4 @@
+# tests/programs/test_modules_made_inside.py
 """Parameters and whole modules that a region makes: drawn from eager's random numbers, in its order, and leaves of
 autograd's graph wherever they come out. test_break_causes.py has the module constructor as people write it."""
 

@@ -1,3 +1,4 @@
+# tests/programs/test_native_readers.py
 """C code that hashes, adds or compares the numbers which Python code gives it, one by one: the region is for those."""
 
 import collections

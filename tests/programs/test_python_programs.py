@@ -1,3 +1,4 @@
+# tests/programs/test_python_programs.py
 """Python as users write it around tensors: control flow, functions, classes, the standard library."""
 
 import collections

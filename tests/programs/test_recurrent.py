@@ -1,3 +1,4 @@
+# tests/programs/test_recurrent.py
 """RNN, LSTM and GRU, their cells, and packed sequences."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/programs/test_state_programs.py
 """What a program leaves behind: changed arguments, containers, globals and objects; what its results are made of."""
 
 import abc

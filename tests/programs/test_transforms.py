@@ -1,3 +1,4 @@
+# tests/programs/test_transforms.py
 """torch.func: vmap, grad and their relatives, functional_call. What they run are ordinary operators."""
 
 import time

@@ -1,3 +1,4 @@
+# tests/programs/test_user_operators.py
 """Operators of users: torch.library.custom_op, torch.library.Library, torch.autograd.Function, torch.ops."""
 
 import numpy

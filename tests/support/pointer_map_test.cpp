@@ -1,3 +1,4 @@
+// tests/support/pointer_map_test.cpp: what was put in is found, and nothing else.
 #include "support/pointer_map.h"
 
 #include <gtest/gtest.h>

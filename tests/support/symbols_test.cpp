@@ -1,3 +1,4 @@
+// tests/support/symbols_test.cpp: one table of symbols for sizes and numbers.
 #include "support/symbols.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# tests/support/test_layers.py
 """scripts/check_layers.py: a made-up source tree -> what it says of each include."""
 
 import importlib.util

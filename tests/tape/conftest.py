@@ -1,3 +1,4 @@
+# tests/tape/conftest.py
 """Strict: a failure inside the compiler is an error; and a cache of its own."""
 
 import os

@@ -1,3 +1,4 @@
+# tests/tape/test_files.py
 """tests/tape/files/*.ir: tapes as somebody writes them by hand, through python -m torchbolt.opt.
 
 ; opt: --emit=graph   what it is told; each such line is one run, and the lines up to the next are about it

@@ -1,3 +1,4 @@
+# tests/tape/test_lists.py
 """Operators over lists of tensors: compiled they are the operators of single tensors, and give what eager gives."""
 
 from __future__ import annotations

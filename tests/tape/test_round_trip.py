@@ -1,3 +1,4 @@
+# tests/tape/test_round_trip.py
 """The text of a recorded tape is read back as the tape it was: printed again it is the same, letter by letter.
 
 Programs and models are compiled with a trace, which writes the text of each region's tape.

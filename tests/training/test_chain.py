@@ -1,3 +1,4 @@
+# tests/training/test_chain.py
 """One result of a compiled function is made of another: autograd's graph has both, as in eager."""
 
 import gc

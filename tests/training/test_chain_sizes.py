@@ -1,3 +1,4 @@
+# tests/training/test_chain_sizes.py
 """Sizes that differ between calls, where one result of a compiled function is made of another."""
 
 import pytest

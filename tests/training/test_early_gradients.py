@@ -1,3 +1,4 @@
+# tests/training/test_early_gradients.py
 """Gradients reach their parameters while the backward pass runs, where somebody waits for them."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/training/test_functions.py
 """torch.autograd.Function and operators with registered gradients: compiled with what stands around, and eager's results."""
 
 import enum

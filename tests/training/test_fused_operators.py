@@ -1,3 +1,4 @@
+# tests/training/test_fused_operators.py
 """Operators that change all parameters in one call, and GradScaler's: compiled they give what eager gives."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# tests/training/test_memory_budget.py
 """activation_memory_budget: less is kept for the backward pass, and the gradients are the same."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# tests/training/test_optimizers.py
 """Every optimizer of torch.optim, compiled: what it leaves is eager's, and nothing is recorded after the second step."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/training/test_peaks.py
 """The peak of a training step's memory, as the allocator tells it: no more than eager's.
 
 What is kept is large here beside what is alive for a moment, and temporaries are large enough to come and go.

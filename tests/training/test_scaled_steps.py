@@ -1,3 +1,4 @@
+# tests/training/test_scaled_steps.py
 """torch.amp.GradScaler inside a whole step: one region, and steps that overflow are skipped just as eager skips them."""
 
 import functools

@@ -1,3 +1,4 @@
+# tests/training/test_scripts.py
 """Training as people write it: each script runs once in eager and once with what it compiles compiled, and gives the same
 losses, parameters and whatever else it looks at.
 

@@ -1,3 +1,4 @@
+# tests/training/test_selective_checkpoints.py
 """Selective checkpoints inside compiled functions keep what their policy says, and nothing else."""
 
 import functools

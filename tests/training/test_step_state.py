@@ -1,3 +1,4 @@
+# tests/training/test_step_state.py
 """A compiled step happens or does not: without memory, and when somebody presses Ctrl-C, there is nothing between."""
 
 import re

@@ -1,3 +1,4 @@
+# tests/training/test_trained.py
 """The node that a compiled function leaves in autograd's graph does what eager's nodes do."""
 
 import copy

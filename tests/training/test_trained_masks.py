@@ -1,3 +1,4 @@
+# tests/training/test_trained_masks.py
 """Masks that hide nothing, or what lies ahead, are none where gradients are needed, as without them."""
 
 import pytest

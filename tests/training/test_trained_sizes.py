@@ -1,3 +1,4 @@
+# tests/training/test_trained_sizes.py
 """Training with sizes and numbers that differ between calls: one program for all of them, and eager's gradients."""
 
 import random

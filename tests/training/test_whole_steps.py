@@ -1,3 +1,4 @@
+# tests/training/test_whole_steps.py
 """Whole training steps: what they leave is eager's, they are one region, and no step after the second is recorded."""
 
 import copy

@@ -1,3 +1,4 @@
+// tools/node/index.d.ts
 /** Options of a verb by their names on the command line, in camel case; a list repeats one ({input: ["2x8", "n=3"]}). */
 export type Options = Record<string, string | number | boolean | (string | number)[] | null | undefined>;
 export interface Where { cwd?: string; env?: Record<string, string> }

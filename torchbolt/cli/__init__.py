@@ -1,3 +1,4 @@
+# torchbolt/cli/__init__.py
 """The command line: `torchbolt VERB ...`. main.py has the table of verbs; each verb is one file.
 
 A verb's file has `arguments(parser)` and `main(args) -> int`, the exit code: 0, it did what it was asked; 1, it did and

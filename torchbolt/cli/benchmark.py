@@ -1,3 +1,4 @@
+# torchbolt/cli/benchmark.py
 """Measures TARGET in eager and compiled: the first call, the warm-up, the steady state, kernels before and after
 fusion, errors and memory. Then checks what one should before claiming a win: the same results, fewer kernels, a steady
 state (nothing is compiled again, and the times do not spread). The exit code is 1 if one of the three does not hold.

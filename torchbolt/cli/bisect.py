@@ -1,3 +1,4 @@
+# torchbolt/cli/bisect.py
 """Finds the smallest part of TARGET that gives other results than eager, raises, or crashes when it is compiled: first
 the stage, then the region, then the operators in it, then the pass and the fusion. Writes a program that shows it,
 which needs nothing of TARGET. The exit code is 0 if nothing is wrong, and 1 if something was found.

@@ -1,3 +1,4 @@
+# torchbolt/cli/cache.py
 """The disk cache of machine code: where it lies and how large it is, what is in it, and how to empty it or carry it to
 another machine. Exported files are signed with TORCHBOLT_CACHE_KEY, which must be the same on both machines, since what
 is imported is run.

@@ -1,3 +1,4 @@
+# torchbolt/cli/compare.py
 """Two results of one call -> where and by how much they differ.
 
 A compiler may round elsewhere than eager does, so equal bits are not to be expected. Both are compared with the same

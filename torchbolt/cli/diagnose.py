@@ -1,3 +1,4 @@
+# torchbolt/cli/diagnose.py
 """Where TARGET's regions end, ranked by what that costs, with a hint each; and what compiling gains all the same.
 
 What an end costs is not timed one by one. A compiled call's time outside of its kernels goes to guards, to the making

@@ -1,3 +1,4 @@
+# torchbolt/cli/errors.py
 """What a command line cannot do because of what it was given: told in one line, without a traceback."""
 
 

@@ -1,3 +1,4 @@
+# torchbolt/cli/estimate.py
 """What compiling TARGET would gain, with reasons, without generating any code.
 
 One eager call is watched operator by operator, and the call is recorded and planned: how many kernels would there be,

@@ -1,3 +1,4 @@
+# torchbolt/cli/estimate_page.py
 """What `torchbolt estimate` found -> one page for a browser: expected beside eager (and what came true), and reasons.
 
 Bars are drawn by the browser from widths in per cent; there is no script, and nothing is loaded from anywhere.

@@ -1,3 +1,4 @@
+# torchbolt/cli/explain.py
 """Calls TARGET once, compiled anew, and tells what was made of it: where regions end and why, with the source lines,
 guards, recompiles, kernels, and the time of each stage. As text, as JSON, or as a page for the browser.
 """

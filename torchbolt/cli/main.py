@@ -1,3 +1,4 @@
+# torchbolt/cli/main.py
 """Arguments of `torchbolt` and `python -m torchbolt` -> the exit code of the verb that they name.
 
 Without a verb, `-m`, `-c`, `-` and files mean `run`, as Python's own command line takes them.

@@ -1,3 +1,4 @@
+# torchbolt/cli/measure.py
 """Calls -> times. Eager and compiled take turns, so that what slows the machine for a while slows both."""
 
 from __future__ import annotations

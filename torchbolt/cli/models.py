@@ -1,3 +1,4 @@
+# torchbolt/cli/models.py
 """A name of transformers or timm -> a small model with random weights and inputs for it. Nothing is downloaded.
 
 Configurations are made small by a table of the names that transformers uses for sizes: a configuration takes those that

@@ -1,3 +1,4 @@
+# torchbolt/cli/output.py
 """Rows of words -> text for a terminal. What the target prints itself goes aside, to standard error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# torchbolt/cli/probe.py
 """Says what is here: torchbolt and what it was built for, torch, the machine, devices, the disk cache, environment
 variables that change something, and whether small programs really compile and give eager's results. The exit code is 1
 if something that should work does not.

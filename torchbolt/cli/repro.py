@@ -1,3 +1,4 @@
+# torchbolt/cli/repro.py
 """What bisect found -> a Python program that shows it and needs nothing of the target.
 
 The operators stand in it as FX writes them. Inputs lie beside it (repro.pt, read with weights_only), because an error

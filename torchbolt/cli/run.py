@@ -1,3 +1,4 @@
+# torchbolt/cli/run.py
 """torchbolt run SCRIPT [ARGUMENT ...]: runs a program as Python itself would, in which torch.compile means torchbolt.
 
 The program is a file, a folder or archive with __main__, `-m MODULE`, `-c PROGRAM`, or `-` for standard input.

@@ -1,3 +1,4 @@
+# torchbolt/cli/target.py
 """TARGET and its arguments, as a command line has them -> something to call, and how to compile it.
 
 `package.module:name` and `file.py[:name]` are imported; what they name is compiled as it is, unless it is a function

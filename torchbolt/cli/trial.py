@@ -1,3 +1,4 @@
+# torchbolt/cli/trial.py
 """One call of a target under some settings, compared with eager: what bisect.py asks again and again.
 
     {"backend": "torchbolt" | "aot_eager" | "eager"}     the target as it is

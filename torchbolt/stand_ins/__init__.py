@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/__init__.py
 """Python in place of functions that a recording cannot simply run: one file a family, one table of all.
 
 The recorder runs these instead, so that what they call is part of the recording like any Python: native functions that

@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/copies.py
 """copy.deepcopy and Tensor.__deepcopy__."""
 
 from __future__ import annotations

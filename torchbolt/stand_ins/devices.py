@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/devices.py
 """What is asked of a CUDA device: the same for as long as it is the current one, which is a guard."""
 
 from __future__ import annotations

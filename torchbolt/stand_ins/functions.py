@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/functions.py
 """torch.autograd.Function.apply, written so that the operators of both passes can be recorded.
 
 The forward pass runs in the open. Behind it stands torchbolt::function (src/autograd/function.h), which puts a node of

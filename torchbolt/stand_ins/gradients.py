@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/gradients.py
 """What torch does for the sake of gradients: checkpoints, backward passes, torch.func.grad."""
 
 from __future__ import annotations

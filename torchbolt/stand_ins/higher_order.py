@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/higher_order.py
 """Higher-order operators (torch.cond, while_loop, scan, map): what they mean, written out."""
 
 from __future__ import annotations

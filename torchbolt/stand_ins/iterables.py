@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/iterables.py
 """In place of C functions that go through an iterable or call a function: any, sorted, list, reduce, ...
 
 The recorder takes these only where that leads to Python code, which then runs in frames of the recorded loop. None

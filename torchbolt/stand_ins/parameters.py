@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/parameters.py
 """Parameters found by an index or a key that differs between calls."""
 
 from __future__ import annotations

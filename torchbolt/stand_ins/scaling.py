@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/scaling.py
 """torch.amp.GradScaler inside a region: whether a step is skipped is data, and nearly always it is not."""
 
 from __future__ import annotations

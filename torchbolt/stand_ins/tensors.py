@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/tensors.py
 """Tensors made of Python's numbers, and sizes computed from them: written as operators, since the numbers may differ
 between calls."""
 

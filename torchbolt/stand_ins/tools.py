@@ -1,3 +1,4 @@
+# torchbolt/stand_ins/tools.py
 """What speaks to profilers and to torch's own compiler, and computes nothing."""
 
 from __future__ import annotations

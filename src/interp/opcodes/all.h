@@ -1,4 +1,4 @@
-// src/interp/opcodes/all.h
+// interp/opcodes/all.h
 // Every handler of the CPython version this is compiled for.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/interp/opcodes/attributes.h
+// interp/opcodes/attributes.h
 // Opcodes that read, write and delete attributes and items.
 #pragma once
 

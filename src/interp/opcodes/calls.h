@@ -1,4 +1,4 @@
-// src/interp/opcodes/calls.h
+// interp/opcodes/calls.h
 // Calls, functions, imports. A call of Python code becomes a frame that the same loop runs next.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/interp/opcodes/containers.h
+// interp/opcodes/containers.h
 // Opcodes that build containers and strings, add to them and take them apart.
 #pragma once
 

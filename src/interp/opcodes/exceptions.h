@@ -1,4 +1,4 @@
-// src/interp/opcodes/exceptions.h
+// interp/opcodes/exceptions.h
 // Raising, handling, `with` and exception groups.
 //
 // The exception being handled lives in the thread's exc_info slot; PUSH_EXC_INFO saves the previous one on

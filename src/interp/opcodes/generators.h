@@ -1,4 +1,4 @@
-// src/interp/opcodes/generators.h
+// interp/opcodes/generators.h
 // Returning, yielding, delegating, awaiting.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/interp/opcodes/jumps.h
+// interp/opcodes/jumps.h
 // Jumps and loops. A jump's argument counts code units from the following instruction.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/interp/opcodes/matching.h
+// interp/opcodes/matching.h
 // Structural pattern matching.
 #pragma once
 

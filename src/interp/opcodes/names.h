@@ -1,4 +1,4 @@
-// src/interp/opcodes/names.h
+// interp/opcodes/names.h
 // Opcodes that read and write names outside the frame's locals: globals, builtins, namespaces, cells.
 #pragma once
 

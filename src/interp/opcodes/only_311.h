@@ -1,4 +1,4 @@
-// src/interp/opcodes/only_311.h
+// interp/opcodes/only_311.h
 // Opcodes that CPython 3.11 has and 3.12 has not, or whose shape differs in 3.12 (then both files define it).
 #pragma once
 

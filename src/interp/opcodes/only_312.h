@@ -1,4 +1,4 @@
-// src/interp/opcodes/only_312.h
+// interp/opcodes/only_312.h
 // Opcodes that CPython 3.12 has and 3.11 has not, or whose shape differs in 3.11 (then both files define it).
 #pragma once
 

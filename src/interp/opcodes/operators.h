@@ -1,4 +1,4 @@
-// src/interp/opcodes/operators.h
+// interp/opcodes/operators.h
 // Opcodes for operators and comparisons. Plain execution takes exact ints and floats here, before any lookup.
 #pragma once
 

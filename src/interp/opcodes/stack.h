@@ -1,4 +1,4 @@
-// src/interp/opcodes/stack.h
+// interp/opcodes/stack.h
 // Opcodes that move values between constants, locals, cells and the value stack. They touch nothing outside
 // the frame, so no Semantics is asked.
 #pragma once

@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/attention.cpp
+// codegen/cpu/attention/attention.cpp
 // attention + epilogue -> machine code; see attention.h
 #include "codegen/cpu/attention/attention.h"
 

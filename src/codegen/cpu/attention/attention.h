@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/attention.h
+// codegen/cpu/attention/attention.h
 // attention + epilogue -> machine code; the door to this folder for the stages after it
 //
 // Buffers of the kernel: its operands, then the epilogue's from `first_buffer` on. No LLVM and no torch in

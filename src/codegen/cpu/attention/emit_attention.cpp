@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/emit_attention.cpp
+// codegen/cpu/attention/emit_attention.cpp
 // AttentionKernel -> LLVM IR; see emit_attention.h for the order of the work
 #include "codegen/cpu/attention/emit_attention.h"
 

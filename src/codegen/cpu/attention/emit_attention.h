@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/emit_attention.h
+// codegen/cpu/attention/emit_attention.h
 // AttentionKernel + AttentionSchedule + epilogue -> a kernel function in an LLVM module
 //
 // One work item is a task: a block of queries of one head, blocks fastest, so that neighbours share keys and

@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/emit_mask.cpp
+// codegen/cpu/attention/emit_mask.cpp
 // scale, mask and causal rule on a block of scores; see emit_mask.h
 #include "codegen/cpu/attention/emit_mask.h"
 

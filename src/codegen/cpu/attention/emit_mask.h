@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/emit_mask.h
+// codegen/cpu/attention/emit_mask.h
 // a block of scores [keys, queries], queries being lanes -> scaled, masked, and their maxima
 //
 // A mask lies as [queries, keys] mostly, across the scores. Where its keys are neighbours in memory, squares

@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/emit_softmax.cpp
+// codegen/cpu/attention/emit_softmax.cpp
 // exponentials and sums of a block of scores; see emit_softmax.h
 #include "codegen/cpu/attention/emit_softmax.h"
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/emit_softmax.h
+// codegen/cpu/attention/emit_softmax.h
 // a block of scores [keys, queries], queries being lanes -> exp((score - maximum) * scale) in place, and what
 // is known of each query so far
 //

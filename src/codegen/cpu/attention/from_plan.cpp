@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/from_plan.cpp
+// codegen/cpu/attention/from_plan.cpp
 // planner's sdpa calls -> attention kernels; see from_plan.h
 #include "codegen/cpu/attention/from_plan.h"
 

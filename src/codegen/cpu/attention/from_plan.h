@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/from_plan.h
+// codegen/cpu/attention/from_plan.h
 // an sdpa node of the plan -> the Attention we emit for it; and the rule which ones we take
 //
 // The questions and answers of gemm/from_plan.h, for attention: operands q, k, v and perhaps a mask, nothing

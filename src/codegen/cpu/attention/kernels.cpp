@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/kernels.cpp
+// codegen/cpu/attention/kernels.cpp
 // attention descriptions -> text, checks; see kernels.h
 #include "codegen/cpu/attention/kernels.h"
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/kernels.h
+// codegen/cpu/attention/kernels.h
 // What an attention kernel computes, as data.
 //
 //   S[b, i, j] = scale * sum_d Q[b, i, d] * K[b, j, d]  + mask[b, i, j]      (or -inf where a b8 mask is

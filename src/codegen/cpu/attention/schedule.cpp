@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/schedule.cpp
+// codegen/cpu/attention/schedule.cpp
 // choice of tiles and blocks; see schedule.h
 #include "codegen/cpu/attention/schedule.h"
 

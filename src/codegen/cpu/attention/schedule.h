@@ -1,4 +1,4 @@
-// src/codegen/cpu/attention/schedule.h
+// codegen/cpu/attention/schedule.h
 // attention + machine -> sizes of tiles and blocks, as data
 //
 // A task takes one block of queries of one head through all of its keys, a block of keys at a time:

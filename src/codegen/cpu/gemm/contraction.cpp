@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/contraction.cpp
+// codegen/cpu/gemm/contraction.cpp
 // contraction + epilogue -> machine code; see contraction.h
 #include "codegen/cpu/gemm/contraction.h"
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/contraction.h
+// codegen/cpu/gemm/contraction.h
 // matrix product or convolution + epilogue -> machine code; the door to this folder for the stages after it
 //
 //   schedule = choose_schedule(c, target)             data: tiles and blocks

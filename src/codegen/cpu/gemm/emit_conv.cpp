@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/emit_conv.cpp
+// codegen/cpu/gemm/emit_conv.cpp
 // ConvKernel -> LLVM IR; see emit_conv.h
 #include "codegen/cpu/gemm/emit_conv.h"
 

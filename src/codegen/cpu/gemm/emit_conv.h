@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/emit_conv.h
+// codegen/cpu/gemm/emit_conv.h
 // ConvKernel + TileSchedule + epilogue -> a kernel function: convolution as a matrix product that is never
 // written out
 //

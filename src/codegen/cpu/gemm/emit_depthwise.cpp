@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/emit_depthwise.cpp
+// codegen/cpu/gemm/emit_depthwise.cpp
 // depthwise ConvKernel -> LLVM IR; see emit_depthwise.h
 #include "codegen/cpu/gemm/emit_depthwise.h"
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/emit_depthwise.h
+// codegen/cpu/gemm/emit_depthwise.h
 // depthwise ConvKernel + epilogue -> a kernel function, vectors over channels
 //
 // A depthwise convolution has no matrix product in it: each output is kh x kw multiply-adds, so loads are

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/emit_gemm.cpp
+// codegen/cpu/gemm/emit_gemm.cpp
 // GemmKernel -> LLVM IR; see emit_gemm.h for the order of the work
 #include "codegen/cpu/gemm/emit_gemm.h"
 

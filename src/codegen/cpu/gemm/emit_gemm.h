@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/emit_gemm.h
+// codegen/cpu/gemm/emit_gemm.h
 // GemmKernel + TileSchedule + epilogue -> a kernel function in an LLVM module
 //
 // One work item is a task: `row_block` tiles of rows by `col_block` panels of one batch item, panels fastest,

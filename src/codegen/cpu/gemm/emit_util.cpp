@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/emit_util.cpp
+// codegen/cpu/gemm/emit_util.cpp
 // small pieces of IR; see emit_util.h
 #include "codegen/cpu/gemm/emit_util.h"
 

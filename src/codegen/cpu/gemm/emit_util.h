@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/emit_util.h
+// codegen/cpu/gemm/emit_util.h
 // small pieces of IR that every contraction emitter needs: loops, addresses, masks, row copies
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/epilogue.cpp
+// codegen/cpu/gemm/epilogue.cpp
 // sums of a tile -> epilogue code, unrolled or looped; see epilogue.h
 #include "codegen/cpu/gemm/epilogue.h"
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/epilogue.h
+// codegen/cpu/gemm/epilogue.h
 // finished sums of a tile -> whatever the fused kernel does with them, stores included
 //
 // The tile hands over one vector of sums at a time. Short epilogues (a bias, a relu) are emitted for each

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/from_plan.cpp
+// codegen/cpu/gemm/from_plan.cpp
 // planner's calls -> contractions; see from_plan.h
 #include "codegen/cpu/gemm/from_plan.h"
 

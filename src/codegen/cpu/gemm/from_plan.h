@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/from_plan.h
+// codegen/cpu/gemm/from_plan.h
 // a contraction of the plan -> the Contraction we emit for it; and the rule which ones we take
 //
 // The planner asks twice (loops/plan.h): `generates` for each contraction, `accepts_epilogue` for the work

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/kernels.cpp
+// codegen/cpu/gemm/kernels.cpp
 // contraction descriptions -> text, checks; see kernels.h
 #include "codegen/cpu/gemm/kernels.h"
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/kernels.h
+// codegen/cpu/gemm/kernels.h
 // What a contraction kernel computes, as data: matrix products and convolutions with an epilogue.
 //
 //   C[b, m, n]            = epilogue( sum_k A[b, m, k] * B[b, k, n] )

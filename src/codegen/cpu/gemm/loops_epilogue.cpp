@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/loops_epilogue.cpp
+// codegen/cpu/gemm/loops_epilogue.cpp
 // Loops expressions on one vector of sums -> LLVM IR; see loops_epilogue.h
 #include "codegen/cpu/gemm/loops_epilogue.h"
 

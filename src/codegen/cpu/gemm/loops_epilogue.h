@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/loops_epilogue.h
+// codegen/cpu/gemm/loops_epilogue.h
 // a Loops kernel over rows and columns, with `acc` for the tile's sum -> an Epilogue
 //
 //   kernel @linear_gelu (in %b0: f32, in %b1: f32, out %b2: f32) space [197 d0, 768 d1] {

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/pack.cpp
+// codegen/cpu/gemm/pack.cpp
 // weights -> panels; see pack.h for the layout
 #include "codegen/cpu/gemm/pack.h"
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/pack.h
+// codegen/cpu/gemm/pack.h
 // constant weights -> panels in the order the tiles read them; done once, when weights are folded
 //
 // A panel holds `width` columns of B for all of K: element (k, j) at k * width + j. Panel p starts at

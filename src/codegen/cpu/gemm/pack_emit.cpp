@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/pack_emit.cpp
+// codegen/cpu/gemm/pack_emit.cpp
 // copying panels at run time; see pack_emit.h
 #include "codegen/cpu/gemm/pack_emit.h"
 

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/pack_emit.h
+// codegen/cpu/gemm/pack_emit.h
 // one panel of a B that is not constant -> code that copies it into the order of pack.h
 //
 // Rows that lie whole in memory are copied vector by vector; a transposed B (attention's keys) goes through

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/schedule.cpp
+// codegen/cpu/gemm/schedule.cpp
 // cost model of register tiles, choice of blocks; see schedule.h
 #include "codegen/cpu/gemm/schedule.h"
 

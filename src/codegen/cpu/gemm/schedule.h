@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/schedule.h
+// codegen/cpu/gemm/schedule.h
 // contraction + machine -> sizes of tiles and blocks, as data
 //
 // The cost model counts cycles of the innermost loop: rows x vectors multiply-adds at two a cycle, rows +

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/tile.cpp
+// codegen/cpu/gemm/tile.cpp
 // register tile -> LLVM IR; see tile.h for the algorithm
 //
 // The IR is close to final on purpose: one basic block for the innermost loop, accumulators as phis,

@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/tile.h
+// codegen/cpu/gemm/tile.h
 // register tile (rows x vectors, loop nest over K) -> LLVM IR that leaves the products in registers
 //
 // A tile is `rows` rows of A against `vectors` vectors of B: each step of K loads the B vectors once,

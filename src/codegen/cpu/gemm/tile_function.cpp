@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/tile_function.cpp
+// codegen/cpu/gemm/tile_function.cpp
 // tile shape + epilogue -> internal function; see tile_function.h
 #include "codegen/cpu/gemm/tile_function.h"
 

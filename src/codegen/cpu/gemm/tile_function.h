@@ -1,4 +1,4 @@
-// src/codegen/cpu/gemm/tile_function.h
+// codegen/cpu/gemm/tile_function.h
 // tile shape + epilogue -> an internal function that computes and finishes one tile
 //
 //   void tile(const float* a, const float* b, void* const* buffers, const int64_t* syms,

@@ -1,0 +1,31 @@
+# tests/lint/test_check_openings.py
+"""scripts/check_openings.py: which first lines it takes, and where it writes one."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "check_openings.py"
+spec = importlib.util.spec_from_file_location("check_openings", SCRIPT)
+check = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(check)
+
+
+@pytest.mark.parametrize(
+    "name, text, good",
+    [
+        ("src/run/views.h", "// run/views.h\n// Views.", True),
+        ("src/run/views.cpp", "// run/views.cpp: see views.h.", True),
+        ("src/run/views.h", "// src/run/views.h", False),
+        ("src/run/views.h", "// run/views.hpp", False),
+        ("src/run/views.h", "#pragma once", False),
+        ("bench/cpu.py", '# bench/cpu.py\n"""Measures."""', True),
+        ("bench/cpu.py", '"""bench/cpu.py: measures."""', False),
+        ("scripts/lint.sh", "#!/usr/bin/env bash\n# scripts/lint.sh [--fix]: formatting.", True),
+        ("scripts/lint.sh", "#!/usr/bin/env bash", False),
+        ("bench/__init__.py", "", True),
+    ],
+)
+def test_the_first_line(name, text, good):
+    assert check.opens(name, text.splitlines()) == good
