@@ -22,16 +22,11 @@ def _told_by(name, current, args, kwargs):
 _C._mark(_told_by, "constant", None)
 
 
-def is_bf16_supported(*args, **kwargs):
-    return _told_by("is_bf16_supported", torch.cuda.current_device(), args, kwargs)
+def _of_the_current_device(name):
+    def answer(*args, **kwargs):
+        return _told_by(name, torch.cuda.current_device(), args, kwargs)
 
-
-def get_device_capability(*args, **kwargs):
-    return _told_by("get_device_capability", torch.cuda.current_device(), args, kwargs)
-
-
-def get_device_name(*args, **kwargs):
-    return _told_by("get_device_name", torch.cuda.current_device(), args, kwargs)
+    return answer
 
 
 def stand_in_where_there_are_any():
@@ -39,4 +34,4 @@ def stand_in_where_there_are_any():
     if torch.version.cuda is None:
         return
     for name, original in _ORIGINALS.items():
-        _C._mark(original, "substitute", globals()[name])
+        _C._mark(original, "substitute", _of_the_current_device(name))
