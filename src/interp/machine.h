@@ -7,7 +7,7 @@
 //
 // Order within a handler: ask the Semantics first, with the operands on the stack; pop and release them only
 // when the outcome is there. What is released is what lies on the stack then: an observer may have put
-// another object there meanwhile (observe/give_back.h). On error just say so: the unwinder releases the whole
+// another object there meanwhile (writes/give_back.h). On error just say so: the unwinder releases the whole
 // stack down to the handler's depth.
 #pragma once
 

@@ -1,6 +1,6 @@
 // loops/kernel.h
 // The Loops IR: one fused kernel as tensor expressions over one iteration space. What it computes, never how:
-// vector lanes, threads, registers and sweeps are the Schedule's (loops/schedule.h), machine code is
+// vector lanes, threads, registers and sweeps are the Schedule's (codegen/cuda/schedule.h), machine code is
 // codegen's.
 //
 //   kernel @softmax_0 (in %b0: f32, out %b1: f32) space [4096 d0, 512 d1 reduce] {

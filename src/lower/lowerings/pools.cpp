@@ -3,7 +3,7 @@
 //
 // The largest is found as ATen finds it, element by element: a later one counts where it is larger or no
 // number, and where none is the place is the first inside the image. Pools without places, forward, are nodes
-// of the graph (lowerings/nn.cpp).
+// of the graph (nn.cpp).
 #include <algorithm>
 #include <limits>
 

@@ -5,7 +5,7 @@
 // broadcasts one number of each row of A and does rows x vectors fused multiply-adds. Two facts keep
 // the inner loop at the machine's peak with almost no address arithmetic:
 //   - the distance of the rows in A is a constant of the kernel, so that each row is a displacement of
-//     one pointer (a convolution's rows are just other displacements: see conv.h);
+//     one pointer (a convolution's rows are just other displacements: see emit_conv.h);
 //   - B is packed so that the steps of K follow each other in memory whatever the nest over K is.
 //
 //          B panel:  b(k, 0..V)   -> one vector register each
