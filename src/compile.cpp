@@ -9,8 +9,7 @@
 //   codegen   kernels -> machine code                        device::PlanCode
 //   run       all of it -> what a call runs                  run::make_*
 //
-// A stage that cannot go on with sizes as they are throws SizeDemand: it is answered here, by giving symbols
-// up, and the stages begin again.
+// What cannot go on with sizes as they are throws SizeDemand: symbols are given up, the stages begin again.
 #include "compile.h"
 
 #include <chrono>

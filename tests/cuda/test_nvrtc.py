@@ -120,6 +120,25 @@ def test_accesses_are_wide(name, nvrtc):
     assert "ld.local" not in ptx, "a value that should be in registers is not"
 
 
+def test_small_types_of_rows_that_begin_between_accesses_are_stored(nvrtc):
+    """Eight elements each: of booleans and bytes 8 bytes, of bfloat16 16."""
+    text = emit(
+        """
+graph @ends(%x: f32[999, 33] cuda:0, %d: f64[999, 33] cuda:0) {
+  %z = scalar() {dtype=f32, value=0.5}
+  %b = ge(%x, %z)
+  %h = cast(%d) {dtype=bf16}
+  %i = cast(%d) {dtype=i8}
+  return %b, %h, %i
+}
+""",
+        "--passes=standard",
+    )
+    assert text.count("put_within(b") == 3
+    ptx = nvrtc.compile(text, "compute_90", "PTX").decode()
+    assert (ptx.count("st.global.v2.u32"), ptx.count("st.global.v4.u32")) == (2, 1)
+
+
 REFUSED = {
     "epilogue": """
 kernel @epilogue (out %b0: f32) space [4 d0, 8 d1] {

@@ -64,6 +64,29 @@ def test_functions(name):
     assert stats["regions"] == 1 and stats["eager_fallbacks"] == 0
 
 
+ROWS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool]
+
+
+@pytest.mark.parametrize("given", ROWS)
+@pytest.mark.parametrize("sizes", [(999, 33), (7,), (1, 1), (513, 511)])
+def test_rows_that_begin_between_accesses(sizes, given):
+    """Every type beside every other, large and small ones."""
+
+    def function(a, *others):
+        return tuple((a + b.to(a.dtype)).to(b.dtype) for b in others) + (a > 1, others[0] != a.to(others[0].dtype))
+
+    def drawn(dtype):
+        return (
+            (torch.arange(torch.Size(sizes).numel(), device="cuda") % 5 - (dtype.is_signed * 2)).to(dtype).view(sizes)
+        )
+
+    a, others = drawn(given), [drawn(dtype) for dtype in ROWS]
+    compiled = torchbolt.compile(function, fullgraph=True)
+    for _ in range(2):
+        for got, want in zip(compiled(a, *others), function(a, *others), strict=True):
+            assert got.dtype == want.dtype and got.equal(want)
+
+
 def models():
     yield "mlp", torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 64)), (8, 256)
     yield (
