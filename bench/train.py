@@ -8,8 +8,8 @@ take turns, and the speed is the median over the turns of one's time by the othe
 slows both. For each: the first step less an eager one, the same in a second process with the cache that was left, and
 the largest error of a parameter's gradient against a float64 run, over eager's. Dropout is off: all compute the same.
 On CUDA the models are of the size people train, in bfloat16, and the peaks of memory over a step are given as well.
---whole: the step has AdamW and clipping in it, and all of it is compiled. A backend with ":reduce-overhead" behind it is
-asked for that mode.
+--whole: the step has AdamW and clipping in it, and all of it is compiled. A backend with ":reduce-overhead" behind it
+is asked for that mode.
 """
 
 from __future__ import annotations

@@ -442,8 +442,9 @@ bool attention_backward(Call& c) {
   return true;
 }
 
-/// (query, key, value, bias, logsumexp?, ...). ATen has its result lie as the query does, and so must everyone:
-/// cuDNN's plan of the backward pass takes it for granted. Python's rule of ATen 2.11 has it contiguous.
+/// (query, key, value, bias, logsumexp?, ...). ATen has its result lie as the query does, and so must
+/// everyone: cuDNN's plan of the backward pass takes it for granted. Python's rule of ATen 2.11 has it
+/// contiguous.
 bool cudnn_attention(Call& c) {
   const Tensor q = c.tensor(0), k = c.tensor(1), v = c.tensor(2);
   if (q.dim() != 4 || v.size(3) != q.size(3)) return false;

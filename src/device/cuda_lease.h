@@ -69,10 +69,11 @@ class CudaRoom::Lease {
   const PoolId& pool() const { return pool_; }
 
  private:
-  /// cuBLAS keeps a workspace for each thread and stream. A graph's must lie in the pool: nobody else uses the
-  /// room's stream, so it does, and given back it serves the room's other graphs. But torch gives all
+  /// cuBLAS keeps a workspace for each thread and stream. A graph's must lie in the pool: nobody else uses
+  /// the room's stream, so it does, and given back it serves the room's other graphs. But torch gives all
   /// workspaces back or none, and another thread may have taken its own for a product that it is about to
-  /// launch. Then that memory would be somebody else's when the product runs. So only where this thread is alone.
+  /// launch. Then that memory would be somebody else's when the product runs. So only where this thread is
+  /// alone.
   static void forget_workspaces() {
     const pybind11::object threads = pybind11::module_::import("sys").attr("_current_frames")();
     if (pybind11::len(threads) == 1) torchs_own("_cuda_clearCublasWorkspaces")();

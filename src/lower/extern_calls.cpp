@@ -214,8 +214,8 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
   return known;
 }
 
-/// Values may lie otherwise than eager's tensors. But random numbers are given out in the order of memory, and
-/// some libraries' plans hold for one order only.
+/// Values may lie otherwise than eager's tensors. But random numbers are given out in the order of memory,
+/// and some libraries' plans hold for one order only.
 void ExternCalls::keep_orders(const Entry& e, ExternCall& x) {
   const std::vector<int>& some = e.facts->lie_as_eagers;
   if (!draws(e) && some.empty()) return;

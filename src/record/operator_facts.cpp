@@ -122,7 +122,8 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
         facts.handed_back.emplace_back(static_cast<int>(r), static_cast<int>(a));
   }
   // cuDNN's plan of a backward pass is looked up by query, key and value alone (ATen's MHAParams).
-  if (name == "aten::_scaled_dot_product_cudnn_attention_backward") facts.lie_as_eagers = {kGradient, kResult};
+  if (name == "aten::_scaled_dot_product_cudnn_attention_backward")
+    facts.lie_as_eagers = {kGradient, kResult};
   for (std::string_view normalisation : kNormalisations) {
     if (name != normalisation) continue;
     facts.written_in_training = facts.written;

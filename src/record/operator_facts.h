@@ -28,8 +28,8 @@ struct OperatorFacts {
   /// The same when it trains: normalisations write their running statistics then, of which the schema says
   /// nothing. Empty: it is none.
   std::vector<int> written_in_training;
-  /// Arguments that must lie in memory as eager's do: the library keeps a plan for each set of shapes, and does
-  /// not ask whether these lie as they did when the plan was made.
+  /// Arguments that must lie in memory as eager's do: the library keeps a plan for each set of shapes, and
+  /// does not ask whether these lie as they did when the plan was made.
   std::vector<int> lie_as_eagers;
   std::vector<std::pair<int, int>> handed_back;  ///< a result, and the written argument that it is
 };

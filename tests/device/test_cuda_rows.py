@@ -1,3 +1,4 @@
+# tests/device/test_cuda_rows.py
 """Running results and writes at computed places on CUDA, as near to float64's as eager's. Needs a CUDA device."""
 
 from __future__ import annotations

@@ -248,7 +248,6 @@ def test_plans_of_cudnn_are_shared_with_eager():
             assert (got - want).norm() <= 2 * (near - want).norm()
 
 
-
 def test_dropout_draws_eagers_numbers():
     def fn(x):
         return F.dropout(x, 0.3) * F.dropout(x.sin(), 0.5)

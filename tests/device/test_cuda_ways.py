@@ -1,3 +1,4 @@
+# tests/device/test_cuda_ways.py
 """Ways of libraries on CUDA: products at once, products that end in a gelu, attention and schedules as measured.
 
 Needs a CUDA device. Results are compared with float64, and may be twice as far from that as eager's.

@@ -1,3 +1,4 @@
+# tests/end_to_end/test_products_at_once.py
 """Products of one operand by several weights are one call, wherever the weights lie, and give what each gives."""
 
 import pytest

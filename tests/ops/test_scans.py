@@ -1,3 +1,4 @@
+# tests/ops/test_scans.py
 """Running sums and products, running extremes with their places, and places in what is sorted."""
 
 import pytest

@@ -1,3 +1,4 @@
+# tests/ops/test_scatters.py
 """Writes at computed places: what is there is replaced, added to, multiplied, or compared with."""
 
 import pytest

@@ -515,9 +515,8 @@ std::string philox_numbers() {
 }  // namespace
 
 std::string_view prelude() {
-  static const std::string text =
-      std::string(kMemory) + philox_numbers() + std::string(kArithmetic) + std::string(kReductions) +
-      std::string(kScans);
+  static const std::string text = std::string(kMemory) + philox_numbers() + std::string(kArithmetic) +
+                                  std::string(kReductions) + std::string(kScans);
   return text;
 }
 
