@@ -28,7 +28,12 @@ Results summed(Call& c, const char* op) {
 }
 Results cumsum(Call& c) { return summed(c, "sum"); }
 Results cumprod(Call& c) { return summed(c, "prod"); }
-Results logcumsumexp(Call& c) { return is_float(c.result_dtype()) ? summed(c, "logaddexp") : Results{}; }
+/// Threads that share a row combine each element with several others, each time by an exponential and a
+/// logarithm. ATen's kernel does less of it: 80 us where ours takes 101, for 4,096 rows of 1,024 on an H100.
+Results logcumsumexp(Call& c) {
+  if (!is_float(c.result_dtype()) || c.result_device().kind == graph::DeviceKind::CUDA) return {};
+  return summed(c, "logaddexp");
+}
 
 // An element that equals the extreme so far is its place, the last of several; a NaN always is.
 Results extreme(Call& c, const char* op) {
