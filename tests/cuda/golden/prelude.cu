@@ -48,6 +48,15 @@ BOLT pack<T, N> get_within(const T* from, int begin, int end) {
 template <typename T, int N>
 BOLT void put_within(T* to, const pack<T, N>& v, int begin, int end) {
   if (begin <= 0 && end >= N) {
+    if (sizeof(v) == 8) {
+      uint2 w = reinterpret_cast<const uint2&>(v);
+      asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(w.x), "r"(w.y) : "memory");
+    }
+    if (sizeof(v) == 4)
+      asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(reinterpret_cast<const unsigned&>(v)) : "memory");
+    if (sizeof(v) == 2)
+      asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(reinterpret_cast<const unsigned short&>(v)) : "memory");
+    if (sizeof(v) == 1) to[0] = v.at[0];
 #pragma unroll
     for (int i = 0; i < int(sizeof(v)) / 16; ++i) {
       uint4 w = reinterpret_cast<const uint4*>(&v)[i];
