@@ -227,6 +227,14 @@ Value* reduce(const Maker& m, Node* n) {
   return x->type.dtype == n->out()->type.dtype ? m.reshape(x, n->out()->type.sizes) : nullptr;
 }
 
+// A running result of one element. A sum begins with 0, so it is never -0.
+Value* scan(const Maker& m, Node* n) {
+  Value* x = n->operands[0];
+  const auto dim = static_cast<size_t>(n->attr<int64_t>("dim"));
+  if (!x->type.sizes[dim].is_const(1) || x->type.dtype != n->out()->type.dtype) return nullptr;
+  return n->attr<std::string>("op") == "sum" ? m.add(x, m.scalar(x->type.dtype, 0)) : x;
+}
+
 // Pointwise operations broadcast by themselves: an operand need not be expanded first.
 Value* without_expand(const Maker& m, Node* n) {
   std::vector<Value*> operands = n->operands;
@@ -325,6 +333,7 @@ constexpr Row kRewrites[] = {
     {Op::prod, reduce},
     {Op::amax, reduce},
     {Op::amin, reduce},
+    {Op::scan, scan},
 };
 
 Value* simplified(Graph& g, Node* n) {

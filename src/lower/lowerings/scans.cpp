@@ -15,7 +15,7 @@ namespace {
 /// x with each element combined with those before it. Nothing: a call is better.
 std::optional<Term> running(Term x, int64_t dim, const std::string& op) {
   dim = Call::wrap(dim, x.rank());
-  if (x.rank() == 0 || x.sizes()[static_cast<size_t>(dim)].is_const(1)) return x;
+  if (x.rank() == 0) return x;
   if (!loops::scans_well(x.value->type, static_cast<int>(dim))) return std::nullopt;
   return x.apply(Op::scan, {{"op", op}, {"dim", dim}});
 }
