@@ -177,7 +177,8 @@ def test_interrupts_come_before_a_step_or_after_it(name):
             if not equal(now, whole[at]):
                 at += 1
                 other = [i for i, (a, b) in enumerate(zip(now, whole[at])) if not equal([a], [b])]
-                assert not other, f"an interrupt came in the middle of step {at}: tensors {other} of {len(now)} differ"
+                told = f"tensors {other} of {len(now)} differ; {torchbolt.stats()}"
+                assert not other, f"an interrupt came in the middle of step {at}: {told}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
