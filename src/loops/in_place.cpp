@@ -178,12 +178,14 @@ class InPlace {
 
   // ---- dying operands
 
-  /// Memory that a library's call made for its result and nobody else has, of a kernel at this step.
+  /// Memory that a library's call made for its result and nobody else has, of a kernel at this step. What is
+  /// moved between devices, or shown as one, may be somebody's.
   bool is_made_for_us(int b, int at) {
     const PlanBuffer& made = buffer(b);
     if (made.kind != BufferKind::Temp || !made.owned_by_step || at >= written_ || writer(b) < 0) return false;
     const Step& call = step(writer(b));
     return call.node && kind_of(call.node) == graph::OpKind::Library &&
+           call.node->op != graph::Op::transfer && call.node->op != graph::Op::joined &&
            options_.are_apart(estimate(made.type.numel()) * dtype_bytes(made.type.dtype), made.type.device);
   }
   bool dies_at(int b, int at) const { return uses_[static_cast<size_t>(b)].last <= at; }
