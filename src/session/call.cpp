@@ -227,6 +227,9 @@ struct Answering {
 
 /// A call that no entry fits.
 PyObject* call_unfitted(Callable* self, Site& site, const Given& given) {
+  // A guard that met an interrupt fits nothing (forget_error). Nothing has happened yet: the call ends here,
+  // and not somewhere in the middle of a recording.
+  if (PyErr_CheckSignals() < 0) return nullptr;
   if (site.plain_instructions) return go_on(self, step_into(self, site, given));
   if (stance_forbids(self, site, given)) return PyErr_Occurred() ? nullptr : call_target(self, given);
   if (is_full(self, site, given)) {
