@@ -14,11 +14,12 @@ class InPlace {
 
   void run() {
     find_uses();
-    for (int i = 0; i < count(); ++i)
-      if (step(i).kind == StepKind::Copy && (write_back(i) || scatter_back(i))) {
-        find_uses();
-        i = -1;
-      }
+    for (int i = 0; i < count(); ++i) {
+      const int before = count();
+      if (step(i).kind != StepKind::Copy || (!write_back(i) && !scatter_back(i))) continue;
+      find_uses();
+      i -= before - count();  // this step is gone, and perhaps one before it
+    }
     written_ = first_visible_write(p_);
     for (int i = 0; i < count(); ++i)
       if (step(i).kind == StepKind::Kernel) over_dying(step(i), i);
