@@ -5,21 +5,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from on_cuda import randn
 
 import torchbolt
-
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
-def randn(*sizes, dtype=torch.float32):
-    return torch.randn(*sizes, device="cuda").to(dtype)
 
 
 def below(n, *sizes):

@@ -17,15 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torchbolt
 
-if not torch.cuda.is_available():
-    pytest.skip("needs a CUDA device", allow_module_level=True)
-
 HALVES = [torch.bfloat16, torch.float16]
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled_before():
-    torchbolt.reset()
 
 
 class Layer(nn.Module):
