@@ -14,7 +14,7 @@ import torch
 
 import torchbolt
 from torchbolt import artifacts
-from torchbolt.cli import compare, main, target
+from torchbolt.cli import benchmark, compare, main, target
 
 MODEL = """
 import os
@@ -190,6 +190,15 @@ def test_benchmark(capsys):
     assert seen["speed"] == pytest.approx(seen["steady"]["eager"]["ms"] / seen["steady"]["torchbolt"]["ms"])
     holds = {name: check["holds"] for name, check in seen["checks"].items()}
     assert holds["same results"] and holds["fewer kernels"] and code == (0 if all(holds.values()) else 1)
+
+
+@pytest.mark.parametrize("ours, of_eager, holds", [(0.4, 0.1, True), (0.6, 0.1, False), (0.6, 0.4, True)])
+def test_a_state_is_steady_unless_times_spread_more_than_eagers(ours, of_eager, holds):
+    row = {name: {"ms": 1.0, "ms_low": 1.0, "ms_high": 1.0 + by} for name, by in (("torchbolt", ours), ("eager", of_eager))}
+    kernels = {"after": 1, "library_calls": 0, "aten_calls": 0, "operators": 2, "before_fusion": 2, "eager_regions": []}
+    error = {"same": True, "why": None, "error": 0.0, "error_eager": 0.0}
+    facts = {"kernels": kernels, "steady": {**row, "recordings": 0}, "error": error}
+    assert benchmark._checks(facts)["steady state"]["holds"] == holds
 
 
 def test_a_benchmark_that_gains_nothing_says_so(capsys):
