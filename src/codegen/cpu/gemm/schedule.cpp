@@ -13,11 +13,13 @@ namespace {
 
 constexpr double kTileOverhead = 24;      // cycles to enter and leave a tile: call, sums out, first loads
 constexpr double kSumsInFlight = 11;      // that keep two multiply-adds a cycle busy, with some slack
+constexpr double kLoadsPerCycle = 1.67;   // of the two that machines promise: loads meet in banks and lines
 constexpr double kBytesPerCycle = 256;    // price of a tile's operands: what tells equally busy tiles apart
 constexpr int64_t kMinTasks = 16;         // enough for eight threads to share unevenly
 constexpr double kMinTaskCycles = 30000;  // about 10 us
 constexpr int64_t kScratchBytes = 512 << 10;  // of stack that a task may fill with copied operands
 constexpr int kPrefetchBytes = 4096;
+constexpr int kLineBytes = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -25,18 +27,20 @@ bool fits(int rows, int vectors, const MachineFacts& machine) {
   return rows * vectors + vectors + 1 <= machine.registers;
 }
 
-double tile_cycles(int64_t rows, int vectors, int64_t k) {
+double tile_cycles(int64_t rows, int vectors, int64_t k, const MachineFacts& machine) {
   const double sums = static_cast<double>(rows * vectors);
+  const int vector_bytes = machine.lanes * 4;
+  const int prefetches = std::max(1, vectors * vector_bytes / kLineBytes);
   const double multiply = std::max(sums, kSumsInFlight) / 2;
-  const double load = static_cast<double>(rows + vectors) / 2;
+  const double load = static_cast<double>(rows + vectors + prefetches) / kLoadsPerCycle;
   const double issue = (sums + static_cast<double>(rows + vectors) + 4) / 6;
-  const double traffic = static_cast<double>(rows * 4 + vectors * 64) / kBytesPerCycle;
+  const double traffic = static_cast<double>(rows * 4 + vectors * vector_bytes) / kBytesPerCycle;
   return static_cast<double>(k) * (std::max({multiply, load, issue}) + traffic) + kTileOverhead + 2 * sums;
 }
 
-double column_cycles(const RowCut& cut, int vectors, int64_t k) {
-  return static_cast<double>(cut.longer) * tile_cycles(cut.height + 1, vectors, k) +
-         static_cast<double>(cut.tiles - cut.longer) * tile_cycles(cut.height, vectors, k);
+double column_cycles(const RowCut& cut, int vectors, int64_t k, const MachineFacts& machine) {
+  return static_cast<double>(cut.longer) * tile_cycles(cut.height + 1, vectors, k, machine) +
+         static_cast<double>(cut.tiles - cut.longer) * tile_cycles(cut.height, vectors, k, machine);
 }
 
 /// The cheapest tile; `columns_cost(rows, vectors)` is the price of one panel over all rows.
@@ -118,7 +122,8 @@ TileSchedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine
   double cycles = 0;
   TileSchedule s = best_tile(
       kernel.n, machine,
-      [&](int rows, int vectors) { return column_cycles(cut_rows(m, rows), vectors, kernel.k); }, &cycles);
+      [&](int rows, int vectors) { return column_cycles(cut_rows(m, rows), vectors, kernel.k, machine); },
+      &cycles);
   if (!kernel.m.is_const()) s.rows = std::max(s.rows, 8);
   while (!fits(s.rows, s.vectors, machine)) --s.rows;
 
@@ -158,11 +163,12 @@ TileSchedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine
   auto panel_cycles = [&](int rows, int vectors) {
     const int64_t bands = bands_of(rows);
     if (bands == 1) {
-      return static_cast<double>(kernel.out_height()) * column_cycles(cut_rows(columns, rows), vectors, k);
+      return static_cast<double>(kernel.out_height()) *
+             column_cycles(cut_rows(columns, rows), vectors, k, machine);
     }
     const int64_t whole = kernel.out_height() / bands, rest = kernel.out_height() % bands;
-    return static_cast<double>(whole) * tile_cycles(bands * columns, vectors, k) +
-           (rest ? tile_cycles(rest * columns, vectors, k) : 0);
+    return static_cast<double>(whole) * tile_cycles(bands * columns, vectors, k, machine) +
+           (rest ? tile_cycles(rest * columns, vectors, k, machine) : 0);
   };
   double cycles = 0;
   TileSchedule s = best_tile(n, machine, panel_cycles, &cycles);

@@ -1,11 +1,12 @@
 // codegen/cpu/gemm/schedule.h
 // contraction + machine -> sizes of tiles and blocks, as data
 //
-// The cost model counts cycles of the innermost loop: rows x vectors multiply-adds at two a cycle, rows +
-// vectors loads at two a cycle, enough sums in flight to hide the multiply-add's latency, a small price for
-// the bytes of both operands, and a fixed one for entering and leaving a tile. It tries every tile that fits
-// the register file and takes the cheapest for the whole matrix, tails included: 49 rows are better cut into
-// 13 + 12 + 12 + 12 than into 14 + 14 + 14 + 7.
+// The cost model counts cycles of the innermost loop: rows x vectors multiply-adds at two a cycle, the
+// loads of rows + vectors and the lines fetched ahead at less than two a cycle, enough sums in flight to
+// hide the multiply-add's latency, a small price for the bytes of both operands, and a fixed one for
+// entering and leaving a tile. It tries every tile that fits the register file and takes the cheapest for
+// the whole matrix, tails included: 49 rows are better cut into 13 + 12 + 12 + 12 than into 14 + 14 + 14 +
+// 7.
 //
 // Blocks: the panel of B and the rows of A that one task works on stay in the L2 cache; when all of B does,
 // each tile of rows meets every panel at once, so that A is read and C written in one stream.
