@@ -37,6 +37,15 @@ from bench.process import Failed, Process, environment  # noqa: E402
 BACKENDS = ("eager", "torchbolt", "torch.compile", "openvino", "onnxruntime")
 PYTORCH_BACKENDS = BACKENDS[:3]
 KERNELS = ("clone", "copy_", *summary.FUSED_KERNELS)
+# What makes each library do without wider instructions. ONNX Runtime has no such switch: it takes what the machine has.
+NARROWED = {
+    "avx2": {
+        "TORCHBOLT_ISA": "avx2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    }
+}
 
 
 class Results:
@@ -291,6 +300,7 @@ def parse(argv=None) -> argparse.Namespace:
     p.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
     p.add_argument("--again", nargs="+", default=[], choices=BACKENDS, help="measure these backends anew")
     p.add_argument("--size", default="bench", choices=["bench", "test"])
+    p.add_argument("--isa", choices=list(NARROWED), help="hide wider instructions from all but ONNX Runtime")
     p.add_argument("--rounds", type=int, default=7, help="turns in steady state")
     p.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     p.add_argument("--calls", type=int, default=1_000_000, help="calls of the memory measurement")
@@ -305,6 +315,7 @@ def parse(argv=None) -> argparse.Namespace:
 
 def main() -> None:
     args = parse()
+    os.environ.update(NARROWED.get(args.isa, {}))
     run = Run(args)
     try:
         run.measure()
