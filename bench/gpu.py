@@ -1,11 +1,13 @@
 # bench/gpu.py
 """Models on a CUDA device: eager, torchbolt and torch.compile side by side, each in a process of its own.
 
-    python -m bench.gpu [MODEL...] [--backends eager,torchbolt,torch.compile] [--json FILE]
+    python -m bench.gpu [MODEL...] [--backends eager,torchbolt,torch.compile] [--abreast N] [--json FILE]
 
 A backend with ":reduce-overhead" behind it is asked for that mode. For each: the median of single steps, each waited
 for; the device's time of a step, many of them queued behind a long kernel, so that the host does not count; the first
-call less an eager one; peak memory; and the largest distance of the result from that of the same model in float32.
+call less an eager one, with an empty cache and in a second process; peak memory; and the largest distance of the
+result from that of the same model in float32. `--abreast N` makes torch.compile's first calls N at a time, which takes
+them longer: all else is measured in the second process, which has the device to itself.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
+
+from bench.forks import Fork, abreast
 
 BACKENDS = ("eager", "torchbolt", "torchbolt:reduce-overhead", "torch.compile", "torch.compile:reduce-overhead")
 STEPS, WARM, QUEUED = 40, 8, 20
@@ -109,7 +112,7 @@ def on_device(run):
     return begin.elapsed_time(end) / QUEUED
 
 
-def measure(name, backend):
+def measure(name, backend, first_only=False):
     import torch
 
     torch.manual_seed(0)
@@ -138,6 +141,8 @@ def measure(name, backend):
         got = call(model, x).clone()  # torch.compile's recordings write over what they gave before
         torch.cuda.synchronize()
         first = time.perf_counter() - begin - eager_times[1]
+        if first_only:
+            return {"first": first}
         step = steps(lambda: call(model, x))
         torch.cuda.reset_peak_memory_stats()
         call(model, x)
@@ -147,46 +152,55 @@ def measure(name, backend):
     return {"step": step, "device": device, "first": first, "peak": peak, "error": error}
 
 
-def in_process(name, backend):
-    with tempfile.TemporaryDirectory() as cache:
-        env = dict(os.environ, TORCHBOLT_CACHE_DIR=f"{cache}/ours", TORCHINDUCTOR_CACHE_DIR=f"{cache}/theirs")
-        command = [sys.executable, "-m", "bench.gpu", "--one", name, backend]
-        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600)
-    if done.returncode:
-        return {"failed": done.stderr.strip().splitlines()[-1:]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+def in_fork(case, folder, first_only=False):
+    """A Fork that measures (model, backend) with the caches that are its own below `folder`."""
+    cache = os.path.join(folder, *(part.replace(" ", "_").replace(":", "_") for part in case))
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    places = {"TORCHBOLT_CACHE_DIR": f"{cache}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/theirs"}
+    return Fork(measure, *case, first_only, **places, TRITON_CACHE_DIR=f"{cache}/theirs/triton")
+
+
+def first_calls(cases, folder, most):
+    """(model, backend) -> its first call with an empty cache."""
+    compiled = [case for case in cases if case[1] != "eager"]
+    theirs = [case for case in compiled if case[1].startswith("torch.compile")]
+    found = abreast(lambda case: in_fork(case, folder, True), theirs, most)
+    return found | {case: in_fork(case, folder, True).result() for case in compiled if case not in found}
+
+
+def row(case, r):
+    name, backend = case
+    if "failed" in r:
+        return f"| {name} | {backend} | failed: {r['failed']} |"
+    calls = "| | |" if backend == "eager" else f"| {r['cold']:.2f} | {r['first']:.2f} |"
+    return f"| {name} | {backend} | {r['step']:.3f} | {r['device']:.3f} {calls} {r['peak']} | {r['error']:.3g} |"
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("models", nargs="*", default=list(MODELS))
     arguments.add_argument("--backends", default=",".join(BACKENDS))
+    arguments.add_argument("--abreast", type=int, default=1)
     arguments.add_argument("--json")
-    arguments.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = arguments.parse_args()
-    if given.one:
-        print(json.dumps(measure(*given.one)))
-        return
     import torch
+    import transformers.modeling_utils  # noqa: F401  the forks have it, too
 
-    if not torch.cuda.is_available():
-        sys.exit("bench.gpu needs a CUDA device")
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16", flush=True)
-    print(
-        "| model | backend | step ms | device ms | first call s | peak MB | error |\n|---|---|---:|---:|---:|---:|---:|"
-    )
-    results = {}
-    for name in given.models:
-        for backend in given.backends.split(","):
-            r = results[f"{name}/{backend}"] = in_process(name, backend)
-            if "failed" in r:
-                print(f"| {name} | {backend} | failed: {r['failed']} |", flush=True)
-                continue
-            print(
-                f"| {name} | {backend} | {r['step']:.3f} | {r['device']:.3f} | {r['first']:.2f} | {r['peak']} | "
-                f"{r['error']:.3g} |",
-                flush=True,
-            )
+    card = Fork(lambda: {"name": torch.cuda.get_device_name()}).result()
+    if "failed" in card:
+        sys.exit(f"bench.gpu needs a CUDA device: {card['failed'][0]}")
+    print(f"{card['name']}, torch {torch.__version__}, bfloat16", flush=True)
+    cases = [(name, backend) for name in given.models for backend in given.backends.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        cold = first_calls(cases, folder, given.abreast)
+        print("| model | backend | step ms | device ms | first call s | second s | peak MB | error |", flush=True)
+        print("|---|---|---:|---:|---:|---:|---:|---:|", flush=True)
+        results = {}
+        for case in cases:
+            r = in_fork(case, folder).result()
+            first = cold.get(case, {})
+            results["/".join(case)] = r = first if "failed" in first else r | {"cold": first.get("first")}
+            print(row(case, r), flush=True)
     if given.json:
         with open(given.json, "w") as file:
             json.dump(results, file, indent=1)

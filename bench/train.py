@@ -1,7 +1,8 @@
 # bench/train.py
 """Training steps (forward, loss, backward): torchbolt and torch.compile, each over eager.
 
-    python -m bench.train [MODEL...] [--backends A,B] [--device cpu|cuda] [--whole] [--threads N] [--json FILE]
+    python -m bench.train [MODEL...] [--backends A,B] [--device cpu|cuda] [--whole] [--threads N] [--abreast N]
+                          [--json FILE]
 
 Each model and backend gets a process of its own, and a cache of its own. There, eager's steps and the compiled ones
 take turns, and the speed is the median over the turns of one's time by the other's: what slows the machine for a while
@@ -9,7 +10,8 @@ slows both. For each: the first step less an eager one, the same in a second pro
 the largest error of a parameter's gradient against a float64 run, over eager's. Dropout is off: all compute the same.
 On CUDA the models are of the size people train, in bfloat16, and the peaks of memory over a step are given as well.
 --whole: the step has AdamW and clipping in it, and all of it is compiled. A backend with ":reduce-overhead" behind it
-is asked for that mode.
+is asked for that mode. --abreast: torch.compile's first steps are made N at a time, which takes them longer; all else
+is measured in the second process, which has the machine to itself.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+
+from bench.forks import Fork, abreast
 
 BACKENDS = ("torchbolt", "torch.compile")
 TURNS, WARM = 12, 3
@@ -149,8 +151,8 @@ def peak_of(step):
     return torch.cuda.max_memory_allocated() / 1e6
 
 
-def work(name, backend, device, threads, whole):
-    """In a process of its own: what was measured, as JSON."""
+def work(name, backend, device, threads, whole, first_only):
+    """In a process of its own: what was measured."""
     import torch
     from torch import nn
 
@@ -198,6 +200,8 @@ def work(name, backend, device, threads, whole):
     for _ in range(2):
         before = timed(eager, device)
     first = timed(fast, device) - before
+    if first_only:
+        return {"first": first}
     for _ in range(WARM):
         fast()
     turns = [(timed(eager, device), timed(fast, device)) for _ in range(TURNS)]
@@ -211,41 +215,41 @@ def work(name, backend, device, threads, whole):
         model.double()
         x = x.double() if x.is_floating_point() else x
         found.append(gradients(model, eager))
-    print(
-        json.dumps(
-            {
-                "eager": statistics.median(a for a, _ in turns),
-                "time": statistics.median(b for _, b in turns),
-                "speed": statistics.median(a / b for a, b in turns),
-                "first": first,
-                "peaks": peaks,
-                "error": largest_error(found[1], found[0], found[2]) if found else 0,
-            }
-        )
-    )
+    return {
+        "eager": statistics.median(a for a, _ in turns),
+        "time": statistics.median(b for _, b in turns),
+        "speed": statistics.median(a / b for a, b in turns),
+        "second": first,
+        "peaks": peaks,
+        "error": largest_error(found[1], found[0], found[2]) if found else 0,
+    }
 
 
-def measured(name, backend, options, cache):
-    command = [sys.executable, "-m", "bench.train", "--worker", name, backend, options.device, str(options.threads)]
-    command += ["whole"] if options.whole else []
-    places = {"TORCHBOLT_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": cache}
-    run = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
-    lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
-    if run.returncode or not lines:
-        return {"failed": run.stderr.strip().splitlines()[-1:] or ["no output"]}
-    return json.loads(lines[-1])
+def in_fork(case, options, folder, first_only):
+    """A Fork that measures (model, backend) with the cache that is its own below `folder`."""
+    cache = os.path.join(folder, "-".join(case).replace(":", "-"))
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    places = {"TORCHBOLT_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
+    return Fork(work, *case, options.device, options.threads, options.whole, first_only, **places)
+
+
+def measured(cases, options, folder):
+    """(model, backend) and what was measured of it, one after the other."""
+    theirs = [case for case in cases if options.abreast > 1 and case[1].startswith("torch.compile")]
+    first = abreast(lambda case: in_fork(case, options, folder, True), theirs, options.abreast)
+    for case in cases:
+        r = first.get(case) or in_fork(case, options, folder, True).result()
+        yield case, r if "failed" in r else r | in_fork(case, options, folder, False).result()
 
 
 def main():
-    if sys.argv[1:2] == ["--worker"]:
-        name, backend, device, threads, *whole = sys.argv[2:]
-        return work(name, backend, device, int(threads), bool(whole))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--abreast", type=int, default=1)
     parser.add_argument("--json")
     options = parser.parse_args()
     if unknown := set(options.models) - set(models_for(options.device)):
@@ -255,19 +259,19 @@ def main():
         f"{'model':8} {'backend':14} {'eager ms':>9} {'ms':>9} {'speed':>6} {'first s':>8} {'second':>7} {'error':>6}"
         + " peak MB, eager's" * (options.device == "cuda")
     )
-    for name in options.models or models_for(options.device):
-        for backend in options.backends.split(","):
-            with tempfile.TemporaryDirectory() as cache:
-                os.chmod(cache, 0o700)
-                r = measured(name, backend, options, cache)
-                again = measured(name, backend, options, cache)
-            results.append({"model": name, "backend": backend, "second": again.get("first"), **r})
-            if "failed" in r or "failed" in again:
-                print(f"{name:8} {backend:14} failed: {(r | again)['failed']}", flush=True)
+    import transformers.modeling_utils  # noqa: F401  the forks have it, too
+
+    names = options.models or models_for(options.device)
+    cases = [(name, backend) for name in names for backend in options.backends.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        for (name, backend), r in measured(cases, options, folder):
+            results.append({"model": name, "backend": backend, **r})
+            if "failed" in r:
+                print(f"{name:8} {backend:14} failed: {r['failed']}", flush=True)
                 continue
             print(
                 f"{name:8} {backend:14} {r['eager'] * 1e3:9.2f} {r['time'] * 1e3:9.2f} {r['speed']:6.2f}"
-                f" {r['first']:8.2f} {again['first']:7.2f} {r['error']:6.2f}"
+                f" {r['first']:8.2f} {r['second']:7.2f} {r['error']:6.2f}"
                 + (" {1:7.0f} {0:7.0f}".format(*r["peaks"]) if r["peaks"][0] else ""),
                 flush=True,
             )
