@@ -102,6 +102,7 @@ class Cpu final : public Device {
   bool accepts_epilogue(const loops::PlannedContraction& call, const loops::Kernel& epilogue) const override {
     return options_.accepts_epilogue(call, epilogue);
   }
+  bool widens(const graph::Node& contraction) const override { return options_.widens(contraction); }
   std::unique_ptr<Code> compile(const loops::Plan& plan) const override {
     return std::make_unique<CpuCode>(plan);
   }

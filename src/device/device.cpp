@@ -73,6 +73,10 @@ loops::PlanOptions plan_options() {
     const Device* device = of(call);
     return device && device->accepts_epilogue(call, epilogue);
   };
+  options.widens = [](const graph::Node& contraction) {
+    const Device* device = find(contraction.out()->type.device.kind);
+    return device && device->widens(contraction);
+  };
   options.merges = [](const std::vector<const graph::Node*>& products) {
     const Device* device = find(products.front()->out()->type.device.kind);
     const bool as_devices_like = knob("TORCHBOLT_MERGE_PRODUCTS") == "auto";

@@ -154,6 +154,9 @@ class Device {
   /// Schedules that there are for a kernel (loops::Step::schedule).
   virtual int schedules(const loops::Kernel&) const { return 1; }
 
+  /// loops::PlanOptions::widens, for contractions on this device.
+  virtual bool widens(const graph::Node& /*contraction*/) const { return false; }
+
   // ---- products of libraries
   /// loops::PlanOptions::merges, for products on this device.
   virtual bool merges(const std::vector<const graph::Node*>& /*products*/) const { return false; }

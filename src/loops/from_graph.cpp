@@ -11,9 +11,9 @@
 namespace bolt::loops {
 namespace {
 
-void optimise(graph::Graph& g) {
+void optimise(graph::Graph& g, const PlanOptions& options) {
   graph::verify(g);
-  graph::optimize(g);
+  graph::optimize(g, {.widens = options.widens});
   if (log_wanted("post_grad_graphs")) log("post_grad_graphs", graph::print(g));
 }
 
@@ -25,13 +25,13 @@ Plan from_graph(std::unique_ptr<graph::Graph> graph, const std::function<bool(in
   // In a shortened graph the results stand at other places.
   auto few = free_outputs.empty() ? graph::shorten(*graph, same_call) : std::nullopt;
   if (few) {
-    in_parallel(2, [&](size_t i) { optimise(i == 0 ? *few->graph : *few->one_more); });
+    in_parallel(2, [&](size_t i) { optimise(i == 0 ? *few->graph : *few->one_more, options); });
     stages.enter("loops");
     if (auto planned = plan(std::move(*few), options)) return std::move(*planned);
     log("fusion", "the steps of equal layers differ: all of them are planned");
     stages.enter("graph");
   }
-  optimise(*graph);
+  optimise(*graph, options);
   stages.enter("loops");
   if (!free_outputs.empty()) choose_layouts(*graph, options, free_outputs);
   return plan(std::move(graph), options);

@@ -138,6 +138,8 @@ struct PlanOptions {
   std::function<std::optional<int64_t>(const PlannedContraction&)> generates;
   /// Asked for each generated contraction whether it can end in this pointwise work. Unset: never.
   std::function<bool(const PlannedContraction&, const Kernel& epilogue)> accepts_epilogue;
+  /// graph::PassOptions::widens. Unset: never.
+  std::function<bool(const graph::Node& contraction)> widens;
   /// Asked for products of one operand by several weights: does a library that is given them at once take
   /// less time than for one after another (merge_products.h)? Unset: never.
   std::function<bool(const std::vector<const graph::Node*>& products)> merges;

@@ -237,12 +237,13 @@ OptResult run(std::unique_ptr<graph::Graph> graph, const OptOptions& o) {
   OptResult result;
   const std::vector<std::string_view> passes =
       o.passes == "standard" ? graph::standard_passes() : split(o.passes, ',');
-  const auto times = graph::run_passes(*graph, passes, o.verify_each);
+  const loops::PlanOptions options = plan_options(o);
+  const auto times = graph::run_passes(*graph, passes, o.verify_each, {.widens = options.widens});
   if (o.time) result.report = times_text(times);
   if (o.emit.empty() || o.emit == "graph")
     result.text = graph::print(*graph);
   else
-    result.text = emit(loops::plan(std::move(graph), plan_options(o)), o);
+    result.text = emit(loops::plan(std::move(graph), options), o);
   return result;
 }
 

@@ -194,7 +194,9 @@ def test_benchmark(capsys):
 
 @pytest.mark.parametrize("ours, of_eager, holds", [(0.4, 0.1, True), (0.6, 0.1, False), (0.6, 0.4, True)])
 def test_a_state_is_steady_unless_times_spread_more_than_eagers(ours, of_eager, holds):
-    row = {name: {"ms": 1.0, "ms_low": 1.0, "ms_high": 1.0 + by} for name, by in (("torchbolt", ours), ("eager", of_eager))}
+    row = {
+        name: {"ms": 1.0, "ms_low": 1.0, "ms_high": 1.0 + by} for name, by in (("torchbolt", ours), ("eager", of_eager))
+    }
     kernels = {"after": 1, "library_calls": 0, "aten_calls": 0, "operators": 2, "before_fusion": 2, "eager_regions": []}
     error = {"same": True, "why": None, "error": 0.0, "error_eager": 0.0}
     facts = {"kernels": kernels, "steady": {**row, "recordings": 0}, "error": error}

@@ -93,6 +93,21 @@ TEST(Pairs, WhatTheLibraryKeeps) {
   EXPECT_FALSE(ours(linear("bf16[10, 24]{25, 1}", "bf16[40, 24]", "bf16[40]"), target_with_pairs()));
 }
 
+TEST(Pairs, WhatIsComputedInFloat32) {
+  auto is_wider = [](const std::string& dtype, const Target& target) {
+    const auto g = graph::parse("graph @f(%x: " + dtype + "[8, 24], %w: " + dtype +
+                                "[40, 24]) {\n  %y = linear(%x, %w)\n  return %y\n}");
+    return plan_options(target).widens(*g->nodes.front());
+  };
+  Target plain = target_with_pairs(), half = plain;
+  plain.avx512_bf16 = false;
+  half.avx512_fp16 = true;
+  EXPECT_FALSE(is_wider("bf16", target_with_pairs()));
+  EXPECT_TRUE(is_wider("bf16", plain));
+  EXPECT_TRUE(is_wider("f16", target_with_pairs()));
+  EXPECT_FALSE(is_wider("f16", half));
+}
+
 // LLVM calls its handler of fatal errors over an instruction that the target does not have.
 TEST(Pairs, WhatLlvmCannotEmitIsAnErrorOfOurs) {
   const std::string text = linear("bf16[10, 24]", "bf16[40, 24]", "bf16[40]");

@@ -31,6 +31,11 @@ loops::PlanOptions plan_options(const Target& target) {
     return cpu::generates(call, target);
   };
   options.accepts_epilogue = cpu::accepts_epilogue;
+  options.widens = [target](const graph::Node& contraction) {
+    const graph::Type& type = contraction.out()->type;
+    if (type.device.kind != graph::DeviceKind::CPU) return false;
+    return type.dtype == DType::BF16 ? !target.avx512_bf16 : !target.avx512_fp16;
+  };
   return options;
 }
 

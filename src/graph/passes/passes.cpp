@@ -10,23 +10,38 @@
 #include "support/knobs.h"
 
 namespace bolt::graph {
+namespace {
+
+/// A pass that asks nothing of devices.
+template <bool (*pass)(Graph&)>
+bool asks_nothing(Graph& g, const PassOptions&) {
+  return pass(g);
+}
+
+}  // namespace
 
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> table = {
-      {"empty", empty, "values without elements are not computed"},
-      {"dce", dce, "remove nodes whose results nobody uses"},
-      {"cse", cse, "compute equal expressions once"},
-      {"canonicalize", canonicalize, "algebra on single nodes: casts, views, powers, neutral elements"},
-      {"constant_fold", constant_fold, "pointwise operations on numbers become numbers"},
-      {"fold_batch_norm", fold_batch_norm,
+      {"empty", asks_nothing<empty>, "values without elements are not computed"},
+      {"dce", asks_nothing<dce>, "remove nodes whose results nobody uses"},
+      {"cse", asks_nothing<cse>, "compute equal expressions once"},
+      {"canonicalize", asks_nothing<canonicalize>,
+       "algebra on single nodes: casts, views, powers, neutral elements"},
+      {"constant_fold", asks_nothing<constant_fold>, "pointwise operations on numbers become numbers"},
+      {"fold_batch_norm", asks_nothing<fold_batch_norm>,
        "conv or linear + inference batch norm: folded into weight and bias"},
-      {"convolutions", convolutions, "convolutions that are matrix products: linear; on CUDA: bias apart"},
-      {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
-      {"match_gelu", match_gelu, "gelu's approximation written out by hand: gelu"},
-      {"fold_masks", fold_masks, "attention masks that hide nothing, or what lies ahead, are none"},
-      {"fuse_linear", fuse_linear, "matmul with a weight: linear; linear + bias: its third operand"},
-      {"pad_products", pad_products, "products whose rows begin between two accesses of a device: padded"},
-      {"decompose", decompose, "composites become pointwise operations and reductions"},
+      {"convolutions", asks_nothing<convolutions>,
+       "convolutions that are matrix products: linear; on CUDA: bias apart"},
+      {"match_attention", asks_nothing<match_attention>, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
+      {"match_gelu", asks_nothing<match_gelu>, "gelu's approximation written out by hand: gelu"},
+      {"fold_masks", asks_nothing<fold_masks>,
+       "attention masks that hide nothing, or what lies ahead, are none"},
+      {"fuse_linear", asks_nothing<fuse_linear>,
+       "matmul with a weight: linear; linear + bias: its third operand"},
+      {"pad_products", asks_nothing<pad_products>,
+       "products whose rows begin between two accesses of a device: padded"},
+      {"widen_halves", widen_halves, "contractions of half precision where float32 is faster: of float32"},
+      {"decompose", asks_nothing<decompose>, "composites become pointwise operations and reductions"},
   };
   return table;
 }
@@ -45,6 +60,7 @@ const std::vector<std::string_view>& standard_passes() {
                                                       "fold_masks",
                                                       "fuse_linear",
                                                       "pad_products",
+                                                      "widen_halves",
                                                       "decompose",
                                                       "empty",
                                                       "canonicalize",
@@ -60,14 +76,15 @@ const Pass* find_pass(std::string_view name) {
   return nullptr;
 }
 
-std::vector<PassTime> run_passes(Graph& g, const std::vector<std::string_view>& names, bool verify_each) {
+std::vector<PassTime> run_passes(Graph& g, const std::vector<std::string_view>& names, bool verify_each,
+                                 const PassOptions& options) {
   using Clock = std::chrono::steady_clock;
   std::vector<PassTime> times;
   for (std::string_view name : names) {
     const Pass* pass = find_pass(name);
     if (!pass) throw_user("no pass is called '", name, "'");
     Clock::time_point start = Clock::now();
-    bool changed = pass->run(g);
+    bool changed = pass->run(g, options);
     times.push_back({pass->name, std::chrono::duration<double>(Clock::now() - start).count(), changed});
     if (verify_each) {
       try {
@@ -82,12 +99,12 @@ std::vector<PassTime> run_passes(Graph& g, const std::vector<std::string_view>& 
   return times;
 }
 
-std::vector<PassTime> optimize(Graph& g) {
+std::vector<PassTime> optimize(Graph& g, const PassOptions& options) {
   std::vector<std::string_view> names;
   for (std::string_view name : standard_passes())
     if (!knob_has("TORCHBOLT_DISABLE_PASSES", name)) names.push_back(name);
   if (dump_wanted("graph", "input", g.name)) dump("graph", "input", g.name, print(g));
-  return run_passes(g, names, knob_bool("TORCHBOLT_VERIFY"));
+  return run_passes(g, names, knob_bool("TORCHBOLT_VERIFY"), options);
 }
 
 std::vector<bool> static_values(Graph& g) {

@@ -6,6 +6,7 @@
 // verify() accepts.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +15,16 @@
 
 namespace bolt::graph {
 
+/// What passes ask of the devices that the graph's values lie on.
+struct PassOptions {
+  /// Asked for each contraction of half precision: does its device take less time for the same of float32?
+  /// Unset: never.
+  std::function<bool(const Node& contraction)> widens;
+};
+
 struct Pass {
   std::string_view name;
-  bool (*run)(Graph&);
+  bool (*run)(Graph&, const PassOptions&);
   std::string_view summary;
 };
 /// Every pass there is, each once.
@@ -32,9 +40,9 @@ struct PassTime {
 /// Runs the named passes; the verifier after each where `verify_each`, and dumps on request
 /// (TORCHBOLT_DUMP=graph:name).
 BOLT_API std::vector<PassTime> run_passes(Graph& g, const std::vector<std::string_view>& names,
-                                          bool verify_each);
+                                          bool verify_each, const PassOptions& options = {});
 /// The standard order, less what TORCHBOLT_DISABLE_PASSES names.
-BOLT_API std::vector<PassTime> optimize(Graph& g);
+BOLT_API std::vector<PassTime> optimize(Graph& g, const PassOptions& options = {});
 BOLT_API const std::vector<std::string_view>& standard_passes();
 
 BOLT_API bool empty(Graph& g);
@@ -49,6 +57,7 @@ BOLT_API bool fuse_linear(Graph& g);
 BOLT_API bool match_attention(Graph& g);
 BOLT_API bool match_gelu(Graph& g);
 BOLT_API bool pad_products(Graph& g);
+BOLT_API bool widen_halves(Graph& g, const PassOptions& options);
 BOLT_API bool fold_masks(Graph& g);
 /// What can be told of an attention mask from how it is made.
 enum class MaskHides : uint8_t { Something, Nothing, WhatLiesAhead };
